@@ -20,13 +20,16 @@ import (
 const adoptEvery = 3 * time.Second
 
 // adoptForEver gives containers of other engines that have an address of the pool the network that those of this node have, and follows
-// those on bridges of their engines that have moved.
+// those on bridges of their engines that have moved. Whatever asks an engine is a look of its own.
 func (a *Agent) adoptForEver(ctx context.Context) {
-	told := map[string]string{} // by id, so that a lasting error is told once
+	told, toldOfRouted := map[string]string{}, map[string]string{} // by id, so that a lasting error is told once
+	defer a.looks.wait()
 	for {
 		began := time.Now()
-		a.tellOnce(told, "containers that are no more", a.forgetRemoved(ctx))
-		a.adoptAll(ctx, told)
+		a.looks.look("containers with addresses", a.guarded(func() {
+			a.tellOnce(toldOfRouted, "containers that are no more", a.forgetRemoved(ctx))
+			a.adoptAll(ctx, toldOfRouted)
+		}))
 		a.tellOnce(told, "networks of engines", errors.Join(a.followSegments(ctx), a.network.KeepPassing()))
 		a.tellOnce(told, "overlay between nodes", a.network.KeepOverlay())
 		a.followBridged(ctx)

@@ -133,6 +133,7 @@ type Agent struct {
 	releases     *releases
 	adoptions    *adoptions
 	adopted      adopted
+	looks        looks
 	auditLog     *audit.Log     // of users
 	nodesLog     *audit.Log     // of other nodes
 	entries      sync.WaitGroup // of nodesLog that sessions will write

@@ -78,42 +78,80 @@ func (t *target) arriveOnBridge(ctx context.Context, arrival engine.Arrival) err
 	})
 }
 
-// segmented is an engine that may have networks whose addresses nodes route to each other, and those that it had when it was asked last.
+// segmented is an engine that may have networks whose addresses nodes route to each other, and those that it had when it answered last.
 type segmented struct {
 	engine interface {
+		Name() string
 		Segments(ctx context.Context) ([]engine.Segment, error)
 	}
+
+	mu    sync.Mutex
+	asked bool // it has answered, or has failed to
 	known []network.Segment
+	err   error // of the last answer
 }
 
-// followSegments routes the networks that engines have for that. What an engine had that is away, or does not say, stays.
+// ask asks the engine. What one had that is away, or does not say, stays.
+func (s *segmented) ask(ctx context.Context) {
+	found, err := s.engine.Segments(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked, s.err = true, nil
+	switch {
+	case err == nil:
+		s.known = nil
+		for _, segment := range found {
+			s.known = append(s.known, network.Segment{Device: segment.Device, Subnet: segment.Subnet})
+		}
+	case !errors.Is(err, engine.ErrAway):
+		s.err = err
+	}
+}
+
+func (s *segmented) told() (known []network.Segment, asked bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known, s.asked, s.err
+}
+
+// followSegments routes the networks that engines have for that. What an earlier agent has routed stays until each engine was asked.
 func (a *Agent) followSegments(ctx context.Context) error {
 	var all []network.Segment
 	var errs []error
+	everyone := true
 	for _, one := range a.segmented {
-		found, err := one.engine.Segments(ctx)
-		switch {
-		case err == nil:
-			one.known = one.known[:0]
-			for _, segment := range found {
-				one.known = append(one.known, network.Segment{Device: segment.Device, Subnet: segment.Subnet})
-			}
-		case !errors.Is(err, engine.ErrAway):
-			errs = append(errs, err)
-		}
-		all = append(all, one.known...)
+		a.looks.look("networks of "+one.engine.Name(), a.guarded(func() { one.ask(ctx) }))
+		known, asked, err := one.told()
+		all, errs, everyone = append(all, known...), append(errs, err), everyone && asked
 	}
-	return errors.Join(append(errs, a.network.SetSegments(all))...)
+	if everyone {
+		errs = append(errs, a.network.SetSegments(all))
+	}
+	return errors.Join(errs...)
 }
 
 // followBridged looks what has become of containers on bridges that have come or gone: their engines end and start them, and give
-// addresses to others, without telling the agent.
+// addresses to others, without telling the agent. An engine that hangs keeps it from those of its own containers.
 func (a *Agent) followBridged(ctx context.Context) {
 	all := sync.OnceValues(func() ([]engine.Container, error) { return a.engines.ListAnswered(ctx) }) // each engine is asked once
-	if err := errors.Join(a.network.ForgetStrangers(a.isMember), a.yieldPorts(all)); err != nil && ctx.Err() == nil {
-		a.log.Warn("containers on bridges that have left", "error", err)
-	}
+	a.looks.look("ports", a.guarded(func() {
+		if err := errors.Join(a.network.ForgetStrangers(a.isMember), a.yieldPorts(all)); err != nil && ctx.Err() == nil {
+			a.log.Warn("containers on bridges that have left", "error", err)
+		}
+	}))
+	places := map[string][]network.BridgedPlace{} // by the engine
 	for _, place := range a.network.BridgedPlaces() {
+		owner := a.engines.Owner(place.Container)
+		places[owner] = append(places[owner], place)
+	}
+	for owner, here := range places {
+		a.looks.look("bridges of "+owner, a.guarded(func() { a.followPlaces(ctx, here, all) }))
+	}
+}
+
+// followPlaces does that for the containers of one engine, until it does not answer.
+func (a *Agent) followPlaces(ctx context.Context, places []network.BridgedPlace, all listed) {
+	for _, place := range places {
 		if a.moves.of(place.Container) != nil {
 			continue
 		}
@@ -125,6 +163,9 @@ func (a *Agent) followBridged(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("container on a bridge", "container", place.Container, "address", place.Address, "error", err)
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			return
 		}
 	}
 }

@@ -156,8 +156,12 @@ func (a *Agent) runningNow() map[uint64]*engine.Definition {
 
 // runsHere asks the engine whether a container runs.
 func (a *Agent) runsHere(definition engine.Definition) bool {
+	of := a.engines.Of(definition)
+	if a.locations.hangs(of) { // greetings wait for this
+		return false
+	}
 	ctx, cancel := context.WithTimeout(a.ctx, time.Second)
 	defer cancel()
-	one, err := a.engines.Of(definition).Inspect(ctx, definition.ID)
+	one, err := of.Inspect(ctx, definition.ID)
 	return err == nil && one.State == engine.Running && a.moves.of(definition.ID) == nil
 }

@@ -2,13 +2,17 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // inventory is one look at the containers of this node, shared by all greetings of an interval: what
@@ -17,8 +21,9 @@ import (
 type inventory struct {
 	list func(ctx context.Context) ([]engine.Container, error)
 	age  func() time.Duration // for how long a look is good; nil: helloEvery
-
-	looking sync.Mutex // one look at a time; the others wait for its result
+	// hasty: nobody waits for longer than lookPatience, and then not again before a look has ended well. What was known
+	// before is told instead, for oldAge, unless something has changed since.
+	hasty bool
 
 	mu         sync.Mutex
 	generation int // counts the changes
@@ -26,12 +31,31 @@ type inventory struct {
 	valid      bool
 	containers []engine.Container
 	running    map[uint64]*engine.Definition // of these, by claimOf; nil: nobody has asked
+	underWay   *inventoryLook                // nil: none is
+	late       bool                          // the last look that somebody waited for has taken too long
+}
+
+// inventoryLook is a look that is under way, or has ended: then done is closed.
+type inventoryLook struct {
+	generation int // before it began
+	began      time.Time
+	done       chan struct{}
+	containers []engine.Container
 	err        error
 }
+
+// lookPatience is how long a greeting waits for an engine, and what is done for all engines for one of them.
+const lookPatience = 500 * time.Millisecond
 
 // watchedAge is for how long a list of an engine's containers is good while that engine tells of changes.
 // It may forget to: Docker drops events that nobody takes, and begins to send them a moment after it says so.
 const watchedAge = 10 * helloEvery
+
+// oldAge is for how long the list of an engine is told that does not answer.
+const oldAge = 10 * helloEvery
+
+// errHangs is why nobody knows what containers an engine has.
+var errHangs = errors.New("it has not answered yet")
 
 // changed has the next caller look again: a migration has ended here, or a user has made a call that
 // may have started or ended something. A look that began before is not used.
@@ -45,29 +69,84 @@ func (i *inventory) changed() {
 // get returns the containers as they were at most an age ago, and after the last change; if changes do not
 // end, as they were after the call. The slice must not be changed.
 func (i *inventory) get(ctx context.Context) ([]engine.Container, error) {
-	i.looking.Lock()
-	defer i.looking.Unlock()
 	for again := true; ; again = false {
 		i.mu.Lock()
 		if i.valid && time.Since(i.taken) < i.goodFor() {
 			defer i.mu.Unlock()
-			return i.containers, i.err
+			return i.containers, nil
 		}
-		generation, taken := i.generation, time.Now()
+		look := i.look(ctx)
 		i.mu.Unlock()
-
-		containers, err := i.list(ctx)
-
-		i.mu.Lock()
-		unchanged := i.generation == generation
-		if unchanged {
-			i.containers, i.err, i.taken, i.valid, i.running = containers, err, taken, err == nil, nil
+		if !i.await(look) {
+			return i.old()
 		}
+		i.mu.Lock()
+		unchanged := i.generation == look.generation
 		i.mu.Unlock()
 		if unchanged || !again {
-			return containers, err
+			return look.containers, look.err
 		}
 	}
+}
+
+// look begins to look, unless somebody does so already. There is one look at a time. The caller has locked mu.
+func (i *inventory) look(ctx context.Context) *inventoryLook {
+	if i.underWay != nil {
+		return i.underWay
+	}
+	look := &inventoryLook{generation: i.generation, began: time.Now(), done: make(chan struct{})}
+	i.underWay = look
+	guard.Go(func() error {
+		look.err = guard.Do(func() (err error) {
+			look.containers, err = i.list(ctx)
+			return err
+		})
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.underWay = nil
+		if look.err == nil {
+			i.late = false
+			if i.generation == look.generation {
+				i.containers, i.taken, i.valid, i.running = look.containers, look.began, true, nil
+			}
+		}
+		close(look.done)
+		return nil
+	})
+	return look
+}
+
+// await returns when a look has ended; false: that takes too long for a greeting.
+func (i *inventory) await(look *inventoryLook) bool {
+	if !i.hasty {
+		<-look.done
+		return true
+	}
+	i.mu.Lock()
+	patience := time.Until(look.began.Add(lookPatience))
+	if i.late {
+		patience = 0
+	}
+	i.mu.Unlock()
+	select {
+	case <-look.done:
+		return true
+	case <-time.After(patience):
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.late = i.late || i.underWay == look
+	return false
+}
+
+// old is what was known before a look that takes too long.
+func (i *inventory) old() ([]engine.Container, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.valid && time.Since(i.taken) < oldAge {
+		return i.containers, nil
+	}
+	return nil, errHangs
 }
 
 func (i *inventory) goodFor() time.Duration {
@@ -102,13 +181,45 @@ func runningOf(containers []engine.Container) map[uint64]*engine.Definition {
 	return running
 }
 
-// listWatched lists the containers of an engine. While that engine tells of changes, it is not asked again
-// before there are any.
-func (l *locations) listWatched(ctx context.Context, of engine.Engine) ([]engine.Container, error) {
-	if of == engine.Engine(l.agent.watched) {
-		return l.watched.get(ctx)
+// told lists the containers of an engine as it has told of them, for greetings: nobody waits for one that hangs. The node's
+// own engine cannot, and the one that tells of changes is not asked again before there are any.
+func (l *locations) told(ctx context.Context, of engine.Engine) ([]engine.Container, error) {
+	if of == engine.Engine(l.agent.embedded) {
+		return of.List(ctx)
 	}
-	return of.List(ctx)
+	return l.toldBy(of).get(ctx)
+}
+
+// hangs tells whether an engine has not answered when it was asked for its list last.
+func (l *locations) hangs(of engine.Engine) bool {
+	if of == engine.Engine(l.agent.embedded) {
+		return false
+	}
+	one := l.toldBy(of)
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return one.late
+}
+
+func (l *locations) toldBy(of engine.Engine) *inventory {
+	if of == engine.Engine(l.agent.watched) {
+		return l.watched
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.others[of.Name()]
+	if one == nil {
+		one = &inventory{list: of.List, age: func() time.Duration { return 0 }, hasty: true}
+		l.others[of.Name()] = one
+	}
+	return one
+}
+
+// engines are the lists of engines.
+func (l *locations) engines() []*inventory {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append(slices.Collect(maps.Values(l.others)), l.watched)
 }
 
 // setWatching notes whether the engine that can tell of changes does so from now on.
@@ -119,7 +230,9 @@ func (l *locations) setWatching(is bool) {
 
 // containersChanged has what this node tells and hears of containers be looked at anew.
 func (a *Agent) containersChanged() {
-	a.locations.watched.changed() // before those lists that are made from this one
+	for _, one := range a.locations.engines() { // before those lists that are made from these
+		one.changed()
+	}
 	a.locations.all.changed()
 	a.locations.withAddress.changed()
 }

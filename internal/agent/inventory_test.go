@@ -90,3 +90,44 @@ func TestInventoryOfAWatchedEngine(t *testing.T) {
 	ask(5, "watched no more")
 	ask(6, "watched no more")
 }
+
+// TestHungEngineDelaysNoGreeting: what was known of an engine that hangs is told until something changes, and nobody waits for
+// it a second time. There is one look at it.
+func TestHungEngineDelaysNoGreeting(t *testing.T) {
+	looks, release := make(chan int, 100), make(chan error)
+	looks <- 0
+	hangs := &otherEngine{has: engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64)}}
+	l := newLocations(&Agent{})
+	l.agent.locations = l
+	one := l.toldBy(hangs)
+	if found, err := l.told(t.Context(), hangs); err != nil || len(found) != 1 || l.hangs(hangs) {
+		t.Fatalf("%+v, %v of an engine that answers", found, err)
+	}
+	one.list = func(context.Context) ([]engine.Container, error) {
+		looks <- <-looks + 1
+		return nil, <-release
+	}
+	for range 3 {
+		if found, err := l.told(t.Context(), hangs); err != nil || len(found) != 1 || !l.hangs(hangs) {
+			t.Errorf("%+v, %v: what was known is not told", found, err)
+		}
+	}
+	l.agent.containersChanged()
+	for range 3 {
+		if found, err := l.told(t.Context(), hangs); !errors.Is(err, errHangs) || len(found) > 0 {
+			t.Errorf("%+v, %v: it may have changed", found, err)
+		}
+	}
+	if count := <-looks; count != 1 {
+		t.Errorf("%d looks at an engine that hangs", count)
+	}
+	one.list = hangs.List
+	release <- errors.New("it did not answer")
+	for answers := false; !answers; { // by a look that nobody waits for
+		_, err := l.told(t.Context(), hangs)
+		answers = err == nil
+	}
+	if l.hangs(hangs) {
+		t.Error("it answers again, and is said to hang")
+	}
+}

@@ -22,8 +22,9 @@ type locations struct {
 	all, withAddress, watched *inventory
 	watching                  atomic.Bool
 
-	mu   sync.Mutex
-	away map[netip.Addr]place
+	mu     sync.Mutex
+	others map[string]*inventory // those of other engines, by name
+	away   map[netip.Addr]place
 	// missed is how often in a row nodes have not told of a container on a bridge.
 	missed map[netip.Addr]int
 	// claims is how often other nodes have told of one while the node at which it was could not be reached.
@@ -42,14 +43,16 @@ const unclaimedFor = 3 * helloEvery
 
 func newLocations(agent *Agent) *locations {
 	l := &locations{
-		agent: agent, withAddress: &inventory{list: agent.addressed},
+		agent: agent, others: map[string]*inventory{},
 		away: map[netip.Addr]place{}, missed: map[netip.Addr]int{}, claims: map[netip.Addr]int{},
 	}
 	l.all = &inventory{list: func(ctx context.Context) ([]engine.Container, error) {
-		return agent.engines.ListAnsweredBy(ctx, l.listWatched)
+		return agent.engines.ListAnsweredBy(ctx, l.told)
 	}}
+	l.withAddress = &inventory{list: func(ctx context.Context) ([]engine.Container, error) { return agent.addressedBy(ctx, l.told) }}
 	l.watched = &inventory{
-		list: func(ctx context.Context) ([]engine.Container, error) { return agent.watched.List(ctx) },
+		hasty: true,
+		list:  func(ctx context.Context) ([]engine.Container, error) { return agent.watched.List(ctx) },
 		age: func() time.Duration {
 			if l.watching.Load() {
 				return watchedAge

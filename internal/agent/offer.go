@@ -233,9 +233,14 @@ func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definiti
 // addressed are the containers on this node of all engines whose containers have addresses. That one of these engines does not answer is
 // an error: what nobody knows of cannot be taken for free.
 func (a *Agent) addressed(ctx context.Context) ([]engine.Container, error) {
-	containers, err := a.embedded.List(ctx)
+	return a.addressedBy(ctx, func(ctx context.Context, of engine.Engine) ([]engine.Container, error) { return of.List(ctx) })
+}
+
+// addressedBy is addressed with another way to list an engine's containers than to ask it.
+func (a *Agent) addressedBy(ctx context.Context, list engine.ListFunc) ([]engine.Container, error) {
+	containers, err := list(ctx, a.embedded)
 	for _, one := range a.routed {
-		found, failed := one.List(ctx)
+		found, failed := list(ctx, one)
 		if errors.Is(failed, engine.ErrAway) {
 			failed = nil // what is not there gives no addresses
 		}

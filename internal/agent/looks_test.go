@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"sync/atomic"
+	"testing"
+)
+
+// TestHungLookDelaysNoOther: of what hangs there is one look, and it keeps nothing else from being looked at.
+func TestHungLookDelaysNoOther(t *testing.T) {
+	var l looks
+	var hung, others atomic.Int32
+	release := make(chan struct{})
+	for range 3 {
+		l.look("hangs", func() {
+			hung.Add(1)
+			<-release
+		})
+		l.look("works", func() { others.Add(1) })
+	}
+	if hung.Load() != 1 || others.Load() != 3 {
+		t.Errorf("%d looks at what hangs, and %d at what works; want 1 and 3", hung.Load(), others.Load())
+	}
+	close(release)
+	l.wait()
+	l.look("hangs", func() { hung.Add(1) })
+	if hung.Load() != 2 {
+		t.Error("what hung is not looked at again")
+	}
+	l.look("fails", func() { panic("on purpose") })
+	l.wait()
+}
+
+// TestLookSeesWhatHasHappened: a look that was under way may have missed it.
+func TestLookSeesWhatHasHappened(t *testing.T) {
+	var l looks
+	began, release := make(chan struct{}), make(chan struct{})
+	go l.look("one", func() {
+		close(began)
+		<-release
+	})
+	<-began
+	again := false
+	close(release)
+	l.look("one", func() { again = true })
+	l.wait()
+	if !again {
+		t.Error("nobody has looked since")
+	}
+}
