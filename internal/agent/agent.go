@@ -97,6 +97,8 @@ type Agent struct {
 	engines   *engine.Set
 	routed    []engine.Engine // those among them whose containers' connections are adopted
 	unopened  error           // why there may be more of these
+	swept     []sweeper       // those whose containers arrive by godwit-runc
+	opened    time.Time       // this agent
 	segmented []*segmented    // the engines that may have networks whose addresses nodes route to each other
 	// watched is the engine that tells of its containers.
 	watched interface {
@@ -167,7 +169,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
-		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
+		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(), opened: time.Now(),
 		auditLog:     audit.New(config.StateDir, audit.Users),
 		nodesLog:     audit.New(config.StateDir, audit.Nodes),
 		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
@@ -267,11 +269,26 @@ func (a *Agent) open() error {
 	if a.ahead, err = openAheads(a); err != nil {
 		return err
 	}
-	if err := a.moves.recover(); err != nil {
-		return err
+	return a.moves.recover()
+}
+
+// sweeper is an engine that may have files, which it removes by itself, and images of moves that have not come to anything,
+// which it asks for.
+type sweeper interface {
+	Sweep() error
+	SweepImages(ctx context.Context, before time.Time) error
+}
+
+// followUp does at the start of the agent what may wait for engines, while it serves: one that hangs delays nothing else.
+func (a *Agent) followUp(ctx context.Context) {
+	for _, one := range a.swept {
+		go a.guarded(func() {
+			if err := one.SweepImages(ctx, a.opened); err != nil && ctx.Err() == nil {
+				a.log.Warn("what is left of moves of containers of other engines stays", "error", err)
+			}
+		})()
 	}
-	a.moves.rebuild(a.ctx)
-	return nil
+	go a.guarded(func() { a.reconcileOthers(ctx) })()
 }
 
 // openBehindDoor makes the engines whose containers arrive by godwit-runc, whether they are there or not: they may be installed
@@ -289,7 +306,8 @@ func (a *Agent) openBehindDoor() ([]engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range []interface{ Sweep() error }{inDocker, inPodman, inContainerd} {
+	a.swept = []sweeper{inDocker, inPodman, inContainerd}
+	for _, one := range a.swept {
 		if err := one.Sweep(); err != nil { // an arrival that it is in the way of tries again, and fails
 			a.log.Warn("what is left of moves of containers of other engines stays", "error", err)
 		}
@@ -417,6 +435,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	defer remote.Close()
 	a.tuneSockets()
 	go a.guarded(func() { a.warmCRIU(ctx) })()
+	a.followUp(a.ctx)
 	go a.guarded(func() { a.removeProofs(a.leftProofs()) })()
 	return a.serveAll(ctx, local, remote)
 }

@@ -290,19 +290,41 @@ func surplus(list []*move) (forget []*move) {
 	return forget
 }
 
-// recover goes on with what was under way when the agent ended, from the journals.
+// recover goes on with what was under way when the agent ended, from the journals. Those for which another engine is to be asked
+// first wait for that engine only. As long as one does, nobody may be told that it is not known: see unused.
 func (m *moves) recover() error {
 	entries, err := os.ReadDir(filepath.Join(m.agent.config.StateDir, "migrations"))
 	if err != nil {
 		return fmt.Errorf("journals: %w", err)
 	}
+	asking := map[string][]string{} // by engine
 	for _, dir := range entries {
 		if migration.CheckID(dir.Name()) != nil {
 			continue
 		}
-		m.recoverOne(dir.Name()) // One journal that cannot be read must not keep a node from serving.
+		if name := m.asks(dir.Name()); name != "" {
+			asking[name] = append(asking[name], dir.Name())
+		} else {
+			m.recoverOne(dir.Name()) // One journal that cannot be read must not keep a node from serving.
+		}
+	}
+	for name, ids := range asking {
+		m.agent.looks.look("migrations of "+name, m.agent.guarded(func() {
+			for _, id := range ids {
+				m.recoverOne(id)
+			}
+		}))
 	}
 	return nil
+}
+
+// asks is the engine other than the node's own that is asked before a migration is recovered; empty: none.
+func (m *moves) asks(id string) string {
+	read, err := readEntry(m.dir(id))
+	if err != nil || !read.Record.DeniesRun() {
+		return ""
+	}
+	return read.Definition.EngineName
 }
 
 func (m *moves) recoverOne(id string) {
@@ -335,9 +357,15 @@ func (m *moves) recoverOne(id string) {
 	m.agent.equip(move, read.Definition, nil)
 	move.tracker.load(m.dir(id))
 	m.mu.Lock()
-	delete(m.unread, id)
-	m.byID[id] = move
+	_, known := m.byID[id] // somebody else has recovered it meanwhile
+	if !known {
+		delete(m.unread, id)
+		m.byID[id] = move
+	}
 	m.mu.Unlock()
+	if known {
+		return
+	}
 	if read.Record.State == migration.Done {
 		if err := drain.RemoveSpill(m.spillPath(id)); err != nil { // an older version knows nothing of it
 			m.agent.log.Warn("cannot remove pages on the disk that are no longer needed", "migration", id, "error", err)

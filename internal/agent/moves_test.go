@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -283,6 +284,7 @@ func TestRecoveryNeedsTheEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.looks.wait()
 	if _, err := a.moves.find(testMigration); !errors.Is(err, engine.ErrBusy) || !errors.Is(err, errNotTold) {
 		t.Errorf("%v while its engine says nothing", err)
 	}
@@ -290,5 +292,58 @@ func TestRecoveryNeedsTheEngine(t *testing.T) {
 	a.moves.recoverOne(testMigration)
 	if _, err := a.moves.find(testMigration); err != nil {
 		t.Errorf("%v when its engine has said that it is not there", err)
+	}
+}
+
+// hanging is an engine that answers late.
+type hanging struct {
+	*otherEngine
+	asked   chan struct{}
+	answers chan struct{}
+}
+
+func (h *hanging) Inspect(ctx context.Context, ref string) (engine.Container, error) {
+	h.asked <- struct{}{}
+	<-h.answers
+	return h.otherEngine.Inspect(ctx, ref)
+}
+
+// TestRecoveryWaitsForNoOtherEngine: a migration whose engine hangs is recovered when that answers, and keeps no other one waiting. Nobody
+// is told meanwhile that it is not known.
+func TestRecoveryWaitsForNoOtherEngine(t *testing.T) {
+	a := newVolumeAgent(t)
+	h := &hanging{
+		otherEngine: &otherEngine{has: engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64), Name: "web"}},
+		asked:       make(chan struct{}, 1), answers: make(chan struct{}),
+	}
+	a.engines = engine.NewSet(a.embedded, h)
+	machine, err := migration.New(migration.Spec{
+		ID: testMigration, Side: migration.Target, Container: h.has.ID, Name: "web", Source: "a", Target: "b", Mode: migration.Cold, Started: time.Now(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := migration.Banned(strings.Repeat("f", 16), "a", "b", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(a.moves.journal(testMigration, h.has).write(machine.Record()), a.moves.journal(other.Spec.ID, engine.Definition{}).write(other))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.moves.recover(); err != nil {
+		t.Fatal(err)
+	}
+	<-h.asked
+	if _, err := a.moves.find(other.Spec.ID); err != nil {
+		t.Errorf("another migration is not recovered: %v", err)
+	}
+	if _, err := a.moves.find(testMigration); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("%v, of a migration that is not recovered", err)
+	}
+	close(h.answers)
+	a.looks.wait()
+	if !a.moves.wasPutBack(testMigration) {
+		t.Error("what the engine said is not heeded")
 	}
 }

@@ -115,11 +115,11 @@ func TestUnknownIsNotFree(t *testing.T) {
 	if _, err := a.holder(t.Context(), address); !errors.Is(err, down) {
 		t.Errorf("%v: it is taken for free", err)
 	}
-	if err := a.sweepNetwork(); err != nil { // there is no network in this test: it would not survive to sweep it
+	if err := a.sweepNetwork(a.addressed(t.Context())); err != nil { // there is no network in this test: it would not survive to sweep it
 		t.Errorf("%v: the agent would not start", err)
 	}
 	other.down, a.unopened = nil, down
-	if err := a.sweepNetwork(); err != nil {
+	if err := a.sweepNetwork(nil, a.unopened); err != nil {
 		t.Error(err)
 	}
 }

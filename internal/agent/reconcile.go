@@ -10,13 +10,14 @@ import (
 )
 
 // reconcile makes the network what the containers of this node need, and removes what an earlier agent left of others.
-// What migrations need they set themselves when they are recovered.
+// What migrations need they set themselves when they are recovered, for which they wait: so only those engines are asked here whose
+// containers have addresses of the pool.
 func (a *Agent) reconcile() error {
-	containers, err := a.engines.ListAnswered(a.ctx)
-	if err != nil {
+	if _, err := a.embedded.List(a.ctx); err != nil {
 		return err
 	}
-	if err := a.sweepNetwork(); err != nil {
+	containers, unknown := a.addressed(a.ctx)
+	if err := a.sweepNetwork(containers, errors.Join(unknown, a.unopened)); err != nil {
 		return err
 	}
 	for _, container := range containers {
@@ -25,12 +26,24 @@ func (a *Agent) reconcile() error {
 	return nil
 }
 
+// reconcileOthers is reconcile for the containers of the other engines, which have made their networks themselves.
+func (a *Agent) reconcileOthers(ctx context.Context) {
+	containers, err := a.engines.ListAnswered(ctx)
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("list of containers", "error", err)
+	}
+	for _, container := range containers {
+		if container.Definition.EngineName != "" && !adoptable(container.Definition) {
+			a.reconcileOne(container)
+		}
+	}
+}
+
 // sweepNetwork removes what an earlier agent left of containers that are not here. If not all are known nothing is removed: one whose
 // engine does not answer may run.
-func (a *Agent) sweepNetwork() error {
-	containers, err := a.addressed(a.ctx)
-	if err = errors.Join(err, a.unopened); err != nil {
-		a.log.Error("what an earlier agent left of the network stays: not all containers are known; start the agent again to remove it", "error", err)
+func (a *Agent) sweepNetwork(containers []engine.Container, unknown error) error {
+	if unknown != nil {
+		a.log.Error("what an earlier agent left of the network stays: not all containers are known; start the agent again to remove it", "error", unknown)
 		return nil
 	}
 	var keep network.Keep

@@ -37,9 +37,14 @@ func (m *moves) setUnread(id string, entry entry, err error) {
 func (m *moves) retry(ctx context.Context) {
 	ticker := time.NewTicker(unreadEvery)
 	defer ticker.Stop()
-	looked := time.Now() // when the agent was started
+	var looked time.Time
 	told := map[string]string{}
 	for {
+		if time.Since(looked) > rebuildEvery { // an engine may have come back
+			m.agent.looks.look("lost journals", m.agent.guarded(func() { m.rebuild(ctx) }))
+			m.agent.tellOnce(told, "notes of containers that a boot would lose", m.agent.embedded.KeepNotes())
+			looked = time.Now()
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -47,11 +52,6 @@ func (m *moves) retry(ctx context.Context) {
 		}
 		for _, one := range m.unreadable() {
 			m.recoverOne(one.spec.ID)
-		}
-		if time.Since(looked) > rebuildEvery { // an engine may have come back
-			m.rebuild(ctx)
-			m.agent.tellOnce(told, "notes of containers that a boot would lose", m.agent.embedded.KeepNotes())
-			looked = time.Now()
 		}
 	}
 }

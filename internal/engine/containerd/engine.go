@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	namespaces "github.com/containerd/containerd/api/services/namespaces/v1"
@@ -85,11 +86,11 @@ func New(config Config) (*Engine, error) {
 // Images are those of containerd's own store.
 func (e *Engine) Images() engine.Images { return e.containerd.images }
 
-// Sweep removes what was made for moves that have not come to anything.
-func (e *Engine) Sweep() error {
-	ctx, cancel := asking(context.Background())
+// SweepImages removes what was made of images that have not come, before a time.
+func (e *Engine) SweepImages(ctx context.Context, before time.Time) error {
+	ctx, cancel := asking(ctx)
 	defer cancel()
-	return errors.Join(e.Engine.Sweep(), e.containerd.images.Sweep(ctx))
+	return e.containerd.images.Sweep(ctx, before)
 }
 
 // adapter asks containerd by its API.

@@ -381,8 +381,8 @@ func (s *Store) runs(ctx context.Context, name string) bool {
 	return err != nil || len(listed.GetContainers()) > 0
 }
 
-// Sweep ends the leases of images that an agent did not live to take.
-func (s *Store) Sweep(ctx context.Context) error {
+// Sweep ends the leases of images that an agent did not live to take: those that were made before a time.
+func (s *Store) Sweep(ctx context.Context, before time.Time) error {
 	if s.config.Away() != nil {
 		return nil
 	}
@@ -398,7 +398,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 		listed, failed := s.leases.List(inside, &leases.ListRequest{})
 		err = errors.Join(err, failed)
 		for _, lease := range listed.GetLeases() {
-			if !strings.HasPrefix(lease.GetID(), leasePrefix) {
+			if !strings.HasPrefix(lease.GetID(), leasePrefix) || !lease.GetCreatedAt().AsTime().Before(before) {
 				continue
 			}
 			if _, failed := s.leases.Delete(inside, &leases.DeleteRequest{ID: lease.GetID()}); !missing(failed) {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
@@ -215,18 +216,16 @@ func (s *imageStore) Sync(ctx context.Context) error {
 	return err
 }
 
-// Sweep removes what was made for moves that have not come to anything.
-func (e *Engine) Sweep() error { return errors.Join(e.Engine.Sweep(), e.images.sweep()) }
-
-// sweep ends what an agent did not live to take. A Docker that does not answer has taken nothing since.
-func (s *imageStore) sweep() error {
-	c, err := s.kept()
+// SweepImages removes what was made of images that have not come, before a time. A Docker that does not answer has taken
+// nothing since.
+func (e *Engine) SweepImages(ctx context.Context, before time.Time) error {
+	c, err := e.images.kept()
 	if err != nil || c == nil {
 		return nil //nolint:nilerr // said
 	}
-	ctx, cancel := asking(context.Background())
+	ctx, cancel := asking(ctx)
 	defer cancel()
-	return c.images.Sweep(ctx)
+	return c.images.Sweep(ctx, before)
 }
 
 // copiesOfLoad is how often a layer is in Docker's directory while it is loaded: as it came, and unpacked.

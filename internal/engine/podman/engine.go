@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
@@ -69,9 +70,14 @@ func New(config Config) (*Engine, error) {
 // Images are those of Podman's own storage.
 func (e *Engine) Images() engine.Images { return e.podman.images }
 
-// Sweep removes what was made for moves that have not come to anything.
-func (e *Engine) Sweep() error {
-	return errors.Join(e.Engine.Sweep(), e.podman.images.sweep(context.Background()))
+// SweepImages removes what was made of images that have not come, before a time.
+func (e *Engine) SweepImages(ctx context.Context, _ time.Time) error {
+	images := e.podman.images
+	if err := images.begin(ctx); err != nil {
+		return err
+	}
+	defer images.end()
+	return images.sweep(ctx)
 }
 
 // adapter asks Podman by its command line.

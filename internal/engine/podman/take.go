@@ -50,17 +50,27 @@ func describeBlob(mediaType string, content []byte) descriptor {
 
 // Take has Podman take an image out of a directory (podman pull dir:PATH): it either has all of it then, or nothing new.
 func (s *imageStore) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
-	select { // two that take one image would need its room twice
-	case s.taking <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("wait until Podman has taken another image: %w", context.Cause(ctx))
+	if err := s.begin(ctx); err != nil {
+		return err
 	}
-	defer func() { <-s.taking }()
+	defer s.end()
 	if err := s.take(ctx, image, open); err != nil {
 		return fmt.Errorf("have Podman take image %s: %w", image.ID, err)
 	}
 	return nil
 }
+
+// begin waits until nothing else is taken, or swept: two that take one image would need its room twice.
+func (s *imageStore) begin(ctx context.Context) error {
+	select {
+	case s.taking <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait until Podman has taken another image: %w", context.Cause(ctx))
+	}
+}
+
+func (s *imageStore) end() { <-s.taking }
 
 func (s *imageStore) take(ctx context.Context, image engine.Image, open imagestore.Opener) error {
 	lack, err := s.Lacks(ctx, image)
