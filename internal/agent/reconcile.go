@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/network"
@@ -94,13 +95,21 @@ func (a *Agent) awayAddresses(here []engine.Container) []netip.Addr {
 	return away
 }
 
+// routePatience is how long a route waits for an engine to say whether the container runs.
+const routePatience = 3 * time.Second
+
 // routeHere turns the address of a container of this node to it. One that does not run, because the node was restarted
-// or it ended, needs no way to it.
+// or it ended, needs no way to it. One whose engine hangs may run.
 func (a *Agent) routeHere(ctx context.Context, definition engine.Definition) error {
 	if definition.Network.OnBridge() && !a.network.IsBridged(definition.ID, definition.Network.Address) {
 		return nil // nothing was changed
 	}
-	container, err := a.engines.Of(definition).Inspect(ctx, definition.ID)
+	asking, cancel := context.WithTimeout(ctx, routePatience)
+	defer cancel()
+	container, err := a.engines.Of(definition).Inspect(asking, definition.ID)
+	if asking.Err() != nil && ctx.Err() == nil {
+		return a.network.Route(definition.Network.Address, network.Local(definition.ID))
+	}
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}

@@ -193,14 +193,19 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// thaw lets the container go on here. It is heard again first: what it sends at once is not lost.
+// thaw lets the container go on here. It is heard again first: what it sends at once is not lost. Its engine may hang: it has the
+// container back when the packets that are held for it have been let go (unprepare).
 func (s *source) thaw(ctx context.Context) error {
 	err := s.endDrain()
 	s.endKeeping()
 	if s.silenced != nil {
 		_ = s.silenced() // the dump has told what was wrong
 	}
-	return errors.Join(err, s.agent.network.EndSilence(s.definition.Network.Address), s.agent.engines.Of(s.definition).Thaw(ctx, s.definition.ID))
+	thaw := s.agent.engines.Of(s.definition).Thaw
+	if resumer, is := s.agent.engines.Of(s.definition).(engine.Resumer); is {
+		thaw = resumer.Resume
+	}
+	return errors.Join(err, s.agent.network.EndSilence(s.definition.Network.Address), thaw(ctx, s.definition.ID))
 }
 
 // dump writes the execution state into memory, and sends what only grows while it does.

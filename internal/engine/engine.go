@@ -361,6 +361,12 @@ type Protector interface {
 	Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error
 }
 
+// Resumer is an Engine whose Thaw also gives the container back to a program that may hang.
+type Resumer interface {
+	// Resume lets a container that a Departure froze go on, and asks nobody. Thaw, or the Departure's Close, does the rest.
+	Resume(ctx context.Context, id string) error
+}
+
 // Marker is an Engine that can show in its own list that a copy is not the container any more.
 type Marker interface {
 	// MarkMoved shows to which node a container that leaves has moved. It may be repeated, and does nothing

@@ -55,3 +55,20 @@ func TestAway(t *testing.T) {
 		t.Errorf("nothing has arrived: %v", err)
 	}
 }
+
+// TestResumedWithoutEngine: a container goes on whether or not its engine is there, which is told when it is. Meanwhile its record
+// says that nobody is to freeze it again.
+func TestResumedWithoutEngine(t *testing.T) {
+	e, id := awayEngine(t), strings.Repeat("a", 64)
+	gone := moving.Identity{PID: 1 << 22, StartTicks: 1}
+	if err := errors.Join(e.Resume(t.Context(), id), save(e.departurePath(id), departureRecord{First: gone}), e.Resume(t.Context(), id)); err != nil {
+		t.Fatal(err)
+	}
+	var was departureRecord
+	if err := records.Load(e.departurePath(id), &was); err != nil || !was.Resumed {
+		t.Fatalf("%+v, %v", was, err)
+	}
+	if err := e.Thaw(t.Context(), id); !errors.Is(err, engine.ErrAway) || !records.Exists(e.departurePath(id)) {
+		t.Errorf("%v: its engine is to have it back", err)
+	}
+}

@@ -24,7 +24,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 	defer e.lock(id)()
 	var was departureRecord
 	err := records.Load(e.departurePath(id), &was)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !was.First.Alive() {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (was.Resumed || !was.First.Alive()) {
 		return nil
 	}
 	var group *kernel.Cgroup

@@ -23,6 +23,8 @@ type departureRecord struct {
 	Boot    string          `json:"boot"`    // of the machine, in which the container runs
 	Leave   engine.Leave    `json:"leave,omitzero"`
 	Name    string          `json:"name,omitempty"` // the engine's, before the copy was marked
+	// Resumed: the container goes on here, and its engine may not know yet.
+	Resumed bool `json:"resumed,omitempty"`
 }
 
 // arrivalRecord is there from the begin of an arrival until the container has been resumed and its engine knows it.

@@ -88,6 +88,34 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	return errors.Join(failed, e.forget(id)) // the copy of its log, and CRIU's
 }
 
+// Resume lets a container that a departure froze go on, whether or not its engine answers.
+func (e *Engine) Resume(ctx context.Context, id string) error {
+	defer e.lock(id)()
+	var was departureRecord
+	err := records.Load(e.departurePath(id), &was)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && !was.Resumed {
+		was.Resumed = true
+		err = save(e.departurePath(id), was) // so that nobody protects what goes on
+	}
+	if err == nil {
+		err = e.resume(ctx, id, was)
+	}
+	if err != nil {
+		return fmt.Errorf("resume container %.12s: %w", id, err)
+	}
+	return nil
+}
+
+func (e *Engine) resume(ctx context.Context, id string, was departureRecord) error {
+	if err := moving.Unprotect(e.sparedPath(id)); err != nil {
+		return err
+	}
+	return was.thaw(ctx)
+}
+
 // Thaw lets a container that a departure froze go on. It runs before the engine is asked for anything.
 func (e *Engine) Thaw(ctx context.Context, id string) error {
 	defer e.lock(id)()
@@ -100,10 +128,7 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 		return e.forget(id) // what was made for a move that did not come that far
 	}
 	if err == nil {
-		err = moving.Unprotect(e.sparedPath(id))
-	}
-	if err == nil {
-		err = was.thaw(ctx)
+		err = e.resume(ctx, id, was)
 	}
 	if err == nil {
 		err = e.restartsAgain(ctx, id)
