@@ -1,0 +1,109 @@
+package engines
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/godwit/godwit/internal/agent"
+)
+
+// hangs has the Docker of a node do nothing until the test is over, or goesOn.
+func hangs(t *testing.T, node string) (goesOn func()) {
+	t.Helper()
+	pid := in(t, node, "cat", "/run/docker.pid")
+	goesOn = func() { _, _ = world.lab.Exec(context.Background(), node, "kill", "-CONT", pid) }
+	t.Cleanup(goesOn)
+	in(t, node, "kill", "-STOP", pid)
+	return goesOn
+}
+
+// late wants the error of an engine that does not answer.
+func late(t *testing.T, what string, err error) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), "Docker did not answer within") {
+		t.Errorf("%s, while Docker hangs: %v", what, err)
+	}
+}
+
+// TestDockerHangs: what needs a Docker that hangs fails, and says why. The rest goes on: lists, greetings of nodes, the other engines, and
+// a container of that Docker that was frozen and stays.
+func TestDockerHangs(t *testing.T) {
+	const volume = "hangs-data"
+	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "docker", "volume", "rm", volume) })
+	name := docker(t, []string{"--volume", volume + ":/data"}, `i=0; while :; do i=$((i+1)); echo tick $i; echo $i >/data/n; sleep 0.05; done`)
+	path := in(t, "a", "docker", "volume", "inspect", "--format", "{{.Mountpoint}}", volume) + "/n"
+	const other = "beside-hung"
+	embedded{}.run(t, "a", other, nil, count)
+	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "godwit", "rm", "--force", other) })
+	at := func() int {
+		n, _ := strconv.Atoi(in(t, "a", "cat", path)) // empty while it is written
+		return n
+	}
+
+	frozen := fault(t, "a", agent.Fault{Side: "source", Step: "dump", When: "after"}, agent.FaultPause)
+	done := begin(name, "cold")
+	frozen.reached(t)
+	goesOn := hangs(t, "a")
+	in(t, "a", "godwit", "migration", "cancel", migrationOf(t, name))
+	stopped := at()
+	frozen.goOn(t)
+	eventually(t, "it runs on here, and its Docker hangs", func() bool { return at() > stopped })
+
+	late(t, "inspect", tried(t, "a", "godwit", "inspect", "docker:"+name))
+	if list := in(t, "a", "godwit", "ps"); !strings.Contains(list, other) {
+		t.Errorf("the list lacks what other engines have: %s", list)
+	}
+	if err := tried(t, "a", "godwit", "inspect", other); err != nil {
+		t.Errorf("another engine's container: %v", err)
+	}
+	if !reaches(t, "b", "a") {
+		t.Error("the node is not reached")
+	}
+
+	if err := world.lab.KillAgent(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := world.lab.StartAgent(t.Context(), "a", "--faults"); err != nil { // which returns when it answers
+		t.Fatal(err)
+	}
+	in(t, "a", "godwit", "inspect", other)
+	eventually(t, "the node is reached", func() bool { return reaches(t, "b", "a") })
+
+	goesOn()
+	if err := <-done; err == nil {
+		t.Error("it moved")
+	}
+	eventually(t, "it is Docker's again", func() bool { return inspected(t, "a", name, ".State.Status") == "running" })
+	noRecords(t, "a", dockerEngine)
+	migrate(t, name, "a", "b", "cold")
+}
+
+// migrationOf is the id of the migration that a container is in.
+func migrationOf(t *testing.T, name string) string {
+	t.Helper()
+	var all []struct{ Migration, Container string } // the latest first
+	if err := json.Unmarshal([]byte(in(t, "a", "godwit", "migration", "ls", "--json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		if one.Container == name {
+			return one.Migration
+		}
+	}
+	t.Fatalf("no migration of %s among %+v", name, all)
+	return ""
+}
+
+// reaches tells whether a node has reached another one when it greeted it last.
+func reaches(t *testing.T, from, to string) bool {
+	t.Helper()
+	for line := range strings.Lines(in(t, from, "godwit", "nodes", "--measure=false")) {
+		if fields := strings.Fields(line); len(fields) > 0 && fields[0] == to {
+			return strings.Contains(line, "reachable") && !strings.Contains(line, "unreachable")
+		}
+	}
+	return false
+}
