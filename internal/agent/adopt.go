@@ -53,7 +53,7 @@ func (a *Agent) adoptAll(ctx context.Context, told map[string]string) {
 		containers = append(containers, found...)
 	}
 	for _, one := range containers {
-		if !adoptable(one.Definition) || a.moves.of(one.Definition.ID) != nil {
+		if !adoptable(one.Definition) || a.moves.moving(one.Definition.ID) {
 			continue
 		}
 		err := a.followEngine(ctx, one)
@@ -123,7 +123,7 @@ func (a *Agent) noteAdopted(ctx context.Context, one engine.Container) {
 		return
 	}
 	now, err := a.engines.Inspect(ctx, id)
-	if err != nil || now.State != engine.Running || now.PID != one.PID || a.moves.of(id) != nil {
+	if err != nil || now.State != engine.Running || now.PID != one.PID || a.moves.moving(id) {
 		return
 	}
 	a.locations.released(address) // where it was before
@@ -197,7 +197,7 @@ func (a *Agent) awaitEnd(one engine.Container, pidfd *os.File) {
 
 // awaitMove waits until nothing moves a container. One that has just come may end while its migration is still cleaned up.
 func (a *Agent) awaitMove(id string) error {
-	for a.moves.of(id) != nil {
+	for a.moves.moving(id) {
 		if err := waitUntil(a.ctx, time.Now().Add(moveEvery)); err != nil {
 			return err
 		}
@@ -218,7 +218,7 @@ func (a *Agent) endedHere(one engine.Container) bool {
 
 // connected is a container as it is when its connection is ours.
 func (a *Agent) connected(ctx context.Context, one engine.Container) (engine.Container, error) {
-	if one.State != engine.Running || !adoptable(one.Definition) || a.moves.of(one.Definition.ID) != nil {
+	if one.State != engine.Running || !adoptable(one.Definition) || a.moves.moving(one.Definition.ID) {
 		return one, nil
 	}
 	if err := a.adopt(ctx, one); err != nil {

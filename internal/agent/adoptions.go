@@ -137,14 +137,14 @@ func (a *Agent) removed(ctx context.Context, now time.Time) []adoption {
 				continue
 			}
 			is := func(c engine.Container) bool { return c.Definition.ID == have.Container }
-			missing := err == nil && !slices.ContainsFunc(found, is) && !have.First.Alive() && a.moves.of(have.Container) == nil
+			missing := err == nil && !slices.ContainsFunc(found, is) && !have.First.Alive() && !a.moves.moving(have.Container)
 			if a.adoptions.missed(have.Container, missing, now) {
 				gone = append(gone, have)
 			}
 		}
 	}
 	noted = a.adoptions.list()
-	return slices.DeleteFunc(gone, func(one adoption) bool { return !slices.Contains(noted, one) || a.moves.of(one.Container) != nil })
+	return slices.DeleteFunc(gone, func(one adoption) bool { return !slices.Contains(noted, one) || a.moves.moving(one.Container) })
 }
 
 // forgetRemoved gives back what containers had here that were removed by their engine's tools: their connections, and their addresses.

@@ -49,7 +49,7 @@ func (w *surroundings) situation(ctx context.Context, p ahead.Policy, live liveC
 	s := ahead.Situation{Node: a.self.Name, Busy: a.moves.busy()}
 	container, err := a.engines.Inspect(ctx, referenceOf(p))
 	switch {
-	case a.moves.of(p.Container) != nil:
+	case a.moves.moving(p.Container):
 		return s, isMoving, nil
 	case errors.Is(err, engine.ErrNotFound), err == nil && container.State != engine.Running:
 		return s, isMissing, nil

@@ -152,7 +152,7 @@ func (a *Agent) followBridged(ctx context.Context) {
 // followPlaces does that for the containers of one engine, until it does not answer.
 func (a *Agent) followPlaces(ctx context.Context, places []network.BridgedPlace, all listed) {
 	for _, place := range places {
-		if a.moves.of(place.Container) != nil {
+		if a.moves.moving(place.Container) {
 			continue
 		}
 		var err error
@@ -205,7 +205,7 @@ func (a *Agent) yieldPorts(all listed) error {
 	}
 	var taken []network.Published
 	for _, one := range containers {
-		if one.PID == 0 || a.moves.of(one.Definition.ID) != nil { // one that comes keeps its ports if it is undone
+		if one.PID == 0 || a.moves.moving(one.Definition.ID) { // one that comes keeps its ports if it is undone
 			continue
 		}
 		for _, port := range one.Definition.Ports {
@@ -230,7 +230,7 @@ func (a *Agent) followHere(ctx context.Context, place network.BridgedPlace, all 
 	case err != nil:
 		return err
 	case gone:
-		if a.moves.of(place.Container) != nil || !slices.Contains(a.network.BridgedPlaces(), place) {
+		if a.moves.moving(place.Container) || !slices.Contains(a.network.BridgedPlaces(), place) {
 			return nil // it has left meanwhile
 		}
 		a.tellRemoved(place.Container)
@@ -263,7 +263,7 @@ func isGone(place network.BridgedPlace, now engine.Container, err error, all lis
 
 // removedBridged ends the forwarding to a container that is no more, as the node says to which it goes.
 func (a *Agent) removedBridged(node, container string) error {
-	if a.moves.of(container) != nil {
+	if a.moves.moving(container) {
 		return nil
 	}
 	for _, place := range a.network.BridgedPlaces() {

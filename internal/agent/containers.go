@@ -155,10 +155,7 @@ func (a *Agent) idle(ctx context.Context, reference string) (engine.Container, e
 		return container, err
 	}
 	a.moves.awaitSettled(ctx, container.Definition.ID)
-	if move := a.moves.of(container.Definition.ID); move != nil {
-		return container, move.busy()
-	}
-	return container, nil
+	return container, a.moves.refuse(container.Definition.ID)
 }
 
 // atHome tells whether an address belongs to this node.

@@ -163,5 +163,5 @@ func (a *Agent) runsHere(definition engine.Definition) bool {
 	ctx, cancel := context.WithTimeout(a.ctx, time.Second)
 	defer cancel()
 	one, err := of.Inspect(ctx, definition.ID)
-	return err == nil && one.State == engine.Running && a.moves.of(definition.ID) == nil
+	return err == nil && one.State == engine.Running && !a.moves.moving(definition.ID)
 }

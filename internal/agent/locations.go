@@ -180,7 +180,7 @@ func (l *locations) own() (map[netip.Addr]bool, error) {
 }
 
 // moving tells whether a migration on this node says where a container is.
-func (l *locations) moving(container string) bool { return l.agent.moves.of(container) != nil }
+func (l *locations) moving(container string) bool { return l.agent.moves.moving(container) }
 
 // left tells whether a container that is still on this node runs at another one: its memory follows, or its end here is on its way.
 // Who went on sending here would have its packets take the link that the memory needs.

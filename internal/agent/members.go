@@ -269,9 +269,8 @@ func (a *Agent) mayRemove(node identity.Node) error {
 		return fmt.Errorf("%w: %s has the key of the authority: \"godwit node demote %s\" first; if it cannot be reached, --force removes "+
 			"it, but whoever has its disk can still admit nodes", errRefused, node.Name, node.Name)
 	}
-	for _, m := range a.moves.list() {
-		spec := m.tracker.spec
-		if !m.ended() && (spec.Source == node.Name || spec.Target == node.Name) {
+	for _, spec := range a.moves.underWaySpecs() {
+		if spec.Source == node.Name || spec.Target == node.Name {
 			return fmt.Errorf("%w: migration %s of container %s is under way between this node and %s: wait for its end, cancel it, or "+
 				"decide it with \"godwit migration resolve\" once the node is removed (--force)", errRefused, spec.ID, spec.Name, node.Name)
 		}

@@ -52,7 +52,8 @@ func (m *moves) dir(id string) string {
 	return filepath.Join(m.agent.config.StateDir, "migrations", id)
 }
 
-// of returns the migration under way of a container, or nil.
+// of returns the migration under way of a container, or nil. One that waits for its engine cannot be used, and is not
+// returned: see moving and refuse.
 func (m *moves) of(container string) *move {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,18 +76,28 @@ func (m *moves) tell(containers []engine.Container) {
 // checkVolumes refuses a new container that would have what is just being moved, to this node or away from it: half of it may be
 // here, and what it writes there may be left behind.
 func (m *moves) checkVolumes(definition engine.Definition) error {
-	for _, move := range m.list() {
-		if move.ended() {
-			continue
-		}
-		for _, moving := range move.volumes() {
+	check := func(spec migration.Spec, volumes []engine.Volume) error {
+		for _, moving := range volumes {
 			if !moving.Stays && slices.ContainsFunc(definition.Volumes, moving.Overlaps) {
 				return fmt.Errorf("%w: %s is just being moved with container %s (%s): wait until that has ended, or give this one another volume",
-					engine.ErrBusy, moving, move.tracker.spec.Name, move.tracker.spec.ID)
+					engine.ErrBusy, moving, spec.Name, spec.ID)
 			}
 		}
+		return nil
 	}
-	return nil
+	m.mu.Lock()
+	waiting := m.waiting() // before the others: those that are recovered meanwhile are among both
+	m.mu.Unlock()
+	var err error
+	for _, one := range waiting {
+		err = errors.Join(err, check(one.spec, one.definition.Volumes))
+	}
+	for _, move := range m.list() {
+		if err == nil && !move.ended() {
+			err = check(move.tracker.spec, move.volumes())
+		}
+	}
+	return err
 }
 
 // volumes are those of the container, with those that stay marked when that is known.
@@ -105,7 +116,23 @@ func (m *moves) busy() bool {
 			return true
 		}
 	}
-	return false
+	return len(m.waiting()) > 0
+}
+
+// underWaySpecs describe the migrations that have not ended, and those that wait for their engines.
+func (m *moves) underWaySpecs() (specs []migration.Spec) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, move := range m.byID {
+		if !move.ended() {
+			specs = append(specs, move.tracker.spec)
+		}
+	}
+	for _, one := range m.waiting() {
+		specs = append(specs, one.spec)
+	}
+	slices.SortFunc(specs, func(a, b migration.Spec) int { return cmp.Compare(a.ID, b.ID) })
+	return specs
 }
 
 func (m *moves) underWay(container string) *move {
@@ -127,6 +154,9 @@ func (m *moves) containers() map[string]bool {
 			moving[move.tracker.spec.Container] = true
 		}
 	}
+	for _, one := range m.waiting() {
+		moving[one.spec.Container] = true
+	}
 	return moving
 }
 
@@ -136,6 +166,9 @@ func (m *moves) enter(container string) (leave func(), err error) {
 	defer m.mu.Unlock()
 	if move := m.underWay(container); move != nil && move.record().State != migration.Running {
 		return nil, move.busy()
+	}
+	if err := m.refuseWaiting(container); err != nil {
+		return nil, err
 	}
 	m.execs[container]++
 	return func() {
@@ -172,6 +205,11 @@ func (m *moves) named(id string) (*move, error) {
 	var alike []string
 	for whole := range m.byID {
 		if id != "" && strings.HasPrefix(whole, id) {
+			alike = append(alike, whole)
+		}
+	}
+	for whole := range m.unread {
+		if id != "" && strings.HasPrefix(whole, id) && m.byID[whole] == nil {
 			alike = append(alike, whole)
 		}
 	}
@@ -212,6 +250,9 @@ func (m *moves) add(added *move) error {
 	if move := m.underWay(spec.Container); move != nil {
 		return move.busy()
 	}
+	if err := m.refuseWaiting(spec.Container); err != nil {
+		return err
+	}
 	if spec.Side == migration.Target && m.arriving(spec.Source) >= maxArriving {
 		return fmt.Errorf("%w: %d migrations from %s to %s are under way: wait until some have ended",
 			engine.ErrBusy, maxArriving, spec.Source, spec.Target)
@@ -224,6 +265,11 @@ func (m *moves) arriving(source string) int {
 	count := 0
 	for _, move := range m.byID {
 		if spec := move.tracker.spec; spec.Side == migration.Target && spec.Source == source && !move.ended() {
+			count++
+		}
+	}
+	for _, one := range m.waiting() {
+		if one.spec.Source == source {
 			count++
 		}
 	}
@@ -297,15 +343,23 @@ func (m *moves) recover() error {
 	if err != nil {
 		return fmt.Errorf("journals: %w", err)
 	}
-	asking := map[string][]string{} // by engine
+	var ids []string
 	for _, dir := range entries {
-		if migration.CheckID(dir.Name()) != nil {
-			continue
+		if migration.CheckID(dir.Name()) == nil {
+			ids = append(ids, dir.Name())
 		}
-		if name := m.asks(dir.Name()); name != "" {
-			asking[name] = append(asking[name], dir.Name())
+	}
+	m.recoverAll(ids)
+	return nil
+}
+
+func (m *moves) recoverAll(ids []string) {
+	asking := map[string][]string{} // by engine
+	for _, id := range ids {
+		if name := m.asks(id); name != "" {
+			asking[name] = append(asking[name], id)
 		} else {
-			m.recoverOne(dir.Name()) // One journal that cannot be read must not keep a node from serving.
+			m.recoverOne(id) // One journal that cannot be read must not keep a node from serving.
 		}
 	}
 	for name, ids := range asking {
@@ -315,15 +369,16 @@ func (m *moves) recover() error {
 			}
 		}))
 	}
-	return nil
 }
 
-// asks is the engine other than the node's own that is asked before a migration is recovered; empty: none.
+// asks is the engine other than the node's own that is asked before a migration is recovered; empty: none. From then on the
+// migration counts as one that waits for that engine.
 func (m *moves) asks(id string) string {
 	read, err := readEntry(m.dir(id))
-	if err != nil || !read.Record.DeniesRun() {
+	if err != nil || !read.Record.DeniesRun() || read.Definition.EngineName == "" {
 		return ""
 	}
+	m.setWaiting(id, read)
 	return read.Definition.EngineName
 }
 
@@ -357,7 +412,7 @@ func (m *moves) recoverOne(id string) {
 	m.agent.equip(move, read.Definition, nil)
 	move.tracker.load(m.dir(id))
 	m.mu.Lock()
-	_, known := m.byID[id] // somebody else has recovered it meanwhile
+	known := m.byID[id] != nil || m.over // another attempt has recovered it meanwhile, or the next agent will
 	if !known {
 		delete(m.unread, id)
 		m.byID[id] = move
@@ -426,7 +481,12 @@ func (m *moves) peerBack(node string) {
 func (m *moves) wind(ctx context.Context) {
 	m.mu.Lock()
 	m.over = true
+	waiting := m.waiting()
 	m.mu.Unlock()
+	for _, one := range waiting { // there is nothing to undo before their engines have answered
+		m.agent.log.Warn("migration waits for an engine; it goes on when the agent is back", "migration", one.spec.ID,
+			"engine", one.engine)
+	}
 	ctx, cancel := context.WithTimeout(ctx, windTimeout)
 	defer cancel()
 	for _, move := range m.list() {

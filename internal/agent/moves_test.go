@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -308,30 +309,42 @@ func (h *hanging) Inspect(ctx context.Context, ref string) (engine.Container, er
 	return h.otherEngine.Inspect(ctx, ref)
 }
 
-// TestRecoveryWaitsForNoOtherEngine: a migration whose engine hangs is recovered when that answers, and keeps no other one waiting. Nobody
-// is told meanwhile that it is not known.
-func TestRecoveryWaitsForNoOtherEngine(t *testing.T) {
+// waitingAgent is an agent that recovers a migration whose engine hangs. The container has a volume that moves with it.
+func waitingAgent(t *testing.T) (*Agent, *hanging) {
+	t.Helper()
 	a := newVolumeAgent(t)
 	h := &hanging{
-		otherEngine: &otherEngine{has: engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64), Name: "web"}},
-		asked:       make(chan struct{}, 1), answers: make(chan struct{}),
+		otherEngine: &otherEngine{has: engine.Definition{
+			EngineName: "docker", ID: strings.Repeat("a", 64), Name: "web", Volumes: []engine.Volume{{Name: "data", Path: "/d"}},
+		}},
+		asked: make(chan struct{}, 1), answers: make(chan struct{}),
 	}
 	a.engines = engine.NewSet(a.embedded, h)
 	machine, err := migration.New(migration.Spec{
-		ID: testMigration, Side: migration.Target, Container: h.has.ID, Name: "web", Source: "a", Target: "b", Mode: migration.Cold, Started: time.Now(),
+		ID: testMigration, Side: migration.Target, Container: h.has.ID, Name: "web", Source: "a", Target: "b",
+		Mode: migration.Cold, Started: time.Now(),
 	})
+	if err == nil {
+		err = a.moves.journal(testMigration, h.has).write(machine.Record())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return a, h
+}
+
+// TestRecoveryWaitsForNoOtherEngine: a migration whose engine hangs is recovered when that answers, and keeps no other one
+// waiting. Nobody is told meanwhile that it is not known.
+func TestRecoveryWaitsForNoOtherEngine(t *testing.T) {
+	a, h := waitingAgent(t)
 	other, err := migration.Banned(strings.Repeat("f", 16), "a", "b", time.Now())
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		err = a.moves.journal(other.Spec.ID, engine.Definition{}).write(other)
 	}
-	err = errors.Join(a.moves.journal(testMigration, h.has).write(machine.Record()), a.moves.journal(other.Spec.ID, engine.Definition{}).write(other))
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		err = a.moves.recover()
 	}
-	if err := a.moves.recover(); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	<-h.asked
@@ -345,5 +358,100 @@ func TestRecoveryWaitsForNoOtherEngine(t *testing.T) {
 	a.looks.wait()
 	if !a.moves.wasPutBack(testMigration) {
 		t.Error("what the engine said is not heeded")
+	}
+	if a.moves.moving(h.has.ID) {
+		t.Error("a container of which an older journal was put back cannot be used")
+	}
+}
+
+// TestWaitingMigrationIsUnderWay: from the start of the agent a migration that waits for its engine counts as one that is
+// under way, for its container, its volumes and its nodes, and is listed with the reason.
+func TestWaitingMigrationIsUnderWay(t *testing.T) {
+	a, h := waitingAgent(t)
+	if err := a.moves.recover(); err != nil {
+		t.Fatal(err)
+	}
+	<-h.asked
+	id := h.has.ID
+	if !a.moves.moving(id) || !a.moves.busy() || !a.moves.containers()[id] || a.moves.moving(testContainer) {
+		t.Error("the container does not count as being migrated")
+	}
+	_, entered := a.moves.enter(id)
+	_, named := a.moves.named(testMigration[:6])
+	_, cancelled := (&localService{agent: a}).Cancel(t.Context(), &api.MigrationRequest{Migration: testMigration})
+	node, err := a.peers.find("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, err := migration.New(migration.Spec{
+		ID: strings.Repeat("e", 16), Side: migration.Source, Container: id, Name: "web", Source: "b", Target: "a",
+		Mode: migration.Cold, Started: time.Now(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"refuse": a.moves.refuse(id), "enter": entered, "named": named, "cancel": cancelled, "remove the node": a.mayRemove(node),
+		"volume": a.moves.checkVolumes(engine.Definition{Volumes: h.has.Volumes}),
+		"move":   a.moves.add(newMove(a, a.moves.journal(strings.Repeat("e", 16), h.has), machine)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), testMigration) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, definition := range map[string]engine.Definition{
+		"the container": {EngineName: "docker", ID: id, Name: "web"},
+		"its volume":    {ID: testContainer, Name: "other", Volumes: []engine.Volume{{Name: "data", Path: "/x"}}},
+	} {
+		problems, err := a.examineOffer(t.Context(), "a", definition, &api.Offer{Mode: "restart", PlatformJson: []byte("{}")})
+		if err != nil || len(problems) != 1 || !strings.Contains(problems[0].Why, "waits for engine docker") {
+			t.Errorf("offer of %s: %+v, %v", what, problems, err)
+		}
+	}
+	listed := a.moves.unreadable()
+	if len(listed) != 1 || !strings.HasPrefix(*listed[0].report().Error, "waits for engine docker") {
+		t.Errorf("listed: %+v", listed)
+	}
+	close(h.answers)
+	a.looks.wait()
+}
+
+// TestWaitingMigrationStaysForTheNextAgent: a migration whose engine answers only when the agent ends is not begun any more.
+func TestWaitingMigrationStaysForTheNextAgent(t *testing.T) {
+	a, h := waitingAgent(t)
+	web := h.has
+	h.has.ID = testContainer // the engine does not have it
+	if err := a.moves.recover(); err != nil {
+		t.Fatal(err)
+	}
+	<-h.asked
+	a.moves.wind(t.Context())
+	close(h.answers)
+	a.looks.wait()
+	if _, err := a.moves.find(testMigration); !errors.Is(err, engine.ErrBusy) || !a.moves.moving(web.ID) {
+		t.Errorf("%v: the migration has begun", err)
+	}
+	next := newMoves(a)
+	err := next.recover()
+	a.looks.wait()
+	if _, unknown := next.find(testMigration); err != nil || unknown != nil {
+		t.Errorf("%v, %v: the next agent does not go on with the migration", err, unknown)
+	}
+}
+
+// TestLateAnswerOfAnEngine: an attempt that fails after another one has recovered the migration changes nothing.
+func TestLateAnswerOfAnEngine(t *testing.T) {
+	a, h := waitingAgent(t)
+	close(h.answers)
+	h.has.ID = testContainer // the engine does not have the container
+	a.moves.recoverOne(testMigration)
+	read, err := readEntry(a.moves.dir(testMigration))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.moves.setWaiting(testMigration, read)
+	a.moves.setUnread(testMigration, read, errNotTold)
+	if _, err := a.moves.find(testMigration); err != nil || len(a.moves.unreadable()) > 0 {
+		t.Errorf("%v, %+v", err, a.moves.unreadable())
 	}
 }

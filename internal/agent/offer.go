@@ -119,6 +119,9 @@ func (a *Agent) examineOffer(ctx context.Context, from string, definition engine
 	if refused := a.arrivalProblems(from, definition, offer); len(refused) > 0 {
 		return refused, nil
 	}
+	if waiting := a.moves.examineWaiting(definition); len(waiting) > 0 { // its engine would not answer, either
+		return waiting, nil
+	}
 	var theirs migration.Platform
 	if err := json.Unmarshal(offer.PlatformJson, &theirs); err != nil {
 		return nil, fmt.Errorf("%w: platform of the source: %w", errInvalid, err)

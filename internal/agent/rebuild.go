@@ -73,7 +73,7 @@ func (m *moves) undone(one engine.Container) bool {
 
 // lost reports whether no migration is in charge of a leaving container.
 func (m *moves) lost(one engine.Container) bool {
-	if m.of(one.Definition.ID) != nil {
+	if m.moving(one.Definition.ID) {
 		return false
 	}
 	id := one.Leaving.Migration

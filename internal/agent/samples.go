@@ -92,7 +92,7 @@ func (s *samples) watch(definition engine.Definition) (*watching, <-chan struct{
 		w.until = until
 		return w, w.news
 	}
-	if s.over || s.agent.moves.of(definition.ID) != nil {
+	if s.over || s.agent.moves.moving(definition.ID) {
 		return nil, nil
 	}
 	ctx, cancel := context.WithCancel(s.agent.ctx)

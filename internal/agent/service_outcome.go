@@ -146,6 +146,9 @@ var errPutBack = errors.New("its engine runs the container, of which the journal
 var errNotTold = errors.New("cannot check the journal: it says that the container was not resumed on this node, " +
 	"and the engine cannot confirm that")
 
+// errNotAsked says that the engine has not been asked yet.
+var errNotAsked = fmt.Errorf("%w yet", errNotTold)
+
 // contradicted checks a journal that rules out that the container runs here. It returns an error unless the
 // engine confirms that the container does not run here.
 func (a *Agent) contradicted(definition engine.Definition) error {

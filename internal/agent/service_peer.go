@@ -303,8 +303,8 @@ func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, containe
 	if slices.ContainsFunc(containers, func(c engine.Container) bool { return c.Definition.ID == container }) {
 		return fmt.Errorf("%w: container %.12s is on this node", errInvalid, container)
 	}
-	if move := a.moves.of(container); move != nil {
-		return move.busy()
+	if err := a.moves.refuse(container); err != nil {
+		return err
 	}
 	a.locations.released(address)
 	return errors.Join(a.network.Unroute(address), a.network.ReleaseLease(container))

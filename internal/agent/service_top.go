@@ -69,7 +69,7 @@ func (a *Agent) seen(ctx context.Context, container engine.Container) (predict.M
 // measured is what is known of a container. One that does not run, or is being moved, is not measured now.
 func (a *Agent) measured(ctx context.Context, container engine.Container, window, age time.Duration) predict.Measured {
 	definition := container.Definition
-	if container.State == engine.Running && a.moves.of(definition.ID) == nil {
+	if container.State == engine.Running && !a.moves.moving(definition.ID) {
 		measured := a.samples.measure(ctx, definition, window, age)
 		if measured.ID != "" {
 			return measured
@@ -77,7 +77,7 @@ func (a *Agent) measured(ctx context.Context, container engine.Container, window
 	}
 	known, _ := a.samples.known(definition.ID, 0, keepSamples)
 	known.Name, known.ID, known.Node, known.State = definition.Name, definition.ID, a.self.Name, string(container.State)
-	if move := a.moves.of(definition.ID); move != nil {
+	if a.moves.moving(definition.ID) {
 		known.State = "being moved"
 	}
 	return known

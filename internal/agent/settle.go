@@ -36,7 +36,7 @@ func (a *Agent) awaitOver(ctx context.Context, reference string) error {
 	if move := a.moves.of(container.Definition.ID); move != nil {
 		return waitFor(ctx, move.done)
 	}
-	return nil
+	return a.moves.refuse(container.Definition.ID)
 }
 
 // own finds a container that is this node's to do something with, although its last migration may not be over: it runs here,
@@ -48,6 +48,8 @@ func (a *Agent) own(ctx context.Context, reference string) (engine.Container, er
 	}
 	if move := a.moves.of(container.Definition.ID); move != nil && move.record().State != migration.Running {
 		return container, move.busy()
+	} else if move == nil {
+		return container, a.moves.refuse(container.Definition.ID)
 	}
 	return container, nil
 }

@@ -96,8 +96,8 @@ func (s *stages) add(added *stage) (g *stage, again bool, err error) {
 	if s.over {
 		return nil, false, fmt.Errorf("%w: the agent of %s ends", engine.ErrBusy, s.agent.self.Name)
 	}
-	if move := s.agent.moves.of(container); move != nil { // one that begins later finds this stage
-		return nil, false, move.busy()
+	if err := s.agent.moves.refuse(container); err != nil { // one that begins later finds this stage
+		return nil, false, err
 	}
 	s.live[container] = added
 	return added, false, nil

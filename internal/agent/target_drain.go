@@ -280,7 +280,7 @@ const (
 func (t *target) mayMiss() bool {
 	record := t.move.record()
 	return record.State == migration.Running ||
-		record.State == migration.Done && record.Result == migration.Moved && t.agent.moves.of(t.definition.ID) == nil
+		record.State == migration.Done && record.Result == migration.Moved && !t.agent.moves.moving(t.definition.ID)
 }
 
 // missingPages looks for pages of a container here that its source may not send any more, of which an operator has to say what
