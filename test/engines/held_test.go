@@ -277,3 +277,51 @@ func (c conformance) tally(container string) []string {
 	}
 	return c.s.logs(container)
 }
+
+// pauseAsDocker pauses a container by "docker pause" and in the freezer that Godwit uses, which is Docker's where there is
+// only cgroup version 2. The returned function ends both.
+func pauseAsDocker(t *testing.T, node, name string) (unpause func()) {
+	t.Helper()
+	pid := inspected(t, node, name, ".State.Pid")
+	in(t, node, "docker", "pause", name)
+	in(t, node, "sh", "-c", `d=$(findmnt -nt cgroup2 -o TARGET | head -n 1)$(sed -n 's/^0:://p' /proc/`+pid+`/cgroup)
+		if [ -e $d/cgroup.freeze ]; then echo 1 >$d/cgroup.freeze; fi`)
+	return func() {
+		in(t, node, "docker", "unpause", name)
+		thawByHand(t, node, pid)
+	}
+}
+
+// TestDockerPausedWhileUndone: "docker pause" of a container whose move is being undone stays a pause of Docker's, and the
+// container is Docker's again with all that Docker has to do for it.
+func TestDockerPausedWhileUndone(t *testing.T) {
+	for what, cancelled := range map[string]agent.Fault{
+		"before the freeze": {Side: "source", Step: "prepare", When: "after"},
+		"after the thaw":    {Side: "source", Step: "dump", When: "after"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			name := docker(t, []string{"--restart", "unless-stopped"}, count)
+			underWay := fault(t, "a", cancelled, agent.FaultPause)
+			undone := fault(t, "a", agent.Fault{Side: "source", Step: "close", When: "before"}, agent.FaultPause)
+			done := begin(name, "cold")
+			underWay.reached(t)
+			in(t, "a", "godwit", "migration", "cancel", migrationOf(t, name))
+			underWay.goOn(t)
+			undone.reached(t)
+			unpause := pauseAsDocker(t, "a", name)
+			undone.goOn(t)
+			if err := <-done; err == nil {
+				t.Error("the container moved")
+			}
+			noRecords(t, "a", dockerEngine)
+			if status := inspected(t, "a", name, ".State.Status"); status != "paused" {
+				t.Errorf("status %s", status)
+			}
+			if policy := inspected(t, "a", name, ".HostConfig.RestartPolicy.Name"); policy != "unless-stopped" {
+				t.Errorf("restart policy %q", policy)
+			}
+			unpause()
+			migrate(t, name, "a", "b", "cold")
+		})
+	}
+}

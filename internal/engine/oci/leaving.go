@@ -348,19 +348,39 @@ type departure struct {
 	id     string
 	group  *kernel.Cgroup
 	first  moving.Identity
+	froze  bool // or has tried to
+}
+
+// Freeze stops the container's processes.
+func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
+	d.froze = true
+	return d.Departure.Freeze(ctx)
 }
 
 // Close ends what Depart started.
 func (d *departure) Close() error {
 	defer d.engine.LetGo()
-	err := d.Departure.Close()
-	frozen, frozenErr := d.group.ToldToFreeze()
-	if goesOn(frozen, frozenErr, d.first.Alive()) {
-		ctx, cancel := d.engine.asking(context.Background())
-		defer cancel()
-		err = errors.Join(err, d.engine.restartsAgain(ctx, d.id))
+	return errors.Join(d.Departure.Close(), d.engine.closed(d.id, d.group, d.first, d.froze))
+}
+
+// closed gives a container back to its engine after a departure, unless the departure has frozen the container and nobody
+// has let it go on since.
+func (e *Engine) closed(id string, group *kernel.Cgroup, first moving.Identity, froze bool) error {
+	defer e.lock(id)()
+	frozen, unknown := group.ToldToFreeze()
+	if froze && !e.resumed(id) && !goesOn(frozen, unknown, first.Alive()) {
+		return nil
 	}
-	return err
+	ctx, cancel := e.asking(context.Background())
+	defer cancel()
+	return e.restartsAgain(ctx, id)
+}
+
+// resumed tells whether a container that was to leave goes on here. Whoever freezes it then, such as "docker pause", has
+// nothing to do with the departure.
+func (e *Engine) resumed(id string) bool {
+	var was departureRecord
+	return records.Load(e.departurePath(id), &was) == nil && was.Resumed
 }
 
 // goesOn tells whether a container that was to leave is its engine's again: it is not frozen, or it has ended, and its cgroup with
@@ -369,7 +389,7 @@ func goesOn(frozen bool, unknown error, alive bool) bool { return unknown == nil
 
 // frozen tells whether a move has frozen a container.
 func (e *Engine) frozen(id string, pid int) bool {
-	if !records.Exists(e.departurePath(id)) {
+	if !records.Exists(e.departurePath(id)) || e.resumed(id) {
 		return false
 	}
 	group, err := kernel.CgroupOf(pid)

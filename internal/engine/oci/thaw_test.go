@@ -4,10 +4,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 func TestGoesOn(t *testing.T) {
@@ -59,4 +64,66 @@ func TestThawEmpty(t *testing.T) {
 	must(t, os.RemoveAll(group))
 	must(t, gone.thaw(t.Context()))
 	must(t, departureRecord{}.thaw(t.Context()))
+}
+
+// TestClosedWhilePaused: somebody who pauses a container that stays does not keep the departure from giving it back to its
+// engine. Only a container that the departure itself has frozen, and that has not been resumed, is not given back.
+func TestClosedWhilePaused(t *testing.T) {
+	e, id, dir := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0o600))
+	group, err := kernel.CgroupAt(dir)
+	must(t, err)
+	self, err := moving.Identify(os.Getpid())
+	must(t, err)
+	for _, one := range []struct{ froze, resumed, given bool }{
+		{true, false, false}, {true, true, true}, {false, false, true},
+	} {
+		must(t, save(e.departurePath(id), departureRecord{First: self, Resumed: one.resumed}))
+		if err := e.closed(id, group, self, one.froze); errors.Is(err, engine.ErrAway) != one.given || !one.given && err != nil {
+			t.Errorf("%+v: %v", one, err)
+		}
+	}
+	must(t, e.forget(id))
+	if err := e.closed(id, group, self, true); err != nil {
+		t.Errorf("nothing departs: %v", err)
+	}
+}
+
+// alone is an adapter that counts who asks while somebody else does.
+type alone struct {
+	away
+	asking, together atomic.Int32
+}
+
+func (a *alone) Away() error {
+	if a.asking.Add(1) > 1 {
+		a.together.Add(1)
+	}
+	for range 1000 {
+		runtime.Gosched()
+	}
+	a.asking.Add(-1)
+	return engine.ErrAway
+}
+
+// TestClosedAlone: nobody else changes a container while its departure gives it back.
+func TestClosedAlone(t *testing.T) {
+	adapter := &alone{}
+	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, adapter)
+	must(t, err)
+	id, dir := strings.Repeat("a", 64), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0o600))
+	group, err := kernel.CgroupAt(dir)
+	must(t, err)
+	gone := moving.Identity{PID: 1 << 22, StartTicks: 1}
+	must(t, save(e.departurePath(id), departureRecord{First: gone}))
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { _ = e.closed(id, group, gone, true) })
+		all.Go(func() { _ = e.Thaw(t.Context(), id) })
+	}
+	all.Wait()
+	if count := adapter.together.Load(); count != 0 {
+		t.Errorf("%d questions beside another one", count)
+	}
 }
