@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -25,8 +27,10 @@ const (
 // doubles tracks the containers that run here and that other nodes claim to run, too.
 type doubles struct {
 	agent *Agent
-	// running finds what runs here, as it was a moment ago, by claimOf.
-	running func() map[uint64]*engine.Definition
+	// running finds what runs here, as it was a moment ago, by claimOf. Error: that is not known.
+	running func() (map[uint64]*engine.Definition, error)
+	// ended tells of a container that is not among these whether its engine has said so.
+	ended func(definition engine.Definition) bool
 	// moving tells which containers are just being moved.
 	moving func() map[string]bool
 	// runs asks the engine.
@@ -54,7 +58,8 @@ type double struct {
 func newDoubles(a *Agent) *doubles {
 	return &doubles{
 		agent: a, running: a.runningNow, moving: func() map[string]bool { return a.moves.containers() },
-		runs: a.runsHere, now: time.Now, known: map[rival]*double{},
+		ended: func(definition engine.Definition) bool { return a.locations.ended(definition) },
+		runs:  a.runsHere, now: time.Now, known: map[rival]*double{},
 	}
 }
 
@@ -70,7 +75,8 @@ func claimOf(container string) (uint64, bool) {
 
 // here is what runs here and is not being moved.
 func (d *doubles) here() []uint64 {
-	running, moving := d.running(), d.moving()
+	running, _ := d.running() // whoever tells others of its containers logs the error
+	moving := d.moving()
 	claims := make([]uint64, 0, len(running))
 	for short, definition := range running {
 		if !moving[definition.ID] {
@@ -82,7 +88,8 @@ func (d *doubles) here() []uint64 {
 
 // heard takes the list of containers that another node runs.
 func (d *doubles) heard(node string, claims []uint64) {
-	running, moving := d.running(), d.moving()
+	running, unknown := d.running()
+	moving := d.moving()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	both := map[rival]bool{}
@@ -94,7 +101,11 @@ func (d *doubles) heard(node string, claims []uint64) {
 		}
 	}
 	for one, was := range d.known {
-		if one.node == node && !both[one] {
+		if one.node != node || both[one] {
+			continue
+		}
+		claimed := slices.Contains(claims, one.container) && !moving[was.definition.ID]
+		if !claimed || unknown == nil && d.ended(was.definition) { // an engine that does not answer ends no alarm
 			d.clear(one, was)
 		}
 	}
@@ -129,12 +140,14 @@ func (d *doubles) clear(one rival, was *double) {
 // alarms lists the claims that an operator should know of. If the container has ended here since, its alarm is over, whether or not the
 // other node is heard again.
 func (d *doubles) alarms() []*api.Alarm {
-	running, moving := d.running(), d.moving()
+	running, unknown := d.running()
+	moving := d.moving()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var all []*api.Alarm
 	for one, was := range d.known {
-		if _, runs := running[one.container]; !runs || moving[was.definition.ID] || !was.raised {
+		_, runs := running[one.container]
+		if !was.raised || moving[was.definition.ID] || !runs && unknown == nil && d.ended(was.definition) {
 			continue
 		}
 		all = append(all, &api.Alarm{
@@ -146,22 +159,25 @@ func (d *doubles) alarms() []*api.Alarm {
 }
 
 // runningNow are the containers that run here, by claimOf.
-func (a *Agent) runningNow() map[uint64]*engine.Definition {
-	running, err := a.locations.all.claims(a.ctx)
-	if err != nil {
-		return nil // whoever tells others of its containers logs it
-	}
-	return running
+func (a *Agent) runningNow() (map[uint64]*engine.Definition, error) {
+	return a.locations.all.claims(a.ctx)
 }
 
-// runsHere asks the engine whether a container runs.
+// runsHere asks the engine whether a container runs. If the engine does not answer, the container runs as long as its first
+// process does.
 func (a *Agent) runsHere(definition engine.Definition) bool {
 	of := a.engines.Of(definition)
-	if a.locations.hangs(of) { // greetings wait for this
+	if a.moves.moving(definition.ID) {
 		return false
+	}
+	if a.locations.hangs(of) { // greetings wait for this
+		return a.locations.runsYet(of, definition.ID)
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, time.Second)
 	defer cancel()
 	one, err := of.Inspect(ctx, definition.ID)
+	if err != nil && !errors.Is(err, engine.ErrNotFound) {
+		return a.locations.runsYet(of, definition.ID)
+	}
 	return err == nil && one.State == engine.Running && !a.moves.moving(definition.ID)
 }

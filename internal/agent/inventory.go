@@ -13,6 +13,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // inventory is one look at the containers of this node, shared by all greetings of an interval: what
@@ -22,14 +23,16 @@ type inventory struct {
 	list func(ctx context.Context) ([]engine.Container, error)
 	age  func() time.Duration // for how long a look is good; nil: helloEvery
 	// hasty: nobody waits for longer than lookPatience, and then not again before a look has ended well. What was known
-	// before is told instead, for oldAge, unless something has changed since.
+	// before is told instead, for oldAge, unless something has changed since; and then, with an error, what still runs of it.
 	hasty bool
 
 	mu         sync.Mutex
-	generation int // counts the changes
-	taken      time.Time
-	valid      bool
+	generation int       // counts the changes
+	valid      bool      // nothing has changed since the last look that ended well
+	taken      time.Time // of that look
+	ticks      uint64    // likewise, since boot
 	containers []engine.Container
+	err        error                         // of the last look
 	running    map[uint64]*engine.Definition // of these, by claimOf; nil: nobody has asked
 	underWay   *inventoryLook                // nil: none is
 	late       bool                          // the last look that somebody waited for has taken too long
@@ -39,6 +42,7 @@ type inventory struct {
 type inventoryLook struct {
 	generation int // before it began
 	began      time.Time
+	ticks      uint64 // since boot; 0: not known
 	done       chan struct{}
 	containers []engine.Container
 	err        error
@@ -83,7 +87,10 @@ func (i *inventory) get(ctx context.Context) ([]engine.Container, error) {
 		i.mu.Lock()
 		unchanged := i.generation == look.generation
 		i.mu.Unlock()
-		if unchanged || !again {
+		switch {
+		case look.err != nil && i.hasty:
+			return i.runningYet(), look.err
+		case unchanged || !again:
 			return look.containers, look.err
 		}
 	}
@@ -95,6 +102,7 @@ func (i *inventory) look(ctx context.Context) *inventoryLook {
 		return i.underWay
 	}
 	look := &inventoryLook{generation: i.generation, began: time.Now(), done: make(chan struct{})}
+	look.ticks, _ = kernel.Ticks()
 	i.underWay = look
 	guard.Go(func() error {
 		look.err = guard.Do(func() (err error) {
@@ -103,12 +111,10 @@ func (i *inventory) look(ctx context.Context) *inventoryLook {
 		})
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		i.underWay = nil
+		i.underWay, i.err = nil, look.err
 		if look.err == nil {
-			i.late = false
-			if i.generation == look.generation {
-				i.containers, i.taken, i.valid, i.running = look.containers, look.began, true, nil
-			}
+			i.late, i.valid = false, i.generation == look.generation
+			i.containers, i.taken, i.ticks, i.running = look.containers, look.began, look.ticks, nil
 		}
 		close(look.done)
 		return nil
@@ -142,11 +148,44 @@ func (i *inventory) await(look *inventoryLook) bool {
 // old is what was known before a look that takes too long.
 func (i *inventory) old() ([]engine.Container, error) {
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.valid && time.Since(i.taken) < oldAge {
-		return i.containers, nil
+	is := i.valid && time.Since(i.taken) < oldAge
+	containers := i.containers
+	i.mu.Unlock()
+	if is {
+		return containers, nil
 	}
-	return nil, errHangs
+	return i.runningYet(), errHangs
+}
+
+// runningYet are those containers that ran at the last look that ended well, and of which the first process still runs: that
+// needs no answer of their engine.
+func (i *inventory) runningYet() (running []engine.Container) {
+	i.mu.Lock()
+	containers, ticks := i.containers, i.ticks
+	i.mu.Unlock()
+	for _, one := range containers {
+		if one.State != engine.Running || one.PID <= 0 {
+			continue
+		}
+		if process, err := kernel.ReadProcess(one.PID); err == nil && process.RanAt(ticks) {
+			running = append(running, one)
+		}
+	}
+	return running
+}
+
+// lacks reports whether the engine has answered, when it was asked last or not long ago, that it does not run a container. One
+// that is away runs none of those whose first processes have ended.
+func (i *inventory) lacks(container string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	slow := i.late && !(i.valid && time.Since(i.taken) < oldAge)
+	if slow || i.err != nil && !errors.Is(i.err, engine.ErrAway) {
+		return false
+	}
+	return i.err != nil || !slices.ContainsFunc(i.containers, func(one engine.Container) bool {
+		return one.Definition.ID == container && one.State == engine.Running
+	})
 }
 
 func (i *inventory) goodFor() time.Duration {
@@ -199,6 +238,19 @@ func (l *locations) hangs(of engine.Engine) bool {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	return one.late
+}
+
+// ended reports whether it is known that a container does not run here, of which no list says that it does.
+func (l *locations) ended(definition engine.Definition) bool {
+	of := l.agent.engines.Of(definition)
+	return of == engine.Engine(l.agent.embedded) || l.toldBy(of).lacks(definition.ID)
+}
+
+// runsYet reports whether a container ran here when its engine was last heard, and its first process still runs.
+func (l *locations) runsYet(of engine.Engine, container string) bool {
+	return of != engine.Engine(l.agent.embedded) && slices.ContainsFunc(l.toldBy(of).runningYet(), func(one engine.Container) bool {
+		return one.Definition.ID == container
+	})
 }
 
 func (l *locations) toldBy(of engine.Engine) *inventory {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,21 @@ type Process struct {
 	StartTicks  uint64 // start time, clock ticks since boot: with the pid it names a process for ever
 	Threads     int
 	Tracer      int // pid of the process that traces it, 0 if none
+}
+
+// Ticks returns the time since boot in the unit of Process.StartTicks.
+func Ticks() (uint64, error) {
+	const perSecond = 100 // USER_HZ on every architecture that this program runs on
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 0, fmt.Errorf("time since boot: %w", err)
+	}
+	return uint64(now.Nano()) / (uint64(time.Second) / perSecond), nil
+}
+
+// RanAt reports whether the process had started before a time, and still runs.
+func (p Process) RanAt(ticks uint64) bool {
+	return p.StartTicks < ticks && p.State != 'Z' && p.State != 'X'
 }
 
 // ReadProcess reads a process's facts from /proc. Error: fs.ErrNotExist when it is gone.

@@ -69,3 +69,22 @@ func TestPidfd(t *testing.T) {
 		t.Errorf("killed twice: %v", err)
 	}
 }
+
+// TestRanAt: a process that began later than a time did not run then, and one that has ended does not count.
+func TestRanAt(t *testing.T) {
+	self, err := ReadProcess(os.Getpid())
+	must(t, err)
+	for now := self.StartTicks; now <= self.StartTicks; {
+		now, err = Ticks()
+		must(t, err)
+	}
+	now, err := Ticks()
+	must(t, err)
+	if !self.RanAt(now) || self.RanAt(self.StartTicks) {
+		t.Errorf("%+v at %d", self, now)
+	}
+	self.State = 'Z'
+	if self.RanAt(now) {
+		t.Error("a process that has ended runs")
+	}
+}
