@@ -167,7 +167,8 @@ func (a *Agent) callRelease(todo release) error {
 	return err
 }
 
-// unlease takes the addresses back of containers that an earlier agent did not come to make.
+// unlease takes the addresses back of containers that an earlier agent did not come to make. Only the node's own engine makes
+// containers for such notes, and only that engine is asked: another one may hang, and the agent does not serve yet.
 func (a *Agent) unlease(ctx context.Context) {
 	all, err := a.releases.list()
 	for _, todo := range all {
@@ -181,7 +182,7 @@ func (a *Agent) unlease(ctx context.Context) {
 }
 
 func (a *Agent) unleaseOne(ctx context.Context, container string) error {
-	_, err := a.engines.Inspect(ctx, container)
+	_, err := a.embedded.Inspect(ctx, container)
 	if errors.Is(err, engine.ErrNotFound) {
 		err = a.network.ReleaseLease(container)
 	}

@@ -66,9 +66,13 @@ func TestDockerHangs(t *testing.T) {
 	if err := world.lab.KillAgent(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
+	// As if the agent had been killed while it made a container of its own engine, too.
+	const releases = "/var/lib/godwit/releases.json"
+	in(t, "a", "sh", "-c", `echo '[{"container":"`+strings.Repeat("0", 64)+`"}]' >`+releases)
 	if err := world.lab.StartAgent(t.Context(), "a", "--faults"); err != nil { // which returns when it answers
 		t.Fatal(err)
 	}
+	in(t, "a", "test", "!", "-e", releases) // no other engine was asked
 	in(t, "a", "godwit", "inspect", other)
 	eventually(t, "the node is reached", func() bool { return reaches(t, "b", "a") })
 
