@@ -224,7 +224,7 @@ func runningOf(containers []engine.Container) map[uint64]*engine.Definition {
 // own engine cannot, and the one that tells of changes is not asked again before there are any.
 func (l *locations) told(ctx context.Context, of engine.Engine) ([]engine.Container, error) {
 	if of == engine.Engine(l.agent.embedded) {
-		return of.List(ctx)
+		return l.agent.engines.Ask(ctx, of)
 	}
 	return l.toldBy(of).get(ctx)
 }
@@ -261,7 +261,8 @@ func (l *locations) toldBy(of engine.Engine) *inventory {
 	defer l.mu.Unlock()
 	one := l.others[of.Name()]
 	if one == nil {
-		one = &inventory{list: of.List, age: func() time.Duration { return 0 }, hasty: true}
+		list := func(ctx context.Context) ([]engine.Container, error) { return l.agent.engines.Ask(ctx, of) }
+		one = &inventory{list: list, age: func() time.Duration { return 0 }, hasty: true}
 		l.others[of.Name()] = one
 	}
 	return one

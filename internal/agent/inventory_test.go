@@ -97,7 +97,7 @@ func TestHungEngineDelaysNoGreeting(t *testing.T) {
 	looks, release := make(chan int, 100), make(chan error)
 	looks <- 0
 	hangs := &otherEngine{has: engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64)}}
-	l := newLocations(&Agent{})
+	l := newLocations(&Agent{engines: engine.NewSet(hangs)})
 	l.agent.locations = l
 	one := l.toldBy(hangs)
 	if found, err := l.told(t.Context(), hangs); err != nil || len(found) != 1 || l.hangs(hangs) {

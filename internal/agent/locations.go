@@ -52,7 +52,7 @@ func newLocations(agent *Agent) *locations {
 	l.withAddress = &inventory{list: func(ctx context.Context) ([]engine.Container, error) { return agent.addressedBy(ctx, l.told) }}
 	l.watched = &inventory{
 		hasty: true,
-		list:  func(ctx context.Context) ([]engine.Container, error) { return agent.watched.List(ctx) },
+		list:  func(ctx context.Context) ([]engine.Container, error) { return agent.engines.Ask(ctx, agent.watched) },
 		age: func() time.Duration {
 			if l.watching.Load() {
 				return watchedAge

@@ -19,12 +19,19 @@ type Set struct {
 	engines []Engine
 
 	mu     sync.Mutex
-	owners map[string]Engine // by id of a container, as the engines themselves have said
+	owners map[string]owner // by id of a container, as the engines themselves have said
+	told   int              // counts what they have said
+}
+
+// owner is the engine that has last said that it has a container.
+type owner struct {
+	engine Engine
+	told   int // when it said so
 }
 
 // NewSet makes a set of engines with different names.
 func NewSet(own Engine, others ...Engine) *Set {
-	return &Set{engines: append([]Engine{own}, others...), owners: map[string]Engine{}}
+	return &Set{engines: append([]Engine{own}, others...), owners: map[string]owner{}}
 }
 
 // Of is the engine of a container of this node, or of one that For has found an engine for. Nobody's word but the container's own
@@ -119,17 +126,37 @@ func Label(definition Definition) string {
 func (s *Set) owner(id string) Engine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.owners[id]
+	return s.owners[id].engine
 }
 
-// listed notes whose containers are whose. What an engine had and has no more is forgotten.
-func (s *Set) listed(one Engine, found []Container) {
+// Ask lists the containers of one engine, as the engine says now, and notes whose they are. What the engine had before it was
+// asked and has no more is forgotten.
+func (s *Set) Ask(ctx context.Context, one Engine) ([]Container, error) {
+	asked := s.now()
+	found, err := one.List(ctx)
+	if err != nil {
+		return found, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.owners, func(_ string, owner Engine) bool { return owner == one })
+	maps.DeleteFunc(s.owners, func(_ string, have owner) bool { return have.engine == one && have.told <= asked })
 	for _, container := range found {
-		s.owners[container.Definition.ID] = one
+		s.own(container.Definition.ID, one)
 	}
+	return found, nil
+}
+
+// now is how much engines have said. What was said since may be unknown to an answer that began to come now.
+func (s *Set) now() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.told
+}
+
+// own notes that an engine has said that it has a container. The caller has locked mu.
+func (s *Set) own(id string, one Engine) {
+	s.told++
+	s.owners[id] = owner{one, s.told}
 }
 
 func (s *Set) named(name string) (Engine, error) {
@@ -147,16 +174,17 @@ func (s *Set) named(name string) (Engine, error) {
 // List tells of every container of all engines, in order of name. An engine that is not there has none. Of one that does not
 // answer nobody knows what it has: that is an error, beside the containers of the others.
 func (s *Set) List(ctx context.Context) ([]Container, error) {
-	all, own, others := s.list(ctx, ask)
+	all, own, others := s.list(ctx, s.Ask)
 	return all, errors.Join(own, others)
 }
 
 // ListAnswered is List for those who only show what there is: another engine that does not answer keeps nobody from seeing the rest.
 func (s *Set) ListAnswered(ctx context.Context) ([]Container, error) {
-	return s.ListAnsweredBy(ctx, ask)
+	return s.ListAnsweredBy(ctx, s.Ask)
 }
 
-// ListAnsweredBy is ListAnswered with another way to list an engine's containers than to ask it.
+// ListAnsweredBy is ListAnswered with another way to list an engine's containers than to ask it. From such lists, which may be
+// old, nobody learns whose containers are whose.
 func (s *Set) ListAnsweredBy(ctx context.Context, list ListFunc) ([]Container, error) {
 	all, own, _ := s.list(ctx, list)
 	return all, own
@@ -165,8 +193,6 @@ func (s *Set) ListAnsweredBy(ctx context.Context, list ListFunc) ([]Container, e
 // ListFunc lists the containers of an engine, as Engine.List does.
 type ListFunc func(ctx context.Context, of Engine) ([]Container, error)
 
-func ask(ctx context.Context, one Engine) ([]Container, error) { return one.List(ctx) }
-
 // list also tells how the node's own engine, or another one, did not answer.
 func (s *Set) list(ctx context.Context, list ListFunc) (all []Container, own, others error) {
 	answers := askAll(s.engines, func(one Engine) ([]Container, error) { return list(ctx, one) })
@@ -174,7 +200,6 @@ func (s *Set) list(ctx context.Context, list ListFunc) (all []Container, own, ot
 		found, err := answers[i].told, answers[i].err
 		switch {
 		case err == nil:
-			s.listed(one, found)
 		case i == 0 || guard.Stack(err) != "":
 			own = errors.Join(own, err)
 		case !errors.Is(err, ErrAway):
@@ -251,13 +276,14 @@ func (s *Set) Inspect(ctx context.Context, ref string) (Container, error) {
 
 // inspect asks one engine, and notes what it says.
 func (s *Set) inspect(ctx context.Context, one Engine, ref string) (Container, error) {
+	asked := s.now()
 	container, err := one.Inspect(ctx, ref)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case err == nil:
-		s.owners[container.Definition.ID] = one
-	case errors.Is(err, ErrNotFound) && s.owners[ref] == one:
+		s.own(container.Definition.ID, one)
+	case errors.Is(err, ErrNotFound) && s.owners[ref].engine == one && s.owners[ref].told <= asked:
 		delete(s.owners, ref)
 	}
 	return container, err

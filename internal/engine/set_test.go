@@ -167,3 +167,40 @@ func TestSetDown(t *testing.T) {
 		t.Error("nobody is told that the node's own engine fails")
 	}
 }
+
+// TestOldListsForgetNobody: only what an engine says now tells that it does not have a container any more: not a list that was
+// kept, and not an answer that began to come before the container was there.
+func TestOldListsForgetNobody(t *testing.T) {
+	other := &some{name: "docker", have: []Container{made("docker", "web", "3")}}
+	late := &slow{some: other}
+	s := NewSet(&some{name: "embedded"}, late)
+	if _, err := s.Inspect(t.Context(), "3"); err != nil {
+		t.Fatal(err)
+	}
+	kept := func(context.Context, Engine) ([]Container, error) { return nil, nil }
+	if _, err := s.ListAnsweredBy(t.Context(), kept); err != nil || s.Owner("3") != "docker" {
+		t.Errorf("%v: an old list forgets a container", err)
+	}
+	other.have = nil
+	late.during = func() {
+		other.have = []Container{made("docker", "new", "4")}
+		if _, err := s.Inspect(t.Context(), "4"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.List(t.Context()); err != nil || s.Owner("3") != "" || s.Owner("4") != "docker" {
+		t.Errorf("%v, owners %q and %q: a list that was under way forgets a container", err, s.Owner("3"), s.Owner("4"))
+	}
+}
+
+// slow is an engine whose list is old when it has come.
+type slow struct {
+	*some
+	during func()
+}
+
+func (s *slow) List(ctx context.Context) ([]Container, error) {
+	list, err := s.some.List(ctx)
+	s.during()
+	return list, err
+}
