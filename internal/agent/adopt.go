@@ -23,7 +23,6 @@ const adoptEvery = 3 * time.Second
 // those on bridges of their engines that have moved. Whatever asks an engine is a look of its own.
 func (a *Agent) adoptForEver(ctx context.Context) {
 	told, toldOfRouted := map[string]string{}, map[string]string{} // by id, so that a lasting error is told once
-	defer a.looks.wait()
 	for {
 		began := time.Now()
 		a.looks.look("containers with addresses", a.guarded(func() {

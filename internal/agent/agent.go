@@ -511,7 +511,8 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	a.stop()
 	localServer.Stop()
 	peerServer.Stop()
-	all.Wait()
+	all.Wait() // nobody begins to look any more
+	a.looks.wait()
 	a.entries.Wait()
 	return err
 }
