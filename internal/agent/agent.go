@@ -269,7 +269,11 @@ func (a *Agent) open() error {
 	if a.ahead, err = openAheads(a); err != nil {
 		return err
 	}
-	return a.moves.recover()
+	if err := a.moves.recover(); err != nil {
+		return err
+	}
+	a.moves.rebuild(a.ctx, a.embedded) // which asks nobody
+	return nil
 }
 
 // sweeper is an engine that may have files, which it removes by itself, and images of moves that have not come to anything,

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -30,11 +31,36 @@ func (s *source) leave() engine.Leave {
 	}
 }
 
-// rebuild rebuilds the journals of leaving containers whose migrations are not known.
-func (m *moves) rebuild(ctx context.Context) {
-	containers, err := m.agent.engines.ListAnswered(ctx)
+// leavesYet tells by an error that a container here leaves for a migration that is not known, or may: the journal is lost, and the
+// copy here may have pages that nobody else has. So the target may not be told that all has come to its end before the journal
+// is rebuilt, for which the container's engine may have to answer.
+func (m *moves) leavesYet(id string) error {
+	leaves, err := m.agent.engines.Leaves()
+	if slices.ContainsFunc(leaves, func(one engine.Leave) bool { return one.Migration == id }) {
+		return fmt.Errorf("%w: %s has lost the journal of migration %s, and makes it anew when the container's engine answers",
+			engine.ErrBusy, m.agent.self.Name, id)
+	}
 	if err != nil {
-		m.agent.log.Warn("cannot look for containers whose journals are lost", "error", err)
+		return fmt.Errorf("%w: %s does not know whether a container leaves there for migration %s: %w",
+			engine.ErrBusy, m.agent.self.Name, id, err)
+	}
+	return nil
+}
+
+// rebuildSoon rebuilds the journals of all engines' containers, and waits for no engine that hangs.
+func (m *moves) rebuildSoon(ctx context.Context) {
+	for _, one := range m.agent.engines.All() {
+		m.agent.looks.look("lost journals of "+one.Name(), m.agent.guarded(func() { m.rebuild(ctx, one) }))
+	}
+}
+
+// rebuild rebuilds the journals of leaving containers of an engine whose migrations are not known.
+func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
+	containers, err := m.agent.engines.Ask(ctx, of)
+	if err != nil {
+		if !errors.Is(err, engine.ErrAway) && ctx.Err() == nil {
+			m.agent.log.Warn("cannot look for containers whose journals are lost", "engine", of.Name(), "error", err)
+		}
 		return
 	}
 	for _, one := range containers {

@@ -500,7 +500,7 @@ func TestUndoneElsewhere(t *testing.T) {
 	}
 	leaves := func(want bool, when string) {
 		t.Helper()
-		a.moves.rebuild(t.Context())
+		a.moves.rebuild(t.Context(), a.embedded)
 		now, err := a.embedded.Inspect(t.Context(), id)
 		if err != nil || (now.Leaving != nil) != want {
 			t.Fatalf("%s: %+v, %v", when, now.Leaving, err)

@@ -124,13 +124,17 @@ func (s *peerService) peerMove(ctx context.Context, id string) (*move, error) {
 }
 
 // Tell hands a message to a migration. A target that says that the container of a migration runs, of which this node
-// knows nothing, has the only copy: what is forgotten had come to its end, see prune.
+// knows nothing, has the only copy: what is forgotten had come to its end, see prune. Unless only the journal is lost, and the
+// container is here still.
 func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.TellReply, error) {
 	if request.Message == nil {
 		return nil, status.Error(codes.InvalidArgument, "no message")
 	}
 	m, err := s.peerMove(ctx, request.Migration)
 	if status.Code(err) == codes.NotFound && request.Message.Kind == string(migration.KindRunning) {
+		if err := s.agent.moves.leavesYet(request.Migration); err != nil {
+			return nil, wireError(err)
+		}
 		return &api.TellReply{Answer: &api.Message{Kind: string(migration.KindConfirm)}}, nil
 	}
 	if err != nil {

@@ -133,7 +133,7 @@ func (m *moves) retry(ctx context.Context) {
 	told := map[string]string{}
 	for {
 		if time.Since(looked) > rebuildEvery { // an engine may have come back
-			m.agent.looks.look("lost journals", m.agent.guarded(func() { m.rebuild(ctx) }))
+			m.rebuildSoon(ctx)
 			m.agent.tellOnce(told, "notes of containers that a boot would lose", m.agent.embedded.KeepNotes())
 			looked = time.Now()
 		}

@@ -367,6 +367,13 @@ type Resumer interface {
 	Resume(ctx context.Context, id string) error
 }
 
+// LeaveNoter is an Engine that notes why containers leave where the note can be read while the program that runs them hangs
+// or is away.
+type LeaveNoter interface {
+	// Leaves are the notes of all containers that leave. Beside an error are those that could be read.
+	Leaves() ([]Leave, error)
+}
+
 // Marker is an Engine that can show in its own list that a copy is not the container any more.
 type Marker interface {
 	// MarkMoved shows to which node a container that leaves has moved. It may be repeated, and does nothing

@@ -105,6 +105,9 @@ func (s *Set) Owner(id string) string {
 	return ""
 }
 
+// All are the engines, the node's own first. The slice must not be changed.
+func (s *Set) All() []Engine { return s.engines }
+
 // LetGo has engines give up what they hold of containers that have ended.
 func (s *Set) LetGo() {
 	for _, one := range s.engines {
@@ -112,6 +115,18 @@ func (s *Set) LetGo() {
 			holder.LetGo()
 		}
 	}
+}
+
+// Leaves is why containers leave, of all engines, as far as it can be told without an answer of another program. Beside an error
+// is what could be told.
+func (s *Set) Leaves() (all []Leave, failed error) {
+	for _, one := range s.engines {
+		if noter, is := one.(LeaveNoter); is {
+			leaves, err := noter.Leaves()
+			all, failed = append(all, leaves...), errors.Join(failed, err)
+		}
+	}
+	return all, failed
 }
 
 // Label is how a container is told from one of another engine that has its name.

@@ -21,6 +21,7 @@ func TestDrainLost(t *testing.T) {
 	t.Run("the pager", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).pagerLost(t) })
 	t.Run("the source, accesses fail", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).sourceLost(t, "fail") })
 	t.Run("the source, killed", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).sourceLost(t, "kill") })
+	t.Run("the source's journal", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).drainJournalLost(t) })
 	t.Run("the target", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).targetLostDraining(t) })
 }
 
@@ -96,6 +97,23 @@ func (w *world) pagerLost(t *testing.T) {
 	})
 	w.must(t, "a", "migration", "resolve", id, "--runs-at", "source")
 	w.runsAgain(t, id)
+}
+
+// drainJournalLost has the source's agent lose its journal while its copy alone has the pages that are missing. The target says at
+// once that the container runs, and is not to hear that all has come to its end.
+func (w *world) drainJournalLost(t *testing.T) {
+	id := w.standstill(t)
+	w.killAgent(t, "a")
+	w.forget(t, "a", id)
+	w.linkUp(t)
+	w.reviveAgents(t)
+	w.settle(t, id)
+	r, _ := w.report(t, "a", id)
+	if w.at != "b" || !strings.Contains(strings.Join(r.Notes, " "), "made anew") {
+		t.Errorf("it is on %s, and the source says %+v", w.at, r)
+	}
+	w.clientGoesOn(t)
+	w.memoryIsRight(t)
 }
 
 // runsAgain wants the container to run at a, as it was when it was frozen. Its client's connection is of a later time.

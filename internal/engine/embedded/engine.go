@@ -251,6 +251,22 @@ func leavingOf(files container) (*engine.Leave, error) {
 	return nil, err
 }
 
+// Leaves are the notes of all containers that leave.
+func (e *Engine) Leaves() (all []engine.Leave, failed error) {
+	containers, err := e.List(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range containers {
+		leave, err := leavingOf(e.paths.of(one.Definition.ID))
+		failed = errors.Join(failed, err)
+		if leave != nil {
+			all = append(all, *leave)
+		}
+	}
+	return all, failed
+}
+
 // addProcesses tells the state of a container that was started or is arriving.
 func (e *Engine) addProcesses(files container, one *engine.Container) error {
 	now, lives, err := living(files)

@@ -353,6 +353,16 @@ func (e *Engine) departureOf(id string) (departureRecord, error) {
 	return was, err
 }
 
+// Leaves are the notes of all containers that leave.
+func (e *Engine) Leaves() (all []engine.Leave, err error) {
+	each := e.place("", "")
+	departures, err := records.LoadEach[departureRecord](each.state, filepath.Base(each.departure()))
+	for _, one := range departures {
+		all = append(all, one.Leave)
+	}
+	return all, err
+}
+
 // Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
 func (e *Engine) Destroy(ctx context.Context, id string, _ []string) error {
 	defer e.lock(id)()

@@ -135,6 +135,15 @@ func (e *Engine) describe(found Found) engine.Container {
 	return one
 }
 
+// Leaves are the notes of all containers that leave.
+func (e *Engine) Leaves() (all []engine.Leave, err error) {
+	departures, err := records.LoadEach[departureRecord](e.records(""), filepath.Base(e.departurePath("")))
+	for _, one := range departures {
+		all = append(all, one.Leave)
+	}
+	return all, err
+}
+
 // describeLeaving tells why a container leaves, and its own name if that is a mark. A record that cannot be
 // read says that it leaves, and no more.
 func (e *Engine) describeLeaving(one *engine.Container) {

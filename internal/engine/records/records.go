@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -46,6 +47,27 @@ func Load(path string, value any) error {
 		return fmt.Errorf("decode %s: %w", path, err)
 	}
 	return nil
+}
+
+// LoadEach reads the file of this name in each directory within one. Where there is none is nothing to read. Beside an error are
+// those that could be read.
+func LoadEach[T any](within, name string) (all []T, failed error) {
+	entries, err := os.ReadDir(within)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		failed = err
+	}
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			continue
+		}
+		var one T
+		if err := Load(filepath.Join(within, entry.Name(), name), &one); err == nil {
+			all = append(all, one)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return all, failed
 }
 
 // Exists tells whether a path is there. What cannot be found out counts as there.

@@ -34,3 +34,25 @@ func TestRecords(t *testing.T) {
 		t.Errorf("not removed: %v", err)
 	}
 }
+
+// TestLoadEach: one file that cannot be read hides none of the others, and is told.
+func TestLoadEach(t *testing.T) {
+	within := filepath.Join(t.TempDir(), "all")
+	type record struct{ Name string }
+	if all, err := LoadEach[record](within, "record.json"); err != nil || len(all) > 0 {
+		t.Errorf("%v, %v of a directory that is missing", all, err)
+	}
+	for name, content := range map[string]string{"a": "{", "b": `{"Name":"second"}`, "c": ""} {
+		directory := filepath.Join(within, name)
+		err := os.MkdirAll(directory, 0o700)
+		if err == nil && content != "" {
+			err = os.WriteFile(filepath.Join(directory, "record.json"), []byte(content), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, err := LoadEach[record](within, "record.json"); err == nil || len(all) != 1 || all[0].Name != "second" {
+		t.Errorf("%v, %v", all, err)
+	}
+}

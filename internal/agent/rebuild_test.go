@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	grpcpeer "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// noting is an engine that does not answer, whose notes can be read.
+type noting struct {
+	slowToList
+	leaves []engine.Leave
+	err    error
+}
+
+func (n *noting) Leaves() ([]engine.Leave, error) { return n.leaves, n.err }
+
+// TestLostJournalIsNoEnd: a source that has lost its journal may have pages that the target lacks. As long as the container's engine
+// does not answer, so that the journal cannot be rebuilt, the target does not hear that all has come to its end.
+func TestLostJournalIsNoEnd(t *testing.T) {
+	caller := &grpcpeer.Peer{AuthInfo: wire.AuthInfo{Peer: identity.Peer{Name: "a", Number: 1}}}
+	ctx := grpcpeer.NewContext(t.Context(), caller)
+	request := &api.TellRequest{Migration: testMigration, Message: &api.Message{Kind: string(migration.KindRunning)}}
+	for _, c := range []struct {
+		name   string
+		leaves []engine.Leave
+		err    error
+		busy   bool
+	}{
+		{"it leaves", []engine.Leave{{Migration: "0123"}, {Migration: testMigration}}, nil, true},
+		{"not known", nil, errors.New("on purpose"), true},
+		{"another leaves", []engine.Leave{{Migration: "0123"}, {}}, nil, false},
+	} {
+		a := newTestAgent(t)
+		a.engines = engine.NewSet(&otherEngine{}, &noting{leaves: c.leaves, err: c.err})
+		reply, err := (&peerService{agent: a}).Tell(ctx, request)
+		if busy := status.Code(err) == codes.FailedPrecondition; busy != c.busy || !busy && reply.GetAnswer().GetKind() != string(migration.KindConfirm) {
+			t.Errorf("%s: %v, %v", c.name, reply, err)
+		}
+	}
+}
