@@ -70,11 +70,16 @@ func (t *throttle) patience() int {
 	return 0
 }
 
-// end lets the container use what it may use.
+// unthrottlePatience is how long a container stays frozen for its engine to answer, however busy that is.
+const unthrottlePatience = 10 * time.Second
+
+// end lets the container, which is frozen, use what it may use.
 func (t *throttle) end(ctx context.Context) error {
 	if !t.begun {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, unthrottlePatience)
+	defer cancel()
 	if err := t.engine.Throttle(ctx, t.container, 0); err != nil {
 		return err
 	}

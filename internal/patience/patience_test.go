@@ -213,3 +213,20 @@ func TestStat(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyThatProgramIsASign: shims of containers have names that begin as the daemon's does, and work while the daemon hangs.
+func TestOnlyThatProgramIsASign(t *testing.T) {
+	spinner(t, "some-daemon-x", time.Hour)
+	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine", Program("some-daemon"))
+	defer cancel()
+	<-ctx.Done()
+	if err := ctx.Err(); err == nil || !strings.Contains(err.Error(), "does nothing") {
+		t.Errorf("the wait has ended with %v", err)
+	}
+	signs := Program("some-daemon-x")
+	for range 2 { // the first look is a sign always
+		if !signs() {
+			t.Error("the program works, and that is no sign")
+		}
+	}
+}

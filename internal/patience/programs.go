@@ -20,12 +20,20 @@ const leastShare = 1
 // for cannot be seen: while they are busy for somebody else, only the hard bound ends the wait. The first look finds them, and
 // is a sign: most waits are over before, and cost no look at all processes.
 func Programs(names ...string) Signs {
-	p := &programs{names: names}
+	p := &programs{wants: func(name string) bool {
+		return slices.ContainsFunc(names, func(wanted string) bool { return strings.HasPrefix(name, wanted) })
+	}}
+	return p.moved
+}
+
+// Program is Programs for those of exactly this name: not for "containerd-shim" where containerd is asked.
+func Program(name string) Signs {
+	p := &programs{wants: func(found string) bool { return found == name }}
 	return p.moved
 }
 
 type programs struct {
-	names []string
+	wants func(name string) bool
 	known map[string]int64 // processor time of each process, by its number and start
 	at    time.Time        // of the last sign; zero: nobody has looked yet
 	used  time.Duration    // since at
@@ -78,10 +86,6 @@ func wantsProcessor(process string) bool {
 		}
 	}
 	return false
-}
-
-func (p *programs) wants(name string) bool {
-	return slices.ContainsFunc(p.names, func(wanted string) bool { return strings.HasPrefix(name, wanted) })
 }
 
 // splitStat takes a line of /proc/PID/stat apart: the name, and the fields from the state on.

@@ -6,12 +6,12 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// asking bounds a question to containerd that it answers at once unless it is busy with that very container.
+// asking bounds a question to containerd that it answers at once unless it is busy.
 func asking(ctx context.Context) (context.Context, context.CancelFunc) {
-	return patience.Question.For(ctx, Name, patience.Programs(programs()...))
+	return patience.Question.For(ctx, Name, patience.Program(programs()[0]))
 }
 
-// programs are those that work for containerd.
+// programs are those that work for containerd, the one that answers first.
 func programs() []string { return []string{"containerd", "runc", "godwit-runc", "criu"} }
 
 // Programs are those whose work shows that containerd is busy with something.

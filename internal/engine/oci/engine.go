@@ -105,8 +105,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	if err != nil {
 		return nil, err
 	}
-	daemon := e.adapter.Programs()[:1]
-	asking, cancel := listed.For(ctx, e.adapter.Title(), patience.Programs(daemon...))
+	asking, cancel := listed.For(ctx, e.adapter.Title(), e.answers())
 	defer cancel()
 	found, err := e.adapter.List(asking, func(own string) bool { _, is := coming[own]; return is })
 	if err != nil {
@@ -174,10 +173,14 @@ func (e *Engine) describeWhole(ctx context.Context, found Found) (engine.Contain
 	return one, e.adapter.Describe(ctx, found, stdio, &one.Definition)
 }
 
-// asking bounds a question to the engine that it answers at once unless it is busy with that very container.
+// asking bounds a question to the engine that it answers at once unless it is busy.
 func (e *Engine) asking(ctx context.Context) (context.Context, context.CancelFunc) {
-	return patience.Question.For(ctx, e.adapter.Title(), e.signs())
+	return patience.Question.For(ctx, e.adapter.Title(), e.answers())
 }
+
+// answers tells whether the program that answers works on something. Whether others do says nothing of it: there are processes of
+// their names as long as any container runs.
+func (e *Engine) answers() patience.Signs { return patience.Program(e.adapter.Programs()[0]) }
 
 // signs tells whether the engine works on something.
 func (e *Engine) signs() patience.Signs { return patience.Programs(e.adapter.Programs()...) }
