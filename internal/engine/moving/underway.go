@@ -17,31 +17,50 @@ import (
 // Locks has a lock for each container, by its id.
 type Locks struct {
 	mu  sync.Mutex
-	all map[string]*sync.Mutex
+	all map[string]chan struct{} // with one element as long as the lock is held
 }
 
 // Lock keeps other changes of a container away until the returned function is called.
 func (l *Locks) Lock(id string) (unlock func()) {
 	one := l.of(id)
-	one.Lock()
-	return one.Unlock
+	one <- struct{}{}
+	return func() { <-one }
+}
+
+// LockBefore is Lock for a caller whose wait ends with ctx. A free lock is taken whether or not ctx has ended.
+func (l *Locks) LockBefore(ctx context.Context, id string) (unlock func(), err error) {
+	if unlock, free := l.TryLock(id); free {
+		return unlock, nil
+	}
+	one := l.of(id)
+	select {
+	case one <- struct{}{}:
+		return func() { <-one }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another change of %.12s to end: %w", id, ctx.Err())
+	}
 }
 
 // TryLock is Lock if no other change of a container is under way.
 func (l *Locks) TryLock(id string) (unlock func(), free bool) {
 	one := l.of(id)
-	return one.Unlock, one.TryLock()
+	select {
+	case one <- struct{}{}:
+		return func() { <-one }, true
+	default:
+		return nil, false
+	}
 }
 
-func (l *Locks) of(id string) *sync.Mutex {
+func (l *Locks) of(id string) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.all[id]
 	if one == nil {
 		if l.all == nil {
-			l.all = map[string]*sync.Mutex{}
+			l.all = map[string]chan struct{}{}
 		}
-		one = &sync.Mutex{}
+		one = make(chan struct{}, 1)
 		l.all[id] = one
 	}
 	return one

@@ -96,6 +96,11 @@ func (e *Engine) Name() string { return e.adapter.Name() }
 // lock keeps other changes of a container away until the returned function is called.
 func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }
 
+// lockBefore is lock for a caller whose wait ends with ctx: the holder may wait for an engine that hangs.
+func (e *Engine) lockBefore(ctx context.Context, id string) (unlock func(), err error) {
+	return e.locks.LockBefore(ctx, id)
+}
+
 // List tells of every container, in the engine's order. Error: engine.ErrAway.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	if err := e.adapter.Away(); err != nil {

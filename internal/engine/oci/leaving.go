@@ -270,7 +270,11 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 // Depart prepares a running container's move. From now on its engine starts it in no case: of a copy that has left only Godwit knows
 // whether it runs.
 func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOptions) (engine.Departure, error) {
-	defer e.lock(id)()
+	unlock, err := e.lockBefore(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	a, err := e.look(ctx, id)
 	if err != nil {
 		return nil, err

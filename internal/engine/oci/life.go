@@ -12,7 +12,11 @@ import (
 
 // Stop has the engine stop a container.
 func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error {
-	defer e.lock(id)()
+	unlock, err := e.lockBefore(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	found, err := e.find(ctx, id)
 	if err != nil {
 		return err
@@ -22,7 +26,11 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 
 // Remove has the engine remove a container. Its volumes stay.
 func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
-	defer e.lock(id)()
+	unlock, err := e.lockBefore(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if _, arriving, err := e.arriving(id); arriving || err != nil || records.Exists(e.departurePath(id)) {
 		return errors.Join(err, fmt.Errorf("remove container %.12s: %w: it is being moved", id, engine.ErrBusy))
 	}

@@ -90,9 +90,13 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 
 // Resume lets a container that a departure froze go on, whether or not its engine answers.
 func (e *Engine) Resume(ctx context.Context, id string) error {
-	defer e.lock(id)()
+	unlock, err := e.lockBefore(ctx, id)
+	if err != nil {
+		return fmt.Errorf("resume container %.12s: %w", id, err)
+	}
+	defer unlock()
 	var was departureRecord
-	err := records.Load(e.departurePath(id), &was)
+	err = records.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -118,9 +122,13 @@ func (e *Engine) resume(ctx context.Context, id string, was departureRecord) err
 
 // Thaw lets a container that a departure froze go on. It runs before the engine is asked for anything.
 func (e *Engine) Thaw(ctx context.Context, id string) error {
-	defer e.lock(id)()
+	unlock, err := e.lockBefore(ctx, id)
+	if err != nil {
+		return fmt.Errorf("thaw container %.12s: %w", id, err)
+	}
+	defer unlock()
 	var was departureRecord
-	err := records.Load(e.departurePath(id), &was)
+	err = records.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		if records.Exists(e.arrivalPath(id)) {
 			return nil
@@ -168,7 +176,11 @@ func (d departureRecord) thawEmpty() error {
 
 // Destroy kills a frozen container and has the engine remove all of it.
 func (e *Engine) Destroy(ctx context.Context, id string, stay []string) error {
-	defer e.lock(id)()
+	unlock, err := e.lockBefore(ctx, id)
+	if err != nil {
+		return fmt.Errorf("destroy container %.12s: %w", id, err)
+	}
+	defer unlock()
 	if err := e.destroy(ctx, id, stay); err != nil {
 		return fmt.Errorf("destroy container %.12s: %w", id, err)
 	}

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -125,5 +126,23 @@ func TestClosedAlone(t *testing.T) {
 	all.Wait()
 	if count := adapter.together.Load(); count != 0 {
 		t.Errorf("%d questions beside another one", count)
+	}
+}
+
+// TestHeldContainerDelaysNobodyForEver: whoever waits for another change of a container, which may wait for an engine that hangs, can
+// give up.
+func TestHeldContainerDelaysNobodyForEver(t *testing.T) {
+	e, id := awayEngine(t), strings.Repeat("a", 64)
+	defer e.lock(id)()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, departs := e.Depart(ctx, id, engine.DepartOptions{})
+	for what, err := range map[string]error{
+		"Depart": departs, "Destroy": e.Destroy(ctx, id, nil), "Remove": e.Remove(ctx, id, true), "Resume": e.Resume(ctx, id),
+		"Stop": e.Stop(ctx, id, 0), "Thaw": e.Thaw(ctx, id),
+	} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
