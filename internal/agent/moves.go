@@ -15,6 +15,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory/drain"
 	"github.com/godwit/godwit/internal/migration"
@@ -38,6 +39,8 @@ type moves struct {
 	over  bool           // no more begin
 
 	unread map[string]unread // by id; see there
+
+	rebuilding moving.Locks // by engine: see rebuild
 }
 
 func newMoves(agent *Agent) *moves {

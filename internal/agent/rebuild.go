@@ -54,8 +54,14 @@ func (m *moves) rebuildSoon(ctx context.Context) {
 	}
 }
 
-// rebuild rebuilds the journals of leaving containers of an engine whose migrations are not known.
+// rebuild rebuilds the journals of leaving containers of an engine whose migrations are not known. There is one rebuild at a time: two
+// would overwrite each other's journals, or invent two ids for one migration.
 func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
+	unlock, err := m.rebuilding.LockBefore(ctx, of.Name())
+	if err != nil {
+		return // the caller has given up
+	}
+	defer unlock()
 	containers, err := m.agent.engines.Ask(ctx, of)
 	if err != nil {
 		if !errors.Is(err, engine.ErrAway) && ctx.Err() == nil {

@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"context"
 	"errors"
+	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -46,5 +49,37 @@ func TestLostJournalIsNoEnd(t *testing.T) {
 		if busy := status.Code(err) == codes.FailedPrecondition; busy != c.busy || !busy && reply.GetAnswer().GetKind() != string(migration.KindConfirm) {
 			t.Errorf("%s: %v, %v", c.name, reply, err)
 		}
+	}
+}
+
+// left is an engine with a container that a migration has left frozen of which nothing is noted.
+type left struct{ engine.Engine }
+
+func (l *left) Name() string { return "left" }
+
+func (l *left) List(ctx context.Context) ([]engine.Container, error) {
+	one, err := l.Inspect(ctx, "")
+	return []engine.Container{one}, err
+}
+
+func (l *left) Inspect(context.Context, string) (engine.Container, error) {
+	return engine.Container{
+		Definition: engine.Definition{ID: strings.Repeat("a", 64), Name: "web", EngineName: l.Name()}, State: engine.Frozen,
+		Leaving: &engine.Leave{},
+	}, nil
+}
+
+// TestRebuildOnce: an operator's thaw and the look at the start of the agent make one journal, and not two of different ids.
+func TestRebuildOnce(t *testing.T) {
+	a := newTestAgent(t)
+	one := &left{}
+	a.engines = engine.NewSet(&otherEngine{}, one)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() { a.moves.rebuild(t.Context(), one) })
+	}
+	all.Wait()
+	if known := len(a.moves.list()) + len(a.moves.unreadable()); known != 1 {
+		t.Errorf("%d migrations of one container", known)
 	}
 }
