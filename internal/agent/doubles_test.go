@@ -112,6 +112,7 @@ func TestDoublesOfASlowEngine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	a.locations.toldBy(slow).patience = time.Minute
 	slow.lists <- []engine.Container{{Definition: web, State: engine.Running, PID: sleeps.Process.Pid}}
 	d, now := newDoubles(a), time.Now()
 	d.now = func() time.Time { return now }
@@ -119,6 +120,7 @@ func TestDoublesOfASlowEngine(t *testing.T) {
 	if running, err := d.running(); err != nil || running[short] == nil {
 		t.Fatalf("%v, %v", running, err)
 	}
+	a.locations.toldBy(slow).patience = time.Millisecond
 	a.containersChanged() // what is known of the engine is not valid any more
 	for range 10 {
 		now = now.Add(helloEvery)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -24,7 +25,8 @@ type inventory struct {
 	age  func() time.Duration // for how long a look is good; nil: helloEvery
 	// hasty: nobody waits for longer than lookPatience, and then not again before a look has ended well. What was known
 	// before is told instead, for oldAge, unless something has changed since; and then, with an error, what still runs of it.
-	hasty bool
+	hasty    bool
+	patience time.Duration // 0: lookPatience
 
 	mu         sync.Mutex
 	generation int       // counts the changes
@@ -129,7 +131,7 @@ func (i *inventory) await(look *inventoryLook) bool {
 		return true
 	}
 	i.mu.Lock()
-	patience := time.Until(look.began.Add(lookPatience))
+	patience := time.Until(look.began.Add(cmp.Or(i.patience, lookPatience)))
 	if i.late {
 		patience = 0
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 )
@@ -100,13 +101,17 @@ func TestHungEngineDelaysNoGreeting(t *testing.T) {
 	l := newLocations(&Agent{engines: engine.NewSet(hangs)})
 	l.agent.locations = l
 	one := l.toldBy(hangs)
+	one.patience = time.Minute
 	if found, err := l.told(t.Context(), hangs); err != nil || len(found) != 1 || l.hangs(hangs) {
 		t.Fatalf("%+v, %v of an engine that answers", found, err)
 	}
+	began := make(chan struct{}, cap(looks))
 	one.list = func(context.Context) ([]engine.Container, error) {
 		looks <- <-looks + 1
+		began <- struct{}{}
 		return nil, <-release
 	}
+	one.patience = time.Millisecond
 	for range 3 {
 		if found, err := l.told(t.Context(), hangs); err != nil || len(found) != 1 || !l.hangs(hangs) {
 			t.Errorf("%+v, %v: what was known is not told", found, err)
@@ -118,6 +123,7 @@ func TestHungEngineDelaysNoGreeting(t *testing.T) {
 			t.Errorf("%+v, %v: it may have changed", found, err)
 		}
 	}
+	<-began
 	if count := <-looks; count != 1 {
 		t.Errorf("%d looks at an engine that hangs", count)
 	}

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"sync"
+	"time"
 
 	"github.com/godwit/godwit/internal/guard"
 )
@@ -11,6 +13,8 @@ import (
 // there is at most one look of a name at a time: so a hung engine delays nothing but the looks at itself, and holds no more
 // than one of each.
 type looks struct {
+	patience time.Duration // for how long others wait for a look; 0: lookPatience
+
 	mu       sync.Mutex
 	underWay map[string]chan struct{} // closed at its end
 	all      sync.WaitGroup
@@ -19,7 +23,7 @@ type looks struct {
 // look looks, unless a look of that name goes on, and waits for its end for a moment. One that has begun before may not have
 // seen what this one is for, so there is another when it ends.
 func (l *looks) look(name string, do func()) {
-	patience, cancel := context.WithTimeout(context.Background(), lookPatience)
+	patience, cancel := context.WithTimeout(context.Background(), cmp.Or(l.patience, lookPatience))
 	defer cancel()
 	for began := false; !began; {
 		var over chan struct{}

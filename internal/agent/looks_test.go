@@ -3,20 +3,25 @@ package agent
 import (
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestHungLookDelaysNoOther: of what hangs there is one look, and it keeps nothing else from being looked at.
 func TestHungLookDelaysNoOther(t *testing.T) {
 	var l looks
 	var hung, others atomic.Int32
-	release := make(chan struct{})
+	began, release := make(chan struct{}, 3), make(chan struct{})
 	for range 3 {
+		l.patience = time.Millisecond
 		l.look("hangs", func() {
 			hung.Add(1)
+			began <- struct{}{}
 			<-release
 		})
+		l.patience = time.Minute
 		l.look("works", func() { others.Add(1) })
 	}
+	<-began
 	if hung.Load() != 1 || others.Load() != 3 {
 		t.Errorf("%d looks at what hangs, and %d at what works; want 1 and 3", hung.Load(), others.Load())
 	}
@@ -32,7 +37,7 @@ func TestHungLookDelaysNoOther(t *testing.T) {
 
 // TestLookSeesWhatHasHappened: a look that was under way may have missed it.
 func TestLookSeesWhatHasHappened(t *testing.T) {
-	var l looks
+	l := looks{patience: time.Minute}
 	began, release := make(chan struct{}), make(chan struct{})
 	go l.look("one", func() {
 		close(began)
