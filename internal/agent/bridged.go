@@ -86,17 +86,16 @@ type segmented struct {
 	}
 
 	mu    sync.Mutex
-	asked bool // it has answered, or has failed to
 	known []network.Segment
 	err   error // of the last answer
 }
 
-// ask asks the engine. What one had that is away, or does not say, stays.
+// ask asks the engine. What an engine had that is away, or does not say, stays.
 func (s *segmented) ask(ctx context.Context) {
 	found, err := s.engine.Segments(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked, s.err = true, nil
+	s.err = nil
 	switch {
 	case err == nil:
 		s.known = nil
@@ -108,26 +107,27 @@ func (s *segmented) ask(ctx context.Context) {
 	}
 }
 
-func (s *segmented) told() (known []network.Segment, asked bool, err error) {
+func (s *segmented) told() (known []network.Segment, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known, s.asked, s.err
+	return s.known, s.err
 }
 
-// followSegments routes the networks that engines have for that. What an earlier agent has routed stays until each engine was asked.
+// followSegments routes the networks that engines have for that.
 func (a *Agent) followSegments(ctx context.Context) error {
-	var all []network.Segment
-	var errs []error
-	everyone := true
+	known, err := a.segments(ctx)
+	return errors.Join(err, a.network.SetSegments(known))
+}
+
+// segments are the networks that engines have told of. An engine that hangs delays no other engine's networks; its own stay as it told
+// them last.
+func (a *Agent) segments(ctx context.Context) (all []network.Segment, err error) {
 	for _, one := range a.segmented {
 		a.looks.look("networks of "+one.engine.Name(), a.guarded(func() { one.ask(ctx) }))
-		known, asked, err := one.told()
-		all, errs, everyone = append(all, known...), append(errs, err), everyone && asked
+		known, failed := one.told()
+		all, err = append(all, known...), errors.Join(err, failed)
 	}
-	if everyone {
-		errs = append(errs, a.network.SetSegments(all))
-	}
-	return errors.Join(errs...)
+	return all, err
 }
 
 // followBridged looks what has become of containers on bridges that have come or gone: their engines end and start them, and give

@@ -1,9 +1,14 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/engine"
 )
 
 // TestHungLookDelaysNoOther: of what hangs there is one look, and it keeps nothing else from being looked at.
@@ -51,4 +56,46 @@ func TestLookSeesWhatHasHappened(t *testing.T) {
 	if !again {
 		t.Error("nobody has looked since")
 	}
+}
+
+// routing is an engine that tells of its networks when the test lets it.
+type routing struct {
+	name  string
+	tells chan []engine.Segment
+}
+
+func (r *routing) Name() string { return r.name }
+
+func (r *routing) Segments(context.Context) ([]engine.Segment, error) {
+	if told, more := <-r.tells; more {
+		return told, nil
+	}
+	return nil, errors.New("on purpose")
+}
+
+// TestHungEngineDelaysNoNetworks: the networks of engines that answer are routed, whatever another engine does. What an engine has told
+// stays when it fails.
+func TestHungEngineDelaysNoNetworks(t *testing.T) {
+	hangs, works := &routing{"hangs", make(chan []engine.Segment)}, &routing{"works", make(chan []engine.Segment, 1)}
+	a := newTestAgent(t)
+	a.looks.patience = time.Millisecond
+	a.segmented = []*segmented{{engine: hangs}, {engine: works}}
+	segment := engine.Segment{Device: "br0", Subnet: netip.MustParsePrefix("10.89.0.0/16")}
+	works.tells <- []engine.Segment{segment}
+	for {
+		if known, err := a.segments(t.Context()); err != nil {
+			t.Fatal(err)
+		} else if len(known) == 1 && known[0].Subnet == segment.Subnet {
+			break
+		}
+	}
+	close(works.tells)
+	for failed := false; !failed; {
+		known, err := a.segments(t.Context())
+		if failed = err != nil; len(known) != 1 {
+			t.Fatalf("%v, %v", known, err)
+		}
+	}
+	close(hangs.tells)
+	a.looks.wait()
 }
