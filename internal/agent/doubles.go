@@ -29,6 +29,8 @@ type doubles struct {
 	agent *Agent
 	// running finds what runs here, as it was a moment ago, by claimOf. Error: that is not known.
 	running func() (map[uint64]*engine.Definition, error)
+	// unheard tells whether an engine was not heard yet since the agent was started.
+	unheard func() bool
 	// ended tells of a container that is not among these whether its engine has said so.
 	ended func(definition engine.Definition) bool
 	// moving tells which containers are just being moved.
@@ -58,8 +60,9 @@ type double struct {
 func newDoubles(a *Agent) *doubles {
 	return &doubles{
 		agent: a, running: a.runningNow, moving: func() map[string]bool { return a.moves.containers() },
-		ended: func(definition engine.Definition) bool { return a.locations.ended(definition) },
-		runs:  a.runsHere, now: time.Now, known: map[rival]*double{},
+		unheard: func() bool { return a.locations.unheard.Load() },
+		ended:   func(definition engine.Definition) bool { return a.locations.ended(definition) },
+		runs:    a.runsHere, now: time.Now, known: map[rival]*double{},
 	}
 }
 
@@ -73,17 +76,19 @@ func claimOf(container string) (uint64, bool) {
 	return short, err == nil
 }
 
-// here is what runs here and is not being moved.
-func (d *doubles) here() []uint64 {
-	running, _ := d.running() // whoever tells others of its containers logs the error
+// here is what runs here and is not being moved. It is not known before each engine was heard once: other nodes would take a container
+// that is left out for one that has ended, and end an alarm. Whoever tells others of its containers logs an error.
+func (d *doubles) here() (claims []uint64, known bool) {
+	running, err := d.running()
+	known = err == nil && !d.unheard()
 	moving := d.moving()
-	claims := make([]uint64, 0, len(running))
+	claims = make([]uint64, 0, len(running))
 	for short, definition := range running {
 		if !moving[definition.ID] {
 			claims = append(claims, short)
 		}
 	}
-	return claims
+	return claims, known
 }
 
 // heard takes the list of containers that another node runs.

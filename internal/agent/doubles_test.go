@@ -27,6 +27,7 @@ func TestDoubles(t *testing.T) {
 	d.moving = func() map[string]bool { return moving }
 	answers := true
 	d.ended = func(engine.Definition) bool { return answers }
+	d.unheard = func() bool { return !answers }
 	d.running = func() (map[uint64]*engine.Definition, error) {
 		if !runs {
 			return nil, nil
@@ -72,7 +73,7 @@ func TestDoubles(t *testing.T) {
 	raised(true, "claimed again")
 	moving["x"] = true
 	raised(false, "it is being moved")
-	if claims := d.here(); len(claims) > 0 {
+	if claims, _ := d.here(); len(claims) > 0 {
 		t.Errorf("a container that is being moved is claimed: %x", claims)
 	}
 }
@@ -124,7 +125,7 @@ func TestDoublesOfASlowEngine(t *testing.T) {
 	a.containersChanged() // what is known of the engine is not valid any more
 	for range 10 {
 		now = now.Add(helloEvery)
-		if claims := d.here(); !slices.Contains(claims, short) {
+		if claims, _ := d.here(); !slices.Contains(claims, short) {
 			t.Errorf("claims: %x", claims)
 		}
 		d.heard("a", []uint64{short})
@@ -141,7 +142,7 @@ func TestDoublesOfASlowEngine(t *testing.T) {
 	}
 	_ = sleeps.Wait()
 	d.heard("a", []uint64{short})
-	if claims := d.here(); slices.Contains(claims, short) {
+	if claims, _ := d.here(); slices.Contains(claims, short) {
 		t.Errorf("a process that has ended is claimed: %x", claims)
 	}
 	alarmed(1, "the engine may have started the container again")
@@ -154,6 +155,28 @@ func TestDoublesOfASlowEngine(t *testing.T) {
 	d.heard("a", []uint64{short})
 	alarmed(0, "the engine has answered")
 	slow.lists <- nil // a look may be under way
+}
+
+// TestFreshAgentKnowsNoClaims: before each engine was heard an agent does not say what runs here. Other nodes would end alarms.
+func TestFreshAgentKnowsNoClaims(t *testing.T) {
+	a := newTestAgent(t)
+	slow := &slowToList{lists: make(chan []engine.Container)}
+	a.engines = engine.NewSet(&otherEngine{has: engine.Definition{ID: testContainer}}, slow)
+	a.locations = newLocations(a)
+	a.locations.all.age = func() time.Duration { return 0 }
+	a.locations.toldBy(slow).patience = time.Millisecond
+	d := newDoubles(a)
+	for range 3 {
+		if claims, known := d.here(); known {
+			t.Errorf("%x is said to be all that runs", claims)
+		}
+	}
+	web := engine.Definition{ID: strings.Repeat("a", 64), Name: "web", EngineName: "slow"}
+	slow.lists <- []engine.Container{{Definition: web, State: engine.Running}}
+	close(slow.lists)
+	for known := false; !known; {
+		_, known = d.here()
+	}
 }
 
 func ticksOf(t *testing.T, pid int) uint64 {

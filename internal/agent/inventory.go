@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,6 +40,7 @@ type inventory struct {
 	running    map[uint64]*engine.Definition // of these, by claimOf; nil: nobody has asked
 	underWay   *inventoryLook                // nil: none is
 	late       bool                          // the last look that somebody waited for has taken too long
+	heard      bool                          // a look has ended, well or not
 }
 
 // inventoryLook is a look that is under way, or has ended: then done is closed.
@@ -62,6 +65,9 @@ const oldAge = 10 * helloEvery
 
 // errHangs is why nobody knows what containers an engine has.
 var errHangs = errors.New("it has not answered yet")
+
+// errUnheard is errHangs of an engine whose first look has not ended.
+var errUnheard = fmt.Errorf("%w since the agent was started", errHangs)
 
 // changed has the next caller look again: a migration has ended here, or a user has made a call that
 // may have started or ended something. A look that began before is not used.
@@ -113,7 +119,7 @@ func (i *inventory) look(ctx context.Context) *inventoryLook {
 		})
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		i.underWay, i.err = nil, look.err
+		i.underWay, i.err, i.heard = nil, look.err, true
 		if look.err == nil {
 			i.late, i.valid = false, i.generation == look.generation
 			i.containers, i.taken, i.ticks, i.running = look.containers, look.began, look.ticks, nil
@@ -151,10 +157,13 @@ func (i *inventory) await(look *inventoryLook) bool {
 func (i *inventory) old() ([]engine.Container, error) {
 	i.mu.Lock()
 	is := i.valid && time.Since(i.taken) < oldAge
-	containers := i.containers
+	containers, heard := i.containers, i.heard
 	i.mu.Unlock()
-	if is {
+	switch {
+	case is:
 		return containers, nil
+	case !heard:
+		return nil, errUnheard
 	}
 	return i.runningYet(), errHangs
 }
@@ -229,6 +238,20 @@ func (l *locations) told(ctx context.Context, of engine.Engine) ([]engine.Contai
 		return l.agent.engines.Ask(ctx, of)
 	}
 	return l.toldBy(of).get(ctx)
+}
+
+// listTold lists the containers of all engines as told does.
+func (l *locations) listTold(ctx context.Context) ([]engine.Container, error) {
+	var unheard atomic.Bool
+	all, err := l.agent.engines.ListAnsweredBy(ctx, func(ctx context.Context, of engine.Engine) ([]engine.Container, error) {
+		found, err := l.told(ctx, of)
+		if errors.Is(err, errUnheard) {
+			unheard.Store(true)
+		}
+		return found, err
+	})
+	l.unheard.Store(unheard.Load())
+	return all, err
 }
 
 // hangs tells whether an engine has not answered when it was asked for its list last.

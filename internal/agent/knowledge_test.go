@@ -171,8 +171,8 @@ func TestKnowledgeFollowsTheLists(t *testing.T) {
 func TestClaimsAreSentOnce(t *testing.T) {
 	members := newMembers(t, "a", "b")
 	a, b := members[0], members[1]
-	running, heard := []uint64{7, 3}, [][]uint64{}
-	a.claims = func() []uint64 { return running }
+	running, heard, known := []uint64{7, 3}, [][]uint64{}, true
+	a.claims = func() ([]uint64, bool) { return running, known }
 	b.claimed = func(_ string, claims []uint64) { heard = append(heard, claims) }
 	greet := func() (sent []uint64) {
 		t.Helper()
@@ -205,8 +205,16 @@ func TestClaimsAreSentOnce(t *testing.T) {
 	if sent := greet(); !slices.Equal(sent, running) || !slices.Equal(heard[len(heard)-1], running) {
 		t.Errorf("claims have changed, and a hello brings %v", sent)
 	}
+	known = false
+	if sent := greet(); len(sent) > 0 || len(heard) != 5 {
+		t.Errorf("of claims that are not known %v is sent, and %v heard", sent, heard)
+	}
+	known = true
+	if sent := greet(); !slices.Equal(sent, running) || len(heard) != 6 {
+		t.Errorf("claims that are known again are sent as %v, and heard as %v", sent, heard)
+	}
 	old, err := b.answer("a", &api.HelloRequest{Version: "0.1.0", Protocol: ourProtocol(), Claims: []uint64{9}})
-	if err != nil || !slices.Equal(heard[len(heard)-1], []uint64{9}) || !slices.Equal(old.Claims, b.claims()) {
+	if err != nil || !slices.Equal(heard[len(heard)-1], []uint64{9}) || len(old.Claims) > 0 {
 		t.Errorf("an older release: %v, %v, %v", old, heard[len(heard)-1], err)
 	}
 }

@@ -21,6 +21,7 @@ type locations struct {
 	// those of the engine that tells of changes, if it is watching.
 	all, withAddress, watched *inventory
 	watching                  atomic.Bool
+	unheard                   atomic.Bool // an engine's containers are not among all because its first look has not ended
 
 	mu     sync.Mutex
 	others map[string]*inventory // those of other engines, by name
@@ -46,9 +47,7 @@ func newLocations(agent *Agent) *locations {
 		agent: agent, others: map[string]*inventory{},
 		away: map[netip.Addr]place{}, missed: map[netip.Addr]int{}, claims: map[netip.Addr]int{},
 	}
-	l.all = &inventory{list: func(ctx context.Context) ([]engine.Container, error) {
-		return agent.engines.ListAnsweredBy(ctx, l.told)
-	}}
+	l.all = &inventory{list: l.listTold}
 	l.withAddress = &inventory{list: func(ctx context.Context) ([]engine.Container, error) { return agent.addressedBy(ctx, l.told) }}
 	l.watched = &inventory{
 		hasty: true,

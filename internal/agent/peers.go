@@ -56,8 +56,8 @@ type peers struct {
 	removed func(identity.Revocation)
 	// lost is called with a node that did not come along in a rollover of the authority.
 	lost func(node string)
-	// claims are the containers that run here, by claimOf, and claimed is called with those of a peer.
-	claims  func() []uint64
+	// claims are the containers that run here, by claimOf, if they are known, and claimed is called with those of a peer.
+	claims  func() (claims []uint64, known bool)
 	claimed func(node string, claims []uint64)
 	// back is called when a node that could not be reached answers again.
 	back func(node string)
@@ -339,7 +339,7 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 	}
 	_, bandwidth := p.link(to)
 	guests, digest, held := p.guests.say(to, p.here())
-	claims, claimsDigest, claimsHeld := p.claimsTold.say(to, p.claims())
+	claims, claimsDigest, claimsHeld := p.sayClaims(to)
 	return &api.HelloRequest{
 		Overlay: overlay, NodesJson: own.nodes, RevokedJson: own.revoked, Knows: own.digest,
 		SuccessionJson: own.succession, RollsOver: true, Authority: p.id.HasAuthority(),
@@ -348,6 +348,16 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 		Claims: claims, ClaimsDigest: claimsDigest, ClaimsHeld: claimsHeld,
 		Refuses: p.refused,
 	}, nil
+}
+
+// sayClaims is what to send of the containers that run here. Of claims that are not known nothing is concluded.
+func (p *peers) sayClaims(to string) (send []uint64, digest, held []byte) {
+	claims, known := p.claims()
+	send, digest, held = p.claimsTold.say(to, claims)
+	if !known {
+		return nil, digestOfNone, held
+	}
+	return send, digest, held
 }
 
 // answer is the other half of hello.

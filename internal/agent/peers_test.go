@@ -71,7 +71,7 @@ func openMember(t *testing.T, id *identity.Identity, state string) *member {
 	}
 	m.here = func() []*api.Location { return nil }
 	m.heard = func(string, []*api.Location) {}
-	m.claims = func() []uint64 { return nil }
+	m.claims = func() ([]uint64, bool) { return nil, true }
 	m.claimed = func(node string, claims []uint64) {}
 	m.changed = func() {}
 	m.ownOverlay = func() (*api.Overlay, error) { return nil, nil }
