@@ -45,7 +45,7 @@ func (e *LateError) Is(target error) bool { return target == context.DeadlineExc
 func (l Limit) For(ctx context.Context, who string, signs Signs) (limited context.Context, cancel context.CancelFunc) {
 	inner, end := context.WithCancelCause(ctx)
 	w := &wait{Context: inner, limit: l, who: who, began: time.Now()}
-	ticker := time.NewTicker(l.Still / looks)
+	ticker := time.NewTicker(max(l.Still/looks, shortest))
 	over := make(chan struct{})
 	go func() {
 		defer ticker.Stop()
@@ -59,6 +59,9 @@ func (l Limit) For(ctx context.Context, who string, signs Signs) (limited contex
 
 // looks is how often the other side is looked at in the time for which it may do nothing.
 const looks = 10
+
+// shortest is the shortest time between two looks. A limit of no time at all ends with the first one.
+const shortest = time.Millisecond
 
 // wait is a context whose error says who is late.
 type wait struct {

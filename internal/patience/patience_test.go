@@ -160,6 +160,18 @@ func TestBytesMove(t *testing.T) {
 	}
 }
 
+// TestNoPatience: a wait of no time at all is over at once, and is no error of its own.
+func TestNoPatience(t *testing.T) {
+	for _, limit := range []Limit{{}, {Still: -time.Second, Most: time.Hour}, {Still: 1, Most: 1}} {
+		ctx, cancel := limit.For(t.Context(), "the engine", func() bool { return true })
+		<-ctx.Done()
+		if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%+v: %v", limit, err)
+		}
+		cancel()
+	}
+}
+
 // TestCancelled: a wait that is over is nobody's delay.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := Question.For(t.Context(), "the engine", func() bool { return true })
