@@ -32,21 +32,24 @@ func connect(socket string) (*connection, error) {
 	return &connection{negotiates: negotiates, newest: newest, turn: make(chan struct{}, 1)}, nil
 }
 
-// api is Docker's API. If Docker does not tell its version in time, what is asked with ctx says why.
+// api is Docker's API. If Docker does not tell its version in time, what is asked with ctx says why. Nobody keeps the turn for longer
+// than a question may take: what is asked with ctx may go on for ever.
 func (c *connection) api(ctx context.Context) *client.Client {
 	if c.knows.Load() {
 		return c.negotiates
 	}
+	limited, cancel := asking(ctx)
+	defer cancel()
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
-	case <-ctx.Done():
+	case <-limited.Done():
 		return c.newest
 	}
 	if c.knows.Load() {
 		return c.negotiates
 	}
-	if _, err := c.negotiates.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
+	if _, err := c.negotiates.Ping(limited, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
 		return c.newest
 	}
 	c.knows.Store(true)
