@@ -110,7 +110,8 @@ func (m *move) volumes() []engine.Volume {
 	return m.journal.definition.Volumes
 }
 
-// busy tells whether any migration is under way.
+// busy tells whether any migration is under way that does something: one that waits for its engine, perhaps for ever, needs neither the
+// links nor the machine.
 func (m *moves) busy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +120,7 @@ func (m *moves) busy() bool {
 			return true
 		}
 	}
-	return len(m.waiting()) > 0
+	return false
 }
 
 // underWaySpecs describe the migrations that have not ended, and those that wait for their engines.

@@ -373,8 +373,11 @@ func TestWaitingMigrationIsUnderWay(t *testing.T) {
 	}
 	<-h.asked
 	id := h.has.ID
-	if !a.moves.moving(id) || !a.moves.busy() || !a.moves.containers()[id] || a.moves.moving(testContainer) {
+	if !a.moves.moving(id) || !a.moves.containers()[id] || a.moves.moving(testContainer) {
 		t.Error("the container does not count as being migrated")
+	}
+	if a.moves.busy() {
+		t.Error("a migration that only waits keeps links from being measured")
 	}
 	_, entered := a.moves.enter(id)
 	_, named := a.moves.named(testMigration[:6])
