@@ -8,5 +8,5 @@ import (
 
 // asking bounds a question to containerd.
 func asking(ctx context.Context) (context.Context, context.CancelFunc) {
-	return patience.Question.For(ctx, "containerd", patience.Programs("containerd"))
+	return patience.Question.For(ctx, "containerd", patience.Program("containerd"))
 }
