@@ -42,6 +42,7 @@ type Engine struct {
 
 	locks    moving.Locks
 	owns     moving.Locks // by the engine's own ids, held after those: see whileUnused
+	marks    moving.Locks // likewise, but by the same ids: see MarkMoved
 	arrivals moving.Arrivals
 	tidying  sync.Mutex // see tidy
 

@@ -16,15 +16,20 @@ var _ engine.Marker = (*Engine)(nil)
 // that is killed over it leaves nothing that the next one cannot take back.
 func (d departureRecord) moved() Moved { return Moved{Name: d.Name, Node: d.Leave.Target} }
 
-// MarkMoved has the engine show that a container has moved.
+// MarkMoved has the engine show that a container has moved. If the engine hangs, only those wait who take the mark back:
+// the lock of the container is not held.
 func (e *Engine) MarkMoved(ctx context.Context, id string) error {
-	defer e.lock(id)()
 	marker, is := e.adapter.(Marker)
 	if !is {
 		return nil
 	}
+	unlock, err := e.marks.LockBefore(ctx, id)
+	if err != nil {
+		return fmt.Errorf("mark container %.12s as moved in %s: %w", id, e.adapter.Title(), err)
+	}
+	defer unlock()
 	var was departureRecord
-	err := records.Load(e.departurePath(id), &was)
+	err = records.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && was.Name == "" { // of an older agent
 		return nil
 	}

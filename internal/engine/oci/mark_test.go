@@ -8,6 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // renaming is the adapter of an engine that can rename its containers, by their own ids.
@@ -106,5 +107,43 @@ func TestMark(t *testing.T) {
 				t.Errorf("then it is called %q, want %q", r.names[id], c.want)
 			}
 		})
+	}
+}
+
+// hesitant is one that does not end to rename a container before it is let.
+type hesitant struct {
+	*renaming
+	began, let chan struct{}
+}
+
+func (h *hesitant) Mark(ctx context.Context, found Found, moved Moved) error {
+	close(h.began)
+	<-h.let
+	return h.renaming.Mark(ctx, found, moved)
+}
+
+// TestMarkHoldsNothing: while an engine hangs over the mark of a copy, the copy is protected all the same. Only those
+// who take the mark back wait.
+func TestMarkHoldsNothing(t *testing.T) {
+	id := strings.Repeat("a", 64)
+	h := &hesitant{&renaming{names: map[string]string{id: "web"}}, make(chan struct{}), make(chan struct{})}
+	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, h)
+	must(t, err)
+	gone := moving.Identity{PID: 1 << 22, StartTicks: 1}
+	record := departureRecord{First: gone, Name: "web", Leave: engine.Leave{Target: "b"}}
+	must(t, save(e.departurePath(id), record))
+	marked := make(chan error)
+	go func() { marked <- e.MarkMoved(t.Context(), id) }()
+	<-h.began
+	must(t, e.Protect(t.Context(), id, nil, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := e.Thaw(ctx, id); !errors.Is(err, context.Canceled) || !records.Exists(e.departurePath(id)) {
+		t.Errorf("it is given back while it is marked: %v", err)
+	}
+	close(h.let)
+	must(t, <-marked)
+	if r := h.names[id]; r != "web-moved-to-b" {
+		t.Errorf("the copy is called %s", r)
 	}
 }

@@ -21,9 +21,13 @@ func (e *Engine) sparedPath(id string) string { return filepath.Join(e.workDir(i
 
 // Protect keeps others from a frozen copy.
 func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
-	defer e.lock(id)()
+	unlock, err := e.lockBefore(ctx, id)
+	if err != nil {
+		return fmt.Errorf("protect the frozen copy of container %.12s: %w", id, err)
+	}
+	defer unlock()
 	var was departureRecord
-	err := records.Load(e.departurePath(id), &was)
+	err = records.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (was.Resumed || !was.First.Alive()) {
 		return nil
 	}

@@ -64,8 +64,13 @@ func (e *Engine) unguard(ctx context.Context, id string) error {
 
 // restartsAgain gives a container that stays back to its engine.
 func (e *Engine) restartsAgain(ctx context.Context, id string) error {
+	unlock, err := e.marks.LockBefore(ctx, id) // until nobody marks the container any more
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	var was departureRecord
-	err := records.Load(e.departurePath(id), &was)
+	err = records.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -138,7 +138,8 @@ func TestHeldContainerDelaysNobodyForEver(t *testing.T) {
 	cancel()
 	_, departs := e.Depart(ctx, id, engine.DepartOptions{})
 	for what, err := range map[string]error{
-		"Depart": departs, "Destroy": e.Destroy(ctx, id, nil), "Remove": e.Remove(ctx, id, true), "Resume": e.Resume(ctx, id),
+		"Depart": departs, "Destroy": e.Destroy(ctx, id, nil),
+		"Protect": e.Protect(ctx, id, nil, nil), "Remove": e.Remove(ctx, id, true), "Resume": e.Resume(ctx, id),
 		"Stop": e.Stop(ctx, id, 0), "Thaw": e.Thaw(ctx, id),
 	} {
 		if !errors.Is(err, context.Canceled) {
