@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/migration"
 )
 
 // hangs has the Docker of a node do nothing until the test is over, or goesOn.
@@ -83,6 +84,32 @@ func TestDockerHangs(t *testing.T) {
 	eventually(t, "it is Docker's again", func() bool { return inspected(t, "a", name, ".State.Status") == "running" })
 	noRecords(t, "a", dockerEngine)
 	migrate(t, name, "a", "b", "cold")
+}
+
+// TestDockerHangsWhileMemoryFollows: pages that stayed at the source follow while its Docker hangs, also if the agent
+// there has been killed. Only the removal of the copy waits for Docker.
+func TestDockerHangsWhileMemoryFollows(t *testing.T) {
+	name := docker(t, nil, count)
+	drain := fault(t, "a", agent.Fault{Side: "source", Step: "drain", When: "before"}, agent.FaultPause)
+	done := begin(name, "post-copy")
+	drain.reached(t)
+	id := migrationOf(t, name)
+	goesOn := hangs(t, "a")
+	if err := world.lab.KillAgent(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	<-done // whoever waits for the migration loses the agent
+	if err := world.lab.StartAgent(t.Context(), "a", "--faults"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all pages are at b", func() bool {
+		var r migration.Report
+		err := json.Unmarshal([]byte(in(t, "b", "godwit", "migration", "show", id, "--json")), &r)
+		return err == nil && r.Drain != nil && r.Drain.LatePages > 0 && r.Drain.LeftPages == 0
+	})
+	goesOn()
+	counted(t, "b", name, counted(t, "b", name, 1))
+	nothing(t, "a", name)
 }
 
 // migrationOf is the id of the migration that a container is in.

@@ -87,13 +87,12 @@ func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int,
 
 // Processes are all processes of a container at this moment.
 func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
-	one, err := e.running(ctx, id)
-	if err != nil {
-		was, unknown := e.departureOf(id) // of a container that leaves LXC may say that it has been stopped
-		if unknown != nil || !was.First.Alive() {
-			return nil, err
-		}
-		one.PID = was.First.PID
+	var one engine.Container
+	was, err := e.departureOf(id)
+	if err == nil && was.First.Alive() { // LXC may hang, or say that a leaving container has been stopped
+		one.Definition.Name, one.PID = id, was.First.PID
+	} else if one, err = e.running(ctx, id); err != nil {
+		return nil, err
 	}
 	group, err := groupOf(one)
 	if err != nil {

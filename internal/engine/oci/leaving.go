@@ -175,18 +175,18 @@ func surroundings(found Found, pids []int) ([]engine.Problem, error) {
 
 // Processes are all processes of a container at this moment.
 func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
-	group, err := e.group(ctx, id)
-	if err != nil {
-		left, known := e.leavingGroup(id)
-		if !known {
+	group, leaves := e.leavingGroup(id)
+	if !leaves {
+		var err error
+		if group, err = e.group(ctx, id); err != nil {
 			return nil, err
 		}
-		group = left
 	}
 	return group.Procs()
 }
 
-// leavingGroup is the group of a container that leaves, whatever its engine says: that may be away, or be removing it.
+// leavingGroup is the group of a container that leaves. The engine is not asked: it may hang, be away, or be removing
+// the container.
 func (e *Engine) leavingGroup(id string) (*kernel.Cgroup, bool) {
 	var was departureRecord
 	if !idPattern.MatchString(id) || records.Load(e.departurePath(id), &was) != nil || !was.First.Alive() {
