@@ -186,7 +186,7 @@ func (i *inventory) runningYet() (running []engine.Container) {
 }
 
 // lacks reports whether the engine has answered, when it was asked last or not long ago, that it does not run a container. One
-// that is away runs none of those whose first processes have ended.
+// that is away runs none of those whose first processes have ended. A container of which nothing is known may run.
 func (i *inventory) lacks(container string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -195,7 +195,7 @@ func (i *inventory) lacks(container string) bool {
 		return false
 	}
 	return i.err != nil || !slices.ContainsFunc(i.containers, func(one engine.Container) bool {
-		return one.Definition.ID == container && one.State == engine.Running
+		return one.Definition.ID == container && (one.State == engine.Running || one.State == engine.Damaged)
 	})
 }
 

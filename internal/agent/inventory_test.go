@@ -137,3 +137,16 @@ func TestHungEngineDelaysNoGreeting(t *testing.T) {
 		t.Error("it answers again, and is said to hang")
 	}
 }
+
+// TestLacks: a container has ended for sure only if its engine says that it does not run, or does not have it.
+func TestLacks(t *testing.T) {
+	for state, want := range map[engine.State]bool{
+		engine.Exited: true, engine.Running: false, engine.Damaged: false,
+	} {
+		has := []engine.Container{{Definition: engine.Definition{ID: testContainer}, State: state}}
+		i := &inventory{containers: has, valid: true, taken: time.Now()}
+		if i.lacks(testContainer) != want || !i.lacks("another") {
+			t.Errorf("%s: lacks is not %t", state, want)
+		}
+	}
+}
