@@ -50,6 +50,8 @@ type Engine struct {
 	locks    moving.Locks
 	arrivals moving.Arrivals
 
+	listed patience.Limit // how long LXC may take to tell of one container when all are listed
+
 	mu     sync.Mutex
 	firsts map[string]moving.Identity // first processes of containers by name, as far as they have been asked for
 }
@@ -113,7 +115,7 @@ func New(config Config) (*Engine, error) {
 	if _, err := moving.GatePath(config.gateDir(), config.Executable); err != nil {
 		return nil, err
 	}
-	return &Engine{config: config, firsts: map[string]moving.Identity{}}, nil
+	return &Engine{config: config, listed: listLimit, firsts: map[string]moving.Identity{}}, nil
 }
 
 // Name of the engine.
@@ -122,7 +124,8 @@ func (e *Engine) Name() string { return Name }
 // lock keeps other changes of a container away until the returned function is called.
 func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }
 
-// listLimit is how long all containers may take that are looked at to list them.
+// listLimit is how long lxc-info may take for one container of a list. It does not bound the whole list: a monitor that
+// hangs must not hide all other containers.
 var listLimit = patience.Limit{Still: 3 * time.Second, Most: 20 * time.Second}
 
 // toolLimit is how long one of LXC's tools may take to answer.
@@ -130,7 +133,13 @@ var toolLimit = patience.Limit{Still: 20 * time.Second, Most: 4 * time.Minute}
 
 // tool runs one of LXC's tools on a container and returns what it prints. Its error has what the tool says.
 func (e *Engine) tool(ctx context.Context, name, container string, args ...string) (string, error) {
-	ctx, cancel := toolLimit.For(ctx, name, patience.Programs("lxc-"))
+	return e.toolWithin(ctx, toolLimit, name, container, args...)
+}
+
+func (e *Engine) toolWithin(
+	ctx context.Context, limit patience.Limit, name, container string, args ...string,
+) (string, error) {
+	ctx, cancel := limit.For(ctx, name, patience.Programs("lxc-"))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, append([]string{"-P", e.config.Path, "-n", container}, args...)...)
 	var stderr strings.Builder
@@ -165,10 +174,9 @@ func cause(log string) string {
 	return strings.TrimSpace(strings.Join(words, " "))
 }
 
-// List tells of every container, in order of name. With an error it tells of those that it knows nevertheless.
+// List tells of every container, in order of name. With an error it tells of those that it knows nevertheless. A
+// container for which LXC does not answer is listed as damaged.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
-	ctx, cancel := listLimit.For(ctx, "LXC", patience.Programs("lxc-"))
-	defer cancel()
 	entries, err := os.ReadDir(e.config.Path)
 	if errors.Is(err, fs.ErrNotExist) { // its file system may not be mounted
 		return nil, fmt.Errorf("list LXC containers: %w: there is no %s", engine.ErrAway, e.config.Path)
@@ -192,7 +200,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 			}
 			continue
 		}
-		one, err := e.inspect(ctx, entry.Name(), monitors[entry.Name()])
+		one, err := e.inspect(ctx, entry.Name(), monitors[entry.Name()], e.listed)
 		if errors.Is(err, engine.ErrNotFound) { // removed meanwhile
 			continue
 		}
@@ -259,11 +267,13 @@ func (e *Engine) named(ctx context.Context, name string) (engine.Container, erro
 	if err != nil {
 		return engine.Container{}, err
 	}
-	return e.inspect(ctx, name, monitors[name])
+	return e.inspect(ctx, name, monitors[name], toolLimit)
 }
 
-// inspect puts together what LXC and the kernel tell about one container.
-func (e *Engine) inspect(ctx context.Context, name string, watched bool) (engine.Container, error) {
+// inspect puts together what LXC and the kernel tell about one container. limit is how long LXC may take.
+func (e *Engine) inspect(
+	ctx context.Context, name string, watched bool, limit patience.Limit,
+) (engine.Container, error) {
 	var one engine.Container
 	text, err := readConfig(filepath.Join(e.config.Path, name, "config"))
 	if aside := filepath.Join(e.config.Path, name, asideName); err == nil && records.Exists(aside) {
@@ -289,7 +299,7 @@ func (e *Engine) inspect(ctx context.Context, name string, watched bool) (engine
 		return one, fmt.Errorf("LXC container %s: %w", name, err)
 	}
 	describe(&one.Definition, settings)
-	return one, e.addProcesses(ctx, &one, watched)
+	return one, e.addProcesses(ctx, &one, watched, limit)
 }
 
 // describe tells what is known from the configuration.
@@ -303,7 +313,9 @@ func describe(d *engine.Definition, settings []setting) {
 }
 
 // addProcesses tells the state of a container, and what is known only of one that runs.
-func (e *Engine) addProcesses(ctx context.Context, one *engine.Container, watched bool) error {
+func (e *Engine) addProcesses(
+	ctx context.Context, one *engine.Container, watched bool, limit patience.Limit,
+) error {
 	p := e.place(one.Definition.ID, one.Definition.Name)
 	if was, err := e.departureOf(one.Definition.ID); !errors.Is(err, fs.ErrNotExist) {
 		one.Leaving = &was.Leave // a record that cannot be read says that it leaves, and no more
@@ -315,7 +327,7 @@ func (e *Engine) addProcesses(ctx context.Context, one *engine.Container, watche
 	if !watched {
 		return nil
 	}
-	first, err := e.first(ctx, one.Definition.Name)
+	first, err := e.first(ctx, one.Definition.Name, limit)
 	if err != nil || first.PID == 0 {
 		return err
 	}
@@ -343,14 +355,14 @@ func startOf(pid int) time.Time {
 }
 
 // first finds a container's first process, and remembers it.
-func (e *Engine) first(ctx context.Context, name string) (moving.Identity, error) {
+func (e *Engine) first(ctx context.Context, name string, limit patience.Limit) (moving.Identity, error) {
 	e.mu.Lock()
 	known := e.firsts[name]
 	e.mu.Unlock()
 	if known.Alive() {
 		return known, nil
 	}
-	pid, err := e.firstProcess(ctx, name)
+	pid, err := e.firstProcess(ctx, name, limit)
 	if err != nil || pid == 0 {
 		return moving.Identity{}, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // ownRecord is our file in LXC's directory of a container. LXC removes it with the container, and does not copy it to others;
@@ -121,8 +122,8 @@ func (e *Engine) monitors() (map[string]bool, error) {
 }
 
 // firstProcess asks LXC for the pid of a container's first process; 0 if it does not run.
-func (e *Engine) firstProcess(ctx context.Context, name string) (int, error) {
-	out, err := e.tool(ctx, "lxc-info", name, "-p", "-H")
+func (e *Engine) firstProcess(ctx context.Context, name string, limit patience.Limit) (int, error) {
+	out, err := e.toolWithin(ctx, limit, "lxc-info", name, "-p", "-H")
 	if err != nil {
 		return 0, err
 	}

@@ -3,6 +3,7 @@ package lxc
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // newEngine makes an engine on directories of the test, without LXC.
@@ -219,5 +221,33 @@ func TestAnothers(t *testing.T) {
 		if got := p.isAnothers(monitor.Process.Pid); got != want {
 			t.Errorf("%s: %t", title, got)
 		}
+	}
+}
+
+// TestStuckTool: a container of which LXC does not answer keeps no other one from being listed.
+func TestStuckTool(t *testing.T) {
+	e, bin := newEngine(t), t.TempDir()
+	e.listed = patience.Limit{Still: 100 * time.Millisecond, Most: time.Minute}
+	must(t, os.WriteFile(filepath.Join(bin, "lxc-info"), []byte("#!/bin/sh\nexec sleep 600\n"), 0o700))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	for name, id := range map[string]string{"stuck": someID, "well": strings.Repeat("cd", 32)} {
+		addContainer(t, e, name, ownRecord{ID: id, Name: name})
+		monitor, err := net.Listen("unix", "@"+e.config.Path+"/"+name+"/command")
+		must(t, err)
+		defer monitor.Close()
+	}
+	self, err := moving.Identify(os.Getpid())
+	must(t, err)
+	e.firsts["well"] = self // LXC is not asked again
+	all, err := e.List(t.Context())
+	if err != nil || len(all) != 2 || all[0].State != engine.Damaged || all[1].State != engine.Running {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
