@@ -38,13 +38,17 @@ type moves struct {
 	execs map[string]int // by container: processes that are run in it for somebody
 	over  bool           // no more begin
 
-	unread map[string]unread // by id; see there
+	unread  map[string]unread   // by id; see there
+	removed map[string][]string // by engine: see noteRemoved
 
 	rebuilding moving.Locks // by engine: see rebuild
 }
 
 func newMoves(agent *Agent) *moves {
-	return &moves{agent: agent, byID: map[string]*move{}, execs: map[string]int{}, unread: map[string]unread{}}
+	return &moves{
+		agent: agent, byID: map[string]*move{}, execs: map[string]int{}, unread: map[string]unread{},
+		removed: map[string][]string{},
+	}
 }
 
 func (m *moves) journal(id string, definition engine.Definition) *journal {

@@ -33,8 +33,12 @@ func (s *source) leave() engine.Leave {
 
 // leavesYet tells by an error that a container here leaves for a migration that is not known, or may: the journal is lost, and the
 // copy here may have pages that nobody else has. So the target may not be told that all has come to its end before the journal
-// is rebuilt, for which the container's engine may have to answer.
+// is rebuilt, for which the container's engine may have to answer. If the engine lists no such container, somebody has
+// removed the copy, and there is nothing to rebuild.
 func (m *moves) leavesYet(id string) error {
+	if m.copyRemoved(id) {
+		return nil
+	}
 	leaves, err := m.agent.engines.Leaves()
 	if slices.ContainsFunc(leaves, func(one engine.Leave) bool { return one.Migration == id }) {
 		return fmt.Errorf("%w: %s has lost the journal of migration %s, and makes it anew when the container's engine answers",
@@ -62,6 +66,7 @@ func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
 		return // the caller has given up
 	}
 	defer unlock()
+	noted := leavesOf(of)
 	containers, err := m.agent.engines.Ask(ctx, of)
 	if err != nil {
 		if !errors.Is(err, engine.ErrAway) && ctx.Err() == nil {
@@ -69,6 +74,7 @@ func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
 		}
 		return
 	}
+	m.noteRemoved(of, noted, containers)
 	for _, one := range containers {
 		if one.Leaving == nil {
 			continue
@@ -87,6 +93,43 @@ func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
 				"error", err)
 		}
 	}
+}
+
+// leavesOf are the notes of an engine's containers that leave, as far as they can be read.
+func leavesOf(of engine.Engine) []engine.Leave {
+	noter, is := of.(engine.LeaveNoter)
+	if !is {
+		return nil
+	}
+	leaves, _ := noter.Leaves() // who needs to know all of them reads them, too
+	return leaves
+}
+
+// noteRemoved notes the migrations of which an engine has a note, and no container any more.
+func (m *moves) noteRemoved(of engine.Engine, noted []engine.Leave, listed []engine.Container) {
+	var removed []string
+	for _, leave := range noted {
+		if !slices.ContainsFunc(listed, func(one engine.Container) bool {
+			return one.Leaving != nil && one.Leaving.Migration == leave.Migration
+		}) {
+			removed = append(removed, leave.Migration)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removed[of.Name()] = removed
+}
+
+// copyRemoved reports whether the copy that a migration has left here was missing when its engine was last asked.
+func (m *moves) copyRemoved(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, removed := range m.removed {
+		if slices.Contains(removed, id) {
+			return true
+		}
+	}
+	return false
 }
 
 // undone reports whether the migration for which a container leaves has been undone all the same:

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +50,31 @@ func TestLostJournalIsNoEnd(t *testing.T) {
 		if busy := status.Code(err) == codes.FailedPrecondition; busy != c.busy || !busy && reply.GetAnswer().GetKind() != string(migration.KindConfirm) {
 			t.Errorf("%s: %v, %v", c.name, reply, err)
 		}
+	}
+}
+
+// TestRemovedCopyIsAnEnd: a copy that somebody has removed keeps no target waiting, although the note of its departure
+// is still there.
+func TestRemovedCopyIsAnEnd(t *testing.T) {
+	a := newTestAgent(t)
+	one := &noting{leaves: []engine.Leave{{Migration: testMigration}}}
+	one.lists = make(chan []engine.Container, 1)
+	a.engines = engine.NewSet(&otherEngine{}, one)
+	wants := func(busy bool, when string) {
+		t.Helper()
+		if err := a.moves.leavesYet(testMigration); errors.Is(err, engine.ErrBusy) != busy {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	wants(true, "the engine was not asked")
+	for _, has := range []bool{true, false, true} {
+		var listed []engine.Container
+		if has {
+			listed = []engine.Container{{Leaving: &engine.Leave{Migration: testMigration}}}
+		}
+		one.lists <- listed
+		a.moves.rebuild(t.Context(), one)
+		wants(has, fmt.Sprintf("the engine has the copy: %t", has))
 	}
 }
 
