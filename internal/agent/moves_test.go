@@ -299,12 +299,12 @@ func TestRecoveryNeedsTheEngine(t *testing.T) {
 // hanging is an engine that answers late.
 type hanging struct {
 	*otherEngine
-	asked   chan struct{}
+	asked   chan context.Context
 	answers chan struct{}
 }
 
 func (h *hanging) Inspect(ctx context.Context, ref string) (engine.Container, error) {
-	h.asked <- struct{}{}
+	h.asked <- ctx
 	<-h.answers
 	return h.otherEngine.Inspect(ctx, ref)
 }
@@ -317,7 +317,7 @@ func waitingAgent(t *testing.T) (*Agent, *hanging) {
 		otherEngine: &otherEngine{has: engine.Definition{
 			EngineName: "docker", ID: strings.Repeat("a", 64), Name: "web", Volumes: []engine.Volume{{Name: "data", Path: "/d"}},
 		}},
-		asked: make(chan struct{}, 1), answers: make(chan struct{}),
+		asked: make(chan context.Context, 1), answers: make(chan struct{}),
 	}
 	a.engines = engine.NewSet(a.embedded, h)
 	machine, err := migration.New(migration.Spec{
@@ -347,7 +347,9 @@ func TestRecoveryWaitsForNoOtherEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-h.asked
+	if at, limited := (<-h.asked).Deadline(); limited {
+		t.Errorf("an engine that is slow is given up at %s", at)
+	}
 	if _, err := a.moves.find(other.Spec.ID); err != nil {
 		t.Errorf("another migration is not recovered: %v", err)
 	}

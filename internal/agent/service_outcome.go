@@ -96,6 +96,8 @@ func (s *peerService) deny(ctx context.Context, request *api.OutcomeRequest, nev
 	evidence.Journaled = record != nil && record.Spec.Container == request.Container
 	if request.Container != "" {
 		sought := engine.Definition{EngineName: request.Engine, ID: request.Container, Name: request.Name}
+		ctx, cancel := context.WithTimeout(ctx, s.agent.config.callTimeout()) // the source waits no longer
+		defer cancel()
 		evidence.Presence, evidence.Since = s.agent.presence(ctx, sought)
 	}
 	why, may := migration.MayDeny(evidence)
@@ -117,8 +119,6 @@ func (m *moves) recordOf(id string) *migration.Record {
 
 // presence looks for a container in its engine.
 func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migration.Presence, time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, a.config.callTimeout())
-	defer cancel()
 	one, err := a.engines.For(sought)
 	if errors.Is(err, engine.ErrNoEngine) {
 		return migration.Absent, time.Time{} // this node has never had it
@@ -150,7 +150,8 @@ var errNotTold = errors.New("cannot check the journal: it says that the containe
 var errNotAsked = fmt.Errorf("%w yet", errNotTold)
 
 // contradicted checks a journal that rules out that the container runs here. It returns an error unless the
-// engine confirms that the container does not run here.
+// engine confirms that the container does not run here. Nobody waits for the answer, so only the engine's own limits bound
+// it.
 func (a *Agent) contradicted(definition engine.Definition) error {
 	switch presence, _ := a.presence(a.ctx, definition); presence {
 	case migration.RunsThere:

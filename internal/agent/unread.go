@@ -110,7 +110,7 @@ func (m *moves) examineWaiting(definition engine.Definition) (problems []migrati
 	defer m.mu.Unlock()
 	for _, one := range m.waiting() {
 		remedy := fmt.Sprintf("make %s answer on %s, or wait", one.engine, m.agent.self.Name)
-		why := fmt.Sprintf("migration %s of container %s to %s waits for engine %s there, which does not answer",
+		why := fmt.Sprintf("migration %s of container %s to %s waits for engine %s there",
 			one.spec.ID, one.spec.Name, m.agent.self.Name, one.engine)
 		if one.spec.Container == definition.ID {
 			problems = append(problems, migration.Problem{What: "container " + definition.Name, Why: why, Remedy: remedy})
@@ -194,8 +194,8 @@ func (u unread) report() migration.Report {
 	text := fmt.Sprintf("its journal cannot be used: %v; it is tried again every %s, and nothing of it is touched meanwhile",
 		u.err, unreadEvery)
 	if u.waits() {
-		text = fmt.Sprintf("waits for engine %s, which has not answered since the agent was started; %s is asked again every %s, "+
-			"and nothing of the migration is touched meanwhile", u.engine, u.engine, unreadEvery)
+		text = fmt.Sprintf("waits for engine %s to confirm that the container was not resumed on this node; "+
+			"%s is asked again every %s, and nothing of the migration is touched meanwhile", u.engine, u.engine, unreadEvery)
 	}
 	return migration.Report{
 		Migration: u.spec.ID, Container: u.spec.Name, Source: u.spec.Source, Target: u.spec.Target, Mode: u.spec.Mode,
