@@ -159,7 +159,7 @@ func pauseAfter(took time.Duration) time.Duration { return min(max(watchPause, 1
 func (a *Agent) watchContainers(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = a.watched.Watch(ctx, func() { a.locations.setWatching(true) }, func() {
-			a.containersChanged()
+			a.containersChanged(a.watched)
 			a.adopted.look()
 			_ = waitUntil(ctx, time.Now().Add(pauseAfter(time.Duration(a.adopted.took.Load()))))
 		})

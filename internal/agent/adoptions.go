@@ -170,7 +170,9 @@ func (a *Agent) forgetAdopted(one adoption) error {
 	release := func() error { return a.network.ReleaseLease(one.Container) }
 	if !a.atHome(one.Address) {
 		release = func() error {
-			return a.giveBack(engine.Definition{ID: one.Container, Network: engine.Network{Address: one.Address}})
+			return a.giveBack(engine.Definition{
+				EngineName: one.Engine, ID: one.Container, Network: engine.Network{Address: one.Address},
+			})
 		}
 	}
 	if err := release(); err != nil {

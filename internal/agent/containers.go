@@ -86,7 +86,9 @@ func (a *Agent) attach(ctx context.Context, definition engine.Definition) (strin
 
 // forget removes all of a container, and gives its address back.
 func (a *Agent) forget(ctx context.Context, definition engine.Definition) error {
-	err := a.engines.Of(definition).Remove(ctx, definition.ID, true)
+	of := a.engines.Of(definition)
+	defer a.containersChanged(of)
+	err := of.Remove(ctx, definition.ID, true)
 	if errors.Is(err, engine.ErrNotFound) {
 		err = nil
 	}
@@ -111,7 +113,9 @@ func (a *Agent) halt(ctx context.Context, reference string, grace time.Duration)
 	if err != nil {
 		return err
 	}
-	return a.engines.Of(container.Definition).Stop(ctx, container.Definition.ID, grace)
+	of := a.engines.Of(container.Definition)
+	defer a.containersChanged(of)
+	return of.Stop(ctx, container.Definition.ID, grace)
 }
 
 func (a *Agent) remove(ctx context.Context, reference string, force bool) error {

@@ -122,7 +122,7 @@ func TestDoublesOfASlowEngine(t *testing.T) {
 		t.Fatalf("%v, %v", running, err)
 	}
 	a.locations.toldBy(slow).patience = time.Millisecond
-	a.containersChanged() // what is known of the engine is not valid any more
+	a.containersChanged(slow) // what is known of the engine is not valid any more
 	for range 10 {
 		now = now.Add(helloEvery)
 		if claims, _ := d.here(); !slices.Contains(claims, short) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"sync"
@@ -293,36 +292,30 @@ func (l *locations) toldBy(of engine.Engine) *inventory {
 	return one
 }
 
-// engines are the lists of engines.
-func (l *locations) engines() []*inventory {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append(slices.Collect(maps.Values(l.others)), l.watched)
-}
-
 // setWatching notes whether the engine that can tell of changes does so from now on.
 func (l *locations) setWatching(is bool) {
 	l.watching.Store(is)
-	l.agent.containersChanged()
+	l.agent.containersChanged(l.agent.watched)
 }
 
-// containersChanged has what this node tells and hears of containers be looked at anew.
-func (a *Agent) containersChanged() {
-	for _, one := range a.locations.engines() { // before those lists that are made from these
-		one.changed()
+// containersChanged makes the next look ask an engine for its containers again. What other engines have told stays: one
+// of them may hang.
+func (a *Agent) containersChanged(of engine.Engine) {
+	if of != engine.Engine(a.embedded) { // which is asked each time
+		a.locations.toldBy(of).changed() // before those lists that are made from it
 	}
 	a.locations.all.changed()
 	a.locations.withAddress.changed()
 }
 
-// noticing is the option of the local server: a user's call that is audited may have changed what there is. One that
-// only looks has not, and may come many times a second.
+// noticing is the option of the local server: a user's call that is audited may have changed containers of the node's
+// own engine. One that only looks has not, and may come many times a second.
 func (a *Agent) noticing() grpc.ServerOption {
 	changes := audited()
 	return grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 		handle grpc.UnaryHandler) (any, error) {
 		if changes[path.Base(info.FullMethod)] {
-			defer a.containersChanged()
+			defer a.containersChanged(a.embedded)
 		}
 		return handle(ctx, request)
 	})

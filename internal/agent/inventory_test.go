@@ -85,7 +85,7 @@ func TestInventoryOfAWatchedEngine(t *testing.T) {
 	l.setWatching(true)
 	ask(3, "watched")
 	ask(3, "nothing was told")
-	l.agent.containersChanged()
+	l.agent.containersChanged(l.agent.watched)
 	ask(4, "told of a change")
 	l.setWatching(false)
 	ask(5, "watched no more")
@@ -117,7 +117,11 @@ func TestHungEngineDelaysNoGreeting(t *testing.T) {
 			t.Errorf("%+v, %v: what was known is not told", found, err)
 		}
 	}
-	l.agent.containersChanged()
+	l.agent.containersChanged(&slowToList{})
+	if found, err := l.told(t.Context(), hangs); err != nil || len(found) != 1 {
+		t.Errorf("%+v, %v: only another engine has changed", found, err)
+	}
+	l.agent.containersChanged(hangs)
 	for range 3 {
 		if found, err := l.told(t.Context(), hangs); !errors.Is(err, errHangs) || len(found) > 0 {
 			t.Errorf("%+v, %v: it may have changed", found, err)

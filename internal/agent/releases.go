@@ -92,7 +92,8 @@ func (a *Agent) giveBack(definition engine.Definition) error {
 		return err
 	}
 	go a.guarded(func() {
-		a.containersChanged() // before the home node forgets the address, greetings must stop naming the container
+		// Greetings must stop naming the container before the home node forgets the address.
+		a.containersChanged(a.engines.Of(definition))
 		a.releaseOne(todo)
 	})()
 	return nil
