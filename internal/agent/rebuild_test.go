@@ -109,3 +109,14 @@ func TestRebuildOnce(t *testing.T) {
 		t.Errorf("%d migrations of one container", known)
 	}
 }
+
+// TestLeavingCopyIsNotStopped: nobody ends the copy before the journal is made anew. Another node may need its pages.
+func TestLeavingCopyIsNotStopped(t *testing.T) {
+	a := newTestAgent(t)
+	one := &left{&otherEngine{}} // which cannot stop a container
+	a.engines = engine.NewSet(one)
+	err := a.halt(t.Context(), "web", 0)
+	if !errors.Is(err, engine.ErrBusy) || !strings.Contains(err.Error(), "made anew") {
+		t.Error(err)
+	}
+}

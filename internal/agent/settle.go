@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -48,8 +49,25 @@ func (a *Agent) own(ctx context.Context, reference string) (engine.Container, er
 	}
 	if move := a.moves.of(container.Definition.ID); move != nil && move.record().State != migration.Running {
 		return container, move.busy()
-	} else if move == nil {
-		return container, a.moves.refuse(container.Definition.ID)
+	} else if move != nil {
+		return container, nil
 	}
-	return container, nil
+	if err := a.moves.refuse(container.Definition.ID); err != nil || container.Leaving == nil {
+		return container, err
+	}
+	container, err = a.inspect(ctx, reference) // its migration may just have ended
+	if err != nil || container.Leaving == nil {
+		return container, err
+	}
+	return container, a.moves.busyLeaving(container)
+}
+
+// busyLeaving is the error for a request that concerns a container that leaves by an unknown migration: the container
+// may run elsewhere, and need what is here.
+func (m *moves) busyLeaving(one engine.Container) error {
+	why := m.unusable(one)
+	if why == "" {
+		why = fmt.Sprintf(": the journal is lost, and is made anew within %s", rebuildEvery)
+	}
+	return fmt.Errorf("%w: container %s is being migrated%s", engine.ErrBusy, one.Definition.Name, why)
 }
