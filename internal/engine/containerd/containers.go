@@ -25,6 +25,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // kubernetes is the namespace of its pods.
@@ -312,7 +313,7 @@ func (a *adapter) Root(found oci.Found) (mounts.Overlay, error) {
 	target := filepath.Join(bundle(t.namespace, t.container.GetID()), "rootfs")
 	root, err := oci.SnapshotRoot(within(ctx, t.namespace), a.snapshots, t.container.GetSnapshotKey(), target)
 	if err != nil {
-		return root, fmt.Errorf("container %s: %w", nameOf(found.ID), err)
+		return root, fmt.Errorf("container %s: %w", nameOf(found.ID), patience.Explain(ctx, err))
 	}
 	return root, nil
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/files"
 	imagestore "github.com/godwit/godwit/internal/files/image"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // Bounds of what is kept of an image.
@@ -353,7 +354,7 @@ func (s *Store) keeps(diffID string) (blob, error) {
 		err = unknown
 	}
 	if err != nil {
-		return blob{}, err
+		return blob{}, patience.Explain(ctx, err)
 	}
 	return *found, nil
 }
