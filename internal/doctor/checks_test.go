@@ -114,7 +114,7 @@ func TestChecks(t *testing.T) {
 					return "", &patience.LateError{Who: "/opt/criu", Waited: 10 * time.Second, Still: true}
 				}
 			},
-			Unknown, "", "/opt/criu did not answer within 10s and does nothing",
+			Unknown, "", "/opt/criu did not answer within 10s and shows no sign of work",
 		},
 		{
 			"runc", func(m *machine) {

@@ -27,13 +27,13 @@ type Signs func() bool
 type LateError struct {
 	Who    string
 	Waited time.Duration
-	Still  bool // it did nothing meanwhile
+	Still  bool // nothing of it moved meanwhile
 }
 
 func (e *LateError) Error() string {
 	why := "and is still busy"
 	if e.Still {
-		why = "and does nothing"
+		why = "and shows no sign of work" // a node may work beyond a link that is down
 	}
 	return fmt.Sprintf("%s did not answer within %s %s", e.Who, e.Waited.Round(time.Second), why)
 }

@@ -121,7 +121,7 @@ func TestStoppedIsGivenUp(t *testing.T) {
 	defer cancel()
 	<-ctx.Done()
 	if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "did not answer within") ||
-		!strings.Contains(err.Error(), "does nothing") || Explain(ctx, io.EOF) == io.EOF || Explain(ctx, nil) != nil {
+		!strings.Contains(err.Error(), "shows no sign of work") || Explain(ctx, io.EOF) == io.EOF || Explain(ctx, nil) != nil {
 		t.Errorf("the wait has ended with %v", err)
 	}
 }
@@ -232,7 +232,7 @@ func TestOnlyThatProgramIsASign(t *testing.T) {
 	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine", Program("some-daemon"))
 	defer cancel()
 	<-ctx.Done()
-	if err := ctx.Err(); err == nil || !strings.Contains(err.Error(), "does nothing") {
+	if err := ctx.Err(); err == nil || !strings.Contains(err.Error(), "shows no sign of work") {
 		t.Errorf("the wait has ended with %v", err)
 	}
 	signs := Program("some-daemon-x")
