@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
@@ -208,6 +210,9 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 				return err
 			}
 		}
+		if err := e.removeGroup(own); err != nil {
+			return err
+		}
 		if err := e.vacate(own); err != nil {
 			return err
 		}
@@ -224,6 +229,24 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 		return err
 	}
 	return errors.Join(records.Remove(e.remembered(id)), e.forget(id))
+}
+
+// removeGroup removes the cgroup of an arrival that its engine has removed. An engine whose daemon was killed
+// meanwhile may know nothing of the cgroup, which its runtime had just made. A cgroup with processes stays:
+// somebody may have made another container with that name by now.
+func (e *Engine) removeGroup(own string) error {
+	place, err := e.place(own)
+	if err != nil {
+		return err
+	}
+	group, err := groupIn(place)
+	if err == nil {
+		err = group.Remove()
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EBUSY) {
+		return nil
+	}
+	return err
 }
 
 // Salvage ends an arrival that never ran, and keeps nothing of it.
