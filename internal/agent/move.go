@@ -210,7 +210,7 @@ func (m *move) executeOne(action migration.Action) {
 		m.start(action.Step, m.performUndo)
 	case migration.Interrupt:
 		if step, ok := m.running[action.Step]; ok {
-			step.cancel(m.interruption())
+			step.cancel(interruption(m.machine.Record().Error))
 		}
 	case migration.EmitFinal:
 		answer(m.final, true)
@@ -235,8 +235,8 @@ func (m *move) executeOne(action migration.Action) {
 }
 
 // interruption is why a step is interrupted, in words that the peer may be told.
-func (m *move) interruption() error {
-	if reason := m.machine.Record().Error; reason != "" {
+func interruption(reason string) error {
+	if reason != "" {
 		return fmt.Errorf("%w: %s", errInterrupted, reason)
 	}
 	return errInterrupted
