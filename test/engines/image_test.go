@@ -199,7 +199,7 @@ func (c cli) linkLost(t *testing.T, name string, stays func()) migration.Layers 
 			t.Fatal(err)
 		}
 	}
-	change(func(l *lab.Link) { l.BandwidthBitsPerSecond = 60_000_000 })
+	change(func(l *lab.Link) { l.BandwidthBitsPerSecond = 10_000_000 })
 	t.Cleanup(func() { change(func(l *lab.Link) { *l = fast }) })
 	done := c.begin(name, "cold")
 	eventually(t, "most of the layer has come", func() bool { return spooled(t) > bulk*2/3 })
