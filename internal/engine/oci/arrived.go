@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
@@ -210,9 +208,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 				return err
 			}
 		}
-		if err := e.removeGroup(own); err != nil {
-			return err
-		}
+		e.removeGroup(own)
 		if err := e.vacate(own); err != nil {
 			return err
 		}
@@ -231,22 +227,17 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 	return errors.Join(records.Remove(e.remembered(id)), e.forget(id))
 }
 
-// removeGroup removes the cgroup of an arrival that its engine has removed. An engine whose daemon was killed
-// meanwhile may know nothing of the cgroup, which its runtime had just made. A cgroup with processes stays:
-// somebody may have made another container with that name by now.
-func (e *Engine) removeGroup(own string) error {
+// removeGroup removes the cgroup of an arrival that its engine has removed. If its daemon was killed meanwhile,
+// the engine may not know the cgroup, which its runtime had just made. A cgroup with processes stays: they may
+// be those of a new container with that name. No failure matters: an undo must not wait for an empty cgroup.
+func (e *Engine) removeGroup(own string) {
 	place, err := e.place(own)
 	if err != nil {
-		return err
+		return
 	}
-	group, err := groupIn(place)
-	if err == nil {
-		err = group.Remove()
+	if group, err := groupIn(place); err == nil {
+		_ = group.Remove() // best effort
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EBUSY) {
-		return nil
-	}
-	return err
 }
 
 // Salvage ends an arrival that never ran, and keeps nothing of it.
