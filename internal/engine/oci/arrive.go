@@ -139,12 +139,24 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 		}
 		defer e.owns.Lock(own)()
 	}
-	own, err := e.adapter.Create(ctx, d, idLabel, d.ID)
+	own, err := a.createPatiently(ctx)
 	if err != nil {
 		return fmt.Errorf("have %s make it: %w", a.title, err)
 	}
 	a.own, record.OwnID = own, own
 	return errors.Join(e.disown(own, d.ID), e.remember(d.ID, own), save(e.arrivalPath(d.ID), record))
+}
+
+// createTimeout is how long an engine may take to make a container.
+const createTimeout = time.Minute
+
+// createPatiently has the engine make the container, and waits for the engine even if ctx ends meanwhile.
+// Docker and containerd make the container although nobody waits for it any more, after the undo has looked
+// for what is to be removed; and a Podman that is killed halfway leaves files that keep the name taken.
+func (a *arrival) createPatiently(ctx context.Context) (own string, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+	defer cancel()
+	return a.engine.adapter.Create(ctx, a.definition, idLabel, a.definition.ID)
 }
 
 // check wants the engine to have made what it was told.
