@@ -30,11 +30,12 @@ same code.
 No ports are published: clients connect to the container's address. Every node can reach it. Other machines
 need a route to the pool (10.57.0.0/16, unless node init was given another) through any node.
 
-With --restart, the node where the container was last starts it again after it has ended, and after a boot: no
-(default), on-failure[:N] after an exit code other than 0 (at most N times in a row), always, or unless-stopped.
-A container that "godwit stop" has stopped stays so; with always, until the next boot. The policy moves with the
-container. After a boot, a container starts when no migration has to do with it and all other nodes have said
-that it is not there ("godwit ps" says what it waits for). "godwit start" starts an ended container at once.
+With --restart, the node where the container was last starts it again after it has ended, and after a boot:
+no (default), on-failure[:N] after an exit code other than 0 (at most N times in a row), always, or
+unless-stopped. A container that "godwit stop" stopped stays stopped; with always, until the next boot. The
+policy moves with the container. After a boot, a container starts when it is not being migrated and all other
+nodes have said that they do not have it ("godwit ps" says what it waits for). "godwit start" starts a
+container that has ended at once.
 
 A volume is created when first used, and stays when its container is removed ("godwit volume"). A host
 directory must already exist. A tmpfs lives in memory and is lost with the container. "godwit migrate --help"
@@ -94,19 +95,6 @@ func newRunCommand() *cobra.Command {
 	addRestartFlag(cmd, request)
 	addLifeFlags(cmd, request)
 	return cmd
-}
-
-// addRestartFlag adds the restart policy.
-func addRestartFlag(cmd *cobra.Command, request *api.RunRequest) {
-	cmd.Flags().Var(&parsed[string]{kind: "policy", parse: func(text string) (string, error) {
-		_, err := engine.ParseRestartPolicy(text)
-		request.Restart = text
-		return text, err
-	}}, "restart", "when to start the container again: no, on-failure[:N], always or unless-stopped (default: no)")
-	policies := []string{
-		string(engine.RestartNo), string(engine.RestartOnFailure), string(engine.RestartAlways), string(engine.RestartUnlessStopped),
-	}
-	completeWords(cmd, "restart", policies...)
 }
 
 // addLifeFlags adds the flags for how the container is stopped, and when a started one counts as healthy.
@@ -437,38 +425,6 @@ can be used until they are removed.`,
 	}
 	cmd.Flags().DurationVar(&grace, "time", 0,
 		"grace period before SIGKILL (default: that of run --stop-timeout, or 10s)")
-	return cmd
-}
-
-const startLong = `Start starts containers of "godwit run" that have ended, with their files and their addresses. A container of
-another engine is started by that engine.
-
-Start refuses a container with which a migration has to do, and one that another node has. The agent asks all
-other nodes, unless it has seen the container run here. If one of them cannot be reached or cannot say,
-if the state of this node was put back or copied since the container was last started here, or if the journal of
-its migration cannot be read, only --force starts it: then two copies may run. A node that is lost for good need
-not answer after "godwit node rm".`
-
-func newStartCommand() *cobra.Command {
-	request := &api.StartRequest{}
-	cmd := &cobra.Command{
-		Use:   "start [flags] CONTAINER...",
-		Short: "Start containers that have ended",
-		Long:  startLong,
-		Example: `  godwit start cache
-  godwit start --force cache   # the other nodes are down, and none of them has it
-  godwit start $(godwit ps --all --json | jq -r '.[] | select(.state=="exited").definition.name')`,
-		Args: usageArgs(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withAgent(cmd, func(agent api.AgentClient) error {
-				return eachContainer(cmd, args, func(reference string) error {
-					_, err := agent.Start(cmd.Context(), &api.StartRequest{Reference: reference, Force: request.Force})
-					return err
-				})
-			})
-		},
-	}
-	cmd.Flags().BoolVarP(&request.Force, "force", "f", false, "also if it cannot be found out whether another node has it")
 	return cmd
 }
 

@@ -107,12 +107,11 @@ func (a *Agent) askPresence(ctx context.Context, node identity.Node, container s
 // holding tells in words what this node has of a container of the embedded engine; empty: nothing. A
 // migration is looked for first: what comes or goes is known to it for longer than to the engine.
 //
-// An arrival that never runs counts as nothing, also while its removal fails: the migration has
-// told the source the same. The engine is asked before the journals that cannot be used: such a
-// journal may be of a container that runs here (errPutBack). A journal that cannot be used, and does
-// not say of which container it is, leaves the answer to the engine: before the engine has something of a container that comes,
-// nothing can run here, and after it has nothing of a container that leaves, nothing runs here any
-// more.
+// An arrival that never runs counts as nothing, also while its removal fails: the migration has told
+// the source the same. The engine is asked before the journals that cannot be used, because the
+// container of such a journal may run here (errPutBack). A journal that cannot be used and does not
+// name its container leaves the answer to the engine: nothing of a container that comes can run
+// before the engine has it, or of a container that leaves after the engine has nothing of it.
 func (a *Agent) holding(ctx context.Context, container string) (string, error) {
 	never := false
 	if move := a.moves.of(container); move != nil {

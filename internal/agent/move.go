@@ -68,7 +68,7 @@ type move struct {
 	alarm   string             // logged last
 	halted  bool               // the journal could not be written; see restartFromJournal
 
-	uncollected bool // garbage collections are put off for it
+	gcPutOff bool // garbage collections are put off for this migration
 
 	policy  sync.Mutex // held while the container that it brought is given a policy of copies
 	failure string     // logged last
@@ -210,7 +210,7 @@ func (m *move) executeOne(action migration.Action) {
 		m.start(action.Step, m.performUndo)
 	case migration.Interrupt:
 		if step, ok := m.running[action.Step]; ok {
-			step.cancel(m.interruption())
+			step.cancel(interruption(m.machine.Record().Error))
 		}
 	case migration.EmitFinal:
 		answer(m.final, true)
@@ -235,8 +235,8 @@ func (m *move) executeOne(action migration.Action) {
 }
 
 // interruption is why a step is interrupted, in words that the peer may be told.
-func (m *move) interruption() error {
-	if reason := m.machine.Record().Error; reason != "" {
+func interruption(reason string) error {
+	if reason != "" {
 		return fmt.Errorf("%w: %s", errInterrupted, reason)
 	}
 	return errInterrupted
@@ -440,29 +440,29 @@ func (m *move) finish(result migration.Finish) {
 	done()
 	m.agent.adopted.look()
 	m.take(m.work().fresh()) // the migration is remembered for long, and what it was done with is large
-	time.AfterFunc(settling, m.collectAgain)
+	time.AfterFunc(settling, m.resumeGC)
 }
 
-// putOffCollections has a freeze that comes soon be free of garbage collections, see collections.
-func (m *move) putOffCollections() {
+// putOffGC keeps the freeze, which comes soon, free of garbage collections: see collector.
+func (m *move) putOffGC() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.over && !m.uncollected {
-		m.uncollected = true
-		ofProcess.putOff()
+	if !m.over && !m.gcPutOff {
+		m.gcPutOff = true
+		processCollector.putOff()
 	}
 }
 
-// collectAgain is called some time after the end of the move.
-func (m *move) collectAgain() {
+// resumeGC lets garbage be collected as usual, some time after the end of the migration.
+func (m *move) resumeGC() {
 	m.mu.Lock()
-	uncollected := m.uncollected
-	m.uncollected = false
+	putOff := m.gcPutOff
+	m.gcPutOff = false
 	m.mu.Unlock()
-	if uncollected {
-		ofProcess.goOn()
+	if putOff {
+		processCollector.goOn()
 	}
-	ofProcess.giveBack()
+	processCollector.giveBack()
 }
 
 // remember makes this a migration that has ended already.

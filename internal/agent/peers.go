@@ -36,7 +36,7 @@ const (
 type peers struct {
 	id    *identity.Identity
 	state string // directory of nodes.json
-	// listLost: nodes.json was missing when the agent started, although every node has one from its first start on.
+	// listLost: nodes.json was missing when the agent started, although init and join always write it.
 	listLost bool
 	version  string
 	timeout  time.Duration // how long a node that is greeted may be silent
@@ -108,7 +108,7 @@ type peer struct {
 // unknownNode stands for the nodes that a missing nodes.json may have named. It cannot be reached.
 const unknownNode = "(unknown: nodes.json was missing)"
 
-// allOthers are the other nodes of the cluster, of which unknownNode is one if this agent has lost the list of them.
+// allOthers are the other nodes of the cluster, with unknownNode among them if their list was lost.
 func (p *peers) allOthers() []identity.Node {
 	nodes := p.others()
 	if p.listLost {
@@ -127,7 +127,8 @@ func newPeers(id *identity.Identity, state, version string, timeout time.Duratio
 		return nil, err
 	}
 	return &peers{
-		id: id, state: state, version: version, timeout: timeout, nodes: merged, listLost: nodes == nil, known: map[string]*peer{}, overlays: map[string]heardOverlay{},
+		id: id, state: state, version: version, timeout: timeout, nodes: merged, listLost: nodes == nil,
+		known: map[string]*peer{}, overlays: map[string]heardOverlay{},
 		guests: newGuestLists(), claimsTold: newClaimLists(), hosts: newHosts(), log: slog.New(slog.DiscardHandler), lost: func(string) {},
 	}, nil
 }

@@ -19,7 +19,7 @@ func (s *source) prepare(ctx context.Context) error {
 	if err := s.awaitLayers(ctx); err != nil {
 		return err
 	}
-	s.move.putOffCollections()
+	s.move.putOffGC()
 	if s.restarts() {
 		return s.prepareStop(ctx)
 	}

@@ -360,7 +360,7 @@ func (t *target) settle(ctx context.Context) error {
 // discard removes an arrival that never ran, and turns its address to the source again.
 func (t *target) discard(ctx context.Context) error {
 	t.drain.close()
-	usable, failed := t.files.halt()
+	usable, failed := t.files.halt(interruption(t.move.record().Error))
 	t.mu.Lock()
 	arrival, pages := t.arrival, t.pages
 	t.arrival, t.pages = nil, nil

@@ -51,7 +51,7 @@ func (t *target) receive(ctx context.Context) error {
 	if t.arrival == nil {
 		return errors.New("nothing is prepared for the state that comes")
 	}
-	t.move.putOffCollections()
+	t.move.putOffGC()
 	if err := t.awaitStaged(ctx); err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ type fileTarget struct {
 	once  sync.Once
 	ended chan struct{} // closed when no rounds come over a connection of their own (any more)
 
-	stopping sync.Mutex         // never held while anything is waited for
-	stop     context.CancelFunc // of that connection; nil: there is none
+	stopping sync.Mutex              // never held while anything is waited for
+	stop     context.CancelCauseFunc // of that connection; nil: there is none
 
 	mu     sync.Mutex    // held while a round is applied, which may wait for the source
 	mirror *files.Mirror // nil: nothing has come
@@ -56,13 +56,13 @@ func (f *fileTarget) finish() error {
 
 // attachFiles takes the connection for rounds, and returns when no more come.
 func (t *target) attachFiles(ctx context.Context, data *stream.Session) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	if !t.files.begin(stop) {
 		return errors.New("a second connection for the files of one migration, or one that comes when it has ended")
 	}
 	defer close(t.files.ended)
-	defer context.AfterFunc(ctx, func() { _ = data.Close() })()
+	defer context.AfterFunc(ctx, func() { endFiles(data, context.Cause(ctx)) })()
 	select {
 	case <-t.arrived:
 	case <-t.move.done:
@@ -85,6 +85,16 @@ func (t *target) attachFiles(ctx context.Context, data *stream.Session) error {
 	}
 }
 
+// endFiles ends the connection for rounds, and tells the source why. Otherwise the source, which may hear of this
+// end before it hears over the control connection that the migration is undone, takes the end for the cause.
+func endFiles(data *stream.Session, why error) {
+	if errors.Is(why, errInterrupted) {
+		_ = data.Abort(plain(why)) // the source may be gone
+		return
+	}
+	_ = data.Close() // it is not needed any more
+}
+
 // takeSection does what comes over the connection.
 func (t *target) takeSection(ctx context.Context, data *stream.Session, section stream.Section, number int) error {
 	switch section.Kind {
@@ -100,7 +110,7 @@ func (t *target) takeSection(ctx context.Context, data *stream.Session, section 
 }
 
 // begin tells whether this is the one connection that is taken.
-func (f *fileTarget) begin(stop context.CancelFunc) bool {
+func (f *fileTarget) begin(stop context.CancelCauseFunc) bool {
 	first := false
 	f.once.Do(func() {
 		first = true
@@ -119,15 +129,16 @@ func tellApplied(data *stream.Session, number int) error {
 	return errors.Join(data.End(), data.Push())
 }
 
-// halt has nothing more be written, now or later, and tells whether what was may be used again. A round that is just being applied is
-// not waited for: the source may have stopped in the middle of it.
-func (f *fileTarget) halt() (usable bool, err error) {
+// halt has nothing more be written, now or later, and tells whether what was may be used again. A round that is
+// just being applied is not waited for: the source may have stopped in the middle of it. The source is told why,
+// if that is still possible.
+func (f *fileTarget) halt(why error) (usable bool, err error) {
 	f.once.Do(func() { close(f.ended) })
 	f.stopping.Lock()
 	stop := f.stop
 	f.stopping.Unlock()
 	if stop != nil {
-		stop()
+		stop(why)
 	}
 	<-f.ended
 	f.mu.Lock()

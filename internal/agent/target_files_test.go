@@ -22,8 +22,8 @@ func TestUndoWaitsForNoSource(t *testing.T) {
 	target := &target{arrival: placeless{}, offer: &api.Offer{}, files: fileTarget{ended: make(chan struct{})}}
 	in, out := io.Pipe()
 	defer out.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
 	if !target.files.begin(cancel) {
 		t.Fatal("the connection for files is not taken")
 	}
@@ -39,7 +39,7 @@ func TestUndoWaitsForNoSource(t *testing.T) {
 	}
 	undone := make(chan error, 1)
 	go func() {
-		_, err := target.files.halt()
+		_, err := target.files.halt(errInterrupted)
 		undone <- errors.Join(err, target.files.undo())
 	}()
 	select {

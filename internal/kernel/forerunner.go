@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"syscall"
@@ -270,35 +271,55 @@ func (f *Forerunner) yield(t *tracee, at uint64, args cloneArgs) error {
 }
 
 // nextSyscall waits for the next stop of a process that goes to the next entry or exit of a system call: a signal stops it, too, and is
-// returned. It does not collect a child that has ended.
+// returned. It does not collect a child that has ended, not even one that is killed while it is stopped.
 func (t *tracee) nextSyscall() (signal int, err error) {
 	for {
-		var info unix.Siginfo
-		err := unix.Waitid(unix.P_PID, t.tid, &info, unix.WEXITED|unix.WSTOPPED|unix.WALL|unix.WNOWAIT, nil)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || isEnd(&info) {
+		var info childInfo
+		err := t.awaitChange(&info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
+		if err != nil || isEnd(&info.Siginfo) {
 			t.seized = false
 			return 0, errors.Join(err, errors.New("it has ended"))
 		}
-		status, err := t.wait()
+		err = t.awaitChange(&info, unix.WSTOPPED|unix.WNOHANG)
+		if errors.Is(err, unix.ECHILD) || err == nil && info.Signo == 0 {
+			continue // it was killed since, which the next look tells
+		}
 		if err != nil {
 			return 0, err
 		}
-		stop := status >> 8 & 0xff
-		switch {
-		case stop == int(unix.SIGTRAP)|syscallStop:
+		switch status := info.status(); {
+		case status == int(unix.SIGTRAP)|syscallStop:
 			return 0, nil
-		case status>>16 == eventStop:
+		case status>>8 == eventStop:
 			err = t.ptrace(unix.PTRACE_SYSCALL, 0, 0)
 		default:
-			return stop, nil
+			return status, nil
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // that it was killed the next look tells
 			return 0, err
 		}
 	}
+}
+
+// awaitChange tells of a change of the thread's state, or that there was none yet: then info is zero.
+func (t *tracee) awaitChange(info *childInfo, options int) error {
+	for {
+		*info = childInfo{}
+		err := unix.Waitid(unix.P_PID, t.tid, &info.Siginfo, options|unix.WALL, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// childInfo is what waitid(2) tells of a child.
+type childInfo struct{ unix.Siginfo }
+
+// status is why a child that is traced has stopped: a signal, and the event in the next byte (si_status in the kernel's
+// include/uapi/asm-generic/siginfo.h, on 64-bit machines).
+func (i *childInfo) status() int {
+	const inStatus = 24
+	return int(*(*int32)(unsafe.Add(unsafe.Pointer(i), inStatus)))
 }
 
 // Reasons of SIGCHLD (sigaction(2)).

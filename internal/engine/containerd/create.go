@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
@@ -30,19 +29,8 @@ import (
 // specType is how containerd calls an OCI specification (typeurl of runtime-spec).
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// createTimeout is how long containerd may take to make a container.
-const createTimeout = time.Minute
-
-// Create makes a container that comes, and its snapshot. It waits for containerd also when ctx ends meanwhile:
-// containerd may make the container even if nobody waits for it any more, and a look for what is to be removed
-// would come too early.
+// Create makes a container that comes, and its snapshot.
 func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
-	defer cancel()
-	return a.create(ctx, d, label, value)
-}
-
-func (a *adapter) create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
 	x, err := decode(d)
 	if err != nil {
 		return "", err

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/moby/moby/client"
 
@@ -43,24 +42,12 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	}
 	host := hostConfig(x.Host, binds, mounts)
 	host.NetworkMode = networkMode(d, x.Host.NetworkMode)
-	own, err := a.create(ctx, client.ContainerCreateOptions{
+	made, err := a.api(ctx).ContainerCreate(ctx, client.ContainerCreateOptions{
 		Config: &config, HostConfig: host, NetworkingConfig: endpoints(d, x), Name: d.Name,
 	})
 	if err == nil {
-		err = a.reserveLog(ctx, own, x)
+		err = a.reserveLog(ctx, made.ID, x)
 	}
-	return own, err
-}
-
-// createTimeout is how long Docker may take to make a container.
-const createTimeout = time.Minute
-
-// create waits for Docker also when ctx ends meanwhile. Docker makes the container even if nobody waits for
-// it any more, and a look for what is to be removed would come too early.
-func (a *adapter) create(ctx context.Context, options client.ContainerCreateOptions) (string, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
-	defer cancel()
-	made, err := a.api(ctx).ContainerCreate(ctx, options)
 	return made.ID, err
 }
 

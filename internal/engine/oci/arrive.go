@@ -21,8 +21,12 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// arrivalLimit is how long an engine and its runtime may take to come to the gate.
-var arrivalLimit = patience.Limit{Still: time.Minute, Most: 5 * time.Minute}
+// createLimit is how long an engine may take to make a container, and arrivalLimit how long the engine and its
+// runtime may take to come to the gate.
+var (
+	createLimit  = patience.Limit{Still: time.Minute, Most: 5 * time.Minute}
+	arrivalLimit = createLimit
+)
 
 // reasonPatience is how long it may take to say why it did not.
 const reasonPatience = 5 * time.Second
@@ -140,12 +144,22 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 		}
 		defer e.owns.Lock(own)()
 	}
-	own, err := e.adapter.Create(ctx, d, idLabel, d.ID)
+	own, err := a.createPatiently(ctx)
 	if err != nil {
 		return fmt.Errorf("have %s make it: %w", a.title, err)
 	}
 	a.own, record.OwnID = own, own
 	return errors.Join(e.disown(own, d.ID), e.remember(d.ID, own), save(e.arrivalPath(d.ID), record))
+}
+
+// createPatiently has the engine make the container, and waits for the engine even if ctx ends meanwhile.
+// Docker and containerd make the container although nobody waits for it any more, after the undo has looked
+// for what is to be removed; and a Podman that is killed halfway leaves files that keep the name taken.
+func (a *arrival) createPatiently(ctx context.Context) (own string, err error) {
+	ctx, cancel := createLimit.For(context.WithoutCancel(ctx), a.title, a.engine.signs())
+	defer cancel()
+	own, err = a.engine.adapter.Create(ctx, a.definition, idLabel, a.definition.ID)
+	return own, patience.Explain(ctx, err)
 }
 
 // check wants the engine to have made what it was told.

@@ -208,6 +208,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 				return err
 			}
 		}
+		e.removeGroup(own)
 		if err := e.vacate(own); err != nil {
 			return err
 		}
@@ -224,6 +225,19 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 		return err
 	}
 	return errors.Join(records.Remove(e.remembered(id)), e.forget(id))
+}
+
+// removeGroup removes the cgroup of an arrival that its engine has removed. If its daemon was killed meanwhile,
+// the engine may not know the cgroup, which its runtime had just made. A cgroup with processes stays: they may
+// be those of a new container with that name. No failure matters: an undo must not wait for an empty cgroup.
+func (e *Engine) removeGroup(own string) {
+	place, err := e.place(own)
+	if err != nil {
+		return
+	}
+	if group, err := groupIn(place); err == nil {
+		_ = group.Remove() // best effort
+	}
 }
 
 // Salvage ends an arrival that never ran, and keeps nothing of it.

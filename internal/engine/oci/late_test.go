@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -186,15 +187,51 @@ func cgroupWithProcess(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("/bin/sleep", "1000")
 	must(t, cmd.Start())
-	name := "/godwit-test-" + strings.ToLower(rand.Text())
+	name, dirs := emptyCgroup(t)
+	for _, dir := range dirs {
+		must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0))
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return name
+}
+
+// emptyCgroup makes a cgroup, and removes it at the end if it is still there.
+func emptyCgroup(t *testing.T) (name string, dirs []string) {
+	t.Helper()
+	name = "/godwit-test-" + strings.ToLower(rand.Text())
 	for _, root := range []string{"/sys/fs/cgroup/freezer", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
 		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil {
 			continue
 		}
-		must(t, os.Mkdir(root+name, 0o755))
-		t.Cleanup(func() { must(t, os.Remove(root+name)) })
-		must(t, os.WriteFile(filepath.Join(root+name, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0))
+		dir := root + name
+		must(t, os.Mkdir(dir, 0o755))
+		t.Cleanup(func() {
+			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Error(err)
+			}
+		})
+		dirs = append(dirs, dir)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return name
+	return name, dirs
+}
+
+// TestGroupLeft: the cgroup of an arrival that its engine has removed goes, unless processes are in it.
+func TestGroupLeft(t *testing.T) {
+	e := awayEngine(t)
+	e.adapter = &booted{}
+	place := openPlace(t, e)
+	e.removeGroup("own") // there is no bundle
+	bundle := filepath.Join(place.Dir(), "bundle")
+	must(t, os.MkdirAll(bundle, 0o700))
+	empty, dirs := emptyCgroup(t)
+	for _, group := range []string{"", empty, cgroupWithProcess(t), empty} { // the last time there is none
+		spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, group)
+		must(t, os.WriteFile(filepath.Join(bundle, "config.json"), []byte(spec), 0o600))
+		e.removeGroup("own")
+	}
+	for _, dir := range dirs {
+		if records.Exists(dir) {
+			t.Errorf("%s is left", dir)
+		}
+	}
 }

@@ -19,9 +19,9 @@ type reusing struct {
 	creates     func()
 }
 
-func (a *reusing) Create(context.Context, engine.Definition, string, string) (string, error) {
+func (a *reusing) Create(ctx context.Context, _ engine.Definition, _, _ string) (string, error) {
 	a.creates()
-	return "own", nil
+	return "own", ctx.Err()
 }
 
 func (a *reusing) OwnID(engine.Definition) (string, error) { return "own", nil }
@@ -52,6 +52,18 @@ func TestNamesakeWaits(t *testing.T) {
 	e.tidying.Lock() // it is over
 	if records.Exists(e.remembered(id)) {
 		t.Error("it is not forgotten")
+	}
+}
+
+// TestCreateIsNotGivenUp: an engine that makes a container is waited for, also after the migration was given up.
+func TestCreateIsNotGivenUp(t *testing.T) {
+	e := awayEngine(t)
+	ctx, giveUp := context.WithCancel(t.Context())
+	e.adapter = &reusing{creates: giveUp}
+	record := &arrivalRecord{}
+	a := &arrival{engine: e, definition: engine.Definition{ID: strings.Repeat("1", 64)}}
+	if err := a.make(ctx, record); err != nil || record.OwnID != "own" {
+		t.Errorf("made %q, %v", record.OwnID, err)
 	}
 }
 

@@ -8,23 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/engine/records"
 )
-
-// createTimeout is how long Podman may take to make a container.
-const createTimeout = time.Minute
-
-// create waits for Podman also when ctx ends meanwhile: a Podman that is killed halfway leaves files of a container
-// that it does not know, and whose name it gives to no other one.
-func create(ctx context.Context, args []string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
-	defer cancel()
-	return podman(ctx, args...)
-}
 
 // Create has Podman make a container that comes, guarded before it is there: Podman may start it only when it has run here.
 func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
@@ -58,7 +46,7 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	if err := a.guardArrival(value); err != nil {
 		return "", err
 	}
-	made, err := create(ctx, args)
+	made, err := podman(ctx, args...)
 	if err != nil {
 		return "", err
 	}

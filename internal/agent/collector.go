@@ -13,18 +13,19 @@ const (
 	mostGrowth  = 400      // percent, then
 )
 
-// collections puts garbage collections off while containers move. One takes several milliseconds of all
-// processors, and on a node with few of them, a frozen container waits for that long.
-type collections struct {
+// collector puts garbage collections off while containers move. A collection takes several milliseconds of all
+// processors, and on a node with few processors, a frozen container waits for that long.
+type collector struct {
 	mu    sync.Mutex
 	moves int
 }
 
-// ofProcess are those of this process: there is one collector, however many agents there are.
-var ofProcess collections
+// processCollector is this process's collector: the runtime has one, however many agents there are.
+var processCollector collector
 
-// putOff has hardly any collection begin until goOn is called as often. It waits for one that is under way.
-func (c *collections) putOff() {
+// putOff lets hardly any collection begin until goOn has been called as often. It waits for a collection that
+// is under way.
+func (c *collector) putOff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.moves++; c.moves == 1 {
@@ -32,7 +33,7 @@ func (c *collections) putOff() {
 	}
 }
 
-// heapInUse is what the last collection has left, in bytes.
+// heapInUse is the size of what the last collection kept, in bytes.
 func heapInUse() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
@@ -44,7 +45,7 @@ func growthInMoves(inUse uint64) int {
 	return max(usualGrowth, min(mostGrowth, int(movesGrowth*100/max(inUse, 1))))
 }
 
-func (c *collections) goOn() {
+func (c *collector) goOn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.moves--; c.moves == 0 {
@@ -52,9 +53,9 @@ func (c *collections) goOn() {
 	}
 }
 
-// giveBack gives unused memory back to the kernel, which takes a collection, unless a container moves. The
-// end of that move gives it back.
-func (c *collections) giveBack() {
+// giveBack collects garbage and gives unused memory back to the kernel, unless a container moves: the end of
+// that move gives the memory back.
+func (c *collector) giveBack() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.moves == 0 {

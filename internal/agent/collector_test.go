@@ -12,11 +12,11 @@ func heapGrowth() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// TestCollections: collections are put off until the last container that moves has ended its move.
-func TestCollections(t *testing.T) {
+// TestCollector: collections are put off until the last container that moves has ended its move.
+func TestCollector(t *testing.T) {
 	before := debug.SetGCPercent(usualGrowth)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
-	var c collections
+	var c collector
 	for _, step := range []struct {
 		do    func()
 		moves bool
@@ -38,19 +38,19 @@ func TestGrowthInMoves(t *testing.T) {
 	}
 }
 
-// TestMoveCollects: a move that has ended leaves no collection put off, also if a step of it is late.
-func TestMoveCollects(t *testing.T) {
+// TestMovePutsGCOff: a move that has ended puts no collection off, even if one of its steps is late.
+func TestMovePutsGCOff(t *testing.T) {
 	before := debug.SetGCPercent(usualGrowth)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	m := &move{}
-	m.putOffCollections()
-	m.putOffCollections()
+	m.putOffGC()
+	m.putOffGC()
 	if got := heapGrowth(); got <= usualGrowth {
 		t.Errorf("during the move, the heap may grow by %d %%", got)
 	}
 	m.over = true
-	m.collectAgain()
-	m.putOffCollections()
+	m.resumeGC()
+	m.putOffGC()
 	if got := heapGrowth(); got != usualGrowth {
 		t.Errorf("after the move, the heap may grow by %d %%, want %d", got, usualGrowth)
 	}
