@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/patience"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -91,17 +92,16 @@ func refusedToSay(err error) bool {
 
 // askPresence asks a node whether it has a container.
 func (a *Agent) askPresence(ctx context.Context, node identity.Node, container string) (state string, err error) {
-	client, err := a.peers.client(node)
+	client, ctx, cancel, err := a.peers.asking(ctx, node)
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.config.callTimeout())
 	defer cancel()
 	reply, err := api.NewPeerClient(client).Presence(ctx, &api.PresenceRequest{Container: container})
 	if status.Code(err) == codes.Unimplemented {
 		return "", errors.New("its version of godwit is older, and does not know the question: upgrade it")
 	}
-	return reply.GetState(), err
+	return reply.GetState(), patience.Explain(ctx, err)
 }
 
 // holding tells in words what this node has of a container of the embedded engine; empty: nothing. A

@@ -119,8 +119,9 @@ func (i *inventory) look(ctx context.Context) *inventoryLook {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		i.underWay, i.err, i.heard = nil, look.err, true
+		i.late = i.late && look.err != nil && !errors.Is(look.err, engine.ErrAway)
 		if look.err == nil {
-			i.late, i.valid = false, i.generation == look.generation
+			i.valid = i.generation == look.generation
 			i.containers, i.taken, i.ticks, i.running = look.containers, look.began, look.ticks, nil
 		}
 		close(look.done)
@@ -281,8 +282,8 @@ func (l *locations) toldBy(of engine.Engine) *inventory {
 	if of == engine.Engine(l.agent.watched) {
 		return l.watched
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.othersMu.Lock()
+	defer l.othersMu.Unlock()
 	one := l.others[of.Name()]
 	if one == nil {
 		list := func(ctx context.Context) ([]engine.Container, error) { return l.agent.engines.Ask(ctx, of) }

@@ -154,3 +154,33 @@ func TestLacks(t *testing.T) {
 		}
 	}
 }
+
+// TestStoppedEngineLacks: an engine that is stopped after it hung runs nothing, and is not said to hang.
+func TestStoppedEngineLacks(t *testing.T) {
+	release := make(chan error)
+	i := &inventory{hasty: true, patience: time.Millisecond, list: func(context.Context) ([]engine.Container, error) {
+		return nil, <-release
+	}}
+	if _, err := i.get(t.Context()); !errors.Is(err, errUnheard) || i.lacks(testContainer) {
+		t.Fatalf("%v of an engine that has never answered, and it lacks a container: %t", err, i.lacks(testContainer))
+	}
+	i.mu.Lock()
+	look := i.underWay
+	i.mu.Unlock()
+	release <- engine.ErrAway
+	<-look.done
+	if !i.lacks(testContainer) {
+		t.Error("an engine that is away may run a container")
+	}
+}
+
+// TestChangeNeedsNoPlaces: a migration that ends tells of changes with its lock held, and what looks for migrations
+// while it holds the lock of the places must not wait for that.
+func TestChangeNeedsNoPlaces(*testing.T) {
+	other := &otherEngine{has: engine.Definition{EngineName: "docker"}}
+	l := newLocations(&Agent{engines: engine.NewSet(other)})
+	l.agent.locations = l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.agent.containersChanged(other)
+}

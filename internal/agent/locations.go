@@ -23,9 +23,11 @@ type locations struct {
 	watching                  atomic.Bool
 	unheard                   atomic.Bool // an engine's containers are not among all because its first look has not ended
 
-	mu     sync.Mutex
-	others map[string]*inventory // those of other engines, by name
-	away   map[netip.Addr]place
+	othersMu sync.Mutex            // held for a look at others only: a migration that ends takes it
+	others   map[string]*inventory // those of other engines, by name
+
+	mu   sync.Mutex
+	away map[netip.Addr]place
 	// missed is how often in a row nodes have not told of a container on a bridge.
 	missed map[netip.Addr]int
 	// claims is how often other nodes have told of one while the node at which it was could not be reached.

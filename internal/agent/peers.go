@@ -179,15 +179,20 @@ func (p *peers) client(node identity.Node) (*grpc.ClientConn, error) {
 	return known.client, nil
 }
 
-// helloClient is client, and counts the bytes that come from the node.
-func (p *peers) helloClient(node identity.Node) (*grpc.ClientConn, *atomic.Int64, error) {
+// asking is client, with a context for a question that goes on as long as bytes come from the node. The caller
+// must call cancel.
+func (p *peers) asking(ctx context.Context, node identity.Node) (
+	*grpc.ClientConn, context.Context, context.CancelFunc, error,
+) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, err := p.connected(node)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return known.client, known.heard, nil
+	limit := patience.Limit{Still: p.timeout, Most: helloLonger * p.timeout}
+	ctx, cancel := limit.For(ctx, "node "+node.Name, patience.Count(known.heard.Load))
+	return known.client, ctx, cancel, nil
 }
 
 // connected is the peer with its client. The caller has locked mu.
@@ -302,11 +307,10 @@ func (p *peers) run(ctx context.Context) {
 
 // hello exchanges knowledge with one node and notes how far it is.
 func (p *peers) hello(ctx context.Context, node identity.Node) error {
-	client, heard, err := p.helloClient(node)
+	client, ctx, cancel, err := p.asking(ctx, node)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := patience.Limit{Still: p.timeout, Most: helloLonger * p.timeout}.For(ctx, "node "+node.Name, patience.Count(heard.Load))
 	defer cancel()
 	request, err := p.helloRequest(node.Name)
 	if err != nil {

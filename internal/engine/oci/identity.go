@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // idLabel is the label of a container that has moved, for people and for who looks for what a crash has left. Its value is the
@@ -104,9 +105,11 @@ func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (str
 	if was.OwnID != "" {
 		return was.OwnID, nil
 	}
+	ctx, cancel := e.asking(ctx)
+	defer cancel()
 	labelled, err := e.adapter.List(ctx, func(string) bool { return false })
 	if err != nil {
-		return "", fmt.Errorf("look for container %.12s in %s: %w", id, e.adapter.Title(), err)
+		return "", fmt.Errorf("look for container %.12s in %s: %w", id, e.adapter.Title(), patience.Explain(ctx, err))
 	}
 	for _, found := range labelled {
 		d, untouched := found.Container.Definition, found.Container.State == engine.Created || found.Arrival == id
