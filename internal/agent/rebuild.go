@@ -106,11 +106,15 @@ func leavesOf(of engine.Engine) []engine.Leave {
 	return leaves
 }
 
-// noteRemoved notes the migrations of which an engine has a note, and no container any more.
+// noteRemoved notes the migrations of which an engine has a note, and no container any more. A damaged container may be
+// the copy of any of them if its own record does not say that it leaves.
 func (m *moves) noteRemoved(of engine.Engine, noted []engine.Leave, listed []engine.Container) {
+	unclear := slices.ContainsFunc(listed, func(one engine.Container) bool {
+		return one.State == engine.Damaged && one.Leaving == nil
+	})
 	var removed []string
 	for _, leave := range noted {
-		if !slices.ContainsFunc(listed, func(one engine.Container) bool {
+		if !unclear && !slices.ContainsFunc(listed, func(one engine.Container) bool {
 			return one.Leaving != nil && one.Leaving.Migration == leave.Migration
 		}) {
 			removed = append(removed, leave.Migration)

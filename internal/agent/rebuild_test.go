@@ -67,14 +67,21 @@ func TestRemovedCopyIsAnEnd(t *testing.T) {
 		}
 	}
 	wants(true, "the engine was not asked")
-	for _, has := range []bool{true, false, true} {
-		var listed []engine.Container
-		if has {
-			listed = []engine.Container{{Leaving: &engine.Leave{Migration: testMigration}}}
-		}
-		one.lists <- listed
+	has := []engine.Container{{Leaving: &engine.Leave{Migration: testMigration}}}
+	for i, look := range []struct {
+		listed []engine.Container
+		busy   bool
+		when   string
+	}{
+		{has, true, "the engine has the copy"},
+		{nil, false, "it has none"},
+		{[]engine.Container{{State: engine.Damaged}}, true, "it has a container that may be the copy"},
+		{[]engine.Container{{State: engine.Running}}, false, "it has another container"},
+		{has, true, "the engine has the copy again"},
+	} {
+		one.lists <- look.listed
 		a.moves.rebuild(t.Context(), one)
-		wants(has, fmt.Sprintf("the engine has the copy: %t", has))
+		wants(look.busy, fmt.Sprintf("look %d: %s", i, look.when))
 	}
 }
 
