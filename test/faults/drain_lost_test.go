@@ -34,7 +34,6 @@ func (w *world) standstill(t *testing.T) (id string) {
 	}
 	w.meet(t)
 	w.quiet(t)
-	w.order["aa"] = w.look(t, "a")
 	w.slowDown(t)
 	id, left := w.drainTo(t, "a", "b", 0.9)
 	w.linkDown(t)
