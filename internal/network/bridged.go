@@ -215,7 +215,7 @@ func (n *Network) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, 
 	if err != nil {
 		return "", 0, fmt.Errorf("find the container's %s: %w", insideDevice, err)
 	}
-	addresses, err := handle.AddrList(eth0, netlink.FAMILY_V4)
+	addresses, err := addressesOf(handle, eth0, netlink.FAMILY_V4)
 	has := func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }
 	if err != nil || !slices.ContainsFunc(addresses, has) {
 		return "", 0, errors.Join(err, fmt.Errorf("the container's %s is %w: it has not that address", insideDevice, ErrInvalid))

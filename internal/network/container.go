@@ -18,6 +18,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/dump"
 )
 
 // insideDevice is the name of a container's interface.
@@ -283,7 +285,7 @@ func (c Config) parseAlias(alias string) (string, Address, bool) {
 // was routed are plugged in. Containers that were held are not, because nobody knows whether they run here
 // or elsewhere.
 func (n *Network) recoverContainers() error {
-	links, err := n.links.LinkList()
+	links, err := dump.Whole(n.links.LinkList)
 	if err != nil {
 		return fmt.Errorf("list the node's devices: %w", err)
 	}

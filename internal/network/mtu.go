@@ -5,6 +5,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/dump"
 )
 
 // Until a container is plugged in, the MTU of its interface is a byte smaller. Otherwise a socket restored
@@ -78,7 +80,7 @@ func widen(path string, attached *attachment) error {
 // limitRoutes gives IPv4 routes through an interface this MTU, unless somebody has given them a smaller one. A
 // byte less is what narrowRoutes has given them.
 func limitRoutes(handle *netlink.Handle, eth0 netlink.Link, mtu int) error {
-	routes, err := handle.RouteList(eth0, netlink.FAMILY_V4)
+	routes, err := dump.Whole(func() ([]netlink.Route, error) { return handle.RouteList(eth0, netlink.FAMILY_V4) })
 	for i := range routes {
 		route := &routes[i]
 		if err == nil && (route.MTU == 0 || route.MTU == mtu-1 || route.MTU > mtu) {

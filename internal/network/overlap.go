@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/dump"
 )
 
 // ErrInUse means that a network is already in use on this machine.
@@ -77,7 +79,7 @@ func usesIn(namespace string, prefix netip.Prefix, devices []string) ([]use, err
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
 	defer handle.Close()
-	all, err := handle.LinkList()
+	all, err := dump.Whole(handle.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
@@ -97,9 +99,14 @@ func usesIn(namespace string, prefix netip.Prefix, devices []string) ([]use, err
 	return append(uses, routes...), err
 }
 
+// addressesOf lists the addresses of a device; of all devices if link is nil.
+func addressesOf(handle *netlink.Handle, link netlink.Link, family int) ([]netlink.Addr, error) {
+	return dump.Whole(func() ([]netlink.Addr, error) { return handle.AddrList(link, family) })
+}
+
 // addressesIn lists these devices' addresses in a network.
 func addressesIn(handle *netlink.Handle, prefix netip.Prefix, links map[int]netlink.Link) ([]use, error) {
-	addresses, err := handle.AddrList(nil, netlink.FAMILY_V4)
+	addresses, err := addressesOf(handle, nil, netlink.FAMILY_V4)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -116,7 +123,9 @@ func addressesIn(handle *netlink.Handle, prefix netip.Prefix, links map[int]netl
 // routesInto lists other programs' routes to addresses of a network, in all tables: rules of other programs
 // may come before ours.
 func routesInto(handle *netlink.Handle, prefix netip.Prefix, links map[int]netlink.Link) ([]use, error) {
-	routes, err := handle.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	routes, err := dump.Whole(func() ([]netlink.Route, error) {
+		return handle.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}

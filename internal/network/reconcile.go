@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/dump"
 )
 
 // Keep is what a restarted agent expects on its node.
@@ -77,7 +79,7 @@ func (n *Network) leftovers() ([]string, error) {
 
 // sweep removes veth devices, host routes, home rules and tables of holds that are not to be kept.
 func (n *Network) sweep(routes, devices map[string]bool) error {
-	links, err := n.links.LinkList()
+	links, err := dump.Whole(n.links.LinkList)
 	if err != nil {
 		return fmt.Errorf("list the node's devices: %w", err)
 	}
@@ -132,7 +134,7 @@ func (n *Network) cleanup() error {
 
 // removeDevices removes all devices of our groups.
 func (n *Network) removeDevices() error {
-	links, err := n.links.LinkList()
+	links, err := dump.Whole(n.links.LinkList)
 	if err != nil {
 		return fmt.Errorf("list the node's devices: %w", err)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/dump"
 )
 
 // Priorities of our rules, in the order in which the kernel asks them, after its local table and before
@@ -279,7 +281,7 @@ func (n *Network) addRules(rules ...*netlink.Rule) error {
 
 // removeRules removes the matching ones of our rules.
 func (n *Network) removeRules(match func(netlink.Rule) bool) error {
-	rules, err := n.links.RuleList(netlink.FAMILY_V4)
+	rules, err := dump.Whole(func() ([]netlink.Rule, error) { return n.links.RuleList(netlink.FAMILY_V4) })
 	if err != nil {
 		return fmt.Errorf("list routing rules: %w", err)
 	}
@@ -314,7 +316,9 @@ func (n *Network) removeRoutes(match func(netlink.Route) bool) error {
 // listRoutes finds our routes in all tables.
 func (n *Network) listRoutes() ([]netlink.Route, error) {
 	filter := &netlink.Route{Protocol: routeProtocol, Table: unix.RT_TABLE_UNSPEC}
-	routes, err := n.links.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	routes, err := dump.Whole(func() ([]netlink.Route, error) {
+		return n.links.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}

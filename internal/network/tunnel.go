@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/dump"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
@@ -87,7 +88,7 @@ func (n *Network) makeTunnel(wanted *netlink.Vxlan) error {
 
 // findUnderlay finds the interface that has the underlay address.
 func (n *Network) findUnderlay() error {
-	addresses, err := n.links.AddrList(nil, netlink.FAMILY_ALL)
+	addresses, err := addressesOf(n.links, nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list the node's addresses: %w", err)
 	}
@@ -279,7 +280,9 @@ func (n *Network) removeForwarding(peer Peer) error {
 // recoverPeers reads the peers of an earlier process from the tunnel and the overlay, so that their packets
 // are accepted until SetPeers is called.
 func (n *Network) recoverPeers() error {
-	entries, err := n.links.NeighList(n.tunnel.Attrs().Index, unix.AF_BRIDGE)
+	entries, err := dump.Whole(func() ([]netlink.Neigh, error) {
+		return n.links.NeighList(n.tunnel.Attrs().Index, unix.AF_BRIDGE)
+	})
 	if err != nil {
 		return fmt.Errorf("list the peers of the tunnel: %w", err)
 	}

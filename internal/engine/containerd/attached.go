@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/network/dump"
 )
 
 // cniID is the name by which CNI knows a container, as ctr tells it.
@@ -151,7 +152,7 @@ func interfaceOf(path string) (mac string, addresses []netip.Prefix, err error) 
 	if err != nil {
 		return fail(err)
 	}
-	all, err := links.AddrList(link, netlink.FAMILY_ALL)
+	all, err := dump.Whole(func() ([]netlink.Addr, error) { return links.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fail(err)
 	}

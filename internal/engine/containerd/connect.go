@@ -25,6 +25,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/dump"
 )
 
 var _ oci.Connector = (*adapter)(nil)
@@ -305,7 +306,7 @@ func unusedBridge(device string) error {
 	if errors.As(err, &none) {
 		return nil
 	}
-	all, e := netlink.LinkList()
+	all, e := dump.Whole(netlink.LinkList)
 	if err = errors.Join(err, e); err != nil {
 		return fmt.Errorf("look what is connected with bridge %s: %w", device, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/dump"
 )
 
 // Silence takes down the links of a network namespace, so that no socket that is closed there says good-bye.
@@ -25,7 +27,7 @@ func Silence(path string) error {
 		return fmt.Errorf("enter network namespace %s: %w", path, err)
 	}
 	defer links.Close()
-	all, err := links.LinkList()
+	all, err := dump.Whole(links.LinkList)
 	if err != nil {
 		return fmt.Errorf("list links in %s: %w", path, err)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/dump"
 )
 
 // Kinds of findings beside filterRules.
@@ -268,7 +270,7 @@ func ruleName(rule netlink.Rule) string {
 
 // ownAddresses are those of this node, among which are the gateways of bridges.
 func ownAddresses() ([]netip.Addr, error) {
-	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	list, err := dump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, err
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/dump"
 )
 
 const (
@@ -81,14 +83,14 @@ func NewFresh() (Fresh, error) {
 	f := Fresh{devices: map[string]bool{}, rules: map[string]bool{}}
 	enter := func() error { return unix.Unshare(unix.CLONE_NEWNET) }
 	err := onThread(enter, func() error {
-		links, err := netlink.LinkList()
+		links, err := dump.Whole(netlink.LinkList)
 		if err != nil {
 			return err
 		}
 		for _, link := range links {
 			f.devices[link.Attrs().Name] = true
 		}
-		all, err := netlink.RuleList(netlink.FAMILY_ALL)
+		all, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_ALL) })
 		for _, rule := range all {
 			f.rules[ruleName(rule)] = true
 		}
