@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,6 +59,33 @@ func writeThenRename(path string, data []byte, perm fs.FileMode) error {
 		_ = os.Remove(fresh) // what matters is the first error
 	}
 	return err
+}
+
+// unfinished matches the names of files that writeThenRename has not renamed yet, and finds the writer's process.
+var unfinished = regexp.MustCompile(`^\..+\.new-(\d+)-\d+$`)
+
+// RemoveUnfinished removes the files that WriteFileAtomic has left in a directory because its process was killed between
+// naming and renaming them. The files of processes that live stay.
+func RemoveUnfinished(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, entry := range entries {
+		found := unfinished.FindStringSubmatch(entry.Name())
+		if found == nil || !entry.Type().IsRegular() {
+			continue
+		}
+		writer, err := strconv.Atoi(found[1])
+		if err != nil || !errors.Is(unix.Kill(writer, 0), unix.ESRCH) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // openNew makes a file without a name, or with this one if the file system cannot do that (open(2), O_TMPFILE).

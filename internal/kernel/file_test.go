@@ -2,8 +2,10 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -67,5 +69,34 @@ func BenchmarkWriteFileAtomic(b *testing.B) {
 		if err := WriteFileAtomic(path, []byte("{}\n"), 0o600); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestRemoveUnfinished: what a killed process was writing goes; what another one writes, and all else, stays.
+func TestRemoveUnfinished(t *testing.T) {
+	dir := t.TempDir()
+	ended := exec.Command("true")
+	must(t, ended.Run())
+	names := []string{
+		fmt.Sprintf(".report.json.new-%d-7", ended.Process.Pid), fmt.Sprintf(".report.json.new-%d-7", os.Getpid()),
+		fmt.Sprintf("report.json.new-%d-7", ended.Process.Pid), ".report.json.new-x-7", ".report.json.new-99999999999999999999-7", "report.json",
+	}
+	for _, name := range names {
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	must(t, os.Mkdir(filepath.Join(dir, fmt.Sprintf(".directory.new-%d-7", ended.Process.Pid)), 0o700))
+	must(t, RemoveUnfinished(dir))
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	if len(entries) != len(names) { // one less, and the directory
+		t.Errorf("there is %v", entries)
+	}
+	for _, entry := range entries {
+		if entry.Name() == names[0] {
+			t.Errorf("%s is there", names[0])
+		}
+	}
+	if err := RemoveUnfinished(filepath.Join(dir, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing directory: %v", err)
 	}
 }

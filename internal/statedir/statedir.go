@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Dir is an agent's state directory and run directory, locked by this process.
@@ -28,7 +31,24 @@ func Open(stateDir, runDir string) (*Dir, error) {
 	if err := d.identify(stateDir, runDir, machineIDFile); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
+	tidy(stateDir)
 	return d, nil
+}
+
+// recordPlaces are the directories with records, below the state directory. What is deeper, or in volumes, is content of
+// containers and images.
+var recordPlaces = []string{".", "*", "*/*", "engines/*/*"}
+
+// tidy removes records that agents were writing when they were killed. What cannot be removed does no harm.
+func tidy(stateDir string) {
+	for _, place := range recordPlaces {
+		dirs, _ := filepath.Glob(filepath.Join(stateDir, place)) // the patterns are right, and there is no other error
+		for _, dir := range dirs {
+			if filepath.Dir(dir) != filepath.Join(stateDir, "volumes") {
+				_ = kernel.RemoveUnfinished(dir)
+			}
+		}
+	}
 }
 
 // Lock locks the state directory alone, for a command that changes it while no agent runs. Error: ErrLocked.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -178,4 +179,35 @@ func FuzzFiles(f *testing.F) {
 			t.Errorf("%+v", next)
 		}
 	})
+}
+
+// TestUnfinishedRecordsGo: records that a killed agent was writing are removed, and nothing of a container's files.
+func TestUnfinishedRecordsGo(t *testing.T) {
+	state := t.TempDir()
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf(".x.new-%d-7", ended.Process.Pid)
+	goes := []string{".", "proofs", "containers/id", "engines/docker/id"}
+	stays := []string{"volumes/data", "containers/id/upper", "layers/id/diff"}
+	for _, dir := range append(slices.Clone(goes), stays...) {
+		if err := os.MkdirAll(filepath.Join(state, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(state, dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opened, err := Open(state, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	for _, dir := range append(slices.Clone(goes), stays...) {
+		_, err := os.Stat(filepath.Join(state, dir, name))
+		if (err == nil) != slices.Contains(stays, dir) {
+			t.Errorf("in %s: %v", dir, err)
+		}
+	}
 }
