@@ -31,7 +31,42 @@ func (p place) sweep(ctx context.Context) error {
 			return fmt.Errorf("end what is left of LXC container %s: %w", p.name, err)
 		}
 	}
+	p.sweepInner()
 	return nil
+}
+
+// sweepInner removes groups that LXC has left in hierarchies in which the first process of the machine is not in the root. LXC
+// makes its groups in those of that process. The processes in them are gone: they were in the other groups, too.
+func (p place) sweepInner() {
+	groups, _ := os.ReadFile("/proc/1/cgroup") // without it nothing more is known
+	for _, base := range basesIn(string(groups)) {
+		for _, name := range []string{p.payload(), p.watcher()} {
+			removeEmpty(base + name)
+		}
+	}
+}
+
+// removeEmpty removes a group in which there are no processes. One that stays does no harm.
+func removeEmpty(name string) {
+	group, err := kernel.OpenCgroup(name)
+	if err != nil {
+		return
+	}
+	if pids, err := group.Procs(); err == nil && len(pids) == 0 {
+		_ = group.Remove()
+	}
+}
+
+// basesIn lists the groups of a process other than the root, from /proc/PID/cgroup. systemd's own group counts as the root.
+func basesIn(groups string) (bases []string) {
+	for line := range strings.Lines(groups) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		base := strings.TrimSuffix(fields[len(fields)-1], "/init.scope")
+		if len(fields) == 3 && len(base) > 1 && filepath.Clean(base) == base && !slices.Contains(bases, base) {
+			bases = append(bases, base)
+		}
+	}
+	return bases
 }
 
 func (p place) sweepGroup(ctx context.Context, group *kernel.Cgroup) error {
