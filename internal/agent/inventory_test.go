@@ -174,8 +174,8 @@ func TestStoppedEngineLacks(t *testing.T) {
 	}
 }
 
-// TestChangeNeedsNoPlaces: a migration that ends tells of changes with its lock held, and what looks for migrations
-// while it holds the lock of the places must not wait for that.
+// TestChangeNeedsNoPlaces: a migration that ends reports changes while its own mutex is locked, so it must
+// not wait for the mutex of the locations.
 func TestChangeNeedsNoPlaces(*testing.T) {
 	other := &otherEngine{has: engine.Definition{EngineName: "docker"}}
 	l := newLocations(&Agent{engines: engine.NewSet(other)})

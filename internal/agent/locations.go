@@ -23,7 +23,7 @@ type locations struct {
 	watching                  atomic.Bool
 	unheard                   atomic.Bool // an engine's containers are not among all because its first look has not ended
 
-	othersMu sync.Mutex            // held for a look at others only: a migration that ends takes it
+	othersMu sync.Mutex            // guards others; a migration that ends locks it, so its holder calls nothing
 	others   map[string]*inventory // those of other engines, by name
 
 	mu   sync.Mutex

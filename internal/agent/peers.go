@@ -179,7 +179,7 @@ func (p *peers) client(node identity.Node) (*grpc.ClientConn, error) {
 	return known.client, nil
 }
 
-// asking is client, with a context for a question that goes on as long as bytes come from the node. The caller
+// asking returns the client of a node, and a context that lasts as long as the node sends bytes. The caller
 // must call cancel.
 func (p *peers) asking(ctx context.Context, node identity.Node) (
 	*grpc.ClientConn, context.Context, context.CancelFunc, error,

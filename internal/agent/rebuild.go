@@ -106,8 +106,9 @@ func leavesOf(of engine.Engine) []engine.Leave {
 	return leaves
 }
 
-// noteRemoved notes the migrations of which an engine has a note, and no container any more. A damaged container may be
-// the copy of any of them if its own record does not say that it leaves.
+// noteRemoved notes the migrations for which an engine has a note but no container any more. A damaged
+// container without such a note may be the copy of any of them: none counts as removed as long as there is
+// one.
 func (m *moves) noteRemoved(of engine.Engine, noted []engine.Leave, listed []engine.Container) {
 	unclear := slices.ContainsFunc(listed, func(one engine.Container) bool {
 		return one.State == engine.Damaged && one.Leaving == nil

@@ -61,11 +61,13 @@ func writeThenRename(path string, data []byte, perm fs.FileMode) error {
 	return err
 }
 
-// unfinished matches the names of files that writeThenRename has not renamed yet, and finds the writer's process.
+// unfinished matches the names of files that writeThenRename has not renamed yet, and captures the writer's
+// PID.
 var unfinished = regexp.MustCompile(`^\..+\.new-(\d+)-\d+$`)
 
-// RemoveUnfinished removes the files that WriteFileAtomic has left in a directory because its process was killed between
-// naming and renaming them. The files of processes that live stay.
+// RemoveUnfinished removes the files that WriteFileAtomic has left in a directory because its process was
+// killed between naming and renaming them. The files of other processes that live stay. The calling process
+// must not write there meanwhile: a file with its PID is taken for one of an earlier process.
 func RemoveUnfinished(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -78,7 +80,7 @@ func RemoveUnfinished(dir string) error {
 			continue
 		}
 		writer, err := strconv.Atoi(found[1])
-		if err != nil || !errors.Is(unix.Kill(writer, 0), unix.ESRCH) {
+		if err != nil || writer != os.Getpid() && !errors.Is(unix.Kill(writer, 0), unix.ESRCH) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {

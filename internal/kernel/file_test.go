@@ -72,13 +72,13 @@ func BenchmarkWriteFileAtomic(b *testing.B) {
 	}
 }
 
-// TestRemoveUnfinished: what a killed process was writing goes; what another one writes, and all else, stays.
+// TestRemoveUnfinished: only files of writers that have ended are removed.
 func TestRemoveUnfinished(t *testing.T) {
 	dir := t.TempDir()
 	ended := exec.Command("true")
 	must(t, ended.Run())
 	names := []string{
-		fmt.Sprintf(".report.json.new-%d-7", ended.Process.Pid), fmt.Sprintf(".report.json.new-%d-7", os.Getpid()),
+		fmt.Sprintf(".report.json.new-%d-7", ended.Process.Pid), fmt.Sprintf(".report.json.new-%d-7", os.Getppid()),
 		fmt.Sprintf("report.json.new-%d-7", ended.Process.Pid), ".report.json.new-x-7", ".report.json.new-99999999999999999999-7", "report.json",
 	}
 	for _, name := range names {

@@ -282,7 +282,7 @@ func (t *tracee) nextSyscall() (signal int, err error) {
 		}
 		err = t.awaitChange(&info, unix.WSTOPPED|unix.WNOHANG)
 		if errors.Is(err, unix.ECHILD) || err == nil && info.Signo == 0 {
-			continue // it was killed since, which the next look tells
+			continue // it was killed meanwhile; the next wait reports the end
 		}
 		if err != nil {
 			return 0, err
@@ -295,13 +295,13 @@ func (t *tracee) nextSyscall() (signal int, err error) {
 		default:
 			return status, nil
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // that it was killed the next look tells
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // killed meanwhile; the next wait reports the end
 			return 0, err
 		}
 	}
 }
 
-// awaitChange tells of a change of the thread's state, or that there was none yet: then info is zero.
+// awaitChange waits for a change of the thread's state. With WNOHANG, info is zero if there was none.
 func (t *tracee) awaitChange(info *childInfo, options int) error {
 	for {
 		*info = childInfo{}
@@ -315,7 +315,7 @@ func (t *tracee) awaitChange(info *childInfo, options int) error {
 // childInfo is what waitid(2) tells of a child.
 type childInfo struct{ unix.Siginfo }
 
-// status is why a child that is traced has stopped: a signal, and the event in the next byte (si_status in the kernel's
+// status is why a traced child has stopped: a signal, and the event of ptrace in the next byte (si_status in the kernel's
 // include/uapi/asm-generic/siginfo.h, on 64-bit machines).
 func (i *childInfo) status() int {
 	const inStatus = 24

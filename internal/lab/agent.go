@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // agentTimeout is how long an agent may take to answer after its start.
@@ -216,7 +218,18 @@ func (l *Lab) signalAgent(ctx context.Context, node string, signal unix.Signal) 
 	if err := unix.Kill(pid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("agent of node %s: %w", node, err)
 	}
-	err = poll(ctx, func() (bool, error) { return startTime(pid) != started, nil })
+	now, err := kernel.Ticks()
+	if err != nil {
+		return err
+	}
+	err = poll(ctx, func() (bool, error) {
+		if startTime(pid) == started {
+			return false, nil
+		}
+		// A child that the agent had just forked looks like the agent until it calls exec.
+		seen, err := l.agentPID(node)
+		return seen == 0 || startTime(seen) > now, err
+	})
 	if err != nil {
 		return fmt.Errorf("agent of node %s does not end: %w", node, err)
 	}

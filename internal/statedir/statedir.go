@@ -3,7 +3,9 @@ package statedir
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 
 	"github.com/godwit/godwit/internal/kernel"
@@ -28,24 +30,25 @@ func Open(stateDir, runDir string) (*Dir, error) {
 			return nil, errors.Join(err, d.Close())
 		}
 	}
+	tidy(stateDir)
 	if err := d.identify(stateDir, runDir, machineIDFile); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	tidy(stateDir)
 	return d, nil
 }
 
-// recordPlaces are the directories with records, below the state directory. What is deeper, or in volumes, is content of
-// containers and images.
-var recordPlaces = []string{".", "*", "*/*", "engines/*/*"}
+// recordPlaces are the directories with records, below the state directory. Deeper directories and volumes
+// hold the content of containers and images.
+var recordPlaces = []string{".", "*", "*/*", "engines/*/*", "images/*/*"}
 
-// tidy removes records that agents were writing when they were killed. What cannot be removed does no harm.
+// tidy removes records that agents were writing when they were killed. A record that cannot be removed does
+// no harm.
 func tidy(stateDir string) {
 	for _, place := range recordPlaces {
-		dirs, _ := filepath.Glob(filepath.Join(stateDir, place)) // the patterns are right, and there is no other error
+		dirs, _ := fs.Glob(os.DirFS(stateDir), place) // the patterns are well-formed, and there is no other error
 		for _, dir := range dirs {
-			if filepath.Dir(dir) != filepath.Join(stateDir, "volumes") {
-				_ = kernel.RemoveUnfinished(dir)
+			if path.Dir(dir) != "volumes" {
+				_ = kernel.RemoveUnfinished(filepath.Join(stateDir, dir))
 			}
 		}
 	}

@@ -189,7 +189,7 @@ func TestUnfinishedRecordsGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := fmt.Sprintf(".x.new-%d-7", ended.Process.Pid)
-	goes := []string{".", "proofs", "containers/id", "engines/docker/id"}
+	goes := []string{".", "proofs", "containers/id", "engines/docker/id", "images/sha256/id"}
 	stays := []string{"volumes/data", "containers/id/upper", "layers/id/diff"}
 	for _, dir := range append(slices.Clone(goes), stays...) {
 		if err := os.MkdirAll(filepath.Join(state, dir), 0o700); err != nil {

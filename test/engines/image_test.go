@@ -381,7 +381,7 @@ func TestDockerImageFails(t *testing.T) {
 	}
 	stays("removed")
 
-	// If the image was removed before Godwit was told that Docker had it, the layer is kept, and would not come again.
+	// If the image was removed before Docker told Godwit that the image was loaded, the spool keeps the layer.
 	in(t, "b", "sh", "-c", "rm -f /var/lib/godwit/spool/*")
 	if err := world.lab.ChangeLink("a", "b", func(l *lab.Link) { l.BandwidthBitsPerSecond = 10_000_000 }); err != nil {
 		t.Fatal(err)

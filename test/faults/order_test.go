@@ -37,7 +37,7 @@ func (w *world) learnOrder(t *testing.T) {
 	}
 }
 
-// quiet waits until nothing changes any more after a migration, and notes what is on each node then.
+// quiet waits until nothing changes any more after a migration, and records what is on each node then.
 func (w *world) quiet(t *testing.T) {
 	t.Helper()
 	for _, node := range nodes {
@@ -54,7 +54,7 @@ func (w *world) quiet(t *testing.T) {
 			}
 			return nil
 		})
-		w.order[node+w.at] = last // which was seen often: another look may see a program that an engine runs for a moment
+		w.order[node+w.at] = last // seen nine times; a later look may catch a program that an engine runs for a moment
 	}
 }
 

@@ -35,10 +35,10 @@ func (p place) sweep(ctx context.Context) error {
 	return nil
 }
 
-// sweepInner removes groups that LXC has left in hierarchies in which the first process of the machine is not in the root. LXC
-// makes its groups in those of that process. The processes in them are gone: they were in the other groups, too.
+// sweepInner removes empty groups that LXC has left below the groups of the machine's first process, where
+// that process is not in the root of a hierarchy. LXC makes its groups there.
 func (p place) sweepInner() {
-	groups, _ := os.ReadFile("/proc/1/cgroup") // without it nothing more is known
+	groups, _ := os.ReadFile("/proc/1/cgroup") // if it cannot be read, nothing is removed
 	for _, base := range basesIn(string(groups)) {
 		for _, name := range []string{p.payload(), p.watcher()} {
 			removeEmpty(base + name)
@@ -46,7 +46,7 @@ func (p place) sweepInner() {
 	}
 }
 
-// removeEmpty removes a group in which there are no processes. One that stays does no harm.
+// removeEmpty removes a group that has no processes. A group that cannot be removed does no harm.
 func removeEmpty(name string) {
 	group, err := kernel.OpenCgroup(name)
 	if err != nil {
@@ -57,7 +57,8 @@ func removeEmpty(name string) {
 	}
 }
 
-// basesIn lists the groups of a process other than the root, from /proc/PID/cgroup. systemd's own group counts as the root.
+// basesIn lists the groups of a process, from /proc/PID/cgroup, without the root. systemd's own group
+// counts as the root.
 func basesIn(groups string) (bases []string) {
 	for line := range strings.Lines(groups) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -119,6 +120,7 @@ func (p place) clearGroups() error {
 			return fmt.Errorf("cgroup %s: %w", name, err)
 		}
 	}
+	p.sweepInner()
 	return nil
 }
 

@@ -156,7 +156,7 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 // Docker and containerd make the container although nobody waits for it any more, after the undo has looked
 // for what is to be removed; and a Podman that is killed halfway leaves files that keep the name taken.
 func (a *arrival) createPatiently(ctx context.Context) (own string, err error) {
-	ctx, cancel := createLimit.For(context.WithoutCancel(ctx), a.title, a.engine.answers())
+	ctx, cancel := createLimit.For(context.WithoutCancel(ctx), a.title, a.engine.signs())
 	defer cancel()
 	own, err = a.engine.adapter.Create(ctx, a.definition, idLabel, a.definition.ID)
 	return own, patience.Explain(ctx, err)

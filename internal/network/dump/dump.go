@@ -1,8 +1,8 @@
-// Package dump repeats lists of devices, addresses, routes and rules that the kernel could not give in one piece.
+// Package dump reads lists of devices, addresses, routes and rules again that changed while the kernel wrote them.
 //
 // A long list takes several messages of netlink. If something changes in between, the kernel marks the list as
-// interrupted (NLM_F_DUMP_INTR, include/uapi/linux/netlink.h): entries may be missing or outdated. On a machine on which
-// other programs start containers that is usual.
+// interrupted (NLM_F_DUMP_INTR, include/uapi/linux/netlink.h): entries may be missing or outdated. That is common on a machine
+// on which other programs start containers.
 package dump
 
 import (
@@ -11,11 +11,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// maxTries is how often a list is asked for. Each try takes well under a millisecond.
+// maxTries is how often a list is read.
 const maxTries = 50
 
-// Whole returns the list when it was not interrupted. Error: that of the list; netlink.ErrDumpInterrupted if the list
-// kept changing, with its last state, in which entries may be missing.
+// Whole calls list until the kernel gives the list without interruption, at most 50 times. Errors: those of
+// list; netlink.ErrDumpInterrupted, beside the last list, in which entries may be missing.
 func Whole[T any](list func() ([]T, error)) ([]T, error) {
 	for tries := 1; ; tries++ {
 		all, err := list()

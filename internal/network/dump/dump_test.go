@@ -35,7 +35,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestWholeWhileDevicesChange: the kernel gives a long list of devices in one piece although others come and go.
+// TestWholeWhileDevicesChange: a long list of devices is complete although other devices come and go.
 func TestWholeWhileDevicesChange(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with its namespace
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
