@@ -227,7 +227,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 	return errors.Join(records.Remove(e.remembered(id)), e.forget(id))
 }
 
-// removeGroup removes the cgroup of an arrival that its engine has removed. If its daemon was killed meanwhile,
+// removeGroup removes the cgroup of what has arrived and its engine has removed. If its daemon was killed meanwhile,
 // the engine may not know the cgroup, which its runtime had just made. A cgroup with processes stays: they may
 // be those of a new container with that name. No failure matters: an undo must not wait for an empty cgroup.
 func (e *Engine) removeGroup(own string) {

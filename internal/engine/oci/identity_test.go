@@ -63,7 +63,7 @@ func TestMadeFor(t *testing.T) {
 		"of another arrival":    {one("own", "web", "x", engine.Exited), ""},
 		"another, cloned of it": {one("own", "web-clone", id, engine.Exited), ""},
 	} {
-		e := &Engine{adapter: listing{all: []Found{c.found}}}
+		e := &Engine{adapter: listing{Adapter: away{}, all: []Found{c.found}}}
 		if got, err := e.madeFor(t.Context(), id, arrivalRecord{Definition: engine.Definition{Name: "web"}}); got != c.want || err != nil {
 			t.Errorf("%s: %q, %v, want %q", what, got, err, c.want)
 		}

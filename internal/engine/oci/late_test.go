@@ -235,3 +235,22 @@ func TestGroupLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupOfWhatHasLeft: the cgroup of a container that had arrived here goes with its place when the container is no
+// more.
+func TestGroupOfWhatHasLeft(t *testing.T) {
+	e, id := awayEngine(t), strings.Repeat("a", 64)
+	e.adapter = &booted{}
+	must(t, e.remember(id, "own"))
+	place := openPlace(t, e)
+	must(t, os.MkdirAll(filepath.Join(place.Dir(), "bundle"), 0o700))
+	empty, dirs := emptyCgroup(t)
+	spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, empty)
+	must(t, os.WriteFile(filepath.Join(place.Dir(), "bundle", "config.json"), []byte(spec), 0o600))
+	must(t, e.leavePlace(id))
+	for _, path := range append(dirs, place.Dir()) {
+		if records.Exists(path) {
+			t.Errorf("%s is left", path)
+		}
+	}
+}
