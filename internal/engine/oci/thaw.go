@@ -107,7 +107,7 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 	}
 	if err == nil && !was.Resumed {
 		was.Resumed = true
-		err = save(e.departurePath(id), was) // so that nobody protects what goes on
+		_ = save(e.departurePath(id), was) // best effort: the container must go on even if the disk is full
 	}
 	if err == nil {
 		err = e.resume(ctx, id, was)

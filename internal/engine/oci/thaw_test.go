@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/kernel"
@@ -65,6 +67,25 @@ func TestThawEmpty(t *testing.T) {
 	must(t, os.RemoveAll(group))
 	must(t, gone.thaw(t.Context()))
 	must(t, departureRecord{}.thaw(t.Context()))
+}
+
+// TestResumeOnFullDisk: a container goes on although that cannot be noted.
+func TestResumeOnFullDisk(t *testing.T) {
+	e, id, group := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
+	must(t, os.MkdirAll(e.records(id), 0o700))
+	must(t, unix.Mount("tmpfs", e.records(id), "tmpfs", 0, "size=4k"))
+	t.Cleanup(func() { must(t, unix.Unmount(e.records(id), unix.MNT_DETACH)) })
+	was := departureRecord{First: moving.Identity{PID: 1 << 22, StartTicks: 1}, Freezer: group}
+	must(t, save(e.departurePath(id), was)) // for which there is room once
+	if err := save(e.departurePath(id), was); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	frozen := filepath.Join(group, "cgroup.freeze")
+	must(t, os.WriteFile(frozen, []byte("1"), 0o600))
+	must(t, e.Resume(t.Context(), id))
+	if now, err := os.ReadFile(frozen); err != nil || string(now) != "0" {
+		t.Errorf("it is frozen: %s, %v", now, err)
+	}
 }
 
 // TestClosedWhilePaused: somebody who pauses a container that stays does not keep the departure from giving it back to its
