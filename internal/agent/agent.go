@@ -276,14 +276,15 @@ func (a *Agent) open() error {
 	return nil
 }
 
-// sweeper is an engine that may have files, which it removes by itself, and images of moves that have not come to anything,
-// which it asks for.
+// sweeper is an engine that may have files, which it removes by itself, and images of moves that have not
+// come to anything, which it asks for.
 type sweeper interface {
 	Sweep() error
 	SweepImages(ctx context.Context, before time.Time) error
 }
 
-// followUp does at the start of the agent what may wait for engines, while it serves: one that hangs delays nothing else.
+// followUp does at the start of the agent what may wait for engines, while it serves: one that hangs delays
+// nothing else.
 func (a *Agent) followUp(ctx context.Context) {
 	for _, one := range a.swept {
 		go a.guarded(func() {

@@ -78,7 +78,8 @@ func (t *target) arriveOnBridge(ctx context.Context, arrival engine.Arrival) err
 	})
 }
 
-// segmented is an engine that may have networks whose addresses nodes route to each other, and those that it had when it answered last.
+// segmented is an engine that may have networks whose addresses nodes route to each other, and those that
+// it had when it answered last.
 type segmented struct {
 	engine interface {
 		Name() string
@@ -119,8 +120,8 @@ func (a *Agent) followSegments(ctx context.Context) error {
 	return errors.Join(err, a.network.SetSegments(known))
 }
 
-// segments are the networks that engines have told of. An engine that hangs delays no other engine's networks; its own stay as it told
-// them last.
+// segments are the networks that engines have told of. An engine that hangs delays no other engine's
+// networks; its own stay as it told them last.
 func (a *Agent) segments(ctx context.Context) (all []network.Segment, err error) {
 	for _, one := range a.segmented {
 		a.looks.look("networks of "+one.engine.Name(), a.guarded(func() { one.ask(ctx) }))
@@ -130,8 +131,9 @@ func (a *Agent) segments(ctx context.Context) (all []network.Segment, err error)
 	return all, err
 }
 
-// followBridged looks what has become of containers on bridges that have come or gone: their engines end and start them, and give
-// addresses to others, without telling the agent. An engine that hangs keeps it from those of its own containers.
+// followBridged looks what has become of containers on bridges that have come or gone: their engines end
+// and start them, and give addresses to others, without telling the agent. An engine that hangs keeps it
+// from those of its own containers.
 func (a *Agent) followBridged(ctx context.Context) {
 	all := sync.OnceValues(func() ([]engine.Container, error) { return a.engines.ListAnswered(ctx) }) // each engine is asked once
 	a.looks.look("ports", a.guarded(func() {

@@ -13,8 +13,8 @@ const (
 	mostGrowth  = 400      // percent, then
 )
 
-// collector puts garbage collections off while containers move. A collection takes several milliseconds of all
-// processors, and on a node with few processors, a frozen container waits for that long.
+// collector puts garbage collections off while containers move. A collection takes several milliseconds of
+// all processors, and on a node with few processors, a frozen container waits for that long.
 type collector struct {
 	mu    sync.Mutex
 	moves int

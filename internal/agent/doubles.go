@@ -76,8 +76,9 @@ func claimOf(container string) (uint64, bool) {
 	return short, err == nil
 }
 
-// here is what runs here and is not being moved. It is not known before each engine was heard once: other nodes would take a container
-// that is left out for one that has ended, and end an alarm. Whoever tells others of its containers logs an error.
+// here is what runs here and is not being moved. It is not known before each engine was heard once: other
+// nodes would take a container that is left out for one that has ended, and end an alarm. Whoever tells
+// others of its containers logs an error.
 func (d *doubles) here() (claims []uint64, known bool) {
 	running, err := d.running()
 	known = err == nil && !d.unheard()
@@ -168,8 +169,8 @@ func (a *Agent) runningNow() (map[uint64]*engine.Definition, error) {
 	return a.locations.all.claims(a.ctx)
 }
 
-// runsHere asks the engine whether a container runs. If the engine does not answer, the container runs as long as its first
-// process does.
+// runsHere asks the engine whether a container runs. If the engine does not answer, the container runs as
+// long as its first process does.
 func (a *Agent) runsHere(definition engine.Definition) bool {
 	of := a.engines.Of(definition)
 	if a.moves.moving(definition.ID) {

@@ -92,9 +92,9 @@ func (s *slowToList) Inspect(context.Context, string) (engine.Container, error) 
 	return engine.Container{}, context.DeadlineExceeded
 }
 
-// TestDoublesOfASlowEngine: of an engine that takes longer than greetings wait, the containers count that ran when the engine
-// answered last, for as long as their first processes run. An alarm ends when the engine has said that the container does not
-// run, and not before.
+// TestDoublesOfASlowEngine: of an engine that takes longer than greetings wait, the containers count that
+// ran when the engine answered last, for as long as their first processes run. An alarm ends when the
+// engine has said that the container does not run, and not before.
 func TestDoublesOfASlowEngine(t *testing.T) {
 	a := newTestAgent(t)
 	slow := &slowToList{lists: make(chan []engine.Container, 1)}
@@ -157,7 +157,8 @@ func TestDoublesOfASlowEngine(t *testing.T) {
 	slow.lists <- nil // a look may be under way
 }
 
-// TestFreshAgentKnowsNoClaims: before each engine was heard an agent does not say what runs here. Other nodes would end alarms.
+// TestFreshAgentKnowsNoClaims: before each engine was heard an agent does not say what runs here. Other
+// nodes would end alarms.
 func TestFreshAgentKnowsNoClaims(t *testing.T) {
 	a := newTestAgent(t)
 	slow := &slowToList{lists: make(chan []engine.Container)}

@@ -24,8 +24,9 @@ import (
 type inventory struct {
 	list func(ctx context.Context) ([]engine.Container, error)
 	age  func() time.Duration // for how long a look is good; nil: helloEvery
-	// hasty: nobody waits for longer than lookPatience, and then not again before a look has ended well. What was known
-	// before is told instead, for oldAge, unless something has changed since; and then, with an error, what still runs of it.
+	// hasty: nobody waits for longer than lookPatience, and then not again before a look has ended well. What
+	// was known before is told instead, for oldAge, unless something has changed since; and then, with an
+	// error, what still runs of it.
 	hasty    bool
 	patience time.Duration // 0: lookPatience
 
@@ -103,7 +104,8 @@ func (i *inventory) get(ctx context.Context) ([]engine.Container, error) {
 	}
 }
 
-// look begins to look, unless somebody does so already. There is one look at a time. The caller has locked mu.
+// look begins to look, unless somebody does so already. There is one look at a time. The caller has locked
+// mu.
 func (i *inventory) look(ctx context.Context) *inventoryLook {
 	if i.underWay != nil {
 		return i.underWay
@@ -168,8 +170,8 @@ func (i *inventory) old() ([]engine.Container, error) {
 	return i.runningYet(), errHangs
 }
 
-// runningYet are those containers that ran at the last look that ended well, and of which the first process still runs: that
-// needs no answer of their engine.
+// runningYet are those containers that ran at the last look that ended well, and of which the first process
+// still runs: that needs no answer of their engine.
 func (i *inventory) runningYet() (running []engine.Container) {
 	i.mu.Lock()
 	containers, ticks := i.containers, i.ticks
@@ -185,8 +187,9 @@ func (i *inventory) runningYet() (running []engine.Container) {
 	return running
 }
 
-// lacks reports whether the engine has answered, when it was asked last or not long ago, that it does not run a container. One
-// that is away runs none of those whose first processes have ended. A container of which nothing is known may run.
+// lacks reports whether the engine has answered, when it was asked last or not long ago, that it does not
+// run a container. One that is away runs none of those whose first processes have ended. A container of
+// which nothing is known may run.
 func (i *inventory) lacks(container string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -231,8 +234,9 @@ func runningOf(containers []engine.Container) map[uint64]*engine.Definition {
 	return running
 }
 
-// told lists the containers of an engine as it has told of them, for greetings: nobody waits for one that hangs. The node's
-// own engine cannot, and the one that tells of changes is not asked again before there are any.
+// told lists the containers of an engine as it has told of them, for greetings: nobody waits for one that
+// hangs. The node's own engine cannot, and the one that tells of changes is not asked again before there
+// are any.
 func (l *locations) told(ctx context.Context, of engine.Engine) ([]engine.Container, error) {
 	if of == engine.Engine(l.agent.embedded) {
 		return l.agent.engines.Ask(ctx, of)
@@ -271,7 +275,8 @@ func (l *locations) ended(definition engine.Definition) bool {
 	return of == engine.Engine(l.agent.embedded) || l.toldBy(of).lacks(definition.ID)
 }
 
-// runsYet reports whether a container ran here when its engine was last heard, and its first process still runs.
+// runsYet reports whether a container ran here when its engine was last heard, and its first process still
+// runs.
 func (l *locations) runsYet(of engine.Engine, container string) bool {
 	return of != engine.Engine(l.agent.embedded) && slices.ContainsFunc(l.toldBy(of).runningYet(), func(one engine.Container) bool {
 		return one.Definition.ID == container
@@ -299,8 +304,8 @@ func (l *locations) setWatching(is bool) {
 	l.agent.containersChanged(l.agent.watched)
 }
 
-// containersChanged makes the next look ask an engine for its containers again. What other engines have told stays: one
-// of them may hang.
+// containersChanged makes the next look ask an engine for its containers again. What other engines have
+// told stays: one of them may hang.
 func (a *Agent) containersChanged(of engine.Engine) {
 	if of != engine.Engine(a.embedded) { // which is asked each time
 		a.locations.toldBy(of).changed() // before those lists that are made from it
@@ -309,8 +314,8 @@ func (a *Agent) containersChanged(of engine.Engine) {
 	a.locations.withAddress.changed()
 }
 
-// noticing is the option of the local server: a user's call that is audited may have changed containers of the node's
-// own engine. One that only looks has not, and may come many times a second.
+// noticing is the option of the local server: a user's call that is audited may have changed containers of
+// the node's own engine. One that only looks has not, and may come many times a second.
 func (a *Agent) noticing() grpc.ServerOption {
 	changes := audited()
 	return grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,

@@ -92,8 +92,8 @@ func TestInventoryOfAWatchedEngine(t *testing.T) {
 	ask(6, "watched no more")
 }
 
-// TestHungEngineDelaysNoGreeting: what was known of an engine that hangs is told until something changes, and nobody waits for
-// it a second time. There is one look at it.
+// TestHungEngineDelaysNoGreeting: what was known of an engine that hangs is told until something changes,
+// and nobody waits for it a second time. There is one look at it.
 func TestHungEngineDelaysNoGreeting(t *testing.T) {
 	looks, release := make(chan int, 100), make(chan error)
 	looks <- 0
@@ -142,7 +142,8 @@ func TestHungEngineDelaysNoGreeting(t *testing.T) {
 	}
 }
 
-// TestLacks: a container has ended for sure only if its engine says that it does not run, or does not have it.
+// TestLacks: a container has ended for sure only if its engine says that it does not run, or does not have
+// it.
 func TestLacks(t *testing.T) {
 	for state, want := range map[engine.State]bool{
 		engine.Exited: true, engine.Running: false, engine.Damaged: false,

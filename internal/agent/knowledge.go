@@ -39,7 +39,8 @@ func newToldLists[T any](digestOf func([]T) []byte) *toldLists[T] {
 	return &toldLists[T]{digestOf: digestOf, lists: map[string]toldList[T]{}, holds: map[string][]byte{}}
 }
 
-// digestOfNone is the digest of no list: a node that hears it has no list of the sender from then on, and concludes nothing.
+// digestOfNone is the digest of no list: a node that hears it has no list of the sender from then on, and
+// concludes nothing.
 var digestOfNone = []byte{0}
 
 // say is what to send of this node's list to another: nothing of a list that it holds. held is the digest of its own

@@ -9,9 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// looks are what the agent looks at again and again, and what may have to wait for an engine that hangs. Each has a name, and
-// there is at most one look of a name at a time: so a hung engine delays nothing but the looks at itself, and holds no more
-// than one of each.
+// looks are what the agent looks at again and again, and what may have to wait for an engine that hangs.
+// Each has a name, and there is at most one look of a name at a time: so a hung engine delays nothing but
+// the looks at itself, and holds no more than one of each.
 type looks struct {
 	patience time.Duration // for how long others wait for a look; 0: lookPatience
 
@@ -20,8 +20,8 @@ type looks struct {
 	all      sync.WaitGroup
 }
 
-// look looks, unless a look of that name goes on, and waits for its end for a moment. One that has begun before may not have
-// seen what this one is for, so there is another when it ends.
+// look looks, unless a look of that name goes on, and waits for its end for a moment. One that has begun
+// before may not have seen what this one is for, so there is another when it ends.
 func (l *looks) look(name string, do func()) {
 	patience, cancel := context.WithTimeout(context.Background(), cmp.Or(l.patience, lookPatience))
 	defer cancel()

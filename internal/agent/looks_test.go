@@ -73,8 +73,8 @@ func (r *routing) Segments(context.Context) ([]engine.Segment, error) {
 	return nil, errors.New("on purpose")
 }
 
-// TestHungEngineDelaysNoNetworks: the networks of engines that answer are routed, whatever another engine does. What an engine has told
-// stays when it fails.
+// TestHungEngineDelaysNoNetworks: the networks of engines that answer are routed, whatever another engine
+// does. What an engine has told stays when it fails.
 func TestHungEngineDelaysNoNetworks(t *testing.T) {
 	hangs, works := &routing{"hangs", make(chan []engine.Segment)}, &routing{"works", make(chan []engine.Segment, 1)}
 	a := newTestAgent(t)

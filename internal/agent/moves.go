@@ -59,8 +59,8 @@ func (m *moves) dir(id string) string {
 	return filepath.Join(m.agent.config.StateDir, "migrations", id)
 }
 
-// of returns the migration under way of a container, or nil. One that waits for its engine cannot be used, and is not
-// returned: see moving and refuse.
+// of returns the migration under way of a container, or nil. One that waits for its engine cannot be used,
+// and is not returned: see moving and refuse.
 func (m *moves) of(container string) *move {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,8 +114,8 @@ func (m *move) volumes() []engine.Volume {
 	return m.journal.definition.Volumes
 }
 
-// busy tells whether any migration is under way that does something: one that waits for its engine, perhaps for ever, needs neither the
-// links nor the machine.
+// busy tells whether any migration is under way that does something: one that waits for its engine, perhaps
+// for ever, needs neither the links nor the machine.
 func (m *moves) busy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -344,8 +344,9 @@ func surplus(list []*move) (forget []*move) {
 	return forget
 }
 
-// recover goes on with what was under way when the agent ended, from the journals. Those for which another engine is to be asked
-// first wait for that engine only. As long as one does, nobody may be told that it is not known: see unused.
+// recover goes on with what was under way when the agent ended, from the journals. Those for which another
+// engine is to be asked first wait for that engine only. As long as one does, nobody may be told that it is
+// not known: see unused.
 func (m *moves) recover() error {
 	entries, err := os.ReadDir(filepath.Join(m.agent.config.StateDir, "migrations"))
 	if err != nil {
@@ -379,8 +380,8 @@ func (m *moves) recoverAll(ids []string) {
 	}
 }
 
-// asks is the engine other than the node's own that is asked before a migration is recovered; empty: none. From then on the
-// migration counts as one that waits for that engine.
+// asks is the engine other than the node's own that is asked before a migration is recovered; empty: none.
+// From then on the migration counts as one that waits for that engine.
 func (m *moves) asks(id string) string {
 	read, err := readEntry(m.dir(id))
 	if err != nil || !read.Record.DeniesRun() || read.Definition.EngineName == "" {

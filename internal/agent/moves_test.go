@@ -309,7 +309,8 @@ func (h *hanging) Inspect(ctx context.Context, ref string) (engine.Container, er
 	return h.otherEngine.Inspect(ctx, ref)
 }
 
-// waitingAgent is an agent that recovers a migration whose engine hangs. The container has a volume that moves with it.
+// waitingAgent is an agent that recovers a migration whose engine hangs. The container has a volume that
+// moves with it.
 func waitingAgent(t *testing.T) (*Agent, *hanging) {
 	t.Helper()
 	a := newVolumeAgent(t)
@@ -333,8 +334,8 @@ func waitingAgent(t *testing.T) (*Agent, *hanging) {
 	return a, h
 }
 
-// TestRecoveryWaitsForNoOtherEngine: a migration whose engine hangs is recovered when that answers, and keeps no other one
-// waiting. Nobody is told meanwhile that it is not known.
+// TestRecoveryWaitsForNoOtherEngine: a migration whose engine hangs is recovered when that answers, and
+// keeps no other one waiting. Nobody is told meanwhile that it is not known.
 func TestRecoveryWaitsForNoOtherEngine(t *testing.T) {
 	a, h := waitingAgent(t)
 	other, err := migration.Banned(strings.Repeat("f", 16), "a", "b", time.Now())
@@ -366,8 +367,8 @@ func TestRecoveryWaitsForNoOtherEngine(t *testing.T) {
 	}
 }
 
-// TestWaitingMigrationIsUnderWay: from the start of the agent a migration that waits for its engine counts as one that is
-// under way, for its container, its volumes and its nodes, and is listed with the reason.
+// TestWaitingMigrationIsUnderWay: from the start of the agent a migration that waits for its engine counts
+// as one that is under way, for its container, its volumes and its nodes, and is listed with the reason.
 func TestWaitingMigrationIsUnderWay(t *testing.T) {
 	a, h := waitingAgent(t)
 	if err := a.moves.recover(); err != nil {
@@ -421,7 +422,8 @@ func TestWaitingMigrationIsUnderWay(t *testing.T) {
 	a.looks.wait()
 }
 
-// TestWaitingMigrationStaysForTheNextAgent: a migration whose engine answers only when the agent ends is not begun any more.
+// TestWaitingMigrationStaysForTheNextAgent: a migration whose engine answers only when the agent ends is
+// not begun any more.
 func TestWaitingMigrationStaysForTheNextAgent(t *testing.T) {
 	a, h := waitingAgent(t)
 	web := h.has
@@ -444,7 +446,8 @@ func TestWaitingMigrationStaysForTheNextAgent(t *testing.T) {
 	}
 }
 
-// TestLateAnswerOfAnEngine: an attempt that fails after another one has recovered the migration changes nothing.
+// TestLateAnswerOfAnEngine: an attempt that fails after another one has recovered the migration changes
+// nothing.
 func TestLateAnswerOfAnEngine(t *testing.T) {
 	a, h := waitingAgent(t)
 	close(h.answers)

@@ -56,7 +56,8 @@ type peers struct {
 	removed func(identity.Revocation)
 	// lost is called with a node that did not come along in a rollover of the authority.
 	lost func(node string)
-	// claims are the containers that run here, by claimOf, if they are known, and claimed is called with those of a peer.
+	// claims are the containers that run here, by claimOf, if they are known, and claimed is called with those
+	// of a peer.
 	claims  func() (claims []uint64, known bool)
 	claimed func(node string, claims []uint64)
 	// back is called when a node that could not be reached answers again.
@@ -279,7 +280,8 @@ func (p *peers) keep(nodes []identity.Node) {
 	p.changed()
 }
 
-// run says hello to every other node until ctx ends. A node that takes long to answer keeps nobody else from being greeted.
+// run says hello to every other node until ctx ends. A node that takes long to answer keeps nobody else
+// from being greeted.
 func (p *peers) run(ctx context.Context) {
 	ticker := time.NewTicker(min(helloEvery, p.timeout))
 	defer ticker.Stop()
@@ -355,7 +357,8 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 	}, nil
 }
 
-// sayClaims is what to send of the containers that run here. Of claims that are not known nothing is concluded.
+// sayClaims is what to send of the containers that run here. Of claims that are not known nothing is
+// concluded.
 func (p *peers) sayClaims(to string) (send []uint64, digest, held []byte) {
 	claims, known := p.claims()
 	send, digest, held = p.claimsTold.say(to, claims)

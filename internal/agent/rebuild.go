@@ -31,10 +31,11 @@ func (s *source) leave() engine.Leave {
 	}
 }
 
-// leavesYet tells by an error that a container here leaves for a migration that is not known, or may: the journal is lost, and the
-// copy here may have pages that nobody else has. So the target may not be told that all has come to its end before the journal
-// is rebuilt, for which the container's engine may have to answer. If the engine lists no such container, somebody has
-// removed the copy, and there is nothing to rebuild.
+// leavesYet tells by an error that a container here leaves for a migration that is not known, or may: the
+// journal is lost, and the copy here may have pages that nobody else has. So the target may not be told
+// that all has come to its end before the journal is rebuilt, for which the container's engine may have to
+// answer. If the engine lists no such container, somebody has removed the copy, and there is nothing to
+// rebuild.
 func (m *moves) leavesYet(id string) error {
 	if m.copyRemoved(id) {
 		return nil
@@ -58,8 +59,8 @@ func (m *moves) rebuildSoon(ctx context.Context) {
 	}
 }
 
-// rebuild rebuilds the journals of leaving containers of an engine whose migrations are not known. There is one rebuild at a time: two
-// would overwrite each other's journals, or invent two ids for one migration.
+// rebuild rebuilds the journals of leaving containers of an engine whose migrations are not known. There is
+// one rebuild at a time: two would overwrite each other's journals, or invent two ids for one migration.
 func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
 	unlock, err := m.rebuilding.LockBefore(ctx, of.Name())
 	if err != nil {
@@ -126,7 +127,8 @@ func (m *moves) noteRemoved(of engine.Engine, noted []engine.Leave, listed []eng
 	m.removed[of.Name()] = removed
 }
 
-// copyRemoved reports whether the copy that a migration has left here was missing when its engine was last asked.
+// copyRemoved reports whether the copy that a migration has left here was missing when its engine was last
+// asked.
 func (m *moves) copyRemoved(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -28,8 +28,9 @@ type noting struct {
 
 func (n *noting) Leaves() ([]engine.Leave, error) { return n.leaves, n.err }
 
-// TestLostJournalIsNoEnd: a source that has lost its journal may have pages that the target lacks. As long as the container's engine
-// does not answer, so that the journal cannot be rebuilt, the target does not hear that all has come to its end.
+// TestLostJournalIsNoEnd: a source that has lost its journal may have pages that the target lacks. As long
+// as the container's engine does not answer, so that the journal cannot be rebuilt, the target does not
+// hear that all has come to its end.
 func TestLostJournalIsNoEnd(t *testing.T) {
 	caller := &grpcpeer.Peer{AuthInfo: wire.AuthInfo{Peer: identity.Peer{Name: "a", Number: 1}}}
 	ctx := grpcpeer.NewContext(t.Context(), caller)
@@ -53,8 +54,8 @@ func TestLostJournalIsNoEnd(t *testing.T) {
 	}
 }
 
-// TestRemovedCopyIsAnEnd: a copy that somebody has removed keeps no target waiting, although the note of its departure
-// is still there.
+// TestRemovedCopyIsAnEnd: a copy that somebody has removed keeps no target waiting, although the note of
+// its departure is still there.
 func TestRemovedCopyIsAnEnd(t *testing.T) {
 	a := newTestAgent(t)
 	one := &noting{leaves: []engine.Leave{{Migration: testMigration}}}
@@ -102,7 +103,8 @@ func (l *left) Inspect(context.Context, string) (engine.Container, error) {
 	}, nil
 }
 
-// TestRebuildOnce: an operator's thaw and the look at the start of the agent make one journal, and not two of different ids.
+// TestRebuildOnce: an operator's thaw and the look at the start of the agent make one journal, and not two
+// of different ids.
 func TestRebuildOnce(t *testing.T) {
 	a := newTestAgent(t)
 	one := &left{}
@@ -117,7 +119,8 @@ func TestRebuildOnce(t *testing.T) {
 	}
 }
 
-// TestLeavingCopyIsNotStopped: nobody ends the copy before the journal is made anew. Another node may need its pages.
+// TestLeavingCopyIsNotStopped: nobody ends the copy before the journal is made anew. Another node may need
+// its pages.
 func TestLeavingCopyIsNotStopped(t *testing.T) {
 	a := newTestAgent(t)
 	one := &left{&otherEngine{}} // which cannot stop a container

@@ -10,9 +10,9 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// reconcile makes the network what the containers of this node need, and removes what an earlier agent left of others.
-// What migrations need they set themselves when they are recovered, for which they wait: so only those engines are asked here whose
-// containers have addresses of the pool.
+// reconcile makes the network what the containers of this node need, and removes what an earlier agent left
+// of others. What migrations need they set themselves when they are recovered, for which they wait: so only
+// those engines are asked here whose containers have addresses of the pool.
 func (a *Agent) reconcile() error {
 	if _, err := a.embedded.List(a.ctx); err != nil {
 		return err
@@ -27,7 +27,8 @@ func (a *Agent) reconcile() error {
 	return nil
 }
 
-// reconcileOthers is reconcile for the containers of the other engines, which have made their networks themselves.
+// reconcileOthers is reconcile for the containers of the other engines, which have made their networks
+// themselves.
 func (a *Agent) reconcileOthers(ctx context.Context) {
 	containers, err := a.engines.ListAnswered(ctx)
 	if err != nil && ctx.Err() == nil {

@@ -168,8 +168,9 @@ func (a *Agent) callRelease(todo release) error {
 	return err
 }
 
-// unlease takes the addresses back of containers that an earlier agent did not come to make. Only the node's own engine makes
-// containers for such notes, and only that engine is asked: another one may hang, and the agent does not serve yet.
+// unlease takes the addresses back of containers that an earlier agent did not come to make. Only the
+// node's own engine makes containers for such notes, and only that engine is asked: another one may hang,
+// and the agent does not serve yet.
 func (a *Agent) unlease(ctx context.Context) {
 	all, err := a.releases.list()
 	for _, todo := range all {

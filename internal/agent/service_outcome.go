@@ -150,8 +150,8 @@ var errNotTold = errors.New("cannot check the journal: it says that the containe
 var errNotAsked = fmt.Errorf("%w yet", errNotTold)
 
 // contradicted checks a journal that rules out that the container runs here. It returns an error unless the
-// engine confirms that the container does not run here. Nobody waits for the answer, so only the engine's own limits bound
-// it.
+// engine confirms that the container does not run here. Nobody waits for the answer, so only the engine's
+// own limits bound it.
 func (a *Agent) contradicted(definition engine.Definition) error {
 	switch presence, _ := a.presence(a.ctx, definition); presence {
 	case migration.RunsThere:

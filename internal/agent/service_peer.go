@@ -123,9 +123,9 @@ func (s *peerService) peerMove(ctx context.Context, id string) (*move, error) {
 	return m, nil
 }
 
-// Tell hands a message to a migration. A target that says that the container of a migration runs, of which this node
-// knows nothing, has the only copy: what is forgotten had come to its end, see prune. Unless only the journal is lost, and the
-// container is here still.
+// Tell hands a message to a migration. A target that says that the container of a migration runs, of which
+// this node knows nothing, has the only copy: what is forgotten had come to its end, see prune. Unless only
+// the journal is lost, and the container is here still.
 func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.TellReply, error) {
 	if request.Message == nil {
 		return nil, status.Error(codes.InvalidArgument, "no message")

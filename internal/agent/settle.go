@@ -62,8 +62,8 @@ func (a *Agent) own(ctx context.Context, reference string) (engine.Container, er
 	return container, a.moves.busyLeaving(container)
 }
 
-// busyLeaving is the error for a request that concerns a container that leaves by an unknown migration: the container
-// may run elsewhere, and need what is here.
+// busyLeaving is the error for a request that concerns a container that leaves by an unknown migration: the
+// container may run elsewhere, and need what is here.
 func (m *moves) busyLeaving(one engine.Container) error {
 	why := m.unusable(one)
 	if why == "" {

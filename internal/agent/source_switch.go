@@ -193,8 +193,9 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// thaw lets the container go on here. It is heard again first: what it sends at once is not lost. Its engine may hang: it has the
-// container back when the packets that are held for it have been let go (unprepare).
+// thaw lets the container go on here. It is heard again first: what it sends at once is not lost. Its
+// engine may hang: it has the container back when the packets that are held for it have been let go
+// (unprepare).
 func (s *source) thaw(ctx context.Context) error {
 	err := s.endDrain()
 	s.endKeeping()

@@ -85,8 +85,9 @@ func (t *target) attachFiles(ctx context.Context, data *stream.Session) error {
 	}
 }
 
-// endFiles ends the connection for rounds, and tells the source why. Otherwise the source, which may hear of this
-// end before it hears over the control connection that the migration is undone, takes the end for the cause.
+// endFiles ends the connection for rounds, and tells the source why. Otherwise the source, which may hear
+// of this end before it hears over the control connection that the migration is undone, takes the end for
+// the cause.
 func endFiles(data *stream.Session, why error) {
 	if errors.Is(why, errInterrupted) {
 		_ = data.Abort(plain(why)) // the source may be gone
@@ -129,9 +130,9 @@ func tellApplied(data *stream.Session, number int) error {
 	return errors.Join(data.End(), data.Push())
 }
 
-// halt has nothing more be written, now or later, and tells whether what was may be used again. A round that is
-// just being applied is not waited for: the source may have stopped in the middle of it. The source is told why,
-// if that is still possible.
+// halt has nothing more be written, now or later, and tells whether what was may be used again. A round
+// that is just being applied is not waited for: the source may have stopped in the middle of it. The source
+// is told why, if that is still possible.
 func (f *fileTarget) halt(why error) (usable bool, err error) {
 	f.once.Do(func() { close(f.ended) })
 	f.stopping.Lock()

@@ -26,8 +26,8 @@ type unread struct {
 	err        error
 }
 
-// waits tells whether the migration only waits for the container's engine to confirm its journal. Until then the
-// container counts as being migrated.
+// waits tells whether the migration only waits for the container's engine to confirm its journal. Until
+// then the container counts as being migrated.
 func (u unread) waits() bool { return errors.Is(u.err, errNotTold) }
 
 // busy is the error for a request that concerns a migration that waits for an engine, or its container.
@@ -103,8 +103,8 @@ func (m *moves) moving(container string) bool {
 	return m.underWay(container) != nil || m.refuseWaiting(container) != nil
 }
 
-// examineWaiting lists what stands against a container from another node while migrations wait for their engines: what
-// has arrived of the container itself, and volumes of which a part may be here.
+// examineWaiting lists what stands against a container from another node while migrations wait for their
+// engines: what has arrived of the container itself, and volumes of which a part may be here.
 func (m *moves) examineWaiting(definition engine.Definition) (problems []migration.Problem) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -363,12 +363,13 @@ type Protector interface {
 
 // Resumer is an Engine whose Thaw also gives the container back to a program that may hang.
 type Resumer interface {
-	// Resume lets a container that a Departure froze go on, and asks nobody. Thaw, or the Departure's Close, does the rest.
+	// Resume lets a container that a Departure froze go on, and asks nobody. Thaw, or the Departure's Close,
+	// does the rest.
 	Resume(ctx context.Context, id string) error
 }
 
-// LeaveNoter is an Engine that notes why containers leave where the note can be read while the program that runs them hangs
-// or is away.
+// LeaveNoter is an Engine that notes why containers leave where the note can be read while the program that
+// runs them hangs or is away.
 type LeaveNoter interface {
 	// Leaves are the notes of all containers that leave. Beside an error are those that could be read.
 	Leaves() ([]Leave, error)

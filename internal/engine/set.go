@@ -117,8 +117,8 @@ func (s *Set) LetGo() {
 	}
 }
 
-// Leaves is why containers leave, of all engines, as far as it can be told without an answer of another program. Beside an error
-// is what could be told.
+// Leaves is why containers leave, of all engines, as far as it can be told without an answer of another
+// program. Beside an error is what could be told.
 func (s *Set) Leaves() (all []Leave, failed error) {
 	for _, one := range s.engines {
 		if noter, is := one.(LeaveNoter); is {
@@ -144,8 +144,8 @@ func (s *Set) owner(id string) Engine {
 	return s.owners[id].engine
 }
 
-// Ask lists the containers of one engine, as the engine says now, and notes whose they are. What the engine had before it was
-// asked and has no more is forgotten.
+// Ask lists the containers of one engine, as the engine says now, and notes whose they are. What the engine
+// had before it was asked and has no more is forgotten.
 func (s *Set) Ask(ctx context.Context, one Engine) ([]Container, error) {
 	asked := s.now()
 	found, err := one.List(ctx)
@@ -198,8 +198,8 @@ func (s *Set) ListAnswered(ctx context.Context) ([]Container, error) {
 	return s.ListAnsweredBy(ctx, s.Ask)
 }
 
-// ListAnsweredBy is ListAnswered with another way to list an engine's containers than to ask it. From such lists, which may be
-// old, nobody learns whose containers are whose.
+// ListAnsweredBy is ListAnswered with another way to list an engine's containers than to ask it. From such
+// lists, which may be old, nobody learns whose containers are whose.
 func (s *Set) ListAnsweredBy(ctx context.Context, list ListFunc) ([]Container, error) {
 	all, own, _ := s.list(ctx, list)
 	return all, own
@@ -232,8 +232,8 @@ type answer[T any] struct {
 	err  error
 }
 
-// askAll asks all engines at the same time and returns their answers in the order of the engines: those that hang take as
-// long as the slowest one of them.
+// askAll asks all engines at the same time and returns their answers in the order of the engines: those
+// that hang take as long as the slowest one of them.
 func askAll[T any](engines []Engine, ask func(Engine) (T, error)) []answer[T] {
 	answers := make([]answer[T], len(engines))
 	var asked sync.WaitGroup

@@ -168,8 +168,8 @@ func TestSetDown(t *testing.T) {
 	}
 }
 
-// TestOldListsForgetNobody: only what an engine says now tells that it does not have a container any more: not a list that was
-// kept, and not an answer that began to come before the container was there.
+// TestOldListsForgetNobody: only what an engine says now tells that it does not have a container any more:
+// not a list that was kept, and not an answer that began to come before the container was there.
 func TestOldListsForgetNobody(t *testing.T) {
 	other := &some{name: "docker", have: []Container{made("docker", "web", "3")}}
 	late := &slow{some: other}

@@ -315,8 +315,8 @@ func (t *tracee) awaitChange(info *childInfo, options int) error {
 // childInfo is what waitid(2) tells of a child.
 type childInfo struct{ unix.Siginfo }
 
-// status is why a traced child has stopped: a signal, and the event of ptrace in the next byte (si_status in the kernel's
-// include/uapi/asm-generic/siginfo.h, on 64-bit machines).
+// status is why a traced child has stopped: a signal, and the event of ptrace in the next byte (si_status
+// in the kernel's include/uapi/asm-generic/siginfo.h, on 64-bit machines).
 func (i *childInfo) status() int {
 	const inStatus = 24
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(i), inStatus)))

@@ -1,7 +1,8 @@
-// Package patience bounds how long this program waits for another one, by what the other one does and not by the clock
-// alone. A limit that suits an idle server gives up a program that works at a twentieth of the speed, on an emulated machine
-// or under a processor limit. So a wait goes on as long as the other side moves, and ends when the other side has done
-// nothing for some time. A second, generous bound ends the wait for a side that only turns in circles.
+// Package patience bounds how long this program waits for another one, by what the other one does and not
+// by the clock alone. A limit that suits an idle server gives up a program that works at a twentieth of the
+// speed, on an emulated machine or under a processor limit. So a wait goes on as long as the other side
+// moves, and ends when the other side has done nothing for some time. A second, generous bound ends the
+// wait for a side that only turns in circles.
 package patience
 
 import (
@@ -41,7 +42,8 @@ func (e *LateError) Error() string {
 // Is makes the error a context.DeadlineExceeded.
 func (e *LateError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// For returns a context that ends with a *LateError when who has not answered for that long. The caller must call cancel.
+// For returns a context that ends with a *LateError when who has not answered for that long. The caller
+// must call cancel.
 func (l Limit) For(ctx context.Context, who string, signs Signs) (limited context.Context, cancel context.CancelFunc) {
 	inner, end := context.WithCancelCause(ctx)
 	w := &wait{Context: inner, limit: l, who: who, began: time.Now()}
@@ -100,7 +102,8 @@ func (w *wait) watch(signs Signs, ticks <-chan time.Time, over <-chan struct{}, 
 	}
 }
 
-// Explain returns the *LateError by which a context of this package ended, in place of an error of what was done with it.
+// Explain returns the *LateError by which a context of this package ended, in place of an error of what was
+// done with it.
 func Explain(ctx context.Context, err error) error {
 	if late, is := context.Cause(ctx).(*LateError); err != nil && is { //nolint:errorlint // it is the cause itself
 		return late

@@ -44,7 +44,8 @@ func burn(wanted time.Duration) {
 	}
 }
 
-// spinner starts a program of this name that will use processor time, in a cgroup that allows a twentieth of a processor.
+// spinner starts a program of this name that will use processor time, in a cgroup that allows a twentieth
+// of a processor.
 func spinner(t *testing.T, name string, wanted time.Duration) *exec.Cmd {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), name)
@@ -98,7 +99,8 @@ func slow(t *testing.T) (join func(pid int)) {
 	return func(pid int) { write("cgroup.procs", fmt.Sprint(pid)) }
 }
 
-// TestSlowIsNotGivenUp: a program that works, as slow as it may be, is waited for longer than one that does nothing.
+// TestSlowIsNotGivenUp: a program that works, as slow as it may be, is waited for longer than one that does
+// nothing.
 func TestSlowIsNotGivenUp(t *testing.T) {
 	cmd := spinner(t, "slow-engine", 200*time.Millisecond) // 4 s at a twentieth of a processor
 	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine", Programs("slow-eng"))
@@ -137,7 +139,8 @@ func TestCirclesAreGivenUp(t *testing.T) {
 	}
 }
 
-// TestBytesMove: as long as bytes come the other side is not given up, and contexts that are derived end as theirs does.
+// TestBytesMove: as long as bytes come the other side is not given up, and contexts that are derived end as
+// theirs does.
 func TestBytesMove(t *testing.T) {
 	var bytes, looked atomic.Int64
 	ctx, cancel := Limit{Still: 100 * time.Millisecond, Most: time.Hour}.For(t.Context(), "node b", func() bool {
@@ -226,7 +229,8 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// TestOnlyThatProgramIsASign: shims of containers have names that begin as the daemon's does, and work while the daemon hangs.
+// TestOnlyThatProgramIsASign: shims of containers have names that begin as the daemon's does, and work
+// while the daemon hangs.
 func TestOnlyThatProgramIsASign(t *testing.T) {
 	spinner(t, "some-daemon-x", time.Hour)
 	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine", Program("some-daemon"))

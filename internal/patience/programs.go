@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// leastShare is how much of one processor a program that works uses at least, in hundredths. A daemon that waits for
-// something uses less; a daemon that works with a twentieth of a processor uses more.
+// leastShare is how much of one processor a program that works uses at least, in hundredths. A daemon that
+// waits for something uses less; a daemon that works with a twentieth of a processor uses more.
 const leastShare = 1
 
-// Programs looks for processes whose names begin with one of these, this process aside: that works all the time. They move
-// as long as they use a hundredth of a processor together, or one of their threads waits for a processor. Whom they work
-// for cannot be seen: while they are busy for somebody else, only the hard bound ends the wait. The first look finds them, and
-// is a sign: most waits are over before, and cost no look at all processes.
+// Programs looks for processes whose names begin with one of these, this process aside: that works all the
+// time. They move as long as they use a hundredth of a processor together, or one of their threads waits
+// for a processor. Whom they work for cannot be seen: while they are busy for somebody else, only the hard
+// bound ends the wait. The first look finds them, and is a sign: most waits are over before, and cost no
+// look at all processes.
 func Programs(names ...string) Signs {
 	p := &programs{wants: func(name string) bool {
 		return slices.ContainsFunc(names, func(wanted string) bool { return strings.HasPrefix(name, wanted) })
@@ -75,8 +76,8 @@ func (p *programs) gained() time.Duration {
 	return time.Duration(ticks) * time.Second / perSecond
 }
 
-// wantsProcessor tells whether a thread of a process runs, or would run if it were let: the machine may be busy, or the
-// process may have used up what its cgroup allows.
+// wantsProcessor tells whether a thread of a process runs, or would run if it were let: the machine may be
+// busy, or the process may have used up what its cgroup allows.
 func wantsProcessor(process string) bool {
 	stats, _ := filepath.Glob(process + "/task/*/stat") // the pattern is right
 	for _, path := range stats {

@@ -181,7 +181,8 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// TestUnfinishedRecordsGo: records that a killed agent was writing are removed, and nothing of a container's files.
+// TestUnfinishedRecordsGo: records that a killed agent was writing are removed, and nothing of a
+// container's files.
 func TestUnfinishedRecordsGo(t *testing.T) {
 	state := t.TempDir()
 	ended := exec.Command("true")

@@ -53,7 +53,8 @@ func ServerOptions() []grpc.ServerOption {
 }
 
 // DialControl makes a gRPC client for a node. The client connects on first use, and again after the
-// connection was lost. Calls reach only the expected node. The bytes that come are added to heard, if it is not nil.
+// connection was lost. Calls reach only the expected node. The bytes that come are added to heard, if it is
+// not nil.
 func DialControl(id *identity.Identity, address, expected string, heard *atomic.Int64) (*grpc.ClientConn, error) {
 	if err := identity.CheckName(expected); err != nil {
 		return nil, err

@@ -29,8 +29,8 @@ func late(t *testing.T, what string, err error) {
 	}
 }
 
-// TestDockerHangs: what needs a Docker that hangs fails, and says why. The rest goes on: lists, greetings of nodes, the other engines, and
-// a container of that Docker that was frozen and stays.
+// TestDockerHangs: what needs a Docker that hangs fails, and says why. The rest goes on: lists, greetings
+// of nodes, the other engines, and a container of that Docker that was frozen and stays.
 func TestDockerHangs(t *testing.T) {
 	const volume = "hangs-data"
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "docker", "volume", "rm", volume) })
@@ -86,8 +86,8 @@ func TestDockerHangs(t *testing.T) {
 	migrate(t, name, "a", "b", "cold")
 }
 
-// TestDockerHangsWhileMemoryFollows: pages that stayed at the source follow while its Docker hangs, also if the agent
-// there has been killed. Only the removal of the copy waits for Docker.
+// TestDockerHangsWhileMemoryFollows: pages that stayed at the source follow while its Docker hangs, also if
+// the agent there has been killed. Only the removal of the copy waits for Docker.
 func TestDockerHangsWhileMemoryFollows(t *testing.T) {
 	name := docker(t, nil, count)
 	drain := fault(t, "a", agent.Fault{Side: "source", Step: "drain", When: "before"}, agent.FaultPause)

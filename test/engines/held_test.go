@@ -278,8 +278,8 @@ func (c conformance) tally(container string) []string {
 	return c.s.logs(container)
 }
 
-// pauseAsDocker pauses a container by "docker pause" and in the freezer that Godwit uses, which is Docker's where there is
-// only cgroup version 2. The returned function ends both.
+// pauseAsDocker pauses a container by "docker pause" and in the freezer that Godwit uses, which is Docker's
+// where there is only cgroup version 2. The returned function ends both.
 func pauseAsDocker(t *testing.T, node, name string) (unpause func()) {
 	t.Helper()
 	pid := inspected(t, node, name, ".State.Pid")
@@ -292,8 +292,8 @@ func pauseAsDocker(t *testing.T, node, name string) (unpause func()) {
 	}
 }
 
-// TestDockerPausedWhileUndone: "docker pause" of a container whose move is being undone stays a pause of Docker's, and the
-// container is Docker's again with all that Docker has to do for it.
+// TestDockerPausedWhileUndone: "docker pause" of a container whose move is being undone stays a pause of
+// Docker's, and the container is Docker's again with all that Docker has to do for it.
 func TestDockerPausedWhileUndone(t *testing.T) {
 	for what, cancelled := range map[string]agent.Fault{
 		"before the freeze": {Side: "source", Step: "prepare", When: "after"},

@@ -22,7 +22,8 @@ const quickly = `d=$(findmnt -nt cgroup -O cpu -o TARGET | head -n 1)
 	[ "$d" ] || d=$(findmnt -nt cgroup2 -o TARGET | head -n 1)
 	for pid in $(cat $d/slow/cgroup.procs); do echo $pid >$d/cgroup.procs; done; rmdir $d/slow`
 
-// TestDockerSlow: a Docker that has a twentieth of a processor takes its time, and a container comes to it and leaves it nevertheless.
+// TestDockerSlow: a Docker that has a twentieth of a processor takes its time, and a container comes to it
+// and leaves it nevertheless.
 func TestDockerSlow(t *testing.T) {
 	name := docker(t, nil, count)
 	t.Cleanup(func() {

@@ -98,8 +98,9 @@ func (w *world) pagerLost(t *testing.T) {
 	w.runsAgain(t, id)
 }
 
-// drainJournalLost has the source's agent lose its journal while its copy alone has the pages that are missing. The target says at
-// once that the container runs, and is not to hear that all has come to its end.
+// drainJournalLost has the source's agent lose its journal while its copy alone has the pages that are
+// missing. The target says at once that the container runs, and is not to hear that all has come to its
+// end.
 func (w *world) drainJournalLost(t *testing.T) {
 	id := w.standstill(t)
 	w.killAgent(t, "a")

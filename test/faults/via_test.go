@@ -176,9 +176,9 @@ func (w *world) serves(t *testing.T) string {
 // random are names that an engine makes anew for each container.
 var random = regexp.MustCompile(`[0-9a-f]{12,}|overlay2?/(l/)?[0-9A-Za-z-]+|snapshots/[0-9]+|veth[0-9a-f]+|/proc/[0-9]+/`)
 
-// foreign are files that are not Godwit's: the lab has the engines' own there. A directory for records of a container's move
-// may stay when there are none in it any more. Podman leaves the network namespace of a start that failed, and mounts its storage on
-// itself only as long as that start or a container needs it.
+// foreign are files that are not Godwit's: the lab has the engines' own there. A directory for records of a
+// container's move may stay when there are none in it any more. Podman leaves the network namespace of a
+// start that failed, and mounts its storage on itself only as long as that start or a container needs it.
 var foreign = regexp.MustCompile(`^file [-a-zA-Z]* var/lib/godwit/` +
 	`((dockerd|podman|containerd)(/|$)|engines/[a-z]+/[^/]+(/private)?$)|^mount (nsfs /run/netns/netns-|[^ ]+ /var/lib/containers/storage/overlay$)`)
 

@@ -75,7 +75,8 @@ func (p pretendedVersion) Version(context.Context, *emptypb.Empty, ...grpc.CallO
 	return &version.VersionResponse{Version: string(p)}, nil
 }
 
-// TestOthersSnapshot: a snapshot that has the key of a container that comes is somebody else's, and nothing is left that would remove it.
+// TestOthersSnapshot: a snapshot that has the key of a container that comes is somebody else's, and nothing
+// is left that would remove it.
 func TestOthersSnapshot(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "godwit")
 	for _, name := range []string{program, filepath.Join(filepath.Dir(program), door.Program)} {

@@ -11,8 +11,9 @@ import (
 
 // connection is how Docker's API is reached.
 type connection struct {
-	// negotiates finds out which version of the API Docker speaks, and has a lock meanwhile for which its callers wait
-	// whatever becomes of their contexts. So it is used by one call at a time until it knows: by who is in turn.
+	// negotiates finds out which version of the API Docker speaks, and has a lock meanwhile for which its
+	// callers wait whatever becomes of their contexts. So it is used by one call at a time until it knows: by
+	// who is in turn.
 	negotiates *client.Client
 	turn       chan struct{}
 	knows      atomic.Bool
@@ -32,8 +33,8 @@ func connect(socket string) (*connection, error) {
 	return &connection{negotiates: negotiates, newest: newest, turn: make(chan struct{}, 1)}, nil
 }
 
-// api is Docker's API. If Docker does not tell its version in time, what is asked with ctx says why. Nobody keeps the turn for longer
-// than a question may take: what is asked with ctx may go on for ever.
+// api is Docker's API. If Docker does not tell its version in time, what is asked with ctx says why. Nobody
+// keeps the turn for longer than a question may take: what is asked with ctx may go on for ever.
 func (c *connection) api(ctx context.Context) *client.Client {
 	if c.knows.Load() {
 		return c.negotiates

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestHungDockerHoldsNobody: whoever asks a Docker that takes connections and answers nothing is let go in time, though somebody else
-// waits for its events for as long as it takes.
+// TestHungDockerHoldsNobody: whoever asks a Docker that takes connections and answers nothing is let go in
+// time, though somebody else waits for its events for as long as it takes.
 func TestHungDockerHoldsNobody(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "docker.sock")
 	listener, err := net.Listen("unix", socket)

@@ -216,8 +216,8 @@ func (s *imageStore) Sync(ctx context.Context) error {
 	return err
 }
 
-// SweepImages removes what was made of images that have not come, before a time. A Docker that does not answer has taken
-// nothing since.
+// SweepImages removes what was made of images that have not come, before a time. A Docker that does not
+// answer has taken nothing since.
 func (e *Engine) SweepImages(ctx context.Context, before time.Time) error {
 	c, err := e.images.kept()
 	if err != nil || c == nil {

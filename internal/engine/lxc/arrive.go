@@ -25,7 +25,8 @@ import (
 // arrivalLimit is how long LXC may take to come to its CRIU.
 var arrivalLimit = patience.Limit{Still: 30 * time.Second, Most: 5 * time.Minute}
 
-// closePatience bounds how long LXC may take to end without its CRIU, settlePatience how long to find out that the container runs.
+// closePatience bounds how long LXC may take to end without its CRIU, settlePatience how long to find out
+// that the container runs.
 const (
 	closePatience  = 5 * time.Second
 	settlePatience = 30 * time.Second

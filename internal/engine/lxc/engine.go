@@ -124,8 +124,8 @@ func (e *Engine) Name() string { return Name }
 // lock keeps other changes of a container away until the returned function is called.
 func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }
 
-// listLimit is how long lxc-info may take for one container of a list. It does not bound the whole list: a monitor that
-// hangs must not hide all other containers.
+// listLimit is how long lxc-info may take for one container of a list. It does not bound the whole list: a
+// monitor that hangs must not hide all other containers.
 var listLimit = patience.Limit{Still: 3 * time.Second, Most: 20 * time.Second}
 
 // toolLimit is how long one of LXC's tools may take to answer.
@@ -174,8 +174,8 @@ func cause(log string) string {
 	return strings.TrimSpace(strings.Join(words, " "))
 }
 
-// List tells of every container, in order of name. With an error it tells of those that it knows nevertheless. A
-// container for which LXC does not answer is listed as damaged.
+// List tells of every container, in order of name. With an error it tells of those that it knows
+// nevertheless. A container for which LXC does not answer is listed as damaged.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	entries, err := os.ReadDir(e.config.Path)
 	if errors.Is(err, fs.ErrNotExist) { // its file system may not be mounted

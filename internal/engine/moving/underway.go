@@ -27,7 +27,8 @@ func (l *Locks) Lock(id string) (unlock func()) {
 	return func() { <-one }
 }
 
-// LockBefore is Lock for a caller whose wait ends with ctx. A free lock is taken whether or not ctx has ended.
+// LockBefore is Lock for a caller whose wait ends with ctx. A free lock is taken whether or not ctx has
+// ended.
 func (l *Locks) LockBefore(ctx context.Context, id string) (unlock func(), err error) {
 	if unlock, free := l.TryLock(id); free {
 		return unlock, nil

@@ -14,8 +14,8 @@ type Adapter interface {
 	// Name of the engine, and its name for people.
 	Name() string
 	Title() string
-	// Programs are the beginnings of the names of processes whose work shows that the engine is busy with something. The
-	// first one answers questions.
+	// Programs are the beginnings of the names of processes whose work shows that the engine is busy with
+	// something. The first one answers questions.
 	Programs() []string
 	// Away is why the engine is not there, wrapping engine.ErrAway, or nil. It asks nobody.
 	Away() error

@@ -21,8 +21,8 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// createLimit is how long an engine may take to make a container, and arrivalLimit how long the engine and its
-// runtime may take to come to the gate.
+// createLimit is how long an engine may take to make a container, and arrivalLimit how long the engine and
+// its runtime may take to come to the gate.
 var (
 	createLimit  = patience.Limit{Still: time.Minute, Most: 5 * time.Minute}
 	arrivalLimit = createLimit

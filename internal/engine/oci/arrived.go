@@ -227,9 +227,10 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 	return errors.Join(records.Remove(e.remembered(id)), e.forget(id))
 }
 
-// removeGroup removes the cgroup of what has arrived and its engine has removed. If its daemon was killed meanwhile,
-// the engine may not know the cgroup, which its runtime had just made. A cgroup with processes stays: they may
-// be those of a new container with that name. No failure matters: an undo must not wait for an empty cgroup.
+// removeGroup removes the cgroup of what has arrived and its engine has removed. If its daemon was killed
+// meanwhile, the engine may not know the cgroup, which its runtime had just made. A cgroup with processes
+// stays: they may be those of a new container with that name. No failure matters: an undo must not wait for
+// an empty cgroup.
 func (e *Engine) removeGroup(own string) {
 	place, err := e.place(own)
 	if err != nil {

@@ -56,8 +56,8 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestResumedWithoutEngine: a container goes on whether or not its engine is there, which is told when it is. Meanwhile its record
-// says that nobody is to freeze it again.
+// TestResumedWithoutEngine: a container goes on whether or not its engine is there, which is told when it
+// is. Meanwhile its record says that nobody is to freeze it again.
 func TestResumedWithoutEngine(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	gone := moving.Identity{PID: 1 << 22, StartTicks: 1}

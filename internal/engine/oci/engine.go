@@ -21,8 +21,8 @@ import (
 // Runtime is the name by which engines know godwit-runc.
 const Runtime = "godwit"
 
-// listed is the limit of a list: who wants to know of all containers of the node must not wait for one engine that hangs. Only
-// the engine's daemon makes it, so the others of its programs do not count.
+// listed is the limit of a list: who wants to know of all containers of the node must not wait for one
+// engine that hangs. Only the engine's daemon makes it, so the others of its programs do not count.
 var listed = patience.Limit{Still: 3 * time.Second, Most: 20 * time.Second}
 
 var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -184,8 +184,8 @@ func (e *Engine) asking(ctx context.Context) (context.Context, context.CancelFun
 	return patience.Question.For(ctx, e.adapter.Title(), e.answers())
 }
 
-// answers tells whether the program that answers works on something. Whether others do says nothing of it: there are processes of
-// their names as long as any container runs.
+// answers tells whether the program that answers works on something. Whether others do says nothing of it:
+// there are processes of their names as long as any container runs.
 func (e *Engine) answers() patience.Signs { return patience.Program(e.adapter.Programs()[0]) }
 
 // signs tells whether the engine works on something.

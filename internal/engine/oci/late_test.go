@@ -236,8 +236,8 @@ func TestGroupLeft(t *testing.T) {
 	}
 }
 
-// TestGroupOfWhatHasLeft: the cgroup of a container that had arrived here goes with its place when the container is no
-// more.
+// TestGroupOfWhatHasLeft: the cgroup of a container that had arrived here goes with its place when the
+// container is no more.
 func TestGroupOfWhatHasLeft(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	e.adapter = &booted{}

@@ -185,8 +185,8 @@ func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 	return group.Procs()
 }
 
-// leavingGroup is the group of a container that leaves. The engine is not asked: it may hang, be away, or be removing
-// the container.
+// leavingGroup is the group of a container that leaves. The engine is not asked: it may hang, be away, or
+// be removing the container.
 func (e *Engine) leavingGroup(id string) (*kernel.Cgroup, bool) {
 	var was departureRecord
 	if !idPattern.MatchString(id) || records.Load(e.departurePath(id), &was) != nil || !was.First.Alive() {
@@ -367,8 +367,8 @@ func (d *departure) Close() error {
 	return errors.Join(d.Departure.Close(), d.engine.closed(d.id, d.group, d.first, d.froze))
 }
 
-// closed gives a container back to its engine after a departure, unless the departure has frozen the container and nobody
-// has let it go on since.
+// closed gives a container back to its engine after a departure, unless the departure has frozen the
+// container and nobody has let it go on since.
 func (e *Engine) closed(id string, group *kernel.Cgroup, first moving.Identity, froze bool) error {
 	defer e.lock(id)()
 	frozen, unknown := group.ToldToFreeze()
@@ -380,8 +380,8 @@ func (e *Engine) closed(id string, group *kernel.Cgroup, first moving.Identity, 
 	return e.restartsAgain(ctx, id)
 }
 
-// resumed tells whether a container that was to leave goes on here. Whoever freezes it then, such as "docker pause", has
-// nothing to do with the departure.
+// resumed tells whether a container that was to leave goes on here. Whoever freezes it then, such as
+// "docker pause", has nothing to do with the departure.
 func (e *Engine) resumed(id string) bool {
 	var was departureRecord
 	return records.Load(e.departurePath(id), &was) == nil && was.Resumed

@@ -16,8 +16,8 @@ var _ engine.Marker = (*Engine)(nil)
 // that is killed over it leaves nothing that the next one cannot take back.
 func (d departureRecord) moved() Moved { return Moved{Name: d.Name, Node: d.Leave.Target} }
 
-// MarkMoved has the engine show that a container has moved. If the engine hangs, only those wait who take the mark back:
-// the lock of the container is not held.
+// MarkMoved has the engine show that a container has moved. If the engine hangs, only those wait who take
+// the mark back: the lock of the container is not held.
 func (e *Engine) MarkMoved(ctx context.Context, id string) error {
 	marker, is := e.adapter.(Marker)
 	if !is {

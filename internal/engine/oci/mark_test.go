@@ -122,8 +122,8 @@ func (h *hesitant) Mark(ctx context.Context, found Found, moved Moved) error {
 	return h.renaming.Mark(ctx, found, moved)
 }
 
-// TestMarkHoldsNothing: while an engine hangs over the mark of a copy, the copy is protected all the same. Only those
-// who take the mark back wait.
+// TestMarkHoldsNothing: while an engine hangs over the mark of a copy, the copy is protected all the same.
+// Only those who take the mark back wait.
 func TestMarkHoldsNothing(t *testing.T) {
 	id := strings.Repeat("a", 64)
 	h := &hesitant{&renaming{names: map[string]string{id: "web"}}, make(chan struct{}), make(chan struct{})}

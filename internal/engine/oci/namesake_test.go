@@ -55,7 +55,8 @@ func TestNamesakeWaits(t *testing.T) {
 	}
 }
 
-// TestCreateIsNotGivenUp: an engine that makes a container is waited for, also after the migration was given up.
+// TestCreateIsNotGivenUp: an engine that makes a container is waited for, also after the migration was
+// given up.
 func TestCreateIsNotGivenUp(t *testing.T) {
 	e := awayEngine(t)
 	ctx, giveUp := context.WithCancel(t.Context())

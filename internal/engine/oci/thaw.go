@@ -233,8 +233,8 @@ func (e *Engine) forgetGone(ctx context.Context, id string) error {
 	return errors.Join(records.Remove(e.camePath(id)), e.forget(id))
 }
 
-// leavePlace removes the place in which a container that is no more had arrived, and its cgroup: its engine does not
-// always have the runtime delete what the engine has removed (Podman, if conmon was killed).
+// leavePlace removes the place in which a container that is no more had arrived, and its cgroup: its engine
+// does not always have the runtime delete what the engine has removed (Podman, if conmon was killed).
 func (e *Engine) leavePlace(id string) error {
 	own, err := e.ownID(id)
 	if err != nil || own == id { // it was started here

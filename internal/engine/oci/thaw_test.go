@@ -88,8 +88,9 @@ func TestResumeOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestClosedWhilePaused: somebody who pauses a container that stays does not keep the departure from giving it back to its
-// engine. Only a container that the departure itself has frozen, and that has not been resumed, is not given back.
+// TestClosedWhilePaused: somebody who pauses a container that stays does not keep the departure from giving
+// it back to its engine. Only a container that the departure itself has frozen, and that has not been
+// resumed, is not given back.
 func TestClosedWhilePaused(t *testing.T) {
 	e, id, dir := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0o600))
@@ -150,8 +151,8 @@ func TestClosedAlone(t *testing.T) {
 	}
 }
 
-// TestHeldContainerDelaysNobodyForEver: whoever waits for another change of a container, which may wait for an engine that hangs, can
-// give up.
+// TestHeldContainerDelaysNobodyForEver: whoever waits for another change of a container, which may wait for
+// an engine that hangs, can give up.
 func TestHeldContainerDelaysNobodyForEver(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	defer e.lock(id)()

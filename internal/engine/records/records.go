@@ -49,8 +49,8 @@ func Load(path string, value any) error {
 	return nil
 }
 
-// LoadEach reads the file of this name in each directory within one. Where there is none is nothing to read. Beside an error are
-// those that could be read.
+// LoadEach reads the file of this name in each directory within one. Where there is none is nothing to
+// read. Beside an error are those that could be read.
 func LoadEach[T any](within, name string) (all []T, failed error) {
 	entries, err := os.ReadDir(within)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
