@@ -384,9 +384,11 @@ func TestBridgedFileLimit(t *testing.T) {
 	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
 	ports := slices.Repeat([]Published{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}, maxPublished)
 	path := s.onBridge("a", "first", "172.30.0.2/24")
+	a.mu.Lock()
 	for at := netip.MustParseAddr("172.31.0.1"); len(a.bridged) < 100; at = at.Next() { // some 50 KB each
 		a.bridged[at] = &bridged{Container: "other", Address: at, Via: 2, Ports: ports}
 	}
+	a.mu.Unlock()
 	if err := a.AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, Ports: ports}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("%v, want a refusal", err)
 	}

@@ -122,13 +122,17 @@ func rememberDoor(number int) rule {
 		&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1, SourceRegister: true})
 }
 
-// markWithDoor marks the packet with its connection's ingress mark, if it has one.
-func markWithDoor() rule {
+// hasDoor: the packet's connection has an ingress mark, which is in register 1 then.
+func hasDoor() rule {
 	return is(&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1},
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
 			Mask: native(doorMask), Xor: native(0)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)},
-		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)})
+}
+
+// markWithDoor marks the packet with its connection's ingress mark, if it has one.
+func markWithDoor() rule {
+	return join(hasDoor(), is(&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1}))
 }
 
 // markWith marks the packet with an ingress mark.

@@ -23,6 +23,10 @@ import (
 // saved, one for each kind of packet, in two maps of a table of their own, which outlives the agent. The
 // packet filter translates by these maps, without tracking.
 //
+// Connections whose addresses are not translated lose only their ingress marks. These are saved in a third
+// map. The first packet from the container that finds no connection gives it the saved mark, so the answer
+// leaves as before, and the engine does not masquerade it.
+//
 // The node may reuse the port of a container's outgoing connection once that connection is over. So only
 // lasting connections are saved, and unused entries expire: soon, if the connection's end was seen.
 
@@ -32,6 +36,7 @@ const (
 	mapTo     = "to"    // a packet as it comes: where it is to go
 	mapFrom   = "from"  // a packet with its new destination: from where it is to be
 	setEnded  = "ended" // packets as they come after which nothing but acknowledgements comes that way
+	mapDoors  = "doors" // a packet from the container: the ingress mark of its connection
 )
 
 const (
@@ -65,8 +70,8 @@ func endpointKey(at netip.AddrPort) []byte {
 	return slices.Concat(at.Addr().AsSlice(), port, []byte{0, 0})
 }
 
-// KeepFlows saves the translated connections of a container on a bridge, and accepts no new ones through
-// its published ports, until Detach. Call it before the engine removes the container.
+// KeepFlows saves the connections of a container on a bridge, and accepts no new ones through its published
+// ports, until Detach. Call it before the engine removes the container.
 func (n *Network) KeepFlows(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,11 +93,14 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 		return fmt.Errorf("list the connections that this node tracks: %w", err)
 	}
 	kept := elementsOf(tracked, ip)
-	if len(kept.to) == 0 {
+	if len(kept.to)+len(kept.doors) == 0 {
 		return nil
 	}
 	if err := n.addFlows(kept); err != nil {
 		return fmt.Errorf("keep the connections of %s: %w", ip, err)
+	}
+	if len(kept.to) == 0 {
+		return nil
 	}
 	if _, err := handle.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, kept.packets()); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return fmt.Errorf("track the connections of %s no more: %w", ip, err)
@@ -100,10 +108,11 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 	return nil
 }
 
-// flowElements holds the elements of both maps and of the set.
-type flowElements struct{ to, from, ended []nftables.SetElement }
+// flowElements holds the elements of the maps and of the set.
+type flowElements struct{ to, from, ended, doors []nftables.SetElement }
 
-// elementsOf returns the elements for those flows of an address that are translated and lasting.
+// elementsOf returns the elements for those flows of an address that are lasting, and are translated or
+// have an ingress mark.
 func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowElements) {
 	for _, flow := range tracked {
 		forward, there := packetOf(flow.Forward)
@@ -111,11 +120,15 @@ func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowEleme
 		concerns := ip == forward.from.Addr() || ip == reverse.from.Addr() || ip == reverse.to.Addr()
 		translated := forward.from != reverse.to || forward.to != reverse.from
 		lasts, ends := flowLasts(flow, ip == forward.from.Addr())
-		if !there || !back || !concerns || !translated || !lasts {
+		if !there || !back || !concerns || !lasts {
 			continue
 		}
-		if len(kept.to) >= 2*maxFlows {
+		if len(kept.to)+2*len(kept.doors) >= 2*maxFlows {
 			break
+		}
+		if !translated {
+			kept.addDoor(forward, reverse, ip, flow.Mark&doorMask, ends)
+			continue
 		}
 		for _, way := range [][2]packetKind{
 			{forward, {forward.protocol, reverse.to, reverse.from}}, {reverse, {forward.protocol, forward.to, forward.from}},
@@ -161,6 +174,21 @@ func (f *flowElements) add(comes, goes packetKind, ends bool) {
 	}
 }
 
+// addDoor adds the ingress mark of a connection whose addresses are not translated.
+func (f *flowElements) addDoor(forward, reverse packetKind, ip netip.Addr, mark uint32, ends bool) {
+	if mark == 0 {
+		return
+	}
+	leaves, timeout := reverse, flowIdle
+	if forward.from.Addr() == ip {
+		leaves = forward
+	}
+	if ends || leaves.protocol == unix.IPPROTO_UDP {
+		timeout = flowOver
+	}
+	f.doors = append(f.doors, nftables.SetElement{Key: leaves.key(), Val: native(mark), Timeout: timeout})
+}
+
 // flowLasts reports whether more packets of a flow may come, and whether one side has announced the end. A
 // container repeats its own requests by UDP; but a request to its published port may have been under way
 // for long.
@@ -194,7 +222,7 @@ func packetOf(tuple netlink.IPTuple) (packetKind, bool) {
 
 // flowSets describes the maps and the set for the packet filter. A packet that matches an element renews
 // the element's timeout.
-type flowSets struct{ to, from, ended *nftables.Set }
+type flowSets struct{ to, from, ended, doors *nftables.Set }
 
 func describeFlows(table *nftables.Table) (sets flowSets, err error) {
 	key, err := nftables.ConcatSetType(nftables.TypeInetProto, nftables.TypeIPAddr, nftables.TypeInetService, nftables.TypeIPAddr, nftables.TypeInetService)
@@ -208,7 +236,8 @@ func describeFlows(table *nftables.Table) (sets flowSets, err error) {
 	describe := func(name string) *nftables.Set {
 		return &nftables.Set{Table: table, Name: name, KeyType: key, Concatenation: true, HasTimeout: true, Dynamic: true, Size: flowSize}
 	}
-	sets = flowSets{to: describe(mapTo), from: describe(mapFrom), ended: describe(setEnded)}
+	sets = flowSets{to: describe(mapTo), from: describe(mapFrom), ended: describe(setEnded), doors: describe(mapDoors)}
+	sets.doors.IsMap, sets.doors.DataType = true, nftables.TypeMark
 	for _, one := range []*nftables.Set{sets.to, sets.from} {
 		one.IsMap, one.DataType = true, data
 	}
@@ -236,12 +265,15 @@ func (n *Network) addFlows(kept flowElements) error {
 			return err
 		}
 	}
+	if err := n.makeDoors(conn, table, sets); err != nil {
+		return err
+	}
 	// Sources first: nothing else translates a packet that has its new destination from here. Without the
 	// source entry, the receiver would see the old source, and answer with a reset.
 	for _, part := range []struct {
 		set      *nftables.Set
 		elements []nftables.SetElement
-	}{{sets.ended, kept.ended}, {sets.from, kept.from}, {sets.to, kept.to}} {
+	}{{sets.doors, kept.doors}, {sets.ended, kept.ended}, {sets.from, kept.from}, {sets.to, kept.to}} {
 		if there {
 			if part.elements, err = replaceFlows(conn, part.set, part.elements); err != nil {
 				return err
@@ -298,6 +330,25 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 	sets.arrive(chain("own", nftables.ChainTypeRoute, nftables.ChainHookOutput, nftables.ChainPriorityRaw))
 	sets.leave(chain("leave", nftables.ChainTypeFilter, nftables.ChainHookPostrouting, nftables.ChainPriorityMangle))
 	sets.leave(chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle))
+	return conn.Flush()
+}
+
+// makeDoors adds the ingress marks to the table, also to one that an older version of Godwit has made. They
+// come after bridgedDoors, which would send the packet to the node from which the container came. A new
+// connection has no other mark yet.
+func (n *Network) makeDoors(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
+	if err := conn.AddSet(sets.doors, nil); err != nil {
+		return err
+	}
+	chain := conn.AddChain(&nftables.Chain{Name: "doors", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 3)})
+	conn.FlushChain(chain)
+	add := ruleAdder(conn, table, chain)
+	door := join(loadFlow(false), findFlow(sets.doors),
+		is(&expr.Ct{Key: expr.CtKeyMARK, Register: registerFound, SourceRegister: true},
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: registerFound, SourceRegister: true}))
+	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), ctState(expr.CtStateBitNEW), opensNone(), door)
+	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), ctState(expr.CtStateBitNEW), door)
 	return conn.Flush()
 }
 
@@ -422,7 +473,11 @@ func (n *Network) forgetFlows(ip netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(removeElements(conn, sets.to, concerns(ip)), removeElements(conn, sets.from, concerns(ip)))
+	err = errors.Join(removeElements(conn, sets.to, concerns(ip)), removeElements(conn, sets.from, concerns(ip)))
+	if _, missing := conn.GetSetByName(table, mapDoors); errors.Is(missing, os.ErrNotExist) { // an older version made the table
+		return err
+	}
+	return errors.Join(err, removeElements(conn, sets.doors, concerns(ip)))
 }
 
 // removeElements removes the matching elements of a map.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -40,6 +41,9 @@ func TestFlowElements(t *testing.T) {
 	for _, state := range []uint8{nl.TCP_CONNTRACK_SYN_SENT, nl.TCP_CONNTRACK_SYN_RECV, nl.TCP_CONNTRACK_TIME_WAIT, nl.TCP_CONNTRACK_CLOSE} {
 		tracked = append(tracked, tcpFlow(state, tuple(6, "172.30.0.2", 4002, "192.0.2.99", 53), tuple(6, "192.0.2.99", 53, "192.0.2.10", 4003)))
 	}
+	marked := tcpFlow(established, tuple(6, "10.99.1.2", 5003, "172.30.0.2", 80), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5003))
+	marked.Mark = 7<<doorShift | 1 // the last bit is not ours
+	tracked = append(tracked, marked)
 	kept := elementsOf(tracked, ip)
 	for i, flow := range tracked {
 		if is, want := kept.packets().MatchConntrackFlow(flow), i < 2; is != want {
@@ -75,6 +79,10 @@ func TestFlowElements(t *testing.T) {
 		if c.from != c.newFrom && gotFrom != string(endpointKey(at(c.newFrom))) || c.from == c.newFrom && gotFrom != "" {
 			t.Errorf("%s to %s comes from %x, want %s", c.from, c.to, gotFrom, c.newFrom)
 		}
+	}
+	if key := (packetKind{6, at("172.30.0.2:80"), at("10.99.1.2:5003")}).key(); len(kept.doors) != 1 ||
+		!bytes.Equal(kept.doors[0].Key, key) || !bytes.Equal(kept.doors[0].Val, native(7<<doorShift)) {
+		t.Errorf("ingress marks: %+v", kept.doors)
 	}
 	if match := concerns(ip); !match(to[0]) || concerns(netip.MustParseAddr("172.30.0.3"))(to[0]) {
 		t.Error("elements are not found by their address")
@@ -210,5 +218,71 @@ func TestSegmentPart(t *testing.T) {
 		if part, err := (Segment{Subnet: netip.MustParsePrefix(subnet)}).Part(number); err == nil {
 			t.Errorf("part %d of %s is %s", number, subnet, part)
 		}
+	}
+}
+
+// TestForgottenConnections: connections to a container that has left go on, although its engine makes this
+// node forget them and would masquerade what then comes from the container first. They came in here and from
+// another node.
+func TestForgottenConnections(t *testing.T) {
+	s := newSite(t)
+	b, ip := s.nodes["b"], netip.MustParseAddr("172.30.0.2")
+	s.away(ip)
+	s.must("b", "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "172.30.0.0/24", "!", "-o", engineBridge, "-j", "MASQUERADE")
+	_, far, err := net.ParseCIDR("198.18.0.1/32")
+	must(t, err)
+	s.must("c", "ip", "address", "add", far.String(), "dev", "lo")
+	toContainer := s.nodes["c"].via(hostNet(ip), b.config.NodeNumber, unix.RT_TABLE_MAIN)
+	toContainer.Src = far.IP
+	must(t, s.nodes["c"].links.RouteReplace(toContainer))
+	must(t, s.nodes["a"].links.RouteReplace(s.nodes["a"].via(far, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
+	var clients, servers []net.Conn
+	for _, from := range []string{"client-b", "c"} {
+		client, server := s.tcp(from, "a", netip.AddrPortFrom(ip, 80))
+		clients, servers = append(clients, client), append(servers, server)
+	}
+	must(t, b.KeepFlows(ip))
+	forget := func() {
+		t.Helper()
+		handle, err := netlink.NewHandleAt(b.ns, unix.NETLINK_NETFILTER)
+		must(t, err)
+		defer handle.Close()
+		must(t, handle.ConntrackTableFlush(netlink.ConntrackTable))
+	}
+	for range 2 {
+		forget()
+		for i, server := range servers {
+			_, err := server.Write([]byte("answer"))
+			must(t, err)
+			must(t, clients[i].SetReadDeadline(time.Now().Add(5*time.Second)))
+			if _, err := io.ReadFull(clients[i], make([]byte, 6)); err != nil {
+				t.Errorf("connection %d: %v", i, err)
+			}
+		}
+	}
+	must(t, b.ForgetBridged(ip))
+}
+
+// TestFlowsOfOlderVersion: a table that an older version has made, without ingress marks, is used and
+// emptied.
+func TestFlowsOfOlderVersion(t *testing.T) {
+	s := newSite(t)
+	ip := netip.MustParseAddr("172.30.0.2")
+	s.away(ip)
+	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, tuple(6, "10.99.1.2", 5003, ip.String(), 80), tuple(6, ip.String(), 80, "10.99.1.2", 5003))
+	flow.Mark = 1 << doorShift
+	kept := elementsOf([]*netlink.ConntrackFlow{flow}, ip)
+	b := s.nodes["b"]
+	for range 2 {
+		must(t, b.addFlows(kept))
+		if out, err := s.run("b", "nft", "list", "map", "ip", flowTable, mapDoors); err != nil || !strings.Contains(out, ip.String()) {
+			t.Errorf("%s (%v)", out, err)
+		}
+		if out, err := s.run("b", "nft", "list", "chain", "ip", flowTable, "doors"); err != nil || strings.Count(out, "ct state") != 2 {
+			t.Errorf("%s (%v)", out, err)
+		}
+		s.must("b", "nft", "delete", "chain", "ip", flowTable, "doors")
+		s.must("b", "nft", "delete", "map", "ip", flowTable, mapDoors)
+		must(t, b.forgetFlows(ip))
 	}
 }
