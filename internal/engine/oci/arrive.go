@@ -146,7 +146,12 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 	}
 	own, err := a.createPatiently(ctx)
 	if err != nil {
-		return fmt.Errorf("have %s make it: %w", a.title, err)
+		err = fmt.Errorf("have %s make it: %w", a.title, err)
+		if !errors.Is(err, context.DeadlineExceeded) { // the engine has answered, and makes nothing any more
+			record.Unmade = true
+			err = errors.Join(err, save(e.arrivalPath(d.ID), record))
+		}
+		return err
 	}
 	a.own, record.OwnID = own, own
 	return errors.Join(e.disown(own, d.ID), e.remember(d.ID, own), save(e.arrivalPath(d.ID), record))

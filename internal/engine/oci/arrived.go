@@ -188,7 +188,7 @@ func (e *Engine) neverRan(ctx context.Context, id string) (*arrivalRecord, error
 }
 
 func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord) error {
-	own, err := e.madeFor(ctx, id, was)
+	own, err := e.madeLate(ctx, id, was)
 	if err != nil {
 		return err
 	}

@@ -7,9 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/patience"
 )
 
@@ -118,4 +120,35 @@ func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (str
 		}
 	}
 	return "", nil
+}
+
+// makingLimit is how long an engine may still be making a container that an agent asked for before that
+// agent was killed.
+var makingLimit = patience.Limit{Still: 2 * time.Second, Most: time.Minute}
+
+// lookAgain is the time between two looks at what an engine has made.
+const lookAgain = 100 * time.Millisecond
+
+// madeLate is madeFor for an arrival that is undone. If the agent that had the engine make the container was
+// killed meanwhile, or has given up waiting, the engine may still be busy with it: then the container would
+// appear after the undo, never run, and keep its name taken.
+func (e *Engine) madeLate(ctx context.Context, id string, was arrivalRecord) (string, error) {
+	own, err := e.madeFor(ctx, id, was)
+	if own != "" || err != nil || was.Unmade {
+		return own, err
+	}
+	boot, err := kernel.BootID()
+	if err != nil || boot != was.Boot || time.Since(was.Began) > createLimit.Most {
+		return "", err
+	}
+	making, cancel := makingLimit.For(ctx, e.adapter.Title(), e.signs())
+	defer cancel()
+	for own == "" && err == nil && making.Err() == nil {
+		select {
+		case <-making.Done():
+		case <-time.After(lookAgain):
+		}
+		own, err = e.madeFor(ctx, id, was)
+	}
+	return own, err
 }

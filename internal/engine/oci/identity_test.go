@@ -4,8 +4,10 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // TestIdentity: of the containers that have the label of one that has come only that one is it. An image that is made of it has
@@ -69,6 +71,49 @@ func TestMadeFor(t *testing.T) {
 		}
 	}
 }
+
+// TestMadeLate: an undone arrival waits for the container that its engine may still be making, but not if the
+// engine has said that it made none, nor after a boot.
+func TestMadeLate(t *testing.T) {
+	limit := makingLimit
+	t.Cleanup(func() { makingLimit = limit })
+	id, boot := strings.Repeat("1a", 32), bootID(t)
+	d := engine.Definition{Name: "web", Labels: map[string]string{idLabel: id}}
+	made := Found{ID: "own", Container: engine.Container{State: engine.Created, Definition: d}}
+	for what, c := range map[string]struct {
+		was   arrivalRecord
+		limit patience.Limit
+		looks int // after which the engine has made it
+		want  string
+		asked int // 0: as often as time allows
+	}{
+		"made meanwhile": {arrivalRecord{Boot: boot, Began: time.Now()}, patience.Limit{Still: time.Minute, Most: time.Minute}, 2, "own", 3},
+		"never made":     {arrivalRecord{Boot: boot, Began: time.Now()}, patience.Limit{Still: 1, Most: 1}, 9, "", 0},
+		"denied":         {arrivalRecord{Boot: boot, Began: time.Now(), Unmade: true}, limit, 9, "", 1},
+		"before a boot":  {arrivalRecord{Boot: "another", Began: time.Now()}, limit, 9, "", 1},
+		"long ago":       {arrivalRecord{Boot: boot, Began: time.Now().Add(-time.Hour)}, limit, 9, "", 1},
+	} {
+		asked := 0
+		makingLimit, c.was.Definition = c.limit, d
+		e := &Engine{adapter: making{Adapter: away{}, list: func() []Found {
+			if asked++; asked > c.looks {
+				return []Found{made}
+			}
+			return nil
+		}}}
+		if got, err := e.madeLate(t.Context(), id, c.was); got != c.want || err != nil || c.asked != 0 && asked != c.asked {
+			t.Errorf("%s: %q, %v after %d questions, want %q after %d", what, got, err, asked, c.want, c.asked)
+		}
+	}
+}
+
+// making is the adapter of an engine that makes a container.
+type making struct {
+	Adapter
+	list func() []Found
+}
+
+func (m making) List(context.Context, func(string) bool) ([]Found, error) { return m.list(), nil }
 
 // listing is the adapter of an engine with these containers.
 type listing struct {
