@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/units"
 )
 
 const agentLong = `Agent is the daemon of a node. It runs containers, answers the command line on a unix
@@ -57,7 +58,7 @@ type agentOptions struct {
 func newAgentCommand() *cobra.Command {
 	o := agentOptions{
 		config: agent.Config{Version: version, Overlay: network.OverlayAuto},
-		limit:  parsed[int64]{kind: "size", parse: parseBytes},
+		limit:  parsed[int64]{kind: "size", parse: units.ParseSize},
 	}
 	cmd := &cobra.Command{
 		Use:     "agent",

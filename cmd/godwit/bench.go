@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/units"
 )
 
 const benchLong = `Bench compares Godwit with other ways to do the same, in a lab on this machine, within
@@ -296,7 +297,7 @@ func newBenchRoundsCommand() *cobra.Command {
 	return cmd
 }
 
-func newSizeFlag() *parsed[int64] { return &parsed[int64]{kind: "size", parse: parseBytes} }
+func newSizeFlag() *parsed[int64] { return &parsed[int64]{kind: "size", parse: units.ParseSize} }
 
 // showBench shows the measured rows, even if some measurements failed.
 func showBench(cmd *cobra.Command, result bench.Result, err error, file string) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/units"
 )
 
 const runLong = `Run creates a container from an image and starts it.
@@ -133,7 +134,7 @@ func secondsVar(cmd *cobra.Command, value *float64, name, usage string) {
 // parseRun fills a request from flags that need more than their value.
 func parseRun(request *api.RunRequest, memory string, volumes, memories []string) error {
 	if memory != "" {
-		bytes, err := parseBytes(memory)
+		bytes, err := units.ParseSize(memory)
 		if err != nil {
 			return fmt.Errorf("--memory: %w", err)
 		}
@@ -316,7 +317,7 @@ func ago(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return formatAge(time.Since(t)) + " ago"
+	return units.FormatAge(time.Since(t)) + " ago"
 }
 
 func newInspectCommand() *cobra.Command {

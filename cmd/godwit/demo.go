@@ -18,6 +18,7 @@ import (
 	labimage "github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/lab/workload"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/units"
 )
 
 const demoLong = `Demo shows on this machine what Godwit does. It sets up two nodes, joined by an emulated
@@ -132,7 +133,7 @@ func (d *demo) show(ctx context.Context) (demoResult, error) {
 		gap := counter.Gap()
 		result.Migrations = append(result.Migrations, report)
 		result.Client.LongestGaps = append(result.Client.LongestGaps, gap.Seconds())
-		d.say("the client's longest wait for an answer was %s, and it is still connected", formatSeconds(gap.Seconds()))
+		d.say("the client's longest wait for an answer was %s, and it is still connected", units.FormatSeconds(gap.Seconds()))
 	}
 	stop()
 	counted, err := counter.Result(10 * time.Second)
@@ -181,7 +182,7 @@ func (d *demo) startClient(ctx context.Context, address string) (*workload.Redis
 	if err := counter.Fill(demoDataBytes); err != nil {
 		return nil, nil, err
 	}
-	d.say("a client has connected and stored %s; now it counts, %d times a second", formatBytes(demoDataBytes), demoRate)
+	d.say("a client has connected and stored %s; now it counts, %d times a second", units.FormatBytes(demoDataBytes), demoRate)
 	counting, stop := context.WithCancel(ctx)
 	counter.Start(counting, demoRate)
 	if err := d.countOn(ctx, counter); err != nil {
@@ -245,7 +246,7 @@ func (d *demo) tell(report migration.Report) {
 	for _, phase := range report.Phases {
 		switch {
 		case phase.Downtime:
-			frozen = append(frozen, fmt.Sprintf("%s %s", phase.Name, formatSeconds(phase.Seconds)))
+			frozen = append(frozen, fmt.Sprintf("%s %s", phase.Name, units.FormatSeconds(phase.Seconds)))
 		case len(frozen) == 0:
 			before += phase.Seconds
 		default:
@@ -253,11 +254,11 @@ func (d *demo) tell(report migration.Report) {
 		}
 	}
 	sent := report.Bytes
-	d.note("%-8s while it ran (mode %s): %s of image layers and %s of memory sent ahead, all made ready on node %s", formatSeconds(before),
-		report.Mode, formatBytes(sent.Layers), formatBytes(sent.MemoryPrecopy), report.Target)
-	d.note("%-8s frozen, %s of memory and state sent: %s", formatSeconds(report.DowntimeSeconds), formatBytes(sent.MemoryFinal), strings.Join(frozen, ", "))
+	d.note("%-8s while it ran (mode %s): %s of image layers and %s of memory sent ahead, all made ready on node %s", units.FormatSeconds(before),
+		report.Mode, units.FormatBytes(sent.Layers), units.FormatBytes(sent.MemoryPrecopy), report.Target)
+	d.note("%-8s frozen, %s of memory and state sent: %s", units.FormatSeconds(report.DowntimeSeconds), units.FormatBytes(sent.MemoryFinal), strings.Join(frozen, ", "))
 	d.note("%-8s running again: %d packets forwarded that were held for it, %s of memory sent after it, what was left on node %s removed",
-		formatSeconds(after), report.Held.Packets, formatBytes(sent.MemoryFaulted+sent.MemoryPushed), report.Source)
+		units.FormatSeconds(after), report.Held.Packets, units.FormatBytes(sent.MemoryFaulted+sent.MemoryPushed), report.Source)
 	d.say("redis runs on node %s", report.Target)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/units"
 )
 
 func newImageCommand() *cobra.Command {
@@ -153,7 +154,7 @@ func printImages(w io.Writer, images []*api.Image, asJSON bool) error {
 		created := time.Unix(image.CreatedUnixSeconds, 0).UTC().Format(time.DateOnly)
 		for _, name := range names {
 			fmt.Fprintf(table, "%s\t%.12s\t%s\t%d\t%s\n", name, strings.TrimPrefix(image.Id, "sha256:"),
-				formatBytes(image.SizeBytes), image.Layers, created)
+				units.FormatBytes(image.SizeBytes), image.Layers, created)
 		}
 	}
 	return table.Flush()

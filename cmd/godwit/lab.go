@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/units"
 )
 
 const labLong = `Lab runs several nodes on this machine, joined by links whose bandwidth, delay and loss you
@@ -64,7 +65,7 @@ link is measured when it comes up, and a warning says if this machine cannot rea
 		Args: noArguments,
 	}
 	link := addLinkFlags(cmd, config.Link)
-	size := &parsed[int64]{kind: "size", text: "0", parse: lab.ParseSize}
+	size := &parsed[int64]{kind: "size", text: "0", parse: units.ParseSize}
 	flags := cmd.Flags()
 	flags.IntVar(&config.Nodes, "nodes", 2, "number of nodes")
 	flags.Var(size, "state-size",

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/units"
 )
 
 // parsed is a flag whose text is read by a function; a bad text is an error of usage.
@@ -57,12 +58,12 @@ type linkFlags struct {
 
 func addLinkFlags(cmd *cobra.Command, start lab.Link) *linkFlags {
 	f := &linkFlags{
-		bandwidth: &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth, value: start.BandwidthBitsPerSecond},
-		rtt:       &parsed[time.Duration]{kind: "time", parse: lab.ParseDelay, value: start.RTT},
-		jitter:    &parsed[time.Duration]{kind: "time", parse: lab.ParseDelay, value: start.Jitter},
-		loss:      &parsed[float64]{kind: "percent", parse: lab.ParseLoss, value: start.Loss},
+		bandwidth: &parsed[int64]{kind: "rate", parse: units.ParseBandwidth, value: start.BandwidthBitsPerSecond},
+		rtt:       &parsed[time.Duration]{kind: "time", parse: units.ParseDelay, value: start.RTT},
+		jitter:    &parsed[time.Duration]{kind: "time", parse: units.ParseDelay, value: start.Jitter},
+		loss:      &parsed[float64]{kind: "percent", parse: units.ParseLoss, value: start.Loss},
 	}
-	f.bandwidth.text = lab.FormatBandwidth(start.BandwidthBitsPerSecond)
+	f.bandwidth.text = units.FormatBandwidth(start.BandwidthBitsPerSecond)
 	f.rtt.text, f.jitter.text, f.loss.text = start.RTT.String(), start.Jitter.String(), "0"
 	flags := cmd.Flags()
 	flags.Var(f.bandwidth, "bandwidth", "in each direction, such as 100mbit, 1gbit or unlimited")

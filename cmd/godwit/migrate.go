@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/units"
 )
 
 const migrateLong = `Migrate moves a running container from this node to another, with its memory,
@@ -122,7 +122,7 @@ func newMigrateCommand() *cobra.Command {
 	demands := newDemandFlags()
 	var timeout, downtime, footprint time.Duration
 	var checkpoints int32
-	limit := &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth}
+	limit := &parsed[int64]{kind: "rate", parse: units.ParseBandwidth}
 	cmd := &cobra.Command{
 		Use:     "migrate CONTAINER NODE",
 		Short:   "Move a running container to another node",

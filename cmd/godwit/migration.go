@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/units"
 )
 
 func newMigrationCommand() *cobra.Command {
@@ -83,10 +83,10 @@ func printReports(w io.Writer, list []migration.Report) error {
 	for _, r := range list {
 		downtime, total := "-", "-"
 		if r.Result == migration.Moved {
-			downtime, total = formatSeconds(r.DowntimeSeconds), formatSeconds(r.TotalSeconds)
+			downtime, total = units.FormatSeconds(r.DowntimeSeconds), units.FormatSeconds(r.TotalSeconds)
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Migration, r.Container, r.Source, r.Target, r.Mode,
-			r.Result, downtime, total, formatAge(time.Since(r.Started)))
+			r.Result, downtime, total, units.FormatAge(time.Since(r.Started)))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -171,7 +171,7 @@ func newMigrationSetCommand() *cobra.Command {
 	var downtime time.Duration
 	var rounds int32
 	var choice string
-	limit := &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth}
+	limit := &parsed[int64]{kind: "rate", parse: units.ParseBandwidth}
 	cmd := &cobra.Command{
 		Use:   "set MIGRATION",
 		Short: "Change the settings of a migration under way",

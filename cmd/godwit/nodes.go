@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/units"
 )
 
 func newNodesCommand() *cobra.Command {
@@ -54,13 +55,13 @@ func printNodes(w io.Writer, nodes []*api.Node) error {
 			errs = append(errs, fmt.Sprintf("%s: %s", node.Name, plainText(node.OverlayError)))
 		}
 		if node.Reachable && node.RttSeconds > 0 {
-			rtt, jitter = formatSeconds(node.RttSeconds), formatSeconds(node.JitterSeconds)
+			rtt, jitter = units.FormatSeconds(node.RttSeconds), units.FormatSeconds(node.JitterSeconds)
 		}
 		if node.Reachable && node.BandwidthBitsPerSecond > 0 {
-			bandwidth, loss = formatBits(node.BandwidthBitsPerSecond), fmt.Sprintf("%.2g %%", node.Loss*100)
+			bandwidth, loss = units.FormatBits(node.BandwidthBitsPerSecond), fmt.Sprintf("%.2g %%", node.Loss*100)
 		}
 		if node.Reachable && node.BackBitsPerSecond > 0 {
-			back = formatBits(node.BackBitsPerSecond)
+			back = units.FormatBits(node.BackBitsPerSecond)
 		}
 		authority := "-"
 		if node.Authority {

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/units"
 )
 
 // demandFlags are what a user wants of a migration whose mode is chosen.
@@ -70,7 +70,7 @@ func newPlanCommand() *cobra.Command {
 	demands := newDemandFlags()
 	var asJSON bool
 	var downtime, measure time.Duration
-	limit := &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth}
+	limit := &parsed[int64]{kind: "rate", parse: units.ParseBandwidth}
 	cmd := &cobra.Command{
 		Use:   "plan CONTAINER NODE",
 		Short: "Predict what a migration would cost in each mode, and which is the best",
@@ -129,14 +129,14 @@ func printForecast(w io.Writer, p predict.Plan) error {
 	printProblems(w, p.Problems)
 	printLink(w, p.Link)
 	m := p.Measured
-	fmt.Fprintf(w, "  memory  %s, written within", formatBytes(m.PrivateBytes+m.SharedBytes))
+	fmt.Fprintf(w, "  memory  %s, written within", units.FormatBytes(m.PrivateBytes+m.SharedBytes))
 	for _, point := range m.Curve {
-		fmt.Fprintf(w, "  %gs: %s", point.Seconds, formatBytes(int64(point.Bytes)))
+		fmt.Fprintf(w, "  %gs: %s", point.Seconds, units.FormatBytes(int64(point.Bytes)))
 	}
 	fmt.Fprintln(w)
 	printSpill(w, "  spill   ", p.Plan)
 	fmt.Fprintf(w, "  files   %s, layers %d that %s lacks\n\n",
-		formatBytes(m.FileTreeBytes), len(p.MissingLayers), p.Target)
+		units.FormatBytes(m.FileTreeBytes), len(p.MissingLayers), p.Target)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\tMODE\tDOWNTIME\tCLIENT WAITS\tHANDOFF\tTOTAL\tSENT (FROZEN)\tCPU\tSPLIT\tPAGES WAIT")
 	for _, one := range p.Predictions {
@@ -150,12 +150,12 @@ func printForecast(w io.Writer, p predict.Plan) error {
 }
 
 func printLink(w io.Writer, l predict.Link) {
-	fmt.Fprintf(w, "  link    %s, round trip %s", formatBits(l.BandwidthBitsPerSecond), formatSeconds(l.RTTSeconds))
+	fmt.Fprintf(w, "  link    %s, round trip %s", units.FormatBits(l.BandwidthBitsPerSecond), units.FormatSeconds(l.RTTSeconds))
 	if l.JitterSeconds > 0 {
-		fmt.Fprintf(w, " ± %s", formatSeconds(l.JitterSeconds))
+		fmt.Fprintf(w, " ± %s", units.FormatSeconds(l.JitterSeconds))
 	}
 	if l.BackBitsPerSecond > 0 {
-		fmt.Fprintf(w, ", back %s", formatBits(l.BackBitsPerSecond))
+		fmt.Fprintf(w, ", back %s", units.FormatBits(l.BackBitsPerSecond))
 	}
 	if l.Loss > 0 {
 		fmt.Fprintf(w, ", %.2g %% sent again", l.Loss*100)
@@ -173,7 +173,7 @@ func printPrediction(w io.Writer, p predict.Prediction, chosen bool) {
 		return
 	}
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s (%s)\t%s, %s\t%s\t%s\n", mark, p.Mode, between(p.Downtime), between(p.Interruption),
-		between(p.Handoff), between(p.Total), formatBytes(int64(p.Bytes.Expected)), formatBytes(int64(p.FrozenBytes.Expected)),
+		between(p.Handoff), between(p.Total), units.FormatBytes(int64(p.Bytes.Expected)), units.FormatBytes(int64(p.FrozenBytes.Expected)),
 		predict.Seconds(p.SourceCPU.Expected), predict.Seconds(p.TargetCPU.Expected), orNone(p.Split), orNone(p.Waiting))
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/units"
 )
 
 // progressLine tells in one line how far a migration is.
@@ -24,31 +25,31 @@ func progressLine(p migration.Progress) string {
 	}
 	sending := p.Phase == string(migration.StepStage) || p.Phase == string(migration.StepRounds) || p.Phase == string(migration.StepDump) || p.Phase == string(migration.StepSend)
 	if p.DoneBytes > 0 && !draining {
-		parts = append(parts, fmt.Sprintf("%s done", formatBytes(p.DoneBytes))) // Before compression, so not what the link carried.
+		parts = append(parts, fmt.Sprintf("%s done", units.FormatBytes(p.DoneBytes))) // Before compression, so not what the link carried.
 		if sending && p.TotalBytes > p.DoneBytes {
-			parts = append(parts, fmt.Sprintf("of at most %s", formatBytes(p.TotalBytes)))
+			parts = append(parts, fmt.Sprintf("of at most %s", units.FormatBytes(p.TotalBytes)))
 		}
 	}
 	if sending && p.Rate > 0 {
-		parts = append(parts, fmt.Sprintf("%s/s", formatBytes(int64(p.Rate))))
+		parts = append(parts, fmt.Sprintf("%s/s", units.FormatBytes(int64(p.Rate))))
 	}
 	if sending && p.LeftTime > 0 {
 		parts = append(parts, fmt.Sprintf("%s left", max(time.Second, time.Duration(p.LeftTime*float64(time.Second)).Round(time.Second))))
 	}
 	if p.Phase == string(migration.StepRounds) && p.Rounds == 0 && p.ExpectedFilesSeconds > 0 {
-		parts = append(parts, fmt.Sprintf("what changes takes %s then", formatSeconds(p.ExpectedFilesSeconds)))
+		parts = append(parts, fmt.Sprintf("what changes takes %s then", units.FormatSeconds(p.ExpectedFilesSeconds)))
 	}
 	if p.Phase == string(migration.StepRounds) && p.Rounds > 0 {
 		if p.DirtyingRate > 0 { // It is not known before the second round has looked.
-			parts = append(parts, fmt.Sprintf("writes %s/s", formatBytes(int64(p.DirtyingRate))))
+			parts = append(parts, fmt.Sprintf("writes %s/s", units.FormatBytes(int64(p.DirtyingRate))))
 		}
-		parts = append(parts, fmt.Sprintf("freeze now: %s", formatSeconds(p.ExpectedDowntimeSeconds)))
+		parts = append(parts, fmt.Sprintf("freeze now: %s", units.FormatSeconds(p.ExpectedDowntimeSeconds)))
 	}
 	if draining && p.Drain != nil {
 		parts = append(parts, drainProgress(*p.Drain))
 	}
 	if p.Waiting != "" {
-		parts = append(parts, "waiting for "+formatSeconds(p.WaitingSeconds))
+		parts = append(parts, "waiting for "+units.FormatSeconds(p.WaitingSeconds))
 	}
 	if p.State == migration.InDoubt {
 		parts = append(parts, "in doubt: asking the target")
@@ -60,7 +61,7 @@ func progressLine(p migration.Progress) string {
 func drainProgress(d migration.Drain) string {
 	text := fmt.Sprintf("%d of %d pages left", d.LeftPages, d.LatePages)
 	if d.Faults > 0 {
-		text += fmt.Sprintf("  %d faults, half within %s, 99 %% within %s", d.Faults, formatSeconds(d.FaultMedianSeconds), formatSeconds(d.FaultP99Seconds))
+		text += fmt.Sprintf("  %d faults, half within %s, 99 %% within %s", d.Faults, units.FormatSeconds(d.FaultMedianSeconds), units.FormatSeconds(d.FaultP99Seconds))
 	}
 	if why, known := spillWords[d.Spill]; known {
 		text += "  " + why
@@ -86,15 +87,15 @@ func printDrain(w io.Writer, d *migration.Drain, bytes migration.Bytes) {
 	}
 	fmt.Fprintf(w, "  followed        %d of %d pages", d.LatePages-d.LeftPages-d.LostPages, d.LatePages)
 	if d.Seconds > 0 {
-		fmt.Fprintf(w, " in %s", formatSeconds(d.Seconds))
+		fmt.Fprintf(w, " in %s", units.FormatSeconds(d.Seconds))
 	}
 	if d.UrgentPages+d.PushedPages > 0 { // An agent knows only what it has sent itself.
-		fmt.Fprintf(w, ": %d wanted (%s), %d pushed (%s)", d.UrgentPages, formatBytes(bytes.MemoryFaulted), d.PushedPages, formatBytes(bytes.MemoryPushed))
+		fmt.Fprintf(w, ": %d wanted (%s), %d pushed (%s)", d.UrgentPages, units.FormatBytes(bytes.MemoryFaulted), d.PushedPages, units.FormatBytes(bytes.MemoryPushed))
 	}
 	fmt.Fprintln(w)
 	if d.Faults > 0 {
 		fmt.Fprintf(w, "  faults          %d; half took %s, 99 %% %s, the longest %s; threads waited %s in all\n", d.Faults,
-			formatSeconds(d.FaultMedianSeconds), formatSeconds(d.FaultP99Seconds), formatSeconds(d.FaultMaximumSeconds), formatSeconds(d.WaitedSeconds))
+			units.FormatSeconds(d.FaultMedianSeconds), units.FormatSeconds(d.FaultP99Seconds), units.FormatSeconds(d.FaultMaximumSeconds), units.FormatSeconds(d.WaitedSeconds))
 	}
 	if why, known := spillWords[d.Spill]; known {
 		fmt.Fprintf(w, "  spill           %s\n", why)
@@ -115,24 +116,24 @@ func still(r migration.Report) string {
 // printSwitchover tells what is known of how it was handed over: an agent that was started after that knows little.
 func printSwitchover(w io.Writer, r migration.Report) {
 	if r.DowntimeSeconds > 0 {
-		fmt.Fprintf(w, "  %-14s  %s\n", still(r)+" for", formatSeconds(r.DowntimeSeconds))
+		fmt.Fprintf(w, "  %-14s  %s\n", still(r)+" for", units.FormatSeconds(r.DowntimeSeconds))
 	} else {
 		fmt.Fprintf(w, "  %-14s  (not known here)\n", still(r)+" for")
 	}
 	if r.HandoffSeconds > 0 {
-		fmt.Fprintf(w, "  handed over in  %s\n", formatSeconds(r.HandoffSeconds))
+		fmt.Fprintf(w, "  handed over in  %s\n", units.FormatSeconds(r.HandoffSeconds))
 	}
-	fmt.Fprintf(w, "  whole           %s\n", formatSeconds(r.TotalSeconds))
+	fmt.Fprintf(w, "  whole           %s\n", units.FormatSeconds(r.TotalSeconds))
 	printSent(w, r)
 	printKept(w, r)
 	if r.Link.BandwidthBitsPerSecond > 0 {
-		fmt.Fprintf(w, "  link            %s, %s\n", formatBits(r.Link.BandwidthBitsPerSecond), formatSeconds(r.Link.RTTSeconds))
+		fmt.Fprintf(w, "  link            %s, %s\n", units.FormatBits(r.Link.BandwidthBitsPerSecond), units.FormatSeconds(r.Link.RTTSeconds))
 	}
 }
 
 // printSent tells what was sent, and what it was.
 func printSent(w io.Writer, r migration.Report) {
-	files, layers := formatBytes(r.Bytes.FilesPrecopy+r.Bytes.FilesFinal), formatBytes(r.Bytes.Layers)
+	files, layers := units.FormatBytes(r.Bytes.FilesPrecopy+r.Bytes.FilesFinal), units.FormatBytes(r.Bytes.Layers)
 	if r.Mode == migration.Restart {
 		fmt.Fprintf(w, "  sent            %s files, %s layers\n", files, layers)
 	} else if r.Bytes.MemoryRaw > 0 {
@@ -141,15 +142,15 @@ func printSent(w io.Writer, r migration.Report) {
 			late = r.Drain.LatePages * int64(os.Getpagesize()) // both nodes have pages of the same size
 		}
 		fmt.Fprintf(w, "  sent            %s memory and state (%s before compression), %s files, %s layers\n",
-			formatBytes(r.Bytes.MemoryPrecopy+r.Bytes.MemoryFinal+r.Bytes.MemoryFaulted+r.Bytes.MemoryPushed),
-			formatBytes(r.Bytes.MemoryRaw+late), files, layers)
+			units.FormatBytes(r.Bytes.MemoryPrecopy+r.Bytes.MemoryFinal+r.Bytes.MemoryFaulted+r.Bytes.MemoryPushed),
+			units.FormatBytes(r.Bytes.MemoryRaw+late), files, layers)
 	}
 }
 
 // printKept tells what was not sent because an earlier attempt had brought it.
 func printKept(w io.Writer, r migration.Report) {
 	if r.Bytes.FilesKept > 0 {
-		fmt.Fprintf(w, "  kept            %s of files, from an earlier attempt\n", formatBytes(r.Bytes.FilesKept))
+		fmt.Fprintf(w, "  kept            %s of files, from an earlier attempt\n", units.FormatBytes(r.Bytes.FilesKept))
 	}
 }
 
@@ -163,7 +164,7 @@ func printReport(w io.Writer, r migration.Report) {
 	}
 	if r.Result != migration.Moved {
 		if r.Mode == migration.Restart && r.Result == migration.RolledBack && r.DowntimeSeconds > 0 {
-			fmt.Fprintf(w, "  stopped for     %s, until it ran again at %s\n", formatSeconds(r.DowntimeSeconds), r.Source)
+			fmt.Fprintf(w, "  stopped for     %s, until it ran again at %s\n", units.FormatSeconds(r.DowntimeSeconds), r.Source)
 		}
 		printDrain(w, r.Drain, r.Bytes)
 		printKept(w, r)
@@ -175,7 +176,7 @@ func printReport(w io.Writer, r migration.Report) {
 	printSwitchover(w, r)
 	if r.Held.Packets > 0 {
 		fmt.Fprintf(w, "  packets held    %d, forwarded in order, %d lost; the longest waited %s\n", r.Held.Packets, r.Held.Dropped,
-			formatSeconds(r.Held.LongestSeconds))
+			units.FormatSeconds(r.Held.LongestSeconds))
 	}
 	printDrain(w, r.Drain, r.Bytes)
 	printVolumes(w, r.Volumes)
@@ -189,8 +190,8 @@ func printReport(w io.Writer, r migration.Report) {
 		if phase.Downtime {
 			frozen = "  " + still(r)
 		}
-		fmt.Fprintf(table, "\t%s\t%s\t%s\t%s\t%s\n", phase.Name, phase.Node, formatSeconds(phase.StartSeconds),
-			formatSeconds(phase.Seconds), frozen)
+		fmt.Fprintf(table, "\t%s\t%s\t%s\t%s\t%s\n", phase.Name, phase.Node, units.FormatSeconds(phase.StartSeconds),
+			units.FormatSeconds(phase.Seconds), frozen)
 	}
 	_ = table.Flush() // As with Fprintf: nobody to tell.
 }
@@ -216,7 +217,7 @@ func printFileRounds(w io.Writer, r migration.Report) {
 		if f.Final {
 			after = "  " + still(r)
 		}
-		fmt.Fprintf(table, "\t%d\t%d\t%d\t%s\t%s\t%s\n", i+1, f.Entries, f.ChangedEntries, formatBytes(f.SentBytes), formatSeconds(f.Seconds), after)
+		fmt.Fprintf(table, "\t%d\t%d\t%d\t%s\t%s\t%s\n", i+1, f.Entries, f.ChangedEntries, units.FormatBytes(f.SentBytes), units.FormatSeconds(f.Seconds), after)
 	}
 	_ = table.Flush() // As with Fprintf: nobody to tell.
 }
@@ -231,9 +232,9 @@ func printRounds(w io.Writer, rounds []migration.Round) {
 	for i, r := range rounds {
 		after := "frozen"
 		if !r.Final {
-			after = formatSeconds(r.ExpectedDowntimeSeconds)
+			after = units.FormatSeconds(r.ExpectedDowntimeSeconds)
 		}
-		fmt.Fprintf(table, "\t%d\t%d\t%s\t%s\t%s\t\n", i+1, r.Pages, formatBytes(r.SentBytes), formatSeconds(r.Seconds), after)
+		fmt.Fprintf(table, "\t%d\t%d\t%s\t%s\t%s\t\n", i+1, r.Pages, units.FormatBytes(r.SentBytes), units.FormatSeconds(r.Seconds), after)
 	}
 	_ = table.Flush() // As with Fprintf: nobody to tell.
 }
@@ -241,7 +242,7 @@ func printRounds(w io.Writer, rounds []migration.Round) {
 // printThrottles tells what processor time was taken from a container, and for how long.
 func printThrottles(w io.Writer, throttles []migration.ThrottleStep) {
 	for _, t := range throttles {
-		fmt.Fprintf(w, "  throttled       to %.2f processors after round %d, for %s\n", t.CPUs, t.AfterRounds, formatSeconds(t.Seconds))
+		fmt.Fprintf(w, "  throttled       to %.2f processors after round %d, for %s\n", t.CPUs, t.AfterRounds, units.FormatSeconds(t.Seconds))
 	}
 }
 
@@ -271,7 +272,7 @@ func printProblems(w io.Writer, problems []migration.Problem) {
 func printSpill(w io.Writer, label string, p migration.Plan) {
 	if p.SpillBytes > 0 {
 		fmt.Fprintf(w, "%s%s at most, encrypted, on the disk of %s if memory follows\n",
-			label, formatBytes(p.SpillBytes), p.Source)
+			label, units.FormatBytes(p.SpillBytes), p.Source)
 	}
 }
 
@@ -287,10 +288,10 @@ func printPlan(w io.Writer, p migration.Plan) {
 		fmt.Fprintf(w, "  note: %s\n", warning)
 	}
 	if p.Mode != migration.Restart {
-		fmt.Fprintf(w, "  memory          %s at most, before compression\n", formatBytes(p.MemoryBytes))
+		fmt.Fprintf(w, "  memory          %s at most, before compression\n", units.FormatBytes(p.MemoryBytes))
 	}
 	printSpill(w, "  spill           ", p)
-	fmt.Fprintf(w, "  files           %s\n", formatBytes(p.FilesBytes))
+	fmt.Fprintf(w, "  files           %s\n", units.FormatBytes(p.FilesBytes))
 	printVolumes(w, p.Volumes)
 	fmt.Fprintf(w, "  layers          %d that %s lacks\n", len(p.MissingLayers), p.Target)
 }

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/units"
 )
 
 const stageLong = `Stage prepares a later migration: it brings to another node the image layers that are
@@ -68,7 +68,7 @@ func newStageCommand() *cobra.Command {
 	request := &api.StageRequest{}
 	var keep, fresh time.Duration
 	var asJSON, detach bool
-	limit := &parsed[int64]{kind: "rate", parse: lab.ParseBandwidth}
+	limit := &parsed[int64]{kind: "rate", parse: units.ParseBandwidth}
 	cmd := &cobra.Command{
 		Use:     "stage CONTAINER [NODE]",
 		Short:   "Bring layers and a copy of a container's memory to a node ahead of a migration",
@@ -141,10 +141,10 @@ func stage(cmd *cobra.Command, agent api.AgentClient, request *api.StageRequest,
 		err = printJSON(cmd.OutOrStdout(), told)
 	case told.State != migration.StageReady:
 	case told.Kind == migration.LayersCopy:
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has all layers of its image, %s of them from here\n", told.Container, told.Target, formatBytes(told.SentBytes))
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has all layers of its image, %s of them from here\n", told.Container, told.Target, units.FormatBytes(told.SentBytes))
 	default:
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of memory staged at %s, %s sent, until %s\n", told.Container, formatBytes(told.MemoryBytes),
-			told.Target, formatBytes(told.SentBytes), told.Until.Local().Format(time.DateTime))
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of memory staged at %s, %s sent, until %s\n", told.Container, units.FormatBytes(told.MemoryBytes),
+			told.Target, units.FormatBytes(told.SentBytes), told.Until.Local().Format(time.DateTime))
 	}
 	if err == nil && told.State == migration.StageEnded {
 		return &codedError{exitError, fmt.Errorf("%s is not staged at %s: %s", told.Container, told.Target, plainText(told.Error))}
@@ -168,10 +168,10 @@ func unstaged(cmd *cobra.Command, request *api.StageRequest, err error) error {
 func stageLine(s migration.Stage) string {
 	parts := []string{fmt.Sprintf("%6.1f s  %-10s", time.Since(s.Started).Seconds(), s.State)}
 	if s.SentBytes > 0 {
-		parts = append(parts, formatBytes(s.SentBytes)+" sent")
+		parts = append(parts, units.FormatBytes(s.SentBytes)+" sent")
 	}
 	if s.State == migration.StageMemory && s.ExpectedBytes > 0 {
-		parts = append(parts, fmt.Sprintf("of at most %s", formatBytes(s.ExpectedBytes)))
+		parts = append(parts, fmt.Sprintf("of at most %s", units.FormatBytes(s.ExpectedBytes)))
 	}
 	return strings.Join(parts, "  ")
 }
@@ -212,13 +212,13 @@ func printStages(w io.Writer, list []migration.Stage) error {
 	for _, s := range list {
 		asOf, until := "-", "-"
 		if !s.Fresh.IsZero() {
-			asOf = formatAge(time.Since(s.Fresh)) + " ago"
+			asOf = units.FormatAge(time.Since(s.Fresh)) + " ago"
 		}
 		if !s.Until.IsZero() && s.State != migration.StageEnded {
 			until = s.Until.Local().Format(time.DateTime)
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.Container, s.Kind, s.Source, s.Target, s.State,
-			formatBytes(s.MemoryBytes), formatBytes(s.DiskBytes), formatBytes(s.SentBytes), s.Rounds, asOf, until,
+			units.FormatBytes(s.MemoryBytes), units.FormatBytes(s.DiskBytes), units.FormatBytes(s.SentBytes), s.Rounds, asOf, until,
 			aheadText(s.Ahead, time.Now()), cmp.Or(plainText(s.Error), "-"))
 	}
 	return table.Flush()

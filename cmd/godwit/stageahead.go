@@ -13,6 +13,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/units"
 )
 
 // aheadFlags are the flags of stage that say where a container will be, or may be.
@@ -145,8 +146,8 @@ func printAhead(w io.Writer, list []migration.Stage, now time.Time) error {
 		if !a.Deadline.IsZero() {
 			deadline, outlook = formatMoment(a.Deadline, now), outlookText(a)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s (at worst %s)\t%s\t%s\n", s.Target, deadline, beginText(a, now), formatSeconds(a.NeedSeconds),
-			formatSeconds(a.NeedWorstSeconds), formatBytes(int64(a.NeedBytes)), outlook)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s (at worst %s)\t%s\t%s\n", s.Target, deadline, beginText(a, now), units.FormatSeconds(a.NeedSeconds),
+			units.FormatSeconds(a.NeedWorstSeconds), units.FormatBytes(int64(a.NeedBytes)), outlook)
 	}
 	return table.Flush()
 }
@@ -171,7 +172,7 @@ func beginText(a *migration.Ahead, now time.Time) string {
 
 func outlookText(a *migration.Ahead) string {
 	if a.LateSeconds > 0 {
-		return fmt.Sprintf("%s by %s", a.Outlook, formatSeconds(a.LateSeconds))
+		return fmt.Sprintf("%s by %s", a.Outlook, units.FormatSeconds(a.LateSeconds))
 	}
 	return a.Outlook
 }

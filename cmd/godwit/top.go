@@ -12,6 +12,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/units"
 )
 
 const topLong = `Top measures the containers of this node while it runs: how much memory a migration would
@@ -112,7 +113,7 @@ func printTop(w io.Writer, measured []predict.Measured) error {
 		if m.State != "" {
 			name += " (" + m.State + ")"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%.2f\t%s\t%s\t%s", name, m.Processes, m.CPUs, formatBytes(m.PrivateBytes), formatBytes(m.SharedBytes), formatBytes(m.FileBytes))
+		fmt.Fprintf(table, "%s\t%d\t%.2f\t%s\t%s\t%s", name, m.Processes, m.CPUs, units.FormatBytes(m.PrivateBytes), units.FormatBytes(m.SharedBytes), units.FormatBytes(m.FileBytes))
 		for _, window := range predict.Windows() {
 			fmt.Fprintf(table, "\t%s", writtenWithin(m.Curve, window))
 		}
@@ -121,7 +122,7 @@ func printTop(w io.Writer, measured []predict.Measured) error {
 		} else {
 			fmt.Fprint(table, "\t-\t-\t-")
 		}
-		fmt.Fprintf(table, "\t%s\n", formatBytes(int64(m.FilesChangedPerSecond)))
+		fmt.Fprintf(table, "\t%s\n", units.FormatBytes(int64(m.FilesChangedPerSecond)))
 	}
 	return table.Flush()
 }
@@ -130,7 +131,7 @@ func printTop(w io.Writer, measured []predict.Measured) error {
 func writtenWithin(curve predict.Curve, window float64) string {
 	for _, point := range curve {
 		if point.Seconds == window {
-			return formatBytes(int64(point.Bytes))
+			return units.FormatBytes(int64(point.Bytes))
 		}
 	}
 	return "-"

@@ -15,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/units"
 )
 
 // parseVolume reads a -v of run. What begins with a slash is a host directory.
@@ -45,7 +46,7 @@ func parseTmpfs(text string) (*api.Volume, error) {
 		return nil, fmt.Errorf("--tmpfs %q: want /PATH or /PATH:size=64m", text)
 	}
 	if isSize {
-		bytes, err := parseBytes(size)
+		bytes, err := units.ParseSize(size)
 		if err == nil && bytes == 0 {
 			err = fmt.Errorf("%q is no size for a directory", size)
 		}
@@ -112,7 +113,7 @@ func printVolumes(w io.Writer, volumes []migration.VolumeMoved) {
 		fmt.Fprintf(w, "  volume          %s: ", what)
 		switch v.Way {
 		case migration.VolumeMove:
-			fmt.Fprintf(w, "moves, %s in %d files and directories\n", formatBytes(v.Bytes), v.Files)
+			fmt.Fprintf(w, "moves, %s in %d files and directories\n", units.FormatBytes(v.Bytes), v.Files)
 		case migration.VolumeSkip:
 			fmt.Fprintln(w, "skipped: the container gets what exists at the target")
 		default:
@@ -155,7 +156,7 @@ func newVolumeLsCommand() *cobra.Command {
 				table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				fmt.Fprintln(table, "NAME\tCONTAINERS\tCHANGED")
 				for _, v := range volumes {
-					fmt.Fprintf(table, "%s\t%s\t%s ago\n", v.Name, strings.Join(v.Containers, ", "), formatAge(time.Since(v.Changed)))
+					fmt.Fprintf(table, "%s\t%s\t%s ago\n", v.Name, strings.Join(v.Containers, ", "), units.FormatAge(time.Since(v.Changed)))
 				}
 				return table.Flush()
 			})

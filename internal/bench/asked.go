@@ -167,12 +167,12 @@ func (e experiment) judge(rows []Row) []Asked {
 	return asked
 }
 
-// units are at the end of the names of metrics. The longer of two that fit is first.
-var units = [...]string{"bytes_per_second", "writes_per_second", "seconds", "bytes", "ratio"}
+// metricUnits are at the end of the names of metrics. The longer of two that fit is first.
+var metricUnits = [...]string{"bytes_per_second", "writes_per_second", "seconds", "bytes", "ratio"}
 
 // unit is that of a metric.
 func unit(metric string) string {
-	for _, u := range units {
+	for _, u := range metricUnits {
 		if strings.HasSuffix(metric, "_"+u) {
 			return u
 		}

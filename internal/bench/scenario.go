@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/units"
 )
 
 // The workloads of the suite switchover. All but two are nothing but memory, whose every page is verified.
@@ -186,7 +187,7 @@ func choose[T any](kind string, all []T, title func(T) string, named []string) (
 // parseLink reads a link such as 100mbit/20ms.
 func parseLink(name string) (lab.Link, error) {
 	bandwidth, roundTrip, _ := strings.Cut(name, "/")
-	bits, err := lab.ParseBandwidth(bandwidth)
+	bits, err := units.ParseBandwidth(bandwidth)
 	if err != nil {
 		return lab.Link{}, fmt.Errorf("link %q: %w", name, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/godwit/godwit/internal/units"
 )
 
 // What a link must keep to be what was asked for.
@@ -98,7 +100,7 @@ func (l *Lab) checkAll(ctx context.Context, report func(string)) error {
 func parallelChecks(s *state) int {
 	most := int64(1)
 	for _, w := range s.Links {
-		if b := w.Link.BandwidthBitsPerSecond; b != Unlimited {
+		if b := w.Link.BandwidthBitsPerSecond; b != units.Unlimited {
 			most = max(most, b)
 		} else {
 			return 1
@@ -152,7 +154,7 @@ func (l *Lab) measureOnce(ctx context.Context, a, b *machine, asked Link) (Check
 // rateMeasurable tells whether a short transfer by TCP shows the rate of a link: it does not where packets are lost, and
 // on a very slow link it would not be short.
 func rateMeasurable(l Link) bool {
-	return l.Loss == 0 && (l.BandwidthBitsPerSecond == Unlimited || l.BandwidthBitsPerSecond >= slowestChecked)
+	return l.Loss == 0 && (l.BandwidthBitsPerSecond == units.Unlimited || l.BandwidthBitsPerSecond >= slowestChecked)
 }
 
 // judge compares what was measured with what was asked.
@@ -162,7 +164,7 @@ func (c *Checked) judge(asked Link) {
 		c.Problems = append(c.Problems, fmt.Sprintf("the rtt is %s, not %s", c.RTT.Round(10*time.Microsecond), expected))
 	}
 	bandwidth := asked.BandwidthBitsPerSecond
-	if bandwidth != Unlimited && bandwidth <= checkedBandwidth && rateMeasurable(asked) {
+	if bandwidth != units.Unlimited && bandwidth <= checkedBandwidth && rateMeasurable(asked) {
 		for _, measured := range []int64{c.BandwidthThere, c.BandwidthBack} {
 			if math.Abs(float64(measured)/float64(bandwidth)-1) > bandwidthTolerance {
 				c.Problems = append(c.Problems, fmt.Sprintf("the bandwidth is %.4g Mbit/s, not %.4g",
@@ -175,7 +177,7 @@ func (c *Checked) judge(asked Link) {
 
 // wireTime is how long a link is busy with so many bytes.
 func wireTime(asked Link, bytes int) time.Duration {
-	if asked.BandwidthBitsPerSecond == Unlimited {
+	if asked.BandwidthBitsPerSecond == units.Unlimited {
 		return 0
 	}
 	return time.Duration(float64(bytes) * 8e9 / float64(asked.BandwidthBitsPerSecond))
@@ -184,7 +186,7 @@ func wireTime(asked Link, bytes int) time.Duration {
 // measureBoth measures the rate in both directions, at once where the machine will not notice.
 func (l *Lab) measureBoth(ctx context.Context, a, b *machine, asked Link, c *Checked) error {
 	group, groupContext := errgroup.WithContext(ctx)
-	if asked.BandwidthBitsPerSecond == Unlimited || asked.BandwidthBitsPerSecond > bothWaysAtOnce {
+	if asked.BandwidthBitsPerSecond == units.Unlimited || asked.BandwidthBitsPerSecond > bothWaysAtOnce {
 		group.SetLimit(1)
 	}
 	group.Go(func() (err error) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"time"
+
+	"github.com/godwit/godwit/internal/units"
 )
 
 // DefaultName is the lab that commands mean when no name is given.
@@ -18,7 +20,7 @@ const minStateSize = 1 << 20
 
 // Link says what a link between two nodes, or between a client and its node, is like. Both directions are alike.
 type Link struct {
-	BandwidthBitsPerSecond int64         `json:"bandwidth_bits_per_second"` // Unlimited for none
+	BandwidthBitsPerSecond int64         `json:"bandwidth_bits_per_second"` // units.Unlimited for none
 	RTT                    time.Duration `json:"rtt_nanoseconds"`           // there and back, without queueing
 	Jitter                 time.Duration `json:"jitter_nanoseconds"`        // the RTT varies by this much either way
 	Loss                   float64       `json:"loss_ratio"`                // share of packets lost in each direction
@@ -27,7 +29,7 @@ type Link struct {
 
 // String describes the link in the words of the command line.
 func (l Link) String() string {
-	text := fmt.Sprintf("%s, rtt %s", FormatBandwidth(l.BandwidthBitsPerSecond), l.RTT)
+	text := fmt.Sprintf("%s, rtt %s", units.FormatBandwidth(l.BandwidthBitsPerSecond), l.RTT)
 	if l.Jitter > 0 {
 		text += fmt.Sprintf(", jitter %s", l.Jitter)
 	}
@@ -41,13 +43,13 @@ func (l Link) String() string {
 }
 
 func (l Link) validate() error {
-	if l.BandwidthBitsPerSecond != Unlimited &&
-		(l.BandwidthBitsPerSecond < minBandwidth || l.BandwidthBitsPerSecond > maxBandwidth) {
+	if l.BandwidthBitsPerSecond != units.Unlimited &&
+		(l.BandwidthBitsPerSecond < units.MinBandwidth || l.BandwidthBitsPerSecond > units.MaxBandwidth) {
 		return fmt.Errorf("link: bandwidth of %d bit/s: must be between 8kbit and 100gbit, or unlimited",
 			l.BandwidthBitsPerSecond)
 	}
-	if l.RTT < 0 || l.RTT > maxRTT {
-		return fmt.Errorf("link: rtt %s: must be between 0 and %s", l.RTT, maxRTT)
+	if l.RTT < 0 || l.RTT > units.MaxDelay {
+		return fmt.Errorf("link: rtt %s: must be between 0 and %s", l.RTT, units.MaxDelay)
 	}
 	if l.Jitter < 0 || l.Jitter > l.RTT {
 		return fmt.Errorf("link: jitter %s: must not be more than the rtt, %s", l.Jitter, l.RTT)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/units"
 )
 
 // pair opens a TCP connection between two machines.
@@ -128,7 +130,7 @@ func forceSendBuffer(conn *net.TCPConn, size int) error {
 // data.
 func receiveWindow(asked Link) int {
 	bandwidth := float64(asked.BandwidthBitsPerSecond)
-	if asked.BandwidthBitsPerSecond == Unlimited {
+	if asked.BandwidthBitsPerSecond == units.Unlimited {
 		bandwidth = 2e9
 	}
 	underWay := (asked.RTT + minQueueTime/2).Seconds() * bandwidth / 8
@@ -138,7 +140,7 @@ func receiveWindow(asked Link) int {
 // warmUp is how long TCP needs to get to speed: slow start doubles each round trip from ten segments.
 func warmUp(asked Link) time.Duration {
 	rounds := 2.0
-	if asked.BandwidthBitsPerSecond != Unlimited {
+	if asked.BandwidthBitsPerSecond != units.Unlimited {
 		segments := asked.RTT.Seconds() * float64(asked.BandwidthBitsPerSecond) / 8 / checkSegment
 		rounds += math.Log2(math.Max(segments/10, 1))
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"github.com/godwit/godwit/internal/units"
 )
 
 // netemWiring makes links of the kernel's own: a veth pair with the netem queueing discipline at both ends.
@@ -180,7 +182,7 @@ func netemFor(link netlink.Link, shape Link) *netlink.Netem {
 
 func netemLimit(shape Link) uint32 {
 	const most = 100_000
-	if shape.BandwidthBitsPerSecond == Unlimited {
+	if shape.BandwidthBitsPerSecond == units.Unlimited {
 		return most
 	}
 	held := max(shape.RTT, minQueueTime) + shape.RTT/2 + shape.Jitter

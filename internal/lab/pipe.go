@@ -3,6 +3,8 @@ package lab
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/godwit/godwit/internal/units"
 )
 
 // minQueueTime is the least queue of a link in time: routers at the edge have this much and more.
@@ -54,7 +56,7 @@ func (p *pipe) set(shape Link, now int64) {
 
 // rescale converts a backlog in time from one rate to another.
 func rescale(backlog, from, to int64) int64 {
-	if from == Unlimited || to == Unlimited {
+	if from == units.Unlimited || to == units.Unlimited {
 		return 0
 	}
 	return int64(float64(backlog) * float64(from) / float64(to))

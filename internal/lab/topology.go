@@ -9,6 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/units"
 )
 
 const (
@@ -137,7 +139,7 @@ func burstSize(shape Link) int {
 	if shape.Loss > 0 {
 		return linkMTU
 	}
-	if shape.BandwidthBitsPerSecond == Unlimited {
+	if shape.BandwidthBitsPerSecond == units.Unlimited {
 		return largest
 	}
 	return min(max(int(float64(shape.BandwidthBitsPerSecond)*burstTime/8), linkMTU), largest)

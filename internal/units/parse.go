@@ -1,4 +1,6 @@
-package lab
+// Package units reads and writes quantities as people give and read them: bandwidths, delays, shares,
+// sizes and times. Command lines use it, and the lab, whose links are given in these units.
+package units
 
 import (
 	"errors"
@@ -9,14 +11,14 @@ import (
 	"time"
 )
 
-// Unlimited is the bandwidth of a link that does not limit any.
+// Unlimited is the bandwidth of what has no limit.
 const Unlimited int64 = 0
 
-// The limits of what a link can be asked for. They keep arithmetic in nanoseconds and bits well inside an int64.
+// Limits of bandwidths and delays. They keep arithmetic in nanoseconds and bits well inside an int64.
 const (
-	minBandwidth = 8_000           // one kilobyte a second
-	maxBandwidth = 100_000_000_000 // 100 Gbit/s
-	maxRTT       = 60 * time.Second
+	MinBandwidth = 8_000           // one kilobyte per second
+	MaxBandwidth = 100_000_000_000 // 100 Gbit/s
+	MaxDelay     = 60 * time.Second
 )
 
 // bandwidthUnits are matched longest first.
@@ -27,8 +29,8 @@ var bandwidthUnits = []struct {
 	{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1},
 }
 
-// ParseBandwidth reads a bandwidth such as 100mbit, 2.5gbit, 64kbit or unlimited, in bits per second. A trailing /s or
-// ps is allowed. Units of 1000, as network people have them.
+// ParseBandwidth reads a bandwidth such as 100mbit, 2.5gbit, 64kbit or unlimited, in bits per second. A
+// trailing /s or ps is allowed. Units are powers of 1000, as usual for networks.
 func ParseBandwidth(text string) (int64, error) {
 	s := strings.ToLower(strings.TrimSpace(text))
 	if s == "unlimited" {
@@ -49,7 +51,7 @@ func ParseBandwidth(text string) (int64, error) {
 			return 0, fmt.Errorf("bandwidth %q: %w", text, err)
 		}
 		bits := value * unit.factor
-		if bits < minBandwidth || bits > maxBandwidth {
+		if bits < MinBandwidth || bits > MaxBandwidth {
 			return 0, fmt.Errorf("bandwidth %q: must be between 8kbit and 100gbit, or unlimited", text)
 		}
 		return int64(math.Round(bits)), nil
@@ -76,8 +78,8 @@ func ParseDelay(text string) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("time %q: give a number with a unit, such as 20ms or 400us", text)
 	}
-	if d < 0 || d > maxRTT {
-		return 0, fmt.Errorf("time %q: must be between 0 and %s", text, maxRTT)
+	if d < 0 || d > MaxDelay {
+		return 0, fmt.Errorf("time %q: must be between 0 and %s", text, MaxDelay)
 	}
 	return d, nil
 }
