@@ -36,9 +36,10 @@ setup: ## install what is needed: packages, Go, a CRIU and a runc that work here
 	scripts/setup-criu.sh
 
 .PHONY: build
-build: ## build/godwit, static, for this machine
+build: ## build/godwit and build/godwit-lab, static, for this machine
 	@mkdir -p build
 	$(GO_BUILD) -o build/godwit ./cmd/godwit
+	$(GO_BUILD) -o build/godwit-lab ./cmd/godwit-lab
 
 .PHONY: build-all
 build-all: ## build/godwit-linux-amd64 and build/godwit-linux-arm64
@@ -231,50 +232,50 @@ lint: ## gofmt, golangci-lint with the import rules of the design, shellcheck
 
 .PHONY: demo
 demo: setup ## two nodes, a link, a Redis that moves while a client counts; leaves build/demo.json
-	build/godwit demo --json build/demo.json
+	build/godwit-lab demo --json build/demo.json
 
 .PHONY: bench
 bench: bench-rounds bench-switchover bench-postcopy bench-files bench-predict bench-journey ## all benchmarks but bench-studies and bench-engines
 
 .PHONY: bench-rounds
 bench-rounds: setup ## what the parts of a pre-copy cost; leaves build/bench-rounds.json
-	build/godwit bench rounds --json build/bench-rounds.json
+	build/godwit-lab bench rounds --json build/bench-rounds.json
 
 .PHONY: bench-switchover
 bench-switchover: setup ## how long a switchover takes, beside other ways to move a container; leaves build/bench-switchover.json
-	build/godwit bench switchover --json build/bench-switchover.json
+	build/godwit-lab bench switchover --json build/bench-switchover.json
 
 # What is asked of the pre-copy, without what takes long for other modes.
 PRE_COPY_WORKLOADS := tiny idle busy shared forked fog recogniser
 
 .PHONY: bench-pre-copy
 bench-pre-copy: setup ## bench-rounds, and of bench-switchover what is about the pre-copy; leaves build/bench-pre-copy.json
-	build/godwit bench rounds --json build/bench-rounds.json
-	build/godwit bench switchover $(PRE_COPY_WORKLOADS:%=--workload %) --json build/bench-pre-copy.json
+	build/godwit-lab bench rounds --json build/bench-rounds.json
+	build/godwit-lab bench switchover $(PRE_COPY_WORKLOADS:%=--workload %) --json build/bench-pre-copy.json
 
 .PHONY: bench-postcopy
 bench-postcopy: setup ## what memory costs that follows its container, beside CRIU's lazy migration; leaves build/bench-postcopy.json
-	build/godwit bench postcopy --json build/bench-postcopy.json
+	build/godwit-lab bench postcopy --json build/bench-postcopy.json
 
 .PHONY: bench-files
 bench-files: setup ## how files, volumes and images move, beside rsync and Podman; leaves build/bench-files.json
-	build/godwit bench files --json build/bench-files.json
+	build/godwit-lab bench files --json build/bench-files.json
 
 .PHONY: bench-predict
 bench-predict: setup ## predictions beside what migrations take, and mode auto beside the best mode; leaves build/bench-predict.json
-	build/godwit bench predict --json build/bench-predict.json
+	build/godwit-lab bench predict --json build/bench-predict.json
 
 .PHONY: bench-idle
 bench-idle: setup ## what an idle agent costs with 100 containers and 49 other nodes (BEFORE=PROGRAM for another godwit beside it); leaves build/bench-idle.json
-	build/godwit bench idle $(if $(BEFORE),--agent $(BEFORE)) --json build/bench-idle.json
+	build/godwit-lab bench idle $(if $(BEFORE),--agent $(BEFORE)) --json build/bench-idle.json
 
 .PHONY: bench-engines
 bench-engines: setup ## containers of Docker, Podman, containerd and LXC, beside these engines' own ways; leaves build/bench-engines.json
-	build/godwit bench engines --json build/bench-engines.json
+	build/godwit-lab bench engines --json build/bench-engines.json
 
 .PHONY: bench-engines-quick
 bench-engines-quick: setup ## the same, there and back once; leaves build/bench-engines-quick.json
-	build/godwit bench engines --quick --json build/bench-engines-quick.json
+	build/godwit-lab bench engines --quick --json build/bench-engines-quick.json
 
 .PHONY: meddle
 meddle: setup ## stop, kill, rm, restart, pause, update and the end of daemons and shims, at each step of a move, in doubt and in a drain, link up and down, with all engines: 411 cases (MEDDLE=docker-stop for some)
@@ -288,25 +289,25 @@ soak-engines: setup ## one container of each engine TRIPS (default 20) times the
 
 .PHONY: bench-journey
 bench-journey: setup ## a user who moves over four nodes: path known, unknown, nothing staged; leaves build/bench-journey.json
-	build/godwit bench journey --json build/bench-journey.json
+	build/godwit-lab bench journey --json build/bench-journey.json
 
 .PHONY: bench-journey-quick
 bench-journey-quick: setup ## the same with one journey of each kind; leaves build/bench-journey-quick.json
-	build/godwit bench journey --quick --json build/bench-journey-quick.json
+	build/godwit-lab bench journey --quick --json build/bench-journey-quick.json
 
 .PHONY: bench-files-quick
 bench-files-quick: setup ## the same with much less of everything; leaves build/bench-files-quick.json
-	build/godwit bench files --quick --json build/bench-files-quick.json
+	build/godwit-lab bench files --quick --json build/bench-files-quick.json
 
 STUDIES ?= a b c d
 
 .PHONY: bench-studies
 bench-studies: setup ## the experiments of four studies, beside their figures (15 hours; STUDIES="a b" for some, RESUME=1 to go on); leaves build/bench-studies.json and .html
-	build/godwit bench studies $(STUDIES:%=--study %) $(if $(RESUME),--resume) --json build/bench-studies.json --html build/bench-studies.html
+	build/godwit-lab bench studies $(STUDIES:%=--study %) $(if $(RESUME),--resume) --json build/bench-studies.json --html build/bench-studies.html
 
 .PHONY: bench-studies-quick
 bench-studies-quick: setup ## the same with much less of everything
-	build/godwit bench studies --quick --json build/bench-studies-quick.json --html build/bench-studies-quick.html
+	build/godwit-lab bench studies --quick --json build/bench-studies-quick.json --html build/bench-studies-quick.html
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZTIME each (default 10s)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests the overlay with the WireGuard of Debian's kernels, in QEMU, for machines whose own kernel has no WireGuard. Also runs
-# `godwit bench network` there, to show that all overlays work. The virtual machines are emulated: compare the figures with
+# `godwit-lab bench network` there, to show that all overlays work. The virtual machines are emulated: compare the figures with
 # each other only, not with hardware. Needs these packages:
 #
 #   qemu-system-x86 busybox-static kmod xz-utils
@@ -60,13 +60,13 @@ build_root() { # SUITE ROOT
   mkdir -p "$2"/{workloads,tests.d}
   export CGO_ENABLED=0
   go build -trimpath -ldflags '-s -w' -o "$2/init" ./test/kernels/init
-  go build -trimpath -ldflags '-s -w' -o "$2/tests.d/godwit" ./cmd/godwit
+  go build -trimpath -ldflags '-s -w' -o "$2/tests.d/godwit-lab" ./cmd/godwit-lab
   go test -c -trimpath -ldflags '-s -w' -o "$2/tests.d/network" ./internal/network
   cp -r "$cache/$1/modules" "$2/modules"
   cp "$(command -v busybox)" "$2/tests.d/"
   cat >"$2/tests" <<LIST
 network /tests.d /tests.d/network -test.v -test.run=$tests
-bench /tests.d /tests.d/godwit bench network --quick --json /tmp/network.json
+bench /tests.d /tests.d/godwit-lab bench network --quick --json /tmp/network.json
 json /tests.d /tests.d/busybox dd if=/tmp/network.json of=/dev/ttyS1
 LIST
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
@@ -52,20 +53,20 @@ type agentOptions struct {
 	debug      bool
 	postCopy   string
 	policyFile string
-	limit      parsed[int64] // of footprints
+	limit      cli.Parsed[int64] // of footprints
 }
 
 func newAgentCommand() *cobra.Command {
 	o := agentOptions{
 		config: agent.Config{Version: version, Overlay: network.OverlayAuto},
-		limit:  parsed[int64]{kind: "size", parse: units.ParseSize},
+		limit:  cli.Parsed[int64]{Kind: "size", Parse: units.ParseSize},
 	}
 	cmd := &cobra.Command{
 		Use:     "agent",
 		Short:   "Run the daemon of this node",
 		Long:    agentLong,
 		Example: "  godwit agent\n  godwit agent --group godwit --listen 192.0.2.10:7443",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	o.flags(cmd)
@@ -80,20 +81,20 @@ func (o *agentOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	if o.config.PeerTimeout < agent.MinPeerTimeout {
-		return &codedError{exitUsage, fmt.Errorf("--peer-timeout %s: must be at least %s", o.config.PeerTimeout, agent.MinPeerTimeout)}
+		return cli.Usage(fmt.Errorf("--peer-timeout %s: must be at least %s", o.config.PeerTimeout, agent.MinPeerTimeout))
 	}
 	if o.config.KeepBroken < 0 {
-		return &codedError{exitUsage, fmt.Errorf("--keep-broken-copies %s: must be a time, or 0 for none", o.config.KeepBroken)}
+		return cli.Usage(fmt.Errorf("--keep-broken-copies %s: must be a time, or 0 for none", o.config.KeepBroken))
 	}
 	use, err := migration.ParsePostCopyUse(o.postCopy)
 	if err != nil {
-		return &codedError{exitUsage, fmt.Errorf("--post-copy: %w", err)}
+		return cli.Usage(fmt.Errorf("--post-copy: %w", err))
 	}
 	o.config.PostCopy = use
-	o.config.FootprintLimit = o.limit.value
+	o.config.FootprintLimit = o.limit.Value
 	o.config.PolicyFile = o.policyFile
 	if o.config.Policy, err = agent.ReadPolicy(o.policyFile); err != nil {
-		return &codedError{exitUsage, err}
+		return cli.Usage(err)
 	}
 	level := slog.LevelInfo
 	if o.debug {

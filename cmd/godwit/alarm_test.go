@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/doctor"
 )
 
@@ -21,8 +22,8 @@ func TestAlarms(t *testing.T) {
 		t.Error("doctor tells of alarms that there are not")
 	}
 	alarms := []*api.Alarm{{Kind: "double", Name: "web", Container: strings.Repeat("a", 64), Text: "it runs on b, too"}}
-	var coded *codedError
-	if err := alarmed(&out, alarms); !errors.As(err, &coded) || coded.code != exitAlarm || !strings.Contains(out.String(), "web") ||
+	var coded *cli.Error
+	if err := alarmed(&out, alarms); !errors.As(err, &coded) || coded.Code != exitAlarm || !strings.Contains(out.String(), "web") ||
 		!strings.Contains(out.String(), "runs on b") {
 		t.Errorf("ps: %v, %s", err, out.String())
 	}

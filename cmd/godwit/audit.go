@@ -13,6 +13,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
+	"github.com/godwit/godwit/internal/cli"
 )
 
 func newAuditCommand() *cobra.Command {
@@ -29,7 +30,7 @@ arguments, environment values or tokens.
 The log is kept in the state directory: calls by users in audit.log and audit.log.1, calls by other nodes in
 audit-nodes.log and audit-nodes.log.1. Each file holds up to 8 MiB.`,
 		Example: "  godwit audit --since 24h\n  godwit audit --json",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				request := &api.AuditRequest{}

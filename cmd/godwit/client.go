@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 )
 
 // withAgent runs a command's body with a client of this node's agent.
@@ -73,13 +74,7 @@ func plainText(text string) string {
 	return grpcDial.ReplaceAllString(grpcCode.ReplaceAllString(text, ""), "$1")
 }
 
-func printJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
-}
-
 // printRawJSON prints documents that came as JSON, indented.
 func printRawJSON(w io.Writer, document []byte) error {
-	return printJSON(w, json.RawMessage(document))
+	return cli.PrintJSON(w, json.RawMessage(document))
 }

@@ -17,12 +17,9 @@ import (
 // completionPatience is how long somebody who presses Tab waits for an agent.
 const completionPatience = time.Second
 
-// completeNames makes the shell offer names where the usage of a command wants some that the agent knows, and no files where
-// it wants nothing more. The nodes of labs are not the agent's.
+// completeNames makes the shell offer names where the usage of a command wants some that the agent knows, and no
+// files where it wants nothing more.
 func completeNames(cmd *cobra.Command) {
-	if cmd.Name() == "lab" {
-		return
-	}
 	for _, child := range cmd.Commands() {
 		completeNames(child)
 	}

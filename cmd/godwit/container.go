@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/units"
@@ -61,11 +62,11 @@ func newRunCommand() *cobra.Command {
 		Short:   "Run a container",
 		Long:    runLong,
 		Example: runExample,
-		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		Args:    cli.Arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Image, request.Args = args[0], args[1:]
 			if err := parseRun(request, memory, volumes, memories); err != nil {
-				return &codedError{exitUsage, err}
+				return cli.Usage(err)
 			}
 			return withAgent(cmd, func(agent api.AgentClient) error { return run(cmd, agent, request, detach) })
 		},
@@ -121,7 +122,7 @@ func addLifeFlags(cmd *cobra.Command, request *api.RunRequest) {
 
 // secondsVar adds a flag for a duration greater than 0, kept in seconds.
 func secondsVar(cmd *cobra.Command, value *float64, name, usage string) {
-	cmd.Flags().Var(&parsed[float64]{kind: "duration", parse: func(text string) (float64, error) {
+	cmd.Flags().Var(&cli.Parsed[float64]{Kind: "duration", Parse: func(text string) (float64, error) {
 		d, err := time.ParseDuration(text)
 		if err == nil && (d <= 0 || d > engine.MaxLifeTimeout) {
 			err = fmt.Errorf("must be more than 0 and at most %s", engine.MaxLifeTimeout)
@@ -185,8 +186,8 @@ func run(cmd *cobra.Command, agent api.AgentClient, request *api.RunRequest, det
 		return errAway
 	}
 	if cmd.Context().Err() != nil {
-		return &codedError{exitSignal, fmt.Errorf("detached; the container keeps running: follow its output "+
-			"with \"godwit logs -f %.12s\", or stop it with \"godwit stop %.12s\"", reply.Id, reply.Id)}
+		return cli.Exit(cli.ExitSignal, fmt.Errorf("detached; the container keeps running: follow its output "+
+			"with \"godwit logs -f %.12s\", or stop it with \"godwit stop %.12s\"", reply.Id, reply.Id))
 	}
 	return err
 }
@@ -201,7 +202,7 @@ func waitFor(cmd *cobra.Command, agent api.AgentClient, reference string) error 
 		return err
 	}
 	if reply.ExitCode != 0 {
-		return &codedError{code: int(reply.ExitCode)}
+		return cli.Exit(int(reply.ExitCode), nil)
 	}
 	return nil
 }
@@ -211,7 +212,7 @@ func newWaitCommand() *cobra.Command {
 		Use:     "wait CONTAINER",
 		Short:   "Wait for a container to exit, and exit with the same code",
 		Example: "  godwit wait job",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error { return waitFor(cmd, agent, args[0]) })
 		},
@@ -238,7 +239,7 @@ func newPsCommand() *cobra.Command {
 		Short:   "List the containers of this node, of all engines",
 		Long:    psLong,
 		Example: "  godwit ps\n  godwit ps --all --json",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.List(cmd.Context(), &api.ListRequest{All: all})
@@ -265,7 +266,7 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		return printJSON(w, containers)
+		return cli.PrintJSON(w, containers)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	header, why := "ID\tNAME\tIMAGE\tSTATE\tADDRESS\tSINCE", func(engine.Container) string { return "" }
@@ -308,7 +309,7 @@ func alarmed(w io.Writer, alarms []*api.Alarm) error {
 			time.Unix(0, one.SinceUnixNanoseconds).UTC().Format(time.RFC3339), one.Text)
 	}
 	if len(alarms) > 0 {
-		return &codedError{code: exitAlarm}
+		return cli.Exit(exitAlarm, nil)
 	}
 	return nil
 }
@@ -331,7 +332,7 @@ memory, processes and connections.
 How fast the container writes to memory, and what its pages contain, is included if it was measured recently
 (godwit top), or with --measure.`,
 		Example: "  godwit inspect cache | jq .definition.network\n  godwit inspect --measure 1s cache | jq .measured.dirtying_curve",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				if measure > 0 {
@@ -359,11 +360,11 @@ func newLogsCommand() *cobra.Command {
 		Use:     "logs CONTAINER",
 		Short:   "Show a container's output, including output from other nodes",
 		Example: "  godwit logs -f cache\n  godwit logs --tail 20 cache",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Reference = args[0]
 			if cmd.Flags().Changed("tail") && request.Tail < 0 {
-				return &codedError{exitUsage, fmt.Errorf("--tail %d: must not be negative", request.Tail)}
+				return cli.Usage(fmt.Errorf("--tail %d: must not be negative", request.Tail))
 			}
 			return withAgent(cmd, func(agent api.AgentClient) error { return showLogs(cmd, agent, request) })
 		},
@@ -409,10 +410,10 @@ A stopped container stays stopped, whatever its restart policy, until "godwit st
 --restart always it starts at the next boot, too. Its output can be read until it is removed, and its volumes
 can be used until they are removed.`,
 		Example: "  godwit stop --time 30s cache",
-		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		Args:    cli.Arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if grace < 0 {
-				return &codedError{exitUsage, fmt.Errorf("--time %s: must not be negative", grace)}
+				return cli.Usage(fmt.Errorf("--time %s: must not be negative", grace))
 			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				return eachContainer(cmd, args, func(reference string) error {
@@ -435,7 +436,7 @@ func newRmCommand() *cobra.Command {
 		Use:     "rm CONTAINER...",
 		Short:   "Remove containers",
 		Example: "  godwit rm job\n  godwit rm --force cache",
-		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		Args:    cli.Arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				return eachContainer(cmd, args, func(reference string) error {

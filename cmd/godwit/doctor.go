@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/doctor"
 )
 
@@ -32,7 +33,7 @@ func newDoctorCommand() *cobra.Command {
 		Short:   "Check whether containers can be moved from and to this machine",
 		Long:    doctorLong,
 		Example: "  godwit doctor\n  godwit doctor --json",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			program, err := os.Executable()
 			if err != nil {
@@ -45,7 +46,7 @@ func newDoctorCommand() *cobra.Command {
 				return err
 			}
 			if !report.Works {
-				return &codedError{code: exitError}
+				return cli.Exit(cli.ExitError, nil)
 			}
 			return nil
 		},
@@ -71,7 +72,7 @@ func newTrialServerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "trial-server",
 		Hidden: true,
-		Args:   noArguments,
+		Args:   cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Getpid() != 1 {
 				return errors.New("trial-server runs only inside the trial's container")

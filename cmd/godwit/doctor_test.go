@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/doctor"
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
@@ -31,8 +32,8 @@ func TestDoctor(t *testing.T) {
 		trial doctor.TrialResult
 	}{
 		{"a criu that works", os.Getenv("GODWIT_CRIU"), true, 0, doctor.Passed},
-		{"a criu that fails", broken, false, exitError, doctor.Failed},
-		{"a criu that is not there", "/nonexistent/criu", false, exitError, doctor.NotRun},
+		{"a criu that fails", broken, false, cli.ExitError, doctor.Failed},
+		{"a criu that is not there", "/nonexistent/criu", false, cli.ExitError, doctor.NotRun},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var said, complaint bytes.Buffer

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 )
 
 func newExecCommand() *cobra.Command {
@@ -16,7 +17,7 @@ func newExecCommand() *cobra.Command {
 		Use:     "exec [flags] CONTAINER COMMAND [ARG...]",
 		Short:   "Run a command in a running container, and exit with its code",
 		Example: "  godwit exec cache redis-cli incr visits\n  echo data | godwit exec -i web sh -c 'cat >/tmp/in'",
-		Args:    usageArgs(cobra.MinimumNArgs(2)),
+		Args:    cli.Arguments(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start.Reference, start.Args = args[0], args[1:]
 			fillEnvironment(start.Env)
@@ -52,7 +53,7 @@ func execIn(cmd *cobra.Command, agent api.AgentClient, start *api.ExecStart) err
 		}
 		if output.Ended {
 			if output.ExitCode != 0 {
-				return &codedError{code: int(output.ExitCode)}
+				return cli.Exit(int(output.ExitCode), nil)
 			}
 			return nil
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/units"
 )
 
@@ -26,7 +27,7 @@ func newImageLoadCommand() *cobra.Command {
 		Use:     "load FILE",
 		Short:   "Load an image from a docker archive or an OCI layout (tar); - is stdin",
 		Example: "  docker save redis | godwit image load -\n  godwit image load redis.tar",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := cmd.InOrStdin()
 			if args[0] != "-" {
@@ -100,7 +101,7 @@ func newImagePullCommand() *cobra.Command {
 		Use:     "pull REFERENCE",
 		Short:   "Pull an image from a registry",
 		Example: "  godwit image pull docker.io/library/redis:7\n  godwit image pull --plain-http registry.example:5000/web",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Reference = args[0]
 			return withAgent(cmd, func(agent api.AgentClient) error {
@@ -122,7 +123,7 @@ func newImageListCommand() *cobra.Command {
 		Use:     "ls",
 		Short:   "List the images of this node",
 		Example: "  godwit image ls --json",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.ListImages(cmd.Context(), &api.ListImagesRequest{})
@@ -142,7 +143,7 @@ func printImages(w io.Writer, images []*api.Image, asJSON bool) error {
 		if images == nil {
 			images = []*api.Image{}
 		}
-		return printJSON(w, images)
+		return cli.PrintJSON(w, images)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NAME\tID\tSIZE\tLAYERS\tCREATED")
@@ -165,7 +166,7 @@ func newImageRemoveCommand() *cobra.Command {
 		Use:     "rm IMAGE...",
 		Short:   "Remove images that no container uses",
 		Example: "  godwit image rm redis",
-		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		Args:    cli.Arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				return eachContainer(cmd, args, func(reference string) error {

@@ -5,8 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -16,12 +14,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine/containerd"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/kernel"
-	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/memory/pager"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
@@ -29,29 +27,11 @@ import (
 // version is stamped by the Makefile.
 var version = "0.1.0-dev"
 
-// Exit codes, as documented in the README.
+// Exit codes beside those of the package cli, as documented in the README.
 const (
-	exitError   = 1
-	exitUsage   = 2
 	exitInDoubt = 3
-	exitAlarm   = 4   // ps: there is something that an operator has to look at
-	exitSignal  = 130 // as shells report SIGINT
+	exitAlarm   = 4 // ps: there is something that an operator has to look at
 )
-
-// codedError carries an exit code that is not simply 1.
-type codedError struct {
-	code int
-	err  error
-}
-
-func (e *codedError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit code %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e *codedError) Unwrap() error { return e.err }
 
 func main() {
 	// The first thread, on which this begins, is kept for this goroutine. Others end with a goroutine that has changed them
@@ -68,15 +48,22 @@ func runCommand() int {
 	defer stop()
 	err := newRootCommand().ExecuteContext(ctx)
 	if ctx.Err() != nil && status.Code(err) == codes.Canceled {
-		return exitSignal // Who pressed ^C knows why it ended.
+		return cli.ExitSignal // Who pressed ^C knows why it ended.
 	}
-	return exitCode(err)
+	return cli.Report(os.Stderr, "godwit", err, explain)
+}
+
+// explain writes an error without what gRPC adds.
+func explain(err error) (text string, code int) {
+	if status.Code(err) == codes.InvalidArgument { // what the agent says of a value that was given
+		return plainError(err), cli.ExitUsage
+	}
+	return plainError(err), cli.ExitError
 }
 
 // becomeHelper runs what this program is when another part of it starts it as a process of its own; it does not return
 // then. These are no commands for people, and cobra would only slow them down.
 func becomeHelper() {
-	lab.RunHidden()
 	// runc finds this binary as "criu" when a container arrives: see the package criu on its gate.
 	if filepath.Base(os.Args[0]) == "criu" {
 		os.Exit(criu.GateMain(os.Args))
@@ -106,23 +93,4 @@ func becomeHelper() {
 	if len(os.Args) > 1 && os.Args[1] == wireguard.Command {
 		os.Exit(wireguard.Main(os.Args[2:]))
 	}
-}
-
-// exitCode prints an error as a user should see it and says how the process ends.
-func exitCode(err error) int {
-	if err == nil {
-		return 0
-	}
-	var coded *codedError
-	if !errors.As(err, &coded) {
-		fmt.Fprintln(os.Stderr, "godwit:", plainError(err))
-		if status.Code(err) == codes.InvalidArgument { // what the agent says of a value that was given
-			return exitUsage
-		}
-		return exitError
-	}
-	if coded.err != nil {
-		fmt.Fprintln(os.Stderr, "godwit:", plainError(coded.err))
-	}
-	return coded.code
 }

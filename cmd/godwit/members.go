@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 )
 
 const nodeRmLong = `Rm removes a node from the cluster for good, even a lost or stolen one. Run it on
@@ -29,7 +30,7 @@ func newNodeRmCommand() *cobra.Command {
 		Short:   "Remove a node from the cluster for good, even a lost one",
 		Long:    nodeRmLong,
 		Example: "  godwit node rm c\n  godwit node rm --force c   # even if a migration with c is under way",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.RemoveNode(cmd.Context(), &api.RemoveNodeRequest{Name: args[0], Force: force})
@@ -68,7 +69,7 @@ func newNodePromoteCommand() *cobra.Command {
 		Short:   "Give another node the authority to admit and remove nodes",
 		Long:    nodePromoteLong,
 		Example: "  godwit node promote b",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				if _, err := agent.PromoteNode(cmd.Context(), &api.NodeRequest{Name: args[0]}); err != nil {
@@ -89,7 +90,7 @@ func newNodeDemoteCommand() *cobra.Command {
 has the authority. It does not protect against a node that an attacker controls: that node may have a copy
 of the key.`,
 		Example: "  godwit node demote a",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				if _, err := agent.DemoteNode(cmd.Context(), &api.NodeRequest{Name: args[0]}); err != nil {

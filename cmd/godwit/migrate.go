@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/units"
@@ -122,17 +123,17 @@ func newMigrateCommand() *cobra.Command {
 	demands := newDemandFlags()
 	var timeout, downtime, footprint time.Duration
 	var checkpoints int32
-	limit := &parsed[int64]{kind: "rate", parse: units.ParseBandwidth}
+	limit := &cli.Parsed[int64]{Kind: "rate", Parse: units.ParseBandwidth}
 	cmd := &cobra.Command{
 		Use:     "migrate CONTAINER NODE",
 		Short:   "Move a running container to another node",
 		Long:    migrateLong,
 		Example: migrateExample,
-		Args:    usageArgs(cobra.ExactArgs(2)),
+		Args:    cli.Arguments(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Container, request.Node, request.TimeoutSeconds = args[0], args[1], timeout.Seconds()
 			request.DowntimeTargetSeconds, request.KeepFootprintSeconds = downtime.Seconds(), footprint.Seconds()
-			request.BandwidthLimitBitsPerSecond = float64(limit.value)
+			request.BandwidthLimitBitsPerSecond = float64(limit.Value)
 			if err := errors.Join(checkModeFlags(cmd, request.Mode), checkCheckpoints(checkpoints)); err != nil {
 				return err
 			}
@@ -193,7 +194,7 @@ func checkModeFlags(cmd *cobra.Command, mode string) error {
 	}
 	for _, flag := range flags {
 		if cmd.Flags().Changed(flag) {
-			return &codedError{exitUsage, fmt.Errorf("--%s means nothing in mode %s", flag, mode)}
+			return cli.Usage(fmt.Errorf("--%s means nothing in mode %s", flag, mode))
 		}
 	}
 	return nil
@@ -204,7 +205,7 @@ func checkCheckpoints(n int32) error {
 	if n >= 0 && n <= migration.MaxMaxRounds {
 		return nil
 	}
-	return &codedError{exitUsage, fmt.Errorf("--checkpoints %d: must be from 0 to %d", n, migration.MaxMaxRounds)}
+	return cli.Usage(fmt.Errorf("--checkpoints %d: must be from 0 to %d", n, migration.MaxMaxRounds))
 }
 
 func migrate(cmd *cobra.Command, agent api.AgentClient, request *api.MigrateRequest, asJSON, detach bool) error {
@@ -246,11 +247,11 @@ func watch(cmd *cobra.Command, agent api.AgentClient, id string, asJSON bool) er
 func unwatched(cmd *cobra.Command, id string, err error) error {
 	switch {
 	case cmd.Context().Err() != nil:
-		return &codedError{exitSignal, fmt.Errorf("no longer watching; the migration goes on: see \"godwit migration watch %s\", "+
-			"or stop it with \"godwit migration cancel %s\"", id, id)}
+		return cli.Exit(cli.ExitSignal, fmt.Errorf("no longer watching; the migration goes on: see \"godwit migration watch %s\", "+
+			"or stop it with \"godwit migration cancel %s\"", id, id))
 	case status.Code(err) == codes.Unavailable:
-		return &codedError{exitInDoubt, fmt.Errorf("the agent of this node ended; when it runs again, it finishes or undoes the "+
-			"migration: see \"godwit migration watch %s\"", id)}
+		return cli.Exit(exitInDoubt, fmt.Errorf("the agent of this node ended; when it runs again, it finishes or undoes the "+
+			"migration: see \"godwit migration watch %s\"", id))
 	}
 	return err
 }
@@ -271,9 +272,9 @@ func showReport(cmd *cobra.Command, document []byte, asJSON bool) error {
 	case migration.Moved:
 		return nil
 	case migration.ResultDoubt:
-		return &codedError{exitInDoubt, fmt.Errorf("migration %s is in doubt: %s", report.Migration, errorOf(report))}
+		return cli.Exit(exitInDoubt, fmt.Errorf("migration %s is in doubt: %s", report.Migration, errorOf(report)))
 	}
-	return &codedError{exitError, fmt.Errorf("%s did not move: %s", report.Container, errorOf(report))}
+	return cli.Exit(cli.ExitError, fmt.Errorf("%s did not move: %s", report.Container, errorOf(report)))
 }
 
 func errorOf(report migration.Report) string {
@@ -378,7 +379,7 @@ func plan(cmd *cobra.Command, agent api.AgentClient, request *api.MigrateRequest
 		printSplits(cmd.OutOrStdout(), p)
 	}
 	if err == nil && !p.Possible {
-		return &codedError{code: exitError}
+		return cli.Exit(cli.ExitError, nil)
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/units"
 )
@@ -36,7 +37,7 @@ func newMigrationListCommand() *cobra.Command {
 		Use:     "ls",
 		Short:   "List the migrations from and to this node, the latest first",
 		Example: "  godwit migration ls --json | jq '.[].downtime_seconds'",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reports, err := reports(cmd.Context(), agent)
@@ -45,7 +46,7 @@ func newMigrationListCommand() *cobra.Command {
 				}
 				slices.Reverse(reports) // the latest first
 				if asJSON {
-					return printJSON(cmd.OutOrStdout(), reports)
+					return cli.PrintJSON(cmd.OutOrStdout(), reports)
 				}
 				return printReports(cmd.OutOrStdout(), reports)
 			})
@@ -105,7 +106,7 @@ func newMigrationShowCommand() *cobra.Command {
 		Use:     "show MIGRATION",
 		Short:   "Show the report of a migration",
 		Example: "  godwit migration show 3f2a81c09b7d5e60 --json",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				list, err := reports(cmd.Context(), agent)
@@ -117,7 +118,7 @@ func newMigrationShowCommand() *cobra.Command {
 					return err
 				}
 				if asJSON {
-					return printJSON(cmd.OutOrStdout(), report)
+					return cli.PrintJSON(cmd.OutOrStdout(), report)
 				}
 				printReport(cmd.OutOrStdout(), report)
 				printReason(cmd.OutOrStdout(), report)
@@ -155,7 +156,7 @@ func newMigrationWatchCommand() *cobra.Command {
 		Use:     "watch MIGRATION",
 		Short:   "Follow a migration until it has ended",
 		Example: "  godwit migration watch 3f2a81c09b7d5e60",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error { return watch(cmd, agent, args[0], asJSON) })
 		},
@@ -171,7 +172,7 @@ func newMigrationSetCommand() *cobra.Command {
 	var downtime time.Duration
 	var rounds int32
 	var choice string
-	limit := &parsed[int64]{kind: "rate", parse: units.ParseBandwidth}
+	limit := &cli.Parsed[int64]{Kind: "rate", Parse: units.ParseBandwidth}
 	cmd := &cobra.Command{
 		Use:   "set MIGRATION",
 		Short: "Change the settings of a migration under way",
@@ -179,12 +180,12 @@ func newMigrationSetCommand() *cobra.Command {
 		Example: `  godwit migration set 3f2a81c09b7d5e60 --bandwidth-limit 50mbit
   godwit migration set 3f2a81c09b7d5e60 --bandwidth-limit unlimited --downtime-target 500ms
   godwit migration set 3f2a81c09b7d5e60 --max-rounds 1      # freeze it when this round is over`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &api.SetRequest{Migration: args[0]}
 			flags := cmd.Flags()
 			if flags.NFlag() == 0 {
-				return &codedError{exitUsage, errors.New("say what to change, for example --bandwidth-limit 50mbit")}
+				return cli.Usage(errors.New("say what to change, for example --bandwidth-limit 50mbit"))
 			}
 			if flags.Changed("downtime-target") {
 				request.DowntimeTargetSeconds = new(downtime.Seconds())
@@ -192,8 +193,8 @@ func newMigrationSetCommand() *cobra.Command {
 			if flags.Changed("max-rounds") {
 				request.MaxRounds = &rounds
 			}
-			if limit.wasSet {
-				request.BandwidthLimitBitsPerSecond = new(float64(limit.value))
+			if limit.WasSet {
+				request.BandwidthLimitBitsPerSecond = new(float64(limit.Value))
 			}
 			if flags.Changed("on-no-convergence") {
 				request.OnNoConvergence = &choice
@@ -205,12 +206,12 @@ func newMigrationSetCommand() *cobra.Command {
 		},
 	}
 	addRoundFlags(cmd, &downtime, &rounds, &choice, limit)
-	onlyChanges(cmd)
+	cli.OnlyChanges(cmd)
 	return cmd
 }
 
 // addRoundFlags adds the flags that bound the rounds of a pre-copy.
-func addRoundFlags(cmd *cobra.Command, downtime *time.Duration, rounds *int32, choice *string, limit *parsed[int64]) {
+func addRoundFlags(cmd *cobra.Command, downtime *time.Duration, rounds *int32, choice *string, limit *cli.Parsed[int64]) {
 	flags := cmd.Flags()
 	positiveVar(cmd, downtime, "downtime-target", migration.DefaultDowntimeTarget,
 		"pre-copy, hybrid: freeze when the freeze will take no longer than this")
@@ -238,7 +239,7 @@ func newMigrationCancelCommand() *cobra.Command {
 		Long: `Cancel undoes a migration that is under way. Once the container has been handed over, cancel
 is too late and fails.`,
 		Example: "  godwit migration cancel 3f2a81c09b7d5e60",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				_, err := agent.Cancel(cmd.Context(), &api.MigrationRequest{Migration: args[0]})
@@ -257,7 +258,7 @@ round. The container is frozen while its execution state is sent, and resumes at
 its memory follows, as in mode post-copy. "godwit migrate --help" explains the risks. Run switch on the
 source node.`,
 		Example: "  godwit migration switch 3f2a81c09b7d5e60",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				_, err := agent.Switch(cmd.Context(), &api.MigrationRequest{Migration: args[0]})
@@ -297,15 +298,15 @@ func newMigrationResolveCommand() *cobra.Command {
 		Example: "  godwit migration resolve 3f2a81c09b7d5e60 --runs-at source\n" +
 			"  godwit migration resolve 3f2a81c09b7d5e60 --runs-at source --force     # the target is lost for good\n" +
 			"  godwit migration resolve 3f2a81c09b7d5e60 --runs-at target --missing-pages kill",
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Migration = args[0]
 			if request.RunsAt != string(migration.Source) && request.RunsAt != string(migration.Target) {
-				return &codedError{exitUsage, errors.New("say where the container runs: " +
-					"--runs-at source or --runs-at target")}
+				return cli.Usage(errors.New("say where the container runs: " +
+					"--runs-at source or --runs-at target"))
 			}
 			if how := request.MissingPages; how != "" && how != "fail" && how != "kill" {
-				return &codedError{exitUsage, fmt.Errorf("--missing-pages %s: say fail or kill", how)}
+				return cli.Usage(fmt.Errorf("--missing-pages %s: say fail or kill", how))
 			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.Resolve(cmd.Context(), request)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -79,8 +80,8 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 // complete fills in what was not given and says what cannot be.
 func (f *nodeFlags) complete() error {
 	if f.address == "" {
-		return &codedError{exitUsage, errors.New("--address is missing: give the address at which " +
-			"other nodes reach this machine, for example --address 192.0.2.10")}
+		return cli.Usage(errors.New("--address is missing: give the address at which " +
+			"other nodes reach this machine, for example --address 192.0.2.10"))
 	}
 	if f.name == "" {
 		host, err := os.Hostname()
@@ -90,10 +91,10 @@ func (f *nodeFlags) complete() error {
 		f.name, _, _ = strings.Cut(strings.ToLower(host), ".")
 	}
 	if err := identity.CheckName(f.name); err != nil {
-		return &codedError{exitUsage, fmt.Errorf("%w; give --name", err)}
+		return cli.Usage(fmt.Errorf("%w; give --name", err))
 	}
 	if _, err := identity.ParseAddress(f.address); err != nil {
-		return &codedError{exitUsage, fmt.Errorf("--address: %w", err)}
+		return cli.Usage(fmt.Errorf("--address: %w", err))
 	}
 	return nil
 }
@@ -106,7 +107,7 @@ func newNodeInitCommand() *cobra.Command {
 		Short:   "Make this machine the first node of a cluster",
 		Long:    nodeInitLong,
 		Example: "  godwit node init --address 192.0.2.10\n  godwit node init --name a --address a.example.net:7443 --pool 10.99.0.0/16",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := flags.complete(); err != nil {
 				return err
@@ -116,7 +117,7 @@ func newNodeInitCommand() *cobra.Command {
 				err = identity.CheckPool(prefix)
 			}
 			if err != nil {
-				return &codedError{exitUsage, fmt.Errorf("--pool: %w", err)}
+				return cli.Usage(fmt.Errorf("--pool: %w", err))
 			}
 			if err := network.CheckFree("", prefix); err != nil {
 				return fmt.Errorf("pool of container addresses: %w; choose another with --pool", err)
@@ -144,7 +145,7 @@ func newNodeJoinCommand() *cobra.Command {
 		Long:  nodeJoinLong,
 		Example: "  godwit node join 192.0.2.10 --token-file /root/token --address 192.0.2.11\n" +
 			"  ssh a godwit node token | godwit node join 192.0.2.10 --token-file - --address 192.0.2.11",
-		Args: usageArgs(cobra.RangeArgs(1, 2)),
+		Args: cli.Arguments(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := flags.complete(); err != nil {
 				return err
@@ -175,13 +176,13 @@ const maxTokenFileBytes = 4 << 10
 func joinToken(cmd *cobra.Command, args []string, file string) (string, error) {
 	switch {
 	case len(args) > 0 && file != "":
-		return "", &codedError{exitUsage, errors.New("two tokens: give either the argument or --token-file")}
+		return "", cli.Usage(errors.New("two tokens: give either the argument or --token-file"))
 	case len(args) > 0:
 		fmt.Fprintln(cmd.ErrOrStderr(), "Warning: other users of this machine can see a token that is an argument; "+
 			"--token-file keeps it secret.")
 		return args[0], nil
 	case file == "":
-		return "", &codedError{exitUsage, errors.New("no token: give a file with --token-file, or --token-file - for standard input")}
+		return "", cli.Usage(errors.New("no token: give a file with --token-file, or --token-file - for standard input"))
 	}
 	input := cmd.InOrStdin()
 	if file != "-" {

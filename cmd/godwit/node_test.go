@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -78,8 +79,8 @@ func TestNodeCommandsRefuseBadUse(t *testing.T) {
 		{"join", "192.0.2.1", "token"},
 	} {
 		_, err := runNode(append(args, "--state", t.TempDir())...)
-		var coded *codedError
-		if !errors.As(err, &coded) || coded.code != exitUsage {
+		var coded *cli.Error
+		if !errors.As(err, &coded) || coded.Code != cli.ExitUsage {
 			t.Errorf("%v: %v", args, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/units"
 )
 
@@ -19,7 +20,7 @@ func newNodesCommand() *cobra.Command {
 		Use:     "nodes",
 		Short:   "List the known nodes, with round-trip time and bandwidth to each",
 		Example: "  godwit nodes\n  godwit nodes --measure --json",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.Nodes(cmd.Context(), &api.NodesRequest{Measure: measure})
@@ -27,7 +28,7 @@ func newNodesCommand() *cobra.Command {
 					return err
 				}
 				if asJSON {
-					return printJSON(cmd.OutOrStdout(), reply.Nodes)
+					return cli.PrintJSON(cmd.OutOrStdout(), reply.Nodes)
 				}
 				return printNodes(cmd.OutOrStdout(), reply.Nodes)
 			})
@@ -99,7 +100,7 @@ It also proves to the new node that it talks to the right node. Run token on a n
 With --node, only a node of that name can use the token, even if a node of that name has joined before. Use it
 for a machine that lost its disk and should get its number and addresses back.`,
 		Example: "  godwit node token --ttl 1h\n  godwit node token --node b",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.Token(cmd.Context(), &api.TokenRequest{TtlSeconds: ttl.Seconds(), Node: name})

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/units"
@@ -18,14 +19,14 @@ import (
 // demandFlags are what a user wants of a migration whose mode is chosen.
 type demandFlags struct {
 	deadline   time.Duration
-	bytes      *parsed[int64]
+	bytes      *cli.Parsed[int64]
 	noPostCopy bool
 	split      time.Duration
 	spill      bool
 	newInodes  bool
 }
 
-func newDemandFlags() *demandFlags { return &demandFlags{bytes: newSizeFlag()} }
+func newDemandFlags() *demandFlags { return &demandFlags{bytes: cli.SizeFlag()} }
 
 func (d *demandFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -43,7 +44,7 @@ func (d *demandFlags) add(cmd *cobra.Command) {
 }
 
 func (d *demandFlags) fill(request *api.MigrateRequest) {
-	request.DeadlineSeconds, request.MaxBytes, request.NoPostCopy = d.deadline.Seconds(), d.bytes.value, d.noPostCopy
+	request.DeadlineSeconds, request.MaxBytes, request.NoPostCopy = d.deadline.Seconds(), d.bytes.Value, d.noPostCopy
 	request.MaxSplitSeconds, request.Spill, request.NewInodes = d.split.Seconds(), d.spill, d.newInodes
 }
 
@@ -70,7 +71,7 @@ func newPlanCommand() *cobra.Command {
 	demands := newDemandFlags()
 	var asJSON bool
 	var downtime, measure time.Duration
-	limit := &parsed[int64]{kind: "rate", parse: units.ParseBandwidth}
+	limit := &cli.Parsed[int64]{Kind: "rate", Parse: units.ParseBandwidth}
 	cmd := &cobra.Command{
 		Use:   "plan CONTAINER NODE",
 		Short: "Predict what a migration would cost in each mode, and which is the best",
@@ -80,11 +81,11 @@ func newPlanCommand() *cobra.Command {
   godwit plan web b --deadline 20s --no-post-copy
   godwit plan web b --max-split 1m        # both nodes may be needed for a minute after the handover
   godwit plan web b --bandwidth-limit 20mbit --json | jq '.predictions[] | [.mode, .downtime_seconds.expected]'`,
-		Args: usageArgs(cobra.ExactArgs(2)),
+		Args: cli.Arguments(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Container, request.Node = args[0], args[1]
 			request.DowntimeTargetSeconds, request.WatchSeconds = downtime.Seconds(), measure.Seconds()
-			request.BandwidthLimitBitsPerSecond = float64(limit.value)
+			request.BandwidthLimitBitsPerSecond = float64(limit.Value)
 			demands.fill(request)
 			return withAgent(cmd, func(agent api.AgentClient) error { return showPlan(cmd, agent, request, asJSON) })
 		},
@@ -114,7 +115,7 @@ func showPlan(cmd *cobra.Command, agent api.AgentClient, request *api.MigrateReq
 		err = printForecast(cmd.OutOrStdout(), p)
 	}
 	if err == nil && !p.Possible {
-		return &codedError{code: exitError}
+		return cli.Exit(cli.ExitError, nil)
 	}
 	return err
 }

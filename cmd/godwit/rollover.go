@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 )
 
 const nodeRolloverLong = `Rollover replaces the key of the cluster's authority. Run it on a node with the
@@ -42,11 +43,11 @@ type rolloverFlags struct {
 func (f *rolloverFlags) check() error {
 	switch {
 	case f.status && (f.now || f.finish || f.force || f.within != 0):
-		return &codedError{exitUsage, errors.New("--status cannot be combined with flags other than --json")}
+		return cli.Usage(errors.New("--status cannot be combined with flags other than --json"))
 	case f.within != 0 && (f.now || f.finish):
-		return &codedError{exitUsage, errors.New("--within cannot be combined with --now or --finish")}
+		return cli.Usage(errors.New("--within cannot be combined with --now or --finish"))
 	case f.finish && f.force:
-		return &codedError{exitUsage, errors.New("--force cannot be combined with --finish")}
+		return cli.Usage(errors.New("--force cannot be combined with --finish"))
 	}
 	return nil
 }
@@ -60,7 +61,7 @@ func newNodeRolloverCommand() *cobra.Command {
 		Example: "  godwit node rollover                  # as a routine\n" +
 			"  godwit node rollover --status\n" +
 			"  godwit node rollover --now            # the key may have been stolen",
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := flags.check(); err != nil {
 				return err
@@ -92,7 +93,7 @@ func (f *rolloverFlags) run(cmd *cobra.Command, agent api.AgentClient) error {
 		return err
 	}
 	if f.asJSON {
-		return printJSON(cmd.OutOrStdout(), reply)
+		return cli.PrintJSON(cmd.OutOrStdout(), reply)
 	}
 	printRollover(cmd.OutOrStdout(), reply)
 	return nil

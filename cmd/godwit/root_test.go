@@ -7,26 +7,27 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/migration"
 )
 
 func TestUsageErrors(t *testing.T) {
-	for _, line := range []string{"frob", "migrat", "image frob", "migration frob", "help frob", "help image frob", "lab frob", "ps frob",
-		"lab image frob", "lab client", "logs web --tail -5", "stop web --time -1s", "inspect web --measure -1s",
+	for _, line := range []string{"frob", "migrat", "image frob", "migration frob", "help frob", "help image frob", "ps frob",
+		"logs web --tail -5", "stop web --time -1s", "inspect web --measure -1s",
 		"stage web b --keep 0s", "plan web b --measure -1s", "node token --ttl 0s"} {
 		root := newRootCommand()
 		root.SetArgs(strings.Fields(line))
 		root.SetOut(io.Discard)
 		root.SetErr(io.Discard)
-		var coded *codedError
-		if err := root.Execute(); !errors.As(err, &coded) || coded.code != exitUsage {
+		var coded *cli.Error
+		if err := root.Execute(); !errors.As(err, &coded) || coded.Code != cli.ExitUsage {
 			t.Errorf("godwit %s: %v, want a usage error", line, err)
 		}
 	}
 }
 
 func TestGroupsShowHelp(t *testing.T) {
-	for _, line := range []string{"", "image", "migration", "node", "lab", "help", "help image ls", "completion"} {
+	for _, line := range []string{"", "image", "migration", "node", "help", "help image ls", "completion"} {
 		root := newRootCommand()
 		root.SetArgs(strings.Fields(line))
 		var out strings.Builder
@@ -39,7 +40,7 @@ func TestGroupsShowHelp(t *testing.T) {
 
 // TestFlagsThatChange have no defaults: what is not named stays.
 func TestFlagsThatChange(t *testing.T) {
-	for _, line := range []string{"migration set", "lab link"} {
+	for _, line := range []string{"migration set"} {
 		root := newRootCommand()
 		root.SetArgs(append(strings.Fields(line), "--help"))
 		var out strings.Builder
@@ -70,7 +71,7 @@ func TestPlaceholders(t *testing.T) {
 // TestCompletionWithoutAgent offers nothing, and above all no files, where names are wanted.
 func TestCompletionWithoutAgent(t *testing.T) {
 	for line, want := range map[string]string{
-		"migrate": ":4", "stage web": ":4", "migration show": ":4", "ps": ":4", "image load": ":0", "lab exec": ":0",
+		"migrate": ":4", "stage web": ":4", "migration show": ":4", "ps": ":4", "image load": ":0",
 		"image rm": ":4", "run": ":4", "run --stage-to": ":4",
 	} {
 		root := newRootCommand()

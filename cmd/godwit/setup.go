@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/doctor"
 	"github.com/godwit/godwit/scripts"
 )
@@ -40,7 +41,7 @@ func newSetupCRIUCommand() *cobra.Command {
 		Long:  setupCRIULong,
 		Example: "  godwit setup criu\n  godwit setup criu --force      # a newer version, although this one works\n" +
 			"  GODWIT_DEBIAN_MIRROR=ADDRESS godwit setup criu",
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return setupCRIU(cmd, doctor.Prefix, force) },
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "install even if the trial passes")

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/units"
 )
@@ -68,7 +69,7 @@ func newStageCommand() *cobra.Command {
 	request := &api.StageRequest{}
 	var keep, fresh time.Duration
 	var asJSON, detach bool
-	limit := &parsed[int64]{kind: "rate", parse: units.ParseBandwidth}
+	limit := &cli.Parsed[int64]{Kind: "rate", Parse: units.ParseBandwidth}
 	cmd := &cobra.Command{
 		Use:     "stage CONTAINER [NODE]",
 		Short:   "Bring layers and a copy of a container's memory to a node ahead of a migration",
@@ -81,14 +82,14 @@ func newStageCommand() *cobra.Command {
 		if !way.wanted() {
 			request.Container, request.Node = args[0], args[1]
 			request.KeepSeconds, request.KeepFreshSeconds = keep.Seconds(), fresh.Seconds()
-			request.BandwidthLimitBitsPerSecond = float64(limit.value)
+			request.BandwidthLimitBitsPerSecond = float64(limit.Value)
 			return withAgent(cmd, func(agent api.AgentClient) error { return stage(cmd, agent, request, asJSON, detach) })
 		}
 		ahead, err := way.request(args[0], time.Now())
 		if err != nil {
 			return err
 		}
-		ahead.BandwidthLimitBitsPerSecond = float64(limit.value)
+		ahead.BandwidthLimitBitsPerSecond = float64(limit.Value)
 		if cmd.Flags().Changed("keep") {
 			ahead.KeepSeconds = keep.Seconds()
 		}
@@ -138,7 +139,7 @@ func stage(cmd *cobra.Command, agent api.AgentClient, request *api.StageRequest,
 	show.clear()
 	switch {
 	case asJSON:
-		err = printJSON(cmd.OutOrStdout(), told)
+		err = cli.PrintJSON(cmd.OutOrStdout(), told)
 	case told.State != migration.StageReady:
 	case told.Kind == migration.LayersCopy:
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has all layers of its image, %s of them from here\n", told.Container, told.Target, units.FormatBytes(told.SentBytes))
@@ -147,7 +148,7 @@ func stage(cmd *cobra.Command, agent api.AgentClient, request *api.StageRequest,
 			told.Target, units.FormatBytes(told.SentBytes), told.Until.Local().Format(time.DateTime))
 	}
 	if err == nil && told.State == migration.StageEnded {
-		return &codedError{exitError, fmt.Errorf("%s is not staged at %s: %s", told.Container, told.Target, plainText(told.Error))}
+		return cli.Exit(cli.ExitError, fmt.Errorf("%s is not staged at %s: %s", told.Container, told.Target, plainText(told.Error)))
 	}
 	return err
 }
@@ -156,10 +157,10 @@ func stage(cmd *cobra.Command, agent api.AgentClient, request *api.StageRequest,
 func unstaged(cmd *cobra.Command, request *api.StageRequest, err error) error {
 	switch {
 	case cmd.Context().Err() != nil:
-		return &codedError{exitSignal, fmt.Errorf("no longer watching; staging goes on: see \"godwit stage ls\", "+
-			"or stop it with \"godwit stage rm %s %s\"", request.Container, request.Node)}
+		return cli.Exit(cli.ExitSignal, fmt.Errorf("no longer watching; staging goes on: see \"godwit stage ls\", "+
+			"or stop it with \"godwit stage rm %s %s\"", request.Container, request.Node))
 	case status.Code(err) == codes.Unavailable:
-		return &codedError{exitError, errors.New("the agent of this node ended, and nothing is staged any more; the container runs on")}
+		return cli.Exit(cli.ExitError, errors.New("the agent of this node ended, and nothing is staged any more; the container runs on"))
 	}
 	return err
 }
@@ -182,7 +183,7 @@ func newStageListCommand() *cobra.Command {
 		Use:     "ls",
 		Short:   "List staged copies: this node's at other nodes, and other nodes' here",
 		Example: "  godwit stage ls --json | jq '.[] | select(.state == \"ready\")'",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.Stages(cmd.Context(), &api.StagesRequest{})
@@ -196,7 +197,7 @@ func newStageListCommand() *cobra.Command {
 					}
 				}
 				if asJSON {
-					return printJSON(cmd.OutOrStdout(), list)
+					return cli.PrintJSON(cmd.OutOrStdout(), list)
 				}
 				return printStages(cmd.OutOrStdout(), list)
 			})
@@ -235,7 +236,7 @@ made by --path or --nearest and stops making more.
 Layers that are still on their way (stage --layers-only, run --stage-to) are cancelled; layers that have
 arrived stay until the image is removed. Entries that are finished disappear from the list.`,
 		Example: "  godwit stage rm web b\n  godwit stage rm web",
-		Args:    usageArgs(cobra.RangeArgs(1, 2)),
+		Args:    cli.Arguments(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &api.UnstageRequest{Container: args[0]}
 			if len(args) > 1 {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/units"
 )
@@ -20,12 +21,12 @@ import (
 type aheadFlags struct {
 	path    string
 	nearest int32
-	budget  *parsed[int64]
+	budget  *cli.Parsed[int64]
 	off     bool
 }
 
 func addAheadFlags(cmd *cobra.Command) *aheadFlags {
-	f := &aheadFlags{budget: newSizeFlag()}
+	f := &aheadFlags{budget: cli.SizeFlag()}
 	flags := cmd.Flags()
 	flags.StringVar(&f.path, "path", "",
 		"where the container will be, and by when: NODE@TIME,..., such as b@10m,c@14:30")
@@ -48,7 +49,7 @@ func (f *aheadFlags) exclude(cmd *cobra.Command) {
 }
 
 // wanted tells whether any of them was given.
-func (f *aheadFlags) wanted() bool { return f.path != "" || f.nearest != 0 || f.budget.wasSet || f.off }
+func (f *aheadFlags) wanted() bool { return f.path != "" || f.nearest != 0 || f.budget.WasSet || f.off }
 
 // stageArgs wants a container, and a node unless flags say where it will be.
 func (f *aheadFlags) stageArgs(cmd *cobra.Command, args []string) error {
@@ -56,13 +57,13 @@ func (f *aheadFlags) stageArgs(cmd *cobra.Command, args []string) error {
 	if f.wanted() {
 		count = 1
 	}
-	return usageArgs(cobra.ExactArgs(count))(cmd, args)
+	return cli.Arguments(cobra.ExactArgs(count))(cmd, args)
 }
 
 func (f *aheadFlags) request(container string, now time.Time) (*api.StageAheadRequest, error) {
-	request := &api.StageAheadRequest{Container: container, Nearest: f.nearest, BudgetBytes: f.budget.value, Off: f.off}
-	if f.budget.wasSet && f.nearest == 0 {
-		return nil, &codedError{exitUsage, errors.New("a budget is for copies at neighbours: say how many, by --nearest")}
+	request := &api.StageAheadRequest{Container: container, Nearest: f.nearest, BudgetBytes: f.budget.Value, Off: f.off}
+	if f.budget.WasSet && f.nearest == 0 {
+		return nil, cli.Usage(errors.New("a budget is for copies at neighbours: say how many, by --nearest"))
 	}
 	if f.path == "" {
 		return request, nil
@@ -70,7 +71,7 @@ func (f *aheadFlags) request(container string, now time.Time) (*api.StageAheadRe
 	for _, text := range strings.Split(f.path, ",") {
 		stop, err := parseStop(text, now)
 		if err != nil {
-			return nil, &codedError{exitUsage, err}
+			return nil, cli.Usage(err)
 		}
 		request.Path = append(request.Path, stop)
 	}
@@ -125,7 +126,7 @@ func stageAhead(cmd *cobra.Command, agent api.AgentClient, request *api.StageAhe
 	}
 	switch {
 	case asJSON:
-		return printJSON(cmd.OutOrStdout(), list)
+		return cli.PrintJSON(cmd.OutOrStdout(), list)
 	case request.Off:
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: godwit makes no more copies ahead\n", request.Container)
 		return nil

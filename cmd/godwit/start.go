@@ -4,12 +4,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/engine"
 )
 
 // addRestartFlag adds the restart policy.
 func addRestartFlag(cmd *cobra.Command, request *api.RunRequest) {
-	cmd.Flags().Var(&parsed[string]{kind: "policy", parse: func(text string) (string, error) {
+	cmd.Flags().Var(&cli.Parsed[string]{Kind: "policy", Parse: func(text string) (string, error) {
 		_, err := engine.ParseRestartPolicy(text)
 		request.Restart = text
 		return text, err
@@ -36,7 +37,7 @@ func newStartCommand() *cobra.Command {
 		Example: `  godwit start cache
   godwit start --force cache   # the other nodes are down, and none of them has it
   godwit start $(godwit ps --all --json | jq -r '.[] | select(.state=="exited").definition.name')`,
-		Args: usageArgs(cobra.MinimumNArgs(1)),
+		Args: cli.Arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				return eachContainer(cmd, args, func(reference string) error {

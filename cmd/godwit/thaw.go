@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 )
 
 const thawLong = `Thaw resumes a container that a migration has left frozen on this node.
@@ -22,7 +23,7 @@ func newThawCommand() *cobra.Command {
 		Short:   "Resume a container that a migration has left frozen",
 		Long:    thawLong,
 		Example: "  godwit thaw cache\n  godwit thaw cache --force   # the other node is lost for good",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Reference = args[0]
 			return withAgent(cmd, func(agent api.AgentClient) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/units"
 )
@@ -40,7 +41,7 @@ func newTopCommand() *cobra.Command {
 		Example: `  godwit top
   godwit top web --window 10s --once
   godwit top --json | jq '.[].dirtying_curve'`,
-		Args: usageArgs(cobra.MaximumNArgs(1)),
+		Args: cli.Arguments(cobra.MaximumNArgs(1)),
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&asJSON, "json", false, "print JSON, once")
@@ -55,7 +56,7 @@ func newTopCommand() *cobra.Command {
 			request.Container = args[0]
 		}
 		if every < 100*time.Millisecond || window < 0 || window > time.Minute {
-			return &codedError{exitUsage, fmt.Errorf("--interval must be at least 100ms, --window at most 1m")}
+			return cli.Usage(fmt.Errorf("--interval must be at least 100ms, --window at most 1m"))
 		}
 		if !flags.Changed("once") && !flags.Changed("interval") && !isTerminal(cmd.OutOrStdout()) {
 			once = true
@@ -67,7 +68,7 @@ func newTopCommand() *cobra.Command {
 					return err
 				}
 				if asJSON {
-					return printJSON(cmd.OutOrStdout(), measured)
+					return cli.PrintJSON(cmd.OutOrStdout(), measured)
 				}
 				if err := printTop(cmd.OutOrStdout(), measured); err != nil || once {
 					return err

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/units"
@@ -143,7 +144,7 @@ func newVolumeLsCommand() *cobra.Command {
 		Use:     "ls",
 		Short:   "List the volumes of this node, and the containers that use them",
 		Example: "  godwit volume ls --json",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				volumes, err := listVolumes(cmd.Context(), agent)
@@ -151,7 +152,7 @@ func newVolumeLsCommand() *cobra.Command {
 					return err
 				}
 				if asJSON {
-					return printJSON(cmd.OutOrStdout(), volumes)
+					return cli.PrintJSON(cmd.OutOrStdout(), volumes)
 				}
 				table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				fmt.Fprintln(table, "NAME\tCONTAINERS\tCHANGED")
@@ -194,7 +195,7 @@ func newVolumeInspectCommand() *cobra.Command {
 		Use:     "inspect VOLUME",
 		Short:   "Show details of a volume, as JSON",
 		Example: "  godwit volume inspect data | jq .bytes",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.InspectVolume(cmd.Context(), &api.VolumeRequest{Name: args[0]})
@@ -212,7 +213,7 @@ func newVolumeRmCommand() *cobra.Command {
 		Use:     "rm VOLUME...",
 		Short:   "Remove volumes that no container uses, and their contents",
 		Example: "  godwit volume rm data",
-		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		Args:    cli.Arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				return eachContainer(cmd, args, func(name string) error {

@@ -18,8 +18,8 @@ import (
 const (
 	// benchDir is where the peers of Godwit keep what is theirs in a node: in memory, and the node's own.
 	benchDir = "/run/godwit-bench"
-	// program is this program as a node finds it.
-	program = "godwit"
+	program  = "godwit"     // as a node finds it
+	helper   = "godwit-lab" // the lab's own program, as a node finds it
 )
 
 // nodes are the two between which containers move.
@@ -110,7 +110,7 @@ func (b *bed) all(ctx context.Context, node string, commands ...[]string) error 
 
 // time runs a command in a node and returns how long it took there, in seconds.
 func (b *bed) time(ctx context.Context, node string, args ...string) (float64, error) {
-	out, err := b.exec(ctx, node, append([]string{program, "bench", "time", "--"}, args...)...)
+	out, err := b.exec(ctx, node, append([]string{helper, "bench", "time", "--"}, args...)...)
 	if err != nil {
 		return 0, err
 	}

@@ -186,7 +186,7 @@ func judgeTree(result tree.Result) error {
 // verifyTree looks at all files in a directory of a node.
 func (b *bed) verifyTree(ctx context.Context, node, dir string, of tree.Config) error {
 	of.Dir, of.Verify = dir, true
-	out, err := b.exec(ctx, node, append([]string{program}, of.Args()...)...)
+	out, err := b.exec(ctx, node, append([]string{helper}, of.Args()...)...)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func (p *peerFiles) keep(ctx context.Context, dir string) error {
 	if p.what.next > 0 {
 		config.Rate = 0 // so many are rewritten between the copies
 	}
-	cmd, err := p.bed.command(ctx, nodes[0], append([]string{program}, config.Args()...))
+	cmd, err := p.bed.command(ctx, nodes[0], append([]string{helper}, config.Args()...))
 	if err != nil {
 		return err
 	}

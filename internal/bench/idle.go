@@ -74,20 +74,20 @@ func Idle(ctx context.Context, config IdleConfig) (result Result, err error) {
 	if result.Host, err = s.prepare(); err != nil {
 		return result, err
 	}
-	own, err := os.Executable()
+	now, err := lab.FindProgram("")
 	if err != nil {
-		return result, fmt.Errorf("find this program: %w", err)
+		return result, err
 	}
-	programs := []string{own}
+	programs := []string{now}
 	if config.Agent != "" {
-		programs = []string{config.Agent, own}
+		programs = []string{config.Agent, now}
 	}
 	workload, way := fmt.Sprintf("%d containers, %d other nodes", config.Containers, config.Peers), ""
 	for _, program := range programs {
 		if way, err = versionOf(ctx, program); err != nil {
 			return result, err
 		}
-		if program != own {
+		if program != now {
 			way += " (--agent)"
 		}
 		s.say("%s", way)

@@ -112,7 +112,7 @@ func (l *lazyWay) leave(ctx context.Context) (*leaving, float64, error) {
 			return nil, 0, err
 		}
 	}
-	args := append([]string{program, "bench", "time", "--ready", "--"}, c.runc(
+	args := append([]string{helper, "bench", "time", "--ready", "--"}, c.runc(
 		"checkpoint", "--lazy-pages", "--page-server", net.JoinHostPort("0.0.0.0", strconv.Itoa(lazyPort)), "--status-fd", readyFD,
 		"--image-path", c.images(), "--work-path", c.work(), "--tcp-established", c.name)...)
 	ctx, cancel := context.WithCancel(ctx)

@@ -47,9 +47,9 @@ func (s *suite) buildImage(ctx context.Context, w containerWorkload) (string, er
 	return s.memoryImage, err
 }
 
-// programImage makes an image of this program, which is gone with the benchmark.
+// programImage makes an image of the lab's own program, which is gone with the benchmark.
 func (s *suite) programImage(name string, bulk ...int64) (string, error) {
-	path := s.config.Program
+	path := s.config.Helper
 	if path == "" {
 		var err error
 		if path, err = os.Executable(); err != nil {

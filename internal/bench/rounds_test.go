@@ -11,7 +11,7 @@ import (
 
 // Every experiment works, of little memory: what it measures is nothing that a test could judge.
 func TestExperiments(t *testing.T) {
-	suite := roundsSuite{config: RoundsConfig{Program: build(t), Quick: true, Progress: func(line string) { t.Log(line) }}, began: time.Now()}
+	suite := roundsSuite{config: RoundsConfig{Program: build(t).helper, Quick: true, Progress: func(line string) { t.Log(line) }}, began: time.Now()}
 	small := experiments()
 	for i := range small {
 		small[i].memory.Size, small[i].quick = 32<<20, 1
@@ -39,7 +39,7 @@ func TestExperiments(t *testing.T) {
 func TestInterruptedRounds(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if _, err := Rounds(ctx, RoundsConfig{Program: build(t), Quick: true}); !errors.Is(err, context.Canceled) {
+	if _, err := Rounds(ctx, RoundsConfig{Program: build(t).helper, Quick: true}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted rounds end with %v, want %v", err, context.Canceled)
 	}
 }

@@ -20,7 +20,8 @@ const suiteSwitchover = "switchover"
 // Config says what to measure.
 type Config struct {
 	Lab        string       // name of the lab that is made; one that is left from a crash is taken down
-	Program    string       // the godwit program; this program if empty
+	Program    string       // the godwit program; if empty, the one beside this program or in PATH
+	Helper     string       // the lab's own program, which is also a workload; this program if empty
 	ImageCache string       // see package lab/image
 	Runs       int          // how often each way is measured; as often as the scenarios say if 0
 	Quick      bool         // fewer runs of fewer scenarios, over the first link of each
@@ -138,7 +139,7 @@ func (s *suite) up(ctx context.Context) error {
 	if s.config.users {
 		count++
 	}
-	up, err := lab.Up(ctx, lab.Config{Name: s.config.Lab, Nodes: count, Link: link, Program: s.config.Program})
+	up, err := lab.Up(ctx, lab.Config{Name: s.config.Lab, Nodes: count, Link: link, Program: s.config.Program, Helper: s.config.Helper})
 	if err != nil {
 		return err
 	}

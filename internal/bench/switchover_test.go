@@ -16,21 +16,26 @@ import (
 
 const testImageCache = "/var/lib/godwit-lab/images"
 
-// build makes the program that is measured.
-func build(t *testing.T) string {
+// programs are what is measured and what measures in the lab.
+type programs struct{ program, helper string }
+
+// build makes both programs.
+func build(t *testing.T) programs {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "godwit")
-	if err := labtest.GoBuild(t.Context(), path, labtest.Program); err != nil {
+	dir := t.TempDir()
+	made := programs{filepath.Join(dir, "godwit"), filepath.Join(dir, "godwit-lab")}
+	err := errors.Join(labtest.GoBuild(t.Context(), made.program, labtest.Program), labtest.GoBuild(t.Context(), made.helper, labtest.Helper))
+	if err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return made
 }
 
-func quickConfig(t *testing.T, program string) Config {
+func quickConfig(t *testing.T, made programs) Config {
 	t.Helper()
 	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "/")
 	return Config{
-		Lab: fmt.Sprintf("bench-%s-%d", name, os.Getpid()), Program: program, ImageCache: testImageCache,
+		Lab: fmt.Sprintf("bench-%s-%d", name, os.Getpid()), Program: made.program, Helper: made.helper, ImageCache: testImageCache,
 		Runs: 1, Quick: true, Progress: func(line string) { t.Log(line) },
 	}
 }

@@ -69,7 +69,8 @@ type Config struct {
 	Bare           bool         // no identities, no agents
 	NoCheck        bool         // do not measure the links
 	Wires          Wires        // what the links are made of; chosen if empty
-	Program        string       // the godwit program; this program if empty
+	Program        string       // the godwit program; if empty, the one beside this program or in PATH
+	Helper         string       // the program whose main calls RunHidden; this program if empty
 	AgentArgs      []string     // further arguments of every agent
 	Progress       func(string) // told what happens, a line each; may be nil
 }

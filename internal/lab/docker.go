@@ -17,7 +17,7 @@ const (
 	dockerData    = nodeStateDirectory + "/dockerd"
 	dockerSocket  = "/run/docker.sock"
 	dockerPIDFile = "/run/docker.pid"
-	dockerRuntime = "/run/godwit-lab/bin/godwit-runc"
+	dockerRuntime = nodePrograms + "/godwit-runc"
 )
 
 // dockerTimeout is how long Docker may take to answer after its start, or to end.

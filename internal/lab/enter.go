@@ -33,7 +33,7 @@ func runEnter(args []string) (int, error) {
 	if err := enterMachine(args[0], args[1], pid, started); err != nil {
 		return 0, err
 	}
-	return runHere(append([]string{nodeProgram, "lab-child", args[1]}, args[4:]...))
+	return runHere(append([]string{nodeHelper, "lab-child", args[1]}, args[4:]...))
 }
 
 func enterMachine(lab, name string, pid int, started uint64) error {
@@ -115,7 +115,7 @@ func runChild(args []string) (int, error) {
 	if len(args) < 3 {
 		return 0, errors.New("lab-child: too few arguments")
 	}
-	path := append(append([]string{filepath.Dir(nodeProgram)}, engineDirectories(args[0])...), os.Getenv("PATH"))
+	path := append(append([]string{nodePrograms}, engineDirectories(args[0])...), os.Getenv("PATH"))
 	if err := os.Setenv("PATH", strings.Join(path, ":")); err != nil {
 		return 0, err
 	}

@@ -36,7 +36,7 @@ func (l *Lab) enter(ctx context.Context, name, mode string, args []string) (*exe
 	}
 	started := strconv.FormatUint(m.Started, 10)
 	hidden := append([]string{"lab-enter", l.name, name, strconv.Itoa(m.PID), started, mode}, args...)
-	cmd := exec.CommandContext(ctx, s.Program, hidden...)
+	cmd := exec.CommandContext(ctx, s.Helper, hidden...)
 	cmd.WaitDelay = 5 * time.Second
 	return cmd, nil
 }

@@ -39,7 +39,7 @@ func RunHidden() {
 		return
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "godwit:", err)
+		fmt.Fprintln(os.Stderr, "godwit-lab:", err)
 		code = max(code, 1)
 	}
 	os.Exit(code)

@@ -16,6 +16,7 @@ type initSpec struct {
 	Lab       string      `json:"lab"`
 	Machine   string      `json:"machine"`
 	Program   string      `json:"program"`
+	Helper    string      `json:"helper"`
 	Node      bool        `json:"node"` // with a state directory of its own; otherwise a client
 	StateSize int64       `json:"state_size_bytes"`
 	Cgroups   []hierarchy `json:"cgroups"`
@@ -83,8 +84,8 @@ func enterCgroups(spec initSpec) error {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("init of %s: new cgroup namespace: %w", spec.Machine, err)
 	}
-	args := []string{"godwit", "lab-init", spec.Lab, spec.Machine, "run"}
-	return fmt.Errorf("init of %s: exec %s: %w", spec.Machine, spec.Program, unix.Exec(spec.Program, args, os.Environ()))
+	args := []string{"godwit-lab", "lab-init", spec.Lab, spec.Machine, "run"}
+	return fmt.Errorf("init of %s: exec %s: %w", spec.Machine, spec.Helper, unix.Exec(spec.Helper, args, os.Environ()))
 }
 
 // reap waits for every process of the machine that has lost its parent, for as long as the machine lives.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 )
@@ -43,13 +44,15 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 		return nil, err
 	}
 	if os.Geteuid() != 0 {
-		return nil, errors.New("a lab needs root: it makes namespaces and cgroups; try sudo godwit lab up")
+		return nil, errors.New("a lab needs root: it makes namespaces and cgroups; try sudo godwit-lab up")
 	}
-	program, err := findProgram(config.Program)
-	if err != nil {
+	var err error
+	if config.Helper, err = findHelper(config.Helper); err != nil {
 		return nil, err
 	}
-	config.Program = program
+	if config.Program, err = FindProgram(config.Program); err != nil {
+		return nil, err
+	}
 	l := &Lab{name: config.Name}
 	if err := l.claim(config); err != nil {
 		return nil, err
@@ -60,14 +63,38 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 	return l, nil
 }
 
-func findProgram(program string) (string, error) {
-	if program == "" {
-		own, err := os.Executable()
-		if err != nil {
-			return "", fmt.Errorf("find this program: %w", err)
-		}
-		program = own
+// findHelper finds the program that runs as init, relay and workloads.
+func findHelper(program string) (string, error) {
+	if program != "" {
+		return existing(program)
 	}
+	own, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	return own, nil
+}
+
+// FindProgram finds the godwit program: this one, or if it is empty, the one beside this program or in PATH.
+func FindProgram(program string) (string, error) {
+	if program != "" {
+		return existing(program)
+	}
+	own, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	beside := filepath.Join(filepath.Dir(own), programName)
+	if _, err := os.Stat(beside); err == nil {
+		return beside, nil
+	}
+	if program, err = exec.LookPath(programName); err != nil {
+		return "", fmt.Errorf("a lab needs the program godwit: there is no %s, and none in PATH; build it with: make build", beside)
+	}
+	return existing(program)
+}
+
+func existing(program string) (string, error) {
 	absolute, err := filepath.Abs(program)
 	if err != nil {
 		return "", fmt.Errorf("program %s: %w", program, err)
@@ -92,7 +119,7 @@ func (l *Lab) claim(config Config) error {
 	defer unlock()
 	if err := os.Mkdir(runDirectory(l.name), 0o755); err != nil {
 		if errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("lab %s %w, perhaps left by a crash; take it down first: godwit lab down --name %s",
+			return fmt.Errorf("lab %s %w, perhaps left by a crash; take it down first: godwit-lab down --name %s",
 				l.name, ErrExists, l.name)
 		}
 		return fmt.Errorf("lab %s: %w", l.name, err)
@@ -101,7 +128,7 @@ func (l *Lab) claim(config Config) error {
 		return fmt.Errorf("lab %s: %w", l.name, err)
 	}
 	s := &state{
-		Name: config.Name, Program: config.Program, Wires: config.Wires, Bare: config.Bare,
+		Name: config.Name, Program: config.Program, Helper: config.Helper, Wires: config.Wires, Bare: config.Bare,
 		StateSize: config.StateSizeBytes, Created: time.Now(),
 	}
 	return s.save()

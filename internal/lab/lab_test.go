@@ -188,7 +188,7 @@ func TestTwoLabsAtOnce(t *testing.T) {
 	t.Run("second", func(t *testing.T) {
 		second := up(t, Config{Nodes: 2, Bare: true, NoCheck: true, Link: quick})
 		run(t, second, "a", "ping", "-c", "1", "-W", "5", "10.77.0.2")
-		if _, err := Up(t.Context(), Config{Name: second.Name(), Nodes: 1}); !errors.Is(err, ErrExists) {
+		if _, err := Up(t.Context(), Config{Name: second.Name(), Nodes: 1, Program: os.Args[0]}); !errors.Is(err, ErrExists) {
 			t.Errorf("a lab of the same name: %v", err)
 		}
 		names, err := List()
@@ -212,7 +212,7 @@ func TestStateSizeFillsUp(t *testing.T) {
 
 func TestUpThatFailsLeavesNothing(t *testing.T) {
 	name := uniqueName(t)
-	_, err := Up(t.Context(), Config{Name: name, Nodes: 2, NoCheck: true, Link: quick, AgentArgs: []string{"--broken"}})
+	_, err := Up(t.Context(), Config{Name: name, Nodes: 2, NoCheck: true, Link: quick, Program: os.Args[0], AgentArgs: []string{"--broken"}})
 	if err == nil || !strings.Contains(err.Error(), "broken on purpose") {
 		t.Errorf("an agent that does not start: %v", err)
 	}
@@ -221,7 +221,7 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancelled := func(string) { cancel() }
-	if _, err := Up(ctx, Config{Name: name, Nodes: 3, Link: quick, Progress: cancelled}); !errors.Is(err, context.Canceled) {
+	if _, err := Up(ctx, Config{Name: name, Nodes: 3, Link: quick, Program: os.Args[0], Progress: cancelled}); !errors.Is(err, context.Canceled) {
 		t.Errorf("up that was cancelled: %v", err)
 	}
 	if left := traces(t, name); len(left) > 0 {
@@ -230,7 +230,7 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 }
 
 func TestAgents(t *testing.T) {
-	l := up(t, Config{Nodes: 2, NoCheck: true, Link: quick, AgentArgs: []string{"--x"}})
+	l := up(t, Config{Nodes: 2, NoCheck: true, Link: quick, Program: os.Args[0], AgentArgs: []string{"--x"}})
 	if got := run(t, l, "a", "cat", nodeStateDirectory+"/identity"); got != "[node init --name a --address 10.77.0.1 --pool 10.88.0.0/16]" {
 		t.Errorf("identity of a: %s", got)
 	}

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		os.Exit(playGodwit(os.Args[1:]))
 	}
 	if len(os.Args) == 3 && os.Args[1] == "up-for-test" {
-		_, err := Up(context.Background(), Config{Name: os.Args[2], Nodes: 3, Bare: true, NoCheck: true})
+		_, err := Up(context.Background(), Config{Name: os.Args[2], Nodes: 3, Bare: true, NoCheck: true, Program: os.Args[0]})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 // up makes a lab that is gone at the end of the test.
 func up(t *testing.T, config Config) *Lab {
 	t.Helper()
-	config.Name = uniqueName(t)
+	config.Name, config.Program = uniqueName(t), os.Args[0]
 	config.Progress = func(line string) { t.Log(line) }
 	l, err := Up(t.Context(), config)
 	if err != nil {

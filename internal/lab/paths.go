@@ -17,8 +17,11 @@ const (
 	// StateDirectory holds each node's state directory.
 	StateDirectory = "/var/lib/godwit-lab"
 
-	nodeStateDirectory = "/var/lib/godwit"            // in a node, the node's own
-	nodeProgram        = "/run/godwit-lab/bin/godwit" // in a node, the program of the lab
+	nodeStateDirectory = "/var/lib/godwit"     // in a node, the node's own
+	nodePrograms       = "/run/godwit-lab/bin" // in a node, the programs of the lab
+	programName        = "godwit"
+	nodeProgram        = nodePrograms + "/" + programName
+	nodeHelper         = nodePrograms + "/godwit-lab"
 	agentSocket        = "/run/godwit/agent.sock"
 	agentPort          = 7443
 

@@ -49,16 +49,16 @@ func punctualRelay(lab string) error {
 	lockThread()
 	// Timers of a thread are late by its slack, 50 microseconds unless told (prctl(2)).
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
-		fmt.Fprintln(os.Stderr, "godwit lab-relay: timer slack:", err)
+		fmt.Fprintln(os.Stderr, "godwit-lab lab-relay: timer slack:", err)
 	}
 	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Policy: unix.SCHED_RR, Priority: 1}, 0); err != nil {
-		fmt.Fprintln(os.Stderr, "godwit lab-relay: real-time priority:", err)
+		fmt.Fprintln(os.Stderr, "godwit-lab lab-relay: real-time priority:", err)
 	}
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
-	args := []string{"godwit", "lab-relay", lab, "run"}
+	args := []string{"godwit-lab", "lab-relay", lab, "run"}
 	return fmt.Errorf("relay: exec %s: %w", program, unix.Exec(program, args, os.Environ()))
 }
 

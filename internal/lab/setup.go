@@ -46,27 +46,34 @@ func mountState(spec initSpec) error {
 	return mount(own, nodeStateDirectory, "", unix.MS_BIND, "")
 }
 
-// mountRun makes /run, and for a node /tmp, private, with the lab's program in it: the program may lie in a directory
-// that is about to be covered. A client keeps the machine's /tmp, so that scripts in it can be run from there.
+// mountRun makes /run, and for a node /tmp, private, with the lab's programs in it: they may lie in a directory that
+// is about to be covered. A client keeps the machine's /tmp, so that scripts in it can be run from there.
 func mountRun(spec initSpec) error {
 	program, err := os.Open(spec.Program)
 	if err != nil {
 		return fmt.Errorf("program: %w", err)
 	}
 	defer program.Close()
+	helper, err := os.Open(spec.Helper)
+	if err != nil {
+		return fmt.Errorf("program: %w", err)
+	}
+	defer helper.Close()
 	if err := replaceMount("/run", "tmpfs", "mode=755"); err != nil {
 		return err
 	}
-	for _, dir := range []string{"/run/lock", filepath.Dir(nodeProgram)} {
+	for _, dir := range []string{"/run/lock", nodePrograms} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	if err := os.WriteFile(nodeProgram, nil, 0o755); err != nil {
-		return err
-	}
-	if err := mount(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), nodeProgram, "", unix.MS_BIND, ""); err != nil {
-		return err
+	for at, file := range map[string]*os.File{nodeProgram: program, nodeHelper: helper} {
+		if err := os.WriteFile(at, nil, 0o755); err != nil {
+			return err
+		}
+		if err := mount(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), at, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
 	}
 	if !spec.Node {
 		return nil

@@ -31,7 +31,7 @@ func (s *state) startMachine(m *machine) error {
 		}
 	}
 	spec := initSpec{
-		Lab: s.Name, Machine: m.Name, Program: s.Program,
+		Lab: s.Name, Machine: m.Name, Program: s.Program, Helper: s.Helper,
 		Node: m.isNode(), StateSize: s.StateSize, Cgroups: cgroups,
 	}
 	if spec.Mounted, err = seenInNodes(cgroups); err != nil {
@@ -74,7 +74,7 @@ func (s *state) spawnInit(m *machine, cgroups []hierarchy) error {
 		return fmt.Errorf("%s: %w", m.Name, err)
 	}
 	defer listen.Close()
-	cmd := exec.Command(s.Program, "lab-init", s.Name, m.Name, "enter")
+	cmd := exec.Command(s.Helper, "lab-init", s.Name, m.Name, "enter")
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{tell}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: namespaces}
@@ -142,7 +142,7 @@ func (s *state) startRelay() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(s.Program, "lab-relay", s.Name)
+	cmd := exec.Command(s.Helper, "lab-relay", s.Name)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNET}
 	if err := startInCgroup(cmd, cgroups, s.Name, relayName); err != nil {

@@ -36,6 +36,7 @@ type wire struct {
 type state struct {
 	Name      string     `json:"name"`
 	Program   string     `json:"program"`
+	Helper    string     `json:"helper"`
 	Wires     Wires      `json:"wires"`
 	Bare      bool       `json:"bare"`
 	StateSize int64      `json:"state_size_bytes"`
@@ -65,7 +66,7 @@ func loadState(lab string) (*state, error) {
 func otherLabs(lab string) string {
 	names, err := List()
 	if err != nil || len(names) == 0 {
-		return " (make one with: godwit lab up)"
+		return " (make one with: godwit-lab up)"
 	}
 	return fmt.Sprintf(" (there is %s; choose with --name)", strings.Join(names, ", "))
 }

@@ -90,7 +90,7 @@ type Costs struct {
 }
 
 // DefaultCosts are the costs on a virtual machine with two cores of an AMD EPYC and Linux 6.18, CRIU 4.1. They are rough: read off
-// few runs of "godwit bench predict" beside other work and, for a byte, off the differences between containers of 64 MiB and 4 GiB
+// few runs of "godwit-lab bench predict" beside other work and, for a byte, off the differences between containers of 64 MiB and 4 GiB
 // in "bench switchover" and "bench postcopy". What differs on another machine is learned: Machine.Slowness.
 func DefaultCosts() Costs {
 	return Costs{

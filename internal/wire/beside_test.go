@@ -51,6 +51,7 @@ func newBeside(b *testing.B, link lab.Link) *beside {
 	b.Helper()
 	l, err := lab.Up(b.Context(), lab.Config{
 		Name: fmt.Sprintf("beside-%d-%d", os.Getpid(), link.BandwidthBitsPerSecond/1_000_000), Nodes: 2, Bare: true, NoCheck: true, Link: link,
+		Program: os.Args[0], // there are no agents
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -36,6 +36,9 @@ func buildAll(ctx context.Context, directory string) error {
 	} else if err := os.Symlink(program, filepath.Join(directory, "godwit")); err != nil {
 		return err
 	}
+	if err := labtest.GoBuild(ctx, filepath.Join(directory, "godwit-lab"), labtest.Helper); err != nil {
+		return err
+	}
 	for _, name := range []string{"listen", "serve"} {
 		if err := labtest.GoBuild(ctx, filepath.Join(directory, name), "./workloads/"+name); err != nil {
 			return err

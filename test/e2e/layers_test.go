@@ -64,7 +64,7 @@ func (c *container) layersCancelled() {
 // TestLayers: layers are brought when a container starts, when a user wants it, or when it moves; those that are there are not.
 func TestLayers(t *testing.T) {
 	const bulk = 1 << 20
-	archive, err := labimage.OfProgram("layers", inWorld("godwit"), world.directory, bulk, bulk/2)
+	archive, err := labimage.OfProgram("layers", inWorld("godwit-lab"), world.directory, bulk, bulk/2)
 	if err != nil {
 		t.Fatal(err)
 	}

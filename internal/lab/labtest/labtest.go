@@ -192,5 +192,8 @@ func GoBuild(ctx context.Context, to, pkg string) error {
 	return nil
 }
 
-// Program is the package of the program that is tested.
-const Program = "github.com/godwit/godwit/cmd/godwit"
+// Program is the package of the program that is tested, and Helper that of the lab's own program.
+const (
+	Program = "github.com/godwit/godwit/cmd/godwit"
+	Helper  = "github.com/godwit/godwit/cmd/godwit-lab"
+)

@@ -92,7 +92,7 @@ func View(ctx context.Context, of *lab.Lab, node string, directories ...string) 
 // viewProcesses has the network namespaces, too, in which they are.
 func viewProcesses(init int) (v []string) {
 	for process, arguments := range Processes(init) {
-		if strings.HasPrefix(arguments, "godwit lab-") || strings.Contains(arguments, "lab-child") {
+		if strings.HasPrefix(arguments, "godwit-lab lab-") || strings.Contains(arguments, "lab-child") {
 			continue
 		}
 		v = append(v, fmt.Sprintf("process %d %s", process, arguments))

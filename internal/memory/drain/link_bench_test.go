@@ -30,6 +30,7 @@ func newFar(b *testing.B, link lab.Link) *far {
 	l, err := lab.Up(b.Context(), lab.Config{
 		Name:  fmt.Sprintf("drain-%d-%d-%d", os.Getpid(), link.BandwidthBitsPerSecond/1e6, link.RTT/time.Millisecond),
 		Nodes: 2, Bare: true, NoCheck: true, Link: link,
+		Program: os.Args[0], // there are no agents
 	})
 	must(b, err)
 	b.Cleanup(func() { must(b, l.Down()) })

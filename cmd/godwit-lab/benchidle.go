@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/cli"
 )
 
 const benchIdleLong = `Measure the cost of an idle agent: the CPU time of the agent, of Docker (with its
@@ -26,15 +27,15 @@ greet it the way nodes of its own version do, which may mean sending everything 
 A run takes about 5 minutes per binary. With --quick it takes about one, mostly spent starting containers.`
 
 func newBenchIdleCommand() *cobra.Command {
-	config := bench.IdleConfig{ImageCache: labImageCache}
+	config := bench.IdleConfig{ImageCache: imageCache}
 	var file string
 	cmd := &cobra.Command{
 		Use:   "idle",
 		Short: "Measure the cost of an idle agent",
 		Long:  benchIdleLong,
-		Example: `  godwit bench idle --json idle.json
-  godwit bench idle --containers 20 --nodes 7 --agent ./godwit-before`,
-		Args: noArguments,
+		Example: `  godwit-lab bench idle --json idle.json
+  godwit-lab bench idle --containers 20 --nodes 7 --agent ./godwit-before`,
+		Args: cli.NoArguments,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "json", "", "write the result to this file")
@@ -58,7 +59,7 @@ func newBenchIdlePeersCommand() *cobra.Command {
 		Use:    "idle-peers",
 		Short:  "Simulate the other nodes of the benchmark idle",
 		Hidden: true,
-		Args:   noArguments,
+		Args:   cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bench.IdlePeers(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/cli"
 )
 
 const benchNetworkLong = `Measure the throughput of one TCP connection through the overlay between two
@@ -26,8 +27,8 @@ func newBenchNetworkCommand() *cobra.Command {
 		Use:     "network",
 		Short:   "Measure the throughput of the overlay between nodes, encrypted and not",
 		Long:    benchNetworkLong,
-		Example: "  godwit bench network --json network.json\n  godwit bench network --quick --way vxlan",
-		Args:    noArguments,
+		Example: "  godwit-lab bench network --json network.json\n  godwit-lab bench network --quick --way vxlan",
+		Args:    cli.NoArguments,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "json", "", "write the result to this file")

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
-	"github.com/godwit/godwit/internal/units"
 )
 
 const benchLong = `Bench compares Godwit with other ways to do the same, in a lab on this machine, within
@@ -25,7 +25,7 @@ func newBenchCommand() *cobra.Command {
 		Use:   "bench SUITE",
 		Short: "Compare Godwit with other tools",
 		Long:  benchLong,
-		Args:  noArguments,
+		Args:  cli.NoArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchRoundsCommand(), newBenchNetworkCommand(), newBenchSwitchoverCommand(),
@@ -63,10 +63,10 @@ Redis client checks every answer: if anything is lost, the benchmark fails.
 Nearly all of the time goes into slow links; --quick leaves most of them out.`
 
 func newBenchSwitchoverCommand() *cobra.Command {
-	size, hot, rate := newSizeFlag(), newSizeFlag(), newSizeFlag()
+	size, hot, rate := cli.SizeFlag(), cli.SizeFlag(), cli.SizeFlag()
 	return benchInTurns{
 		suite: func(ctx context.Context, config bench.Config) (bench.Result, error) {
-			config.Memory = pages.Config{Size: size.value, Rate: rate.value, Hot: hot.value}
+			config.Memory = pages.Config{Size: size.Value, Rate: rate.Value, Hot: hot.Value}
 			return bench.Switchover(ctx, config)
 		},
 		workloads: bench.WorkloadNames(), ways: bench.WayNames(), quick: "fewer runs, of fewer workloads, over one link each",
@@ -81,11 +81,11 @@ func newBenchSwitchoverCommand() *cobra.Command {
 			Use:   "switchover",
 			Short: "Measure how long a container is frozen when it moves",
 			Long:  benchSwitchoverLong,
-			Example: `  godwit bench switchover --json switchover.json
-  godwit bench switchover --quick
-  godwit bench switchover --workload tiny --link 1gbit --link 10mbit --runs 15
-  godwit bench switchover --workload idle --way godwit
-  godwit bench switchover --memory 512MiB --written 20MiB --hot 64MiB --link 50mbit/10ms`,
+			Example: `  godwit-lab bench switchover --json switchover.json
+  godwit-lab bench switchover --quick
+  godwit-lab bench switchover --workload tiny --link 1gbit --link 10mbit --runs 15
+  godwit-lab bench switchover --workload idle --way godwit
+  godwit-lab bench switchover --memory 512MiB --written 20MiB --hot 64MiB --link 50mbit/10ms`,
 		},
 	}.make()
 }
@@ -195,37 +195,37 @@ func suitesInTurns() []benchInTurns {
 			suite: bench.PostCopy, workloads: bench.FollowingNames(), ways: bench.FollowingWays(),
 			quick: "fewer runs, of fewer workloads, with less memory",
 			command: cobra.Command{Use: "postcopy", Short: "Measure the cost of post-copy",
-				Long: benchPostCopyLong, Example: `  godwit bench postcopy --json postcopy.json
-  godwit bench postcopy --quick
-  godwit bench postcopy --workload jumps --way criu`},
+				Long: benchPostCopyLong, Example: `  godwit-lab bench postcopy --json postcopy.json
+  godwit-lab bench postcopy --quick
+  godwit-lab bench postcopy --workload jumps --way criu`},
 		},
 		{
 			suite: bench.Files, workloads: bench.FilesNames(), ways: bench.FilesWays(),
 			quick: "fewer runs, of fewer workloads, with fewer and smaller files",
 			command: cobra.Command{Use: "files", Short: "Measure how files, volumes and images move",
-				Long: benchFilesLong, Example: `  godwit bench files --json files.json
-  godwit bench files --quick
-  godwit bench files --workload 100,000 --way rsync --way "godwit pre"`},
+				Long: benchFilesLong, Example: `  godwit-lab bench files --json files.json
+  godwit-lab bench files --quick
+  godwit-lab bench files --workload 100,000 --way rsync --way "godwit pre"`},
 		},
 		{
 			suite: bench.Predict, workloads: bench.ForetoldNames(), ways: bench.ForetoldWays(), quick: "one run of fewer workloads",
 			command: cobra.Command{Use: "predict", Short: "Measure how good predictions and mode auto are",
-				Long: benchPredictLong, Example: `  godwit bench predict --json predict.json
-  godwit bench predict --quick --workload tiny`},
+				Long: benchPredictLong, Example: `  godwit-lab bench predict --json predict.json
+  godwit-lab bench predict --quick --workload tiny`},
 		},
 		{
 			suite: bench.Engines, workloads: bench.EngineNames(), ways: bench.EngineWays(), quick: "there and back once",
 			command: cobra.Command{Use: "engines",
 				Short: "Compare moves of engines' containers with the engines' own ways",
-				Long:  benchEnginesLong, Example: `  godwit bench engines --json engines.json
-  godwit bench engines --quick --workload tiny`},
+				Long:  benchEnginesLong, Example: `  godwit-lab bench engines --json engines.json
+  godwit-lab bench engines --quick --workload tiny`},
 		},
 		{
 			suite: bench.Journey, workloads: bench.JourneyNames(), ways: bench.JourneyWays(), quick: "one journey of each kind, with one workload",
 			command: cobra.Command{Use: "journey",
 				Short: "Measure the gain from knowing where a user will go",
-				Long:  benchJourneyLong, Example: `  godwit bench journey --json journey.json
-  godwit bench journey --quick --way "godwit, path"`},
+				Long:  benchJourneyLong, Example: `  godwit-lab bench journey --json journey.json
+  godwit-lab bench journey --quick --way "godwit, path"`},
 		},
 	}
 }
@@ -240,9 +240,9 @@ type benchInTurns struct {
 }
 
 func (b benchInTurns) make() *cobra.Command {
-	config := bench.Config{ImageCache: labImageCache}
+	config := bench.Config{ImageCache: imageCache}
 	cmd := &b.command
-	cmd.Args = noArguments
+	cmd.Args = cli.NoArguments
 	flags := cmd.Flags()
 	flags.StringVar(&config.File, "json", "", "write the result to this file")
 	flags.StringVar(&config.Lab, "lab", "bench-"+cmd.Use, "name of the temporary lab")
@@ -281,8 +281,8 @@ func newBenchRoundsCommand() *cobra.Command {
 		Use:     "rounds",
 		Short:   "Measure the cost of the parts of a pre-copy",
 		Long:    benchRoundsLong,
-		Example: "  godwit bench rounds --json rounds.json\n  godwit bench rounds --experiment scan --experiment attach",
-		Args:    noArguments,
+		Example: "  godwit-lab bench rounds --json rounds.json\n  godwit-lab bench rounds --experiment scan --experiment attach",
+		Args:    cli.NoArguments,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "json", "", "write the result to this file")
@@ -296,8 +296,6 @@ func newBenchRoundsCommand() *cobra.Command {
 	}
 	return cmd
 }
-
-func newSizeFlag() *parsed[int64] { return &parsed[int64]{kind: "size", parse: units.ParseSize} }
 
 // showBench shows the measured rows, even if some measurements failed.
 func showBench(cmd *cobra.Command, result bench.Result, err error, file string) error {
@@ -320,7 +318,7 @@ func newBenchTimeCommand() *cobra.Command {
 		Use:    "time -- COMMAND [ARGUMENT...]",
 		Short:  "Run a command and print how long it took, as JSON",
 		Hidden: true,
-		Args:   usageArgs(cobra.MinimumNArgs(1)),
+		Args:   cli.Arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if ready {
 				return bench.TimeReady(cmd.Context(), args, cmd.OutOrStdout())

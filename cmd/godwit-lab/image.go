@@ -10,27 +10,28 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/godwit/godwit/internal/cli"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 )
 
-// labImageCache is where lab images are kept: outside of every lab, so that all use the same.
-const labImageCache = "/var/lib/godwit-lab/images"
+// imageCache is where lab images are kept: outside of every lab, so that all use the same.
+const imageCache = "/var/lib/godwit-lab/images"
 
-// newLabImageCommand makes images for the lab.
-func newLabImageCommand() *cobra.Command {
+// newImageCommand makes images for the lab.
+func newImageCommand() *cobra.Command {
 	var output, cache string
 	cmd := &cobra.Command{
 		Use:   "image NAME",
 		Short: "Make a small image from Debian packages: " + strings.Join(labimage.Names(), ", "),
 		Long: `Make a small image from Debian packages and print its path. The image is made once and then
 kept. Load it on a node with "godwit image load"; its name there is localhost/NAME, or NAME for short.`,
-		Example: "  godwit lab exec a -- godwit image load $(godwit lab image redis)\n" +
-			"  godwit lab image nginx -o nginx.tar",
-		Args:      usageArgs(cobra.ExactArgs(1)),
+		Example: "  godwit-lab exec a -- godwit image load $(godwit-lab image redis)\n" +
+			"  godwit-lab image nginx -o nginx.tar",
+		Args:      cli.Arguments(cobra.ExactArgs(1)),
 		ValidArgs: labimage.Names(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(labimage.Names(), args[0]) {
-				return &codedError{exitUsage, fmt.Errorf("there is no lab image %q; there are %s", args[0], strings.Join(labimage.Names(), ", "))}
+				return cli.Usage(fmt.Errorf("there is no lab image %q; there are %s", args[0], strings.Join(labimage.Names(), ", ")))
 			}
 			path, err := labimage.Build(cmd.Context(), args[0], cache)
 			if err != nil {
@@ -44,7 +45,7 @@ kept. Load it on a node with "godwit image load"; its name there is localhost/NA
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write the image to this file; - is stdout")
-	cmd.Flags().StringVar(&cache, "cache", labImageCache, "directory in which images are kept")
+	cmd.Flags().StringVar(&cache, "cache", imageCache, "directory in which images are kept")
 	return cmd
 }
 

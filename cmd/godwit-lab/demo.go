@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/lab"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/lab/workload"
@@ -51,8 +52,8 @@ func newDemoCommand() *cobra.Command {
 		Use:     "demo",
 		Short:   "Show a container with an open TCP connection moving to another node and back",
 		Long:    demoLong,
-		Example: "  godwit demo --json build/demo.json",
-		Args:    noArguments,
+		Example: "  godwit-lab demo --json build/demo.json",
+		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
 				return errors.New("the demo must run as root: it makes namespaces, mounts and routes")
@@ -143,7 +144,7 @@ func (d *demo) show(ctx context.Context) (demoResult, error) {
 
 func (d *demo) startRedis(ctx context.Context) (string, error) {
 	d.say("an image with Redis is built from this system's packages, or taken from the cache")
-	archive, err := labimage.Build(ctx, "redis", labImageCache)
+	archive, err := labimage.Build(ctx, "redis", imageCache)
 	if err != nil {
 		return "", err
 	}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// newManCommand writes a manual page per command, from what --help says.
-func newManCommand() *cobra.Command {
+// NewManCommand returns the command that writes a manual page for each command of a program, from its help.
+func NewManCommand(program string) *cobra.Command {
 	return &cobra.Command{
 		Use:     "man DIRECTORY",
 		Short:   "Write the manual pages of all commands to a directory",
-		Example: "  godwit man /usr/local/share/man/man1",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Example: "  " + program + " man /usr/local/share/man/man1",
+		Args:    Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("manual pages: %w", err)
@@ -24,7 +24,7 @@ func newManCommand() *cobra.Command {
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
 			listWords(root)
-			header := &doc.GenManHeader{Section: "1", Source: "godwit " + version}
+			header := &doc.GenManHeader{Section: "1", Source: root.Name() + " " + root.Version}
 			if err := doc.GenManTree(root, header, args[0]); err != nil {
 				return fmt.Errorf("manual pages: %w", err)
 			}

@@ -12,43 +12,26 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/units"
 )
 
-const labLong = `Lab runs several nodes on this machine, joined by links whose bandwidth, delay and loss you
-choose. Use it to try Godwit, to reproduce a result, or to see the effect of a bad link.
-
-Nodes are named a, b, c and so on. Each has its own network, processes, /run, /tmp and state, its own copies
-of the engines' settings (/etc/docker, /etc/containers), and an agent. They share this machine's other files.
-"godwit lab down" removes everything, even after a crash.`
-
-const labExample = `  godwit lab up --nodes 2 --bandwidth 100mbit --rtt 20ms
-  godwit lab exec a -- godwit nodes
-  godwit lab client a
-  godwit lab exec client -- ping -c 3 10.77.0.2
-  godwit lab link a b --rtt 100ms --loss 0.5%
-  godwit lab down`
-
-// newLabCommand is the group of commands around labs.
-func newLabCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "lab",
-		Short:   "Run nodes and links on this machine",
-		Long:    labLong,
-		Example: labExample,
+// labCommands returns the commands around labs.
+func labCommands() []*cobra.Command {
+	all := []*cobra.Command{newUpCommand(), newDownCommand(), newStatusCommand(), newLinkCommand(), newExecCommand(),
+		newClientCommand()}
+	for _, cmd := range all {
+		cmd.Flags().String("name", lab.DefaultName, "name of the lab; several can be up at once")
 	}
-	cmd.PersistentFlags().String("name", lab.DefaultName, "name of the lab; several can be up at once")
-	cmd.AddCommand(newLabUpCommand(), newLabDownCommand(), newLabStatusCommand(), newLabLinkCommand(),
-		newLabExecCommand(), newLabClientCommand(), newLabImageCommand())
-	return cmd
+	return all
 }
 
 func labName(cmd *cobra.Command) string { return cmd.Flag("name").Value.String() }
 
 func openLab(cmd *cobra.Command) (*lab.Lab, error) { return lab.Open(labName(cmd)) }
 
-func newLabUpCommand() *cobra.Command {
+func newUpCommand() *cobra.Command {
 	config := lab.Config{Link: lab.Link{BandwidthBitsPerSecond: 100_000_000, RTT: 20 * time.Millisecond}}
 	var wires string
 	cmd := &cobra.Command{
@@ -58,23 +41,24 @@ func newLabUpCommand() *cobra.Command {
 
 Links are shaped in both directions, by the kernel's netem if available, otherwise by Godwit's own relay. Each
 link is measured when it comes up, and a warning says if this machine cannot reach the requested figures.`,
-		Example: `  godwit lab up
-  godwit lab up --nodes 3 --bandwidth 10mbit --rtt 100ms --jitter 5ms --loss 0.1%
-  godwit lab up --name lan --bandwidth 1gbit --rtt 400us
-  godwit lab up --name small --state-size 64MiB`,
-		Args: noArguments,
+		Example: `  godwit-lab up
+  godwit-lab up --nodes 3 --bandwidth 10mbit --rtt 100ms --jitter 5ms --loss 0.1%
+  godwit-lab up --name lan --bandwidth 1gbit --rtt 400us
+  godwit-lab up --name small --state-size 64MiB`,
+		Args: cli.NoArguments,
 	}
 	link := addLinkFlags(cmd, config.Link)
-	size := &parsed[int64]{kind: "size", text: "0", parse: units.ParseSize}
+	size := &cli.Parsed[int64]{Kind: "size", Text: "0", Parse: units.ParseSize}
 	flags := cmd.Flags()
 	flags.IntVar(&config.Nodes, "nodes", 2, "number of nodes")
 	flags.Var(size, "state-size",
 		"keep each node's state in a memory file system of this size, such as 256MiB")
 	flags.BoolVar(&config.Bare, "bare", false, "no identities and no agents")
 	flags.BoolVar(&config.NoCheck, "no-check", false, "do not measure the links")
+	flags.StringVar(&config.Program, "program", "", "the godwit program (default: the one beside this program or in PATH)")
 	flags.StringVar(&wires, "wires", "", "what links are made of: netem or relay (default: what the kernel has)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		config.Name, config.StateSizeBytes, config.Wires = labName(cmd), size.value, lab.Wires(wires)
+		config.Name, config.StateSizeBytes, config.Wires = labName(cmd), size.Value, lab.Wires(wires)
 		link.apply(&config.Link)
 		return labUp(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config)
 	}
@@ -93,7 +77,7 @@ func labUp(ctx context.Context, out, errs io.Writer, config lab.Config) error {
 	}
 	for _, link := range status.Links {
 		if link.Measured != nil && !link.Measured.OK {
-			fmt.Fprintf(errs, "godwit: warning: link %s-%s is not as asked: %s\n",
+			fmt.Fprintf(errs, "godwit-lab: warning: link %s-%s is not as asked: %s\n",
 				link.A, link.B, strings.Join(link.Measured.Problems, "; "))
 		}
 	}
@@ -105,22 +89,22 @@ func labUp(ctx context.Context, out, errs io.Writer, config lab.Config) error {
 	if config.Bare {
 		first = "doctor"
 	}
-	fmt.Fprintf(out, "lab %s is up; try: godwit lab exec%s a -- godwit %s; end it with: godwit lab down%s\n",
+	fmt.Fprintf(out, "lab %s is up; try: godwit-lab exec%s a -- godwit %s; end it with: godwit-lab down%s\n",
 		config.Name, name, first, name)
 	return nil
 }
 
-func newLabDownCommand() *cobra.Command {
+func newDownCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Remove a lab and everything in it",
 		Long: `Remove a lab: its processes, namespaces, cgroups and files. The command can be run at any
 time, after any crash, and repeatedly; it removes whatever it finds of the lab.`,
-		Example: `  godwit lab down
-  godwit lab down --name lan
-  godwit lab down --all`,
-		Args: noArguments,
+		Example: `  godwit-lab down
+  godwit-lab down --name lan
+  godwit-lab down --all`,
+		Args: cli.NoArguments,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every lab on this machine")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -136,15 +120,15 @@ time, after any crash, and repeatedly; it removes whatever it finds of the lab.`
 	return cmd
 }
 
-func newLabStatusCommand() *cobra.Command {
+func newStatusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show nodes, links and clients of the labs that are up",
 		Long:  "Show the nodes, links and clients of the lab given by --name, or of every lab if none is given.",
-		Example: `  godwit lab status
-  godwit lab status --name lan --json`,
-		Args: noArguments,
+		Example: `  godwit-lab status
+  godwit-lab status --name lan --json`,
+		Args: cli.NoArguments,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, `print {"labs": [...]} as JSON`)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -153,7 +137,7 @@ func newLabStatusCommand() *cobra.Command {
 			return err
 		}
 		if asJSON {
-			return printJSON(cmd.OutOrStdout(), map[string]any{"labs": labs})
+			return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"labs": labs})
 		}
 		return printLabs(cmd.OutOrStdout(), labs)
 	}
@@ -227,7 +211,7 @@ func running(p lab.ProcessStatus) string {
 	return fmt.Sprintf("pid %d", p.PID)
 }
 
-func newLabLinkCommand() *cobra.Command {
+func newLinkCommand() *cobra.Command {
 	var down, up bool
 	cmd := &cobra.Command{
 		Use:   "link A B",
@@ -235,15 +219,15 @@ func newLabLinkCommand() *cobra.Command {
 		Long: `Change the link between two nodes, or between a client and its node. Settings without a flag
 stay as they are; without any flag, the link is shown. A link that is down drops everything silently, like a
 cut cable.`,
-		Example: `  godwit lab link a b
-  godwit lab link a b --bandwidth 10mbit --rtt 100ms
-  godwit lab link a b --down
-  godwit lab link a b --up
-  godwit lab link client a --rtt 30ms`,
-		Args: usageArgs(cobra.ExactArgs(2)),
+		Example: `  godwit-lab link a b
+  godwit-lab link a b --bandwidth 10mbit --rtt 100ms
+  godwit-lab link a b --down
+  godwit-lab link a b --up
+  godwit-lab link client a --rtt 30ms`,
+		Args: cli.Arguments(cobra.ExactArgs(2)),
 	}
 	link := addLinkFlags(cmd, lab.Link{})
-	onlyChanges(cmd)
+	cli.OnlyChanges(cmd)
 	cmd.Flags().BoolVar(&down, "down", false, "take the link down")
 	cmd.Flags().BoolVar(&up, "up", false, "take the link up")
 	cmd.MarkFlagsMutuallyExclusive("down", "up")
@@ -271,16 +255,16 @@ cut cable.`,
 	return cmd
 }
 
-func newLabExecCommand() *cobra.Command {
+func newExecCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exec NODE|CLIENT -- COMMAND [ARGUMENT...]",
 		Short: "Run a command in a node or client",
 		Long: `Run a command in a node or client, and exit with its code. In a node, "godwit" talks to the
 node's own agent.`,
-		Example: `  godwit lab exec a -- godwit ps
-  godwit lab exec client -- redis-cli -h 10.88.1.2 ping
-  godwit lab exec --name lan b -- bash`,
-		Args: usageArgs(cobra.MinimumNArgs(2)),
+		Example: `  godwit-lab exec a -- godwit ps
+  godwit-lab exec client -- redis-cli -h 10.88.1.2 ping
+  godwit-lab exec --name lan b -- bash`,
+		Args: cli.Arguments(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := openLab(cmd)
 			if err != nil {
@@ -291,7 +275,7 @@ node's own agent.`,
 	}
 }
 
-func newLabClientCommand() *cobra.Command {
+func newClientCommand() *cobra.Command {
 	var client string
 	var move, remove bool
 	cmd := &cobra.Command{
@@ -303,11 +287,11 @@ like a phone in a moving car.
 
 Its link to the node is as fast as this machine allows, unless you shape it. The client shares this machine's
 files.`,
-		Example: `  godwit lab client a
-  godwit lab client a --client phone --bandwidth 20mbit --rtt 30ms
-  godwit lab exec phone -- ping -c 1 10.77.0.2
-  godwit lab client b --client phone --move`,
-		Args: usageArgs(cobra.RangeArgs(0, 1)),
+		Example: `  godwit-lab client a
+  godwit-lab client a --client phone --bandwidth 20mbit --rtt 30ms
+  godwit-lab exec phone -- ping -c 1 10.77.0.2
+  godwit-lab client b --client phone --move`,
+		Args: cli.Arguments(cobra.RangeArgs(0, 1)),
 	}
 	link := addLinkFlags(cmd, lab.Link{})
 	cmd.Flags().StringVar(&client, "client", lab.DefaultClient, "name of the client")
@@ -316,7 +300,7 @@ files.`,
 	cmd.MarkFlagsMutuallyExclusive("move", "remove")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if remove != (len(args) == 0) {
-			return &codedError{exitUsage, errors.New("give a node, or --remove and no node")}
+			return cli.Usage(errors.New("give a node, or --remove and no node"))
 		}
 		l, err := openLab(cmd)
 		if err != nil {

@@ -72,10 +72,10 @@ func newBenchStudiesCommand() *cobra.Command {
 			Use:   "studies",
 			Short: "Repeat the experiments of four studies and compare the figures",
 			Long:  benchStudiesLong,
-			Example: `  godwit bench studies --quick --html studies.html
-  godwit bench studies --study c --json studies.json
-  godwit bench studies --study d --json studies.json --html studies.html --resume
-  godwit bench studies --study a --workload "study a: face" --link 20mbit/50ms --way godwit --runs 6`,
+			Example: `  godwit-lab bench studies --quick --html studies.html
+  godwit-lab bench studies --study c --json studies.json
+  godwit-lab bench studies --study d --json studies.json --html studies.html --resume
+  godwit-lab bench studies --study a --workload "study a: face" --link 20mbit/50ms --way godwit --runs 6`,
 		},
 	}.make()
 }
