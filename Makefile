@@ -333,7 +333,7 @@ generate: ## internal/api from godwit.proto (needs protoc: package protobuf-comp
 	  --go-grpc_out=internal/api --go-grpc_opt=paths=source_relative internal/api/godwit.proto
 
 .PHONY: install
-install: build ## binary, manual pages, the guide and systemd units into DESTDIR/PREFIX (default /usr/local)
+install: build ## godwit (not godwit-lab), its manual pages, the guide and systemd units into DESTDIR/PREFIX (default /usr/local)
 	install -D -m 0755 build/godwit '$(DESTDIR)$(PREFIX)/bin/godwit'
 	build/godwit man '$(DESTDIR)$(PREFIX)/share/man/man1'
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit' README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md

@@ -21,7 +21,8 @@ Two things differ from a real cluster. The simulated nodes refuse data connectio
 include the agent's link measurements. They also never answer WireGuard handshakes, so the encrypting process
 keeps retrying them.
 
-With --agent, the agent of a second godwit binary is measured first, in the same way. The simulated nodes
+By default, the benchmark measures the godwit beside godwit-lab, or the one in PATH. With --agent, it first
+measures the agent of a second godwit binary in the same way. The simulated nodes
 greet it the way nodes of its own version do, which may mean sending everything they know each time.
 
 A run takes about 5 minutes per binary. With --quick it takes about one, mostly spent starting containers.`

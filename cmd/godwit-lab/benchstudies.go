@@ -45,7 +45,7 @@ You can measure in pieces. With --json FILE, results are in FILE from the first 
 interrupted. With --resume, results in FILE count as measured, and only the missing ones of the selected
 studies, workloads, links and ways are measured. A piece may be as small as one study, one link or one more
 run. The text, FILE and page then contain everything measured so far. All pieces must come from the same
-machine, and you must make sure that they come from the same program.`
+machine and the same builds of godwit and godwit-lab, which you must ensure.`
 
 func newBenchStudiesCommand() *cobra.Command {
 	var html string

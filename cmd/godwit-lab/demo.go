@@ -268,8 +268,8 @@ func (d *demo) note(format string, args ...any) {
 	fmt.Fprintf(d.out, "             %s\n", fmt.Sprintf(format, args...))
 }
 
-// godwit runs this program in a node, which finds it by its name: a node has a /tmp of its own, so the
-// path of a program below /tmp leads nowhere there.
+// godwit runs the program godwit in a node, by name: a node has its own /tmp, so a path below the machine's
+// /tmp does not exist there.
 func (d *demo) godwit(ctx context.Context, node string, args ...string) (string, error) {
 	out, err := d.lab.Exec(ctx, node, append([]string{"godwit"}, args...)...)
 	if err != nil {

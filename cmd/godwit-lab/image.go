@@ -14,7 +14,7 @@ import (
 	labimage "github.com/godwit/godwit/internal/lab/image"
 )
 
-// imageCache is where lab images are kept: outside of every lab, so that all use the same.
+// imageCache holds lab images outside of every lab, so that all labs share them.
 const imageCache = "/var/lib/godwit-lab/images"
 
 // newImageCommand makes images for the lab.
@@ -24,14 +24,14 @@ func newImageCommand() *cobra.Command {
 		Use:   "image NAME",
 		Short: "Make a small image from Debian packages: " + strings.Join(labimage.Names(), ", "),
 		Long: `Make a small image from Debian packages and print its path. The image is made once and then
-kept. Load it on a node with "godwit image load"; its name there is localhost/NAME, or NAME for short.`,
+kept. This needs apt-get and dpkg-deb (Debian, Ubuntu). Load it on a node with "godwit image load"; its name there is localhost/NAME, or NAME for short.`,
 		Example: "  godwit-lab exec a -- godwit image load $(godwit-lab image redis)\n" +
 			"  godwit-lab image nginx -o nginx.tar",
 		Args:      cli.Arguments(cobra.ExactArgs(1)),
 		ValidArgs: labimage.Names(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(labimage.Names(), args[0]) {
-				return cli.Usage(fmt.Errorf("there is no lab image %q; there are %s", args[0], strings.Join(labimage.Names(), ", ")))
+				return cli.Usage(fmt.Errorf("unknown lab image %q; available: %s", args[0], strings.Join(labimage.Names(), ", ")))
 			}
 			path, err := labimage.Build(cmd.Context(), args[0], cache)
 			if err != nil {
@@ -59,7 +59,7 @@ func copyImage(cmd *cobra.Command, from, to string) error {
 		_, err = io.Copy(cmd.OutOrStdout(), source)
 		return err
 	}
-	// Written beside its place first, so that an interruption leaves no half of an image there.
+	// Write to a temporary file in the same directory first, so that an interruption leaves no partial image.
 	target, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".new-*")
 	if err != nil {
 		return fmt.Errorf("lab image: %w", err)

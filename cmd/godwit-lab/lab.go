@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// labCommands returns the commands around labs.
+// labCommands returns the commands that manage labs.
 func labCommands() []*cobra.Command {
 	all := []*cobra.Command{newUpCommand(), newDownCommand(), newStatusCommand(), newLinkCommand(), newExecCommand(),
 		newClientCommand()}
@@ -53,10 +53,10 @@ link is measured when it comes up, and a warning says if this machine cannot rea
 	flags.IntVar(&config.Nodes, "nodes", 2, "number of nodes")
 	flags.Var(size, "state-size",
 		"keep each node's state in a memory file system of this size, such as 256MiB")
-	flags.BoolVar(&config.Bare, "bare", false, "no identities and no agents")
+	flags.BoolVar(&config.Bare, "bare", false, "start nodes without identities and agents")
 	flags.BoolVar(&config.NoCheck, "no-check", false, "do not measure the links")
 	flags.StringVar(&config.Program, "program", "", "the godwit program (default: the one beside this program or in PATH)")
-	flags.StringVar(&wires, "wires", "", "what links are made of: netem or relay (default: what the kernel has)")
+	flags.StringVar(&wires, "wires", "", "how to emulate links: netem or relay (default: netem if the kernel has it)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Name, config.StateSizeBytes, config.Wires = labName(cmd), size.Value, lab.Wires(wires)
 		link.apply(&config.Link)
@@ -77,7 +77,7 @@ func labUp(ctx context.Context, out, errs io.Writer, config lab.Config) error {
 	}
 	for _, link := range status.Links {
 		if link.Measured != nil && !link.Measured.OK {
-			fmt.Fprintf(errs, "godwit-lab: warning: link %s-%s is not as asked: %s\n",
+			fmt.Fprintf(errs, "godwit-lab: warning: link %s-%s does not meet the requested settings: %s\n",
 				link.A, link.B, strings.Join(link.Measured.Problems, "; "))
 		}
 	}
@@ -295,7 +295,7 @@ files.`,
 	}
 	link := addLinkFlags(cmd, lab.Link{})
 	cmd.Flags().StringVar(&client, "client", lab.DefaultClient, "name of the client")
-	cmd.Flags().BoolVar(&move, "move", false, "attach the client to this node instead of where it is")
+	cmd.Flags().BoolVar(&move, "move", false, "move an existing client to NODE and keep its address")
 	cmd.Flags().BoolVar(&remove, "remove", false, "remove the client and end its processes")
 	cmd.MarkFlagsMutuallyExclusive("move", "remove")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

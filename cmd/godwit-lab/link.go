@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// linkFlags are the flags that say what a link is like.
+// linkFlags are the flags that describe a link.
 type linkFlags struct {
 	bandwidth   *cli.Parsed[int64]
 	rtt, jitter *cli.Parsed[time.Duration]
@@ -30,11 +30,11 @@ func addLinkFlags(cmd *cobra.Command, start lab.Link) *linkFlags {
 	flags.Var(f.bandwidth, "bandwidth", "in each direction, such as 100mbit, 1gbit or unlimited")
 	flags.Var(f.rtt, "rtt", "round-trip time without queueing, such as 20ms or 400us")
 	flags.Var(f.loss, "loss", "packets lost in each direction, such as 0.5%")
-	flags.Var(f.jitter, "jitter", "how much the round-trip time varies either way (with the relay packets keep their order)")
+	flags.Var(f.jitter, "jitter", "maximum deviation from the round-trip time (the relay keeps packets in order)")
 	return f
 }
 
-// apply changes of a link what was asked for.
+// apply changes only the settings whose flags were given.
 func (f *linkFlags) apply(link *lab.Link) {
 	if f.bandwidth.WasSet {
 		link.BandwidthBitsPerSecond = f.bandwidth.Value

@@ -1,4 +1,4 @@
-// Command godwit-lab runs nodes and links on one machine, to try Godwit, to show it, and to measure it.
+// Command godwit-lab emulates nodes and links on one machine, to try, demonstrate and measure Godwit.
 package main
 
 import (
@@ -22,7 +22,10 @@ loss you choose. Use it to try Godwit, to reproduce a result, or to see the effe
 
 Nodes are named a, b, c and so on. Each has its own network, processes, /run, /tmp and state, its own copies
 of the engines' settings (/etc/docker, /etc/containers), and an agent. They share this machine's other files.
-"godwit-lab down" removes everything, even after a crash.`
+"godwit-lab down" removes everything, even after a crash.
+
+Run godwit-lab as root. Nodes run the program godwit that lies beside godwit-lab or, failing that, the one in
+PATH.`
 
 const example = `  godwit-lab up --nodes 2 --bandwidth 100mbit --rtt 20ms
   godwit-lab exec a -- godwit nodes
@@ -33,7 +36,7 @@ const example = `  godwit-lab up --nodes 2 --bandwidth 100mbit --rtt 20ms
 
 func main() {
 	lab.RunHidden()
-	if len(os.Args) > 1 && os.Args[1] == wireguard.Command { // the process of an encrypted overlay, which is measured
+	if len(os.Args) > 1 && os.Args[1] == wireguard.Command { // the process that "bench network" measures
 		os.Exit(wireguard.Main(os.Args[2:]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

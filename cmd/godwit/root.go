@@ -11,7 +11,8 @@ import (
 const rootLong = `Godwit moves a running container from one machine to another while its users stay connected:
 memory, processes, open files, file system, volumes, address and TCP connections.
 
-A node is a machine that runs "godwit agent". To try Godwit on this machine alone, use godwit-lab.`
+A node is a machine that runs "godwit agent". To try Godwit on one machine, use
+godwit-lab, which "make build" puts into build/ of the source tree.`
 
 // newRootCommand wires all commands together. Nothing registers itself.
 func newRootCommand() *cobra.Command {

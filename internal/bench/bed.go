@@ -18,8 +18,8 @@ import (
 const (
 	// benchDir is where the peers of Godwit keep what is theirs in a node: in memory, and the node's own.
 	benchDir = "/run/godwit-bench"
-	program  = "godwit"     // as a node finds it
-	helper   = "godwit-lab" // the lab's own program, as a node finds it
+	program  = "godwit"     // in a node's PATH
+	helper   = "godwit-lab" // in a node's PATH, too
 )
 
 // nodes are the two between which containers move.

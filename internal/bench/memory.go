@@ -47,7 +47,7 @@ func (s *suite) buildImage(ctx context.Context, w containerWorkload) (string, er
 	return s.memoryImage, err
 }
 
-// programImage makes an image of the lab's own program, which is gone with the benchmark.
+// programImage makes an image of godwit-lab, which is removed after the benchmark.
 func (s *suite) programImage(name string, bulk ...int64) (string, error) {
 	path := s.config.Helper
 	if path == "" {

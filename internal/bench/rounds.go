@@ -15,7 +15,7 @@ const suiteRounds = "rounds"
 
 // RoundsConfig says what to measure.
 type RoundsConfig struct {
-	Program     string   // the lab's own program, which is the workload; this program if empty
+	Program     string   // godwit-lab, which runs the workload; default: this program
 	Quick       bool     // fewer samples
 	Experiments []string // all if empty
 	Progress    func(string)

@@ -21,7 +21,7 @@ const suiteSwitchover = "switchover"
 type Config struct {
 	Lab        string       // name of the lab that is made; one that is left from a crash is taken down
 	Program    string       // the godwit program; if empty, the one beside this program or in PATH
-	Helper     string       // the lab's own program, which is also a workload; this program if empty
+	Helper     string       // godwit-lab, which is also a workload; default: this program
 	ImageCache string       // see package lab/image
 	Runs       int          // how often each way is measured; as often as the scenarios say if 0
 	Quick      bool         // fewer runs of fewer scenarios, over the first link of each

@@ -1,4 +1,4 @@
-// Package cli holds what the command lines of godwit and godwit-lab share: exit codes, errors of usage, flags
+// Package cli holds what the command lines of godwit and godwit-lab share: exit codes, usage errors, flags
 // that check their values, help and manual pages.
 package cli
 
@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes of both programs.
+// Exit codes that the programs share. Only godwit uses ExitSignal.
 const (
 	ExitError  = 1
 	ExitUsage  = 2
@@ -37,7 +37,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Exit returns an error that ends the program with a code. Nothing is printed if err is nil.
 func Exit(code int, err error) error { return &Error{code, err} }
 
-// Usage returns an error of usage.
+// Usage returns a usage error.
 func Usage(err error) error { return Exit(ExitUsage, err) }
 
 // Finish completes a root command that has all of its commands: help, completion, and usage errors for
@@ -50,14 +50,14 @@ func Finish(root *cobra.Command) {
 	})
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	// A group of commands can only be asked for help, unless it has arguments itself: its usage is the one
-	// with a command.
+	// A command group without arguments of its own only prints help, so its usage shows only the form with
+	// a subcommand.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
 		"{{if and .Runnable (or (not .HasAvailableSubCommands) (ne .Use .Name))}}", 1))
 	refuseUnknown(root)
 }
 
-// refuseUnknown makes the name of a command that does not exist a usage error, which cobra does not.
+// refuseUnknown turns an unknown command name into a usage error; cobra does not.
 func refuseUnknown(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		refuseUnknown(child)
@@ -101,10 +101,10 @@ func AddGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
 	}
 }
 
-// NoArguments is for commands that have none.
+// NoArguments rejects all arguments.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return Usage(fmt.Errorf("%s takes no argument, such as %q; usage: %s", cmd.CommandPath(), args[0], cmd.UseLine()))
+		return Usage(fmt.Errorf("%s takes no arguments, but got %q; usage: %s", cmd.CommandPath(), args[0], cmd.UseLine()))
 	}
 	return nil
 }
@@ -126,8 +126,8 @@ func PrintJSON(w io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
-// Report prints the error of a command as a user should see it, and returns the program's exit code. plain
-// writes an error that has no code of its own, and returns its code.
+// Report prints a command's error and returns the program's exit code. plain returns the error's text, and
+// the code for an error without one.
 func Report(errs io.Writer, program string, err error, plain func(error) (text string, code int)) int {
 	if err == nil {
 		return 0

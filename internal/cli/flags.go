@@ -9,10 +9,10 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// Parsed is a flag whose text a function reads; a bad text is an error of usage.
+// Parsed is a flag whose value Parse converts; a rejected value is a usage error.
 type Parsed[T any] struct {
 	Value  T
-	Text   string // of the default
+	Text   string // the value as text; initially the default
 	Kind   string // for help
 	Parse  func(string) (T, error)
 	WasSet bool
@@ -37,8 +37,8 @@ func (p *Parsed[T]) Set(text string) error {
 // SizeFlag is a flag for a number of bytes.
 func SizeFlag() *Parsed[int64] { return &Parsed[int64]{Kind: "size", Parse: units.ParseSize} }
 
-// OnlyChanges is for a command whose flags change what is there: what is not named stays, and help shows no
-// defaults.
+// OnlyChanges hides the defaults in the help of a command that changes settings: settings without a flag keep
+// their values.
 func OnlyChanges(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		f.Usage, _, _ = strings.Cut(f.Usage, " (default")

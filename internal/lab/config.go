@@ -70,7 +70,7 @@ type Config struct {
 	NoCheck        bool         // do not measure the links
 	Wires          Wires        // what the links are made of; chosen if empty
 	Program        string       // the godwit program; if empty, the one beside this program or in PATH
-	Helper         string       // the program whose main calls RunHidden; this program if empty
+	Helper         string       // godwit-lab, or a test program that calls RunHidden; default: this program
 	AgentArgs      []string     // further arguments of every agent
 	Progress       func(string) // told what happens, a line each; may be nil
 }

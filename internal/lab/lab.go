@@ -44,7 +44,7 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 		return nil, err
 	}
 	if os.Geteuid() != 0 {
-		return nil, errors.New("a lab needs root: it makes namespaces and cgroups; try sudo godwit-lab up")
+		return nil, errors.New("a lab needs root to create namespaces and cgroups; run godwit-lab as root")
 	}
 	var err error
 	if config.Helper, err = findHelper(config.Helper); err != nil {
@@ -63,7 +63,7 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 	return l, nil
 }
 
-// findHelper finds the program that runs as init, relay and workloads.
+// findHelper returns the given program or, if empty, this program. Nodes run it as init, relay and workloads.
 func findHelper(program string) (string, error) {
 	if program != "" {
 		return existing(program)
@@ -75,7 +75,7 @@ func findHelper(program string) (string, error) {
 	return own, nil
 }
 
-// FindProgram finds the godwit program: this one, or if it is empty, the one beside this program or in PATH.
+// FindProgram returns the given godwit program or, if empty, the godwit beside this program or in PATH.
 func FindProgram(program string) (string, error) {
 	if program != "" {
 		return existing(program)
@@ -89,7 +89,7 @@ func FindProgram(program string) (string, error) {
 		return beside, nil
 	}
 	if program, err = exec.LookPath(programName); err != nil {
-		return "", fmt.Errorf("a lab needs the program godwit: there is no %s, and none in PATH; build it with: make build", beside)
+		return "", fmt.Errorf("cannot find the program godwit: not at %s and not in PATH; build it with: make build", beside)
 	}
 	return existing(program)
 }

@@ -51,12 +51,12 @@ func mountState(spec initSpec) error {
 func mountRun(spec initSpec) error {
 	program, err := os.Open(spec.Program)
 	if err != nil {
-		return fmt.Errorf("program: %w", err)
+		return fmt.Errorf("godwit program: %w", err)
 	}
 	defer program.Close()
 	helper, err := os.Open(spec.Helper)
 	if err != nil {
-		return fmt.Errorf("program: %w", err)
+		return fmt.Errorf("godwit-lab program: %w", err)
 	}
 	defer helper.Close()
 	if err := replaceMount("/run", "tmpfs", "mode=755"); err != nil {

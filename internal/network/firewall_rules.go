@@ -122,7 +122,7 @@ func rememberDoor(number int) rule {
 		&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1, SourceRegister: true})
 }
 
-// hasDoor: the packet's connection has an ingress mark, which is in register 1 then.
+// hasDoor matches packets whose connection has an ingress mark, and leaves the mark in register 1.
 func hasDoor() rule {
 	return is(&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1},
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,

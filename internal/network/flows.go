@@ -23,9 +23,9 @@ import (
 // saved, one for each kind of packet, in two maps of a table of their own, which outlives the agent. The
 // packet filter translates by these maps, without tracking.
 //
-// Connections whose addresses are not translated lose only their ingress marks. These are saved in a third
-// map. The first packet from the container that finds no connection gives it the saved mark, so the answer
-// leaves as before, and the engine does not masquerade it.
+// Connections without address translation lose only their ingress marks, which KeepFlows saves in a third map.
+// When the container's next packet creates a new tracking entry, the packet filter restores the mark. The
+// answer then leaves through its ingress node, and the engine does not masquerade it.
 //
 // The node may reuse the port of a container's outgoing connection once that connection is over. So only
 // lasting connections are saved, and unused entries expire: soon, if the connection's end was seen.
@@ -111,8 +111,7 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 // flowElements holds the elements of the maps and of the set.
 type flowElements struct{ to, from, ended, doors []nftables.SetElement }
 
-// elementsOf returns the elements for those flows of an address that are lasting, and are translated or
-// have an ingress mark.
+// elementsOf returns the elements for an address's lasting flows that are translated or have an ingress mark.
 func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowElements) {
 	for _, flow := range tracked {
 		forward, there := packetOf(flow.Forward)
@@ -333,9 +332,9 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 	return conn.Flush()
 }
 
-// makeDoors adds the ingress marks to the table, also to one that an older version of Godwit has made. They
-// come after bridgedDoors, which would send the packet to the node from which the container came. A new
-// connection has no other mark yet.
+// makeDoors adds the map of ingress marks and its chain, also to a table that an older Godwit made. The chain
+// runs after bridgedDoors and overrides its mark, which would route the packet to the container's previous
+// node. A new tracking entry has no mark of its own yet.
 func (n *Network) makeDoors(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
 	if err := conn.AddSet(sets.doors, nil); err != nil {
 		return err

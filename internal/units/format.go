@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// FormatBytes writes a size for people.
+// FormatBytes formats a size for display.
 func FormatBytes(bytes int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	value, unit := float64(bytes), 0
@@ -18,7 +18,7 @@ func FormatBytes(bytes int64) string {
 	return fmt.Sprintf("%.1f %s", value, units[unit])
 }
 
-// FormatSeconds writes a short time for people.
+// FormatSeconds formats a short time for display.
 func FormatSeconds(seconds float64) string {
 	switch {
 	case seconds < 0.001:
@@ -31,7 +31,7 @@ func FormatSeconds(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
-// FormatAge writes how long ago something was, for people.
+// FormatAge formats a time span for display, such as 5m.
 func FormatAge(age time.Duration) string {
 	switch {
 	case age < 2*time.Minute:
@@ -44,7 +44,7 @@ func FormatAge(age time.Duration) string {
 	return fmt.Sprintf("%.0fd", age.Hours()/24)
 }
 
-// FormatBits writes a bandwidth for people.
+// FormatBits formats a bandwidth for display.
 func FormatBits(bitsPerSecond float64) string {
 	units := []string{"bit/s", "kbit/s", "Mbit/s", "Gbit/s"}
 	unit := 0

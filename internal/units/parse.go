@@ -1,5 +1,5 @@
-// Package units reads and writes quantities as people give and read them: bandwidths, delays, shares,
-// sizes and times. Command lines use it, and the lab, whose links are given in these units.
+// Package units parses and formats bandwidths, delays, loss rates, sizes and times for users. The command lines
+// and the lab use it.
 package units
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Unlimited is the bandwidth of what has no limit.
+// Unlimited is the bandwidth value that means no limit.
 const Unlimited int64 = 0
 
 // Limits of bandwidths and delays. They keep arithmetic in nanoseconds and bits well inside an int64.

@@ -17,8 +17,8 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
-// pagesImage is the image of a program whose memory changes and that knows what it must hold. It is the lab's own program,
-// in an image of its own: not all tests need one so large.
+// pagesImage is the image of a program whose memory changes and that knows what it must hold. It is godwit-lab, in an image of its
+// own: not all tests need one so large.
 const pagesImage = "localhost/pages"
 
 var loadPages = sync.OnceValue(func() error {

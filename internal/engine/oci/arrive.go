@@ -147,7 +147,7 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 	own, err := a.createPatiently(ctx)
 	if err != nil {
 		err = fmt.Errorf("have %s make it: %w", a.title, err)
-		if !errors.Is(err, context.DeadlineExceeded) { // the engine has answered, and makes nothing any more
+		if !errors.Is(err, context.DeadlineExceeded) { // the engine reported a failure and will not create it later
 			record.Unmade = true
 			err = errors.Join(err, save(e.arrivalPath(d.ID), record))
 		}

@@ -122,16 +122,16 @@ func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (str
 	return "", nil
 }
 
-// makingLimit is how long an engine may still be making a container that an agent asked for before that
-// agent was killed.
+// makingLimit bounds the wait for an engine that may still be creating a container after the agent was killed
+// or gave up.
 var makingLimit = patience.Limit{Still: 2 * time.Second, Most: time.Minute}
 
-// lookAgain is the time between two looks at what an engine has made.
+// lookAgain is the interval at which madeLate asks the engine.
 const lookAgain = 100 * time.Millisecond
 
-// madeLate is madeFor for an arrival that is undone. If the agent that had the engine make the container was
-// killed meanwhile, or has given up waiting, the engine may still be busy with it: then the container would
-// appear after the undo, never run, and keep its name taken.
+// madeLate is madeFor for the undo of an arrival. If the agent was killed or gave up while the engine created
+// the container, the container could appear after the undo, never run, and keep its name in use. madeLate waits
+// for this container, unless the engine reported a failure, the machine has rebooted, or createLimit has passed.
 func (e *Engine) madeLate(ctx context.Context, id string, was arrivalRecord) (string, error) {
 	own, err := e.madeFor(ctx, id, was)
 	if own != "" || err != nil || was.Unmade {

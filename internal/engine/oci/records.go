@@ -35,7 +35,7 @@ type arrivalRecord struct {
 	OwnID      string            `json:"own_id,omitempty"` // once the engine has made it
 	Boot       string            `json:"boot"`             // of the machine, in which it arrives
 	Began      time.Time         `json:"began"`
-	Unmade     bool              `json:"unmade,omitempty"` // the engine has said that it made none
+	Unmade     bool              `json:"unmade,omitempty"` // the engine reported that it created none
 }
 
 // save makes the directory of a record, too.

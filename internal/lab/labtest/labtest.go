@@ -192,7 +192,7 @@ func GoBuild(ctx context.Context, to, pkg string) error {
 	return nil
 }
 
-// Program is the package of the program that is tested, and Helper that of the lab's own program.
+// Packages of the programs: Program is tested; Helper is godwit-lab.
 const (
 	Program = "github.com/godwit/godwit/cmd/godwit"
 	Helper  = "github.com/godwit/godwit/cmd/godwit-lab"

@@ -1,0 +1,199 @@
+package house
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mayImport has a row for each package: the packages of this module, without "internal/", that its code, not
+// its tests, imports. A new arrow is a decision: add it here, and say why in the commit. Arrows point down.
+var mayImport = map[string]string{
+	// cmd/godwit: the product; knows neither lab nor bench.
+	"cmd/godwit": "agent api audit cli criu doctor engine engine/containerd engine/docker engine/door " +
+		"engine/embedded engine/lxc engine/moving engine/oci engine/podman kernel memory/pager " +
+		"migration network network/wireguard predict scripts units wire/identity",
+	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
+		"network/wireguard units",
+	// agent: the top: whoever needs an agent starts one and speaks its API.
+	"internal/agent": "ahead api audit compat criu engine engine/containerd engine/docker engine/embedded " +
+		"engine/lxc engine/moving engine/podman files files/chunk files/fetch files/image " +
+		"files/inodes files/parts files/regular files/shared guard kernel memory memory/drain " +
+		"memory/pipeline migration network network/wireguard patience policy predict statedir wire " +
+		"wire/identity wire/stream",
+	// ahead: decides from numbers that the agent measures.
+	"internal/ahead": "",
+	"internal/api":   "",
+	"internal/audit": "",
+	// bench: starts programs and reads what they print: neither agent nor engines.
+	"internal/bench": "api criu engine kernel lab lab/image lab/workload lab/workload/broker lab/workload/coap " +
+		"lab/workload/face lab/workload/pages lab/workload/player lab/workload/tree memory " +
+		"memory/pipeline migration network predict units wire wire/identity",
+	"internal/bench/page": "bench",
+	"internal/cli":        "units",
+	"internal/compat":     "",
+	"internal/criu":       "criu/vet kernel",
+	"internal/criu/vet":   "",
+	// doctor: judges a whole node for a person; code asks kernel or criu for the one thing that it needs.
+	"internal/doctor": "kernel patience",
+	// engine: the contract: nothing of any engine shows through it.
+	"internal/engine": "files guard memory",
+	// engine/containerd: an engine knows no other engine, no migration and no other node. What two engines
+	// need is a mechanism.
+	"internal/engine/containerd": "engine engine/containerd/nerdctl engine/contentstore engine/door engine/mounts engine/oci " +
+		"engine/records files/image kernel network network/dump patience",
+	"internal/engine/containerd/nerdctl": "engine files kernel patience",
+	"internal/engine/contentstore":       "engine engine/oci files files/image patience",
+	"internal/engine/docker": "engine engine/contentstore engine/mounts engine/moving engine/oci engine/records files " +
+		"files/image files/tarsplit kernel patience",
+	"internal/engine/door": "criu engine/mounts engine/moving files kernel network",
+	"internal/engine/embedded": "criu engine engine/mounts engine/moving engine/records files files/regular kernel memory " +
+		"memory/pager patience",
+	"internal/engine/enginetest": "engine files",
+	"internal/engine/lxc": "criu criu/vet engine engine/mounts engine/moving engine/records files kernel memory " +
+		"memory/pager network/nsstate patience",
+	"internal/engine/mounts": "",
+	"internal/engine/moving": "criu engine engine/records kernel memory memory/pager network network/dump " +
+		"network/nsstate",
+	// engine/oci: knows no engine.
+	"internal/engine/oci": "criu engine engine/door engine/mounts engine/moving engine/records files kernel memory " +
+		"memory/pager patience",
+	"internal/engine/podman": "engine engine/door engine/mounts engine/oci engine/records files files/image " +
+		"files/tarsplit kernel patience",
+	"internal/engine/records": "kernel",
+	// files: a mechanism: serves every engine and knows none; likewise criu, memory, network.
+	"internal/files":           "files/chunk guard",
+	"internal/files/chunk":     "",
+	"internal/files/fetch":     "files/image files/parts guard",
+	"internal/files/filestest": "",
+	"internal/files/image":     "files files/parts guard kernel",
+	"internal/files/inodes":    "guard kernel",
+	"internal/files/parts":     "files/chunk",
+	"internal/files/regular":   "",
+	"internal/files/shared":    "guard kernel",
+	"internal/files/tarsplit":  "files/regular guard",
+	"internal/guard":           "",
+	"internal/house":           "",
+	// kernel: at the bottom: everything may use it.
+	"internal/kernel": "",
+	// lab: bench measures in the lab, not the other way round.
+	"internal/lab":                  "kernel lab/workload/pages lab/workload/torture lab/workload/tree units",
+	"internal/lab/image":            "",
+	"internal/lab/labtest":          "lab",
+	"internal/lab/workload":         "",
+	"internal/lab/workload/broker":  "lab/workload",
+	"internal/lab/workload/coap":    "lab/workload",
+	"internal/lab/workload/face":    "lab/workload",
+	"internal/lab/workload/pages":   "kernel lab/workload",
+	"internal/lab/workload/player":  "lab/workload",
+	"internal/lab/workload/torture": "lab/workload",
+	"internal/lab/workload/tree":    "lab/workload",
+	"internal/memory":               "guard kernel",
+	"internal/memory/drain":         "guard kernel memory memory/pipeline wire/stream",
+	"internal/memory/pager":         "criu kernel memory",
+	"internal/memory/pipeline":      "guard memory",
+	// migration: decides and never acts; has words of its own, which the agent translates.
+	"internal/migration":         "",
+	"internal/network":           "kernel network/dump network/wireguard",
+	"internal/network/dump":      "",
+	"internal/network/nsstate":   "kernel network/dump",
+	"internal/network/wireguard": "kernel",
+	"internal/patience":          "",
+	"internal/policy":            "",
+	// predict: a function of what was measured.
+	"internal/predict":  "memory migration wire/stream",
+	"internal/statedir": "kernel",
+	"internal/units":    "",
+	// wire: moves bytes between nodes that know each other; what they mean is for the agent.
+	"internal/wire":          "guard patience wire/identity wire/stream",
+	"internal/wire/identity": "",
+	"internal/wire/stream":   "guard",
+	"scripts":                "",
+}
+
+// pure packages decide and never act, so that every situation can be tested and told again: the same input
+// gives the same output. Without a clock, too: see forbidigo in .golangci.yml.
+var pure = []string{"ahead", "compat", "migration", "policy", "predict", "units"}
+
+// impure are packages of the standard library and others that act, wait, lock, or draw lots.
+var impure = []string{"os", "io/fs", "net", "net/http", "syscall", "golang.org/x/sys/unix", "context", "sync", "math/rand",
+	"math/rand/v2", "crypto/rand"}
+
+// TestImports: each package imports what its row says, and no more.
+func TestImports(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range packages(t) {
+		if name := p.name(); !strings.HasPrefix(name, "test/") {
+			seen[name] = true
+			checkImports(t, p)
+		}
+	}
+	for name := range mayImport {
+		if !seen[name] {
+			t.Errorf("there is no package %s any more: remove its row", name)
+		}
+	}
+}
+
+func checkImports(t *testing.T, p listed) {
+	t.Helper()
+	row, there := mayImport[p.name()]
+	if !there {
+		t.Errorf("package %s has no row in mayImport", p.name())
+		return
+	}
+	var own []string
+	for _, path := range p.Imports {
+		if name, is := strings.CutPrefix(path, module); is {
+			own = append(own, strings.TrimPrefix(name, "internal/"))
+		}
+		if slices.Contains(impure, path) && slices.Contains(pure, strings.TrimPrefix(p.name(), "internal/")) {
+			t.Errorf("%s imports %s, and is pure", p.name(), path)
+		}
+	}
+	want := strings.Fields(row)
+	for _, name := range own {
+		if !slices.Contains(want, name) {
+			t.Errorf("%s imports %s, which its row in mayImport does not have", p.name(), name)
+		}
+	}
+	for _, name := range want {
+		if !slices.Contains(own, name) {
+			t.Errorf("%s does not import %s any more: remove it from its row in mayImport", p.name(), name)
+		}
+	}
+}
+
+// TestUnsafe: memory layouts of the kernel are read in one package only, where they are tested. The generated
+// code of the API is not ours.
+func TestUnsafe(t *testing.T) {
+	for _, p := range packages(t) {
+		if slices.Contains(slices.Concat(p.Imports, p.TestImports, p.XTestImports), "unsafe") &&
+			p.name() != "internal/kernel" && p.name() != "internal/api" {
+			t.Errorf("%s imports unsafe, which is for internal/kernel", p.name())
+		}
+	}
+}
+
+// engines are the adapters of engines.
+var engines = []string{"containerd", "docker", "embedded", "lxc", "podman"}
+
+// TestTestImports: tests may import what they like, but not the agent, whose API they speak, nor another engine
+// than their own.
+func TestTestImports(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, path := range slices.Concat(p.TestImports, p.XTestImports) {
+			name := strings.TrimPrefix(path, module+"internal/")
+			if name == "agent" && strings.HasPrefix(p.name(), "internal/") && p.name() != "internal/agent" {
+				t.Errorf("tests of %s import the agent: start one and speak its API", p.name())
+			}
+			if other, is := strings.CutPrefix(name, "engine/"); is && isEngine(p) && slices.Contains(engines, other) &&
+				!strings.HasSuffix(p.name(), "/"+other) {
+				t.Errorf("tests of %s import the engine %s", p.name(), other)
+			}
+		}
+	}
+}
+
+// isEngine reports whether a package is about engines.
+func isEngine(p listed) bool { return strings.HasPrefix(p.name(), "internal/engine/") }
