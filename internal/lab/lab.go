@@ -85,7 +85,7 @@ func FindProgram(program string) (string, error) {
 		return "", fmt.Errorf("find this program: %w", err)
 	}
 	beside := filepath.Join(filepath.Dir(own), programName)
-	if _, err := os.Stat(beside); err == nil {
+	if file, err := os.Stat(beside); err == nil && file.Mode().IsRegular() {
 		return beside, nil
 	}
 	if program, err = exec.LookPath(programName); err != nil {

@@ -137,6 +137,9 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 		// The packet is in the middle of a connection that this node has forgotten, or has never seen.
 		add(fromGroup(groupTunnel), packets, protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensNone(), pass)
 	}
+	for _, out := range outs { // of a connection whose ingress mark was restored
+		add(fromGroup(groupTunnel), out, hasDoor(), pass)
+	}
 	add(fromGroup(groupTunnel), isBridged(offsetDestination, set), pass)
 	for _, segment := range n.segments { // nodes use their pool addresses
 		for _, from := range []rule{inSegment(offsetSource, segment, true), inPool(offsetSource, n.config.Pool, true)} {
@@ -192,6 +195,9 @@ func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 			Hooknum: hook, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 1)})))
 	}
 	for ip, one := range n.bridged {
+		if one.closing { // the engine would forget a new connection
+			closed(isAddress(offsetDestination, ip), protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensConnection(), drop())
+		}
 		for _, port := range one.Ports {
 			if one.closing && port.Protocol == "tcp" {
 				closed(toPublished(port), opensConnection(), drop())

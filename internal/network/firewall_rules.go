@@ -141,6 +141,13 @@ func markWith(number int) rule {
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
 }
 
+// notMarkedWith matches packets without the ingress mark of this node.
+func notMarkedWith(number int) rule {
+	return is(&expr.Meta{Key: expr.MetaKeyMARK, Register: unix.NFT_REG_1},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: native(doorMask), Xor: native(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(uint32(number) << doorShift)})
+}
+
 // clearMark clears the packet's mark.
 func clearMark() rule {
 	return is(&expr.Immediate{Register: unix.NFT_REG_1, Data: native(0)},

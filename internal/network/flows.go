@@ -70,8 +70,7 @@ func endpointKey(at netip.AddrPort) []byte {
 	return slices.Concat(at.Addr().AsSlice(), port, []byte{0, 0})
 }
 
-// KeepFlows saves the connections of a container on a bridge, and accepts no new ones through its published
-// ports, until Detach. Call it before the engine removes the container.
+// KeepFlows saves the connections of a container on a bridge, and accepts no new ones until Detach. Call it before the engine removes the container.
 func (n *Network) KeepFlows(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -220,7 +219,7 @@ func packetOf(tuple netlink.IPTuple) (packetKind, bool) {
 }
 
 // flowSets describes the maps and the set for the packet filter. A packet that matches an element renews
-// the element's timeout.
+// the element's timeout, except for ingress marks.
 type flowSets struct{ to, from, ended, doors *nftables.Set }
 
 func describeFlows(table *nftables.Table) (sets flowSets, err error) {
@@ -272,20 +271,43 @@ func (n *Network) addFlows(kept flowElements) error {
 	for _, part := range []struct {
 		set      *nftables.Set
 		elements []nftables.SetElement
-	}{{sets.doors, kept.doors}, {sets.ended, kept.ended}, {sets.from, kept.from}, {sets.to, kept.to}} {
+	}{{sets.ended, kept.ended}, {sets.from, kept.from}, {sets.to, kept.to}} {
 		if there {
 			if part.elements, err = replaceFlows(conn, part.set, part.elements); err != nil {
 				return err
 			}
 		}
-		for batch := range slices.Chunk(part.elements, flowBatch) {
-			if err := conn.SetAddElements(part.set, batch); err != nil {
-				return err
-			}
-			if err := conn.Flush(); err != nil {
-				return err
-			}
+		if err := addElements(conn, part.set, part.elements); err != nil {
+			return err
 		}
+	}
+	return replaceDoors(conn, sets.doors, kept.doors)
+}
+
+func addElements(conn *nftables.Conn, set *nftables.Set, elements []nftables.SetElement) error {
+	for batch := range slices.Chunk(elements, flowBatch) {
+		if err := conn.SetAddElements(set, batch); err != nil {
+			return err
+		}
+		if err := conn.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceDoors adds ingress marks, with their full timeouts: packets do not renew them. If the map is full, the
+// rest is left out: those connections wait until their clients send.
+func replaceDoors(conn *nftables.Conn, set *nftables.Set, elements []nftables.SetElement) error {
+	wanted := map[string]bool{}
+	for _, e := range elements {
+		wanted[string(e.Key)] = true
+	}
+	if err := removeElements(conn, set, func(e nftables.SetElement) bool { return wanted[string(e.Key)] }); err != nil {
+		return err
+	}
+	if err := addElements(conn, set, elements); !errors.Is(err, unix.ENFILE) {
+		return err
 	}
 	return nil
 }
@@ -334,7 +356,8 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 
 // makeDoors adds the map of ingress marks and its chain, also to a table that an older Godwit made. The chain
 // runs after bridgedDoors and overrides its mark, which would route the packet to the container's previous
-// node. A new tracking entry has no mark of its own yet.
+// node. A new tracking entry has no mark of its own yet. A packet that has come to leave here is not sent
+// back: its mark is this node's own already.
 func (n *Network) makeDoors(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
 	if err := conn.AddSet(sets.doors, nil); err != nil {
 		return err
@@ -343,7 +366,7 @@ func (n *Network) makeDoors(conn *nftables.Conn, table *nftables.Table, sets flo
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 3)})
 	conn.FlushChain(chain)
 	add := ruleAdder(conn, table, chain)
-	door := join(loadFlow(false), findFlow(sets.doors),
+	door := join(notMarkedWith(n.config.NodeNumber), loadFlow(false), findFlow(sets.doors),
 		is(&expr.Ct{Key: expr.CtKeyMARK, Register: registerFound, SourceRegister: true},
 			&expr.Meta{Key: expr.MetaKeyMARK, Register: registerFound, SourceRegister: true}))
 	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), ctState(expr.CtStateBitNEW), opensNone(), door)

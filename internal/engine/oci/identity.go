@@ -123,32 +123,44 @@ func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (str
 }
 
 // makingLimit bounds the wait for an engine that may still be creating a container after the agent was killed
-// or gave up.
-var makingLimit = patience.Limit{Still: 2 * time.Second, Most: time.Minute}
+// or gave up. makingAge is the age of an arrival from which on nobody waits.
+var (
+	makingLimit = patience.Limit{Still: 2 * time.Second, Most: time.Minute}
+	makingAge   = 2 * createLimit.Most
+)
 
-// lookAgain is the interval at which madeLate asks the engine.
+// lookAgain is how long madeLate waits before it asks the engine again. Each further wait is twice as long: a
+// question makes the engine work, and so would look like a sign that it creates the container.
 const lookAgain = 100 * time.Millisecond
 
 // madeLate is madeFor for the undo of an arrival. If the agent was killed or gave up while the engine created
 // the container, the container could appear after the undo, never run, and keep its name in use. madeLate waits
-// for this container, unless the engine reported a failure, the machine has rebooted, or createLimit has passed.
+// for this container, unless the engine reported a failure, the machine has rebooted, or the arrival is old. An
+// engine that is still busy at the end is an error: the undo has to be tried again.
 func (e *Engine) madeLate(ctx context.Context, id string, was arrivalRecord) (string, error) {
 	own, err := e.madeFor(ctx, id, was)
 	if own != "" || err != nil || was.Unmade {
 		return own, err
 	}
 	boot, err := kernel.BootID()
-	if err != nil || boot != was.Boot || time.Since(was.Began) > createLimit.Most {
+	if err != nil || boot != was.Boot || time.Since(was.Began) > makingAge {
 		return "", err
 	}
 	making, cancel := makingLimit.For(ctx, e.adapter.Title(), e.signs())
 	defer cancel()
-	for own == "" && err == nil && making.Err() == nil {
+	for wait := lookAgain; own == "" && err == nil && making.Err() == nil; wait *= 2 {
 		select {
 		case <-making.Done():
-		case <-time.After(lookAgain):
+		case <-time.After(wait):
 		}
 		own, err = e.madeFor(ctx, id, was)
 	}
-	return own, err
+	if own != "" || err != nil {
+		return own, err
+	}
+	var late *patience.LateError
+	if err := making.Err(); !errors.As(err, &late) || !late.Still {
+		return "", fmt.Errorf("wait until %s does not create container %.12s any more: %w", e.adapter.Title(), id, err)
+	}
+	return "", nil
 }
