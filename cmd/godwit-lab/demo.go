@@ -35,8 +35,8 @@ type demoResult struct {
 
 type demoClient struct {
 	workload.Counted
-	// LongestGaps are the longest gaps between two answers during each migration. They take the name of the single
-	// gap of a client that sees one migration.
+	// LongestGaps are the longest gaps between two answers during each migration. They take the
+	// name of the single gap of a client that sees one migration.
 	LongestGaps []float64 `json:"longest_gap_seconds"`
 }
 

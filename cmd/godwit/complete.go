@@ -17,8 +17,8 @@ import (
 // completionPatience is how long somebody who presses Tab waits for an agent.
 const completionPatience = time.Second
 
-// completeNames makes the shell offer names where the usage of a command wants some that the agent knows, and no
-// files where it wants nothing more.
+// completeNames makes the shell offer names where the usage of a command wants some that the agent
+// knows, and no files where it wants nothing more.
 func completeNames(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		completeNames(child)
@@ -75,7 +75,8 @@ func completeWords(cmd *cobra.Command, flag string, words ...string) {
 	}
 }
 
-// placeholders are the arguments in a usage such as "exec [flags] CONTAINER COMMAND [ARG...]", up to its first flag.
+// placeholders are the arguments in a usage such as "exec [flags] CONTAINER COMMAND [ARG...]", up
+// to its first flag.
 func placeholders(use string) []string {
 	var found []string
 	for _, word := range strings.Fields(use)[1:] {
@@ -89,7 +90,8 @@ func placeholders(use string) []string {
 	return found
 }
 
-// placeholderAt is the placeholder of an argument; the last one may stand for many. "" means that no more is wanted.
+// placeholderAt is the placeholder of an argument; the last one may stand for many. "" means that
+// no more is wanted.
 func placeholderAt(wanted []string, position int) string {
 	if last := len(wanted) - 1; position > last && last >= 0 && strings.HasSuffix(wanted[last], "...") {
 		position = last
@@ -164,8 +166,8 @@ func nodeNames(ctx context.Context, agent api.AgentClient) ([]string, error) {
 	return names, nil
 }
 
-// migrationNames are the migrations that a command may be about, the latest first. Nothing can be changed of one that has
-// ended.
+// migrationNames are the migrations that a command may be about, the latest first. Nothing can be
+// changed of one that has ended.
 func migrationNames(list []migration.Report, command string) []string {
 	ended := func(r migration.Report) bool {
 		return r.Result != migration.ResultRuns && r.Result != migration.ResultDoubt

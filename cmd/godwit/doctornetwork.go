@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// networkCheck looks for what keeps packets of containers from where they are to go: with the pool of this node, or that which it would
-// have.
+// networkCheck looks for what keeps packets of containers from where they are to go: with the pool
+// of this node, or that which it would have.
 func networkCheck(state *string) func(context.Context) (doctor.Requirement, bool) {
 	return func(context.Context) (doctor.Requirement, bool) {
 		pool := netip.MustParsePrefix(defaultPool)

@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/doctor"
 )
 
-// policyCheck shows what the policy of this node restricts: the one that the agent obeys, or, if no agent answers,
-// the one in the default file. If nothing is restricted there is no line.
+// policyCheck shows what the policy of this node restricts: the one that the agent obeys, or, if no
+// agent answers, the one in the default file. If nothing is restricted there is no line.
 func policyCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement, bool) {
 	return func(ctx context.Context) (doctor.Requirement, bool) {
 		ctx, cancel := context.WithTimeout(ctx, alarmPatience)

@@ -79,7 +79,8 @@ func (s engineSettings) others(ctx context.Context, name string) bool {
 	return name != containerd.Name && s.containerd.Needs(ctx)
 }
 
-// tell says what an engine knows now. One without a daemon knows it at once, and containerd is told with each container.
+// tell says what an engine knows now. One without a daemon knows it at once, and containerd is told
+// with each container.
 func (s engineSettings) tell(out io.Writer, name, title, link string) error {
 	runs := true
 	if name == docker.Name {

@@ -20,7 +20,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// The subnets of the networks that are made for containers of Docker, of Podman, and of containerd; each node has a /24 of each. See defaultPool.
+// The subnets of the networks that are made for containers of Docker, of Podman, and of containerd;
+// each node has a /24 of each. See defaultPool.
 const (
 	defaultSegment           = "10.58.0.0/16"
 	defaultPodmanSegment     = "10.59.0.0/16"
@@ -113,7 +114,8 @@ func (s *segmentSettings) make(ctx context.Context, engines engineSettings, name
 	return nil
 }
 
-// checkSegment refuses a subnet that something else on this machine uses. What setup has made before is for the engine to compare.
+// checkSegment refuses a subnet that something else on this machine uses. What setup has made
+// before is for the engine to compare.
 func checkSegment(ctx context.Context, containers segmenter, subnet netip.Prefix) error {
 	made, err := containers.Segments(ctx)
 	if err != nil {
@@ -129,8 +131,9 @@ func checkSegment(ctx context.Context, containers segmenter, subnet netip.Prefix
 	return nil
 }
 
-// checkOthers refuses a subnet of which another engine has such a network: of one of Podman's there is nothing on the machine while it has no
-// containers. An engine that does not answer has nobody wait for it.
+// checkOthers refuses a subnet of which another engine has such a network: of one of Podman's there
+// is nothing on the machine while it has no containers. An engine that does not answer has nobody
+// wait for it.
 func (s engineSettings) checkOthers(ctx context.Context, name, state string, subnet netip.Prefix, out io.Writer) error {
 	for _, other := range engineNames() {
 		containers, _, err := s.segmenter(other, state)

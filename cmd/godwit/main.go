@@ -1,6 +1,7 @@
 // Command godwit moves running containers between nodes.
 //
-// This package parses, wires together and prints; it decides nothing. There is one file per group of commands.
+// This package parses, wires together and prints; it decides nothing. There is one file per group
+// of commands.
 package main
 
 import (
@@ -34,9 +35,10 @@ const (
 )
 
 func main() {
-	// The first thread, on which this begins, is kept for this goroutine. Others end with a goroutine that has changed them
-	// (namespaces, tracing), but this one cannot (runtime/proc.go, mexit): it would stay in a container's namespaces and keep
-	// them as long as the agent lives, and /proc/self would show them.
+	// The first thread, on which this begins, is kept for this goroutine. Others end with a
+	// goroutine that has changed them (namespaces, tracing), but this one cannot (runtime/proc.go,
+	// mexit): it would stay in a container's namespaces and keep them as long as the agent lives,
+	// and /proc/self would show them.
 	runtime.LockOSThread()
 	becomeHelper()
 	os.Exit(runCommand())
@@ -61,8 +63,8 @@ func explain(err error) (text string, code int) {
 	return plainError(err), cli.ExitError
 }
 
-// becomeHelper runs what this program is when another part of it starts it as a process of its own; it does not return
-// then. These are no commands for people, and cobra would only slow them down.
+// becomeHelper runs what this program is when another part of it starts it as a process of its own;
+// it does not return then. These are no commands for people, and cobra would only slow them down.
 func becomeHelper() {
 	// runc finds this binary as "criu" when a container arrives: see the package criu on its gate.
 	if filepath.Base(os.Args[0]) == "criu" {

@@ -324,7 +324,8 @@ func (d *display) update(document []byte) error {
 	return nil
 }
 
-// line shows a line in place of the last one, or, where it is not a terminal, that of a phase that has just begun.
+// line shows a line in place of the last one, or, where it is not a terminal, that of a phase that
+// has just begun.
 func (d *display) line(phase, text string) {
 	if d.terminal() {
 		fmt.Fprintf(d.out, "\r\033[K%s", text)

@@ -18,7 +18,8 @@ import (
 
 const defaultState = "/var/lib/godwit"
 
-// defaultPool, and defaultSegment beside it, are of what nothing takes by itself that is likely to be on the same machine:
+// defaultPool, and defaultSegment beside it, are of what nothing takes by itself that is likely to
+// be on the same machine:
 //   - Docker has 172.17 to 172.31 and 192.168 (its default-address-pools), Podman 10.88 to 10.255 (default_subnet, default_subnet_pools),
 //     libvirt 192.168.122;
 //   - Kubernetes has 10.96/12 and 10.244, some of its distributions 10.42, 10.43 and 10.32/12, clouds and homes the numbers from 10.0
@@ -26,7 +27,8 @@ const defaultState = "/var/lib/godwit"
 //   - 100.64/10 (RFC 6598) is of Internet providers, and of Tailscale; 198.18/15 (RFC 2544) of devices under test and of some proxies,
 //     and firewalls drop it as of nobody.
 //
-// What 10.48 to 10.63 have left is as good a choice as any, in numbers that nobody finds round. One that is taken is refused.
+// What 10.48 to 10.63 have left is as good a choice as any, in numbers that nobody finds round. One
+// that is taken is refused.
 const defaultPool = "10.57.0.0/16"
 
 const nodeInitLong = `Init makes this machine the first node of a cluster. It creates the node's key and the

@@ -178,7 +178,8 @@ func printPrediction(w io.Writer, p predict.Prediction, chosen bool) {
 		predict.Seconds(p.SourceCPU.Expected), predict.Seconds(p.TargetCPU.Expected), orNone(p.Split), orNone(p.Waiting))
 }
 
-// printSplits tells for how long both nodes would be needed, in the modes that may be chosen, or why one is not.
+// printSplits tells for how long both nodes would be needed, in the modes that may be chosen, or
+// why one is not.
 func printSplits(w io.Writer, p predict.Plan) {
 	for _, one := range p.Predictions {
 		switch {

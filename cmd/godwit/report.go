@@ -113,7 +113,8 @@ func still(r migration.Report) string {
 	return "frozen"
 }
 
-// printSwitchover tells what is known of how it was handed over: an agent that was started after that knows little.
+// printSwitchover tells what is known of how it was handed over: an agent that was started after
+// that knows little.
 func printSwitchover(w io.Writer, r migration.Report) {
 	if r.DowntimeSeconds > 0 {
 		fmt.Fprintf(w, "  %-14s  %s\n", still(r)+" for", units.FormatSeconds(r.DowntimeSeconds))

@@ -77,7 +77,8 @@ func addVolumesFlag(cmd *cobra.Command, ways *[]string) {
 	_ = cmd.RegisterFlagCompletionFunc("volumes", complete) // It fails only for a flag that does not exist, or twice.
 }
 
-// volumesOfFirst are the volumes of the container that the first argument names, as far as an agent can be asked.
+// volumesOfFirst are the volumes of the container that the first argument names, as far as an agent
+// can be asked.
 func volumesOfFirst(cmd *cobra.Command, args []string) (keys []string) {
 	if len(args) == 0 {
 		return nil

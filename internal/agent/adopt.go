@@ -16,11 +16,13 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// adoptEvery is how often the containers of other engines are looked at: they start and end without telling the agent.
+// adoptEvery is how often the containers of other engines are looked at: they start and end without
+// telling the agent.
 const adoptEvery = 3 * time.Second
 
-// adoptForEver gives containers of other engines that have an address of the pool the network that those of this node have, and follows
-// those on bridges of their engines that have moved. Whatever asks an engine is a look of its own.
+// adoptForEver gives containers of other engines that have an address of the pool the network that
+// those of this node have, and follows those on bridges of their engines that have moved. Whatever
+// asks an engine is a look of its own.
 func (a *Agent) adoptForEver(ctx context.Context) {
 	told, toldOfRouted := map[string]string{}, map[string]string{} // by id, so that a lasting error is told once
 	for {
@@ -110,7 +112,8 @@ func (a *Agent) adopt(ctx context.Context, one engine.Container) error {
 	return nil
 }
 
-// noteAdopted notes a container whose connection was taken over, if it runs here now: it may have left since its engine was asked.
+// noteAdopted notes a container whose connection was taken over, if it runs here now: it may have
+// left since its engine was asked.
 func (a *Agent) noteAdopted(ctx context.Context, one engine.Container) {
 	id, address := one.Definition.ID, one.Definition.Network.Address
 	first, err := moving.Identify(one.PID)
@@ -147,10 +150,12 @@ type adopted struct {
 
 func newAdopted() adopted { return adopted{first: map[string]int{}, soon: make(chan struct{}, 1)} }
 
-// watchPause is how long nobody looks again because of what an engine tells, at least: it may start and end many containers.
+// watchPause is how long nobody looks again because of what an engine tells, at least: it may start
+// and end many containers.
 const watchPause = 300 * time.Millisecond
 
-// pauseAfter is that for a look that took so long: it asks engines that have other things to do about all containers.
+// pauseAfter is that for a look that took so long: it asks engines that have other things to do
+// about all containers.
 func pauseAfter(took time.Duration) time.Duration { return min(max(watchPause, 10*took), adoptEvery) }
 
 // watchContainers has all containers looked at as soon as an engine tells that one of its own has begun
@@ -176,7 +181,8 @@ func (a *adopted) look() {
 	}
 }
 
-// awaitEnd waits for the end of a container and lets go of its connection at once: its engine may start it again, and makes another.
+// awaitEnd waits for the end of a container and lets go of its connection at once: its engine may
+// start it again, and makes another.
 func (a *Agent) awaitEnd(one engine.Container, pidfd *os.File) {
 	id := one.Definition.ID
 	err := errors.Join(kernel.PidfdWait(a.ctx, pidfd), pidfd.Close())
@@ -194,7 +200,8 @@ func (a *Agent) awaitEnd(one engine.Container, pidfd *os.File) {
 	}
 }
 
-// awaitMove waits until nothing moves a container. One that has just come may end while its migration is still cleaned up.
+// awaitMove waits until nothing moves a container. One that has just come may end while its
+// migration is still cleaned up.
 func (a *Agent) awaitMove(id string) error {
 	for a.moves.moving(id) {
 		if err := waitUntil(a.ctx, time.Now().Add(moveEvery)); err != nil {
@@ -207,8 +214,8 @@ func (a *Agent) awaitMove(id string) error {
 // moveEvery is how often that is looked at.
 const moveEvery = 10 * time.Millisecond
 
-// endedHere tells whether a container of which the first process has ended is still this node's, and was not started anew. Its
-// engine may still be busy with its end.
+// endedHere tells whether a container of which the first process has ended is still this node's,
+// and was not started anew. Its engine may still be busy with its end.
 func (a *Agent) endedHere(one engine.Container) bool {
 	now, err := a.engines.Inspect(a.ctx, one.Definition.ID)
 	over := now.State == engine.Exited || now.State == engine.Damaged || now.State == engine.Running && now.PID == one.PID

@@ -18,8 +18,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// adoption is a container of another engine whose connection this node has taken over. It is noted until the container leaves by a
-// migration: one of which there is a note, and that its engine has no more, was removed by its engine's tools.
+// adoption is a container of another engine whose connection this node has taken over. It is noted
+// until the container leaves by a migration: one of which there is a note, and that its engine has
+// no more, was removed by its engine's tools.
 type adoption struct {
 	Container string          `json:"container"`
 	Engine    string          `json:"engine"`
@@ -27,8 +28,9 @@ type adoption struct {
 	First     moving.Identity `json:"first"` // its first process: while that lives it is there, whatever its engine tells
 }
 
-// adoptions are these notes, in a file: a container may be removed while the agent does not run. They are only needed to give something
-// back, so nothing fails because of a file that cannot be read or written.
+// adoptions are these notes, in a file: a container may be removed while the agent does not run.
+// They are only needed to give something back, so nothing fails because of a file that cannot be
+// read or written.
 type adoptions struct {
 	path string
 	mu   sync.Mutex
@@ -103,7 +105,8 @@ func (n *adoptions) save() error {
 	return nil
 }
 
-// missingFor is how long a container has to be missing in all looks, two at least: files that are replaced are not there for a moment.
+// missingFor is how long a container has to be missing in all looks, two at least: files that are
+// replaced are not there for a moment.
 const missingFor = 2 * adoptEvery
 
 // missed notes whether a container is missing, and tells whether it is for long enough to be no more.
@@ -122,8 +125,9 @@ func (n *adoptions) missed(container string, missing bool, now time.Time) bool {
 	return false
 }
 
-// removed are the containers that were adopted here and that their engine has no more, of those engines that answer. One that leaves
-// while the engines are asked is not noted any more afterwards, one that comes was not before.
+// removed are the containers that were adopted here and that their engine has no more, of those
+// engines that answer. One that leaves while the engines are asked is not noted any more
+// afterwards, one that comes was not before.
 func (a *Agent) removed(ctx context.Context, now time.Time) []adoption {
 	noted := a.adoptions.list()
 	if len(noted) == 0 {
@@ -147,7 +151,8 @@ func (a *Agent) removed(ctx context.Context, now time.Time) []adoption {
 	return slices.DeleteFunc(gone, func(one adoption) bool { return !slices.Contains(noted, one) || a.moves.moving(one.Container) })
 }
 
-// forgetRemoved gives back what containers had here that were removed by their engine's tools: their connections, and their addresses.
+// forgetRemoved gives back what containers had here that were removed by their engine's tools:
+// their connections, and their addresses.
 func (a *Agent) forgetRemoved(ctx context.Context) error {
 	var err error
 	for _, one := range a.removed(ctx, time.Now()) {

@@ -14,8 +14,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestRemovedByItsEngine: a container is taken for removed if its engine has answered for some time and has it no more, its first
-// process is dead, and nothing moves it; one that an earlier agent has noted, too.
+// TestRemovedByItsEngine: a container is taken for removed if its engine has answered for some time
+// and has it no more, its first process is dead, and nothing moves it; one that an earlier agent
+// has noted, too.
 func TestRemovedByItsEngine(t *testing.T) {
 	a := newVolumeAgent(t)
 	path := filepath.Join(a.config.StateDir, "adoptions.json")
@@ -64,8 +65,8 @@ func TestRemovedByItsEngine(t *testing.T) {
 	look("it has left", missingFor)
 }
 
-// TestAddressLeavesToo: what was noted of a container that runs elsewhere gives nothing back. Giving back would ask the network, of
-// which there is none here.
+// TestAddressLeavesToo: what was noted of a container that runs elsewhere gives nothing back.
+// Giving back would ask the network, of which there is none here.
 func TestAddressLeavesToo(t *testing.T) {
 	one := adoption{Container: testContainer, Engine: "docker", Address: netip.MustParseAddr("10.201.0.5")}
 	for what, leave := range map[string]func(a *Agent){
@@ -83,7 +84,8 @@ func TestAddressLeavesToo(t *testing.T) {
 	}
 }
 
-// TestNotedOnlyIfHere: a container that its engine has no more when it is noted, or with another process, is not.
+// TestNotedOnlyIfHere: a container that its engine has no more when it is noted, or with another
+// process, is not.
 func TestNotedOnlyIfHere(t *testing.T) {
 	a := newVolumeAgent(t)
 	a.locations, a.adoptions = newLocations(a), &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}

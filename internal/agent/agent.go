@@ -1,8 +1,9 @@
-// Package agent runs Godwit on one node: it answers the command line and other nodes, and carries out migrations.
+// Package agent runs Godwit on one node: it answers the command line and other nodes, and carries
+// out migrations.
 //
-// What a migration does next is decided by the package migration; this package executes it, keeps the journals, and
-// after a crash goes on from them. It wires engine, network, files and wire together, and nobody but the command
-// imports it.
+// What a migration does next is decided by the package migration; this package executes it, keeps
+// the journals, and after a crash goes on from them. It wires engine, network, files and wire
+// together, and nobody but the command imports it.
 package agent
 
 import (
@@ -56,20 +57,21 @@ type Config struct {
 	Version    string
 	// PeerTimeout is how long another node may be silent before it counts as lost; 0 for DefaultPeerTimeout.
 	PeerTimeout time.Duration
-	// FootprintLimit is how much memory all that is kept of containers that have left may take, in bytes; 0 for a quarter of
-	// what is available at the time.
+	// FootprintLimit is how much memory all that is kept of containers that have left may take, in
+	// bytes; 0 for a quarter of what is available at the time.
 	FootprintLimit int64
 	// KeepBroken is how long files stay that came by a migration that failed; 0: not at all.
 	KeepBroken time.Duration
 	Overlay    network.Overlay // how packets of containers go to other nodes; network.OverlayAuto if empty
-	// PostCopy is whether memory of containers that leave this node may follow after the handover; empty: PostCopyAuto.
+	// PostCopy is whether memory of containers that leave this node may follow after the handover;
+	// empty: PostCopyAuto.
 	PostCopy migration.PostCopyUse
 	Faults   bool // for tests: do what files in the run directory ask for, see Fault
 	Log      *slog.Logger
 }
 
-// DefaultPeerTimeout is much longer than a link that works is ever silent, and as long as anybody wants to wait for a
-// container that is frozen. MinPeerTimeout leaves room for a busy machine.
+// DefaultPeerTimeout is much longer than a link that works is ever silent, and as long as anybody
+// wants to wait for a container that is frozen. MinPeerTimeout leaves room for a busy machine.
 const (
 	DefaultPeerTimeout = 10 * time.Second
 	MinPeerTimeout     = time.Second
@@ -144,8 +146,8 @@ type Agent struct {
 	rights       groupRights
 }
 
-// Run is the life of an agent, until ctx ends. Containers go on without it; migrations that are under way are undone, or
-// brought to their end if they are that far.
+// Run is the life of an agent, until ctx ends. Containers go on without it; migrations that are
+// under way are undone, or brought to their end if they are that far.
 func Run(ctx context.Context, config Config) error {
 	debug.SetGCPercent(usualGrowth)
 	supervisor := newSupervisor(config.Log)
@@ -190,8 +192,8 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	return a, nil
 }
 
-// takeState makes sure that nobody else writes what this agent is about to read and to change. An agent of a version without locks
-// still answers at its socket.
+// takeState makes sure that nobody else writes what this agent is about to read and to change. An
+// agent of a version without locks still answers at its socket.
 func takeState(config Config) (*statedir.Dir, error) {
 	state, err := statedir.Open(config.StateDir, config.RunDir)
 	if err != nil {
@@ -296,8 +298,8 @@ func (a *Agent) followUp(ctx context.Context) {
 	go a.guarded(func() { a.reconcileOthers(ctx) })()
 }
 
-// openBehindDoor makes the engines whose containers arrive by godwit-runc, whether they are there or not: they may be installed
-// while the agent runs.
+// openBehindDoor makes the engines whose containers arrive by godwit-runc, whether they are there
+// or not: they may be installed while the agent runs.
 func (a *Agent) openBehindDoor() ([]engine.Engine, error) {
 	inDocker, err := docker.New(docker.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
 	if err != nil {
@@ -321,8 +323,8 @@ func (a *Agent) openBehindDoor() ([]engine.Engine, error) {
 	return []engine.Engine{inDocker, inPodman, inContainerd}, nil
 }
 
-// openRouted finds the engines of this node that give containers addresses of their own. One that does not work keeps nobody
-// from the others.
+// openRouted finds the engines of this node that give containers addresses of their own. One that
+// does not work keeps nobody from the others.
 func (a *Agent) openRouted() []engine.Engine {
 	var found []engine.Engine
 	if lxc.Found() {
@@ -376,8 +378,8 @@ func hostAddress(address string) (netip.Addr, error) {
 	return ip.Unmap(), nil
 }
 
-// setPeers tells the network which nodes there are. A node whose name cannot be resolved now is left out, and the
-// next change brings it in.
+// setPeers tells the network which nodes there are. A node whose name cannot be resolved now is
+// left out, and the next change brings it in.
 func (a *Agent) setPeers() {
 	a.settingPeers.Lock() // so that what is known last is said last
 	defer a.settingPeers.Unlock()
@@ -456,7 +458,8 @@ func (a *Agent) warmCRIU(ctx context.Context) {
 	}
 }
 
-// tuneSockets keeps an idle data connection from starting slowly again: a migration must not pay that in the freeze.
+// tuneSockets keeps an idle data connection from starting slowly again: a migration must not pay
+// that in the freeze.
 func (a *Agent) tuneSockets() {
 	settings, err := wire.Sysctls()
 	if err != nil {
@@ -522,11 +525,12 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	return err
 }
 
-// lastWordsAtMost bounds how long the end of an agent waits for its peers to have heard how migrations have ended.
+// lastWordsAtMost bounds how long the end of an agent waits for its peers to have heard how
+// migrations have ended.
 const lastWordsAtMost = 2 * time.Second
 
-// stopHeard stops a server when what was said on its streams has left. A stream that is cut loses it, and the peer would tell
-// its user of a lost connection.
+// stopHeard stops a server when what was said on its streams has left. A stream that is cut loses
+// it, and the peer would tell its user of a lost connection.
 func stopHeard(server *grpc.Server) {
 	cut := time.AfterFunc(lastWordsAtMost, server.Stop)
 	defer cut.Stop()

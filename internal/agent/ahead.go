@@ -18,8 +18,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// aheads are the policies by which copies of containers of this node are made before they move, by container. Each is in a file of its
-// own, so that the next agent goes on with it; the copies are parked meanwhile.
+// aheads are the policies by which copies of containers of this node are made before they move, by
+// container. Each is in a file of its own, so that the next agent goes on with it; the copies are
+// parked meanwhile.
 type aheads struct {
 	dir   string
 	world aheadWorld
@@ -139,7 +140,8 @@ func (s *aheads) begin() {
 	}
 }
 
-// set makes a policy durable, and begins to carry it out: instead of the one that the container has, and with its copies.
+// set makes a policy durable, and begins to carry it out: instead of the one that the container
+// has, and with its copies.
 func (s *aheads) set(p ahead.Policy) error {
 	if err := p.Check(time.Now()); err != nil {
 		return fmt.Errorf("%w: %w", errInvalid, err)
@@ -252,8 +254,9 @@ func (f *follower) leaveOut(ctx context.Context, container, node string) error {
 	return errStageNone{container, node}
 }
 
-// left tells that a container has gone to another node. What is to be copied where goes there, too. That it could not be written down
-// does not hold up the migration: then it goes if this agent lives.
+// left tells that a container has gone to another node. What is to be copied where goes there, too.
+// That it could not be written down does not hold up the migration: then it goes if this agent
+// lives.
 func (s *aheads) left(container string, to gone, kept ahead.Copy) {
 	f := s.of(container)
 	if f == nil {
@@ -264,7 +267,8 @@ func (s *aheads) left(container string, to gone, kept ahead.Copy) {
 	}
 }
 
-// footprintTime is for how long a container that leaves is worth keeping here; 0: it has no policy by which it may come back.
+// footprintTime is for how long a container that leaves is worth keeping here; 0: it has no policy
+// by which it may come back.
 func (s *aheads) footprintTime(container, node string) time.Duration {
 	f := s.of(container)
 	if f == nil || !f.snapshot().Returns(node) {

@@ -15,9 +15,11 @@ import (
 
 const (
 	aheadTick = 500 * time.Millisecond
-	// parkedFor is how long a parked copy stays at another node from when it was last asked to; it is asked three times as often.
+	// parkedFor is how long a parked copy stays at another node from when it was last asked to; it
+	// is asked three times as often.
 	parkedFor = 10 * time.Minute
-	// aheadSave is how often is written down what has come of a policy; that there is another one, or that it goes, at once.
+	// aheadSave is how often is written down what has come of a policy; that there is another one,
+	// or that it goes, at once.
 	aheadSave = 10 * time.Second
 )
 
@@ -247,8 +249,9 @@ func (f *follower) park(ctx context.Context, now time.Time) {
 	f.checkKept(ctx, node, now)
 }
 
-// checkKept asks what a node has kept of a copy that was parked there just now. If that is not what it had it is tried again ever less
-// often: each time costs a whole copy. That rounds go well in between does not mean that it is kept the next time.
+// checkKept asks what a node has kept of a copy that was parked there just now. If that is not what
+// it had it is tried again ever less often: each time costs a whole copy. That rounds go well in
+// between does not mean that it is kept the next time.
 func (f *follower) checkKept(ctx context.Context, node string, now time.Time) {
 	have, err := f.owner.world.keep(ctx, f.container, node, parkedFor)
 	if err != nil {

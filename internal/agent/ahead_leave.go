@@ -12,7 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/ahead"
 )
 
-// leave notes durably that the container has gone to a node, and what of it was kept here. It does not wait for what is done just now.
+// leave notes durably that the container has gone to a node, and what of it was kept here. It does
+// not wait for what is done just now.
 func (f *follower) leave(to gone, kept ahead.Copy) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

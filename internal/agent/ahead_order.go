@@ -9,7 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// order carries out what a user wants. What still comes from the node from which the container was brought is older.
+// order carries out what a user wants. What still comes from the node from which the container was
+// brought is older.
 func (s *aheads) order(brought *move, p ahead.Policy) error {
 	if brought == nil {
 		return s.set(p)
@@ -22,8 +23,8 @@ func (s *aheads) order(brought *move, p ahead.Policy) error {
 	return brought.notePolicy()
 }
 
-// receive takes the policy that comes after a migration, once: a user may have changed it here, or ended it, when it comes again because
-// the answer was lost.
+// receive takes the policy that comes after a migration, once: a user may have changed it here, or
+// ended it, when it comes again because the answer was lost.
 func (s *aheads) receive(brought *move, p ahead.Policy) error {
 	brought.policy.Lock()
 	defer brought.policy.Unlock()
@@ -36,7 +37,8 @@ func (s *aheads) receive(brought *move, p ahead.Policy) error {
 	return brought.notePolicy()
 }
 
-// policyNote is a file beside a migration's journal. It says that no policy is taken any more that comes after that migration.
+// policyNote is a file beside a migration's journal. It says that no policy is taken any more that
+// comes after that migration.
 const policyNote = "policy-taken"
 
 func (m *move) notePath() string {

@@ -158,7 +158,8 @@ func TestAheadInTime(t *testing.T) {
 	}
 }
 
-// TestAheadNodeAway: what cannot be made is tried again, and made when the node is back; one that is lost is noticed.
+// TestAheadNodeAway: what cannot be made is tried again, and made when the node is back; one that
+// is lost is noticed.
 func TestAheadNodeAway(t *testing.T) {
 	w, f := newTestAheads(t, onPath("b", 10.0))
 	w.refuse = errors.New("no route")
@@ -188,7 +189,8 @@ func TestAheadNodeAway(t *testing.T) {
 	}
 }
 
-// TestAheadTurns: copies at neighbours are parked when it is another one's turn, and kept; those given up are made again.
+// TestAheadTurns: copies at neighbours are parked when it is another one's turn, and kept; those
+// given up are made again.
 func TestAheadTurns(t *testing.T) {
 	w, f := newTestAheads(t, ahead.Policy{Nearest: 2, BudgetBytes: 2500})
 	w.at(f, 0)
@@ -296,7 +298,8 @@ func TestAheadAtItsEnd(t *testing.T) {
 	}
 }
 
-// TestAheadAfterRestart: an agent goes on with what an earlier one was told, and with what nodes have kept meanwhile.
+// TestAheadAfterRestart: an agent goes on with what an earlier one was told, and with what nodes
+// have kept meanwhile.
 func TestAheadAfterRestart(t *testing.T) {
 	w, f := newTestAheads(t, ahead.Policy{Nearest: 2})
 	w.at(f, 0)

@@ -20,7 +20,8 @@ func (g *fakeStage) roundIfAsked(now time.Time) {
 	}
 }
 
-// TestAheadNotKept: a node that keeps nothing of a copy, or a part, is tried ever less often, although each round goes well.
+// TestAheadNotKept: a node that keeps nothing of a copy, or a part, is tried ever less often,
+// although each round goes well.
 func TestAheadNotKept(t *testing.T) {
 	for name, most := range map[string]int64{"nothing": 0, "a part": 400} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
@@ -65,7 +66,8 @@ func TestAheadPartKept(t *testing.T) {
 	}
 }
 
-// TestAheadEngineAway: that an engine is away, also when the agent begins, does not end the policies of its containers.
+// TestAheadEngineAway: that an engine is away, also when the agent begins, does not end the
+// policies of its containers.
 func TestAheadEngineAway(t *testing.T) {
 	a := newVolumeAgent(t)
 	docker := &otherEngine{has: engine.Definition{EngineName: "docker", ID: testContainer, Name: "web"}, down: engine.ErrAway}
@@ -105,8 +107,8 @@ func TestAheadCloses(t *testing.T) {
 	}
 }
 
-// TestAheadLeftAfterEnd: a policy that has ended leaves no file, whatever is noted of it later; and what is kept is not forgotten by a
-// step that was under way when the container left.
+// TestAheadLeftAfterEnd: a policy that has ended leaves no file, whatever is noted of it later; and
+// what is kept is not forgotten by a step that was under way when the container left.
 func TestAheadLeftAfterEnd(t *testing.T) {
 	w, f := newTestAheads(t, onPath("b", 1.0, "a", 60.0))
 	f.owner.left(testContainer, gone{"b", testMigration}, ahead.Copy{Node: "a", Bytes: 7})
@@ -156,7 +158,8 @@ func TestAheadNotSaved(t *testing.T) {
 	}
 }
 
-// TestPolicyTakenOnce: what a user wants at the new node stays, if the policy that came with the container comes late, or again.
+// TestPolicyTakenOnce: what a user wants at the new node stays, if the policy that came with the
+// container comes late, or again.
 func TestPolicyTakenOnce(t *testing.T) {
 	a := newTestAgent(t)
 	w, f := newTestAheads(t, ahead.Policy{Nearest: 1})

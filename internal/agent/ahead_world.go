@@ -78,7 +78,8 @@ func (w *surroundings) situation(ctx context.Context, p ahead.Policy, live liveC
 	return s, isHere, nil
 }
 
-// referenceOf is a policy's container, in the engine that has it: of one that is away nobody concludes that the container is gone.
+// referenceOf is a policy's container, in the engine that has it: of one that is away nobody
+// concludes that the container is gone.
 func referenceOf(p ahead.Policy) string {
 	if p.Engine == "" {
 		return p.Container
@@ -105,7 +106,8 @@ func (w *surroundings) once(what string, every time.Duration) bool {
 	return true
 }
 
-// measured is what is known of a container. How fast it writes is measured before there is a live copy: then it can be watched.
+// measured is what is known of a container. How fast it writes is measured before there is a live
+// copy: then it can be watched.
 func (w *surroundings) measured(ctx context.Context, container engine.Container, live liveCopy) (predict.Measured, error) {
 	a, id := w.agent, container.Definition.ID
 	if live == nil && w.once(id, measureEvery) {
@@ -127,8 +129,8 @@ func (w *surroundings) measured(ctx context.Context, container engine.Container,
 	return seen, nil
 }
 
-// measureLinks finds out about the links of a path of which nothing is known. At neighbours that is not worth while: the first copy
-// tells it.
+// measureLinks finds out about the links of a path of which nothing is known. At neighbours that is
+// not worth while: the first copy tells it.
 func (w *surroundings) measureLinks(ctx context.Context, p ahead.Policy) {
 	a := w.agent
 	for _, stop := range p.Path {
@@ -152,8 +154,8 @@ type needed struct {
 	live       liveCopy
 }
 
-// need is what it takes until a copy is up to date. What has to be sent is like the whole memory of a smaller container, in one go: so
-// the prediction is that of mode cold.
+// need is what it takes until a copy is up to date. What has to be sent is like the whole memory of
+// a smaller container, in one go: so the prediction is that of mode cold.
 func (w *surroundings) need(ctx context.Context, n needed, now time.Time) ahead.Cost {
 	in := predict.Input{Container: n.measured.Container, Link: n.way, Source: w.agent.machine(), Target: w.agent.machine()}
 	in.Source.CompressBytesPerSec = n.measured.CompressBytesPerSecond
@@ -184,7 +186,8 @@ func liveStage(live liveCopy) migration.Stage {
 	return live.describe()
 }
 
-// written is how much of the memory was written since a copy was up to date. If nothing is known of that it can be all.
+// written is how much of the memory was written since a copy was up to date. If nothing is known of
+// that it can be all.
 func (w *surroundings) written(n needed, isLive bool, now time.Time, memory int64) int64 {
 	age := max(now.Sub(n.copy.Fresh).Seconds(), 0)
 	written := n.measured.Curve.Within(age, float64(memory))

@@ -18,8 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/wire"
 )
 
-// audited tells for each method of the local service whether the audit log keeps its calls: it keeps those that change
-// something or show a secret. Calls that only look would flood it.
+// audited tells for each method of the local service whether the audit log keeps its calls: it
+// keeps those that change something or show a secret. Calls that only look would flood it.
 func audited() map[string]bool {
 	return map[string]bool{
 		"Version": false, "ListImages": false, "Wait": false, "List": false, "Inspect": false, "Top": false, "Volumes": false,

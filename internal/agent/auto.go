@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// handover is how long it takes from the end of the rounds until the container runs at the target, but for its downtime: what is
-// prepared takes a tenth of a second and some round trips, and opening the connections for pages that follow takes some.
+// handover is how long it takes from the end of the rounds until the container runs at the target,
+// but for its downtime: what is prepared takes a tenth of a second and some round trips, and
+// opening the connections for pages that follow takes some.
 func handover(link migration.LinkSeen) time.Duration {
 	const work, roundTrips = 150 * time.Millisecond, 8
 	return work + seconds(roundTrips*link.RTTSeconds)
@@ -51,7 +52,8 @@ func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, fo
 	return chosen, "auto: " + wait + ": not enough to have its state on two nodes"
 }
 
-// hurry hands the container over when the time is over, also in the middle of a round. It returns what ends that.
+// hurry hands the container over when the time is over, also in the middle of a round. It returns
+// what ends that.
 func (s *source) hurry() (done func()) {
 	if s.auto == nil || s.auto.demands.Deadline == 0 || s.auto.demands.NoPostCopy {
 		return func() {}

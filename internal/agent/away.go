@@ -27,8 +27,8 @@ func (a *Agent) whereTo(err error, reference string) error {
 	return err
 }
 
-// movedTo is the node to which a container was moved when it was last moved from or to this node; empty if it came here
-// then, or if nothing is known of it.
+// movedTo is the node to which a container was moved when it was last moved from or to this node;
+// empty if it came here then, or if nothing is known of it.
 func (m *moves) movedTo(reference string) string {
 	node := ""
 	for _, move := range m.list() {
@@ -47,8 +47,8 @@ func (m *moves) movedTo(reference string) string {
 	return node
 }
 
-// broughtBy is the migration by which a container came here when it was last moved from or to this node. Nil: it left then, or never was
-// elsewhere.
+// broughtBy is the migration by which a container came here when it was last moved from or to this
+// node. Nil: it left then, or never was elsewhere.
 func (m *moves) broughtBy(container string) (brought *move) {
 	for _, move := range m.list() {
 		spec, moved := move.tracker.spec, move.ended() && move.record().Result == migration.Moved
@@ -63,8 +63,8 @@ func (m *moves) broughtBy(container string) (brought *move) {
 	return brought
 }
 
-// wait waits until a container has ended, and tells who waits if it goes away instead: what is destroyed here then was
-// only its copy.
+// wait waits until a container has ended, and tells who waits if it goes away instead: what is
+// destroyed here then was only its copy.
 func (a *Agent) wait(ctx context.Context, id string) (int, error) {
 	for {
 		code, err := a.embedded.Wait(ctx, id)

@@ -191,7 +191,8 @@ func (b *base) serve(ctx context.Context) error {
 	return err
 }
 
-// greet takes the offer and answers it. Nil without an error: there is something against it, and that was said.
+// greet takes the offer and answers it. Nil without an error: there is something against it, and
+// that was said.
 func (b *base) greet(ctx context.Context) (*api.Reservation, error) {
 	offer, err := b.offer()
 	if err != nil {

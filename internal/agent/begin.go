@@ -25,8 +25,8 @@ func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
 	}
 }
 
-// node finds a node that a journal names. If it is known no more it cannot be asked; what became of the migration can
-// still be decided by an operator.
+// node finds a node that a journal names. If it is known no more it cannot be asked; what became of
+// the migration can still be decided by an operator.
 func (a *Agent) node(name string) identity.Node {
 	node, err := a.peers.find(name)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// leaveBridge has a container on a bridge of its engine be held, silenced and routed as those of the pool, for as long as it leaves.
+// leaveBridge has a container on a bridge of its engine be held, silenced and routed as those of
+// the pool, for as long as it leaves.
 func (s *source) leaveBridge(ctx context.Context) error {
 	own := s.definition
 	if !own.Network.OnBridge() {
@@ -37,8 +38,8 @@ func (s *source) leaveBridge(ctx context.Context) error {
 	return s.refuseTarget()
 }
 
-// refuseTarget refuses connections with the target itself by way of this node: there the container would answer it directly, by an
-// address that it does not expect.
+// refuseTarget refuses connections with the target itself by way of this node: there the container
+// would answer it directly, by an address that it does not expect.
 func (s *source) refuseTarget() error {
 	connections, err := s.agent.network.Established(s.definition.ID)
 	if err != nil {
@@ -59,7 +60,8 @@ func (s *source) refuseTarget() error {
 	return nil
 }
 
-// arriveOnBridge does that for a container that comes: it gets and sends nothing until all its sockets are there.
+// arriveOnBridge does that for a container that comes: it gets and sends nothing until all its
+// sockets are there.
 func (t *target) arriveOnBridge(ctx context.Context, arrival engine.Arrival) error {
 	own := t.definition
 	if !own.Network.OnBridge() {
@@ -243,9 +245,10 @@ func (a *Agent) followHere(ctx context.Context, place network.BridgedPlace, all 
 	return a.network.KeepBridged(fmt.Sprintf("/proc/%d/ns/net", one.PID), place.Container, place.Address)
 }
 
-// isGone tells of a container that was here, by what its engine says, whether nothing that comes for it is to go to it any more. One that has
-// come from elsewhere and has ended may be started again, by its engine at once: it is reached by where it was until it is removed, or its
-// address is another's.
+// isGone tells of a container that was here, by what its engine says, whether nothing that comes
+// for it is to go to it any more. One that has come from elsewhere and has ended may be started
+// again, by its engine at once: it is reached by where it was until it is removed, or its address
+// is another's.
 func isGone(place network.BridgedPlace, now engine.Container, err error, all listed) (bool, error) {
 	switch {
 	case errors.Is(err, engine.ErrNotFound):
@@ -287,7 +290,8 @@ func (a *Agent) giveWay(place network.BridgedPlace, all listed) error {
 	return a.network.ForgetBridged(place.Address)
 }
 
-// bridgedHere are the containers on bridges that have come to this node: who forwards to them learns that they are here still.
+// bridgedHere are the containers on bridges that have come to this node: who forwards to them
+// learns that they are here still.
 func (l *locations) bridgedHere() []*api.Location {
 	var guests []*api.Location
 	for _, place := range l.agent.network.BridgedPlaces() {
@@ -298,12 +302,13 @@ func (l *locations) bridgedHere() []*api.Location {
 	return guests
 }
 
-// missesAllowed is how often in a row a node may leave out a container of which this one thinks that it is there, and how often another
-// one has to say that it has it while the first one cannot be reached.
+// missesAllowed is how often in a row a node may leave out a container of which this one thinks
+// that it is there, and how often another one has to say that it has it while the first one cannot
+// be reached.
 const missesAllowed = 5
 
-// heardBridged takes a peer's word on containers on bridges that have left this node: packets go where they are, and nowhere once they
-// are no more.
+// heardBridged takes a peer's word on containers on bridges that have left this node: packets go
+// where they are, and nowhere once they are no more.
 func (l *locations) heardBridged(node string, now map[netip.Addr]string) {
 	for _, place := range l.agent.network.BridgedPlaces() {
 		if place.Here || l.moving(place.Container) {
@@ -333,8 +338,9 @@ const (
 	isNoMore
 )
 
-// weigh tells what to make of it that a node lists a container on a bridge, or does not. Any node may say that it has it; who does is
-// believed once the node to which the container's packets go does not say so any more, or cannot be asked for some time.
+// weigh tells what to make of it that a node lists a container on a bridge, or does not. Any node
+// may say that it has it; who does is believed once the node to which the container's packets go
+// does not say so any more, or cannot be asked for some time.
 func (l *locations) weigh(place network.BridgedPlace, node string, lists, reached bool) verdict {
 	address := place.Address
 	switch {

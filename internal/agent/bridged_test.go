@@ -19,8 +19,8 @@ type word struct {
 
 func many(count int, one word) []word { return slices.Repeat([]word{one}, count) }
 
-// TestWhoHasContainer: no node gets what comes for a container on a bridge by saying that it has it, as long as the node says so to which
-// it goes.
+// TestWhoHasContainer: no node gets what comes for a container on a bridge by saying that it has
+// it, as long as the node says so to which it goes.
 func TestWhoHasContainer(t *testing.T) {
 	b, notB, c := word{node: "b", lists: true}, word{node: "b"}, word{node: "c", lists: true}
 	alone := word{node: "c", lists: true, unasked: true}
@@ -53,8 +53,8 @@ func TestWhoHasContainer(t *testing.T) {
 	}
 }
 
-// TestGone: a container that has come and ends may be started again by its engine: it is none only when that has removed it, or has given
-// its address to another.
+// TestGone: a container that has come and ends may be started again by its engine: it is none only
+// when that has removed it, or has given its address to another.
 func TestGone(t *testing.T) {
 	at := netip.MustParseAddr("172.30.0.2")
 	one := func(id string, state engine.State, address string) engine.Container {

@@ -11,10 +11,11 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// A target that has a footprint of the container that comes says so in its reservation, and answers the key of the pages by
-// the digests of what it has: 16 bytes for each page, hashed with that key. The source refers to those pages instead of
-// sending them. Each reference is checked by the target against the digest of what it finds (pipeline.Receiver), so that a
-// footprint that is damaged, old or gone makes pages travel, and never wrong memory.
+// A target that has a footprint of the container that comes says so in its reservation, and answers
+// the key of the pages by the digests of what it has: 16 bytes for each page, hashed with that key.
+// The source refers to those pages instead of sending them. Each reference is checked by the target
+// against the digest of what it finds (pipeline.Receiver), so that a footprint that is damaged, old
+// or gone makes pages travel, and never wrong memory.
 
 // maxClaims bounds how many digests a target may send: twice what the container has, and some.
 func maxClaims(offer *api.Offer) uint64 {

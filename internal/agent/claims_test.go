@@ -33,8 +33,8 @@ func dataPair(t *testing.T) (source, target *stream.Session) {
 	return source, target
 }
 
-// TestClaimsComeIfTheyWereAnnounced has a source wait for what is in a footprint: also where nothing can be referred to after
-// all, because what was staged came first, it must hear so.
+// TestClaimsComeIfTheyWereAnnounced has a source wait for what is in a footprint: also where
+// nothing can be referred to after all, because what was staged came first, it must hear so.
 func TestClaimsComeIfTheyWereAnnounced(t *testing.T) {
 	file, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {

@@ -133,8 +133,8 @@ func (a *Agent) remove(ctx context.Context, reference string, force bool) error 
 	return a.forget(ctx, container.Definition)
 }
 
-// tellRemoved lets other nodes give up what they keep in case that a container comes back. One that does not hear of it keeps
-// it for its time.
+// tellRemoved lets other nodes give up what they keep in case that a container comes back. One that
+// does not hear of it keeps it for its time.
 func (a *Agent) tellRemoved(container string) {
 	for _, node := range a.peers.others() {
 		go a.guarded(func() {
@@ -284,7 +284,8 @@ func mergeEnv(lists ...[]string) []string {
 	return merged
 }
 
-// healthOf is the health check of an image. What it says too much of is taken for as much as is possible: it must still run.
+// healthOf is the health check of an image. What it says too much of is taken for as much as is
+// possible: it must still run.
 func healthOf(own *image.Health) engine.Health {
 	if own == nil {
 		return engine.Health{}

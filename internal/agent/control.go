@@ -18,8 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// control is a migration's way to tell the other node something: over the session as long as there is one, and by a
-// call of its own when it is lost.
+// control is a migration's way to tell the other node something: over the session as long as there
+// is one, and by a call of its own when it is lost.
 type control struct {
 	agent *Agent
 	move  *move
@@ -90,8 +90,8 @@ func (c *control) send(message migration.Message, extend func(*api.Envelope)) {
 	go c.agent.guarded(func() { c.call(message.Kind, envelope.Message) })()
 }
 
-// call sends a message without a session. It may get lost: the machines repeat what matters. So there is no use in
-// two that say the same.
+// call sends a message without a session. It may get lost: the machines repeat what matters. So
+// there is no use in two that say the same.
 func (c *control) call(kind migration.MessageKind, message *api.Message) {
 	if !c.beginCall(kind) {
 		return
@@ -132,8 +132,8 @@ func (c *control) ask(ctx context.Context, call func(context.Context, api.PeerCl
 	return c.askFor(ctx, c.agent.config.callTimeout(), call)
 }
 
-// askFor makes a call to the peer. Without a session nobody knows whether the connection that is kept still works, and
-// TCP may take long to find out; so it gets a new one then.
+// askFor makes a call to the peer. Without a session nobody knows whether the connection that is
+// kept still works, and TCP may take long to find out; so it gets a new one then.
 func (c *control) askFor(ctx context.Context, limit time.Duration, call func(context.Context, api.PeerClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -184,8 +184,8 @@ func (c *sourceControl) open(first *api.Envelope) {
 	})()
 }
 
-// refusal tells whether the peer refused the offer. Then it knows nothing of the migration and never will: an offer is
-// made once.
+// refusal tells whether the peer refused the offer. Then it knows nothing of the migration and
+// never will: an offer is made once.
 func refusal(session *session, err error) (reason string, refused bool) {
 	s, ok := status.FromError(err)
 	if !ok || session.heard.Load() {
@@ -215,7 +215,8 @@ func (c *sourceControl) dial(session *session) error {
 	return err
 }
 
-// reconnectTimeout is how long a new session waits for a node that could not be reached just now: the way may be back.
+// reconnectTimeout is how long a new session waits for a node that could not be reached just now:
+// the way may be back.
 const reconnectTimeout = 3 * time.Second
 
 // openSession opens a session, with a new connection if the last one failed: how that went may be long ago.

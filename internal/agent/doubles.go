@@ -13,13 +13,16 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// A migration must never leave one container running on two nodes. If that happens all the same, because an operator decided wrongly or
-// a state was restored from a backup, both nodes raise an alarm. Each node tells the others which containers run there. It leaves out
-// containers that are just being moved: of these there may be two copies, one of them frozen, and their states change by the moment.
+// A migration must never leave one container running on two nodes. If that happens all the same,
+// because an operator decided wrongly or a state was restored from a backup, both nodes raise an
+// alarm. Each node tells the others which containers run there. It leaves out containers that are
+// just being moved: of these there may be two copies, one of them frozen, and their states change
+// by the moment.
 
 const (
-	// doubleAfter is how long, and doubleHeard how often, another node has to claim a container that runs here. What nodes know of each
-	// other is a few seconds old, and a container may move to and fro meanwhile.
+	// doubleAfter is how long, and doubleHeard how often, another node has to claim a container
+	// that runs here. What nodes know of each other is a few seconds old, and a container may move
+	// to and fro meanwhile.
 	doubleAfter = 3 * helloEvery
 	doubleHeard = 4
 )
@@ -143,8 +146,8 @@ func (d *doubles) clear(one rival, was *double) {
 	}
 }
 
-// alarms lists the claims that an operator should know of. If the container has ended here since, its alarm is over, whether or not the
-// other node is heard again.
+// alarms lists the claims that an operator should know of. If the container has ended here since,
+// its alarm is over, whether or not the other node is heard again.
 func (d *doubles) alarms() []*api.Alarm {
 	running, unknown := d.running()
 	moving := d.moving()

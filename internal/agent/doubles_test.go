@@ -14,7 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// TestDoubles has another node claim what runs here: once, for as long as a migration may make it seem so, and for good.
+// TestDoubles has another node claim what runs here: once, for as long as a migration may make it
+// seem so, and for good.
 func TestDoubles(t *testing.T) {
 	t.Parallel()
 	const short = 0x1234

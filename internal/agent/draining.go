@@ -14,8 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// draining is the way of the pages that stayed here, in the frozen processes, to the target: two connections, and what
-// serves them. Connections break and are opened again; the rest stays.
+// draining is the way of the pages that stayed here, in the frozen processes, to the target: two
+// connections, and what serves them. Connections break and are opened again; the rest stays.
 type draining struct {
 	mayPush chan struct{} // closed when the container runs at the target
 	pushing sync.Once
@@ -36,7 +36,8 @@ type draining struct {
 	over         time.Time          // the target has all
 }
 
-// drainBytes are what the two connections have carried from here, on the wire, and what that was before compression.
+// drainBytes are what the two connections have carried from here, on the wire, and what that was
+// before compression.
 type drainBytes struct{ urgent, push, raw int64 }
 
 // have takes what gives the pages, and since when that is needed.
@@ -165,7 +166,8 @@ func (d *draining) healthy(limit time.Duration) bool {
 	return d.stop != nil && time.Since(d.heardAt) < limit
 }
 
-// errKilled says that the target had to end the container. What is here is whole, as it was when it was frozen.
+// errKilled says that the target had to end the container. What is here is whole, as it was when it
+// was frozen.
 var errKilled = errors.New("the container was killed there, because its memory could not be completed")
 
 // killed tells whether the target says so.

@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// experience is what past migrations took, by the other node and the container. Both nodes of a migration learn from it, because the
-// source sends its report, so the way back is as well known as the way there.
+// experience is what past migrations took, by the other node and the container. Both nodes of a
+// migration learn from it, because the source sends its report, so the way back is as well known as
+// the way there.
 type experience struct {
 	mu  sync.Mutex
 	all map[experienced]*lesson
@@ -21,7 +22,8 @@ type experienced struct{ node, container string }
 
 type lesson struct {
 	past map[migration.Mode][]predict.Seen
-	// Of rounds and of drains: the latest. One may have met a moment in which the processors were busy, so the middle counts.
+	// Of rounds and of drains: the latest. One may have met a moment in which the processors were
+	// busy, so the middle counts.
 	rounds, drains []float64
 	curve          predict.Curve
 	// content is what was sent of each byte of memory; 0: not known.
@@ -103,7 +105,8 @@ func (l *lesson) pace(p predict.Pace) predict.Pace {
 	return p
 }
 
-// of adds what is known of a way to what is known of a container: from when it went it, and from others where it has not.
+// of adds what is known of a way to what is known of a container: from when it went it, and from
+// others where it has not.
 func (e *experience) of(node, container string, in *predict.Input) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -134,8 +137,8 @@ func (e *experience) of(node, container string, in *predict.Input) {
 	}
 }
 
-// learn takes what there is to learn from a migration that has moved its container. The source's report tells all; what a target
-// knows by itself does not.
+// learn takes what there is to learn from a migration that has moved its container. The source's
+// report tells all; what a target knows by itself does not.
 func (a *Agent) learn(report migration.Report, side migration.Side, container string) {
 	if report.Result != migration.Moved || !slices.ContainsFunc(report.Phases, standsStill) {
 		return

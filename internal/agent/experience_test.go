@@ -33,7 +33,8 @@ func TestExperience(t *testing.T) {
 	}
 }
 
-// TestPaceOfOthers: a container of which only the beginning is known moves at the pace of others, and one of which it is known at its own.
+// TestPaceOfOthers: a container of which only the beginning is known moves at the pace of others,
+// and one of which it is known at its own.
 func TestPaceOfOthers(t *testing.T) {
 	var e experience
 	slow := migration.Report{Mode: migration.PreCopy, Rounds: []migration.Round{{RawBytes: 100e6, SentBytes: 100e6, Seconds: 10}}}
@@ -110,7 +111,8 @@ func TestHeardReport(t *testing.T) {
 	}
 }
 
-// TestLimitedLinkIsNotMeasured: what a limit of ours has let through is not taken for what the link was measured to carry.
+// TestLimitedLinkIsNotMeasured: what a limit of ours has let through is not taken for what the link
+// was measured to carry.
 func TestLimitedLinkIsNotMeasured(t *testing.T) {
 	known := &peer{}
 	p := &peers{known: map[string]*peer{"b": known}}

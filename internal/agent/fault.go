@@ -22,8 +22,9 @@ const (
 	FaultPanic FaultKind = "panic" // the step panics
 )
 
-// Fault is something that goes wrong at one point of a migration. Tests compose faults; they are files, so that one can
-// be set while the agent runs. Each happens once. An agent that was not started with Config.Faults has none.
+// Fault is something that goes wrong at one point of a migration. Tests compose faults; they are
+// files, so that one can be set while the agent runs. Each happens once. An agent that was not
+// started with Config.Faults has none.
 type Fault struct {
 	Side string // source or target
 	Step string // or undo
@@ -37,7 +38,8 @@ func (f Fault) path(runDir string) string {
 // Reached is the file that says that the fault has happened.
 func (f Fault) Reached(runDir string) string { return f.path(runDir) + ".reached" }
 
-// Set makes the fault happen when an agent with this run directory comes to it. That it has happened before does not count any more.
+// Set makes the fault happen when an agent with this run directory comes to it. That it has
+// happened before does not count any more.
 func (f Fault) Set(runDir string, kind FaultKind) error {
 	if err := f.Clear(runDir); err != nil {
 		return err

@@ -16,8 +16,8 @@ import (
 // footprintTime bounds how long a container that has left is read, while it still takes its memory here.
 const footprintTime = 10 * time.Second
 
-// keepFootprint reads what the frozen container holds, which goes on elsewhere, before it is destroyed. That it cannot be
-// done does not matter to the migration.
+// keepFootprint reads what the frozen container holds, which goes on elsewhere, before it is
+// destroyed. That it cannot be done does not matter to the migration.
 func (s *source) keepFootprint(ctx context.Context) {
 	keep := max(s.settings.get().KeepFootprint, s.agent.ahead.footprintTime(s.definition.ID, s.agent.self.Name))
 	if keep == 0 || s.offered == nil {
@@ -71,9 +71,10 @@ func (s *source) footprintDir() string {
 	return filepath.Join(filepath.Dir(s.imagesDir()), "footprint")
 }
 
-// unswappedFile makes a file that is in memory only, and that the kernel does not write to swap space either: what a container
-// held may be secret, and its owner does not expect it here any more. It is in a file system of its own (tmpfs with noswap,
-// Linux 6.4), which goes with it: it is mounted at path for a moment.
+// unswappedFile makes a file that is in memory only, and that the kernel does not write to swap
+// space either: what a container held may be secret, and its owner does not expect it here any
+// more. It is in a file system of its own (tmpfs with noswap, Linux 6.4), which goes with it: it is
+// mounted at path for a moment.
 func unswappedFile(path string) (*os.File, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err

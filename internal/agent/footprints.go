@@ -14,8 +14,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// footprints are what containers that have left held in their memory, by container, in case they come back. All of it can
-// be given up at any time: it saves what need not be sent, and nothing depends on it.
+// footprints are what containers that have left held in their memory, by container, in case they
+// come back. All of it can be given up at any time: it saves what need not be sent, and nothing
+// depends on it.
 type footprints struct {
 	limit int64 // of all together; 0: a share of what is available when one is made
 
@@ -45,16 +46,18 @@ func newFootprints(limit int64) *footprints {
 	return &footprints{limit: limit, all: map[string]*footprint{}}
 }
 
-// share of the available memory that footprints may take, unless the operator has set a limit; and shares of all memory: when
-// less is available, footprints go, and then copies that other nodes have staged here.
+// share of the available memory that footprints may take, unless the operator has set a limit; and
+// shares of all memory: when less is available, footprints go, and then copies that other nodes
+// have staged here.
 const (
 	footprintShare      = 4
 	footprintLeastShare = 10
 	baseLeastShare      = 20
 )
 
-// room is how much memory a new footprint may take, when the oldest ones have made room for so many bytes. They do not if it would not
-// fit even alone. Of its bytes so many are in memory already, which is given back while it is made.
+// room is how much memory a new footprint may take, when the oldest ones have made room for so many
+// bytes. They do not if it would not fit even alone. Of its bytes so many are in memory already,
+// which is given back while it is made.
 func (f *footprints) room(bytes, there int64) (int64, error) {
 	available, err := kernel.MemoryAvailable()
 	if err != nil {

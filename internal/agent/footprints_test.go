@@ -78,7 +78,8 @@ func TestFootprintsGoOldestFirst(t *testing.T) {
 	f.yield(1)
 }
 
-// TestFootprintsStayIfNothingIsWon: the others do not go for one that has no room anyway; and what it takes already is no memory more.
+// TestFootprintsStayIfNothingIsWon: the others do not go for one that has no room anyway; and what
+// it takes already is no memory more.
 func TestFootprintsStayIfNothingIsWon(t *testing.T) {
 	f, page := newFootprints(0), int64(memory.PageSize())
 	one := keep(t, f, 1, 10)

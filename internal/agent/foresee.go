@@ -83,7 +83,8 @@ func (a *autoMode) waitOver(left, rtt time.Duration, rate float64) time.Duration
 const (
 	// autoAge is how old what was measured of a container may be for a choice.
 	autoAge = time.Minute
-	// A container is watched for a share of the time that its memory takes, before a mode is chosen: not so long that it matters.
+	// A container is watched for a share of the time that its memory takes, before a mode is
+	// chosen: not so long that it matters.
 	watchShare    = 10
 	shortestWatch = 100 * time.Millisecond
 	longestWatch  = time.Second
@@ -151,8 +152,8 @@ func (a *Agent) input(ctx context.Context, definition engine.Definition, node id
 	return in, err
 }
 
-// filesOf is how much there is in the directories that move. What cannot be looked at is left out: the migration refuses it, and says
-// better why.
+// filesOf is how much there is in the directories that move. What cannot be looked at is left out:
+// the migration refuses it, and says better why.
 func (a *Agent) filesOf(ctx context.Context, definition engine.Definition) (bytes, entries int64, err error) {
 	trees, err := a.treesOf(ctx, definition)
 	if err != nil {
@@ -231,7 +232,8 @@ func sure(inputs []predict.Input) bool {
 	return true
 }
 
-// forecast fills in a plan what each mode would cost. What is not known is measured: a plan may take longer than a choice.
+// forecast fills in a plan what each mode would cost. What is not known is measured: a plan may
+// take longer than a choice.
 func (a *Agent) forecast(ctx context.Context, plan *predict.Plan, definition engine.Definition, node identity.Node, demands predict.Demands,
 	window time.Duration, layers int64) error {
 	in, err := a.input(ctx, definition, node, demands)

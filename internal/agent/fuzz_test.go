@@ -39,7 +39,8 @@ func FuzzDecodeMessage(f *testing.F) {
 	})
 }
 
-// FuzzHeardReport: a report of another node is kept only by the target of its migration, and can be shown and kept then.
+// FuzzHeardReport: a report of another node is kept only by the target of its migration, and can be
+// shown and kept then.
 func FuzzHeardReport(f *testing.F) {
 	const id = "0000000000000001"
 	f.Add([]byte(`{"migration":"` + id + `","mode":"cold","phases":[{"name":"freeze","seconds":1e300}]}`))
@@ -77,7 +78,8 @@ func FuzzFinal(f *testing.F) {
 	})
 }
 
-// FuzzPlatform: what a node says of itself is compared, and what is said of that is of a length that people read.
+// FuzzPlatform: what a node says of itself is compared, and what is said of that is of a length
+// that people read.
 func FuzzPlatform(f *testing.F) {
 	f.Add([]byte(`{"architecture":"amd64","kernel":"6.1","criu":"4.2","page_bytes":4096,"cpu_features":["avx"],"cgroups":["cpu,cpuacct"]}`))
 	f.Add([]byte(`{"architecture":"` + strings.Repeat("x", 1000) + `"}`))

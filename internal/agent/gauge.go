@@ -16,8 +16,9 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// gauge measures one container, in cycles: what there is, what its pages hold, and how many of them it writes within the
-// windows of the dirtying curve. Looking takes a hundredth of a processor at most.
+// gauge measures one container, in cycles: what there is, what its pages hold, and how many of them
+// it writes within the windows of the dirtying curve. Looking takes a hundredth of a processor at
+// most.
 type gauge struct {
 	agent      *Agent
 	definition engine.Definition
@@ -134,8 +135,8 @@ func (g *gauge) window(ctx context.Context, window float64) error {
 	return nil
 }
 
-// appendPoint adds to a curve what was written within about a window, which is a round number: on a busy machine it was longer. A
-// curve does not fall: what was written may have gone since.
+// appendPoint adds to a curve what was written within about a window, which is a round number: on a
+// busy machine it was longer. A curve does not fall: what was written may have gone since.
 func appendPoint(curve predict.Curve, window, elapsed, bytes float64) predict.Curve {
 	bytes *= min(1, window/elapsed)
 	if n := len(curve); n > 0 {
@@ -208,8 +209,8 @@ func (g *gauge) look(ctx context.Context) error {
 	return nil
 }
 
-// counters are what its processes have written to files, without what they gave up before it was on the disk, and how much
-// processor time they have used.
+// counters are what its processes have written to files, without what they gave up before it was on
+// the disk, and how much processor time they have used.
 func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration) {
 	pids, err := g.agent.engines.Of(g.definition).Processes(ctx, g.definition.ID)
 	if err != nil {

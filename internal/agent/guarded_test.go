@@ -105,7 +105,8 @@ func TestPanicInASessionEndsIt(t *testing.T) {
 	}
 }
 
-// TestPanicBesideAMigrationBreaksItOff: the error of the migration names the panic, and the log has its stack.
+// TestPanicBesideAMigrationBreaksItOff: the error of the migration names the panic, and the log has
+// its stack.
 func TestPanicBesideAMigrationBreaksItOff(t *testing.T) {
 	a := newTestAgent(t)
 	var log bytes.Buffer

@@ -22,7 +22,8 @@ var errNoJournal = errors.New("no journal")
 // journalName is the journal's file in the directory of its migration.
 const journalName = "journal.json"
 
-// entry is what is durable of one migration on this node: the machine's record, and what its work needs to go on.
+// entry is what is durable of one migration on this node: the machine's record, and what its work
+// needs to go on.
 type entry struct {
 	Record     migration.Record  `json:"record"`
 	Definition engine.Definition `json:"definition"`
@@ -49,8 +50,9 @@ func (j *journal) since(otherwise time.Time) time.Time {
 	return time.Unix(status.Btime.Sec, int64(status.Btime.Nsec))
 }
 
-// write makes a record durable, on a full disk in the room that is kept for that. When the migration is over nobody makes the container
-// from its definition any more, and what may be secret in it is left out.
+// write makes a record durable, on a full disk in the room that is kept for that. When the
+// migration is over nobody makes the container from its definition any more, and what may be secret
+// in it is left out.
 func (j *journal) write(record migration.Record) error {
 	definition := j.definition
 	if record.State == migration.Done {
@@ -67,8 +69,8 @@ func (j *journal) write(record migration.Record) error {
 	return err
 }
 
-// withoutSecrets is a definition without what users put passwords and keys into: environment, labels, commands, and the engine's own
-// part, which may repeat them.
+// withoutSecrets is a definition without what users put passwords and keys into: environment,
+// labels, commands, and the engine's own part, which may repeat them.
 func withoutSecrets(definition engine.Definition) engine.Definition {
 	definition.Env, definition.Labels, definition.Args, definition.Health, definition.Engine = nil, nil, nil, nil, nil
 	return definition
@@ -99,8 +101,8 @@ func (j *journal) synced() error {
 	return kernel.WriteFileAtomic(filepath.Join(j.dir, durableName), nil, 0o600)
 }
 
-// lost tells whether what came may not be on disk: the machine was booted since, and before anybody had made sure. All
-// that can be made sure of now is what the crash has left.
+// lost tells whether what came may not be on disk: the machine was booted since, and before anybody
+// had made sure. All that can be made sure of now is what the crash has left.
 func (j *journal) lost(boot string) bool {
 	_, err := os.Lstat(filepath.Join(j.dir, durableName))
 	return err != nil && j.boot != boot
@@ -121,8 +123,8 @@ func readEntry(dir string) (entry, error) {
 	return read, nil
 }
 
-// spare is room on the disk for the journals, taken while there is plenty: a container that arrives may fill the disk,
-// and then neither that it arrived nor that it never will could be recorded.
+// spare is room on the disk for the journals, taken while there is plenty: a container that arrives
+// may fill the disk, and then neither that it arrived nor that it never will could be recorded.
 type spare struct {
 	path string
 	mu   sync.Mutex

@@ -19,7 +19,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestFilesOfAnEarlierBoot: after a reboot a file system is always in sync, with what the crash has left of the files.
+// TestFilesOfAnEarlierBoot: after a reboot a file system is always in sync, with what the crash has
+// left of the files.
 func TestFilesOfAnEarlierBoot(t *testing.T) {
 	a := newTestAgent(t)
 	a.boot = "before"
@@ -41,8 +42,8 @@ func TestFilesOfAnEarlierBoot(t *testing.T) {
 	}
 }
 
-// TestNoSecretsAfterwards: as long as a migration is under way its journal has the whole definition, and then nothing that may be secret,
-// also of one that an agent without this has left.
+// TestNoSecretsAfterwards: as long as a migration is under way its journal has the whole
+// definition, and then nothing that may be secret, also of one that an agent without this has left.
 func TestNoSecretsAfterwards(t *testing.T) {
 	const secret = "hunter2"
 	a := newTestAgent(t)
@@ -104,7 +105,8 @@ func (e elsewhere) Trees(context.Context, string) ([]files.Tree, error) {
 	return []files.Tree{{Kind: files.Writable, Path: e.upper}, {Kind: files.Memory, Path: "/none/there"}}, e.err
 }
 
-// TestFilesOfAnEngine: the source's copy goes only when the files are on disk where the engine keeps them, whichever disk that is.
+// TestFilesOfAnEngine: the source's copy goes only when the files are on disk where the engine
+// keeps them, whichever disk that is.
 func TestFilesOfAnEngine(t *testing.T) {
 	failed, dir := errors.New("failed"), t.TempDir()
 	for what, c := range map[string]struct {

@@ -32,9 +32,10 @@ const (
 	keptDoomed     = ".removing-" // begins the name of a directory that is being removed
 )
 
-// keptCopies are the files of containers whose migration to this node failed before they ran here: so much the next attempt need not
-// send. They lie beside the containers, in a directory that nobody else may enter, and can be given up at any time. What
-// is in them is read before it is used (files.Mirror.Have), so nothing depends on how they came to be what they are.
+// keptCopies are the files of containers whose migration to this node failed before they ran here:
+// so much the next attempt need not send. They lie beside the containers, in a directory that
+// nobody else may enter, and can be given up at any time. What is in them is read before it is used
+// (files.Mirror.Have), so nothing depends on how they came to be what they are.
 type keptCopies struct {
 	dir  string
 	keep time.Duration // 0: nothing is kept
@@ -131,8 +132,8 @@ func (k *keptCopies) write(one *keptCopy) error {
 	return err
 }
 
-// begin makes a place for the files of a migration that has failed, or finds what that went on from; nil: another one has left
-// something, from which it did not go on, and that stays.
+// begin makes a place for the files of a migration that has failed, or finds what that went on
+// from; nil: another one has left something, from which it did not go on, and that stays.
 func (k *keptCopies) begin(spec migration.Spec) (*keptCopy, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -245,8 +246,8 @@ func (k *keptCopies) end(one *keptCopy) {
 	}
 }
 
-// remove removes a directory. It has another name at once; that nothing of it is left may take long, and nobody waits for that who
-// does not want its room.
+// remove removes a directory. It has another name at once; that nothing of it is left may take
+// long, and nobody waits for that who does not want its room.
 func (k *keptCopies) remove(name string) {
 	doomed := name
 	if !strings.HasPrefix(name, keptDoomed) {

@@ -8,10 +8,10 @@ import (
 	"github.com/godwit/godwit/internal/api"
 )
 
-// toldLists have a list of this node sent only to a node that does not hold it. Each hello has the digest of the
-// sender's list and that of the other's list that the sender holds. Who says that it holds a list was sent it, or is
-// sent it again: after a restart it holds none, and what got lost it does not hold. A node of a release that knows no
-// digests is always sent the list.
+// toldLists have a list of this node sent only to a node that does not hold it. Each hello has the
+// digest of the sender's list and that of the other's list that the sender holds. Who says that it
+// holds a list was sent it, or is sent it again: after a restart it holds none, and what got lost
+// it does not hold. A node of a release that knows no digests is always sent the list.
 type toldLists[T any] struct {
 	digestOf func([]T) []byte
 
@@ -43,8 +43,8 @@ func newToldLists[T any](digestOf func([]T) []byte) *toldLists[T] {
 // concludes nothing.
 var digestOfNone = []byte{0}
 
-// say is what to send of this node's list to another: nothing of a list that it holds. held is the digest of its own
-// that this node holds.
+// say is what to send of this node's list to another: nothing of a list that it holds. held is the
+// digest of its own that this node holds.
 func (l *toldLists[T]) say(to string, entries []T) (send []T, digest, held []byte) {
 	digest = l.digestOf(entries)
 	l.mu.Lock()
@@ -56,8 +56,8 @@ func (l *toldLists[T]) say(to string, entries []T) (send []T, digest, held []byt
 	return entries, digest, held
 }
 
-// hear takes what a node has said, and tells its list. Without it (false) the node has left out a list that this one
-// does not hold: it is told so, and sends it the next time.
+// hear takes what a node has said, and tells its list. Without it (false) the node has left out a
+// list that this one does not hold: it is told so, and sends it the next time.
 func (l *toldLists[T]) hear(from string, entries []T, digest, held []byte) ([]T, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -27,7 +27,8 @@ func newTalker(name string, guests int) *talker {
 	return one
 }
 
-// tell sends what one side says to the other, unless it gets lost, and returns whether the other has the list then.
+// tell sends what one side says to the other, unless it gets lost, and returns whether the other
+// has the list then.
 func (o *talker) tell(t *testing.T, other *talker, lost bool) bool {
 	t.Helper()
 	guests, digest, held := o.lists.say(other.name, o.guests)
@@ -79,8 +80,8 @@ func TestGuestsAreSentOnce(t *testing.T) {
 	}
 }
 
-// TestGuestsAfterLossAndRestart has messages lost, lists change and either side begin anew, in any order of three such events: after two hellos
-// that arrive each side has the other's list.
+// TestGuestsAfterLossAndRestart has messages lost, lists change and either side begin anew, in any
+// order of three such events: after two hellos that arrive each side has the other's list.
 func TestGuestsAfterLossAndRestart(t *testing.T) {
 	events := map[string]func(a, b *talker){
 		"nothing":      func(a, b *talker) { hello(t, a, b, false, false) },
@@ -108,7 +109,8 @@ func TestGuestsAfterLossAndRestart(t *testing.T) {
 	}
 }
 
-// TestHostileGuests: a node cannot have another list taken for its own, nor a list be held that it has not sent.
+// TestHostileGuests: a node cannot have another list taken for its own, nor a list be held that it
+// has not sent.
 func TestHostileGuests(t *testing.T) {
 	a, b := newTalker("a", 2), newTalker("b", 2)
 	hello(t, a, b, false, false)
@@ -166,8 +168,9 @@ func TestKnowledgeFollowsTheLists(t *testing.T) {
 	}
 }
 
-// TestClaimsAreSentOnce: a node is told again which containers run here only when they change, hears them in each
-// hello all the same, and is always told if it is of a release that knows no digests.
+// TestClaimsAreSentOnce: a node is told again which containers run here only when they change,
+// hears them in each hello all the same, and is always told if it is of a release that knows no
+// digests.
 func TestClaimsAreSentOnce(t *testing.T) {
 	members := newMembers(t, "a", "b")
 	a, b := members[0], members[1]

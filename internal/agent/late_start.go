@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// An engine that starts a container tells nobody anything until that runs, and gives it up if that takes long. So the source says when its
-// freeze is near (kindNear), and does not freeze before the target has answered (kindReady).
+// An engine that starts a container tells nobody anything until that runs, and gives it up if that
+// takes long. So the source says when its freeze is near (kindNear), and does not freeze before the
+// target has answered (kindReady).
 
 // tellNear has the target's engine start the container, if it is to be told.
 func (s *source) tellNear() error {
@@ -61,8 +62,9 @@ func (a *Agent) startsLate(definition engine.Definition) bool {
 // errEnginePatience is why a container does not come that an engine has waited for as long as it can.
 var errEnginePatience = errors.New("the engine at the target, which gives up a container that it starts soon after, has waited too long for its state: move less in the freeze")
 
-// startLate has the engine start the container, while no files come, and answers. When the engine is about to give it up, whatever comes
-// then comes in vain: so the move is given up, which lets the container go on at the source.
+// startLate has the engine start the container, while no files come, and answers. When the engine
+// is about to give it up, whatever comes then comes in vain: so the move is given up, which lets
+// the container go on at the source.
 func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) error {
 	arrival, is := t.arrival.(engine.LateArrival)
 	if !is || t.startedLate {
@@ -85,8 +87,8 @@ func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) 
 	return errors.Join(t.data.End(), t.data.Push())
 }
 
-// startAbsent has the engine start the container while no files come, and nobody on a bridge of this node hears of it before it is muzzled. If it
-// fails that lasts until it is discarded.
+// startAbsent has the engine start the container while no files come, and nobody on a bridge of
+// this node hears of it before it is muzzled. If it fails that lasts until it is discarded.
 func (t *target) startAbsent(ctx context.Context, arrival engine.LateArrival) error {
 	own := t.definition.Network
 	if own.OnBridge() {

@@ -45,8 +45,8 @@ func TestStartLateRefuses(t *testing.T) {
 	}
 }
 
-// TestLimitWait: when the engine has waited for as long as it can what comes is given up, with the reason; an engine that waits for ever
-// ends nothing.
+// TestLimitWait: when the engine has waited for as long as it can what comes is given up, with the
+// reason; an engine that waits for ever ends nothing.
 func TestLimitWait(t *testing.T) {
 	ctx, giveUp := context.WithCancelCause(t.Context())
 	defer giveUp(nil)

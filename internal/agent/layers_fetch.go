@@ -28,7 +28,8 @@ const (
 )
 
 const (
-	// askPatience bounds the question which other nodes have layers: who does not answer in this time is not near.
+	// askPatience bounds the question which other nodes have layers: who does not answer in this
+	// time is not near.
 	askPatience = time.Second
 	// fetchedEvery is how often the caller of Fetch hears how far it is.
 	fetchedEvery = 500 * time.Millisecond
@@ -101,8 +102,9 @@ func (a *Agent) fetch(ctx context.Context, from identity.Node, request *api.Fetc
 // writePatience is how long a fetch waits in the end for the disk.
 const writePatience = 2 * time.Second
 
-// letWrite waits until what has come is on the disk, mostly: a freeze follows, which has records that must be on it, and the file system
-// writes one after the other. It all has to be there before the source's copy goes, so nothing is written that would not be.
+// letWrite waits until what has come is on the disk, mostly: a freeze follows, which has records
+// that must be on it, and the file system writes one after the other. It all has to be there before
+// the source's copy goes, so nothing is written that would not be.
 func (a *Agent) letWrite(ctx context.Context, sync func() error) {
 	written := make(chan struct{})
 	go a.guarded(func() {
@@ -177,7 +179,8 @@ func checkLayers(layers []*api.Layer) error {
 	return nil
 }
 
-// takeImage takes what an image says of itself, if it is not here. A peer does not name images that were here before.
+// takeImage takes what an image says of itself, if it is not here. A peer does not name images that
+// were here before.
 func (a *Agent) takeImage(ctx context.Context, request *api.FetchRequest) error {
 	if len(request.ConfigJson) == 0 || a.images.Has(request.Image) {
 		return nil
@@ -218,7 +221,8 @@ func layersNeed(layers []*api.Layer) (bytes int64) {
 	return bytes
 }
 
-// checkRoom refuses layers that this node has no room for, or of which nobody says how large they are: what comes has no end then.
+// checkRoom refuses layers that this node has no room for, or of which nobody says how large they
+// are: what comes has no end then.
 func (a *Agent) checkRoom(missing []*api.Layer) error {
 	for _, layer := range missing {
 		if layer.ArchiveBytes <= 0 {

@@ -15,7 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// A data connection of purpose "layers" that begins with a section "cut" is for one layer of which parts are wanted.
+// A data connection of purpose "layers" that begins with a section "cut" is for one layer of which
+// parts are wanted.
 const (
 	kindCut    = "cut"    // name: DiffID
 	kindParts  = "parts"  // the answer: all parts of the layer's archive, see parts.Append
@@ -92,7 +93,8 @@ func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transf
 	if err != nil {
 		return err
 	}
-	// Nothing is sent while this node looks at parts that are not wanted, or the other one at layers that it has.
+	// Nothing is sent while this node looks at parts that are not wanted, or the other one at
+	// layers that it has.
 	const looks = 4
 	patience := takingPatience + looks*time.Duration(float64(layer.Archive)/fetch.LeastRead*float64(time.Second))
 	taken := time.AfterFunc(patience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", patience)) })

@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// A data connection of purpose "layers" is made by the node that has a use for them. It says which, and gets them in this order;
-// or, of one layer, parts (layers_parts.go).
+// A data connection of purpose "layers" is made by the node that has a use for them. It says which,
+// and gets them in this order; or, of one layer, parts (layers_parts.go).
 const (
 	kindWant  = "want"  // content: DiffIDs as JSON
 	kindLayer = "layer" // name: DiffID; content: its archive
@@ -26,7 +26,8 @@ const (
 	maxWant   = maxLayers * 128
 )
 
-// transfer is one time that this node has another one fetch an image: layers that this one is asked for then count for it.
+// transfer is one time that this node has another one fetch an image: layers that this one is asked
+// for then count for it.
 type transfer struct {
 	id, node string
 	limiter  *stream.Limiter
@@ -91,7 +92,8 @@ func (t *transfers) begin(one *transfer) (done func()) {
 	}
 }
 
-// find finds the transfer that a connection says that it is for. Nil: it is for none, as the layers are for another node's.
+// find finds the transfer that a connection says that it is for. Nil: it is for none, as the layers
+// are for another node's.
 func (t *transfers) find(id, from string) (*transfer, error) {
 	if id == "" {
 		return nil, nil
@@ -146,7 +148,8 @@ func readWant(section stream.Section) ([]string, error) {
 	return wanted, nil
 }
 
-// takingPatience is how long the other node may take nothing: while it does not, no image can be removed here.
+// takingPatience is how long the other node may take nothing: while it does not, no image can be
+// removed here.
 const takingPatience = time.Minute
 
 func (a *Agent) sendLayers(ctx context.Context, data *stream.Session, to *transfer, peer string, wanted []string) error {
@@ -169,7 +172,8 @@ func (a *Agent) sendLayers(ctx context.Context, data *stream.Session, to *transf
 	return data.Finish()
 }
 
-// exportLayer sends a layer's archive: as it is kept if that is compressed, otherwise compressed as the link demands.
+// exportLayer sends a layer's archive: as it is kept if that is compressed, otherwise compressed as
+// the link demands.
 func (a *Agent) exportLayer(ctx context.Context, data *stream.Session, peer, diffID string, section io.Writer) error {
 	_, keeper, err := a.layer(diffID)
 	if err != nil {

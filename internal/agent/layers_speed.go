@@ -16,7 +16,8 @@ const (
 	farGuess      = 10e6
 )
 
-// guessSpeed is what a node may send, by what was measured of the way to it. Bandwidth was measured in the other direction.
+// guessSpeed is what a node may send, by what was measured of the way to it. Bandwidth was measured
+// in the other direction.
 func guessSpeed(rtt time.Duration, bandwidth float64) float64 {
 	switch {
 	case bandwidth > 0:

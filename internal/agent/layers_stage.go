@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// layerStage brings the layers of a container's image to a node to which it may go. They stay there like any others, so there is
-// nothing to keep or to end.
+// layerStage brings the layers of a container's image to a node to which it may go. They stay there
+// like any others, so there is nothing to keep or to end.
 type layerStage struct {
 	agent      *Agent
 	definition engine.Definition
@@ -127,7 +127,8 @@ func (s *stages) layersStaged() []migration.Stage {
 	return list
 }
 
-// dropLayers ends those of a container at a node that are under way, and tells whether there were any. Layers that are whole stay.
+// dropLayers ends those of a container at a node that are under way, and tells whether there were
+// any. Layers that are whole stay.
 func (s *stages) dropLayers(ctx context.Context, container, node string, why error) (dropped bool, err error) {
 	for _, l := range s.layersOf(container, node) {
 		l.cancel(why)
@@ -166,8 +167,8 @@ func (a *Agent) candidates(names []string) ([]identity.Node, error) {
 	return nodes, nil
 }
 
-// stageTo begins to bring the layers of a container that was just started to nodes to which it may go. It runs whether they get them
-// or not.
+// stageTo begins to bring the layers of a container that was just started to nodes to which it may
+// go. It runs whether they get them or not.
 func (a *Agent) stageTo(definition engine.Definition, nodes []identity.Node) {
 	for _, node := range nodes {
 		if _, err := a.stages.beginLayers(definition, node, 0); err != nil {

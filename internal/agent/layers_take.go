@@ -19,8 +19,8 @@ import (
 // takeTries is how often an image is brought that somebody removes from its engine meanwhile.
 const takeTries = 3
 
-// taking is an image that comes to an engine which keeps images itself. What the engine lacks comes into the spool, from wherever
-// it is nearest, and the engine takes all of it at once.
+// taking is an image that comes to an engine which keeps images itself. What the engine lacks comes
+// into the spool, from wherever it is nearest, and the engine takes all of it at once.
 type taking struct {
 	agent   *Agent
 	images  engine.Images
@@ -117,7 +117,8 @@ func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string
 	return err
 }
 
-// checkKept wants layers that are not here to be where the image is: an engine may have removed what it has unpacked.
+// checkKept wants layers that are not here to be where the image is: an engine may have removed
+// what it has unpacked.
 func (t *taking) checkKept(from identity.Node, lacking []string) error {
 	for _, diffID := range lacking {
 		told := slices.ContainsFunc(t.request.Layers, func(layer *api.Layer) bool { return layer.DiffId == diffID })
@@ -128,8 +129,9 @@ func (t *taking) checkKept(from identity.Node, lacking []string) error {
 	return nil
 }
 
-// awaitOthers waits until nobody else brings any of some layers, and lists those that have not come. Who brings one may just have lost the
-// way to it, and then what has come of it tells what is missing.
+// awaitOthers waits until nobody else brings any of some layers, and lists those that have not
+// come. Who brings one may just have lost the way to it, and then what has come of it tells what is
+// missing.
 func (t *taking) awaitOthers(ctx context.Context, layers []*api.Layer) (missing []*api.Layer, err error) {
 	for _, layer := range layers {
 		here, err := t.agent.spool.Await(ctx, layer.DiffId)
@@ -143,7 +145,8 @@ func (t *taking) awaitOthers(ctx context.Context, layers []*api.Layer) (missing 
 	return missing, nil
 }
 
-// missing lists those layers that nobody on this node has. Of one that the caller has not, either, no size is known.
+// missing lists those layers that nobody on this node has. Of one that the caller has not, either,
+// no size is known.
 func (t *taking) missing(lacking []string) (missing []*api.Layer) {
 	for _, diffID := range lacking {
 		if t.agent.onNode(diffID) {

@@ -114,8 +114,8 @@ func fetched(t *testing.T, a *Agent, request *api.FetchRequest) (told migration.
 	return told, err
 }
 
-// TestTake: an engine gets the layers that it lacks, also when somebody removes others meanwhile, and nothing is left on the way. If it
-// fails to take them, they need not come again.
+// TestTake: an engine gets the layers that it lacks, also when somebody removes others meanwhile,
+// and nothing is left on the way. If it fails to take them, they need not come again.
 func TestTake(t *testing.T) {
 	layer := digest(layerOf(t, "layer"))
 	all, none := engine.Lack{Image: true, Layers: []string{layer}}, engine.Lack{Image: true}

@@ -11,16 +11,18 @@ import (
 )
 
 const (
-	// probeFirst is when a link is measured of which nothing is known: not at once, because there may be a migration that does.
+	// probeFirst is when a link is measured of which nothing is known: not at once, because there
+	// may be a migration that does.
 	probeFirst = 15 * time.Second
-	// probeEvery is after how long a link is measured again that nobody has used; probePerPeer is the least for each node, so that
-	// many nodes together do not take more of anybody's link. A probe is within measureBudget.
+	// probeEvery is after how long a link is measured again that nobody has used; probePerPeer is
+	// the least for each node, so that many nodes together do not take more of anybody's link. A
+	// probe is within measureBudget.
 	probeEvery   = 10 * time.Minute
 	probePerPeer = time.Minute
 )
 
-// probeLinks measures the links of which nothing is known, or nothing new, one after the other, and none while a migration of
-// this node is under way.
+// probeLinks measures the links of which nothing is known, or nothing new, one after the other, and
+// none while a migration of this node is under way.
 func (a *Agent) probeLinks(ctx context.Context) {
 	for waitUntil(ctx, time.Now().Add(probeFirst)) == nil {
 		others := a.peers.others()
@@ -36,7 +38,8 @@ func (a *Agent) probeLinks(ctx context.Context) {
 	}
 }
 
-// wantsProbe tells whether the link to a node that answers was not measured for so long, and notes that it is tried now.
+// wantsProbe tells whether the link to a node that answers was not measured for so long, and notes
+// that it is tried now.
 func (p *peers) wantsProbe(name string, every time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +51,8 @@ func (p *peers) wantsProbe(name string, every time.Duration) bool {
 	return true
 }
 
-// noteTransport keeps what the kernel says that had to be sent again. Half of what is told is about the last transfer.
+// noteTransport keeps what the kernel says that had to be sent again. Half of what is told is about
+// the last transfer.
 func (p *peers) noteTransport(name string, t stream.Transport) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,12 +87,14 @@ func (p *peers) wayTo(name string) predict.Link {
 	return link
 }
 
-// mostBandwidths is how many measurements count. Of probes it is the median: one that a busy machine has spoilt does not count, and
-// two that agree about a link that has changed do. Of transfers it is the best.
+// mostBandwidths is how many measurements count. Of probes it is the median: one that a busy
+// machine has spoilt does not count, and two that agree about a link that has changed do. Of
+// transfers it is the best.
 const mostBandwidths = 3
 
-// noteProbe takes what a probe has found. It is short, so it may be wrong by half: what a transfer has shown counts more, until probes
-// say that the link is another one. What a limit of ours has held back is the least that the link has, and says nothing else of it.
+// noteProbe takes what a probe has found. It is short, so it may be wrong by half: what a transfer
+// has shown counts more, until probes say that the link is another one. What a limit of ours has
+// held back is the least that the link has, and says nothing else of it.
 func (p *peer) noteProbe(link stream.Link, at time.Time) {
 	if link.Limited {
 		p.bandwidth = max(p.bandwidth, link.BandwidthBitsPerSecond)
@@ -116,8 +122,9 @@ const (
 	otherLink = 2
 )
 
-// noteTransfer takes what a transfer got through. If the link was not the limit it is the least that the link has. If it was, and much less
-// got through than before, the link is another one, and what was seen of the former says nothing of it.
+// noteTransfer takes what a transfer got through. If the link was not the limit it is the least
+// that the link has. If it was, and much less got through than before, the link is another one, and
+// what was seen of the former says nothing of it.
 func (p *peer) noteTransfer(bitsPerSecond float64, limited bool, at time.Time) {
 	if !limited && bitsPerSecond < p.bandwidth {
 		return
@@ -138,7 +145,8 @@ func (p *peers) noteTransfer(name string, bitsPerSecond float64, limited bool) {
 	}
 }
 
-// noteTransfer keeps what the first round has shown of the link: unless it was held back, or shared the link with layers.
+// noteTransfer keeps what the first round has shown of the link: unless it was held back, or shared
+// the link with layers.
 func (s *source) noteTransfer() {
 	round, _ := predict.Transferred(s.move.tracker.now(s.move.machine.Record(), false))
 	if round.Seconds > 0 && s.settings.get().BandwidthLimit == 0 && s.layers == nil {
@@ -171,7 +179,8 @@ func (p *peer) noteJitter(rtt time.Duration) {
 	p.last = rtt
 }
 
-// noteBack keeps what another node says about the link from there. It is only told, and never more than any link is.
+// noteBack keeps what another node says about the link from there. It is only told, and never more
+// than any link is.
 func (p *peers) noteBack(name string, bitsPerSecond float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

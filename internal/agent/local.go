@@ -46,8 +46,8 @@ func (a *Agent) listenLocal() (net.Listener, error) {
 	return listener, nil
 }
 
-// dyingPatience is how long the socket of an agent that was killed may still seem to answer: the kernel takes a process
-// apart in its own time.
+// dyingPatience is how long the socket of an agent that was killed may still seem to answer: the
+// kernel takes a process apart in its own time.
 const dyingPatience = 3 * time.Second
 
 // answers tells whether an agent listens at a socket, and goes on listening.

@@ -13,8 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// locations are the places of containers that live away from their home: each node tells the others of its guests, so
-// that packets need not take the way by the home node. It is a shortcut: without it they still arrive.
+// locations are the places of containers that live away from their home: each node tells the others
+// of its guests, so that packets need not take the way by the home node. It is a shortcut: without
+// it they still arrive.
 type locations struct {
 	agent *Agent
 	// all are the containers of this node, withAddress those that have addresses of the pool, and watched
@@ -183,8 +184,9 @@ func (l *locations) own() (map[netip.Addr]bool, error) {
 // moving tells whether a migration on this node says where a container is.
 func (l *locations) moving(container string) bool { return l.agent.moves.moving(container) }
 
-// left tells whether a container that is still on this node runs at another one: its memory follows, or its end here is on its way.
-// Who went on sending here would have its packets take the link that the memory needs.
+// left tells whether a container that is still on this node runs at another one: its memory
+// follows, or its end here is on its way. Who went on sending here would have its packets take the
+// link that the memory needs.
 func (l *locations) left(container string) bool {
 	moving := l.agent.moves.of(container)
 	return moving != nil && moving.tracker.spec.Side == migration.Source && moving.record().State == migration.Committed

@@ -12,10 +12,11 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// mappedFiles tells which files the processes of a container may write without a trace in the files' times: those that are
-// mapped so that what they write to memory is written to the file, and those that they write past the page cache. Mappings
-// that are not writable at the moment count: the kernel may make pages that are dirty already writable without a fault
-// (mm/mprotect.c, can_change_shared_pte_writable), and it is faults that change a file's times.
+// mappedFiles tells which files the processes of a container may write without a trace in the
+// files' times: those that are mapped so that what they write to memory is written to the file, and
+// those that they write past the page cache. Mappings that are not writable at the moment count:
+// the kernel may make pages that are dirty already writable without a fault (mm/mprotect.c,
+// can_change_shared_pte_writable), and it is faults that change a file's times.
 func (a *Agent) mappedFiles(ctx context.Context, definition engine.Definition) (files.Mapped, error) {
 	pids, err := a.engines.Of(definition).Processes(ctx, definition.ID)
 	if err != nil {

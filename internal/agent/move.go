@@ -46,11 +46,12 @@ func (e *problemsError) Error() string {
 // tickEvery is the pace at which what has to be repeated is repeated: asking in doubt, an undo that failed.
 const tickEvery = 500 * time.Millisecond
 
-// unknownEvery is the pace at which a target is asked again that cannot know the outcome: it asks its engine each time.
+// unknownEvery is the pace at which a target is asked again that cannot know the outcome: it asks
+// its engine each time.
 const unknownEvery = 5 * time.Second
 
-// move is one migration on this node. It feeds events to the state machine and executes what comes out, in order;
-// only steps and undos go on beside it. It decides nothing.
+// move is one migration on this node. It feeds events to the state machine and executes what comes
+// out, in order; only steps and undos go on beside it. It decides nothing.
 type move struct {
 	agent   *Agent
 	journal *journal
@@ -101,8 +102,8 @@ func (m *move) work() work { return *m.doing.Load() }
 
 func (m *move) take(w work) { m.doing.Store(&w) }
 
-// step processes one event, and returns the answer if it was a question. The error is for the user, if the event came
-// from one; late and doubled events are nothing to tell of.
+// step processes one event, and returns the answer if it was a question. The error is for the user,
+// if the event came from one; late and doubled events are nothing to tell of.
 func (m *move) step(event migration.Event) (*migration.Message, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,8 +180,8 @@ func (m *move) tick() {
 	}
 }
 
-// execute carries out what the machine has decided. If it cannot, or panics, the machine has got ahead of what
-// was done: the migration goes on from its journal.
+// execute carries out what the machine has decided. If it cannot, or panics, the machine has got
+// ahead of what was done: the migration goes on from its journal.
 func (m *move) execute(actions []migration.Action) {
 	err := guard.Do(func() error { return m.executeAll(actions) })
 	if err != nil {
@@ -291,7 +292,8 @@ func (m *move) contained(ctx context.Context, name migration.StepName,
 	return event
 }
 
-// endStep hands the end of a step to the machine that began it, not to one that was made from the journal since.
+// endStep hands the end of a step to the machine that began it, not to one that was made from the
+// journal since.
 func (m *move) endStep(life int, event migration.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -404,8 +406,8 @@ func (m *move) mayEmitFinal(ctx context.Context) error {
 	return permission(ctx, m.final)
 }
 
-// mayResume asks the machine whether the processes may be resumed. It does not wait for the journal, in which they may be already: see
-// migration's ready.
+// mayResume asks the machine whether the processes may be resumed. It does not wait for the
+// journal, in which they may be already: see migration's ready.
 func (m *move) mayResume(ctx context.Context) error {
 	at := time.Now()
 	go m.guarded(func() { m.tell(migration.Ready{At: at}) })()
@@ -424,8 +426,8 @@ func permission(ctx context.Context, answer <-chan bool) error {
 	}
 }
 
-// settling is how long after the end of a migration its last connections and callers may hold on to what it took. Then the
-// memory goes back: containers need it more.
+// settling is how long after the end of a migration its last connections and callers may hold on to
+// what it took. Then the memory goes back: containers need it more.
 const settling = time.Second
 
 func (m *move) finish(result migration.Finish) {

@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// keepMoves is how many ended migrations a node remembers: their reports, and the answers to peers that ask late.
+	// keepMoves is how many ended migrations a node remembers: their reports, and the answers to
+	// peers that ask late.
 	keepMoves = 500
 	// maxArriving is how many migrations from one node may be under way.
 	maxArriving = 32
@@ -80,8 +81,8 @@ func (m *moves) tell(containers []engine.Container) {
 	}
 }
 
-// checkVolumes refuses a new container that would have what is just being moved, to this node or away from it: half of it may be
-// here, and what it writes there may be left behind.
+// checkVolumes refuses a new container that would have what is just being moved, to this node or
+// away from it: half of it may be here, and what it writes there may be left behind.
 func (m *moves) checkVolumes(definition engine.Definition) error {
 	check := func(spec migration.Spec, volumes []engine.Volume) error {
 		for _, moving := range volumes {
@@ -168,7 +169,8 @@ func (m *moves) containers() map[string]bool {
 	return moving
 }
 
-// enter notes that somebody runs a process in a container, unless it is being migrated: such a process could not be.
+// enter notes that somebody runs a process in a container, unless it is being migrated: such a
+// process could not be.
 func (m *moves) enter(container string) (leave func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -298,9 +300,9 @@ func (m *moves) list() []*move {
 	return list
 }
 
-// prune forgets the oldest ended migrations, but none that an operator has decided: the other node does not know of that,
-// and may ask at any time. To what has ended otherwise there is a right answer for any migration that is not known:
-// see Outcome and Tell.
+// prune forgets the oldest ended migrations, but none that an operator has decided: the other node
+// does not know of that, and may ask at any time. To what has ended otherwise there is a right
+// answer for any migration that is not known: see Outcome and Tell.
 func (m *moves) prune() {
 	for _, move := range surplus(m.list()) {
 		m.mu.Lock()
@@ -446,8 +448,8 @@ func (m *moves) recoverOne(id string) {
 	move.begin(actions)
 }
 
-// ban makes sure that a migration that this node does not know never runs here: an offer of it that comes late is
-// refused, also after a restart.
+// ban makes sure that a migration that this node does not know never runs here: an offer of it that
+// comes late is refused, also after a restart.
 func (m *moves) ban(id, from string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -485,8 +487,8 @@ func (m *moves) peerBack(node string) {
 	}
 }
 
-// wind brings migrations to an end because the agent shall end: undone, if they are not too far for that. What has not
-// ended in time goes on from its journal when an agent is back.
+// wind brings migrations to an end because the agent shall end: undone, if they are not too far for
+// that. What has not ended in time goes on from its journal when an agent is back.
 func (m *moves) wind(ctx context.Context) {
 	m.mu.Lock()
 	m.over = true

@@ -57,7 +57,8 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestPruneKeepsDecisions: who was decided about by an operator may be asked about by the other node at any time.
+// TestPruneKeepsDecisions: who was decided about by an operator may be asked about by the other
+// node at any time.
 func TestPruneKeepsDecisions(t *testing.T) {
 	a := newTestAgent(t)
 	overruled := ended(t, a, 1, func(r *migration.Record) { r.Overruled = true })
@@ -134,7 +135,8 @@ func TestOneNodeCannotTakeAllPlaces(t *testing.T) {
 	}
 }
 
-// TestExecAndMigrationExclude: a process that is run in a container belongs to a session here, and cannot move.
+// TestExecAndMigrationExclude: a process that is run in a container belongs to a session here, and
+// cannot move.
 func TestExecAndMigrationExclude(t *testing.T) {
 	a := newTestAgent(t)
 	leave, err := a.moves.enter("x")
@@ -265,8 +267,9 @@ func TestMovingVolumesAreNotGiven(t *testing.T) {
 	}
 }
 
-// TestRecoveryNeedsTheEngine: a journal that says that the container has not been resumed here is not used before
-// its engine says so, too: an older journal may have been put back while the container runs here.
+// TestRecoveryNeedsTheEngine: a journal that says that the container has not been resumed here is
+// not used before its engine says so, too: an older journal may have been put back while the
+// container runs here.
 func TestRecoveryNeedsTheEngine(t *testing.T) {
 	a := newVolumeAgent(t)
 	web := engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64), Name: "web"}

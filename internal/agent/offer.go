@@ -233,8 +233,8 @@ func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definiti
 	return engine.Definition{}, nil
 }
 
-// addressed are the containers on this node of all engines whose containers have addresses. That one of these engines does not answer is
-// an error: what nobody knows of cannot be taken for free.
+// addressed are the containers on this node of all engines whose containers have addresses. That
+// one of these engines does not answer is an error: what nobody knows of cannot be taken for free.
 func (a *Agent) addressed(ctx context.Context) ([]engine.Container, error) {
 	return a.addressedBy(ctx, func(ctx context.Context, of engine.Engine) ([]engine.Container, error) { return of.List(ctx) })
 }
@@ -252,7 +252,8 @@ func (a *Agent) addressedBy(ctx context.Context, list engine.ListFunc) ([]engine
 	return containers, err
 }
 
-// missing lists what of an image is not here. Where something stands against the container its engine may not be there to tell.
+// missing lists what of an image is not here. Where something stands against the container its
+// engine may not be there to tell.
 func (a *Agent) missing(ctx context.Context, definition engine.Definition, problems []migration.Problem) (*api.Reservation, error) {
 	images, err := a.imagesOf(definition)
 	if len(problems) > 0 && (err != nil || images != nil) {
@@ -312,7 +313,8 @@ func (a *Agent) examineFor(ctx context.Context, spec migration.Spec, definition 
 	return a.restartRemedy(ctx, definition, found), err
 }
 
-// plan tells whether a migration would work, what would move, and what it would cost in each mode. Nothing is changed.
+// plan tells whether a migration would work, what would move, and what it would cost in each mode.
+// Nothing is changed.
 func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.Plan, error) {
 	spec, definition, node, err := a.specify(ctx, request)
 	if err != nil {

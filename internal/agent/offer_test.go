@@ -56,8 +56,8 @@ func (a *answered) Send(envelope *api.Envelope) error {
 	return nil
 }
 
-// TestOffersChangeNothing: a peer that names the id of a container that is here, as one of another engine, gets a problem for an answer,
-// and whose the container is stays what it is.
+// TestOffersChangeNothing: a peer that names the id of a container that is here, as one of another
+// engine, gets a problem for an answer, and whose the container is stays what it is.
 func TestOffersChangeNothing(t *testing.T) {
 	a := newVolumeAgent(t)
 	here := engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64), Name: "web"}
@@ -101,8 +101,8 @@ func TestOffersChangeNothing(t *testing.T) {
 	}
 }
 
-// TestUnknownIsNotFree: as long as an engine does not answer, nobody takes the address of its containers for free, or removes their
-// connections.
+// TestUnknownIsNotFree: as long as an engine does not answer, nobody takes the address of its
+// containers for free, or removes their connections.
 func TestUnknownIsNotFree(t *testing.T) {
 	a := newVolumeAgent(t)
 	address, down := netip.MustParseAddr("10.201.0.5"), errors.New("no answer")

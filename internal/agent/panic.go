@@ -13,8 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// recovering are the options of a server whose calls cannot end the agent: what a caller sends may lead to a panic that
-// nobody thought of, and the other containers of this node must not pay for that.
+// recovering are the options of a server whose calls cannot end the agent: what a caller sends may
+// lead to a panic that nobody thought of, and the other containers of this node must not pay for
+// that.
 func recovering(log *slog.Logger) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,

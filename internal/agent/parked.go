@@ -16,9 +16,11 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// A copy that was staged here is parked when its connection ends, if the other node has asked for that when it began: it becomes a
-// footprint, in memory that is not swapped, within the limit of those. So the next one who brings the container here, or stages it again,
-// from whichever node it is at then, need not send what has not changed. It goes when nobody has asked for a while that it stay.
+// A copy that was staged here is parked when its connection ends, if the other node has asked for
+// that when it began: it becomes a footprint, in memory that is not swapped, within the limit of
+// those. So the next one who brings the container here, or stages it again, from whichever node it
+// is at then, need not send what has not changed. It goes when nobody has asked for a while that it
+// stay.
 
 // mostParked is how long a parked copy stays at most if nobody asks for more.
 const mostParked = time.Hour
@@ -66,7 +68,8 @@ func (a *Agent) has(container string) bool {
 	return !errors.Is(err, engine.ErrNotFound)
 }
 
-// parkPages moves pages to where they are not swapped. What could be moved is of use, also if there is an error.
+// parkPages moves pages to where they are not swapped. What could be moved is of use, also if there
+// is an error.
 func (a *Agent) parkPages(b *base, pages *memory.Store) (*footprint, error) {
 	a.footprints.drop(b.definition.ID)
 	room, err := a.footprints.room(pages.Bytes(), pages.Bytes())
@@ -110,7 +113,8 @@ func (s *peerService) Keep(ctx context.Context, request *api.KeepRequest) (*api.
 	return &api.KeepReply{MemoryBytes: kept.pages.Bytes(), Incomplete: kept.incomplete}, nil
 }
 
-// awaitParked waits until what a node has staged here of a container is parked. That node does not ask for a copy that is live.
+// awaitParked waits until what a node has staged here of a container is parked. That node does not
+// ask for a copy that is live.
 func (a *Agent) awaitParked(ctx context.Context, container, from string) error {
 	for _, b := range a.bases.list() {
 		if b.definition.ID == container && b.from == from {

@@ -27,7 +27,8 @@ func newTestBase(t *testing.T, a *Agent, pages, rounds int) *base {
 	}
 }
 
-// TestPark: what was staged stays when its connection has ended, if that was wanted, until it is wanted no more.
+// TestPark: what was staged stays when its connection has ended, if that was wanted, until it is
+// wanted no more.
 func TestPark(t *testing.T) {
 	a := newVolumeAgent(t)
 	unwanted := newTestBase(t, a, 3, 1)
@@ -61,7 +62,8 @@ func TestPark(t *testing.T) {
 	}
 }
 
-// TestParkPart: a copy for all of which there is no room, or of which not all has come, is not told to be whole.
+// TestParkPart: a copy for all of which there is no room, or of which not all has come, is not told
+// to be whole.
 func TestParkPart(t *testing.T) {
 	a := newVolumeAgent(t)
 	a.park(newTestBase(t, a, 3, 0))

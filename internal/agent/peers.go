@@ -56,8 +56,8 @@ type peers struct {
 	removed func(identity.Revocation)
 	// lost is called with a node that did not come along in a rollover of the authority.
 	lost func(node string)
-	// claims are the containers that run here, by claimOf, if they are known, and claimed is called with those
-	// of a peer.
+	// claims are the containers that run here, by claimOf, if they are known, and claimed is called
+	// with those of a peer.
 	claims  func() (claims []uint64, known bool)
 	claimed func(node string, claims []uint64)
 	// back is called when a node that could not be reached answers again.

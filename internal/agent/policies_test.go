@@ -14,8 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/policy"
 )
 
-// TestPolicyRefusesOffers: the policy is asked before anything else is looked at, by the name of the node whose
-// certificate the offer came with.
+// TestPolicyRefusesOffers: the policy is asked before anything else is looked at, by the name of
+// the node whose certificate the offer came with.
 func TestPolicyRefusesOffers(t *testing.T) {
 	a := newTestAgent(t)
 	accept, directories := []string{"c"}, []string{"/srv"}
@@ -149,8 +149,8 @@ func TestReadPolicy(t *testing.T) {
 	}
 }
 
-// TestPolicyTellsWhatIsObeyed: the policy is that which the agent was started with, and a file that was changed
-// since is told of.
+// TestPolicyTellsWhatIsObeyed: the policy is that which the agent was started with, and a file that
+// was changed since is told of.
 func TestPolicyTellsWhatIsObeyed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	write := func(content string) {

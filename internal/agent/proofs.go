@@ -28,11 +28,12 @@ type proof struct {
 	why    string // not
 }
 
-// proofTimeout bounds how long a file system may take to write or find some bytes: one whose server is gone never does.
+// proofTimeout bounds how long a file system may take to write or find some bytes: one whose server
+// is gone never does.
 const proofTimeout = 15 * time.Second
 
-// prove finds out which volumes a node shares with this one. Their tokens are removed when it returns, or as soon as their
-// file systems answer again.
+// prove finds out which volumes a node shares with this one. Their tokens are removed when it
+// returns, or as soon as their file systems answer again.
 func (a *Agent) prove(ctx context.Context, node identity.Node, volumes []engine.Volume) ([]proof, error) {
 	if len(volumes) == 0 {
 		return nil, nil
@@ -226,7 +227,8 @@ func (s *peerService) Prove(ctx context.Context, request *api.ProveRequest) (*ap
 	return reply, nil
 }
 
-// answerProof looks for one token. Which directory that may be is the engine's to say, and which file shared's.
+// answerProof looks for one token. Which directory that may be is the engine's to say, and which
+// file shared's.
 func (a *Agent) answerProof(one *api.Proof) (shared.Answer, error) {
 	if one.Volume == nil {
 		return shared.Answer{}, fmt.Errorf("%w: no volume", errInvalid)

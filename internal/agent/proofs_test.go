@@ -211,7 +211,8 @@ func TestRoomOfVolumes(t *testing.T) {
 	}
 }
 
-// TestArrivingDirectories: a container that another node describes gets no directory of the machine's, whether something is moved there or not.
+// TestArrivingDirectories: a container that another node describes gets no directory of the
+// machine's, whether something is moved there or not.
 func TestArrivingDirectories(t *testing.T) {
 	a := newVolumeAgent(t)
 	data := filepath.Join(t.TempDir(), "data")

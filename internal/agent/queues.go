@@ -8,13 +8,16 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// roomEvery is how long a connection may stand still that needs room; its peer then repeats itself more and more seldom.
+// roomEvery is how long a connection may stand still that needs room; its peer then repeats itself
+// more and more seldom.
 const roomEvery = 200 * time.Millisecond
 
-// firstRoom is when they are looked at first: before, the container has the processor for those who have waited for it.
+// firstRoom is when they are looked at first: before, the container has the processor for those who
+// have waited for it.
 const firstRoom = 50 * time.Millisecond
 
-// roomPatience is how long queues are looked at: what a restore has packed too densely has been read by then, or its peer is gone.
+// roomPatience is how long queues are looked at: what a restore has packed too densely has been
+// read by then, or its peer is gone.
 const roomPatience = 5 * time.Minute
 
 // giveRoom gives room to connections of a container that has just been restored, for as long as one

@@ -12,9 +12,10 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// A source that has lost its journal has a frozen container that no migration is in charge of. The engine's note of the departure names
-// the migration and its target. From that note the agent rebuilds the journal, in doubt, and the migration goes on as after a crash: it
-// asks the target, and destroys or thaws the copy according to the answer.
+// A source that has lost its journal has a frozen container that no migration is in charge of. The
+// engine's note of the departure names the migration and its target. From that note the agent
+// rebuilds the journal, in doubt, and the migration goes on as after a crash: it asks the target,
+// and destroys or thaws the copy according to the answer.
 
 // rebuildEvery is the interval at which the agent looks for containers whose journals are lost.
 const rebuildEvery = 30 * time.Second
@@ -168,8 +169,8 @@ func (m *moves) lost(one engine.Container) bool {
 	return m.byID[id] == nil && m.unused(id) == nil
 }
 
-// rebuildOne rebuilds the journal of one container and goes on with its migration. It first asks the engine again: since the container
-// was listed, the migration may have begun or ended.
+// rebuildOne rebuilds the journal of one container and goes on with its migration. It first asks
+// the engine again: since the container was listed, the migration may have begun or ended.
 func (m *moves) rebuildOne(ctx context.Context, listed engine.Definition) error {
 	one, err := m.agent.engines.Of(listed).Inspect(ctx, listed.ID)
 	if err != nil || one.Leaving == nil || !m.lost(one) {

@@ -41,8 +41,8 @@ func (a *Agent) reconcileOthers(ctx context.Context) {
 	}
 }
 
-// sweepNetwork removes what an earlier agent left of containers that are not here. If not all are known nothing is removed: one whose
-// engine does not answer may run.
+// sweepNetwork removes what an earlier agent left of containers that are not here. If not all are
+// known nothing is removed: one whose engine does not answer may run.
 func (a *Agent) sweepNetwork(containers []engine.Container, unknown error) error {
 	if unknown != nil {
 		a.log.Error("what an earlier agent left of the network stays: not all containers are known; start the agent again to remove it", "error", unknown)
@@ -59,7 +59,8 @@ func (a *Agent) sweepNetwork(containers []engine.Container, unknown error) error
 	return a.network.Reconcile(keep)
 }
 
-// reconcileOne reattaches a container. One for which that fails must not keep the others, and the agent, from working.
+// reconcileOne reattaches a container. One for which that fails must not keep the others, and the
+// agent, from working.
 func (a *Agent) reconcileOne(container engine.Container) {
 	name := container.Definition.Name
 	switch container.State {
@@ -99,8 +100,8 @@ func (a *Agent) awayAddresses(here []engine.Container) []netip.Addr {
 // routePatience is how long a route waits for an engine to say whether the container runs.
 const routePatience = 3 * time.Second
 
-// routeHere turns the address of a container of this node to it. One that does not run, because the node was restarted
-// or it ended, needs no way to it. One whose engine hangs may run.
+// routeHere turns the address of a container of this node to it. One that does not run, because the
+// node was restarted or it ended, needs no way to it. One whose engine hangs may run.
 func (a *Agent) routeHere(ctx context.Context, definition engine.Definition) error {
 	if definition.Network.OnBridge() && !a.network.IsBridged(definition.ID, definition.Network.Address) {
 		return nil // nothing was changed

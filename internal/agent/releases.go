@@ -26,8 +26,9 @@ type release struct {
 	Container string     `json:"container"`
 }
 
-// releases are the addresses that are still to be given back, in a file: the node whose they are may be down just now,
-// and so may this agent be before a container is made for which it has taken one.
+// releases are the addresses that are still to be given back, in a file: the node whose they are
+// may be down just now, and so may this agent be before a container is made for which it has taken
+// one.
 type releases struct {
 	path string
 	mu   sync.Mutex
@@ -194,8 +195,8 @@ func (a *Agent) unleaseOne(ctx context.Context, container string) error {
 	return a.releases.change(container, nil)
 }
 
-// made notes that there is a container for the address that was taken for it, or that it was given back. A note that
-// stays does no harm: the next agent looks whether there is one.
+// made notes that there is a container for the address that was taken for it, or that it was given
+// back. A note that stays does no harm: the next agent looks whether there is one.
 func (a *Agent) made(container string) {
 	if err := a.releases.change(container, nil); err != nil {
 		a.log.Warn("note of a container that was being made not removed", "error", err)

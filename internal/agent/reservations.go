@@ -8,8 +8,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// reservations keep names, addresses, ids and memory of containers that are about to come, so that no two come at once
-// and all have room.
+// reservations keep names, addresses, ids and memory of containers that are about to come, so that
+// no two come at once and all have room.
 type reservations struct {
 	mu    sync.Mutex
 	taken map[string]engine.Definition // by what reserves them: a migration, or a container that is being made

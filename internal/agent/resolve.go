@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// resolvePatience bounds how long an operator waits for the other node to know what it is asked: to end a restore, and to
-	// remove what it has made, takes seconds.
+	// resolvePatience bounds how long an operator waits for the other node to know what it is
+	// asked: to end a restore, and to remove what it has made, takes seconds.
 	resolvePatience = 30 * time.Second
 	resolveEvery    = 200 * time.Millisecond
 )
@@ -41,8 +41,8 @@ type decidable interface {
 	hear(ctx context.Context, state migration.State, runsAt migration.Side) said
 }
 
-// resolve carries out an operator's decision of where the container of a migration runs, once the other node has been fenced.
-// The notice is for the operator.
+// resolve carries out an operator's decision of where the container of a migration runs, once the
+// other node has been fenced. The notice is for the operator.
 func (a *Agent) resolve(ctx context.Context, m *move, d decision) (notice string, err error) {
 	if giver, ok := m.work().(*source); ok && d.runsAt == migration.Source {
 		if err := giver.mayTakeBack(ctx, d.force); err != nil {
@@ -84,7 +84,8 @@ func (m *move) resolvable(event migration.Resolve) error {
 	return m.machine.Resolvable(event)
 }
 
-// fence asks the other node until its answer permits the decision, or until the machine has learned the outcome by itself.
+// fence asks the other node until its answer permits the decision, or until the machine has learned
+// the outcome by itself.
 func (a *Agent) fence(ctx context.Context, m *move, d decision) (over bool, notice string, err error) {
 	asked, ok := m.work().(decidable)
 	if !ok {
@@ -124,7 +125,8 @@ func (a *Agent) fence(ctx context.Context, m *move, d decision) (over bool, noti
 	}
 }
 
-// wish has a machine in doubt keep asking the target to end it, until the answer comes. What is not in doubt has no use for that.
+// wish has a machine in doubt keep asking the target to end it, until the answer comes. What is not
+// in doubt has no use for that.
 func (m *move) wish(runsAt migration.Side) {
 	if runsAt == migration.Source && m.record().State == migration.InDoubt {
 		m.tell(migration.Cancel{Reason: "an operator decided that it runs at the source"})
@@ -164,7 +166,8 @@ func (a *Agent) refusal(m *move, q migration.Question, heard said) error {
 		errRefused, other, spec.Name, spec.ID)
 }
 
-// warning tells an operator who decided without the other node's answer when that node was last heard, and what may happen.
+// warning tells an operator who decided without the other node's answer when that node was last
+// heard, and what may happen.
 func (a *Agent) warning(m *move, q migration.Question, heard said) string {
 	spec, other := m.tracker.spec, otherNode(m.tracker.spec)
 	return fmt.Sprintf("decided without an answer from %s (%s); %s. %s", other, heard.why, a.lastContact(other), mayHappen(spec, q))
@@ -199,7 +202,8 @@ func otherNode(spec migration.Spec) string {
 	return spec.Source
 }
 
-// hear asks the target what became of the migration. To take back what was handed over, the target is first told to end its copy.
+// hear asks the target what became of the migration. To take back what was handed over, the target
+// is first told to end its copy.
 func (s *source) hear(ctx context.Context, state migration.State, runsAt migration.Side) said {
 	if runsAt == migration.Source && state == migration.Committed {
 		if heard, told := s.control.tellNow(ctx, migration.Message{Kind: migration.KindOverruled}); !told {

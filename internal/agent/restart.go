@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// restartFromJournal does what a crash and a restart of the agent would do: a journal that cannot be written, or a
-// panic, must not let the machine run ahead of what is durable and done. The machine that ran ahead hears of nothing any more.
+// restartFromJournal does what a crash and a restart of the agent would do: a journal that cannot
+// be written, or a panic, must not let the machine run ahead of what is durable and done. The
+// machine that ran ahead hears of nothing any more.
 func (m *move) restartFromJournal(cause error) {
 	m.agent.log.Error("the migration goes on from its journal", "migration", m.tracker.spec.ID, "error", cause)
 	m.life++
@@ -47,7 +48,8 @@ func (m *move) rest() bool {
 	}
 }
 
-// resume goes on from what is durable. After an error it stands still, and can be tried again: the disk may come back.
+// resume goes on from what is durable. After an error it stands still, and can be tried again: the
+// disk may come back.
 func (m *move) resume(cause error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

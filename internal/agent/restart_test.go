@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestJournalComesBack: a migration whose journal can neither be written nor read goes on when it can be again.
+// TestJournalComesBack: a migration whose journal can neither be written nor read goes on when it
+// can be again.
 func TestJournalComesBack(t *testing.T) {
 	a := newTestAgent(t)
 	record, err := migration.Banned(testMigration, "a", "b", time.Now())

@@ -50,7 +50,8 @@ func rights() map[string]Right {
 	return needed
 }
 
-// neededFor returns the right that a call needs. --force overrides what Godwit promises, so it needs the highest.
+// neededFor returns the right that a call needs. --force overrides what Godwit promises, so it
+// needs the highest.
 func neededFor(table map[string]Right, method string, request any) Right {
 	switch r := request.(type) {
 	case *api.ResolveRequest:

@@ -16,8 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// memoryOf is the memory of a container's processes that can travel, pages that they share counted once for each of
-// them: an upper limit.
+// memoryOf is the memory of a container's processes that can travel, pages that they share counted
+// once for each of them: an upper limit.
 func (a *Agent) memoryOf(ctx context.Context, id string) (int64, error) {
 	container, err := a.engines.Inspect(ctx, id)
 	if err != nil {
@@ -44,8 +44,8 @@ func (a *Agent) memoryOf(ctx context.Context, id string) (int64, error) {
 	return bytes + a.queuedIn(id), nil
 }
 
-// queuedIn is what waits in a container's TCP connections: tens of megabytes in each that is busy, if the kernel lets
-// it (tcp(7), tcp_rmem).
+// queuedIn is what waits in a container's TCP connections: tens of megabytes in each that is busy,
+// if the kernel lets it (tcp(7), tcp_rmem).
 func (a *Agent) queuedIn(id string) (bytes int64) {
 	connections, err := a.network.Established(id)
 	if err != nil && !errors.Is(err, network.ErrNotAttached) { // the network of an engine's own is not looked at
@@ -72,8 +72,8 @@ func travelling(status string) (bytes int64) {
 	return bytes
 }
 
-// At the target the memory is there twice while the processes are made: as they will have it, and in the files from which
-// CRIU makes it. At the source it is in files beside the frozen processes.
+// At the target the memory is there twice while the processes are made: as they will have it, and
+// in the files from which CRIU makes it. At the source it is in files beside the frozen processes.
 const copiesAtTarget = 2
 
 // memoryCopies is how often the memory of a container that is offered has to have room here.
@@ -151,7 +151,8 @@ func (a *Agent) freeForContainers() int64 {
 	return free + a.footprints.bytes()
 }
 
-// imageNeed is what the image takes on the disk when it is brought. An engine that keeps images itself gets it from the spool.
+// imageNeed is what the image takes on the disk when it is brought. An engine that keeps images
+// itself gets it from the spool.
 func (a *Agent) imageNeed(definition engine.Definition, offer *api.Offer) (int64, error) {
 	images, err := a.imagesOf(definition)
 	if err != nil || images == nil {
@@ -178,7 +179,8 @@ func whyMemory(offer *api.Offer, coming comingFiles) string {
 	return why
 }
 
-// examineOwnRoom looks whether there is room for the execution state beside the container that it is made from.
+// examineOwnRoom looks whether there is room for the execution state beside the container that it
+// is made from.
 func (a *Agent) examineOwnRoom(offer *api.Offer) []engine.Problem {
 	free, err := kernel.MemoryAvailable()
 	if err != nil || free >= offer.MemoryBytes {

@@ -102,7 +102,8 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles, d
 	return problems, nil
 }
 
-// yields tells whether there is room only without what is kept of other containers' broken migrations, and removes that then.
+// yields tells whether there is room only without what is kept of other containers' broken
+// migrations, and removes that then.
 func (a *Agent) yields(container string, disk *diskNeed, kept int64, dryRun bool) bool {
 	var short *files.NoSpaceError
 	if kept == 0 || !errors.As(files.CheckSpace(disk.place, disk.bytes), &short) || short.Needed-short.Free > kept {
@@ -115,8 +116,8 @@ func (a *Agent) yields(container string, disk *diskNeed, kept int64, dryRun bool
 	return false
 }
 
-// syncVolumes makes sure that the volumes that came with a container are on disk, which may be disks of their own. One that
-// has been removed since nobody needs.
+// syncVolumes makes sure that the volumes that came with a container are on disk, which may be
+// disks of their own. One that has been removed since nobody needs.
 func (a *Agent) syncVolumes(definition engine.Definition) error {
 	for _, v := range definition.Volumes {
 		if v.Stays || v.Sort() == engine.Tmpfs {
@@ -148,7 +149,8 @@ func diskOf(path string) (there string, device uint64, err error) {
 	return there, stat.Dev, err
 }
 
-// checkFiles tells whether a file system has room for so many files more. Those that make inodes as they need them count none.
+// checkFiles tells whether a file system has room for so many files more. Those that make inodes as
+// they need them count none.
 func checkFiles(place string, needed int64) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(place, &stat); err != nil {
@@ -160,8 +162,8 @@ func checkFiles(place string, needed int64) error {
 	return fmt.Errorf("not enough inodes at %s: %d are needed, %d are free", place, needed, stat.Ffree)
 }
 
-// examineTmpfs finds tmpfs volumes without a size whose content does not fit into what the kernel gives one here: half of
-// the memory (tmpfs(5)).
+// examineTmpfs finds tmpfs volumes without a size whose content does not fit into what the kernel
+// gives one here: half of the memory (tmpfs(5)).
 func (a *Agent) examineTmpfs(definition engine.Definition, coming comingFiles) []migration.Problem {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {

@@ -51,8 +51,8 @@ func TestRoomIsPromisedOnce(t *testing.T) {
 	}
 }
 
-// TestOneNodeCannotReserveAllMemory: containers that come from one node at the same time leave a quarter of the
-// memory to those of others. A single one may take what is free. A staged copy
+// TestOneNodeCannotReserveAllMemory: containers that come from one node at the same time leave a
+// quarter of the memory to those of others. A single one may take what is free. A staged copy
 // counts, but not for the container of which it is a copy.
 func TestOneNodeCannotReserveAllMemory(t *testing.T) {
 	const gib = 1 << 30

@@ -11,9 +11,10 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// samples are what was measured of the containers of this node. They are measured when somebody wants to know, and a little
-// longer; what they write is watched by the tracker that a migration uses, of which a container can have one at a time. So a
-// migration or a stage ends the watching first (stop), and nobody begins it while there is one.
+// samples are what was measured of the containers of this node. They are measured when somebody
+// wants to know, and a little longer; what they write is watched by the tracker that a migration
+// uses, of which a container can have one at a time. So a migration or a stage ends the watching
+// first (stop), and nobody begins it while there is one.
 type samples struct {
 	agent *Agent
 
@@ -33,7 +34,8 @@ type watching struct {
 }
 
 const (
-	// watchOn is for how long a container is measured on when somebody has asked: one who looks all the time asks again.
+	// watchOn is for how long a container is measured on when somebody has asked: one who looks all
+	// the time asks again.
 	watchOn = 5 * time.Second
 	// keepSamples is how long what was measured is of use to anybody.
 	keepSamples = 10 * time.Minute
@@ -43,7 +45,8 @@ func newSamples(agent *Agent) *samples {
 	return &samples{agent: agent, live: map[string]*watching{}, last: map[string]predict.Measured{}}
 }
 
-// known is what was measured of a container last, if that is not older than age and it was watched for so long.
+// known is what was measured of a container last, if that is not older than age and it was watched
+// for so long.
 func (s *samples) known(container string, window, age time.Duration) (predict.Measured, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +54,9 @@ func (s *samples) known(container string, window, age time.Duration) (predict.Me
 	return last, is && time.Since(last.At) <= age && last.Curve.Longest() >= window.Seconds()
 }
 
-// measure measures a container until it is known how much it writes within a window, unless that is known from not longer
-// ago than age. If it cannot be watched now, because it is being moved for example, what was known is all there is.
+// measure measures a container until it is known how much it writes within a window, unless that is
+// known from not longer ago than age. If it cannot be watched now, because it is being moved for
+// example, what was known is all there is.
 func (s *samples) measure(ctx context.Context, definition engine.Definition, window, age time.Duration) predict.Measured {
 	for {
 		known, is := s.known(definition.ID, window, age)
@@ -83,7 +87,8 @@ func (s *samples) gaveUp(w *watching) bool {
 	return w.failed
 }
 
-// watch has a container measured for a while, and returns what is closed when there is something new; nil: it cannot be.
+// watch has a container measured for a while, and returns what is closed when there is something
+// new; nil: it cannot be.
 func (s *samples) watch(definition engine.Definition) (*watching, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +128,8 @@ func (s *samples) run(ctx context.Context, w *watching, definition engine.Defini
 	close(w.done)
 }
 
-// publish keeps what was measured. What is known of longer windows from before stays, for as long as it is of use.
+// publish keeps what was measured. What is known of longer windows from before stays, for as long
+// as it is of use.
 func (s *samples) publish(w *watching, m predict.Measured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

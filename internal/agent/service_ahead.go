@@ -16,7 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// StageAhead has copies made ahead of where a container will go, or may go, and tells what is expected of them.
+// StageAhead has copies made ahead of where a container will go, or may go, and tells what is
+// expected of them.
 func (s *localService) StageAhead(ctx context.Context, request *api.StageAheadRequest) (*api.StagesReply, error) {
 	if request.Off {
 		return &api.StagesReply{}, wireError(s.agent.unstageAhead(ctx, request.Container))
@@ -197,7 +198,8 @@ func (a *Agent) describeCopy(p ahead.Policy, node, name string) migration.Stage 
 	return told
 }
 
-// Follow takes over where copies of a container shall be that has come here, from the node from which it has come.
+// Follow takes over where copies of a container shall be that has come here, from the node from
+// which it has come.
 func (s *peerService) Follow(ctx context.Context, request *api.FollowRequest) (*api.FollowReply, error) {
 	from, err := caller(ctx)
 	if err != nil {

@@ -22,7 +22,8 @@ func (s *localService) DemoteNode(ctx context.Context, request *api.NodeRequest)
 	return &api.DemoteNodeReply{}, wireError(s.agent.demoteNode(ctx, request.Name))
 }
 
-// TakeAuthority makes this node an authority. Nobody but one that has the key already can give it, so any node may.
+// TakeAuthority makes this node an authority. Nobody but one that has the key already can give it,
+// so any node may.
 func (s *peerService) TakeAuthority(ctx context.Context, request *api.TakeAuthorityRequest) (*api.TakeAuthorityReply, error) {
 	from, err := caller(ctx)
 	if err != nil {

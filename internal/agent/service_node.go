@@ -50,11 +50,13 @@ func (s *localService) Nodes(ctx context.Context, request *api.NodesRequest) (*a
 // measureTimeout bounds the measurement of a link.
 const measureTimeout = 10 * time.Second
 
-// measureBudget is what a measurement of a link takes at most. To see what a long and fast way carries takes more than to open a
-// connection's window halfway, which is enough where something else follows; a slow one ends it long before.
+// measureBudget is what a measurement of a link takes at most. To see what a long and fast way
+// carries takes more than to open a connection's window halfway, which is enough where something
+// else follows; a slow one ends it long before.
 func measureBudget() stream.Budget { return stream.Budget{Bytes: 2 << 20, Duration: time.Second} }
 
-// choiceBudget is the same before a mode is chosen, which must not take long: no more is sent than matters beside so much memory.
+// choiceBudget is the same before a mode is chosen, which must not take long: no more is sent than
+// matters beside so much memory.
 func choiceBudget(memory int64) stream.Budget {
 	const share, least = 8, 64 << 10
 	budget := measureBudget()
@@ -62,7 +64,8 @@ func choiceBudget(memory int64) stream.Budget {
 	return budget
 }
 
-// measureOptions are those of a session over which nothing goes but trains: that the peer refuses it shows soon enough.
+// measureOptions are those of a session over which nothing goes but trains: that the peer refuses
+// it shows soon enough.
 func (a *Agent) measureOptions() stream.Options {
 	options := a.streamOptions()
 	options.Eager = true

@@ -24,9 +24,10 @@ func (a *Agent) incarnation() string {
 	return a.state.Incarnation
 }
 
-// Outcome answers a source that does not know where its container runs. If this node has no journal of the migration, the container
-// never ran here, provided that this is the state that took the reservation, or would have, and that the engine has no such container.
-// The answer is made durable with the migration's id first, so the container never will run here.
+// Outcome answers a source that does not know where its container runs. If this node has no journal
+// of the migration, the container never ran here, provided that this is the state that took the
+// reservation, or would have, and that the engine has no such container. The answer is made durable
+// with the migration's id first, so the container never will run here.
 func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) (*api.OutcomeReply, error) {
 	from, err := caller(ctx)
 	if err != nil {
@@ -56,7 +57,8 @@ func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) 
 	return &api.OutcomeReply{Message: encoded}, nil
 }
 
-// checkQuestion refuses a request that no source sends. A source older than incarnations names only the migration.
+// checkQuestion refuses a request that no source sends. A source older than incarnations names only
+// the migration.
 func checkQuestion(request *api.OutcomeRequest) error {
 	err := migration.CheckID(request.Migration)
 	if err == nil && request.Container != "" {
@@ -76,8 +78,8 @@ func (s *peerService) unrecorded(ctx context.Context, from string, request *api.
 	return s.deny(ctx, request, &migration.Message{Kind: migration.KindNeverRan, Error: "this migration is not known here"}), nil
 }
 
-// recorded answers from the journal. It does not answer never-ran while the engine runs such a container: a journal that was
-// restored from a backup does not have the end of the migration.
+// recorded answers from the journal. It does not answer never-ran while the engine runs such a
+// container: a journal that was restored from a backup does not have the end of the migration.
 func (s *peerService) recorded(ctx context.Context, m *move, request *api.OutcomeRequest) (*migration.Message, error) {
 	answer, err := m.step(migration.Asked{Abort: request.Abort})
 	if answer == nil {

@@ -22,15 +22,16 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// What one node may use of another. Peers have certificates, but one that has gone wrong must not take its neighbours
-// with it.
+// What one node may use of another. Peers have certificates, but one that has gone wrong must not
+// take its neighbours with it.
 const (
 	maxPeerStreams = 128 // calls and sessions of one connection
 	maxDataConns   = 512 // data connections of all peers
 	maxConnsOfPeer = 128 // data connections of one peer
 )
 
-// peerService answers other nodes. Who they are is proven by their certificates; what they say is not trusted.
+// peerService answers other nodes. Who they are is proven by their certificates; what they say is
+// not trusted.
 type peerService struct {
 	api.UnimplementedPeerServer
 	agent *Agent
@@ -192,8 +193,8 @@ func (a *Agent) sameState(expected string) error {
 	return nil
 }
 
-// sync makes sure that what came with a container is on disk. If that cannot be known any more the source must keep its
-// copy, and an operator has to decide.
+// sync makes sure that what came with a container is on disk. If that cannot be known any more the
+// source must keep its copy, and an operator has to decide.
 func (a *Agent) sync(journal *journal) error {
 	if journal.lost(a.boot) {
 		return status.Errorf(codes.DataLoss, "%s was booted again before all files of the container were on disk", a.self.Name)
@@ -213,8 +214,8 @@ func (a *Agent) sync(journal *journal) error {
 	return journal.synced()
 }
 
-// syncFiles brings to the disk what a container of an engine with a directory of its own has written, which may be on another disk. One
-// that has been removed since nobody needs.
+// syncFiles brings to the disk what a container of an engine with a directory of its own has
+// written, which may be on another disk. One that has been removed since nobody needs.
 func (a *Agent) syncFiles(definition engine.Definition) error {
 	if definition.EngineName == "" {
 		return nil // it is in the state directory
@@ -284,7 +285,8 @@ func (s *peerService) Presence(ctx context.Context, request *api.PresenceRequest
 	return &api.PresenceReply{State: state}, wireError(err)
 }
 
-// Removed forgets what is kept of a container that is no more. It is nothing that anybody would miss, so any node may say so.
+// Removed forgets what is kept of a container that is no more. It is nothing that anybody would
+// miss, so any node may say so.
 func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) (*api.RemovedReply, error) {
 	from, err := caller(ctx)
 	if err != nil {
@@ -294,8 +296,8 @@ func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) 
 	return &api.RemovedReply{}, wireError(s.agent.removedBridged(from, request.Container))
 }
 
-// releaseAddress takes an address back whose container was removed elsewhere. Only the lease's own container gives it
-// back, and not while it is here.
+// releaseAddress takes an address back whose container was removed elsewhere. Only the lease's own
+// container gives it back, and not while it is here.
 func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, container string) error {
 	if a.leaseOf(address) != container {
 		return nil
@@ -398,8 +400,8 @@ func answerProbes(ctx context.Context, session *stream.Session) error {
 	return err
 }
 
-// attend keeps a data connection until the migration has ended here, and then until the source has heard so: the end of
-// the connection would tell it sooner, but not why.
+// attend keeps a data connection until the migration has ended here, and then until the source has
+// heard so: the end of the connection would tell it sooner, but not why.
 func (a *Agent) attend(ctx context.Context, work *target) error {
 	if err := waitFor(ctx, work.move.done); err != nil {
 		return err

@@ -12,7 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// Stage begins a copy, or brings one up to date, and tells of it until a round of it is whole, or it has ended.
+// Stage begins a copy, or brings one up to date, and tells of it until a round of it is whole, or
+// it has ended.
 func (s *localService) Stage(request *api.StageRequest, stream grpc.ServerStreamingServer[api.StageUpdate]) error {
 	if request.LayersOnly {
 		return wireError(s.agent.stageLayers(request, stream))
@@ -106,7 +107,8 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	return &api.StagesReply{StagesJson: documents}, wireError(err)
 }
 
-// Unstage removes a copy at the node where the container is, or at the one where the copy is. Layers that are on their way come no more.
+// Unstage removes a copy at the node where the container is, or at the one where the copy is.
+// Layers that are on their way come no more.
 func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest) (*api.UnstageReply, error) {
 	if request.Node == "" {
 		return &api.UnstageReply{}, wireError(s.agent.unstageAhead(ctx, request.Container))

@@ -56,8 +56,8 @@ func (a *Agent) running(ctx context.Context, reference string) ([]engine.Contain
 	return running, nil
 }
 
-// seen is what is known of a container without watching it: nothing is done in its processes. What it writes is known if it was
-// measured not long ago.
+// seen is what is known of a container without watching it: nothing is done in its processes. What
+// it writes is known if it was measured not long ago.
 func (a *Agent) seen(ctx context.Context, container engine.Container) (predict.Measured, error) {
 	known, _ := a.samples.known(container.Definition.ID, 0, keepSamples)
 	known.Name, known.ID, known.Node = container.Definition.Name, container.Definition.ID, a.self.Name

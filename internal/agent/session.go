@@ -21,9 +21,10 @@ type envelopeStream interface {
 	Recv() (*api.Envelope, error)
 }
 
-// session is the control stream of one migration. What is sent leaves in order and never makes the sender wait; that
-// it is lost is told once, by the error of run. Both ends say something now and then although there is nothing to say,
-// because a link that breaks tells nobody: a container may be frozen meanwhile, so neither can wait as long as TCP does.
+// session is the control stream of one migration. What is sent leaves in order and never makes the
+// sender wait; that it is lost is told once, by the error of run. Both ends say something now and
+// then although there is nothing to say, because a link that breaks tells nobody: a container may
+// be frozen meanwhile, so neither can wait as long as TCP does.
 type session struct {
 	out     chan *api.Envelope
 	once    sync.Once
@@ -42,8 +43,8 @@ func newSession(silence time.Duration) *session {
 	return &session{out: make(chan *api.Envelope, outboxSize), gone: make(chan struct{}), silence: silence}
 }
 
-// send queues an envelope. On a session that is lost, or whose peer has stopped reading, it is dropped: the machines
-// repeat what matters.
+// send queues an envelope. On a session that is lost, or whose peer has stopped reading, it is
+// dropped: the machines repeat what matters.
 func (s *session) send(envelope *api.Envelope) {
 	select {
 	case s.out <- envelope:
@@ -95,7 +96,8 @@ func (s *session) run(stream envelopeStream, receive func(*api.Envelope)) error 
 	}
 }
 
-// linger waits until the peer has ended its half too: a stream that is cancelled loses what has not been read.
+// linger waits until the peer has ended its half too: a stream that is cancelled loses what has not
+// been read.
 func linger(err error, received <-chan error) error {
 	timer := time.NewTimer(lingerAtMost)
 	defer timer.Stop()

@@ -68,7 +68,8 @@ type source struct {
 	heardKnown chan bool
 	warming    chan error    // data is being measured while the target gets ready; nil: it was
 	layers     *comingLayers // of the image; nil: the target had all
-	// ready is closed when the target's engine has started the container, which heardReady says; nil: it was not asked.
+	// ready is closed when the target's engine has started the container, which heardReady says;
+	// nil: it was not asked.
 	ready      chan struct{}
 	heardReady bool
 }
@@ -179,7 +180,8 @@ func (s *source) examine(ctx context.Context) error {
 	return refuse(append(s.agent.examineOwnRoom(s.offered), s.agent.examineSpill(needed)...))
 }
 
-// examineAgain finds what has come since the rounds began and would make the dump fail, while nothing is frozen.
+// examineAgain finds what has come since the rounds began and would make the dump fail, while
+// nothing is frozen.
 func (s *source) examineAgain(ctx context.Context) error {
 	if s.memory == nil {
 		return nil
@@ -224,7 +226,8 @@ func refuse(found []engine.Problem) error {
 	return &problemsError{problems}
 }
 
-// send hands a message to the session; what must arrive although the session is lost goes by a call of its own.
+// send hands a message to the session; what must arrive although the session is lost goes by a call
+// of its own.
 func (s *source) send(message migration.Message) {
 	s.control.sendMessage(message, func(envelope *api.Envelope) {
 		if message.Kind == migration.KindConfirm {

@@ -52,7 +52,8 @@ func (s *source) stage(ctx context.Context) error {
 	return nil
 }
 
-// expectedState is how much leaves at once, at most, mostly: in the freeze of a cold migration, or in the first round.
+// expectedState is how much leaves at once, at most, mostly: in the freeze of a cold migration, or
+// in the first round.
 func (s *source) expectedState() int64 {
 	if s.lacksImage() {
 		return 0 // that is much
@@ -63,8 +64,8 @@ func (s *source) expectedState() int64 {
 	return max(predict.LeastState, s.offered.MemoryBytes/predict.StateShare)
 }
 
-// expectedRest is how much leaves at once in the freeze when rounds have gone before, at most, mostly. The first of them may have
-// been large.
+// expectedRest is how much leaves at once in the freeze when rounds have gone before, at most,
+// mostly. The first of them may have been large.
 func (s *source) expectedRest() int64 {
 	if s.memory == nil || len(s.memory.history) < 2 {
 		return s.expectedState()
@@ -89,8 +90,8 @@ func (s *source) openData(ctx context.Context) error {
 	return nil
 }
 
-// guard ends the data connection when a step that uses it is interrupted: a write to a link that is gone would wait for
-// as long as TCP does.
+// guard ends the data connection when a step that uses it is interrupted: a write to a link that is
+// gone would wait for as long as TCP does.
 func (s *source) guard(ctx context.Context) (done func()) {
 	stop := context.AfterFunc(ctx, func() {
 		s.closePages(context.Cause(ctx))
@@ -136,8 +137,9 @@ func (s *source) hearSection(data *stream.Session) error {
 	}
 }
 
-// measure opens the connection's window and chooses the codec by what it carries. If the bandwidth is known, or all that is to leave is
-// so little, a window is enough that holds so much; 0: the link's.
+// measure opens the connection's window and chooses the codec by what it carries. If the bandwidth
+// is known, or all that is to leave is so little, a window is enough that holds so much; 0: the
+// link's.
 func (s *source) measure(ctx context.Context, enough int64) error {
 	known := s.agent.peers.wayTo(s.target.Name)
 	unknown := known.BandwidthBitsPerSecond == 0 || known.Seen > probeEvery.Seconds()
@@ -167,8 +169,8 @@ func (s *source) measure(ctx context.Context, enough int64) error {
 	return nil
 }
 
-// warm opens the window of the data connection just before it counts, unless that is being done. What was staged may have taken long,
-// and an idle connection loses its window.
+// warm opens the window of the data connection just before it counts, unless that is being done.
+// What was staged may have taken long, and an idle connection loses its window.
 func (s *source) warm(ctx context.Context) error {
 	if s.warming != nil {
 		select {
@@ -186,7 +188,8 @@ func (s *source) warm(ctx context.Context) error {
 	return err
 }
 
-// sendKnown sends ahead what CRIU's images will have in them that hardly ever changes. Without that the freeze is longer, no more.
+// sendKnown sends ahead what CRIU's images will have in them that hardly ever changes. Without that
+// the freeze is longer, no more.
 func (s *source) sendKnown(ctx context.Context) error {
 	if s.memory == nil {
 		return nil // all of it is one freeze
@@ -256,7 +259,8 @@ func (s *source) section(kind, name string, content []byte) error {
 	return s.out.whole(kind, name, content)
 }
 
-// begin starts a section; what is written to it counts as progress. Close must be called: it lets the next one begin.
+// begin starts a section; what is written to it counts as progress. Close must be called: it lets
+// the next one begin.
 func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out.begin(kind, name) }
 
 // sendState sends what is left of the state, the files, and the final marker. The journal is written and the

@@ -16,8 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// openDrain opens the two connections over which pages follow that stay here. It is done before the freeze, which must not
-// wait for that, and again whenever they broke.
+// openDrain opens the two connections over which pages follow that stay here. It is done before the
+// freeze, which must not wait for that, and again whenever they broke.
 func (s *source) openDrain(ctx context.Context) error {
 	pair := rand.Text() // a connection of an earlier try may come late
 	var urgent *stream.Session
@@ -54,7 +54,8 @@ func (s *source) setDrain(d *draining) {
 	s.drain = d
 }
 
-// drainDialTimeout bounds one try to reach the target: a link that is down tells nobody, and the next try may succeed.
+// drainDialTimeout bounds one try to reach the target: a link that is down tells nobody, and the
+// next try may succeed.
 const drainDialTimeout = 5 * time.Second
 
 func (s *source) dialDrain(ctx context.Context, purpose, pair string) (*stream.Session, error) {
@@ -128,8 +129,9 @@ func (s *source) leaveLate(ctx context.Context) error {
 	return s.section(kindLate, "", encoded.Bytes())
 }
 
-// beginDrain begins to send what is wanted of what stayed here, as soon as all that the restore needs has left: the restore may
-// touch some of it. What nobody waits for stays until the container runs: it would take the processor from the restore.
+// beginDrain begins to send what is wanted of what stayed here, as soon as all that the restore
+// needs has left: the restore may touch some of it. What nobody waits for stays until the container
+// runs: it would take the processor from the restore.
 func (s *source) beginDrain(ctx context.Context) error {
 	if s.memory == nil || s.drain == nil {
 		return nil
@@ -165,7 +167,8 @@ func countPages(maps []memory.TaskMap) (pages int64) {
 	return pages
 }
 
-// makeServer makes what gives the pages of the frozen processes. If nobody says which stayed here the target will.
+// makeServer makes what gives the pages of the frozen processes. If nobody says which stayed here
+// the target will.
 func (s *source) makeServer(ctx context.Context, config drain.ServerConfig) error {
 	frozen, err := s.openFrozen(ctx)
 	if err != nil {
@@ -231,8 +234,8 @@ func (s *source) openFrozen(ctx context.Context) (*memory.Frozen, error) {
 	return memory.OpenFrozen(pids)
 }
 
-// drainPages stays until the target has all pages that stayed here. If the connections break it fails, and is tried again
-// until an operator says that it need not.
+// drainPages stays until the target has all pages that stayed here. If the connections break it
+// fails, and is tried again until an operator says that it need not.
 func (s *source) drainPages(ctx context.Context) error {
 	nothingStayed := s.drain == nil && s.memory != nil
 	if nothingStayed || s.move.record().Resolved {
@@ -267,7 +270,8 @@ func (s *source) drainPages(ctx context.Context) error {
 	return s.endDrain()
 }
 
-// reopenDrain goes on after the connections broke, or this agent was started again. The target says what it lacks.
+// reopenDrain goes on after the connections broke, or this agent was started again. The target says
+// what it lacks.
 func (s *source) reopenDrain(ctx context.Context) error {
 	if err := s.openDrain(ctx); err != nil {
 		return err
@@ -295,8 +299,8 @@ func (s *source) lost(err error) error {
 	}}}
 }
 
-// mayTakeBack refuses to let the container go on here that has been handed over, if it is not here any more, or if the target
-// is well and takes its memory.
+// mayTakeBack refuses to let the container go on here that has been handed over, if it is not here
+// any more, or if the target is well and takes its memory.
 func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	if !force && s.copyKilled(ctx) {
 		return fmt.Errorf("%w: another program on this node has killed the frozen copy of %s: "+

@@ -10,11 +10,13 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// earlyLasts is how long a connection that says nothing yet is of use: less than the target waits for what it is for.
+// earlyLasts is how long a connection that says nothing yet is of use: less than the target waits
+// for what it is for.
 const earlyLasts = 5 * time.Second
 
-// earlyConns are connections to the target that are made while its mode is chosen, the container is examined and the target is asked
-// whether it takes it: on a long way that is two round trips less for each connection.
+// earlyConns are connections to the target that are made while its mode is chosen, the container is
+// examined and the target is asked whether it takes it: on a long way that is two round trips less
+// for each connection.
 type earlyConns struct {
 	agent *Agent
 	conns chan *wire.Conn // closed when no more come

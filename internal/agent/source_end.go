@@ -13,8 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// destroy removes the frozen copy, once the target has on disk what it received: in the freeze it had no time for that.
-// An operator who says that the container runs at the target may say so because that node cannot be asked.
+// destroy removes the frozen copy, once the target has on disk what it received: in the freeze it
+// had no time for that. An operator who says that the container runs at the target may say so
+// because that node cannot be asked.
 func (s *source) destroy(ctx context.Context) error {
 	kept := make(chan struct{})
 	go s.agent.guarded(func() { // while the target's disk is busy
@@ -64,8 +65,8 @@ func (s *source) awaitDurable(ctx context.Context) error {
 	})
 }
 
-// lossy makes a refusal of a target that does not know whether it still has the files: the copy here is the only one
-// that is whole for sure, and an operator has to decide.
+// lossy makes a refusal of a target that does not know whether it still has the files: the copy
+// here is the only one that is whole for sure, and an operator has to decide.
 func (s *source) lossy(err error) error {
 	return &problemsError{[]migration.Problem{{What: "files at " + s.target.Name, Why: plain(err), Remedy: s.decideRemedy()}}}
 }

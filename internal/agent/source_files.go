@@ -16,8 +16,9 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// fileSource carries a container's files to the target: in rounds while it runs, over a data connection of their own, and
-// what is left in the freeze, over the migration's, which is warm then.
+// fileSource carries a container's files to the target: in rounds while it runs, over a data
+// connection of their own, and what is left in the freeze, over the migration's, which is warm
+// then.
 type fileSource struct {
 	trees   *files.Source
 	tracker *tracker
@@ -57,7 +58,8 @@ func (s *source) makeFiles(ctx context.Context) error {
 	return nil
 }
 
-// endFiles gives everything back when the migration has ended: who hears the target may be using it until the connection is closed.
+// endFiles gives everything back when the migration has ended: who hears the target may be using it
+// until the connection is closed.
 func (s *source) endFiles() {
 	<-s.move.done
 	s.closeFiles()
@@ -170,8 +172,9 @@ func (f *fileSource) round(ctx context.Context) (files.RoundStats, error) {
 // freezeRound is files.Source's Final or Last.
 type freezeRound func(ctx context.Context, w io.Writer, progress func(sent int64)) (files.RoundStats, error)
 
-// freeze sends what has changed last: Final, which looks at everything while the container is dumped, and then Last, for what
-// the dump leaves in the file system. The target does not say when it is in place: it restores nothing before.
+// freeze sends what has changed last: Final, which looks at everything while the container is
+// dumped, and then Last, for what the dump leaves in the file system. The target does not say when
+// it is in place: it restores nothing before.
 func (f *fileSource) freeze(ctx context.Context, out *sections, round freezeRound) error {
 	section := &lateSection{out: out, kind: kindFiles}
 	stats, err := round(ctx, section, nil)
@@ -182,7 +185,8 @@ func (f *fileSource) freeze(ctx context.Context, out *sections, round freezeRoun
 	return nil
 }
 
-// lateSection is a section that begins when there is much to send, or it ends: until then others can send theirs.
+// lateSection is a section that begins when there is much to send, or it ends: until then others
+// can send theirs.
 type lateSection struct {
 	out     *sections
 	kind    string
@@ -216,8 +220,8 @@ func (l *lateSection) begin() (err error) {
 	return err
 }
 
-// Close ends the section, and begins it before if need be. A section that has failed must not be taken for whole: its content
-// ends by itself.
+// Close ends the section, and begins it before if need be. A section that has failed must not be
+// taken for whole: its content ends by itself.
 func (l *lateSection) Close() error {
 	if err := l.begin(); err != nil && l.section == nil {
 		return err

@@ -11,11 +11,13 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// What is supposed of reading: files that have to be looked at again in the freeze are in the page cache, mostly.
+// What is supposed of reading: files that have to be looked at again in the freeze are in the page
+// cache, mostly.
 const readBytesPerSecond = 1e9
 
-// copyFiles sends the files while the container runs, again and again what has changed meanwhile, until what is left takes
-// a part of the downtime that is wanted, or does not get less. Memory comes after that: it changes faster.
+// copyFiles sends the files while the container runs, again and again what has changed meanwhile,
+// until what is left takes a part of the downtime that is wanted, or does not get less. Memory
+// comes after that: it changes faster.
 func (s *source) copyFiles(ctx context.Context) error {
 	if err := s.openFiles(ctx); err != nil {
 		return fmt.Errorf("open a connection for files to %s: %w", s.target.Name, err)
@@ -27,7 +29,8 @@ func (s *source) copyFiles(ctx context.Context) error {
 		}
 		settings, rounds := s.settings.get(), len(s.files.history)
 		left := s.filesTakeInFreeze()
-		// What has changed in the first round only the second one finds; if the first was short it cannot be much.
+		// What has changed in the first round only the second one finds; if the first was short it
+		// cannot be much.
 		guessed := rounds == 1 && s.files.history[0].Duration > settings.DowntimeTarget/2
 		why := ""
 		if before > 0 && left > time.Duration(predict.FileRoundsShrink*float64(before)) {
@@ -59,7 +62,8 @@ func (s *source) copyFiles(ctx context.Context) error {
 	}
 }
 
-// filesDoNotConverge goes on, or gives up if that was chosen. A hybrid cannot help: nothing runs without its files.
+// filesDoNotConverge goes on, or gives up if that was chosen. A hybrid cannot help: nothing runs
+// without its files.
 func (s *source) filesDoNotConverge(left time.Duration, why string) error {
 	what := fmt.Sprintf("after %d rounds the files that change take about %d ms of the freeze, and %s", len(s.files.history), left.Milliseconds(), why)
 	if s.settings.get().OnNoConvergence == migration.GiveUp {
@@ -73,8 +77,9 @@ func (s *source) filesDoNotConverge(left time.Duration, why string) error {
 // outrunTime is how long a round takes that shows what a program writes, and not what it happened to write.
 const outrunTime = 5 * time.Second
 
-// outrun tells whether nearly as much was written while all files were copied as there is of them: what comes after that is more each
-// time. Programs that use their files again, as a broker does, leave much less.
+// outrun tells whether nearly as much was written while all files were copied as there is of them:
+// what comes after that is more each time. Programs that use their files again, as a broker does,
+// leave much less.
 func outrun(history []files.RoundStats) bool {
 	if len(history) < 2 {
 		return false
@@ -83,7 +88,8 @@ func outrun(history []files.RoundStats) bool {
 	return last.Duration > outrunTime && float64(last.SentBytes) > predict.FileRoundsShrink*float64(first.SentBytes)
 }
 
-// filesOutrun ends a migration whose freeze would be longer than if nothing had been copied ahead, in a mode that nobody has named.
+// filesOutrun ends a migration whose freeze would be longer than if nothing had been copied ahead,
+// in a mode that nobody has named.
 func (s *source) filesOutrun() error {
 	history := s.files.history
 	first, last := history[0], history[len(history)-1]
@@ -94,8 +100,8 @@ func (s *source) filesOutrun() error {
 
 var errFilesOutrun = errors.New("the container writes its files faster than they can be sent")
 
-// filesTakeInFreeze is how long a freeze is longer for the files: what changed lately changes again, what may have changed
-// unseen is read again, and all is looked at.
+// filesTakeInFreeze is how long a freeze is longer for the files: what changed lately changes
+// again, what may have changed unseen is read again, and all is looked at.
 func (s *source) filesTakeInFreeze() time.Duration {
 	if len(s.files.history) == 0 {
 		return 0

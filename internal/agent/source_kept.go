@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// keptLimits bound what a target may tell of files that it has: some dozens of bytes for each of them, and for each piece of large ones.
+// keptLimits bound what a target may tell of files that it has: some dozens of bytes for each of
+// them, and for each piece of large ones.
 func keptLimits(offer *api.Offer) files.Limits {
 	const least, perByte = 1 << 30, 32
 	limits := treesLimit(offer)
@@ -25,8 +26,8 @@ func (s *source) keptThere() bool {
 	return s.reservation.GetKeptFilesBytes() > 0
 }
 
-// resumeFiles has the target tell what it has of the files, if it has something. If the step is interrupted the connection is ended,
-// and so is this.
+// resumeFiles has the target tell what it has of the files, if it has something. If the step is
+// interrupted the connection is ended, and so is this.
 func (s *source) resumeFiles() error {
 	if !s.keptThere() {
 		return nil
@@ -48,7 +49,8 @@ func (s *source) resumeFiles() error {
 	}
 }
 
-// hearKept takes what the target has. It is called by who reads the connection, which waits for nothing else then.
+// hearKept takes what the target has. It is called by who reads the connection, which waits for
+// nothing else then.
 func (f *fileSource) hearKept(ctx context.Context, section stream.Section, limits files.Limits) error {
 	if !f.asked.CompareAndSwap(true, false) {
 		return errors.New("the target tells what it has of the files, and was not asked")
@@ -58,8 +60,8 @@ func (f *fileSource) hearKept(ctx context.Context, section stream.Section, limit
 	return err
 }
 
-// makeFilesCold makes what finds changes, for a migration in which all is sent in the freeze. What the target has from an earlier attempt
-// is compared before.
+// makeFilesCold makes what finds changes, for a migration in which all is sent in the freeze. What
+// the target has from an earlier attempt is compared before.
 func (s *source) makeFilesCold(ctx context.Context) error {
 	if !s.keptThere() {
 		return s.makeFiles(ctx)

@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// comingLayers are the layers of the image on their way to the target, beside all else that comes before the freeze. Nothing at the
-// target needs them before the restore.
+// comingLayers are the layers of the image on their way to the target, beside all else that comes
+// before the freeze. Nothing at the target needs them before the restore.
 type comingLayers struct {
 	transfer *transfer
 	cancel   context.CancelFunc
@@ -28,7 +28,8 @@ func (s *source) lacksImage() bool {
 	return s.reservation.GetMissingImage() || len(s.reservation.GetMissingLayers()) > 0
 }
 
-// beginLayers has the target get what it has not of the image, from whomever it is nearest, and does not wait for it.
+// beginLayers has the target get what it has not of the image, from whomever it is nearest, and
+// does not wait for it.
 func (s *source) beginLayers() {
 	if !s.lacksImage() {
 		return
@@ -147,8 +148,9 @@ func (s *source) besideLayers(ctx context.Context, do func(context.Context) erro
 	return err
 }
 
-// copyAhead brings files, and memory if it moves, to the target while layers come, and keeps them up to date there. It decides
-// nothing: what it sees of the link, it shares with the layers. Afterwards less is left for the rounds that count.
+// copyAhead brings files, and memory if it moves, to the target while layers come, and keeps them
+// up to date there. It decides nothing: what it sees of the link, it shares with the layers.
+// Afterwards less is left for the rounds that count.
 func (s *source) copyAhead(ctx context.Context) error {
 	if !s.layersCome() {
 		return nil

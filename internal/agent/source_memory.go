@@ -16,7 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// memorySource carries a container's memory to the target in rounds while it runs, and what is left in the freeze.
+// memorySource carries a container's memory to the target in rounds while it runs, and what is left
+// in the freeze.
 type memorySource struct {
 	pages    *memory.Source
 	sink     *pageSender
@@ -45,8 +46,8 @@ type memorySource struct {
 // errNotConverging is told when the user wants that rather than a longer downtime.
 var errNotConverging = errors.New("the container writes its memory faster than it can be sent")
 
-// rounds sends the memory while the container runs, again and again what was written meanwhile, until the rest fits the
-// downtime that is wanted.
+// rounds sends the memory while the container runs, again and again what was written meanwhile,
+// until the rest fits the downtime that is wanted.
 func (s *source) rounds(ctx context.Context) error {
 	if s.restarts() {
 		return s.checkpoints(ctx)
@@ -105,8 +106,8 @@ func (s *source) openMemory(ctx context.Context) error {
 	return nil
 }
 
-// follow has all memory follow that can, so that only the rest is sent in rounds. If both nodes would be needed for too long, it goes in
-// rounds first, as in mode hybrid.
+// follow has all memory follow that can, so that only the rest is sent in rounds. If both nodes
+// would be needed for too long, it goes in rounds first, as in mode hybrid.
 func (m *memorySource) follow() {
 	why := m.split.refuses()
 	if why == "" {
@@ -164,8 +165,8 @@ func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done 
 	return true, nil
 }
 
-// whole tells whether the rounds are over of memory that must not follow yet. They go on as those of a pre-copy, because fewer bytes may be
-// left then.
+// whole tells whether the rounds are over of memory that must not follow yet. They go on as those
+// of a pre-copy, because fewer bytes may be left then.
 func (m *memorySource) whole(decision memory.Decision, tooLong string) (done bool) {
 	if m.mode == migration.Hybrid {
 		m.mode = migration.PreCopy
@@ -180,8 +181,8 @@ func (m *memorySource) whole(decision memory.Decision, tooLong string) (done boo
 	return true
 }
 
-// catchUp sends what was written while the freeze was prepared. If that took long, on a busy disk for example, one round
-// may not bring what is left down to what it was.
+// catchUp sends what was written while the freeze was prepared. If that took long, on a busy disk
+// for example, one round may not bring what is left down to what it was.
 func (m *memorySource) catchUp(ctx context.Context) error {
 	for range predict.CatchUpRounds {
 		if _, err := m.round(ctx, m.pages.Round); err != nil {
@@ -219,7 +220,8 @@ func (s *source) newMemorySource() *memorySource {
 	return m
 }
 
-// round does one round, and tells of it. A round while the container runs is over when its pages are in place.
+// round does one round, and tells of it. A round while the container runs is over when its pages
+// are in place.
 func (m *memorySource) round(ctx context.Context, do func(context.Context, memory.Sink) (memory.RoundStats, error)) (memory.RoundStats, error) {
 	m.sink.fault = m.faultIn(ctx)
 	start, wire, before := time.Now(), m.wireBytes(), m.sink.Stats()
@@ -269,12 +271,14 @@ func (m *memorySource) decide() memory.Decision {
 	return d
 }
 
-// restlessAfter is after how many rounds one that has not helped is enough if the memory may follow. Of a container that writes much
-// of its memory all the time one round finds more than another, and the best of ten is no better than the best of three.
+// restlessAfter is after how many rounds one that has not helped is enough if the memory may
+// follow. Of a container that writes much of its memory all the time one round finds more than
+// another, and the best of ten is no better than the best of three.
 const restlessAfter = 3
 
-// restless tells whether there were so many, not counting those ahead. Two are enough if nine tenths of the memory were written while the
-// first was under way, and the second took as long: then the third will not help, either.
+// restless tells whether there were so many, not counting those ahead. Two are enough if nine
+// tenths of the memory were written while the first was under way, and the second took as long:
+// then the third will not help, either.
 func (m *memorySource) restless(ahead int) bool {
 	const most = 0.9
 	rounds := m.history[ahead:]
@@ -307,8 +311,9 @@ func (m *memorySource) anyway() time.Duration {
 	return predict.Overhead + m.files() + seconds(m.tracker.linkSeen().RTTSeconds)
 }
 
-// bytesPerSecond is how much gets through: what the link took when it was the limit, or what it was measured to carry if it
-// never was. What it took beside layers may be a part of that: they are there before the freeze.
+// bytesPerSecond is how much gets through: what the link took when it was the limit, or what it was
+// measured to carry if it never was. What it took beside layers may be a part of that: they are
+// there before the freeze.
 func (s *source) bytesPerSecond() float64 {
 	bits := s.linkSeen()
 	if measured := s.move.tracker.linkSeen().BandwidthBitsPerSecond; bits == 0 || s.layers != nil {
@@ -320,7 +325,8 @@ func (s *source) bytesPerSecond() float64 {
 	return bits / 8
 }
 
-// rawThroughput is how many bytes of memory that is, if pages go on to need as much each as in the last round.
+// rawThroughput is how many bytes of memory that is, if pages go on to need as much each as in the
+// last round.
 func (m *memorySource) rawThroughput() float64 {
 	last := m.history[len(m.history)-1]
 	if last.SentBytes == 0 {
@@ -329,8 +335,8 @@ func (m *memorySource) rawThroughput() float64 {
 	return m.carries() * float64(last.Bytes()) / float64(last.SentBytes)
 }
 
-// foresee tells how much memory the container will take at the target, and refuses what its limit there does not allow. Once
-// it runs there is no way back.
+// foresee tells how much memory the container will take at the target, and refuses what its limit
+// there does not allow. Once it runs there is no way back.
 func (m *memorySource) foresee(limit int64) error {
 	use, err := m.pages.Use()
 	if err != nil {
@@ -386,8 +392,9 @@ func (m *memorySource) faultIn(ctx context.Context) func() error {
 	return func() error { return m.fault(ctx, step, "before") }
 }
 
-// beside runs one thing beside another. What it returns is told what has become of the other, waits for the one and returns
-// the error of both. If the other has failed the one is given up: it may take long, and a frozen container waits for it.
+// beside runs one thing beside another. What it returns is told what has become of the other, waits
+// for the one and returns the error of both. If the other has failed the one is given up: it may
+// take long, and a frozen container waits for it.
 func beside(ctx context.Context, one func(context.Context) error) (wait func(other error) error) {
 	ctx, giveUp := context.WithCancel(ctx)
 	done := guard.Go(func() error { return one(ctx) })
@@ -404,7 +411,8 @@ func beside(ctx context.Context, one func(context.Context) error) (wait func(oth
 	}
 }
 
-// finish sends what is left after the dump, which changes a few pages itself, and the map of all that there must be.
+// finish sends what is left after the dump, which changes a few pages itself, and the map of all
+// that there must be.
 func (s *source) finishMemory(ctx context.Context) error {
 	m := s.memory
 	if _, err := m.round(ctx, m.pages.Final); err != nil {
@@ -438,8 +446,9 @@ func (s *source) finishMemory(ctx context.Context) error {
 	return s.section(kindMap, strconv.FormatUint(number, 10), encoded.Bytes())
 }
 
-// untrack leaves nothing of the tracking in the processes. After a crash of the agent the kernel has seen to that. The engine is asked only
-// about a container that may have been slowed down: it may be away, and then all others need not wait for it.
+// untrack leaves nothing of the tracking in the processes. After a crash of the agent the kernel
+// has seen to that. The engine is asked only about a container that may have been slowed down: it
+// may be away, and then all others need not wait for it.
 func (s *source) untrack(ctx context.Context) error {
 	var closed error
 	if m := s.memory; m != nil {

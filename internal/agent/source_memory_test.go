@@ -9,7 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// TestBeside has the dump fail while the last round is under way, which would take for ever, and wants that nobody waits.
+// TestBeside has the dump fail while the last round is under way, which would take for ever, and
+// wants that nobody waits.
 func TestBeside(t *testing.T) {
 	forEver := func(ctx context.Context) error {
 		<-ctx.Done()
@@ -37,7 +38,8 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestRestless wants two rounds to tell only if the first was all the memory and the second nearly that again.
+// TestRestless wants two rounds to tell only if the first was all the memory and the second nearly
+// that again.
 func TestRestless(t *testing.T) {
 	all := memory.RoundStats{Pages: 1000, SentBytes: 4e6, Duration: 10 * time.Second}
 	again := memory.RoundStats{Pages: 950, SentBytes: 4e6, Duration: 10 * time.Second, Interval: 10 * time.Second}

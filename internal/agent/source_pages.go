@@ -50,7 +50,8 @@ type placement struct {
 	missing []memory.TaskMap
 }
 
-// maxPlacements is more than a target says before somebody listens: of the freeze's barriers nobody waits for an answer.
+// maxPlacements is more than a target says before somebody listens: of the freeze's barriers nobody
+// waits for an answer.
 const maxPlacements = 16
 
 // Put takes a run, and counts it as progress.
@@ -171,7 +172,8 @@ func (s *source) openLane(ctx context.Context, pages *pageSender) error {
 	return nil
 }
 
-// dialData opens a data connection, with workers that compress. All connections of a migration share its bandwidth limit.
+// dialData opens a data connection, with workers that compress. All connections of a migration
+// share its bandwidth limit.
 func (s *source) dialData(ctx context.Context, purpose string, workers int) (*stream.Session, error) {
 	options := s.agent.streamOptions()
 	options.Limiter, options.Workers, options.Beside, options.Eager = &s.limiter, workers, s.data, true
@@ -199,8 +201,8 @@ func (s *source) dialSession(ctx context.Context, hello stream.Hello, options st
 	return data, nil
 }
 
-// linkSeen is what the data connections have got through, in bits per second, the last time that the link was the limit; 0:
-// it never was.
+// linkSeen is what the data connections have got through, in bits per second, the last time that
+// the link was the limit; 0: it never was.
 func (s *source) linkSeen() (bitsPerSecond float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

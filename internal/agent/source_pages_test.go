@@ -14,8 +14,8 @@ type straight struct{ *pipeline.Receiver }
 func (s straight) Send(frame []byte) error { return s.Frame(frame) }
 func (s straight) Push() error             { return nil }
 
-// TestMissingPagesAreSentAgain damages the target's store: what the target cannot make of a delta is sent again, and what
-// is no more at the source does not keep it from being complete.
+// TestMissingPagesAreSentAgain damages the target's store: what the target cannot make of a delta
+// is sent again, and what is no more at the source does not keep it from being complete.
 func TestMissingPagesAreSentAgain(t *testing.T) {
 	pages, err := newPageSender(func(int64) {})
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// This file has what the source does otherwise in mode restart: the container is stopped, and not frozen and dumped.
+// This file has what the source does otherwise in mode restart: the container is stopped, and not
+// frozen and dumped.
 
 // examineAnew finds what stands against stopping the container here and starting it at the target.
 func (s *source) examineAnew(ctx context.Context) error {
@@ -115,8 +116,9 @@ func (s *source) prepareStop(ctx context.Context) error {
 	return errors.Join(err, s.sameAgain(ctx))
 }
 
-// holdNew has those who want to connect wait, until a container runs again that they can connect to. All that belongs to
-// connections that there are goes on to the container: it can bring them to their end.
+// holdNew has those who want to connect wait, until a container runs again that they can connect
+// to. All that belongs to connections that there are goes on to the container: it can bring them to
+// their end.
 func (s *source) holdNew() error {
 	s.held = true
 	return s.hold.StartRequests(network.Local(s.definition.ID))
@@ -152,8 +154,9 @@ func (s *source) setAimable(hold *network.Hold) {
 	s.stopped = hold != nil
 }
 
-// aim turns to the target what does not open a connection, because it is ready for that: answers to what its copy asks others
-// while it runs on trial. What belongs to a connection of the container that was stopped is reset there at once.
+// aim turns to the target what does not open a connection, because it is ready for that: answers to
+// what its copy asks others while it runs on trial. What belongs to a connection of the container
+// that was stopped is reset there at once.
 func (s *source) aim() error {
 	s.aiming.Lock()
 	defer s.aiming.Unlock()
@@ -171,7 +174,8 @@ func (s *source) mapped(ctx context.Context) (files.Mapped, error) {
 	return s.agent.mappedFiles(ctx, s.definition)
 }
 
-// movable leaves out the trees that do not move in a mode: what is in memory ends with the processes that are stopped.
+// movable leaves out the trees that do not move in a mode: what is in memory ends with the
+// processes that are stopped.
 func (s *source) movable(trees []files.Tree) []files.Tree {
 	if s.move.tracker.spec.Mode != migration.Restart {
 		return trees
@@ -192,8 +196,9 @@ func (s *source) sendFiles(ctx context.Context) ([]byte, error) {
 	return json.Marshal(finalMarker{})
 }
 
-// revive starts the container again that was stopped here. Nothing of the old one's connections may be in the way of the new
-// one, so it gets a network of its own; those who want to connect go on waiting until it is healthy.
+// revive starts the container again that was stopped here. Nothing of the old one's connections may
+// be in the way of the new one, so it gets a network of its own; those who want to connect go on
+// waiting until it is healthy.
 func (s *source) revive(ctx context.Context) error {
 	s.setAimable(nil)
 	halted, err := s.agent.engines.Of(s.definition).Halted(ctx, s.definition.ID)

@@ -87,8 +87,8 @@ func (s *source) catchUp(ctx context.Context) error {
 	return s.awaitKnown(ctx)
 }
 
-// openWays has all connections be ready for the freeze, and brings the files up to date. Each takes round trips, over a connection of
-// its own: so they go beside each other.
+// openWays has all connections be ready for the freeze, and brings the files up to date. Each takes
+// round trips, over a connection of its own: so they go beside each other.
 func (s *source) openWays(ctx context.Context) error {
 	warmed := beside(ctx, s.warm)
 	opened := beside(ctx, func(ctx context.Context) error {
@@ -125,8 +125,8 @@ func (s *source) unprepare(ctx context.Context) error {
 // settledQuickly is how long what a catching up has left may grow again without another one.
 const settledQuickly = 10 * time.Millisecond
 
-// holdPackets has packets for the container wait: those that open connections first, so that none is half open when it is
-// frozen. That may take a round trip, or more.
+// holdPackets has packets for the container wait: those that open connections first, so that none
+// is half open when it is frozen. That may take a round trip, or more.
 func (s *source) holdPackets(ctx context.Context) error {
 	if s.restarts() {
 		return s.holdNew()
@@ -152,7 +152,8 @@ func (s *source) settle(ctx context.Context) error {
 	return s.hold.Start()
 }
 
-// release lets held packets go, in order. After a crash of the agent there is no queue left, only a route to set.
+// release lets held packets go, in order. After a crash of the agent there is no queue left, only a
+// route to set.
 func (s *source) release(ctx context.Context, to network.Destination) error {
 	if s.hold == nil && to == network.Local(s.definition.ID) {
 		return s.agent.routeHere(ctx, s.definition)
@@ -227,8 +228,8 @@ func (s *source) dump(ctx context.Context) error {
 	}
 	copied := beside(ctx, func(ctx context.Context) error { return s.files.freeze(ctx, s.out, s.files.trees.Final) })
 	sent := beside(ctx, last)
-	// What a socket sends or gets after CRIU has looked at it is unknown to its copy, which may then take what its peer says
-	// for invalid.
+	// What a socket sends or gets after CRIU has looked at it is unknown to its copy, which may
+	// then take what its peer says for invalid.
 	err := s.silenced()
 	if err == nil {
 		err = s.departure.Dump(ctx, s.imagesDir())

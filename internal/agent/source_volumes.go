@@ -27,8 +27,8 @@ func (s *source) describe(ctx context.Context) error {
 	return nil
 }
 
-// chooseVolumes decides what becomes of the volumes, and has it journalled from now on: whoever removes the copy here must
-// know what does not go with it.
+// chooseVolumes decides what becomes of the volumes, and has it journalled from now on: whoever
+// removes the copy here must know what does not go with it.
 func (s *source) chooseVolumes(ctx context.Context) error {
 	chosen, err := s.agent.chooseVolumes(ctx, s.move.tracker.spec.Mode, s.definition, s.target, s.settings.get().Volumes)
 	if err != nil {
@@ -53,9 +53,9 @@ func (s *source) moving() engine.Definition {
 	return definition
 }
 
-// proveAgain wants both nodes to mount still what they mounted when it was decided what becomes of the volumes: what was unmounted or
-// replaced since would leave the container without what it has written. It is called right before the freeze, which it does not
-// make longer.
+// proveAgain wants both nodes to mount still what they mounted when it was decided what becomes of
+// the volumes: what was unmounted or replaced since would leave the container without what it has
+// written. It is called right before the freeze, which it does not make longer.
 func (s *source) proveAgain(ctx context.Context) error {
 	s.mu.Lock()
 	chosen := s.volumes
@@ -116,7 +116,8 @@ func treesThatMove(trees []files.Tree, volumes []engine.Volume) []files.Tree {
 	})
 }
 
-// isTreeOf tells whether a tree is a volume. Others may have its name: a container's shared memory has one, too.
+// isTreeOf tells whether a tree is a volume. Others may have its name: a container's shared memory
+// has one, too.
 func isTreeOf(tree files.Tree, v engine.Volume) bool {
 	kind := files.VolumeOf
 	if v.Sort() == engine.Tmpfs {
@@ -140,17 +141,20 @@ func (a *Agent) staying(moving engine.Definition) (volumes []engine.Volume, plac
 	return volumes, places, nil
 }
 
-// handOverPatience bounds how long a file server may take to write back the last changes, while the container is frozen.
+// handOverPatience bounds how long a file server may take to write back the last changes, while the
+// container is frozen.
 const handOverPatience = 30 * time.Second
 
-// handOverShared is releaseShared in the freeze: a server that does not answer must not keep the container frozen.
+// handOverShared is releaseShared in the freeze: a server that does not answer must not keep the
+// container frozen.
 func (s *source) handOverShared(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, handOverPatience, fmt.Errorf("a file server has not answered for %s", handOverPatience))
 	defer cancel()
 	return s.releaseShared(ctx)
 }
 
-// patiently waits for what may never end, because it is the kernel that waits for a file server, as long as somebody wants it.
+// patiently waits for what may never end, because it is the kernel that waits for a file server, as
+// long as somebody wants it.
 func patiently(ctx context.Context, do func() error) error {
 	select {
 	case err := <-guard.Go(do):
@@ -160,8 +164,9 @@ func patiently(ctx context.Context, do func() error) error {
 	}
 }
 
-// releaseShared hands the volumes that stay to the target: when it returns, all that the container has written is where
-// the target finds it, and nothing of it is written later. It is called before the freeze, so that little is left, and in it.
+// releaseShared hands the volumes that stay to the target: when it returns, all that the container
+// has written is where the target finds it, and nothing of it is written later. It is called before
+// the freeze, so that little is left, and in it.
 func (s *source) releaseShared(ctx context.Context) error {
 	moving := s.moving()
 	_, places, err := s.agent.staying(moving)
@@ -185,7 +190,8 @@ func (s *source) releaseShared(ctx context.Context) error {
 	return s.checkLocks(ctx)
 }
 
-// checkLocks refuses locks that the target could not take, which may have come since they were looked for first.
+// checkLocks refuses locks that the target could not take, which may have come since they were
+// looked for first.
 func (s *source) checkLocks(ctx context.Context) error {
 	s.mu.Lock()
 	chosen := s.volumes
@@ -219,8 +225,9 @@ func (s *source) forgetShared(ctx context.Context) { s.agent.forgetShared(ctx, s
 // forgetPatience bounds how long a file server may take until this node looks anew at what is on it.
 const forgetPatience = 10 * time.Second
 
-// forgetShared makes this node look anew at volumes that another one has written to, or will. Where that does not work files
-// are looked at anew when they are opened. A server that does not answer keeps no migration from its end.
+// forgetShared makes this node look anew at volumes that another one has written to, or will. Where
+// that does not work files are looked at anew when they are opened. A server that does not answer
+// keeps no migration from its end.
 func (a *Agent) forgetShared(ctx context.Context, moving engine.Definition) {
 	ctx, cancel := context.WithTimeout(ctx, forgetPatience)
 	defer cancel()

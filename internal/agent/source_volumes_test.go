@@ -25,7 +25,8 @@ func TestTreesThatMove(t *testing.T) {
 	}
 }
 
-// TestPatience: what the kernel never ends is waited for only as long as somebody wants it, and what has ended says how.
+// TestPatience: what the kernel never ends is waited for only as long as somebody wants it, and
+// what has ended says how.
 func TestPatience(t *testing.T) {
 	never := make(chan struct{})
 	defer close(never)

@@ -19,14 +19,15 @@ type nowhere struct{}
 func (nowhere) Send([]byte) error { return nil }
 func (nowhere) Push() error       { return nil }
 
-// cipherBytesPerSecond is how fast one core encrypts (AES-128-GCM with instructions for it, 3 GB/s) and hands over to the kernel.
+// cipherBytesPerSecond is how fast one core encrypts (AES-128-GCM with instructions for it, 3 GB/s)
+// and hands over to the kernel.
 const cipherBytesPerSecond = 1.5e9
 
 // leastSpeed is that of a slow board. What is measured as less was measured while the machine was busy.
 const leastSpeed = 0.2e9
 
-// measureSpeed is how many bytes of memory a second one core of this node gets ready to be sent: the best of a few tries, because
-// others use it too. It takes 20 ms.
+// measureSpeed is how many bytes of memory a second one core of this node gets ready to be sent:
+// the best of a few tries, because others use it too. It takes 20 ms.
 func measureSpeed() float64 {
 	const tries, runs = 3, 8
 	best := time.Duration(math.MaxInt64)
@@ -99,8 +100,9 @@ func (p *pastWork) learn(took, expected float64) {
 // mostCrowd bounds how much longer work is expected to take because others want the processor.
 const mostCrowd = 3.0
 
-// crowd is about how much longer short work takes because others want the processor, too. They share it, but who has slept comes
-// first, so it is less than how many there are for each core: its root. What that is wrong by is learned.
+// crowd is about how much longer short work takes because others want the processor, too. They
+// share it, but who has slept comes first, so it is less than how many there are for each core: its
+// root. What that is wrong by is learned.
 func crowd(cores int) float64 {
 	table, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -31,7 +31,8 @@ func TestSplitIsMeasured(t *testing.T) {
 	may("the rounds leave a second", true)
 }
 
-// TestSplitOnRequest: what bounds only the automatic choice does not bind a user, but what the user or the node has said does.
+// TestSplitOnRequest: what bounds only the automatic choice does not bind a user, but what the user
+// or the node has said does.
 func TestSplitOnRequest(t *testing.T) {
 	for _, one := range []struct {
 		name     string

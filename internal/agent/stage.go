@@ -15,11 +15,12 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// stage is a copy of a container's layers and memory that is made at another node before a migration is asked for. It is
-// no migration: it has no journal and no commit, and if anything goes wrong it is gone, and the container has noticed
-// nothing. If either agent ends it is gone, too.
+// stage is a copy of a container's layers and memory that is made at another node before a
+// migration is asked for. It is no migration: it has no journal and no commit, and if anything goes
+// wrong it is gone, and the container has noticed nothing. If either agent ends it is gone, too.
 //
-// All is done by one goroutine (run), which owns the tracker of the memory until a migration takes it over (claim).
+// All is done by one goroutine (run), which owns the tracker of the memory until a migration takes
+// it over (claim).
 type stage struct {
 	agent      *Agent
 	spec       migration.Spec // of the migration that this might become
@@ -265,8 +266,8 @@ func (g *stage) look(ctx context.Context) error {
 	return nil
 }
 
-// pacer tells when the next round of a copy that is kept fresh is due: at low priority, so that it takes a tenth of the
-// time at most.
+// pacer tells when the next round of a copy that is kept fresh is due: at low priority, so that it
+// takes a tenth of the time at most.
 type pacer struct{ next time.Time }
 
 const (

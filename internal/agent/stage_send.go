@@ -17,8 +17,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// The sections of a stage's data connection beside those of the image and of pages, which are the same as a migration's. Each
-// is answered by one of the same kind and name.
+// The sections of a stage's data connection beside those of the image and of pages, which are the
+// same as a migration's. Each is answered by one of the same kind and name.
 const (
 	kindOffer = "offer" // content: api.Envelope
 	kindTaken = "taken" // name: the migration that goes on with the copy
@@ -249,8 +249,8 @@ func (g *stage) round(ctx context.Context) error {
 	return nil
 }
 
-// take lets a migration go on from the copy. It waits for a round that is under way, which from now on may take as much of
-// the link as the migration may. Nil: there is nothing to go on from.
+// take lets a migration go on from the copy. It waits for a round that is under way, which from now
+// on may take as much of the link as the migration may. Nil: there is nothing to go on from.
 func (g *stage) take(ctx context.Context, id string, limit float64, sent func(bytes int64)) (*takenBase, error) {
 	g.tell(func(*migration.Stage) {
 		g.watcher = sent
@@ -282,7 +282,8 @@ func (g *stage) take(ctx context.Context, id string, limit float64, sent func(by
 	}
 }
 
-// handOver ends the stage, and gives its tracker to a migration when the target has given the copy to the same.
+// handOver ends the stage, and gives its tracker to a migration when the target has given the copy
+// to the same.
 func (g *stage) handOver(ctx context.Context, claim stageClaim) error {
 	if err := g.out.whole(kindTaken, claim.migration, nil); err != nil {
 		return err

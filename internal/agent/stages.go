@@ -18,8 +18,8 @@ import (
 // keepStages is how many stages that have ended are remembered, so that a user can see why.
 const keepStages = 16
 
-// stages are the copies of containers of this node that are made at other nodes ahead of a migration: at most one of a
-// container, because there is one tracker of its memory.
+// stages are the copies of containers of this node that are made at other nodes ahead of a
+// migration: at most one of a container, because there is one tracker of its memory.
 type stages struct {
 	agent *Agent
 
@@ -148,7 +148,8 @@ func (s *stages) all() []*stage {
 	return all
 }
 
-// drop ends the stage of a container, if there is one, and returns when nothing of it is left in its processes.
+// drop ends the stage of a container, if there is one, and returns when nothing of it is left in
+// its processes.
 func (s *stages) drop(ctx context.Context, container string, why error) error {
 	g := s.of(container)
 	if g == nil {
@@ -197,5 +198,6 @@ func (s *stages) strike(container, node string) bool {
 	return len(s.ended) < before
 }
 
-// stageTick is how often is looked whether a staged container still runs, and whether it is time to send something.
+// stageTick is how often is looked whether a staged container still runs, and whether it is time to
+// send something.
 const stageTick = time.Second

@@ -17,13 +17,14 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// The execution state is the set of files that CRIU writes. It travels as pieces, each a section named FILE@OFFSET, so
-// that the large files can leave while they grow. Both ends keep it in memory only.
+// The execution state is the set of files that CRIU writes. It travels as pieces, each a section
+// named FILE@OFFSET, so that the large files can leave while they grow. Both ends keep it in memory
+// only.
 
 const (
 	statePiece = 4 << 20 // bytes of one piece at most; keeps sections short, so that none waits behind a large one
-	// followEvery is how often a growing file is looked at. At 1 Gbit/s 250 KB leave meanwhile: less than a socket's
-	// buffer holds.
+	// followEvery is how often a growing file is looked at. At 1 Gbit/s 250 KB leave meanwhile:
+	// less than a socket's buffer holds.
 	followEvery   = 2 * time.Millisecond
 	maxStateFiles = 1 << 16
 )
@@ -47,8 +48,8 @@ func newStateSender(dir string, open sectionWriter) *stateSender {
 	return &stateSender{dir: dir, open: open, sent: map[string]int64{}}
 }
 
-// follow sends what only grows, until complete is closed: also when there is more to send then, which is no longer part
-// of the dump. Then rest sends what is left.
+// follow sends what only grows, until complete is closed: also when there is more to send then,
+// which is no longer part of the dump. Then rest sends what is left.
 func (s *stateSender) follow(ctx context.Context, complete <-chan struct{}) error {
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()
@@ -66,8 +67,8 @@ func (s *stateSender) follow(ctx context.Context, complete <-chan struct{}) erro
 	}
 }
 
-// grows tells whether CRIU only appends to a file, and may make it large: pages, and what waits in the queues of a connection
-// (dump_tcp_conn_state in criu/sk-tcp.c), which may be some MB of each.
+// grows tells whether CRIU only appends to a file, and may make it large: pages, and what waits in
+// the queues of a connection (dump_tcp_conn_state in criu/sk-tcp.c), which may be some MB of each.
 func grows(name string) bool { return hasPages(name) || strings.HasPrefix(name, "tcp-stream-") }
 
 // hasPages tells whether a file is nothing but pages, one after the other.

@@ -18,9 +18,11 @@ import (
 	"github.com/godwit/godwit/internal/memory/pipeline"
 )
 
-// What a dynamic linker writes to a page are some addresses; the rest of it is as in the file, which the target has if it comes from
-// the image. So such a page goes ahead as a delta to the page of the file in the image's layer, which is the same at both nodes, by its
-// digest. From which of the layers it comes, or whether it has been replaced since, does not matter: any page that both have will do.
+// What a dynamic linker writes to a page are some addresses; the rest of it is as in the file,
+// which the target has if it comes from the image. So such a page goes ahead as a delta to the page
+// of the file in the image's layer, which is the same at both nodes, by its digest. From which of
+// the layers it comes, or whether it has been replaced since, does not matter: any page that both
+// have will do.
 //
 // The pages are a sequence of numbers (uvarint), followed by what they announce:
 //
@@ -212,7 +214,8 @@ func (r *comingPages) close() {
 
 var errAhead = errors.New("they are malformed")
 
-// errLacking says that what came cannot be made pages of: of a file that is missing, cannot be read, or is not what it was.
+// errLacking says that what came cannot be made pages of: of a file that is missing, cannot be
+// read, or is not what it was.
 var errLacking = errors.New("a layer of the image is damaged on one of the nodes; remove the image there, and load it anew")
 
 func (r *comingPages) all() error {
@@ -301,8 +304,8 @@ func (r *comingPages) bytes(most uint64) ([]byte, error) {
 	return all, err
 }
 
-// check compares the pages with what they should be: before the freeze, so that a layer which is not what it was costs no more than
-// that they go in it.
+// check compares the pages with what they should be: before the freeze, so that a layer which is
+// not what it was costs no more than that they go in it.
 func (r *comingPages) check() error {
 	var want [sha256.Size]byte
 	if _, err := io.ReadFull(r.in, want[:]); err != nil {

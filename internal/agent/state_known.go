@@ -11,11 +11,14 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// Some pages travel in CRIU's images, in the freeze: those that differ from a private mapping's file. Nearly all of them were written
-// by a dynamic linker and never since. So their contents go ahead, and in the freeze the images refer to them, page by page: a page
-// that has changed meanwhile is not among them and goes as it is. What the target writes is CRIU's image to the byte.
+// Some pages travel in CRIU's images, in the freeze: those that differ from a private mapping's
+// file. Nearly all of them were written by a dynamic linker and never since. So their contents go
+// ahead, and in the freeze the images refer to them, page by page: a page that has changed
+// meanwhile is not among them and goes as it is. What the target writes is CRIU's image to the
+// byte.
 
-// mostKnown bounds the contents that go ahead, at both ends: they are kept in memory until the container has left.
+// mostKnown bounds the contents that go ahead, at both ends: they are kept in memory until the
+// container has left.
 const mostKnown = 64 << 20
 
 // knownPages are the contents that the target has.
@@ -54,7 +57,8 @@ func (k *knownPages) find(page []byte) (number uint32, known bool) {
 // literal stands for a page that follows as it is.
 const literal = ^uint32(0)
 
-// encode writes whole pages: how many they are, for each the number of a known page or literal, and then the literal ones.
+// encode writes whole pages: how many they are, for each the number of a known page or literal, and
+// then the literal ones.
 func (k *knownPages) encode(pages []byte) []byte {
 	size := memory.PageSize()
 	table := binary.LittleEndian.AppendUint32(nil, uint32(len(pages)/size))

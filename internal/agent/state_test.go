@@ -59,7 +59,8 @@ func TestStateTravelsWhileItGrows(t *testing.T) {
 	}
 }
 
-// TestFollowStopsWithTheDump: what is sent after the dump is complete counts as transfer, so follow must not go on.
+// TestFollowStopsWithTheDump: what is sent after the dump is complete counts as transfer, so follow
+// must not go on.
 func TestFollowStopsWithTheDump(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "pages-1.img"), make([]byte, 4*statePiece))

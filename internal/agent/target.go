@@ -234,7 +234,8 @@ func (t *target) arrive(ctx context.Context) error {
 	return nil
 }
 
-// awaitImage waits until the image is here, if an engine needs it that has had to be given it. The source has staged then.
+// awaitImage waits until the image is here, if an engine needs it that has had to be given it. The
+// source has staged then.
 func (t *target) awaitImage(ctx context.Context) error {
 	t.mu.Lock()
 	lacks := t.reservation.GetMissingImage()
@@ -249,7 +250,8 @@ func (t *target) awaitImage(ctx context.Context) error {
 	return t.stageErr
 }
 
-// takePages makes room for memory that comes ahead of the freeze. What was staged here has been taken over by then.
+// takePages makes room for memory that comes ahead of the freeze. What was staged here has been
+// taken over by then.
 func (t *target) takePages(ctx context.Context) error {
 	if !t.move.tracker.spec.Mode.MemoryAhead() {
 		return nil
@@ -327,7 +329,8 @@ func (t *target) closeBase() error {
 	return base.Close()
 }
 
-// restore makes the processes. The last moment in which it can be stopped is when all sockets exist and nothing runs.
+// restore makes the processes. The last moment in which it can be stopped is when all sockets exist
+// and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
 	defer t.watchDrain()()
 	t.agent.forgetShared(ctx, t.definition)
@@ -344,9 +347,10 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 	return at, err
 }
 
-// settle makes an ordinary container of what arrived. An agent that was killed after the resume may not have come to
-// that. What has become of the container since does not matter here, but to its engine: the copy here is the only one by now, so the engine may
-// start it again when it ends, or has ended.
+// settle makes an ordinary container of what arrived. An agent that was killed after the resume may
+// not have come to that. What has become of the container since does not matter here, but to its
+// engine: the copy here is the only one by now, so the engine may start it again when it ends, or
+// has ended.
 func (t *target) settle(ctx context.Context) error {
 	here := t.agent.engines.Of(t.definition)
 	_, err := here.Arrived(ctx, t.definition.ID)
@@ -380,8 +384,8 @@ func (t *target) discard(ctx context.Context) error {
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
 
-// leaveAddress gives up the address here: it is at the source. If another container here has it, the source claims what
-// is not its own, and nothing changes.
+// leaveAddress gives up the address here: it is at the source. If another container here has it,
+// the source claims what is not its own, and nothing changes.
 func (t *target) leaveAddress(ctx context.Context) error {
 	address, source := t.definition.Network.Address, t.move.tracker.spec.Source
 	if t.definition.Network.OnBridge() {

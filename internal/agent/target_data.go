@@ -119,7 +119,8 @@ const (
 	heardNone = "none"
 )
 
-// takeKnown takes the pages that come ahead. If the layers of the image do not allow that, all go in the freeze.
+// takeKnown takes the pages that come ahead. If the layers of the image do not allow that, all go
+// in the freeze.
 func (t *target) takeKnown(section io.Reader) ([]byte, error) {
 	answer := heardAll
 	known, err := receiveKnown(section, t.agent.layerFiles(t.definition))
@@ -138,8 +139,9 @@ func (t *target) takeKnown(section io.Reader) ([]byte, error) {
 	return known, errors.Join(t.data.End(), t.data.Push())
 }
 
-// stateLimit bounds the memory that a peer can fill: what it announced, and half as much for what CRIU writes beside
-// pages and for what was allocated since. The queues of a few busy connections can grow by this much at any time.
+// stateLimit bounds the memory that a peer can fill: what it announced, and half as much for what
+// CRIU writes beside pages and for what was allocated since. The queues of a few busy connections
+// can grow by this much at any time.
 func (t *target) stateLimit() int64 { return stateLimit(t.offer) }
 
 func stateLimit(offer *api.Offer) int64 {
@@ -147,8 +149,8 @@ func stateLimit(offer *api.Offer) int64 {
 	return offer.MemoryBytes + offer.MemoryBytes/2 + least
 }
 
-// treesLimit bounds the disk that a peer can fill, as stateLimit does the memory. Files are copied while the container writes, for
-// as long as that takes, so they may grow by much.
+// treesLimit bounds the disk that a peer can fill, as stateLimit does the memory. Files are copied
+// while the container writes, for as long as that takes, so they may grow by much.
 func (t *target) treesLimit() files.Limits { return treesLimit(t.offer) }
 
 func treesLimit(offer *api.Offer) files.Limits {

@@ -15,8 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// drainTarget is where the two connections come together over which pages follow that stayed at the source. When they broke
-// the source opens two new ones, which take the place of the old.
+// drainTarget is where the two connections come together over which pages follow that stayed at the
+// source. When they broke the source opens two new ones, which take the place of the old.
 type drainTarget struct {
 	mu   sync.Mutex
 	pair *drainPair // nil: none has come
@@ -32,8 +32,9 @@ type drainPair struct {
 	stop     context.CancelFunc // of what uses it; nil: nothing does yet
 }
 
-// join puts a connection to the one that it belongs to. The second makes the pair complete. A connection that the source has
-// given up may come after those of its next try: it must not take the place of one of these.
+// join puts a connection to the one that it belongs to. The second makes the pair complete. A
+// connection that the source has given up may come after those of its next try: it must not take
+// the place of one of these.
 func (d *drainTarget) join(ctx context.Context, hello stream.Hello, session *stream.Session) (*drainPair, context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,8 +184,9 @@ func (t *target) closeBefore() error {
 	return before.Close()
 }
 
-// awaitFills waits until what fills the memory of an arrival is there: the source opens its connections while the engine may still be
-// starting the container. After a restart of this agent there is no arrival to wait for.
+// awaitFills waits until what fills the memory of an arrival is there: the source opens its
+// connections while the engine may still be starting the container. After a restart of this agent
+// there is no arrival to wait for.
 func (t *target) awaitFills(ctx context.Context) error {
 	t.mu.Lock()
 	arrival := t.arrival
@@ -195,7 +197,8 @@ func (t *target) awaitFills(ctx context.Context) error {
 	return waitFor(ctx, t.fills)
 }
 
-// nothingMissing makes sure that nobody waits for pages. The source gives its copy up for this answer, so what is not known is no such answer.
+// nothingMissing makes sure that nobody waits for pages. The source gives its copy up for this
+// answer, so what is not known is no such answer.
 func (t *target) nothingMissing(ctx context.Context) error {
 	fill, err := t.fillReport(ctx)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -218,8 +221,8 @@ func unfinished(fill memory.FillReport) bool {
 	return fill.State == memory.Filling && fill.LateLeft > 0
 }
 
-// watchDrain ends a restore that may wait for a page which cannot come any more: the source opens other connections only when
-// the container runs here. The returned function ends the watch.
+// watchDrain ends a restore that may wait for a page which cannot come any more: the source opens
+// other connections only when the container runs here. The returned function ends the watch.
 func (t *target) watchDrain() (stop func()) {
 	if len(t.late) == 0 {
 		return func() {}
@@ -275,16 +278,17 @@ const (
 	missingKill = "kill"
 )
 
-// mayMiss tells whether pages of this migration can be missing for good: also when it has ended, because an operator at the
-// source gave away what was there.
+// mayMiss tells whether pages of this migration can be missing for good: also when it has ended,
+// because an operator at the source gave away what was there.
 func (t *target) mayMiss() bool {
 	record := t.move.record()
 	return record.State == migration.Running ||
 		record.State == migration.Done && record.Result == migration.Moved && !t.agent.moves.moving(t.definition.ID)
 }
 
-// missingPages looks for pages of a container here that its source may not send any more, of which an operator has to say what
-// becomes. It tells whether there are some; if not the machine says whether there is something else to decide.
+// missingPages looks for pages of a container here that its source may not send any more, of which
+// an operator has to say what becomes. It tells whether there are some; if not the machine says
+// whether there is something else to decide.
 func (t *target) missingPages(ctx context.Context, how string) (missing bool, err error) {
 	fill, err := t.fillReport(ctx)
 	if err != nil || !t.mayMiss() || !unfinished(fill) {

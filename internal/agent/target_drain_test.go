@@ -31,8 +31,8 @@ func testSession(t *testing.T) *stream.Session {
 	return session
 }
 
-// TestDrainConnectionsBelongTogether: a connection that the source has given up may come after the first of its next try. It must
-// not go with that, and the tries after it must not go on so.
+// TestDrainConnectionsBelongTogether: a connection that the source has given up may come after the
+// first of its next try. It must not go with that, and the tries after it must not go on so.
 func TestDrainConnectionsBelongTogether(t *testing.T) {
 	var d drainTarget
 	join := func(purpose, pair string) (*drainPair, context.Context) {
@@ -82,8 +82,8 @@ func past(t *testing.T, a *Agent, number int, result migration.Result) *target {
 	return move.work().(*target)
 }
 
-// TestNobodyToAskIsNotComplete: the source gives up its copy when it hears that all is here, so that nobody takes pages must not
-// be taken for that as long as some are missing.
+// TestNobodyToAskIsNotComplete: the source gives up its copy when it hears that all is here, so
+// that nobody takes pages must not be taken for that as long as some are missing.
 func TestNobodyToAskIsNotComplete(t *testing.T) {
 	for _, c := range []struct {
 		fill memory.FillReport
@@ -102,7 +102,8 @@ func TestNobodyToAskIsNotComplete(t *testing.T) {
 	}
 }
 
-// TestMissingPagesOfAnEndedMigration: the source's operator may have given away pages that the container here still waits for.
+// TestMissingPagesOfAnEndedMigration: the source's operator may have given away pages that the
+// container here still waits for.
 func TestMissingPagesOfAnEndedMigration(t *testing.T) {
 	a := newTestAgent(t)
 	if !past(t, a, 1, migration.Moved).mayMiss() {

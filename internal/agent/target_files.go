@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// fileTarget takes a container's files into the place where the container will find them: rounds over a connection of
-// their own, and what comes in the freeze over the migration's.
+// fileTarget takes a container's files into the place where the container will find them: rounds
+// over a connection of their own, and what comes in the freeze over the migration's.
 type fileTarget struct {
 	once  sync.Once
 	ended chan struct{} // closed when no rounds come over a connection of their own (any more)

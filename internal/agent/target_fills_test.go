@@ -29,8 +29,9 @@ func (e *unfilledEngine) Memory(context.Context, string) (memory.FillReport, err
 	return e.report, e.err
 }
 
-// TestNothingFillsYetIsNotComplete: an engine that starts a container late may do so when the source's connections are there. The source
-// gives its copy up when it hears that nothing is missing, so nobody may say so before the container has run.
+// TestNothingFillsYetIsNotComplete: an engine that starts a container late may do so when the
+// source's connections are there. The source gives its copy up when it hears that nothing is
+// missing, so nobody may say so before the container has run.
 func TestNothingFillsYetIsNotComplete(t *testing.T) {
 	none, broken := memory.FillReport{State: memory.FillNone}, errors.New("the report cannot be read")
 	for _, c := range []struct {

@@ -12,9 +12,9 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// When a migration fails, the files that have come stay here for a while (kept.go), and the next attempt goes on from them. The
-// reservation says that there are some. The source then begins by its key (kindResume), to which the target answers by digests of
-// what it has (kindKept).
+// When a migration fails, the files that have come stay here for a while (kept.go), and the next
+// attempt goes on from them. The reservation says that there are some. The source then begins by
+// its key (kindResume), to which the target answers by digests of what it has (kindKept).
 
 // linkReader notes that it was the link that failed, and not what came over it.
 type linkReader struct {
@@ -115,8 +115,8 @@ func (t *target) newMirror() *files.Mirror {
 	return files.NewMirror(t.arrival.TreePath, t.treesLimit())
 }
 
-// keepFiles moves what has come to where the next attempt finds it. What it does not is removed by whoever discards the arrival, so no
-// failure here is one of that.
+// keepFiles moves what has come to where the next attempt finds it. What it does not is removed by
+// whoever discards the arrival, so no failure here is one of that.
 func (t *target) keepFiles(ctx context.Context) {
 	kept, spec := t.agent.kept, t.move.tracker.spec
 	defer kept.release(t.takeUsed())

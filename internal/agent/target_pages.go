@@ -74,7 +74,8 @@ func (i incomingPages) receiver(section io.Reader) (*pipeline.Receiver, pipeline
 	return receiver, config.Key, err
 }
 
-// receivePages takes a frame. How many pages come is bounded by what the store takes, however often they are sent.
+// receivePages takes a frame. How many pages come is bounded by what the store takes, however often
+// they are sent.
 func (t *target) receivePages(section io.Reader, buffer []byte) ([]byte, error) {
 	return receiveFrame(section, buffer, t.pipeline)
 }
@@ -90,8 +91,8 @@ func receiveFrame(section io.Reader, buffer []byte, receiver *pipeline.Receiver)
 	return frame, receiver.Frame(frame)
 }
 
-// tellPlaced tells the source that all before a barrier is in place. That it cannot be told is no error: the loss of the
-// connection is noticed elsewhere, and in the freeze nobody waits for it.
+// tellPlaced tells the source that all before a barrier is in place. That it cannot be told is no
+// error: the loss of the connection is noticed elsewhere, and in the freeze nobody waits for it.
 func tellPlaced(data *stream.Session, number uint64, missing []memory.TaskMap) error {
 	var content bytes.Buffer
 	if err := memory.EncodeMap(&content, missing); err != nil {

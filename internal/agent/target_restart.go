@@ -13,7 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// This file has what the target does otherwise in mode restart: the container is started from the files that came.
+// This file has what the target does otherwise in mode restart: the container is started from the
+// files that came.
 
 // maxPorts bounds what a source says of the ports of a container.
 const maxPorts = 1 << 12
@@ -86,8 +87,9 @@ func (t *target) receiveFiles(ctx context.Context) error {
 // faultHealthy is where a fault can happen while the container runs on trial: there is no step of this name.
 const faultHealthy = "healthy"
 
-// startAnew starts the container on trial, and lets clients in when it is healthy. Before, it can ask others, and gets their
-// answers; nobody can ask it, so nothing that anybody has been told is lost if it does not become healthy.
+// startAnew starts the container on trial, and lets clients in when it is healthy. Before, it can
+// ask others, and gets their answers; nobody can ask it, so nothing that anybody has been told is
+// lost if it does not become healthy.
 func (t *target) startAnew(ctx context.Context) (time.Time, error) {
 	t.agent.forgetShared(ctx, t.definition)
 	if err := t.holdNew(); err != nil {
@@ -107,8 +109,9 @@ func (t *target) startAnew(ctx context.Context) (time.Time, error) {
 	return at, t.letIn(t.agent.ctx) // it stays, whoever wants what now
 }
 
-// giveBackShared lets the source find in shared volumes what the container has written there while it was on trial: that is not
-// undone. It does what can be done in some seconds; the source starts its own copy again, whatever comes of it.
+// giveBackShared lets the source find in shared volumes what the container has written there while
+// it was on trial: that is not undone. It does what can be done in some seconds; the source starts
+// its own copy again, whatever comes of it.
 func (t *target) giveBackShared(ctx context.Context) {
 	if !t.restarts() {
 		return
@@ -126,8 +129,9 @@ func (t *target) giveBackShared(ctx context.Context) {
 
 const giveBackPatience = 10 * time.Second
 
-// holdNew has those who want to connect wait here, as they do at the source, and has the source send on what does not open a
-// connection. That it is not told costs the container the answers to what it asks.
+// holdNew has those who want to connect wait here, as they do at the source, and has the source
+// send on what does not open a connection. That it is not told costs the container the answers to
+// what it asks.
 func (t *target) holdNew() error {
 	t.mu.Lock()
 	hold := t.hold

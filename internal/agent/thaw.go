@@ -14,8 +14,8 @@ import (
 // thawPatience bounds how long an operator waits until a container that may be thawed runs again.
 const thawPatience = 30 * time.Second
 
-// thaw lets a container that a migration has left frozen here run on, unless the container runs at the target. The target is asked
-// first, as for any decision of an operator.
+// thaw lets a container that a migration has left frozen here run on, unless the container runs at
+// the target. The target is asked first, as for any decision of an operator.
 func (a *Agent) thaw(ctx context.Context, reference string, force bool) (notice string, err error) {
 	m, err := a.leaving(ctx, reference)
 	if err != nil {
@@ -44,8 +44,8 @@ func (a *Agent) thaw(ctx context.Context, reference string, force bool) (notice 
 	return notice, nil
 }
 
-// leaving finds the migration of a container that is leaving or was left frozen. The container's engine may be away, or may have
-// renamed the copy.
+// leaving finds the migration of a container that is leaving or was left frozen. The container's
+// engine may be away, or may have renamed the copy.
 func (a *Agent) leaving(ctx context.Context, reference string) (*move, error) {
 	if m := a.moves.underWayOf(reference); m != nil {
 		return m, nil
@@ -67,8 +67,8 @@ func (a *Agent) leaving(ctx context.Context, reference string) (*move, error) {
 	return nil, fmt.Errorf("%w: no migration has left %s frozen: it is %s", errRefused, one.Definition.Name, one.State)
 }
 
-// underWayOf finds a migration under way by the name, the id or the beginning of the id of its container. It returns nil if there is
-// none, or more than one.
+// underWayOf finds a migration under way by the name, the id or the beginning of the id of its
+// container. It returns nil if there is none, or more than one.
 func (m *moves) underWayOf(reference string) (found *move) {
 	_, name, qualified := strings.Cut(reference, ":")
 	if !qualified {

@@ -29,9 +29,9 @@ func (t *throttle) watch(ctx context.Context) {
 	}
 }
 
-// slower lets the container use so much less processor time that it should write half as fast as its memory can be sent,
-// if it writes in proportion. Many programs write the same pages again and again, so several steps may be needed. False:
-// it has the least already.
+// slower lets the container use so much less processor time that it should write half as fast as
+// its memory can be sent, if it writes in proportion. Many programs write the same pages again and
+// again, so several steps may be needed. False: it has the least already.
 func (t *throttle) slower(ctx context.Context, dirtying, throughput float64) (bool, error) {
 	if t.cpus > 0 && t.cpus <= predict.LeastThrottle {
 		return false, nil
@@ -61,8 +61,8 @@ func (t *throttle) slower(ctx context.Context, dirtying, throughput float64) (bo
 	return true, nil
 }
 
-// patience is after how many rounds that do not help something else is tried: sooner once it is throttled, because then
-// it is known that it does not converge by itself.
+// patience is after how many rounds that do not help something else is tried: sooner once it is
+// throttled, because then it is known that it does not converge by itself.
 func (t *throttle) patience() int {
 	if t.cpus > 0 {
 		return 1

@@ -32,7 +32,8 @@ type tracker struct {
 	since time.Time
 	total int64 // bytes that are expected to travel, before compression
 	done  int64
-	// Of a pre-copy: the rounds so far, the downtime if the switchover were now, and the bytes written per second.
+	// Of a pre-copy: the rounds so far, the downtime if the switchover were now, and the bytes
+	// written per second.
 	rounds   int
 	expected time.Duration
 	dirtying float64
@@ -47,7 +48,8 @@ type tracker struct {
 	facts         migration.Facts
 	report        *migration.Report // of the migration when it has ended, or of the source
 	kept          bool              // the report was made by an earlier agent, when the migration ended
-	// Of pages that follow when the container was handed over; nil: there are none, or nothing is known of them.
+	// Of pages that follow when the container was handed over; nil: there are none, or nothing is
+	// known of them.
 	drained      func() *migration.Drain
 	drainedBytes func() drainBytes
 }
@@ -93,7 +95,8 @@ func (t *tracker) failed(step migration.StepName, why string) {
 	t.vain = why
 }
 
-// waiting is what is tried again until it works, and for how long. Before the handover nothing is; of pages that follow their own figures tell.
+// waiting is what is tried again until it works, and for how long. Before the handover nothing is;
+// of pages that follow their own figures tell.
 func (t *tracker) waiting(state migration.State, at time.Time) (what string, seconds float64) {
 	again := state == migration.Undoing || state == migration.Committed && t.step != migration.StepDrain
 	if !again || t.vain == "" {
@@ -182,7 +185,8 @@ func uncompressed(counters stream.Counters) (bytes int64) {
 	return bytes
 }
 
-// fileRound takes what a round of files did, and what the files have taken on the wire so far, as far as it has left.
+// fileRound takes what a round of files did, and what the files have taken on the wire so far, as
+// far as it has left.
 func (t *tracker) fileRound(stats files.RoundStats, wire uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -214,7 +218,8 @@ func (t *tracker) precopied(wire uint64) {
 	t.precopy = wire
 }
 
-// shareFinal divides what the pages took on the wire in the freeze among its rounds: when they end it has not left yet.
+// shareFinal divides what the pages took on the wire in the freeze among its rounds: when they end
+// it has not left yet.
 func (t *tracker) shareFinal(wire int64) {
 	var frames int64
 	for _, round := range t.facts.Rounds {

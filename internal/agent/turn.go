@@ -7,7 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// turn lets a user, or the clock, end the rounds of a pre-copy: what has not been sent follows when the container was handed over.
+// turn lets a user, or the clock, end the rounds of a pre-copy: what has not been sent follows when
+// the container was handed over.
 type turn struct {
 	mu    sync.Mutex
 	pages *memory.Source // whose rounds can be ended; nil: there are none now

@@ -12,11 +12,13 @@ import (
 const (
 	// fillPace is how often is looked whether memory is complete.
 	fillPace = 20 * time.Millisecond
-	// fillPatience is for how long nothing may come from the node that the container left before that is told.
+	// fillPatience is for how long nothing may come from the node that the container left before
+	// that is told.
 	fillPatience = 2 * time.Minute
 )
 
-// awaitFilled waits until memory that is still being filled after the last move is complete: a matter of seconds.
+// awaitFilled waits until memory that is still being filled after the last move is complete: a
+// matter of seconds.
 func (a *Agent) awaitFilled(ctx context.Context, definition engine.Definition) error {
 	err := awaitFilled(ctx, func() (memory.FillReport, error) {
 		return a.engines.Of(definition).Memory(ctx, definition.ID)

@@ -17,8 +17,8 @@ import (
 // unreadEvery is how often a journal that could not be used is tried again: the disk may have come back.
 const unreadEvery = 10 * time.Second
 
-// unread is a migration whose journal this agent could not use. Its container may be frozen here, or run here; so
-// nothing may be said of it, and nobody may take its id.
+// unread is a migration whose journal this agent could not use. Its container may be frozen here,
+// or run here; so nothing may be said of it, and nobody may take its id.
 type unread struct {
 	spec       migration.Spec    // as far as it could be read
 	definition engine.Definition // of the container, likewise
@@ -204,8 +204,9 @@ func (u unread) report() migration.Report {
 	}
 }
 
-// unused tells by an error that there is a journal of a migration that this agent does not know: it could not be read,
-// so nobody may be told that the migration is not known here. The caller has locked mu.
+// unused tells by an error that there is a journal of a migration that this agent does not know: it
+// could not be read, so nobody may be told that the migration is not known here. The caller has
+// locked mu.
 func (m *moves) unused(id string) error {
 	if migration.CheckID(id) != nil {
 		return nil // It names no file.

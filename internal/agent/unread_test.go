@@ -45,8 +45,8 @@ func newTestAgent(t *testing.T) *Agent {
 
 const testMigration = "0123456789abcdef"
 
-// TestUnreadJournalIsNotOverwritten: of a migration whose journal cannot be read nobody knows whether it ran. To say
-// that it never did would let it run twice.
+// TestUnreadJournalIsNotOverwritten: of a migration whose journal cannot be read nobody knows
+// whether it ran. To say that it never did would let it run twice.
 func TestUnreadJournalIsNotOverwritten(t *testing.T) {
 	a := newTestAgent(t)
 	record, err := migration.Banned(testMigration, "a", "b", time.Now())

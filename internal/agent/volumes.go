@@ -49,7 +49,8 @@ func checkVolumeWays(definition engine.Definition, ways migration.VolumeWays) er
 	return nil
 }
 
-// chooseVolumes decides what becomes of each volume: what a user chose, but that what both nodes mount is not moved.
+// chooseVolumes decides what becomes of each volume: what a user chose, but that what both nodes
+// mount is not moved.
 func (a *Agent) chooseVolumes(
 	ctx context.Context, mode migration.Mode, definition engine.Definition, node identity.Node, ways migration.VolumeWays,
 ) (chosenVolumes, error) {
@@ -124,7 +125,8 @@ func (c *chosenVolumes) judge(i int, found proof, node identity.Node) {
 	}
 }
 
-// examineVolumes adds what stands against moving the volumes that are to move, and against leaving those that stay.
+// examineVolumes adds what stands against moving the volumes that are to move, and against leaving
+// those that stay.
 func (a *Agent) examineVolumes(ctx context.Context, mode migration.Mode, definition engine.Definition, c *chosenVolumes) error {
 	if len(c.volumes) == 0 {
 		return nil
@@ -181,8 +183,8 @@ func (a *Agent) examineMoving(all []engine.Container, id string, v engine.Volume
 	}}, nil
 }
 
-// examineArriving finds host directories to which nothing may be moved, or which a container that another node describes must not
-// have: they are parts of this machine.
+// examineArriving finds host directories to which nothing may be moved, or which a container that
+// another node describes must not have: they are parts of this machine.
 func (a *Agent) examineArriving(definition engine.Definition) []migration.Problem {
 	var problems []migration.Problem
 	for _, v := range definition.Volumes {
@@ -202,8 +204,9 @@ func (a *Agent) examineArriving(definition engine.Definition) []migration.Proble
 	return problems
 }
 
-// keptFrom tells of host directories that a container from another node does not get, though nothing is moved there: whoever can
-// write there, or read what is secret there, has the machine. What every program may read it may, too.
+// keptFrom tells of host directories that a container from another node does not get, though
+// nothing is moved there: whoever can write there, or read what is secret there, has the machine.
+// What every program may read it may, too.
 func (a *Agent) keptFrom(v engine.Volume) bool {
 	// What engines and people give to containers; links of the machine's own lead from some of it.
 	given := []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/localtime", "/etc/timezone", "/etc/ssl/certs"}

@@ -21,7 +21,8 @@ func path(stops ...any) Policy {
 	return p
 }
 
-// around is a situation in which every other node can be reached, and a copy takes so many seconds, 100 bytes each.
+// around is a situation in which every other node can be reached, and a copy takes so many seconds,
+// 100 bytes each.
 func around(now, need float64, names string) Situation {
 	s := Situation{Now: at(now), Node: "a", MemoryBytes: 1000}
 	for i, name := range strings.Fields(names) {
@@ -88,7 +89,8 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestPathRate: the copy is to be whole half way to its deadline, and what that is more than the link has is no limit.
+// TestPathRate: the copy is to be whole half way to its deadline, and what that is more than the
+// link has is no limit.
 func TestPathRate(t *testing.T) {
 	p := path("b", 101.0)
 	in := around(0, 50, "b")

@@ -72,7 +72,8 @@ const (
 	tight = 1.5 // times that have to be between two stops, or the copy at the second is not left to the first
 	// lead is when a copy is brought up to date for the last time before a deadline, beside what that takes.
 	lead = time.Second
-	// Rounds take a tenth of the time, and are so far apart at least: right before a deadline, after it, and at neighbours.
+	// Rounds take a tenth of the time, and are so far apart at least: right before a deadline,
+	// after it, and at neighbours.
 	rest         = 9
 	pauseBefore  = time.Second
 	pauseAfter   = 2 * time.Second

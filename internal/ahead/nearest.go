@@ -54,7 +54,8 @@ func (p Policy) fit(memory int64) int {
 	return int(min(p.BudgetBytes/memory, MaxNearest))
 }
 
-// over are the copies that go: without a budget all that are not wanted, otherwise as many as are too much, the least useful first.
+// over are the copies that go: without a budget all that are not wanted, otherwise as many as are
+// too much, the least useful first.
 func (p Policy) over(s Situation, order, wanted []Node) (drop []string) {
 	rank := func(c Copy) int {
 		return slices.IndexFunc(order, func(n Node) bool { return n.Name == c.Node })

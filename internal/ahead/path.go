@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// upcoming are the stops that are still to come. One whose deadline is past still is, until that of the next one is past too.
+// upcoming are the stops that are still to come. One whose deadline is past still is, until that of
+// the next one is past too.
 func (p Policy) upcoming(s Situation) []Stop {
 	stops := p.Path
 	for len(stops) > 1 && !s.Now.Before(stops[1].Deadline) {
@@ -109,8 +110,8 @@ func (t *Target) judge(begin time.Time) {
 // due tells whether it is time for its copy. What was begun goes on, although there is less to be done then.
 func (t Target) due(s Situation) bool { return s.Live == t.Node || !s.Now.Before(t.Begin) }
 
-// makeBetween is a later stop whose copy has to be made from here, if that does not keep the next one's from being up to date at its
-// deadline: for that, it has to be live again in time.
+// makeBetween is a later stop whose copy has to be made from here, if that does not keep the next
+// one's from being up to date at its deadline: for that, it has to be live again in time.
 func (p Policy) makeBetween(s Situation, targets []Target) *Target {
 	next := targets[0]
 	for i, t := range targets[1:] {
@@ -138,8 +139,8 @@ func (p Policy) roundDue(s Situation, t Target, c *Copy) bool {
 	return !s.Now.Before(p.lastRound(s, t)) && c.rested(s.Now, pauseBefore, 0)
 }
 
-// spread is the rate at which a copy is whole half way to when it has to be. There is no limit if that is more than the link has, or if more
-// was sent already than was predicted.
+// spread is the rate at which a copy is whole half way to when it has to be. There is no limit if
+// that is more than the link has, or if more was sent already than was predicted.
 func (p Policy) spread(s Situation, t Target) float64 {
 	left := t.by.Sub(s.Now) - lead
 	rate := 0.0

@@ -47,7 +47,8 @@ const (
 	MaxBytes   = 1 << 50 // of a copy
 	maxCopies  = MaxStops + MaxNearest
 	maxName    = 64
-	// maxAway is how far from now any time may be. Of what there is already none is in the future, but clocks are set.
+	// maxAway is how far from now any time may be. Of what there is already none is in the future,
+	// but clocks are set.
 	maxAway   = 366 * 24 * time.Hour
 	maxFuture = time.Hour
 )
@@ -135,7 +136,8 @@ func (p *Policy) Sort(now time.Time) error {
 	return nil
 }
 
-// Arrive tells that the container has come to a node: what was left of the path before is over, and there is no copy any more.
+// Arrive tells that the container has come to a node: what was left of the path before is over, and
+// there is no copy any more.
 func (p *Policy) Arrive(node string) {
 	p.Forget(node)
 	for i, stop := range p.Path {
@@ -204,7 +206,8 @@ func (p *Policy) Forget(node string) {
 	p.Copies = slices.DeleteFunc(p.Copies, func(c Copy) bool { return c.Node == node })
 }
 
-// Returns tells whether the container may come back to a node that it leaves, so that what it held is worth keeping there.
+// Returns tells whether the container may come back to a node that it leaves, so that what it held
+// is worth keeping there.
 func (p Policy) Returns(node string) bool {
 	return p.Nearest > 0 || slices.ContainsFunc(p.Path, func(s Stop) bool { return s.Node == node })
 }

@@ -2,8 +2,8 @@
 // document per line, in files that only root can read, rotated so that they stay bounded. Users and nodes
 // have a log each, so that no node can push out what is known of users.
 //
-// It logs the method and the name of the object, and never arguments, environment values or tokens: an Entry has no field for
-// them. It must not know what methods do.
+// It logs the method and the name of the object, and never arguments, environment values or tokens:
+// an Entry has no field for them. It must not know what methods do.
 package audit
 
 import (
@@ -90,7 +90,8 @@ func cut(text string) string {
 	return text
 }
 
-// Read passes the entries since a time to each, oldest first. It leaves out a line that a crash has cut short.
+// Read passes the entries since a time to each, oldest first. It leaves out a line that a crash has
+// cut short.
 func (l *Log) Read(since time.Time, each func(Entry) error) error {
 	for _, path := range []string{l.older(), l.path} {
 		if err := readFile(path, since, each); err != nil {

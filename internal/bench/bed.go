@@ -25,8 +25,8 @@ const (
 // nodes are the two between which containers move.
 var nodes = [...]string{"a", "b"}
 
-// usersNode is a third one. Who uses a container by way of it is as near to either of the two, and takes nothing of the link
-// between them.
+// usersNode is a third one. Who uses a container by way of it is as near to either of the two, and
+// takes nothing of the link between them.
 const usersNode = "c"
 
 // other is the node to which a container moves from this one.
@@ -84,8 +84,8 @@ func (b *bed) exec(ctx context.Context, node string, args ...string) (string, er
 	return out.String(), nil
 }
 
-// detached runs a command that leaves a container running, whose input and output must be nothing. Why it failed is in
-// its log, a file of the node.
+// detached runs a command that leaves a container running, whose input and output must be nothing.
+// Why it failed is in its log, a file of the node.
 func (b *bed) detached(ctx context.Context, node, log string, args ...string) error {
 	cmd, err := b.command(ctx, node, args)
 	if err != nil {

@@ -21,8 +21,9 @@ const (
 	godwitLayers     = "/var/lib/godwit/layers"
 )
 
-// bundle is a container for runc that is the same as one of Godwit's: made from its specification and its layers, so
-// that both have the same mounts, namespaces, capabilities, seccomp filter and files. It is the same on both nodes.
+// bundle is a container for runc that is the same as one of Godwit's: made from its specification
+// and its layers, so that both have the same mounts, namespaces, capabilities, seccomp filter and
+// files. It is the same on both nodes.
 type bundle struct {
 	bed   *bed
 	dir   string // in a node

@@ -19,8 +19,8 @@ func FilesWays() []string {
 	return []string{wayRsyncTwice, wayRsyncSSH, wayVolume, waySave, wayCold, wayPreCopy, wayRestart, wayStopped}
 }
 
-// Metrics of the suite files. What is sent is counted on the link, in both directions, whoever sends it; but of Godwit's
-// parts it is the content of files that its report tells.
+// Metrics of the suite files. What is sent is counted on the link, in both directions, whoever
+// sends it; but of Godwit's parts it is the content of files that its report tells.
 const (
 	metricTree         = "tree_bytes"    // what there is to copy: in a quick run less than its name says
 	metricFirst        = "first_seconds" // the first copy

@@ -20,7 +20,8 @@ const (
 	agentMost      = 64 << 20
 )
 
-// judgeCopying compares what the suite files has measured with what is asked. What was not measured is not judged.
+// judgeCopying compares what the suite files has measured with what is asked. What was not measured
+// is not judged.
 func judgeCopying(rows []Row) []Asked {
 	m := medians(rows)
 	asked := slices.Concat(m.firstCopy(), m.filesFrozen(), m.images(), m.stores(), []Asked{m.agentMemory()})

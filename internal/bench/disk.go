@@ -12,9 +12,10 @@ const (
 	diskBytes = 32 << 30                     // of which only what is written takes room
 )
 
-// freshDisks gives a directory of each node a new, empty ext4. On one from which many files were removed lately every new
-// file takes longer: the numbers of those are not given out again for a minute, and the kernel looks at all of them
-// (fs/ext4/ialloc.c, recently_deleted). A way would so pay for those that had their turn before.
+// freshDisks gives a directory of each node a new, empty ext4. On one from which many files were
+// removed lately every new file takes longer: the numbers of those are not given out again for a
+// minute, and the kernel looks at all of them (fs/ext4/ialloc.c, recently_deleted). A way would so
+// pay for those that had their turn before.
 func (b *bed) freshDisks(ctx context.Context, dir string) error {
 	for _, node := range nodes {
 		if err := b.freshDisk(ctx, node, dir); err != nil {

@@ -22,8 +22,8 @@ type follower interface {
 	dial(ctx context.Context) (net.Conn, error)
 	// keepsConnections tells that connections go with the container.
 	keepsConnections() bool
-	// move moves the container to the other node, calls atResume when it runs there or later, and returns when all of its
-	// memory is there, or nobody wants to wait any longer.
+	// move moves the container to the other node, calls atResume when it runs there or later, and
+	// returns when all of its memory is there, or nobody wants to wait any longer.
 	move(ctx context.Context, atResume func()) (moved, error)
 	stop(ctx context.Context) error
 }

@@ -34,7 +34,8 @@ func enginePairs() [][2]string {
 	}
 }
 
-// EngineWays lists the ways in which the suite engines moves containers, in the order in which they take turns.
+// EngineWays lists the ways in which the suite engines moves containers, in the order in which they
+// take turns.
 func EngineWays() []string {
 	ways := []string{wayEmbedded}
 	for _, pair := range enginePairs() {
@@ -67,8 +68,9 @@ func EngineNames() []string {
 	return namesOf(engineds(), func(e engined) string { return e.name })
 }
 
-// Engines measures how containers of other engines move, beside those of Godwit's own, and each engine's own way. When it returns nothing
-// is left of it on the machine. If some ways failed the result has what was measured; the error says which of Godwit's.
+// Engines measures how containers of other engines move, beside those of Godwit's own, and each
+// engine's own way. When it returns nothing is left of it on the machine. If some ways failed the
+// result has what was measured; the error says which of Godwit's.
 func Engines(ctx context.Context, config Config) (Result, error) {
 	chosen, err := selectTurns(config, engineds(), EngineWays(), func(e *engined) turns { return turns{e.name, &e.ways, &e.runs, e.quick} })
 	if err != nil {

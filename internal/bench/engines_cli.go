@@ -103,7 +103,8 @@ func (d docker) remove(ctx context.Context, node string, c outside) error {
 	return err
 }
 
-// checkpointed is docker checkpoint, a copy, and docker start --checkpoint. Docker 20.10 takes a checkpoint from nowhere but its own directory.
+// checkpointed is docker checkpoint, a copy, and docker start --checkpoint. Docker 20.10 takes a
+// checkpoint from nowhere but its own directory.
 func (d docker) checkpointed(ctx context.Context, from string, c outside) ([]measurement, error) {
 	to := other(from)
 	_ = d.remove(ctx, to, c) // of a move before that broke off
@@ -235,8 +236,9 @@ const (
 	ctrArchive    = benchDir + "/containerd.tar"
 )
 
-// checkpointed is an image of the container with its files and its state, sent as an archive. The container would run on beside it: what
-// it does from then on is lost, so it is as if it stood still.
+// checkpointed is an image of the container with its files and its state, sent as an archive. The
+// container would run on beside it: what it does from then on is lost, so it is as if it stood
+// still.
 func (c containerd) checkpointed(ctx context.Context, from string, one outside) ([]measurement, error) {
 	to := other(from)
 	checkpoint, err := c.bed.timed(ctx, from,

@@ -20,7 +20,8 @@ const (
 	lxcImages = benchDir + "/lxc" // of lxc-checkpoint
 )
 
-// lxcSettings are those without which no container of LXC can be checkpointed, and the program in the place of an init.
+// lxcSettings are those without which no container of LXC can be checkpointed, and the program in
+// the place of an init.
 const lxcSettings = `lxc.console.path = none
 lxc.tty.max = 0
 lxc.mount.auto = proc:mixed sys:mixed
@@ -36,7 +37,8 @@ lxc.net.0.ipv4.address = %s/32
 lxc.net.0.ipv4.gateway = 169.254.1.1
 `
 
-// address is one of the subnet of the first node, and each workload's own: of a container that is no more it may still be known.
+// address is one of the subnet of the first node, and each workload's own: of a container that is
+// no more it may still be known.
 func (lxc) address(c outside) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 88, 1, byte(200 + c.port%50)})
 }
@@ -47,7 +49,8 @@ func (l lxc) bringUp(ctx context.Context, node string) error { return l.bed.lab.
 
 func (lxc) connects() bool { return true }
 
-// load makes nothing at the target of a container that Godwit brings. For LXC's own way its files are on both nodes.
+// load makes nothing at the target of a container that Godwit brings. For LXC's own way its files
+// are on both nodes.
 func (l lxc) load(ctx context.Context, node, archive string, c outside) (string, error) {
 	if c.connected && node != nodes[0] {
 		return archive, nil

@@ -190,7 +190,8 @@ func newSender(to *link) (*pipeline.Sender, error) {
 	return sender, sender.AddLane(to)
 }
 
-// measurePipeline sends all of the memory to nowhere, on one core. No codec is between: that depends on the link.
+// measurePipeline sends all of the memory to nowhere, on one core. No codec is between: that
+// depends on the link.
 func measurePipeline(ctx context.Context, s *subject) (_ []measurement, err error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	sender, err := newSender(&link{ctx: ctx})
@@ -249,7 +250,8 @@ const (
 	rounds      = 2 // with all memory dirty: 8.6 s each
 )
 
-// measureSlowDown copies the memory of a process that has a processor of its own, in rounds, over a link of 1 Gbit/s.
+// measureSlowDown copies the memory of a process that has a processor of its own, in rounds, over a
+// link of 1 Gbit/s.
 func measureSlowDown(ctx context.Context, s *subject) (_ []measurement, err error) {
 	together, err := apart(s.pid())
 	if err != nil {

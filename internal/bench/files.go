@@ -19,9 +19,9 @@ const (
 	filesPort  = 7000
 )
 
-// Files measures how a container's files and image get to another node, and what of that is in the freeze, beside rsync and
-// Podman's own ways. When it returns nothing is left of it on the machine. If some ways failed the result has what was
-// measured; the error says which of Godwit's.
+// Files measures how a container's files and image get to another node, and what of that is in the
+// freeze, beside rsync and Podman's own ways. When it returns nothing is left of it on the machine.
+// If some ways failed the result has what was measured; the error says which of Godwit's.
 func Files(ctx context.Context, config Config) (result Result, err error) {
 	chosen, err := config.selectedCopyings()
 	if err != nil {

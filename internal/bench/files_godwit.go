@@ -96,7 +96,8 @@ func (g *godwitFiles) copy(ctx context.Context) ([]measurement, error) {
 	return measured, <-flipped
 }
 
-// flipAfter is the part of a file of which the byte in the middle has certainly been read when so much has been sent.
+// flipAfter is the part of a file of which the byte in the middle has certainly been read when so
+// much has been sent.
 const flipAfter = 0.6
 
 // flip changes a byte when so much has gone over the link.
@@ -193,8 +194,8 @@ func (b *bed) resetAgentMemory(node string) error {
 	return nil
 }
 
-// agentMemory is the most memory that an agent had since: with the pages of its program, without what the kernel caches of
-// files for it.
+// agentMemory is the most memory that an agent had since: with the pages of its program, without
+// what the kernel caches of files for it.
 func (b *bed) agentMemory(node string) (float64, error) {
 	var status []byte
 	pid, err := b.lab.AgentPID(node)

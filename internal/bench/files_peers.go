@@ -25,7 +25,8 @@ const (
 	godwitArchive = "layer.tar.zst"
 )
 
-// peerFiles is what the ways have in common that are not Godwit's: files that a keeper writes, outside of any container.
+// peerFiles is what the ways have in common that are not Godwit's: files that a keeper writes,
+// outside of any container.
 type peerFiles struct {
 	bed     *bed
 	what    copying
@@ -121,8 +122,8 @@ func (p *peerFiles) end(ctx context.Context) error {
 	return failed
 }
 
-// rsyncFilesWay is that of studies B and C: rsync while the container runs, and again in the freeze. Of an image it copies the
-// layers as Godwit has them.
+// rsyncFilesWay is that of studies B and C: rsync while the container runs, and again in the
+// freeze. Of an image it copies the layers as Godwit has them.
 type rsyncFilesWay struct {
 	peerFiles
 	ssh bool
@@ -187,7 +188,8 @@ func (b *bed) podmanStore(args ...string) []string {
 	return append(all, args...)
 }
 
-// pipe runs a command on the first node and gives what it writes to one on the other, by ssh. It returns how long that takes.
+// pipe runs a command on the first node and gives what it writes to one on the other, by ssh. It
+// returns how long that takes.
 func (b *bed) pipe(ctx context.Context, from, to []string) (float64, error) {
 	address, err := b.lab.Address(nodes[1])
 	if err != nil {

@@ -114,8 +114,8 @@ func followings() []following {
 	}
 }
 
-// recogniser is study A's OpenFace over its slowest link: 22 of its 140 MB are written again and again. How much of each
-// page that changes it does not say.
+// recogniser is study A's OpenFace over its slowest link: 22 of its 140 MB are written again and
+// again. How much of each page that changes it does not say.
 func recogniser(name string, change int) following {
 	return following{
 		name: name, memory: pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle, Change: change}, link: linkSlow,
@@ -133,7 +133,8 @@ func (f following) workload(quick bool) containerWorkload {
 	memory.Listen = followingPort
 	w := ofPages(f.name, memory)
 	w.client = f.client
-	// Go's scheduler interrupts what runs for long by signals, also where it waits for a page, which then is asked for again.
+	// Go's scheduler interrupts what runs for long by signals, also where it waits for a page,
+	// which then is asked for again.
 	w.env = []string{"GODEBUG=asyncpreemptoff=1"}
 	return w
 }

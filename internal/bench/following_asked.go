@@ -20,7 +20,8 @@ const (
 	partlyAnswer      = 3     // seconds
 )
 
-// judgeFollowing compares what the suite postcopy has measured with what is asked. What was not measured is not judged.
+// judgeFollowing compares what the suite postcopy has measured with what is asked. What was not
+// measured is not judged.
 func judgeFollowing(rows []Row) []Asked {
 	m := medians(rows)
 	asked := slices.Concat(m.followingFreeze(), m.followingDrain(), m.followingWhole())

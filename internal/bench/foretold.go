@@ -15,8 +15,8 @@ import (
 
 const suitePredict = "predict"
 
-// Metrics of the suite predict. Errors are shares of what was measured, and none where both are within unnoticed; of what was
-// within its interval it is the share.
+// Metrics of the suite predict. Errors are shares of what was measured, and none where both are
+// within unnoticed; of what was within its interval it is the share.
 const (
 	metricForetoldDowntime = "foretold_downtime_seconds"
 	metricForetoldTotal    = "foretold_total_seconds"
@@ -83,7 +83,8 @@ func ForetoldNames() []string {
 	return namesOf(foretolds(), func(f foretold) string { return f.name })
 }
 
-// Predict compares what was predicted of migrations with what they took, and what mode auto has chosen with the best mode.
+// Predict compares what was predicted of migrations with what they took, and what mode auto has
+// chosen with the best mode.
 func Predict(ctx context.Context, config Config) (Result, error) {
 	selected, err := selectTurns(config, foretolds(), ForetoldWays(), func(f *foretold) turns {
 		return turns{title: f.name, ways: &f.ways, runs: &f.runs, quick: f.quick}

@@ -119,8 +119,8 @@ func (g *godwitWay) move(ctx context.Context) ([]measurement, error) {
 	return append(measured, waited...), err
 }
 
-// memoryUsed is what the container's processes take, if that is what the workload is about. Shared memory is in nobody's
-// share until it is touched.
+// memoryUsed is what the container's processes take, if that is what the workload is about. Shared
+// memory is in nobody's share until it is touched.
 func (g *godwitWay) memoryUsed(ctx context.Context) (float64, error) {
 	if g.workload.memory == nil || g.workload.memory.Kind == pages.Shared {
 		return 0, nil
@@ -132,7 +132,8 @@ func (g *godwitWay) memoryUsed(ctx context.Context) (float64, error) {
 	return g.bed.memoryOf(g.at, container.PID)
 }
 
-// awaitFilled waits until nothing of the container's memory is missing any more: until then it cannot be moved on.
+// awaitFilled waits until nothing of the container's memory is missing any more: until then it
+// cannot be moved on.
 func (g *godwitWay) awaitFilled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -15,14 +15,15 @@ import (
 
 const (
 	lazyPort = 8731
-	// The patience with a peer that brings the memory, beyond the time that the link needs; what has come until then is told.
+	// The patience with a peer that brings the memory, beyond the time that the link needs; what
+	// has come until then is told.
 	peerPatience  = time.Minute
 	quickPatience = 3 * time.Second
 	// peerEnds is how long what is at its end may take.
 	peerEnds = 10 * time.Second
-	// pipeSize is what CRIU makes its pipes as large as, into which it puts the pages that it serves. Where CAP_SYS_RESOURCE is
-	// missing that is allowed up to fs.pipe-max-size only, and CRIU then ends in the middle ("page-pipe: splice: -1: Bad
-	// file descriptor").
+	// pipeSize is what CRIU makes its pipes as large as, into which it puts the pages that it
+	// serves. Where CAP_SYS_RESOURCE is missing that is allowed up to fs.pipe-max-size only, and
+	// CRIU then ends in the middle ("page-pipe: splice: -1: Bad file descriptor").
 	pipeSize = 4 << 20
 	// pipeLimit has that setting, which is the whole machine's.
 	pipeLimit = "/proc/sys/fs/pipe-max-size"
@@ -50,8 +51,9 @@ func allowPipes() (func() error, error) {
 	return func() error { return set(before) }, set(pipeSize)
 }
 
-// lazyWay is CRIU's own lazy migration by way of runc: runc checkpoint --lazy-pages serves the memory of the frozen
-// processes, criu lazy-pages at the target fetches it while they run. What else there is goes by rsync, without compression.
+// lazyWay is CRIU's own lazy migration by way of runc: runc checkpoint --lazy-pages serves the
+// memory of the frozen processes, criu lazy-pages at the target fetches it while they run. What
+// else there is goes by rsync, without compression.
 type lazyWay struct {
 	peer
 	container bundle
@@ -94,7 +96,8 @@ func (l *lazyWay) dial(ctx context.Context) (net.Conn, error) {
 	return l.bed.dialProgram(ctx, l.at, l.plug.server(l.workload.memory.Listen))
 }
 
-// keepsConnections tells that a connection from elsewhere does not go with the container: nobody moves its address.
+// keepsConnections tells that a connection from elsewhere does not go with the container: nobody
+// moves its address.
 func (l *lazyWay) keepsConnections() bool { return false }
 
 // leaving is a runc checkpoint that serves pages.
@@ -104,7 +107,8 @@ type leaving struct {
 	end   context.CancelFunc
 }
 
-// leave begins the checkpoint and returns when the frozen processes' pages are served, with the seconds until then.
+// leave begins the checkpoint and returns when the frozen processes' pages are served, with the
+// seconds until then.
 func (l *lazyWay) leave(ctx context.Context) (*leaving, float64, error) {
 	c := l.container
 	for _, dir := range []string{c.images(), c.work()} {
@@ -282,7 +286,8 @@ func (l *lazyWay) await(ctx context.Context, result *moved) error {
 	return nil
 }
 
-// stop ends the daemon first: CRIU at the source then ends its tasks by itself. While it traces them nobody else can.
+// stop ends the daemon first: CRIU at the source then ends its tasks by itself. While it traces
+// them nobody else can.
 func (l *lazyWay) stop(ctx context.Context) error {
 	if l.fetching != nil {
 		l.fetching.close()

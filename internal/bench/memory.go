@@ -108,7 +108,8 @@ func (b *bed) awaitMemory(ctx context.Context, node string, pid int, size int64)
 	}
 }
 
-// memoryOf adds up what a process and its descendants take, shared pages in parts (proc_pid_smaps(5), on Pss).
+// memoryOf adds up what a process and its descendants take, shared pages in parts
+// (proc_pid_smaps(5), on Pss).
 func (b *bed) memoryOf(node string, pid int) (float64, error) {
 	family, err := b.family(node, pid)
 	if err != nil {

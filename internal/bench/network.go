@@ -52,8 +52,8 @@ func (w networkWay) title() string { return w.name }
 // NetworkWayNames lists what Network compares.
 func NetworkWayNames() []string { return namesOf(networkWays(), networkWay.title) }
 
-// Network measures how much a TCP connection carries through the overlay between two nodes: two network namespaces of
-// this machine, joined by a wire that loses and delays nothing.
+// Network measures how much a TCP connection carries through the overlay between two nodes: two
+// network namespaces of this machine, joined by a wire that loses and delays nothing.
 func Network(ctx context.Context, config NetworkConfig) (Result, error) {
 	chosen, err := choose("way", networkWays(), networkWay.title, config.Ways)
 	if err != nil {
@@ -152,7 +152,8 @@ func carried(conn net.Conn, long time.Duration) (rate, busy float64, err error) 
 	return float64(total) / took, (after - before) / took, errors.Join(err, busyErr)
 }
 
-// busySeconds is how long processors of this machine have been busy (proc(5), /proc/stat: hundredths of a second).
+// busySeconds is how long processors of this machine have been busy (proc(5), /proc/stat:
+// hundredths of a second).
 func busySeconds() (float64, error) {
 	data, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -148,8 +148,8 @@ func (b *bed) mounted(node, at string) bool {
 	return err == nil && strings.Contains(string(mounts), " "+at+" ")
 }
 
-// podmanMountPoint sees to it that there is a directory to mount over, and returns what takes it away again if it was
-// not there before: the nodes share the machine's file system.
+// podmanMountPoint sees to it that there is a directory to mount over, and returns what takes it
+// away again if it was not there before: the nodes share the machine's file system.
 func podmanMountPoint() (remove func() error, err error) {
 	switch err := os.Mkdir(podmanHome, 0o700); {
 	case errors.Is(err, os.ErrExist):

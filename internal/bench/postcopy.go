@@ -15,9 +15,10 @@ const suitePostCopy = "postcopy"
 // wayModel is the container that those of the peers are made after. It is not moved.
 const wayModel migration.Mode = "model"
 
-// PostCopy measures what a container's memory that follows it costs: how long it stands still, how long its program waits
-// for its pages, how well the link is used; beside CRIU's own lazy migration. When it returns nothing is left of it on the
-// machine. If some ways failed the result has what was measured; the error says which of Godwit's.
+// PostCopy measures what a container's memory that follows it costs: how long it stands still, how
+// long its program waits for its pages, how well the link is used; beside CRIU's own lazy
+// migration. When it returns nothing is left of it on the machine. If some ways failed the result
+// has what was measured; the error says which of Godwit's.
 func PostCopy(ctx context.Context, config Config) (Result, error) {
 	chosen, err := config.selectedFollowings()
 	if err != nil {

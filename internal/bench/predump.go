@@ -6,8 +6,9 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// preDumpWay is study B's and study C's with one dump ahead: runc checkpoint --pre-dump, rsync, runc checkpoint of what was written
-// since, rsync, runc restore. CRIU needs the kernel's soft-dirty for it.
+// preDumpWay is study B's and study C's with one dump ahead: runc checkpoint --pre-dump, rsync,
+// runc checkpoint of what was written since, rsync, runc restore. CRIU needs the kernel's
+// soft-dirty for it.
 type preDumpWay struct{ *rsyncWay }
 
 func newPreDumpWay(b *bed, w containerWorkload, model engine.Container) preDumpWay {

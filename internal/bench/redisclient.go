@@ -11,7 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload"
 )
 
-// redisClient counts in a Redis from a machine of its own, over one connection, as long as the Redis's container is there.
+// redisClient counts in a Redis from a machine of its own, over one connection, as long as the
+// Redis's container is there.
 type redisClient struct {
 	bed     *bed
 	machine string

@@ -20,8 +20,9 @@ type Result struct {
 	Traces []Trace `json:"traces,omitempty"`
 }
 
-// Row is one metric of one way to move one workload over one link. The unit is at the end of the metric's name. A way
-// that could not be measured has one row without samples, with a note that says why.
+// Row is one metric of one way to move one workload over one link. The unit is at the end of the
+// metric's name. A way that could not be measured has one row without samples, with a note that
+// says why.
 type Row struct {
 	Workload string    `json:"workload"`
 	Link     string    `json:"link"`
@@ -32,8 +33,8 @@ type Row struct {
 	Low      *float64  `json:"low"`
 	High     *float64  `json:"high"`
 	Note     string    `json:"note,omitempty"`
-	// Interval has the median with at least 95 % certainty, or is all that was seen if there are too few samples for that
-	// (suite studies).
+	// Interval has the median with at least 95 % certainty, or is all that was seen if there are
+	// too few samples for that (suite studies).
 	Interval *[2]float64 `json:"interval,omitempty"`
 	// Certainty is that of the interval.
 	Certainty float64 `json:"certainty,omitempty"`
@@ -108,8 +109,8 @@ type series struct {
 	note                string // why it ended early
 }
 
-// add takes the measurements of one run. A metric that a run does not have, such as a phase too short to be told, is
-// zero in it.
+// add takes the measurements of one run. A metric that a run does not have, such as a phase too
+// short to be told, is zero in it.
 func (s *series) add(measured []measurement) {
 	if s.samples == nil {
 		s.samples = map[string][]float64{}

@@ -21,7 +21,8 @@ type RoundsConfig struct {
 	Progress    func(string)
 }
 
-// experiment is one thing that is measured of a process of this machine. There is one row for each of its metrics.
+// experiment is one thing that is measured of a process of this machine. There is one row for each
+// of its metrics.
 type experiment struct {
 	name    string
 	way     string

@@ -72,8 +72,8 @@ func (d *rsyncDaemons) stop() error {
 	return endAll("an rsync daemon", running)
 }
 
-// copy sends a file, or what is in a directory, to the other node, where nothing of it is yet. It returns how long that
-// took, in seconds.
+// copy sends a file, or what is in a directory, to the other node, where nothing of it is yet. It
+// returns how long that took, in seconds.
 func (b *bed) copy(ctx context.Context, from, path string) (float64, error) {
 	if err := b.empty(other(from), incoming); err != nil {
 		return 0, err

@@ -46,7 +46,8 @@ const (
 	wayPreCopy = "godwit pre-copy"
 )
 
-// WayNames lists the ways in which the suite switchover moves containers, in the order in which they take turns.
+// WayNames lists the ways in which the suite switchover moves containers, in the order in which
+// they take turns.
 func WayNames() []string { return []string{wayFloor, wayRsync, wayPodman, wayCold, wayPreCopy} }
 
 // Metrics that several ways have.
@@ -239,13 +240,14 @@ func (c Config) selected() ([]scenario, error) {
 	return selected, nil
 }
 
-// measures tells whether a workload is measured over a link already: one that is asked for in full is a link of every scenario.
+// measures tells whether a workload is measured over a link already: one that is asked for in full
+// is a link of every scenario.
 func measures(selected []scenario, workload, link string) bool {
 	return slices.ContainsFunc(selected, func(s scenario) bool { return s.name == workload && slices.Contains(s.links, link) })
 }
 
-// linksOf are the links over which a scenario is measured: of its own those whose beginnings are asked for, and all that
-// are asked for in full.
+// linksOf are the links over which a scenario is measured: of its own those whose beginnings are
+// asked for, and all that are asked for in full.
 func (c Config) linksOf(s scenario) ([]string, error) {
 	if len(c.Links) == 0 {
 		if c.Quick {

@@ -8,7 +8,8 @@ import (
 // summary is what is told of a list of samples.
 type summary struct{ median, low, high float64 }
 
-// summarise wants at least one sample. Of an even number of samples the median is the mean of the two in the middle.
+// summarise wants at least one sample. Of an even number of samples the median is the mean of the
+// two in the middle.
 func summarise(samples []float64) summary {
 	sorted := slices.Sorted(slices.Values(samples))
 	middle := len(sorted) / 2
@@ -22,9 +23,10 @@ func summarise(samples []float64) summary {
 // certain is how certain an interval is to have the median in it.
 const certain = 0.95
 
-// interval is the narrowest pair of samples, as far from the lowest as from the highest, that encloses the median of what is
-// measured with that certainty, whatever its distribution; all samples if there are too few. As many of n samples are below the
-// median as heads come in n throws of a coin.
+// interval is the narrowest pair of samples, as far from the lowest as from the highest, that
+// encloses the median of what is measured with that certainty, whatever its distribution; all
+// samples if there are too few. As many of n samples are below the median as heads come in n throws
+// of a coin.
 func interval(samples []float64) (low, high, certainty float64) {
 	sorted := slices.Sorted(slices.Values(samples))
 	n := len(sorted)

@@ -24,9 +24,9 @@ type Trace struct {
 	Points [][2]float64 `json:"points"`
 }
 
-// Studies repeats the experiments of the studies that Godwit is compared with: their workloads, over their links, in Godwit's
-// ways and in theirs. When it returns nothing is left of it on the machine. If some ways failed the result has what was
-// measured; the error says which of Godwit's.
+// Studies repeats the experiments of the studies that Godwit is compared with: their workloads,
+// over their links, in Godwit's ways and in theirs. When it returns nothing is left of it on the
+// machine. If some ways failed the result has what was measured; the error says which of Godwit's.
 func Studies(ctx context.Context, config Config) (Result, error) {
 	chosen, err := config.selectedTrials()
 	if err != nil {

@@ -27,8 +27,8 @@ type app struct {
 	network string
 	port    int
 	volume  string // where what is to last is, if its processes start anew
-	// connect makes a client of the service, which may just be starting. To the first of a container it falls to give it
-	// its data.
+	// connect makes a client of the service, which may just be starting. To the first of a
+	// container it falls to give it its data.
 	connect func(ctx context.Context, dial dialer, first bool) (appClient, error)
 }
 
@@ -281,8 +281,8 @@ func (g *godwitApp) stop(ctx context.Context) error {
 	return failed
 }
 
-// moveBy moves the container to the other node, and tells what that took and what the client saw from a second before the
-// request on.
+// moveBy moves the container to the other node, and tells what that took and what the client saw
+// from a second before the request on.
 func (g *godwitApp) moveBy(ctx context.Context, way string) ([]measurement, [][2]float64, error) {
 	mode, staged := wayParts(way)
 	if err := awaitAnswers(ctx, g.client); err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// tryPeers measures the ways that are not Godwit's. Their containers are made after one of Godwit's that is not moved.
+// tryPeers measures the ways that are not Godwit's. Their containers are made after one of Godwit's
+// that is not moved.
 func (s *suite) tryPeers(ctx context.Context, t trial, archive string, ways []string) (err error) {
 	if err := s.setLink(linkFaster); err != nil {
 		return err
@@ -242,8 +243,8 @@ func (l lazyMover) move(ctx context.Context) ([]measurement, error) {
 	return append(measured, measurement{metricSent, l.size}), nil
 }
 
-// restartMover is study D's way without a cluster: the volume is copied by rsync while the service runs, or not at all; then it is
-// stopped, copied again, and started at the other node.
+// restartMover is study D's way without a cluster: the volume is copied by rsync while the service
+// runs, or not at all; then it is stopped, copied again, and started at the other node.
 type restartMover struct {
 	peer
 	app       *app

@@ -93,7 +93,8 @@ func (s *suite) lacking(t trial, links []string, ways []string) []string {
 	return slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !s.lacks(t, links, way) })
 }
 
-// measured takes the measurements of one run, and what a client saw, and keeps all if that was not done for a while.
+// measured takes the measurements of one run, and what a client saw, and keeps all if that was not
+// done for a while.
 func (s *suite) measured(one *series, measured []measurement, points [][2]float64) error {
 	one.add(measured)
 	if len(points) > 0 {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// shortTrials move the small workloads of the studies, so that each mode has its turn; if the environment says so all workloads in
-// all modes, RabbitMQ with less.
+// shortTrials move the small workloads of the studies, so that each mode has its turn; if the
+// environment says so all workloads in all modes, RabbitMQ with less.
 func shortTrials() []trial {
 	modes := []string{wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid}
 	system := blankApp()
@@ -121,7 +121,8 @@ func TestSelectedTrials(t *testing.T) {
 	}
 }
 
-// TestInterval knows the intervals of order statistics from tables: of 6 samples all, of 9 the 2nd to the 8th, of 20 the 6th to the 15th.
+// TestInterval knows the intervals of order statistics from tables: of 6 samples all, of 9 the 2nd
+// to the 8th, of 20 the 6th to the 15th.
 func TestInterval(t *testing.T) {
 	for _, want := range []struct {
 		samples, low, high int

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// inOrder puts together what is about the same workload and link, in the order of the ways, and tells how certain it is.
+// inOrder puts together what is about the same workload and link, in the order of the ways, and
+// tells how certain it is.
 func inOrder(rows []Row) []Row {
 	type cell struct{ workload, link string }
 	var cells []cell

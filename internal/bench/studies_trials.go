@@ -73,8 +73,8 @@ func (t *trial) title() string {
 
 func (t *trial) turns() turns { return turns{t.title(), &t.ways, &t.runs, t.quick} }
 
-// trials are what the suite studies measures. Six runs are the fewest of which the lowest and the highest enclose the median
-// with 95 % certainty.
+// trials are what the suite studies measures. Six runs are the fewest of which the lowest and the
+// highest enclose the median with 95 % certainty.
 func trials() []trial {
 	modes := []string{wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid}
 	staged := append(slices.Clone(modes), wayStagedAuto, wayStagedPreCopy, wayStagedHybrid)

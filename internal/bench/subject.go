@@ -69,8 +69,8 @@ func (s *subject) listen(lines *bufio.Scanner) {
 	}
 }
 
-// speed is how often a subject wrote per second in which it had its processor or could have had it, and in which part of
-// the time it could not: other processes had it.
+// speed is how often a subject wrote per second in which it had its processor or could have had it,
+// and in which part of the time it could not: other processes had it.
 type speed struct{ perSecond, waited float64 }
 
 // speed is that between two instants, as far as it has told.

@@ -53,8 +53,9 @@ type suite struct {
 	failed      []error        // what was measured before is told all the same
 }
 
-// Switchover measures how long a container stands still when it is moved, by Godwit and by other ways. When it returns
-// nothing is left of it on the machine. If some ways failed the result has what was measured, and the error says which.
+// Switchover measures how long a container stands still when it is moved, by Godwit and by other
+// ways. When it returns nothing is left of it on the machine. If some ways failed the result has
+// what was measured, and the error says which.
 func Switchover(ctx context.Context, config Config) (result Result, err error) {
 	s, err := newSuite(config)
 	if err != nil {
@@ -221,8 +222,8 @@ func (s *suite) setLink(name string) error {
 	return s.bed.lab.SetLink(nodes[0], nodes[1], shape)
 }
 
-// enter starts the ways of a scenario. Godwit's are first, because the others' containers are made after its own; their
-// turn is last.
+// enter starts the ways of a scenario. Godwit's are first, because the others' containers are made
+// after its own; their turn is last.
 func (s *suite) enter(ctx context.Context, sc scenario, archive string) ([]*contender, error) {
 	var own, peers []*contender
 	var model engine.Container

@@ -72,8 +72,8 @@ func (r Result) writeMoves(w io.Writer) {
 	}
 }
 
-// writeTable shows one workload over one link: a line for each way, with the parts of the downtime, then the rest of
-// what is known of Godwit's.
+// writeTable shows one workload over one link: a line for each way, with the parts of the downtime,
+// then the rest of what is known of Godwit's.
 func (r Result) writeTable(w io.Writer, workload, link string) {
 	fmt.Fprintf(w, "%s, %s\n", workload, link)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

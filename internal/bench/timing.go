@@ -21,8 +21,9 @@ type Timed struct {
 	Error   string  `json:"error,omitempty"`
 }
 
-// TimeCommand runs a command, with nothing for input and output, and writes how long it took to out, as JSON. It is a
-// process of its own in a node of the lab: what it takes to get into the node is not part of the time.
+// TimeCommand runs a command, with nothing for input and output, and writes how long it took to
+// out, as JSON. It is a process of its own in a node of the lab: what it takes to get into the node
+// is not part of the time.
 func TimeCommand(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("no command to time")
@@ -48,8 +49,8 @@ func TimeCommand(ctx context.Context, args []string, out io.Writer) error {
 // readyFD is the descriptor at which a command of TimeReady says that it is ready.
 const readyFD = "3"
 
-// TimeReady is as TimeCommand, for a command that says that it is ready by a byte at descriptor 3 and goes on: how long
-// that took is a line of its own, the first.
+// TimeReady is as TimeCommand, for a command that says that it is ready by a byte at descriptor 3
+// and goes on: how long that took is a line of its own, the first.
 func TimeReady(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("no command to time")

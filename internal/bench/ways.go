@@ -29,7 +29,8 @@ type peer struct {
 	client   net.Conn
 }
 
-// connect gives the container its data, and a client that stays connected. pid is that of its first process in the node.
+// connect gives the container its data, and a client that stays connected. pid is that of its first
+// process in the node.
 func (p *peer) connect(ctx context.Context, pid func(ctx context.Context, node string) (int, error)) error {
 	if p.workload.memory != nil {
 		number, err := pid(ctx, p.at)
@@ -58,7 +59,8 @@ func (p *peer) disconnect() error {
 	return err
 }
 
-// floorWay is runc on one node: what CRIU needs when nothing is sent anywhere. It is the measure of the others.
+// floorWay is runc on one node: what CRIU needs when nothing is sent anywhere. It is the measure of
+// the others.
 type floorWay struct {
 	peer
 	container bundle
@@ -84,8 +86,9 @@ func (f *floorWay) start(ctx context.Context) error {
 	return f.connect(ctx, f.container.pid)
 }
 
-// move checkpoints and restores in place. The container is frozen before the time begins, because CRIU's own freezing
-// waits in steps of 100 ms; so cgroups are left out of the images, or it would be restored frozen.
+// move checkpoints and restores in place. The container is frozen before the time begins, because
+// CRIU's own freezing waits in steps of 100 ms; so cgroups are left out of the images, or it would
+// be restored frozen.
 func (f *floorWay) move(ctx context.Context) ([]measurement, error) {
 	if _, err := f.bed.exec(ctx, f.at, f.container.runc("pause", f.container.name)...); err != nil {
 		return nil, err
@@ -108,8 +111,9 @@ func (f *floorWay) stop(ctx context.Context) error {
 	return errors.Join(f.disconnect(), f.container.remove(ctx, f.at))
 }
 
-// rsyncWay is that of study B (Puliafito et al., Sensors 2019), cold: runc checkpoint, rsync without compression, runc
-// restore. It is spared some of what it was then: images stay in memory, and packets are held by nftables.
+// rsyncWay is that of study B (Puliafito et al., Sensors 2019), cold: runc checkpoint, rsync
+// without compression, runc restore. It is spared some of what it was then: images stay in memory,
+// and packets are held by nftables.
 type rsyncWay struct {
 	peer
 	container bundle

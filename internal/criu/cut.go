@@ -14,12 +14,13 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// A lazy dump still walks all memory three times: the kernel counts the pages of each mapping for /proc/PID/smaps, CRIU
-// asks where they are, and puts each of them on a list and in a pipe. It takes 70 ms for a GiB, and 16 bytes for each page
-// of a mapping even if there is no page. So CRIU is given a table of mappings in which large private ones are cut to their
-// first page, and when it has dumped them their ends are put right in its images. What is cut off must be carried by
-// somebody else (Dump.Cut): of that nothing is listed in the images. A dump that is not lazy has those cut in which there
-// is nothing.
+// A lazy dump still walks all memory three times: the kernel counts the pages of each mapping for
+// /proc/PID/smaps, CRIU asks where they are, and puts each of them on a list and in a pipe. It
+// takes 70 ms for a GiB, and 16 bytes for each page of a mapping even if there is no page. So CRIU
+// is given a table of mappings in which large private ones are cut to their first page, and when it
+// has dumped them their ends are put right in its images. What is cut off must be carried by
+// somebody else (Dump.Cut): of that nothing is listed in the images. A dump that is not lazy has
+// those cut in which there is nothing.
 
 // leastCut is the size from which on mappings are cut. Smaller ones cost little.
 const leastCut = 1 << 20
@@ -77,12 +78,13 @@ func (m mapping) write(w *bytes.Buffer) {
 	fmt.Fprintf(w, "%x-%x %s %s\nVmFlags: %s\n", m.start, m.end, m.permissions, m.rest, m.flags)
 }
 
-// notCut are the flags of mappings that are left as they are: those that CRIU restores itself (locked, huge pages; devices),
-// that the kernel treats in its own way (shadow stacks, droppable ones), and those that grow down, whose first page is
-// special.
+// notCut are the flags of mappings that are left as they are: those that CRIU restores itself
+// (locked, huge pages; devices), that the kernel treats in its own way (shadow stacks, droppable
+// ones), and those that grow down, whose first page is special.
 var notCut = [...]string{"lo", "ht", "io", "pf", "ss", "dp", "gd"}
 
-// canCut tells whether a mapping is one that CRIU can restore lazily (criu/include/vma.h, vma_entry_can_be_lazy), and large.
+// canCut tells whether a mapping is one that CRIU can restore lazily (criu/include/vma.h,
+// vma_entry_can_be_lazy), and large.
 func (m mapping) canCut() bool {
 	if m.end-m.start < leastCut || m.permissions[3] != 'p' || m.flags == "" {
 		return false
@@ -114,7 +116,8 @@ func (m *mapping) keepUnaccounted() {
 // isKernels tells whether a mapping with this name is the kernel's: [vdso], [vvar], [vsyscall], [uprobes].
 func isKernels(name string) bool { return strings.HasPrefix(name, "[v") || name == "[uprobes]" }
 
-// cutTable makes the table that CRIU gets of a process, and lists what is cut off; if used, though there is something in it.
+// cutTable makes the table that CRIU gets of a process, and lists what is cut off; if used, though
+// there is something in it.
 func cutTable(pid int, pageSize uint64, used bool) (table []byte, cut []PageRange, err error) {
 	space, err := kernel.OpenAddressSpace(pid)
 	if err != nil {
@@ -153,8 +156,8 @@ func cutTable(pid int, pageSize uint64, used bool) (table []byte, cut []PageRang
 	return out.Bytes(), cut, nil
 }
 
-// mustStay tells whether CRIU must look at a mapping: because of guards (MADV_GUARD_INSTALL), which are in the images only if
-// it looks for them, or of what is in it.
+// mustStay tells whether CRIU must look at a mapping: because of guards (MADV_GUARD_INSTALL), which
+// are in the images only if it looks for them, or of what is in it.
 func (m mapping) mustStay(pages *kernel.Pagemap, used bool) (bool, error) {
 	if guarded, err := pages.Guarded(m.start, m.end); guarded || err != nil || used {
 		return guarded, err

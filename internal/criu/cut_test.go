@@ -32,8 +32,9 @@ func (c *container) largeRequest() DumpRequest {
 	return request
 }
 
-// TestCut dumps processes with large mappings, whole and cut: their images are the same, but for where there are pages in
-// what was cut, and for MAP_NORESERVE. The pages are listed, and package memory has them.
+// TestCut dumps processes with large mappings, whole and cut: their images are the same, but for
+// where there are pages in what was cut, and for MAP_NORESERVE. The pages are listed, and package
+// memory has them.
 func TestCut(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -91,7 +92,8 @@ func mappingsOf(t *testing.T, image []byte) *mm.MmEntry {
 	return &entry
 }
 
-// TestCutReserve dumps a process with a reserve of 1 TiB, for which CRIU would make lists of 4 GiB, in both ways.
+// TestCutReserve dumps a process with a reserve of 1 TiB, for which CRIU would make lists of 4 GiB,
+// in both ways.
 func TestCutReserve(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -110,7 +112,8 @@ func TestCutReserve(t *testing.T) {
 	}
 }
 
-// memoryImages dumps a frozen container and gives that up: it returns the images of memory and what was left out.
+// memoryImages dumps a frozen container and gives that up: it returns the images of memory and what
+// was left out.
 func (c *container) memoryImages(request DumpRequest) (map[string][]byte, []memory.TaskMap) {
 	c.t.Helper()
 	c.emptyImages()
@@ -207,7 +210,8 @@ func TestNoCut(t *testing.T) {
 	client.count()
 }
 
-// TestHungCRIU has CRIU wait for a table that never comes. When the dump is given up it is killed, and the container goes on.
+// TestHungCRIU has CRIU wait for a table that never comes. When the dump is given up it is killed,
+// and the container goes on.
 func TestHungCRIU(t *testing.T) {
 	for name, end := range map[string]func(d *Dump, images string) error{
 		"cancelled": func(d *Dump, images string) error {

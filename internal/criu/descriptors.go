@@ -50,8 +50,8 @@ func (d descriptor) stillOpen(pid int) bool {
 // isGone tells whether a look into /proc failed because the process has ended or closed its descriptor.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// eachTCP hands the TCP sockets of processes to a function, as descriptors that are closed afterwards, and counts those for
-// which it returns true. Processes that are gone are left out.
+// eachTCP hands the TCP sockets of processes to a function, as descriptors that are closed
+// afterwards, and counts those for which it returns true. Processes that are gone are left out.
 func eachTCP(pids []int, do func(sk int) (bool, error)) (int, error) {
 	total := 0
 	var failed []error

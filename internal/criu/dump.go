@@ -14,8 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Mount tells CRIU of a mount that comes from outside of the container. Key is the mount point in the container at
-// dump; Value is the name under which the restore looks it up.
+// Mount tells CRIU of a mount that comes from outside of the container. Key is the mount point in
+// the container at dump; Value is the name under which the restore looks it up.
 type Mount struct {
 	Key   string
 	Value string
@@ -55,8 +55,8 @@ const (
 	defaultGhostLimit = 1 << 30 // CRIU's own is 1 MiB, and it fails the dump
 )
 
-// StartDump starts CRIU and returns when it is ready for the request. Nothing is sent, nothing is stopped. ctx bounds
-// the start only.
+// StartDump starts CRIU and returns when it is ready for the request. Nothing is sent, nothing is
+// stopped. ctx bounds the start only.
 func (t Tool) StartDump(ctx context.Context, request DumpRequest) (*Dump, error) {
 	with := sessionFiles{}
 	if len(request.Large) > 0 {
@@ -106,11 +106,12 @@ func (d *Dump) closeFacts() error {
 	return file.Close()
 }
 
-// Run dumps the container, which the caller has frozen, into imagesDir, an existing directory in memory. When it
-// returns nil the images are complete, CRIU holds the processes stopped, and Release must be called. On an error CRIU
-// has put everything back, the container is frozen as before, and the caller thaws it; the error has the reason from
-// CRIU's log. If ctx ends the dump is given up in the same way: as after Release, if it was a lazy one and at its end. A
-// CRIU that does not come to an end is killed after some seconds: what it had stopped then goes on by itself.
+// Run dumps the container, which the caller has frozen, into imagesDir, an existing directory in
+// memory. When it returns nil the images are complete, CRIU holds the processes stopped, and
+// Release must be called. On an error CRIU has put everything back, the container is frozen as
+// before, and the caller thaws it; the error has the reason from CRIU's log. If ctx ends the dump
+// is given up in the same way: as after Release, if it was a lazy one and at its end. A CRIU that
+// does not come to an end is killed after some seconds: what it had stopped then goes on by itself.
 func (d *Dump) Run(ctx context.Context, imagesDir string) error {
 	images, err := os.Open(imagesDir)
 	if err != nil {
@@ -146,12 +147,12 @@ func (d *Dump) Run(ctx context.Context, imagesDir string) error {
 	return nil
 }
 
-// Cut lists the memory that CRIU has not looked at, after Run: none of its content is in the images, and neither is where
-// there is any. Somebody else must have carried all that it has.
+// Cut lists the memory that CRIU has not looked at, after Run: none of its content is in the
+// images, and neither is where there is any. Somebody else must have carried all that it has.
 func (d *Dump) Cut() []LazyMemory { return d.cut }
 
-// untilPostDump answers CRIU's notifications up to post-dump, which it leaves unanswered. When ctx ends the next
-// notification is answered with a refusal, on which CRIU lets the processes go.
+// untilPostDump answers CRIU's notifications up to post-dump, which it leaves unanswered. When ctx
+// ends the next notification is answered with a refusal, on which CRIU lets the processes go.
 func (d *Dump) untilPostDump(ctx context.Context) error {
 	defer d.killUnlessDone(ctx, d.patience)()
 	for {
@@ -185,7 +186,8 @@ func (d *Dump) reply(success bool) error {
 	return d.send(&rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: proto.Bool(success)}, nil)
 }
 
-// failure ends a dump that failed: CRIU has let go of the processes when it has ended. The cause is from its log.
+// failure ends a dump that failed: CRIU has let go of the processes when it has ended. The cause is
+// from its log.
 func (d *Dump) failure(err error) error {
 	d.end()
 	if d.tables != nil {
@@ -197,9 +199,10 @@ func (d *Dump) failure(err error) error {
 	return err
 }
 
-// options are those that `runc checkpoint` gives (libcontainer/criu_linux.go), so that `runc restore` finds what it
-// looks for, except for the network lock, the cgroups and the log: packets are held by the caller, cgroups are made by
-// the engine at the target, and a frozen state must not be restored.
+// options are those that `runc checkpoint` gives (libcontainer/criu_linux.go), so that `runc
+// restore` finds what it looks for, except for the network lock, the cgroups and the log: packets
+// are held by the caller, cgroups are made by the engine at the target, and a frozen state must not
+// be restored.
 func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 	r := d.request
 	ghost := r.GhostLimit
@@ -238,7 +241,8 @@ func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 		o.LazyPages = proto.Bool(true)
 	}
 	if len(r.Watched) > 0 {
-		// CRIU finds watched files by their file handles, which an overlay has not, or by looking through these paths.
+		// CRIU finds watched files by their file handles, which an overlay has not, or by looking
+		// through these paths.
 		o.ForceIrmap, o.IrmapScanPaths = proto.Bool(true), r.Watched
 	}
 	for _, m := range r.ExternalMounts {
@@ -247,10 +251,11 @@ func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 	return o
 }
 
-// Release lets go of the processes without letting them run: refreeze must freeze the cgroup, which CRIU has thawed
-// after it stopped the processes itself, and wait until it is frozen; then CRIU is killed. Afterwards the container is
-// frozen with complete images and can be thawed (after Unrepair) or killed. On an error CRIU is told to put everything
-// back, and the container is frozen as before the dump.
+// Release lets go of the processes without letting them run: refreeze must freeze the cgroup, which
+// CRIU has thawed after it stopped the processes itself, and wait until it is frozen; then CRIU is
+// killed. Afterwards the container is frozen with complete images and can be thawed (after
+// Unrepair) or killed. On an error CRIU is told to put everything back, and the container is frozen
+// as before the dump.
 func (d *Dump) Release(refreeze func() error) error {
 	if !d.holding {
 		return errors.New("release a dump: CRIU does not hold the processes: Run has not returned success")
@@ -267,8 +272,9 @@ func (d *Dump) Release(refreeze func() error) error {
 	return nil
 }
 
-// Close ends CRIU if it still runs. If it holds processes it puts everything back first; after a lazy dump all is as after
-// Release. It may be called at any time after Run returned, more than once.
+// Close ends CRIU if it still runs. If it holds processes it puts everything back first; after a
+// lazy dump all is as after Release. It may be called at any time after Run returned, more than
+// once.
 func (d *Dump) Close() error {
 	if d.holding {
 		d.holding = false
@@ -279,10 +285,10 @@ func (d *Dump) Close() error {
 	return d.closeFacts()
 }
 
-// rollBack makes CRIU put everything back, by refusing post-dump, and returns when it has. More notifications follow,
-// and each must be answered. If CRIU is gone there is nothing to put back; if it does nothing it is killed. After a lazy
-// dump CRIU would not hear of the refusal but wait for somebody who takes the pages (cr-dump.c, cr_lazy_mem_dump): it is
-// killed at once, as by Release.
+// rollBack makes CRIU put everything back, by refusing post-dump, and returns when it has. More
+// notifications follow, and each must be answered. If CRIU is gone there is nothing to put back; if
+// it does nothing it is killed. After a lazy dump CRIU would not hear of the refusal but wait for
+// somebody who takes the pages (cr-dump.c, cr_lazy_mem_dump): it is killed at once, as by Release.
 func (d *Dump) rollBack() {
 	if d.request.LazyPages {
 		d.freezeAndKill()
@@ -313,8 +319,8 @@ func (d *Dump) freezeAndKill() {
 	d.kill()
 }
 
-// end closes the connection, on which CRIU puts everything back and ends, and waits for that. Its exit code says less than
-// its log.
+// end closes the connection, on which CRIU puts everything back and ends, and waits for that. Its
+// exit code says less than its log.
 func (d *Dump) end() {
 	d.close()
 	d.collect()

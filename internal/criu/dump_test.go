@@ -40,8 +40,8 @@ func abortTwentyTimes(t *testing.T, c *container) {
 	}
 }
 
-// freezeByVersion1 uses the v1 freezer: the container's group in it where runc has made one, else (pure version 2) a
-// group in a hierarchy mounted for the test.
+// freezeByVersion1 uses the v1 freezer: the container's group in it where runc has made one, else
+// (pure version 2) a group in a hierarchy mounted for the test.
 func (c *container) freezeByVersion1() {
 	c.t.Helper()
 	dir := "/sys/fs/cgroup/freezer" + c.cgroupsPath
@@ -133,7 +133,8 @@ func rollBack(t *testing.T, lazy bool) {
 	}
 }
 
-// whenDumping calls f when CRIU has begun to write the images of processes. Until it is done it asks nothing more.
+// whenDumping calls f when CRIU has begun to write the images of processes. Until it is done it
+// asks nothing more.
 func (c *container) whenDumping(f func()) (stop func()) {
 	over := make(chan struct{})
 	go func() {
@@ -152,7 +153,8 @@ func (c *container) whenDumping(f func()) (stop func()) {
 	return func() { close(over) }
 }
 
-// TestCRIUKilled kills CRIU while it holds the processes: Release notices, and the connection can be repaired.
+// TestCRIUKilled kills CRIU while it holds the processes: Release notices, and the connection can
+// be repaired.
 func TestCRIUKilled(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -185,7 +187,8 @@ func TestDumpFails(t *testing.T) {
 	client.count()
 }
 
-// TestLinkRemap gives up a dump that made names for deleted files: they are removed, another file of such a name stays.
+// TestLinkRemap gives up a dump that made names for deleted files: they are removed, another file
+// of such a name stays.
 func TestLinkRemap(t *testing.T) {
 	c := newContainer(t)
 	c.dial().do("file-unlinked")

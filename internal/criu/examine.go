@@ -71,9 +71,9 @@ type examination struct {
 	ends    map[string]int    // how the container's processes hold each pipe: readEnd, writeEnd
 }
 
-// Examine lists what in the given processes CRIU cannot dump. It changes nothing, and does not stop them, so what it
-// says is about this moment. Processes that end meanwhile are left out. What CRIU 4.2.1 can and cannot do was tried
-// (TestExamine).
+// Examine lists what in the given processes CRIU cannot dump. It changes nothing, and does not stop
+// them, so what it says is about this moment. Processes that end meanwhile are left out. What CRIU
+// 4.2.1 can and cannot do was tried (TestExamine).
 func Examine(ctx context.Context, subject Subject) ([]Problem, error) {
 	x, err := newExamination(ctx, subject)
 	if err != nil || x.root == nil {
@@ -194,8 +194,8 @@ func (x *examination) collectPeers(pid int) error {
 // exitPatience is how long a process of which only the first thread has ended may take to end as a whole.
 const exitPatience = 50 * time.Millisecond
 
-// process looks at one process. One that is just ending looks odd and is not: it is in no cgroup of the container any more,
-// and its first thread may have ended before the others.
+// process looks at one process. One that is just ending looks odd and is not: it is in no cgroup of
+// the container any more, and its first thread may have ended before the others.
 func (x *examination) process(t *task) ([]finding, error) {
 	found, err := x.checkAll(t)
 	for until := time.Now().Add(exitPatience); len(found) > 0; time.Sleep(time.Millisecond) {

@@ -40,8 +40,8 @@ func (x *examination) checkDescriptors(t *task) ([]finding, error) {
 	return found, nil
 }
 
-// checkDescriptor sorts a descriptor by the text of its link in /proc (proc_pid_fd(5)). The zero finding means that
-// nothing stands against it.
+// checkDescriptor sorts a descriptor by the text of its link in /proc (proc_pid_fd(5)). The zero
+// finding means that nothing stands against it.
 func (x *examination) checkDescriptor(t *task, pidfd *os.File, d descriptor) (finding, error) {
 	switch {
 	case strings.HasPrefix(d.target, "anon_inode:"):
@@ -120,7 +120,8 @@ func (x *examination) checkPidfd(t *task, d descriptor) (finding, error) {
 	return finding{}, nil // a pidfd of an ended process can be dumped
 }
 
-// isZombie tells whether a process has ended and was not collected: then it is in no list of a cgroup's processes.
+// isZombie tells whether a process has ended and was not collected: then it is in no list of a
+// cgroup's processes.
 func isZombie(pid int) bool {
 	p, err := kernel.ReadProcess(pid)
 	return err == nil && p.State == 'Z'
@@ -210,8 +211,8 @@ func isLargeGhost(stat *syscall.Stat_t) bool {
 	return stat.Nlink == 0 && stat.Blocks*512 > defaultGhostLimit
 }
 
-// checkDevice knows the devices that hold no state: memory devices (null, zero, full, random, urandom, kmsg), terminals
-// (tty, ptmx, pts), tun. Numbers: Documentation/admin-guide/devices.txt.
+// checkDevice knows the devices that hold no state: memory devices (null, zero, full, random,
+// urandom, kmsg), terminals (tty, ptmx, pts), tun. Numbers: Documentation/admin-guide/devices.txt.
 func checkDevice(d descriptor, info fs.FileInfo) finding {
 	number := uint64(info.Sys().(*syscall.Stat_t).Rdev)
 	major, minor := unix.Major(number), unix.Minor(number)
@@ -277,8 +278,9 @@ func (x *examination) checkPipe(t *task, d descriptor) (finding, error) {
 	return finding{}, nil // the other end is closed
 }
 
-// outsider finds a process outside of the container that has an open file with this text; 0 if there is none. All
-// processes of the node are looked at, which is why it is asked only for pipes with one end inside.
+// outsider finds a process outside of the container that has an open file with this text; 0 if
+// there is none. All processes of the node are looked at, which is why it is asked only for pipes
+// with one end inside.
 func (x *examination) outsider(target string) (holder int) {
 	x.eachOutside(func(pid int, text string) bool {
 		if text == target {

@@ -151,8 +151,9 @@ func badMapping(pid int, addresses, name string) (finding, bool) {
 		"run the container without the device"}, true
 }
 
-// dumpable are the file systems that CRIU mounts anew (criu/filesystems.c of 4.2). It knows overlay, btrfs and aufs as
-// root file systems only: it dumps an overlay that was mounted inside, and fails to restore it.
+// dumpable are the file systems that CRIU mounts anew (criu/filesystems.c of 4.2). It knows
+// overlay, btrfs and aufs as root file systems only: it dumps an overlay that was mounted inside,
+// and fails to restore it.
 var dumpable = [...]string{"proc", "sysfs", "devtmpfs", "binfmt_misc", "tmpfs", "devpts", "pstore", "mqueue", "securityfs",
 	"fusectl", "debugfs", "tracefs", "cgroup", "cgroup2", "autofs", "rpc_pipefs"}
 
@@ -212,8 +213,8 @@ func (x *examination) wholeContainer() ([]Problem, error) {
 	return problemsOf(x.root, found), nil
 }
 
-// placeOfRoot finds that CRIU would have no place for the root directory that it leaves: it takes /tmp for that, and makes a directory if
-// there is none (criu/mount.c, cr_pivot_root).
+// placeOfRoot finds that CRIU would have no place for the root directory that it leaves: it takes
+// /tmp for that, and makes a directory if there is none (criu/mount.c, cr_pivot_root).
 func placeOfRoot(flags, root string) []finding {
 	if !slices.Contains(strings.Split(flags, ","), "ro") {
 		return nil

@@ -13,7 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// refusals are what CRIU 4.2.1 refuses: what the workload does, what Examine must say of it, and what CRIU says.
+// refusals are what CRIU 4.2.1 refuses: what the workload does, what Examine must say of it, and
+// what CRIU says.
 var refusals = []struct{ do, says, log string }{
 	{"io_uring", "io_uring", "Can't retrieve FDs from socket"},
 	{"userfaultfd", "userfaultfd", "anon_inode:[userfaultfd]"},
@@ -60,7 +61,8 @@ var refusals = []struct{ do, says, log string }{
 	{"mount-ramfs", "mount of /data (ramfs)", "unsupported id"},
 }
 
-// restorable is what CRIU 4.2.1 dumps and restores, and Examine must not refuse. Of each file and lock there is one.
+// restorable is what CRIU 4.2.1 dumps and restores, and Examine must not refuse. Of each file and
+// lock there is one.
 var restorable = []string{
 	"eventfd", "timerfd", "signalfd", "epoll", "inotify", "fanotify", "memfd", "namespace", "pidfd-self", "pidfd-child",
 	"aio", "socket-icmp", "socket-icmp6", "socket-raw", "socket-tcp", "socket-udp", "socket-udp6",
@@ -74,10 +76,11 @@ var restorable = []string{
 	"file-sparse-deleted",
 }
 
-// alone are what CRIU restores and is tried by itself: mounts of one directory, and a pidfd of an ended process. For that
-// CRIU 4.2.1 makes a short-lived process under any free pid, which now and then is the pid of a thread that another
-// process makes at this moment ("Unable to create a thread: -17", 9 of 52 restores of all that is above together with
-// it, 0 of 20 without). Nothing runs then, and the restore may be tried again.
+// alone are what CRIU restores and is tried by itself: mounts of one directory, and a pidfd of an
+// ended process. For that CRIU 4.2.1 makes a short-lived process under any free pid, which now and
+// then is the pid of a thread that another process makes at this moment ("Unable to create a
+// thread: -17", 9 of 52 restores of all that is above together with it, 0 of 20 without). Nothing
+// runs then, and the restore may be tried again.
 var alone = []string{"pidfd-dead", "mount-tmpfs", "mount-proc", "mount-bind", "mount-debugfs", "mount-over-mount",
 	"mount-over-socket", "watch-directory"}
 
@@ -299,8 +302,8 @@ func privileged(s *specs.Spec) {
 	}
 }
 
-// listenOutside makes unix sockets in the container's network namespace, where abstract names are found, that belong to
-// this process.
+// listenOutside makes unix sockets in the container's network namespace, where abstract names are
+// found, that belong to this process.
 func listenOutside(t *testing.T, c *container) {
 	t.Helper()
 	done := make(chan error)
@@ -342,8 +345,8 @@ func acceptAll(l net.Listener) {
 	}
 }
 
-// TestExaminePipe gives the container a pipe as standard output whose other end is outside: it stands against a move
-// unless the restore gets it from outside.
+// TestExaminePipe gives the container a pipe as standard output whose other end is outside: it
+// stands against a move unless the restore gets it from outside.
 func TestExaminePipe(t *testing.T) {
 	out, in, err := os.Pipe()
 	must(t, err)

@@ -28,8 +28,9 @@ var (
 		`Unable to wait|Restorer fail|cg: cgroupd: recv req error|Can't dump task|ns/.* (exited|failed)|.*\bfailed with (-1|1)$|Unexpected exit code)`)
 )
 
-// Explain finds the first real cause in a CRIU log: the first error that is not known to be harmless or the mere
-// consequence of another one, and up to two that follow it. "" if there is no error.
+// Explain finds the first real cause in a CRIU log: the first error that is not known to be
+// harmless or the mere consequence of another one, and up to two that follow it. "" if there is no
+// error.
 func Explain(log string) string {
 	var causes, others []string
 	for line := range strings.Lines(log) {

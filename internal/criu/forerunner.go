@@ -12,16 +12,19 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// An engine may want to do something with the container's first process when it has been created and is not started yet: Docker makes
-// networks then, since 28. At a restore there is no such process before the state is here, and then it runs. So the gate makes a forerunner
-// of it, in the container's cgroup and network namespace, whose number the restored process gets (kernel.Forerunner). The gate says that it
-// is ready when the engine has asked the runtime for the start. The runtime asks the gate, by a socket, twice:
+// An engine may want to do something with the container's first process when it has been created
+// and is not started yet: Docker makes networks then, since 28. At a restore there is no such
+// process before the state is here, and then it runs. So the gate makes a forerunner of it, in the
+// container's cgroup and network namespace, whose number the restored process gets
+// (kernel.Forerunner). The gate says that it is ready when the engine has asked the runtime for the
+// start. The runtime asks the gate, by a socket, twice:
 //
 //	runtime: create      gate: forerunner   with its number
 //	runtime: start       gate: restorer     with the number of runc restore, which ends when the restore is over
 //	runtime: known       the end
 //
-// Or it has the gate end before the start (end, and the same answer as to create): who ends the forerunner means the container.
+// Or it has the gate end before the start (end, and the same answer as to create): who ends the
+// forerunner means the container.
 const (
 	kindCreate     = "create"
 	kindForerunner = "forerunner"
@@ -114,8 +117,9 @@ func (g *gateProcess) succeeded() error {
 	return nil
 }
 
-// AwaitForerunner returns the number of the process that an engine can take for the first one of a container that is being restored, when it
-// is there. It fails when runc, which restores, has ended before, as over tells.
+// AwaitForerunner returns the number of the process that an engine can take for the first one of a
+// container that is being restored, when it is there. It fails when runc, which restores, has ended
+// before, as over tells.
 func AwaitForerunner(socket string, over <-chan struct{}) (int, error) {
 	const pause = 5 * time.Millisecond
 	for {
@@ -137,7 +141,8 @@ func EndRestore(socket string) error {
 	return askGate(socket, kindEnd, func(int) error { return nil })
 }
 
-// StartRestored lets the restore of a container that has a forerunner go on, and returns when it is over, whatever has become of it.
+// StartRestored lets the restore of a container that has a forerunner go on, and returns when it is
+// over, whatever has become of it.
 func StartRestored(ctx context.Context, socket string) error {
 	var restorer *os.File
 	err := askGate(socket, kindStart, func(pid int) (err error) {

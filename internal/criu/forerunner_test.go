@@ -46,7 +46,8 @@ func (r *restore) started() <-chan error {
 	return over
 }
 
-// TestForerunner: the engine finds a process in the place of the first one, and the restored one has its number.
+// TestForerunner: the engine finds a process in the place of the first one, and the restored one
+// has its number.
 func TestForerunner(t *testing.T) {
 	c, client, r, pid := foreran(t)
 	group, err := kernel.CgroupOf(pid)
@@ -75,7 +76,8 @@ func TestForerunner(t *testing.T) {
 	}
 }
 
-// TestForerunnerEnds: whatever ends a restore, who expects the first process to be among its children learns that it has ended.
+// TestForerunnerEnds: whatever ends a restore, who expects the first process to be among its
+// children learns that it has ended.
 func TestForerunnerEnds(t *testing.T) {
 	t.Run("before the start", func(t *testing.T) {
 		_, _, r, pid := foreran(t)

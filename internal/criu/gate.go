@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// The gate stands between runc and CRIU at a restore. runc starts it in place of CRIU; it starts the real CRIU at once
-// and holds the request until the agent lets it go. The agent listens on a unix socket; gate and agent exchange lines
-// of JSON:
+// The gate stands between runc and CRIU at a restore. runc starts it in place of CRIU; it starts
+// the real CRIU at once and holds the request until the agent lets it go. The agent listens on a
+// unix socket; gate and agent exchange lines of JSON:
 //
 //	gate: ready        the request is here and CRIU is loaded
 //	agent: go          the images are here, restore
@@ -73,17 +73,18 @@ type GateSettings struct {
 	Record string // file that is made durably before anything runs
 	Tool   Tool   // the real CRIU
 
-	// CgroupNamespace says that the container has a cgroup namespace of its own. CRIU makes one only if it also manages
-	// cgroups, which takes time and is the engine's task, so the gate makes it and starts CRIU in it.
+	// CgroupNamespace says that the container has a cgroup namespace of its own. CRIU makes one
+	// only if it also manages cgroups, which takes time and is the engine's task, so the gate makes
+	// it and starts CRIU in it.
 	CgroupNamespace bool
 
-	// Forerunner is a socket that the gate makes if the engine is to find the container's first process before that is there:
-	// see AwaitForerunner. Empty: it is not.
+	// Forerunner is a socket that the gate makes if the engine is to find the container's first
+	// process before that is there: see AwaitForerunner. Empty: it is not.
 	Forerunner string
 }
 
-// GateEnv is the environment for `runc restore`. Its PATH must begin with a directory in which `criu` is a link to
-// this program: the caller adds that.
+// GateEnv is the environment for `runc restore`. Its PATH must begin with a directory in which
+// `criu` is a link to this program: the caller adds that.
 func GateEnv(s GateSettings) []string {
 	env := []string{envGate + "=" + s.Socket, envRecord + "=" + s.Record, envCRIU + "=" + s.Tool.Path}
 	if s.CgroupNamespace {
@@ -130,8 +131,8 @@ type Gate struct {
 // GateOptions change what runc asked of CRIU.
 type GateOptions struct {
 	Root string // root file system of the container, a mount point; "" keeps runc's
-	// LazyPages leaves out the pages that can be filled when the processes run. Who fills them listens in the work
-	// directory (ListenLazy) before Go is called.
+	// LazyPages leaves out the pages that can be filled when the processes run. Who fills them
+	// listens in the work directory (ListenLazy) before Go is called.
 	LazyPages bool
 	// Inherit are files, open for reading and writing, by the keys of SharedFiles. CRIU opens them anew.
 	Inherit map[string]*os.File
@@ -215,10 +216,10 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// Go lets CRIU restore from what is now in the images directory. When all sockets and processes exist and before the
-// first of them runs it calls beforeResume; if that fails, or ctx ends before it, nothing will ever run. Otherwise the
-// record is made durably, and the processes run. An error means that nothing ran and nothing will, unless
-// errors.Is(err, ErrUncertain).
+// Go lets CRIU restore from what is now in the images directory. When all sockets and processes
+// exist and before the first of them runs it calls beforeResume; if that fails, or ctx ends before
+// it, nothing will ever run. Otherwise the record is made durably, and the processes run. An error
+// means that nothing ran and nothing will, unless errors.Is(err, ErrUncertain).
 func (g *Gate) Go(ctx context.Context, options GateOptions, beforeResume func() error) (Resumed, error) {
 	if g.conn == nil {
 		return Resumed{}, errors.New("restore: the gate is not ready")

@@ -67,7 +67,8 @@ func (r *restore) nothingRuns() {
 	}
 }
 
-// TestNothingRunsBeforeTheAnswer asks the container while it waits for the permission to run: there is no answer.
+// TestNothingRunsBeforeTheAnswer asks the container while it waits for the permission to run: there
+// is no answer.
 func TestNothingRunsBeforeTheAnswer(t *testing.T) {
 	c, client, r := dumped(t)
 	must(t, client.send("count"))

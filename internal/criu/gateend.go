@@ -15,9 +15,10 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// end ends what still runs, and tells the agent of a failure. Nothing runs as long as the agent has not allowed it:
-// CRIU kills what it made when it gets no answer. If it cannot be told that they may run, or fails later but says so
-// itself, nothing has run either, and the record is taken back. Else the record stays: better none runs than two.
+// end ends what still runs, and tells the agent of a failure. Nothing runs as long as the agent has
+// not allowed it: CRIU kills what it made when it gets no answer. If it cannot be told that they
+// may run, or fails later but says so itself, nothing has run either, and the record is taken back.
+// Else the record stays: better none runs than two.
 func (g *gateProcess) end(err error) error {
 	if g.real != nil {
 		g.endReal(err)
@@ -82,12 +83,12 @@ func (g *gateProcess) endReal(err error) {
 var hopeless = regexp.MustCompile(`(?m)^(\(\d+\.\d+\) *)?(pie: \d+: Error \(criu/pie/restorer\.c:|` +
 	`Error \(criu/cr-restore\.c:\d+\): Killing processes because of failure on restore)`)
 
-// watchFailure kills CRIU if the restore has failed for good and CRIU neither reports that nor logs any more.
-// The returned function ends the watch. CRIU 4.2 hangs in two ways if a process dies in the code that restores
-// it: CRIU and another process wait for each other; or CRIU kills the first process, which waits for others
-// that only CRIU, their tracer, can reap. No process of the container has run by then, because CRIU has not
-// come to pre-resume. If CRIU went on hanging, the source would never learn of the failure, and the container
-// would stay frozen.
+// watchFailure kills CRIU if the restore has failed for good and CRIU neither reports that nor logs
+// any more. The returned function ends the watch. CRIU 4.2 hangs in two ways if a process dies in
+// the code that restores it: CRIU and another process wait for each other; or CRIU kills the first
+// process, which waits for others that only CRIU, their tracer, can reap. No process of the
+// container has run by then, because CRIU has not come to pre-resume. If CRIU went on hanging, the
+// source would never learn of the failure, and the container would stay frozen.
 func (g *gateProcess) watchFailure(patience time.Duration) (stop func()) {
 	over := make(chan struct{})
 	go func() {
@@ -115,8 +116,8 @@ func (g *gateProcess) watchFailure(patience time.Duration) (stop func()) {
 	return func() { close(over) }
 }
 
-// endForerunner has the engine learn that the process that it knows has ended, if it never was the container's first one, or that one has
-// ended before it ran.
+// endForerunner has the engine learn that the process that it knows has ended, if it never was the
+// container's first one, or that one has ended before it ran.
 func (g *gateProcess) endForerunner() {
 	if g.forerunner == nil {
 		return
@@ -126,8 +127,8 @@ func (g *gateProcess) endForerunner() {
 	}
 }
 
-// killChildren kills the restored first process, a child of this one, and with it all in its pid namespace. CRIU has
-// done so, unless it was killed: then they wait for it for ever.
+// killChildren kills the restored first process, a child of this one, and with it all in its pid
+// namespace. CRIU has done so, unless it was killed: then they wait for it for ever.
 func killChildren() {
 	lists, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil {

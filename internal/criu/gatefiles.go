@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// inherit gives CRIU open files of the agent. CRIU has been started before anybody knew of them, so that its start takes no
-// time now; it takes descriptors only from its parent, or is made to.
+// inherit gives CRIU open files of the agent. CRIU has been started before anybody knew of them, so
+// that its start takes no time now; it takes descriptors only from its parent, or is made to.
 func (g *gateProcess) inherit(o *rpc.CriuOpts, wanted []gateFile) error {
 	if len(wanted) == 0 {
 		return nil
@@ -45,7 +45,8 @@ func (g *gateProcess) inherit(o *rpc.CriuOpts, wanted []gateFile) error {
 	return nil
 }
 
-// peerPID is the process at the other end of a connection: that which connected or listens, or has made both ends.
+// peerPID is the process at the other end of a connection: that which connected or listens, or has
+// made both ends.
 func peerPID(conn net.Conn) (int, error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {

@@ -22,8 +22,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// GatekeeperCommand is the hidden command of this program that becomes a gate for an engine that starts CRIU by its
-// command line: see GatekeeperMain.
+// GatekeeperCommand is the hidden command of this program that becomes a gate for an engine that
+// starts CRIU by its command line: see GatekeeperMain.
 const GatekeeperCommand = "restore-gatekeeper"
 
 // Gatekeeper says what a gate needs that gets nothing from the engine but a stand-in for CRIU.
@@ -37,8 +37,8 @@ type Gatekeeper struct {
 	Agreed vet.Agreed // what the images may say
 }
 
-// Start starts the gate and returns when its socket is there. The process lives until the restore is over, or the agent gives
-// it up; who starts it collects it.
+// Start starts the gate and returns when its socket is there. The process lives until the restore
+// is over, or the agent gives it up; who starts it collects it.
 func (k Gatekeeper) Start(executable string) (*exec.Cmd, error) {
 	settings, err := json.Marshal(k)
 	if err != nil {
@@ -136,7 +136,8 @@ func (g *gateProcess) awaitCRIU(socket string) (standInHello, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return hello, fmt.Errorf("make the gatekeeper's socket: %w", err)
 	}
-	// CRIU looks for the directories of its requests in the process that listens (SO_PEERCRED of unix(7)): it is this one.
+	// CRIU looks for the directories of its requests in the process that listens (SO_PEERCRED of
+	// unix(7)): it is this one.
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	if err != nil {
 		return hello, fmt.Errorf("make the gatekeeper's socket: %w", err)
@@ -200,8 +201,8 @@ func (c *gateConn) watch(gone func()) (stop func()) {
 	}
 }
 
-// restoreOptions make a request of what the engine asked for on its command line. What is the agent's is set here: cgroups are
-// entered by the stand-in, the network is held by the agent.
+// restoreOptions make a request of what the engine asked for on its command line. What is the
+// agent's is set here: cgroups are entered by the stand-in, the network is held by the agent.
 func restoreOptions(args []string) (*rpc.CriuOpts, error) {
 	root := argumentsOf(args, "--root")
 	if len(root) != 1 {

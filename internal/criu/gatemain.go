@@ -21,9 +21,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// GateMain is what runs when runc calls this program as `criu`. Without GODWIT_GATE in the environment, and for
-// anything but a restore, it becomes the real CRIU; for a restore it is the gate: see GateEnv and Gate. It returns the
-// exit code.
+// GateMain is what runs when runc calls this program as `criu`. Without GODWIT_GATE in the
+// environment, and for anything but a restore, it becomes the real CRIU; for a restore it is the
+// gate: see GateEnv and Gate. It returns the exit code.
 func GateMain(args []string) int {
 	err := gateMain(args)
 	if err == nil {
@@ -135,8 +135,8 @@ func (g *gateProcess) run(fd int, socket string) error {
 	if err := g.startReal(&request); err != nil {
 		return err
 	}
-	// runc has put this process into the container's cgroup, for CRIU, which is there now. The gate would count against
-	// the container's limits, and be frozen and killed with it.
+	// runc has put this process into the container's cgroup, for CRIU, which is there now. The gate
+	// would count against the container's limits, and be frozen and killed with it.
 	if err := kernel.JoinCgroupsOf(os.Getppid()); err != nil {
 		return err
 	}
@@ -202,10 +202,10 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 	return hideDirectories(o)
 }
 
-// hideDirectories gives CRIU an empty directory for the mounts that hide directories of the node (maskedMounts). It is
-// beside the agent's socket, which is where what belongs to this container alone is, and stays as long as the
-// container. It is a file system of its own that nobody can write to: CRIU does not give the mounts that it makes of it
-// the flags of those that were dumped.
+// hideDirectories gives CRIU an empty directory for the mounts that hide directories of the node
+// (maskedMounts). It is beside the agent's socket, which is where what belongs to this container
+// alone is, and stays as long as the container. It is a file system of its own that nobody can
+// write to: CRIU does not give the mounts that it makes of it the flags of those that were dumped.
 func hideDirectories(o *rpc.CriuOpts) error {
 	dir := filepath.Join(filepath.Dir(os.Getenv(envGate)), "masked")
 	if err := os.Mkdir(dir, 0o555); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -231,7 +231,8 @@ func (g *gateProcess) settle(o *rpc.CriuOpts) {
 	o.ManageCgroupsMode = rpc.CriuCgMode_IGNORE.Enum()
 }
 
-// inheritedFiles are the descriptors from 4 on that runc gave to this process for CRIU. Each keeps its number.
+// inheritedFiles are the descriptors from 4 on that runc gave to this process for CRIU. Each keeps
+// its number.
 func inheritedFiles(o *rpc.CriuOpts) ([]*os.File, error) {
 	last := swrkFD
 	for _, i := range o.GetInheritFd() {
@@ -247,7 +248,8 @@ func inheritedFiles(o *rpc.CriuOpts) ([]*os.File, error) {
 	return files, nil
 }
 
-// networkOf is the network namespace that the engine keeps for the container, in which CRIU ran at the dump (NetworkFor).
+// networkOf is the network namespace that the engine keeps for the container, in which CRIU ran at
+// the dump (NetworkFor).
 func networkOf(o *rpc.CriuOpts, inherited []*os.File) *os.File {
 	for _, i := range o.GetInheritFd() {
 		if i.GetKey() == networkKey && i.GetFd() > swrkFD {
@@ -289,9 +291,9 @@ func (g *gateProcess) waitForGo(request *rpc.CriuReq) error {
 	return g.inherit(request.GetOpts(), m.Files)
 }
 
-// expectLocks looks whether there are locks that may have to be taken anew. Then CRIU must not trace the first process, which
-// it does to hear of its end if it makes it as its own sibling, as runc wants it. As a child of CRIU it passes to this process
-// when CRIU ends.
+// expectLocks looks whether there are locks that may have to be taken anew. Then CRIU must not
+// trace the first process, which it does to hear of its end if it makes it as its own sibling, as
+// runc wants it. As a child of CRIU it passes to this process when CRIU ends.
 func (g *gateProcess) expectLocks(o *rpc.CriuOpts) error {
 	var err error
 	if g.locks, err = dumpedLocks(fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd())); err != nil || len(g.locks) == 0 {
@@ -307,7 +309,8 @@ func (g *gateProcess) expectLocks(o *rpc.CriuOpts) error {
 	return nil
 }
 
-// forRunc are the notifications for which runc has work to do. It does nothing on the others, which are answered here.
+// forRunc are the notifications for which runc has work to do. It does nothing on the others, which
+// are answered here.
 var forRunc = [...]string{"setup-namespaces", "orphan-pts-master", "post-restore"}
 
 // relay passes messages between CRIU and runc until CRIU's last.
@@ -330,9 +333,10 @@ func (g *gateProcess) relay() error {
 	}
 }
 
-// notified serves one notification. post-restore is the last at which a refusal, or the end of this process, makes
-// CRIU kill what it restored: all sockets and processes exist and wait in CRIU's own code. At those that follow
-// (network-unlock, pre-resume) CRIU ignores the answer (criu/cr-restore.c, restore_root_task).
+// notified serves one notification. post-restore is the last at which a refusal, or the end of this
+// process, makes CRIU kill what it restored: all sockets and processes exist and wait in CRIU's own
+// code. At those that follow (network-unlock, pre-resume) CRIU ignores the answer
+// (criu/cr-restore.c, restore_root_task).
 func (g *gateProcess) notified(m *rpc.CriuResp, rights []byte) error {
 	script := m.GetNotify().GetScript()
 	reply := &rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: proto.Bool(true)}
@@ -395,8 +399,9 @@ func (g *gateProcess) askRunc(m *rpc.CriuResp, rights []byte) error {
 	return nil
 }
 
-// askBoth asks the agent whether the container may run and meanwhile lets runc write its state. When both agree the
-// record is made; then, and only then, the agent opens the network, and CRIU is let on.
+// askBoth asks the agent whether the container may run and meanwhile lets runc write its state.
+// When both agree the record is made; then, and only then, the agent opens the network, and CRIU is
+// let on.
 func (g *gateProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
 	runc := make(chan error, 1)
 	go func() { runc <- g.askRunc(m, rights) }()
@@ -429,8 +434,8 @@ func (g *gateProcess) askAgent(reached, answer string) error {
 	return nil
 }
 
-// finish passes CRIU's last answer to runc and waits for CRIU's end, so that the restored first process, a child of
-// this one, passes to the monitor when the gate ends.
+// finish passes CRIU's last answer to runc and waits for CRIU's end, so that the restored first
+// process, a child of this one, passes to the monitor when the gate ends.
 func (g *gateProcess) finish(m *rpc.CriuResp) error {
 	var err error
 	if g.runc != nil {

@@ -11,10 +11,12 @@ import (
 	"github.com/godwit/godwit/internal/criu/vet"
 )
 
-// specification is the container's, in its bundle. runc works in the bundle's directory, and so does what it starts.
+// specification is the container's, in its bundle. runc works in the bundle's directory, and so
+// does what it starts.
 const specification = "config.json"
 
-// agreedHere is what the container may have that runc restores: by the specification that the engine of this node has made.
+// agreedHere is what the container may have that runc restores: by the specification that the
+// engine of this node has made.
 func agreedHere() (vet.Agreed, error) {
 	data, err := os.ReadFile(specification)
 	if err != nil {

@@ -27,9 +27,9 @@ var workload string // path of the program that runs in the containers
 // envPrivate tells the tests that they are in a mount namespace of their own.
 const envPrivate = "GODWIT_TEST_PRIVATE"
 
-// TestMain is also the gate: tests start runc with a link called criu to this program. The tests run in a mount
-// namespace of their own with a tmpfs on /run: CRIU keeps its cache of kernel facts there and only on a tmpfs, and
-// network namespaces that a crash leaves behind go with it.
+// TestMain is also the gate: tests start runc with a link called criu to this program. The tests
+// run in a mount namespace of their own with a tmpfs on /run: CRIU keeps its cache of kernel facts
+// there and only on a tmpfs, and network namespaces that a crash leaves behind go with it.
 func TestMain(m *testing.M) {
 	switch {
 	case filepath.Base(os.Args[0]) == "criu":
@@ -86,7 +86,8 @@ func prepare(dir string) error {
 	return err
 }
 
-// container is a runc container in a network namespace, with a client's namespace at the other end of a veth pair.
+// container is a runc container in a network namespace, with a client's namespace at the other end
+// of a veth pair.
 type container struct {
 	t                  testing.TB
 	id, dir, bundle    string
@@ -312,7 +313,8 @@ func (c *container) startDump() *Dump {
 	return d
 }
 
-// dump freezes and dumps the container; it is frozen afterwards. It returns the duration of Run and of Release.
+// dump freezes and dumps the container; it is frozen afterwards. It returns the duration of Run and
+// of Release.
 func (c *container) dump() (run, release time.Duration) {
 	c.t.Helper()
 	d := c.startDump()

@@ -15,11 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lazy restore hands the userfaultfds of the processes to whoever listens on a unix stream socket in CRIU's work
-// directory (criu/uffd.c, criu/pie/restorer.c). For each process come, in the byte order of the machine, an int32, its
-// pid as in the names of the images, and in a message of its own one byte with the descriptor. A process without memory
-// (a zombie) has a negative pid and no descriptor. When the memory of all processes is registered, and before any of
-// them runs, comes a uint32 that is no pid. The end of the connection before it means that the restore failed.
+// A lazy restore hands the userfaultfds of the processes to whoever listens on a unix stream socket
+// in CRIU's work directory (criu/uffd.c, criu/pie/restorer.c). For each process come, in the byte
+// order of the machine, an int32, its pid as in the names of the images, and in a message of its
+// own one byte with the descriptor. A process without memory (a zombie) has a negative pid and no
+// descriptor. When the memory of all processes is registered, and before any of them runs, comes a
+// uint32 that is no pid. The end of the connection before it means that the restore failed.
 const (
 	lazySocket = "lazy-pages.socket"
 	lazyEnd    = 0x52535446 // LAZY_PAGES_RESTORE_FINISHED
@@ -33,14 +34,16 @@ type LazyListener struct {
 	listener *net.UnixListener
 }
 
-// ListenLazy makes the socket that a lazy restore with this work directory connects to. An old one is replaced.
+// ListenLazy makes the socket that a lazy restore with this work directory connects to. An old one
+// is replaced.
 func ListenLazy(workDir string) (*LazyListener, error) {
 	dir, err := os.Open(workDir)
 	if err != nil {
 		return nil, fmt.Errorf("listen for a lazy restore: %w", err)
 	}
 	defer dir.Close()
-	// By way of the descriptor, because names of sockets are short (107 bytes, unix(7)) and work directories may be long.
+	// By way of the descriptor, because names of sockets are short (107 bytes, unix(7)) and work
+	// directories may be long.
 	path := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), lazySocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listen for a lazy restore: %w", err)
@@ -90,8 +93,8 @@ type LazyTask struct {
 // ErrRestoreFailed says that a lazy restore was given up before its processes ran.
 var ErrRestoreFailed = errors.New("the restore failed before its processes ran")
 
-// Next returns the next process. False, without an error, is the end of the list: the memory of all processes is
-// registered, and they will run now.
+// Next returns the next process. False, without an error, is the end of the list: the memory of all
+// processes is registered, and they will run now.
 func (r *LazyRestore) Next() (LazyTask, bool, error) {
 	var word [4]byte
 	if _, err := io.ReadFull(r.conn, word[:]); err != nil {

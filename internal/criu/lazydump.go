@@ -15,9 +15,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A lazy dump (DumpRequest.LazyPages) writes all but the content of private anonymous memory, of which it lists the
-// pages that somebody else must bring. CRIU would serve them itself, by a page server, after its notification post-dump;
-// it never gets there, because it is killed while it waits for the answer.
+// A lazy dump (DumpRequest.LazyPages) writes all but the content of private anonymous memory, of
+// which it lists the pages that somebody else must bring. CRIU would serve them itself, by a page
+// server, after its notification post-dump; it never gets there, because it is killed while it
+// waits for the answer.
 
 // LazyMemory lists the pages of one process that a lazy dump has left out.
 type LazyMemory struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// TestLazyDump leaves memory out of the images: what CRIU lists is what package memory sends, and its map is the same.
-// The container goes on afterwards, and so it does when the dump is given up.
+// TestLazyDump leaves memory out of the images: what CRIU lists is what package memory sends, and
+// its map is the same. The container goes on afterwards, and so it does when the dump is given up.
 func TestLazyDump(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()

@@ -16,10 +16,11 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// A process's lock on a part of a file (fcntl(2)) goes when it closes any descriptor of that file. CRIU takes these locks and
-// then opens, maps and closes the files that the process maps (criu/cr-restore.c, restore_one_alive_task; pie/restorer.c,
-// restore_mapping): the locks on them are lost. SQLite has them on the index of a write-ahead log. So what is missing when
-// all files are mapped is taken anew, before any of the processes runs.
+// A process's lock on a part of a file (fcntl(2)) goes when it closes any descriptor of that file.
+// CRIU takes these locks and then opens, maps and closes the files that the process maps
+// (criu/cr-restore.c, restore_one_alive_task; pie/restorer.c, restore_mapping): the locks on them
+// are lost. SQLite has them on the index of a write-ahead log. So what is missing when all files
+// are mapped is taken anew, before any of the processes runs.
 
 const (
 	locksName      = "filelocks.img"
@@ -54,7 +55,8 @@ func dumpedLocks(imagesDir string) (map[int][]kernel.RecordLock, error) {
 	return locks, nil
 }
 
-// retakeLocks takes the locks that restored processes have lost, and makes certain that all are there. root is the first of them.
+// retakeLocks takes the locks that restored processes have lost, and makes certain that all are
+// there. root is the first of them.
 func retakeLocks(root int, locks map[int][]kernel.RecordLock) error {
 	pids, err := descendants(root)
 	if err != nil {

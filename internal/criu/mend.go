@@ -71,14 +71,14 @@ func appendMessage(to, message []byte) []byte {
 	return append(binary.NativeEndian.AppendUint32(to, uint32(len(message))), message...)
 }
 
-// socketOrder records the inodes of unix sockets so far: true if the socket's own entry was seen, false if only
-// a peer's entry refers to it.
+// socketOrder records the inodes of unix sockets so far: true if the socket's own entry was seen,
+// false if only a peer's entry refers to it.
 type socketOrder map[uint32]bool
 
-// tooLate tells whether a listening socket comes after the client of a connection that it has not accepted
-// yet. CRIU dumps the client as connected to the listening socket, and when it reads the client first, it does
-// not find that socket any more when it comes: "Peer ... unresolved for ..." (criu/sk-unix.c of 4.2,
-// try_resolve_unix_peer is called for sockets with a peer only).
+// tooLate tells whether a listening socket comes after the client of a connection that it has not
+// accepted yet. CRIU dumps the client as connected to the listening socket, and when it reads the
+// client first, it does not find that socket any more when it comes: "Peer ... unresolved for ..."
+// (criu/sk-unix.c of 4.2, try_resolve_unix_peer is called for sockets with a peer only).
 func (o socketOrder) tooLate(s *sk_unix.UnixSkEntry) bool {
 	if _, there := o[s.GetPeer()]; s.GetPeer() != 0 && !there {
 		o[s.GetPeer()] = false
@@ -116,14 +116,15 @@ func eachFile(image []byte, do func(entry *images.FileEntry, message []byte) err
 
 // mendTimer corrects a timerfd and tells whether it had to.
 //
-// A periodic one that has expired and was not read is told by the kernel with no time left (fs/timerfd.c starts it again
-// only when it is read), as all are whose period ends while the container is frozen. CRIU would restore it as one that
-// is off, and it would never tick again. It is given the least time instead; the tick that this makes is one of those
-// that were counted.
+// A periodic one that has expired and was not read is told by the kernel with no time left
+// (fs/timerfd.c starts it again only when it is read), as all are whose period ends while the
+// container is frozen. CRIU would restore it as one that is off, and it would never tick again. It
+// is given the least time instead; the tick that this makes is one of those that were counted.
 //
-// One with an absolute time has its remaining time in the image. CRIU adds the seconds of the clock to it but not the
-// fraction (criu/pie/restorer.c, timerfd_arm), so it would expire up to a second too early. As a relative one it expires
-// when the remaining time has passed. Those that a change of the clock cancels have to stay absolute.
+// One with an absolute time has its remaining time in the image. CRIU adds the seconds of the clock
+// to it but not the fraction (criu/pie/restorer.c, timerfd_arm), so it would expire up to a second
+// too early. As a relative one it expires when the remaining time has passed. Those that a change
+// of the clock cancels have to stay absolute.
 func mendTimer(timer *timerfd.TimerfdEntry) bool {
 	changed := false
 	if timer.GetVsec() == 0 && timer.GetVnsec() == 0 && (timer.GetIsec() != 0 || timer.GetInsec() != 0) {

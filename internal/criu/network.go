@@ -11,12 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NetworkFor tells in which network namespace CRIU should run when it dumps a container: in the one that the engine keeps
-// for it, so that it is no part of the images; "" for this process's own. pids are all of the container's processes.
+// NetworkFor tells in which network namespace CRIU should run when it dumps a container: in the one
+// that the engine keeps for it, so that it is no part of the images; "" for this process's own.
+// pids are all of the container's processes.
 //
-// As an external namespace it would be no part of the images either, but for connection tracking: for that CRIU goes
-// through the kernel's whole table, twice (dump_nf_ct in criu/net.c). With the usual 262,144 buckets, be they all empty,
-// this is 11 ms of the freeze. Only TUN devices need it (dump_tunfile in criu/tun.c).
+// As an external namespace it would be no part of the images either, but for connection tracking:
+// for that CRIU goes through the kernel's whole table, twice (dump_nf_ct in criu/net.c). With the
+// usual 262,144 buckets, be they all empty, this is 11 ms of the freeze. Only TUN devices need it
+// (dump_tunfile in criu/tun.c).
 func NetworkFor(spec *specs.Spec, pids []int) (string, error) {
 	if spec.Linux == nil {
 		return "", errors.New("the specification has no linux part")

@@ -13,15 +13,17 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestRelief has a connection stand still whose one end has a receive queue beyond its limit, has lost a packet for that, and
-// waits for the other end's window before it reads. With more room it goes on.
+// TestRelief has a connection stand still whose one end has a receive queue beyond its limit, has
+// lost a packet for that, and waits for the other end's window before it reads. With more room it
+// goes on.
 func TestRelief(t *testing.T) {
 	const limit, piece = 4 << 20, 1000
 	near, far := tcpPair(t, limit)
 	toNear := limit / 2
 	write(t, far, toNear)
 	await(t, near, toNear)
-	// It takes more than what is in it. And the piece is smaller than the unit of windows: far does not notice that it is beyond.
+	// It takes more than what is in it. And the piece is smaller than the unit of windows: far does
+	// not notice that it is beyond.
 	control(t, near, func(fd int) error { return limitReceived(fd, toNear) })
 	write(t, far, piece)
 	toNear += piece

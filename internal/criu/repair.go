@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// repairOffNoProbe is TCP_REPAIR_OFF_NO_WP of include/uapi/linux/tcp.h (Linux 4.19): leave repair mode without sending
-// a window probe, so that the peer notices nothing.
+// repairOffNoProbe is TCP_REPAIR_OFF_NO_WP of include/uapi/linux/tcp.h (Linux 4.19): leave repair
+// mode without sending a window probe, so that the peer notices nothing.
 const repairOffNoProbe = -1
 
-// Unrepair takes every TCP socket of the given processes that a dump left in repair mode out of it, so that it works
-// again when the processes are thawed, and returns how many there were. Call it while they are frozen. Processes that
-// are gone are left out.
+// Unrepair takes every TCP socket of the given processes that a dump left in repair mode out of it,
+// so that it works again when the processes are thawed, and returns how many there were. Call it
+// while they are frozen. Processes that are gone are left out.
 func Unrepair(pids []int) (int, error) {
 	n, err := eachTCP(pids, unrepairSocket)
 	if err != nil {
@@ -39,8 +39,8 @@ func unrepairSocket(sk int) (bool, error) {
 // linkRemap is how CRIU calls the names that it gives to deleted but open files (criu/files-reg.c).
 var linkRemap = regexp.MustCompile(`^link_remap\.\d+$`)
 
-// RemoveLinkRemaps removes the names that a dump gave to deleted but open files of the given processes, and returns
-// how many there were. A file that merely is called so is left alone.
+// RemoveLinkRemaps removes the names that a dump gave to deleted but open files of the given
+// processes, and returns how many there were. A file that merely is called so is left alone.
 func RemoveLinkRemaps(pids []int) (int, error) {
 	total := 0
 	var failed []error
@@ -56,8 +56,8 @@ func RemoveLinkRemaps(pids []int) (int, error) {
 	return total, errors.Join(failed...)
 }
 
-// removeLinkRemaps looks at the files behind the links of a directory of /proc. A link's text is the path in the
-// process's mount namespace.
+// removeLinkRemaps looks at the files behind the links of a directory of /proc. A link's text is
+// the path in the process's mount namespace.
 func removeLinkRemaps(pid int, dir string) (int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -84,8 +84,8 @@ func removeLinkRemaps(pid int, dir string) (int, error) {
 	return total, nil
 }
 
-// removeNamesOf removes the link_remap names of a file from a directory of the container. The directory is reached
-// through a root that no symbolic link leaves.
+// removeNamesOf removes the link_remap names of a file from a directory of the container. The
+// directory is reached through a root that no symbolic link leaves.
 func removeNamesOf(file fs.FileInfo, pid int, dir string) (int, error) {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/%d/root", pid))
 	if err != nil {

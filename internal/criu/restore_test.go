@@ -86,8 +86,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreWaiting moves a connection of unix sockets that is accepted only afterwards. CRIU dumps its client
-// first, as it does where the client is a parent of the server.
+// TestRestoreWaiting moves a connection of unix sockets that is accepted only afterwards. CRIU
+// dumps its client first, as it does where the client is a parent of the server.
 func TestRestoreWaiting(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -97,8 +97,8 @@ func TestRestoreWaiting(t *testing.T) {
 	client.count()
 }
 
-// BenchmarkSwitchover measures what lies between freeze and resume: the dump, its release, and the restore from the
-// agent's word to go until the processes run.
+// BenchmarkSwitchover measures what lies between freeze and resume: the dump, its release, and the
+// restore from the agent's word to go until the processes run.
 func BenchmarkSwitchover(b *testing.B) {
 	c := newContainer(b)
 	client := c.dial()
@@ -127,7 +127,8 @@ func BenchmarkSwitchover(b *testing.B) {
 	}
 }
 
-// killQuietly kills the frozen container without its sockets telling the peer, as an agent does that holds packets.
+// killQuietly kills the frozen container without its sockets telling the peer, as an agent does
+// that holds packets.
 func (c *container) killQuietly() {
 	c.unplug(true)
 	c.kill()

@@ -20,11 +20,12 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// maxMessage bounds one message of CRIU's protocol. Requests carry lists of mounts; a few kilobytes are usual.
+// maxMessage bounds one message of CRIU's protocol. Requests carry lists of mounts; a few kilobytes
+// are usual.
 const maxMessage = 1 << 20
 
-// link is a connection that carries CRIU's protocol: one protobuf message in each packet of a SOCK_SEQPACKET socket,
-// sometimes with descriptors.
+// link is a connection that carries CRIU's protocol: one protobuf message in each packet of a
+// SOCK_SEQPACKET socket, sometimes with descriptors.
 type link struct {
 	conn *net.UnixConn
 	buf  []byte
@@ -55,8 +56,8 @@ func (l *link) send(m proto.Message, rights []byte) error {
 	return err
 }
 
-// receive reads one message and the descriptors that came with it, as raw control data that can be sent on. The end of
-// the connection is io.EOF.
+// receive reads one message and the descriptors that came with it, as raw control data that can be
+// sent on. The end of the connection is io.EOF.
 func (l *link) receive(m proto.Message) (rights []byte, err error) {
 	oob := make([]byte, unix.CmsgSpace(16*4))
 	n, oobn, flags, _, err := l.conn.ReadMsgUnix(l.buf, oob)
@@ -89,8 +90,9 @@ type session struct {
 // swrkFD is the descriptor on which CRIU finds its connection. Those after it are the caller's.
 const swrkFD = 3
 
-// criuEnvironment is small for speed: CRIU runs tar, which runs sh and gzip, for every tmpfs, inside the freeze. They
-// look through PATH and load a locale each time. HOME is missing so that no ~/.criu changes the options.
+// criuEnvironment is small for speed: CRIU runs tar, which runs sh and gzip, for every tmpfs,
+// inside the freeze. They look through PATH and load a locale each time. HOME is missing so that no
+// ~/.criu changes the options.
 var criuEnvironment = [...]string{"PATH=/usr/bin:/usr/sbin:/bin:/sbin:/usr/local/bin:/usr/local/sbin", "LC_ALL=C"}
 
 // sessionFiles are what a new CRIU gets, and the namespaces that it runs in.
@@ -161,8 +163,8 @@ func (s *session) start(with sessionFiles) error {
 	return err
 }
 
-// closeMounts lets the kernel undo the mounts of CRIU's namespace, for which it waits for all processors: when CRIU ends in
-// the freeze it must not.
+// closeMounts lets the kernel undo the mounts of CRIU's namespace, for which it waits for all
+// processors: when CRIU ends in the freeze it must not.
 func (s *session) closeMounts() {
 	if s.mounts != nil {
 		_ = s.mounts.Close() // it was only held
@@ -170,8 +172,8 @@ func (s *session) closeMounts() {
 	}
 }
 
-// changeMounts gives this thread, and what it starts from now on, a mount namespace, and changes mounts in it. The thread is
-// locked and ends after that.
+// changeMounts gives this thread, and what it starts from now on, a mount namespace, and changes
+// mounts in it. The thread is locked and ends after that.
 func (s *session) changeMounts(with sessionFiles) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace for CRIU: %w", err)
@@ -263,8 +265,8 @@ func (s *session) alive() bool {
 	return kernel.ChildRuns(s.process.Process.Pid)
 }
 
-// killPatience is how long a CRIU that was killed may take to end. It takes longer only if the kernel does not let go of
-// it, and then nothing more can be done about it.
+// killPatience is how long a CRIU that was killed may take to end. It takes longer only if the
+// kernel does not let go of it, and then nothing more can be done about it.
 const killPatience = 5 * time.Second
 
 // kill ends CRIU and collects it. It may be called more than once.
@@ -319,8 +321,8 @@ func (s *session) collect() {
 	})
 }
 
-// killUnlessDone kills CRIU if it has not been told within so long after the end of ctx that all is done. Then receive
-// fails, even if processes that CRIU made have its end of the connection.
+// killUnlessDone kills CRIU if it has not been told within so long after the end of ctx that all is
+// done. Then receive fails, even if processes that CRIU made have its end of the connection.
 func (s *session) killUnlessDone(ctx context.Context, patience time.Duration) (done func()) {
 	over := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {

@@ -17,20 +17,24 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Memory that processes share without a file (shared anonymous mappings, memfds) can be carried by somebody else. CRIU knows
-// it by the number of its device and dumps its content; any other file it leaves out if it is told that it is external
-// (--external file[mount:inode]), and takes it from a descriptor at the restore (--inherit-fd), which it opens anew for each
-// mapping and each open file, with the flags and the position that were there (criu/files-reg.c, open_path). So it is made
-// not to know that number: it is among the facts on the kernel that CRIU keeps in a file.
+// Memory that processes share without a file (shared anonymous mappings, memfds) can be carried by
+// somebody else. CRIU knows it by the number of its device and dumps its content; any other file it
+// leaves out if it is told that it is external (--external file[mount:inode]), and takes it from a
+// descriptor at the restore (--inherit-fd), which it opens anew for each mapping and each open
+// file, with the flags and the position that were there (criu/files-reg.c, open_path). So it is
+// made not to know that number: it is among the facts on the kernel that CRIU keeps in a file.
 
-// kernelFacts is where CRIU keeps what it has found out about the kernel (criu/kerndat.c). It must be on a tmpfs.
+// kernelFacts is where CRIU keeps what it has found out about the kernel (criu/kerndat.c). It must
+// be on a tmpfs.
 const kernelFacts = "/run/criu.kdat"
 
 const (
-	// factsDevice is where in it the number of the device is: after two magic numbers of 32 bits (criu/include/kerndat.h).
+	// factsDevice is where in it the number of the device is: after two magic numbers of 32 bits
+	// (criu/include/kerndat.h).
 	factsDevice = 8
 	maxFacts    = 64 << 10
-	// factsTries is how often it is tried: on a busy machine one probe in fifty fails, and then CRIU keeps nothing.
+	// factsTries is how often it is tried: on a busy machine one probe in fifty fails, and then
+	// CRIU keeps nothing.
 	factsTries = 4
 	// noDevice is the number of no device: majors have 12 bits.
 	noDevice = 0xFFFF_FFFE
@@ -80,7 +84,8 @@ func (t Tool) kernelFacts(ctx context.Context) (*KernelFacts, error) {
 	return &KernelFacts{data: data, device: device, mount: mount}, nil
 }
 
-// probe makes CRIU find out about the kernel: any question about a feature does (cr-service.c, handle_feature_check).
+// probe makes CRIU find out about the kernel: any question about a feature does (cr-service.c,
+// handle_feature_check).
 func (s *session) probe(ctx context.Context) error {
 	stop := s.interruptOn(ctx)
 	defer stop()
@@ -97,7 +102,8 @@ func (s *session) probe(ctx context.Context) error {
 	return nil // What it can do does not matter here.
 }
 
-// emptyRun has CRIU find nothing that was kept, and keep what it finds, in the mount namespace of this thread alone.
+// emptyRun has CRIU find nothing that was kept, and keep what it finds, in the mount namespace of
+// this thread alone.
 func emptyRun() error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("tmpfs", filepath.Dir(kernelFacts), "tmpfs", flags, "mode=0755,size=1m"); err != nil {
@@ -106,9 +112,10 @@ func emptyRun() error {
 	return nil
 }
 
-// place has CRIU find the facts in a directory that looks like /run otherwise, in the mount namespace of this thread alone.
-// The file is returned, to change what CRIU will read. A mount over the file in the real directory would do, if nobody else
-// replaced or removed that (each CRIU does if /run is no tmpfs), on which the mount is gone, too.
+// place has CRIU find the facts in a directory that looks like /run otherwise, in the mount
+// namespace of this thread alone. The file is returned, to change what CRIU will read. A mount over
+// the file in the real directory would do, if nobody else replaced or removed that (each CRIU does
+// if /run is no tmpfs), on which the mount is gone, too.
 func (f *KernelFacts) place() (*os.File, error) {
 	dir := filepath.Dir(kernelFacts)
 	whole, err := os.Open(dir)
@@ -146,9 +153,9 @@ func (f *KernelFacts) place() (*os.File, error) {
 	return file, nil
 }
 
-// LeaveShared leaves the content of shared memory out of the dump, which must be all that the processes have: the inodes of
-// shared anonymous mappings and memfds (memory.Source.Shared). It returns false if that is not possible; then all is dumped.
-// It is called before Run.
+// LeaveShared leaves the content of shared memory out of the dump, which must be all that the
+// processes have: the inodes of shared anonymous mappings and memfds (memory.Source.Shared). It
+// returns false if that is not possible; then all is dumped. It is called before Run.
 func (d *Dump) LeaveShared(inodes []uint64) (bool, error) {
 	if d.facts == nil || len(inodes) == 0 {
 		return false, nil

@@ -16,10 +16,12 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Some engines start CRIU by its command line, `criu restore --root …`, and wait for that very process, as lxc-checkpoint
-// does. They find this program as `criu`, the stand-in: it tells the gate the arguments, puts itself where the container will
-// be, and becomes CRIU, with what the engine has given to it (descriptors, mounts), next to which the container's first process
-// has to be made. It takes its requests from the gate, a process of its own that the agent has started before (Gatekeeper).
+// Some engines start CRIU by its command line, `criu restore --root …`, and wait for that very
+// process, as lxc-checkpoint does. They find this program as `criu`, the stand-in: it tells the
+// gate the arguments, puts itself where the container will be, and becomes CRIU, with what the
+// engine has given to it (descriptors, mounts), next to which the container's first process has to
+// be made. It takes its requests from the gate, a process of its own that the agent has started
+// before (Gatekeeper).
 
 // Environment of the stand-in.
 const (
@@ -34,19 +36,20 @@ type StandInSettings struct {
 	Tool    Tool   // the real CRIU
 }
 
-// StandInEnv is the environment for the engine's command. Its PATH must begin with a directory in which `criu` is a link to
-// this program: the caller adds that.
+// StandInEnv is the environment for the engine's command. Its PATH must begin with a directory in
+// which `criu` is a link to this program: the caller adds that.
 func StandInEnv(s StandInSettings) []string {
 	return []string{envStandIn + "=" + s.Socket, envStandInNetwork + "=" + s.Network, envCRIU + "=" + s.Tool.Path}
 }
 
-// isStandIn tells whether this process was started as a stand-in. All else that engines ask of CRIU, such as its version, is for
-// the real one.
+// isStandIn tells whether this process was started as a stand-in. All else that engines ask of
+// CRIU, such as its version, is for the real one.
 func isStandIn(args []string) bool {
 	return os.Getenv(envStandIn) != "" && len(args) > 1 && args[1] == "restore"
 }
 
-// standInHello is the stand-in's one message to the gatekeeper; what follows on the connection is CRIU's protocol.
+// standInHello is the stand-in's one message to the gatekeeper; what follows on the connection is
+// CRIU's protocol.
 type standInHello struct {
 	Args []string `json:"args"`
 }
@@ -64,8 +67,9 @@ func becomeCRIU(path string, args []string) error {
 	return syscall.Exec(path, []string{path, "swrk", fmt.Sprint(fd)}, criuEnvironment[:])
 }
 
-// enterPlace puts this process where the container's processes are to be: what CRIU has they inherit. Cgroups come first,
-// because they are the roots of the new cgroup namespace. The network namespace is the engine's to keep (NetworkFor).
+// enterPlace puts this process where the container's processes are to be: what CRIU has they
+// inherit. Cgroups come first, because they are the roots of the new cgroup namespace. The network
+// namespace is the engine's to keep (NetworkFor).
 func enterPlace(args []string) error {
 	groups, err := cgroupRoots(args)
 	if err == nil {
@@ -122,7 +126,8 @@ func argumentsOf(args []string, option string) (values []string) {
 	return values
 }
 
-// dialGatekeeper connects to the gatekeeper and says hello. The descriptor stays open in the program that follows.
+// dialGatekeeper connects to the gatekeeper and says hello. The descriptor stays open in the
+// program that follows.
 func dialGatekeeper(socket string, hello standInHello) (int, error) {
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	if err != nil {

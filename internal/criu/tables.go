@@ -17,9 +17,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// tables gives CRIU tables of mappings in place of /proc/PID/smaps. CRIU has a mount namespace of its own, in which there
-// are FIFOs over these files. So nothing of it is seen by others, and it ends with CRIU. A FIFO makes CRIU wait for a table
-// that is made while it does what comes before.
+// tables gives CRIU tables of mappings in place of /proc/PID/smaps. CRIU has a mount namespace of
+// its own, in which there are FIFOs over these files. So nothing of it is seen by others, and it
+// ends with CRIU. A FIFO makes CRIU wait for a table that is made while it does what comes before.
 type tables struct {
 	pageSize uint64
 	used     bool // mappings are cut though there is something in them
@@ -40,9 +40,9 @@ type table struct {
 	err    error
 }
 
-// hideTables puts FIFOs over the tables of processes, in the mount namespace of this thread alone and of what it starts from
-// now on. dir is an empty directory. Where that is not possible it returns nil: then CRIU looks at everything, which takes
-// longer.
+// hideTables puts FIFOs over the tables of processes, in the mount namespace of this thread alone
+// and of what it starts from now on. dir is an empty directory. Where that is not possible it
+// returns nil: then CRIU looks at everything, which takes longer.
 func hideTables(dir string, pids []int, used bool) (*tables, error) {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0700,size=64k"); err != nil {
@@ -114,7 +114,8 @@ func (o *table) serve(t *tables) {
 	o.fail(err)
 }
 
-// make makes the table. If that fails CRIU gets one that makes its dump fail. A process that has ended needs none.
+// make makes the table. If that fails CRIU gets one that makes its dump fail. A process that has
+// ended needs none.
 func (o *table) make(t *tables) ([]byte, error) {
 	process, err := kernel.ReadProcess(o.pid)
 	var content []byte

@@ -38,11 +38,12 @@ const (
 	installPath = "/opt/godwit/bin/criu"
 )
 
-// startPatience is how long a CRIU may take to answer after its start. The first call after boot probes the kernel.
+// startPatience is how long a CRIU may take to answer after its start. The first call after boot
+// probes the kernel.
 const startPatience = 20 * time.Second
 
-// Find looks for CRIU in GODWIT_CRIU, at /opt/godwit/bin/criu and in PATH, in this order, and asks it for its version.
-// It never finds the running program itself.
+// Find looks for CRIU in GODWIT_CRIU, at /opt/godwit/bin/criu and in PATH, in this order, and asks
+// it for its version. It never finds the running program itself.
 func Find() (Tool, error) {
 	path, err := findPath()
 	if err != nil {

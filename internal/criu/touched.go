@@ -16,11 +16,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A page that is restored lazily and is still at the other node costs a round trip when it is touched, and those that a
-// process touches one after the other cost one each. The first ones can be told from the images: what the kernel writes on the
-// way back to the process (the area of rseq(2), a frame for a signal that waits), where its stack and its thread's own
-// memory are, and where its registers point. Seen with C and Go programs and a shell of 1 to 12 threads: the first 3 to 12
-// pages that they touched were all among these, of which there are 3 to 10 for each thread.
+// A page that is restored lazily and is still at the other node costs a round trip when it is
+// touched, and those that a process touches one after the other cost one each. The first ones can
+// be told from the images: what the kernel writes on the way back to the process (the area of
+// rseq(2), a frame for a signal that waits), where its stack and its thread's own memory are, and
+// where its registers point. Seen with C and Go programs and a shell of 1 to 12 threads: the first
+// 3 to 12 pages that they touched were all among these, of which there are 3 to 10 for each thread.
 
 // Touch is a page that is used as soon as a restored process runs, or before.
 type Touch struct {
@@ -53,8 +54,8 @@ const (
 // touches are the addresses of one thread or of all, by their order.
 type touches [orders][]uint64
 
-// Touched lists pages that are touched first when the processes of a dump are restored, the most important ones first. There
-// may be pages among them twice, and some that do not exist.
+// Touched lists pages that are touched first when the processes of a dump are restored, the most
+// important ones first. There may be pages among them twice, and some that do not exist.
 func Touched(imagesDir string) ([]Touch, error) {
 	var trees []*pstree.PstreeEntry
 	err := eachEntry(filepath.Join(imagesDir, pstreeName), imagePstree, func(data []byte) error {

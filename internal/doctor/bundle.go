@@ -12,7 +12,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// programInContainer is the path of the trial's program in its container, whose root file system has nothing else.
+// programInContainer is the path of the trial's program in its container, whose root file system
+// has nothing else.
 const programInContainer = "/trial"
 
 var errDynamic = errors.New("program is not statically linked")

@@ -125,7 +125,8 @@ func programChecks() []check {
 	}
 }
 
-// program looks for a program and asks for its version, which stands after a prefix in the first line that has it.
+// program looks for a program and asks for its version, which stands after a prefix in the first
+// line that has it.
 func program(ctx context.Context, m machine, name, variable, prefix string) finding {
 	path, err := m.findTool(name, variable)
 	if err != nil {

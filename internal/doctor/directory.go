@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workplace is the directory of one trial, in the node's state directory because /run and /tmp are often mounted so that
-// nothing in them can be executed. There is one at a time for each state directory: what is found there was left by a
-// trial that was killed.
+// workplace is the directory of one trial, in the node's state directory because /run and /tmp are
+// often mounted so that nothing in them can be executed. There is one at a time for each state
+// directory: what is found there was left by a trial that was killed.
 type workplace struct {
 	directory string
 	container string // name of the container and of its cgroup
@@ -37,8 +37,8 @@ func openWorkplace(ctx context.Context, state string) (*workplace, error) {
 	return &workplace{directory: filepath.Join(state, "doctor"), container: containerOf(state), lock: file}, nil
 }
 
-// containerOf is the name of the container of trials in a state directory. It is the same each time, so that what was
-// left can be found, and differs between the nodes that share a machine.
+// containerOf is the name of the container of trials in a state directory. It is the same each
+// time, so that what was left can be found, and differs between the nodes that share a machine.
 func containerOf(state string) string {
 	hash := fnv.New32a()
 	hash.Write([]byte(state))

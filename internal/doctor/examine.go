@@ -9,8 +9,8 @@ import (
 
 // Options of an examination.
 type Options struct {
-	// Program is what the trial's container runs: the path of a static binary and the arguments with which it calls
-	// ServeTrial.
+	// Program is what the trial's container runs: the path of a static binary and the arguments
+	// with which it calls ServeTrial.
 	Program []string
 	// State is the node's state directory.
 	State string

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace of its own that belongs to one thread of this process: it needs no name and no mount,
-// and vanishes with the thread, also if the process is killed.
+// namespace is a network namespace of its own that belongs to one thread of this process: it needs
+// no name and no mount, and vanishes with the thread, also if the process is killed.
 type namespace struct {
 	path string // for runc; valid until close
 	work chan func()

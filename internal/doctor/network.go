@@ -64,7 +64,8 @@ func networkChecks() []check {
 	}
 }
 
-// device is a check that tries something in a network namespace of its own, which vanishes with what was made in it.
+// device is a check that tries something in a network namespace of its own, which vanishes with
+// what was made in it.
 func device(name string, level Level, option, lost string, try func() error) check {
 	return check{
 		name: name, level: level, lost: lost,

@@ -81,8 +81,8 @@ func (r runtimeTool) prepare(tools tools) error {
 	return nil
 }
 
-// run runs runc. Its standard streams, which a container inherits, are /dev/null: a file of the host could not be dumped.
-// What it has to say is in its log.
+// run runs runc. Its standard streams, which a container inherits, are /dev/null: a file of the
+// host could not be dumped. What it has to say is in its log.
 func (r runtimeTool) run(ctx context.Context, args ...string) error {
 	log := filepath.Join(r.directory, "runc.log")
 	_ = os.Remove(log) // that of an earlier call

@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// trackingChecks say in which way pre-copy will find out here what a container writes. A process with which the best way
-// does not work (another one traces it, it is a 32-bit program) is followed in the next one.
+// trackingChecks say in which way pre-copy will find out here what a container writes. A process
+// with which the best way does not work (another one traces it, it is a 32-bit program) is followed
+// in the next one.
 func trackingChecks() []check {
 	return []check{{
 		name: "finding written memory", level: Recommended,

@@ -43,8 +43,8 @@ type Step struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// trial is one run of the real trial: a container that answers on a TCP connection is checkpointed and restored, and
-// must go on answering on it.
+// trial is one run of the real trial: a container that answers on a TCP connection is checkpointed
+// and restored, and must go on answering on it.
 type trial struct {
 	*workplace
 	runtime    runtimeTool
@@ -54,8 +54,9 @@ type trial struct {
 	asked      int
 }
 
-// runTrial makes the trial with these tools; program is what to run in the container (ServeTrial is in it). All that it
-// makes is under a directory of its own in state and removed again, as is what a trial that was killed left there.
+// runTrial makes the trial with these tools; program is what to run in the container (ServeTrial is
+// in it). All that it makes is under a directory of its own in state and removed again, as is what
+// a trial that was killed left there.
 func runTrial(ctx context.Context, tools tools, program []string, state string) (result Trial) {
 	ctx, cancel := trialLimit.For(ctx, "runc", patience.Programs("runc", "criu"))
 	defer cancel()
@@ -115,7 +116,8 @@ func newTrial(ctx context.Context, tools tools, program []string, state string) 
 	if t.namespace, err = newNamespace(); err != nil {
 		return nil, err
 	}
-	// Nobody else can reach the namespace, so nothing has to be locked out of it; migrations do it this way too.
+	// Nobody else can reach the namespace, so nothing has to be locked out of it; migrations do it
+	// this way too.
 	criuConfig := filepath.Join(place.directory, "criu.conf")
 	if err := os.WriteFile(criuConfig, []byte("network-lock skip\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("write the trial's CRIU configuration: %w", err)
@@ -161,8 +163,8 @@ func (t *trial) restore(ctx context.Context) error {
 	return t.runtime.run(ctx, append([]string{"restore", "--detach", "--bundle", t.directory}, t.criuOptions()...)...)
 }
 
-// criuOptions are the same for both directions. CRIU leaves cgroups to runc, as in a migration: it need not see all of
-// their hierarchies then, which it cannot on a node of the lab.
+// criuOptions are the same for both directions. CRIU leaves cgroups to runc, as in a migration: it
+// need not see all of their hierarchies then, which it cannot on a node of the lab.
 func (t *trial) criuOptions() []string {
 	return []string{
 		"--tcp-established", "--manage-cgroups-mode", "ignore",

@@ -48,7 +48,8 @@ func script(t *testing.T, text string) string {
 	return path
 }
 
-// expectNothingLeft fails if a trial in this state directory has left a file, process, mount or cgroup behind.
+// expectNothingLeft fails if a trial in this state directory has left a file, process, mount or
+// cgroup behind.
 func expectNothingLeft(t *testing.T, state string) {
 	t.Helper()
 	entries, err := os.ReadDir(state)
@@ -153,7 +154,8 @@ func TestTrialCleansUpWhatAKilledOneLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := processOf(t, killed)
-	// All that the death of a process does: its locks are given back. (Its namespace lives on in the container.)
+	// All that the death of a process does: its locks are given back. (Its namespace lives on in
+	// the container.)
 	if err := killed.lock.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -182,8 +184,8 @@ func processOf(t *testing.T, trial *trial) int {
 	return content.PID
 }
 
-// processState is the letter of a process's state, empty if there is no such process. Whoever has become the parent of a
-// container's process may leave it a zombie for a while.
+// processState is the letter of a process's state, empty if there is no such process. Whoever has
+// become the parent of a container's process may leave it a zombie for a while.
 func processState(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

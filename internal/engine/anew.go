@@ -16,31 +16,35 @@ import (
 // ErrUnhealthy says that a container that was started did not become healthy.
 var ErrUnhealthy = errors.New("container did not become healthy")
 
-// Anew is what an engine does for a container that moves without its processes: they end here, and others are started
-// elsewhere from the same files.
+// Anew is what an engine does for a container that moves without its processes: they end here, and
+// others are started elsewhere from the same files.
 type Anew interface {
-	// ExamineAnew lists what stands against this running container being started anew on another node. It changes nothing.
+	// ExamineAnew lists what stands against this running container being started anew on another
+	// node. It changes nothing.
 	ExamineAnew(ctx context.Context, id string) ([]Problem, error)
-	// Ports are those on which a running container waits for connections and datagrams. A copy of it has to wait on the same
-	// ones to be taken for healthy, if there is no health check.
+	// Ports are those on which a running container waits for connections and datagrams. A copy of
+	// it has to wait on the same ones to be taken for healthy, if there is no health check.
 	Ports(ctx context.Context, id string) ([]Port, error)
-	// Halt ends a running container by its own stop signal, and kills it when its grace is over: all of its connections have
-	// been accepted before, if they were within a moment, and what it has said has been delivered when Halt returns, within
-	// another one. It returns the instant of the signal. The container is Frozen then, also after a crash of the agent or the
-	// machine, until Revive or Destroy, and Container.Leaving tells of leave.
+	// Halt ends a running container by its own stop signal, and kills it when its grace is over:
+	// all of its connections have been accepted before, if they were within a moment, and what it
+	// has said has been delivered when Halt returns, within another one. It returns the instant of
+	// the signal. The container is Frozen then, also after a crash of the agent or the machine,
+	// until Revive or Destroy, and Container.Leaving tells of leave.
 	Halt(ctx context.Context, id string, leave Leave) (time.Time, error)
-	// Halted tells whether Halt has ended a container that Revive is to start again. One that was told to end and has not is
-	// ended first.
+	// Halted tells whether Halt has ended a container that Revive is to start again. One that was
+	// told to end and has not is ended first.
 	Halted(ctx context.Context, id string) (bool, error)
-	// Revive starts again what Halt has ended, and waits, for a moment at most, until it is healthy. It changes nothing that
-	// Halt has not ended. What was said of its health is no error: it runs again.
+	// Revive starts again what Halt has ended, and waits, for a moment at most, until it is
+	// healthy. It changes nothing that Halt has not ended. What was said of its health is no error:
+	// it runs again.
 	Revive(ctx context.Context, id string) (health string, err error)
 	// ReserveAnew is Reserve for a container that will be started here.
 	ReserveAnew(ctx context.Context, definition Definition) ([]Problem, error)
-	// ArriveAnew is Arrive for a container that will be started here: no state comes, and ImagesDir is of no use. Its Restore
-	// starts the container and waits until it is healthy before it calls beforeResume. It runs on trial until that has
-	// returned and is recorded durably; if it is not healthy in time (ErrUnhealthy), or beforeResume fails, it has been killed
-	// when Restore returns. Arrived ends one that runs on trial for an agent that is gone.
+	// ArriveAnew is Arrive for a container that will be started here: no state comes, and ImagesDir
+	// is of no use. Its Restore starts the container and waits until it is healthy before it calls
+	// beforeResume. It runs on trial until that has returned and is recorded durably; if it is not
+	// healthy in time (ErrUnhealthy), or beforeResume fails, it has been killed when Restore
+	// returns. Arrived ends one that runs on trial for an agent that is gone.
 	ArriveAnew(ctx context.Context, definition Definition, netns string, ports []Port) (Arrival, error)
 }
 
@@ -58,10 +62,12 @@ func ComparePorts(a, b Port) int {
 	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Number, b.Number))
 }
 
-// SettledAfter is how long a container has to run that was started anew and has neither a health check nor ports.
+// SettledAfter is how long a container has to run that was started anew and has neither a health
+// check nor ports.
 const SettledAfter = 3 * time.Second
 
-// Health is how it is found out whether a container does what it is for. Times are in seconds; 0 is the default.
+// Health is how it is found out whether a container does what it is for. Times are in seconds; 0 is
+// the default.
 type Health struct {
 	Command  []string `json:"command"` // exit code 0: healthy
 	Interval float64  `json:"interval_seconds,omitempty"`
@@ -115,8 +121,8 @@ func (h Health) Complete() Health {
 	return h
 }
 
-// StartPatience is how long the container may take to become healthy after it was started: what was said for it, or, if it
-// has a health check, until that has failed as often as counts, or a minute.
+// StartPatience is how long the container may take to become healthy after it was started: what was
+// said for it, or, if it has a health check, until that has failed as often as counts, or a minute.
 func (d Definition) StartPatience() time.Duration {
 	switch {
 	case d.StartTimeout > 0:
@@ -135,7 +141,8 @@ func (d Definition) StopPatience() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// The range of real-time signals in the numbers that programs know (signal(7)): the C library keeps two for itself.
+// The range of real-time signals in the numbers that programs know (signal(7)): the C library keeps
+// two for itself.
 const (
 	realTimeMin = 34
 	realTimeMax = 64

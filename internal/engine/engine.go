@@ -1,8 +1,9 @@
 // Package engine is the contract between Godwit and whatever runs containers.
 //
-// It exists so that a migration knows nothing of Docker, runc or LXC: the agent speaks to this interface, and each
-// package below this one makes one engine speak it. An adapter knows no other adapter, no network peer and no
-// migration; it answers what a container is, freezes and dumps it, and makes it again from what was dumped.
+// It exists so that a migration knows nothing of Docker, runc or LXC: the agent speaks to this
+// interface, and each package below this one makes one engine speak it. An adapter knows no other
+// adapter, no network peer and no migration; it answers what a container is, freezes and dumps it,
+// and makes it again from what was dumped.
 package engine
 
 import (
@@ -29,8 +30,8 @@ var (
 	ErrInvalid    = errors.New("container definition is not valid")
 	// ErrNoEngine says that a container is of an engine that this node does not know.
 	ErrNoEngine = errors.New("no such engine")
-	// ErrAway says that an engine that this node knows is not there: it was stopped, or never installed. What it had it may still
-	// have, and its containers may run.
+	// ErrAway says that an engine that this node knows is not there: it was stopped, or never
+	// installed. What it had it may still have, and its containers may run.
 	ErrAway = errors.New("engine is not there")
 )
 
@@ -47,10 +48,12 @@ const (
 	Damaged  State = "damaged" // what is recorded of it cannot be read: only List tells of it, and nothing touches it
 )
 
-// Definition describes a container so that another node can make the same one. It holds no path of the node it comes
-// from, but those of host directories, which are the same on every node. It travels between nodes as JSON and is validated where it arrives.
+// Definition describes a container so that another node can make the same one. It holds no path of
+// the node it comes from, but those of host directories, which are the same on every node. It
+// travels between nodes as JSON and is validated where it arrives.
 type Definition struct {
-	// EngineName says whose container it is; empty is that of the embedded engine, whose definitions need no name.
+	// EngineName says whose container it is; empty is that of the embedded engine, whose
+	// definitions need no name.
 	EngineName string `json:"engine_name,omitempty"`
 	// Namespace is that of the engine in which it has the container, and its image, if it has several.
 	Namespace string `json:"namespace,omitempty"`
@@ -82,8 +85,9 @@ type Definition struct {
 	Restart string `json:"restart,omitempty"`
 	// Ports of the node by which it is reached, if its address is of the engine's own network.
 	Ports []Published `json:"ports,omitempty"`
-	// Engine is the engine's own knowledge about a running container that its namesake at the target must have before
-	// the state arrives. Opaque to all others, bounded in size, and validated by the engine that gets it.
+	// Engine is the engine's own knowledge about a running container that its namesake at the
+	// target must have before the state arrives. Opaque to all others, bounded in size, and
+	// validated by the engine that gets it.
 	Engine json.RawMessage `json:"engine,omitempty"`
 }
 
@@ -94,14 +98,14 @@ type Limits struct {
 	Pids        int64   `json:"pids"`
 }
 
-// Network is the address that a container keeps for life. Without an address the container's network is the engine's own:
-// nobody else makes it, routes to it, or holds its packets.
+// Network is the address that a container keeps for life. Without an address the container's
+// network is the engine's own: nobody else makes it, routes to it, or holds its packets.
 type Network struct {
 	Address netip.Addr `json:"address"`
 	MAC     string     `json:"mac"`
 	MTU     int        `json:"mtu"`
-	// Bridge is the engine's own network that the address is of: the engine gives it, and makes the interface, on each node. Empty:
-	// the address is of Godwit's pool.
+	// Bridge is the engine's own network that the address is of: the engine gives it, and makes the
+	// interface, on each node. Empty: the address is of Godwit's pool.
 	Bridge     string `json:"bridge,omitempty"`
 	PrefixBits int    `json:"prefix_bits,omitempty"` // of that network
 	Routed     bool   `json:"routed,omitempty"`      // nodes route its addresses to each other: see Segment
@@ -113,8 +117,8 @@ func (n Network) Pooled() bool { return n.Address.IsValid() && n.Bridge == "" }
 // OnBridge tells whether there is an address of a network of the engine's own.
 func (n Network) OnBridge() bool { return n.Address.IsValid() && n.Bridge != "" }
 
-// Segment is a network of an engine that all nodes have, with the same subnet: the engine of each gives away a part of its addresses, and
-// the agents route to all of them.
+// Segment is a network of an engine that all nodes have, with the same subnet: the engine of each
+// gives away a part of its addresses, and the agents route to all of them.
 type Segment struct {
 	Name   string
 	Device string // the bridge
@@ -177,77 +181,88 @@ type Problem struct {
 	Remedy string `json:"remedy"` // what the user can do
 }
 
-// Engine is one container engine on one node. All methods may be called concurrently and are safe to call again after
-// the caller crashed: Thaw, Destroy and Discard find out for themselves what there is, and doing nothing is success.
+// Engine is one container engine on one node. All methods may be called concurrently and are safe
+// to call again after the caller crashed: Thaw, Destroy and Discard find out for themselves what
+// there is, and doing nothing is success.
 type Engine interface {
 	// Name of the engine: embedded, docker, podman, containerd, lxc.
 	Name() string
 	// List tells of every container, in order of name. Error: ErrAway.
 	List(ctx context.Context) ([]Container, error)
-	// Inspect finds a container by name, id, or unique prefix of an id. Errors: ErrNotFound; ErrAway where nobody can tell.
+	// Inspect finds a container by name, id, or unique prefix of an id. Errors: ErrNotFound;
+	// ErrAway where nobody can tell.
 	Inspect(ctx context.Context, ref string) (Container, error)
-	// Stop asks the first process to end, by the container's own stop signal, and kills it when grace is over; negative: the
-	// container's own grace.
+	// Stop asks the first process to end, by the container's own stop signal, and kills it when
+	// grace is over; negative: the container's own grace.
 	Stop(ctx context.Context, id string, grace time.Duration) error
 	// Remove deletes a container that does not run; with force, one that does.
 	Remove(ctx context.Context, id string, force bool) error
-	// Logs calls emit for each entry, oldest first, until there are no more (or, with Follow, until ctx ends or the
-	// container has ended and all is emitted).
+	// Logs calls emit for each entry, oldest first, until there are no more (or, with Follow, until
+	// ctx ends or the container has ended and all is emitted).
 	Logs(ctx context.Context, id string, options LogOptions, emit func(LogEntry) error) error
 	// Exec runs a process in a running container and returns its exit code.
 	Exec(ctx context.Context, id string, process Exec) (int, error)
 
-	// Examine lists what stands against moving this running container: what CRIU cannot dump, exec sessions, and so
-	// on. It changes nothing.
+	// Examine lists what stands against moving this running container: what CRIU cannot dump, exec
+	// sessions, and so on. It changes nothing.
 	Examine(ctx context.Context, id string) ([]Problem, error)
 	// Processes are the pids, in the agent's pid namespace, of all processes of a container at this moment.
 	Processes(ctx context.Context, id string) ([]int, error)
-	// Depart prepares a running container's move: all that can be done before the freeze is done when it returns.
+	// Depart prepares a running container's move: all that can be done before the freeze is done
+	// when it returns.
 	Depart(ctx context.Context, id string, options DepartOptions) (Departure, error)
-	// CPUTime is how much processor time a running container has used on this node. Error: errors.ErrUnsupported where it
-	// is not counted.
+	// CPUTime is how much processor time a running container has used on this node. Error:
+	// errors.ErrUnsupported where it is not counted.
 	CPUTime(ctx context.Context, id string) (time.Duration, error)
-	// Throttle lets a container use so many processors and no more; if it may use less anyway, that holds. 0 ends it,
-	// whoever began it, and is right for a container in any state. Error: errors.ErrUnsupported where processor time
-	// cannot be limited.
+	// Throttle lets a container use so many processors and no more; if it may use less anyway, that
+	// holds. 0 ends it, whoever began it, and is right for a container in any state. Error:
+	// errors.ErrUnsupported where processor time cannot be limited.
 	Throttle(ctx context.Context, id string, cpus float64) error
-	// Trees are the directories that make up the container's own state: what a move must copy. The caller lets go of them (files.LetGo).
+	// Trees are the directories that make up the container's own state: what a move must copy. The
+	// caller lets go of them (files.LetGo).
 	Trees(ctx context.Context, id string) ([]files.Tree, error)
-	// Thaw lets a container that a Departure froze go on, whatever has happened to it since: sockets that a dump left
-	// in repair mode work again, and what the dump left in the file system is removed.
+	// Thaw lets a container that a Departure froze go on, whatever has happened to it since:
+	// sockets that a dump left in repair mode work again, and what the dump left in the file system
+	// is removed.
 	Thaw(ctx context.Context, id string) error
-	// Destroy kills a frozen container and removes all of it, without its processes or the peers of its connections
-	// noticing anything. Its volumes went with it, so they are removed, too, but not those that stay (by Volume.Key), that
-	// another container on this node has, or that are host directories which it could only read.
+	// Destroy kills a frozen container and removes all of it, without its processes or the peers of
+	// its connections noticing anything. Its volumes went with it, so they are removed, too, but
+	// not those that stay (by Volume.Key), that another container on this node has, or that are
+	// host directories which it could only read.
 	Destroy(ctx context.Context, id string, stay []string) error
 
-	// Reserve lists what stands against making this container here: its name taken, a volume that is here already and does
-	// not stay, a missing feature, and so on.
+	// Reserve lists what stands against making this container here: its name taken, a volume that
+	// is here already and does not stay, a missing feature, and so on.
 	Reserve(ctx context.Context, definition Definition) ([]Problem, error)
-	// Arrive prepares a container that will be restored here: all that can be done before its state is here is done
-	// when it returns. netns must be the path of its network namespace, or empty if the engine makes that itself
-	// (Definition.Network). The image's layers may come later, but before Restore.
+	// Arrive prepares a container that will be restored here: all that can be done before its state
+	// is here is done when it returns. netns must be the path of its network namespace, or empty if
+	// the engine makes that itself (Definition.Network). The image's layers may come later, but
+	// before Restore.
 	Arrive(ctx context.Context, definition Definition, netns string) (Arrival, error)
-	// Arrived tells what became of an arrival, also after the agent crashed. It ends an arrival whose agent is gone
-	// before it answers, so that NeverRan is final.
+	// Arrived tells what became of an arrival, also after the agent crashed. It ends an arrival
+	// whose agent is gone before it answers, so that NeverRan is final.
 	Arrived(ctx context.Context, id string) (Outcome, error)
 	// Discard removes an arrival that never ran, and all that was made for it.
 	Discard(ctx context.Context, id string) error
-	// Salvage ends an arrival that never ran, as Arrived does, and calls take for each directory on a disk to which its files
-	// have come, of those that Discard would empty or remove. It may move away what is in there.
+	// Salvage ends an arrival that never ran, as Arrived does, and calls take for each directory on
+	// a disk to which its files have come, of those that Discard would empty or remove. It may move
+	// away what is in there.
 	Salvage(ctx context.Context, id string, take func(files.Tree) error) error
-	// Memory tells how far the memory of a container is that is filled while it runs (Arrival.FillFrom). As long as it
-	// is being filled Examine says so, and Depart refuses: ErrBusy.
+	// Memory tells how far the memory of a container is that is filled while it runs
+	// (Arrival.FillFrom). As long as it is being filled Examine says so, and Depart refuses:
+	// ErrBusy.
 	Memory(ctx context.Context, id string) (memory.FillReport, error)
-	// LatePages connects to what fills the memory of a container, to bring it the pages that come after the restore
-	// (memory.Store.Late). It waits until what fills has been told which these are, which is during Restore, and works from
-	// Arrival.FillFrom on until the memory is complete, also after the agent crashed. Error: ErrNotFilling if nothing fills
-	// it; Memory tells then whether it is complete.
+	// LatePages connects to what fills the memory of a container, to bring it the pages that come
+	// after the restore (memory.Store.Late). It waits until what fills has been told which these
+	// are, which is during Restore, and works from Arrival.FillFrom on until the memory is
+	// complete, also after the agent crashed. Error: ErrNotFilling if nothing fills it; Memory
+	// tells then whether it is complete.
 	LatePages(ctx context.Context, id string) (memory.LatePages, error)
 
 	Anew
 
-	// VolumePath is where the content of a volume is on this node, or would be. Error: errors.ErrUnsupported for a tmpfs.
+	// VolumePath is where the content of a volume is on this node, or would be. Error:
+	// errors.ErrUnsupported for a tmpfs.
 	VolumePath(volume Volume) (string, error)
 	// Volumes tells of every named volume of this node, in order of name.
 	Volumes(ctx context.Context) ([]StoredVolume, error)
@@ -260,36 +275,39 @@ type DepartOptions struct {
 	// LeaveMemory leaves the content of private anonymous memory to the caller, who carries it another way
 	// (memory.Source): Dump writes where it is, and not what.
 	LeaveMemory bool
-	// Whole has Dump look at all memory that is left to the caller. Otherwise it takes no look at what is large.
+	// Whole has Dump look at all memory that is left to the caller. Otherwise it takes no look at
+	// what is large.
 	Whole bool
 	// Leave is told by Container.Leaving from now on.
 	Leave Leave
 }
 
-// Departure is a running container that is about to be frozen. Settle, Freeze and Dump are called in this order, Dump
-// once; Settle need not be.
+// Departure is a running container that is about to be frozen. Settle, Freeze and Dump are called
+// in this order, Dump once; Settle need not be.
 type Departure interface {
-	// Settle waits, for some seconds at most, until the container has no connections that a dump would lose: half open,
-	// not accepted, closed by the container but not yet by their peers. It is called when no new connections are let
-	// through to the container any more, but all else is.
+	// Settle waits, for some seconds at most, until the container has no connections that a dump
+	// would lose: half open, not accepted, closed by the container but not yet by their peers. It
+	// is called when no new connections are let through to the container any more, but all else is.
 	Settle(ctx context.Context) error
-	// Freeze stops the container's processes and returns when all are stopped and all they had written to stdout and
-	// stderr is in the log. It returns the instant at which they stopped. Error: ErrUnsettled, after Settle and a few times
-	// at most, if there is again what Settle waits for, or such a connection within the container that does not come to its end
-	// while nobody outside is heard; the container runs then, and both are to be called again.
+	// Freeze stops the container's processes and returns when all are stopped and all they had
+	// written to stdout and stderr is in the log. It returns the instant at which they stopped.
+	// Error: ErrUnsettled, after Settle and a few times at most, if there is again what Settle
+	// waits for, or such a connection within the container that does not come to its end while
+	// nobody outside is heard; the container runs then, and both are to be called again.
 	Freeze(ctx context.Context) (time.Time, error)
-	// LeaveShared leaves the content of the memory that processes share without a file to the caller, as DepartOptions do
-	// with the rest: all of it, whose inodes these are. False: that is not possible, and Dump writes it. It may be called
-	// between Freeze and Dump.
+	// LeaveShared leaves the content of the memory that processes share without a file to the
+	// caller, as DepartOptions do with the rest: all of it, whose inodes these are. False: that is
+	// not possible, and Dump writes it. It may be called between Freeze and Dump.
 	LeaveShared(inodes []uint64) (bool, error)
-	// Dump writes the execution state to a directory in memory. When it returns the container is still frozen, and
-	// may be thawed (Thaw) or destroyed (Destroy). Files in the directory whose names begin with pages- only ever grow
-	// while Dump runs, so they can be sent meanwhile.
+	// Dump writes the execution state to a directory in memory. When it returns the container is
+	// still frozen, and may be thawed (Thaw) or destroyed (Destroy). Files in the directory whose
+	// names begin with pages- only ever grow while Dump runs, so they can be sent meanwhile.
 	Dump(ctx context.Context, directory string) error
 	// LeftOut tells which memory a Dump to this directory has left to the caller.
 	LeftOut(directory string) (memory.Left, error)
-	// Touched tells which pages are touched first when the container is restored from a Dump to this directory, the most
-	// important ones first. It is advice: some may not exist, and some come twice.
+	// Touched tells which pages are touched first when the container is restored from a Dump to
+	// this directory, the most important ones first. It is advice: some may not exist, and some
+	// come twice.
 	Touched(directory string) ([]memory.Want, error)
 	// Close ends what Depart started; it neither thaws nor destroys the container.
 	Close() error
@@ -310,22 +328,24 @@ type Arrival interface {
 	ImagesDir() string
 	// TreePath is where the content of the source's tree of this kind and name must be put.
 	TreePath(kind files.TreeKind, name string) (string, error)
-	// FillFrom makes Restore leave out the memory that can be filled while the processes run. It is filled from pages,
-	// which Restore takes over: all must be there then (memory.Store.Keep), or come later by way of Engine.LatePages. What can be made ready for it is when
-	// FillFrom returns; it is called at most once, and takes nothing from pages yet.
+	// FillFrom makes Restore leave out the memory that can be filled while the processes run. It is
+	// filled from pages, which Restore takes over: all must be there then (memory.Store.Keep), or
+	// come later by way of Engine.LatePages. What can be made ready for it is when FillFrom
+	// returns; it is called at most once, and takes nothing from pages yet.
 	FillFrom(ctx context.Context, pages *memory.Store) error
-	// Restore makes the processes from what is now in ImagesDir and in the trees. When all their sockets exist and
-	// before the first of them runs it asks for permission. That the container runs is then recorded durably,
-	// its network is opened, and it runs; if any of these fails nothing ever will. Restore returns the
-	// instant of the resume.
+	// Restore makes the processes from what is now in ImagesDir and in the trees. When all their
+	// sockets exist and before the first of them runs it asks for permission. That the container
+	// runs is then recorded durably, its network is opened, and it runs; if any of these fails
+	// nothing ever will. Restore returns the instant of the resume.
 	Restore(ctx context.Context, permission Permission) (time.Time, error)
 	// Close ends what Arrive started if the container has not been resumed; Discard removes what is left.
 	Close() error
 }
 
-// LateArrival is an Arrival whose engine may have to be told to start the container, by Start, as late as possible: it tells nobody anything
-// from then until the container runs. Meanwhile nothing may be written to the container's trees. Start returns when all that can be done before the
-// state is here is done; it does nothing if the container was started by Arrive.
+// LateArrival is an Arrival whose engine may have to be told to start the container, by Start, as
+// late as possible: it tells nobody anything from then until the container runs. Meanwhile nothing
+// may be written to the container's trees. Start returns when all that can be done before the state
+// is here is done; it does nothing if the container was started by Arrive.
 type LateArrival interface {
 	Arrival
 	Start(ctx context.Context) error
@@ -338,7 +358,8 @@ type LateStarter interface {
 	StartsLate(definition Definition) bool
 }
 
-// Networked is an Arrival whose engine has made its network namespace, which is at this path. One that is started late has it then.
+// Networked is an Arrival whose engine has made its network namespace, which is at this path. One
+// that is started late has it then.
 type Networked interface{ Netns() (string, error) }
 
 // Errors of Protect, which are wrapped.
@@ -350,14 +371,16 @@ var (
 	ErrExposed = errors.New("other programs on this node can thaw or kill the frozen copy")
 )
 
-// Protector is an Engine of whose frozen copies others, as an operator who tidies up or an OOM killer, can be kept.
+// Protector is an Engine of whose frozen copies others, as an operator who tidies up or an OOM
+// killer, can be kept.
 type Protector interface {
-	// Protect has the frozen processes of a container that leaves be the last that OOM killers take, and
-	// gives those that nobody holds yet to hold, which may trace them. It calls held (nil: nobody waits) as
-	// soon as they are held and have not run, before what concerns the OOM killers. What somebody has thawed
-	// is frozen again. A copy that has run is remembered, and each call says so. Errors: ErrThawed, ErrExposed; after
-	// any other nobody knows whether the copy is frozen. It does nothing to a container that does not leave
-	// any more. Thaw and Destroy undo all of it.
+	// Protect has the frozen processes of a container that leaves be the last that OOM killers
+	// take, and gives those that nobody holds yet to hold, which may trace them. It calls held
+	// (nil: nobody waits) as soon as they are held and have not run, before what concerns the OOM
+	// killers. What somebody has thawed is frozen again. A copy that has run is remembered, and
+	// each call says so. Errors: ErrThawed, ErrExposed; after any other nobody knows whether the
+	// copy is frozen. It does nothing to a container that does not leave any more. Thaw and Destroy
+	// undo all of it.
 	Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error
 }
 
@@ -389,10 +412,12 @@ type Leaver interface {
 	LeavesBehind(d Definition) []string
 }
 
-// Restarter is an Engine that starts containers again by itself, when they end or the machine comes up, as their policies say.
+// Restarter is an Engine that starts containers again by itself, when they end or the machine comes
+// up, as their policies say.
 type Restarter interface {
-	// Settled has it do so with a container that has come here, which it does not before: there may be another copy. One that has ended
-	// since, and that it would have started, it starts. It fails as long as a container runs that its engine does not know to run.
+	// Settled has it do so with a container that has come here, which it does not before: there may
+	// be another copy. One that has ended since, and that it would have started, it starts. It
+	// fails as long as a container runs that its engine does not know to run.
 	Settled(ctx context.Context, id string) error
 }
 

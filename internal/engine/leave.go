@@ -2,8 +2,9 @@ package engine
 
 import "time"
 
-// Leave identifies the migration for which a container leaves. An engine stores it with its record of the departure and returns it
-// unread. A node that has lost the journal of a migration learns from it which migration froze the copy, and which node to ask.
+// Leave identifies the migration for which a container leaves. An engine stores it with its record
+// of the departure and returns it unread. A node that has lost the journal of a migration learns
+// from it which migration froze the copy, and which node to ask.
 type Leave struct {
 	Migration string    `json:"migration,omitempty"`
 	Target    string    `json:"target,omitempty"` // name of the node

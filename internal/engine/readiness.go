@@ -13,8 +13,8 @@ type Readiness struct {
 	Problems []Problem
 }
 
-// TooOld is what stands against an engine of a version before the oldest one with which containers were moved. One whose version is no
-// numbers, as somebody's own build may have, is taken for new.
+// TooOld is what stands against an engine of a version before the oldest one with which containers
+// were moved. One whose version is no numbers, as somebody's own build may have, is taken for new.
 func TooOld(title, version, oldest string) []Problem {
 	if Since(version, oldest) {
 		return nil

@@ -34,8 +34,9 @@ func NewSet(own Engine, others ...Engine) *Set {
 	return &Set{engines: append([]Engine{own}, others...), owners: map[string]owner{}}
 }
 
-// Of is the engine of a container of this node, or of one that For has found an engine for. Nobody's word but the container's own
-// decides: what a peer says of another container with its id changes nothing.
+// Of is the engine of a container of this node, or of one that For has found an engine for.
+// Nobody's word but the container's own decides: what a peer says of another container with its id
+// changes nothing.
 func (s *Set) Of(definition Definition) Engine {
 	if one, err := s.For(definition); err == nil {
 		return one
@@ -77,10 +78,12 @@ func (s *Set) Images() (all []Images) {
 	return all
 }
 
-// elsewherePatience is how long an engine may take to answer whether it has a container that comes to another one.
+// elsewherePatience is how long an engine may take to answer whether it has a container that comes
+// to another one.
 const elsewherePatience = 3 * time.Second
 
-// Elsewhere is the engine, of all but the container's own, that has a container of its id; nil: none, as far as they answer.
+// Elsewhere is the engine, of all but the container's own, that has a container of its id; nil:
+// none, as far as they answer.
 func (s *Set) Elsewhere(ctx context.Context, definition Definition) (Engine, error) {
 	own := s.Of(definition)
 	for _, one := range s.engines {
@@ -186,14 +189,16 @@ func (s *Set) named(name string) (Engine, error) {
 	return nil, fmt.Errorf("%w: %.40q", ErrNoEngine, name)
 }
 
-// List tells of every container of all engines, in order of name. An engine that is not there has none. Of one that does not
-// answer nobody knows what it has: that is an error, beside the containers of the others.
+// List tells of every container of all engines, in order of name. An engine that is not there has
+// none. Of one that does not answer nobody knows what it has: that is an error, beside the
+// containers of the others.
 func (s *Set) List(ctx context.Context) ([]Container, error) {
 	all, own, others := s.list(ctx, s.Ask)
 	return all, errors.Join(own, others)
 }
 
-// ListAnswered is List for those who only show what there is: another engine that does not answer keeps nobody from seeing the rest.
+// ListAnswered is List for those who only show what there is: another engine that does not answer
+// keeps nobody from seeing the rest.
 func (s *Set) ListAnswered(ctx context.Context) ([]Container, error) {
 	return s.ListAnsweredBy(ctx, s.Ask)
 }
@@ -249,8 +254,9 @@ func askAll[T any](engines []Engine, ask func(Engine) (T, error)) []answer[T] {
 	return answers
 }
 
-// Inspect finds a container by name, id, or unique prefix of an id, and with the engine's name and a colon before it in that
-// engine only. Errors: ErrNotFound, also if it is not clear whose is meant; ErrAway if the engine is not there that has said it has it.
+// Inspect finds a container by name, id, or unique prefix of an id, and with the engine's name and
+// a colon before it in that engine only. Errors: ErrNotFound, also if it is not clear whose is
+// meant; ErrAway if the engine is not there that has said it has it.
 func (s *Set) Inspect(ctx context.Context, ref string) (Container, error) {
 	if name, rest, found := strings.Cut(ref, ":"); found {
 		one, err := s.named(name)

@@ -64,7 +64,8 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestSetFor: what is said of a container that may come, whoever says it, changes nothing for one that is here.
+// TestSetFor: what is said of a container that may come, whoever says it, changes nothing for one
+// that is here.
 func TestSetFor(t *testing.T) {
 	own, other := &some{name: "embedded", have: []Container{made("", "db", "5")}}, &some{name: "docker"}
 	s := NewSet(own, other)
@@ -145,7 +146,8 @@ func TestSetForgets(t *testing.T) {
 	}
 }
 
-// TestSetDown: an engine that does not answer keeps nobody from seeing the containers of others, and nobody takes what it has for free.
+// TestSetDown: an engine that does not answer keeps nobody from seeing the containers of others,
+// and nobody takes what it has for free.
 func TestSetDown(t *testing.T) {
 	down := errors.New("connection refused")
 	own, other := &some{name: "embedded", have: []Container{made("", "db", "2")}}, &some{name: "docker", down: down}

@@ -27,15 +27,16 @@ type Volume struct {
 	ReadOnly bool       `json:"read_only"`
 	// SizeBytes bounds a tmpfs; 0: half of the node's memory, as the kernel has it.
 	SizeBytes int64 `json:"size_bytes,omitempty"`
-	// Stays is part of a move, not of the container: the content does not come with it, so nothing is copied, removed or
-	// expected to be empty. Both nodes mount the same, or each has its own.
+	// Stays is part of a move, not of the container: the content does not come with it, so nothing
+	// is copied, removed or expected to be empty. Both nodes mount the same, or each has its own.
 	Stays bool `json:"stays,omitempty"`
 }
 
 // Sort is the volume's kind.
 func (v Volume) Sort() VolumeKind { return cmp.Or(v.Kind, Named) }
 
-// Key names a volume among those of its container, and the tree that it is: a named one's name, another one's path.
+// Key names a volume among those of its container, and the tree that it is: a named one's name,
+// another one's path.
 func (v Volume) Key() string {
 	if v.Sort() == Named {
 		return v.Name
@@ -71,8 +72,8 @@ func Within(path, directory string) bool {
 	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
 }
 
-// Sharing lists the other containers that have content in common with a volume of a container: all of them, whether they
-// run or not. One whose definition cannot be read may have any.
+// Sharing lists the other containers that have content in common with a volume of a container: all
+// of them, whether they run or not. One whose definition cannot be read may have any.
 func Sharing(all []Container, id string, volume Volume) (names []string) {
 	for _, one := range all {
 		if one.Definition.ID != id && (one.State == Damaged || slices.ContainsFunc(one.Definition.Volumes, volume.Overlaps)) {

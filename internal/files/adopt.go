@@ -10,15 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A copy that broke off need not begin anew. What was made of it is moved aside (MoveContent), and the Mirror of the next
-// attempt adopts it: it is moved into its place again, and whatever is not a directory or a regular file with one name is
-// removed, because only content is worth keeping. The mirror then reads what there is (Have), and tells the source; see kept.go.
+// A copy that broke off need not begin anew. What was made of it is moved aside (MoveContent), and
+// the Mirror of the next attempt adopts it: it is moved into its place again, and whatever is not a
+// directory or a regular file with one name is removed, because only content is worth keeping. The
+// mirror then reads what there is (Have), and tells the source; see kept.go.
 //
-// Nothing about it is believed: neither that the earlier copy was whole, nor that it came from the same container, nor that it is on
-// disk. It is read when it is told.
+// Nothing about it is believed: neither that the earlier copy was whole, nor that it came from the
+// same container, nor that it is on disk. It is read when it is told.
 
-// Adopt begins the trees with what is in these directories, which are empty then. It is called before the first round. After an
-// error the mirror is to be undone, and what is left in the directories removed.
+// Adopt begins the trees with what is in these directories, which are empty then. It is called
+// before the first round. After an error the mirror is to be undone, and what is left in the
+// directories removed.
 func (m *Mirror) Adopt(ctx context.Context, kept []Tree) error {
 	m.b.ctx = ctx
 	defer m.b.pause()
@@ -47,7 +49,8 @@ func (b *builder) adopt(tree Tree) error {
 	return b.prune(fd)
 }
 
-// dropStages removes the stages of earlier copies from an open directory. Their names are links to files that have others.
+// dropStages removes the stages of earlier copies from an open directory. Their names are links to
+// files that have others.
 func dropStages(fd int) error {
 	l := listing{buffer: make([]byte, listingBuffer)}
 	var stages []string
@@ -87,7 +90,8 @@ func dropStage(dirfd int, name string) error {
 	return unlink(dirfd, name, unix.AT_REMOVEDIR)
 }
 
-// prune takes over an open directory, and removes all in it but directories and regular files with one name. What stays is counted.
+// prune takes over an open directory, and removes all in it but directories and regular files with
+// one name. What stays is counted.
 func (b *builder) prune(fd int) error {
 	w, err := newWalk(fd)
 	if err != nil {
@@ -143,8 +147,8 @@ func (b *builder) pruneInto(w *walk, name string) error {
 	return errors.Join(b.used.names(1), dropOverlay(opened(w.fd())))
 }
 
-// dropOverlay removes what overlayfs notes of the layers below a file, if the earlier copy was mounted: with other attributes than
-// these the source deals (portableXattr).
+// dropOverlay removes what overlayfs notes of the layers below a file, if the earlier copy was
+// mounted: with other attributes than these the source deals (portableXattr).
 func dropOverlay(n node) error {
 	for _, name := range []string{"origin", "impure", "nlink", "upper"} {
 		err := n.remove("trusted.overlay." + name)
@@ -159,8 +163,8 @@ func dropOverlay(n node) error {
 	return nil
 }
 
-// MoveContent moves all names in a directory to another one of the same file system (unix.EXDEV if it is not). Names that are there
-// already stay where they are. It follows no link.
+// MoveContent moves all names in a directory to another one of the same file system (unix.EXDEV if
+// it is not). Names that are there already stay where they are. It follows no link.
 func MoveContent(from, to string) error {
 	source, err := unix.Open(from, openDirectoryFlags, 0)
 	if err != nil {
@@ -182,7 +186,8 @@ func MoveContent(from, to string) error {
 	return nil
 }
 
-// moveSome moves what one pass through a directory finds: names that are taken away while it is read may hide others.
+// moveSome moves what one pass through a directory finds: names that are taken away while it is
+// read may hide others.
 func moveSome(l *listing, source, target int) (moved bool, err error) {
 	if _, err := unix.Seek(source, 0, io.SeekStart); err != nil {
 		return false, err

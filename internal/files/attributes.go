@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributesOfOpen gives an open file or directory its attributes; exactly means that it may have others, which it
-// must lose. The order matters: a change of owner clears set-id bits and capabilities, an ACL changes the mode,
-// everything changes times or is forbidden by the flags. Those of a file come later (complete).
+// attributesOfOpen gives an open file or directory its attributes; exactly means that it may have
+// others, which it must lose. The order matters: a change of owner clears set-id bits and
+// capabilities, an ACL changes the mode, everything changes times or is forbidden by the flags.
+// Those of a file come later (complete).
 func (b *builder) attributesOfOpen(fd int, entry *Entry, exactly bool) error {
 	if !exactly {
 		return attributesOfNew(fd, entry)
@@ -31,8 +32,9 @@ func (b *builder) attributesOfOpen(fd int, entry *Entry, exactly bool) error {
 	return exactInodeFlags(fd, entry.Flags)
 }
 
-// attributesOfNew does it for what was made just now, without set-id bits: it has most of its attributes, as a rule, and asking
-// which takes less time than setting them. (What a file system makes of an owner or a mode need not be what was asked of it.)
+// attributesOfNew does it for what was made just now, without set-id bits: it has most of its
+// attributes, as a rule, and asking which takes less time than setting them. (What a file system
+// makes of an owner or a mode need not be what was asked of it.)
 func attributesOfNew(fd int, entry *Entry) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
@@ -147,8 +149,8 @@ func withoutXattr(list []Xattr, name string) []Xattr {
 	return rest
 }
 
-// addInodeFlags adds flags. A file system that has none is an error only where it would change what the container
-// can do.
+// addInodeFlags adds flags. A file system that has none is an error only where it would change what
+// the container can do.
 func addInodeFlags(fd int, flags uint32) error {
 	if flags == 0 {
 		return nil
@@ -173,8 +175,8 @@ func setInodeFlags(fd int, present, wanted uint32, err error) error {
 	return nil
 }
 
-// unlock takes away the flags that forbid changes, and tells which. If it cannot, the change that follows fails and
-// says so.
+// unlock takes away the flags that forbid changes, and tells which. If it cannot, the change that
+// follows fails and says so.
 func unlock(fd int) uint32 {
 	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
 	if err != nil || flags&lockingFlags == 0 {
@@ -186,7 +188,8 @@ func unlock(fd int) uint32 {
 	return flags & lockingFlags
 }
 
-// withoutLocks makes a change to a name that flags of the file itself may forbid. It has them again afterwards.
+// withoutLocks makes a change to a name that flags of the file itself may forbid. It has them again
+// afterwards.
 func withoutLocks(dirfd int, name string, change func() error) error {
 	err := change()
 	if !errors.Is(err, unix.EPERM) {

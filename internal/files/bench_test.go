@@ -84,8 +84,8 @@ func BenchmarkManyFiles(b *testing.B) {
 	}
 }
 
-// BenchmarkLargeFile tells what a byte costs that is changed in a large file: while the container runs, in the freeze,
-// and in the freeze if it was changed before the round that came last.
+// BenchmarkLargeFile tells what a byte costs that is changed in a large file: while the container
+// runs, in the freeze, and in the freeze if it was changed before the round that came last.
 func BenchmarkLargeFile(b *testing.B) {
 	const size = 1 << 30
 	root := b.TempDir()
@@ -133,7 +133,8 @@ func BenchmarkLargeFile(b *testing.B) {
 	}
 }
 
-// processorTime is what this process has used: on a machine that is busy it tells more than the time that passes.
+// processorTime is what this process has used: on a machine that is busy it tells more than the
+// time that passes.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage unix.Rusage
@@ -143,7 +144,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// heapPeak begins to watch how much memory is in use, and returns a function that ends that and tells the most, in MB.
+// heapPeak begins to watch how much memory is in use, and returns a function that ends that and
+// tells the most, in MB.
 func heapPeak() func() float64 {
 	ctx, stop := context.WithCancel(context.Background())
 	most := make(chan float64)

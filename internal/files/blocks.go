@@ -9,8 +9,8 @@ import (
 	"io"
 )
 
-// The stream is cut into blocks, so that a reader takes large pieces and never a byte more than belongs to it, however
-// what comes behind it on the same connection is read:
+// The stream is cut into blocks, so that a reader takes large pieces and never a byte more than
+// belongs to it, however what comes behind it on the same connection is read:
 //
 //	"GDWT" version(2)  { length(4, little endian, 1..maxBlock) payload }*  length=0 digest(32)
 //
@@ -21,12 +21,12 @@ const (
 	maxBlock      = 1 << 20
 	blockHeader   = 4
 
-	// firstBlock is the size of the buffer until it has been full once: a small tree is sent in the time that it
-	// takes to get a megabyte of memory from the kernel.
+	// firstBlock is the size of the buffer until it has been full once: a small tree is sent in the
+	// time that it takes to get a megabyte of memory from the kernel.
 	firstBlock = 64 << 10
 
-	// largeBlock is where handing the hashing to another goroutine costs less than it saves: about 60 microseconds
-	// of SHA-256.
+	// largeBlock is where handing the hashing to another goroutine costs less than it saves: about
+	// 60 microseconds of SHA-256.
 	largeBlock = 128 << 10
 )
 

@@ -74,7 +74,8 @@ func TestPathsThatAreTooLong(t *testing.T) {
 	}
 }
 
-// TestNothingIsHeldAfterAnError breaks rounds in a directory with so many others in it that their names are on disk.
+// TestNothingIsHeldAfterAnError breaks rounds in a directory with so many others in it that their
+// names are on disk.
 func TestNothingIsHeldAfterAnError(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		root, dir := scratch(t), scratch(t)
@@ -113,7 +114,8 @@ func openIn(t *testing.T, dir string) (found []string) {
 	return found
 }
 
-// TestALargeFileIsNotMadeAnewForALittle has what the file has elsewhere written once more, as many files have zeros.
+// TestALargeFileIsNotMadeAnewForALittle has what the file has elsewhere written once more, as many
+// files have zeros.
 func TestALargeFileIsNotMadeAnewForALittle(t *testing.T) {
 	const size, piece = 48 << 20, 700_000
 	root := scratch(t)

@@ -132,7 +132,8 @@ func mustBeEmpty(fd int) error {
 	return fmt.Errorf("it is not empty (it contains %q); only an empty directory can take a copy", name)
 }
 
-// purify takes from a directory what would be inherited by what is made in it: a default ACL, its group, flags.
+// purify takes from a directory what would be inherited by what is made in it: a default ACL, its
+// group, flags.
 func (b *builder) purify(fd int) error {
 	if err := unix.Fchmod(fd, 0o700); err != nil {
 		return err
@@ -172,7 +173,8 @@ func (b *builder) into(fd int, name string, made bool) error {
 
 func (b *builder) spot() *spot { return &b.spots[len(b.spots)-1] }
 
-// edit changes which names the present directory has. If the directory forbids that, it is unlocked until it is left.
+// edit changes which names the present directory has. If the directory forbids that, it is unlocked
+// until it is left.
 func (b *builder) edit(change func() error) error {
 	s := b.spot()
 	s.touched = true
@@ -218,7 +220,8 @@ func (b *builder) enter(name string) error {
 	return b.into(fd, name, false)
 }
 
-// absent says what it means that something is not there, or is something else: the sender believes that it is.
+// absent says what it means that something is not there, or is something else: the sender believes
+// that it is.
 func absent(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("%w: what it changes is not there: %w", ErrCorrupt, err)

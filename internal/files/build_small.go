@@ -11,10 +11,11 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// Making a file takes the kernel longer than anything else that a round of many small files is about, so several goroutines
-// do it. They get new regular files of up to inlineSize, without holes and with one name, in directories that are new as
-// well; all else is done in order, by who reads the round. Nothing there needs such a file, but its directory, whose
-// attributes are set when the last of its files is there.
+// Making a file takes the kernel longer than anything else that a round of many small files is
+// about, so several goroutines do it. They get new regular files of up to inlineSize, without holes
+// and with one name, in directories that are new as well; all else is done in order, by who reads
+// the round. Nothing there needs such a file, but its directory, whose attributes are set when the
+// last of its files is there.
 
 // nursery is where small files are made.
 type nursery struct {
@@ -49,7 +50,8 @@ type growing struct {
 	entry *Entry // set before the builder, as one of the users, lets it go; nil: it gets no attributes
 }
 
-// collects tells whether the content of a new file is to be collected. Each directory in which files are under way is held open.
+// collects tells whether the content of a new file is to be collected. Each directory in which
+// files are under way is held open.
 func (b *builder) collects(entry *Entry) bool {
 	return entry.Links == 0 && entry.Size <= inlineSize && b.spot().made && len(b.spots) <= openLevels && !heavy(entry)
 }
@@ -101,7 +103,8 @@ func (b *builder) collected() error {
 	return nil
 }
 
-// uncollect makes the file at once of which a part was collected: it is not one of those that others can make.
+// uncollect makes the file at once of which a part was collected: it is not one of those that
+// others can make.
 func (b *builder) uncollect() error {
 	n := &b.nursery
 	entry, data := n.small, n.next.data[n.begin:]
@@ -113,7 +116,8 @@ func (b *builder) uncollect() error {
 	return err
 }
 
-// empty returns a batch for further files. There are as many as may be under way, and the one that is collected.
+// empty returns a batch for further files. There are as many as may be under way, and the one that
+// is collected.
 func (n *nursery) empty() *batch {
 	if n.work == nil {
 		n.start(min(runtime.NumCPU(), maxWorkers))
@@ -153,7 +157,8 @@ func (n *nursery) flush() error {
 	return n.error()
 }
 
-// wait returns when all that was collected is there. It is for records that may be about that, or about a directory of it.
+// wait returns when all that was collected is there. It is for records that may be about that, or
+// about a directory of it.
 func (n *nursery) wait() error {
 	if n.work == nil {
 		return nil
@@ -203,7 +208,8 @@ func (n *nursery) make(b *batch) {
 
 func (f *smallFile) make() error {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	// Nobody else sees it: the directories that are made with it are for their owner only until they are complete.
+	// Nobody else sees it: the directories that are made with it are for their owner only until
+	// they are complete.
 	fd, err := unix.Openat(f.dir.fd, f.entry.Name, flags, f.entry.Mode&0o777)
 	if err != nil {
 		return f.dir.failed("create", f.entry, err)

@@ -47,8 +47,8 @@ func (e *encoder) entry(entry *Entry) {
 	}
 }
 
-// decoder reads fields of records. The first error sticks, so that fields can be read one after the other and the
-// error looked at once.
+// decoder reads fields of records. The first error sticks, so that fields can be read one after the
+// other and the error looked at once.
 type decoder struct {
 	in  *blockReader
 	err error

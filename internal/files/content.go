@@ -48,8 +48,9 @@ func (b *builder) shorten() error {
 	return nil
 }
 
-// makeBeside prepares a change that needs the content before to the end. A file with one name is made anew beside the
-// old one. The inode of one with several must stay, so its old content is put beside.
+// makeBeside prepares a change that needs the content before to the end. A file with one name is
+// made anew beside the old one. The inode of one with several must stay, so its old content is put
+// beside.
 func (b *builder) makeBeside(stat *unix.Stat_t) error {
 	s, err := b.staging()
 	if err != nil {
@@ -79,8 +80,8 @@ func (b *builder) makeBeside(stat *unix.Stat_t) error {
 	return nil
 }
 
-// wrote counts bytes that were written, and stops when the file has grown beyond the limits. Only if it may have is
-// that looked up, because what is written need not make a file larger.
+// wrote counts bytes that were written, and stops when the file has grown beyond the limits. Only
+// if it may have is that looked up, because what is written need not make a file larger.
 func (b *builder) wrote(n int64) error {
 	f := &b.file
 	f.written += n
@@ -98,8 +99,8 @@ func (b *builder) wrote(n int64) error {
 	return nil
 }
 
-// grown tells by how much the file has grown on disk since the record began, or will have when what is made beside
-// it has taken its place.
+// grown tells by how much the file has grown on disk since the record began, or will have when what
+// is made beside it has taken its place.
 func (b *builder) grown() (int64, error) {
 	f := &b.file
 	var stat unix.Stat_t
@@ -153,7 +154,8 @@ func (b *builder) hole(offset, length int64) error {
 		return nil
 	}
 	if length >= f.size-offset {
-		// To the end and beyond: some file systems, tmpfs among them, free only whole pages, and zero the rest.
+		// To the end and beyond: some file systems, tmpfs among them, free only whole pages, and
+		// zero the rest.
 		length = f.size - offset + wholePage
 	}
 	err := unix.Fallocate(f.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, length)
@@ -222,8 +224,8 @@ func (b *builder) copy(offset, from, length int64) error {
 	return nil
 }
 
-// copyStep is how much is copied between two looks at whether it is still wanted; copyBuffer is for where the kernel
-// cannot do it.
+// copyStep is how much is copied between two looks at whether it is still wanted; copyBuffer is for
+// where the kernel cannot do it.
 const (
 	copyStep   = 16 << 20
 	copyBuffer = 256 << 10
@@ -342,7 +344,8 @@ func (b *builder) account() error {
 	return nil
 }
 
-// swap puts a file that was made beside the old one in its place, or removes the old content of one that was not.
+// swap puts a file that was made beside the old one in its place, or removes the old content of one
+// that was not.
 func (b *builder) swap() error {
 	f, s := &b.file, &b.here.stage
 	if !f.beside {

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copier brings the mirror of one tree up to date, in one round. A feeder makes jobs in the order of the manifest,
-// workers read files in parallel, and emit sends what they have read and writes the new manifest.
+// copier brings the mirror of one tree up to date, in one round. A feeder makes jobs in the order
+// of the manifest, workers read files in parallel, and emit sends what they have read and writes
+// the new manifest.
 type copier struct {
 	source *Source
 	tree   *sourceTree
@@ -194,8 +195,8 @@ func (c *copier) file(r *fileReader, job *copyJob, i int) error {
 	return err
 }
 
-// open finds a file. That it cannot be read now is forgiven if the next round will look at it again: then the mirror keeps it
-// as it was, for which nil is returned, or gets it without content.
+// open finds a file. That it cannot be read now is forgiven if the next round will look at it
+// again: then the mirror keeps it as it was, for which nil is returned, or gets it without content.
 func (c *copier) open(r *fileReader, job *copyJob, w *want) (*subject, error) {
 	s, err := r.open(job.dir.fd, w.name, w.mode)
 	if !errors.Is(err, errLeased) || c.source.kind != liveRound {
@@ -238,8 +239,8 @@ func (r *fileReader) head(entry *Entry, h how, content contentKind) {
 	r.record.scratch = append(r.record.scratch, byte(content))
 }
 
-// small makes the record of a file whose content fits into memory, or of one that cannot be read yet: all of it is a hole until
-// the next round.
+// small makes the record of a file whose content fits into memory, or of one that cannot be read
+// yet: all of it is a hole until the next round.
 func (c *copier) small(r *fileReader, s *subject, h how, res *result) error {
 	if s.leased {
 		res.known, res.entries = r.known(s, false), 1
@@ -287,8 +288,9 @@ func (c *copier) small(r *fileReader, s *subject, h how, res *result) error {
 	return nil
 }
 
-// onlyRead tells whether certainly nothing but the access time of a file is different. Then its content is not read: a
-// container that reads what it has would otherwise make its own freeze longer.
+// onlyRead tells whether certainly nothing but the access time of a file is different. Then its
+// content is not read: a container that reads what it has would otherwise make its own freeze
+// longer.
 func (c *copier) onlyRead(s *subject, h how) bool {
 	if h.old == nil || !h.old.settled || !c.believed {
 		return false

@@ -189,7 +189,8 @@ func (f *feeder) children(top *present) error {
 	}
 }
 
-// goneNames are names of directories that the mirror has no more, in the directories on the way to the present one.
+// goneNames are names of directories that the mirror has no more, in the directories on the way to
+// the present one.
 type goneNames struct {
 	levels []goneLevel
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// compare says how the mirror's content becomes what the file's is. It looks first whether the pieces that the mirror
-// has are still where they were, which most are in files that are changed in place, and cuts into chunks only what
-// differs.
+// compare says how the mirror's content becomes what the file's is. It looks first whether the
+// pieces that the mirror has are still where they were, which most are in files that are changed in
+// place, and cuts into chunks only what differs.
 func (l *largeFile) compare(old []span, mayCopy bool) (steps []span, kind contentKind, err error) {
 	if len(old) == 0 {
 		return nil, inPlace, nil
@@ -60,8 +60,8 @@ type makeover struct {
 	kind    contentKind
 }
 
-// makeAnew is the part of a file that must be copies for them to be used: the other end makes the whole file anew for
-// the first of them, and needs room for it twice.
+// makeAnew is the part of a file that must be copies for them to be used: the other end makes the
+// whole file anew for the first of them, and needs room for it twice.
 const makeAnew = 64
 
 // weigh gives up copies if there are few of them, and has what they would bring sent.
@@ -97,8 +97,9 @@ func (d *makeover) until(end int64) error {
 	return err
 }
 
-// compareAll tells of each piece of the mirror's content whether the file has it at the same place. In the freeze a
-// large file that was written a moment ago is the longest that there is to do, so all processors read it.
+// compareAll tells of each piece of the mirror's content whether the file has it at the same place.
+// In the freeze a large file that was written a moment ago is the longest that there is to do, so
+// all processors read it.
 func (l *largeFile) compareAll(old []span) ([]bool, error) {
 	const portion = 16 // pieces, about a MiB
 	var (

@@ -7,8 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/files/chunk"
 )
 
-// span is a piece of a file's content. In lists on disk it is a chunk or a hole; on the way it may also be one that the
-// mirror has.
+// span is a piece of a file's content. In lists on disk it is a chunk or a hole; on the way it may
+// also be one that the mirror has.
 type span struct {
 	op     contentOp
 	length int64
@@ -19,8 +19,8 @@ type span struct {
 const (
 	spanSize = 8 + 16
 
-	// maxSpans bounds lists, which are in memory while a file is looked at. A file in more pieces, because it has so
-	// many holes, is sent whole each time.
+	// maxSpans bounds lists, which are in memory while a file is looked at. A file in more pieces,
+	// because it has so many holes, is sent whole each time.
 	maxSpans = 8 * chunk.MaxChunks
 )
 

@@ -62,8 +62,8 @@ type result struct {
 	known    known
 }
 
-// maxPath is how long the path of a directory may be, from the root of its tree: 64 times what the kernel takes at once.
-// Each of the jobs on their way has one.
+// maxPath is how long the path of a directory may be, from the root of its tree: 64 times what the
+// kernel takes at once. Each of the jobs on their way has one.
 const maxPath = 256 << 10
 
 // batch bounds what one job holds.
@@ -84,8 +84,8 @@ type feeder struct {
 
 func (f *feeder) close() { f.atDir.done() }
 
-// open opens a directory of the tree: from the one that was opened last, if it is in that. It returns nil if it is not
-// there. The caller need not give it up.
+// open opens a directory of the tree: from the one that was opened last, if it is in that. It
+// returns nil if it is not there. The caller need not give it up.
 func (f *feeder) open(path string) (*openDir, error) {
 	root, rest := f.c.tree.root, path
 	if f.atDir != nil && len(path) > len(f.at) && path[:len(f.at)] == f.at && (f.at == "" || path[len(f.at)] == '/') {
@@ -190,8 +190,9 @@ func (f *feeder) grow(path, name string, depth int) error {
 	return nil
 }
 
-// make sends a new directory and its names, and returns its directories. One that is not there any more is made
-// nevertheless, empty: the manifest of the directory above has it already. The next round removes it.
+// make sends a new directory and its names, and returns its directories. One that is not there any
+// more is made nevertheless, empty: the manifest of the directory above has it already. The next
+// round removes it.
 func (f *feeder) make(path, name string, depth int) (l branch, err error) {
 	l = branch{path: path, name: name, children: &nameList{}, self: &directory{made: true, sends: true}}
 	l.self.entry = Entry{Mode: unix.S_IFDIR | 0o700}

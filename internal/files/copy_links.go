@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clear sends what is to be done before anything is made: names that are gone, and files that will have more names
-// than one are parked under their number, because names come in any order.
+// clear sends what is to be done before anything is made: names that are gone, and files that will
+// have more names than one are parked under their number, because names come in any order.
 func (c *copier) clear(found *scan) error {
 	plan, err := found.plan.differences()
 	if err != nil {
@@ -114,8 +114,8 @@ func (c *copier) moves(d *delta, old *known) bool {
 		c.arrived[old.stamp.inode()] && !c.moved[old.stamp.inode()]
 }
 
-// parkOnce parks a file that will have more names. If another of its names came to the mirror first, as a file of its
-// own, that one stays, and gets this name too.
+// parkOnce parks a file that will have more names. If another of its names came to the mirror
+// first, as a file of its own, that one stays, and gets this name too.
 func (c *copier) parkOnce(old *known) error {
 	_, known, err := c.tree.links.get(old.stamp.inode())
 	if err != nil {

@@ -8,9 +8,10 @@ import (
 	"sync"
 )
 
-// A directory that has another name than at the mirror, or is in another directory, is moved there before anything is compared:
-// then all that the mirror has in it counts. It is recognised by its inode. That may be another directory's by now; then
-// more is different in it, and nothing is wrong.
+// A directory that has another name than at the mirror, or is in another directory, is moved there
+// before anything is compared: then all that the mirror has in it counts. It is recognised by its
+// inode. That may be another directory's by now; then more is different in it, and nothing is
+// wrong.
 
 // newcomers are directories in places where the mirror has none, or another one.
 type newcomers struct {
@@ -131,7 +132,8 @@ func (m *mover) find(newcomers map[inode]newcomer) error {
 	}
 }
 
-// choose leaves those that can be moved now: into directories that stay where they are, and to places that are free by then.
+// choose leaves those that can be moved now: into directories that stay where they are, and to
+// places that are free by then.
 func (m *mover) choose() {
 	for {
 		gone := make(map[string]bool)
@@ -266,8 +268,8 @@ func (m *mover) rewrite(start, end int64, moved *piece) error {
 // depthOf is that of a directory below a tree's root.
 func depthOf(path string) int { return strings.Count(path, "/") + 1 }
 
-// frame writes one, without names that the directory has lost, and with those that have come. It returns those that belong
-// to a later one.
+// frame writes one, without names that the directory has lost, and with those that have come. It
+// returns those that belong to a later one.
 func (m *mover) frame(part *frame, gone map[string]bool, waiting []*piece) ([]*piece, error) {
 	m.writer.begin(part)
 	old := knownReader{part.entries}

@@ -46,8 +46,9 @@ func (s *subject) close() {
 	}
 }
 
-// open finds a file under a name and reads what there is about it but its content. It returns nil if it is not there any
-// more, or is another kind of file than expected (unix.DT_*). What it returns is valid until the following call.
+// open finds a file under a name and reads what there is about it but its content. It returns nil
+// if it is not there any more, or is another kind of file than expected (unix.DT_*). What it
+// returns is valid until the following call.
 func (r *fileReader) open(dirfd int, name string, kind byte) (*subject, error) {
 	s := &r.last
 	*s = subject{fd: -1}
@@ -90,8 +91,9 @@ func (r *fileReader) find(s *subject, dirfd int, name string, kind byte) (gone b
 	return byte(s.stat.Mode&unix.S_IFMT>>12) != kind, nil
 }
 
-// replaced tells whether what could not be opened is not a file any more: that is how sockets and devices answer. A
-// file that cannot be read, as network file systems have them even for root, is not to be left out.
+// replaced tells whether what could not be opened is not a file any more: that is how sockets and
+// devices answer. A file that cannot be read, as network file systems have them even for root, is
+// not to be left out.
 func replaced(dirfd int, name string, kind byte, err error) (bool, error) {
 	var now unix.Stat_t
 	if unix.Fstatat(dirfd, name, &now, unix.AT_SYMLINK_NOFOLLOW) == nil && byte(now.Mode&unix.S_IFMT>>12) == kind {
@@ -117,8 +119,8 @@ func (r *fileReader) describe(s *subject, dirfd int, name string) (gone bool, er
 	return false, err
 }
 
-// attrs is the digest of an entry. Its name, of which it may have several, and how much disk the source's file system
-// takes for it are no part of that.
+// attrs is the digest of an entry. Its name, of which it may have several, and how much disk the
+// source's file system takes for it are no part of that.
 func (r *fileReader) attrs(entry *Entry) chunk.Digest {
 	plain := *entry
 	plain.Name, plain.Stored = "", 0
@@ -132,8 +134,8 @@ func (r *fileReader) known(s *subject, settled bool) known {
 	return known{name: s.entry.Name, settled: settled, stamp: stampOf(&s.stat), attrs: r.attrs(&s.entry), links: s.entry.Links}
 }
 
-// errLeased is a file on which a process holds a lease for writing. The kernel has asked that process to give it up, which it has
-// time for until it is frozen.
+// errLeased is a file on which a process holds a lease for writing. The kernel has asked that
+// process to give it up, which it has time for until it is frozen.
 var errLeased = errors.New("a process holds a lease on it, and has been asked to give it up; try again")
 
 // leased is like open for a file that cannot be opened yet.
@@ -153,8 +155,8 @@ func (r *fileReader) leased(dirfd int, name string) (*subject, error) {
 // errShorter is a file that has less content than stat said. While the container runs that happens.
 var errShorter = errors.New("it became shorter while it was read")
 
-// inline reads the content of a small file as operations, whose digest it returns. What became shorter has a hole at
-// its end, and an error besides.
+// inline reads the content of a small file as operations, whose digest it returns. What became
+// shorter has a hole at its end, and an error besides.
 func (r *fileReader) inline(s *subject) (chunk.Digest, uint64, error) {
 	var (
 		data  uint64

@@ -96,7 +96,8 @@ func acl(user uint32) []byte {
 	return b
 }
 
-// fileCapability is security.capability with cap_net_bind_service, revision 2 (include/uapi/linux/capability.h).
+// fileCapability is security.capability with cap_net_bind_service, revision 2
+// (include/uapi/linux/capability.h).
 func fileCapability() []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 0x02000001)
 	return append(b, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openLevels is how many directories of one descent are open at the same time. Deeper trees cost two more system
-// calls for each directory left, not more descriptors.
+// openLevels is how many directories of one descent are open at the same time. Deeper trees cost
+// two more system calls for each directory left, not more descriptors.
 const openLevels = 64
 
-// openDirectory never follows a link, never leaves the file system that the directory is mounted from, and does not
-// touch access times.
+// openDirectory never follows a link, never leaves the file system that the directory is mounted
+// from, and does not touch access times.
 const openDirectoryFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NOATIME
 
 func openDirectory(parent int, name string) (int, error) {
@@ -33,9 +33,9 @@ type level struct {
 	name   string
 }
 
-// descent is the way from the root of a tree to one of its directories. It walks trees of any depth with few
-// descriptors and no paths: names are looked up in open directories only, and a directory that was closed meanwhile
-// is found again through ".." and must be the same one.
+// descent is the way from the root of a tree to one of its directories. It walks trees of any depth
+// with few descriptors and no paths: names are looked up in open directories only, and a directory
+// that was closed meanwhile is found again through ".." and must be the same one.
 type descent struct {
 	levels []level
 	lowest int // all levels from here on are open
@@ -99,7 +99,8 @@ func (d *descent) close() {
 	d.levels, d.lowest = nil, 0
 }
 
-// path is for messages: the directory's path from the root of the tree and a name in it, cut to a readable length.
+// path is for messages: the directory's path from the root of the tree and a name in it, cut to a
+// readable length.
 func (d *descent) path(name string) string {
 	const readable = 512
 	text := name

@@ -31,8 +31,8 @@ func (w *hooked) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// crowd makes a large file and so many small ones that a round, while it sends the first, cannot have looked at what
-// comes behind them.
+// crowd makes a large file and so many small ones that a round, while it sends the first, cannot
+// have looked at what comes behind them.
 func crowd(t *testing.T, root string) {
 	t.Helper()
 	write(t, filepath.Join(root, "n"), strings.Repeat("large", 100_000))
@@ -41,8 +41,8 @@ func crowd(t *testing.T, root string) {
 	}
 }
 
-// TestALinkThatIsMadeBesideTheFinalRound is what a checkpoint does with files that are open and were unlinked, but have
-// other names: it links them beside the final round.
+// TestALinkThatIsMadeBesideTheFinalRound is what a checkpoint does with files that are open and
+// were unlinked, but have other names: it links them beside the final round.
 func TestALinkThatIsMadeBesideTheFinalRound(t *testing.T) {
 	root := scratch(t)
 	at := func(name string) string { return filepath.Join(root, name) }
@@ -123,8 +123,8 @@ func mountOf(t *testing.T, path string) string {
 	return dir
 }
 
-// TestAFileThatCannotBeReadIsNotLeftOut looks as a user who may not read it: that is what root is on some network file
-// systems.
+// TestAFileThatCannotBeReadIsNotLeftOut looks as a user who may not read it: that is what root is
+// on some network file systems.
 func TestAFileThatCannotBeReadIsNotLeftOut(t *testing.T) {
 	root := scratch(t)
 	write(t, filepath.Join(root, "secret"), "x")

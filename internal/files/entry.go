@@ -39,8 +39,8 @@ type Xattr struct {
 // Type is the entry's file type (unix.S_IFREG and so on).
 func (e *Entry) Type() uint32 { return e.Mode & unix.S_IFMT }
 
-// Bounds of what one entry may hold. The first four are the kernel's own (limits.h, NAME_MAX, PATH_MAX, XATTR_*);
-// maxXattrs follows from the 64 KiB that listxattr(2) can return.
+// Bounds of what one entry may hold. The first four are the kernel's own (limits.h, NAME_MAX,
+// PATH_MAX, XATTR_*); maxXattrs follows from the 64 KiB that listxattr(2) can return.
 const (
 	maxName       = 255
 	maxTarget     = 4095
@@ -52,8 +52,8 @@ const (
 	maxTrees      = 4096
 )
 
-// Inode flags as in include/uapi/linux/fs.h, which x/sys/unix does not have. Others say how a file system stores a
-// file (extents, compression, ...) and mean nothing elsewhere.
+// Inode flags as in include/uapi/linux/fs.h, which x/sys/unix does not have. Others say how a file
+// system stores a file (extents, compression, ...) and mean nothing elsewhere.
 const (
 	flagSync      = 0x00000008
 	flagImmutable = 0x00000010

@@ -121,7 +121,8 @@ func TestChangedWhileCopied(t *testing.T) {
 	}
 }
 
-// TestTwentyGibibytes is about offsets beyond 32 bits and lists of chunks of a file that large, most of which is holes.
+// TestTwentyGibibytes is about offsets beyond 32 bits and lists of chunks of a file that large,
+// most of which is holes.
 func TestTwentyGibibytes(t *testing.T) {
 	root := scratch(t)
 	path := filepath.Join(root, "large")

@@ -315,7 +315,8 @@ func (brokenWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzMirror gives arbitrary records, in blocks with the right digest, to a mirror that has something of everything.
+// FuzzMirror gives arbitrary records, in blocks with the right digest, to a mirror that has
+// something of everything.
 func FuzzMirror(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(payload(f, oneOfEach))

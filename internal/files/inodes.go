@@ -20,8 +20,8 @@ type linked struct {
 	state  int64  // where the spool of states has what is known of it
 }
 
-// linkTable finds inodes that have several names: in memory while there are few, from then on in a hash table on disk,
-// with open addressing. Its slots are read and written one by one.
+// linkTable finds inodes that have several names: in memory while there are few, from then on in a
+// hash table on disk, with open addressing. Its slots are read and written one by one.
 type linkTable struct {
 	dir    string
 	memory map[inode]linked

@@ -16,7 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/files/chunk"
 )
 
-// What a mirror has adopted (adopt.go) it tells the source in a stream like that of a round, with records of its own:
+// What a mirror has adopted (adopt.go) it tells the source in a stream like that of a round, with
+// records of its own:
 //
 //	tree       kind name           what follows is in this tree
 //	directory  depth name          what follows is in this one; first the root, of depth 0, and each before those in it
@@ -24,12 +25,14 @@ import (
 //	file       name size form content
 //	end        directories files
 //
-// Names of a directory are in ascending order. The content of a file is, by its form, nothing (it must be sent), the digest of a small
-// file as a manifest has it, or the number of its pieces and each one's length, doubled, and one more for a hole, or else its digest.
+// Names of a directory are in ascending order. The content of a file is, by its form, nothing (it
+// must be sent), the digest of a small file as a manifest has it, or the number of its pieces and
+// each one's length, doubled, and one more for a hole, or else its digest.
 //
-// The source makes a manifest of it, in which nothing is settled, no attribute is known, and no inode is one of its own. So its
-// first round is like any later one: all is looked at, and what has another content or is gone is changed. The digests are made by
-// the mirror with the source's key, and compared by the source with what it reads itself: what it sends does not depend on times.
+// The source makes a manifest of it, in which nothing is settled, no attribute is known, and no
+// inode is one of its own. So its first round is like any later one: all is looked at, and what has
+// another content or is gone is changed. The digests are made by the mirror with the source's key,
+// and compared by the source with what it reads itself: what it sends does not depend on times.
 const (
 	keptTree recordKind = iota + 64
 	keptDirectory
@@ -50,7 +53,8 @@ func (nowhere) Reset()                      {}
 func (nowhere) Size() int                   { return 0 }
 func (nowhere) BlockSize() int              { return 1 }
 
-// Have writes what the mirror has adopted, all of which it reads for that. Key is the source's. Dir is for files without names.
+// Have writes what the mirror has adopted, all of which it reads for that. Key is the source's. Dir
+// is for files without names.
 func (m *Mirror) Have(ctx context.Context, w io.Writer, key chunk.Key, dir string, workers int) error {
 	config := SourceConfig{Dir: dir, Workers: workers}
 	for _, t := range m.b.trees {
@@ -172,8 +176,8 @@ func (k *keptWriter) end() error {
 	return k.out.finish()
 }
 
-// Resume takes from the mirror, before the first round, what that has adopted. Limits bound what is read: bytes of the stream, and
-// names in it.
+// Resume takes from the mirror, before the first round, what that has adopted. Limits bound what is
+// read: bytes of the stream, and names in it.
 func (s *Source) Resume(ctx context.Context, r io.Reader, limits Limits) error {
 	if s.broken == nil && s.number > 0 {
 		return errors.New("go on from an earlier copy: rounds have been sent already")

@@ -24,7 +24,8 @@ func (c *copying) give() (kept string) {
 	return kept
 }
 
-// goOn begins another attempt, with what an earlier one has left. It returns the size of what the mirror tells.
+// goOn begins another attempt, with what an earlier one has left. It returns the size of what the
+// mirror tells.
 func goOn(t *testing.T, tree, kept string) (c *copying, told int) {
 	t.Helper()
 	c = startCopy(t, tree)
@@ -81,7 +82,8 @@ func TestABrokenCopyGoesOnFromAnywhere(t *testing.T) {
 	}
 }
 
-// TestChangesBetweenAttempts does to the container's files whatever there is between a broken copy and the next one.
+// TestChangesBetweenAttempts does to the container's files whatever there is between a broken copy
+// and the next one.
 func TestChangesBetweenAttempts(t *testing.T) {
 	for i, name := range slices.Sorted(maps.Keys(changes(nil))) {
 		t.Run(name, func(t *testing.T) {

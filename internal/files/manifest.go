@@ -9,9 +9,10 @@ import (
 	"github.com/godwit/godwit/internal/files/chunk"
 )
 
-// A manifest says what the mirror of a tree has, and how the source looked when that was read. It is on disk: a
-// sequence of frames, each a part of one directory with names in ascending order. Directories come before what is in
-// them; so depth and name of a frame tell its path. Everything below a directory is one piece of the manifest.
+// A manifest says what the mirror of a tree has, and how the source looked when that was read. It
+// is on disk: a sequence of frames, each a part of one directory with names in ascending order.
+// Directories come before what is in them; so depth and name of a frame tell its path. Everything
+// below a directory is one piece of the manifest.
 type frame struct {
 	offset  int64 // in the manifest
 	length  int64
@@ -159,8 +160,8 @@ func (k *known) appendTo(p []byte) []byte {
 // knownReader reads the records of a frame.
 type knownReader struct{ unread []byte }
 
-// next returns a record, and the same as it stands in the frame; false at the end. It panics on what appendTo cannot
-// have written: nobody else writes manifests.
+// next returns a record, and the same as it stands in the frame; false at the end. It panics on
+// what appendTo cannot have written: nobody else writes manifests.
 func (r *knownReader) next(k *known) (raw []byte, ok bool) {
 	if len(r.unread) == 0 {
 		return nil, false

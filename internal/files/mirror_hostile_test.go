@@ -95,8 +95,8 @@ func TestNoDevicesAmongTheEnginesFiles(t *testing.T) {
 	}
 }
 
-// TestLinksSwappedInMeanwhile has somebody at the target replace directories and files by links that lead out, between
-// rounds and in the middle of one.
+// TestLinksSwappedInMeanwhile has somebody at the target replace directories and files by links
+// that lead out, between rounds and in the middle of one.
 func TestLinksSwappedInMeanwhile(t *testing.T) {
 	outside := scratch(t)
 	write(t, filepath.Join(outside, "f"), "untouched")

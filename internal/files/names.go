@@ -17,8 +17,9 @@ type found struct {
 	kind byte
 }
 
-// sortedNames are the names of a directory in ascending order. A directory of any size takes a bounded amount of
-// memory: what is beyond that is sorted in runs, which are kept on disk and merged.
+// sortedNames are the names of a directory in ascending order. A directory of any size takes a
+// bounded amount of memory: what is beyond that is sorted in runs, which are kept on disk and
+// merged.
 type sortedNames struct {
 	memory []found
 	runs   runHeap

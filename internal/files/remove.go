@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RemoveTree removes a directory and everything in it, whatever a container has put there: any depth, any names,
-// immutable files. It follows no link and stops at mounts. That there is no such directory is success.
+// RemoveTree removes a directory and everything in it, whatever a container has put there: any
+// depth, any names, immutable files. It follows no link and stops at mounts. That there is no such
+// directory is success.
 func RemoveTree(path string) error {
 	if err := EmptyTree(path); err != nil {
 		return err
@@ -21,7 +22,8 @@ func RemoveTree(path string) error {
 	return nil
 }
 
-// EmptyTree removes everything in a directory, as RemoveTree does, and leaves the directory. That there is none is success.
+// EmptyTree removes everything in a directory, as RemoveTree does, and leaves the directory. That
+// there is none is success.
 func EmptyTree(path string) error {
 	fd, err := unix.Open(path, openDirectoryFlags, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -37,7 +39,8 @@ func EmptyTree(path string) error {
 	return nil
 }
 
-// emptyDirectory removes what is in an open directory, and closes it. What is gone is counted, if anybody counts.
+// emptyDirectory removes what is in an open directory, and closes it. What is gone is counted, if
+// anybody counts.
 func emptyDirectory(fd int, count *usage) error {
 	w, err := newWalk(fd)
 	if err != nil {
@@ -103,7 +106,8 @@ func discardFile(dirfd int, name string, count *usage) error {
 	return err
 }
 
-// unlink removes a name, and what may forbid that: flags of the file itself. Those of the directory are gone already.
+// unlink removes a name, and what may forbid that: flags of the file itself. Those of the directory
+// are gone already.
 func unlink(dirfd int, name string, flags int) error {
 	return unlessGone(withoutLocks(dirfd, name, func() error { return unix.Unlinkat(dirfd, name, flags) }))
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roundSink does what a round says, in its order. What arrives is valid in itself, and nested as it must be; whether
-// it fits what is there, the sink finds out.
+// roundSink does what a round says, in its order. What arrives is valid in itself, and nested as it
+// must be; whether it fits what is there, the sink finds out.
 type roundSink interface {
 	round(number uint64, kind roundKind) error
 	tree(kind TreeKind, name string) error

@@ -5,9 +5,9 @@ import (
 	"io"
 )
 
-// A round is a stream of its own (see blocks.go) that changes what earlier rounds have made. Its records are a byte
-// that says what it is and then its fields; integers are varints, strings have their length before them. All are
-// relative to one open directory; names are single.
+// A round is a stream of its own (see blocks.go) that changes what earlier rounds have made. Its
+// records are a byte that says what it is and then its fields; integers are varints, strings have
+// their length before them. All are relative to one open directory; names are single.
 //
 //	round      number kind         comes first
 //	tree       kind name           what follows is in this tree's root; more than once in a round if need be
@@ -25,9 +25,9 @@ import (
 //	forget     number              nothing will refer to it again
 //	end        trees entries bytes
 //
-// A number is an inode's (Entry.Links), from its first round to the last, or that of something parked; both are of one
-// sequence in a tree. Content of a regular file is a sequence of operations from its beginning on. What they do not
-// reach, up to the file's size, is a hole.
+// A number is an inode's (Entry.Links), from its first round to the last, or that of something
+// parked; both are of one sequence in a tree. Content of a regular file is a sequence of operations
+// from its beginning on. What they do not reach, up to the file's size, is a hole.
 //
 //	end
 //	data       length(4, little endian) bytes
@@ -92,7 +92,8 @@ type roundWriter struct {
 	content uint64
 }
 
-// newRoundWriter begins a round. Progress, which may be nil, is told now and then how many bytes have gone to out.
+// newRoundWriter begins a round. Progress, which may be nil, is told now and then how many bytes
+// have gone to out.
 func newRoundWriter(out io.Writer, number uint64, kind roundKind, progress func(sent int64)) (*roundWriter, error) {
 	blocks, err := newBlockWriter(out, progress)
 	if err != nil {
@@ -197,8 +198,9 @@ func (w *roundWriter) forget(number uint64) error {
 	return w.flush()
 }
 
-// data lets read put up to limit bytes straight into the outgoing block. Less than what was asked for is no error: as
-// many as read says become part of the content, and if there are none nothing is written.
+// data lets read put up to limit bytes straight into the outgoing block. Less than what was asked
+// for is no error: as many as read says become part of the content, and if there are none nothing
+// is written.
 func (w *roundWriter) data(limit int64, read func(space []byte) (int, error)) (int, error) {
 	const worth = 4 << 10 // less space than this is not worth a read of its own
 	if w.err != nil || limit <= 0 {

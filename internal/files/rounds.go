@@ -17,21 +17,21 @@ import (
 type SourceConfig struct {
 	Trees []Tree
 
-	// Mapped says which files processes of the container may write without a trace in their times. If it is nil there
-	// are none.
+	// Mapped says which files processes of the container may write without a trace in their times.
+	// If it is nil there are none.
 	Mapped func(context.Context) (Mapped, error)
 
-	// Dir is where manifests are kept, in files without names. There is no more of them than a few hundred bytes for
-	// each file, and a thousandth of what is in large ones.
+	// Dir is where manifests are kept, in files without names. There is no more of them than a few
+	// hundred bytes for each file, and a thousandth of what is in large ones.
 	Dir string
 
-	// Workers is how many files are looked at in parallel; 0: as many as there are processors. More than maxWorkers are
-	// not used, for each has buffers.
+	// Workers is how many files are looked at in parallel; 0: as many as there are processors. More
+	// than maxWorkers are not used, for each has buffers.
 	Workers int
 }
 
-// maxWorkers bounds the memory of a Source on large machines: a worker takes about a megabyte, and four jobs on their
-// way almost two.
+// maxWorkers bounds the memory of a Source on large machines: a worker takes about a megabyte, and
+// four jobs on their way almost two.
 const maxWorkers = 8
 
 // RoundStats says what a round has done.
@@ -47,14 +47,15 @@ type RoundStats struct {
 	ReadBytes      int64 // of content
 	KeptBytes      int64 // of content that the mirror had from an earlier copy
 
-	// Files that the next round will read again whatever happens, because they were being written or may be written
-	// without a trace.
+	// Files that the next round will read again whatever happens, because they were being written
+	// or may be written without a trace.
 	UnsettledFiles int64
 	UnsettledBytes int64
 }
 
-// Source is the source's half of a copy in rounds: each sends what is different from what the Mirror at the other end
-// has. Trees are only read, and not even their access times change. One goroutine at a time may use it.
+// Source is the source's half of a copy in rounds: each sends what is different from what the
+// Mirror at the other end has. Trees are only read, and not even their access times change. One
+// goroutine at a time may use it.
 //
 // After an error it is not known what the mirror has, and there can be no further round.
 //
@@ -84,8 +85,8 @@ type sourceTree struct {
 	links      *linkTable
 	numbers    uint64 // given out
 
-	// In the latest round an inode with several names was new that had got one of them meanwhile. Another of its names
-	// may have been looked at before that, when it was the only one.
+	// In the latest round an inode with several names was new that had got one of them meanwhile.
+	// Another of its names may have been looked at before that, when it was the only one.
 	doubtful bool
 }
 
@@ -130,7 +131,8 @@ func (s *Source) Close() error {
 	for _, t := range s.trees {
 		unix.Close(t.root)
 		if t.hold >= 0 {
-			// Dropping the last reference to a mount waits for the kernel's readers, some milliseconds: not here.
+			// Dropping the last reference to a mount waits for the kernel's readers, some
+			// milliseconds: not here.
 			go unix.Close(t.hold)
 		}
 		t.links.close()
@@ -143,8 +145,9 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// Round sends what is different now, while the container runs. Files that are written meanwhile are no error: the next
-// round has them. Progress, which may be nil, is told now and then how many bytes have been written to w.
+// Round sends what is different now, while the container runs. Files that are written meanwhile are
+// no error: the next round has them. Progress, which may be nil, is told now and then how many
+// bytes have been written to w.
 func (s *Source) Round(ctx context.Context, w io.Writer, progress func(sent int64)) (RoundStats, error) {
 	return s.round(ctx, w, liveRound, progress)
 }
@@ -154,8 +157,8 @@ func (s *Source) Final(ctx context.Context, w io.Writer, progress func(sent int6
 	return s.round(ctx, w, finalRound, progress)
 }
 
-// Last sends what whoever froze the container has changed since the final round: names, in directories that were so
-// changed. It ends the copy.
+// Last sends what whoever froze the container has changed since the final round: names, in
+// directories that were so changed. It ends the copy.
 func (s *Source) Last(ctx context.Context, w io.Writer, progress func(sent int64)) (RoundStats, error) {
 	return s.round(ctx, w, lastRound, progress)
 }

@@ -211,7 +211,8 @@ func changes(at func(string) string) map[string]func(t *testing.T) {
 	}
 }
 
-// TestEachChangeBetweenRounds does each of them once before a live round and, another time, right before the final one.
+// TestEachChangeBetweenRounds does each of them once before a live round and, another time, right
+// before the final one.
 func TestEachChangeBetweenRounds(t *testing.T) {
 	names := slices.Sorted(maps.Keys(changes(nil)))
 	for i, name := range names {
@@ -234,8 +235,8 @@ func TestEachChangeBetweenRounds(t *testing.T) {
 	}
 }
 
-// TestChangesBesideALongDirectory has some before and behind a directory whose names are in several frames of the manifest, and
-// in that.
+// TestChangesBesideALongDirectory has some before and behind a directory whose names are in several
+// frames of the manifest, and in that.
 func TestChangesBesideALongDirectory(t *testing.T) {
 	root := scratch(t)
 	at := func(name string) string { return filepath.Join(root, name) }
@@ -258,7 +259,8 @@ func TestChangesBesideALongDirectory(t *testing.T) {
 	c.compare()
 }
 
-// TestFilesOnWhichAProcessHasALease cannot be read before it gives that up, which only live rounds can wait for.
+// TestFilesOnWhichAProcessHasALease cannot be read before it gives that up, which only live rounds
+// can wait for.
 func TestFilesOnWhichAProcessHasALease(t *testing.T) {
 	root := scratch(t)
 	lease := leaser(t, root)
@@ -283,8 +285,8 @@ func TestFilesOnWhichAProcessHasALease(t *testing.T) {
 	c.end()
 }
 
-// TestLeasedFilesOfSeveralNames have a lease when they are new, when they get a further name, when what had one name has
-// another besides, and when they come under another name than they had.
+// TestLeasedFilesOfSeveralNames have a lease when they are new, when they get a further name, when
+// what had one name has another besides, and when they come under another name than they had.
 func TestLeasedFilesOfSeveralNames(t *testing.T) {
 	root := scratch(t)
 	at := func(name string) string { return filepath.Join(root, name) }

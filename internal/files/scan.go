@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A scan compares a tree with its manifest, in parallel, and writes down where they differ. It opens directories by
-// their path from the root, so that none waits for another. A directory that is certainly the same is not listed, but
-// each of its names is asked for.
+// A scan compares a tree with its manifest, in parallel, and writes down where they differ. It
+// opens directories by their path from the root, so that none waits for another. A directory that
+// is certainly the same is not listed, but each of its names is asked for.
 type scan struct {
 	source   *Source
 	tree     *sourceTree

@@ -196,8 +196,8 @@ func (s *scan) fresh(d *difference, fd int, path string, name found) error {
 	return nil
 }
 
-// arrivals are files under names that they did not have. Those that had another name are not sent anew: the mirror has
-// them.
+// arrivals are files under names that they did not have. Those that had another name are not sent
+// anew: the mirror has them.
 type arrivals struct {
 	mu     sync.Mutex
 	inodes map[inode]bool

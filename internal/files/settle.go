@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file is taken for unchanged only if stat says the same as when it was read, and if it was *settled* then: whoever
-// writes to it later moves its ctime. That is not so for a file
+// A file is taken for unchanged only if stat says the same as when it was read, and if it was
+// *settled* then: whoever writes to it later moves its ctime. That is not so for a file
 //
 //   - whose ctime is not before the beginning of the round: the kernel's clock for files ticks every few milliseconds,
 //     and a second write within a tick leaves no trace;
@@ -18,8 +18,9 @@ import (
 //   - in tmpfs, whose mapped pages are writable without a fault that would be noticed (shmem has no page_mkwrite);
 //   - on a file system whose times come from another clock.
 //
-// A write that had begun before the round and goes on moves ctime no more either. Asking for holes, before stat, waits
-// until it is over: ext4, btrfs, f2fs and tmpfs take the inode's lock for that, XFS for the reading itself.
+// A write that had begun before the round and goes on moves ctime no more either. Asking for holes,
+// before stat, waits until it is over: ext4, btrfs, f2fs and tmpfs take the inode's lock for that,
+// XFS for the reading itself.
 
 // fileClock says whose clock the times of a file system are.
 type fileClock int
@@ -47,12 +48,13 @@ func clockOf(stat *unix.Statfs_t) fileClock {
 // apart is how far another machine's clock may be from ours.
 const apart = 24 * 60 * 60
 
-// Mapped are the files whose content processes may change without a trace in their times: those that they map, shared
-// and writable, or have open to write past the page cache.
+// Mapped are the files whose content processes may change without a trace in their times: those
+// that they map, shared and writable, or have open to write past the page cache.
 type Mapped struct {
 	Inodes map[uint64]bool // numbers, of whatever device: one too many does no harm
-	// The last parts of their paths: in overlayfs a file may have another number than in its upper directory, and directories above
-	// it may be renamed at any time. One too many does no harm here either.
+	// The last parts of their paths: in overlayfs a file may have another number than in its upper
+	// directory, and directories above it may be renamed at any time. One too many does no harm
+	// here either.
 	Names map[string]bool
 }
 
@@ -75,7 +77,8 @@ type instant struct {
 	mapped Mapped
 }
 
-// begin notes the time first and then what is mapped: who maps a file after that moves its ctime with the first write.
+// begin notes the time first and then what is mapped: who maps a file after that moves its ctime
+// with the first write.
 func (s *Source) begin(ctx context.Context) (instant, error) {
 	var m instant
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &m.time); err != nil {

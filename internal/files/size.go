@@ -108,8 +108,9 @@ func checkSpace(fd int, path string, needed int64) error {
 	return nil
 }
 
-// freeBytes is what an unprivileged user may still take: the rest keeps the machine alive. A file system that counts
-// no blocks, such as overlayfs over some FUSE file systems, is taken to have room.
+// freeBytes is what an unprivileged user may still take: the rest keeps the machine alive. A file
+// system that counts no blocks, such as overlayfs over some FUSE file systems, is taken to have
+// room.
 func freeBytes(stat *unix.Statfs_t) int64 {
 	if stat.Blocks == 0 {
 		return 1<<63 - 1

@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openSource opens a tree for reading, through a read-only mount of it that nobody else sees: reading links and
-// directories then moves no access time, no device node in it can be opened, and what is mounted on top of its
-// directories is not part of it. Where the kernel or the caller's rights do not allow that, the directory itself is
-// opened, with O_NOATIME. The caller closes both descriptors; hold is -1 if there is none.
+// openSource opens a tree for reading, through a read-only mount of it that nobody else sees:
+// reading links and directories then moves no access time, no device node in it can be opened, and
+// what is mounted on top of its directories is not part of it. Where the kernel or the caller's
+// rights do not allow that, the directory itself is opened, with O_NOATIME. The caller closes both
+// descriptors; hold is -1 if there is none.
 func openSource(path string) (root, hold int, err error) {
 	hold, err = cloneReadOnly(path)
 	if err != nil {

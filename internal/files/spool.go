@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spool is a sequence of bytes that grows at its end: in memory while it is small, from then on in a file that has no
-// name, so that nothing of it is left whatever ends the process. Several goroutines may use it.
+// spool is a sequence of bytes that grows at its end: in memory while it is small, from then on in
+// a file that has no name, so that nothing of it is left whatever ends the process. Several
+// goroutines may use it.
 type spool struct {
 	dir string
 

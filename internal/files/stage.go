@@ -9,21 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stage is a directory in a tree's root whose name nobody can guess. It has a name, its number, for every inode that
-// has several names, from the round in which it came to the last, and for what was taken from its place and not yet
-// given another. So both are found again with no path to walk and none to remember, however many there are.
+// stage is a directory in a tree's root whose name nobody can guess. It has a name, its number, for
+// every inode that has several names, from the round in which it came to the last, and for what was
+// taken from its place and not yet given another. So both are found again with no path to walk and
+// none to remember, however many there are.
 type stage struct {
 	open bool
 	fd   int
 	name string
-	// full has the inodes that have as many names as the file system allows, and so cannot have one more here.
+	// full has the inodes that have as many names as the file system allows, and so cannot have one
+	// more here.
 	full map[uint64]int
 }
 
 // stagePrefix begins a stage's name.
 const stagePrefix = ".godwit-stage-"
 
-// maxFull bounds how many descriptors are held for such inodes. (65,000 names are allowed by ext4, more by others.)
+// maxFull bounds how many descriptors are held for such inodes. (65,000 names are allowed by ext4,
+// more by others.)
 const maxFull = 256
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }
@@ -139,7 +142,8 @@ func unknown(n uint64) error {
 	return fmt.Errorf("%w: no file has the number %d", ErrCorrupt, n)
 }
 
-// give makes a further name of an inode. If it can have only one more, that takes the place of the name kept here.
+// give makes a further name of an inode. If it can have only one more, that takes the place of the
+// name kept here.
 func (s *stage) give(n uint64, dirfd int, name string) error {
 	if fd, full := s.full[n]; full {
 		again := func() error { return unix.Linkat(fd, "", dirfd, name, unix.AT_EMPTY_PATH) }
@@ -238,8 +242,8 @@ func (b *builder) forget(n uint64) error {
 	return nil
 }
 
-// settle is called when all trees are complete. Inodes that are left on a stage have all their names, or were to be
-// removed.
+// settle is called when all trees are complete. Inodes that are left on a stage have all their
+// names, or were to be removed.
 func (b *builder) settle() error {
 	for _, t := range b.trees {
 		if err := b.clear(t); err != nil {

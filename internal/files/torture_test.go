@@ -79,8 +79,8 @@ func transfer(t *testing.T, m *Mirror, round func(w io.Writer) (RoundStats, erro
 	return s.stats, last
 }
 
-// survivesTorture copies two directories in rounds while processes do what they like in them, and compares what came
-// with what was there in the end.
+// survivesTorture copies two directories in rounds while processes do what they like in them, and
+// compares what came with what was there in the end.
 func survivesTorture(t *testing.T, seed uint64, rounds int) {
 	t.Helper()
 	all := []*tortured{

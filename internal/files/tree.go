@@ -22,7 +22,8 @@ type Tree struct {
 	Held *os.File
 }
 
-// LetGo is called when trees have been opened, or are not needed: paths of those that are held lead nowhere then.
+// LetGo is called when trees have been opened, or are not needed: paths of those that are held lead
+// nowhere then.
 func LetGo(trees []Tree) {
 	for _, tree := range trees {
 		if tree.Held != nil {

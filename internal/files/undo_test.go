@@ -34,8 +34,8 @@ func TestADirectoryThatWasThereIsAsItWas(t *testing.T) {
 	}
 }
 
-// TestLinkedFilesInADirectoryThatWasRemovedTakeNoRoom does not wait for the end of the copy: a container may make and
-// remove such directories for as long as it lasts.
+// TestLinkedFilesInADirectoryThatWasRemovedTakeNoRoom does not wait for the end of the copy: a
+// container may make and remove such directories for as long as it lasts.
 func TestLinkedFilesInADirectoryThatWasRemovedTakeNoRoom(t *testing.T) {
 	root := scratch(t)
 	at := func(name string) string { return filepath.Join(root, name) }

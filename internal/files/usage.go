@@ -40,6 +40,6 @@ func (u *usage) gone(stat *unix.Stat_t) {
 	}
 }
 
-// occupied is what a file takes, as TreeSize counts it: without holes and without the rest of its last block. Stat
-// counts in units of 512 bytes wherever it is.
+// occupied is what a file takes, as TreeSize counts it: without holes and without the rest of its
+// last block. Stat counts in units of 512 bytes wherever it is.
 func occupied(stat *unix.Stat_t) int64 { return min(stat.Size, stat.Blocks*512) }

@@ -52,8 +52,8 @@ func (l *listing) read(fd int) (string, byte, error) {
 	}
 }
 
-// walk goes through a tree, depth first, in the order in which directories list their names. It holds a buffer for
-// each of the open levels only.
+// walk goes through a tree, depth first, in the order in which directories list their names. It
+// holds a buffer for each of the open levels only.
 type walk struct {
 	descent
 	listings []listing

@@ -9,15 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// portableXattr tells whether an extended attribute is part of what a container has, rather than of the file system
-// that it lies on.
+// portableXattr tells whether an extended attribute is part of what a container has, rather than of
+// the file system that it lies on.
 //
-// Overlayfs keeps file handles and counts of the lower file system in some of its attributes. They are meaningless on
-// another one, and with index=on make the mount fail with ESTALE (Documentation/filesystems/overlayfs.rst, "Sharing
-// and copying layers"); where the handle happens to resolve, on a clone of the file system, they even point to the
-// wrong file. Hard links of a lower layer that overlayfs keeps together by its index (index=on) are not: the index
-// consists of such handles. Engines mount with index=off. Overlayfs makes them again as it needs them. What it cannot know (opaque, redirect, metacopy, protattr,
-// whiteout) travels. The same holds for security.evm, a keyed hash over the inode's number.
+// Overlayfs keeps file handles and counts of the lower file system in some of its attributes. They
+// are meaningless on another one, and with index=on make the mount fail with ESTALE
+// (Documentation/filesystems/overlayfs.rst, "Sharing and copying layers"); where the handle happens
+// to resolve, on a clone of the file system, they even point to the wrong file. Hard links of a
+// lower layer that overlayfs keeps together by its index (index=on) are not: the index consists of
+// such handles. Engines mount with index=off. Overlayfs makes them again as it needs them. What it
+// cannot know (opaque, redirect, metacopy, protattr, whiteout) travels. The same holds for
+// security.evm, a keyed hash over the inode's number.
 func portableXattr(name string) bool {
 	switch name {
 	case "system.posix_acl_access", "system.posix_acl_default":
@@ -50,8 +52,8 @@ func validXattr(name string) error {
 	return nil
 }
 
-// node is something whose attributes are read or set: an open file, or, for what must not be opened (devices, fifos,
-// sockets, symbolic links), a name in an open directory.
+// node is something whose attributes are read or set: an open file, or, for what must not be opened
+// (devices, fifos, sockets, symbolic links), a name in an open directory.
 type node struct {
 	fd   int
 	path string // below /proc/self/fd; empty for an open file
@@ -59,8 +61,8 @@ type node struct {
 
 func opened(fd int) node { return node{fd: fd} }
 
-// named reaches a name in a directory through /proc, because there are no *xattrat calls before Linux 6.13. The
-// name has no slash, so the only link that the kernel follows is the descriptor's.
+// named reaches a name in a directory through /proc, because there are no *xattrat calls before
+// Linux 6.13. The name has no slash, so the only link that the kernel follows is the descriptor's.
 func named(dirfd int, name string) node {
 	return node{fd: -1, path: fmt.Sprintf("/proc/self/fd/%d/%s", dirfd, name)}
 }
@@ -103,7 +105,8 @@ func newXattrReader() *xattrReader {
 	return &xattrReader{names: make([]byte, 1<<10), values: make([]byte, 4<<10)}
 }
 
-// fill calls a system call that reads into a buffer, again with the largest that it may need if that is too small.
+// fill calls a system call that reads into a buffer, again with the largest that it may need if
+// that is too small.
 func fill(buffer *[]byte, read func([]byte) (int, error)) (int, error) {
 	n, err := read(*buffer)
 	if errors.Is(err, unix.ERANGE) && len(*buffer) < maxXattrValue {

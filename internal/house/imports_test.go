@@ -178,8 +178,8 @@ func TestUnsafe(t *testing.T) {
 // engines are the adapters of engines.
 var engines = []string{"containerd", "docker", "embedded", "lxc", "podman"}
 
-// TestTestImports: tests may import what they like, but not the agent, whose API they speak, nor another engine
-// than their own.
+// TestTestImports: tests may import what they like, but not the agent, whose API they speak, nor
+// another engine than their own.
 func TestTestImports(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, path := range slices.Concat(p.TestImports, p.XTestImports) {

@@ -35,7 +35,8 @@ func sleeper(t *testing.T) (pid int, end func()) {
 	return cmd.Process.Pid, end
 }
 
-// TestReadOfAnother ends a process, has another get its number, and wants that nothing of that is read in its place.
+// TestReadOfAnother ends a process, has another get its number, and wants that nothing of that is
+// read in its place.
 func TestReadOfAnother(t *testing.T) {
 	const lastPID = "/proc/sys/kernel/ns_last_pid"
 	pid, end := sleeper(t)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cgroup is the control group of a container: one directory in each hierarchy that is mounted (pure v2, pure v1, or
-// both). Its methods act on the processes of the group and of all groups below it.
+// Cgroup is the control group of a container: one directory in each hierarchy that is mounted (pure
+// v2, pure v1, or both). Its methods act on the processes of the group and of all groups below it.
 type Cgroup struct {
 	dirs           []string // the group's directory in each hierarchy
 	hierarchies    []string // the controllers of each of them, "" for version 2
@@ -24,13 +24,13 @@ type Cgroup struct {
 	freezeOfOthers freezer  // one of version 1 beside it, which engines may use
 }
 
-// CgroupOf finds the cgroup of a process from /proc/PID/cgroup and the mounts of the calling process. Hierarchies in
-// which the process shares its group with the caller are left out: they are not the container's. It fails if none is
-// left that can freeze.
+// CgroupOf finds the cgroup of a process from /proc/PID/cgroup and the mounts of the calling
+// process. Hierarchies in which the process shares its group with the caller are left out: they are
+// not the container's. It fails if none is left that can freeze.
 func CgroupOf(pid int) (*Cgroup, error) { return CgroupAround(pid, "") }
 
-// CgroupAround is CgroupOf for a process that may be in a group within its container's: the name of the container's begins so. "": the
-// process's own.
+// CgroupAround is CgroupOf for a process that may be in a group within its container's: the name of
+// the container's begins so. "": the process's own.
 func CgroupAround(pid int, prefix string) (*Cgroup, error) {
 	groups, err := groupsOf(pid)
 	if err != nil {
@@ -50,7 +50,8 @@ func CgroupAround(pid int, prefix string) (*Cgroup, error) {
 	return c, nil
 }
 
-// around is the innermost group, of a group and those in which it is, whose name begins with a prefix; the group itself if none does.
+// around is the innermost group, of a group and those in which it is, whose name begins with a
+// prefix; the group itself if none does.
 func around(group, prefix string) string {
 	if prefix == "" {
 		return group
@@ -63,8 +64,9 @@ func around(group, prefix string) string {
 	return group
 }
 
-// OpenCgroup finds a cgroup by its name below the mount points of the hierarchies, as in an OCI cgroupsPath, for
-// example "/godwit/5f3a". It works when no process is in it any more. Error: fs.ErrNotExist when no hierarchy has it.
+// OpenCgroup finds a cgroup by its name below the mount points of the hierarchies, as in an OCI
+// cgroupsPath, for example "/godwit/5f3a". It works when no process is in it any more. Error:
+// fs.ErrNotExist when no hierarchy has it.
 func OpenCgroup(name string) (*Cgroup, error) {
 	if !filepath.IsAbs(name) || filepath.Clean(name) != name || name == "/" {
 		return nil, fmt.Errorf("open cgroup %q: want a clean absolute name such as /godwit/5f3a", name)
@@ -76,7 +78,8 @@ func OpenCgroup(name string) (*Cgroup, error) {
 	return c, nil
 }
 
-// JoinCgroupsOf moves the calling process into the cgroups of another, in every hierarchy in which they differ.
+// JoinCgroupsOf moves the calling process into the cgroups of another, in every hierarchy in which
+// they differ.
 func JoinCgroupsOf(pid int) error {
 	groups, err := groupsOf(pid)
 	if err != nil {
@@ -104,8 +107,9 @@ func JoinCgroupsOf(pid int) error {
 	return nil
 }
 
-// JoinCgroups moves the calling process into groups of the hierarchies that are named: by the controllers of version 1, as in
-// /proc/PID/cgroup; any other name, also a list of controllers, is version 2.
+// JoinCgroups moves the calling process into groups of the hierarchies that are named: by the
+// controllers of version 1, as in /proc/PID/cgroup; any other name, also a list of controllers, is
+// version 2.
 func JoinCgroups(groups map[string]string) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -140,8 +144,9 @@ func JoinCgroups(groups map[string]string) error {
 	return nil
 }
 
-// findCgroup collects the directories of the group that name gives for each hierarchy, and chooses its freezer: that
-// of version 2, in which processes can be killed while frozen, before that of version 1.
+// findCgroup collects the directories of the group that name gives for each hierarchy, and chooses
+// its freezer: that of version 2, in which processes can be killed while frozen, before that of
+// version 1.
 func findCgroup(name func(hierarchy) (string, bool)) (*Cgroup, error) {
 	all, err := hierarchies()
 	if err != nil {
@@ -193,7 +198,8 @@ func (c *Cgroup) FreezerDir() string { return c.freeze.dir }
 // Dirs are the absolute directories of the group, one for each hierarchy.
 func (c *Cgroup) Dirs() []string { return slices.Clone(c.dirs) }
 
-// Procs are the processes of the group and of all below it, in the caller's pid namespace, in ascending order.
+// Procs are the processes of the group and of all below it, in the caller's pid namespace, in
+// ascending order.
 func (c *Cgroup) Procs() ([]int, error) {
 	var pids []int
 	err := filepath.WalkDir(c.freeze.dir, func(path string, entry fs.DirEntry, err error) error {
@@ -214,8 +220,9 @@ func (c *Cgroup) Procs() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// procsIn reads the processes of one group, not of those below. A threaded group of version 2 has no list of its own
-// (EOPNOTSUPP): its processes are in the list of the group above. A process outside of the caller's pid namespace is 0.
+// procsIn reads the processes of one group, not of those below. A threaded group of version 2 has
+// no list of its own (EOPNOTSUPP): its processes are in the list of the group above. A process
+// outside of the caller's pid namespace is 0.
 func procsIn(dir string) ([]int, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV) {
@@ -237,11 +244,12 @@ func procsIn(dir string) ([]int, error) {
 	return pids, nil
 }
 
-// removePatience is how long Remove waits for the kernel to let go of a group whose last process has just ended.
+// removePatience is how long Remove waits for the kernel to let go of a group whose last process
+// has just ended.
 const removePatience = 2 * time.Second
 
-// Remove removes the group's directories in all hierarchies, and those below. Processes must be gone. It is no error
-// if there are none.
+// Remove removes the group's directories in all hierarchies, and those below. Processes must be
+// gone. It is no error if there are none.
 func (c *Cgroup) Remove() error {
 	var failed []error
 	for _, dir := range c.dirs {

@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// cpuPeriod is in which time a group may use its quota, in microseconds: the kernel's default (sched-bwc.rst).
+// cpuPeriod is in which time a group may use its quota, in microseconds: the kernel's default
+// (sched-bwc.rst).
 const cpuPeriod = 100_000
 
-// LimitCPU lets the group use so many processors' time and no more; 0: as much as there is. Error: ErrUnsupported when
-// the group is in no hierarchy that limits processor time.
+// LimitCPU lets the group use so many processors' time and no more; 0: as much as there is. Error:
+// ErrUnsupported when the group is in no hierarchy that limits processor time.
 func (c *Cgroup) LimitCPU(cpus float64) error {
 	quota := int64(math.Round(cpus * cpuPeriod))
 	if cpus < 0 || quota > math.MaxInt32*cpuPeriod || cpus > 0 && quota < 1000 {

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// InnerGroups are the groups that a container has made within its own in one hierarchy, parents before their children.
+// InnerGroups are the groups that a container has made within its own in one hierarchy, parents
+// before their children.
 type InnerGroups struct {
 	Hierarchy string       `json:"hierarchy"` // controllers, as in /proc/PID/cgroup; "" for version 2
 	Groups    []InnerGroup `json:"groups"`
@@ -31,8 +32,8 @@ const (
 	maxInnerValue  = 4096
 )
 
-// innerFiles are those of a group that are carried, by the hierarchy's controllers, in the order in which they can be set. notCarried has
-// the others that limit.
+// innerFiles are those of a group that are carried, by the hierarchy's controllers, in the order in
+// which they can be set. notCarried has the others that limit.
 var innerFiles = map[string][]string{
 	"memory": {"memory.limit_in_bytes"}, "pids": {"pids.max"}, "cpu": {"cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"},
 	"devices": {devicesList},
@@ -49,8 +50,9 @@ func filesOf(hierarchy string) (files []string) {
 	return files
 }
 
-// Inner lists the groups within this one, of a container whose processes are frozen. Hierarchies in which none of them has a process are
-// left out. Error: ErrUnsupported if they cannot be made again.
+// Inner lists the groups within this one, of a container whose processes are frozen. Hierarchies in
+// which none of them has a process are left out. Error: ErrUnsupported if they cannot be made
+// again.
 func (c *Cgroup) Inner() ([]InnerGroups, error) {
 	var all []InnerGroups
 	for i, dir := range c.dirs {
@@ -112,7 +114,8 @@ func innerOf(base, hierarchy string) ([]InnerGroup, error) {
 	return found, nil
 }
 
-// delegates refuses groups of version 2 that give controllers to those within, and threads of one process in more than one group.
+// delegates refuses groups of version 2 that give controllers to those within, and threads of one
+// process in more than one group.
 func delegates(dir string) error {
 	given, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err == nil && len(strings.TrimSpace(string(given))) > 0 {
@@ -190,8 +193,8 @@ func (c *Cgroup) dirOf(hierarchy string) (string, error) {
 	return "", fmt.Errorf("there is no hierarchy of cgroups %.40q here: %w", hierarchy, ErrUnsupported)
 }
 
-// MakeInner makes groups within this one, without processes, and limits their devices: the kernel lets nobody do that when there are
-// groups within. CheckInner has passed them.
+// MakeInner makes groups within this one, without processes, and limits their devices: the kernel
+// lets nobody do that when there are groups within. CheckInner has passed them.
 func (c *Cgroup) MakeInner(all []InnerGroups) error {
 	for _, one := range all {
 		base, err := c.dirOf(one.Hierarchy)
@@ -274,7 +277,8 @@ func (g InnerGroup) fill(dir, hierarchy string, processes map[int]int) error {
 	return nil
 }
 
-// setInner sets one value. A list of devices is what is allowed of what the group above may; what has its value keeps it.
+// setInner sets one value. A list of devices is what is allowed of what the group above may; what
+// has its value keeps it.
 func setInner(dir, name, value string) error {
 	have, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil || strings.TrimSpace(string(have)) == value {

@@ -12,7 +12,8 @@ import (
 	"syscall"
 )
 
-// Owner is whose a group's directory, or a file in it, is: a group that is not root's is given to whom it belongs to make more within.
+// Owner is whose a group's directory, or a file in it, is: a group that is not root's is given to
+// whom it belongs to make more within.
 type Owner struct {
 	UID  uint32      `json:"uid"`
 	GID  uint32      `json:"gid"`
@@ -76,8 +77,8 @@ func setOwners(dir string, owners map[string]Owner) error {
 	return nil
 }
 
-// notCarried are settings that a group at the target would not have, with what they are in a group in which nobody has set them. "max":
-// no limit, "base": as in the container's own group.
+// notCarried are settings that a group at the target would not have, with what they are in a group
+// in which nobody has set them. "max": no limit, "base": as in the container's own group.
 var notCarried = map[string]string{
 	"memory.memsw.limit_in_bytes": "max", "memory.soft_limit_in_bytes": "max", "memory.kmem.limit_in_bytes": "max",
 	"memory.kmem.tcp.limit_in_bytes": "max", "memory.oom_control": "oom_kill_disable 0", "memory.swappiness": "base",

@@ -51,7 +51,8 @@ func write(t *testing.T, path, value string) {
 	}
 }
 
-// TestInnerGroups: a group with a quota, below one with a quota, and with an owner is the same when it is made again.
+// TestInnerGroups: a group with a quota, below one with a quota, and with an owner is the same when
+// it is made again.
 func TestInnerGroups(t *testing.T) {
 	from, to := newGroup(t, "cpu", "from"), newGroup(t, "cpu", "to")
 	inner := filepath.Join(from.dirs[0], "one")

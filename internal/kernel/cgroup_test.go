@@ -242,8 +242,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestFreezeVfork freezes a process that waits for its child to call execve, which the child never does, beside a group
-// below: what waits so is in an uninterruptible sleep and counts as frozen.
+// TestFreezeVfork freezes a process that waits for its child to call execve, which the child never
+// does, beside a group below: what waits so is in an uninterruptible sleep and counts as frozen.
 func TestFreezeVfork(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "vfork")
 	gcc := exec.Command("gcc", "-x", "c", "-o", program, "-")
@@ -283,7 +283,8 @@ func TestHasController(t *testing.T) {
 	}
 }
 
-// TestKilledWhileFrozen: a group whose processes somebody else has killed while they were frozen is not left frozen.
+// TestKilledWhileFrozen: a group whose processes somebody else has killed while they were frozen is
+// not left frozen.
 func TestKilledWhileFrozen(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {

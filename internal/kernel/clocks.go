@@ -17,21 +17,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A thread reads clocks without entering the kernel, by code that the kernel has mapped into its process (vdso(7)). That code
-// reads the machine's clock first and adds the offset of the time namespace then (Linux, lib/vdso/gettimeofday.c,
-// do_hres_timens). CRIU gives what it restores a time namespace with an offset that makes up for the other machine's clock. A
-// thread that was frozen between the two would add the new offset to the old machine's clock: one reading would be wrong by as
-// much as the clocks differ, and on the same machine it would go back by the length of the freeze. And on a machine with
-// another kernel that code is not there any more. So no thread may be taken along from the middle of it.
+// A thread reads clocks without entering the kernel, by code that the kernel has mapped into its
+// process (vdso(7)). That code reads the machine's clock first and adds the offset of the time
+// namespace then (Linux, lib/vdso/gettimeofday.c, do_hres_timens). CRIU gives what it restores a
+// time namespace with an offset that makes up for the other machine's clock. A thread that was
+// frozen between the two would add the new offset to the old machine's clock: one reading would be
+// wrong by as much as the clocks differ, and on the same machine it would go back by the length of
+// the freeze. And on a machine with another kernel that code is not there any more. So no thread
+// may be taken along from the middle of it.
 //
 // What is left is a thread that is frozen in a handler of a signal that came in the middle of a reading.
 
 const (
-	// finishPatience is how long threads may take to come to the end of a reading. It takes less than a microsecond, of a
-	// processor that other processes may have.
+	// finishPatience is how long threads may take to come to the end of a reading. It takes less
+	// than a microsecond, of a processor that other processes may have.
 	finishPatience = 30 * time.Second
-	// refreezePatience is how long a group may take to be frozen in which threads are held. One that calls execve may wait for
-	// a thread that is held.
+	// refreezePatience is how long a group may take to be frozen in which threads are held. One
+	// that calls execve may wait for a thread that is held.
 	refreezePatience = time.Second
 	// A held thread runs for so long before it is looked at again.
 	shortestRun, longestRun = 50 * time.Microsecond, 5 * time.Millisecond
@@ -65,8 +67,8 @@ type finish struct {
 	held  map[int]*tracee
 }
 
-// run lets those that are reading finish, while the group is thawed, and freezes it again. Each that was found reading is held
-// from then on, so there are fewer each time.
+// run lets those that are reading finish, while the group is thawed, and freezes it again. Each
+// that was found reading is held from then on, so there are fewer each time.
 func (f *finish) run(ctx context.Context, reading []thread) (time.Time, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, finishPatience, errAlwaysReading)
 	defer cancel()
@@ -125,7 +127,8 @@ func (f *finish) hold(ctx context.Context, reading []thread) error {
 	}
 }
 
-// seize takes a thread. One that has ended, or that somebody else traces, which CRIU would not dump either, is left out.
+// seize takes a thread. One that has ended, or that somebody else traces, which CRIU would not dump
+// either, is left out.
 func (f *finish) seize(one thread) bool {
 	t := &tracee{pid: one.pid, tid: one.tid}
 	t.seized = t.ptrace(unix.PTRACE_SEIZE, 0, 0) == nil
@@ -135,7 +138,8 @@ func (f *finish) seize(one thread) bool {
 	return t.seized
 }
 
-// halt stops threads that run. All are told before it waits for one of them: what takes time is that they get a processor.
+// halt stops threads that run. All are told before it waits for one of them: what takes time is
+// that they get a processor.
 func (f *finish) halt(reading []thread) error {
 	for _, one := range reading {
 		_ = f.held[one.tid].ptrace(unix.PTRACE_INTERRUPT, 0, 0) // as above
@@ -161,8 +165,9 @@ func (f *finish) release() bool {
 	return len(f.held) == 0
 }
 
-// letGo releases all held threads of a frozen group, and waits until they are where the freezer keeps them. A traced one counts as frozen, and
-// when it has got a processor, within the kernel, the group is not frozen for a moment (kernel/signal.c, ptrace_stop).
+// letGo releases all held threads of a frozen group, and waits until they are where the freezer
+// keeps them. A traced one counts as frozen, and when it has got a processor, within the kernel,
+// the group is not frozen for a moment (kernel/signal.c, ptrace_stop).
 func (f *finish) letGo(ctx context.Context) bool {
 	held := slices.Collect(maps.Keys(f.held))
 	if !f.release() {
@@ -186,7 +191,8 @@ type thread struct {
 	code     PageRange
 }
 
-// reading finds the threads of a frozen group that are in the middle of reading a clock, but for those that are held.
+// reading finds the threads of a frozen group that are in the middle of reading a clock, but for
+// those that are held.
 func (c *Cgroup) reading(held map[int]*tracee) ([]thread, error) {
 	pids, err := c.Procs()
 	if err != nil {
@@ -207,7 +213,8 @@ func (c *Cgroup) reading(held map[int]*tracee) ([]thread, error) {
 	return found, nil
 }
 
-// readingIn finds those of one process. Its mappings are looked at only if a thread was computing when it was frozen.
+// readingIn finds those of one process. Its mappings are looked at only if a thread was computing
+// when it was frozen.
 func readingIn(pid int) ([]thread, error) {
 	threads, err := threadsOf(pid)
 	if err != nil {
@@ -238,8 +245,9 @@ func (t thread) inside() bool {
 	return computing && at >= t.code.Start && at < t.code.End
 }
 
-// instructionOf tells where a stopped thread is, if it is not in a system call (proc_pid_syscall(5)). A system call gives what
-// it has read as a whole. A thread that is frozen by version 2 wakes up for a moment, within the kernel, when a signal comes.
+// instructionOf tells where a stopped thread is, if it is not in a system call
+// (proc_pid_syscall(5)). A system call gives what it has read as a whole. A thread that is frozen
+// by version 2 wakes up for a moment, within the kernel, when a signal comes.
 func instructionOf(pid, tid int) (at uint64, computing bool) {
 	path := filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(tid), "syscall")
 	line, err := os.ReadFile(path)

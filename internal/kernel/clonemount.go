@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloneMount opens the file system in memory that is mounted at a path of a process's mount namespace, without what is mounted
-// below it. The path is free of symbolic links, or it is refused: the process may change what it leads through. What is opened is a
-// mount of nobody's; it goes when the file is closed, and keeps the file system until then.
+// CloneMount opens the file system in memory that is mounted at a path of a process's mount
+// namespace, without what is mounted below it. The path is free of symbolic links, or it is
+// refused: the process may change what it leads through. What is opened is a mount of nobody's; it
+// goes when the file is closed, and keeps the file system until then.
 func CloneMount(pid int, path string) (*os.File, error) {
 	fd := -1
 	err := inMounts(pid, func() (err error) {
@@ -46,7 +47,8 @@ func inMounts(pid int, f func() error) error {
 	return <-done
 }
 
-// SealMounts makes what is mounted at these paths of a process's mount namespace read-only. Where nothing is mounted it does nothing.
+// SealMounts makes what is mounted at these paths of a process's mount namespace read-only. Where
+// nothing is mounted it does nothing.
 func SealMounts(pid int, paths []string) error {
 	err := inMounts(pid, func() error {
 		for _, path := range paths {

@@ -10,8 +10,9 @@ import (
 
 const madviseCollapse = 25 // MADV_COLLAPSE of include/uapi/asm-generic/mman-common.h
 
-// Collapse has the kernel put the pages between two addresses into huge pages at once (Linux 6.1), which takes half a
-// millisecond for 2 MiB; page faults of the process wait for each. Memory that is write-protected cannot be.
+// Collapse has the kernel put the pages between two addresses into huge pages at once (Linux 6.1),
+// which takes half a millisecond for 2 MiB; page faults of the process wait for each. Memory that
+// is write-protected cannot be.
 func (a *AddressSpace) Collapse(start, end uint64) error {
 	pidfd, err := PidfdOpen(a.pid)
 	if err != nil {

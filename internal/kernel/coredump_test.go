@@ -10,8 +10,8 @@ import (
 
 const envNoCoreDump = "GODWIT_TEST_NO_CORE_DUMP"
 
-// TestNoCoreDump runs this test again in a process of its own, which others of this package must be able to look at: what it starts may be
-// dumped again.
+// TestNoCoreDump runs this test again in a process of its own, which others of this package must be
+// able to look at: what it starts may be dumped again.
 func TestNoCoreDump(t *testing.T) {
 	switch os.Getenv(envNoCoreDump) {
 	case "":

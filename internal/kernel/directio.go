@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DirectIO tells whether devices may write to the memory of the process by themselves: it has a file open for reading
-// with O_DIRECT, or one of a file system that may read into a program's memory without its own page cache between, or a
-// context for asynchronous input and output (io_setup(2)), which is a mapping of its own.
+// DirectIO tells whether devices may write to the memory of the process by themselves: it has a
+// file open for reading with O_DIRECT, or one of a file system that may read into a program's
+// memory without its own page cache between, or a context for asynchronous input and output
+// (io_setup(2)), which is a mapping of its own.
 func (a *AddressSpace) DirectIO() (bool, error) {
 	all, err := a.Mappings()
 	if err != nil {
@@ -76,8 +77,9 @@ func (a *AddressSpace) isDirect(fd string, uncached map[string]bool) (bool, erro
 	return err == nil && !strings.HasPrefix(string(target[:n]), "pipe:"), nil
 }
 
-// uncachedMounts are the mounts, by their numbers, of file systems that may read into a program's memory as O_DIRECT
-// does, without it: in user space by FOPEN_DIRECT_IO, SMB and 9P by mount options.
+// uncachedMounts are the mounts, by their numbers, of file systems that may read into a program's
+// memory as O_DIRECT does, without it: in user space by FOPEN_DIRECT_IO, SMB and 9P by mount
+// options.
 func (a *AddressSpace) uncachedMounts() (map[string]bool, error) {
 	f, err := a.open("mountinfo")
 	if errors.Is(err, unix.EINVAL) { // it has just ended

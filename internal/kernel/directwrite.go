@@ -18,8 +18,9 @@ type OpenFile struct {
 	Path  string // as the process's mount namespace has it; of a deleted file with " (deleted)" behind it
 }
 
-// DirectWrites lists the regular files that the process has open for writing with O_DIRECT. What it writes to them may reach
-// the disk long after the call that moved their times: nothing waits for a transfer but whoever began it.
+// DirectWrites lists the regular files that the process has open for writing with O_DIRECT. What it
+// writes to them may reach the disk long after the call that moved their times: nothing waits for a
+// transfer but whoever began it.
 func (a *AddressSpace) DirectWrites() ([]OpenFile, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/self/fd/%d/fdinfo", a.proc.Fd()))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {

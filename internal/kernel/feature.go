@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnsupported is wrapped by the errors of Probe when the kernel says that it has not the feature. Any other error
-// means that the probe could not find out.
+// ErrUnsupported is wrapped by the errors of Probe when the kernel says that it has not the
+// feature. Any other error means that the probe could not find out.
 var ErrUnsupported = errors.New("not supported by this kernel")
 
 // Feature is one thing that a kernel may have.
@@ -51,7 +51,8 @@ func ProbeWriteProtect() error {
 	return probeNamed("pidfd_getfd", "userfaultfd asynchronous write-protection", "PAGEMAP_SCAN")
 }
 
-// ProbeSoftDirty tells whether they can be seen by AddressSpace.ClearSoftDirty and Pagemap.SoftDirty: nil if they can.
+// ProbeSoftDirty tells whether they can be seen by AddressSpace.ClearSoftDirty and
+// Pagemap.SoftDirty: nil if they can.
 func ProbeSoftDirty() error { return probeNamed("soft-dirty") }
 
 func probeNamed(names ...string) error {
@@ -65,8 +66,9 @@ func probeNamed(names ...string) error {
 	return nil
 }
 
-// Probe tries the feature on the running kernel: nil when it is there; an error that wraps ErrUnsupported and names
-// the minimum version when it is not; another error when the probe itself failed.
+// Probe tries the feature on the running kernel: nil when it is there; an error that wraps
+// ErrUnsupported and names the minimum version when it is not; another error when the probe itself
+// failed.
 func (f Feature) Probe() error {
 	err := f.probe()
 	if err == nil {
@@ -78,7 +80,8 @@ func (f Feature) Probe() error {
 	return fmt.Errorf("%s: could not be tried: %w", f.Name, err)
 }
 
-// saysNo tells an answer of the kernel from a probe that failed for another reason, such as a missing privilege.
+// saysNo tells an answer of the kernel from a probe that failed for another reason, such as a
+// missing privilege.
 func saysNo(err error) bool {
 	for _, no := range []error{ErrUnsupported, unix.ENOSYS, unix.EINVAL, unix.ENOTTY, unix.ENODEV, unix.EOPNOTSUPP,
 		unix.ENOPROTOOPT, unix.EPROTONOSUPPORT, unix.ENOENT} {
@@ -89,7 +92,8 @@ func saysNo(err error) bool {
 	return false
 }
 
-// probeCheckpoint asks for the size of prctl(2)'s PR_SET_MM_MAP, which exists only with CONFIG_CHECKPOINT_RESTORE.
+// probeCheckpoint asks for the size of prctl(2)'s PR_SET_MM_MAP, which exists only with
+// CONFIG_CHECKPOINT_RESTORE.
 func probeCheckpoint() error { return mmMapSize() }
 
 func probeNamespace(kind string) func() error {
@@ -122,8 +126,8 @@ func probePidfdGetfd() error {
 	return unix.Close(fd)
 }
 
-// probeFreezer looks for a hierarchy that can freeze. The root group of version 2 has no cgroup.freeze, so a group is
-// made and removed.
+// probeFreezer looks for a hierarchy that can freeze. The root group of version 2 has no
+// cgroup.freeze, so a group is made and removed.
 func probeFreezer() error {
 	all, err := hierarchies()
 	if err != nil {

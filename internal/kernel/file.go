@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WriteFileAtomic replaces the file at path with data so that after a crash at any instant either the old or the new
-// content is there, whole. When it returns the new content is on disk, and so is the directory entry.
+// WriteFileAtomic replaces the file at path with data so that after a crash at any instant either
+// the old or the new content is there, whole. When it returns the new content is on disk, and so is
+// the directory entry.
 func WriteFileAtomic(path string, data []byte, perm fs.FileMode) error {
 	if err := writeThenRename(path, data, perm); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -34,8 +35,8 @@ func CreateDurable(path string, perm fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// writeThenRename writes into a file that has no name yet, so that a process that is killed while it waits for the disk
-// leaves nothing behind.
+// writeThenRename writes into a file that has no name yet, so that a process that is killed while
+// it waits for the disk leaves nothing behind.
 func writeThenRename(path string, data []byte, perm fs.FileMode) error {
 	fresh := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.new-%d-%d", filepath.Base(path), os.Getpid(), rand.Uint32()))
 	f, named, err := openNew(fresh)
@@ -90,7 +91,8 @@ func RemoveUnfinished(dir string) error {
 	return errors.Join(failed...)
 }
 
-// openNew makes a file without a name, or with this one if the file system cannot do that (open(2), O_TMPFILE).
+// openNew makes a file without a name, or with this one if the file system cannot do that (open(2),
+// O_TMPFILE).
 func openNew(path string) (f *os.File, named bool, err error) {
 	fd, err := unix.Open(filepath.Dir(path), unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {

@@ -41,7 +41,8 @@ func RecordLocks(pid, fd int) ([]RecordLock, error) {
 	return locks, nil
 }
 
-// parseRecordLock reads a line such as "1: POSIX  ADVISORY  WRITE 4711 00:2b:55 0 EOF". Locks of other kinds are none.
+// parseRecordLock reads a line such as "1: POSIX  ADVISORY  WRITE 4711 00:2b:55 0 EOF". Locks of
+// other kinds are none.
 func parseRecordLock(text string) (lock RecordLock, ok bool, err error) {
 	fields := strings.Fields(text)
 	if len(fields) != 8 {
@@ -62,8 +63,9 @@ func parseRecordLock(text string) (lock RecordLock, ok bool, err error) {
 	return lock, err == nil, err
 }
 
-// TakeRecordLocks takes locks as a process, which waits in a system call and does not use the memory below its stack pointer:
-// one that CRIU is restoring. It must not be traced. If the caller dies meanwhile the process cannot go on.
+// TakeRecordLocks takes locks as a process, which waits in a system call and does not use the
+// memory below its stack pointer: one that CRIU is restoring. It must not be traced. If the caller
+// dies meanwhile the process cannot go on.
 func TakeRecordLocks(pid int, locks []RecordLock) error {
 	var err error
 	asTracer(func() bool {
@@ -80,7 +82,8 @@ func TakeRecordLocks(pid int, locks []RecordLock) error {
 	return nil
 }
 
-// lockRoom is how far below the stack pointer a lock is described, and more than what a function may use there.
+// lockRoom is how far below the stack pointer a lock is described, and more than what a function
+// may use there.
 const lockRoom = 512
 
 func (t *tracee) takeLocks(locks []RecordLock) error {
@@ -110,7 +113,8 @@ func (t *tracee) takeLocks(locks []RecordLock) error {
 	return nil
 }
 
-// stopInCall stops the thread in the system call in which it waits, or is about to, and finds the instruction of the call.
+// stopInCall stops the thread in the system call in which it waits, or is about to, and finds the
+// instruction of the call.
 func (t *tracee) stopInCall() error {
 	for pause := shortestRun; ; pause = min(pause*2, longestRun) {
 		err := t.ptrace(unix.PTRACE_INTERRUPT, 0, 0)

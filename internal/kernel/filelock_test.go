@@ -77,7 +77,8 @@ func TestTakeRecordLocks(t *testing.T) {
 	}
 }
 
-// awaitComputing waits until a process has computed for a while: a shell that is still being loaded waits in calls.
+// awaitComputing waits until a process has computed for a while: a shell that is still being loaded
+// waits in calls.
 func awaitComputing(t *testing.T, pid int) {
 	t.Helper()
 	for {

@@ -14,18 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Forerunner is a process that does nothing, and that is there in the place of another one that does not exist yet: whoever has to know
-// the number of that one, or needs a process in its namespaces and cgroups, is given this one. When the other one is made it gets its number.
+// Forerunner is a process that does nothing, and that is there in the place of another one that
+// does not exist yet: whoever has to know the number of that one, or needs a process in its
+// namespaces and cgroups, is given this one. When the other one is made it gets its number.
 //
-// It is a child of this process that nobody has waited for, and ends with this one. So whoever inherits this one's children learns of the
-// end of a process with that number, unless Succeed has made another one of it.
+// It is a child of this process that nobody has waited for, and ends with this one. So whoever
+// inherits this one's children learns of the end of a process with that number, unless Succeed has
+// made another one of it.
 type Forerunner struct {
 	pid    int
 	yields bool // it was waited for, or is about to be
 }
 
-// StartForerunner forks without exec (see Guard.start), so that it is one thread, and takes next to no memory of its own. network is the
-// network namespace in which it is to be.
+// StartForerunner forks without exec (see Guard.start), so that it is one thread, and takes next to
+// no memory of its own. network is the network namespace in which it is to be.
 func StartForerunner(network *os.File) (*Forerunner, error) {
 	life, err := PidfdOpen(os.Getpid())
 	if err != nil {
@@ -86,8 +88,9 @@ func forkQuietly(fork func() (uintptr, unix.Errno)) (uintptr, error) {
 	return pid, nil
 }
 
-// forkForerunner returns in the calling process only. The forerunner tells when it is where it is to be, and does not wait for anybody:
-// nobody would come if the calling process were killed meanwhile.
+// forkForerunner returns in the calling process only. The forerunner tells when it is where it is
+// to be, and does not wait for anybody: nobody would come if the calling process were killed
+// meanwhile.
 //
 //go:nosplit
 //go:norace
@@ -99,7 +102,8 @@ func forkForerunner(life, tell, network uintptr, keep [2]uintptr) (uintptr, unix
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETNS, network, unix.CLONE_NEWNET, 0); errno != 0 {
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(errno), 0, 0)
 	}
-	// What it holds open nobody else could close. A range that ends before it begins is refused, and there is nothing in it.
+	// What it holds open nobody else could close. A range that ends before it begins is refused,
+	// and there is nothing in it.
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, 0, keep[0]-1, 0)
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, keep[0]+1, keep[1]-1, 0)
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, keep[1]+1, ^uintptr(0)>>32, 0)
@@ -117,8 +121,9 @@ func forkForerunner(life, tell, network uintptr, keep [2]uintptr) (uintptr, unix
 // PID is its number.
 func (f *Forerunner) PID() int { return f.pid }
 
-// End kills it, and leaves it to whoever inherits the children of this process to learn of that. If it was to be succeeded, and there is
-// no child with its number, there is one again, which has ended.
+// End kills it, and leaves it to whoever inherits the children of this process to learn of that. If
+// it was to be succeeded, and there is no child with its number, there is one again, which has
+// ended.
 func (f *Forerunner) End() error {
 	if !f.yields || isChild(f.pid) {
 		_ = unix.Kill(f.pid, unix.SIGKILL) // it may have ended
@@ -138,7 +143,8 @@ func (f *Forerunner) End() error {
 	return nil
 }
 
-// Most processes that get a number by chance are short-lived. The source's container may be frozen while End waits.
+// Most processes that get a number by chance are short-lived. The source's container may be frozen
+// while End waits.
 const (
 	takenPatience = time.Second
 	takenPoll     = 5 * time.Millisecond
@@ -177,11 +183,12 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize uint64
 }
 
-// Succeed has the first process of a pid namespace that another process makes next get the forerunner's number (clone3 with set_tid, in two
-// namespaces; Linux 5.5). That process must be stopped in a system call, or about to be, and is traced from when Succeed returns until it
-// has made the system call: done tells then whether it has. The forerunner is killed at once, but its number is free for the blink of an
-// eye only. The kernel gives numbers out in turn, so somebody else gets it if he forks in that time and it is its turn. Then the system call
-// fails, by EEXIST.
+// Succeed has the first process of a pid namespace that another process makes next get the
+// forerunner's number (clone3 with set_tid, in two namespaces; Linux 5.5). That process must be
+// stopped in a system call, or about to be, and is traced from when Succeed returns until it has
+// made the system call: done tells then whether it has. The forerunner is killed at once, but its
+// number is free for the blink of an eye only. The kernel gives numbers out in turn, so somebody
+// else gets it if he forks in that time and it is its turn. Then the system call fails, by EEXIST.
 func (f *Forerunner) Succeed(pid int) (done <-chan error, err error) {
 	if err := unix.Kill(f.pid, unix.SIGKILL); err != nil {
 		return nil, fmt.Errorf("end process %d: %w", f.pid, err)
@@ -205,7 +212,8 @@ func (f *Forerunner) Succeed(pid int) (done <-chan error, err error) {
 	return ended, nil
 }
 
-// follow goes from one system call of the other process to the next, until that which makes the successor, or its end.
+// follow goes from one system call of the other process to the next, until that which makes the
+// successor, or its end.
 func (f *Forerunner) follow(t *tracee) error {
 	for {
 		signal, err := t.nextSyscall()
@@ -233,8 +241,9 @@ func (f *Forerunner) follow(t *tracee) error {
 	}
 }
 
-// yield changes the system call at whose entry the other process is, and frees the number. The two numbers have no place in its memory but
-// the one that is for thread-local storage, which it does not ask for.
+// yield changes the system call at whose entry the other process is, and frees the number. The two
+// numbers have no place in its memory but the one that is for thread-local storage, which it does
+// not ask for.
 func (f *Forerunner) yield(t *tracee, at uint64, args cloneArgs) error {
 	const inTLS, inSetTID = 56, 64
 	var numbers [8]byte
@@ -270,8 +279,9 @@ func (f *Forerunner) yield(t *tracee, at uint64, args cloneArgs) error {
 	return errors.Join(err, t.release())
 }
 
-// nextSyscall waits for the next stop of a process that goes to the next entry or exit of a system call: a signal stops it, too, and is
-// returned. It does not collect a child that has ended, not even one that is killed while it is stopped.
+// nextSyscall waits for the next stop of a process that goes to the next entry or exit of a system
+// call: a signal stops it, too, and is returned. It does not collect a child that has ended, not
+// even one that is killed while it is stopped.
 func (t *tracee) nextSyscall() (signal int, err error) {
 	for {
 		var info childInfo
@@ -329,8 +339,8 @@ const (
 	cldDumped = 3
 )
 
-// isEnd tells whether what a wait for a child has told is the end of it. Whatever is asked for, the kernel tells of stops, too, where a
-// thread of the asking process traces the child.
+// isEnd tells whether what a wait for a child has told is the end of it. Whatever is asked for, the
+// kernel tells of stops, too, where a thread of the asking process traces the child.
 func isEnd(info *unix.Siginfo) bool {
 	return info.Code == cldExited || info.Code == cldKilled || info.Code == cldDumped
 }
@@ -342,8 +352,8 @@ func ChildRuns(pid int) bool {
 	return err == nil && !isEnd(&info) // nothing was told, or a stop
 }
 
-// syscallInfo is what the kernel tells of the system call at which a process has stopped (struct ptrace_syscall_info, Linux 5.3): its number and
-// arguments at the entry, or its result.
+// syscallInfo is what the kernel tells of the system call at which a process has stopped (struct
+// ptrace_syscall_info, Linux 5.3): its number and arguments at the entry, or its result.
 type syscallInfo struct {
 	op    uint8
 	_     [7]byte

@@ -110,7 +110,8 @@ func collected(t *testing.T, pid int) unix.WaitStatus {
 	}
 }
 
-// TestForerunner: the first process of a pid namespace gets the number of its forerunner, and the parent of that can learn of its end.
+// TestForerunner: the first process of a pid namespace gets the number of its forerunner, and the
+// parent of that can learn of its end.
 func TestForerunner(t *testing.T) {
 	f, c := startForerunner(t), startCloner(t, uint64(unix.SIGCHLD))
 	process, err := ReadProcess(f.PID())
@@ -135,7 +136,8 @@ func TestForerunner(t *testing.T) {
 	}
 }
 
-// TestForerunnerStays: whoever makes no successor, or none in the end, leaves the number to a child that has ended.
+// TestForerunnerStays: whoever makes no successor, or none in the end, leaves the number to a child
+// that has ended.
 func TestForerunnerStays(t *testing.T) {
 	f := startForerunner(t)
 	must(t, f.End())

@@ -15,14 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freezer stops the processes of a group: cgroup.freeze of version 2 (Linux 5.2), or freezer.state of version 1.
+// freezer stops the processes of a group: cgroup.freeze of version 2 (Linux 5.2), or freezer.state
+// of version 1.
 type freezer struct {
 	dir     string
 	unified bool
 }
 
-// Freeze stops all processes of the group and returns when all are stopped, with the instant at which that was seen.
-// It may be called on a frozen group. If ctx ends first, or an error is returned, the group is thawed again.
+// Freeze stops all processes of the group and returns when all are stopped, with the instant at
+// which that was seen. It may be called on a frozen group. If ctx ends first, or an error is
+// returned, the group is thawed again.
 func (c *Cgroup) Freeze(ctx context.Context) (time.Time, error) {
 	at, err := c.freeze.stop(ctx, c.freezeOfOthers)
 	if err != nil {
@@ -43,8 +45,8 @@ func (c *Cgroup) Frozen() (bool, error) {
 	return frozen, nil
 }
 
-// Paused tells whether the processes are frozen by whomever: engines use the freezer of version 1 where there is one, which
-// keeps that of version 2 from stopping anything.
+// Paused tells whether the processes are frozen by whomever: engines use the freezer of version 1
+// where there is one, which keeps that of version 2 from stopping anything.
 func (c *Cgroup) Paused() (bool, error) {
 	frozen, err := c.Frozen()
 	if err != nil || frozen || c.freezeOfOthers.dir == "" {
@@ -84,9 +86,9 @@ func (c *Cgroup) Thaw() error {
 
 var errPaused = errors.New("somebody else has paused its processes")
 
-// reorderEvery is after how many looks the order to freeze is given again. Version 1 can stay in FREEZING when a
-// process forked or was in a state that the freezer skips at that moment; writing once more picks it up (the same is
-// done by runc, libcontainer/cgroups/fs/freezer.go).
+// reorderEvery is after how many looks the order to freeze is given again. Version 1 can stay in
+// FREEZING when a process forked or was in a state that the freezer skips at that moment; writing
+// once more picks it up (the same is done by runc, libcontainer/cgroups/fs/freezer.go).
 const reorderEvery = 16
 
 // stop freezes by f, unless the processes are in another freezer already.
@@ -156,9 +158,10 @@ func (f freezer) stopped() (bool, error) {
 	return frozenBelow(f.dir)
 }
 
-// frozenBelow looks closer at a group of version 2 that says that it is frozen. That holds for a group without others
-// below it. One that has both processes and groups below says so as soon as either are frozen (kernel/cgroup/freezer.c:
-// cgroup_update_frozen counts processes, cgroup_propagate_frozen groups).
+// frozenBelow looks closer at a group of version 2 that says that it is frozen. That holds for a
+// group without others below it. One that has both processes and groups below says so as soon as
+// either are frozen (kernel/cgroup/freezer.c: cgroup_update_frozen counts processes,
+// cgroup_propagate_frozen groups).
 func frozenBelow(dir string) (bool, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -184,8 +187,8 @@ func frozenBelow(dir string) (bool, error) {
 	return noneRuns(dir)
 }
 
-// noneRuns looks at each thread of a group's own processes. All were woken to be frozen before, so one that sleeps is. One
-// that is just going to sleep finds that it must not, and runs on.
+// noneRuns looks at each thread of a group's own processes. All were woken to be frozen before, so
+// one that sleeps is. One that is just going to sleep finds that it must not, and runs on.
 func noneRuns(dir string) (bool, error) {
 	for range 2 {
 		pids, err := procsIn(dir)
@@ -231,7 +234,8 @@ func (f freezer) running() string {
 	return "no process found that runs"
 }
 
-// anyThreadRuns tells whether a thread of a process runs or waits for a device. A process that has ended has none.
+// anyThreadRuns tells whether a thread of a process runs or waits for a device. A process that has
+// ended has none.
 func anyThreadRuns(pid int) (bool, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	if err != nil {
@@ -253,15 +257,17 @@ func anyThreadRuns(pid int) (bool, error) {
 	return false, nil
 }
 
-// aboutToSleep tells whether a thread whose state is that it sleeps has not come to sleep yet: it may have lost its processor
-// just before, and finds then that it must not sleep. The kernel waits for a moment until a thread is off its processor before
-// it tells where it is (proc_pid_syscall(5)).
+// aboutToSleep tells whether a thread whose state is that it sleeps has not come to sleep yet: it
+// may have lost its processor just before, and finds then that it must not sleep. The kernel waits
+// for a moment until a thread is off its processor before it tells where it is
+// (proc_pid_syscall(5)).
 func aboutToSleep(thread string) bool {
 	data, err := os.ReadFile(thread + "/syscall")
 	return err == nil && strings.HasPrefix(string(data), "running")
 }
 
-// waitsForChild tells whether a thread has made a child by vfork(2) that has not called execve. It counts as frozen.
+// waitsForChild tells whether a thread has made a child by vfork(2) that has not called execve. It
+// counts as frozen.
 func waitsForChild(thread string) bool {
 	data, err := os.ReadFile(thread + "/syscall") // proc_pid_syscall(5)
 	number, _, _ := strings.Cut(string(data), " ")
@@ -376,7 +382,8 @@ func Ended(pid int) bool {
 	return len(threads) <= 1
 }
 
-// leave has a group without processes not be frozen: somebody else may have killed them, as they can be in version 2 while they are frozen.
+// leave has a group without processes not be frozen: somebody else may have killed them, as they
+// can be in version 2 while they are frozen.
 func (c *Cgroup) leave() error {
 	if c.freeze.unified {
 		return c.letGo()

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guard is a process that shares the descriptors of this one, and that kills the processes of a cgroup when this one
-// ends, however that happens. Because it shares the table of descriptors, and not copies of them, nothing that this
-// process holds at any instant is closed before those processes are gone.
+// Guard is a process that shares the descriptors of this one, and that kills the processes of a
+// cgroup when this one ends, however that happens. Because it shares the table of descriptors, and
+// not copies of them, nothing that this process holds at any instant is closed before those
+// processes are gone.
 //
 // It is for a process without which others must not go on: see package memory/pager.
 type Guard struct {
@@ -21,7 +22,8 @@ type Guard struct {
 	files []*os.File // that it uses: they stay open
 }
 
-// guardOrders are what a guard works with. They are made before it is: it cannot allocate, and its stack is small.
+// guardOrders are what a guard works with. They are made before it is: it cannot allocate, and its
+// stack is small.
 type guardOrders struct {
 	life uintptr   // pidfd of the process that it watches
 	kill uintptr   // cgroup.kill (Linux 5.14), or the highest number if there is none
@@ -65,9 +67,9 @@ func (g *Guard) open(c *Cgroup) (*guardOrders, error) {
 	return o, nil
 }
 
-// start forks without exec, which would give the new process descriptors of its own. The runtime of Go does not exist
-// in the new process, so it makes system calls and nothing else, and gets no signals. Errors of those there is nobody to
-// tell of.
+// start forks without exec, which would give the new process descriptors of its own. The runtime of
+// Go does not exist in the new process, so it makes system calls and nothing else, and gets no
+// signals. Errors of those there is nobody to tell of.
 func (g *Guard) start(o *guardOrders) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -102,8 +104,8 @@ func forkGuard(o *guardOrders) (uintptr, unix.Errno) {
 	return 0, 0 // never
 }
 
-// guard is the life of the guard. Every process of the group is killed again and again until there is none, which also
-// ends what forks meanwhile; only then are the descriptors let go.
+// guard is the life of the guard. Every process of the group is killed again and again until there
+// is none, which also ends what forks meanwhile; only then are the descriptors let go.
 //
 //go:nosplit
 //go:norace
@@ -129,8 +131,9 @@ func guard(o *guardOrders) {
 	_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 }
 
-// killListed sends SIGKILL to the processes at the begin of a cgroup.procs and returns how many there were. A group
-// that was removed has none. It opens the file each time: version 1 keeps for a descriptor what it has once read.
+// killListed sends SIGKILL to the processes at the begin of a cgroup.procs and returns how many
+// there were. A group that was removed has none. It opens the file each time: version 1 keeps for a
+// descriptor what it has once read.
 //
 //go:nosplit
 //go:norace

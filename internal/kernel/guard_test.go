@@ -73,7 +73,8 @@ func guarded(t *testing.T, dir string) (cmd *exec.Cmd, stdin io.Writer, guard in
 	return cmd, stdin, guard, held
 }
 
-// TestGuard ends a process in several ways: what it held is closed only when the processes of the group are gone.
+// TestGuard ends a process in several ways: what it held is closed only when the processes of the
+// group are gone.
 func TestGuard(t *testing.T) {
 	for version, mount := range freezers(t) {
 		for _, end := range []string{"killed", "panic", "returns"} {

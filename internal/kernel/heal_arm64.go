@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The way back on arm64. The link register leads from the system call to the return from a signal handler in the vDSO,
-// and the stack pointer is at its frame, struct rt_sigframe of arch/arm64/kernel/signal.c. The descriptor stays open.
+// The way back on arm64. The link register leads from the system call to the return from a signal
+// handler in the vDSO, and the stack pointer is at its frame, struct rt_sigframe of
+// arch/arm64/kernel/signal.c. The descriptor stays open.
 const (
 	frameFlags     = 128 + 24 // ss_flags in uc_stack, after struct siginfo
 	frameMask      = 128 + 40 // uc_sigmask
@@ -72,7 +73,8 @@ func fillFrame(frame []byte, r registers, mask uint64) {
 	}
 }
 
-// floatingPoint writes the records of the floating point unit and, if they are in use, of the scalable vectors.
+// floatingPoint writes the records of the floating point unit and, if they are in use, of the
+// scalable vectors.
 func (t *tracee) floatingPoint(records []byte) error {
 	state := make([]byte, fpsimdSize) // the vectors, then FPSR and FPCR, which come first in the record
 	if n, err := t.registerSet(ntFPRegisters, state); err != nil || n < fpsimdSize-8 {
@@ -88,7 +90,8 @@ func (t *tracee) floatingPoint(records []byte) error {
 	return t.vectors(records[fpsimdSize:])
 }
 
-// vectors writes struct sve_context, if the thread uses the registers; the kernel forgets them in a system call.
+// vectors writes struct sve_context, if the thread uses the registers; the kernel forgets them in a
+// system call.
 func (t *tracee) vectors(record []byte) error {
 	state := make([]byte, 16<<10)
 	n, err := t.registerSet(ntSVE, state)

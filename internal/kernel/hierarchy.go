@@ -123,8 +123,8 @@ func cgroupHierarchy(m Mount) (hierarchy, bool) {
 	}
 }
 
-// controllersOf picks the controllers from the super block options of a version 1 mount, in the order and spelling of
-// /proc/PID/cgroup.
+// controllersOf picks the controllers from the super block options of a version 1 mount, in the
+// order and spelling of /proc/PID/cgroup.
 func controllersOf(options string) string {
 	notControllers := map[string]bool{"rw": true, "ro": true, "xattr": true, "noprefix": true, "clone_children": true,
 		"none": true, "favordynmods": true, "cpuset_v2_mode": true}
@@ -171,7 +171,8 @@ func groupsOf(pid int) (map[string]string, error) {
 	return parseGroups(string(data)), nil
 }
 
-// parseGroups reads the content of /proc/PID/cgroup (cgroups(7)). A group that was removed is marked "(deleted)".
+// parseGroups reads the content of /proc/PID/cgroup (cgroups(7)). A group that was removed is
+// marked "(deleted)".
 func parseGroups(text string) map[string]string {
 	groups := map[string]string{}
 	for line := range strings.Lines(text) {

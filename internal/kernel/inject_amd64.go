@@ -46,8 +46,8 @@ func (g *gadgets) wayBack() bool { return g.syscallReturn != 0 && g.sigreturn !=
 
 func (g *gadgets) canClose() bool { return (g.exchange != 0 || g.move != 0) && g.popRAX != 0 }
 
-// list says which instructions are looked for. They need not be meant as such: two bytes in the middle of another one
-// will do.
+// list says which instructions are looked for. They need not be meant as such: two bytes in the
+// middle of another one will do.
 func (g *gadgets) list() []gadget {
 	return []gadget{
 		{&g.syscall, syscallInstruction[:]},

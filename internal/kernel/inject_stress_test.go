@@ -35,9 +35,9 @@ func TestAttachingTracer(t *testing.T) {
 	}
 }
 
-// TestTracerDiesAnytime kills tracers that attach again and again, at random instants, while the process gets signals or
-// is stopped and continued. A system call with a timeout that is interrupted several times may fail with EINTR then
-// (afterRestart), so none is in these programs.
+// TestTracerDiesAnytime kills tracers that attach again and again, at random instants, while the
+// process gets signals or is stopped and continued. A system call with a timeout that is
+// interrupted several times may fail with EINTR then (afterRestart), so none is in these programs.
 func TestTracerDiesAnytime(t *testing.T) {
 	times := 8
 	if testing.Short() {
@@ -89,7 +89,8 @@ func startTracer(t *testing.T, p *program) *exec.Cmd {
 
 const envFilter = "GODWIT_TEST_FILTER"
 
-// TestFilteredTracer is no test by itself: it is a tracer with a seccomp filter, which may not suspend those of others.
+// TestFilteredTracer is no test by itself: it is a tracer with a seccomp filter, which may not
+// suspend those of others.
 func TestFilteredTracer(t *testing.T) {
 	var pid int
 	if _, err := fmt.Sscanf(os.Getenv(envFilter), "%d", &pid); err != nil {
@@ -119,8 +120,8 @@ func filterSelf() error {
 	return nil
 }
 
-// TestFilterKills attaches to a program that is killed for userfaultfd(2): by a tracer that may suspend the filter, and by
-// one that may not and must leave it alone.
+// TestFilterKills attaches to a program that is killed for userfaultfd(2): by a tracer that may
+// suspend the filter, and by one that may not and must leave it alone.
 func TestFilterKills(t *testing.T) {
 	p := startProgram(t, "main-spin-deadly")
 	fd, _, err := OpenUserfault(p.pid())

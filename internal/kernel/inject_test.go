@@ -23,7 +23,8 @@ type program struct {
 	cmd *exec.Cmd
 	in  io.Writer
 	out *bufio.Reader
-	// ignored are the signals that it ignores, as /proc/PID/status has them: nohup(1) for example makes a program begin so.
+	// ignored are the signals that it ignores, as /proc/PID/status has them: nohup(1) for example
+	// makes a program begin so.
 	ignored string
 }
 
@@ -234,7 +235,8 @@ func TestDyingTracer(t *testing.T) {
 	}
 }
 
-// TestTracerDies kills the tracer before each of its requests in turn: the process goes on as if nothing had been.
+// TestTracerDies kills the tracer before each of its requests in turn: the process goes on as if
+// nothing had been.
 func TestTracerDies(t *testing.T) {
 	for _, kind := range []string{"main-spin", "main-wait", "main-rseq", "block-write", "spin-churn", "main-spin-alarm", "static-main-spin", "go"} {
 		t.Run(kind, func(t *testing.T) {
@@ -255,8 +257,9 @@ func TestTracerDies(t *testing.T) {
 	}
 }
 
-// TestTracerDiesAgain kills two tracers one after the other, the second one before the thread got a processor (it is
-// stopped meanwhile), so that its own registers are those of the first one's way back: it goes both ways.
+// TestTracerDiesAgain kills two tracers one after the other, the second one before the thread got a
+// processor (it is stopped meanwhile), so that its own registers are those of the first one's way
+// back: it goes both ways.
 func TestTracerDiesAgain(t *testing.T) {
 	for _, kind := range []string{"main-spin-alone", "main-wait-alone"} {
 		t.Run(kind, func(t *testing.T) {
@@ -300,8 +303,8 @@ func killsItself(t *testing.T, program *exec.Cmd) bool {
 	return killed
 }
 
-// TestVfork attaches to a thread that does not stop, because it waits for a child of vfork(2): it is left alone, and goes
-// on when the child has ended.
+// TestVfork attaches to a thread that does not stop, because it waits for a child of vfork(2): it
+// is left alone, and goes on when the child has ended.
 func TestVfork(t *testing.T) {
 	p := startProgram(t, "main-parent")
 	for refused, deadline := 0, time.Now().Add(time.Minute); refused < 2; {

@@ -17,8 +17,8 @@ type Kinds struct {
 	Mappings int
 }
 
-// ReadKinds adds up the memory of a process. The kernel walks all of its page tables, 10 ms for a GiB. Error: fs.ErrNotExist
-// when it is gone.
+// ReadKinds adds up the memory of a process. The kernel walks all of its page tables, 10 ms for a
+// GiB. Error: fs.ErrNotExist when it is gone.
 func ReadKinds(pid int) (Kinds, error) {
 	table, err := readProc(pid, "smaps")
 	if err != nil {

@@ -16,9 +16,10 @@ const (
 	agentUnit = "godwit-agent.service"
 )
 
-// StartLasting starts a command that outlives this process: in a session of its own and, if this process is the
-// agent's unit of systemd, in the control group of godwit-containers.service. On a host with version 1 of
-// control groups the command stays in the agent's groups. StartLasting sets cmd.SysProcAttr.
+// StartLasting starts a command that outlives this process: in a session of its own and, if this
+// process is the agent's unit of systemd, in the control group of godwit-containers.service. On a
+// host with version 1 of control groups the command stays in the agent's groups. StartLasting sets
+// cmd.SysProcAttr.
 func StartLasting(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	own, err := os.ReadFile("/proc/self/cgroup")

@@ -58,9 +58,9 @@ var (
 	ErrFaultGone = errors.New("the process is gone")
 )
 
-// Faults is the userfaultfd of another process, in non-blocking mode with its API call done: missing pages of the
-// memory registered with it are filled through it. Its methods may be called concurrently, Close last: the caller
-// takes care of that.
+// Faults is the userfaultfd of another process, in non-blocking mode with its API call done:
+// missing pages of the memory registered with it are filled through it. Its methods may be called
+// concurrently, Close last: the caller takes care of that.
 //
 // If the last descriptor of it in any process is closed, missing pages read as zeros.
 type Faults struct {
@@ -83,8 +83,9 @@ func NewFaults(fd int) (*Faults, error) {
 	return &Faults{fd: uintptr(fd), file: file, conn: conn}, nil
 }
 
-// Wait calls look as soon as there may be something to read, again and again until it returns false, which it must
-// only after Read said that there is nothing. Closing makes it return os.ErrClosed.
+// Wait calls look as soon as there may be something to read, again and again until it returns
+// false, which it must only after Read said that there is nothing. Closing makes it return
+// os.ErrClosed.
 func (f *Faults) Wait(look func() (more bool)) error {
 	err := f.conn.Read(func(uintptr) bool {
 		for look() {
@@ -118,8 +119,8 @@ func (f *Faults) Read() (FaultEvent, bool, error) {
 	}
 }
 
-// parseFault reads struct uffd_msg: the kind in byte 0, three words from byte 8 on. A page fault's first word is flags,
-// its second the address; a fork's first is a descriptor.
+// parseFault reads struct uffd_msg: the kind in byte 0, three words from byte 8 on. A page fault's
+// first word is flags, its second the address; a fork's first is a descriptor.
 func parseFault(b []byte) (e FaultEvent, child int, err error) {
 	if len(b) != faultMessage {
 		return e, -1, fmt.Errorf("read userfaultfd: a message of %d bytes, want %d", len(b), faultMessage)
@@ -140,8 +141,8 @@ func parseFault(b []byte) (e FaultEvent, child int, err error) {
 	return e, -1, nil
 }
 
-// Copy fills missing pages, all in one mapping, with data, and wakes who waits for them. It returns how many bytes were
-// filled, which can be fewer without an error; with an error it is 0.
+// Copy fills missing pages, all in one mapping, with data, and wakes who waits for them. It returns
+// how many bytes were filled, which can be fewer without an error; with an error it is 0.
 func (f *Faults) Copy(to uint64, data []byte) (int, error) {
 	arg := struct {
 		dst, src, len, mode uint64
@@ -160,7 +161,8 @@ func (f *Faults) Zero(at, length uint64) (int, error) {
 	return n, faultError("zero", at, errno)
 }
 
-// Poison makes each access to missing pages an error from now on: SIGBUS. Otherwise it is as Copy. See ProbePoison.
+// Poison makes each access to missing pages an error from now on: SIGBUS. Otherwise it is as Copy.
+// See ProbePoison.
 func (f *Faults) Poison(at, length uint64) (int, error) {
 	n, errno := f.change(ioctlFaultLost, at, length)
 	return n, faultError("poison", at, errno)
@@ -179,16 +181,17 @@ func (f *Faults) change(request uintptr, at, length uint64) (int, syscall.Errno)
 	return 0, errno
 }
 
-// Gone tells whether the process has ended, or another program runs in it. The kernel does not tell of it by itself. It is
-// asked for something that it never does to private anonymous memory, and sees first whether there is a process. Before
-// Linux 5.13 the answer is no.
+// Gone tells whether the process has ended, or another program runs in it. The kernel does not tell
+// of it by itself. It is asked for something that it never does to private anonymous memory, and
+// sees first whether there is a process. Before Linux 5.13 the answer is no.
 func (f *Faults) Gone() bool {
 	const anywhere = 1 << 20
 	_, errno := f.change(ioctlFaultCont, anywhere, uint64(os.Getpagesize()))
 	return errno == unix.ESRCH
 }
 
-// ProbePoison finds out whether this kernel has Poison. It does not have to be asked for when a userfaultfd is made.
+// ProbePoison finds out whether this kernel has Poison. It does not have to be asked for when a
+// userfaultfd is made.
 func ProbePoison() error { return probeUserfault(featurePoison)() }
 
 // Wake lets who waits for pages that are there look again.
@@ -198,7 +201,8 @@ func (f *Faults) Wake(at, length uint64) error {
 	return faultError("wake", at, errno)
 }
 
-// faultError makes an error of ioctl_userfaultfd(2). Linux before 4.11 said ENOSPC of a process that has ended.
+// faultError makes an error of ioctl_userfaultfd(2). Linux before 4.11 said ENOSPC of a process
+// that has ended.
 func faultError(what string, address uint64, errno syscall.Errno) error {
 	switch errno {
 	case 0:

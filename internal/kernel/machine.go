@@ -54,7 +54,8 @@ func BootID() (string, error) {
 	return strings.TrimSpace(string(id)), nil
 }
 
-// parseCPU reads /proc/cpuinfo. A feature counts only if every processor has it: a process may run on any of them.
+// parseCPU reads /proc/cpuinfo. A feature counts only if every processor has it: a process may run
+// on any of them.
 func parseCPU(r io.Reader) (model string, features []string, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
@@ -80,9 +81,10 @@ func parseCPU(r io.Reader) (model string, features []string, err error) {
 	return model, features, lines.Err()
 }
 
-// x86Instructions are the feature names of /proc/cpuinfo that stand for instructions or behaviour a program can use,
-// besides those with the prefixes below. All others (mitigations, virtualisation, power, topology) do not matter to a
-// process that moves. Source of the names: arch/x86/include/asm/cpufeatures.h.
+// x86Instructions are the feature names of /proc/cpuinfo that stand for instructions or behaviour a
+// program can use, besides those with the prefixes below. All others (mitigations, virtualisation,
+// power, topology) do not matter to a process that moves. Source of the names:
+// arch/x86/include/asm/cpufeatures.h.
 const x86Instructions = " fpu tsc cx8 cmov clflush mmx fxsr ht syscall mmxext fxsr_opt rdtscp lm 3dnowext 3dnow" +
 	" pni pclmulqdq monitor ssse3 fma cx16 movbe popcnt aes xsave f16c rdrand lahf_lm abm misalignsse 3dnowprefetch" +
 	" xop fma4 tbm monitorx mwaitx fsgsbase bmi1 hle bmi2 erms rtm mpx rdseed adx clflushopt clwb xsaveopt xsavec" +

@@ -28,7 +28,8 @@ type Mapping struct {
 	Name       string // path, or a name in brackets; may be empty
 }
 
-// AddressSpace is the memory of a process, seen from outside. It stays that of this process when another gets its pid.
+// AddressSpace is the memory of a process, seen from outside. It stays that of this process when
+// another gets its pid.
 type AddressSpace struct {
 	pid  int
 	proc *os.File // directory /proc/PID
@@ -107,8 +108,8 @@ func parseMappings(r io.Reader) ([]Mapping, error) {
 	return all, lines.Err()
 }
 
-// cut leaves out what is below an address. The kernel tells mappings in pieces of a page of text, and the one on which a piece ends again
-// if it has grown meanwhile.
+// cut leaves out what is below an address. The kernel tells mappings in pieces of a page of text,
+// and the one on which a piece ends again if it has grown meanwhile.
 func (m *Mapping) cut(low uint64) {
 	if m.Start >= low {
 		return
@@ -161,8 +162,8 @@ func parseDevice(text []byte) (uint64, error) {
 	return unix.Mkdev(uint32(high), uint32(low)), errors.Join(err1, err2)
 }
 
-// Locked lists the mappings that are locked in memory (mlock(2)). It is quick when there are none; otherwise the kernel
-// walks all page tables of the process.
+// Locked lists the mappings that are locked in memory (mlock(2)). It is quick when there are none;
+// otherwise the kernel walks all page tables of the process.
 func (a *AddressSpace) Locked() ([]Mapping, error) {
 	there, err := a.anyLocked()
 	if err != nil || !there {
@@ -180,8 +181,9 @@ func (a *AddressSpace) Locked() ([]Mapping, error) {
 	return locked, nil
 }
 
-// parseLocked reads smaps. Of a program with many libraries that is some ten thousand lines, of which few matter, and it is read in the
-// freeze: so only mappings that are locked are looked at closely.
+// parseLocked reads smaps. Of a program with many libraries that is some ten thousand lines, of
+// which few matter, and it is read in the freeze: so only mappings that are locked are looked at
+// closely.
 func parseLocked(r io.Reader) ([]Mapping, error) {
 	var locked []Mapping
 	var head []byte // the line of maps of the mapping that the lines are about

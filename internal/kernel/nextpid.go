@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NextPID makes a process in the pid namespace of another, which ends at once, and returns the number that it had there.
-// The kernel gives numbers in turn: if the next one comes after the last one, nothing has begun meanwhile, no matter how soon
-// it ended. Of the namespace's processes only those can see it that look in that very moment.
+// NextPID makes a process in the pid namespace of another, which ends at once, and returns the
+// number that it had there. The kernel gives numbers in turn: if the next one comes after the last
+// one, nothing has begun meanwhile, no matter how soon it ended. Of the namespace's processes only
+// those can see it that look in that very moment.
 func NextPID(pid int) (int, error) {
 	type result struct {
 		number int
@@ -40,8 +41,8 @@ func nextPID(pid int) (int, error) {
 	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWPID); err != nil {
 		return 0, err
 	}
-	// A fork would copy the page tables of this process, which may be large, and slow it down for a while. This does not, and
-	// the program never runs: it stops when it is loaded.
+	// A fork would copy the page tables of this process, which may be large, and slow it down for a
+	// while. This does not, and the program never runs: it stops when it is loaded.
 	child, err := syscall.ForkExec("/proc/self/exe", []string{"probe"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}})
 	if err != nil {
 		return 0, err

@@ -11,11 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastOOM is the score adjustment with which the kernel's OOM killer never takes a process (proc_pid_oom_score_adj(5)).
+// leastOOM is the score adjustment with which the kernel's OOM killer never takes a process
+// (proc_pid_oom_score_adj(5)).
 const leastOOM = -1000
 
-// LowerOOM has the OOM killer take a process as late as this process may ask for, and returns the adjustment that it had. Below the
-// lowest one that was ever set for it with privilege, mostly 0, that takes CAP_SYS_RESOURCE. Error: fs.ErrNotExist when it is gone.
+// LowerOOM has the OOM killer take a process as late as this process may ask for, and returns the
+// adjustment that it had. Below the lowest one that was ever set for it with privilege, mostly 0,
+// that takes CAP_SYS_RESOURCE. Error: fs.ErrNotExist when it is gone.
 func LowerOOM(pid int) (was int, err error) {
 	if was, err = ReadOOM(pid); err != nil {
 		return 0, err
@@ -55,7 +57,8 @@ func SetOOM(pid, value int) error {
 	return nil
 }
 
-// oomdAvoid is by what systemd-oomd is told to take a group last (systemd.resource-control(5), ManagedOOMPreference=).
+// oomdAvoid is by what systemd-oomd is told to take a group last (systemd.resource-control(5),
+// ManagedOOMPreference=).
 const oomdAvoid = "user.oomd_avoid"
 
 // MayAvoidOOMD reports whether AvoidOOMD would tell systemd-oomd something: not if somebody else has.
@@ -73,8 +76,8 @@ func (c *Cgroup) MayAvoidOOMD() (bool, error) {
 	return false, fmt.Errorf("read %s of cgroup %s: %w", oomdAvoid, c.freeze.dir, err)
 }
 
-// AvoidOOMD has systemd-oomd take the group last, unless somebody else has told it when to. It looks at groups of
-// version 2 only.
+// AvoidOOMD has systemd-oomd take the group last, unless somebody else has told it when to. It
+// looks at groups of version 2 only.
 func (c *Cgroup) AvoidOOMD() error {
 	if !c.freeze.unified {
 		return nil

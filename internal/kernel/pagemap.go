@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Categories of pages of PAGEMAP_SCAN (include/uapi/linux/fs.h, Documentation/admin-guide/mm/pagemap.rst; Linux 6.7).
+// Categories of pages of PAGEMAP_SCAN (include/uapi/linux/fs.h,
+// Documentation/admin-guide/mm/pagemap.rst; Linux 6.7).
 const (
 	PageWritten = 1 << 1 // written since it was write-protected
 	PageFile    = 1 << 2
@@ -20,8 +21,8 @@ const (
 	PageZero    = 1 << 5 // the kernel's page of zeros: read and never written
 	PageHuge    = 1 << 6
 
-	// pageGuard is a mark that makes every access fail (MADV_GUARD_INSTALL, Linux 6.13). It looks like a swapped page; the
-	// category is there since 6.15.
+	// pageGuard is a mark that makes every access fail (MADV_GUARD_INSTALL, Linux 6.13). It looks
+	// like a swapped page; the category is there since 6.15.
 	pageGuard = 1 << 8
 )
 
@@ -30,7 +31,8 @@ const (
 	scanCheckAsync   = 1 << 1 // PM_SCAN_CHECK_WPASYNC
 )
 
-// PageRange is a range of addresses whose pages are all of the same categories. It has the layout of struct page_region.
+// PageRange is a range of addresses whose pages are all of the same categories. It has the layout
+// of struct page_region.
 type PageRange struct {
 	Start, End uint64
 	Categories uint64
@@ -75,11 +77,12 @@ func (p *Pagemap) Reopen(a *AddressSpace) error {
 // Close ends the use of the pagemap.
 func (p *Pagemap) Close() error { return p.file.Close() }
 
-// Written returns ranges of pages between start and end that exist and were written since they were last write-protected
-// by this call, and write-protects them in the same step; next is where to go on. At most maxPages pages are returned.
-// All of the memory between start and end must be registered with WriteProtect.Register, otherwise the error is EPERM.
-// What was write-protected before that error is lost, until it is registered again, all of it. The ranges are valid
-// until the next call.
+// Written returns ranges of pages between start and end that exist and were written since they were
+// last write-protected by this call, and write-protects them in the same step; next is where to go
+// on. At most maxPages pages are returned. All of the memory between start and end must be
+// registered with WriteProtect.Register, otherwise the error is EPERM. What was write-protected
+// before that error is lost, until it is registered again, all of it. The ranges are valid until
+// the next call.
 func (p *Pagemap) Written(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
 	return p.scan(pageScan{
 		flags: scanWriteProtect | scanCheckAsync, start: start, end: end, maxPages: maxPages,
@@ -87,9 +90,9 @@ func (p *Pagemap) Written(start, end, maxPages uint64) (ranges []PageRange, next
 	})
 }
 
-// WrittenSoFar returns ranges of pages between start and end that exist and were written since Written last write-protected them,
-// and leaves them as they are: what is written again costs the process nothing, and they are found again. The rest is as with
-// Written.
+// WrittenSoFar returns ranges of pages between start and end that exist and were written since
+// Written last write-protected them, and leaves them as they are: what is written again costs the
+// process nothing, and they are found again. The rest is as with Written.
 func (p *Pagemap) WrittenSoFar(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
 	return p.scan(pageScan{
 		flags: scanCheckAsync, start: start, end: end, maxPages: maxPages,
@@ -97,8 +100,8 @@ func (p *Pagemap) WrittenSoFar(start, end, maxPages uint64) (ranges []PageRange,
 	})
 }
 
-// Existing returns all pages that exist, written or not, and write-protects nothing; so nothing need be registered, and it works
-// on all kernels.
+// Existing returns all pages that exist, written or not, and write-protects nothing; so nothing
+// need be registered, and it works on all kernels.
 func (p *Pagemap) Existing(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
 	return p.scan(pageScan{start: start, end: end, maxPages: maxPages, anyOf: PagePresent | PageSwapped, returned: PageZero | PageSwapped})
 }
@@ -112,14 +115,16 @@ func (p *Pagemap) Exists(address uint64) (bool, error) {
 	return len(found) > 0, err
 }
 
-// Registered tells whether the mapping at an address is registered with WriteProtect.Register, or none is there.
+// Registered tells whether the mapping at an address is registered with WriteProtect.Register, or
+// none is there.
 func (p *Pagemap) Registered(address uint64) bool {
 	end := address + uint64(os.Getpagesize())
 	_, _, err := p.scan(pageScan{flags: scanCheckAsync, start: address, end: end, maxPages: 1, anyOf: PagePresent, returned: PageZero})
 	return !errors.Is(err, unix.EPERM)
 }
 
-// Small tells whether all pages between start and end are present and none is part of a huge page or the page of zeros.
+// Small tells whether all pages between start and end are present and none is part of a huge page
+// or the page of zeros.
 func (p *Pagemap) Small(start, end uint64) (bool, error) {
 	ranges, _, err := p.scan(pageScan{
 		start: start, end: end, inverted: PageHuge | PageZero, mask: PagePresent | PageHuge | PageZero, returned: PagePresent,
@@ -127,9 +132,10 @@ func (p *Pagemap) Small(start, end uint64) (bool, error) {
 	return len(ranges) == 1 && ranges[0].Start == start && ranges[0].End == end, err
 }
 
-// Anonymous returns ranges of pages between start and end that have content of their own: what CRIU would dump of a
-// private anonymous mapping (criu/pagemap-cache.c: present or swapped, and not the page of zeros). Whether a page belongs to
-// a file, as it can in other mappings, is not asked: the kernel would look at each page then, and take five times as long.
+// Anonymous returns ranges of pages between start and end that have content of their own: what CRIU
+// would dump of a private anonymous mapping (criu/pagemap-cache.c: present or swapped, and not the
+// page of zeros). Whether a page belongs to a file, as it can in other mappings, is not asked: the
+// kernel would look at each page then, and take five times as long.
 func (p *Pagemap) Anonymous(start, end uint64) (ranges []PageRange, next uint64, err error) {
 	return p.scan(pageScan{
 		start: start, end: end,
@@ -137,8 +143,8 @@ func (p *Pagemap) Anonymous(start, end uint64) (ranges []PageRange, next uint64,
 	})
 }
 
-// Changed returns ranges of pages between start and end that have content of their own in a private mapping of a file: what the
-// process has written there, and not what it has only read.
+// Changed returns ranges of pages between start and end that have content of their own in a private
+// mapping of a file: what the process has written there, and not what it has only read.
 func (p *Pagemap) Changed(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
 	return p.scan(pageScan{
 		start: start, end: end, maxPages: maxPages,
@@ -146,7 +152,8 @@ func (p *Pagemap) Changed(start, end, maxPages uint64) (ranges []PageRange, next
 	})
 }
 
-// Guarded tells whether there are pages between start and end that pageGuard marks. A kernel that cannot tell says no.
+// Guarded tells whether there are pages between start and end that pageGuard marks. A kernel that
+// cannot tell says no.
 func (p *Pagemap) Guarded(start, end uint64) (bool, error) {
 	if p.noGuard {
 		return false, nil
@@ -159,8 +166,8 @@ func (p *Pagemap) Guarded(start, end uint64) (bool, error) {
 	return len(ranges) > 0, err
 }
 
-// TellsGuards tells whether no page that was found is one that pageGuard marks, because the kernel can tell them, or has none;
-// otherwise there may be some among the swapped ones.
+// TellsGuards tells whether no page that was found is one that pageGuard marks, because the kernel
+// can tell them, or has none; otherwise there may be some among the swapped ones.
 func (p *Pagemap) TellsGuards() bool { return !p.noGuard || !hasGuards() }
 
 // hasGuards finds out whether this kernel has guards: other advice it refuses.
@@ -174,7 +181,8 @@ func hasGuards() bool {
 	return !errors.Is(unix.Madvise(page, installGuard), unix.EINVAL)
 }
 
-// scan leaves out what pageGuard marks, if the kernel can tell, and does without PAGEMAP_SCAN where there is none.
+// scan leaves out what pageGuard marks, if the kernel can tell, and does without PAGEMAP_SCAN where
+// there is none.
 func (p *Pagemap) scan(arg pageScan) ([]PageRange, uint64, error) {
 	if p.noScan {
 		return p.scanEntries(arg)

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bits of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst). There is one entry for each page of
-// the address space, mapped or not, which makes it slow where PAGEMAP_SCAN skips what is empty.
+// Bits of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst). There is one
+// entry for each page of the address space, mapped or not, which makes it slow where PAGEMAP_SCAN
+// skips what is empty.
 const (
 	entryPresent   = 1 << 63
 	entrySwapped   = 1 << 62
@@ -40,7 +41,8 @@ func newEntries() (*entries, error) {
 	return &entries{buffer: make([]byte, entriesRead*entrySize), zero: zero}, nil
 }
 
-// zeroFrame finds the frame of the page of zeros: what is mapped where this process has read and never written.
+// zeroFrame finds the frame of the page of zeros: what is mapped where this process has read and
+// never written.
 func zeroFrame() (uint64, error) {
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
@@ -88,7 +90,8 @@ func (p *Pagemap) scanEntries(arg pageScan) ([]PageRange, uint64, error) {
 	return p.walk(arg, func(_, entry uint64) bool { return arg.fits(p.entries.categories(entry)) })
 }
 
-// walk goes through the entries of a range and returns those pages that are wanted. It asks once for each page.
+// walk goes through the entries of a range and returns those pages that are wanted. It asks once
+// for each page.
 func (p *Pagemap) walk(arg pageScan, wanted func(address, entry uint64) bool) ([]PageRange, uint64, error) {
 	if p.entries == nil {
 		e, err := newEntries()

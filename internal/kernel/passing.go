@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// passing is a short-lived state in which CRIU cannot dump a process. FreezeToMove thaws the group until the state is
-// over, then freezes the group again.
+// passing is a short-lived state in which CRIU cannot dump a process. FreezeToMove thaws the group
+// until the state is over, then freezes the group again.
 type passing interface {
 	fmt.Stringer
 	// goesOn tells whether the state is not over yet.

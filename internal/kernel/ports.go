@@ -20,7 +20,8 @@ type Port struct {
 // maxPortLines bounds how much is read of one table.
 const maxPortLines = 1 << 20
 
-// ReadPorts lists the ports on which processes wait in the network namespace of a process. A port comes once for each socket.
+// ReadPorts lists the ports on which processes wait in the network namespace of a process. A port
+// comes once for each socket.
 func ReadPorts(pid int) ([]Port, error) {
 	var ports []Port
 	for _, table := range []string{"tcp", "tcp6", "udp", "udp6"} {
@@ -41,7 +42,8 @@ func ReadPorts(pid int) ([]Port, error) {
 	return ports, nil
 }
 
-// The states that count (include/net/tcp_states.h). A UDP socket that is bound and not connected is in state "close".
+// The states that count (include/net/tcp_states.h). A UDP socket that is bound and not connected is
+// in state "close".
 const (
 	stateListen = "0A"
 	stateClose  = "07"

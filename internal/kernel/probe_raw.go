@@ -33,7 +33,8 @@ func mmMapSize() error {
 	return nil
 }
 
-// probeUserfault opens a userfaultfd and asks for features; the kernel answers EINVAL to those it does not know.
+// probeUserfault opens a userfaultfd and asks for features; the kernel answers EINVAL to those it
+// does not know.
 func probeUserfault(features uint64) func() error {
 	return func() error {
 		fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0)
@@ -75,7 +76,8 @@ func probePagemapScan() error {
 	return nil
 }
 
-// probeSoftDirty writes to a page and looks whether /proc/self/pagemap says so (admin-guide/mm/soft-dirty.rst).
+// probeSoftDirty writes to a page and looks whether /proc/self/pagemap says so
+// (admin-guide/mm/soft-dirty.rst).
 func probeSoftDirty() error {
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -117,8 +119,8 @@ func probeDiag(family, protocol int) func() error {
 	}
 }
 
-// diagRequest is struct nlmsghdr and the request of sock_diag(7) for the family; all requests begin with family and
-// protocol, and the rest of zeros asks for nothing.
+// diagRequest is struct nlmsghdr and the request of sock_diag(7) for the family; all requests begin
+// with family and protocol, and the rest of zeros asks for nothing.
 func diagRequest(family, protocol int) []byte {
 	const inetRequest, unixRequest = 56, 24
 	size := netlinkHeader + unixRequest

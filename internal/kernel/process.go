@@ -71,8 +71,8 @@ func whenGone(err error) error {
 	return err
 }
 
-// parseProcess reads /proc/PID/stat and /proc/PID/status (proc_pid_stat(5)). The name may contain anything, so fields
-// are counted from the last parenthesis.
+// parseProcess reads /proc/PID/stat and /proc/PID/status (proc_pid_stat(5)). The name may contain
+// anything, so fields are counted from the last parenthesis.
 func parseProcess(pid int, stat, status string) (Process, error) {
 	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if open < 0 || end < open {
@@ -221,8 +221,8 @@ type PrivateUse struct {
 	Parts uint64 // bytes, what it shares copy-on-write with n processes counted as an n-th
 }
 
-// ReadPrivateUse adds up the private memory of a process. The kernel walks all of its page tables, 10 ms for a GiB. Error:
-// fs.ErrNotExist when it is gone.
+// ReadPrivateUse adds up the private memory of a process. The kernel walks all of its page tables,
+// 10 ms for a GiB. Error: fs.ErrNotExist when it is gone.
 func ReadPrivateUse(pid int) (PrivateUse, error) {
 	rollup, err := readProc(pid, "smaps_rollup")
 	if err != nil {
@@ -231,7 +231,8 @@ func ReadPrivateUse(pid int) (PrivateUse, error) {
 	return parsePrivateUse(rollup), nil
 }
 
-// parsePrivateUse reads /proc/PID/smaps_rollup (Documentation/ABI/testing/procfs-smaps_rollup; Pss_Anon since Linux 5.8).
+// parsePrivateUse reads /proc/PID/smaps_rollup (Documentation/ABI/testing/procfs-smaps_rollup;
+// Pss_Anon since Linux 5.8).
 func parsePrivateUse(rollup string) PrivateUse {
 	bytes := map[string]uint64{}
 	for line := range strings.Lines(rollup) {
@@ -248,7 +249,8 @@ func parsePrivateUse(rollup string) PrivateUse {
 	return use
 }
 
-// PidfdOpen returns a descriptor that refers to a process and never to another that gets its number (Linux 5.3).
+// PidfdOpen returns a descriptor that refers to a process and never to another that gets its number
+// (Linux 5.3).
 func PidfdOpen(pid int) (*os.File, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -257,8 +259,8 @@ func PidfdOpen(pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), fmt.Sprintf("pidfd:%d", pid)), nil
 }
 
-// PidfdGetfd duplicates descriptor fd of the process behind pidfd (Linux 5.6). The caller closes it; it shares its
-// open file with the process, so flags that are set on it are seen there.
+// PidfdGetfd duplicates descriptor fd of the process behind pidfd (Linux 5.6). The caller closes
+// it; it shares its open file with the process, so flags that are set on it are seen there.
 func PidfdGetfd(pidfd *os.File, fd int) (int, error) {
 	got, err := unix.PidfdGetfd(int(pidfd.Fd()), fd, 0)
 	if err != nil {

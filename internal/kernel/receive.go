@@ -21,8 +21,8 @@ func ReceiveMemory(socket int) (used, limit int, err error) {
 	return int(info[0]), int(info[1]), nil
 }
 
-// SetReceiveLimit sets how much it may take, and leaves it to the kernel to change that if it was. A kernel before 5.16
-// cannot be told so, and keeps to it.
+// SetReceiveLimit sets how much it may take, and leaves it to the kernel to change that if it was.
+// A kernel before 5.16 cannot be told so, and keeps to it.
 func SetReceiveLimit(socket, limit int) error {
 	locked, lockErr := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_BUF_LOCK)
 	// The kernel doubles what it is told, see socket(7).

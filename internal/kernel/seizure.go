@@ -21,13 +21,15 @@ import (
 // SeizureCommand is the hidden command of this program that holds frozen processes: see SeizureMain.
 const SeizureCommand = "memory-keeper"
 
-// Seizure keeps the memory of frozen processes readable, even if they are killed, until it is released. It is a separate process, so
-// it outlives the process that started it. Its end, of whatever kind, releases everything.
+// Seizure keeps the memory of frozen processes readable, even if they are killed, until it is
+// released. It is a separate process, so it outlives the process that started it. Its end, of
+// whatever kind, releases everything.
 //
-// It traces all their threads (PTRACE_SEIZE) and asks for PTRACE_EVENT_EXIT: a thread that is killed stops there, before it gives
-// up its memory (kernel/exit.c: do_exit calls ptrace_event before exit_mm), and another SIGKILL does not wake it, because its process
-// is ending already (kernel/signal.c, prepare_signal, Linux 5.17; before that a second one does). It also has all threads stop
-// (PTRACE_INTERRUPT), so that none of them runs if somebody else thaws them.
+// It traces all their threads (PTRACE_SEIZE) and asks for PTRACE_EVENT_EXIT: a thread that is
+// killed stops there, before it gives up its memory (kernel/exit.c: do_exit calls ptrace_event
+// before exit_mm), and another SIGKILL does not wake it, because its process is ending already
+// (kernel/signal.c, prepare_signal, Linux 5.17; before that a second one does). It also has all
+// threads stop (PTRACE_INTERRUPT), so that none of them runs if somebody else thaws them.
 type Seizure struct {
 	in    *os.File
 	out   *os.File
@@ -89,8 +91,9 @@ func (s *Seizure) Hold(pids []int) (threads int, err error) {
 // Close ends the use of it. If it holds nothing it ends.
 func (s *Seizure) Close() error { return errors.Join(s.in.Close(), s.out.Close()) }
 
-// SeizureMain is the main function of SeizureCommand. It reads a list of processes, holds them, answers, and stays until there is
-// nothing left to hold, or it is killed: it never lets a thread go on.
+// SeizureMain is the main function of SeizureCommand. It reads a list of processes, holds them,
+// answers, and stays until there is nothing left to hold, or it is killed: it never lets a thread
+// go on.
 func SeizureMain(in io.Reader, out io.Writer) int {
 	runtime.LockOSThread() // a tracer is a thread
 	// Best effort, it needs CAP_SYS_RESOURCE: with it the memory goes that others hold.
@@ -123,8 +126,8 @@ func SeizureMain(in io.Reader, out io.Writer) int {
 	}
 }
 
-// warmSeizure does once what is to be quick when the processes are frozen: code that never ran has to be brought
-// from the program's file.
+// warmSeizure does once what is to be quick when the processes are frozen: code that never ran has
+// to be brought from the program's file.
 func warmSeizure() {
 	var pids []int
 	_ = json.Unmarshal([]byte("[0]"), &pids)
@@ -153,7 +156,8 @@ func seizeThreads(pid int) (seized int, err error) {
 	return seized, err
 }
 
-// hasEndedOrIsHeld tells whether a thread is gone, or a zombie, which nobody can trace, or another Seizure holds it.
+// hasEndedOrIsHeld tells whether a thread is gone, or a zombie, which nobody can trace, or another
+// Seizure holds it.
 func hasEndedOrIsHeld(tid int) bool {
 	p, err := ReadProcess(tid)
 	return err != nil || p.State == 'Z' || p.State == 'X' || p.Tracer != 0 && isSeizure(p.Tracer)
@@ -166,8 +170,9 @@ func isSeizure(pid int) bool {
 	return err == nil && len(words) > 1 && words[1] == SeizureCommand
 }
 
-// ReleaseSeized releases processes from whatever Seizure holds them, also one that another agent has started, and returns when none is
-// held any more: those that were killed meanwhile end. Any other runs on unless its group is frozen.
+// ReleaseSeized releases processes from whatever Seizure holds them, also one that another agent
+// has started, and returns when none is held any more: those that were killed meanwhile end. Any
+// other runs on unless its group is frozen.
 func ReleaseSeized(ctx context.Context, pids []int) error {
 	var seen []int
 	for _, pid := range pids {
@@ -214,7 +219,8 @@ func killedBy(stat string) bool {
 	return err == nil && (code == int(unix.SIGKILL) || code == int(unix.SIGTRAP)|unix.PTRACE_EVENT_EXIT<<8)
 }
 
-// endSeizure kills a process if it is a Seizure's, and waits for its end. When it has ended the kernel has released what it traced.
+// endSeizure kills a process if it is a Seizure's, and waits for its end. When it has ended the
+// kernel has released what it traced.
 func endSeizure(ctx context.Context, pid int) error {
 	pidfd, err := PidfdOpen(pid)
 	if errors.Is(err, unix.ESRCH) {

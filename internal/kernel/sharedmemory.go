@@ -11,15 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory that processes share without a file is a file all the same, of a file system that is mounted nowhere: shared
-// anonymous mappings, segments of System V and memfd_create(2) have their inodes there.
+// Memory that processes share without a file is a file all the same, of a file system that is
+// mounted nowhere: shared anonymous mappings, segments of System V and memfd_create(2) have their
+// inodes there.
 const (
 	anonymousShared = "/dev/zero (deleted)"
 	memfdPrefix     = "/memfd:"
 	deletedSuffix   = " (deleted)"
 )
 
-// SharedDevice tells the number of the device on which memory is that processes share without a file, and that of its mount.
+// SharedDevice tells the number of the device on which memory is that processes share without a
+// file, and that of its mount.
 func SharedDevice() (device, mount uint64, err error) {
 	fd, err := unix.MemfdCreate("godwit-probe", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -43,8 +45,8 @@ func SharedDevice() (device, mount uint64, err error) {
 	return 0, 0, errors.New("find the mount of shared memory: the kernel does not tell")
 }
 
-// SharedName tells from the target of a link in /proc/PID/map_files or /proc/PID/fd whether it is a shared anonymous
-// mapping or a memfd, and which name that was given.
+// SharedName tells from the target of a link in /proc/PID/map_files or /proc/PID/fd whether it is a
+// shared anonymous mapping or a memfd, and which name that was given.
 func SharedName(target string) (name string, anonymous, memfd bool) {
 	if target == anonymousShared {
 		return "", true, false
@@ -53,14 +55,16 @@ func SharedName(target string) (name string, anonymous, memfd bool) {
 	return strings.TrimSuffix(name, deletedSuffix), false, memfd
 }
 
-// OpenMapped opens what a process has mapped, for reading. Error: fs.ErrNotExist when the mapping is no longer there.
+// OpenMapped opens what a process has mapped, for reading. Error: fs.ErrNotExist when the mapping
+// is no longer there.
 func (a *AddressSpace) OpenMapped(m Mapping) (*os.File, error) {
 	return a.open(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
 }
 
-// OpenDescriptor opens the file that is behind a descriptor of the process, for reading and anew. Error: fs.ErrNotExist when
-// the descriptor is closed or of no file: meanwhile the process may have put anything there, and to open a FIFO would wait for
-// somebody who writes to it, to open a device do what the device does.
+// OpenDescriptor opens the file that is behind a descriptor of the process, for reading and anew.
+// Error: fs.ErrNotExist when the descriptor is closed or of no file: meanwhile the process may have
+// put anything there, and to open a FIFO would wait for somebody who writes to it, to open a device
+// do what the device does.
 func (a *AddressSpace) OpenDescriptor(fd string) (*os.File, error) {
 	path, err := unix.Openat(int(a.proc.Fd()), "fd/"+fd, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -81,8 +85,8 @@ func (a *AddressSpace) OpenDescriptor(fd string) (*os.File, error) {
 	return file, nil
 }
 
-// Memfds lists the descriptors of the process that are memfds, by their inodes on the given device. There is one for each
-// inode. A process that has ended has none.
+// Memfds lists the descriptors of the process that are memfds, by their inodes on the given device.
+// There is one for each inode. A process that has ended has none.
 func (a *AddressSpace) Memfds(device uint64) (map[uint64]string, error) {
 	dir, err := a.open("fd")
 	if err != nil {
@@ -145,7 +149,8 @@ func DataRanges(file *os.File) ([]DataRange, error) {
 	}
 }
 
-// ReadFaults counts the page faults of a process since its begin, of all its threads. Error: fs.ErrNotExist when it is gone.
+// ReadFaults counts the page faults of a process since its begin, of all its threads. Error:
+// fs.ErrNotExist when it is gone.
 func ReadFaults(pid int) (uint64, error) {
 	stat, err := readProc(pid, "stat")
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ClearSoftDirty makes the kernel forget which pages of the process were written, and note it from now on
-// (Documentation/admin-guide/mm/soft-dirty.rst). Mappings that come later count as written. The process need not be
-// stopped; its page faults wait meanwhile, some 10 ms for a GiB. The notes are there once for all who use them: CRIU's
-// pre-dump, for one.
+// ClearSoftDirty makes the kernel forget which pages of the process were written, and note it from
+// now on (Documentation/admin-guide/mm/soft-dirty.rst). Mappings that come later count as written.
+// The process need not be stopped; its page faults wait meanwhile, some 10 ms for a GiB. The notes
+// are there once for all who use them: CRIU's pre-dump, for one.
 func (a *AddressSpace) ClearSoftDirty() error {
 	fd, err := unix.Openat(int(a.proc.Fd()), "clear_refs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -25,9 +25,10 @@ func (a *AddressSpace) ClearSoftDirty() error {
 	return nil
 }
 
-// Frames remembers where each page of an address space was, which takes 2 MiB for each GiB. The soft-dirty notes alone do
-// not tell all: when mremap(2) moves a whole page table (HAVE_MOVE_PMD) its pages stay as clean as they were, at an
-// address where something else was. Seen on Linux 6.1. PAGEMAP_SCAN does not tell the frames.
+// Frames remembers where each page of an address space was, which takes 2 MiB for each GiB. The
+// soft-dirty notes alone do not tell all: when mremap(2) moves a whole page table (HAVE_MOVE_PMD)
+// its pages stay as clean as they were, at an address where something else was. Seen on Linux 6.1.
+// PAGEMAP_SCAN does not tell the frames.
 type Frames struct {
 	tables map[uint64]*frameTable
 	last   uint64 // key of the one below, 0: none
@@ -62,9 +63,10 @@ func (f *Frames) moved(page, entry uint64) bool {
 	return moved
 }
 
-// SoftDirty returns ranges of pages that exist and were written since ClearSoftDirty, or that are not where they were when
-// the same frames were given last; with all, of all pages that exist. The notes stay. It reads an entry for each page that
-// the range has room for. Error: fs.ErrNotExist when the memory is gone.
+// SoftDirty returns ranges of pages that exist and were written since ClearSoftDirty, or that are
+// not where they were when the same frames were given last; with all, of all pages that exist. The
+// notes stay. It reads an entry for each page that the range has room for. Error: fs.ErrNotExist
+// when the memory is gone.
 func (p *Pagemap) SoftDirty(frames *Frames, all bool, start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
 	size := uint64(os.Getpagesize())
 	arg := pageScan{start: start, end: end, maxPages: maxPages, returned: PageZero | PageSwapped}

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// envKernels is set where scripts/test-kernels.sh runs the tests, on kernels that are known to have soft-dirty if the
-// architecture has.
+// envKernels is set where scripts/test-kernels.sh runs the tests, on kernels that are known to have
+// soft-dirty if the architecture has.
 const envKernels = "GODWIT_TEST_KERNELS"
 
-// needsSoftDirty tells whether the kernel has soft-dirty. make test-kernels sees to it that the tests run on one that has.
+// needsSoftDirty tells whether the kernel has soft-dirty. make test-kernels sees to it that the
+// tests run on one that has.
 func needsSoftDirty(t *testing.T) bool {
 	t.Helper()
 	err := ProbeSoftDirty()

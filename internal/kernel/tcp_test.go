@@ -35,7 +35,8 @@ func inOwnNamespace(t *testing.T) {
 	}
 }
 
-// TestTCPWatch counts connections that nobody accepts, of both families. They are loopback's, so the rest is not counted.
+// TestTCPWatch counts connections that nobody accepts, of both families. They are loopback's, so
+// the rest is not counted.
 func TestTCPWatch(t *testing.T) {
 	inOwnNamespace(t)
 	w, err := OpenTCPWatch(unix.Gettid())

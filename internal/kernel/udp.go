@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// UnreadDatagrams is how many bytes, with the kernel's own beside the data, wait in the UDP sockets of a process's
-// network namespace to be read. A dump loses them (criu/sk-inet.c: "Read queue is dropped"), so it is worth a few
-// milliseconds to let the application read them before it is frozen.
+// UnreadDatagrams is how many bytes, with the kernel's own beside the data, wait in the UDP sockets
+// of a process's network namespace to be read. A dump loses them (criu/sk-inet.c: "Read queue is
+// dropped"), so it is worth a few milliseconds to let the application read them before it is
+// frozen.
 func UnreadDatagrams(pid int) (int64, error) {
 	var total int64
 	for _, file := range []string{"udp", "udp6", "udplite", "udplite6"} {

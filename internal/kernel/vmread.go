@@ -22,9 +22,10 @@ type MemoryReader struct {
 // Reader returns a reader of the process's memory.
 func (a *AddressSpace) Reader() *MemoryReader { return &MemoryReader{space: a} }
 
-// Read fills into with the content of the ranges, which are together as long as it is, one after the other. It returns
-// how many bytes it has read: fewer than all when it came to memory that is gone or that the process itself may not
-// read (see ReadForced). Error: fs.ErrNotExist when the process is gone.
+// Read fills into with the content of the ranges, which are together as long as it is, one after
+// the other. It returns how many bytes it has read: fewer than all when it came to memory that is
+// gone or that the process itself may not read (see ReadForced). Error: fs.ErrNotExist when the
+// process is gone.
 func (r *MemoryReader) Read(ranges []PageRange, into []byte) (int, error) {
 	if len(ranges) == 0 {
 		return 0, nil
@@ -51,8 +52,9 @@ func (r *MemoryReader) Read(ranges []PageRange, into []byte) (int, error) {
 	return n, nil
 }
 
-// ReadGently does the same and leaves pages shared that processes share copy-on-write: Read pins what it reads, for which the
-// kernel gives the process a page of its own (mm/gup.c, gup_must_unshare; Linux 5.19). It is slower.
+// ReadGently does the same and leaves pages shared that processes share copy-on-write: Read pins
+// what it reads, for which the kernel gives the process a page of its own (mm/gup.c,
+// gup_must_unshare; Linux 5.19). It is slower.
 func (r *MemoryReader) ReadGently(ranges []PageRange, into []byte) (int, error) {
 	n, err := r.readGently(ranges, into)
 	if n > 0 || !errors.Is(err, io.EOF) {
@@ -89,9 +91,10 @@ func (r *MemoryReader) readGently(ranges []PageRange, into []byte) (int, error) 
 	return total, nil
 }
 
-// OpenMemory opens the memory that the process has now as a file: a place in it is an address. It can be read by several
-// goroutines at once, and never is the memory of another process. To read it leaves pages shared that processes share
-// copy-on-write, as ReadGently does. At the end of the process, or at an execve, it is empty: io.EOF. EIO: nothing is there.
+// OpenMemory opens the memory that the process has now as a file: a place in it is an address. It
+// can be read by several goroutines at once, and never is the memory of another process. To read it
+// leaves pages shared that processes share copy-on-write, as ReadGently does. At the end of the
+// process, or at an execve, it is empty: io.EOF. EIO: nothing is there.
 func (a *AddressSpace) OpenMemory() (*os.File, error) { return a.open("mem") }
 
 // open opens the memory as a file.
@@ -104,7 +107,8 @@ func (r *MemoryReader) open() error {
 	return err
 }
 
-// ReadForced reads memory at an address even if the process itself may not read it. It tells whether there was any.
+// ReadForced reads memory at an address even if the process itself may not read it. It tells
+// whether there was any.
 func (r *MemoryReader) ReadForced(address uint64, into []byte) (bool, error) {
 	if err := r.open(); err != nil {
 		return false, err

@@ -15,9 +15,10 @@ const (
 	uffdRegisterWP = 1 << 1
 )
 
-// WriteProtect is a userfaultfd of another process that makes the kernel note, by itself and without stopping anybody,
-// which pages of registered memory are written (asynchronous write-protection, Linux 6.7). Pagemap.Written reads and
-// renews the notes. When the descriptor is closed, even by the end of this process, all of it is undone by the kernel.
+// WriteProtect is a userfaultfd of another process that makes the kernel note, by itself and
+// without stopping anybody, which pages of registered memory are written (asynchronous
+// write-protection, Linux 6.7). Pagemap.Written reads and renews the notes. When the descriptor is
+// closed, even by the end of this process, all of it is undone by the kernel.
 type WriteProtect struct {
 	fd int
 }
@@ -35,16 +36,18 @@ func NewWriteProtect(fd int) (*WriteProtect, error) {
 // registerTries is how often new mappings may come between the two steps of Register.
 const registerTries = 100
 
-// Register makes the writes to a range of addresses seen, mapped ones and those between them alike. It begins with all
-// pages taken for written, also of what is registered already. A range must not end within a mapping: that would be split
-// in two until the rest is registered, and mremap(2) does not work across mappings. Errors: EBUSY when the process uses a
-// userfaultfd there itself; EPERM when a shared mapping that cannot be written is there; EINVAL when nothing is; ENOMEM
-// when the address space is gone, or has too many mappings.
+// Register makes the writes to a range of addresses seen, mapped ones and those between them alike.
+// It begins with all pages taken for written, also of what is registered already. A range must not
+// end within a mapping: that would be split in two until the rest is registered, and mremap(2) does
+// not work across mappings. Errors: EBUSY when the process uses a userfaultfd there itself; EPERM
+// when a shared mapping that cannot be written is there; EINVAL when nothing is; ENOMEM when the
+// address space is gone, or has too many mappings.
 //
-// A mapping loses its registration when it is moved, or when one that was moved is joined to it (mm/mremap.c:
-// mremap_userfaultfd_prep), and the marks of its pages stay (before Linux 6.14 those of what was moved, too). A page with
-// such a mark that is written keeps the mark, cannot be told from one that was not, and is not protected again. So all
-// marks are removed here, or the writes to these pages would never be seen.
+// A mapping loses its registration when it is moved, or when one that was moved is joined to it
+// (mm/mremap.c: mremap_userfaultfd_prep), and the marks of its pages stay (before Linux 6.14 those
+// of what was moved, too). A page with such a mark that is written keeps the mark, cannot be told
+// from one that was not, and is not protected again. So all marks are removed here, or the writes
+// to these pages would never be seen.
 func (w *WriteProtect) Register(start, end uint64) error {
 	for tries := 1; ; tries++ {
 		register := struct{ start, length, mode, ioctls uint64 }{start, end - start, uffdRegisterWP, 0}

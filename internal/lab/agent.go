@@ -19,7 +19,8 @@ import (
 // agentTimeout is how long an agent may take to answer after its start.
 const agentTimeout = time.Minute
 
-// agentPool is of what containers in a lab get addresses. It is the same whatever the default is: scripts know it.
+// agentPool is of what containers in a lab get addresses. It is the same whatever the default is:
+// scripts know it.
 const agentPool = "10.88.0.0/16"
 
 // AgentLog is the file, on the machine, with what the agent of a node writes.
@@ -67,7 +68,8 @@ func lastLine(text string) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// StartAgent starts the agent of a node and returns when it answers. If it does not, the error has the end of its log.
+// StartAgent starts the agent of a node and returns when it answers. If it does not, the error has
+// the end of its log.
 func (l *Lab) StartAgent(ctx context.Context, node string, args ...string) error {
 	return l.StartAgentWith(ctx, node, nil, args...)
 }
@@ -150,8 +152,8 @@ func (l *Lab) findAgent(node string, is func(pid int) bool) (int, error) {
 	return s.agentOf(m, is), nil
 }
 
-// agentOf finds the process of the node that is the lab's program called as agent. Those of containers are not looked
-// at: the agent is in the node's own cgroup.
+// agentOf finds the process of the node that is the lab's program called as agent. Those of
+// containers are not looked at: the agent is in the node's own cgroup.
 func (s *state) agentOf(m *machine, is func(pid int) bool) int {
 	if !m.alive() {
 		return 0
@@ -174,7 +176,8 @@ func (s *state) agentOf(m *machine, is func(pid int) bool) int {
 	return 0
 }
 
-// isAgent tells by its arguments whether a process is an agent: those of its parent between fork and exec are not.
+// isAgent tells by its arguments whether a process is an agent: those of its parent between fork
+// and exec are not.
 func isAgent(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -184,8 +187,8 @@ func isAgent(pid int) bool {
 	return len(args) >= 2 && args[0] == nodeProgram && args[1] == "agent"
 }
 
-// isAgentSoon is isAgent, but for a process that has no arguments at all, too: it is in the middle of execve(2), and may become
-// one. Whoever has started it has heard by then that it could be.
+// isAgentSoon is isAgent, but for a process that has no arguments at all, too: it is in the middle
+// of execve(2), and may become one. Whoever has started it has heard by then that it could be.
 func isAgentSoon(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err == nil && len(data) == 0 || isAgent(pid)

@@ -16,7 +16,8 @@ const early = 20 * time.Microsecond
 // readBatch bounds how many packets are taken from one end before others have their turn.
 const readBatch = 32
 
-// cable carries packets between two TUN devices: one thread that sleeps until a packet arrives or has to leave.
+// cable carries packets between two TUN devices: one thread that sleeps until a packet arrives or
+// has to leave.
 type cable struct {
 	mu      sync.Mutex // held while the thread works, not while it sleeps
 	ends    [2]int     // descriptors of the TUN devices
@@ -59,7 +60,8 @@ func (c *cable) set(shape Link) {
 	c.wake()
 }
 
-// replace puts another TUN device in the place of one end. Packets that are under way to this end arrive at the new one.
+// replace puts another TUN device in the place of one end. Packets that are under way to this end
+// arrive at the new one.
 func (c *cable) replace(end, fd int) {
 	c.mu.Lock()
 	old := c.ends[end]
@@ -182,7 +184,8 @@ func sleep(fds []unix.PollFd, wait time.Duration) (ready [2]bool) {
 	}
 	if _, err := unix.Ppoll(fds, timeout, nil); err != nil {
 		if !errors.Is(err, unix.EINTR) {
-			// A descriptor that was replaced meanwhile. Reading both is harmless; the pause keeps a fault from spinning.
+			// A descriptor that was replaced meanwhile. Reading both is harmless; the pause keeps a
+			// fault from spinning.
 			time.Sleep(time.Millisecond)
 		}
 		return [2]bool{true, true}

@@ -57,7 +57,8 @@ func (c Checked) String() string {
 	return text
 }
 
-// CheckLink measures a link between two nodes. A link that is not as asked is not an error but Checked.OK false.
+// CheckLink measures a link between two nodes. A link that is not as asked is not an error but
+// Checked.OK false.
 func (l *Lab) CheckLink(ctx context.Context, a, b string) (Checked, error) {
 	s, err := loadState(l.name)
 	if err != nil {
@@ -151,8 +152,8 @@ func (l *Lab) measureOnce(ctx context.Context, a, b *machine, asked Link) (Check
 	return c, nil
 }
 
-// rateMeasurable tells whether a short transfer by TCP shows the rate of a link: it does not where packets are lost, and
-// on a very slow link it would not be short.
+// rateMeasurable tells whether a short transfer by TCP shows the rate of a link: it does not where
+// packets are lost, and on a very slow link it would not be short.
 func rateMeasurable(l Link) bool {
 	return l.Loss == 0 && (l.BandwidthBitsPerSecond == units.Unlimited || l.BandwidthBitsPerSecond >= slowestChecked)
 }

@@ -14,7 +14,8 @@ const DefaultClient = "client"
 // maxClients is given by the clients' addresses, 10.99.K.2.
 const maxClients = 254
 
-// Client makes a client and attaches it to a node. The zero Link is as quick as the machine; others are shaped.
+// Client makes a client and attaches it to a node. The zero Link is as quick as the machine; others
+// are shaped.
 func (l *Lab) Client(name, node string, link Link) error {
 	if err := errors.Join(checkClientName(name), link.validate()); err != nil {
 		return err

@@ -18,7 +18,8 @@ const maxNodes = 26
 // minStateSize holds an identity, the journals and a small image.
 const minStateSize = 1 << 20
 
-// Link says what a link between two nodes, or between a client and its node, is like. Both directions are alike.
+// Link says what a link between two nodes, or between a client and its node, is like. Both
+// directions are alike.
 type Link struct {
 	BandwidthBitsPerSecond int64         `json:"bandwidth_bits_per_second"` // units.Unlimited for none
 	RTT                    time.Duration `json:"rtt_nanoseconds"`           // there and back, without queueing

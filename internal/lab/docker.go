@@ -23,11 +23,12 @@ const (
 // dockerTimeout is how long Docker may take to answer after its start, or to end.
 const dockerTimeout = time.Minute
 
-// envDockerStore says who keeps a Docker's images: "containerd", of Docker 27 and later, or else Docker itself.
+// envDockerStore says who keeps a Docker's images: "containerd", of Docker 27 and later, or else
+// Docker itself.
 const envDockerStore = "GODWIT_LAB_DOCKER_STORE"
 
-// StartDocker starts a Docker of a node's own, which knows the lab's program as the runtime godwit, and returns when it answers. More
-// flags are dockerd's.
+// StartDocker starts a Docker of a node's own, which knows the lab's program as the runtime godwit,
+// and returns when it answers. More flags are dockerd's.
 func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) error {
 	root, err := l.Root(node)
 	if err != nil {

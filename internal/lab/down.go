@@ -17,8 +17,9 @@ import (
 // downTimeout is how long the processes of a lab may take to die.
 const downTimeout = 20 * time.Second
 
-// Down removes a lab: its processes, namespaces, cgroups and directories. It works from what it finds, so it can be
-// called at any time, after any crash, and again. Taking down what is not there is ErrNoLab.
+// Down removes a lab: its processes, namespaces, cgroups and directories. It works from what it
+// finds, so it can be called at any time, after any crash, and again. Taking down what is not there
+// is ErrNoLab.
 func (l *Lab) Down() error { return Down(l.name) }
 
 // Down removes the lab of this name; see Lab.Down.
@@ -93,8 +94,9 @@ func killAll(ctx context.Context, name, machine string, cgroups []hierarchy) err
 	return nil
 }
 
-// labProcesses finds the processes in the lab's cgroups and those that the lab's description names, if there is one.
-// Killing a node's init kills all in it; killing the others too is quicker and helps where the init is stuck.
+// labProcesses finds the processes in the lab's cgroups and those that the lab's description names,
+// if there is one. Killing a node's init kills all in it; killing the others too is quicker and
+// helps where the init is stuck.
 func labProcesses(name, machine string, cgroups []hierarchy) []int {
 	var pids []int
 	for _, h := range cgroups {
@@ -157,7 +159,8 @@ func thaw(dir string) {
 	})
 }
 
-// removeCgroup removes a cgroup and all below it. A cgroup is busy for a moment after its last process has ended.
+// removeCgroup removes a cgroup and all below it. A cgroup is busy for a moment after its last
+// process has ended.
 func removeCgroup(ctx context.Context, dir string) error {
 	var last error
 	err := poll(ctx, func() (bool, error) {

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runEnter runs a program in a node or client and returns its exit code. It is a process of its own because the
-// namespaces of this one are changed on the way. The arguments are LAB MACHINE PID STARTED wait|detach CMD…
+// runEnter runs a program in a node or client and returns its exit code. It is a process of its own
+// because the namespaces of this one are changed on the way. The arguments are LAB MACHINE PID
+// STARTED wait|detach CMD…
 func runEnter(args []string) (int, error) {
 	if len(args) < 6 {
 		return 0, errors.New("lab-enter: too few arguments")
@@ -51,7 +52,8 @@ func enterMachine(lab, name string, pid int, started uint64) error {
 			return fmt.Errorf("enter %s: %w", name, err)
 		}
 	}
-	// A mount namespace can be entered only by a thread that shares its working directory with no other (setns(2)).
+	// A mount namespace can be entered only by a thread that shares its working directory with no
+	// other (setns(2)).
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("enter %s: %w", name, err)
 	}
@@ -81,8 +83,8 @@ func runHere(command []string) (int, error) {
 	return exitCode(cmd.Wait())
 }
 
-// passSignals hands on the signals that are meant for the program. A terminal sends its own to both; this process
-// survives them to tell how the program ended.
+// passSignals hands on the signals that are meant for the program. A terminal sends its own to
+// both; this process survives them to tell how the program ended.
 func passSignals(to *os.Process, signals <-chan os.Signal) {
 	_, err := unix.IoctlGetTermios(unix.Stdin, unix.TCGETS)
 	terminal := err == nil
@@ -108,9 +110,10 @@ func exitCode(err error) (int, error) {
 	return ended.ExitCode(), nil
 }
 
-// runChild is the first process of a command inside the machine's namespaces: MACHINE wait|detach CMD…. It becomes the
-// command, which is to die with the process that waits for it outside (Go's own Pdeathsig compares process ids, which
-// differ between the namespaces), or it leaves the command to the machine's init.
+// runChild is the first process of a command inside the machine's namespaces: MACHINE wait|detach
+// CMD…. It becomes the command, which is to die with the process that waits for it outside (Go's
+// own Pdeathsig compares process ids, which differ between the namespaces), or it leaves the
+// command to the machine's init.
 func runChild(args []string) (int, error) {
 	if len(args) < 3 {
 		return 0, errors.New("lab-child: too few arguments")
@@ -134,8 +137,9 @@ func runChild(args []string) (int, error) {
 	return 126, fmt.Errorf("run %s: %w", command[0], unix.Exec(program, command, os.Environ()))
 }
 
-// envEngines names the directories under which there are other engines than the system's, as PATH does (scripts/install-engine.sh). With
-// the name of a node at its end, as GODWIT_LAB_ENGINES_B, it is for that node alone.
+// envEngines names the directories under which there are other engines than the system's, as PATH
+// does (scripts/install-engine.sh). With the name of a node at its end, as GODWIT_LAB_ENGINES_B, it
+// is for that node alone.
 const envEngines = "GODWIT_LAB_ENGINES"
 
 // enginePrefixes are these directories, for a node.

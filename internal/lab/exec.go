@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command makes a command that runs a program in a node or client. Killing it kills the program; its exit code is the
-// program's, or 128 and the signal's number. It inherits nothing but what the caller sets in it.
+// Command makes a command that runs a program in a node or client. Killing it kills the program;
+// its exit code is the program's, or 128 and the signal's number. It inherits nothing but what the
+// caller sets in it.
 func (l *Lab) Command(ctx context.Context, machine string, args ...string) (*exec.Cmd, error) {
 	if len(args) == 0 {
 		return nil, errors.New("no command given")
@@ -72,8 +73,8 @@ func (l *Lab) Exec(ctx context.Context, machine string, args ...string) (string,
 	return out.String(), nil
 }
 
-// InNetwork calls f on a thread that is in the network namespace of a node or client. Sockets that f opens stay
-// there. f must not hand the work to other goroutines.
+// InNetwork calls f on a thread that is in the network namespace of a node or client. Sockets that
+// f opens stay there. f must not hand the work to other goroutines.
 func (l *Lab) InNetwork(machine string, f func() error) error {
 	s, err := loadState(l.name)
 	if err != nil {
@@ -95,7 +96,8 @@ func (l *Lab) Dial(ctx context.Context, machine, network, address string) (conn 
 	return conn, err
 }
 
-// DialBeside connects from the network of a process of a node, such as one of a container, by the process's number in the node.
+// DialBeside connects from the network of a process of a node, such as one of a container, by the
+// process's number in the node.
 func (l *Lab) DialBeside(ctx context.Context, node string, pid int, network, address string) (conn net.Conn, err error) {
 	root, err := l.Root(node)
 	if err != nil {
@@ -117,7 +119,8 @@ func (l *Lab) Listen(ctx context.Context, machine, network, address string) (lis
 	return listener, err
 }
 
-// PID is the process id, on the machine, of the init of a node or client. Its namespaces are those of the node.
+// PID is the process id, on the machine, of the init of a node or client. Its namespaces are those
+// of the node.
 func (l *Lab) PID(machine string) (int, error) {
 	s, err := loadState(l.name)
 	if err != nil {
@@ -139,8 +142,8 @@ func (l *Lab) Root(machine string) (string, error) {
 	return fmt.Sprintf("/proc/%d/root", pid), nil
 }
 
-// Kill kills the init of a node or client, and so everything in it, as if its power failed. The node stays dead; it is
-// for tests of what the others do.
+// Kill kills the init of a node or client, and so everything in it, as if its power failed. The
+// node stays dead; it is for tests of what the others do.
 func (l *Lab) Kill(machine string) error {
 	pid, err := l.PID(machine)
 	if err != nil {

@@ -3,8 +3,8 @@ package lab
 // slabSize is how much the queue allocates at a time. A slab holds several of the largest packets.
 const slabSize = 1 << 20
 
-// fifo holds packets in order with the instants when they leave. Packets are copied into large slabs that are used
-// again: a link at 1 Gbit/s makes no garbage.
+// fifo holds packets in order with the instants when they leave. Packets are copied into large
+// slabs that are used again: a link at 1 Gbit/s makes no garbage.
 type fifo struct {
 	entries []entry // entries[head:] are held
 	head    int

@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// The header that the kernel puts before each packet of a TUN with IFF_VNET_HDR: struct virtio_net_hdr of
-// linux/virtio_net.h, in host byte order, which is little-endian on every machine Godwit runs on (TUNSETVNETLE makes
-// sure of it).
+// The header that the kernel puts before each packet of a TUN with IFF_VNET_HDR: struct
+// virtio_net_hdr of linux/virtio_net.h, in host byte order, which is little-endian on every machine
+// Godwit runs on (TUNSETVNETLE makes sure of it).
 const (
 	vnetHeaderSize = 10
 
@@ -29,9 +29,10 @@ type frame struct {
 
 var errFrame = errors.New("malformed packet from a tun device")
 
-// readFrame looks at a packet with its virtio header. A packet that the kernel would have cut into segments counts as
-// those segments, each with its headers. The header's own length is corrected on the way: the kernel gives the length
-// of the linear part, and gets it back as the size of an allocation.
+// readFrame looks at a packet with its virtio header. A packet that the kernel would have cut into
+// segments counts as those segments, each with its headers. The header's own length is corrected on
+// the way: the kernel gives the length of the linear part, and gets it back as the size of an
+// allocation.
 func readFrame(data []byte) (frame, error) {
 	if len(data) < vnetHeaderSize+1 {
 		return frame{}, errFrame

@@ -18,11 +18,13 @@ import (
 // cgroupTop is the directory of all labs in every cgroup hierarchy.
 const cgroupTop = "godwit-lab"
 
-// initLeaf is the cgroup of a node's own processes in a version 2 hierarchy: a cgroup that gives controllers to
-// its children must not hold processes itself (Documentation/admin-guide/cgroup-v2.rst).
+// initLeaf is the cgroup of a node's own processes in a version 2 hierarchy: a cgroup that gives
+// controllers to its children must not hold processes itself
+// (Documentation/admin-guide/cgroup-v2.rst).
 const initLeaf = "init"
 
-// hierarchy is one cgroup file system of the machine. A machine has one of version 2, or several of version 1, or both.
+// hierarchy is one cgroup file system of the machine. A machine has one of version 2, or several of
+// version 1, or both.
 type hierarchy struct {
 	Mount   string // where it is mounted
 	V2      bool
@@ -145,8 +147,8 @@ func (h hierarchy) create(lab, machine string) error {
 	return nil
 }
 
-// enableControllers gives a cgroup's children all the controllers it has itself. A controller that cannot be given is
-// one that nodes do without.
+// enableControllers gives a cgroup's children all the controllers it has itself. A controller that
+// cannot be given is one that nodes do without.
 func enableControllers(dir string) {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {

@@ -42,9 +42,10 @@ func readSpec(path string) (initSpec, error) {
 	return spec, json.Unmarshal(data, &spec)
 }
 
-// runInit is the first process of a machine. It runs twice: once to enter its cgroups, and once more, as the same
-// process, in a cgroup namespace whose root is there. The second run is needed because a namespace is left by a thread,
-// not by a process, and only exec makes the thread that left the whole of the process.
+// runInit is the first process of a machine. It runs twice: once to enter its cgroups, and once
+// more, as the same process, in a cgroup namespace whose root is there. The second run is needed
+// because a namespace is left by a thread, not by a process, and only exec makes the thread that
+// left the whole of the process.
 func runInit(lab, machine, stage string) error {
 	ready := os.NewFile(readyFD, "ready")
 	err := initStage(lab, machine, stage)
@@ -90,7 +91,8 @@ func enterCgroups(spec initSpec) error {
 
 // reap waits for every process of the machine that has lost its parent, for as long as the machine lives.
 func reap() error {
-	// The first process of a pid namespace gets only signals that it handles; those of a terminal are not for it.
+	// The first process of a pid namespace gets only signals that it handles; those of a terminal
+	// are not for it.
 	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)

@@ -18,7 +18,8 @@ func (l *Lab) Link(a, b string) (Link, error) {
 	return w.Link, nil
 }
 
-// SetLink changes a link while it is used. Connections over it stay, unless it is down for longer than they bear.
+// SetLink changes a link while it is used. Connections over it stay, unless it is down for longer
+// than they bear.
 func (l *Lab) SetLink(a, b string, shape Link) error {
 	return l.ChangeLink(a, b, func(link *Link) { *link = shape })
 }

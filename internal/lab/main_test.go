@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// TestMain lets the labs of these tests be made of the test program itself. It also plays the part of the godwit
-// program towards the lab: an agent that listens at its socket and the commands that make identities.
+// TestMain lets the labs of these tests be made of the test program itself. It also plays the part
+// of the godwit program towards the lab: an agent that listens at its socket and the commands that
+// make identities.
 func TestMain(m *testing.M) {
 	RunHidden()
 	if len(os.Args) > 1 && (os.Args[1] == "agent" || os.Args[1] == "node") {
@@ -71,7 +72,8 @@ func run(t *testing.T, l *Lab, machine string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// traces lists everything of a lab that is left on the machine: files, mounts, cgroups, processes, interfaces.
+// traces lists everything of a lab that is left on the machine: files, mounts, cgroups, processes,
+// interfaces.
 func traces(t *testing.T, name string) []string {
 	t.Helper()
 	var found []string
@@ -97,8 +99,8 @@ func traces(t *testing.T, name string) []string {
 	return append(found, processesOf(t, name)...)
 }
 
-// processesOf lists the processes that have the lab in their arguments or in their cgroups, but not the dead, which are
-// for the machine's init to reap.
+// processesOf lists the processes that have the lab in their arguments or in their cgroups, but not
+// the dead, which are for the machine's init to reap.
 func processesOf(t *testing.T, name string) []string {
 	t.Helper()
 	var found []string
@@ -136,7 +138,8 @@ func machineView(t *testing.T) []string {
 	return view
 }
 
-// added lists what the machine sees now and did not before. Tests beside these come and go; what stays is ours.
+// added lists what the machine sees now and did not before. Tests beside these come and go; what
+// stays is ours.
 func added(t *testing.T, before []string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -89,7 +89,8 @@ func (n netemWiring) move(w *wire, from, to relayEnd) error {
 	})
 }
 
-// detach has nothing to do: the pair goes with the network namespace of the client, the only one that is detached.
+// detach has nothing to do: the pair goes with the network namespace of the client, the only one
+// that is detached.
 func (netemWiring) detach(*wire) error { return nil }
 
 func (netemWiring) counters(w *wire, ends [2]relayEnd) ([2]Counters, error) {
@@ -113,8 +114,9 @@ func (netemWiring) counters(w *wire, ends [2]relayEnd) ([2]Counters, error) {
 	return all, nil
 }
 
-// knowNeighbours writes down the other end's hardware address for all that is sent there: a link that was down must
-// not have to ask for it when it comes up, and a lossy one must not lose the question.
+// knowNeighbours writes down the other end's hardware address for all that is sent there: a link
+// that was down must not have to ask for it when it comes up, and a lossy one must not lose the
+// question.
 func knowNeighbours(h *netlink.Handle, link netlink.Link, hardware net.HardwareAddr) error {
 	addresses, err := h.AddrList(link, netlink.FAMILY_V4)
 	if err != nil {
@@ -136,7 +138,8 @@ func knowNeighbours(h *netlink.Handle, link netlink.Link, hardware net.HardwareA
 	return nil
 }
 
-// otherAddress is the address at the other end: the peer's between nodes, .1 or .2 between a node and a client.
+// otherAddress is the address at the other end: the peer's between nodes, .1 or .2 between a node
+// and a client.
 func otherAddress(address netlink.Addr) net.IP {
 	if address.Peer != nil && !address.Peer.IP.Equal(address.IP) {
 		return address.Peer.IP

@@ -25,7 +25,8 @@ const (
 	agentSocket        = "/run/godwit/agent.sock"
 	agentPort          = 7443
 
-	// createdMark has the directories that did not exist on the machine before a lab needed them to mount over them.
+	// createdMark has the directories that did not exist on the machine before a lab needed them to
+	// mount over them.
 	createdMark = StateDirectory + "/.made-mount-point"
 )
 
@@ -55,7 +56,8 @@ func lockFile(path string) (unlock func(), err error) {
 		if sameFile(f, path) {
 			return func() { _ = f.Close() }, nil
 		}
-		// The lab was taken down, and its lock removed, while we waited: the lock of a removed file locks nothing.
+		// The lab was taken down, and its lock removed, while we waited: the lock of a removed file
+		// locks nothing.
 		_ = f.Close()
 	}
 }

@@ -16,8 +16,9 @@ const minQueueBytes = 32 << 10
 // maxHeldBytes bounds the memory of one direction; only an unlimited link with a long delay comes near it.
 const maxHeldBytes = 128 << 20
 
-// pipe is one direction of a link: a serialiser at a rate, a queue in front of it, and a delay behind it. It has no
-// clock of its own and does no I/O. Instants are nanoseconds of any clock that does not go back.
+// pipe is one direction of a link: a serialiser at a rate, a queue in front of it, and a delay
+// behind it. It has no clock of its own and does no I/O. Instants are nanoseconds of any clock that
+// does not go back.
 type pipe struct {
 	shape   Link
 	free    int64 // when the serialiser has sent all that it was given
@@ -89,8 +90,8 @@ func (p *pipe) serialisation(bytes int) int64 {
 	return int64(wireTime(p.shape, bytes))
 }
 
-// queueTime is how long a packet may wait for the serialiser: a bandwidth-delay product, as routers are built, and at
-// least 50 ms or a few packets.
+// queueTime is how long a packet may wait for the serialiser: a bandwidth-delay product, as routers
+// are built, and at least 50 ms or a few packets.
 func (p *pipe) queueTime() int64 {
 	return max(int64(p.shape.RTT), int64(minQueueTime), p.serialisation(minQueueBytes))
 }

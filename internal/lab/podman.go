@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Where a node's Podman keeps its containers: below the node's own files, because an overlay cannot have its layers in another one.
+// Where a node's Podman keeps its containers: below the node's own files, because an overlay cannot
+// have its layers in another one.
 const (
 	podmanData = nodeStateDirectory + "/podman"
 	podmanHome = "/var/lib/containers"
@@ -36,7 +37,8 @@ func (l *Lab) PreparePodman(ctx context.Context, node string) error {
 	return nil
 }
 
-// nameHelpers tells another Podman than the system's where its helpers and runtimes are: it looks for them in PATH last.
+// nameHelpers tells another Podman than the system's where its helpers and runtimes are: it looks
+// for them in PATH last.
 func (l *Lab) nameHelpers(node string) error {
 	own := engineDirectories(node)
 	if len(own) == 0 {

@@ -42,9 +42,10 @@ type relay struct {
 	cables map[string]*cable
 }
 
-// punctualRelay becomes the relay with all its threads waking up in time on a busy machine. A link that is late now and
-// then because a container computes would spoil what is measured. Threads inherit both settings from the one that
-// starts the program, which is why the program is started again. What it may not have the relay does without.
+// punctualRelay becomes the relay with all its threads waking up in time on a busy machine. A link
+// that is late now and then because a container computes would spoil what is measured. Threads
+// inherit both settings from the one that starts the program, which is why the program is started
+// again. What it may not have the relay does without.
 func punctualRelay(lab string) error {
 	lockThread()
 	// Timers of a thread are late by its slack, 50 microseconds unless told (prctl(2)).
@@ -62,7 +63,8 @@ func punctualRelay(lab string) error {
 	return fmt.Errorf("relay: exec %s: %w", program, unix.Exec(program, args, os.Environ()))
 }
 
-// runRelay serves until the process is killed. It is told about links by the socket; it keeps nothing on disk.
+// runRelay serves until the process is killed. It is told about links by the socket; it keeps
+// nothing on disk.
 func runRelay(lab string) error {
 	if err := checkLabName(lab); err != nil {
 		return err

@@ -13,20 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownSettings are the machine's directories with settings of container engines. A node has copies of its own: what is set up in a node
-// stays there, and goes with it.
+// ownSettings are the machine's directories with settings of container engines. A node has copies
+// of its own: what is set up in a node stays there, and goes with it.
 func ownSettings() []string {
 	return []string{"/etc/docker", "/etc/containers", "/usr/share/containers", "/etc/cni", pluginHome}
 }
 
-// pluginHome is where programs look for plugins of CNI, and packagedPlugins where a package has them, which not all of these know.
+// pluginHome is where programs look for plugins of CNI, and packagedPlugins where a package has
+// them, which not all of these know.
 const (
 	pluginHome      = "/opt/cni"
 	packagedPlugins = "/usr/lib/cni"
 )
 
-// ownState is where programs without a daemon keep what they know of containers: plugins of CNI which addresses they have given, nerdctl its
-// names, logs and hosts files. That of a node is empty at first.
+// ownState is where programs without a daemon keep what they know of containers: plugins of CNI
+// which addresses they have given, nerdctl its names, logs and hosts files. That of a node is empty
+// at first.
 func ownState() []string { return []string{"/var/lib/cni", "/var/lib/nerdctl"} }
 
 // settingsDirectory is where a node keeps its copies.
@@ -72,7 +74,8 @@ func copySettings(from, to string) error {
 	return nil
 }
 
-// makeMountPoints sees to it that there are directories to mount over what is a node's own, and remembers those that it made.
+// makeMountPoints sees to it that there are directories to mount over what is a node's own, and
+// remembers those that it made.
 func makeMountPoints() error {
 	for _, dir := range slices.Concat(ownSettings(), ownState(), []string{nodeStateDirectory}) {
 		if isDirectory(dir) {

@@ -46,8 +46,9 @@ func mountState(spec initSpec) error {
 	return mount(own, nodeStateDirectory, "", unix.MS_BIND, "")
 }
 
-// mountRun makes /run, and for a node /tmp, private, with the lab's programs in it: they may lie in a directory that
-// is about to be covered. A client keeps the machine's /tmp, so that scripts in it can be run from there.
+// mountRun makes /run, and for a node /tmp, private, with the lab's programs in it: they may lie in
+// a directory that is about to be covered. A client keeps the machine's /tmp, so that scripts in it
+// can be run from there.
 func mountRun(spec initSpec) error {
 	program, err := os.Open(spec.Program)
 	if err != nil {
@@ -94,8 +95,8 @@ func mountIPC(initSpec) error {
 	return replaceMount("/dev/mqueue", "mqueue", "")
 }
 
-// mountCgroups mounts the hierarchies where the machine has them; the cgroup namespace makes the node's own cgroup the
-// root of each.
+// mountCgroups mounts the hierarchies where the machine has them; the cgroup namespace makes the
+// node's own cgroup the root of each.
 func mountCgroups(spec initSpec) error {
 	const top = cgroupMount
 	if !(len(spec.Mounted) == 1 && spec.Mounted[0].Mount == top) {
@@ -141,8 +142,8 @@ func linkControllers(h hierarchy) error {
 	return nil
 }
 
-// moveToLeaf takes the node's first process out of the root of its cgroups, and gives the controllers to what comes
-// below it.
+// moveToLeaf takes the node's first process out of the root of its cgroups, and gives the
+// controllers to what comes below it.
 func moveToLeaf(root string) error {
 	leaf := filepath.Join(root, initLeaf)
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -155,8 +156,8 @@ func moveToLeaf(root string) error {
 	return nil
 }
 
-// setupNetwork makes a router of the namespace. What the kernel's namespaces inherit from the machine differs between
-// machines, so all that matters is set.
+// setupNetwork makes a router of the namespace. What the kernel's namespaces inherit from the
+// machine differs between machines, so all that matters is set.
 func setupNetwork(spec initSpec) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -184,8 +185,8 @@ func setupNetwork(spec initSpec) error {
 	return nil
 }
 
-// replaceMount takes away what is mounted at a place and below it, and mounts something new. Covering it would leave
-// the old mounts in mountinfo, where runc and CRIU find them.
+// replaceMount takes away what is mounted at a place and below it, and mounts something new.
+// Covering it would leave the old mounts in mountinfo, where runc and CRIU find them.
 func replaceMount(point, kind, options string) error {
 	mounts, err := readMounts()
 	if err != nil {

@@ -19,7 +19,8 @@ const upTimeout = 20 * time.Second
 
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 
-// startMachine makes a node's or client's cgroups and namespaces and returns when its init says that it is up.
+// startMachine makes a node's or client's cgroups and namespaces and returns when its init says
+// that it is up.
 func (s *state) startMachine(m *machine) error {
 	cgroups, err := hierarchies()
 	if err != nil {
@@ -87,8 +88,9 @@ func (s *state) spawnInit(m *machine, cgroups []hierarchy) error {
 	return awaitReady(listen, m.Name)
 }
 
-// startInCgroup starts a program inside its version 2 cgroup if there is one, so that there is no moment in which a
-// crash leaves a process that is in no cgroup of the lab. It is reaped here while this process lives.
+// startInCgroup starts a program inside its version 2 cgroup if there is one, so that there is no
+// moment in which a crash leaves a process that is in no cgroup of the lab. It is reaped here while
+// this process lives.
 func startInCgroup(cmd *exec.Cmd, cgroups []hierarchy, lab, machine string) error {
 	for _, h := range cgroups {
 		if !h.V2 {

@@ -154,7 +154,8 @@ func startTime(pid int) uint64 {
 	if err != nil {
 		return 0
 	}
-	// The second field is the name in parentheses and may hold anything; fields are counted from the last parenthesis.
+	// The second field is the name in parentheses and may hold anything; fields are counted from
+	// the last parenthesis.
 	end := strings.LastIndexByte(string(data), ')')
 	if end < 0 {
 		return 0

@@ -19,8 +19,8 @@ const (
 	transmitQueue   = 2000 // packets; room for what arrives while the relay's thread wakes up
 )
 
-// burstTime is how long the wire may be busy with one packet of the kernel's segmentation offload. It is what makes a
-// slow link see packets and not 64 KiB at once.
+// burstTime is how long the wire may be busy with one packet of the kernel's segmentation offload.
+// It is what makes a slow link see packets and not 64 KiB at once.
 const burstTime = 0.0004
 
 // Addresses of a lab. They are the same in every lab: each has its own namespaces.
@@ -71,8 +71,8 @@ func (s *state) ends(w *wire) ([2]relayEnd, error) {
 	return [2]relayEnd{{PID: a.PID, Interface: nearA}, {PID: b.PID, Interface: interfaceTo(a)}}, nil
 }
 
-// connect makes the link between two nodes, with addresses: each node has its one address on all its interfaces,
-// point to point, so that every pair can have a link of its own.
+// connect makes the link between two nodes, with addresses: each node has its one address on all
+// its interfaces, point to point, so that every pair can have a link of its own.
 func (s *state) connect(w *wire, a, b *machine) error {
 	ends, err := s.ends(w)
 	if err != nil {
@@ -132,8 +132,8 @@ func bringUp(end relayEnd, own netip.Addr, bits int, peer netip.Addr, peerBits i
 	return nil
 }
 
-// burstSize is the largest packet that the kernel may hand to a link at once. Where packets are lost each has to be
-// lost by itself, so there is no burst then.
+// burstSize is the largest packet that the kernel may hand to a link at once. Where packets are
+// lost each has to be lost by itself, so there is no burst then.
 func burstSize(shape Link) int {
 	const largest = 65536
 	if shape.Loss > 0 {

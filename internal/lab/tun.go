@@ -10,12 +10,12 @@ import (
 
 const tunDevice = "/dev/net/tun"
 
-// tunOffloads: the kernel may hand over TCP as one large packet with its checksum not yet made. That is what makes
-// 1 Gbit/s cheap: one read and one write for up to 45 packets.
+// tunOffloads: the kernel may hand over TCP as one large packet with its checksum not yet made.
+// That is what makes 1 Gbit/s cheap: one read and one write for up to 45 packets.
 const tunOffloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
 
-// openTUN makes a network interface in the network namespace of a process and returns the descriptor at which its
-// packets arrive. The interface lives as long as the descriptor.
+// openTUN makes a network interface in the network namespace of a process and returns the
+// descriptor at which its packets arrive. The interface lives as long as the descriptor.
 func openTUN(pid int, name string) (fd int, err error) {
 	err = inNetworkOf(pid, func() error {
 		fd, err = openTUNHere(name)
@@ -25,7 +25,8 @@ func openTUN(pid int, name string) (fd int, err error) {
 }
 
 func openTUNHere(name string) (int, error) {
-	// The interface belongs to the network namespace in which the device is opened (drivers/net/tun.c, tun_chr_open).
+	// The interface belongs to the network namespace in which the device is opened
+	// (drivers/net/tun.c, tun_chr_open).
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return -1, fmt.Errorf("open %s: %w; the kernel's tun module is needed (modprobe tun)", tunDevice, err)

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wiring makes links of one kind. It makes interfaces and shapes them; addresses and routes are not its business.
+// wiring makes links of one kind. It makes interfaces and shapes them; addresses and routes are not
+// its business.
 type wiring interface {
 	attach(w *wire, ends [2]relayEnd) error
 	set(w *wire, ends [2]relayEnd) error

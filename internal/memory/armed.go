@@ -51,7 +51,8 @@ func (a *armed) written(pagemap *kernel.Pagemap, m area, found func([]kernel.Pag
 		if !errors.Is(err, unix.EPERM) {
 			return err
 		}
-		// A mapping that is new or that was moved, in whole or in part. What came before is registered, and was read.
+		// A mapping that is new or that was moved, in whole or in part. What came before is
+		// registered, and was read.
 		if next > at {
 			at, tries = next, 0
 		}
@@ -73,12 +74,13 @@ func (a *armed) written(pagemap *kernel.Pagemap, m area, found func([]kernel.Pag
 
 // register has the writes to the mapping at an address seen, or to the next one.
 //
-// All that is registered counts as written, so it is no more than what is new. But a mapping that the range ends in is
-// split until the rest is registered, and mremap(2) does not work across mappings. So at first it is all up to mappings of
-// another kind. Later it ends a little inside of mappings that are registered, which are not split: see newAround.
+// All that is registered counts as written, so it is no more than what is new. But a mapping that
+// the range ends in is split until the rest is registered, and mremap(2) does not work across
+// mappings. So at first it is all up to mappings of another kind. Later it ends a little inside of
+// mappings that are registered, which are not split: see newAround.
 //
-// A program with many libraries has a thousand mappings to register, so they are listed once in a round, and again where what the
-// list says did not help.
+// A program with many libraries has a thousand mappings to register, so they are listed once in a
+// round, and again where what the list says did not help.
 func (a *armed) register(pagemap *kernel.Pagemap, at uint64, again bool) error {
 	if a.listed == nil || again {
 		areas, err := a.areas()
@@ -117,12 +119,12 @@ func (a *armed) isWhole(m area) bool {
 	return false
 }
 
-// registerMargin is how much of a registered mapping is registered again beside a new one: what is mapped at the same
-// place while this is found out is most probably not larger.
+// registerMargin is how much of a registered mapping is registered again beside a new one: what is
+// mapped at the same place while this is found out is most probably not larger.
 const registerMargin = 2 << 20
 
-// newAround returns a range that has a mapping and all beside it that are not registered either. It ends inside of mappings
-// that are, or between mappings.
+// newAround returns a range that has a mapping and all beside it that are not registered either. It
+// ends inside of mappings that are, or between mappings.
 func newAround(pagemap *kernel.Pagemap, areas []area, i int) (low, high uint64) {
 	m := areas[i]
 	low, high = m.low, m.high
@@ -154,8 +156,9 @@ func (a *armed) changed(address uint64, content []byte) bool {
 	return a.byHand.changed(address, content) || counts
 }
 
-// close ends the write-protection. Page faults of a process that still runs wait for it, 25 ms for a GiB that is there. In
-// steps they would wait less; but each would split a mapping for a while, and mremap(2) fails across mappings.
+// close ends the write-protection. Page faults of a process that still runs wait for it, 25 ms for
+// a GiB that is there. In steps they would wait less; but each would split a mapping for a while,
+// and mremap(2) fails across mappings.
 func (a *armed) close() error {
 	err := a.protect.Close()
 	a.huge.restore()

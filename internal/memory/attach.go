@@ -94,9 +94,10 @@ func (s *Source) meet(pid int, frozen bool, stats *RoundStats) error {
 	return nil
 }
 
-// sharesMemory tells whether a new process has the memory of a known one, as a child of vfork(2) has until it calls
-// execve. To scan it twice would lose pages: each scan takes what it reports from the other. Known processes have not
-// begun to share: that comes about with a new process only.
+// sharesMemory tells whether a new process has the memory of a known one, as a child of vfork(2)
+// has until it calls execve. To scan it twice would lose pages: each scan takes what it reports
+// from the other. Known processes have not begun to share: that comes about with a new process
+// only.
 func (s *Source) sharesMemory(t *task) (bool, error) {
 	for _, other := range s.tasks {
 		same, err := kernel.ShareMemory(t.pid, other.pid)
@@ -121,8 +122,8 @@ func (s *Source) retry(t *task, frozen bool, stats *RoundStats) error {
 	return ignoreGone(s.attach(t, stats))
 }
 
-// attach makes the kernel track a process in the way that was asked for, or else in the next one that works. Error:
-// fs.ErrNotExist when the process is gone.
+// attach makes the kernel track a process in the way that was asked for, or else in the next one
+// that works. Error: fs.ErrNotExist when the process is gone.
 func (s *Source) attach(t *task, stats *RoundStats) error {
 	stats.Attached++
 	t.tries++

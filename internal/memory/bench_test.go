@@ -12,7 +12,8 @@ import (
 
 const benchMebibytes = 1024
 
-// BenchmarkAttach attaches to a process and lets it go. ns/op is all of it; stopped is for how long the process was.
+// BenchmarkAttach attaches to a process and lets it go. ns/op is all of it; stopped is for how long
+// the process was.
 func BenchmarkAttach(b *testing.B) {
 	for _, kind := range []string{"block", "main-spin"} {
 		b.Run(kind, func(b *testing.B) {

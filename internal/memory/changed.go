@@ -14,9 +14,10 @@ type FilePage struct {
 	Offset  uint64 // of the page in it
 }
 
-// ChangedFilePages visits the pages of processes that differ from the files that are mapped there privately: what a dynamic linker has
-// written, for the most part, and so what hardly ever changes. CRIU carries them in its images. They are read while the processes
-// run, so a page may be of two minds. A process that is gone has none; visit says when it is enough.
+// ChangedFilePages visits the pages of processes that differ from the files that are mapped there
+// privately: what a dynamic linker has written, for the most part, and so what hardly ever changes.
+// CRIU carries them in its images. They are read while the processes run, so a page may be of two
+// minds. A process that is gone has none; visit says when it is enough.
 func ChangedFilePages(pids []int, visit func(page FilePage) (more bool)) error {
 	for _, pid := range pids {
 		more, err := changedPagesOf(pid, visit)

@@ -16,11 +16,12 @@ import (
 // compareWorkers is how many compare at a time in the freeze: the processes are being dumped meanwhile.
 const compareWorkers = 2
 
-// sendDiffering compares an object with what was sent of it, by several at a time, and sends what differs. The processes are
-// frozen.
+// sendDiffering compares an object with what was sent of it, by several at a time, and sends what
+// differs. The processes are frozen.
 //
-// To map it here and to compare it where it is would save a fifth of the processor time; but whatever is mapped counts as
-// this process's own when the kernel looks for somebody to kill, and a hole that is read by way of a mapping is filled.
+// To map it here and to compare it where it is would save a fifth of the processor time; but
+// whatever is mapped counts as this process's own when the kernel looks for somebody to kill, and a
+// hole that is read by way of a mapping is filled.
 func (o *object) sendDiffering(ctx context.Context, r *reader, data []kernel.DataRange) error {
 	pieces := piecesOf(data)
 	differ := make([][]kernel.DataRange, len(pieces))
@@ -64,7 +65,8 @@ func (o *object) unchanged(r *reader, part kernel.DataRange) {
 	}
 }
 
-// piecesOf divides what is to be compared into parts that stay in a processor's cache between being read and compared.
+// piecesOf divides what is to be compared into parts that stay in a processor's cache between being
+// read and compared.
 func piecesOf(data []kernel.DataRange) []kernel.DataRange {
 	var pieces []kernel.DataRange
 	for _, part := range data {

@@ -21,7 +21,8 @@ type Contents struct {
 }
 
 const (
-	// sampledRuns of sampledPages are looked at: 2 MiB. Pages beside each other are compressed together, as on their way.
+	// sampledRuns of sampledPages are looked at: 2 MiB. Pages beside each other are compressed
+	// together, as on their way.
 	sampledRuns  = 64
 	sampledPages = 8
 )

@@ -38,8 +38,9 @@ type Policy struct {
 	Since int
 	// Patience is for how many rounds the expected downtime may stay as it is; 0: three.
 	Patience int
-	// Within is in how many more rounds, each as much smaller as the best of the last was, what is left must come to fit, or no
-	// more are made: for what can follow when the container was handed over. 0: any number, as long as they get smaller.
+	// Within is in how many more rounds, each as much smaller as the best of the last was, what is
+	// left must come to fit, or no more are made: for what can follow when the container was handed
+	// over. 0: any number, as long as they get smaller.
 	Within int
 }
 
@@ -53,16 +54,16 @@ type Decision struct {
 }
 
 const (
-	// shrinkRounds is in how many rounds the expected downtime must have become smaller by shrinkFactor, unless the policy
-	// says otherwise. One is not enough: programs work in bursts.
+	// shrinkRounds is in how many rounds the expected downtime must have become smaller by
+	// shrinkFactor, unless the policy says otherwise. One is not enough: programs work in bursts.
 	shrinkRounds = 3
 	shrinkFactor = 0.9
 	// mostRatios is how many rounds tell by which factor they get smaller, at most.
 	mostRatios = 2
 )
 
-// Decide tells what to do after the rounds so far, of which there is at least one. bandwidth is that of the link in
-// bytes per second. It is a pure function.
+// Decide tells what to do after the rounds so far, of which there is at least one. bandwidth is
+// that of the link in bytes per second. It is a pure function.
 func Decide(history []RoundStats, bandwidth float64, policy Policy) Decision {
 	last := history[len(history)-1]
 	expected := expectedDelta(history, bandwidth)
@@ -102,10 +103,11 @@ func rounded(d time.Duration) time.Duration {
 
 // expectedDelta is how long it would take to send what has been written since the last round began, at most.
 //
-// Nobody has looked at it, but the last round found what was written in its interval and had not left before it began. In a shorter time
-// not more pages are written than in a longer one, and in a time n times as long not more than n times as many. So with
-// a container that goes on as it did it is at most what the last round found, times how much longer it took than its
-// interval was, and not more than all there is.
+// Nobody has looked at it, but the last round found what was written in its interval and had not
+// left before it began. In a shorter time not more pages are written than in a longer one, and in a
+// time n times as long not more than n times as many. So with a container that goes on as it did it
+// is at most what the last round found, times how much longer it took than its interval was, and
+// not more than all there is.
 func expectedDelta(history []RoundStats, bandwidth float64) time.Duration {
 	last := history[len(history)-1]
 	bytes := float64(last.SentBytes)
@@ -144,8 +146,8 @@ func stalled(history []RoundStats, bandwidth float64, rounds int) bool {
 	return float64(since) > shrinkFactor*float64(before)
 }
 
-// expectedAfter is how long what is left would take after so many more rounds, if each is as much smaller as the best of the last
-// ratios ones. As long as there were fewer it is nothing.
+// expectedAfter is how long what is left would take after so many more rounds, if each is as much
+// smaller as the best of the last ratios ones. As long as there were fewer it is nothing.
 func expectedAfter(more int, history []RoundStats, bandwidth float64, ratios int) time.Duration {
 	n := len(history)
 	if n <= ratios {

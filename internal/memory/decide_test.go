@@ -63,8 +63,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideIsSafe simulates containers that write to a number of pages at a rate: the expected downtime is never less
-// than the real one, and the rounds end.
+// TestDecideIsSafe simulates containers that write to a number of pages at a rate: the expected
+// downtime is never less than the real one, and the rounds end.
 func TestDecideIsSafe(t *testing.T) {
 	const bandwidth, memory = 100 * mebibyte, 1024 * mebibyte
 	policy := Policy{Budget: 100 * time.Millisecond}
@@ -96,8 +96,8 @@ func TestDecideIsSafe(t *testing.T) {
 	}
 }
 
-// TestRoundsWithin simulates containers as above whose memory may follow. What comes to fit in a few rounds still does, and what would take
-// many is not sent again and again before it follows.
+// TestRoundsWithin simulates containers as above whose memory may follow. What comes to fit in a
+// few rounds still does, and what would take many is not sent again and again before it follows.
 func TestRoundsWithin(t *testing.T) {
 	const bandwidth, memory = 100 * mebibyte, 1024 * mebibyte
 	saved := 0.0

@@ -18,8 +18,8 @@ import (
 )
 
 // device is a file whose reads last as long as the test wants: a file system in user space (FUSE,
-// include/uapi/linux/fuse.h) with a file as its root. The kernel puts the answer into the pages of a reader with O_DIRECT
-// as any device does: without a page fault.
+// include/uapi/linux/fuse.h) with a file as its root. The kernel puts the answer into the pages of
+// a reader with O_DIRECT as any device does: without a page fault.
 type device struct {
 	t       *testing.T
 	path    string
@@ -100,8 +100,8 @@ func (d *device) reply(request []byte, code int32, body []byte) {
 	_, _ = unix.Write(d.fd, append(answer, body...))
 }
 
-// TestDeviceWrites has data come into memory between two rounds by a transfer that began before the first: because the
-// program asks for it with O_DIRECT, or because the file system reads so.
+// TestDeviceWrites has data come into memory between two rounds by a transfer that began before the
+// first: because the program asks for it with O_DIRECT, or because the file system reads so.
 func TestDeviceWrites(t *testing.T) {
 	for _, name := range []string{"slow", "slow-cached", "slow, and pages stay"} {
 		kind, _, stay := strings.Cut(name, ",")
@@ -134,7 +134,8 @@ func TestDeviceWrites(t *testing.T) {
 	}
 }
 
-// TestAsynchronousReads has a disk write to memory all the time, while the program goes on and across the freeze.
+// TestAsynchronousReads has a disk write to memory all the time, while the program goes on and
+// across the freeze.
 func TestAsynchronousReads(t *testing.T) {
 	p := start(t, "aio", 1, 2)
 	s := NewSource(SourceConfig{Processes: p.group.Procs})

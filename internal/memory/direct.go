@@ -6,21 +6,25 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// A device that writes to the memory of a process (O_DIRECT, AIO) does it unseen: the kernel reports the pages as written
-// when the transfer begins, and nothing when the data comes. A scan between the two takes them for read.
+// A device that writes to the memory of a process (O_DIRECT, AIO) does it unseen: the kernel
+// reports the pages as written when the transfer begins, and nothing when the data comes. A scan
+// between the two takes them for read.
 const (
-	// directWindow is how long a transfer may be under way: pages that were read again after that are not once more.
+	// directWindow is how long a transfer may be under way: pages that were read again after that
+	// are not once more.
 	directWindow = 10 * time.Second
-	// directShare is how many times as long as a look at the descriptors takes is waited until the next; a process may have
-	// many. What was reported before is remembered, but a file that is open for a shorter time is not seen.
+	// directShare is how many times as long as a look at the descriptors takes is waited until the
+	// next; a process may have many. What was reported before is remembered, but a file that is
+	// open for a shorter time is not seen.
 	directShare = 20
 	// directBucket is how exactly the time is remembered.
 	directBucket = time.Second
 )
 
-// directIO remembers which pages of a process were reported as written lately. If it has descriptors for direct transfers
-// those pages are read again in each round, and sent again if they have changed: until a round that began when the transfer was over has
-// done so, however long ago that is.
+// directIO remembers which pages of a process were reported as written lately. If it has
+// descriptors for direct transfers those pages are read again in each round, and sent again if they
+// have changed: until a round that began when the transfer was over has done so, however long ago
+// that is.
 type directIO struct {
 	used   bool      // the process has such descriptors, or had
 	look   time.Time // at the descriptors again
@@ -56,7 +60,8 @@ func (d *directIO) note(ranges []kernel.PageRange, at time.Time) {
 	}
 }
 
-// age puts what was reported so long ago that no transfer of then is under way into a set, and returns the rest.
+// age puts what was reported so long ago that no transfer of then is under way into a set, and
+// returns the rest.
 func age(all []reported, at time.Time, over pageSet) []reported {
 	for len(all) > 0 && at.Sub(all[0].last) > directWindow {
 		over.merge(all[0].pages)

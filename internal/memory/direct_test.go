@@ -8,8 +8,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// What was reported is read again until a round has done so that began when a transfer of then must be over: also if the next round comes
-// late. What was reported at the begin of a long round has been read often enough long before that of its end.
+// What was reported is read again until a round has done so that began when a transfer of then must
+// be over: also if the next round comes late. What was reported at the begin of a long round has
+// been read often enough long before that of its end.
 func TestReportedInALongRound(t *testing.T) {
 	size, began := uint64(PageSize()), time.Now()
 	page := func(n uint64) []kernel.PageRange { return []kernel.PageRange{{Start: n * size, End: (n + 1) * size}} }

@@ -100,7 +100,8 @@ func TestTracedByAnother(t *testing.T) {
 	must(t, <-released)
 }
 
-// refusedFor checks that a process is tracked in another way than the others, if there is a better one, and why.
+// refusedFor checks that a process is tracked in another way than the others, if there is a better
+// one, and why.
 func refusedFor(t *testing.T, stats RoundStats, pid int, why string) {
 	t.Helper()
 	if stats.Tracking != WriteProtect {
@@ -237,7 +238,8 @@ func (f *forgetting) Forget(task Task) error {
 	return nil
 }
 
-// TestLost wants that a page which is lost ends a move, in each way of tracking: it would be zeros at the target.
+// TestLost wants that a page which is lost ends a move, in each way of tracking: it would be zeros
+// at the target.
 func TestLost(t *testing.T) {
 	must(t, kernel.ProbePoison())
 	for _, tracking := range []Tracking{"", Hashing} {

@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Map lists the pages that the processes, which are frozen and of which a final round has been, hold: what a restore must
-// put there, those that are late included. It is by the same criteria by which CRIU chooses the pages that it dumps.
+// Map lists the pages that the processes, which are frozen and of which a final round has been,
+// hold: what a restore must put there, those that are late included. It is by the same criteria by
+// which CRIU chooses the pages that it dumps.
 func (s *Source) Map() ([]TaskMap, error) {
 	var maps []TaskMap
 	for _, t := range s.inOrder() {
@@ -29,8 +30,9 @@ func (s *Source) Map() ([]TaskMap, error) {
 	return maps, nil
 }
 
-// hold notes in the first final round which pages there are: the kernel takes 2 ms for a GiB, in which CRIU dumps. After
-// that only pages are added, which later final rounds find (holdToo), and mappings go, which contents looks for.
+// hold notes in the first final round which pages there are: the kernel takes 2 ms for a GiB, in
+// which CRIU dumps. After that only pages are added, which later final rounds find (holdToo), and
+// mappings go, which contents looks for.
 func (t *task) hold(areas []area, frozen bool) error {
 	if !frozen {
 		t.held = nil
@@ -93,8 +95,8 @@ func appendArea(areas []Area, first int, r kernel.PageRange) []Area {
 	return append(areas, Area{Start: r.Start, Pages: pages})
 }
 
-// neverSent is a last check that nothing was forgotten. What cannot be read has no content: a guard (MADV_GUARD_INSTALL),
-// which Linux 6.13 and 6.14 do not tell from swapped pages.
+// neverSent is a last check that nothing was forgotten. What cannot be read has no content: a guard
+// (MADV_GUARD_INSTALL), which Linux 6.13 and 6.14 do not tell from swapped pages.
 func (t *task) neverSent(r kernel.PageRange) error {
 	page := make([]byte, PageSize())
 	for at := r.Start; at < r.End; at += uint64(len(page)) {
@@ -109,8 +111,8 @@ func (t *task) neverSent(r kernel.PageRange) error {
 	return nil
 }
 
-// Again sends pages once more, whatever was sent of them: those that the target has lost. It is for between two rounds. What
-// has gone meanwhile is left out. When pages stay they are late.
+// Again sends pages once more, whatever was sent of them: those that the target has lost. It is for
+// between two rounds. What has gone meanwhile is left out. When pages stay they are late.
 func (s *Source) Again(ctx context.Context, sink Sink, lost []TaskMap) (RoundStats, error) {
 	late := uint64(0)
 	stats, err := s.send(ctx, sink, lost, false, func(t *task, a Area, found func(kernel.PageRange) error) error {

@@ -7,16 +7,17 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Footprint keeps what the pages of a container held that has left, in case it comes back. No restore takes anything from it:
-// it only tells who brings the container back which contents need not travel. It is a Sink; its methods may be called
-// concurrently.
+// Footprint keeps what the pages of a container held that has left, in case it comes back. No
+// restore takes anything from it: it only tells who brings the container back which contents need
+// not travel. It is a Sink; its methods may be called concurrently.
 type Footprint struct{ store *Store }
 
 // NewFootprint makes a footprint that takes at most limit bytes, in a file that it closes in the end.
 func NewFootprint(file *os.File, limit int64) *Footprint { return &Footprint{newStore(file, limit)} }
 
-// Put keeps a run. What is zero is not worth keeping. Shared memory is kept as if it were of processes whose numbers no
-// process has: where a content was does not matter. Error: ErrStoreFull; what is there already stays.
+// Put keeps a run. What is zero is not worth keeping. Shared memory is kept as if it were of
+// processes whose numbers no process has: where a content was does not matter. Error: ErrStoreFull;
+// what is there already stays.
 func (f *Footprint) Put(run Run, data []byte) error {
 	if run.Zero {
 		return nil

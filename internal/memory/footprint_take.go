@@ -7,8 +7,9 @@ import (
 	"os"
 )
 
-// Take moves to a footprint what a store has, which nobody uses any more, and closes the store. Memory is given back as it goes, so
-// that there is never much of it twice. Error: what was moved until then stays.
+// Take moves to a footprint what a store has, which nobody uses any more, and closes the store.
+// Memory is given back as it goes, so that there is never much of it twice. Error: what was moved
+// until then stays.
 func (f *Footprint) Take(s *Store) error {
 	return errors.Join(f.take(s), s.Close())
 }

@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Frozen reads the memory of processes that are frozen: the pages that stayed when the rest went (Source.Leave). It knows
-// nothing of what was sent, so it can be made anew at any time, also by another agent. It changes nothing in the processes:
-// memory that they share copy-on-write stays shared. It is safe for concurrent use.
+// Frozen reads the memory of processes that are frozen: the pages that stayed when the rest went
+// (Source.Leave). It knows nothing of what was sent, so it can be made anew at any time, also by
+// another agent. It changes nothing in the processes: memory that they share copy-on-write stays
+// shared. It is safe for concurrent use.
 type Frozen struct{ tasks map[Task]frozenTask }
 
 type frozenTask struct {
@@ -47,8 +48,8 @@ func (f *Frozen) open(pid int) error {
 	return nil
 }
 
-// Read reads whole pages, as many as there is room for in the buffer. The error names the task, and the address that could
-// not be read.
+// Read reads whole pages, as many as there is room for in the buffer. The error names the task, and
+// the address that could not be read.
 func (f *Frozen) Read(task Task, address uint64, buffer []byte) error {
 	size := uint64(PageSize())
 	if address%size != 0 || uint64(len(buffer))%size != 0 || address >= maxAddress || uint64(len(buffer)) > maxAddress-address {

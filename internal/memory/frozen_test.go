@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestFrozen reads processes, of which some share memory copy-on-write, by several goroutines at once, and compares all.
+// TestFrozen reads processes, of which some share memory copy-on-write, by several goroutines at
+// once, and compares all.
 func TestFrozen(t *testing.T) {
 	p := start(t, "fork", 8, 1)
 	p.progress()

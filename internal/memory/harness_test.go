@@ -40,7 +40,8 @@ func runTests(m *testing.M) int {
 // envWorkloads names a directory in which the workloads are built already, for machines without compilers.
 const envWorkloads = "GODWIT_TEST_WORKLOADS"
 
-// buildWorkload returns the path of the workload; that of 32 bits has 32 behind it, the one that is told what to do script.
+// buildWorkload returns the path of the workload; that of 32 bits has 32 behind it, the one that is
+// told what to do script.
 var buildWorkload = sync.OnceValues(func() (string, error) {
 	if built := os.Getenv(envWorkloads); built != "" {
 		return filepath.Join(built, "workload"), nil
@@ -154,7 +155,8 @@ func unifiedMount(t testing.TB) string {
 	return ""
 }
 
-// check asks the workload how it is, fails if its memory was not as it must be, and returns how much it has done.
+// check asks the workload how it is, fails if its memory was not as it must be, and returns how
+// much it has done.
 func (p *program) check() int {
 	p.t.Helper()
 	_, err := fmt.Fprintln(p.in)
@@ -261,8 +263,8 @@ func (c *copied) round(s *Source, frozen bool) RoundStats {
 	return stats
 }
 
-// verify compares the copy with the frozen processes: each page of the map, and each page that an independent look at
-// the page tables finds. It returns how many pages were compared.
+// verify compares the copy with the frozen processes: each page of the map, and each page that an
+// independent look at the page tables finds. It returns how many pages were compared.
 func (c *copied) verify(p *program, maps []TaskMap) int {
 	c.t.Helper()
 	listed := map[Task]map[uint64]bool{}

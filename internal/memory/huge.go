@@ -6,9 +6,10 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// hugePages remembers which pages of a process were huge before they were write-protected. The kernel splits those that
-// are written then (mm/huge_memory.c, do_huge_pmd_wp_page), and it may be long until khugepaged finds them: it looks at 16
-// MiB in 10 seconds. Meanwhile a process that reads and writes at random is slower by up to a sixth.
+// hugePages remembers which pages of a process were huge before they were write-protected. The
+// kernel splits those that are written then (mm/huge_memory.c, do_huge_pmd_wp_page), and it may be
+// long until khugepaged finds them: it looks at 16 MiB in 10 seconds. Meanwhile a process that
+// reads and writes at random is slower by up to a sixth.
 type hugePages struct {
 	space *kernel.AddressSpace
 	seen  pageSet
@@ -22,8 +23,9 @@ func (h *hugePages) note(ranges []kernel.PageRange) {
 	}
 }
 
-// restore makes those huge again that are complete. What cannot be, or not now, is left to the kernel; so it is with
-// processes that have ended, and where a huge page is larger than what pageSet keeps together.
+// restore makes those huge again that are complete. What cannot be, or not now, is left to the
+// kernel; so it is with processes that have ended, and where a huge page is larger than what
+// pageSet keeps together.
 func (h *hugePages) restore() {
 	size := uint64(chunkPages * PageSize())
 	if len(h.seen) == 0 || PageSize()/8 != chunkPages { // a page table has an entry of 8 bytes for each page

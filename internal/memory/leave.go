@@ -7,20 +7,22 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Leave has the private pages of the processes stay where they are: those that are found from now on are not read and not
-// sent but noted as late, and with them those that were sent and have been written since. A round that is under way goes on
-// so. Memory that processes share is sent as before. It is for any goroutine, and there is no way back.
+// Leave has the private pages of the processes stay where they are: those that are found from now
+// on are not read and not sent but noted as late, and with them those that were sent and have been
+// written since. A round that is under way goes on so. Memory that processes share is sent as
+// before. It is for any goroutine, and there is no way back.
 //
-// Before the first round it is post-copy: rounds only find out which pages are written. After rounds it is a hybrid: late is
-// what was written after the last of them.
+// Before the first round it is post-copy: rounds only find out which pages are written. After
+// rounds it is a hybrid: late is what was written after the last of them.
 func (s *Source) Leave() { s.leaving.Store(true) }
 
 // Leaving tells whether pages stay.
 func (s *Source) Leaving() bool { return s.leaving.Load() }
 
-// leave notes pages as late. It returns those that have to be looked at: of which only their content tells whether they have
-// been written since they were sent, because their tracker cannot tell. To leave all those would be to send them twice, which
-// on a slow link takes far longer than to look at them. What was not sent need not be looked at.
+// leave notes pages as late. It returns those that have to be looked at: of which only their
+// content tells whether they have been written since they were sent, because their tracker cannot
+// tell. To leave all those would be to send them twice, which on a slow link takes far longer than
+// to look at them. What was not sent need not be looked at.
 func (t *task) leave(one kernel.PageRange, stats *RoundStats) (unsure []kernel.PageRange) {
 	if t.scanned && t.tracker.recent() {
 		t.hot.add(one.Start, one.End)
@@ -59,9 +61,10 @@ func (t *task) changedLate(one kernel.PageRange, stats *RoundStats) {
 	}
 }
 
-// Late lists the pages that are late, and of these the ones that are used first most probably: those that were written not
-// long ago (found by a scan that was not the first of their process), and those in memory with programs. It is for when a final
-// round has been, as Map, which lists them too.
+// Late lists the pages that are late, and of these the ones that are used first most probably:
+// those that were written not long ago (found by a scan that was not the first of their process),
+// and those in memory with programs. It is for when a final round has been, as Map, which lists
+// them too.
 func (s *Source) Late() (late, hot []TaskMap, err error) {
 	for _, t := range s.inOrder() {
 		all, first, err := t.lateContents()
@@ -115,8 +118,9 @@ func (t *task) eachHeld(do func(m area) error) error {
 	return nil
 }
 
-// SendLate sends those of the wanted pages that are late, and they are late no more: what is touched so soon that it cannot
-// come after. At most so many are sent, the first ones. The processes are frozen, and a final round has been.
+// SendLate sends those of the wanted pages that are late, and they are late no more: what is
+// touched so soon that it cannot come after. At most so many are sent, the first ones. The
+// processes are frozen, and a final round has been.
 func (s *Source) SendLate(ctx context.Context, sink Sink, wanted []Want, most int) (RoundStats, error) {
 	byID, size := s.byID(), uint64(PageSize())
 	chosen := map[Task]*TaskMap{}

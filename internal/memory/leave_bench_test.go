@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkFreeze is what a freeze costs at the source: two final rounds, the map, and what is late. Before it nothing was sent
-// (post-copy), or all but what a program writes (hybrid, pre-copy).
+// BenchmarkFreeze is what a freeze costs at the source: two final rounds, the map, and what is
+// late. Before it nothing was sent (post-copy), or all but what a program writes (hybrid,
+// pre-copy).
 func BenchmarkFreeze(b *testing.B) {
 	for _, mebibytes := range []int{1024, 4096} {
 		for kind, writes := range map[string]int{"block": 0, "write": 25000} { // pages: up to 100 MB

@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestWhatIsLeftIsThere has the pages stay at a random moment: before the first round, in the middle of one, or after. Then
-// what was sent and what is late are together what the processes hold, whatever they do meanwhile.
+// TestWhatIsLeftIsThere has the pages stay at a random moment: before the first round, in the
+// middle of one, or after. Then what was sent and what is late are together what the processes
+// hold, whatever they do meanwhile.
 func TestWhatIsLeftIsThere(t *testing.T) {
 	for _, c := range []struct {
 		kind      string
@@ -81,7 +82,8 @@ func leaveOnce(t *testing.T, p *program, config SourceConfig, seed uint64) {
 	leavesNoTrace(t, p.pid())
 }
 
-// leftRound does a round; in the last, pages begin to stay after so many runs. From then on no content is sent.
+// leftRound does a round; in the last, pages begin to stay after so many runs. From then on no
+// content is sent.
 func leftRound(t *testing.T, s *Source, target *copied, last bool, runs int) {
 	t.Helper()
 	done, fine := make(chan struct{}), 0

@@ -13,8 +13,9 @@ type Left struct {
 	Unseen []TaskMap // addresses that were not looked at, with content or without
 }
 
-// Complete sends those of the listed pages that were never sent: what was found there and the source did not find. And it
-// makes sure that the source has looked through all that nobody else has seen. The processes are frozen.
+// Complete sends those of the listed pages that were never sent: what was found there and the
+// source did not find. And it makes sure that the source has looked through all that nobody else
+// has seen. The processes are frozen.
 func (s *Source) Complete(ctx context.Context, sink Sink, left Left) (RoundStats, error) {
 	if err := s.covers(left.Unseen); err != nil {
 		return RoundStats{Number: s.rounds, Final: true}, err
@@ -32,8 +33,8 @@ func (s *Source) byID() map[Task]*task {
 	return byID
 }
 
-// covers makes sure that a final round has looked through memory for pages with content: then those that Map does not list
-// have none.
+// covers makes sure that a final round has looked through memory for pages with content: then those
+// that Map does not list have none.
 func (s *Source) covers(unseen []TaskMap) error {
 	byID := s.byID()
 	for _, m := range unseen {

@@ -8,9 +8,10 @@ import (
 	"io"
 )
 
-// EncodeMap writes the maps of all tasks: for each a header (task u32, number of areas u64; little-endian), then for each of
-// its areas how many pages are between the end of the one before, at first 0, and its start, and how many pages it has (both
-// as in package encoding/binary, variable length). It is in the freeze that it is sent: an area takes 2 or 3 bytes.
+// EncodeMap writes the maps of all tasks: for each a header (task u32, number of areas u64;
+// little-endian), then for each of its areas how many pages are between the end of the one before,
+// at first 0, and its start, and how many pages it has (both as in package encoding/binary,
+// variable length). It is in the freeze that it is sent: an area takes 2 or 3 bytes.
 func EncodeMap(w io.Writer, maps []TaskMap) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	size := uint64(PageSize())
@@ -41,8 +42,8 @@ func EncodeMap(w io.Writer, maps []TaskMap) error {
 	return b.Flush()
 }
 
-// DecodeMap reads maps until r ends. Tasks are different, areas ascend and do not overlap. What it allocates is bound
-// by what it has read, and by MaxTasks and MaxAreas.
+// DecodeMap reads maps until r ends. Tasks are different, areas ascend and do not overlap. What it
+// allocates is bound by what it has read, and by MaxTasks and MaxAreas.
 func DecodeMap(r io.Reader) ([]TaskMap, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	var maps []TaskMap

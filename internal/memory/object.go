@@ -6,9 +6,10 @@ import (
 	"fmt"
 )
 
-// An object is memory that processes share without a file: a shared anonymous mapping, or what memfd_create(2) makes. Its
-// pages are sent once, whoever has mapped them and wherever. In runs and maps an object has a number as a task has, above
-// those of all tasks, and addresses are offsets in it.
+// An object is memory that processes share without a file: a shared anonymous mapping, or what
+// memfd_create(2) makes. Its pages are sent once, whoever has mapped them and wherever. In runs and
+// maps an object has a number as a task has, above those of all tasks, and addresses are offsets in
+// it.
 const (
 	// FirstObject is the number of the first object.
 	FirstObject = Task(maxTask + 1)
@@ -16,8 +17,8 @@ const (
 	MaxObjects = 1 << 12
 	lastTask   = maxTask + MaxObjects
 
-	// descriptionAddress is that of a page which is not the object's, but describes it. So a description comes in the way
-	// of all pages, in a run of its own.
+	// descriptionAddress is that of a page which is not the object's, but describes it. So a
+	// description comes in the way of all pages, in a run of its own.
 	descriptionAddress = maxAddress - 1<<16
 	maxObjectBytes     = descriptionAddress
 
@@ -43,8 +44,8 @@ type Object struct {
 	Name  string // as given to memfd_create(2); empty for a shared anonymous mapping
 }
 
-// description is a page that says what an object is: magic u64, inode u64, size u64, uid u32, gid u32, mode u32, seals u32,
-// length of the name u32, name; little-endian.
+// description is a page that says what an object is: magic u64, inode u64, size u64, uid u32, gid
+// u32, mode u32, seals u32, length of the name u32, name; little-endian.
 func (o *Object) description() []byte {
 	page := make([]byte, PageSize())
 	b := binary.LittleEndian.AppendUint64(page[:0], descriptionMagic)

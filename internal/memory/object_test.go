@@ -25,8 +25,8 @@ func FuzzParseDescription(f *testing.F) {
 	})
 }
 
-// TestStoredObject has pages of an object come before its description, changes and drops some, and wants a file with its
-// name, size, owner, permissions, seals and content.
+// TestStoredObject has pages of an object come before its description, changes and drops some, and
+// wants a file with its name, size, owner, permissions, seals and content.
 func TestStoredObject(t *testing.T) {
 	s, err := NewStore(1 << 20)
 	must(t, err)

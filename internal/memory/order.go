@@ -10,13 +10,16 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// A round takes as long as the link needs, and a page that is written after it was sent has to be sent again. So what will
-// be written in the rest of the round leaves last. What that is nobody knows, but most programs write one address after the other: they
-// allocate from a heap, collect what they do not need any more and begin anew at its start, or go through their data in a circle. So a
-// round looks now and then at what is written of that which it has not sent, and takes it that writing goes on upwards from where it is,
-// at the pace at which the mapping is written, and begins anew at its start. What is written again and again, by contrast, is lost whenever
-// it leaves, and need not wait. Where all this is wrong a page leaves in another order than it would have, and no more: each leaves once in
-// a round, as it is by then. Only one that has to be read to know whether it was written, or was swapped out, may leave again.
+// A round takes as long as the link needs, and a page that is written after it was sent has to be
+// sent again. So what will be written in the rest of the round leaves last. What that is nobody
+// knows, but most programs write one address after the other: they allocate from a heap, collect
+// what they do not need any more and begin anew at its start, or go through their data in a circle.
+// So a round looks now and then at what is written of that which it has not sent, and takes it that
+// writing goes on upwards from where it is, at the pace at which the mapping is written, and begins
+// anew at its start. What is written again and again, by contrast, is lost whenever it leaves, and
+// need not wait. Where all this is wrong a page leaves in another order than it would have, and no
+// more: each leaves once in a round, as it is by then. Only one that has to be read to know whether
+// it was written, or was swapped out, may leave again.
 
 // ordering is how a round is put in order.
 type ordering struct {
@@ -31,8 +34,8 @@ func usualOrdering() ordering {
 }
 
 const (
-	// busyFor is for how long what was written is taken to be written still: programs work in bursts. A page that was written again
-	// within that time says nothing of where writing goes on.
+	// busyFor is for how long what was written is taken to be written still: programs work in
+	// bursts. A page that was written again within that time says nothing of where writing goes on.
 	busyFor = 2 * time.Second
 	// paceOver is the time over which the pace of a mapping is measured.
 	paceOver = 3 * time.Second
@@ -99,8 +102,8 @@ func (w *waiting) cut() {
 	w.order()
 }
 
-// wrote notes pages that were written since they were looked at last, and have to be sent, whatever part they are of: no later round
-// finds them.
+// wrote notes pages that were written since they were looked at last, and have to be sent, whatever
+// part they are of: no later round finds them.
 func (w *waiting) wrote(one kernel.PageRange, now time.Time) {
 	w.eachPart(one, func(p *part, r kernel.PageRange) {
 		_ = w.lately[0].in(r.Start, r.End, false, func(r kernel.PageRange) error {
@@ -140,7 +143,8 @@ func (w *waiting) eachPart(one kernel.PageRange, do func(*part, kernel.PageRange
 	}
 }
 
-// each calls do for what was sent of each mapping, or for what was not, in ranges that are as long as they can be.
+// each calls do for what was sent of each mapping, or for what was not, in ranges that are as long
+// as they can be.
 func (w *waiting) each(sent bool, do func(area) error) error {
 	for i := 0; i < len(w.parts); i++ {
 		first := w.parts[i]
@@ -176,8 +180,9 @@ func (w *waiting) looked(now time.Time, took time.Duration, pages uint64) {
 	w.looks = [2]time.Time{now, now.Add(max(w.look, w.pause*max(took, time.Duration(pages)*lookFault)))}
 }
 
-// order puts what is left in order. Of what is not known to be written the largest mapping leaves first, because of that it is least likely
-// that this very part will be; and from its end on, because programs begin at the start.
+// order puts what is left in order. Of what is not known to be written the largest mapping leaves
+// first, because of that it is least likely that this very part will be; and from its end on,
+// because programs begin at the start.
 func (w *waiting) order() {
 	w.queue = slices.DeleteFunc(w.queue, func(i int) bool { return w.parts[i].sent })
 	size := func(i int) uint64 { return w.areas[w.parts[i].area].End - w.areas[w.parts[i].area].Start }
@@ -212,8 +217,8 @@ func (w *waiting) age(now time.Time) {
 // fade is what is left of a weight after a time.
 func fade(after time.Duration) float64 { return math.Exp(-after.Seconds() / paceOver.Seconds()) }
 
-// estimate tells of the parts of a mapping, of which so many pages are written in a second, how many of each will be written in so many
-// seconds.
+// estimate tells of the parts of a mapping, of which so many pages are written in a second, how
+// many of each will be written in so many seconds.
 func estimate(parts []part, rate, seconds float64, now time.Time) {
 	front, busy := uint64(0), false // where writing goes on: the nearest place below; below the first part it is the last
 	for _, p := range parts {

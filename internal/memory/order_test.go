@@ -48,7 +48,8 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// A program writes one page after the other while a round sends them. What it comes to leaves last, so the next round has less.
+// A program writes one page after the other while a round sends them. What it comes to leaves last,
+// so the next round has less.
 func TestWhatIsWrittenSoonLeavesLast(t *testing.T) {
 	const pages, from, perRun = 2048, 300, 4
 	next := func(o ordering) RoundStats {
@@ -93,8 +94,8 @@ func TestWhatIsWrittenSoonLeavesLast(t *testing.T) {
 	}
 }
 
-// The list of mappings may tell one again that has grown, or leave some out, and pages are written in all of them. All that was found
-// leaves in the round: no later one finds it.
+// The list of mappings may tell one again that has grown, or leave some out, and pages are written
+// in all of them. All that was found leaves in the round: no later one finds it.
 func TestWhatWasFoundLeaves(t *testing.T) {
 	const pages = 2048
 	size := uint64(PageSize())

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// Task is the pid of a process in its own (innermost) pid namespace, which is the one in the names of CRIU's images; or,
-// above those, the number of an Object.
+// Task is the pid of a process in its own (innermost) pid namespace, which is the one in the names
+// of CRIU's images; or, above those, the number of an Object.
 type Task uint32
 
 // Run is a number of consecutive pages of one mapping of a task.
@@ -26,8 +26,9 @@ type Area struct {
 	Pages uint64
 }
 
-// TaskMap lists which pages a task must find with content when it is restored: in ascending order, not overlapping,
-// not adjacent unless they are of different mappings. A page that is not listed is not there: it reads as zero.
+// TaskMap lists which pages a task must find with content when it is restored: in ascending order,
+// not overlapping, not adjacent unless they are of different mappings. A page that is not listed is
+// not there: it reads as zero.
 type TaskMap struct {
 	Task  Task
 	Areas []Area
@@ -35,12 +36,13 @@ type TaskMap struct {
 
 // Bounds of what is encoded. They hold for both sides, so a peer cannot make the other side allocate more.
 const (
-	// MaxRunPages is the most pages in one run: with content 1 MiB of 4 KiB pages, so that a fault of another task does
-	// not wait long behind one.
+	// MaxRunPages is the most pages in one run: with content 1 MiB of 4 KiB pages, so that a fault
+	// of another task does not wait long behind one.
 	MaxRunPages = 256
 	// MaxZeroPages is the most pages in one run of zeros.
 	MaxZeroPages = 1 << 20
-	// MaxTasks bounds the tasks of a map. A container has at most pid_max (4,194,304) of them, and real ones far fewer.
+	// MaxTasks bounds the tasks of a map. A container has at most pid_max (4,194,304) of them, and
+	// real ones far fewer.
 	MaxTasks = 1 << 16
 	// MaxAreas bounds all areas of a map together: 16 GiB of which every other page is there, 4 MiB of map.
 	MaxAreas = 1 << 21
@@ -80,11 +82,12 @@ func (r Run) Check() error {
 	return nil
 }
 
-// Sink takes runs of pages, one after the other, and makes who reads them wait while it cannot. A later run of the same
-// pages replaces an earlier one. A Store is one, an Encoder is one, and the sender of a pipeline.
+// Sink takes runs of pages, one after the other, and makes who reads them wait while it cannot. A
+// later run of the same pages replaces an earlier one. A Store is one, an Encoder is one, and the
+// sender of a pipeline.
 type Sink interface {
-	// Put takes a run. data is its content, Pages times PageSize bytes, or nothing for a zero run; it is not used after
-	// Put returns.
+	// Put takes a run. data is its content, Pages times PageSize bytes, or nothing for a zero run;
+	// it is not used after Put returns.
 	Put(run Run, data []byte) error
 }
 
@@ -106,8 +109,9 @@ type Encoder struct {
 	header [RunHeaderSize]byte
 }
 
-// NewEncoder returns an encoder that writes to w: for each run a header (task u32, address u64, pages u32 whose highest
-// bit says that they are zero; little-endian), and the pages unless they are zero.
+// NewEncoder returns an encoder that writes to w: for each run a header (task u32, address u64,
+// pages u32 whose highest bit says that they are zero; little-endian), and the pages unless they
+// are zero.
 func NewEncoder(w io.Writer) *Encoder { return &Encoder{w: w} }
 
 // Put writes a run.
@@ -137,20 +141,21 @@ func (e *Encoder) Put(r Run, data []byte) error {
 
 // Limits bounds what Decode accepts.
 type Limits struct {
-	// Pages is how many pages with content may come in all, in this and the following calls; Decode counts it down.
+	// Pages is how many pages with content may come in all, in this and the following calls; Decode
+	// counts it down.
 	Pages uint64
 	// Runs is how many runs may come, with content or not; Decode counts it down.
 	Runs uint64
 }
 
-// Decode reads runs until r ends, and hands each to place. data is valid until place returns, and nil for a zero run.
-// An error of place ends it, and is returned as it is.
+// Decode reads runs until r ends, and hands each to place. data is valid until place returns, and
+// nil for a zero run. An error of place ends it, and is returned as it is.
 func Decode(r io.Reader, limits *Limits, place func(run Run, data []byte) error) error {
 	return new(Decoder).Decode(r, limits, place)
 }
 
-// Decoder decodes again and again with one buffer, which is as large as the largest run that came, 1 MiB at most. The zero
-// value is ready. It is for one goroutine.
+// Decoder decodes again and again with one buffer, which is as large as the largest run that came,
+// 1 MiB at most. The zero value is ready. It is for one goroutine.
 type Decoder struct{ buffer []byte }
 
 // Decode does what the function of that name does.

@@ -11,7 +11,8 @@ import (
 // chunkPages is how many pages are kept together in the sets and tables of pages: 2 MiB of 4 KiB pages.
 const chunkPages = 512
 
-// pageSet is a set of pages of an address space: 64 bytes and a map entry for each 2 MiB of which there are any.
+// pageSet is a set of pages of an address space: 64 bytes and a map entry for each 2 MiB of which
+// there are any.
 type pageSet map[uint64]*[chunkPages / 64]uint64
 
 // add puts the pages from start to end in the set.
@@ -110,8 +111,8 @@ func (s pageSet) in(start, end uint64, wanted bool, found func(kernel.PageRange)
 // chunkList are the numbers of chunks of a set, in order.
 type chunkList []uint64
 
-// chunks lists the chunks from first to end, if that is quicker than to look at each: mappings may be far larger than what
-// there is in them. Otherwise it returns nil.
+// chunks lists the chunks from first to end, if that is quicker than to look at each: mappings may
+// be far larger than what there is in them. Otherwise it returns nil.
 func (s pageSet) chunks(first, end uint64) chunkList {
 	if end-first <= uint64(len(s)) {
 		return nil
@@ -135,8 +136,8 @@ func (l chunkList) until(page uint64) uint64 {
 	return l[i]*chunkPages - page
 }
 
-// split calls both for each range of pages between start and end that are in both sets, and returns those that are in s
-// alone.
+// split calls both for each range of pages between start and end that are in both sets, and returns
+// those that are in s alone.
 func (s pageSet) split(other pageSet, start, end uint64, both func(kernel.PageRange)) (alone []kernel.PageRange) {
 	size := uint64(PageSize())
 	first, last := start/size, end/size
@@ -197,7 +198,8 @@ func eachRange(word, address, size uint64, found func(kernel.PageRange)) {
 	}
 }
 
-// stretch tells whether a page is in the set, and for how many pages from there on the answer is the same, at least.
+// stretch tells whether a page is in the set, and for how many pages from there on the answer is
+// the same, at least.
 func (s pageSet) stretch(page uint64) (is bool, pages uint64) {
 	chunk := s[page/chunkPages]
 	if chunk == nil {
@@ -212,8 +214,9 @@ func (s pageSet) stretch(page uint64) (is bool, pages uint64) {
 	return true, min(uint64(bits.TrailingZeros64(^word)), left)
 }
 
-// digest is what is remembered of a page's content. It is keyed by a secret of the process, so that no content can be
-// made up of which two have the same, and long enough that it does not happen by chance.
+// digest is what is remembered of a page's content. It is keyed by a secret of the process, so that
+// no content can be made up of which two have the same, and long enough that it does not happen by
+// chance.
 type digest [2]uint64
 
 // digests remembers the content of pages: 8 KiB for each 2 MiB of address space in which there are any.

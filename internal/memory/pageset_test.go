@@ -60,7 +60,8 @@ func TestPageSet(t *testing.T) {
 	}
 }
 
-// TestPageSetSplit splits a set by another, within mappings that are small and large beside what is in the sets.
+// TestPageSetSplit splits a set by another, within mappings that are small and large beside what is
+// in the sets.
 func TestPageSetSplit(t *testing.T) {
 	size := uint64(PageSize())
 	random := rand.New(rand.NewPCG(3, 4))

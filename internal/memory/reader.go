@@ -11,10 +11,12 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// batchPages is how many pages are read at a time: 1 MiB of 4 KiB pages stays in a core's cache until it is sent.
+// batchPages is how many pages are read at a time: 1 MiB of 4 KiB pages stays in a core's cache
+// until it is sent.
 const batchPages = 256
 
-// reader reads pages of one process after the other and hands them on. It holds one batch, whatever it is given.
+// reader reads pages of one process after the other and hands them on. It holds one batch, whatever
+// it is given.
 type reader struct {
 	sink    Sink
 	stats   *RoundStats
@@ -122,7 +124,8 @@ func skip(ranges []kernel.PageRange, bytes uint64) []kernel.PageRange {
 	return ranges
 }
 
-// forced tries one page that could not be read in the usual way: the process itself may not read it, or it has gone.
+// forced tries one page that could not be read in the usual way: the process itself may not read
+// it, or it has gone.
 func (r *reader) forced(address uint64) error {
 	page := r.buffer[:PageSize()]
 	there, err := r.task.reader.ReadForced(address, page)
@@ -147,12 +150,14 @@ func (r *reader) forced(address uint64) error {
 // readTries is how often a page is found to exist and cannot be read until that is taken for true.
 const readTries = 5
 
-// errUnreadable is of a page that is there and that nobody can read. Without it the container would find zeros at the target.
+// errUnreadable is of a page that is there and that nobody can read. Without it the container would
+// find zeros at the target.
 var errUnreadable = errors.New("it cannot be read: it was lost in an earlier migration (--missing-pages fail), or the machine's memory has failed; " +
 	"the container can only move without its memory, if its engine is Godwit's own: --mode restart")
 
-// unreadable looks again at a page that could not be read. If its mapping was gone, it is there no more, or another one is that can
-// be read. Where the kernel does not tell guards it may be one of these.
+// unreadable looks again at a page that could not be read. If its mapping was gone, it is there no
+// more, or another one is that can be read. Where the kernel does not tell guards it may be one of
+// these.
 func (t *task) unreadable(address uint64, page []byte) (there bool, err error) {
 	for range readTries {
 		exists, err := t.pagemap.Exists(address)
@@ -166,7 +171,8 @@ func (t *task) unreadable(address uint64, page []byte) (there bool, err error) {
 	return false, fmt.Errorf("page at %#x: %w", address, errUnreadable)
 }
 
-// emit sends the first pages of the ranges, whose content is in the buffer, and returns what is left of the ranges.
+// emit sends the first pages of the ranges, whose content is in the buffer, and returns what is
+// left of the ranges.
 func (r *reader) emit(ranges []kernel.PageRange, pages int) ([]kernel.PageRange, error) {
 	size := uint64(PageSize())
 	data := r.buffer[:pages*int(size)]

@@ -10,8 +10,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// ordered tells whether the pages of a process are put in order before they leave. What is written meanwhile must be easy to find; and a
-// process with descriptors for direct transfers is read in another way anyway.
+// ordered tells whether the pages of a process are put in order before they leave. What is written
+// meanwhile must be easy to find; and a process with descriptors for direct transfers is read in
+// another way anyway.
 func (s *Source) ordered(t *task, frozen bool) bool {
 	return t.tracking == WriteProtect && !t.hectic && !frozen && !t.direct.used && !s.Leaving()
 }
@@ -61,7 +62,8 @@ func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []ar
 		}
 		w.found.remove(m.Start, m.End)
 	}
-	// No later round finds what was found: should parts and mappings not be what they are taken for, it leaves now.
+	// No later round finds what was found: should parts and mappings not be what they are taken
+	// for, it leaves now.
 	return s.sendFound(ctx, t, r, w.found, everywhere)
 }
 
@@ -71,8 +73,9 @@ func expect(sink Sink, again bool) {
 	}
 }
 
-// hecticShare is which part of what is left must have been written by the first look so that there is no order that helps. To look
-// costs the process one more fault for each page that it writes then, so it is not done any more.
+// hecticShare is which part of what is left must have been written by the first look so that there
+// is no order that helps. To look costs the process one more fault for each page that it writes
+// then, so it is not done any more.
 const hecticShare = 8
 
 // glance finds out before the first look whether to look at all.
@@ -122,8 +125,8 @@ func (s *Source) look(ctx context.Context, t *task, r *reader, w *waiting) error
 	return err
 }
 
-// find calls found for the pages of a mapping that were written, to be sent later. Of what has to be read to know, and of what is
-// swapped out, nothing is put off.
+// find calls found for the pages of a mapping that were written, to be sent later. Of what has to
+// be read to know, and of what is swapped out, nothing is put off.
 func (s *Source) find(ctx context.Context, t *task, r *reader, m area, found func(kernel.PageRange)) error {
 	s.beginArea(t, r)
 	err := t.tracker.written(t.pagemap, m, func(ranges []kernel.PageRange) error {

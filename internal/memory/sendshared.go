@@ -10,13 +10,15 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// sharedChunk is how much of shared memory is read at a time: it stays in a core's cache until it is compared.
+// sharedChunk is how much of shared memory is read at a time: it stays in a core's cache until it
+// is compared.
 const sharedChunk = 256 << 10
 
 // sendShared sends what has changed of the memory that processes share.
 //
-// Who writes to it may have mapped it before and not any more, or have it open only, or have lived between two looks. So while the processes run all of it is read and
-// compared; and in the freeze, too, unless it is certain that nobody can have written to it unseen since (watch).
+// Who writes to it may have mapped it before and not any more, or have it open only, or have lived
+// between two looks. So while the processes run all of it is read and compared; and in the freeze,
+// too, unless it is certain that nobody can have written to it unseen since (watch).
 func (s *Source) sendShared(ctx context.Context, r *reader, frozen bool) error {
 	if !frozen {
 		s.shared.sent, s.shared.looked = false, false
@@ -158,7 +160,8 @@ func wholePages(offset uint64) uint64 {
 	return (offset + size - 1) / size * size
 }
 
-// sendRange reads a part, compares it, and sends what has changed. The last page may be only partly the object's.
+// sendRange reads a part, compares it, and sends what has changed. The last page may be only partly
+// the object's.
 func (o *object) sendRange(ctx context.Context, r *reader, part kernel.DataRange) error {
 	part.End = wholePages(part.End)
 	for at := part.Start; at < part.End; {

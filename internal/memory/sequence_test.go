@@ -18,8 +18,8 @@ func (p *program) obey(command string) string {
 	return strings.TrimSpace(answer)
 }
 
-// play is a sequence of commands of which some come between rounds and some in the middle of one, whenever pages are
-// handed over.
+// play is a sequence of commands of which some come between rounds and some in the middle of one,
+// whenever pages are handed over.
 type play struct {
 	p      *program
 	random *rand.Rand
@@ -55,8 +55,9 @@ func (y *play) round(s *Source, target *copied) {
 	must(y.p.t, err)
 }
 
-// TestAnySequence does anything with memory in any order while rounds go on, and compares all pages at the end. Moves are
-// what the kernel's notes of writes are most delicate about (kernel.WriteProtect.Register).
+// TestAnySequence does anything with memory in any order while rounds go on, and compares all pages
+// at the end. Moves are what the kernel's notes of writes are most delicate about
+// (kernel.WriteProtect.Register).
 func TestAnySequence(t *testing.T) {
 	writes := []string{"write", "write", "write", "read"}
 	for name, mix := range map[string][]string{

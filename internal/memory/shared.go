@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// leastShared is from which size on the memory that processes share is carried here. For so much CRIU takes half a
-	// millisecond.
+	// leastShared is from which size on the memory that processes share is carried here. For so
+	// much CRIU takes half a millisecond.
 	leastShared = 256 << 10
 	// mostObjects is how many objects there may be: a restore is handed a descriptor for each.
 	mostObjects = 256
@@ -239,8 +239,9 @@ func (o *object) describe() error {
 	return nil
 }
 
-// Shared lists the inodes of all that the processes, which are frozen, share without a file, if it is carried here: a dump
-// has to leave all of it out, or GiveShared must be called. It comes before the final rounds.
+// Shared lists the inodes of all that the processes, which are frozen, share without a file, if it
+// is carried here: a dump has to leave all of it out, or GiveShared must be called. It comes before
+// the final rounds.
 func (s *Source) Shared() ([]uint64, error) {
 	stats := RoundStats{}
 	if err := s.update(true, &stats); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestShared wants that a final round finds what was written to shared memory since the last round: by those who have it
-// mapped, by those who map it for a moment, and by children that have ended.
+// TestShared wants that a final round finds what was written to shared memory since the last round:
+// by those who have it mapped, by those who map it for a moment, and by children that have ended.
 func TestShared(t *testing.T) {
 	for _, kind := range []string{"plain", "fork", "sealed"} {
 		t.Run(kind, func(t *testing.T) {

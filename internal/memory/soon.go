@@ -12,10 +12,11 @@ const maxLooked = 256
 // wordBytes is the size of a pointer.
 const wordBytes = 8
 
-// Soon lists the late pages that are used next, at most so many: those of the touched ones that are late (still), and then those
-// to which there are pointers in the touched ones, in the order in which they are found. Of what Go programs and a shell used
-// after the pages that engine.Departure.Touched tells, every third to fifth one was among these, of which there were less
-// than a hundred. It is for when a final round has been.
+// Soon lists the late pages that are used next, at most so many: those of the touched ones that are
+// late (still), and then those to which there are pointers in the touched ones, in the order in
+// which they are found. Of what Go programs and a shell used after the pages that
+// engine.Departure.Touched tells, every third to fifth one was among these, of which there were
+// less than a hundred. It is for when a final round has been.
 func (s *Source) Soon(touched []Want, most int) ([]Want, error) {
 	byID, size := s.byID(), uint64(PageSize())
 	look := &looking{most: most, listed: map[Want]bool{}}

@@ -13,7 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// OpenFunc opens a userfaultfd in a process and returns a descriptor of it, and for how long the process was stopped.
+// OpenFunc opens a userfaultfd in a process and returns a descriptor of it, and for how long the
+// process was stopped.
 type OpenFunc func(pid int) (fd int, stopped time.Duration, err error)
 
 // SourceConfig says what to move.
@@ -24,12 +25,14 @@ type SourceConfig struct {
 	Tracking Tracking
 }
 
-// Source reads the memory of a container's processes, in rounds. It is for one goroutine, but for Leave and Leaving.
+// Source reads the memory of a container's processes, in rounds. It is for one goroutine, but for
+// Leave and Leaving.
 //
-// Memory: it holds one batch of pages (1 MiB) and one of what a scan has found (24 KiB), whatever the sink takes; for each task
-// thirteen sets of pages, and up to twelve that remember what was written in the last seconds, each of at most 64 bytes and a
-// map entry for each 2 MiB of the task's memory, together about 1 MiB for each GiB; and for a process that the kernel
-// cannot track by write-protection, or that lets devices write to its memory, 4 MiB for each GiB.
+// Memory: it holds one batch of pages (1 MiB) and one of what a scan has found (24 KiB), whatever
+// the sink takes; for each task thirteen sets of pages, and up to twelve that remember what was
+// written in the last seconds, each of at most 64 bytes and a map entry for each 2 MiB of the
+// task's memory, together about 1 MiB for each GiB; and for a process that the kernel cannot track
+// by write-protection, or that lets devices write to its memory, 4 MiB for each GiB.
 type Source struct {
 	config SourceConfig
 	tasks  map[int]*task
@@ -55,16 +58,17 @@ func NewSource(config SourceConfig) *Source {
 	return s
 }
 
-// Round sends what was written since the last round; in the first, all there is. The processes run meanwhile, and must
-// not be frozen. It hands runs of pages to the sink as fast as that takes them. If it returns an error, what was found and not
-// sent is lost, and the source is of no use any more.
+// Round sends what was written since the last round; in the first, all there is. The processes run
+// meanwhile, and must not be frozen. It hands runs of pages to the sink as fast as that takes them.
+// If it returns an error, what was found and not sent is lost, and the source is of no use any
+// more.
 func (s *Source) Round(ctx context.Context, sink Sink) (RoundStats, error) {
 	return s.round(ctx, sink, false)
 }
 
-// Final is a round of processes that are frozen. When it returns, all has been sent that they hold at that moment. It
-// may run beside CRIU's dump, and must then be called again when CRIU is gone: CRIU changes a few pages of theirs. After a
-// thaw a Round comes first.
+// Final is a round of processes that are frozen. When it returns, all has been sent that they hold
+// at that moment. It may run beside CRIU's dump, and must then be called again when CRIU is gone:
+// CRIU changes a few pages of theirs. After a thaw a Round comes first.
 func (s *Source) Final(ctx context.Context, sink Sink) (RoundStats, error) {
 	return s.round(ctx, sink, true)
 }
@@ -116,7 +120,8 @@ func (s *Source) inOrder() []*task {
 	return all
 }
 
-// sendTask finds, reads and sends the written pages of one process. A process that ends meanwhile is no error.
+// sendTask finds, reads and sends the written pages of one process. A process that ends meanwhile
+// is no error.
 func (s *Source) sendTask(ctx context.Context, t *task, r *reader, frozen bool) error {
 	err := errStale
 	if !t.stale {
@@ -229,8 +234,9 @@ func (s *Source) renew(t *task, frozen bool, stats *RoundStats) error {
 	return s.attach(t, stats)
 }
 
-// Close ends all tracking, and leaves nothing in the processes. Page faults of those that still run wait for it, 25 ms for
-// a GiB; so do it outside of the freeze. For processes that are killed it costs nothing.
+// Close ends all tracking, and leaves nothing in the processes. Page faults of those that still run
+// wait for it, 25 ms for a GiB; so do it outside of the freeze. For processes that are killed it
+// costs nothing.
 func (s *Source) Close() error {
 	errs := []error{s.shared.close()}
 	for pid, t := range s.tasks {

@@ -7,8 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestWhatWasSentIsWhatIsThere does rounds of programs that change their memory in all ways, freezes them, and compares
-// each page. Afterwards the program goes on as if nothing had been.
+// TestWhatWasSentIsWhatIsThere does rounds of programs that change their memory in all ways,
+// freezes them, and compares each page. Afterwards the program goes on as if nothing had been.
 func TestWhatWasSentIsWhatIsThere(t *testing.T) {
 	best, why := BestTracking()
 	t.Logf("the best tracking of this kernel: %s (%v)", best, why)

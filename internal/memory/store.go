@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A store keeps the memory of tasks in slots: what is at a multiple of slotBytes in a task's address space is together,
-// in order, in one file in memory. The file is sparse, so a slot takes what was put into it. Slots lie in the file in
-// the order in which their first page came.
+// A store keeps the memory of tasks in slots: what is at a multiple of slotBytes in a task's
+// address space is together, in order, in one file in memory. The file is sparse, so a slot takes
+// what was put into it. Slots lie in the file in the order in which their first page came.
 const (
 	slotBytes = 2 << 20
 	// slotCost is what a slot is counted as besides its pages, so that a peer cannot fill the memory with the
@@ -65,8 +65,8 @@ var ErrStoreFull = errors.New("more memory comes than was announced")
 // errSealed is of a store that was handed over.
 var errSealed = errors.New("the pages were handed over")
 
-// Store keeps pages of tasks in memory, and nowhere else, until a restore takes them. Its methods may be called
-// concurrently.
+// Store keeps pages of tasks in memory, and nowhere else, until a restore takes them. Its methods
+// may be called concurrently.
 type Store struct {
 	limit int64
 
@@ -291,7 +291,8 @@ func (s *Store) punch(one *slot, from, to int) error {
 	return unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, start, size)
 }
 
-// ReadPage reads what the store has of one page: its content, or zeros if it is known to be zero. False: it has nothing.
+// ReadPage reads what the store has of one page: its content, or zeros if it is known to be zero.
+// False: it has nothing.
 func (s *Store) ReadPage(task Task, address uint64, page []byte) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Before is what a store had of pages that come later: what is sent of them may be how they changed. It lies in the image,
-// where each page will be put, so reading a page is for when it has not been. It is for concurrent use.
+// Before is what a store had of pages that come later: what is sent of them may be how they
+// changed. It lies in the image, where each page will be put, so reading a page is for when it has
+// not been. It is for concurrent use.
 type Before struct {
 	file  *os.File
 	slots map[Task]map[uint64]beforeSlot
@@ -33,8 +34,8 @@ func (b *Before) ReadPage(task Task, address uint64, page []byte) (bool, error) 
 // Close gives the image's memory back, as far as nobody else needs it.
 func (b *Before) Close() error { return b.file.Close() }
 
-// Before gives what the store had of late pages when it was sealed, once, or nil if it had nothing of them. The caller
-// closes it.
+// Before gives what the store had of late pages when it was sealed, once, or nil if it had nothing
+// of them. The caller closes it.
 func (s *Store) Before() *Before {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Image is the content of a store as another process can use it: the file with the slots, and an index of them. Both
-// are files in memory.
+// Image is the content of a store as another process can use it: the file with the slots, and an
+// index of them. Both are files in memory.
 type Image struct {
 	Pages *os.File
 	Index *os.File
@@ -21,9 +21,10 @@ type Image struct {
 // Close closes both files.
 func (i *Image) Close() error { return errors.Join(i.Pages.Close(), i.Index.Close()) }
 
-// The index is a header (magic u64, page size u64, number of entries u64) and entries (task u64, address u64, offset in
-// the file u64, a bit for each page that is there, a bit for each page that comes later, a bit for each that is there and whose content came more
-// than once), in order of task and address; in the byte order of the machine.
+// The index is a header (magic u64, page size u64, number of entries u64) and entries (task u64,
+// address u64, offset in the file u64, a bit for each page that is there, a bit for each page that
+// comes later, a bit for each that is there and whose content came more than once), in order of
+// task and address; in the byte order of the machine.
 const (
 	imageMagic   = 0x33656761_6d497764 // "dwImage3"
 	imageHeader  = 24
@@ -31,8 +32,8 @@ const (
 	maxImageSize = 1 << 30
 )
 
-// Seal ends the store: nothing can be put into it any more, and what it has is the returned image, whose size nobody can
-// change. The store keeps nothing.
+// Seal ends the store: nothing can be put into it any more, and what it has is the returned image,
+// whose size nobody can change. The store keeps nothing.
 func (s *Store) Seal() (*Image, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,10 +112,11 @@ func makeIndex(data []byte) (*os.File, error) {
 	return file, nil
 }
 
-// ImageSlot is a part of a task's address space in an image: Have has a bit for each page from Address on that is there,
-// at the same distance from Offset in the image. Late has a bit for each that is not, and for which there is room there:
-// it comes after the restore. What is in its place until then means nothing. Again has a bit for each page of Have that was sent more
-// than once, because the container wrote to it meanwhile.
+// ImageSlot is a part of a task's address space in an image: Have has a bit for each page from
+// Address on that is there, at the same distance from Offset in the image. Late has a bit for each
+// that is not, and for which there is room there: it comes after the restore. What is in its place
+// until then means nothing. Again has a bit for each page of Have that was sent more than once,
+// because the container wrote to it meanwhile.
 type ImageSlot struct {
 	Task    Task
 	Address uint64
@@ -178,8 +180,8 @@ func decodeIndex(data []byte, size uint64) ([]ImageSlot, error) {
 	return slots, nil
 }
 
-// fits tells whether there are no bits beyond the slot's pages, no page that is there and comes later, and none that came again
-// and is not there.
+// fits tells whether there are no bits beyond the slot's pages, no page that is there and comes
+// later, and none that came again and is not there.
 func (s *ImageSlot) fits() bool {
 	have, late := mask(s.Have), mask(s.Late)
 	for i := range have {

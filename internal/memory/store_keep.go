@@ -6,11 +6,13 @@ import (
 	"math/bits"
 )
 
-// ErrPagesMissing is wrapped by errors of Keep: pages were listed that never came. A restore would find zeros there.
+// ErrPagesMissing is wrapped by errors of Keep: pages were listed that never came. A restore would
+// find zeros there.
 var ErrPagesMissing = errors.New("pages are missing")
 
-// Keep applies the final map: pages that it does not list are dropped, and all that it lists must be here, as content, as
-// zeros, or as pages that come later. After an error the store is of no use.
+// Keep applies the final map: pages that it does not list are dropped, and all that it lists must
+// be here, as content, as zeros, or as pages that come later. After an error the store is of no
+// use.
 func (s *Store) Keep(maps []TaskMap) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +34,8 @@ func (s *Store) Keep(maps []TaskMap) error {
 	return nil
 }
 
-// Check wants that all listed pages are here, as content, as zeros, or as pages that come later, and changes nothing.
+// Check wants that all listed pages are here, as content, as zeros, or as pages that come later,
+// and changes nothing.
 func (s *Store) Check(maps []TaskMap) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +122,8 @@ func (s *slot) check(wanted *mask) error {
 	return nil
 }
 
-// keep drops what is not wanted; nil is nothing. The memory of single pages that are dropped comes back when the slot's
-// does: this is in the freeze.
+// keep drops what is not wanted; nil is nothing. The memory of single pages that are dropped comes
+// back when the slot's does: this is in the freeze.
 func (s *slot) keep(wanted *mask) error {
 	if wanted == nil {
 		wanted = &mask{}

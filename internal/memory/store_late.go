@@ -2,10 +2,11 @@ package memory
 
 import "fmt"
 
-// Late says which pages come after the restore: they are still at the source. What the store has of them is dropped, and
-// there will be room for them in the image. Keep and Check take them for here, and their memory counts against the limit
-// from now on, because they will be. A page that is put after that is late no more. Memory that processes share cannot be
-// late: CRIU restores it before they run.
+// Late says which pages come after the restore: they are still at the source. What the store has of
+// them is dropped, and there will be room for them in the image. Keep and Check take them for here,
+// and their memory counts against the limit from now on, because they will be. A page that is put
+// after that is late no more. Memory that processes share cannot be late: CRIU restores it before
+// they run.
 func (s *Store) Late(maps []TaskMap) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

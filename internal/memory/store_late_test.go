@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestStoreLate leaves pages for later, of which the store has some already, and looks at what it says of them and at the
-// image.
+// TestStoreLate leaves pages for later, of which the store has some already, and looks at what it
+// says of them and at the image.
 func TestStoreLate(t *testing.T) {
 	size := uint64(PageSize())
 	s := newTestStore(t, 1<<30)
@@ -53,14 +53,16 @@ func TestStoreLate(t *testing.T) {
 			t.Errorf("slot %d: %d pages, %d of them late, want %v", i, slots[i].Pages(), n, want)
 		}
 	}
-	// The last of task 1's first slot and the first of its second: page 15 of those listed was dropped by Keep.
+	// The last of task 1's first slot and the first of its second: page 15 of those listed was
+	// dropped by Keep.
 	m := mask(slots[0].Late)
 	if !m.has(5) || m.has(6) || m.has(7) || !m.has(13) || m.has(14) || !m.has(511) {
 		t.Errorf("late pages: %x", m)
 	}
 }
 
-// hasBefore looks at what there was of pages that are late: of page 5 and those from 8 on, but page 10 on were zero.
+// hasBefore looks at what there was of pages that are late: of page 5 and those from 8 on, but page
+// 10 on were zero.
 func hasBefore(t *testing.T, s *Store) {
 	t.Helper()
 	size := uint64(PageSize())

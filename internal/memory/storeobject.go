@@ -81,8 +81,8 @@ func (s *Store) describe(run Run, data []byte) error {
 	return nil
 }
 
-// rename gives the file its name, which it can only get when it is made. As a rule there is nothing in it then: the
-// description is sent first.
+// rename gives the file its name, which it can only get when it is made. As a rule there is nothing
+// in it then: the description is sent first.
 func (o *storedObject) rename(name string) error {
 	if o.name == name {
 		return nil
@@ -119,8 +119,8 @@ func (o *StoredObject) Late() uint32 {
 	return o.Seals & (unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL)
 }
 
-// TakeObjects ends the objects of the store: each has its size, owner, permissions and seals (see Late), and belongs to the
-// caller. What was kept by Keep is there, nothing else.
+// TakeObjects ends the objects of the store: each has its size, owner, permissions and seals (see
+// Late), and belongs to the caller. What was kept by Keep is there, nothing else.
 func (s *Store) TakeObjects() ([]StoredObject, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +188,8 @@ func copyData(to, from *os.File) error {
 	return nil
 }
 
-// Object tells of shared memory what has come of it. False: there is none with this number, or it has not been described.
+// Object tells of shared memory what has come of it. False: there is none with this number, or it
+// has not been described.
 func (s *Store) Object(task Task) (Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

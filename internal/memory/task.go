@@ -90,15 +90,16 @@ func (t *task) track(way Tracking, by tracker) error {
 	return err
 }
 
-// area is a mapping whose pages Godwit carries, and the addresses around it up to the next mappings of another kind.
+// area is a mapping whose pages Godwit carries, and the addresses around it up to the next mappings
+// of another kind.
 type area struct {
 	kernel.Mapping
 	low, high uint64
 }
 
-// lazyAreas lists the mappings whose pages Godwit carries: those that CRIU restores lazily (criu/pie/restorer.c,
-// vma_can_be_lazy: private, anonymous, not locked, not of huge pages, not of the kernel). For everything else the pages
-// are in CRIU's images.
+// lazyAreas lists the mappings whose pages Godwit carries: those that CRIU restores lazily
+// (criu/pie/restorer.c, vma_can_be_lazy: private, anonymous, not locked, not of huge pages, not of
+// the kernel). For everything else the pages are in CRIU's images.
 func (t *task) lazyAreas() ([]area, error) {
 	all, err := t.space.Mappings()
 	if err != nil || len(all) == 0 {
@@ -111,8 +112,8 @@ func (t *task) lazyAreas() ([]area, error) {
 	return selectLazy(all, locked), nil
 }
 
-// lockedAreas lists the mappings that are locked. While a process is frozen they stay the same, and to find them takes as long as its
-// page tables are: so they are looked for once.
+// lockedAreas lists the mappings that are locked. While a process is frozen they stay the same, and
+// to find them takes as long as its page tables are: so they are looked for once.
 func (t *task) lockedAreas() ([]kernel.Mapping, error) {
 	if t.frozen && t.locked != nil {
 		return *t.locked, nil

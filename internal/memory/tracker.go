@@ -7,25 +7,31 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// scanPages is how many pages are looked for at a time. They are read at once, so a small number means that less is
-// written between, and a large one that there are fewer system calls: 8 MiB of 4 KiB pages.
+// scanPages is how many pages are looked for at a time. They are read at once, so a small number
+// means that less is written between, and a large one that there are fewer system calls: 8 MiB of 4
+// KiB pages.
 const scanPages = 2048
 
-// tracker finds the pages of one process that were written. There is one implementation for each way in which a kernel
-// can say so, and one for processes of which it cannot. It is for one goroutine.
+// tracker finds the pages of one process that were written. There is one implementation for each
+// way in which a kernel can say so, and one for processes of which it cannot. It is for one
+// goroutine.
 type tracker interface {
-	// begin begins a round. Of processes that are frozen no mapping may change: somebody else may be reading the list of them.
+	// begin begins a round. Of processes that are frozen no mapping may change: somebody else may
+	// be reading the list of them.
 	begin(frozen bool) error
-	// written calls found for the pages of a mapping that may have been written since the last call for them; at the
-	// first, for all that exist. Ranges ascend and are valid until found returns.
+	// written calls found for the pages of a mapping that may have been written since the last call
+	// for them; at the first, for all that exist. Ranges ascend and are valid until found returns.
 	written(pagemap *kernel.Pagemap, m area, found func([]kernel.PageRange) error) error
 	// changed tells whether a page that written has reported has to be sent, after it was read.
 	changed(address uint64, content []byte) bool
-	// compares tells whether what written has reported of the last mapping may be unchanged, so that it has to be read to know.
+	// compares tells whether what written has reported of the last mapping may be unchanged, so
+	// that it has to be read to know.
 	compares() bool
-	// counts says that what is read next was reported of mappings that need not be compared, whatever the last one was.
+	// counts says that what is read next was reported of mappings that need not be compared,
+	// whatever the last one was.
 	counts()
-	// recent tells whether what written has reported of the last mapping was written since the last round, and not just exists.
+	// recent tells whether what written has reported of the last mapping was written since the last
+	// round, and not just exists.
 	recent() bool
 	// end says that all of the round's pages have been read.
 	end()
@@ -77,8 +83,9 @@ func countPages(ranges []kernel.PageRange) (n uint64) {
 // lookFunc is a method of kernel.Pagemap.
 type lookFunc func(start, end, pages uint64) (ranges []kernel.PageRange, next uint64, err error)
 
-// scan goes through a range of addresses, and returns how far it came. Where there are many pages it goes in steps that end
-// between huge pages: the kernel splits one of which only a part is write-protected.
+// scan goes through a range of addresses, and returns how far it came. Where there are many pages
+// it goes in steps that end between huge pages: the kernel splits one of which only a part is
+// write-protected.
 func scan(at, end uint64, look lookFunc, found func([]kernel.PageRange) error) (uint64, error) {
 	step, huge := uint64(scanPages*PageSize()), uint64(chunkPages*PageSize())
 	for many := true; at < end; {

@@ -11,16 +11,19 @@ type Tracking string
 
 // Ways of tracking, the best first. A process with which one does not work is tracked by the next.
 const (
-	// WriteProtect is asynchronous write-protection by a userfaultfd that is opened in the process (Linux 6.7; 6.10 on arm64).
+	// WriteProtect is asynchronous write-protection by a userfaultfd that is opened in the process
+	// (Linux 6.7; 6.10 on arm64).
 	WriteProtect Tracking = "write-protect"
-	// SoftDirty are the kernel's soft-dirty notes. Nothing is done in the process. What was written once is read in each round
-	// until it pays to begin anew; it takes 6 MiB for each GiB, and does not work beside another user of the notes.
+	// SoftDirty are the kernel's soft-dirty notes. Nothing is done in the process. What was written
+	// once is read in each round until it pays to begin anew; it takes 6 MiB for each GiB, and does
+	// not work beside another user of the notes.
 	SoftDirty Tracking = "soft-dirty"
 	// Hashing asks nothing of the kernel: all pages are read and compared in each round.
 	Hashing Tracking = "hashing"
 )
 
-// BestTracking is the best that this machine's kernel can do, and why not better; nil if there is nothing better.
+// BestTracking is the best that this machine's kernel can do, and why not better; nil if there is
+// nothing better.
 func BestTracking() (Tracking, error) {
 	protect := kernel.ProbeWriteProtect()
 	if protect == nil {
@@ -34,10 +37,10 @@ func BestTracking() (Tracking, error) {
 
 // softDirty follows a process by the kernel's soft-dirty notes.
 //
-// The notes cannot be read and renewed in one step, and a page that is written between the two would be lost. So they
-// are renewed first, then all pages are read, and from then on in each round those that were written since, again and
-// again; what was not written anew is known by its hash. When more was read in vain than there is, it begins anew. The
-// process is never stopped for it.
+// The notes cannot be read and renewed in one step, and a page that is written between the two
+// would be lost. So they are renewed first, then all pages are read, and from then on in each round
+// those that were written since, again and again; what was not written anew is known by its hash.
+// When more was read in vain than there is, it begins anew. The process is never stopped for it.
 type softDirty struct {
 	*hashing
 	space    *kernel.AddressSpace

@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Shared memory need not be compared in the freeze if nobody can have written to it since it was read. All mappings of it
-// are write-protected before that, so
+// Shared memory need not be compared in the freeze if nobody can have written to it since it was
+// read. All mappings of it are write-protected before that, so
 //
 //   - who writes by way of a mapping has a page fault, by way of a new mapping or a duplicate too, and the kernel counts the
 //     faults of each process. A mark of the page itself would not do: it goes when the mapping lets go of the page (madvise(2));
@@ -19,8 +19,8 @@ import (
 //   - who writes, punches or cuts by a system call changes its times;
 //   - for devices that write to it there are descriptors or contexts (directIO).
 //
-// The counts are taken first of all, before anybody looks which processes and mappings there are: who comes in between is
-// either seen by that look or counted.
+// The counts are taken first of all, before anybody looks which processes and mappings there are:
+// who comes in between is either seen by that look or counted.
 
 // watch is what was noted of an object when all its mappings were write-protected, before it was read.
 type watch struct {
@@ -36,8 +36,8 @@ type vantage struct {
 	failed error
 }
 
-// timesSettle is how much older than now times must be so that the next change gives others: a few ticks of the kernel's
-// clock.
+// timesSettle is how much older than now times must be so that the next change gives others: a few
+// ticks of the kernel's clock.
 const timesSettle = 50 * time.Millisecond
 
 // watchShared begins to watch all objects.
@@ -71,8 +71,8 @@ func (s *Source) vantage() vantage {
 	return v
 }
 
-// unseen tells why there may have been writers since the last round that nobody has seen; empty if there were none. The
-// processes are frozen.
+// unseen tells why there may have been writers since the last round that nobody has seen; empty if
+// there were none. The processes are frozen.
 func (s *Source) unseen() string {
 	before, now := s.shared.watched, s.shared.frozen
 	switch {
@@ -91,7 +91,8 @@ func (s *Source) unseen() string {
 	}
 }
 
-// protect write-protects all mappings of an object, which is not read yet. Nil: that does not work with all of them.
+// protect write-protects all mappings of an object, which is not read yet. Nil: that does not work
+// with all of them.
 func (o *object) protect() *watch {
 	w := &watch{mappings: o.found.mappings}
 	for at, t := range o.found.mappings {
@@ -135,8 +136,8 @@ func (a *armed) protectShared(pagemap *kernel.Pagemap, m kernel.Mapping) error {
 	return err
 }
 
-// touched tells why an object may have been written to since the last round although no process had a page fault; empty
-// if it was not. The processes are frozen.
+// touched tells why an object may have been written to since the last round although no process had
+// a page fault; empty if it was not. The processes are frozen.
 func (o *object) touched(device uint64) string {
 	w := o.watch
 	switch {

@@ -12,12 +12,14 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Watcher tells how many distinct pages the processes of a container write within a time, and what their pages hold. It is for
-// one goroutine, and for processes that run. It is cheap: to begin it write-protects what there is, once; a page that is written
-// costs the process one fault of a microsecond, however often it is; to look is a scan of the page tables, 1 ms for a GiB.
+// Watcher tells how many distinct pages the processes of a container write within a time, and what
+// their pages hold. It is for one goroutine, and for processes that run. It is cheap: to begin it
+// write-protects what there is, once; a page that is written costs the process one fault of a
+// microsecond, however often it is; to look is a scan of the page tables, 1 ms for a GiB.
 //
-// Where the kernel cannot tell, and of memory that processes share, some pages are read at the begin and compared when it looks.
-// When it is closed, or its agent dies, nothing is left in the processes.
+// Where the kernel cannot tell, and of memory that processes share, some pages are read at the
+// begin and compared when it looks. When it is closed, or its agent dies, nothing is left in the
+// processes.
 type Watcher struct {
 	source *Source
 	chance *rand.Rand
@@ -49,7 +51,8 @@ type spot struct {
 }
 
 const (
-	// watchedPages is how many pages are read to be compared: that is exact to 3 % of what there is in nine of ten cases.
+	// watchedPages is how many pages are read to be compared: that is exact to 3 % of what there is
+	// in nine of ten cases.
 	watchedPages = 1024
 	// likePages is how many are read only to see how much of a page changes.
 	likePages = 512
@@ -198,7 +201,8 @@ func (w *Watcher) compare(all *Written) {
 	}
 }
 
-// look reads pages again: how many are there now, how many of these are not as they were, and how many bytes differ.
+// look reads pages again: how many are there now, how many of these are not as they were, and how
+// many bytes differ.
 func (w *Watcher) look(spots []spot) (now, written, changed int) {
 	for _, s := range spots {
 		old := s.content
@@ -235,8 +239,9 @@ func (w *Watcher) read(p *spot) bool {
 	return err == nil && n == len(p.content)
 }
 
-// choose takes n spots of some pages each, at random, of the memory that processes share without a file, if that is wanted, and
-// of that of the wanted processes; and tells how much that is. What is swapped out stays so.
+// choose takes n spots of some pages each, at random, of the memory that processes share without a
+// file, if that is wanted, and of that of the wanted processes; and tells how much that is. What is
+// swapped out stays so.
 func (w *Watcher) choose(n, pages int, shared bool, wanted func(*task) bool) (spots []spot, bytes float64, err error) {
 	type found struct {
 		task *task
@@ -272,7 +277,8 @@ func (w *Watcher) choose(n, pages int, shared bool, wanted func(*task) bool) (sp
 	return spots, float64(total) * float64(PageSize()), nil
 }
 
-// eachRange calls found for the pages of a process that are in memory: of shared memory, and of its own if that is wanted.
+// eachRange calls found for the pages of a process that are in memory: of shared memory, and of its
+// own if that is wanted.
 func (w *Watcher) eachRange(t *task, shared, own bool, found func(kernel.PageRange)) error {
 	if err := t.pagemap.Reopen(t.space); err != nil {
 		return err

@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestWatch looks at what programs write, in each way that there is, and that they go on as if nothing had been.
+// TestWatch looks at what programs write, in each way that there is, and that they go on as if
+// nothing had been.
 func TestWatch(t *testing.T) {
 	for _, way := range []Tracking{WriteProtect, Hashing} {
 		for _, c := range []struct {
@@ -40,7 +41,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// awaitMore waits until a program that writes is seen to do so. What is written in a time is never less in a longer one.
+// awaitMore waits until a program that writes is seen to do so. What is written in a time is never
+// less in a longer one.
 func awaitMore(t *testing.T, w *Watcher, before Written, kind string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {

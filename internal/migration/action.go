@@ -7,15 +7,16 @@ import "time"
 type Action interface{ isAction() }
 
 type (
-	// Journal makes a record durable. Only when it is may the actions after it be executed. If it cannot be written,
-	// the agent does as after a crash: it drops the rest of the list and the machine, ends the step under way, and
-	// calls Resume with the record that is durable.
+	// Journal makes a record durable. Only when it is may the actions after it be executed. If it
+	// cannot be written, the agent does as after a crash: it drops the rest of the list and the
+	// machine, ends the step under way, and calls Resume with the record that is durable.
 	Journal struct{ Record Record }
 
 	// Do begins a step. It ends as StepDone or StepFailed.
 	Do struct{ Step StepName }
 
-	// Undo begins the undo of a step. It ends as StepDone or StepFailed. It must bear that the step never began.
+	// Undo begins the undo of a step. It ends as StepDone or StepFailed. It must bear that the step
+	// never began.
 	Undo struct{ Step StepName }
 
 	// Interrupt ends the step under way as soon as possible. It still ends as StepDone or StepFailed.
@@ -27,15 +28,16 @@ type (
 	// Proceed lets the restore resume the processes.
 	Proceed struct{}
 
-	// Deny answers FinalMarker (Step is send) or Ready (Step is restore): it may not, and must end as StepFailed.
+	// Deny answers FinalMarker (Step is send) or Ready (Step is restore): it may not, and must end
+	// as StepFailed.
 	Deny struct{ Step StepName }
 
-	// Send tells the peer, over the session if it stands. If not, and the message does not need the session, by a call
-	// of its own. It may get lost.
+	// Send tells the peer, over the session if it stands. If not, and the message does not need the
+	// session, by a call of its own. It may get lost.
 	Send struct{ Message Message }
 
-	// AskOutcome asks the target what became of it, by a call of its own. The answer comes back as Received; if none
-	// comes, Tick asks again.
+	// AskOutcome asks the target what became of it, by a call of its own. The answer comes back as
+	// Received; if none comes, Tick asks again.
 	AskOutcome struct{ Abort bool }
 
 	// Answer is the answer to Asked.
@@ -87,7 +89,8 @@ const (
 	KindUnknown  MessageKind = "unknown"   // it cannot be known there: an operator has to look
 )
 
-// NeedsSession tells of a message that means nothing without the session: nobody would notice that its sender is gone.
+// NeedsSession tells of a message that means nothing without the session: nobody would notice that
+// its sender is gone.
 func (k MessageKind) NeedsSession() bool {
 	switch k {
 	case KindReserve, KindReserved, KindPrepared:
@@ -97,8 +100,8 @@ func (k MessageKind) NeedsSession() bool {
 	}
 }
 
-// Message is what one machine tells the other. The agent may send more beside it (the container's definition with
-// reserve, its report with confirm).
+// Message is what one machine tells the other. The agent may send more beside it (the container's
+// definition with reserve, its report with confirm).
 type Message struct {
 	Kind     MessageKind `json:"kind"`
 	Error    string      `json:"error,omitempty"`

@@ -2,11 +2,13 @@ package migration
 
 import "time"
 
-// Event is something that happened. The machine accepts any event at any time: one that does not fit is ignored.
+// Event is something that happened. The machine accepts any event at any time: one that does not
+// fit is ignored.
 type Event interface{ isEvent() }
 
 type (
-	// Start begins the migration, at the source. The target is started by the message that asks it to reserve.
+	// Start begins the migration, at the source. The target is started by the message that asks it
+	// to reserve.
 	Start struct{}
 
 	// StepDone tells that a step, or an undo, has ended well. Restore's Ended is the instant of the resume.
@@ -25,8 +27,9 @@ type (
 		Unsent bool
 	}
 
-	// FinalMarker tells that the send is ready to emit the final marker, which it may do when it gets EmitFinal. It may
-	// come as early as the send has begun, so that the journal is written while the last bytes leave.
+	// FinalMarker tells that the send is ready to emit the final marker, which it may do when it
+	// gets EmitFinal. It may come as early as the send has begun, so that the journal is written
+	// while the last bytes leave.
 	FinalMarker struct{}
 
 	// Ready tells that the restore stands before the resume, which it may do when it gets Proceed.
@@ -35,8 +38,8 @@ type (
 	// Received is a message of the peer, over the session or as the answer to AskOutcome.
 	Received struct{ Message Message }
 
-	// Asked is the source's question for the outcome, at the target. It is answered in the same list of actions. With
-	// Abort the source wants it to end.
+	// Asked is the source's question for the outcome, at the target. It is answered in the same
+	// list of actions. With Abort the source wants it to end.
 	Asked struct{ Abort bool }
 
 	// PeerLost tells that the session is lost. A crash of either agent loses it.
@@ -51,8 +54,8 @@ type (
 	// Timeout tells that the migration takes longer than is allowed.
 	Timeout struct{ Reason string }
 
-	// Tick repeats what has to be repeated: asking in doubt, telling that it runs, an undo that failed. The agent
-	// chooses the pace, and ticks as long as the machine has not finished.
+	// Tick repeats what has to be repeated: asking in doubt, telling that it runs, an undo that
+	// failed. The agent chooses the pace, and ticks as long as the machine has not finished.
 	Tick struct{}
 
 	// Arrived answers CheckArrived.

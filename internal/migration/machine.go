@@ -48,7 +48,8 @@ func New(spec Spec) (*Machine, error) {
 	return &Machine{rec: rec, steps: sideSteps(spec)}, nil
 }
 
-// Resume makes a machine from what was durable when the agent crashed, and the actions with which it carries on.
+// Resume makes a machine from what was durable when the agent crashed, and the actions with which
+// it carries on.
 func Resume(rec Record) (*Machine, []Action, error) {
 	if err := rec.Spec.check(); err != nil {
 		return nil, nil, fmt.Errorf("resume a migration: %w", err)
@@ -84,8 +85,8 @@ func (m *Machine) Record() Record { return m.rec.clone() }
 // Alarm is why only an operator can tell where the container runs; empty: there is no such reason.
 func (m *Machine) Alarm() string { return m.rec.Alarm }
 
-// Step takes an event and returns what to do, in order. Of its errors only ErrTooLate and ErrNotInDoubt concern the
-// user; after any error there is nothing to do but what the actions say.
+// Step takes an event and returns what to do, in order. Of its errors only ErrTooLate and
+// ErrNotInDoubt concern the user; after any error there is nothing to do but what the actions say.
 func (m *Machine) Step(event Event) ([]Action, error) {
 	var err error
 	switch e := event.(type) {

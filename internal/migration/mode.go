@@ -76,19 +76,20 @@ type Step struct {
 	Undo StepName // empty: nothing to undo, or undone by the undo of an earlier step
 	// Phase is the name under which the report shows the step's time.
 	Phase string
-	// Ask is the message that asks the target for this step; empty: it begins by itself after the target's one before, whatever
-	// the source does meanwhile.
+	// Ask is the message that asks the target for this step; empty: it begins by itself after the
+	// target's one before, whatever the source does meanwhile.
 	Ask MessageKind
-	// Answer is the message that tells the source that the target has done the step; empty: the source does not wait. It may
-	// come before the source comes to wait for it.
+	// Answer is the message that tells the source that the target has done the step; empty: the
+	// source does not wait. It may come before the source comes to wait for it.
 	Answer MessageKind
 	// Final marks the step that emits the final marker: from then on the source may not roll back by itself.
 	Final bool
-	// Commit marks the commit point. Steps before it are undone on failure, steps after it are repeated until done. Its
-	// own undo is for an operator's decision only.
+	// Commit marks the commit point. Steps before it are undone on failure, steps after it are
+	// repeated until done. Its own undo is for an operator's decision only.
 	Commit bool
-	// Joined steps are journaled together with the step before them, so that no disk write is between the two. They
-	// are then undone although they may not have begun, which every undo must bear.
+	// Joined steps are journaled together with the step before them, so that no disk write is
+	// between the two. They are then undone although they may not have begun, which every undo must
+	// bear.
 	Joined bool
 }
 
@@ -98,8 +99,8 @@ func Steps(mode Mode) []Step {
 	case Cold:
 		return coldSteps()
 	case PreCopy, PostCopy, Hybrid:
-		// They differ in which pages leave when. A pre-copy may turn into a hybrid while it is under way, so all of them have
-		// the same steps.
+		// They differ in which pages leave when. A pre-copy may turn into a hybrid while it is
+		// under way, so all of them have the same steps.
 		return liveSteps()
 	case Restart:
 		return restartSteps()
@@ -112,15 +113,16 @@ func Steps(mode Mode) []Step {
 func liveSteps() []Step {
 	// Rounds stand before the prepare: they may take long, and what is prepared is to be fresh in the freeze.
 	steps := insertBefore(coldSteps(), StepPrepare, Step{Name: StepRounds, At: Source, Phase: "rounds", Undo: UndoRounds})
-	// From the commit on the newest state is at the target, and the pages that the drain brings are at the source: until it
-	// has ended, each node has something that the other has not.
+	// From the commit on the newest state is at the target, and the pages that the drain brings are
+	// at the source: until it has ended, each node has something that the other has not.
 	return insertBefore(steps, StepDestroy, Step{Name: StepDrain, At: Source, Phase: "drain", Joined: true})
 }
 
-// restartSteps are those of the mode in which no execution state moves: the processes end at the source, and others are
-// started at the target from the same files. The target's run on trial from the begin of the start on, and no new connection
-// reaches them. The commit is when they are found to be healthy; until then the source has a copy that can be started again.
-// The end of the start by a failure means that they have been stopped.
+// restartSteps are those of the mode in which no execution state moves: the processes end at the
+// source, and others are started at the target from the same files. The target's run on trial from
+// the begin of the start on, and no new connection reaches them. The commit is when they are found
+// to be healthy; until then the source has a copy that can be started again. The end of the start
+// by a failure means that they have been stopped.
 func restartSteps() []Step {
 	steps := insertBefore(coldSteps(), StepPrepare, Step{Name: StepRounds, At: Source, Phase: "rounds", Undo: UndoRounds})
 	replace := func(name StepName, s Step) {
@@ -164,7 +166,8 @@ func Modes() []Mode {
 // Available tells whether this version can migrate in a mode.
 func (m Mode) Available() bool { return len(Steps(m)) > 0 }
 
-// MemoryAhead tells whether memory can be at the target, or be on its way there, before the container is stopped or frozen.
+// MemoryAhead tells whether memory can be at the target, or be on its way there, before the
+// container is stopped or frozen.
 func (m Mode) MemoryAhead() bool { return m == PreCopy || m == PostCopy || m == Hybrid }
 
 // ParseMode finds the mode that a user named. The error lists the modes that exist.

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// The model checker: it goes through every state that two machines, a link and a container can reach with a bounded
-// number of faults (crash of either agent between any two actions, link down, cancel, failing steps, and what comes from outside: see
-// trust_world_test.go), breadth first.
-// In each it checks that never two copies run (I1), and that without further faults an end is reached in which exactly
-// one runs and nothing is left over (I2).
+// The model checker: it goes through every state that two machines, a link and a container can
+// reach with a bounded number of faults (crash of either agent between any two actions, link down,
+// cancel, failing steps, and what comes from outside: see trust_world_test.go), breadth first. In
+// each it checks that never two copies run (I1), and that without further faults an end is reached
+// in which exactly one runs and nothing is left over (I2).
 
 // explored is what the checker found.
 type explored struct {
@@ -140,8 +140,9 @@ func TestEveryInterleaving(t *testing.T) {
 	everyMode(t, *faults, "nothing from outside")
 }
 
-// TestEveryInterleavingFromOutside adds what comes from outside, which makes many more states of each fault: with -short there
-// is one fewer of them. An operator has nothing to decide before there was another fault.
+// TestEveryInterleavingFromOutside adds what comes from outside, which makes many more states of
+// each fault: with -short there is one fewer of them. An operator has nothing to decide before
+// there was another fault.
 func TestEveryInterleavingFromOutside(t *testing.T) {
 	allowed := *faults
 	if testing.Short() {

@@ -40,7 +40,8 @@ func (f mutation) apply(s *system, i int, actions []Action) []Action {
 	return f(s, i, actions)
 }
 
-// moves lists what can happen next, in the order of a fair schedule: its first is what happens without further faults.
+// moves lists what can happen next, in the order of a fair schedule: its first is what happens
+// without further faults.
 func (s *system) moves() []move {
 	var out []move
 	add := func(kind string, i int) { out = append(out, move{kind: kind, side: i, crash: -1}) }

@@ -21,8 +21,8 @@ type Platform struct {
 // maxListed bounds how many missing features a refusal names.
 const maxListed = 20
 
-// Compare lists what stands against processes of the source running on the target, and what is only worth knowing. A
-// process may have found out at its start what the CPU can do, and keeps using it.
+// Compare lists what stands against processes of the source running on the target, and what is only
+// worth knowing. A process may have found out at its start what the CPU can do, and keeps using it.
 func Compare(source, target Platform) (problems []Problem, warnings []string) {
 	if problems := CompareAnew(source, target); len(problems) > 0 {
 		return problems, nil
@@ -48,8 +48,8 @@ func Compare(source, target Platform) (problems []Problem, warnings []string) {
 	return problems, warnings
 }
 
-// CompareAnew lists what stands against starting on the target what ran on the source. Its processes find out for themselves
-// what the CPU and the kernel can do.
+// CompareAnew lists what stands against starting on the target what ran on the source. Its
+// processes find out for themselves what the CPU and the kernel can do.
 func CompareAnew(source, target Platform) []Problem {
 	if source.Architecture == target.Architecture {
 		return nil
@@ -62,9 +62,9 @@ func CompareAnew(source, target Platform) []Problem {
 	}}
 }
 
-// compareCgroups: a container sees its groups, may have made more within them, and is restored into groups of the same hierarchies.
-// Those that the target has beside them are no matter, unless the source has none of version 1: where there are some, engines have
-// containers in these.
+// compareCgroups: a container sees its groups, may have made more within them, and is restored into
+// groups of the same hierarchies. Those that the target has beside them are no matter, unless the
+// source has none of version 1: where there are some, engines have containers in these.
 func compareCgroups(source, target []string) []Problem {
 	var missing []string
 	for _, one := range source {
@@ -110,7 +110,8 @@ func compareCRIU(source, target string) ([]Problem, []string) {
 	return nil, []string{fmt.Sprintf("versions of CRIU differ: %q at the source, %q at the target", source, target)}
 }
 
-// compareKernels: an older kernel may lack what the processes use. Only the restore can find out, so it is no refusal.
+// compareKernels: an older kernel may lack what the processes use. Only the restore can find out,
+// so it is no refusal.
 func compareKernels(source, target string) []string {
 	if source == target {
 		return nil
@@ -175,10 +176,11 @@ func listed(names []string) string {
 	return strings.Join(names, " ")
 }
 
-// kernelOnlyFeatures are flags of /proc/cpuinfo on x86 that no program can depend on: privileged instructions,
-// virtualisation, mitigations, monitoring, properties of timers, and what the kernel notes for itself. Any other flag
-// counts, also one that this list does not know yet (arch/x86/include/asm/cpufeatures.h in Linux 6.18). Flags that only
-// tell that something is fast (erms, fsrm) are here too: what they are about works without them.
+// kernelOnlyFeatures are flags of /proc/cpuinfo on x86 that no program can depend on: privileged
+// instructions, virtualisation, mitigations, monitoring, properties of timers, and what the kernel
+// notes for itself. Any other flag counts, also one that this list does not know yet
+// (arch/x86/include/asm/cpufeatures.h in Linux 6.18). Flags that only tell that something is fast
+// (erms, fsrm) are here too: what they are about works without them.
 const kernelOnlyFeatures = `
 	vme de pse msr pae mce apic mtrr pge mca pat pse36 pn dts acpi ss ht tm ia64 pbe mp nx pdpe1gb
 	constant_tsc up art arch_perfmon pebs bts syscall32 sysenter32 rep_good amd_lbr_v2 lfence_rdtsc acc_power nopl always

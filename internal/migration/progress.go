@@ -18,11 +18,13 @@ type Progress struct {
 	ExpectedDowntimeSeconds float64 `json:"expected_downtime_seconds"` // if the switchover were now
 	DirtyingRate            float64 `json:"dirtying_rate_bytes_per_second"`
 
-	// Of files that are copied ahead: the rounds so far, and what files would take of the downtime if the switchover were now.
+	// Of files that are copied ahead: the rounds so far, and what files would take of the downtime
+	// if the switchover were now.
 	FileRounds           int     `json:"file_rounds"`
 	ExpectedFilesSeconds float64 `json:"expected_files_seconds"` // 0: not known
 
-	// What failed and is tried again until it works, and for how long; empty: nothing. At which node the container runs is decided then.
+	// What failed and is tried again until it works, and for how long; empty: nothing. At which
+	// node the container runs is decided then.
 	Waiting        string  `json:"waiting,omitempty"`
 	WaitingSeconds float64 `json:"waiting_seconds,omitempty"`
 
@@ -42,8 +44,8 @@ func (p Progress) Estimate() Progress {
 	return p
 }
 
-// Meter estimates a rate from counts taken now and then. Half of what it says is about the last second. The zero value
-// is ready.
+// Meter estimates a rate from counts taken now and then. Half of what it says is about the last
+// second. The zero value is ready.
 type Meter struct {
 	at    time.Time
 	done  int64

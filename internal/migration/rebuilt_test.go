@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRebuilt makes the record of a lost journal anew, in each mode, and goes on from it by each answer of the target.
+// TestRebuilt makes the record of a lost journal anew, in each mode, and goes on from it by each
+// answer of the target.
 func TestRebuilt(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []Mode{Cold, PreCopy, PostCopy, Hybrid, Restart} {

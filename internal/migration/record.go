@@ -69,14 +69,16 @@ type Record struct {
 	Abort bool `json:"abort"`
 	// Decision is the outcome at the target, once it is known.
 	Decision Outcome `json:"decision,omitempty"`
-	// Resolved: an operator decided that it runs at the target, because the other node may not be there to be asked.
+	// Resolved: an operator decided that it runs at the target, because the other node may not be
+	// there to be asked.
 	Resolved bool `json:"resolved,omitempty"`
 	// Rebuilt: the journal was lost, and this record was made anew; see Rebuilt.
 	Rebuilt bool `json:"rebuilt,omitempty"`
 	// Overruled: an operator decided that it runs at the source.
 	Overruled bool `json:"overruled,omitempty"`
-	// Incarnation of the target's state that took the reservation, at the source. Empty in journals of before there were any, and if
-	// the target has said none: then the word of any state counts, as it did.
+	// Incarnation of the target's state that took the reservation, at the source. Empty in journals
+	// of before there were any, and if the target has said none: then the word of any state counts,
+	// as it did.
 	Incarnation string `json:"incarnation,omitempty"`
 	// Alarm is why only an operator can tell where it runs, and how; empty: there is no such reason.
 	Alarm    string    `json:"alarm,omitempty"`

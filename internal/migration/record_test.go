@@ -29,8 +29,8 @@ func someEvents() []Event {
 	return events
 }
 
-// A journal is the only thing that a machine reads: whatever is in it, and whatever happens then, nothing panics, and a
-// record that is accepted can be written and read again.
+// A journal is the only thing that a machine reads: whatever is in it, and whatever happens then,
+// nothing panics, and a record that is accepted can be written and read again.
 func FuzzResume(f *testing.F) {
 	for _, side := range []Side{Source, Target} {
 		m := mustNew(side, Cold)

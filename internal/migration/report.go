@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Report is what a migration leaves on both nodes, and what users and programs read. See DESIGN for the fields.
+// Report is what a migration leaves on both nodes, and what users and programs read. See DESIGN for
+// the fields.
 type Report struct {
 	Migration string `json:"migration"`
 	Container string `json:"container"`
@@ -27,7 +28,8 @@ type Report struct {
 	TotalSeconds         float64 `json:"total_seconds"`
 	DowntimeSeconds      float64 `json:"downtime_seconds"`
 	DowntimeErrorSeconds float64 `json:"downtime_error_seconds"` // of comparing two clocks
-	// SplitSeconds is for how long both nodes were needed: from the resume until nothing was missing at the target, or now.
+	// SplitSeconds is for how long both nodes were needed: from the resume until nothing was
+	// missing at the target, or now.
 	SplitSeconds float64 `json:"split_seconds"`
 
 	Phases []Phase `json:"phases"`
@@ -42,19 +44,20 @@ type Report struct {
 	Throttles []ThrottleStep `json:"throttles,omitempty"`
 	// Layers is what became of the image's layers at the target. nil: it had the image.
 	Layers *Layers `json:"layers,omitempty"`
-	// Drain is what became of the memory that stayed at the source when the container was handed over. nil: none did.
+	// Drain is what became of the memory that stayed at the source when the container was handed
+	// over. nil: none did.
 	Drain *Drain `json:"drain,omitempty"`
 	// Volumes are the container's, and what became of them.
 	Volumes []VolumeMoved `json:"volumes,omitempty"`
 
 	DirtyingRateBytesPerSecond float64 `json:"dirtying_rate_bytes_per_second"`
-	// MemoryGrowthBytes is how much more memory the processes take at the target: what they shared copy-on-write each of
-	// them has for itself there.
+	// MemoryGrowthBytes is how much more memory the processes take at the target: what they shared
+	// copy-on-write each of them has for itself there.
 	MemoryGrowthBytes int64 `json:"memory_growth_bytes"`
 }
 
-// Phase is a part of a migration, by the source's clock. Phases follow each other without gap or overlap: all of them
-// add up to the total time, and those with Downtime to the downtime.
+// Phase is a part of a migration, by the source's clock. Phases follow each other without gap or
+// overlap: all of them add up to the total time, and those with Downtime to the downtime.
 type Phase struct {
 	Name         string  `json:"name"`
 	StartSeconds float64 `json:"start_seconds"` // since the request
@@ -103,8 +106,8 @@ type ThrottleStep struct {
 	Seconds     float64 `json:"seconds"`
 }
 
-// Drain tells of pages that came after the container had begun to run at the target. Faults and waiting are as the target saw
-// them last.
+// Drain tells of pages that came after the container had begun to run at the target. Faults and
+// waiting are as the target saw them last.
 type Drain struct {
 	LatePages   int64 `json:"late_pages"`   // that stayed at the source
 	LeftPages   int64 `json:"left_pages"`   // that have not come yet
@@ -149,8 +152,9 @@ type Bytes struct {
 	FilesKept int64 `json:"files_kept"`
 	Layers    int64 `json:"layers"`
 	Metadata  int64 `json:"metadata"`
-	// MemoryRaw is what the memory and execution state are of which this was made: whole pages, also those that are zero, or are
-	// at the target elsewhere. What follows after the handover is not in it.
+	// MemoryRaw is what the memory and execution state are of which this was made: whole pages,
+	// also those that are zero, or are at the target elsewhere. What follows after the handover is
+	// not in it.
 	MemoryRaw int64 `json:"memory_raw"`
 	// Uncompressed is what all of it would have been on the wire if nothing had been compressed.
 	Uncompressed int64 `json:"uncompressed"`
@@ -169,7 +173,8 @@ type Held struct {
 	Packets int64 `json:"packets"`
 	Bytes   int64 `json:"bytes"`
 	Dropped int64 `json:"dropped"`
-	// LongestSeconds is how long one waited at most. What opens a connection may wait from before the freeze on.
+	// LongestSeconds is how long one waited at most. What opens a connection may wait from before
+	// the freeze on.
 	LongestSeconds float64 `json:"longest_seconds"`
 }
 
@@ -194,8 +199,9 @@ type Facts struct {
 	Volumes      []VolumeMoved
 }
 
-// NewReport makes a node's report from its record and its facts. At is now: the end, if the migration has ended. The
-// source's is the whole; the target knows only its own part, by its own clock, until the source sends its report.
+// NewReport makes a node's report from its record and its facts. At is now: the end, if the
+// migration has ended. The source's is the whole; the target knows only its own part, by its own
+// clock, until the source sends its report.
 func NewReport(rec Record, facts Facts, at time.Time) Report {
 	spec := rec.Spec
 	report := Report{

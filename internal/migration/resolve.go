@@ -34,9 +34,10 @@ type Question struct {
 	Force  bool  // the operator decides without the other node's word
 }
 
-// Rule decides whether an operator's decision may be carried out. The other node is fenced first: a copy is let run, or
-// given up, only after the other node has said, durably, that this makes neither two of them nor none. Force stands in for
-// a word that cannot be had, never against one: a node that says that the container runs there is believed.
+// Rule decides whether an operator's decision may be carried out. The other node is fenced first: a
+// copy is let run, or given up, only after the other node has said, durably, that this makes
+// neither two of them nor none. Force stands in for a word that cannot be had, never against one: a
+// node that says that the container runs there is believed.
 func (q Question) Rule() Ruling {
 	switch q.Word {
 	case WordNone, WordUnknown:
@@ -111,8 +112,9 @@ func (q Question) laterUnforced() Ruling {
 	return RuleRefuse
 }
 
-// WordOf is what a message of the target, the answer to the source's question, says. After the commit, too, another state
-// than the one that took the reservation cannot know whether the container runs.
+// WordOf is what a message of the target, the answer to the source's question, says. After the
+// commit, too, another state than the one that took the reservation cannot know whether the
+// container runs.
 func (m *Machine) WordOf(message Message) Word {
 	foreign := m.rec.Incarnation != "" && message.Incarnation != m.rec.Incarnation
 	switch {

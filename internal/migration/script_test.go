@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// Scripts in testdata read as prose: a command per line says what happens, and what the machine then wants done stands
-// below it, indented. "go test -update" writes what they ask for now; review it like code.
+// Scripts in testdata read as prose: a command per line says what happens, and what the machine
+// then wants done stands below it, indented. "go test -update" writes what they ask for now; review
+// it like code.
 var update = flag.Bool("update", false, "write what the machines do into the scripts")
 
 func TestScripts(t *testing.T) {

@@ -24,16 +24,18 @@ type Settings struct {
 	DowntimeTarget time.Duration
 	// MaxRounds bounds the rounds of a pre-copy; 0: as many as help.
 	MaxRounds int
-	// Checkpoints is how many times the files are copied in mode restart while the container runs; 0: as often as helps, until
-	// the rest fits; NoCheckpoints: not at all.
+	// Checkpoints is how many times the files are copied in mode restart while the container runs;
+	// 0: as often as helps, until the rest fits; NoCheckpoints: not at all.
 	Checkpoints int
-	// Timeout bounds everything before the container is handed over; 0: none. Rounds end in time for a switchover.
+	// Timeout bounds everything before the container is handed over; 0: none. Rounds end in time
+	// for a switchover.
 	Timeout time.Duration
 	// BandwidthLimit is what the migration may take of the link, in bits per second; 0: no limit.
 	BandwidthLimit float64
 	// OnNoConvergence is what to do when the rounds do not converge.
 	OnNoConvergence NoConvergence
-	// KeepFootprint is how long the source keeps what the container held, in case that it comes back; 0: not at all.
+	// KeepFootprint is how long the source keeps what the container held, in case that it comes
+	// back; 0: not at all.
 	KeepFootprint time.Duration
 	// MaxSplit is for how long both nodes may be needed after the handover; 0: nobody said.
 	MaxSplit time.Duration

@@ -163,7 +163,8 @@ func (m *Machine) keep() {
 	m.undo()
 }
 
-// finalMarker decides whether the final marker may leave. From then on the source may not roll back by itself.
+// finalMarker decides whether the final marker may leave. From then on the source may not roll back
+// by itself.
 func (m *Machine) finalMarker(e FinalMarker) error {
 	if m.rec.State != Forward || m.stopping || m.rec.Final || !m.steps[m.at].Final || m.busy == "" {
 		m.emit(Deny{Step: StepSend})
@@ -197,8 +198,8 @@ func (m *Machine) sourceGivesUp(reason string, abort bool) {
 	}
 }
 
-// doubt: the final marker may have left, and the target's answer is not known. The journal says so already, so
-// nothing waits for it here.
+// doubt: the final marker may have left, and the target's answer is not known. The journal says so
+// already, so nothing waits for it here.
 func (m *Machine) doubt() {
 	m.rec.State = InDoubt
 	if m.busy != "" {
@@ -254,8 +255,9 @@ func (m *Machine) sourceHears(msg Message) error {
 	return nil
 }
 
-// early tells which step the target has done while this side still does what comes before it: the next of the target's, if that
-// begins by itself. The commit is none of them: what it answers is heard in any state.
+// early tells which step the target has done while this side still does what comes before it: the
+// next of the target's, if that begins by itself. The commit is none of them: what it answers is
+// heard in any state.
 func (m *Machine) early(kind MessageKind) (StepName, bool) {
 	if m.rec.State != Forward || m.steps[m.at].At != Source || m.stopping {
 		return "", false
@@ -286,8 +288,9 @@ func (m *Machine) hearsRunning(msg Message) error {
 	return nil
 }
 
-// commit goes on to give the container away. The next step begins before it is in the journal, because packets wait for it: it
-// only lets them go to where the container runs. A source that knows no more of it is in doubt, asks, and begins it again.
+// commit goes on to give the container away. The next step begins before it is in the journal,
+// because packets wait for it: it only lets them go to where the container runs. A source that
+// knows no more of it is in doubt, asks, and begins it again.
 func (m *Machine) commit() {
 	m.forgive()
 	m.rec.Alarm = ""
@@ -323,8 +326,8 @@ func (m *Machine) hearsNeverRan(msg Message) error {
 	return nil
 }
 
-// takeBack undoes after the final marker. The decision is durable first: a source that runs again must not be in doubt
-// after a crash.
+// takeBack undoes after the final marker. The decision is durable first: a source that runs again
+// must not be in doubt after a crash.
 func (m *Machine) takeBack() {
 	m.rec.Alarm = ""
 	m.rec.State = Undoing
@@ -337,8 +340,9 @@ func (m *Machine) takeBack() {
 	}
 }
 
-// sourceResolves takes an operator's decision in place of the target's answer, when the target does not know whether what
-// arrived there is whole, or when it cannot be reached and some of the container's memory is still here.
+// sourceResolves takes an operator's decision in place of the target's answer, when the target does
+// not know whether what arrived there is whole, or when it cannot be reached and some of the
+// container's memory is still here.
 func (m *Machine) sourceResolves(e Resolve) error {
 	if err := m.sourceResolvable(e); err != nil {
 		return err
@@ -384,8 +388,8 @@ func (m *Machine) giveAway() {
 	m.carryOn()
 }
 
-// tellGiveUp tells the target that nothing will come, unless it said so itself. It may get lost: a target that loses
-// its source gives up by itself.
+// tellGiveUp tells the target that nothing will come, unless it said so itself. It may get lost: a
+// target that loses its source gives up by itself.
 func (m *Machine) tellGiveUp() {
 	if m.told || m.rec.Decision == NeverRan && !m.rec.Overruled {
 		return

@@ -11,7 +11,8 @@ type PostCopyUse string
 
 // The choices of a node.
 const (
-	// PostCopyAuto lets mode auto choose post-copy or hybrid if both nodes are needed for no longer than DefaultMaxSplit.
+	// PostCopyAuto lets mode auto choose post-copy or hybrid if both nodes are needed for no longer
+	// than DefaultMaxSplit.
 	PostCopyAuto PostCopyUse = "auto"
 	// PostCopyOnRequest leaves it to users: they name the mode, or say for how long both nodes may be needed.
 	PostCopyOnRequest PostCopyUse = "on-request"
@@ -45,7 +46,8 @@ func ParsePostCopyUse(text string) (PostCopyUse, error) {
 	return "", fmt.Errorf("%q is no use of post-copy; choose one of: %s", bounded(text, maxName), strings.Join(names, ", "))
 }
 
-// SplitLimit bounds for how long a container's state may be on two nodes, which both are needed then. The zero value is no bound.
+// SplitLimit bounds for how long a container's state may be on two nodes, which both are needed
+// then. The zero value is no bound.
 type SplitLimit struct {
 	Forbidden bool
 	Most      time.Duration // 0: any time
@@ -74,8 +76,9 @@ func shortTime(d time.Duration) time.Duration {
 	return d.Round(100 * time.Millisecond)
 }
 
-// SplitLimits are the bounds of a migration from a node: that of what its user asks for, and that of what mode auto chooses. A user who
-// chooses hybrid for rounds that do not converge asks for it, in mode auto too.
+// SplitLimits are the bounds of a migration from a node: that of what its user asks for, and that
+// of what mode auto chooses. A user who chooses hybrid for rounds that do not converge asks for it,
+// in mode auto too.
 func SplitLimits(use PostCopyUse, s Settings) (asked, auto SplitLimit) {
 	switch {
 	case use == PostCopyNever:

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestSplitLimits goes through what a node says, what a user says, and for how long both nodes are then needed at most.
+// TestSplitLimits goes through what a node says, what a user says, and for how long both nodes are
+// then needed at most.
 func TestSplitLimits(t *testing.T) {
 	const short, long = 9 * time.Second, time.Hour
 	hybrid := Settings{OnNoConvergence: TurnHybrid}

@@ -42,7 +42,8 @@ type Stage struct {
 	State       StageState `json:"state"`
 	Error       string     `json:"error,omitempty"` // why it has ended
 	Started     time.Time  `json:"started"`
-	// Fresh is when the last round that is there as a whole began: the copy is as the memory was then, or newer.
+	// Fresh is when the last round that is there as a whole began: the copy is as the memory was
+	// then, or newer.
 	Fresh      time.Time `json:"fresh,omitzero"`
 	FreshUntil time.Time `json:"fresh_until,omitzero"` // it is kept up to date until then
 	Until      time.Time `json:"until,omitzero"`       // it is removed then
@@ -67,7 +68,8 @@ const (
 	AheadSpare   = "spare" // it was near, or on the path, and there is room for it
 )
 
-// Ahead tells of a copy that is made because the container may come: on the path of its user, or to a near node.
+// Ahead tells of a copy that is made because the container may come: on the path of its user, or to
+// a near node.
 type Ahead struct {
 	Why      string    `json:"why"` // AheadPath, AheadNearest or AheadSpare
 	Deadline time.Time `json:"deadline,omitzero"`

@@ -121,8 +121,9 @@ func (m *Machine) targetFailed(step StepName, reason string, problems []Problem)
 	}
 }
 
-// ready decides whether the container may be resumed here. The commit is the engine's own record, which it makes durable before
-// anything runs; what is journalled here meanwhile says no more than that one has to look for it, as the step that had begun does.
+// ready decides whether the container may be resumed here. The commit is the engine's own record,
+// which it makes durable before anything runs; what is journalled here meanwhile says no more than
+// that one has to look for it, as the step that had begun does.
 func (m *Machine) ready(e Ready) error {
 	if m.rec.State != Forward || m.stopping || !m.steps[m.at].Commit || m.busy != m.steps[m.at].Name {
 		m.emit(Deny{Step: m.steps[m.commitIndex()].Name})
@@ -156,8 +157,8 @@ func (m *Machine) arrived(e Arrived) error {
 	return nil
 }
 
-// runs: the container runs here. The source hears of it first, because packets wait for that; that it runs is durable
-// already.
+// runs: the container runs here. The source hears of it first, because packets wait for that; that
+// it runs is durable already.
 func (m *Machine) runs(at time.Time) {
 	m.stopping, m.unsure = false, false
 	m.forgive()
@@ -318,8 +319,9 @@ func (m *Machine) fence() {
 	m.rollBack()
 }
 
-// targetResolves takes an operator's decision in place of the source's confirmation. That it runs at the source can only
-// be decided there: this side cannot know whether the source has already given its copy away.
+// targetResolves takes an operator's decision in place of the source's confirmation. That it runs
+// at the source can only be decided there: this side cannot know whether the source has already
+// given its copy away.
 func (m *Machine) targetResolves(e Resolve) error {
 	if err := m.targetResolvable(e); err != nil {
 		return err

@@ -85,8 +85,8 @@ func (l *timeline) down(t time.Time) bool {
 	return !l.resumed.IsZero() && !t.Before(l.frozen) && t.Before(l.resumed)
 }
 
-// phases divides the whole time: at each instant it belongs to the step that began last. What then is left over is
-// waiting.
+// phases divides the whole time: at each instant it belongs to the step that began last. What then
+// is left over is waiting.
 func (l *timeline) phases() []Phase {
 	phases := []Phase{}
 	for _, p := range l.pieces() {
@@ -99,7 +99,8 @@ func (l *timeline) phases() []Phase {
 	return phases
 }
 
-// belongsTo tells whether a piece of time goes on with the phase before it: the same, or too short to be one of its own.
+// belongsTo tells whether a piece of time goes on with the phase before it: the same, or too short
+// to be one of its own.
 func (p Phase) belongsTo(before Phase) bool {
 	short := (p.Name == phaseWait || p.Name == string(StepReceive)) && p.Seconds <= shortGap.Seconds()
 	same := p.Name == before.Name && p.Node == before.Node

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Worlds without what protects the commit rule from outside, and machines that believe whoever answers. The checker must notice.
+// Worlds without what protects the commit rule from outside, and machines that believe whoever
+// answers. The checker must notice.
 func TestCheckerNoticesWhatIsMissing(t *testing.T) {
 	believes := func(s *system, i int, actions []Action) []Action {
 		if m := s.agents[i].m; i == src && m != nil && m.rec.State != InDoubt {

@@ -2,9 +2,10 @@ package migration
 
 import "slices"
 
-// This file has what comes into the world from outside of the two machines: a second agent, an engine that starts or removes what leaves
-// or arrives, a kernel that is out of memory, an operator at either side, a source that loses its journal, and a target whose state was
-// lost, put back or copied. What protects against each of them is in the world unless it is told to be without.
+// This file has what comes into the world from outside of the two machines: a second agent, an
+// engine that starts or removes what leaves or arrives, a kernel that is out of memory, an operator
+// at either side, a source that loses its journal, and a target whose state was lost, put back or
+// copied. What protects against each of them is in the world unless it is told to be without.
 
 // The target's incarnations: the one that took the reservation, and any other.
 const (
@@ -62,7 +63,8 @@ func (s *system) forgot() bool {
 	return s.loss != "" && (a.disk == nil || a.unread)
 }
 
-// losses are what can become of the target's state while its agent does not run. It takes longer than what stands at the gate lives.
+// losses are what can become of the target's state while its agent does not run. It takes longer
+// than what stands at the gate lives.
 var losses = map[string]func(*system){
 	"journal lost":  func(s *system) { s.agents[dst].disk = nil },
 	"state is lost": func(s *system) { s.agents[dst].disk, s.state = nil, anotherState },
@@ -158,8 +160,9 @@ func (s *system) applyTrust(v move) int {
 	return 0
 }
 
-// actOnLeaving is what an engine, or the kernel, does to the frozen copy at the source. It has an effect only where the
-// protection against it is missing: everywhere, or while pages of the container are at the source only.
+// actOnLeaving is what an engine, or the kernel, does to the frozen copy at the source. It has an
+// effect only where the protection against it is missing: everywhere, or while pages of the
+// container are at the source only.
 func (s *system) actOnLeaving(kind string) {
 	protection := map[string]string{
 		"engine starts it": "guard", "engine removes it": "guard", "engine thaws it": "hold", "engine kills it": "hold",
@@ -176,7 +179,8 @@ func (s *system) actOnLeaving(kind string) {
 	}
 }
 
-// rebuilt is the journal that a source makes anew from its engine's note of the departure; nil: there is no note.
+// rebuilt is the journal that a source makes anew from its engine's note of the departure; nil:
+// there is no note.
 func (s *system) rebuilt() *Record {
 	if s.copies[src] != copyFrozen || s.without == "note of the departure" {
 		return nil
@@ -193,8 +197,8 @@ func (s *system) rebuilt() *Record {
 	return &rec
 }
 
-// needsOperator tells whether only somebody who looks can tell where the container runs. Nobody decides while the target
-// takes it back.
+// needsOperator tells whether only somebody who looks can tell where the container runs. Nobody
+// decides while the target takes it back.
 func (s *system) needsOperator() bool {
 	m, there := s.agents[src].m, s.agents[dst].m
 	if m == nil || there != nil && there.rec.Overruled && !s.away && s.copies[dst] == copyRuns {
@@ -204,8 +208,9 @@ func (s *system) needsOperator() bool {
 		m.cut && (s.loss != "" || s.copies[dst] != copyRuns)
 }
 
-// mayGo is the answer of the target to a source that is about to destroy its copy. It is lossy if the target does not have, or
-// cannot know whether it has, what came to it: then only an operator can decide.
+// mayGo is the answer of the target to a source that is about to destroy its copy. It is lossy if
+// the target does not have, or cannot know whether it has, what came to it: then only an operator
+// can decide.
 func (s *system) mayGo() (may, lossy bool) {
 	m := s.agents[src].m
 	switch {
@@ -245,7 +250,8 @@ func (s *system) thawed() copyState {
 	return copyEnded
 }
 
-// recoverBeside is what a second agent does that goes on from the journal of one that lives: it undoes, to the end.
+// recoverBeside is what a second agent does that goes on from the journal of one that lives: it
+// undoes, to the end.
 func (s *system) recoverBeside(i int) {
 	m, actions, err := Resume(*s.agents[i].disk)
 	for err == nil && len(actions) > 0 {
@@ -317,8 +323,8 @@ func (s *system) word(i int, at Side) (Message, Word) {
 	return heard, m.WordOf(heard)
 }
 
-// endedAnyhow checks what must hold at the end if the target's state was tampered with: it may keep what it knows nothing of, but one copy
-// runs, and the source knows where.
+// endedAnyhow checks what must hold at the end if the target's state was tampered with: it may keep
+// what it knows nothing of, but one copy runs, and the source knows where.
 func (s *system) endedAnyhow() string {
 	rec, here := s.agents[src].m.rec, s.stayed()
 	switch {

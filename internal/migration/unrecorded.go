@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// This file decides what may be said of a migration by a state that may not be the one that knew it: its journals were lost, put back,
-// or copied to another machine. A target that says never-ran wrongly makes two copies, one that says running wrongly makes none.
+// This file decides what may be said of a migration by a state that may not be the one that knew
+// it: its journals were lost, put back, or copied to another machine. A target that says never-ran
+// wrongly makes two copies, one that says running wrongly makes none.
 
 // Presence is what the engine of the target has of a container.
 type Presence string
@@ -22,21 +23,24 @@ const (
 
 // Evidence is what a target has beside its journal of a migration, when it is asked for the outcome.
 type Evidence struct {
-	// Reserved is the incarnation that took the reservation, as the source has noted it; empty: it has noted none.
+	// Reserved is the incarnation that took the reservation, as the source has noted it; empty: it
+	// has noted none.
 	Reserved string
 	// Incarnation of this state.
 	Incarnation string
 	// Journaled: there is a journal of the migration, which says never-ran.
 	Journaled bool
-	// Presence of a container of that identity in this node's engine, which it has since then, if that is known.
+	// Presence of a container of that identity in this node's engine, which it has since then, if
+	// that is known.
 	Presence Presence
 	Since    time.Time
 }
 
-// MayDeny tells whether the target may answer never-ran, and if not why, in words for an operator. A journal that says so is believed
-// by the state that wrote it unless the engine runs the container. A migration without a journal never ran if this is the state that
-// took the reservation and its engine has nothing of the container. A source that has noted no incarnation (its journal was made before
-// there were any) is answered by what the engine has alone.
+// MayDeny tells whether the target may answer never-ran, and if not why, in words for an operator.
+// A journal that says so is believed by the state that wrote it unless the engine runs the
+// container. A migration without a journal never ran if this is the state that took the reservation
+// and its engine has nothing of the container. A source that has noted no incarnation (its journal
+// was made before there were any) is answered by what the engine has alone.
 func MayDeny(e Evidence) (why string, may bool) {
 	seen := string(e.Presence)
 	if e.Presence == RunsThere && !e.Since.IsZero() {
@@ -54,8 +58,9 @@ func MayDeny(e Evidence) (why string, may bool) {
 	return "", true
 }
 
-// DeniesRun tells whether the record of a target that has not ended says that the container cannot run there: what resumes it was not
-// begun. If the engine runs it nevertheless the record is an older one that was put back, and nothing may be said or done by it.
+// DeniesRun tells whether the record of a target that has not ended says that the container cannot
+// run there: what resumes it was not begun. If the engine runs it nevertheless the record is an
+// older one that was put back, and nothing may be said or done by it.
 func (r Record) DeniesRun() bool {
 	if r.Spec.Side != Target || r.State == Done || r.Decision == Ran || r.Overruled {
 		return false
@@ -81,8 +86,9 @@ func (r Record) NeverRuns() bool {
 	return !fencing
 }
 
-// doubted tells whether the source must not believe what ends its doubt: it was said by another state than the one that took the
-// reservation. As long as the final marker has not left, the source decides alone.
+// doubted tells whether the source must not believe what ends its doubt: it was said by another
+// state than the one that took the reservation. As long as the final marker has not left, the
+// source decides alone.
 func (m *Machine) doubted(msg Message) bool {
 	if m.rec.State != InDoubt && (m.rec.State != Forward || !m.rec.Final) {
 		return false
@@ -97,7 +103,8 @@ func (m *Machine) doubted(msg Message) bool {
 	}
 }
 
-// alarm notes that only an operator can tell, with what each side knows, and how to decide. The source stays as it is, and goes on asking.
+// alarm notes that only an operator can tell, with what each side knows, and how to decide. The
+// source stays as it is, and goes on asking.
 func (m *Machine) alarm(msg Message) {
 	spec := m.rec.Spec
 	said := bounded(msg.Error, maxText/2)

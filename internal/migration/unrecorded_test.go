@@ -85,8 +85,8 @@ func TestDoubtedWord(t *testing.T) {
 	}
 }
 
-// TestDoubtedAfterCommit: an operator who decides after the commit does not hear the word of another state than the one that took
-// the container, which may be on a machine that has it not.
+// TestDoubtedAfterCommit: an operator who decides after the commit does not hear the word of
+// another state than the one that took the container, which may be on a machine that has it not.
 func TestDoubtedAfterCommit(t *testing.T) {
 	for incarnation, want := range map[string]Word{"aa": WordElse, "bb": WordUnknown, "": WordUnknown} {
 		m := inDoubt(t, "aa")

@@ -26,7 +26,8 @@ const (
 	MaxTimeout = 30 * 24 * time.Hour
 )
 
-// CheckID refuses what is not the id of a migration: 16 lower-case hexadecimal digits. It becomes a file name.
+// CheckID refuses what is not the id of a migration: 16 lower-case hexadecimal digits. It becomes a
+// file name.
 func CheckID(id string) error {
 	if !isHex(id, idDigits) {
 		return fmt.Errorf("migration id %q: must be %d lower-case hexadecimal digits", bounded(id, maxName), idDigits)
@@ -34,7 +35,8 @@ func CheckID(id string) error {
 	return nil
 }
 
-// CheckContainerID refuses what is not the id of a container: 64 lower-case hexadecimal digits. It becomes a file name.
+// CheckContainerID refuses what is not the id of a container: 64 lower-case hexadecimal digits. It
+// becomes a file name.
 func CheckContainerID(id string) error {
 	if !isHex(id, containerDigits) {
 		return fmt.Errorf("container id %q: must be %d lower-case hexadecimal digits", bounded(id, 2*maxName), containerDigits)

@@ -20,15 +20,16 @@ const (
 // VolumeWayNames lists what a user may choose.
 func VolumeWayNames() []VolumeWay { return []VolumeWay{VolumeMove, VolumeShared, VolumeSkip} }
 
-// VolumeWays are what a user has chosen for the volumes of a container, in a form that can be compared: WAY for those that
-// are not named and VOLUME=WAY for one, in order, with zero bytes between.
+// VolumeWays are what a user has chosen for the volumes of a container, in a form that can be
+// compared: WAY for those that are not named and VOLUME=WAY for one, in order, with zero bytes
+// between.
 type VolumeWays string
 
 // maxVolumeWays bounds the length of what a user chooses.
 const maxVolumeWays = 64 << 10
 
-// ParseVolumeWays reads what a user has chosen: each item is WAY or VOLUME=WAY, where VOLUME is a name, or a path in the
-// container.
+// ParseVolumeWays reads what a user has chosen: each item is WAY or VOLUME=WAY, where VOLUME is a
+// name, or a path in the container.
 func ParseVolumeWays(items []string) (VolumeWays, error) {
 	chosen := map[string]string{}
 	for _, item := range items {

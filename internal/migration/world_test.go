@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// This file simulates two agents, the link between them and the container: the world in which model_test.go tries all
-// orders of events. A transition is atomic: an event, and all actions that follow from it. A crash can cut it short
-// after any action.
+// This file simulates two agents, the link between them and the container: the world in which
+// model_test.go tries all orders of events. A transition is atomic: an event, and all actions that
+// follow from it. A crash can cut it short after any action.
 
 // copyState is what the container's copy on one node is.
 type copyState uint8
@@ -131,8 +131,8 @@ func (s *system) fail(format string, args ...any) {
 	}
 }
 
-// feed gives an event to a machine and executes what follows, but only the first limit actions if the agent crashes
-// then (limit >= 0). It returns how many actions there were.
+// feed gives an event to a machine and executes what follows, but only the first limit actions if
+// the agent crashes then (limit >= 0). It returns how many actions there were.
 func (s *system) feed(i int, event Event, limit int) int {
 	if i == dst && s.forgot() {
 		return 0
@@ -372,7 +372,8 @@ func (s *system) runsThere() bool {
 	return s.copies[dst] == copyRuns || onTrial
 }
 
-// stuck checks what must hold when nothing more happens because the link is down: it runs, unless the source is in doubt.
+// stuck checks what must hold when nothing more happens because the link is down: it runs, unless
+// the source is in doubt.
 func (s *system) stuck() string {
 	if s.stayed() || s.runsThere() || s.agents[src].m.rec.State == InDoubt {
 		return ""

@@ -23,9 +23,10 @@ import (
 // saved, one for each kind of packet, in two maps of a table of their own, which outlives the agent. The
 // packet filter translates by these maps, without tracking.
 //
-// Connections without address translation lose only their ingress marks, which KeepFlows saves in a third map.
-// When the container's next packet creates a new tracking entry, the packet filter restores the mark. The
-// answer then leaves through its ingress node, and the engine does not masquerade it.
+// Connections without address translation lose only their ingress marks, which KeepFlows saves in a
+// third map. When the container's next packet creates a new tracking entry, the packet filter
+// restores the mark. The answer then leaves through its ingress node, and the engine does not
+// masquerade it.
 //
 // The node may reuse the port of a container's outgoing connection once that connection is over. So only
 // lasting connections are saved, and unused entries expire: soon, if the connection's end was seen.
@@ -70,7 +71,8 @@ func endpointKey(at netip.AddrPort) []byte {
 	return slices.Concat(at.Addr().AsSlice(), port, []byte{0, 0})
 }
 
-// KeepFlows saves the connections of a container on a bridge, and accepts no new ones until Detach. Call it before the engine removes the container.
+// KeepFlows saves the connections of a container on a bridge, and accepts no new ones until Detach.
+// Call it before the engine removes the container.
 func (n *Network) KeepFlows(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -296,8 +298,8 @@ func addElements(conn *nftables.Conn, set *nftables.Set, elements []nftables.Set
 	return nil
 }
 
-// replaceDoors adds ingress marks, with their full timeouts: packets do not renew them. If the map is full, the
-// rest is left out: those connections wait until their clients send.
+// replaceDoors adds ingress marks, with their full timeouts: packets do not renew them. If the map
+// is full, the rest is left out: those connections wait until their clients send.
 func replaceDoors(conn *nftables.Conn, set *nftables.Set, elements []nftables.SetElement) error {
 	wanted := map[string]bool{}
 	for _, e := range elements {

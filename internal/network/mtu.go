@@ -77,8 +77,8 @@ func widen(path string, attached *attachment) error {
 	return nil
 }
 
-// limitRoutes gives IPv4 routes through an interface this MTU, unless somebody has given them a smaller one. A
-// byte less is what narrowRoutes has given them.
+// limitRoutes gives IPv4 routes through an interface this MTU, unless somebody has given them a
+// smaller one. A byte less is what narrowRoutes has given them.
 func limitRoutes(handle *netlink.Handle, eth0 netlink.Link, mtu int) error {
 	routes, err := dump.Whole(func() ([]netlink.Route, error) { return handle.RouteList(eth0, netlink.FAMILY_V4) })
 	for i := range routes {

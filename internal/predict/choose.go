@@ -29,7 +29,8 @@ const (
 	clearlySlack  = 0.020 // seconds
 	// notMuchLonger is what a downtime as it is wanted may cost, of the total time.
 	notMuchLonger = 2
-	// longEnough is for how many seconds a program must have been watched to tell what it writes in a long round.
+	// longEnough is for how many seconds a program must have been watched to tell what it writes in
+	// a long round.
 	longEnough = 10
 	// window are the bytes that need no answer on a new connection: ten segments of an Ethernet (RFC 6928).
 	window = 14600
@@ -41,7 +42,8 @@ const (
 // exceed the wanted downtime, and clients wait much less. A restart is never chosen: it loses what
 // is in memory.
 //
-// A deadline or downtime that no mode is expected to meet is given up, and told. What the user forbids is not.
+// A deadline or downtime that no mode is expected to meet is given up, and told. What the user
+// forbids is not.
 func Choose(all []Prediction, demands Demands) (Choice, error) {
 	var can []Prediction
 	for _, p := range all {
@@ -93,8 +95,9 @@ func (c *Choice) take(can []Prediction, demands Demands) {
 	}
 }
 
-// worthwhile leaves out the modes that take longer than cold for nothing: what they keep out of the freeze is less than a window, whatever
-// was learnt of the time that their steps take. Where they may keep more out of it they stay.
+// worthwhile leaves out the modes that take longer than cold for nothing: what they keep out of the
+// freeze is less than a window, whatever was learnt of the time that their steps take. Where they
+// may keep more out of it they stay.
 func worthwhile(can []Prediction) []Prediction {
 	i := slices.IndexFunc(can, func(p Prediction) bool { return p.Mode == migration.Cold })
 	if i < 0 {

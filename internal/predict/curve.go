@@ -11,7 +11,8 @@ type Point struct {
 	Bytes   float64 `json:"bytes"`
 }
 
-// Curve is the dirtying curve: Points by ascending time. An empty one is that of a container that writes nothing.
+// Curve is the dirtying curve: Points by ascending time. An empty one is that of a container that
+// writes nothing.
 type Curve []Point
 
 // Windows are those within which the distinct pages that are written are counted.
@@ -24,9 +25,9 @@ func (c Curve) sane() Curve {
 	})
 }
 
-// Within is how many bytes of pages are written within so many seconds, and at most most. Between points, and beyond them, it
-// is a power of time with an exponent from 0 to 1: in a longer time not fewer pages are written, and in one that is n
-// times as long not more than n times as many.
+// Within is how many bytes of pages are written within so many seconds, and at most most. Between
+// points, and beyond them, it is a power of time with an exponent from 0 to 1: in a longer time not
+// fewer pages are written, and in one that is n times as long not more than n times as many.
 func (c Curve) Within(seconds, most float64) float64 {
 	c = slices.DeleteFunc(slices.Clone(c), func(p Point) bool {
 		return !(p.Seconds > 0) || !(p.Bytes >= 0) || math.IsInf(p.Bytes, 0) || math.IsInf(p.Seconds, 0)
@@ -44,9 +45,10 @@ func (c Curve) Within(seconds, most float64) float64 {
 	return min(between(c[i-1], c[i], seconds), most)
 }
 
-// between is the power of time that goes through two points. After the second it is not known whether the program goes on to write pages
-// that it has not written, as the power says, or has a number of pages that it writes at random, which the second point would be
-// some way into: then it is W(1-exp(-kt)). The middle of these is taken.
+// between is the power of time that goes through two points. After the second it is not known
+// whether the program goes on to write pages that it has not written, as the power says, or has a
+// number of pages that it writes at random, which the second point would be some way into: then it
+// is W(1-exp(-kt)). The middle of these is taken.
 func between(a, b Point, seconds float64) float64 {
 	if b.Bytes <= 0 {
 		return 0
@@ -67,7 +69,8 @@ func between(a, b Point, seconds float64) float64 {
 	return math.Sqrt(power * saturating(a, b, seconds))
 }
 
-// saturating is W(1-exp(-kt)) through two points, the second of which is later and has no less, at a later time.
+// saturating is W(1-exp(-kt)) through two points, the second of which is later and has no less, at
+// a later time.
 func saturating(a, b Point, seconds float64) float64 {
 	share := func(k, t float64) float64 { return -math.Expm1(-k * t) }
 	low, high := 1e-6/b.Seconds, 100/a.Seconds // of k

@@ -65,7 +65,8 @@ type Machine struct {
 	Slowness float64 `json:"slowness"`
 }
 
-// Costs are what does not depend on the link, in seconds, of a container of one process; and what of the link it takes anyway.
+// Costs are what does not depend on the link, in seconds, of a container of one process; and what
+// of the link it takes anyway.
 type Costs struct {
 	Examine, Reserve, Arrive float64 // the steps of these names
 	Rounds                   float64 // of files, and to open what pages go over
@@ -89,9 +90,10 @@ type Costs struct {
 	Kill                                             float64 // for a byte of memory, when the source's copy goes
 }
 
-// DefaultCosts are the costs on a virtual machine with two cores of an AMD EPYC and Linux 6.18, CRIU 4.1. They are rough: read off
-// few runs of "godwit-lab bench predict" beside other work and, for a byte, off the differences between containers of 64 MiB and 4 GiB
-// in "bench switchover" and "bench postcopy". What differs on another machine is learned: Machine.Slowness.
+// DefaultCosts are the costs on a virtual machine with two cores of an AMD EPYC and Linux 6.18,
+// CRIU 4.1. They are rough: read off few runs of "godwit-lab bench predict" beside other work and,
+// for a byte, off the differences between containers of 64 MiB and 4 GiB in "bench switchover" and
+// "bench postcopy". What differs on another machine is learned: Machine.Slowness.
 func DefaultCosts() Costs {
 	return Costs{
 		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Settle: 0.005, Dump: 0.022, Restore: 0.022, End: 0.035,
@@ -127,8 +129,8 @@ type Input struct {
 	Costs     Costs     `json:"-"` // zero: DefaultCosts
 }
 
-// sane is the input with what cannot be as if it were not known: it comes from other nodes too, and from files of the kernel that
-// are read while processes end.
+// sane is the input with what cannot be as if it were not known: it comes from other nodes too, and
+// from files of the kernel that are read while processes end.
 func (in Input) sane() Input {
 	c, l := &in.Container, &in.Link
 	for _, n := range []*int64{

@@ -12,7 +12,8 @@ import (
 // leaning says how what is uncertain is taken: each is a factor on what was measured, but for the last.
 type leaning struct {
 	bandwidth, dirtying, costs, content float64
-	// rewritten is after how many seconds a program writes to the files again that it has written to, or deletes them; 0: never.
+	// rewritten is after how many seconds a program writes to the files again that it has written
+	// to, or deletes them; 0: never.
 	rewritten float64
 }
 
@@ -83,8 +84,8 @@ func newModel(in Input, lean leaning) *model {
 	return m
 }
 
-// chooseCodec takes the codec that gets most through: data connections begin with a guess, and soon change to what does
-// (stream.Session.Adapt). Between those that are as good it is the cheaper one.
+// chooseCodec takes the codec that gets most through: data connections begin with a guess, and soon
+// change to what does (stream.Session.Adapt). Between those that are as good it is the cheaper one.
 func (m *model) chooseCodec() {
 	least := math.Inf(1)
 	for codec := stream.None; codec <= stream.ZstdBetter; codec++ {
@@ -103,7 +104,8 @@ const (
 	unknownBandwidth = 100e6
 	// carried is what pages get of what a probe saw: frames, records of TLS, segments.
 	carried = 0.95
-	// referenceShare is what a page takes that is zero, or has the content of another: 16 bytes or so of 4096.
+	// referenceShare is what a page takes that is zero, or has the content of another: 16 bytes or
+	// so of 4096.
 	referenceShare = 0.005
 )
 
@@ -186,7 +188,8 @@ func (m *model) slowness() float64 {
 // send is how long so many bytes of memory take.
 func (m *model) send(raw, wire float64) float64 { return max(raw*wire/m.bandwidth, raw*m.perByte) }
 
-// written is how many bytes of pages are written within a time, by a container that has share of its processor time.
+// written is how many bytes of pages are written within a time, by a container that has share of
+// its processor time.
 func (m *model) written(seconds, share float64) float64 {
 	c := m.in.Container
 	return min(c.Curve.Within(seconds*share, c.memory())*m.lean.dirtying, c.memory())
@@ -207,8 +210,9 @@ func (m *model) state() float64 {
 	return k.StateBytes + k.StateProcess*beyondFirst(c.Processes, 1) + k.StateRatio*float64(c.ChangedBytes) + float64(c.QueuedBytes)
 }
 
-// warm is how long it takes to open the window of a connection for so many bytes, and to measure the link: stream.Session.Warm has
-// 300 ms or eight round trips, and ends sooner on short links. For little it waits for one round trip, with what leaves at once.
+// warm is how long it takes to open the window of a connection for so many bytes, and to measure
+// the link: stream.Session.Warm has 300 ms or eight round trips, and ends sooner on short links.
+// For little it waits for one round trip, with what leaves at once.
 func (m *model) warm(enough float64) float64 {
 	if enough <= LittleState {
 		return warmWork + m.rtt + firstWindow/m.bandwidth
@@ -240,9 +244,10 @@ func (m *model) layers() float64 {
 	return float64(m.in.Container.MissingLayerBytes)/m.bandwidth + 3*m.rtt
 }
 
-// copyFiles is how long the files take while the container runs, and how many bytes are left for the freeze. Its rounds end as
-// the agent's do. Files that are written again count anew each time: what is overwritten, or deleted before it is sent, nobody
-// counts ahead; so this is the most there can be, but at its better end, where files are used again as a broker or a log does.
+// copyFiles is how long the files take while the container runs, and how many bytes are left for
+// the freeze. Its rounds end as the agent's do. Files that are written again count anew each time:
+// what is overwritten, or deleted before it is sent, nobody counts ahead; so this is the most there
+// can be, but at its better end, where files are used again as a broker or a log does.
 func (m *model) copyFiles(out *outcome) (left float64) {
 	c := m.in.Container
 	bytes, rate := float64(c.FileTreeBytes), c.FilesChangedPerSecond*m.lean.dirtying
@@ -274,7 +279,8 @@ func (l leaning) anew(seconds float64) float64 {
 // mostFileRounds ends what hardly gets less: with FileRoundsShrink, 400 GB would be 4 KiB by then.
 const mostFileRounds = 80
 
-// fileEntry is the seconds that a file takes in the first copy: 100,000 files of 1 KiB in 3.6 s ("bench files").
+// fileEntry is the seconds that a file takes in the first copy: 100,000 files of 1 KiB in 3.6 s
+// ("bench files").
 const fileEntry = 30e-6
 
 // roundsSoFar is what the model knows of rounds while they go on.

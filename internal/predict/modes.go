@@ -8,9 +8,11 @@ import (
 )
 
 const (
-	// usualStop and usualStart are those of a program that holds little: it notices the signal at once, and listens soon.
+	// usualStop and usualStart are those of a program that holds little: it notices the signal at
+	// once, and listens soon.
 	usualStop, usualStart = 0.1, 1.0
-	// Pages that the restore and the first instructions after it touch leave in the freeze, for as long at most, or so many.
+	// Pages that the restore and the first instructions after it touch leave in the freeze, for as
+	// long at most, or so many.
 	touchedBytes = 64 << 10
 	touchedTime  = 0.020 // seconds of the link
 	leastTouched = 16 * 4096
@@ -38,7 +40,8 @@ func (m *model) of(mode migration.Mode) outcome {
 // fixed are the parts of a mode as the costs have them.
 func (m *model) fixed(mode migration.Mode) Parts {
 	k, c, slow := m.costs, m.in.Container, m.slowness()
-	// The target is asked, and then makes itself ready, while the connection to it is made and its window opened.
+	// The target is asked, and then makes itself ready, while the connection to it is made and its
+	// window opened.
 	asked := (k.Examine+k.Reserve+k.Entry*float64(c.FileTreeEntries))*slow + m.rtt
 	ready, connected := asked+k.Arrive*slow, max(asked, k.TripsConnect*m.rtt)
 	p := Parts{
@@ -70,7 +73,8 @@ func (m *model) anyway() float64 {
 	return (m.costs.Dump+m.costs.Restore+m.more()+m.costs.Entry*float64(m.in.Container.FileTreeEntries))*m.slowness() + m.rtt/2 + m.state()/m.bandwidth
 }
 
-// Work is what dump and restore of a container take, beside the link and its memory, on the machine that DefaultCosts are of.
+// Work is what dump and restore of a container take, beside the link and its memory, on the machine
+// that DefaultCosts are of.
 func Work(c Container) float64 {
 	m := newModel(Input{Container: c}.sane(), level())
 	return m.costs.Dump + m.costs.Restore + m.more() + m.costs.Tables*c.memory()
@@ -160,7 +164,8 @@ func (m *model) turnsHybrid(mode migration.Mode) bool {
 	return mode == migration.Hybrid || m.in.Demands.Settings.OnNoConvergence == migration.TurnHybrid
 }
 
-// catchUp sends what was written while the freeze was prepared, and tells how long that takes and what is left then.
+// catchUp sends what was written while the freeze was prepared, and tells how long that takes and
+// what is left then.
 func (m *model) catchUp(out *outcome, mode migration.Mode, r *roundsSoFar, interval, files float64) (took, left float64) {
 	for range CatchUpRounds {
 		r.raw = m.written(interval, r.share)
@@ -189,7 +194,8 @@ func (m *model) follow(out *outcome) {
 	out.total += out.split
 }
 
-// drainShare of the link is what pages that follow get beside those that are wanted: 0.82 to 0.92 ("bench postcopy").
+// drainShare of the link is what pages that follow get beside those that are wanted: 0.82 to 0.92
+// ("bench postcopy").
 const drainShare = 0.9
 
 // burst is how long the work of an answer waits for pages when late bytes are not there yet. Its
@@ -229,10 +235,11 @@ func (m *model) waits(seconds, late float64) float64 {
 const (
 	// answer is for how many seconds a program works for an answer, as it would without a migration.
 	answer = 0.1
-	// faultWork is what both nodes take for a page that is wanted, beside the link: 1.5 ms in the median of "bench postcopy".
+	// faultWork is what both nodes take for a page that is wanted, beside the link: 1.5 ms in the
+	// median of "bench postcopy".
 	faultWork = 1.5e-3
-	// firstFaults is for how many pages one after the other even a program waits that does nothing: 2 round trips, over all links of
-	// "bench predict".
+	// firstFaults is for how many pages one after the other even a program waits that does nothing:
+	// 2 round trips, over all links of "bench predict".
 	firstFaults = 2.0
 	// perFault is how many pages come for each that was waited for: those around it leave with it.
 	perFault = 8.0

@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// Parts are the times of a migration that are about the same however much memory there is, and whatever the link carries: all but
-// rounds, memory in the freeze, and what follows.
+// Parts are the times of a migration that are about the same however much memory there is, and
+// whatever the link carries: all but rounds, memory in the freeze, and what follows.
 type Parts struct {
 	Begin  float64 `json:"begin_seconds"`  // from the request until the target is ready
 	Ahead  float64 `json:"ahead_seconds"`  // from then until the freeze, without the rounds
@@ -47,8 +47,9 @@ func (p Past) sane() Past {
 	return sane
 }
 
-// Pace is how many seconds a byte of memory took the last time, if that was longer than the link takes: the processors were the limit, of
-// both nodes, with what else they had to do. 0: not known, or the link was.
+// Pace is how many seconds a byte of memory took the last time, if that was longer than the link
+// takes: the processors were the limit, of both nodes, with what else they had to do. 0: not known,
+// or the link was.
 type Pace struct {
 	Rounds float64 `json:"rounds_seconds_per_byte"`
 	Drain  float64 `json:"drain_seconds_per_byte"`
@@ -57,7 +58,8 @@ type Pace struct {
 // Transfer is memory that was sent while its container ran, all of it for the first time.
 type Transfer struct{ RawBytes, SentBytes, Seconds float64 }
 
-// Transferred is the first round of a migration, and what followed; zero if there is not enough of it to tell anything.
+// Transferred is the first round of a migration, and what followed; zero if there is not enough of
+// it to tell anything.
 func Transferred(report migration.Report) (round, drain Transfer) {
 	if len(report.Rounds) > 0 && !report.Rounds[0].Final {
 		first := report.Rounds[0]
@@ -73,8 +75,8 @@ func Transferred(report migration.Report) (round, drain Transfer) {
 	return round.enough(report.Link), drain.enough(report.Link)
 }
 
-// frozenTransfer is what a cold migration has sent. It leaves beside the dump, too, as soon as there is some of it; what it took must
-// have been long after that, or the dump was the limit.
+// frozenTransfer is what a cold migration has sent. It leaves beside the dump, too, as soon as
+// there is some of it; what it took must have been long after that, or the dump was the limit.
 func frozenTransfer(report migration.Report) Transfer {
 	t := Transfer{RawBytes: float64(report.Bytes.MemoryRaw), SentBytes: float64(report.Bytes.MemoryFinal), Seconds: -report.Link.RTTSeconds / 2}
 	dump := 0.0
@@ -123,8 +125,8 @@ func (t Transfer) Pace(bitsPerSecond float64) float64 {
 
 const clearlyLonger = 1.1
 
-// PaceOf is at which pace rounds and drain of a migration went over a link that carries so much, and which of the two there
-// were that nothing held back.
+// PaceOf is at which pace rounds and drain of a migration went over a link that carries so much,
+// and which of the two there were that nothing held back.
 func PaceOf(report migration.Report, bitsPerSecond float64) (pace Pace, rounds, drained bool) {
 	if report.Layers != nil || report.Link.LimitBitsPerSecond > 0 {
 		return Pace{}, false, false
@@ -133,8 +135,8 @@ func PaceOf(report migration.Report, bitsPerSecond float64) (pace Pace, rounds, 
 	return Pace{Rounds: round.Pace(bitsPerSecond), Drain: drain.Pace(bitsPerSecond * drainShare)}, round.Seconds > 0, drain.Seconds > 0
 }
 
-// CurveOf is what the rounds of a migration tell of what its container wrote: each knows what was written in the one before, or brings it
-// if it is of an older version.
+// CurveOf is what the rounds of a migration tell of what its container wrote: each knows what was
+// written in the one before, or brings it if it is of an older version.
 func CurveOf(report migration.Report) Curve {
 	var curve Curve
 	for i := 1; i < len(report.Rounds); i++ {
@@ -186,8 +188,8 @@ func (c Container) Holding(content float64) Container {
 	return c
 }
 
-// Middle is the median of what was seen in a mode, the latest last, over the link of the latest. One moment in which all was slow does
-// not count among several.
+// Middle is the median of what was seen in a mode, the latest last, over the link of the latest.
+// One moment in which all was slow does not count among several.
 func Middle(all []Seen) Seen {
 	latest := all[len(all)-1]
 	all = slices.DeleteFunc(slices.Clone(all), func(s Seen) bool { return likeness(s.RTTSeconds, latest.RTTSeconds) < sameWay })
@@ -223,8 +225,8 @@ func Middle(all []Seen) Seen {
 // sameWay is how alike round trips are if they are those of the same link.
 const sameWay = 0.5
 
-// PartsOf reads the parts off a report. BytesPerSecond is what the link carries. What a migration cannot tell is 0: a freeze of which
-// most was memory, a beginning in which layers were fetched.
+// PartsOf reads the parts off a report. BytesPerSecond is what the link carries. What a migration
+// cannot tell is 0: a freeze of which most was memory, a beginning in which layers were fetched.
 func PartsOf(report migration.Report, bytesPerSecond float64) Parts {
 	var p Parts
 	step := &p.Begin
@@ -281,7 +283,8 @@ func RestartOf(report migration.Report) (stop, start float64) {
 	return stop, start
 }
 
-// alike lists the modes whose past tells something about a mode, the best first. What they differ in is known: see fixed.
+// alike lists the modes whose past tells something about a mode, the best first. What they differ
+// in is known: see fixed.
 func alike(mode migration.Mode) []migration.Mode {
 	switch mode {
 	case migration.PreCopy:
@@ -310,7 +313,8 @@ func (m *model) corrected(mode migration.Mode) Parts {
 		Ahead: m.correct(mode, own, func(p Parts) float64 { return p.Ahead }),
 		End:   m.correct(mode, own, func(p Parts) float64 { return p.End }),
 	}
-	// Of the others much is round trips, and what is uncertain is the work; a freeze is all work but the way of its last byte.
+	// Of the others much is round trips, and what is uncertain is the work; a freeze is all work
+	// but the way of its last byte.
 	p.Freeze = m.correct(mode, plain, func(p Parts) float64 { return p.Freeze })
 	p.Freeze = m.rtt/2 + max(0, p.Freeze-m.rtt/2)*m.lean.costs
 	switch seen := m.in.Past[mode]; { // what there was is possible
@@ -322,8 +326,9 @@ func (m *model) corrected(mode migration.Mode) Parts {
 	return p
 }
 
-// correct is one part. Of the past of a mode that is not the same, and of another container, only what the costs did not foresee
-// of it counts; and the less, the more the link was another one, because some of it is round trips.
+// correct is one part. Of the past of a mode that is not the same, and of another container, only
+// what the costs did not foresee of it counts; and the less, the more the link was another one,
+// because some of it is round trips.
 func (m *model) correct(mode migration.Mode, own Parts, of func(Parts) float64) float64 {
 	expected := of(own)
 	for _, other := range alike(mode) {

@@ -111,7 +111,8 @@ func TestMiddle(t *testing.T) {
 	}
 }
 
-// TestPast: what a migration took is expected of the next, and a moment in which all was slow is believed within bounds only.
+// TestPast: what a migration took is expected of the next, and a moment in which all was slow is
+// believed within bounds only.
 func TestPast(t *testing.T) {
 	in := simulated(groups{}, 16000, 100e6, 0.02, 1, 10, 1).in
 	before := Of(in, migration.PreCopy)

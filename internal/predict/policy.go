@@ -27,19 +27,23 @@ const (
 
 // What the window of a data connection is opened for, before anything leaves that must not wait.
 const (
-	// StateShare is which part of a container's memory leaves at once at most, mostly: what is left of it when it is compressed.
+	// StateShare is which part of a container's memory leaves at once at most, mostly: what is left
+	// of it when it is compressed.
 	StateShare = 4
 	// LeastState is that of a small container with some processes. A window holds it after two round trips.
 	LeastState = 48 << 10
-	// StateMargin is by how much more room is made than is foretold. What does not fit would make the freeze a round trip longer,
-	// and each doubling of the window makes what comes before it one longer.
+	// StateMargin is by how much more room is made than is foretold. What does not fit would make
+	// the freeze a round trip longer, and each doubling of the window makes what comes before it
+	// one longer.
 	StateMargin = 1.5
-	// LittleState leaves within so few round trips that it does not matter what the link would carry, or in which codec.
+	// LittleState leaves within so few round trips that it does not matter what the link would
+	// carry, or in which codec.
 	LittleState = stream.Little
 )
 
-// RoundsWithin is in how many more rounds what is left must come to fit, if it can follow as well: of rounds that become smaller by a third
-// each there are 18 in which a freeze of a minute comes down to 50 ms, which send two minutes' worth again.
+// RoundsWithin is in how many more rounds what is left must come to fit, if it can follow as well:
+// of rounds that become smaller by a third each there are 18 in which a freeze of a minute comes
+// down to 50 ms, which send two minutes' worth again.
 const RoundsWithin = 6
 
 // SwitchoverTime is kept of a migration's time limit for what comes after the rounds.

@@ -7,7 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// Overhead is how long a container is frozen for all but its memory and the round trip, as the rounds take it.
+// Overhead is how long a container is frozen for all but its memory and the round trip, as the
+// rounds take it.
 const Overhead = 40 * time.Millisecond
 
 // Interval is what is expected, and what is possible: nine of ten are between Low and High.
@@ -109,8 +110,9 @@ func impossible(in Input, mode migration.Mode) string {
 	return ""
 }
 
-// tooLong says why its state must not be on two nodes for as long as a mode would have it there. A hybrid whose rounds are expected to
-// converge is not refused: if they do not, the agent bounds what is left.
+// tooLong says why its state must not be on two nodes for as long as a mode would have it there. A
+// hybrid whose rounds are expected to converge is not refused: if they do not, the agent bounds
+// what is left.
 func tooLong(in Input, p Prediction) string {
 	if !splits(p.Mode) && p.Split.Expected == 0 {
 		return ""
@@ -118,7 +120,8 @@ func tooLong(in Input, p Prediction) string {
 	return in.Demands.Split.Refuses(duration(min(p.Split.Expected, migration.MaxMaxSplit.Seconds()+1)))
 }
 
-// SplitOver is for how long both nodes are needed if what is left takes so long at the full speed of the link.
+// SplitOver is for how long both nodes are needed if what is left takes so long at the full speed
+// of the link.
 func SplitOver(left, rtt time.Duration) time.Duration {
 	return time.Duration(float64(left)/drainShare) + rtt
 }
@@ -148,8 +151,9 @@ func streams(in Input) int {
 	return int(min(8, max(1, math.Ceil(underWay/windowBytes))))
 }
 
-// soonest is after how many seconds a program may use its files again. RabbitMQ with 12.8 MB/s of messages that are soon consumed had 6 MiB
-// to send after 69 s, and 2 to 10 MiB after half a second ("bench studies --study d").
+// soonest is after how many seconds a program may use its files again. RabbitMQ with 12.8 MB/s of
+// messages that are soon consumed had 6 MiB to send after 69 s, and 2 to 10 MiB after half a second
+// ("bench studies --study d").
 const soonest = 1.0
 
 // leanings take what is uncertain at its better and at its worse end.

@@ -24,8 +24,9 @@ func programs(pages float64) map[string]program {
 	}
 }
 
-// TestAgainstSimulation compares what is predicted with what happens to pages in a simulation, over a grid of programs, links,
-// sizes, contents and modes. What is off by less than 30 ms does not count, as nobody notices.
+// TestAgainstSimulation compares what is predicted with what happens to pages in a simulation, over
+// a grid of programs, links, sizes, contents and modes. What is off by less than 30 ms does not
+// count, as nobody notices.
 func TestAgainstSimulation(t *testing.T) {
 	var downtime, total []float64
 	covered, all := 0, 0
@@ -201,8 +202,9 @@ func TestSaneCurve(t *testing.T) {
 	}
 }
 
-// TestFilesUsedAgain asks that a container is not held for as long as all its files take because they may be written faster than the link
-// carries: files are used again, or deleted, and then rounds of them end; a copy that stands still from its begin gets no better.
+// TestFilesUsedAgain asks that a container is not held for as long as all its files take because
+// they may be written faster than the link carries: files are used again, or deleted, and then
+// rounds of them end; a copy that stands still from its begin gets no better.
 func TestFilesUsedAgain(t *testing.T) {
 	in := Input{
 		Container: Container{
@@ -223,8 +225,8 @@ func TestFilesUsedAgain(t *testing.T) {
 	}
 }
 
-// TestSplitForShort asks that of two modes that take as long the one is chosen that has the state on two nodes for less long, where it is
-// known how long they take.
+// TestSplitForShort asks that of two modes that take as long the one is chosen that has the state
+// on two nodes for less long, where it is known how long they take.
 func TestSplitForShort(t *testing.T) {
 	for _, c := range []struct{ hybrid, watched float64 }{{87, 10}, {140, 10}, {87, 1}} {
 		takes := func(mode migration.Mode, total, split float64) Prediction {
@@ -241,7 +243,8 @@ func TestSplitForShort(t *testing.T) {
 	}
 }
 
-// TestNothingToKeepOut asks that what was learnt of steps does not have a tiny container copied ahead: its freeze cannot get shorter by that.
+// TestNothingToKeepOut asks that what was learnt of steps does not have a tiny container copied
+// ahead: its freeze cannot get shorter by that.
 func TestNothingToKeepOut(t *testing.T) {
 	one := func(mode migration.Mode, downtime, total, frozen float64) Prediction {
 		exactly := func(v float64) Interval { return Interval{Expected: v, Low: v, High: v} }

@@ -9,7 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// program is what writes in a simulation: how many distinct pages it writes within a time, drawn anew at each call.
+// program is what writes in a simulation: how many distinct pages it writes within a time, drawn
+// anew at each call.
 type program interface {
 	distinct(seconds float64, chance *rand.Rand) float64 // pages
 }
@@ -50,8 +51,9 @@ func (b bursts) distinct(seconds float64, chance *rand.Rand) float64 {
 	return b.groups.distinct(seconds, chance)
 }
 
-// simulation is a migration of a program, page by page and round by round, over a link and on machines that are not
-// always as fast. It shares the rules for the end of rounds with the agent, and nothing with the model but Costs.
+// simulation is a migration of a program, page by page and round by round, over a link and on
+// machines that are not always as fast. It shares the rules for the end of rounds with the agent,
+// and nothing with the model but Costs.
 type simulation struct {
 	in      Input
 	program program

@@ -49,7 +49,8 @@ func TestSplitIsBounded(t *testing.T) {
 	}
 }
 
-// TestSplitOfConvergingHybrid: rounds that converge leave nothing that follows, so nothing refuses them but a node that never does that.
+// TestSplitOfConvergingHybrid: rounds that converge leave nothing that follows, so nothing refuses
+// them but a node that never does that.
 func TestSplitOfConvergingHybrid(t *testing.T) {
 	in := simulated(groups{}, 16000, 100e6, 0.02, 1, 10, 1).in
 	for use, want := range map[migration.PostCopyUse]bool{migration.PostCopyAuto: true, migration.PostCopyOnRequest: true, migration.PostCopyNever: false} {

@@ -18,7 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// machineIDFile names the machine, see machine-id(5). A machine without it has no name, and its states are told from each other only.
+// machineIDFile names the machine, see machine-id(5). A machine without it has no name, and its
+// states are told from each other only.
 const machineIDFile = "/etc/machine-id"
 
 const (
@@ -33,8 +34,9 @@ type identity struct {
 	ID string `json:"id"`
 	// Machine on which the state was made, as machineName has it.
 	Machine string `json:"machine"`
-	// Opening is another random number for each start of an agent, Before the one before it. The run directory has the last one, too,
-	// until the next boot: a state that was put back meanwhile has an older one.
+	// Opening is another random number for each start of an agent, Before the one before it. The
+	// run directory has the last one, too, until the next boot: a state that was put back meanwhile
+	// has an older one.
 	Opening string `json:"opening"`
 	Before  string `json:"before"`
 }
@@ -70,9 +72,10 @@ func (d *Dir) identify(stateDir, runDir, machineFile string) error {
 	return nil
 }
 
-// decide says which incarnation a state has that is opened now: text is what it says of itself, empty if nothing, seen the opening in
-// the run directory. The state is written before the run directory; so an agent that was killed in between leaves an opening
-// there that is the state's last but one, which is then kept.
+// decide says which incarnation a state has that is opened now: text is what it says of itself,
+// empty if nothing, seen the opening in the run directory. The state is written before the run
+// directory; so an agent that was killed in between leaves an opening there that is the state's
+// last but one, which is then kept.
 func decide(text []byte, seen, machine string, random func() string) (next identity, renewed string) {
 	var last identity
 	fresh := func(why string) (identity, string) {
@@ -115,7 +118,8 @@ func randomHex() string {
 
 func isHex(s string) bool { return len(s) == idDigits && strings.Trim(s, "0123456789abcdef") == "" }
 
-// machineName is a digest of the machine's id, which itself should stay on the machine (machine-id(5)); "0" without one.
+// machineName is a digest of the machine's id, which itself should stay on the machine
+// (machine-id(5)); "0" without one.
 func machineName(path string) (string, error) {
 	text, err := readBounded(path)
 	if err != nil {

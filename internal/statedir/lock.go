@@ -15,8 +15,8 @@ import (
 // lockName is the file in each of the two directories on which the lock is taken.
 const lockName = "agent.lock"
 
-// patience is how long a lock may be held by a process that was killed: the kernel takes a process apart in its own time. A lock
-// that is held longer has an owner that lives.
+// patience is how long a lock may be held by a process that was killed: the kernel takes a process
+// apart in its own time. A lock that is held longer has an owner that lives.
 var patience = 3 * time.Second
 
 // pollEvery is how often a lock that is held is tried again meanwhile.
@@ -34,7 +34,8 @@ type holder struct {
 	Since time.Time `json:"since"`
 }
 
-// lock is a flock(2) on a file. It ends with the process, or with the file: the descriptor is closed on exec, so no child has it.
+// lock is a flock(2) on a file. It ends with the process, or with the file: the descriptor is
+// closed on exec, so no child has it.
 type lock struct{ file *os.File }
 
 // take waits at most for patience. Of a directory that another process has nothing is changed.

@@ -21,8 +21,8 @@ type Dir struct {
 	locks []*lock
 }
 
-// Open locks both directories, which it makes if they do not exist, and reads the incarnation. If another process has them, it returns
-// ErrLocked and has changed nothing.
+// Open locks both directories, which it makes if they do not exist, and reads the incarnation. If
+// another process has them, it returns ErrLocked and has changed nothing.
 func Open(stateDir, runDir string) (*Dir, error) {
 	d := &Dir{}
 	for _, dir := range []string{stateDir, runDir} {

@@ -107,8 +107,8 @@ func TestNoMachineID(t *testing.T) {
 	}
 }
 
-// TestSecondIsRefused: whoever comes second changes nothing in either directory, and learns who was first; when that one has ended he
-// gets them, although a child of it lives on.
+// TestSecondIsRefused: whoever comes second changes nothing in either directory, and learns who was
+// first; when that one has ended he gets them, although a child of it lives on.
 func TestSecondIsRefused(t *testing.T) {
 	patience = pollEvery
 	state, run := t.TempDir(), t.TempDir()

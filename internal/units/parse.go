@@ -1,5 +1,5 @@
-// Package units parses and formats bandwidths, delays, loss rates, sizes and times for users. The command lines
-// and the lab use it.
+// Package units parses and formats bandwidths, delays, loss rates, sizes and times for users. The
+// command lines and the lab use it.
 package units
 
 import (
@@ -84,7 +84,8 @@ func ParseDelay(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseLoss reads a share of packets lost as a percentage such as 0.5% and returns it as a ratio; 0 needs no sign.
+// ParseLoss reads a share of packets lost as a percentage such as 0.5% and returns it as a ratio; 0
+// needs no sign.
 func ParseLoss(text string) (float64, error) {
 	s := strings.TrimSpace(text)
 	number, percent := strings.CutSuffix(s, "%")
@@ -123,7 +124,8 @@ func ParseSize(text string) (int64, error) {
 	return int64(bytes), nil
 }
 
-// parsePlain reads a non-negative decimal number: no exponent, no sign, no infinity, which ParseFloat would take.
+// parsePlain reads a non-negative decimal number: no exponent, no sign, no infinity, which
+// ParseFloat would take.
 func parsePlain(text string) (float64, error) {
 	if text == "" || strings.Trim(text, "0123456789.") != "" {
 		return 0, errors.New("not a number")

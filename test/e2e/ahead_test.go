@@ -51,7 +51,8 @@ func (c *container) nothingAhead() {
 	}
 }
 
-// TestStagePath: copies are made in time, a migration goes on from them, and the rest of the path goes with the container.
+// TestStagePath: copies are made in time, a migration goes on from them, and the rest of the path
+// goes with the container.
 func TestStagePath(t *testing.T) {
 	c := writer(t)
 	var told []migration.Stage
@@ -84,7 +85,8 @@ func (c *container) precopyBytes() (raw, sent int64) {
 	return p.bytes()
 }
 
-// TestStageNearest: the nearest neighbour has a copy, wherever the container is, until that is not wanted any more.
+// TestStageNearest: the nearest neighbour has a copy, wherever the container is, until that is not
+// wanted any more.
 func TestStageNearest(t *testing.T) {
 	c := writer(t)
 	must(t, "a", "stage", c.name, "--nearest", "1", "--budget", "1GiB")

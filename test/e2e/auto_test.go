@@ -63,7 +63,8 @@ func TestAutoRefuses(t *testing.T) {
 	c.right()
 }
 
-// TestMeasure watches a container that writes, predicts its migration, and moves it while it is still being watched.
+// TestMeasure watches a container that writes, predicts its migration, and moves it while it is
+// still being watched.
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	c := writer(t)
@@ -101,8 +102,9 @@ func TestMeasure(t *testing.T) {
 	c.right()
 }
 
-// TestAutoBoundsSplit plans over a link on which memory that follows takes half a minute: mode auto needs both nodes for that long only if its
-// user allows it, and a mode that is named with a bound is refused.
+// TestAutoBoundsSplit plans over a link on which memory that follows takes half a minute: mode auto
+// needs both nodes for that long only if its user allows it, and a mode that is named with a bound
+// is refused.
 func TestAutoBoundsSplit(t *testing.T) {
 	t.Parallel()
 	c := writer(t)

@@ -24,8 +24,9 @@ import (
 // image is the name of the tests' image.
 const image = "localhost/e2e:latest"
 
-// buildAll makes the programs and the image. Programs are built from the sources as they are now, so that nothing old
-// is tested by accident; Go's build cache makes that quick. GODWIT_E2E_PROGRAM names one that is to be tested instead.
+// buildAll makes the programs and the image. Programs are built from the sources as they are now,
+// so that nothing old is tested by accident; Go's build cache makes that quick. GODWIT_E2E_PROGRAM
+// names one that is to be tested instead.
 func buildAll(ctx context.Context, directory string) error {
 	program := os.Getenv("GODWIT_E2E_PROGRAM")
 	if program == "" {

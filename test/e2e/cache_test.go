@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// cacheConfig is an nginx that caches what another server of it says: over connections that it keeps (port 80), and over
-// one for each question (port 81), which the other server ends when it has answered. `?fresh=1` asks it anew.
+// cacheConfig is an nginx that caches what another server of it says: over connections that it
+// keeps (port 80), and over one for each question (port 81), which the other server ends when it
+// has answered. `?fresh=1` asks it anew.
 const cacheConfig = `user root;
 worker_processes 2;
 error_log stderr;
@@ -58,8 +59,9 @@ func cachedObject(number int) []byte {
 	return text.Bytes()
 }
 
-// TestCache loads an nginx that asks itself, over connections within the container, while it moves: each answer is whole and
-// right, over connections that stay and over new ones, and what is in its cache at the end is, too.
+// TestCache loads an nginx that asks itself, over connections within the container, while it moves:
+// each answer is whole and right, over connections that stay and over new ones, and what is in its
+// cache at the end is, too.
 func TestCache(t *testing.T) {
 	t.Parallel()
 	script := "mkdir -p /srv /var/cache/nginx; "

@@ -19,8 +19,9 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-// TestConnect has clients that connect, ask and close all the time, hundreds in a second, while the container moves to
-// and fro: whatever a connection was doing when the container was frozen, it is answered, once.
+// TestConnect has clients that connect, ask and close all the time, hundreds in a second, while the
+// container moves to and fro: whatever a connection was doing when the container was frozen, it is
+// answered, once.
 func TestConnect(t *testing.T) {
 	t.Parallel()
 	all := []string{cold, preCopy, postCopy, hybrid}
@@ -67,7 +68,8 @@ type askers struct {
 	answered atomic.Uint64
 }
 
-// start so many clients in a machine of the lab. Some want more than is sent at once, and some are slow to ask.
+// start so many clients in a machine of the lab. Some want more than is sent at once, and some are
+// slow to ask.
 func (a *askers) start(machine string, clients int) {
 	for number := range clients {
 		size, think := uint64(0), time.Duration(0)
@@ -97,8 +99,8 @@ func (a *askers) end() {
 	a.working.Wait()
 }
 
-// settled is how long a freeze waits for answers that the container has left to the kernel. The rest of one that takes longer is lost: where
-// the machine has so much else to do that packets are.
+// settled is how long a freeze waits for answers that the container has left to the kernel. The
+// rest of one that takes longer is lost: where the machine has so much else to do that packets are.
 const settled = 2 * time.Second
 
 // one connects, asks and closes.
@@ -164,8 +166,9 @@ func (a *askers) check() {
 	}
 }
 
-// TestConnectNobody moves a container while connections are on their way in that never get there: nobody is behind some, and
-// others it does not accept. The move goes on without them, connections that it has stay, and new ones are accepted.
+// TestConnectNobody moves a container while connections are on their way in that never get there:
+// nobody is behind some, and others it does not accept. The move goes on without them, connections
+// that it has stay, and new ones are accepted.
 func TestConnectNobody(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "tcp")

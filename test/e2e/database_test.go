@@ -12,7 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// again ends the container as a crash does, and starts another one on its volumes: what is there is what is on the disk.
+// again ends the container as a crash does, and starts another one on its volumes: what is there is
+// what is on the disk.
 func (c *container) again(image string, flags []string, command ...string) {
 	c.t.Helper()
 	must(c.t, c.node, "rm", "--force", c.name)
@@ -20,8 +21,9 @@ func (c *container) again(image string, flags []string, command ...string) {
 	c.id = strings.TrimSpace(must(c.t, c.node, append(run, command...)...))
 }
 
-// TestRedisAppendOnly counts with a Redis that writes down all that it is told, while it moves; also while it rewrites what
-// it has written. What is on the disk in the end is whole, as Redis' own tool says, and is all that was answered.
+// TestRedisAppendOnly counts with a Redis that writes down all that it is told, while it moves;
+// also while it rewrites what it has written. What is on the disk in the end is whole, as Redis'
+// own tool says, and is all that was answered.
 func TestRedisAppendOnly(t *testing.T) {
 	t.Parallel()
 	flags := []string{"-v", "appended:/data"}
@@ -65,8 +67,9 @@ func TestRedisAppendOnly(t *testing.T) {
 	}
 }
 
-// sqliteWriter inserts rows, each a transaction, and prints the number of each when it is there for good. Another process
-// reads them meanwhile: both map the index of the write-ahead log, shared and writable.
+// sqliteWriter inserts rows, each a transaction, and prints the number of each when it is there for
+// good. Another process reads them meanwhile: both map the index of the write-ahead log, shared and
+// writable.
 const sqliteWriter = `
 sqlite3 /data/db 'PRAGMA journal_mode=WAL; CREATE TABLE rows(n INTEGER PRIMARY KEY, content BLOB)' >/dev/null
 echo ready
@@ -78,12 +81,14 @@ while :; do
   sleep 0.002
 done | sqlite3 -bail -cmd '.timeout 10000' /data/db`
 
-// sqliteLocks counts the processes that have the lock by which those that open the database see that it is in use.
+// sqliteLocks counts the processes that have the lock by which those that open the database see
+// that it is in use.
 const sqliteLocks = `grep -l 'POSIX.* READ .* 128 128$' /proc/[0-9]*/fdinfo/* | cut -d/ -f3 | sort -u | wc -l`
 
-// TestSQLite moves a database in WAL mode while it is written. It is whole, and every row that was acknowledged is there. Others
-// open it after each move: if locks were lost they would begin the index anew, under those who have it mapped.
-// Each process opens the database once, so that it does not matter that its inode changes.
+// TestSQLite moves a database in WAL mode while it is written. It is whole, and every row that was
+// acknowledged is there. Others open it after each move: if locks were lost they would begin the
+// index anew, under those who have it mapped. Each process opens the database once, so that it does
+// not matter that its inode changes.
 func TestSQLite(t *testing.T) {
 	t.Parallel()
 	flags := []string{"-v", "rows:/data"}

@@ -67,7 +67,8 @@ func TestDrainMemory(t *testing.T) {
 	}
 }
 
-// TestDrainLinks moves a program that checks its memory over links of several kinds; over the worst if there is time.
+// TestDrainLinks moves a program that checks its memory over links of several kinds; over the worst
+// if there is time.
 func TestDrainLinks(t *testing.T) {
 	links := []lab.Link{{BandwidthBitsPerSecond: 100_000_000, RTT: 20 * time.Millisecond}}
 	if os.Getenv(migrationsVariable) != "" {
@@ -87,7 +88,8 @@ func TestDrainLinks(t *testing.T) {
 	}
 }
 
-// TestDrainRedis counts with a Redis whose memory follows, over one connection: every answer comes, once, and is right.
+// TestDrainRedis counts with a Redis whose memory follows, over one connection: every answer comes,
+// once, and is right.
 func TestDrainRedis(t *testing.T) {
 	linked(t, lab.Link{BandwidthBitsPerSecond: 100_000_000, RTT: 20 * time.Millisecond})
 	c, conn := server(t, "redis", "6379")
@@ -142,7 +144,8 @@ func (c *container) arrived(id string) report {
 	return r
 }
 
-// writes starts a container on node a whose memory cannot be compressed, much of which is written all the time.
+// writes starts a container on node a whose memory cannot be compressed, much of which is written
+// all the time.
 func writes(t *testing.T) *container {
 	t.Helper()
 	if err := loadPages(); err != nil {
@@ -152,7 +155,8 @@ func writes(t *testing.T) *container {
 	return runImage(t, pagesImage, nil, append([]string{labimage.ProgramPath}, config.Args()...)...)
 }
 
-// TestSwitch turns a pre-copy into a hybrid: by hand, in the middle of a round, and by itself, when its rest does not fit.
+// TestSwitch turns a pre-copy into a hybrid: by hand, in the middle of a round, and by itself, when
+// its rest does not fit.
 func TestSwitch(t *testing.T) {
 	linked(t, lab.Link{BandwidthBitsPerSecond: 100_000_000, RTT: time.Millisecond})
 	c := writes(t)
@@ -175,7 +179,8 @@ func TestSwitch(t *testing.T) {
 	c.right()
 }
 
-// draining moves a container to node b over a narrow link, and returns when it runs there and some of its memory is missing.
+// draining moves a container to node b over a narrow link, and returns when it runs there and some
+// of its memory is missing.
 func draining(t *testing.T, c *container) (id string, wide func()) {
 	t.Helper()
 	linked(t, narrow())

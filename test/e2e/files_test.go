@@ -18,8 +18,8 @@ func (c *container) manifest(paths ...string) []string {
 	return slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "/run") })
 }
 
-// TestFilesSurvive has files of every sort in the writable layer, in a volume and in /dev/shm, and compares all that can
-// be seen of them.
+// TestFilesSurvive has files of every sort in the writable layer, in a volume and in /dev/shm, and
+// compares all that can be seen of them.
 func TestFilesSurvive(t *testing.T) {
 	t.Parallel()
 	c := state(t, []string{"-v", "tree:/data"}, "files", "/srv", "/data/tree", "/dev/shm/tree")

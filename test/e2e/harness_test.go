@@ -70,7 +70,8 @@ func must(t *testing.T, node string, args ...string) string {
 	return out.stdout
 }
 
-// run starts a container on node a, with flags of `godwit run` and a command, and waits until it says that it is ready.
+// run starts a container on node a, with flags of `godwit run` and a command, and waits until it
+// says that it is ready.
 func run(t *testing.T, flags []string, args ...string) *container {
 	t.Helper()
 	return runImage(t, image, flags, args...)
@@ -141,7 +142,8 @@ func (c *container) remove() {
 	c.removeVolumes()
 }
 
-// removeVolumes removes the volumes that stay when their container is removed. They were to be on its node only.
+// removeVolumes removes the volumes that stay when their container is removed. They were to be on
+// its node only.
 func (c *container) removeVolumes() {
 	for _, volume := range c.volumes {
 		for _, node := range nodes() {
@@ -333,8 +335,8 @@ func (c *container) survives() {
 	}
 }
 
-// refused tries to move the container and wants it refused, with words that name what stands against it. The container
-// must be as it was.
+// refused tries to move the container and wants it refused, with words that name what stands
+// against it. The container must be as it was.
 func (c *container) refused(words ...string) {
 	c.t.Helper()
 	before := c.inspect()

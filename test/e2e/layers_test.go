@@ -61,7 +61,8 @@ func (c *container) layersCancelled() {
 	}
 }
 
-// TestLayers: layers are brought when a container starts, when a user wants it, or when it moves; those that are there are not.
+// TestLayers: layers are brought when a container starts, when a user wants it, or when it moves;
+// those that are there are not.
 func TestLayers(t *testing.T) {
 	const bulk = 1 << 20
 	archive, err := labimage.OfProgram("layers", inWorld("godwit-lab"), world.directory, bulk, bulk/2)
@@ -103,7 +104,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestLayerPartly: of a layer that was rebuilt with a small change, only the change is sent to a node that has it as it was.
+// TestLayerPartly: of a layer that was rebuilt with a small change, only the change is sent to a
+// node that has it as it was.
 func TestLayerPartly(t *testing.T) {
 	const repository = "localhost/rebuilt"
 	base, err := baseLayer(world.directory)

@@ -85,8 +85,8 @@ func viewNode(node string) (view, error) {
 		"run/godwit/*/*", "var/lib/godwit/containers/*", "var/lib/godwit/volumes/*", "var/lib/godwit/migrations/*/images")
 }
 
-// leftInLab lists what the nodes have and had not before. What goes away a moment after a command has ended is waited
-// for.
+// leftInLab lists what the nodes have and had not before. What goes away a moment after a command
+// has ended is waited for.
 func leftInLab(before map[string]view) []string {
 	var left []string
 	labtest.Within(patience, func() bool {
@@ -107,7 +107,8 @@ func leftInLab(before map[string]view) []string {
 	return left
 }
 
-// ofLXC tells what LXC makes on a node at its first container, and keeps, and the tests' place for its containers.
+// ofLXC tells what LXC makes on a node at its first container, and keeps, and the tests' place for
+// its containers.
 func ofLXC(line string) bool {
 	return strings.HasSuffix(line, "/lxc.pivot") || strings.HasPrefix(line, "mount at /var/lib/lxc")
 }

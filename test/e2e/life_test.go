@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestLimits checks the limits of a container's cgroup: by what they do to its processes, and in the kernel's files.
+// TestLimits checks the limits of a container's cgroup: by what they do to its processes, and in
+// the kernel's files.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	c := state(t, []string{"--memory", "64m", "--cpus", "0.5", "--pids", "40"}, "limits")
@@ -82,8 +83,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestOutput moves a container that writes numbered lines to both of its outputs, in bursts that the pipes cannot hold
-// and steadily, so that it is frozen in the middle of writing and of lines.
+// TestOutput moves a container that writes numbered lines to both of its outputs, in bursts that
+// the pipes cannot hold and steadily, so that it is frozen in the middle of writing and of lines.
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
@@ -122,7 +123,8 @@ func consecutive(t *testing.T, word, text string, least int) {
 	}
 }
 
-// TestFollowedLogs follows a container's output at each node: what -f shows there is all, from the first line.
+// TestFollowedLogs follows a container's output at each node: what -f shows there is all, from the
+// first line.
 func TestFollowedLogs(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "numbers", "5", "1")

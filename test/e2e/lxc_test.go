@@ -30,8 +30,8 @@ func inNode(t *testing.T, node string, args ...string) string {
 	return strings.TrimSpace(out.stdout)
 }
 
-// startLXC makes a container on node a by LXC's own tools: a system container with busybox's init, and a workload as its
-// service.
+// startLXC makes a container on node a by LXC's own tools: a system container with busybox's init,
+// and a workload as its service.
 func startLXC(t *testing.T, name, address, workload string) *container {
 	t.Helper()
 	if err := lxcPlace(); err != nil {
@@ -59,7 +59,8 @@ func startLXC(t *testing.T, name, address, workload string) *container {
 	return c
 }
 
-// ownedByLXC wants that LXC's own tools have the container, as it was made, and that the other node's have not.
+// ownedByLXC wants that LXC's own tools have the container, as it was made, and that the other
+// node's have not.
 func (c *container) ownedByLXC(name string) {
 	c.t.Helper()
 	c.eventually("LXC's list with "+name, func() bool { // its autostart comes when all is tidy

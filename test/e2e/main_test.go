@@ -42,8 +42,8 @@ func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 	return err
 }
 
-// warmUp moves a container there and back, so that what nodes make at their first container and migration, and keep,
-// is there before the tests.
+// warmUp moves a container there and back, so that what nodes make at their first container and
+// migration, and keep, is there before the tests.
 func warmUp(ctx context.Context) error {
 	for _, step := range [][]string{
 		{"a", "run", "-d", "--name", "warm-up", image, "/bin/sleep", "1000"}, {"a", "migrate", "warm-up", "b"},

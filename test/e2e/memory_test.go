@@ -27,8 +27,8 @@ func memories() map[string][]string {
 // migrationsVariable says how many migrations TestMemory does in all; make soak sets it.
 const migrationsVariable = "GODWIT_E2E_MIGRATIONS"
 
-// TestMemory moves programs that check their memory, in all modes that are live, to and fro, one after the other. Every page is looked at
-// before each move and after it.
+// TestMemory moves programs that check their memory, in all modes that are live, to and fro, one
+// after the other. Every page is looked at before each move and after it.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	all := memories()
@@ -97,8 +97,9 @@ func (c *container) rounds() []round {
 	return all
 }
 
-// looksAtAll waits until the program has looked at all pages once more, from the first to the last, and returns how many
-// it has checked meanwhile. Those who share memory with it must have gone on, too.
+// looksAtAll waits until the program has looked at all pages once more, from the first to the last,
+// and returns how many it has checked meanwhile. Those who share memory with it must have gone on,
+// too.
 func (c *container) looksAtAll() int64 {
 	c.t.Helper()
 	before := c.rounds()

@@ -144,16 +144,17 @@ func (c *container) stuff(p *peer) uint64 {
 	return size
 }
 
-// TestTCP moves a container with connections in both directions, to and from a client and both nodes, with data in the
-// queues of both ends.
+// TestTCP moves a container with connections in both directions, to and from a client and both
+// nodes, with data in the queues of both ends.
 func TestTCP(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "tcp")
 	const size = 1 << 20
 	var peers []*peer
 	stuffed := map[*peer]uint64{}
-	// Not to b: a connection to the node to which the container moves has its other end at the container's new host
-	// itself, which knows it by the address that the old one gave it. It is lost.
+	// Not to b: a connection to the node to which the container moves has its other end at the
+	// container's new host itself, which knows it by the address that the old one gave it. It is
+	// lost.
 	for _, machine := range []string{"client", "a"} {
 		peers = append(peers, c.dial(machine, "from-"+machine), c.accept(machine, "to-"+machine))
 	}
@@ -185,8 +186,8 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// TestHalfClosed moves connections of which one side has ended, before and after the other knows, with data still in
-// the queues.
+// TestHalfClosed moves connections of which one side has ended, before and after the other knows,
+// with data still in the queues.
 func TestHalfClosed(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "tcp")
@@ -258,11 +259,13 @@ func TestListening(t *testing.T) {
 	}
 }
 
-// unanswered is how much a connection of TestTraffic has under way at most. More than tcp_rmem lets a receive queue grow to
-// makes connections stand still for good on Linux 6.17 and later, moved or not: see criu.Relief.
+// unanswered is how much a connection of TestTraffic has under way at most. More than tcp_rmem lets
+// a receive queue grow to makes connections stand still for good on Linux 6.17 and later, moved or
+// not: see criu.Relief.
 const unanswered = 1 << 20
 
-// TestTraffic has connections that never rest while the container moves several times. Each byte comes back, in order.
+// TestTraffic has connections that never rest while the container moves several times. Each byte
+// comes back, in order.
 func TestTraffic(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "tcp")
@@ -327,16 +330,18 @@ func (p *peer) answers(room <-chan struct{}) {
 	}
 }
 
-// unansweredDatagrams is how many of TestUDP's datagrams are under way to a socket at most: fewer than the receive buffers of both ends
-// take, wherever they wait. On a machine on which neither end gets to read for a while more would be lost in these buffers, which nobody
-// has promised to prevent. Of a lost one there is no answer: it keeps its place until the end.
+// unansweredDatagrams is how many of TestUDP's datagrams are under way to a socket at most: fewer
+// than the receive buffers of both ends take, wherever they wait. On a machine on which neither end
+// gets to read for a while more would be lost in these buffers, which nobody has promised to
+// prevent. Of a lost one there is no answer: it keeps its place until the end.
 const unansweredDatagrams = 150
 
-// datagramBuffer is the size that both ends ask for, as in workloads/net.c: the kernel takes twice that, for its own needs.
+// datagramBuffer is the size that both ends ask for, as in workloads/net.c: the kernel takes twice
+// that, for its own needs.
 const datagramBuffer = 200000
 
-// TestUDP sends numbered datagrams to a container all the time while it moves, to a connected and an unconnected socket.
-// Each must arrive once, and each answer must come back.
+// TestUDP sends numbered datagrams to a container all the time while it moves, to a connected and
+// an unconnected socket. Each must arrive once, and each answer must come back.
 func TestUDP(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "udp")

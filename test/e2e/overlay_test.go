@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestOverlay: what containers on different nodes say to each other is encrypted without anybody's doing anything for it.
+// TestOverlay: what containers on different nodes say to each other is encrypted without anybody's
+// doing anything for it.
 func TestOverlay(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "tcp")

@@ -10,8 +10,9 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload"
 )
 
-// TestRestartRedis counts with a Redis that has on disk what it answers, while it is started anew at one node after the other. No
-// client is refused or left without a word: those that are connected are told at once, those that connect wait.
+// TestRestartRedis counts with a Redis that has on disk what it answers, while it is started anew
+// at one node after the other. No client is refused or left without a word: those that are
+// connected are told at once, those that connect wait.
 func TestRestartRedis(t *testing.T) {
 	const serve = `exec redis-server --bind 0.0.0.0 --protected-mode no --dir /data --appendonly yes --appendfsync always`
 	loadLabImage(t, "redis")
@@ -33,8 +34,8 @@ func TestRestartRedis(t *testing.T) {
 	}
 }
 
-// TestRestartAsks has a container that needs an answer of another one before it serves anybody: it gets it, also while it is
-// on trial at the node to which it moves.
+// TestRestartAsks has a container that needs an answer of another one before it serves anybody: it
+// gets it, also while it is on trial at the node to which it moves.
 func TestRestartAsks(t *testing.T) {
 	loadLabImage(t, "busybox")
 	other := served(t, "busybox", "asked", "8080", nil, "/bin/sh", "-c", "echo the answer >/answer; exec httpd -f -p 8080 -h /")
@@ -49,8 +50,8 @@ func TestRestartAsks(t *testing.T) {
 	}
 }
 
-// TestRestartSick has a container that says by its health check that it is not well after it was started a second time. It is
-// started again where it was, with what it had there.
+// TestRestartSick has a container that says by its health check that it is not well after it was
+// started a second time. It is started again where it was, with what it had there.
 func TestRestartSick(t *testing.T) {
 	const serve = `trap 'exit 0' TERM; n=$(cat /n 2>/dev/null || echo 0); echo $((n+1)) >/n; [ $n = 0 ] || touch /new; touch /dev/shm/up; echo ready; while :; do sleep 0.02; done`
 	loadLabImage(t, "busybox")

@@ -11,8 +11,9 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// TestSecrets moves a container that has a password in its environment, its labels and its command. Where it is it must be known; nothing
-// else of either node has it when the migration is over, and no log ever had it.
+// TestSecrets moves a container that has a password in its environment, its labels and its command.
+// Where it is it must be known; nothing else of either node has it when the migration is over, and
+// no log ever had it.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	const name, secret = "secrets", "swordfish-7fe1"

@@ -48,7 +48,8 @@ func loadLabImage(t *testing.T, name string) {
 	t.Cleanup(func() { removeImage(t, name) })
 }
 
-// removeImage removes it from both nodes, so that they are as they were. Tests beside this one load and move images, too.
+// removeImage removes it from both nodes, so that they are as they were. Tests beside this one load
+// and move images, too.
 func removeImage(t *testing.T, name string) {
 	for _, node := range nodes() {
 		var out output
@@ -63,7 +64,8 @@ func removeImage(t *testing.T, name string) {
 	}
 }
 
-// TestRedis counts with a Redis that moves in rounds, over one connection: every answer comes, once, and is right.
+// TestRedis counts with a Redis that moves in rounds, over one connection: every answer comes,
+// once, and is right.
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	c, conn := server(t, "redis", "6379")
@@ -86,10 +88,12 @@ func TestRedis(t *testing.T) {
 	}
 }
 
-// TestNginx has a client that asks for a page again and again over one connection while nginx and its workers move.
+// TestNginx has a client that asks for a page again and again over one connection while nginx and
+// its workers move.
 func TestNginx(t *testing.T) {
 	t.Parallel()
-	// Processes of other users cannot be moved by an agent without CAP_SYS_RESOURCE, as on some virtual machines.
+	// Processes of other users cannot be moved by an agent without CAP_SYS_RESOURCE, as on some
+	// virtual machines.
 	c, conn := server(t, "nginx", "80", "/bin/sh", "-c",
 		`sed -i 's/^user .*/user root;/; s/http {/& keepalive_requests 1000000000;/' /etc/nginx/nginx.conf; exec nginx -g 'daemon off;'`)
 	defer conn.Close()

@@ -49,7 +49,8 @@ func serveFiles(conn net.Conn) {
 	_ = cmd.Run() // it ends with the connection
 }
 
-// mountAt mounts a directory of the file server in a node, by sshfs. What sshfs keeps of directories by itself is off.
+// mountAt mounts a directory of the file server in a node, by sshfs. What sshfs keeps of
+// directories by itself is off.
 func mountAt(t *testing.T, node, port, directory, point, options string) {
 	t.Helper()
 	at(t, node, "/bin/mkdir", "-p", point)
@@ -66,8 +67,8 @@ func mountAt(t *testing.T, node, port, directory, point, options string) {
 	})
 }
 
-// TestSharedStorage has volumes and host directories on a network file system that both nodes mount. They are recognised,
-// and not copied; open and mapped files and locks go on.
+// TestSharedStorage has volumes and host directories on a network file system that both nodes
+// mount. They are recognised, and not copied; open and mapped files and locks go on.
 func TestSharedStorage(t *testing.T) {
 	t.Parallel()
 	port := fileServer(t)
@@ -92,7 +93,8 @@ func TestSharedStorage(t *testing.T) {
 					}
 				}
 				c.ok("check")
-				// FUSE tells its server a moment after the fact that a file was closed; one that was removed is hidden until then.
+				// FUSE tells its server a moment after the fact that a file was closed; one that
+				// was removed is hidden until then.
 				var hidden []string
 				if !labtest.Within(patience, func() bool {
 					hidden, _ = filepath.Glob(storage + "/.*")
@@ -113,8 +115,8 @@ func TestSharedStorage(t *testing.T) {
 	}
 }
 
-// TestUnsureStorage has a network file system of which nobody can tell whether the other node mounts it, because nobody can
-// write there. It is not moved, because that could be onto itself.
+// TestUnsureStorage has a network file system of which nobody can tell whether the other node
+// mounts it, because nobody can write there. It is not moved, because that could be onto itself.
 func TestUnsureStorage(t *testing.T) {
 	t.Parallel()
 	port, storage := fileServer(t), t.TempDir()
@@ -139,8 +141,9 @@ func checkMapped(t *testing.T, storage string) {
 	}
 }
 
-// TestSharedByOneMachine has a host directory that both nodes have because they are on one machine: the locks in it are the
-// same ones, too, so a container cannot take a lock at the target that it still holds at the source.
+// TestSharedByOneMachine has a host directory that both nodes have because they are on one machine:
+// the locks in it are the same ones, too, so a container cannot take a lock at the target that it
+// still holds at the source.
 func TestSharedByOneMachine(t *testing.T) {
 	t.Parallel()
 	directory, err := os.MkdirTemp(labtest.Directory, "godwit-e2e-shared-")

@@ -17,8 +17,8 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
-// pagesImage is the image of a program whose memory changes and that knows what it must hold. It is godwit-lab, in an image of its
-// own: not all tests need one so large.
+// pagesImage is the image of a program whose memory changes and that knows what it must hold. It is
+// godwit-lab, in an image of its own: not all tests need one so large.
 const pagesImage = "localhost/pages"
 
 var loadPages = sync.OnceValue(func() error {
@@ -118,8 +118,9 @@ func (c *container) endedStage() string {
 	return here[len(here)-1].Error
 }
 
-// tracked tells whether the kernel notes what any process of the container writes: its mappings then have the flag "uw"
-// (Linux, Documentation/filesystems/proc.rst). It is asked on the node where it is.
+// tracked tells whether the kernel notes what any process of the container writes: its mappings
+// then have the flag "uw" (Linux, Documentation/filesystems/proc.rst). It is asked on the node
+// where it is.
 func (c *container) tracked() bool {
 	c.t.Helper()
 	_, init, err := place(c.node)

@@ -14,8 +14,9 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/torture"
 )
 
-// TestTorture has several processes do all that can be done to files, as fast as they can, in a volume that moves. When all
-// of it has arrived, and nothing runs anywhere, the volume is the same at both nodes, in every attribute and byte.
+// TestTorture has several processes do all that can be done to files, as fast as they can, in a
+// volume that moves. When all of it has arrived, and nothing runs anywhere, the volume is the same
+// at both nodes, in every attribute and byte.
 func TestTorture(t *testing.T) {
 	if err := loadPages(); err != nil {
 		t.Fatal(err)
@@ -54,7 +55,8 @@ func TestTorture(t *testing.T) {
 		if err := json.Unmarshal([]byte(out.stdout), &r); err != nil {
 			t.Fatalf("exit code %d: %s%s", out.code, out.stdout, out.stderr)
 		}
-		// CRIU cannot restore a deleted file that is open if its directory has gone, too; then it goes on where it was.
+		// CRIU cannot restore a deleted file that is open if its directory has gone, too; then it
+		// goes on where it was.
 		if r.Result == "rolled-back" && r.Error != nil && strings.Contains(*r.Error, "ghost") {
 			c.gone(to)
 			continue

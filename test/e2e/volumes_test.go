@@ -36,8 +36,8 @@ func (c *container) moves(flags ...string) map[string]migration.VolumeMoved {
 	return became
 }
 
-// TestVolumeKinds moves a container with a volume of each kind there and back. Host directories below /tmp are each node's
-// own in the lab.
+// TestVolumeKinds moves a container with a volume of each kind there and back. Host directories
+// below /tmp are each node's own in the lab.
 func TestVolumeKinds(t *testing.T) {
 	t.Parallel()
 	for _, node := range nodes() {
@@ -139,8 +139,8 @@ func TestVolumesNotToTake(t *testing.T) {
 	}
 }
 
-// TestVolumesInRestart has the processes of a container start anew: what is in volumes and on shared storage is there, and
-// what was in memory has gone with the old ones.
+// TestVolumesInRestart has the processes of a container start anew: what is in volumes and on
+// shared storage is there, and what was in memory has gone with the old ones.
 func TestVolumesInRestart(t *testing.T) {
 	t.Parallel()
 	storage, err := os.MkdirTemp(labtest.Directory, "godwit-e2e-restart-") // both nodes have it

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// cli is the command line of an engine, as far as those of Docker and Podman are the same, and the engine's name.
+// cli is the command line of an engine, as far as those of Docker and Podman are the same, and the
+// engine's name.
 type cli string
 
 // importImage brings the image of the tests into the engine of a node.
@@ -63,7 +64,8 @@ func (c cli) begin(name, mode string) <-chan error {
 	return done
 }
 
-// counted waits until a container has counted beyond a number, wants that it has left out none, and returns how far it is.
+// counted waits until a container has counted beyond a number, wants that it has left out none, and
+// returns how far it is.
 func (c cli) counted(t *testing.T, node, name string, beyond int) int {
 	t.Helper()
 	return countedIn(t, name+" on "+node, func() string { return in(t, node, string(c), "logs", name) }, beyond)
@@ -102,7 +104,8 @@ func (c cli) nothing(t *testing.T, node, name string) {
 	noRecords(t, node, string(c))
 }
 
-// noRecords wants that a node has no records of containers of an engine that move, and no places of such that arrive.
+// noRecords wants that a node has no records of containers of an engine that move, and no places of
+// such that arrive.
 func noRecords(t *testing.T, node, engine string) {
 	t.Helper()
 	records := ""

@@ -20,11 +20,13 @@ type subject interface {
 	version(t *testing.T) string
 	// run starts a container that has what was asked for, and runs a script.
 	run(t *testing.T, node, container string, asked []string, script string)
-	// execs is the command line by which the engine runs a script in a container, as a user; "": the container's own.
+	// execs is the command line by which the engine runs a script in a container, as a user; "":
+	// the container's own.
 	execs(container, user, script string) []string
 	// logs is the one that shows what a container has written.
 	logs(container string) []string
-	// told is all that the engine says of a container, by name; a name that has one of unlike in it may be another at another node.
+	// told is all that the engine says of a container, by name; a name that has one of unlike in it
+	// may be another at another node.
 	told(t *testing.T, node, container string) map[string]string
 	unlike() []string
 	// does is how the engine does something with a container; nil: it does not.
@@ -51,8 +53,9 @@ func subjects() []subject {
 	return []subject{embedded{}, byDocker{byCommand{inDocker}}, byPodman{byCommand{inPodman}}, inContainerd{}, inLXC{}}
 }
 
-// TestConformance moves containers of each engine that have everything which containers of it can have, and wants them to be the same
-// at the other node, and after they have returned, by the engine's word and in the kernel.
+// TestConformance moves containers of each engine that have everything which containers of it can
+// have, and wants them to be the same at the other node, and after they have returned, by the
+// engine's word and in the kernel.
 func TestConformance(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(titleOf(s), func(t *testing.T) {
@@ -159,7 +162,8 @@ type lacking interface {
 	lacks(t *testing.T, p property) string
 }
 
-// possible are the properties for which the engine's version lacks nothing; the others are found not to have been tried.
+// possible are the properties for which the engine's version lacks nothing; the others are found
+// not to have been tried.
 func (c conformance) possible(t *testing.T, all []property) []property {
 	t.Helper()
 	s, is := c.s.(lacking)
@@ -296,7 +300,8 @@ type restarter interface {
 	restarts(t *testing.T, node, container string) string
 }
 
-// restarting: a container that its engine starts over and over again does not move while it does not run, and goes on so.
+// restarting: a container that its engine starts over and over again does not move while it does
+// not run, and goes on so.
 func (c conformance) restarting(t *testing.T, r restarter) {
 	const container = "restarting"
 	c.begins(t, container, []string{"--restart", "always"}, "exit 3")
@@ -314,7 +319,8 @@ func (c conformance) restarting(t *testing.T, r restarter) {
 
 // server is an engine whose containers keep their connections.
 type server interface {
-	// serves is how the engine is asked for a container that others reach, for which it makes ready what is needed.
+	// serves is how the engine is asked for a container that others reach, for which it makes ready
+	// what is needed.
 	serves(t *testing.T) (asked []string)
 	// address is where it then answers on port 80.
 	address(t *testing.T, container string) string

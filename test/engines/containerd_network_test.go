@@ -11,7 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 )
 
-// cniSubnet is that of the network of the tests, and cniList its list of plugins, on node b with a part of the subnet that b gives away.
+// cniSubnet is that of the network of the tests, and cniList its list of plugins, on node b with a
+// part of the subnet that b gives away.
 const (
 	cniPart   = `"rangeStart":"172.29.0.100",`
 	cniSubnet = "172.29.0.0/24"
@@ -22,8 +23,8 @@ const (
 		{"type":"firewall"},{"type":"tuning"},{"type":"portmap","capabilities":{"portMappings":true}}]}`
 )
 
-// makeCNI makes the network on both nodes. Docker, which is there, too, has what it does not know dropped: as the administrator of such a
-// node the test lets pass what comes for the network.
+// makeCNI makes the network on both nodes. Docker, which is there, too, has what it does not know
+// dropped: as the administrator of such a node the test lets pass what comes for the network.
 func makeCNI(t *testing.T) {
 	t.Helper()
 	rule := []string{"DOCKER-USER", "--destination", cniSubnet, "--jump", "ACCEPT"}
@@ -76,8 +77,9 @@ func ctrExec(t *testing.T, node, id string, command ...string) (said string) {
 	return said
 }
 
-// TestContainerdNetwork: a container on a bridge of CNI's keeps its addresses and all its connections, whoever opened them, there and back,
-// and plugins have nothing of it where it is no more.
+// TestContainerdNetwork: a container on a bridge of CNI's keeps its addresses and all its
+// connections, whoever opened them, there and back, and plugins have nothing of it where it is no
+// more.
 func TestContainerdNetwork(t *testing.T) {
 	makeClients(t)
 	makeCNI(t)
@@ -197,8 +199,9 @@ func TestContainerdNetworkStays(t *testing.T) {
 	ctrCounted(t, "a", name, ctrCounted(t, "a", name, 1))
 }
 
-// TestContainerdNetworkKilled: agents that are killed while a container moves cost none of its connections, and nothing of its network is
-// left where it is not; nor where it was, when ctr has removed it, which has plugins take away nothing.
+// TestContainerdNetworkKilled: agents that are killed while a container moves cost none of its
+// connections, and nothing of its network is left where it is not; nor where it was, when ctr has
+// removed it, which has plugins take away nothing.
 func TestContainerdNetworkKilled(t *testing.T) {
 	if testing.Short() { // as containers without a network
 		return
@@ -234,7 +237,8 @@ func TestContainerdNetworkKilled(t *testing.T) {
 	}
 }
 
-// TestContainerdNetworkRouted: on a network whose addresses the nodes route, containers go on to talk with each other wherever they are.
+// TestContainerdNetworkRouted: on a network whose addresses the nodes route, containers go on to
+// talk with each other wherever they are.
 func TestContainerdNetworkRouted(t *testing.T) {
 	for _, node := range nodes() {
 		in(t, node, "godwit", "engine", "setup", "containerd", "--network", routed)

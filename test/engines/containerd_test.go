@@ -21,7 +21,8 @@ func bringUpContainerd(ctx context.Context, node string) error {
 	return err
 }
 
-// ctr starts a container of containerd on node a, which logs to a file, and removes it wherever it is in the end.
+// ctr starts a container of containerd on node a, which logs to a file, and removes it wherever it
+// is in the end.
 func ctr(t *testing.T, namespace string, flags []string, script string) (name string) {
 	t.Helper()
 	return ctrOf(t, namespace, ctrImage, flags, script)
@@ -44,7 +45,8 @@ func ctrOf(t *testing.T, namespace, ref string, flags []string, script string) (
 	return name
 }
 
-// ctrCounted waits until a container has counted beyond a number, wants that it has left out none, and returns how far it is.
+// ctrCounted waits until a container has counted beyond a number, wants that it has left out none,
+// and returns how far it is.
 func ctrCounted(t *testing.T, node, name string, beyond int) int {
 	t.Helper()
 	return countedIn(t, name+" on "+node, func() string { return in(t, node, "godwit", "logs", "containerd:"+name) }, beyond)
@@ -144,7 +146,8 @@ func TestContainerdAgentKilled(t *testing.T) {
 	ctrNothing(t, "a", "default")
 }
 
-// TestContainerdKilled: a containerd that is killed while a container arrives, and comes back, has nothing of it, and the container runs on.
+// TestContainerdKilled: a containerd that is killed while a container arrives, and comes back, has
+// nothing of it, and the container runs on.
 func TestContainerdKilled(t *testing.T) {
 	name := ctr(t, "default", nil, count)
 	point := fault(t, "b", agent.Fault{Side: "target", Step: "receive", When: "after"}, agent.FaultPause)

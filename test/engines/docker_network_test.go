@@ -15,8 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-// subnet of the network that all nodes' Dockers have, and echo, which answers on port 80 with what it hears. It also connects to CALLS,
-// and answers there.
+// subnet of the network that all nodes' Dockers have, and echo, which answers on port 80 with what
+// it hears. It also connects to CALLS, and answers there.
 const (
 	networkName = "birds"
 	echo        = `nc -ll -p 80 -e /bin/cat & while [ -n "$CALLS" ]; do nc $CALLS 9000 -e /bin/cat; sleep 0.2; done 2>/dev/null & ` + count
@@ -160,8 +160,8 @@ func forgotten(t *testing.T, node string) {
 	})
 }
 
-// TestDockerNetwork: a container on a network of Docker's keeps its address, all its connections, whoever opened them and by whatever
-// node, and its published ports, there and back.
+// TestDockerNetwork: a container on a network of Docker's keeps its address, all its connections,
+// whoever opened them and by whatever node, and its published ports, there and back.
 func TestDockerNetwork(t *testing.T) {
 	makeNetworks(t)
 	inDocker.keepsConnections(t, []string{"pre-copy", "cold", "post-copy"}, "--network", networkName)
@@ -216,7 +216,8 @@ func (c cli) keepsConnections(t *testing.T, modes []string, flags ...string) {
 	}
 }
 
-// failsToReturn has a move from b back to a fail when the container's copy stands ready there: what comes by a goes on to b.
+// failsToReturn has a move from b back to a fail when the container's copy stands ready there: what
+// comes by a goes on to b.
 func (c cli) failsToReturn(t *testing.T, name string) {
 	t.Helper()
 	fault(t, "a", agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultFail)
@@ -228,7 +229,8 @@ func (c cli) failsToReturn(t *testing.T, name string) {
 	})
 }
 
-// TestDockerNetworkStays: whatever ends a move, the container's network is as it was at the source, and nothing is left at the target.
+// TestDockerNetworkStays: whatever ends a move, the container's network is as it was at the source,
+// and nothing is left at the target.
 func TestDockerNetworkStays(t *testing.T) {
 	makeNetworks(t)
 	name := docker(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
@@ -273,7 +275,8 @@ func TestDockerNetworkStays(t *testing.T) {
 	busy.ask(t)
 }
 
-// TestDockerNetworkRestarts: a container that has moved is reached as before when it is started again at the target, by Docker or by a user.
+// TestDockerNetworkRestarts: a container that has moved is reached as before when it is started
+// again at the target, by Docker or by a user.
 func TestDockerNetworkRestarts(t *testing.T) {
 	makeNetworks(t)
 	name := docker(t, []string{"--network", networkName, "--publish", "8080:80", "--restart", "always"}, echo)
@@ -300,7 +303,8 @@ func TestDockerNetworkRestarts(t *testing.T) {
 	}
 }
 
-// TestDockerNetworkRouted: on a network whose addresses the nodes route, containers go on to talk with each other wherever they are.
+// TestDockerNetworkRouted: on a network whose addresses the nodes route, containers go on to talk
+// with each other wherever they are.
 func TestDockerNetworkRouted(t *testing.T) {
 	setUpRouted(t, inDocker, "--config", "/tmp/daemon.json", "--pidfile", "/tmp/none")
 	inDocker.talksOnRouted(t, "10.58.1.7", "10.58.1.128")
@@ -317,8 +321,9 @@ func setUpRouted(t *testing.T, c cli, flags ...string) {
 	}
 }
 
-// talksOnRouted moves a container with an address that its engine gives to nobody by itself, and one that talks with it, which has the first
-// one that the engine chooses. Another one that comes to where both have left, and connects to it before anything else, goes on when it returns.
+// talksOnRouted moves a container with an address that its engine gives to nobody by itself, and
+// one that talks with it, which has the first one that the engine chooses. Another one that comes
+// to where both have left, and connects to it before anything else, goes on when it returns.
 func (c cli) talksOnRouted(t *testing.T, address, chosen string) {
 	t.Helper()
 	server := c.run(t, []string{"--network", routed, "--ip", address}, echo)
@@ -361,8 +366,9 @@ func (c cli) talksOnRouted(t *testing.T, address, chosen string) {
 	}
 }
 
-// TestDockerBridge: on the default bridge a container keeps the address that Docker would give it anyway, and is refused otherwise. What is
-// forwarded to one that has left ends when its address is given to another.
+// TestDockerBridge: on the default bridge a container keeps the address that Docker would give it
+// anyway, and is refused otherwise. What is forwarded to one that has left ends when its address is
+// given to another.
 func TestDockerBridge(t *testing.T) {
 	makeClients(t)
 	name := docker(t, []string{"--network", "bridge", "--publish", "8080:80"}, echo)
@@ -428,8 +434,8 @@ func TestDockerNetworkKilled(t *testing.T) {
 	}
 }
 
-// TestDockerNetworkDaemon: a Docker that is killed while it starts a container that comes has nothing of it when it is back,
-// and the container can come then.
+// TestDockerNetworkDaemon: a Docker that is killed while it starts a container that comes has
+// nothing of it when it is back, and the container can come then.
 func TestDockerNetworkDaemon(t *testing.T) {
 	if testing.Short() { // as what is done to other containers
 		return

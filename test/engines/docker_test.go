@@ -89,7 +89,8 @@ func nothing(t *testing.T, node, name string) {
 	inDocker.nothing(t, node, name)
 }
 
-// TestDockerMoves moves a container there and back in all modes, and wants it to be a container of Docker each time.
+// TestDockerMoves moves a container there and back in all modes, and wants it to be a container of
+// Docker each time.
 func TestDockerMoves(t *testing.T) {
 	name := docker(t, []string{
 		"--env", "COLOUR=blue", "--env", "PASSWORD=swordfish-7fe1", "--label", "team=red", "--memory", "64m", "--pids-limit", "50", "--restart", "always", "--init",
@@ -130,8 +131,8 @@ func TestDockerMoves(t *testing.T) {
 	nothing(t, from, name)
 }
 
-// TestDockerAnonymousVolumes: volumes that Docker has made up the names of, for a user and for an image, come with what is in them,
-// and are not lost on a second move.
+// TestDockerAnonymousVolumes: volumes that Docker has made up the names of, for a user and for an
+// image, come with what is in them, and are not lost on a second move.
 func TestDockerAnonymousVolumes(t *testing.T) {
 	const declared = "godwit-test:volume"
 	for _, node := range nodes() {
@@ -168,7 +169,8 @@ func TestDockerAnonymousVolumes(t *testing.T) {
 	in(t, "a", "docker", "volume", "prune", "--force")
 }
 
-// TestDockerCommitted: an image that is made of a container that has moved, and what is started from it, are others.
+// TestDockerCommitted: an image that is made of a container that has moved, and what is started
+// from it, are others.
 func TestDockerCommitted(t *testing.T) {
 	name := docker(t, nil, count)
 	migrate(t, name, "a", "b", "cold")
@@ -183,7 +185,8 @@ func TestDockerCommitted(t *testing.T) {
 	counted(t, "b", other, last)
 }
 
-// TestDockerStartsNoSecondCopy: a policy that says always starts the container again at the target, and never at the source.
+// TestDockerStartsNoSecondCopy: a policy that says always starts the container again at the target,
+// and never at the source.
 func TestDockerStartsNoSecondCopy(t *testing.T) {
 	name := docker(t, []string{"--restart", "always"}, count)
 	stop := fault(t, "a", agent.Fault{Side: "source", Step: "destroy", When: "before"}, agent.FaultPause)
@@ -208,7 +211,8 @@ func TestDockerStartsNoSecondCopy(t *testing.T) {
 	})
 }
 
-// TestDockerRolledBack: a move that fails leaves the container as it was in the eyes of its Docker, whatever fails.
+// TestDockerRolledBack: a move that fails leaves the container as it was in the eyes of its Docker,
+// whatever fails.
 func TestDockerRolledBack(t *testing.T) {
 	for step, f := range map[string]struct {
 		when string
@@ -242,8 +246,8 @@ func TestDockerRolledBack(t *testing.T) {
 	}
 }
 
-// TestDockerEndsWhileArriving kills dockerd while a container arrives: no shim is left behind, however long the
-// container's state takes.
+// TestDockerEndsWhileArriving kills dockerd while a container arrives: no shim is left behind,
+// however long the container's state takes.
 func TestDockerEndsWhileArriving(t *testing.T) {
 	had := left(t)
 	name := docker(t, nil, count)
@@ -267,8 +271,8 @@ func TestDockerEndsWhileArriving(t *testing.T) {
 	}
 }
 
-// TestDockerJournalLost loses the journal of a migration that had frozen a container: what was noted of its departure says whom to ask,
-// and its end is that of the migration.
+// TestDockerJournalLost loses the journal of a migration that had frozen a container: what was
+// noted of its departure says whom to ask, and its end is that of the migration.
 func TestDockerJournalLost(t *testing.T) {
 	for step, lost := range map[string]struct{ when, ends string }{"dump": {"after", "a"}, "destroy": {"before", "b"}} {
 		t.Run(step, func(t *testing.T) {
@@ -343,8 +347,8 @@ func TestDockerNotThere(t *testing.T) {
 	counted(t, "b", name, 1)
 }
 
-// TestDockerLateNetworks: a container on the node's own network moves with any Docker, and one on a bridge; but where Docker makes networks
-// late not one that has a terminal beside.
+// TestDockerLateNetworks: a container on the node's own network moves with any Docker, and one on a
+// bridge; but where Docker makes networks late not one that has a terminal beside.
 func TestDockerLateNetworks(t *testing.T) {
 	name := docker(t, []string{"--network", "host"}, count)
 	migrate(t, name, "a", "b", "pre-copy")

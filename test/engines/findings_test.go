@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// envCompatibility names a directory to which the conformance suite writes what it has found; compatibility makes a table of that.
+// envCompatibility names a directory to which the conformance suite writes what it has found;
+// compatibility makes a table of that.
 const envCompatibility = "GODWIT_COMPATIBILITY"
 
 // findings are what the suite has found of an engine.

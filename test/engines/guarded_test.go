@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// restarts are scripts by which people have an engine start a container that they take for a running one, or for one that has ended.
-// The last command of each is a start.
+// restarts are scripts by which people have an engine start a container that they take for a
+// running one, or for one that has ended. The last command of each is a start.
 func restarts(s subject, container string) []string {
 	all := []string{"godwit rm --force " + container, "godwit stop --time 1s " + container}
 	switch s.name() {
@@ -35,8 +35,9 @@ func restarts(s subject, container string) []string {
 	return all
 }
 
-// guardable are the engines of which that is tried. An address of an LXC container that stays at the other node is in the way of
-// the next one that has it here, so LXC's guard is tried elsewhere (test/faults); with -short Podman's, too, which has tests of its own.
+// guardable are the engines of which that is tried. An address of an LXC container that stays at
+// the other node is in the way of the next one that has it here, so LXC's guard is tried elsewhere
+// (test/faults); with -short Podman's, too, which has tests of its own.
 func guardable() []subject {
 	all := []subject{embedded{}, byDocker{byCommand{inDocker}}, inContainerd{}}
 	if !testing.Short() {
@@ -45,8 +46,9 @@ func guardable() []subject {
 	return all
 }
 
-// TestGuarded: while nobody knows yet where a container runs, no engine starts the copy that it has, whatever it is asked; if the other
-// node runs it, that is the only one that ever did, and if it never ran there the engine can start it again.
+// TestGuarded: while nobody knows yet where a container runs, no engine starts the copy that it
+// has, whatever it is asked; if the other node runs it, that is the only one that ever did, and if
+// it never ran there the engine can start it again.
 func TestGuarded(t *testing.T) {
 	for _, s := range guardable() {
 		t.Run(titleOf(s), func(t *testing.T) {
@@ -116,8 +118,9 @@ func linkDown(t *testing.T) (up func()) {
 	return up
 }
 
-// inDoubt brings a migration from a into doubt: the target waits before its restore, and the link is down. goOn takes it up again, with
-// the target's step failing if it is to, and waits for the migration's end.
+// inDoubt brings a migration from a into doubt: the target waits before its restore, and the link
+// is down. goOn takes it up again, with the target's step failing if it is to, and waits for the
+// migration's end.
 func inDoubt(t *testing.T, s subject, container string) (held point, goOn func(fails bool) error) {
 	t.Helper()
 	held = fault(t, "b", agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultPause)
@@ -150,7 +153,8 @@ func inDoubt(t *testing.T, s subject, container string) (held point, goOn func(f
 	}
 }
 
-// restartsDaemon has Docker's daemon be killed and started again, which it takes for no reason to start the container either.
+// restartsDaemon has Docker's daemon be killed and started again, which it takes for no reason to
+// start the container either.
 func restartsDaemon(t *testing.T, s subject, container string, frozen []string) {
 	t.Helper()
 	in(t, "a", "sh", "-c", "kill -KILL $(cat /run/docker.pid)")
@@ -196,8 +200,9 @@ func noSecond(t *testing.T, node string, before []string) {
 	}
 }
 
-// TestKilledWhileDraining: whoever removes the copy that its engine still lists as running, while pages of it are to follow, takes none
-// of them away: the container at the other node gets them all.
+// TestKilledWhileDraining: whoever removes the copy that its engine still lists as running, while
+// pages of it are to follow, takes none of them away: the container at the other node gets them
+// all.
 func TestKilledWhileDraining(t *testing.T) {
 	for _, s := range guardable() {
 		if testing.Short() && s.name() != dockerEngine {

@@ -84,7 +84,8 @@ func spooled(t *testing.T) (bytes int) {
 	return bytes
 }
 
-// TestDockerImage: what the target lacks of an image comes along, and Docker has the image there as if it had been loaded.
+// TestDockerImage: what the target lacks of an image comes along, and Docker has the image there as
+// if it had been loaded.
 func TestDockerImage(t *testing.T) {
 	name, image := inDocker.onlyOnA(t, 1)
 	const same = "taken:1" // a name that another image of b has
@@ -133,8 +134,8 @@ func byContainerd(t *testing.T, node string) bool {
 	return strings.Contains(in(t, node, "docker", "info", "--format", "{{.DriverStatus}}"), "io.containerd.snapshotter")
 }
 
-// startDockerAlone starts Docker anew on a node where containerd runs, which it would take for its own otherwise: it has not had it so far, and
-// that one knows none of its containers.
+// startDockerAlone starts Docker anew on a node where containerd runs, which it would take for its
+// own otherwise: it has not had it so far, and that one knows none of its containers.
 func startDockerAlone(ctx context.Context, node string) error {
 	const socket = "/run/containerd/containerd.sock"
 	if _, err := world.lab.Exec(ctx, node, "mv", socket, socket+".hidden"); err != nil {
@@ -145,8 +146,9 @@ func startDockerAlone(ctx context.Context, node string) error {
 	return errors.Join(err, back)
 }
 
-// testOtherStore: an image comes from a Docker that keeps its images itself to one that has its containerd keep them, and goes back. The
-// one has for its ID what it is made from, the other what leads to that.
+// testOtherStore: an image comes from a Docker that keeps its images itself to one that has its
+// containerd keep them, and goes back. The one has for its ID what it is made from, the other what
+// leads to that.
 func testOtherStore(t *testing.T) {
 	restart := func() {
 		t.Helper()
@@ -181,8 +183,9 @@ func testOtherStore(t *testing.T) {
 	}
 }
 
-// linkLost begins to move a container to b whose image comes along, loses the link when most of that has come, and moves it then: what
-// has come does not come again. With -short it is only moved, but for Docker's.
+// linkLost begins to move a container to b whose image comes along, loses the link when most of
+// that has come, and moves it then: what has come does not come again. With -short it is only
+// moved, but for Docker's.
 func (c cli) linkLost(t *testing.T, name string, stays func()) migration.Layers {
 	t.Helper()
 	ref := string(c) + ":" + name
@@ -237,8 +240,8 @@ func TestDockerImageLinkLost(t *testing.T) {
 	counted(t, "b", name, 1)
 }
 
-// TestPodmanImage: what the target lacks of an image comes along, also when the link was lost on the way, and Podman has the image there
-// as if it had been loaded.
+// TestPodmanImage: what the target lacks of an image comes along, also when the link was lost on
+// the way, and Podman has the image there as if it had been loaded.
 func TestPodmanImage(t *testing.T) {
 	name, made := inPodman.onlyOnA(t, 4)
 	stored := func() string { return in(t, "b", "cat", "/var/lib/containers/storage/overlay-layers/layers.json") }
@@ -275,8 +278,9 @@ func TestPodmanImage(t *testing.T) {
 	in(t, "b", "podman", "rmi", id)
 }
 
-// TestContainerdImage: what the target lacks of an image comes along, into the container's namespace, also when the link was lost on the
-// way. What is there in another namespace does not, and compressed layers are the same as others.
+// TestContainerdImage: what the target lacks of an image comes along, into the container's
+// namespace, also when the link was lost on the way. What is there in another namespace does not,
+// and compressed layers are the same as others.
 func TestContainerdImage(t *testing.T) {
 	const space, id = "third", "image"
 	made := inPodman.makeOnA(t, "containerd", 5)
@@ -329,8 +333,8 @@ func TestContainerdImage(t *testing.T) {
 	in(t, "b", "ctr", "-n", space, "images", "rm", "--sync", staged)
 }
 
-// TestDockerImageFails: whatever becomes of the image at the target, the container runs on, and Docker has nothing of it there that
-// it had not.
+// TestDockerImageFails: whatever becomes of the image at the target, the container runs on, and
+// Docker has nothing of it there that it had not.
 func TestDockerImageFails(t *testing.T) {
 	name, image := inDocker.onlyOnA(t, 3)
 	before := in(t, "b", "docker", "images", "--all", "--quiet", "--no-trunc")
@@ -381,7 +385,8 @@ func TestDockerImageFails(t *testing.T) {
 	}
 	stays("removed")
 
-	// If the image was removed before Docker told Godwit that the image was loaded, the spool keeps the layer.
+	// If the image was removed before Docker told Godwit that the image was loaded, the spool keeps
+	// the layer.
 	in(t, "b", "sh", "-c", "rm -f /var/lib/godwit/spool/*")
 	if err := world.lab.ChangeLink("a", "b", func(l *lab.Link) { l.BandwidthBitsPerSecond = 10_000_000 }); err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 	labimage "github.com/godwit/godwit/internal/lab/image"
 )
 
-// TestLXCAddressAgain: the address of a container that LXC's own tools have removed is free for another one, at its home and after it
-// has moved away.
+// TestLXCAddressAgain: the address of a container that LXC's own tools have removed is free for
+// another one, at its home and after it has moved away.
 func TestLXCAddressAgain(t *testing.T) {
 	makeClients(t)
 	s := inLXC{}
@@ -78,8 +78,9 @@ func (v *visitor) try() error {
 	return err
 }
 
-// withoutDevices wants a container refused that has the limits of devices of LXC's own configuration, where only version 2 of cgroups could
-// have them for this LXC, and starts it anew with all else that systemd needs of that.
+// withoutDevices wants a container refused that has the limits of devices of LXC's own
+// configuration, where only version 2 of cgroups could have them for this LXC, and starts it anew
+// with all else that systemd needs of that.
 func withoutDevices(t *testing.T, c conformance, container string) {
 	t.Helper()
 	if err := c.migrate(t, container, "a", "b", "cold"); err == nil || !strings.Contains(err.Error(), "limits of devices") {
@@ -97,8 +98,9 @@ lxc.seccomp.profile = /usr/share/lxc/config/common.seccomp
 	in(t, "a", "lxc-start", "-n", container)
 }
 
-// TestLXCSystemd moves a container of Debian in which systemd has started NGINX, and a visitor stays. What systemd knows of its services,
-// and their control groups, are the same afterwards, and it goes on to look after them.
+// TestLXCSystemd moves a container of Debian in which systemd has started NGINX, and a visitor
+// stays. What systemd knows of its services, and their control groups, are the same afterwards, and
+// it goes on to look after them.
 func TestLXCSystemd(t *testing.T) {
 	makeClients(t)
 	c := conformance{s: inLXC{}}

@@ -73,7 +73,8 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// modes are those in which a container of an engine moves; with -short the one that has parts of all others, there and back.
+// modes are those in which a container of an engine moves; with -short the one that has parts of
+// all others, there and back.
 func modes() []string {
 	if testing.Short() {
 		return []string{"hybrid", "hybrid"}

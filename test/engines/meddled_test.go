@@ -15,8 +15,8 @@ import (
 // meddling is what somebody does with a container, or with its engine, while it is being moved.
 type meddling struct {
 	name string
-	// Scripts on a node, for Docker and Podman, containerd, the embedded engine and LXC: $0 is the engine, $1 the
-	// container. Empty: the engine has no such command.
+	// Scripts on a node, for Docker and Podman, containerd, the embedded engine and LXC: $0 is the
+	// engine, $1 the container. Empty: the engine has no such command.
 	cli, ctr, own, lxc string
 	mends              func(t *testing.T, s subject, node string) // has the engine work again
 	ends               bool                                       // the copy on that node may have ended by it
@@ -92,8 +92,9 @@ func restartDaemon(t *testing.T, s subject, node string) {
 	eventually(t, "the engine answers", func() bool { return tried(t, node, s.listing()...) == nil })
 }
 
-// TestMeddled: whatever somebody does with a container or with its engine, at whatever step of a move and on whatever side, there are never
-// two copies of it, and none only if one was ended; and the node that has it not has nothing of it.
+// TestMeddled: whatever somebody does with a container or with its engine, at whatever step of a
+// move and on whatever side, there are never two copies of it, and none only if one was ended; and
+// the node that has it not has nothing of it.
 func TestMeddled(t *testing.T) {
 	points := []agent.Fault{
 		{Side: "source", Step: "prepare", When: "before"}, {Side: "target", Step: "arrive", When: "after"},
@@ -164,8 +165,8 @@ func meddle(t *testing.T, s subject, m meddling, point agent.Fault, node string)
 	}
 }
 
-// left are the mounts of the nodes, the directories in which runtimes keep what they know of containers, and the processes that make
-// and hold containers.
+// left are the mounts of the nodes, the directories in which runtimes keep what they know of
+// containers, and the processes that make and hold containers.
 func left(t *testing.T) (all string) {
 	t.Helper()
 	for _, node := range nodes() {

@@ -54,7 +54,8 @@ func moveNerdctl(t *testing.T, name, from, to, mode string) {
 // withoutNerdctl tells whether there is none, as in `make test`.
 func withoutNerdctl() bool { return os.Getenv(envNerdctl) == "" }
 
-// TestNerdctlMoves moves a container there and back in all modes. It is nerdctl's wherever it is, and nothing is left of it where it is not.
+// TestNerdctlMoves moves a container there and back in all modes. It is nerdctl's wherever it is,
+// and nothing is left of it where it is not.
 func TestNerdctlMoves(t *testing.T) {
 	if withoutNerdctl() {
 		return
@@ -107,7 +108,8 @@ func TestNerdctlHost(t *testing.T) {
 	noNerdctl(t, "b")
 }
 
-// TestNerdctlRolledBack: a move that fails leaves the container as it was, whatever fails, and nothing at the target.
+// TestNerdctlRolledBack: a move that fails leaves the container as it was, whatever fails, and
+// nothing at the target.
 func TestNerdctlRolledBack(t *testing.T) {
 	if withoutNerdctl() {
 		return
@@ -173,8 +175,8 @@ func TestNerdctlRefused(t *testing.T) {
 	})
 }
 
-// TestNerdctlNetwork: a container on nerdctl's own bridge, or on another one that it has made, keeps its address and its connections there and back, and nerdctl can stop,
-// start and remove it.
+// TestNerdctlNetwork: a container on nerdctl's own bridge, or on another one that it has made,
+// keeps its address and its connections there and back, and nerdctl can stop, start and remove it.
 func TestNerdctlNetwork(t *testing.T) {
 	if withoutNerdctl() {
 		return
@@ -251,7 +253,8 @@ func movesOnBridge(t *testing.T, network string) {
 	}
 }
 
-// noNerdctlNetwork wants plugins to have left nothing of a network's containers on a node, nor a rule that has this word.
+// noNerdctlNetwork wants plugins to have left nothing of a network's containers on a node, nor a
+// rule that has this word.
 func noNerdctlNetwork(t *testing.T, node, network, word string) {
 	t.Helper()
 	left := ""

@@ -62,8 +62,9 @@ func moments() []moment {
 	}
 }
 
-// TestOrdered: whatever an engine is told to do with the copy at the source, no second one ever runs, and the container is not lost.
-// With -short it is what a user does who takes the frozen copy for one that hangs.
+// TestOrdered: whatever an engine is told to do with the copy at the source, no second one ever
+// runs, and the container is not lost. With -short it is what a user does who takes the frozen copy
+// for one that hangs.
 func TestOrdered(t *testing.T) {
 	had := left(t)
 	for _, s := range []subject{embedded{}, byDocker{byCommand{inDocker}}, byPodman{byCommand{inPodman}}, inContainerd{}, inLXC{}} {
@@ -190,8 +191,8 @@ func watchCopies(t *testing.T, node string) (ran func() []string) {
 	}
 }
 
-// TestChangedMeanwhile: what an engine changes of a container that still runs at the source is not lost: the move fails, and another
-// one takes the change along.
+// TestChangedMeanwhile: what an engine changes of a container that still runs at the source is not
+// lost: the move fails, and another one takes the change along.
 func TestChangedMeanwhile(t *testing.T) {
 	const container, renamed = "changed", "changed-now"
 	for _, change := range []struct {

@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 )
 
-// makePodmanNetworks makes the network on both nodes' Podmans, and the clients. Docker, which is there, too, has what it does not know
-// dropped, and netavark lets only answers pass to its networks: as the administrator of such a node the test lets published ports pass.
+// makePodmanNetworks makes the network on both nodes' Podmans, and the clients. Docker, which is
+// there, too, has what it does not know dropped, and netavark lets only answers pass to its
+// networks: as the administrator of such a node the test lets published ports pass.
 func makePodmanNetworks(t *testing.T) {
 	t.Helper()
 	makeClients(t)
@@ -33,8 +34,8 @@ func makePodmanBridges(t *testing.T) {
 	})
 }
 
-// TestPodmanNetwork: a container on a network of Podman's keeps its addresses, all its connections, whoever opened them and by whatever
-// node, and its published ports, there and back.
+// TestPodmanNetwork: a container on a network of Podman's keeps its addresses, all its connections,
+// whoever opened them and by whatever node, and its published ports, there and back.
 func TestPodmanNetwork(t *testing.T) {
 	makePodmanNetworks(t)
 	modes := []string{"pre-copy", "cold"}
@@ -44,8 +45,8 @@ func TestPodmanNetwork(t *testing.T) {
 	inPodman.keepsConnections(t, modes, "--network", networkName)
 }
 
-// TestPodmanNetworkStays: what cannot move is refused by name, and whatever ends a move, the container's network is as it was at the source,
-// and nothing is left at the target.
+// TestPodmanNetworkStays: what cannot move is refused by name, and whatever ends a move, the
+// container's network is as it was at the source, and nothing is left at the target.
 func TestPodmanNetworkStays(t *testing.T) {
 	makePodmanNetworks(t)
 	name := inPodman.run(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
@@ -85,8 +86,8 @@ func TestPodmanNetworkStays(t *testing.T) {
 	busy.ask(t)
 }
 
-// TestPodmanNetworkKilled: agents that are killed while a container moves cost none of its connections, and it is reached when it is
-// started again at the target.
+// TestPodmanNetworkKilled: agents that are killed while a container moves cost none of its
+// connections, and it is reached when it is started again at the target.
 func TestPodmanNetworkKilled(t *testing.T) {
 	makePodmanNetworks(t)
 	name := inPodman.run(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
@@ -120,7 +121,8 @@ func TestPodmanNetworkKilled(t *testing.T) {
 	}
 }
 
-// TestPodmanNetworkRouted: so it is on a network of Podman's, which removes a bridge with the last container on it. Setting up is undone.
+// TestPodmanNetworkRouted: so it is on a network of Podman's, which removes a bridge with the last
+// container on it. Setting up is undone.
 func TestPodmanNetworkRouted(t *testing.T) {
 	setUpRouted(t, inPodman)
 	inPodman.talksOnRouted(t, "10.59.1.7", "10.59.1.129")

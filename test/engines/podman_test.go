@@ -40,7 +40,8 @@ func unguarded(t *testing.T, node string) {
 	})
 }
 
-// TestPodmanMoves moves a container there and back in all modes, and wants it to be a container of Podman each time.
+// TestPodmanMoves moves a container there and back in all modes, and wants it to be a container of
+// Podman each time.
 func TestPodmanMoves(t *testing.T) {
 	name := podman(t, []string{
 		"--env", "COLOUR=blue", "--label", "team=red", "--memory", "64m", "--pids-limit", "50", "--restart", "always",
@@ -87,7 +88,8 @@ func TestPodmanMoves(t *testing.T) {
 	inPodman.nothing(t, from, name)
 }
 
-// TestPodmanRuntime: a container of the runtime that Podman takes by itself, be it runc or crun, leaves in all modes.
+// TestPodmanRuntime: a container of the runtime that Podman takes by itself, be it runc or crun,
+// leaves in all modes.
 func TestPodmanRuntime(t *testing.T) {
 	all := modes()
 	if testing.Short() {
@@ -117,7 +119,8 @@ func TestPodmanRuntime(t *testing.T) {
 	}
 }
 
-// TestPodmanStartsNoSecondCopy: a policy that says always starts the container again at the target, and never at the source.
+// TestPodmanStartsNoSecondCopy: a policy that says always starts the container again at the target,
+// and never at the source.
 func TestPodmanStartsNoSecondCopy(t *testing.T) {
 	name := podman(t, []string{"--restart", "always"}, count)
 	stop := fault(t, "a", agent.Fault{Side: "source", Step: "destroy", When: "before"}, agent.FaultPause)
@@ -147,8 +150,8 @@ func TestPodmanStartsNoSecondCopy(t *testing.T) {
 	})
 }
 
-// TestPodmanStray: a container that was resumed, and of which Podman does not know it, is told of as long as it runs, and Podman's again when it
-// has ended.
+// TestPodmanStray: a container that was resumed, and of which Podman does not know it, is told of
+// as long as it runs, and Podman's again when it has ended.
 func TestPodmanStray(t *testing.T) {
 	if testing.Short() {
 		return
@@ -181,7 +184,8 @@ func TestPodmanStray(t *testing.T) {
 	in(t, "b", "podman", "start", name)
 }
 
-// TestPodmanRolledBack: a move that fails leaves the container as it was in the eyes of Podman, whatever fails.
+// TestPodmanRolledBack: a move that fails leaves the container as it was in the eyes of Podman,
+// whatever fails.
 func TestPodmanRolledBack(t *testing.T) {
 	for step, f := range map[string]struct {
 		when string
@@ -217,7 +221,8 @@ func TestPodmanRolledBack(t *testing.T) {
 	}
 }
 
-// TestPodmanRemovedOnTheWay: who removes a container while it arrives, or while it leaves, has one container or none, never two.
+// TestPodmanRemovedOnTheWay: who removes a container while it arrives, or while it leaves, has one
+// container or none, never two.
 func TestPodmanRemovedOnTheWay(t *testing.T) {
 	name := podman(t, nil, count)
 	came := false
@@ -261,7 +266,8 @@ func TestPodmanRemovedOnTheWay(t *testing.T) {
 	}
 }
 
-// TestPodmanKilledOnTheWay: who kills a container that is frozen to move has killed it, or it has moved; it is started again nowhere.
+// TestPodmanKilledOnTheWay: who kills a container that is frozen to move has killed it, or it has
+// moved; it is started again nowhere.
 func TestPodmanKilledOnTheWay(t *testing.T) {
 	name := podman(t, []string{"--restart", "always"}, count)
 	stop := fault(t, "a", agent.Fault{Side: "source", Step: "dump", When: "after"}, agent.FaultPause)
@@ -291,8 +297,8 @@ func TestPodmanKilledOnTheWay(t *testing.T) {
 	unguarded(t, "b")
 }
 
-// TestPodmanStartsLate: until the freeze is near Podman answers at the target, and starts nothing; what came before it starts the container
-// is as it was, whatever Podman writes then.
+// TestPodmanStartsLate: until the freeze is near Podman answers at the target, and starts nothing;
+// what came before it starts the container is as it was, whatever Podman writes then.
 func TestPodmanStartsLate(t *testing.T) {
 	name := podman(t, []string{"--volume", "late-data:/data", "--tmpfs", "/scratch:size=1m"},
 		`rm -f /etc/mtab; echo data >/data/x; echo scratch >/scratch/x; echo shared >/dev/shm/x; `+count)

@@ -11,8 +11,9 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 )
 
-// TestDockerPowerLost: a container that Docker starts whenever its machine comes up runs again after its node has lost its power while it
-// left, or when it had just come, at one node and not at the other. At the target it does so when the source has given its copy away.
+// TestDockerPowerLost: a container that Docker starts whenever its machine comes up runs again
+// after its node has lost its power while it left, or when it had just come, at one node and not at
+// the other. At the target it does so when the source has given its copy away.
 func TestDockerPowerLost(t *testing.T) {
 	name := docker(t, []string{"--restart", "always"}, count)
 	for _, c := range []struct {
@@ -69,8 +70,8 @@ func losesPower(t *testing.T, node string) {
 	}
 }
 
-// TestDockerEndsOnTheWay: a container that Docker starts again whenever it ends runs again if it ends while it leaves, unless somebody has
-// ended it.
+// TestDockerEndsOnTheWay: a container that Docker starts again whenever it ends runs again if it
+// ends while it leaves, unless somebody has ended it.
 func TestDockerEndsOnTheWay(t *testing.T) {
 	name := docker(t, []string{"--restart", "always"}, count)
 	for _, c := range []struct {

@@ -5,11 +5,12 @@ import "strings"
 // property is something that a container has, and that it must have wherever it is moved to.
 type property struct {
 	name string
-	// asked is how each engine is asked for it: flags, or lines of a configuration. An engine that is not there has no such thing; with
-	// nothing asked its containers have it anyway, each in its way.
+	// asked is how each engine is asked for it: flags, or lines of a configuration. An engine that
+	// is not there has no such thing; with nothing asked its containers have it anyway, each in its
+	// way.
 	asked map[string][]string
-	// look is a script that shows it, in the container, or on its node, where $PID is its first process. "": the engine's own word is
-	// enough.
+	// look is a script that shows it, in the container, or on its node, where $PID is its first
+	// process. "": the engine's own word is enough.
 	look    string
 	outside bool
 	want    string // is in what is shown, where it was asked for
@@ -105,7 +106,8 @@ func properties() []property {
 	}...)
 }
 
-// mountsOf shows what is mounted where, and whether it can be written to. What hides files of the kernel's is the node's.
+// mountsOf shows what is mounted where, and whether it can be written to. What hides files of the
+// kernel's is the node's.
 const mountsOf = `busybox awk '{ print $2, $2 ~ "^/(proc|sys)/" ? "" : $3, substr($4, 1, 2) }' /proc/1/mounts | busybox sort`
 
 // limits are what the kernel keeps a container from.

@@ -13,21 +13,24 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// tripsVariable says how often TestThereAndBack moves each container there and back; make soak-engines sets it.
+// tripsVariable says how often TestThereAndBack moves each container there and back; make
+// soak-engines sets it.
 const tripsVariable = "GODWIT_ENGINES_TRIPS"
 
-// What may be more after many moves than after one: the agents' memory, whatever the number, and for each move its journal and its report.
+// What may be more after many moves than after one: the agents' memory, whatever the number, and
+// for each move its journal and its report.
 const (
 	memoryGrowth  = 32 << 20
 	journalGrowth = 64 << 10
 )
 
-// briefly is the engine of which the short form has a trip. With connections a minute passes until nothing of them is left, and the
-// conformance suite looks at what each engine leaves, too.
+// briefly is the engine of which the short form has a trip. With connections a minute passes until
+// nothing of them is left, and the conformance suite looks at what each engine leaves, too.
 const briefly = "containerd"
 
-// TestThereAndBack moves a container of each engine there and back again and again, and with connections where these are kept. In the end
-// nothing of that is left in the engine, the kernel, or on disk, on either node.
+// TestThereAndBack moves a container of each engine there and back again and again, and with
+// connections where these are kept. In the end nothing of that is left in the engine, the kernel,
+// or on disk, on either node.
 func TestThereAndBack(t *testing.T) {
 	trips := 2
 	if told := os.Getenv(tripsVariable); told != "" {
@@ -153,7 +156,8 @@ func listings(s subject) [][]string {
 	return [][]string{{"godwit", "ps", "--all"}, {"godwit", "image", "ls"}, {"godwit", "volume", "ls"}}
 }
 
-// diskOf is how much there is below each directory of an agent's state, those of the engines in a lab among them.
+// diskOf is how much there is below each directory of an agent's state, those of the engines in a
+// lab among them.
 func diskOf(t *testing.T, node string) map[string]int64 {
 	t.Helper()
 	sizes := map[string]int64{}

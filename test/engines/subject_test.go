@@ -143,7 +143,8 @@ func (c byCommand) isHealthy(t *testing.T, node, container string) {
 func (c byCommand) unlike() []string {
 	return append(unlikeByGodwit(), ".Id", ".Created", "Path", ".State.", ".GraphDriver.", ".Sandbox", "Runtime", "StaticDir", "PidFile", ".Image", "Networks.none.",
 		".ExecIDs", // of those that looked a moment ago
-		// That there are none Docker says in two ways, mounts have more than one notation, and Podman tells the command by which it was asked.
+		// That there are none Docker says in two ways, mounts have more than one notation, and
+		// Podman tells the command by which it was asked.
 		".Devices", "HostConfig.Mounts", ".Mode", "HostConfig.Binds", "CreateCommand", "lockNumber")
 }
 
@@ -347,7 +348,8 @@ func (inLXC) version(t *testing.T) string {
 	return in(t, "a", "lxc-start", "--version")
 }
 
-// lacks: LXC 7 reads no configuration with settings of cgroup version 1, which are all that limits where version 2 has no controllers.
+// lacks: LXC 7 reads no configuration with settings of cgroup version 1, which are all that limits
+// where version 2 has no controllers.
 func (l inLXC) lacks(t *testing.T, p property) string {
 	t.Helper()
 	const settings = "lxc.cgroup"

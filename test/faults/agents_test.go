@@ -26,8 +26,9 @@ import (
 // agentArgs let the agents fail on purpose.
 var agentArgs = []string{"--debug", "--faults"}
 
-// What --peer-timeout is. Agents that are to notice a broken link do it soon. Others are patient: on a machine that is
-// busy an agent may not get to say anything for seconds, and what went wrong then would be that.
+// What --peer-timeout is. Agents that are to notice a broken link do it soon. Others are patient:
+// on a machine that is busy an agent may not get to say anything for seconds, and what went wrong
+// then would be that.
 const (
 	soon    = "4s"
 	patient = "30s"

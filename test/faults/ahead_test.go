@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestStageAheadFails lets agents and the link fail while a copy of a container is kept at its nearest neighbour. The copy is made
-// again, without anybody's asking; and where it goes the policy goes, also if the agent that hands it over is killed.
+// TestStageAheadFails lets agents and the link fail while a copy of a container is kept at its
+// nearest neighbour. The copy is made again, without anybody's asking; and where it goes the policy
+// goes, also if the agent that hands it over is killed.
 func TestStageAheadFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -53,7 +54,8 @@ func TestStageAheadFails(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// aheadReady waits until the node that has the container tells that its copy elsewhere is whole, and is not the one before.
+// aheadReady waits until the node that has the container tells that its copy elsewhere is whole,
+// and is not the one before.
 func (w *world) aheadReady(t *testing.T, before string) (id string) {
 	t.Helper()
 	eventually(t, "a copy at the neighbour", func() error {

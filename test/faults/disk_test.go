@@ -12,7 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-// TestDiskFull fills the disk of a node at the worst moments. What a node decides it must write down, also then.
+// TestDiskFull fills the disk of a node at the worst moments. What a node decides it must write
+// down, also then.
 func TestDiskFull(t *testing.T) {
 	w := newNodes(t, lab.Config{StateSizeBytes: 192 << 20})
 	w.startRedis(t)

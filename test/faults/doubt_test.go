@@ -50,7 +50,8 @@ func (w *world) lostWhileSending(t *testing.T) {
 	w.set(t, from, send, agent.FaultPause)
 	id := w.begin(t, from, to)
 	w.reach(t, from, freeze)
-	// A minute's worth at the rate that the send then has, so the final marker cannot leave before the link is lost.
+	// A minute's worth at the rate that the send then has, so the final marker cannot leave before
+	// the link is lost.
 	noise := fmt.Sprintf("head -c 200000 /dev/urandom >/proc/%d/root/tmp/noise", w.find(t, from, container).PID)
 	w.inNode(t, from, "sh", "-c", noise)
 	w.goOn(t, from, freeze)
@@ -162,8 +163,9 @@ func (w *world) doubtCancelled(t *testing.T) {
 	w.end(t, from, id, false, "nothing was heard")
 }
 
-// operatorErrs lets an operator take a target for lost that only cannot be reached, and runs the container. When it can
-// be again, its copy must not go on, and the clients of the other must not hear of its end.
+// operatorErrs lets an operator take a target for lost that only cannot be reached, and runs the
+// container. When it can be again, its copy must not go on, and the clients of the other must not
+// hear of its end.
 func (w *world) operatorErrs(t *testing.T) {
 	from, to, id := w.doubt(t)
 	w.goOn(t, to, beforeRestore)
@@ -180,7 +182,8 @@ func (w *world) operatorErrs(t *testing.T) {
 	}
 }
 
-// forgotten is a target that has not heard that the source has confirmed, when the source has forgotten all about it.
+// forgotten is a target that has not heard that the source has confirmed, when the source has
+// forgotten all about it.
 func (w *world) forgotten(t *testing.T) {
 	w.meet(t)
 	from, to := w.at, other(w.at)

@@ -10,9 +10,9 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// TestDrainHostile opens connections for pages that follow at a node that waits for some: as a node that has nothing to do
-// with the migration, and as its source, but one at a time, twice, and the wrong way round. No page may be wrong by that, and
-// all must come in the end.
+// TestDrainHostile opens connections for pages that follow at a node that waits for some: as a node
+// that has nothing to do with the migration, and as its source, but one at a time, twice, and the
+// wrong way round. No page may be wrong by that, and all must come in the end.
 func TestDrainHostile(t *testing.T) {
 	t.Parallel()
 	w := newNodesOf(t, lab.Config{Nodes: len(nodes) + 1}, patient)

@@ -15,7 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestDrainLost loses what a drain needs for good. Nobody but an operator may decide what becomes of the container then.
+// TestDrainLost loses what a drain needs for good. Nobody but an operator may decide what becomes
+// of the container then.
 func TestDrainLost(t *testing.T) {
 	t.Parallel()
 	t.Run("the pager", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).pagerLost(t) })
@@ -25,7 +26,8 @@ func TestDrainLost(t *testing.T) {
 	t.Run("the target", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).targetLostDraining(t) })
 }
 
-// standstill brings a migration from a to b to where pages are missing and none come, because the link is down.
+// standstill brings a migration from a to b to where pages are missing and none come, because the
+// link is down.
 func (w *world) standstill(t *testing.T) (id string) {
 	t.Helper()
 	for range nodes { // there and back: what nodes make once, and keep, is there then
@@ -71,8 +73,8 @@ func (w *world) processesOf(t *testing.T, node, words string) (pids []int) {
 	return pids
 }
 
-// pagerLost kills what fills the container's memory. The container ends, because its memory would be wrong. The source has
-// all of it as it was, and keeps it until an operator decides.
+// pagerLost kills what fills the container's memory. The container ends, because its memory would
+// be wrong. The source has all of it as it was, and keeps it until an operator decides.
 func (w *world) pagerLost(t *testing.T) {
 	id := w.standstill(t)
 	pagers := w.processesOf(t, "b", "memory-pager")
@@ -116,7 +118,8 @@ func (w *world) drainJournalLost(t *testing.T) {
 	w.memoryIsRight(t)
 }
 
-// runsAgain wants the container to run at a, as it was when it was frozen. Its client's connection is of a later time.
+// runsAgain wants the container to run at a, as it was when it was frozen. Its client's connection
+// is of a later time.
 func (w *world) runsAgain(t *testing.T, id string) {
 	t.Helper()
 	w.stop()
@@ -132,8 +135,8 @@ func (w *world) runsAgain(t *testing.T, id string) {
 	eventually(t, "a to be in order", func() error { return w.order["aa"].compare(w.look(t, "a")) })
 }
 
-// sourceLost loses the source while pages are there. The container goes on as far as its pages allow, until an operator
-// says what becomes of it.
+// sourceLost loses the source while pages are there. The container goes on as far as its pages
+// allow, until an operator says what becomes of it.
 func (w *world) sourceLost(t *testing.T, missing string) {
 	id := w.standstill(t)
 	lose := w.lab.Kill
@@ -174,11 +177,13 @@ func (w *world) sourceLost(t *testing.T, missing string) {
 	}
 }
 
-// failedByLoss wants that the container has ended because it touched what is missing, and not because it read something wrong.
+// failedByLoss wants that the container has ended because it touched what is missing, and not
+// because it read something wrong.
 //
-// It is told of that by SIGBUS. If the part of its stack is missing on which the kernel would put that signal, or what rseq(2) writes
-// to on the way to the handler, the kernel ends it by SIGSEGV at once, whatever handlers it has (signal_setup_done in
-// kernel/signal.c). A SIGSEGV of another cause, such as a pointer that is wrong, Redis would report.
+// It is told of that by SIGBUS. If the part of its stack is missing on which the kernel would put
+// that signal, or what rseq(2) writes to on the way to the handler, the kernel ends it by SIGSEGV
+// at once, whatever handlers it has (signal_setup_done in kernel/signal.c). A SIGSEGV of another
+// cause, such as a pointer that is wrong, Redis would report.
 func (w *world) failedByLoss(t *testing.T) {
 	t.Helper()
 	log := w.must(t, "b", "logs", container)

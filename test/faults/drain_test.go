@@ -13,7 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// drainLink is one over which the pages that stayed at the source take long enough for something to go wrong meanwhile.
+// drainLink is one over which the pages that stayed at the source take long enough for something to
+// go wrong meanwhile.
 var drainLink = lab.Link{BandwidthBitsPerSecond: 50_000_000, RTT: 2 * time.Millisecond}
 
 // slowDown makes the link slow in worlds in which memory follows.
@@ -27,8 +28,8 @@ func (w *world) slowDown(t *testing.T) {
 	}
 }
 
-// postCopyFaults lists what can go wrong where a post-copy differs from a pre-copy. Pages leave between the end of send and
-// that of drain.
+// postCopyFaults lists what can go wrong where a post-copy differs from a pre-copy. Pages leave
+// between the end of send and that of drain.
 func postCopyFaults() []fault {
 	var all []fault
 	add := func(side, when string, steps []string, kinds ...kind) {
@@ -73,8 +74,9 @@ func TestHybridFaults(t *testing.T) { runFaults(t, migration.Hybrid, hybridFault
 // drainsVariable says how often TestDrainBreaks breaks a drain in each way; make soak-drain sets it.
 const drainsVariable = "GODWIT_FAULTS_DRAINS"
 
-// TestDrainBreaks cuts the link for some seconds, and kills both agents, at any moment of the time in which pages follow. Nobody
-// is to lose anything by that, and what had arrived is not to be sent again.
+// TestDrainBreaks cuts the link for some seconds, and kills both agents, at any moment of the time
+// in which pages follow. Nobody is to lose anything by that, and what had arrived is not to be sent
+// again.
 func TestDrainBreaks(t *testing.T) {
 	t.Parallel()
 	each := 1
@@ -94,7 +96,8 @@ func TestDrainBreaks(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// inFlight is how many pages may have left and not arrived when a connection breaks: what is in its buffers and on the link.
+// inFlight is how many pages may have left and not arrived when a connection breaks: what is in its
+// buffers and on the link.
 const inFlight = 1024
 
 // breakOne breaks a drain, and another one if all pages had come before that.
@@ -107,8 +110,8 @@ func (w *world) breakOne(t *testing.T, breaks func(*testing.T)) {
 	t.Log("each time all pages had come before something broke")
 }
 
-// drainBreaks migrates, has something break when some share of the pages has come, and checks what must hold then. It returns
-// how many pages were missing.
+// drainBreaks migrates, has something break when some share of the pages has come, and checks what
+// must hold then. It returns how many pages were missing.
 func (w *world) drainBreaks(t *testing.T, breaks func(*testing.T)) (left int64) {
 	w.meet(t)
 	from, to := w.at, other(w.at)
@@ -131,8 +134,9 @@ func (w *world) drainBreaks(t *testing.T, breaks func(*testing.T)) (left int64) 
 	return left
 }
 
-// drainTo migrates and waits until no more than a share of the pages that follow is missing. It returns how many then are. Agents
-// that notice a broken link soon take a machine that is busy for one, and roll back; then it tries again.
+// drainTo migrates and waits until no more than a share of the pages that follow is missing. It
+// returns how many then are. Agents that notice a broken link soon take a machine that is busy for
+// one, and roll back; then it tries again.
 func (w *world) drainTo(t *testing.T, from, to string, share float64) (id string, left int64) {
 	t.Helper()
 	id = w.begin(t, from, to)

@@ -38,7 +38,8 @@ func TestEngineFails(t *testing.T) {
 	}
 }
 
-// dumpDies gives the source a CRIU that may write no more than a few bytes to a file, which kills it in the middle.
+// dumpDies gives the source a CRIU that may write no more than a few bytes to a file, which kills
+// it in the middle.
 func (w *world) dumpDies(t *testing.T) {
 	w.meet(t)
 	from := w.at
@@ -103,7 +104,8 @@ func (w *world) memoryFull(t *testing.T) {
 	w.end(t, from, id, false, "no space left")
 }
 
-// outOfMemory lets the kernel kill what uses most memory at the target, which is the agent, while the state comes.
+// outOfMemory lets the kernel kill what uses most memory at the target, which is the agent, while
+// the state comes.
 func (w *world) outOfMemory(t *testing.T) {
 	w.meet(t)
 	w.fill(t, 48<<20)
@@ -142,7 +144,8 @@ func (w *world) fill(t *testing.T, bytes int) {
 	}
 }
 
-// limitMemory lets a node's processes use this much more memory than now. What the kernel only caches does not count.
+// limitMemory lets a node's processes use this much more memory than now. What the kernel only
+// caches does not count.
 func (w *world) limitMemory(t *testing.T, node string, more int64) (lift func()) {
 	t.Helper()
 	for _, place := range []struct {
@@ -213,7 +216,8 @@ func (w *world) busyWhileMigrating(t *testing.T) {
 	w.execGoesOn(t)
 }
 
-// execGoesOn checks that a process that somebody runs in a container keeps it from being moved, and is not harmed.
+// execGoesOn checks that a process that somebody runs in a container keeps it from being moved, and
+// is not harmed.
 func (w *world) execGoesOn(t *testing.T) {
 	t.Helper()
 	from := w.at

@@ -1,6 +1,6 @@
-// Package faults makes everything go wrong, at every step of a migration, and checks what must hold whatever happens:
-// the container runs at exactly one node at the end, its client noticed at most a gap, nothing is left over, and the
-// reports say what happened.
+// Package faults makes everything go wrong, at every step of a migration, and checks what must hold
+// whatever happens: the container runs at exactly one node at the end, its client noticed at most a
+// gap, nothing is left over, and the reports say what happened.
 //
 // The lab, CRIU, runc and Redis are real. A fault is a value: at which step of which side, and what.
 package faults
@@ -69,8 +69,8 @@ var (
 	afterSteps  = []string{"forward", "drain", "destroy", "cleanup"}
 )
 
-// faults lists all combinations. Steps after the commit are not undone, but repeated until they succeed; nobody can
-// cancel then.
+// faults lists all combinations. Steps after the commit are not undone, but repeated until they
+// succeed; nobody can cancel then.
 func faults() []fault {
 	var all []fault
 	add := func(side, when string, steps []string, kinds ...kind) {
@@ -174,8 +174,9 @@ func TestPanics(t *testing.T) { runFaults(t, migration.Cold, panics(), 1) }
 // TestFaults runs every combination in a cold migration.
 func TestFaults(t *testing.T) { runFaults(t, migration.Cold, faults(), 8) }
 
-// runFaults runs combinations one after the other, with one container that moves to and fro; those of broken links with
-// agents that notice it soon, all others with patient ones. With -short it runs one of so many.
+// runFaults runs combinations one after the other, with one container that moves to and fro; those
+// of broken links with agents that notice it soon, all others with patient ones. With -short it
+// runs one of so many.
 func runFaults(t *testing.T, mode migration.Mode, all []fault, oneOf int) {
 	t.Parallel()
 	runFaultsVia(t, embedded, mode, all, oneOf)

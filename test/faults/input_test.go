@@ -14,7 +14,8 @@ import (
 // stranger is a third node, from which others are bothered. It has no containers.
 const stranger = "c"
 
-// TestBadInput gives wrong commands to a node and wrong messages to its port. Each gets a clear error, and nothing changes.
+// TestBadInput gives wrong commands to a node and wrong messages to its port. Each gets a clear
+// error, and nothing changes.
 func TestBadInput(t *testing.T) {
 	w := newNodes(t, lab.Config{Nodes: len(nodes) + 1})
 	w.startRedis(t)

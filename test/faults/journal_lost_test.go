@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestJournalLost loses the source's journal while the container is frozen. What its engine has noted of the departure says whom to
-// ask: nothing stays frozen, and nothing runs twice.
+// TestJournalLost loses the source's journal while the container is frozen. What its engine has
+// noted of the departure says whom to ask: nothing stays frozen, and nothing runs twice.
 func TestJournalLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -21,7 +21,8 @@ func TestJournalLost(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// loseJournal has a migration stop at a point of the source, whose agent is killed there, and is without its journal when it is back.
+// loseJournal has a migration stop at a point of the source, whose agent is killed there, and is
+// without its journal when it is back.
 func (w *world) loseJournal(t *testing.T, step, when string, meanwhile func()) (from, to, id string) {
 	t.Helper()
 	w.meet(t)
@@ -51,7 +52,8 @@ func (w *world) lostBeforeFinal(t *testing.T) {
 	w.end(t, from, id, false, "made anew")
 }
 
-// lostAndAlone cannot ask: it says so wherever somebody looks, names what helps, and goes on by an operator's word alone.
+// lostAndAlone cannot ask: it says so wherever somebody looks, names what helps, and goes on by an
+// operator's word alone.
 func (w *world) lostAndAlone(t *testing.T) {
 	from, to, id := w.loseJournal(t, "dump", "after", func() { w.linkDown(t) })
 	w.awaitDoubt(t, from, id)
@@ -73,7 +75,8 @@ func (w *world) lostAndAlone(t *testing.T) {
 	w.end(t, from, id, false, "made anew")
 }
 
-// TestTwoRun has an operator err, and both nodes lose what they know of it: each of them says that there are two, until there is one.
+// TestTwoRun has an operator err, and both nodes lose what they know of it: each of them says that
+// there are two, until there is one.
 func TestTwoRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

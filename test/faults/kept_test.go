@@ -18,8 +18,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestBrokenCopiesGoOn breaks migrations while the files of a large volume travel, in all ways there are, and wants the next attempt
-// to send only what had not come, and the volume to be the same to the byte, whatever the container did between the attempts.
+// TestBrokenCopiesGoOn breaks migrations while the files of a large volume travel, in all ways
+// there are, and wants the next attempt to send only what had not come, and the volume to be the
+// same to the byte, whatever the container did between the attempts.
 func TestBrokenCopiesGoOn(t *testing.T) {
 	t.Parallel()
 	w := newNodesOf(t, lab.Config{}, "8s") // a busy machine is not a lost link
@@ -139,7 +140,8 @@ func (w *world) keptCopies(t *testing.T, node string) (list []migration.Stage) {
 	return list
 }
 
-// kept wants a node to have kept what came from the other one, where nobody sees it, and tells how much that is.
+// kept wants a node to have kept what came from the other one, where nobody sees it, and tells how
+// much that is.
 func (w *world) kept(t *testing.T, node, from string) int64 {
 	t.Helper()
 	list := w.keptCopies(t, node)

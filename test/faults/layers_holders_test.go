@@ -20,9 +20,9 @@ import (
 // bulkLayer is what each of two layers of the image holds that only these tests have.
 const bulkLayer = 10 << 20
 
-// TestLayersOfAThirdNode: a container moves from a to b, over a link that is slow, and c, which is nearer to b, has its image. The
-// layers come from there, also when b's agent is killed while they do and all begins again; when c's agent is killed while they do, the
-// rest comes from a.
+// TestLayersOfAThirdNode: a container moves from a to b, over a link that is slow, and c, which is
+// nearer to b, has its image. The layers come from there, also when b's agent is killed while they
+// do and all begins again; when c's agent is killed while they do, the rest comes from a.
 func TestLayersOfAThirdNode(t *testing.T) {
 	t.Parallel()
 	w := newNodesOf(t, lab.Config{Nodes: 3}, "8s")

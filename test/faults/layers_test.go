@@ -8,8 +8,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// beforeLayers is when the target is about to be told what it lacks of the image. All else goes on beside that until the freeze is
-// prepared.
+// beforeLayers is when the target is about to be told what it lacks of the image. All else goes on
+// beside that until the freeze is prepared.
 var beforeLayers = agent.Fault{Side: "source", Step: "layers", When: "before"}
 
 // layersFaults lists what can go wrong while layers are on their way.
@@ -43,8 +43,8 @@ func (w *world) forgetImage(t *testing.T, node string) {
 	})
 }
 
-// TestRoundsBesideLayers: memory and files are at the target before the layers are, the container is not frozen before that, and then
-// it moves.
+// TestRoundsBesideLayers: memory and files are at the target before the layers are, the container
+// is not frozen before that, and then it moves.
 func TestRoundsBesideLayers(t *testing.T) {
 	w := newWorldOf(t, migration.PreCopy, patient)
 	w.loadRedis(t, "b")

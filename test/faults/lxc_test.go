@@ -70,8 +70,8 @@ func (w *world) root(t *testing.T, node string) string {
 	return root
 }
 
-// TestLXCStopped has the user stop the container by LXC's own tools at each step: at the end it runs nowhere, or at one node,
-// and neither LXC has anything half of it.
+// TestLXCStopped has the user stop the container by LXC's own tools at each step: at the end it
+// runs nowhere, or at one node, and neither LXC has anything half of it.
 func TestLXCStopped(t *testing.T) {
 	w := newWorldVia(t, lxc, migration.PreCopy, patient)
 	for _, f := range []agent.Fault{

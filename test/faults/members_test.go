@@ -14,8 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// TestMembers removes a node by one that was promoted: nothing that the removed node has lets it in again, its
-// connections end, and the nodes that remain need neither it nor the first one.
+// TestMembers removes a node by one that was promoted: nothing that the removed node has lets it in
+// again, its connections end, and the nodes that remain need neither it nor the first one.
 func TestMembers(t *testing.T) {
 	w := newNodes(t, lab.Config{Nodes: len(nodes) + 1})
 	w.refused(t, "b", "does not have the cluster's authority", "node", "rm", stranger)

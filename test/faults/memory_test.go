@@ -16,8 +16,9 @@ import (
 // preCopied is how much memory the container has in worlds of modes in which memory leaves while it runs.
 const preCopied = 16 << 20
 
-// preCopyFaults lists what can go wrong in a pre-copy and not in a cold migration, and the places at which what a pre-copy
-// has begun must be undone. page is in the middle of a round, last-page in that of one in the freeze.
+// preCopyFaults lists what can go wrong in a pre-copy and not in a cold migration, and the places
+// at which what a pre-copy has begun must be undone. page is in the middle of a round, last-page in
+// that of one in the freeze.
 func preCopyFaults() []fault {
 	var all []fault
 	add := func(side, when string, steps []string, kinds ...kind) {
@@ -61,8 +62,8 @@ func hashing() []string {
 	return []string{"redis-cli", "eval", script, "0", fmt.Sprint(values)}
 }
 
-// memoryIsRight checks after a pre-copy that the container's memory is what it was, and that nobody watches its processes
-// any more.
+// memoryIsRight checks after a pre-copy that the container's memory is what it was, and that nobody
+// watches its processes any more.
 func (w *world) memoryIsRight(t *testing.T) {
 	t.Helper()
 	if w.content == "" {
@@ -74,8 +75,8 @@ func (w *world) memoryIsRight(t *testing.T) {
 	eventually(t, "the container's processes to be without a trace of the migration", func() error { return w.anyTrace(t) })
 }
 
-// anyTrace looks for what a migration could leave in a process: a userfaultfd, memory that is registered with one, a
-// tracer.
+// anyTrace looks for what a migration could leave in a process: a userfaultfd, memory that is
+// registered with one, a tracer.
 func (w *world) anyTrace(t *testing.T) error {
 	t.Helper()
 	node, err := w.lab.PID(w.at)
@@ -114,8 +115,8 @@ func (w *world) anyTrace(t *testing.T) error {
 // kills is how often TestKilledWhileAttaching kills an agent.
 const kills = 12
 
-// TestKilledWhileAttaching kills the source's agent at any instant at which it looks into the container's processes for the
-// first time. They must go on as if nothing had been.
+// TestKilledWhileAttaching kills the source's agent at any instant at which it looks into the
+// container's processes for the first time. They must go on as if nothing had been.
 func TestKilledWhileAttaching(t *testing.T) {
 	w := newWorldOf(t, migration.PreCopy, patient)
 	w.learnOrder(t)

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshot is all that a migration could leave over on a node: processes, mounts, cgroups, files, devices, routes,
-// rules, elements of the packet filter's sets. Each is a line.
+// snapshot is all that a migration could leave over on a node: processes, mounts, cgroups, files,
+// devices, routes, rules, elements of the packet filter's sets. Each is a line.
 type snapshot map[string]bool
 
-// learnOrder moves the container to and fro and notes what is on each node then. That is how it must be after every
-// migration, however it ended.
+// learnOrder moves the container to and fro and notes what is on each node then. That is how it
+// must be after every migration, however it ended.
 func (w *world) learnOrder(t *testing.T) {
 	t.Helper()
 	for range len(nodes) + 1 { // The first one also leaves the image.
@@ -164,7 +164,8 @@ func (s snapshot) cgroups(lab, node string) error {
 	return nil
 }
 
-// changing are the files that may differ: journals and reports, leases, logs of CRIU, what the first arrival leaves, faults, and what is inside containers and images.
+// changing are the files that may differ: journals and reports, leases, logs of CRIU, what the
+// first arrival leaves, faults, and what is inside containers and images.
 var changing = regexp.MustCompile(`^run/godwit/(faults|gate-bin)|^var/lib/godwit/addresses.json$|/criu/[a-z]+\.log$|^var/lib/godwit/migrations/.|/(upper|work|private|rootfs|shm)/.|/(layers|images)/sha256/[0-9a-f]+/.`)
 
 func (s snapshot) files(root, dir string) error {

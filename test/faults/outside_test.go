@@ -26,9 +26,10 @@ const (
 	decideAtTarget kind = "decide-at-target" // one decides that it runs at the target, at the node that may
 )
 
-// outside lists what others can do at the steps at which the copy at the source is frozen. Once the final marker has
-// left nobody may lose anything by it; before that, who removes the container has removed it. What becomes of a target that
-// has lost its state is its agent's affair, not an engine's: that is tried with Godwit's own.
+// outside lists what others can do at the steps at which the copy at the source is frozen. Once the
+// final marker has left nobody may lose anything by it; before that, who removes the container has
+// removed it. What becomes of a target that has lost its state is its agent's affair, not an
+// engine's: that is tried with Godwit's own.
 func outside(v via, mode migration.Mode) []fault {
 	var all []fault
 	add := func(side, when, step string, kinds ...kind) {
@@ -75,7 +76,8 @@ func TestOutside(t *testing.T) {
 	runFaults(t, migration.Cold, all, 9)
 }
 
-// TestOutsideDraining runs those that there are while pages are at the source, with a container of each engine.
+// TestOutsideDraining runs those that there are while pages are at the source, with a container of
+// each engine.
 func TestOutsideDraining(t *testing.T) {
 	for _, v := range []via{embedded, docker, podman, containerd, lxc} {
 		if testing.Short() && v != embedded {
@@ -150,8 +152,9 @@ func (w *world) others(t *testing.T, f fault, from, to, id string) (over func())
 	return func() {}
 }
 
-// thaws is a script that does what an engine does that has the freezer which Godwit uses, until the kernel says that the
-// group of a process is not frozen: an agent in doubt freezes it again, as often as it looks.
+// thaws is a script that does what an engine does that has the freezer which Godwit uses, until the
+// kernel says that the group of a process is not frozen: an agent in doubt freezes it again, as
+// often as it looks.
 const thaws = `groups=/proc/%d/cgroup
 	d=$(findmnt -nt cgroup2 -o TARGET | head -n 1)$(sed -n 's/^0:://p' $groups)
 	[ -e $d/cgroup.freeze ] || d=$(findmnt -nt cgroup -O freezer -o TARGET | head -n 1)$(sed -n 's/^[0-9]*:freezer://p' $groups)
@@ -182,7 +185,8 @@ func (w *world) beside(t *testing.T, node, script string) (over func()) {
 	return func() { t.Logf("%s: %v", script, <-done) }
 }
 
-// decide has an operator decide, who may have to wait for the other node. A source whose agent is another one is in doubt.
+// decide has an operator decide, who may have to wait for the other node. A source whose agent is
+// another one is in doubt.
 func (w *world) decide(t *testing.T, f fault, from, to, id string) (over func()) {
 	t.Helper()
 	node, side := from, "source"
@@ -200,8 +204,8 @@ func (w *world) decide(t *testing.T, f fault, from, to, id string) (over func())
 	return w.beside(t, node, "godwit migration resolve "+id+" --runs-at "+side)
 }
 
-// keepOlder keeps a copy of the target's state, of what it has on the disk of itself and of its migrations, from before
-// the container came.
+// keepOlder keeps a copy of the target's state, of what it has on the disk of itself and of its
+// migrations, from before the container came.
 func (w *world) keepOlder(t *testing.T, node string) {
 	t.Helper()
 	w.reach(t, node, beforeReceive)

@@ -13,8 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestReboot lets a node lose its power in the middle of a migration: all its processes, and all that is not on its disk.
-// The container must never run twice; where the node went down with it, it has ended, as with any reboot.
+// TestReboot lets a node lose its power in the middle of a migration: all its processes, and all
+// that is not on its disk. The container must never run twice; where the node went down with it, it
+// has ended, as with any reboot.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 	w := newNodes(t, lab.Config{})
@@ -30,8 +31,8 @@ func TestReboot(t *testing.T) {
 	})
 }
 
-// TestRestartReboot does so in mode restart. What was stopped for it is started again, also after that; what ran, and was not to
-// be stopped, has ended as with any reboot.
+// TestRestartReboot does so in mode restart. What was stopped for it is started again, also after
+// that; what ran, and was not to be stopped, has ended as with any reboot.
 func TestRestartReboot(t *testing.T) {
 	t.Parallel()
 	w := newNodes(t, lab.Config{})
@@ -88,7 +89,8 @@ func (w *world) rebootAt(t *testing.T, c rebooted) {
 	w.nothingOf(t, side[c.at])
 }
 
-// ended waits until a migration has ended on both nodes, and checks what they say. The target may know nothing of it.
+// ended waits until a migration has ended on both nodes, and checks what they say. The target may
+// know nothing of it.
 func (w *world) ended(t *testing.T, id string, want migration.Result) {
 	t.Helper()
 	eventually(t, "the migration to end as "+string(want), func() error {

@@ -15,7 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// restartFaults lists what can go wrong in mode restart. healthy is while the container runs on trial at the target.
+// restartFaults lists what can go wrong in mode restart. healthy is while the container runs on
+// trial at the target.
 func restartFaults() []fault {
 	var all []fault
 	add := func(side, when string, steps []string, kinds ...kind) {

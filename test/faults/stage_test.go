@@ -13,8 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestStageFails lets agents and the link fail while a copy of a container is staged, and while a migration takes it over.
-// The container runs on, nothing of the copy stays at either node, and then it can be staged and moved.
+// TestStageFails lets agents and the link fail while a copy of a container is staged, and while a
+// migration takes it over. The container runs on, nothing of the copy stays at either node, and
+// then it can be staged and moved.
 func TestStageFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -83,7 +84,8 @@ func (w *world) takeOverFails(t *testing.T, point agent.Fault, kind agent.FaultK
 	if w.at != from {
 		t.Errorf("it moved to %s", w.at)
 	}
-	// The target arrives while the source stages: what fails there may come before the copy is taken over. Then it is whole, and stays.
+	// The target arrives while the source stages: what fails there may come before the copy is
+	// taken over. Then it is whole, and stays.
 	if n, err := w.copies(t, from); err != nil || n > 0 {
 		w.must(t, from, "stage", "rm", container, other(from))
 	}
@@ -149,7 +151,8 @@ func (w *world) nothingStaged(t *testing.T) {
 	w.inOrder(t)
 	pid := w.find(t, w.at, container).PID
 	eventually(t, "the tracking to end", func() error {
-		// The kernel marks mappings whose writes it notes (Linux, Documentation/filesystems/proc.rst, VmFlags).
+		// The kernel marks mappings whose writes it notes (Linux,
+		// Documentation/filesystems/proc.rst, VmFlags).
 		smaps, err := w.lab.Exec(t.Context(), w.at, "cat", "/proc/"+strconv.Itoa(pid)+"/smaps")
 		for line := range strings.Lines(smaps) {
 			if flags, is := strings.CutPrefix(line, "VmFlags:"); is && strings.Contains(flags, " uw") {

@@ -25,7 +25,8 @@ const (
 	lxc        via = "lxc"
 )
 
-// The image of Redis, as all engines name it that have images, and the network on which a container of another engine is.
+// The image of Redis, as all engines name it that have images, and the network on which a container
+// of another engine is.
 const (
 	redisImage  = "localhost/redis:latest"
 	networkName = "birds"
@@ -107,7 +108,8 @@ func (v via) exec(program ...string) []string {
 	return append(args, program...)
 }
 
-// starts is a script by which people have the engine start the copy that it has; empty: it knows no such thing.
+// starts is a script by which people have the engine start the copy that it has; empty: it knows no
+// such thing.
 func (v via) starts() string {
 	switch v {
 	case docker, podman:
@@ -197,8 +199,9 @@ func (w *world) alike(s snapshot) snapshot {
 	return all
 }
 
-// TestFaultsEngines runs combinations with a container of each engine that is none of Godwit's own. With -short some of what
-// others do is tried with Docker, and of what goes wrong with LXC: what else differs is tried in test/engines.
+// TestFaultsEngines runs combinations with a container of each engine that is none of Godwit's own.
+// With -short some of what others do is tried with Docker, and of what goes wrong with LXC: what
+// else differs is tried in test/engines.
 func TestFaultsEngines(t *testing.T) {
 	for _, v := range []via{docker, podman, containerd, lxc} {
 		all, oneOf := append(faults(), outside(v, migration.PreCopy)...), 48

@@ -12,9 +12,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestVolumesSurviveFaults kills agents and fails steps of migrations of a container with a volume of each kind, one of
-// them shared by both nodes. Whatever happens each volume has its content where the container is, what moves is nowhere
-// else, and what is shared is never removed.
+// TestVolumesSurviveFaults kills agents and fails steps of migrations of a container with a volume
+// of each kind, one of them shared by both nodes. Whatever happens each volume has its content
+// where the container is, what moves is nowhere else, and what is shared is never removed.
 func TestVolumesSurviveFaults(t *testing.T) {
 	t.Parallel()
 	w := newNodesOf(t, lab.Config{}, soon)
@@ -69,7 +69,8 @@ func TestVolumesSurviveFaults(t *testing.T) {
 	w.must(t, w.at, "rm", "--force", container)
 }
 
-// replaceShared mounts something else at the place of a shared volume at the target, when it has been proven that it is shared.
+// replaceShared mounts something else at the place of a shared volume at the target, when it has
+// been proven that it is shared.
 func (w *world) replaceShared(t *testing.T, shared string) {
 	t.Helper()
 	for _, mode := range []migration.Mode{migration.PreCopy, migration.Restart} {

@@ -41,7 +41,8 @@ func (w *world) secondAgent(t *testing.T) {
 	w.end(t, from, id, true)
 }
 
-// losing brings a migration into doubt, has the target go on or not, and takes files of its state away while its agent does not run.
+// losing brings a migration into doubt, has the target go on or not, and takes files of its state
+// away while its agent does not run.
 func (w *world) losing(t *testing.T, runs bool, files ...string) (from, to, id string) {
 	t.Helper()
 	point := beforeRestore
@@ -64,7 +65,8 @@ func (w *world) losing(t *testing.T, runs bool, files ...string) (from, to, id s
 	return from, to, id
 }
 
-// awaitAlarm waits until the source says that only an operator can tell, and checks that it keeps its copy frozen meanwhile.
+// awaitAlarm waits until the source says that only an operator can tell, and checks that it keeps
+// its copy frozen meanwhile.
 func (w *world) awaitAlarm(t *testing.T, from, id string, words ...string) {
 	t.Helper()
 	eventually(t, "the alarm", func() error {

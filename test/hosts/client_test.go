@@ -23,7 +23,8 @@ type client struct {
 	gap  time.Duration // then: the longest time between two answers
 }
 
-// patience is how long an answer may take. An emulated machine is slow, but a connection that is lost stays so.
+// patience is how long an answer may take. An emulated machine is slow, but a connection that is
+// lost stays so.
 const patience = 5 * time.Minute
 
 // startClient returns when the first answer has come.

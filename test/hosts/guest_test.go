@@ -15,7 +15,8 @@ type guest struct {
 	ref    string // Godwit's name for the container
 	// setup prepares the engine of a node, start starts the container and remove removes it: scripts.
 	setup, start, remove string
-	// published is the port of the node from which the container comes; 0: clients reach the container's own address.
+	// published is the port of the node from which the container comes; 0: clients reach the
+	// container's own address.
 	published int
 }
 
@@ -49,14 +50,16 @@ func guests() []guest {
 			setup: "mkdir -p /opt/cni && ln -sfn /usr/lib/cni /opt/cni/bin && systemctl start containerd && " +
 				"godwit engine setup containerd --network birds && ctr images import /mnt/nginx.tar",
 			start: "ctr run --detach --cni --log-uri file:///var/log/web.log " + image + " web",
-			// ctr leaves what CNI's plugin has made, and the next container of this name would be given the same chain.
+			// ctr leaves what CNI's plugin has made, and the next container of this name would be
+			// given the same chain.
 			remove: "ctr tasks kill --signal SIGKILL web; ctr tasks delete web; ctr containers delete web; " +
 				"iptables-save -t nat | grep -v CNI- | iptables-restore --table nat",
 		},
 		{
 			engine: "lxc", ref: "lxc:web",
 			setup: "true",
-			// LXC cannot give an address away that Godwit still routes to a container that has just been destroyed.
+			// LXC cannot give an address away that Godwit still routes to a container that has just
+			// been destroyed.
 			start: `timeout 60 sh -c 'while ip route show 10.57.1.200 | grep -q .; do sleep 0.2; done' && ` +
 				"mkdir -p /var/lib/lxc/web && cp -a /mnt/nginx /var/lib/lxc/web/rootfs && " +
 				"cp /mnt/lxc.conf /var/lib/lxc/web/config && rm -f /tmp/lxc.log && " +

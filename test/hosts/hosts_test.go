@@ -252,7 +252,8 @@ func (w *world) agentRestarts(t *testing.T, g guest) {
 	}
 }
 
-// reboots moves a container away from a machine, which is switched off and on: the container runs on, and comes back.
+// reboots moves a container away from a machine, which is switched off and on: the container runs
+// on, and comes back.
 func (w *world) reboots(t *testing.T, g guest) {
 	w.a.run(t, g.start)
 	t.Cleanup(func() { w.removed(g) })

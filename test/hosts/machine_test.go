@@ -68,7 +68,8 @@ func host(t *testing.T, command string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// accelerated tells whether this machine can run others itself. A machine may have /dev/kvm and not be able to.
+// accelerated tells whether this machine can run others itself. A machine may have /dev/kvm and not
+// be able to.
 func accelerated() bool {
 	flags, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil || !bytes.Contains(flags, []byte(" vmx")) && !bytes.Contains(flags, []byte(" svm")) {
@@ -179,8 +180,8 @@ func (m *machine) kill() {
 	<-m.ended
 }
 
-// ssh is a command on the machine. Logging in is slow on an emulated processor, so one connection is kept. The
-// command ends when the machine has not answered for three minutes.
+// ssh is a command on the machine. Logging in is slow on an emulated processor, so one connection
+// is kept. The command ends when the machine has not answered for three minutes.
 func (m *machine) ssh(ctx context.Context, script string) *exec.Cmd {
 	cache := filepath.Dir(m.image)
 	return exec.CommandContext(ctx, "ip", "netns", "exec", namespace, "ssh", "-i", filepath.Join(cache, "key"),

@@ -16,8 +16,8 @@ type docker struct{ started sync.Map }
 func (*docker) name() string   { return "docker" }
 func (*docker) prefix() string { return "docker:" }
 
-// load also starts Docker on the clients' node, which has no containers: only nodes on which the network is set
-// up route its addresses.
+// load also starts Docker on the clients' node, which has no containers: only nodes on which the
+// network is set up route its addresses.
 func (d *docker) load(ctx context.Context, node string, i image) error {
 	for _, each := range []string{node, clientNode} {
 		if err := d.start(ctx, each); err != nil {

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// fence reads the lines of a program that beats: each has the name of a run of the program, a number and a
-// time. In a run each number comes once, one after the other, and a run that another one has followed is over.
+// fence reads the lines of a program that beats: each has the name of a run of the program, a
+// number and a time. In a run each number comes once, one after the other, and a run that another
+// one has followed is over.
 type fence struct {
 	path     string
 	restarts bool // the program may be started anew

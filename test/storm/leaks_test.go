@@ -21,8 +21,8 @@ var (
 	volatile = regexp.MustCompile(`/var/lib/godwit/migrations/|/run/godwit/faults|network namespace`)
 )
 
-// rehearse moves containers of all kinds once around, removes them, and returns what is on each node then: what
-// the first arrival makes stays for good.
+// rehearse moves containers of all kinds once around, removes them, and returns what is on each
+// node then: what the first arrival makes stays for good.
 func (s *storm) rehearse(t *testing.T) map[string][]string {
 	t.Helper()
 	for _, engine := range engines(s.asked.long) {

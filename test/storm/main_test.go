@@ -2,8 +2,9 @@
 // wrong that can, and looks from outside, every 20 ms, whether any of them runs twice or nowhere. All that is
 // random comes from one seed.
 //
-// STORM_SEED, STORM_MIGRATIONS, STORM_SECONDS and STORM_NODES say what a storm is like, STORM_JSON where its
-// figures go, and STORM_RESUME that it goes on with the storm whose figures are there. docs/reliability.md tells what is promised, and what the storm looks at.
+// STORM_SEED, STORM_MIGRATIONS, STORM_SECONDS and STORM_NODES say what a storm is like, STORM_JSON
+// where its figures go, and STORM_RESUME that it goes on with the storm whose figures are there.
+// docs/reliability.md tells what is promised, and what the storm looks at.
 package storm
 
 import (

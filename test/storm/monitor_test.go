@@ -15,12 +15,13 @@ import (
 // look is how often the monitor looks.
 const look = 20 * time.Millisecond
 
-// sustained is for how many looks one after the other two copies have to be seen. What runs for less the programs'
-// counters find, however short.
+// sustained is for how many looks one after the other two copies have to be seen. What runs for
+// less the programs' counters find, however short.
 const sustained = 3
 
-// youth is how long each look asks whose a process is. Then it is asked now and then, ever less often: on a busy
-// machine a restore may take longer, and the environment may be memory that has yet to come.
+// youth is how long each look asks whose a process is. Then it is asked now and then, ever less
+// often: on a busy machine a restore may take longer, and the environment may be memory that has
+// yet to come.
 const (
 	youth    = time.Second
 	askAgain = time.Second
@@ -57,8 +58,8 @@ type seenProcess struct {
 	answer  chan string // whose it is, when that is known; nil: it is not being asked
 }
 
-// ask asks whose a process is. Its environment may be memory that has yet to come, or never comes if its pager
-// was stopped, and who reads that waits. So a later look takes an answer that is slow.
+// ask asks whose a process is. Its environment may be memory that has yet to come, or never comes
+// if its pager was stopped, and who reads that waits. So a later look takes an answer that is slow.
 func (p *seenProcess) ask(now time.Time, whose func() string) {
 	patience := time.Duration(0)
 	if p.answer == nil {
@@ -232,8 +233,8 @@ func (m *monitor) whose(pid int) string {
 // freezer is the directory of a cgroup of a process, which is that of one copy on one node.
 func freezer(pid int) string { return freezers(pid)[0] }
 
-// freezers are the directories of the cgroups by which a process can be frozen. Where both versions are mounted there
-// are two, and either is enough.
+// freezers are the directories of the cgroups by which a process can be frozen. Where both versions
+// are mounted there are two, and either is enough.
 func freezers(pid int) []string {
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -277,7 +278,8 @@ func (m *monitor) running() map[string][]string {
 	return found
 }
 
-// runs tells whether a process can run if its cgroup is not frozen: one that is stopped or about to end cannot.
+// runs tells whether a process can run if its cgroup is not frozen: one that is stopped or about to
+// end cannot.
 func runs(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -203,7 +203,8 @@ func (s *storm) resume(t *testing.T) {
 	s.asked.migrations -= s.before.Migrations
 }
 
-// saveLogs keeps the agents' logs in the directory STORM_LOGS if the storm has failed: they are gone with the lab.
+// saveLogs keeps the agents' logs in the directory STORM_LOGS if the storm has failed: they are
+// gone with the lab.
 func (s *storm) saveLogs(t *testing.T) {
 	directory := os.Getenv("STORM_LOGS")
 	if directory == "" || !t.Failed() {

@@ -303,7 +303,8 @@ func (s *storm) heal() error {
 	return nil
 }
 
-// judge waits until the nodes have come to rest after a round, and looks at what has become of the containers.
+// judge waits until the nodes have come to rest after a round, and looks at what has become of the
+// containers.
 func (s *storm) judge(ctx context.Context) error {
 	rest := s.rest(ctx)
 	var problems []error

@@ -173,7 +173,8 @@ func forget(ctx context.Context, node, id string) error {
 	return os.RemoveAll(filepath.Join(root, "var/lib/godwit/migrations", id))
 }
 
-// breakLink breaks the link between the two nodes, and mends it after some time, while the migration's steps go on.
+// breakLink breaks the link between the two nodes, and mends it after some time, while the
+// migration's steps go on.
 func (s *storm) breakLink(ctx context.Context, f fault, one *running) error {
 	if err := world.lab.LinkDown(one.from, one.to); err != nil {
 		return err
@@ -196,8 +197,9 @@ func (s *storm) cancel(ctx context.Context, one *running) error {
 	return nil
 }
 
-// resolve is an operator's decision for a side that is drawn, which the nodes may refuse. It waits for the other
-// node for as long as the operator has patience, so the migration's steps go on meanwhile.
+// resolve is an operator's decision for a side that is drawn, which the nodes may refuse. It waits
+// for the other node for as long as the operator has patience, so the migration's steps go on
+// meanwhile.
 func (s *storm) resolve(ctx context.Context, f fault, one *running) error {
 	of, err := agentOf(one.node(f.side))
 	if err != nil {
@@ -240,7 +242,8 @@ func (s *storm) startSecond(ctx context.Context, node string) error {
 	return nil
 }
 
-// command has the engine at the source do something with the copy that is left there, which nobody needs any more.
+// command has the engine at the source do something with the copy that is left there, which nobody
+// needs any more.
 func (s *storm) command(ctx context.Context, f fault, one *running) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

@@ -6,7 +6,8 @@ import (
 	"github.com/godwit/godwit/internal/bench"
 )
 
-// overview compares, for each workload and link, how long it stood still: as was published, with today's tools, and with Godwit.
+// overview compares, for each workload and link, how long it stood still: as was published, with
+// today's tools, and with Godwit.
 type overview struct {
 	Labels []string `json:"labels"`
 	Series []stack  `json:"series"` // no bar is 0

@@ -179,7 +179,8 @@ func (t table) stacked(ways []string, label string, of func(way string) float64)
 	return s
 }
 
-// freeze has the parts of the downtime, whoever names them, in the order of time; what has no name is the rest.
+// freeze has the parts of the downtime, whoever names them, in the order of time; what has no name
+// is the rest.
 func (t table) freeze(ways []string) []stack {
 	names := inOrder()
 	for c := range t {
@@ -205,7 +206,8 @@ func (t table) freeze(ways []string) []stack {
 	return append(all, rest)
 }
 
-// inOrder lists the steps of a move. Some are commands of other ways, some phases of Godwit's, restore and stop both.
+// inOrder lists the steps of a move. Some are commands of other ways, some phases of Godwit's,
+// restore and stop both.
 func inOrder() []string {
 	return []string{
 		"stop", "freeze", "checkpoint", "dump", "copy", "send", "transfer", "receive", "wait", "connect", "restore", "start", "resume",
@@ -220,7 +222,8 @@ func place(name string) int {
 	return len(inOrder())
 }
 
-// total has the parts of the whole time. Of ways that are not Godwit's no phases are known but what stands still and what follows.
+// total has the parts of the whole time. Of ways that are not Godwit's no phases are known but what
+// stands still and what follows.
 func (t table) total(ways []string) []stack {
 	whole := func(way string) float64 { return max(t.value(way, "total_seconds"), t.value(way, "handoff_seconds")) }
 	steps := func(names ...string) func(way string) float64 {

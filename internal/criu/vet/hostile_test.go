@@ -202,8 +202,8 @@ func hostileProcesses() []hostile {
 	}
 }
 
-// restrict makes a dump one of a container that can change neither its users nor gain privileges, and changes the
-// credentials of one process.
+// restrict makes a dump one of a container that can change neither its users nor gain privileges,
+// and changes the credentials of one process.
 func restrict(d *dump, how func(c *creds.CredsEntry)) {
 	const ids = 1<<6 | 1<<7 // CAP_SETGID and CAP_SETUID
 	d.agreed.NoNewPrivileges = true

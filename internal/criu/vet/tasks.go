@@ -122,10 +122,10 @@ func (v *vetted) creds(c *creds.CredsEntry) error {
 	return v.labelled(c)
 }
 
-// users checks user and groups where a process cannot change them: without the capability to, and with
-// no_new_privs, which has the kernel ignore set-user-ID and set-group-ID bits (execve(2)). Otherwise a program in
-// the container's files may have given a process any user or group that its namespace has. In a user namespace of
-// its own the container has numbers of its own.
+// users checks user and groups where a process cannot change them: without the capability to, and
+// with no_new_privs, which has the kernel ignore set-user-ID and set-group-ID bits (execve(2)).
+// Otherwise a program in the container's files may have given a process any user or group that its
+// namespace has. In a user namespace of its own the container has numbers of its own.
 func (v *vetted) users(c *creds.CredsEntry) error {
 	user := v.agreed.User
 	if user == nil || !v.agreed.NoNewPrivileges || v.agreed.private(specs.UserNamespace) {

@@ -20,8 +20,8 @@ import (
 // cniID is the name by which CNI knows a container, as ctr tells it.
 func cniID(own string) string { return strings.Replace(own, "/", "-", 1) }
 
-// ctr notes since containerd 1.7 that it has had CNI connect a container, and has it taken away when it removes the process
-// (cmd/ctr/commands, CtrCniMetadataExtension).
+// ctr notes since containerd 1.7 that it has had CNI connect a container, and has it taken away
+// when it removes the process (cmd/ctr/commands, CtrCniMetadataExtension).
 const (
 	extensionName  = "ctr.cni-containerd.metadata"
 	extensionValue = `{"EnableCni":true}`

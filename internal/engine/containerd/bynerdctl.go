@@ -86,7 +86,8 @@ func reserveNerdctl(ctx context.Context, d engine.Definition, x extra) []engine.
 	return found
 }
 
-// logOf is where containerd is told to have a container's output written that comes: to this node's nerdctl, if it is nerdctl's.
+// logOf is where containerd is told to have a container's output written that comes: to this node's
+// nerdctl, if it is nerdctl's.
 func (a *adapter) logOf(namespace, id string, labels map[string]string) string {
 	if !nerdctl.Has(labels) {
 		return "file://" + a.logPath(ownID(namespace, id))

@@ -20,8 +20,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// containerd knows of no networks. Who starts a container, as `ctr run --cni` does, has the plugins of CNI make one for it, by a list of
-// plugins of this node (conflist), and CNI keeps what it has been told. So what a container is connected with is read there.
+// containerd knows of no networks. Who starts a container, as `ctr run --cni` does, has the plugins
+// of CNI make one for it, by a list of plugins of this node (conflist), and CNI keeps what it has
+// been told. So what a container is connected with is read there.
 
 const (
 	// conflists is where all programs look for them.
@@ -35,10 +36,12 @@ const (
 // networkPattern is what CNI takes for the name of a network (pkg/utils, ValidateNetworkName).
 var networkPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
 
-// followers are plugins that may come after bridge: what they do for a container they do for the same one at another node, by its own list.
+// followers are plugins that may come after bridge: what they do for a container they do for the
+// same one at another node, by its own list.
 var followers = []string{"firewall", "portmap", "tuning"}
 
-// bridgePlugin is what this package must know of how plugin bridge is configured, and of the one that gives its addresses.
+// bridgePlugin is what this package must know of how plugin bridge is configured, and of the one
+// that gives its addresses.
 type bridgePlugin struct {
 	VLAN   int    `json:"vlan"`
 	Device string `json:"bridge"`
@@ -72,7 +75,8 @@ type conflist struct {
 	addresses string // directory in which host-local notes what it has given
 }
 
-// readConflist wants a list of plugins to make such a network, and nothing that could not be made anew at another node.
+// readConflist wants a list of plugins to make such a network, and nothing that could not be made
+// anew at another node.
 func readConflist(list *libcni.NetworkConfigList) (conflist, []engine.Problem) {
 	c, p := conflist{list: list}, problems{}
 	what := networkTitle(list.Name)
@@ -125,9 +129,10 @@ func (c conflist) holder(ip netip.Addr) (string, error) {
 	return strings.TrimSpace(name), nil
 }
 
-// keepTurn has host-local go on, after do, with the address that would have been the next before. It gives addresses in turn, from the last
-// one on, also if that one was asked for: it would begin anew after each container that comes, with the addresses of those that have left,
-// whose old connections still go to these.
+// keepTurn has host-local go on, after do, with the address that would have been the next before.
+// It gives addresses in turn, from the last one on, also if that one was asked for: it would begin
+// anew after each container that comes, with the addresses of those that have left, whose old
+// connections still go to these.
 func (c conflist) keepTurn(do func() error) error {
 	paths, err := filepath.Glob(filepath.Join(c.addresses, "last_reserved_ip.*")) // of each set of ranges
 	last := map[string][]byte{}
@@ -166,7 +171,8 @@ func (c conflist) obstacles(own engine.Network) ([]engine.Problem, error) {
 	return p, err
 }
 
-// widened is the list for a container that brings its address: nodes may each give away a part of the subnet, in which that need not be.
+// widened is the list for a container that brings its address: nodes may each give away a part of
+// the subnet, in which that need not be.
 func (c conflist) widened() (*libcni.NetworkConfigList, error) {
 	decoder := json.NewDecoder(bytes.NewReader(c.list.Bytes))
 	decoder.UseNumber()
@@ -212,7 +218,8 @@ func loadList(name string, directories []string) (list *libcni.NetworkConfigList
 	return list, err
 }
 
-// readNetwork reads the list of a network of this node that a container comes to, or says what stands against that.
+// readNetwork reads the list of a network of this node that a container comes to, or says what
+// stands against that.
 func readNetwork(own engine.Network, directories []string) (conflist, []engine.Problem) {
 	what, subnet := networkTitle(own.Bridge), netip.PrefixFrom(own.Address, own.PrefixBits).Masked().String()
 	copied := "copy its conflist from the other node, where its subnet is " + subnet

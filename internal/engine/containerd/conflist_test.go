@@ -20,7 +20,8 @@ func conflistOf(t *testing.T, plugins string) *libcni.NetworkConfigList {
 	return list
 }
 
-// TestReadConflist: only networks that another node makes in the same way are taken, others are refused by what they are.
+// TestReadConflist: only networks that another node makes in the same way are taken, others are
+// refused by what they are.
 func TestReadConflist(t *testing.T) {
 	for plugins, want := range map[string]string{
 		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}}`:                                         "",
@@ -73,7 +74,8 @@ func TestAddressHere(t *testing.T) {
 	}
 }
 
-// TestKeepTurn: host-local goes on with its own addresses after one that was asked for, also if that could not be had.
+// TestKeepTurn: host-local goes on with its own addresses after one that was asked for, also if
+// that could not be had.
 func TestKeepTurn(t *testing.T) {
 	dir := t.TempDir()
 	read, _ := readConflist(conflistOf(t, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"`+dir+`","subnet":"10.4.0.0/24"}}`))
@@ -112,7 +114,8 @@ func TestWidened(t *testing.T) {
 	}
 }
 
-// TestSegmentList: the list that setup makes is of a network that moves, of which each node gives its own part.
+// TestSegmentList: the list that setup makes is of a network that moves, of which each node gives
+// its own part.
 func TestSegmentList(t *testing.T) {
 	data, err := segmentList("birds", netip.MustParsePrefix("10.60.0.0/16"), netip.MustParsePrefix("10.60.2.0/24"), 1400)
 	if err != nil {

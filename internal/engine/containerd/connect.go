@@ -30,8 +30,9 @@ import (
 
 var _ oci.Connector = (*adapter)(nil)
 
-// connection is what the plugins of CNI have been told of a container's network, and must be told again to take it away. It lies in a
-// file before they are, so that nothing is left of what they have begun.
+// connection is what the plugins of CNI have been told of a container's network, and must be told
+// again to take it away. It lies in a file before they are, so that nothing is left of what they
+// have begun.
 type connection struct {
 	ID        string         `json:"id"` // by which CNI knows the container
 	Interface string         `json:"interface"`
@@ -70,8 +71,8 @@ func checkNetwork(d engine.Definition, x extra) error {
 	return oci.CheckBridge(d)
 }
 
-// Connect has the plugins of this node's list make the network of a container that comes, with the addresses that it had. It gets and sends
-// nothing before the agent lets it.
+// Connect has the plugins of this node's list make the network of a container that comes, with the
+// addresses that it had. It gets and sends nothing before the agent lets it.
 func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Definition) error {
 	if !d.Network.OnBridge() {
 		return nil
@@ -112,11 +113,12 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 	return a.noteHosts(own, d, a.kept(list, c))
 }
 
-// connectPatience bounds what plugins do to connect a container, or to take away what they have made: each is a program that runs for the
-// blink of an eye, and may wait for others.
+// connectPatience bounds what plugins do to connect a container, or to take away what they have
+// made: each is a program that runs for the blink of an eye, and may wait for others.
 const connectPatience = 30 * time.Second
 
-// add has the plugins connect a container that comes: one after the other, or one's turn would be kept for the other's.
+// add has the plugins connect a container that comes: one after the other, or one's turn would be
+// kept for the other's.
 func (a *adapter) add(ctx context.Context, read conflist, list *libcni.NetworkConfigList, how *libcni.RuntimeConf) error {
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
@@ -148,8 +150,10 @@ func (a *adapter) disconnect(ctx context.Context, own string) error {
 	return records.Remove(a.connectionPath(own))
 }
 
-// takenByNerdctl tells whether nerdctl has had plugins take away what they had made of a container. If it has started the container again since, with
-// another address, a rule of that address may be left, as of any container of nerdctl's, on which plugin bridge fails: it knows one address of a container.
+// takenByNerdctl tells whether nerdctl has had plugins take away what they had made of a container.
+// If it has started the container again since, with another address, a rule of that address may be
+// left, as of any container of nerdctl's, on which plugin bridge fails: it knows one address of a
+// container.
 func (a *adapter) takenByNerdctl(made connection) bool {
 	attached, err := a.cni.GetCachedAttachments(made.ID)
 	if !made.Nerdctl || err != nil || len(attached) > 0 {
@@ -166,8 +170,8 @@ func (a *adapter) takenByNerdctl(made connection) bool {
 	})
 }
 
-// disconnectOthers has them take away what others have had them make of a container whose processes have ended: who has started it in the
-// background does not.
+// disconnectOthers has them take away what others have had them make of a container whose processes
+// have ended: who has started it in the background does not.
 func (a *adapter) disconnectOthers(ctx context.Context, own string) error {
 	attached, err := a.cni.GetCachedAttachments(cniID(own))
 	if err != nil {
@@ -184,8 +188,9 @@ func (a *adapter) disconnectOthers(ctx context.Context, own string) error {
 	return errors.Join(errs...)
 }
 
-// isThere tells whether an interface that plugins have made is in the network namespace by this path, as far as can be told: the number of
-// a container's process that has ended may be that of any other process by now, of another container, too.
+// isThere tells whether an interface that plugins have made is in the network namespace by this
+// path, as far as can be told: the number of a container's process that has ended may be that of
+// any other process by now, of another container, too.
 func isThere(kept *types.Result, name, path string) bool {
 	its, err := os.Stat(path)
 	if err != nil {
@@ -202,8 +207,9 @@ func isThere(kept *types.Result, name, path string) bool {
 	return made < 0 || kept.Interfaces[made].Mac == mac
 }
 
-// take has plugins take away what they have made of a container whose processes have ended. The network namespace goes with them, but by
-// what is in it plugin bridge knows which rules of the node's to remove. So it is shown another one that has the same.
+// take has plugins take away what they have made of a container whose processes have ended. The
+// network namespace goes with them, but by what is in it plugin bridge knows which rules of the
+// node's to remove. So it is shown another one that has the same.
 func (a *adapter) take(ctx context.Context, made connection) error {
 	list, err := libcni.NetworkConfFromBytes(made.Config)
 	if err != nil {
@@ -226,7 +232,8 @@ func (a *adapter) take(ctx context.Context, made connection) error {
 	return nil
 }
 
-// kept is what plugins have said that they have made; nil if they have not, or it cannot be read: then that is as good as CNI can do.
+// kept is what plugins have said that they have made; nil if they have not, or it cannot be read:
+// then that is as good as CNI can do.
 func (a *adapter) kept(list *libcni.NetworkConfigList, made connection) *types.Result {
 	said, err := a.cni.GetNetworkListCachedResult(list, made.runtime(""))
 	if err != nil || said == nil {
@@ -239,8 +246,9 @@ func (a *adapter) kept(list *libcni.NetworkConfigList, made connection) *types.R
 	return kept
 }
 
-// supposeMade has each plugin be told what CNI would have kept, had not one of them failed, or been ended: by these addresses firewall knows which rules
-// it has made before. Those of an address that another container has by now are that one's.
+// supposeMade has each plugin be told what CNI would have kept, had not one of them failed, or been
+// ended: by these addresses firewall knows which rules it has made before. Those of an address that
+// another container has by now are that one's.
 func supposeMade(list *libcni.NetworkConfigList, made connection) error {
 	read, _ := readConflist(list) // what stands against it as a whole is no matter here
 	supposed := &types.Result{CNIVersion: types.ImplementedSpecVersion}
@@ -281,8 +289,9 @@ func addressesOf(kept *types.Result) (all []netip.Prefix) {
 	return all
 }
 
-// removeDevices removes the ends of a container's interfaces on its node. They would go with its network namespace, but in that the kernel
-// may have connections to end for minutes, by an address that is another container's by then.
+// removeDevices removes the ends of a container's interfaces on its node. They would go with its
+// network namespace, but in that the kernel may have connections to end for minutes, by an address
+// that is another container's by then.
 func removeDevices(kept *types.Result) error {
 	for _, one := range kept.Interfaces {
 		link, err := netlink.LinkByName(one.Name)
@@ -299,7 +308,8 @@ func removeDevices(kept *types.Result) error {
 	return nil
 }
 
-// unusedBridge wants nothing to be connected with a bridge: not what containerd does not tell of, or while it is away.
+// unusedBridge wants nothing to be connected with a bridge: not what containerd does not tell of,
+// or while it is away.
 func unusedBridge(device string) error {
 	bridge, err := netlink.LinkByName(device)
 	var none netlink.LinkNotFoundError

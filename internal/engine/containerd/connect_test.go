@@ -61,8 +61,8 @@ func TestUnusedBridge(t *testing.T) {
 	})
 }
 
-// TestIsThere: what a container's process was in that has ended is nobody's, also when its number is that of one of the node's, or of another
-// container's.
+// TestIsThere: what a container's process was in that has ended is nobody's, also when its number
+// is that of one of the node's, or of another container's.
 func TestIsThere(t *testing.T) {
 	made, err := newNamespace()
 	if err != nil {
@@ -102,7 +102,8 @@ func TestIsThere(t *testing.T) {
 	}
 }
 
-// TestSupposeMade: firewall is told of a container's addresses, by which it removes rules, but not of one that another container has by now.
+// TestSupposeMade: firewall is told of a container's addresses, by which it removes rules, but not
+// of one that another container has by now.
 func TestSupposeMade(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "birds"), 0o700); err != nil {

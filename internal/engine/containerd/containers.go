@@ -31,7 +31,8 @@ import (
 // kubernetes is the namespace of its pods.
 const kubernetes = "k8s.io"
 
-// others are namespaces whose containers are others' to move: Docker's own engine does, and Kubernetes would start them anew.
+// others are namespaces whose containers are others' to move: Docker's own engine does, and
+// Kubernetes would start them anew.
 var others = []string{"moby", kubernetes}
 
 // defaultNamespace is that of ctr. Names of containers in it are without it.
@@ -50,7 +51,8 @@ func native(found oci.Found) told {
 	return all
 }
 
-// List tells of every container. While a process of one is being made its shim does not answer: it is not asked about those.
+// List tells of every container. While a process of one is being made its shim does not answer: it
+// is not asked about those.
 func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found, error) {
 	spaces, err := a.namespaces.List(ctx, &namespaces.ListNamespacesRequest{})
 	if err != nil {
@@ -92,7 +94,8 @@ func (a *adapter) withProcess(ctx context.Context, namespace string, one *contai
 	return found, err
 }
 
-// Find asks containerd about a container: by its own id, the one that it has elsewhere, or its id alone if that is unique.
+// Find asks containerd about a container: by its own id, the one that it has elsewhere, or its id
+// alone if that is unique.
 func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
 	unknown := fmt.Errorf("container %.80q of containerd: %w", ref, engine.ErrNotFound)
 	if namespace, id := splitOwn(ref); id != "" {
@@ -175,7 +178,8 @@ func nameOf(own string) string {
 	return strings.Replace(strings.TrimPrefix(own, defaultNamespace+"/"), "/", ".", 1)
 }
 
-// restartLabels are the labels by which containerd is told to start a container again (runtime/restart/monitor).
+// restartLabels are the labels by which containerd is told to start a container again
+// (runtime/restart/monitor).
 func restartLabels(labels map[string]string) map[string]string {
 	found := map[string]string{}
 	for name, value := range labels {
@@ -199,8 +203,8 @@ var restartValues = map[string]*regexp.Regexp{
 	restartPrefix + "explicitly-stopped": regexp.MustCompile(`^(true|false|1|0)$`),
 }
 
-// restartObstacles lists what would have containerd write elsewhere than a log, or run programs of the node, when it starts a
-// container again.
+// restartObstacles lists what would have containerd write elsewhere than a log, or run programs of
+// the node, when it starts a container again.
 func restartObstacles(labels map[string]string) []engine.Problem {
 	p := problems{}
 	logged := func(value string) bool {
@@ -217,7 +221,8 @@ func restartObstacles(labels map[string]string) []engine.Problem {
 	return p
 }
 
-// takenRestart is the policy of a container that comes: it writes into its log here, whatever it did elsewhere.
+// takenRestart is the policy of a container that comes: it writes into its log here, whatever it
+// did elsewhere.
 func takenRestart(labels map[string]string, log string) map[string]string {
 	taken := map[string]string{}
 	for name, value := range labels {
@@ -231,11 +236,13 @@ func takenRestart(labels map[string]string, log string) map[string]string {
 	return taken
 }
 
-// StartsAtBoot is false: containerd starts what does not run and has its labels at any time, also those that it gets again.
+// StartsAtBoot is false: containerd starts what does not run and has its labels at any time, also
+// those that it gets again.
 func (a *adapter) StartsAtBoot(oci.Found, json.RawMessage) bool { return false }
 
-// Restart says whether containerd is to start a container again that has ended. A container that runs since it was restored, and of whose
-// start an agent did not live to hear, is started for containerd, too.
+// Restart says whether containerd is to start a container again that has ended. A container that
+// runs since it was restored, and of whose start an agent did not live to hear, is started for
+// containerd, too.
 func (a *adapter) Restart(ctx context.Context, found oci.Found, policy json.RawMessage) error {
 	t := native(found)
 	ctx = within(ctx, t.namespace)
@@ -285,7 +292,8 @@ func limitsOf(spec specs.Spec) engine.Limits {
 	return limits
 }
 
-// volumesOf are the mounts that are directories or files of the node, but for those of files that somebody keeps for the container.
+// volumesOf are the mounts that are directories or files of the node, but for those of files that
+// somebody keeps for the container.
 func volumesOf(spec specs.Spec, kept func(specs.Mount) bool) []engine.Volume {
 	var volumes []engine.Volume
 	for _, m := range spec.Mounts {
@@ -302,7 +310,8 @@ func bound(m specs.Mount) bool {
 	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
-// Root is a container's root file system. The snapshotter tells its layers, and the shim mounts it in its bundle.
+// Root is a container's root file system. The snapshotter tells its layers, and the shim mounts it
+// in its bundle.
 func (a *adapter) Root(found oci.Found) (mounts.Overlay, error) {
 	t := native(found)
 	if t.container.GetSnapshotter() != snapshotter {

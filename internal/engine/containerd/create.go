@@ -66,7 +66,8 @@ func (a *adapter) OwnID(d engine.Definition) (string, error) {
 	return ownID(x.Namespace, x.ID), err
 }
 
-// forget takes a container back of which containerd could not make the files: a snapshot of its key is somebody else's.
+// forget takes a container back of which containerd could not make the files: a snapshot of its key
+// is somebody else's.
 func (a *adapter) forget(ctx context.Context, id string) error {
 	ctx, cancel := asking(ctx)
 	defer cancel()
@@ -108,7 +109,8 @@ func (a *adapter) record(d engine.Definition, x extra, label, value string) (*co
 	return made, err
 }
 
-// Log is the file into which the shim writes. Those of containers that come are this package's: containerd has none.
+// Log is the file into which the shim writes. Those of containers that come are this package's:
+// containerd has none.
 func (a *adapter) Log(_ context.Context, found oci.Found) (string, error) {
 	t := native(found)
 	if t.byNerdctl() {
@@ -129,7 +131,8 @@ func (a *adapter) logPath(own string) string {
 	return filepath.Join(a.logs, a.Place(own)+".log")
 }
 
-// Gone removes what a container that had come has written, and has CNI take its network away, which containerd does not.
+// Gone removes what a container that had come has written, and has CNI take its network away, which
+// containerd does not.
 func (a *adapter) Gone(own string) error {
 	if err := a.disconnect(context.Background(), own); err != nil {
 		return err
@@ -140,8 +143,9 @@ func (a *adapter) Gone(own string) error {
 	return nil
 }
 
-// StartCommand is the hidden command of this program that makes and starts the process of a container. It is a process of its own
-// because containerd ends what it makes for a client that goes away, and agents may.
+// StartCommand is the hidden command of this program that makes and starts the process of a
+// container. It is a process of its own because containerd ends what it makes for a client that
+// goes away, and agents may.
 const StartCommand = "containerd-start"
 
 // Start has a process of its own start a container.

@@ -42,7 +42,8 @@ type extra struct {
 	Systemd   bool       `json:"systemd_cgroup,omitempty"`
 	Log       bool       `json:"log"` // what it has written is in a file
 	Stdio     []string   `json:"stdio"`
-	// Extension is the type of that by which ctr notes that it has had CNI connect the container: see ctrExtension.
+	// Extension is the type of that by which ctr notes that it has had CNI connect the container:
+	// see ctrExtension.
 	Extension string         `json:"ctr_extension,omitempty"`
 	Nerdctl   *madeByNerdctl `json:"nerdctl,omitempty"` // nil: it has not started the container
 }
@@ -116,7 +117,8 @@ func hasNamespace(spec specs.Spec, kind specs.LinuxNamespaceType) bool {
 	return slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == kind })
 }
 
-// decode reads this engine's part of a definition, and refuses one that this engine could not make, or that means harm.
+// decode reads this engine's part of a definition, and refuses one that this engine could not make,
+// or that means harm.
 func decode(d engine.Definition) (extra, error) {
 	return oci.Decode(Name, d, func(x extra) error {
 		switch {
@@ -183,8 +185,8 @@ func checkDefinition(d engine.Definition, x extra) error {
 	return checkNetwork(d, x)
 }
 
-// remade is a specification with that of another that can move: what is harmless, and is made in the same way on another node.
-// Obstacles tells what is not.
+// remade is a specification with that of another that can move: what is harmless, and is made in
+// the same way on another node. Obstacles tells what is not.
 func remade(from specs.Spec) specs.Spec {
 	p, l := from.Process, from.Linux
 	return specs.Spec{

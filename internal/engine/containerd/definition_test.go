@@ -165,7 +165,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestRestart: what another node says of starting a container again runs no program, and writes into no file but its log.
+// TestRestart: what another node says of starting a container again runs no program, and writes
+// into no file but its log.
 func TestRestart(t *testing.T) {
 	a := &adapter{logs: "/logs"}
 	d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}

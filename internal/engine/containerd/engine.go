@@ -32,7 +32,8 @@ const Name = "containerd"
 // oldest is the first version that was tried.
 const oldest = "1.6"
 
-// DefaultSocket is where containerd listens, and stateDir where it and its shims keep what is gone after a reboot.
+// DefaultSocket is where containerd listens, and stateDir where it and its shims keep what is gone
+// after a reboot.
 const (
 	DefaultSocket = "/run/containerd/containerd.sock"
 	stateDir      = "/run/containerd"

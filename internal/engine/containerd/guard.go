@@ -15,9 +15,10 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Whoever starts a container of containerd has a task made from the specification that containerd keeps of it (runtime/v2, Create:
-// it writes the bundle's config.json). So a hook in that specification, which fails and says why, refuses each start: by ctr,
-// nerdctl, or containerd's restart monitor. The running task has a bundle of its own, and does not see it.
+// Whoever starts a container of containerd has a task made from the specification that containerd
+// keeps of it (runtime/v2, Create: it writes the bundle's config.json). So a hook in that
+// specification, which fails and says why, refuses each start: by ctr, nerdctl, or containerd's
+// restart monitor. The running task has a bundle of its own, and does not see it.
 
 var _ oci.Guarder = (*adapter)(nil)
 
@@ -67,7 +68,8 @@ const (
 	createdHook = "createRuntime"
 )
 
-// withHooks is a specification with other hooks; nil if they are as they are to be. What this package does not know in it stays.
+// withHooks is a specification with other hooks; nil if they are as they are to be. What this
+// package does not know in it stays.
 func withHooks(spec []byte, change func([]json.RawMessage) ([]json.RawMessage, error)) ([]byte, error) {
 	var all, hooks map[string]json.RawMessage
 	if err := json.Unmarshal(spec, &all); err != nil {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// connectedInterfaces are those of the network namespace of a process that have routes, or addresses of IPv6. Others the kernel makes itself.
+// connectedInterfaces are those of the network namespace of a process that have routes, or
+// addresses of IPv6. Others the kernel makes itself.
 func connectedInterfaces(pid int) (names []string) {
 	add := func(name string) {
 		if name != "lo" && !slices.Contains(names, name) {
@@ -24,8 +25,8 @@ func connectedInterfaces(pid int) (names []string) {
 	return names
 }
 
-// eachLine tells the fields of each line of a file of the kernel's. One that is not there has none: the process has ended, or there is no
-// IPv6.
+// eachLine tells the fields of each line of a file of the kernel's. One that is not there has none:
+// the process has ended, or there is no IPv6.
 func eachLine(path string, tell func(fields []string)) {
 	file, err := os.Open(path)
 	if err != nil {

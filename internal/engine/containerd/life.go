@@ -40,7 +40,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// Stop asks the first process of a container to end, and kills it when grace is over. What is left of it stays, as with ctr.
+// Stop asks the first process of a container to end, and kills it when grace is over. What is left
+// of it stays, as with ctr.
 func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration) error {
 	if grace < 0 {
 		grace = defaultGrace
@@ -123,8 +124,8 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 	return errors.Join(err, a.Gone(own))
 }
 
-// forgetShim removes what is left of a shim that containerd has lost: as long as its bundle is there containerd makes no other container
-// of that id.
+// forgetShim removes what is left of a shim that containerd has lost: as long as its bundle is
+// there containerd makes no other container of that id.
 func (a *adapter) forgetShim(ctx context.Context, namespace, id string) error {
 	if _, err := a.tasks.Get(ctx, &tasks.GetRequest{ContainerID: id}); !missing(err) {
 		return err // it has another one by now
@@ -224,7 +225,8 @@ func openStreams(dir string, process engine.Exec) (*streams, error) {
 			s.close()
 			return nil, fmt.Errorf("pipe %s: %w", name, err)
 		}
-		// Open for both, it waits for nobody; the shim, which has its own end from the start on, decides when it is over.
+		// Open for both, it waits for nobody; the shim, which has its own end from the start on,
+		// decides when it is over.
 		file, err := os.OpenFile(name, os.O_RDWR|unix.O_NONBLOCK, 0)
 		if err != nil {
 			s.close()

@@ -53,8 +53,8 @@ func (a *adapter) Obstacles(_ context.Context, found oci.Found) []engine.Problem
 	return slices.Concat(p, networks, a.disconnectable(found.ID), nerdctls, restartObstacles(t.container.GetLabels()), obstacles(spec, t.namespace, t.container.GetID()))
 }
 
-// obstacles lists what both nodes look at: the source, so that it is said before anything is asked, and the target, because it is
-// the one that would make it.
+// obstacles lists what both nodes look at: the source, so that it is said before anything is asked,
+// and the target, because it is the one that would make it.
 func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
 	p := problems{}
 	p.add(spec.Process.Terminal, "--tty", "nobody at the target would have its terminal", without)
@@ -79,12 +79,12 @@ func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
 	return p
 }
 
-// devices are those that any container may use: null, zero, full, random, urandom, tty, console, ptmx, and terminals of its own (major
-// and minor numbers; -1: any).
+// devices are those that any container may use: null, zero, full, random, urandom, tty, console,
+// ptmx, and terminals of its own (major and minor numbers; -1: any).
 var devices = [][2]int64{{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, {5, 0}, {5, 1}, {5, 2}, {136, -1}}
 
-// privilegeObstacles lists what takes from the protection of the node against the container. The target cannot know who has
-// allowed that at the source.
+// privilegeObstacles lists what takes from the protection of the node against the container. The
+// target cannot know who has allowed that at the source.
 func privilegeObstacles(spec specs.Spec) []engine.Problem {
 	p := problems{}
 	const why = "it takes from what keeps the container off its node"
@@ -135,7 +135,8 @@ var (
 	valuePattern  = regexp.MustCompile(`^[0-9]{1,19}[kmgKMG%]?$`)
 )
 
-// kernelPlaces are where file systems of the kernel's belong: what hides parts of them from a container goes by the path.
+// kernelPlaces are where file systems of the kernel's belong: what hides parts of them from a
+// container goes by the path.
 var kernelPlaces = map[string]string{
 	"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup", "mqueue": "/dev/mqueue", "devpts": "/dev/pts",
 }

@@ -22,10 +22,12 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// pluginDirs are where plugins are: of CNI itself, which containerd's programs look for, and of distributions' packages.
+// pluginDirs are where plugins are: of CNI itself, which containerd's programs look for, and of
+// distributions' packages.
 func pluginDirs() []string { return []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"} }
 
-// missingPlugins says which ones of a list are not on this node: there would be nobody to connect a container, or to take it away.
+// missingPlugins says which ones of a list are not on this node: there would be nobody to connect a
+// container, or to take it away.
 func missingPlugins(list *libcni.NetworkConfigList) []engine.Problem {
 	var names []string
 	for _, plugin := range list.Plugins {
@@ -41,14 +43,16 @@ func missingPlugins(list *libcni.NetworkConfigList) []engine.Problem {
 	return p
 }
 
-// pluginExec runs plugins as CNI does by itself (pkg/invoke, RawExec), but ends with one also what that one has started: plugin bridge
-// has host-local run, and firewall iptables, which may wait for others, and would do what they wait for after all has been taken away.
+// pluginExec runs plugins as CNI does by itself (pkg/invoke, RawExec), but ends with one also what
+// that one has started: plugin bridge has host-local run, and firewall iptables, which may wait for
+// others, and would do what they wait for after all has been taken away.
 type pluginExec struct {
 	invoke.RawExec
 	version.PluginDecoder
 }
 
-// pluginEnds is how long a plugin's pipes are read that has been ended: what it has started in a group of its own may have them.
+// pluginEnds is how long a plugin's pipes are read that has been ended: what it has started in a
+// group of its own may have them.
 const pluginEnds = time.Second
 
 // ExecPlugin implements invoke.Exec.

@@ -71,7 +71,8 @@ func TestPluginFails(t *testing.T) {
 	}
 }
 
-// TestPluginLeavesOne: a plugin that has done well has, also if something that it has started holds its pipes.
+// TestPluginLeavesOne: a plugin that has done well has, also if something that it has started holds
+// its pipes.
 func TestPluginLeavesOne(t *testing.T) {
 	out, err := (&pluginExec{}).ExecPlugin(t.Context(), plugin(t, "sleep 3 &\necho well"), nil, os.Environ())
 	if err != nil || string(out) != "well\n" {

@@ -28,13 +28,15 @@ func segmentFile(name string) string {
 	return filepath.Join(conflists, segmentPrefix+name+".conflist")
 }
 
-// isSegment tells whether nodes route the addresses of a network to each other: its list says so, by a word that CNI does not know.
+// isSegment tells whether nodes route the addresses of a network to each other: its list says so,
+// by a word that CNI does not know.
 func isSegment(list *libcni.NetworkConfigList) bool {
 	var known map[string]json.RawMessage
 	return json.Unmarshal(list.Bytes, &known) == nil && known[oci.SegmentLabel] != nil
 }
 
-// Segments lists the networks of CNI's on this node whose addresses nodes route to each other. What is in other lists is not looked at.
+// Segments lists the networks of CNI's on this node whose addresses nodes route to each other. What
+// is in other lists is not looked at.
 func (e *Engine) Segments(context.Context) ([]engine.Segment, error) {
 	paths, err := filepath.Glob(segmentFile("*"))
 	if err != nil {
@@ -69,8 +71,9 @@ func readSegment(path string) (engine.Segment, error) {
 	return engine.Segment{Name: list.Name, Device: read.device, Subnet: read.ranges[0].Subnet.Masked()}, nil
 }
 
-// MakeSegment makes the list of a network whose addresses nodes route to each other, of which this node has one part. Who starts a container
-// asks for no address of it, so host-local gives all of the part, one after the other. A list that is there as asked is left as it is.
+// MakeSegment makes the list of a network whose addresses nodes route to each other, of which this
+// node has one part. Who starts a container asks for no address of it, so host-local gives all of
+// the part, one after the other. A list that is there as asked is left as it is.
 func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error {
 	if !networkPattern.MatchString(name) {
 		return fmt.Errorf("network %.80q is not a name that CNI allows", name)
@@ -95,8 +98,9 @@ func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part neti
 	return kernel.WriteFileAtomic(path, wanted, 0o644)
 }
 
-// checkFirst refuses a list that would come before the one by which pods of Kubernetes are connected here, the first of all: those that are
-// started from then on would be connected by this one.
+// checkFirst refuses a list that would come before the one by which pods of Kubernetes are
+// connected here, the first of all: those that are started from then on would be connected by this
+// one.
 func (a *adapter) checkFirst(ctx context.Context, path string) error {
 	others, err := libcni.ConfFiles(filepath.Dir(path), []string{".conf", ".conflist", ".json"}) // as containerd's plugin for CRI
 	if err != nil {
@@ -157,8 +161,8 @@ func segmentProblems() []engine.Problem {
 	return p
 }
 
-// RemoveSegments removes the lists of such networks: all, or none if a container is on one. Their bridges, and what host-local notes of them,
-// are left by the plugins, and go, too.
+// RemoveSegments removes the lists of such networks: all, or none if a container is on one. Their
+// bridges, and what host-local notes of them, are left by the plugins, and go, too.
 func (e *Engine) RemoveSegments(ctx context.Context) error {
 	all, err := e.Segments(ctx)
 	if err != nil || len(all) == 0 {
@@ -188,7 +192,8 @@ func (e *Engine) RemoveSegments(ctx context.Context) error {
 	return nil
 }
 
-// removeTurn removes the directory in which host-local notes the addresses of a network, unless it has given one.
+// removeTurn removes the directory in which host-local notes the addresses of a network, unless it
+// has given one.
 func removeTurn(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -48,7 +48,8 @@ func TestCheckFirst(t *testing.T) {
 	}
 }
 
-// TestRemoveTurn: what host-local has noted of a network goes with it, unless a container has an address of it.
+// TestRemoveTurn: what host-local has noted of a network goes with it, unless a container has an
+// address of it.
 func TestRemoveTurn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "birds")
 	if err := removeTurn(dir); err != nil {

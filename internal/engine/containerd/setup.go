@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Settings is how godwit-runc is made known to containerd, which needs nothing: each container names the program of its runtime.
+// Settings is how godwit-runc is made known to containerd, which needs nothing: each container
+// names the program of its runtime.
 type Settings struct{}
 
 // AddRuntime has nothing to do.

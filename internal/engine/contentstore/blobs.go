@@ -54,7 +54,8 @@ func (s *Store) info(ctx context.Context, namespace, digest string) (*blob, erro
 	return &blob{namespace, digest, reply.GetInfo().GetSize()}, nil
 }
 
-// layer finds the archive of a layer, not compressed if there is such a one: it need not be what its label says. None: nil.
+// layer finds the archive of a layer, not compressed if there is such a one: it need not be what
+// its label says. None: nil.
 func (s *Store) layer(ctx context.Context, diffID string) (*blob, error) {
 	spaces, err := s.spaces(ctx)
 	if err != nil {
@@ -81,7 +82,8 @@ func (s *Store) exact(ctx context.Context, spaces []string, digest string) (*blo
 	return nil, nil //nolint:nilnil // said
 }
 
-// kept finds what is kept as a layer: of one that has documents just what these name, or else the archive of a layer, however it is.
+// kept finds what is kept as a layer: of one that has documents just what these name, or else the
+// archive of a layer, however it is.
 func (s *Store) kept(ctx context.Context, image engine.Image, digest string) (*blob, error) {
 	if len(image.Manifests) == 0 || !s.config.Whole {
 		return s.layer(ctx, digest)
@@ -147,8 +149,8 @@ func (r *blobReader) Close() error {
 	return nil
 }
 
-// small reads content of a namespace that may have so many bytes, and compares its digest. None, or none that is so: nil. Anybody may have
-// put it there, for other purposes, so that is no error.
+// small reads content of a namespace that may have so many bytes, and compares its digest. None, or
+// none that is so: nil. Anybody may have put it there, for other purposes, so that is no error.
 func (s *Store) small(ctx context.Context, namespace, digest string, most int64) ([]byte, error) {
 	if imagestore.CheckDigest(digest) != nil {
 		return nil, nil
@@ -180,7 +182,8 @@ func digestOf(data []byte) string {
 // sendAtOnce is how much of content containerd is sent in a message.
 const sendAtOnce = 1 << 20
 
-// put has containerd keep content, in the namespace of ctx, with labels. What it has already, in whatever namespace, it is not sent.
+// put has containerd keep content, in the namespace of ctx, with labels. What it has already, in
+// whatever namespace, it is not sent.
 func (s *Store) put(ctx context.Context, d *types.Descriptor, labels map[string]string, open func() (io.ReadCloser, error)) error {
 	err := s.write(ctx, d, labels, open)
 	if status.Code(err) == codes.AlreadyExists {

@@ -12,8 +12,9 @@ import (
 // dialPatience bounds how long it takes to connect to a socket of this machine.
 const dialPatience = 100 * time.Millisecond
 
-// Dial makes a client of a containerd, which need not run. Whoever asks it connects anew: a client that waits longer each time that it could
-// not would say that a containerd which was started again is not there, for as long as two minutes.
+// Dial makes a client of a containerd, which need not run. Whoever asks it connects anew: a client
+// that waits longer each time that it could not would say that a containerd which was started again
+// is not there, for as long as two minutes.
 func Dial(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket of root's
@@ -27,7 +28,8 @@ func Dial(socket string) (*grpc.ClientConn, error) {
 		}))
 }
 
-// connectAnew has a client that waits before it connects again do so now. It is in this state until it has (gRPC, pick_first).
+// connectAnew has a client that waits before it connects again do so now. It is in this state until
+// it has (gRPC, pick_first).
 func connectAnew(ctx context.Context, to *grpc.ClientConn) {
 	if to.GetState() != connectivity.TransientFailure {
 		return

@@ -13,7 +13,8 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// documents lead from what the name of an image leads to, to its configuration and its layers: a manifest, below any number of indexes.
+// documents lead from what the name of an image leads to, to its configuration and its layers: a
+// manifest, below any number of indexes.
 type documents struct {
 	raw      [][]byte // topmost first
 	kinds    []mediatypes.MediaType

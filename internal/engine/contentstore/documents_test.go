@@ -80,8 +80,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestWhole: where nothing can be made of an image without all archives, those are missing that are nowhere here, as they are kept where it
-// comes from, or as archives where that is not told.
+// TestWhole: where nothing can be made of an image without all archives, those are missing that are
+// nowhere here, as they are kept where it comes from, or as archives where that is not told.
 func TestWhole(t *testing.T) {
 	image, blob := packedImage(t)
 	plain := strings.NewReplacer(digestOf(blob), image.Layers[0], string(mediatypes.OCILayer), string(mediatypes.OCIUncompressedLayer))
@@ -156,7 +156,8 @@ func TestBlob(t *testing.T) {
 	}
 }
 
-// TestEndless: a compressed layer that becomes larger than any honest one is not read to its end, and only once.
+// TestEndless: a compressed layer that becomes larger than any honest one is not read to its end,
+// and only once.
 func TestEndless(t *testing.T) {
 	const most = 1 << 20
 	packed := zipped(t, make([]byte, 8*most))

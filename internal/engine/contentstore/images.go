@@ -51,13 +51,16 @@ type Config struct {
 	Away func() error
 	// Check refuses a namespace in which nothing is to be made.
 	Check func(namespace string) error
-	// Name is that of an image which has come and has no other yet, by its configuration and by what the name leads to.
+	// Name is that of an image which has come and has no other yet, by its configuration and by
+	// what the name leads to.
 	Name func(id, target string) string
-	// Whole says that nothing can be made of an image of which the archive of a layer is not there, although that is unpacked.
+	// Whole says that nothing can be made of an image of which the archive of a layer is not there,
+	// although that is unpacked.
 	Whole bool
 }
 
-// Store is the images of a containerd. Content and snapshots are a namespace's own, but what is the same is there once.
+// Store is the images of a containerd. Content and snapshots are a namespace's own, but what is the
+// same is there once.
 type Store struct {
 	config     Config
 	content    content.ContentClient
@@ -146,7 +149,8 @@ func (s *Store) manifestImage(ctx context.Context, namespace string, documents [
 	return []engine.Image{found}, nil
 }
 
-// Of finds the image that a container was made from by its name, if that leads to the layers of the container still. None: nil.
+// Of finds the image that a container was made from by its name, if that leads to the layers of the
+// container still. None: nil.
 func (s *Store) Of(ctx context.Context, namespace, name, chain string) (*engine.Image, error) {
 	reply, err := s.images.Get(Within(ctx, namespace), &images.GetImageRequest{Name: name})
 	if missing(err) {
@@ -232,8 +236,8 @@ func (s *Store) AllImages(ctx context.Context) (all []engine.Image, err error) {
 	return all, err
 }
 
-// Lacks tells what is missing of an image: nothing if there is a snapshot of its layers, which is all that a container needs, or if it is
-// not known which layers it has.
+// Lacks tells what is missing of an image: nothing if there is a snapshot of its layers, which is
+// all that a container needs, or if it is not known which layers it has.
 func (s *Store) Lacks(ctx context.Context, image engine.Image) (engine.Lack, error) {
 	if err := s.config.Away(); err != nil {
 		return engine.Lack{}, err
@@ -293,7 +297,8 @@ func HasSnapshot(ctx context.Context, client snapshots.SnapshotsClient, namespac
 	return err == nil, nil
 }
 
-// LayerBytes is how large the archive of a layer is that is here. One that is kept compressed is read for that, once.
+// LayerBytes is how large the archive of a layer is that is here. One that is kept compressed is
+// read for that, once.
 func (s *Store) LayerBytes(diffID string) (int64, error) {
 	if known, is := s.measured.Load(diffID); is {
 		size, _ := known.(measure) // what is stored is
@@ -359,8 +364,8 @@ func (s *Store) keeps(diffID string) (blob, error) {
 	return *found, nil
 }
 
-// OpenLayer opens the archive of a layer, or what containerd keeps as it, by that digest. At its end it was what the digest says, or reading
-// fails.
+// OpenLayer opens the archive of a layer, or what containerd keeps as it, by that digest. At its
+// end it was what the digest says, or reading fails.
 func (s *Store) OpenLayer(diffID string) (io.ReadCloser, error) {
 	kept, err := s.keeps(diffID)
 	if err != nil {

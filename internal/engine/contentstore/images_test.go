@@ -238,7 +238,8 @@ func zipped(t *testing.T, data []byte) []byte {
 	return out.Bytes()
 }
 
-// TestLayers: a layer is found whichever namespace has it, compressed or not, and is what its DiffID says, or reading it fails.
+// TestLayers: a layer is found whichever namespace has it, compressed or not, and is what its
+// DiffID says, or reading it fails.
 func TestLayers(t *testing.T) {
 	plainLayer, packedLayer, otherLayer := bytes.Repeat([]byte("plain"), 1000), bytes.Repeat([]byte("packed"), 1000), []byte("other")
 	packed, lie := zipped(t, packedLayer), zipped(t, otherLayer)
@@ -409,8 +410,8 @@ func TestTakeRefuses(t *testing.T) {
 	}
 }
 
-// TestName: an image gets the name of its container if that is free and the image is the container's; its ID stays a name as long as a
-// container has it.
+// TestName: an image gets the name of its container if that is free and the image is the
+// container's; its ID stays a name as long as a container has it.
 func TestName(t *testing.T) {
 	const name = "docker.io/library/web:1"
 	layers := []string{digestOf([]byte("layer"))}

@@ -43,7 +43,8 @@ const (
 	leaseFor = 24 * time.Hour
 )
 
-// Take has containerd take an image, by its API: it either has all of it then, under its ID as name, or nothing new.
+// Take has containerd take an image, by its API: it either has all of it then, under its ID as
+// name, or nothing new.
 func (s *Store) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
 	select { // two that take one image would need its room twice
 	case s.taking <- struct{}{}:
@@ -87,7 +88,8 @@ func MakeNamespace(ctx context.Context, client namespaces.NamespacesClient, name
 	return true, nil
 }
 
-// takeLeased brings an image with a lease, by which containerd keeps what nothing leads to yet, and without which it removes that.
+// takeLeased brings an image with a lease, by which containerd keeps what nothing leads to yet, and
+// without which it removes that.
 func (s *Store) takeLeased(ctx context.Context, image engine.Image, lack engine.Lack, open imagestore.Opener) (err error) {
 	lease := leasePrefix + strings.ToLower(rand.Text())
 	ctx = Within(ctx, image.Namespace)
@@ -174,8 +176,8 @@ func (t *taken) unknown(diffIDs []string) (wanted []string, err error) {
 	return wanted, nil
 }
 
-// keep has the namespace have the archives of all layers. Of one that is unpacked, and whose archive containerd has removed, it says what
-// it would be, unless there is no image without.
+// keep has the namespace have the archives of all layers. Of one that is unpacked, and whose
+// archive containerd has removed, it says what it would be, unless there is no image without.
 func (t *taken) keep(coming imagestore.OpenedLayers) (blobs []*types.Descriptor, err error) {
 	for i := range t.image.Layers {
 		find := t.find
@@ -206,7 +208,8 @@ func opened(coming imagestore.OpenedLayers, digest string) (open func() (io.Read
 	return func() (io.ReadCloser, error) { return io.NopCloser(coming[i].Archive), nil }, coming[i].Bytes
 }
 
-// findBlob finds what is kept as a layer where the image comes from: it has just come, or is here in whatever namespace.
+// findBlob finds what is kept as a layer where the image comes from: it has just come, or is here
+// in whatever namespace.
 func (t *taken) findBlob(i int, coming imagestore.OpenedLayers) (*types.Descriptor, func() (io.ReadCloser, error), error) {
 	layer := t.documents.manifest.Layers[i]
 	d := &types.Descriptor{MediaType: string(layer.MediaType), Digest: layer.Digest.String(), Size: layer.Size}
@@ -220,7 +223,8 @@ func (t *taken) findBlob(i int, coming imagestore.OpenedLayers) (*types.Descript
 	return d, func() (io.ReadCloser, error) { return t.open(t.ctx, *kept) }, nil
 }
 
-// find finds the archive of a layer: it has just come, or is here in whatever namespace. open is nil if it is nowhere.
+// find finds the archive of a layer: it has just come, or is here in whatever namespace. open is
+// nil if it is nowhere.
 func (t *taken) find(i int, coming imagestore.OpenedLayers) (d *types.Descriptor, open func() (io.ReadCloser, error), err error) {
 	diffID := t.image.Layers[i]
 	d = &types.Descriptor{MediaType: string(mediatypes.OCIUncompressedLayer), Digest: diffID}
@@ -352,8 +356,9 @@ func described(d *types.Descriptor) (v1.Descriptor, error) {
 	return v1.Descriptor{MediaType: mediatypes.MediaType(d.GetMediaType()), Size: d.GetSize(), Digest: digest}, err
 }
 
-// Name gives an image that has come with a container the name by which that was made, in place of its ID, unless an image there has the
-// name: nothing that another node says takes a name away, nor gives it to an image that the container is not of.
+// Name gives an image that has come with a container the name by which that was made, in place of
+// its ID, unless an image there has the name: nothing that another node says takes a name away, nor
+// gives it to an image that the container is not of.
 func (s *Store) Name(ctx context.Context, d engine.Definition) {
 	if !imagestore.IsTagged(d.Image) || d.ImageID == "" {
 		return
@@ -375,7 +380,8 @@ func (s *Store) Name(ctx context.Context, d engine.Definition) {
 	}
 }
 
-// runs tells whether a container of a namespace was made from an image of this name, by which it is found when that container leaves.
+// runs tells whether a container of a namespace was made from an image of this name, by which it is
+// found when that container leaves.
 func (s *Store) runs(ctx context.Context, name string) bool {
 	listed, err := s.containers.List(ctx, &containers.ListContainersRequest{Filters: []string{fmt.Sprintf("image==%q", name)}})
 	return err != nil || len(listed.GetContainers()) > 0

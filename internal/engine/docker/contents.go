@@ -14,8 +14,9 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// A Docker that has its containerd keep images calls an image by what its name leads to, an index or a manifest, and not by its
-// configuration (moby, daemon/containerd/image.go). Nothing of an image is there for it of which the archive of a layer is missing.
+// A Docker that has its containerd keep images calls an image by what its name leads to, an index
+// or a manifest, and not by its configuration (moby, daemon/containerd/image.go). Nothing of an
+// image is there for it of which the archive of a layer is missing.
 
 // dangling is what Docker calls an image without a name (moby, daemon/containerd/soft_delete.go).
 func dangling(_, target string) string { return "moby-dangling@" + target }
@@ -48,7 +49,8 @@ func (s *imageStore) kept() (*containerd, error) {
 	return s.docker.contents(ctx)
 }
 
-// keeperFor is how long it is believed who keeps Docker's images when many layers are asked for: to learn it Docker has to be restarted.
+// keeperFor is how long it is believed who keeps Docker's images when many layers are asked for: to
+// learn it Docker has to be restarted.
 const keeperFor = 5 * time.Second
 
 // keeper is who was found to keep Docker's images last, and when.
@@ -58,7 +60,8 @@ type keeper struct {
 	found *containerd
 }
 
-// keptElsewhere is Docker's containerd if Docker itself has not a layer, which containerd may have; nil: nobody knows of it.
+// keptElsewhere is Docker's containerd if Docker itself has not a layer, which containerd may have;
+// nil: nobody knows of it.
 func (s *imageStore) keptElsewhere(err error) *containerd {
 	if !errors.Is(err, engine.ErrNoLayer) {
 		return nil
@@ -76,8 +79,8 @@ func (s *imageStore) keptElsewhere(err error) *containerd {
 	return k.found
 }
 
-// imageIn finds an image that containerd keeps by what Docker calls it, or by its configuration, and tells what Docker calls it. Error:
-// engine.ErrNoImage.
+// imageIn finds an image that containerd keeps by what Docker calls it, or by its configuration,
+// and tells what Docker calls it. Error: engine.ErrNoImage.
 func (a *adapter) imageIn(ctx context.Context, c *containerd, digest string) (name string, found engine.Image, err error) {
 	seen := map[string]image.InspectResponse{} // as Docker sees them, by what it calls them
 	err = c.images.In(ctx, c.namespace, func(target string, one engine.Image) {
@@ -102,8 +105,8 @@ func (a *adapter) imageIn(ctx context.Context, c *containerd, digest string) (na
 	return name, found, err
 }
 
-// called is what Docker calls an image of these layers that one of some references leads to, or the configuration of which is among them;
-// "": there is none.
+// called is what Docker calls an image of these layers that one of some references leads to, or the
+// configuration of which is among them; "": there is none.
 func (a *adapter) called(ctx context.Context, layers []string, refs ...string) (string, error) {
 	for _, ref := range refs {
 		found, err := a.api(ctx).ImageInspect(ctx, ref)

@@ -18,8 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// DaemonConfig is Docker's configuration file, and how the Docker that has it is told to read it again (dockerd(8), "Reload
-// configuration"): it does not restart for a runtime.
+// DaemonConfig is Docker's configuration file, and how the Docker that has it is told to read it
+// again (dockerd(8), "Reload configuration"): it does not restart for a runtime.
 type DaemonConfig struct {
 	Path    string
 	PIDFile string
@@ -67,7 +67,8 @@ func (c DaemonConfig) Knows() (bool, error) {
 	return runtimes[Runtime] != nil, err
 }
 
-// needed lists the containers that only godwit-runc can start. Only a Docker that runs can tell, or one that has no containers.
+// needed lists the containers that only godwit-runc can start. Only a Docker that runs can tell, or
+// one that has no containers.
 func (c DaemonConfig) needed(ctx context.Context) ([]string, error) {
 	if _, err := os.Stat(c.Socket); errors.Is(err, fs.ErrNotExist) {
 		return nil, c.noContainers()

@@ -143,7 +143,8 @@ func volumesOf(mounts []container.MountPoint) []engine.Volume {
 	return volumes
 }
 
-// decode reads this engine's part of a definition, and refuses one that this engine could not make, or that means harm.
+// decode reads this engine's part of a definition, and refuses one that this engine could not make,
+// or that means harm.
 func decode(d engine.Definition) (extra, error) {
 	return oci.Decode(title, d, func(x extra) error {
 		switch {
@@ -158,7 +159,8 @@ func decode(d engine.Definition) (extra, error) {
 	})
 }
 
-// checkVolumes wants the volumes that are told to the agent to be those that Docker will make: nothing else is looked after.
+// checkVolumes wants the volumes that are told to the agent to be those that Docker will make:
+// nothing else is looked after.
 func checkVolumes(d engine.Definition, x extra) error {
 	paths := map[string]bool{}
 	for _, v := range d.Volumes {

@@ -18,7 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// TestWatch: who watches learns of what begins and ends, of nothing else, and when nothing more can be learned.
+// TestWatch: who watches learns of what begins and ends, of nothing else, and when nothing more can
+// be learned.
 func TestWatch(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "docker.sock")
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Socket: socket, Executable: "/bin/true"})
@@ -54,7 +55,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestRestarts: a container that has ended by itself Docker would have started by its policy, one that somebody has ended it would not.
+// TestRestarts: a container that has ended by itself Docker would have started by its policy, one
+// that somebody has ended it would not.
 func TestRestarts(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "docker.sock")
 	a, err := newAdapter(socket)

@@ -15,12 +15,14 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Docker has no hook that could refuse a start. But whenever it starts a container it writes the container's host name into the file
-// that is mounted at /etc/hostname, through its path, before it asks any runtime for a process (moby,
-// daemon/container_operations.go, initializeNetworking; container/container_unix.go, BuildHostnameFile); a failure ends the start,
-// also after the daemon was restarted. So a symbolic link that leads nowhere takes the place of that file while a copy must not be
-// started. Docker follows it, within the container's directory, and says where it could not write: the name is the reason. The file
-// itself, which the running container has mounted, is kept beside it.
+// Docker has no hook that could refuse a start. But whenever it starts a container it writes the
+// container's host name into the file that is mounted at /etc/hostname, through its path, before it
+// asks any runtime for a process (moby, daemon/container_operations.go, initializeNetworking;
+// container/container_unix.go, BuildHostnameFile); a failure ends the start, also after the daemon
+// was restarted. So a symbolic link that leads nowhere takes the place of that file while a copy
+// must not be started. Docker follows it, within the container's directory, and says where it could
+// not write: the name is the reason. The file itself, which the running container has mounted, is
+// kept beside it.
 
 // guardTarget is where the link leads, below the container's directory: to what nobody makes.
 const guardTarget = "/this container has moved, or is moving, to another node/see: godwit migration ls"
@@ -48,8 +50,8 @@ func (a *adapter) Unguard(ctx context.Context, found oci.Found) error {
 	return err
 }
 
-// hostname is the file of a container's host name (moby, container.Container.GetRootResourcePath). What Docker tells of it is where
-// it last tried to write, which is where a link led.
+// hostname is the file of a container's host name (moby, container.Container.GetRootResourcePath).
+// What Docker tells of it is where it last tried to write, which is where a link led.
 func (a *adapter) hostname(ctx context.Context, found oci.Found) (string, error) {
 	root, err := a.directory(ctx)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 // writable tells what Docker meets that writes a host name, as its BuildHostnameFile does.
 func writable(path string) error { return os.WriteFile(path, []byte("name\n"), 0o644) }
 
-// TestGuard: as long as a container is guarded nobody can write its host name through the path, and afterwards the file is the same.
+// TestGuard: as long as a container is guarded nobody can write its host name through the path, and
+// afterwards the file is the same.
 func TestGuard(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hostname")
 	if err := writable(path); err != nil {
@@ -41,7 +42,8 @@ func TestGuard(t *testing.T) {
 	onlyHostname(t, path)
 }
 
-// TestGuardInterrupted: what an agent leaves that was killed at any instant is put right by the next guard, and by unguard.
+// TestGuardInterrupted: what an agent leaves that was killed at any instant is put right by the
+// next guard, and by unguard.
 func TestGuardInterrupted(t *testing.T) {
 	interruptions := map[string]func(path string) error{
 		"link made":     func(path string) error { return os.Symlink(guardTarget, path+asideSuffix) },

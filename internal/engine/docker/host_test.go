@@ -8,7 +8,8 @@ import (
 	"github.com/moby/moby/api/types/container"
 )
 
-// decided are the fields that hostConfig leaves out: refused by obstacles, this engine's, or of another system.
+// decided are the fields that hostConfig leaves out: refused by obstacles, this engine's, or of
+// another system.
 var decided = []string{
 	"ContainerIDFile", "RestartPolicy", "Runtime", // this engine's
 	"VolumesFrom", "Annotations", "Cgroup", "Links", "PidMode", "Privileged", "StorageOpt", "UTSMode", "UsernsMode", "Sysctls", "CgroupParent",

@@ -104,7 +104,8 @@ func (s *imageStore) AllImages(ctx context.Context) ([]engine.Image, error) {
 	return all, nil
 }
 
-// Lacks tells what is missing of an image: nothing if there is one with the same layers, whatever it is called.
+// Lacks tells what is missing of an image: nothing if there is one with the same layers, whatever
+// it is called.
 func (s *imageStore) Lacks(ctx context.Context, image engine.Image) (engine.Lack, error) {
 	if err := s.docker.Away(); err != nil {
 		return engine.Lack{}, err
@@ -231,9 +232,10 @@ func (e *Engine) SweepImages(ctx context.Context, before time.Time) error {
 // copiesOfLoad is how often a layer is in Docker's directory while it is loaded: as it came, and unpacked.
 const copiesOfLoad = 2
 
-// nameImage gives the image of a container that comes the name by which the container was made, as docker run would have, unless an image
-// here has the name. It comes without: nothing that another node says takes a name away, however long it takes to load. Whether it
-// gets one or not, it is known by its ID.
+// nameImage gives the image of a container that comes the name by which the container was made, as
+// docker run would have, unless an image here has the name. It comes without: nothing that another
+// node says takes a name away, however long it takes to load. Whether it gets one or not, it is
+// known by its ID.
 func (a *adapter) nameImage(ctx context.Context, d engine.Definition, id string) {
 	isID := strings.HasPrefix(strings.TrimPrefix(d.ImageID, "sha256:"), strings.TrimPrefix(d.Image, "sha256:"))
 	if id == "" || isID || strings.Contains(d.Image, "@") || imagestore.CheckName(d.Image) != nil {
@@ -291,8 +293,9 @@ func loaded(reply io.Reader) error {
 	}
 }
 
-// writeImage writes an image as docker save does, but for the layers that are there: Docker does not look at their archives. What
-// makes an image of all that comes last: an archive that ends before is none. It has no name, see nameImage.
+// writeImage writes an image as docker save does, but for the layers that are there: Docker does
+// not look at their archives. What makes an image of all that comes last: an archive that ends
+// before is none. It has no name, see nameImage.
 func writeImage(w io.Writer, image engine.Image, layers imagestore.OpenedLayers) error {
 	archive := tar.NewWriter(w)
 	for _, layer := range layers {

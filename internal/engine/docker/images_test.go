@@ -18,7 +18,8 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// TestWriteImage: what Docker is to load has each layer once, those that it has not at all, and says last what it is.
+// TestWriteImage: what Docker is to load has each layer once, those that it has not at all, and
+// says last what it is.
 func TestWriteImage(t *testing.T) {
 	low, high := "sha256:"+strings.Repeat("aa", 32), "sha256:"+strings.Repeat("bb", 32)
 	image := engine.Image{ID: "sha256:" + strings.Repeat("cc", 32), Names: []string{"web:1"}, Config: []byte("{}"), Layers: []string{low, high, high}}
@@ -85,7 +86,8 @@ func TestSizeOf(t *testing.T) {
 	}
 }
 
-// testDocker is an adapter whose Docker has images, by the references that find them, and notes what they are tagged.
+// testDocker is an adapter whose Docker has images, by the references that find them, and notes
+// what they are tagged.
 func testDocker(t *testing.T, images map[string]string) (a *adapter, tagged func() string) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "docker.sock")

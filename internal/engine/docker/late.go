@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// lateNetworks is the first version of Docker that makes a container's networks when its process is there, and no longer by a hook
-// before (moby, daemon/start_linux.go).
+// lateNetworks is the first version of Docker that makes a container's networks when its process is
+// there, and no longer by a hook before (moby, daemon/start_linux.go).
 const lateNetworks = 28
 
 var _ oci.Networker = (*adapter)(nil)
@@ -30,8 +30,8 @@ func (a *adapter) NetworksLate(ctx context.Context, d engine.Definition) (bool, 
 	return makesNetworksLate(told.Version), nil
 }
 
-// terminalObstacles refuses a terminal where the network would be made before it is there: Docker wants to have it first, and it is made
-// when the container is restored.
+// terminalObstacles refuses a terminal where the network would be made before it is there: Docker
+// wants to have it first, and it is made when the container is restored.
 func (a *adapter) terminalObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem, error) {
 	late, err := a.NetworksLate(ctx, d)
 	if err != nil || !late || !x.Config.Tty {

@@ -16,7 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/files/tarsplit"
 )
 
-// Docker keeps a layer at two places, which are only read here (moby, layer/filestore.go and daemon/graphdriver/overlay2):
+// Docker keeps a layer at two places, which are only read here (moby, layer/filestore.go and
+// daemon/graphdriver/overlay2):
 //
 //	image/overlay2/layerdb/sha256/CHAIN/diff               its DiffID
 //	image/overlay2/layerdb/sha256/CHAIN/cache-id           where its files are
@@ -120,8 +121,8 @@ func (s *imageStore) LayerBytes(diffID string) (int64, error) {
 	return bytes, nil
 }
 
-// OpenLayer opens the archive of a layer, put together again. Each file is compared with what Docker had unpacked: one that was
-// changed since ends the reading with an error.
+// OpenLayer opens the archive of a layer, put together again. Each file is compared with what
+// Docker had unpacked: one that was changed since ends the reading with an error.
 func (s *imageStore) OpenLayer(diffID string) (io.ReadCloser, error) {
 	root, err := s.directory()
 	if err != nil {
@@ -152,7 +153,8 @@ func openArchive(root, dir string) (io.ReadCloser, error) {
 	return tarsplit.Open(filepath.Join(dir, tarSplit), filepath.Join(root, "overlay2", cache, "diff"))
 }
 
-// directory is where a Docker that runs keeps its files. Without one there are no layers: nobody knows what becomes of them.
+// directory is where a Docker that runs keeps its files. Without one there are no layers: nobody
+// knows what becomes of them.
 func (s *imageStore) directory() (string, error) {
 	if err := s.docker.Away(); err != nil {
 		return "", err

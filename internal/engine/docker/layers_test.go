@@ -75,7 +75,8 @@ func storeAt(t *testing.T, root string) *imageStore {
 	return e.images
 }
 
-// TestLayers: the archive of a layer is made again from what Docker has kept of it, byte for byte, and its size is known before.
+// TestLayers: the archive of a layer is made again from what Docker has kept of it, byte for byte,
+// and its size is known before.
 func TestLayers(t *testing.T) {
 	files := map[string]string{"bin/sh": "#!", "etc/passwd": "root:x:0:0\n", "empty": "", ".wh.gone": ""}
 	archive := packed(t, files, "etc/passwd", "bin/sh", "empty", ".wh.gone")

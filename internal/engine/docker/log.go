@@ -15,9 +15,10 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// Docker from 23.0 on reads no more of a log than it has found in it at the start, and written since (moby,
-// daemon/logger/loggerutils/logfile.go). A log that comes cannot be there at the start, so room for it is: blanks, which mean
-// nothing in JSON, and in the end are before the log (oci.fillLog).
+// Docker from 23.0 on reads no more of a log than it has found in it at the start, and written
+// since (moby, daemon/logger/loggerutils/logfile.go). A log that comes cannot be there at the
+// start, so room for it is: blanks, which mean nothing in JSON, and in the end are before the log
+// (oci.fillLog).
 const (
 	logSlack = 1 << 20 // what may be logged while the container moves, at least
 	maxLog   = 8 << 30
@@ -28,7 +29,8 @@ func (a *adapter) logPath(ctx context.Context, id string) (string, error) {
 	return filepath.Join(root, "containers", id, id+"-json.log"), err
 }
 
-// logBytes is how large a container's log is, without blanks before it, as far as it can have room: of a larger one the end moves.
+// logBytes is how large a container's log is, without blanks before it, as far as it can have room:
+// of a larger one the end moves.
 func (a *adapter) logBytes(ctx context.Context, f oci.Found) (int64, error) {
 	path, err := a.Log(ctx, f)
 	if err != nil || path == "" {

@@ -11,7 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// TestLogBytes: a log counts without the blanks before it, and one that is larger than any target takes makes no container unmovable.
+// TestLogBytes: a log counts without the blanks before it, and one that is larger than any target
+// takes makes no container unmovable.
 func TestLogBytes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	found := oci.Found{Native: container.InspectResponse{

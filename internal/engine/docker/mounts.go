@@ -13,7 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// bindVolume is the volume that one of HostConfig.Binds asks for: SOURCE:PATH[:MODES]. A path alone asks for an anonymous one.
+// bindVolume is the volume that one of HostConfig.Binds asks for: SOURCE:PATH[:MODES]. A path alone
+// asks for an anonymous one.
 func bindVolume(spec string) (v engine.Volume, modes []string) {
 	parts := strings.SplitN(spec, ":", 3)
 	if len(parts) == 1 {
@@ -44,9 +45,10 @@ func mountVolume(m mount.Mount) engine.Volume {
 
 func anonymous(v engine.Volume) bool { return v.Sort() == engine.Named && v.Name == "" }
 
-// takeMounts is what Docker is to be told of the mounts of a container that comes: those of its configuration, of which each must
-// be among the volumes that the agents look after, and those of the rest by name. Docker had made up that name at the source,
-// for an anonymous volume, and would make up another here.
+// takeMounts is what Docker is to be told of the mounts of a container that comes: those of its
+// configuration, of which each must be among the volumes that the agents look after, and those of
+// the rest by name. Docker had made up that name at the source, for an anonymous volume, and would
+// make up another here.
 func takeMounts(d engine.Definition, h *container.HostConfig) (binds []string, all []mount.Mount, err error) {
 	left := slices.Clone(d.Volumes)
 	take := func(v engine.Volume) bool {

@@ -12,7 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// TestTakeMounts: an anonymous volume is asked for by the name that it had, however it was asked for at the source.
+// TestTakeMounts: an anonymous volume is asked for by the name that it had, however it was asked
+// for at the source.
 func TestTakeMounts(t *testing.T) {
 	random := strings.Repeat("0c", 32)
 	d := engine.Definition{Volumes: []engine.Volume{

@@ -18,7 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// defaultBridge is the network that containers are on for which nobody has named one, and in which nobody can ask for an address.
+// defaultBridge is the network that containers are on for which nobody has named one, and in which
+// nobody can ask for an address.
 const defaultBridge = network.NetworkBridge
 
 const maxPorts = 1024
@@ -121,7 +122,8 @@ func networkMode(d engine.Definition, from container.NetworkMode) container.Netw
 	return from
 }
 
-// endpoints has Docker give the container the address that it had. On the default bridge Docker takes no wishes.
+// endpoints has Docker give the container the address that it had. On the default bridge Docker
+// takes no wishes.
 func endpoints(d engine.Definition, x extra) *network.NetworkingConfig {
 	if !d.Network.OnBridge() || d.Network.Bridge == defaultBridge {
 		return nil
@@ -197,8 +199,8 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 	return append(addressTaken(own, found, found.IPAM.Config[at]), a.portObstacles(ctx, x.Host.PortBindings)...), nil
 }
 
-// makeNetwork is how the network is made on another node, where one of this name may be already. Its default bridge Docker neither makes
-// nor removes on demand.
+// makeNetwork is how the network is made on another node, where one of this name may be already.
+// Its default bridge Docker neither makes nor removes on demand.
 func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 	known := end != nil && end.Subnet.IsValid()
 	if own.Bridge == defaultBridge {
@@ -267,8 +269,8 @@ func addressTaken(own engine.Network, found network.Inspect, part network.IPAMCo
 	}}
 }
 
-// portObstacles refuses published ports that another container has here, or that are of an address which this node has not. What
-// cannot be found out Docker says when it starts the container.
+// portObstacles refuses published ports that another container has here, or that are of an address
+// which this node has not. What cannot be found out Docker says when it starts the container.
 func (a *adapter) portObstacles(ctx context.Context, ports network.PortMap) []engine.Problem {
 	var found []engine.Problem
 	all, err := a.api(ctx).ContainerList(ctx, client.ContainerListOptions{})

@@ -92,7 +92,8 @@ func TestAddressTaken(t *testing.T) {
 	}
 }
 
-// TestMakeNetwork: what is advised is what Docker does. It refuses to remove its default bridge, and to make another of that name.
+// TestMakeNetwork: what is advised is what Docker does. It refuses to remove its default bridge,
+// and to make another of that name.
 func TestMakeNetwork(t *testing.T) {
 	end := &endpoint{Subnet: netip.MustParsePrefix("172.30.0.0/24"), Gateway: netip.MustParseAddr("172.30.0.9")}
 	silent := &endpoint{Subnet: netip.MustParsePrefix("172.30.0.0/24")}

@@ -16,8 +16,9 @@ func (a *adapter) Obstacles(_ context.Context, found oci.Found) []engine.Problem
 	return append(obstacles(told.HostConfig), connectedObstacles(told)...)
 }
 
-// obstacles lists what of a container's configuration cannot move. Both nodes look: the source, so that it is said before
-// anything is asked, and the target, because it is the one that would make it.
+// obstacles lists what of a container's configuration cannot move. Both nodes look: the source, so
+// that it is said before anything is asked, and the target, because it is the one that would make
+// it.
 func obstacles(h *container.HostConfig) []engine.Problem {
 	var found []engine.Problem
 	add := func(bad bool, what, why, remedy string) {
@@ -50,8 +51,8 @@ func obstacles(h *container.HostConfig) []engine.Problem {
 	return append(found, networkObstacles(h.NetworkMode)...)
 }
 
-// privilegeObstacles lists what takes from the protection of the node against the container. The target cannot know who has
-// allowed that at the source.
+// privilegeObstacles lists what takes from the protection of the node against the container. The
+// target cannot know who has allowed that at the source.
 func privilegeObstacles(h *container.HostConfig) []engine.Problem {
 	var found []engine.Problem
 	refuse := func(what string) {

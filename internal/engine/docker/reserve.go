@@ -69,7 +69,8 @@ func (a *adapter) readiness(ctx context.Context) (engine.Readiness, error) {
 	return ready, nil
 }
 
-// imageHere is the name of the image at which a container can be made here, which gets the container's if that is free.
+// imageHere is the name of the image at which a container can be made here, which gets the
+// container's if that is free.
 func (a *adapter) imageHere(ctx context.Context, d engine.Definition, x extra) (string, error) {
 	image, err := a.api(ctx).ImageInspect(ctx, d.Image)
 	if err == nil && slices.Equal(image.RootFS.Layers, d.Layers) {

@@ -23,13 +23,15 @@ func (a *adapter) StartsAtBoot(found oci.Found, told json.RawMessage) bool {
 	return json.Unmarshal(told, &policy) == nil && restarts(policy, native(found))
 }
 
-// restarts tells whether Docker starts a container by a policy that has ended, if nobody has had Docker end it.
+// restarts tells whether Docker starts a container by a policy that has ended, if nobody has had
+// Docker end it.
 func restarts(policy container.RestartPolicy, found container.InspectResponse) bool {
 	return !policy.IsNone() && !(policy.IsOnFailure() && found.State.ExitCode == 0)
 }
 
-// Restarts tells whether Docker would have started a container again that has ended. What somebody has had Docker end it does not start; it
-// remembers that, but tells it only as long as it tells of the event, the last 256 of them (daemon/events, eventsLimit).
+// Restarts tells whether Docker would have started a container again that has ended. What somebody
+// has had Docker end it does not start; it remembers that, but tells it only as long as it tells of
+// the event, the last 256 of them (daemon/events, eventsLimit).
 func (a *adapter) Restarts(ctx context.Context, found oci.Found, told json.RawMessage, since time.Time) (bool, error) {
 	var policy container.RestartPolicy
 	if err := json.Unmarshal(told, &policy); err != nil {
@@ -63,8 +65,9 @@ func (a *adapter) wasEnded(ctx context.Context, own string, since time.Time) (bo
 	}
 }
 
-// window is the time of which Docker is to tell events, which it refuses to do of one that ends before it begins: the clock may have been set
-// back. Those of too long a time only have more be taken for ended by somebody.
+// window is the time of which Docker is to tell events, which it refuses to do of one that ends
+// before it begins: the clock may have been set back. Those of too long a time only have more be
+// taken for ended by somebody.
 func window(since, now time.Time) (from, until time.Time) {
 	const long = 24 * time.Hour
 	if since.After(now) {

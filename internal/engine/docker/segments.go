@@ -23,7 +23,8 @@ const (
 	optionMTU  = "com.docker.network.driver.mtu"
 )
 
-// Segments lists the networks of this node's Docker whose addresses nodes route to each other. Error: engine.ErrAway.
+// Segments lists the networks of this node's Docker whose addresses nodes route to each other.
+// Error: engine.ErrAway.
 func (e *Engine) Segments(ctx context.Context) ([]engine.Segment, error) {
 	if err := e.docker.Away(); err != nil {
 		return nil, err
@@ -52,7 +53,8 @@ func bridgeName(one network.Network) string {
 	return "br-" + one.ID[:min(12, len(one.ID))]
 }
 
-// isSegment tells whether nodes route the addresses of a network to each other. That never changes in the life of a network.
+// isSegment tells whether nodes route the addresses of a network to each other. That never changes
+// in the life of a network.
 func (a *adapter) isSegment(ctx context.Context, end *network.EndpointSettings) bool {
 	a.mu.Lock()
 	is, known := a.segments[end.NetworkID]
@@ -71,9 +73,10 @@ func (a *adapter) isSegment(ctx context.Context, end *network.EndpointSettings) 
 	return is
 }
 
-// MakeSegment makes a network whose addresses nodes route to each other, of which this node has one part. Its Docker gives those of the
-// upper half of that by itself: it would give one again whose container has left. The others are for who asks for one. A network that is
-// there as asked is left as it is, also one whose Docker gives all of them.
+// MakeSegment makes a network whose addresses nodes route to each other, of which this node has one
+// part. Its Docker gives those of the upper half of that by itself: it would give one again whose
+// container has left. The others are for who asks for one. A network that is there as asked is left
+// as it is, also one whose Docker gives all of them.
 func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error {
 	api := e.docker.api(ctx)
 	told, err := api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
@@ -107,8 +110,8 @@ func lastOf(part netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(bytes)
 }
 
-// RemoveSegments removes such networks: all, or none if a container has one. Docker itself would take one from containers that do not
-// run, and they could not start any more.
+// RemoveSegments removes such networks: all, or none if a container has one. Docker itself would
+// take one from containers that do not run, and they could not start any more.
 func (e *Engine) RemoveSegments(ctx context.Context) error {
 	all, err := e.Segments(ctx)
 	if errors.Is(err, engine.ErrAway) {

@@ -18,9 +18,9 @@ import (
 // shimPatience is how long the shim of a container that was removed may take to end by itself.
 const shimPatience = 5 * time.Second
 
-// EndLeft ends the shim that is left of a container that never ran and was removed. If dockerd is killed while
-// its runtime waits for the state of a container that arrives, the shim lives on, and containerd 1.6 treats it
-// as the shim of a live container.
+// EndLeft ends the shim that is left of a container that never ran and was removed. If dockerd is
+// killed while its runtime waits for the state of a container that arrives, the shim lives on, and
+// containerd 1.6 treats it as the shim of a live container.
 func (a *adapter) EndLeft(ctx context.Context, own string) error {
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -79,8 +79,9 @@ func childless(process string) bool {
 	return err == nil && len(threads) > 0
 }
 
-// isShimOf tells whether a command line, as in /proc/PID/cmdline, is that of the shim of a container of Docker.
-// The processes with which containerd starts a shim, and cleans up after one, have the same name.
+// isShimOf tells whether a command line, as in /proc/PID/cmdline, is that of the shim of a
+// container of Docker. The processes with which containerd starts a shim, and cleans up after one,
+// have the same name.
 func isShimOf(command, own string) bool {
 	args := strings.Split(command, "\x00")
 	follows := func(name, value string) bool {

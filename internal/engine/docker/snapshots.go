@@ -20,8 +20,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Docker keeps images and root file systems itself, by a storage driver, or has its containerd keep them, by a snapshotter (feature
-// containerd-snapshotter; the only way of a new Docker 29).
+// Docker keeps images and root file systems itself, by a storage driver, or has its containerd keep
+// them, by a snapshotter (feature containerd-snapshotter; the only way of a new Docker 29).
 const storageDriver = "overlay2"
 
 // keeperOf is the storage driver or the snapshotter of a container's root file system.
@@ -101,7 +101,8 @@ func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
 	}, nil
 }
 
-// snapshotRoot is a root file system that Docker's containerd keeps: the snapshot has the container's id (moby, daemon/containerd).
+// snapshotRoot is a root file system that Docker's containerd keeps: the snapshot has the
+// container's id (moby, daemon/containerd).
 func (a *adapter) snapshotRoot(id string) (mounts.Overlay, error) {
 	ctx, cancel := asking(context.Background())
 	defer cancel()
@@ -138,7 +139,8 @@ func (a *adapter) ownContainerd(ctx context.Context) (*containerd, error) {
 	return found, nil
 }
 
-// giveUp forgets a containerd that has failed: it may be another one the next time. Who asks it still is told so.
+// giveUp forgets a containerd that has failed: it may be another one the next time. Who asks it
+// still is told so.
 func (a *adapter) giveUp(one *containerd) {
 	a.mu.Lock()
 	if a.containerd == one {

@@ -12,7 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// VolumePath is where the content of a named volume is on this node, or would be: volumes of Docker's local driver are directories.
+// VolumePath is where the content of a named volume is on this node, or would be: volumes of
+// Docker's local driver are directories.
 func (a *adapter) VolumePath(v engine.Volume) (string, error) {
 	if !namePattern.MatchString(v.Name) {
 		return "", fmt.Errorf("volume name %.80q is not one that Docker allows", v.Name)
@@ -56,7 +57,8 @@ type volumeMaker struct {
 	Options map[string]string `json:"options,omitempty"`
 }
 
-// plain tells whether a volume is a directory of the node and nothing else. Options of the local driver mount something there.
+// plain tells whether a volume is a directory of the node and nothing else. Options of the local
+// driver mount something there.
 func plain(m volumeMaker) bool {
 	return (m.Driver == "" || m.Driver == localDriver) && len(m.Options) == 0
 }

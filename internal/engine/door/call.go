@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// call is what an engine asks of its runtime: runc's command line, of which this program must understand as much as it
-// changes (containerd/go-runc makes it; conmon does for Podman).
+// call is what an engine asks of its runtime: runc's command line, of which this program must
+// understand as much as it changes (containerd/go-runc makes it; conmon does for Podman).
 type call struct {
 	before  []string // global flags
 	command string
@@ -29,7 +29,8 @@ func parseCall(args []string) call {
 	return call{before: args}
 }
 
-// id of the container; "" for commands without one. It is the last argument of those that matter here, but for a signal.
+// id of the container; "" for commands without one. It is the last argument of those that matter
+// here, but for a signal.
 func (c call) id() string {
 	if last := len(c.after) - 1; c.command == "kill" && last > 0 && !strings.HasPrefix(c.after[last-1], "-") {
 		return c.after[last-1]

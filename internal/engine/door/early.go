@@ -13,8 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// createEarly has runc restore the container when its engine starts it, and tells the engine the number of the forerunner of its first
-// process. The restore goes on when this process has ended: then it is a child of whoever the restored processes will be children of.
+// createEarly has runc restore the container when its engine starts it, and tells the engine the
+// number of the forerunner of its first process. The restore goes on when this process has ended:
+// then it is a child of whoever the restored processes will be children of.
 func (p Place) createEarly(job Job, args []string, pidFile string) error {
 	if err := network.Muzzle(p.Network()); err != nil {
 		return fmt.Errorf("silence the container that arrives: %w", err)

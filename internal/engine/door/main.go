@@ -16,8 +16,8 @@ import (
 // Program is the name under which this program is an OCI runtime.
 const Program = "godwit-runc"
 
-// Main is the main function of godwit-runc. args are those of runc, without the program. It returns the exit code, if it
-// does not become runc.
+// Main is the main function of godwit-runc. args are those of runc, without the program. It returns
+// the exit code, if it does not become runc.
 func Main(args []string) int {
 	runc, err := moving.FindRunc()
 	code := 0
@@ -79,8 +79,8 @@ func become(runc string, args, env []string) (int, error) {
 	return 0, fmt.Errorf("run %s: %w", runc, err)
 }
 
-// deleted passes a delete on, and removes what is left here of a container whose arrival is over. As long as it is not, its
-// agent does that, which is told by a mark.
+// deleted passes a delete on, and removes what is left here of a container whose arrival is over.
+// As long as it is not, its agent does that, which is told by a mark.
 func (p Place) deleted(runc string, args []string) (int, error) {
 	cmd := exec.Command(runc, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

@@ -21,11 +21,12 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// CRIU carries a file system in memory by tar, which costs some 15 ms for an empty one and seconds for a full one, within the freeze.
-// So those that the runtime has mounted for a container come as trees of files, ahead of it, and are bound into the restored one.
+// CRIU carries a file system in memory by tar, which costs some 15 ms for an empty one and seconds
+// for a full one, within the freeze. So those that the runtime has mounted for a container come as
+// trees of files, ahead of it, and are bound into the restored one.
 
-// Memories are the file systems in memory that a runtime mounts for a container, and that the container can write to: /dev,
-// mostly /dev/shm, and those that the user wanted.
+// Memories are the file systems in memory that a runtime mounts for a container, and that the
+// container can write to: /dev, mostly /dev/shm, and those that the user wanted.
 func Memories(spec *specs.Spec) []specs.Mount {
 	var found []specs.Mount
 	for i, m := range spec.Mounts {
@@ -39,8 +40,9 @@ func Memories(spec *specs.Spec) []specs.Mount {
 	return found
 }
 
-// CgroupRoot is where a container without a cgroup namespace has its cgroups, which it can only read: where they are of version 1 the
-// runtime has made a file system in memory for them. "" if it is another way.
+// CgroupRoot is where a container without a cgroup namespace has its cgroups, which it can only
+// read: where they are of version 1 the runtime has made a file system in memory for them. "" if it
+// is another way.
 func CgroupRoot(spec *specs.Spec) string {
 	named := slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
 	i := slices.IndexFunc(spec.Mounts, func(m specs.Mount) bool { return m.Type == "cgroup" && slices.Contains(m.Options, "ro") })
@@ -50,15 +52,16 @@ func CgroupRoot(spec *specs.Spec) string {
 	return path.Clean(spec.Mounts[i].Destination)
 }
 
-// Tmpfs is the directory into which the content of a file system in memory comes that is to be at this place of the container.
-// Error: fs.ErrNotExist if its runtime has made none.
+// Tmpfs is the directory into which the content of a file system in memory comes that is to be at
+// this place of the container. Error: fs.ErrNotExist if its runtime has made none.
 func (p Place) Tmpfs(destination string) (string, error) {
 	dir := p.tmpfs(destination)
 	_, err := os.Lstat(dir)
 	return dir, err
 }
 
-// MakeEarly makes a file system in memory before the container's runtime is asked for it, which then says what it is like.
+// MakeEarly makes a file system in memory before the container's runtime is asked for it, which
+// then says what it is like.
 func (p Place) MakeEarly(destination string) (string, error) {
 	dir := p.tmpfs(destination)
 	if exists(p.early(dir)) {
@@ -95,7 +98,8 @@ func (p Place) tmpfs(destination string) string {
 	return filepath.Join(p.memories(), hex.EncodeToString(sum[:8]))
 }
 
-// makeMemories makes the file systems in memory, and has runc bind them in the place of those that it would make.
+// makeMemories makes the file systems in memory, and has runc bind them in the place of those that
+// it would make.
 func (p Place) makeMemories(spec *specs.Spec) error {
 	own := map[string]string{}
 	for _, m := range Memories(spec) {
@@ -155,8 +159,8 @@ func (p Place) unmountOthers(wanted map[string]string) error {
 	return nil
 }
 
-// EmptyMemories removes the mount points that runc has made in file systems in memory. Those that are needed come, or have come to what
-// was made early.
+// EmptyMemories removes the mount points that runc has made in file systems in memory. Those that
+// are needed come, or have come to what was made early.
 func (p Place) EmptyMemories() error {
 	all, err := os.ReadDir(p.memories())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -175,7 +179,8 @@ func (p Place) unmountMemories() error {
 	return errors.Join(mounts.UnmountBelow(p.memories()), mounts.Unmount(p.cgroups()))
 }
 
-// mountFlags are the options of mounts that are not the file system's own (mount(8)); 0 is for those that change nothing here.
+// mountFlags are the options of mounts that are not the file system's own (mount(8)); 0 is for
+// those that change nothing here.
 var mountFlags = map[string]uintptr{
 	"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME,
 	"relatime": unix.MS_RELATIME, "strictatime": unix.MS_STRICTATIME, "sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC,
@@ -202,7 +207,8 @@ func mountTmpfs(m specs.Mount, dir string, flags uintptr) error {
 	return nil
 }
 
-// makeCgroupRoot makes what hierarchies are mounted upon, as runc does (libcontainer/rootfs_linux.go, mountCgroupV1).
+// makeCgroupRoot makes what hierarchies are mounted upon, as runc does
+// (libcontainer/rootfs_linux.go, mountCgroupV1).
 func makeCgroupRoot(dir string, hierarchies []kernel.Mount) error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	err := os.MkdirAll(dir, 0o755)

@@ -17,7 +17,8 @@ func tmpfs(destination string, options ...string) specs.Mount {
 	return specs.Mount{Destination: destination, Type: "tmpfs", Source: "tmpfs", Options: options}
 }
 
-// TestMemories: what a container cannot write to, and what lies under another mount, is not taken for one that it has.
+// TestMemories: what a container cannot write to, and what lies under another mount, is not taken
+// for one that it has.
 func TestMemories(t *testing.T) {
 	spec := &specs.Spec{Mounts: []specs.Mount{
 		tmpfs("/dev/", "nosuid", "mode=755"), tmpfs("/ro", "ro"), tmpfs("relative"), tmpfs("/twice"),
@@ -81,7 +82,8 @@ func TestCgroupRoot(t *testing.T) {
 	}
 }
 
-// TestMakeEarly: what came before the runtime was asked stays, in a file system that is as the runtime wants it; what it does not want goes.
+// TestMakeEarly: what came before the runtime was asked stays, in a file system that is as the
+// runtime wants it; what it does not want goes.
 func TestMakeEarly(t *testing.T) {
 	place := Place{t.TempDir()}
 	t.Cleanup(func() { _ = mounts.UnmountBelow(place.memories()) }) // already done if all is well

@@ -18,7 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// RunDir is where agents have their run directory unless they are told otherwise. Engines tell a runtime nothing of agents.
+// RunDir is where agents have their run directory unless they are told otherwise. Engines tell a
+// runtime nothing of agents.
 const RunDir = "/run/godwit"
 
 // directory of all places, in the run directory.
@@ -27,7 +28,8 @@ const directory = "door"
 // idPattern is what ids of engines look like. It keeps them from being paths.
 var idPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
 
-// Place is where a container arrives, or has arrived. It is there until the engine deletes the container's processes.
+// Place is where a container arrives, or has arrived. It is there until the engine deletes the
+// container's processes.
 type Place struct{ dir string }
 
 // At is the place of a container by the id that its engine gives to its runtime.
@@ -38,8 +40,8 @@ func At(runDir, id string) (Place, error) {
 	return Place{filepath.Join(runDir, directory, id)}, nil
 }
 
-// InRoot is the id of a place of a container whose id is unique only in the directory in which its runtime keeps states. Neither name
-// has two dots in a row, or one at an end.
+// InRoot is the id of a place of a container whose id is unique only in the directory in which its
+// runtime keeps states. Neither name has two dots in a row, or one at an end.
 func InRoot(root, id string) string { return root + ".." + id }
 
 // placeOf is the place of the container that an engine calls for.
@@ -77,7 +79,8 @@ func (p Place) Late() string { return filepath.Join(p.dir, "late.sock") }
 // Network is the network namespace of the container, if that is its own.
 func (p Place) Network() string { return filepath.Join(p.dir, "network") }
 
-// Netns is the network namespace in which the container is restored: the engine's, or its own. Its runtime has been called by then.
+// Netns is the network namespace in which the container is restored: the engine's, or its own. Its
+// runtime has been called by then.
 func (p Place) Netns() (string, error) {
 	spec, err := readBundle(p.bundle())
 	if err != nil {
@@ -91,7 +94,8 @@ func (p Place) Netns() (string, error) {
 	return "", errors.New("the container has no network namespace of its own")
 }
 
-// Forerunner is the socket of the gate for the runtime, if the engine makes the network when the container has been created.
+// Forerunner is the socket of the gate for the runtime, if the engine makes the network when the
+// container has been created.
 func (p Place) Forerunner() string { return filepath.Join(p.dir, "forerunner.sock") }
 
 func (p Place) job() string     { return filepath.Join(p.dir, "job.json") }
@@ -145,7 +149,8 @@ func (p Place) load() (Job, error) {
 // Waits tells whether the container can only be restored.
 func (p Place) Waits() bool { return exists(p.job()) }
 
-// Cgroup is the name of the container's cgroup below the mount point of each hierarchy, when its runtime has begun to restore it.
+// Cgroup is the name of the container's cgroup below the mount point of each hierarchy, when its
+// runtime has begun to restore it.
 func (p Place) Cgroup() (string, error) {
 	spec, err := readBundle(p.bundle())
 	if err != nil {
@@ -154,7 +159,8 @@ func (p Place) Cgroup() (string, error) {
 	return cgroupName(spec.Linux.CgroupsPath), nil
 }
 
-// cgroupName is where a runtime makes a cgroup. Where systemd makes cgroups it is told slice:prefix:name (runc, docs/systemd.md).
+// cgroupName is where a runtime makes a cgroup. Where systemd makes cgroups it is told
+// slice:prefix:name (runc, docs/systemd.md).
 func cgroupName(path string) string {
 	parts := strings.Split(path, ":")
 	if len(parts) != 3 {
@@ -191,8 +197,8 @@ func (p Place) Void() error {
 	return nil
 }
 
-// Settle makes an ordinary container of one that was resumed and that its engine knows to run: it may be created again. If its engine
-// has deleted it before that nothing is left of it.
+// Settle makes an ordinary container of one that was resumed and that its engine knows to run: it
+// may be created again. If its engine has deleted it before that nothing is left of it.
 func (p Place) Settle() error {
 	err := errors.Join(mounts.Unmount(p.Images()), p.unmountMemories())
 	if err == nil {
@@ -223,7 +229,8 @@ func (p Place) Remove() error {
 	return files.RemoveTree(p.dir)
 }
 
-// noteState notes where runc will keep what it knows of the container. What is there already is of another one, and runc will refuse this one.
+// noteState notes where runc will keep what it knows of the container. What is there already is of
+// another one, and runc will refuse this one.
 func (p Place) noteState(directory string) error {
 	if exists(directory) {
 		return nil
@@ -231,8 +238,9 @@ func (p Place) noteState(directory string) error {
 	return os.WriteFile(p.state(), []byte(directory), 0o600)
 }
 
-// forgetState removes what a runc that was killed has left: it ends with who has called it, if that is killed. What it had mounted there
-// stands in the way of a delete. What it keeps of a container that runs stays: an id may have been given to another one.
+// forgetState removes what a runc that was killed has left: it ends with who has called it, if that
+// is killed. What it had mounted there stands in the way of a delete. What it keeps of a container
+// that runs stays: an id may have been given to another one.
 func (p Place) forgetState() error {
 	directory, err := os.ReadFile(p.state())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -247,7 +255,8 @@ func (p Place) forgetState() error {
 	return nil
 }
 
-// initLives tells whether the first process of a container lives of which runc keeps its state in a directory (libcontainer, BaseState).
+// initLives tells whether the first process of a container lives of which runc keeps its state in a
+// directory (libcontainer, BaseState).
 func initLives(directory string) bool {
 	data, err := os.ReadFile(filepath.Join(directory, "state.json"))
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/moving"
 )
 
-// TestCgroupName: names of cgroups as Docker, Podman and containerd tell them to a runtime, with either driver.
+// TestCgroupName: names of cgroups as Docker, Podman and containerd tell them to a runtime, with
+// either driver.
 func TestCgroupName(t *testing.T) {
 	for path, want := range map[string]string{
 		"/docker/5f3a":                   "/docker/5f3a",
@@ -33,7 +34,8 @@ func TestCgroupName(t *testing.T) {
 	}
 }
 
-// TestDeleted: nothing is left of an arrival that its engine has deleted, before its agent is done with it or after that.
+// TestDeleted: nothing is left of an arrival that its engine has deleted, before its agent is done
+// with it or after that.
 func TestDeleted(t *testing.T) {
 	for _, early := range []bool{true, false} {
 		place, err := At(t.TempDir(), "web")
@@ -67,7 +69,8 @@ func TestDeleted(t *testing.T) {
 	}
 }
 
-// TestRemoveForgets: with a place goes what a runc that was killed has left, and what was mounted there keeps its files.
+// TestRemoveForgets: with a place goes what a runc that was killed has left, and what was mounted
+// there keeps its files.
 func TestRemoveForgets(t *testing.T) {
 	root := t.TempDir()
 	place, err := At(root, "web")

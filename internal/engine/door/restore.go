@@ -22,7 +22,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/moving"
 )
 
-// restore has runc restore the container in the place of creating it. It waits in the gate until the agent lets it go on.
+// restore has runc restore the container in the place of creating it. It waits in the gate until
+// the agent lets it go on.
 func (p Place) restore(c call, job Job) (int, error) {
 	if exists(job.Record) {
 		return 0, errors.New("this container has arrived and run before, and its agent has not taken note of that: start the agent first")
@@ -65,8 +66,8 @@ func (p Place) makeBundle(engines, id string) error {
 	if err != nil {
 		return err
 	}
-	// runc makes mount points in the root file system, which come with the writable layer. So it gets an empty one; CRIU gets
-	// the real one at last.
+	// runc makes mount points in the root file system, which come with the writable layer. So it
+	// gets an empty one; CRIU gets the real one at last.
 	if err := errors.Join(mounts.Unmount(p.scratch()), mounts.Scratch(p.scratch())); err != nil {
 		return err
 	}
@@ -97,8 +98,9 @@ func (p Place) makeBundle(engines, id string) error {
 	return os.WriteFile(filepath.Join(p.bundle(), "config.json"), data, 0o600)
 }
 
-// GuardVariable is a variable of hooks that are not meant for who restores a container: those that keep an engine from making its processes anew,
-// and those that would make a network which somebody else makes then.
+// GuardVariable is a variable of hooks that are not meant for who restores a container: those that
+// keep an engine from making its processes anew, and those that would make a network which somebody
+// else makes then.
 const GuardVariable = "GODWIT_GUARD"
 
 func unguard(hooks *specs.Hooks) {
@@ -126,8 +128,9 @@ func readBundle(dir string) (*specs.Spec, error) {
 	return &spec, nil
 }
 
-// makeNetwork makes the network namespace that runc would make, and has the engine's hooks make what is in it, now: at the
-// restore it would be in the freeze. A process that does nothing stands for the container's first one.
+// makeNetwork makes the network namespace that runc would make, and has the engine's hooks make
+// what is in it, now: at the restore it would be in the freeze. A process that does nothing stands
+// for the container's first one.
 func (p Place) makeNetwork(spec *specs.Spec, bundle, id string) error {
 	own := -1
 	for i, n := range spec.Linux.Namespaces {
@@ -155,7 +158,8 @@ func (p Place) makeNetwork(spec *specs.Spec, bundle, id string) error {
 	})
 }
 
-// runHooks runs what an engine wants to be done when the namespaces are there, and takes it out of the specification.
+// runHooks runs what an engine wants to be done when the namespaces are there, and takes it out of
+// the specification.
 func runHooks(spec *specs.Spec, state specs.State) error {
 	if spec.Hooks == nil {
 		return nil
@@ -176,8 +180,8 @@ func runHooks(spec *specs.Spec, state specs.State) error {
 	return nil
 }
 
-// HolderCommand is the hidden command of this program that stands for a container's first process while the container's
-// network is made: see Hold.
+// HolderCommand is the hidden command of this program that stands for a container's first process
+// while the container's network is made: see Hold.
 const HolderCommand = "network-holder"
 
 // Hold keeps the namespaces of this process for as long as its standard input is open.

@@ -15,8 +15,9 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// newcomer is a container that will be started here, from files that come from another node. Until the record is written that
-// says that it stays it runs on trial: whoever finds it without its agent ends it.
+// newcomer is a container that will be started here, from files that come from another node. Until
+// the record is written that says that it stays it runs on trial: whoever finds it without its
+// agent ends it.
 type newcomer struct {
 	*arrival
 	ports []engine.Port
@@ -53,7 +54,8 @@ func (n *newcomer) FillFrom(context.Context, *memory.Store) error {
 	return fmt.Errorf("fill the memory of container %s, which is to be started: %w", n.definition.Name, errors.ErrUnsupported)
 }
 
-// TreePath is where the content of the source's tree of this kind and name must be put. What was in memory ends with it.
+// TreePath is where the content of the source's tree of this kind and name must be put. What was in
+// memory ends with it.
 func (n *newcomer) TreePath(kind files.TreeKind, name string) (string, error) {
 	if kind == files.Memory {
 		return "", fmt.Errorf("container %s is to be started, and gets no tree %.40q of kind %s", n.definition.Name, name, kind)
@@ -61,7 +63,8 @@ func (n *newcomer) TreePath(kind files.TreeKind, name string) (string, error) {
 	return n.arrival.TreePath(kind, name)
 }
 
-// Restore starts the container and waits until it is healthy. When it returns with an error nothing of it runs any more.
+// Restore starts the container and waits until it is healthy. When it returns with an error nothing
+// of it runs any more.
 func (n *newcomer) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
 	defer n.engine.lock(n.definition.ID)()
 	at, err := n.start(ctx, permission)
@@ -92,7 +95,8 @@ func (n *newcomer) start(ctx context.Context, permission engine.Permission) (tim
 	return time.Now(), nil
 }
 
-// endForSure ends what was started. Others are told next that nothing runs here, so it does not return before that is true.
+// endForSure ends what was started. Others are told next that nothing runs here, so it does not
+// return before that is true.
 func (n *newcomer) endForSure(ctx context.Context) {
 	for n.engine.endTrial(ctx, n.files) != nil {
 		time.Sleep(logRetry)

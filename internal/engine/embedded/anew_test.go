@@ -96,7 +96,8 @@ func TestHaltAndRevive(t *testing.T) {
 	}
 }
 
-// An agent was killed while it started the container again: whoever finds that waits for it, and leaves it what it runs in.
+// An agent was killed while it started the container again: whoever finds that waits for it, and
+// leaves it what it runs in.
 func TestHaltedFindsWhatIsBeingStarted(t *testing.T) {
 	n := newTestNode(t)
 	d := n.serve()

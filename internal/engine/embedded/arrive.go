@@ -77,8 +77,8 @@ type arrival struct {
 
 var _ engine.Arrival = (*arrival)(nil)
 
-// Arrive prepares a container that will be restored here. When it returns `runc restore` waits at its last step before
-// the state is needed.
+// Arrive prepares a container that will be restored here. When it returns `runc restore` waits at
+// its last step before the state is needed.
 func (e *Engine) Arrive(ctx context.Context, d engine.Definition, netns string) (engine.Arrival, error) {
 	problems, err := e.Reserve(ctx, d)
 	if err == nil {
@@ -133,8 +133,9 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err := a.makeImages(); err != nil {
 		return err
 	}
-	// runc makes mount points in the root file system now, which come with the writable directory. So it gets an empty one,
-	// and CRIU gets the real one at last: until then nothing needs the image's layers.
+	// runc makes mount points in the root file system now, which come with the writable directory.
+	// So it gets an empty one, and CRIU gets the real one at last: until then nothing needs the
+	// image's layers.
 	if err := mounts.Scratch(a.files.rootfs()); err != nil {
 		return err
 	}
@@ -191,7 +192,8 @@ func (a *arrival) makeImages() error {
 	return criu.WriteDescriptors(a.files.images(), x.Stdio)
 }
 
-// startRestore starts the container's monitor, which starts `runc restore`, which starts this program as CRIU: the gate.
+// startRestore starts the container's monitor, which starts `runc restore`, which starts this
+// program as CRIU: the gate.
 func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
 	path, err := moving.GatePath(a.engine.paths.tools(), a.engine.config.Executable)
 	if err != nil {

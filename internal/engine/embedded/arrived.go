@@ -117,8 +117,9 @@ func (e *Engine) settleArrival(ctx context.Context, place container) error {
 	return nil
 }
 
-// awaitRecord waits until the monitor of a container that was resumed has recorded that it runs. If the node went down
-// before, or the monitor did, it is recorded here: it ran, and how it ended nobody saw.
+// awaitRecord waits until the monitor of a container that was resumed has recorded that it runs. If
+// the node went down before, or the monitor did, it is recorded here: it ran, and how it ended
+// nobody saw.
 func awaitRecord(ctx context.Context, place container) error {
 	const pause = 5 * time.Millisecond
 	for {

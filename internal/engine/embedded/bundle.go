@@ -22,8 +22,8 @@ import (
 // maxResolvConf bounds what is read of the node's resolv.conf.
 const maxResolvConf = 64 << 10
 
-// makeFiles makes a container's directories and its first record. The definition, which makes it a container, is the
-// caller's to write, last.
+// makeFiles makes a container's directories and its first record. The definition, which makes it a
+// container, is the caller's to write, last.
 func (e *Engine) makeFiles(d engine.Definition) error {
 	files := e.paths.of(d.ID)
 	for _, dir := range []string{files.upper(), files.work(), files.private()} {
@@ -65,7 +65,8 @@ func hostsOf(d engine.Definition) string {
 	return hosts
 }
 
-// resolvConf is the node's, without name servers at loopback addresses: there is nobody at those in the container.
+// resolvConf is the node's, without name servers at loopback addresses: there is nobody at those in
+// the container.
 func (e *Engine) resolvConf() (string, error) {
 	file, err := os.Open(e.config.ResolvConf)
 	if errors.Is(err, os.ErrNotExist) {
@@ -128,7 +129,8 @@ func loadSpec(files container) (*specs.Spec, error) {
 	return &spec, nil
 }
 
-// refreshSpec writes the specification anew for a start: what its user means is known only when the root is mounted.
+// refreshSpec writes the specification anew for a start: what its user means is known only when the
+// root is mounted.
 func (e *Engine) refreshSpec(d engine.Definition) error {
 	old, err := loadSpec(e.paths.of(d.ID))
 	if err != nil {

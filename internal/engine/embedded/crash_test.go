@@ -182,7 +182,8 @@ func TestArrivalWhoseHelpersWereKilled(t *testing.T) {
 	}
 }
 
-// TestArrivalWhoseHelpersHang stops a helper of an arrival: Close does not wait for it for ever, and nothing is left.
+// TestArrivalWhoseHelpersHang stops a helper of an arrival: Close does not wait for it for ever,
+// and nothing is left.
 func TestArrivalWhoseHelpersHang(t *testing.T) {
 	t.Parallel()
 	source, target := newTestNode(t), newTestNode(t)
@@ -244,8 +245,8 @@ func helpers(t *testing.T, monitor moving.Identity, name string) []moving.Identi
 	return found
 }
 
-// linkedNetns makes a container's network namespace and one of a peer, joined by a cable, and returns the path of the
-// first and a function that runs another in the second.
+// linkedNetns makes a container's network namespace and one of a peer, joined by a cable, and
+// returns the path of the first and a function that runs another in the second.
 func linkedNetns(t *testing.T) (string, func(func() error) error) {
 	t.Helper()
 	path := newNetns(t)
@@ -290,8 +291,8 @@ func linkedNetns(t *testing.T) (string, func(func() error) error) {
 	return path, do
 }
 
-// TestDestroyIsSilent wants that the peers of a destroyed container's connections hear nothing, though there is data
-// that the container has not read, for which the kernel would send a reset.
+// TestDestroyIsSilent wants that the peers of a destroyed container's connections hear nothing,
+// though there is data that the container has not read, for which the kernel would send a reset.
 func TestDestroyIsSilent(t *testing.T) {
 	n := newTestNode(t)
 	path, inPeer := linkedNetns(t)

@@ -28,8 +28,8 @@ var (
 
 // extra is this engine's part of a definition (Definition.Engine).
 type extra struct {
-	// Stdio names the container's stdin, stdout and stderr as they are in the images. runc reads these names when it
-	// starts, which at the target is before there are images.
+	// Stdio names the container's stdin, stdout and stderr as they are in the images. runc reads
+	// these names when it starts, which at the target is before there are images.
 	Stdio []string `json:"stdio,omitempty"`
 }
 

@@ -134,7 +134,8 @@ func (e *Engine) find(id string) (container, error) {
 	return files, nil
 }
 
-// List tells of every container, in order of name. One whose record cannot be read keeps nobody from the others.
+// List tells of every container, in order of name. One whose record cannot be read keeps nobody
+// from the others.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	entries, err := os.ReadDir(e.paths.containers())
 	if err != nil {

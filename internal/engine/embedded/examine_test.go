@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// mayReadLimits tells whether this process has CAP_SYS_RESOURCE, number 24 in include/uapi/linux/capability.h.
+// mayReadLimits tells whether this process has CAP_SYS_RESOURCE, number 24 in
+// include/uapi/linux/capability.h.
 func mayReadLimits(t *testing.T) bool {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")

@@ -43,7 +43,8 @@ func (e *Engine) runExec(ctx context.Context, id string, session execSession, pr
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = process.Stdin, writerOrNull(process.Stdout), stderr
 	cmd.WaitDelay = execWaitDelay
 	cmd.Cancel = func() error {
-		// Killing runc alone would leave the process in the container. runc tells its pid when it runs already.
+		// Killing runc alone would leave the process in the container. runc tells its pid when it
+		// runs already.
 		awaitExec(cmd.Process, pidFile)
 		return errors.Join(killByFile(pidFile), cmd.Process.Kill())
 	}

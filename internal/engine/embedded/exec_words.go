@@ -8,11 +8,12 @@ import (
 	"github.com/godwit/godwit/internal/engine/records"
 )
 
-// runcWords begin what runc itself says on the standard error of a process that it cannot run. It says the same in its log, of
-// which the caller gets an error.
+// runcWords begin what runc itself says on the standard error of a process that it cannot run. It
+// says the same in its log, of which the caller gets an error.
 const runcWords = "exec failed: "
 
-// withoutRunc passes on what is written, but for what may be runc's words: these are kept until it is known whose they are.
+// withoutRunc passes on what is written, but for what may be runc's words: these are kept until it
+// is known whose they are.
 type withoutRunc struct {
 	to      io.Writer
 	pidFile string // is there when the process runs

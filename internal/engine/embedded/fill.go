@@ -42,8 +42,8 @@ func (e *Engine) Memory(_ context.Context, id string) (memory.FillReport, error)
 	return report, nil
 }
 
-// keepLoss keeps the report on a container that was killed because its memory could not be completed, so that it can be
-// told why it ended.
+// keepLoss keeps the report on a container that was killed because its memory could not be
+// completed, so that it can be told why it ended.
 func keepLoss(place container) error {
 	report, err := pager.ReadReport(place.memory())
 	if err != nil || report.State != memory.FillLost {

@@ -14,8 +14,9 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// BenchmarkFreeze moves programs of several sizes by pre-copy and prints where the time from the freeze to the resume
-// goes, in milliseconds (the least and the median). Phases that run side by side are in each other. It needs three times the memory.
+// BenchmarkFreeze moves programs of several sizes by pre-copy and prints where the time from the
+// freeze to the resume goes, in milliseconds (the least and the median). Phases that run side by
+// side are in each other. It needs three times the memory.
 func BenchmarkFreeze(b *testing.B) {
 	for _, megabytes := range []int{1, 64, 256, 1024, 2048, 4096} {
 		for _, hide := range []bool{false, true} {
@@ -41,7 +42,8 @@ func BenchmarkFreeze(b *testing.B) {
 	}
 }
 
-// BenchmarkFreezeShared does the same with processes that share memory and are idle, carried in rounds and by CRIU.
+// BenchmarkFreezeShared does the same with processes that share memory and are idle, carried in
+// rounds and by CRIU.
 func BenchmarkFreezeShared(b *testing.B) {
 	for _, megabytes := range []int{1, 64, 256, 1024} {
 		for _, way := range []string{"carried", "criu"} {

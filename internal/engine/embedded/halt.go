@@ -15,8 +15,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// What a container that is told to end gets before and after it for its connections, at most: to accept those that wait, and
-// to have its last words acknowledged. Whoever has not acknowledged them then has its connection reset.
+// What a container that is told to end gets before and after it for its connections, at most: to
+// accept those that wait, and to have its last words acknowledged. Whoever has not acknowledged
+// them then has its connection reset.
 const (
 	acceptPatience  = time.Second
 	deliverPatience = time.Second
@@ -83,7 +84,8 @@ func awaitTCP(ctx context.Context, tcp *kernel.TCPWatch, patience time.Duration,
 	}
 }
 
-// end tells a container's first process to end, kills all of them when its grace is over, and waits until that is recorded.
+// end tells a container's first process to end, kills all of them when its grace is over, and waits
+// until that is recorded.
 func (e *Engine) end(ctx context.Context, place container, one engine.Container, init moving.Identity, patience time.Duration) error {
 	signal, err := engine.ParseSignal(one.Definition.StopSignal)
 	if err != nil {
@@ -179,7 +181,8 @@ func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
 	return true, nil
 }
 
-// awaitStart waits for what an agent that is gone may have begun to start: it comes to run as long as its monitor lives.
+// awaitStart waits for what an agent that is gone may have begun to start: it comes to run as long
+// as its monitor lives.
 func (e *Engine) awaitStart(ctx context.Context, place container) (engine.Container, error) {
 	const pause = 5 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)

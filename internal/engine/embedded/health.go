@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// Checks of a container that is starting follow each other sooner than those of one that runs: clients wait.
+	// Checks of a container that is starting follow each other sooner than those of one that runs:
+	// clients wait.
 	firstCheckPause = 100 * time.Millisecond
 	lastCheckPause  = 2 * time.Second
 	portsPause      = 10 * time.Millisecond
@@ -25,8 +26,9 @@ const (
 	lastWordsLines, lastWordsBytes = 5, 600
 )
 
-// trial finds out whether a container that was started is healthy. What counts, in this order: its health check succeeds; it
-// waits on all the ports on which it had waited where it ran before; it runs for some seconds.
+// trial finds out whether a container that was started is healthy. What counts, in this order: its
+// health check succeeds; it waits on all the ports on which it had waited where it ran before; it
+// runs for some seconds.
 type trial struct {
 	engine *Engine
 	place  container
@@ -104,7 +106,8 @@ func (t *trial) ended() (string, error) {
 	return fmt.Sprintf("it has ended with exit code %d", was.ExitCode), nil
 }
 
-// look looks once: how it is known that the container is healthy, or why it is not; neither if ctx ended meanwhile.
+// look looks once: how it is known that the container is healthy, or why it is not; neither if ctx
+// ended meanwhile.
 func (t *trial) look(ctx context.Context, ran time.Duration) (how, why string) {
 	switch {
 	case t.d.Health != nil:
@@ -219,8 +222,9 @@ func (e *Engine) Ports(_ context.Context, id string) ([]engine.Port, error) {
 	return ports, nil
 }
 
-// Ports from here on up to the end of the range the kernel gives to who asks for any (ip_local_port_range of a new network
-// namespace, net/ipv4/af_inet.c): they are others at each start.
+// Ports from here on up to the end of the range the kernel gives to who asks for any
+// (ip_local_port_range of a new network namespace, net/ipv4/af_inet.c): they are others at each
+// start.
 const firstEphemeral, lastEphemeral = 32768, 60999
 
 // portsOf lists the ports on which somebody waits in the network namespace of a process.

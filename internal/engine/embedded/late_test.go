@@ -96,8 +96,8 @@ func (f *frozenPages) push(late memory.LatePages, most int) error {
 	return nil
 }
 
-// moveLate moves a container all of whose private pages stay at the source, until it runs. CRIU touches some before: those
-// are brought by the first connection, which is returned.
+// moveLate moves a container all of whose private pages stay at the source, until it runs. CRIU
+// touches some before: those are brought by the first connection, which is returned.
 func moveLate(t testing.TB, source, target *testNode, id string) (*frozenPages, memory.LatePages, <-chan error) {
 	t.Helper()
 	ctx := t.Context()
@@ -210,8 +210,8 @@ func TestLatePagesStop(t *testing.T) {
 	check(t, a.Destroy(t.Context(), d.ID, nil))
 }
 
-// TestLatePagesLost gives up what is missing: the program dies of the first access, or finds nothing wrong, and the container
-// cannot be moved any more.
+// TestLatePagesLost gives up what is missing: the program dies of the first access, or finds
+// nothing wrong, and the container cannot be moved any more.
 func TestLatePagesLost(t *testing.T) {
 	t.Parallel()
 	a, b := newChaosNodes(t)

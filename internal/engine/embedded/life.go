@@ -24,8 +24,8 @@ import (
 // removingPrefix begins the name of a container's directory whose removal has begun.
 const removingPrefix = ".removing-"
 
-// Create makes a container that does not run yet. netns is the path of its network namespace, which must exist when
-// it is started. Errors: ErrNameTaken.
+// Create makes a container that does not run yet. netns is the path of its network namespace, which
+// must exist when it is started. Errors: ErrNameTaken.
 func (e *Engine) Create(ctx context.Context, d engine.Definition, netns string) error {
 	if err := errors.Join(validate(d), e.checkBinds(d)); err != nil {
 		return err
@@ -148,7 +148,8 @@ func (e *Engine) bringUpUnseen(ctx context.Context, place container, one engine.
 	return e.bringUp(ctx, place, one.Definition, one.State == engine.Exited)
 }
 
-// bringUp makes what a container needs from the kernel, and then its processes: if attended, not if this agent dies meanwhile.
+// bringUp makes what a container needs from the kernel, and then its processes: if attended, not if
+// this agent dies meanwhile.
 func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definition, attended bool) error {
 	steps := []func() error{
 		func() error { return records.Remove(place.lost()) },
@@ -166,7 +167,8 @@ func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definiti
 	return nil
 }
 
-// settle waits for the monitor of a container that has ended, and removes what a monitor that was killed has left.
+// settle waits for the monitor of a container that has ended, and removes what a monitor that was
+// killed has left.
 func (e *Engine) settle(ctx context.Context, place container) error {
 	if monitor, err := monitorProcess(place); err == nil {
 		ctx, cancel := context.WithTimeout(ctx, controlTimeout)
@@ -385,8 +387,8 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	return e.removeFiles(place, nil)
 }
 
-// removeFiles removes a container's directory, and the given directories of volumes. A crash leaves all of it, or a
-// directory that the next start of the engine removes.
+// removeFiles removes a container's directory, and the given directories of volumes. A crash leaves
+// all of it, or a directory that the next start of the engine removes.
 func (e *Engine) removeFiles(place container, volumes []string) error {
 	for _, path := range volumes {
 		if err := removeVolume(path); err != nil {

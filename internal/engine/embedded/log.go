@@ -28,7 +28,8 @@ const (
 // errLogLine is wrapped by errors of parseLogLine.
 var errLogLine = errors.New("not a line of a container log")
 
-// logWriter appends to a container's log. Each call is one write to the file, so that a crash leaves whole lines.
+// logWriter appends to a container's log. Each call is one write to the file, so that a crash
+// leaves whole lines.
 type logWriter struct {
 	file *os.File
 	line bytes.Buffer
@@ -60,8 +61,8 @@ func endLastLine(file *os.File) error {
 	return err
 }
 
-// write appends output of a stream. After an error the output is kept, and flush tries again: nothing is lost or
-// written twice.
+// write appends output of a stream. After an error the output is kept, and flush tries again:
+// nothing is lost or written twice.
 func (w *logWriter) write(now time.Time, stream string, data []byte) error {
 	prefix := now.UTC().Format(logTime) + " " + stream
 	for len(data) > 0 {
@@ -119,7 +120,8 @@ func parseLogLine(line []byte) (engine.LogEntry, error) {
 	return entry, nil
 }
 
-// logReader reads a log that may be growing. Lines that make no sense are passed over: a crash may have cut one.
+// logReader reads a log that may be growing. Lines that make no sense are passed over: a crash may
+// have cut one.
 type logReader struct {
 	buffer  *bufio.Reader
 	pending []byte // the begin of a line whose end is not written yet

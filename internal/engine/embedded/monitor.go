@@ -24,7 +24,8 @@ import (
 // MonitorCommand is the hidden command of this program that becomes a container's monitor: see Monitor.
 const MonitorCommand = "container-monitor"
 
-// reportFD is the monitor's descriptor to which it writes reports, one JSON object a line, for who started it.
+// reportFD is the monitor's descriptor to which it writes reports, one JSON object a line, for who
+// started it.
 const reportFD = 3
 
 // job is what a monitor is started for.
@@ -54,8 +55,8 @@ type report struct {
 	Error   string `json:"error,omitempty"`   // it does not, and the monitor ends
 }
 
-// monitor is the small process that every running container has. It owns the container's standard output and its log,
-// is the parent that collects its exit code, and outlives the agent.
+// monitor is the small process that every running container has. It owns the container's standard
+// output and its log, is the parent that collects its exit code, and outlives the agent.
 type monitor struct {
 	job   job
 	files container
@@ -65,8 +66,8 @@ type monitor struct {
 	quiet atomic.Bool // the container is being destroyed: its end is no event
 }
 
-// Monitor is the main function of a container's monitor. Its argument is the path of its job. It returns when the
-// container has ended, with the exit code of the monitor itself.
+// Monitor is the main function of a container's monitor. Its argument is the path of its job. It
+// returns when the container has ended, with the exit code of the monitor itself.
 func Monitor(args []string) int {
 	reports := os.NewFile(reportFD, "reports")
 	m, err := newMonitor(args)
@@ -124,7 +125,8 @@ func (m *monitor) run(reports *json.Encoder) error {
 	case m.job.Restore != nil:
 		err = m.restore(reports)
 	case m.job.Attended:
-		// Whoever looks from now on finds this process, and ends it; if nobody reads there is nobody to start it for.
+		// Whoever looks from now on finds this process, and ends it; if nobody reads there is
+		// nobody to start it for.
 		if err = reports.Encode(report{Waiting: true}); err == nil {
 			err = m.start()
 		}
@@ -166,8 +168,9 @@ func (m *monitor) start() error {
 	return nil
 }
 
-// awaitProgram waits until the container's first process is no longer runc's: `runc start` ends a moment before that,
-// and what is seen of the process meanwhile is not the container's. It is a nicety, so it does not wait for ever.
+// awaitProgram waits until the container's first process is no longer runc's: `runc start` ends a
+// moment before that, and what is seen of the process meanwhile is not the container's. It is a
+// nicety, so it does not wait for ever.
 func (m *monitor) awaitProgram() {
 	const patience, pause, inRunc = 2 * time.Second, time.Millisecond, "runc:[2:INIT]" // libcontainer/nsenter
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(pause) {
@@ -178,8 +181,8 @@ func (m *monitor) awaitProgram() {
 	}
 }
 
-// restore makes the container from images. runc comes to its end only after they have arrived: until then it waits in
-// the gate of package criu.
+// restore makes the container from images. runc comes to its end only after they have arrived:
+// until then it waits in the gate of package criu.
 func (m *monitor) restore(reports *json.Encoder) error {
 	r := m.job.Restore
 	args := []string{

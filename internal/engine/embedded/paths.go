@@ -6,7 +6,8 @@ import (
 	"strconv"
 )
 
-// idPattern is what a container id looks like; everything that becomes a path is checked against a pattern first.
+// idPattern is what a container id looks like; everything that becomes a path is checked against a
+// pattern first.
 var (
 	idPattern   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	namePattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$`)

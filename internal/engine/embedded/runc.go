@@ -21,7 +21,8 @@ type runc struct {
 	root string
 }
 
-// command makes a runc command line that writes its own messages to log (as JSON), apart from the container's output.
+// command makes a runc command line that writes its own messages to log (as JSON), apart from the
+// container's output.
 func (r runc) command(ctx context.Context, log string, args ...string) *exec.Cmd {
 	all := append([]string{"--root", r.root, "--log", log, "--log-format", "json"}, args...)
 	return exec.CommandContext(ctx, r.path, all...)
@@ -61,8 +62,9 @@ func lastRuncError(log string) string {
 	return reason
 }
 
-// forget removes what runc knows of a container whose processes are gone, and the mounts that a restore which was
-// killed leaves there (criu-root). It needs no runc: a state that is half written would stop that.
+// forget removes what runc knows of a container whose processes are gone, and the mounts that a
+// restore which was killed leaves there (criu-root). It needs no runc: a state that is half written
+// would stop that.
 func (r runc) forget(id string) error {
 	dir := filepath.Join(r.root, id)
 	if err := errors.Join(mounts.UnmountBelow(dir)); err != nil {

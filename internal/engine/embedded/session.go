@@ -17,8 +17,9 @@ import (
 	"github.com/godwit/godwit/internal/engine/records"
 )
 
-// endSession kills a container's monitor and what it started that still runs in its session: runc, the gate and CRIU,
-// not the container, whose processes have sessions of their own. It returns when all are gone.
+// endSession kills a container's monitor and what it started that still runs in its session: runc,
+// the gate and CRIU, not the container, whose processes have sessions of their own. It returns when
+// all are gone.
 func endSession(ctx context.Context, place container) error {
 	const pause = 2 * time.Millisecond
 	monitor, err := monitorProcess(place)
@@ -84,8 +85,9 @@ func findMonitor(place container) (moving.Identity, error) {
 	return moving.Identity{}, nil
 }
 
-// sessionOf lists the processes that are alive in the session that a process leads, or has led. The kernel does not
-// give a number away as long as it is that of a session; so if another process has it, the session is gone.
+// sessionOf lists the processes that are alive in the session that a process leads, or has led. The
+// kernel does not give a number away as long as it is that of a session; so if another process has
+// it, the session is gone.
 func sessionOf(leader moving.Identity) ([]moving.Identity, error) {
 	if leader.PID <= 1 {
 		return nil, nil

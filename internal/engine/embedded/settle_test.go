@@ -19,7 +19,8 @@ until netstat -tn | grep -q FIN_WAIT1; do usleep 10000; done
 echo left
 exec sleep 1000`
 
-// TestStuckWithinIsGivenUp: what never ends within a container is in the way of one freeze, and not of the next one.
+// TestStuckWithinIsGivenUp: what never ends within a container is in the way of one freeze, and not
+// of the next one.
 func TestStuckWithinIsGivenUp(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", stuckWithin))

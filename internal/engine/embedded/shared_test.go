@@ -52,7 +52,8 @@ func newSharerNodes(t testing.TB) (a, b *testNode) {
 	return a, b
 }
 
-// TestPreCopyShared moves processes that share memory, back and forth. They go on sharing it, and find all as it was.
+// TestPreCopyShared moves processes that share memory, back and forth. They go on sharing it, and
+// find all as it was.
 func TestPreCopyShared(t *testing.T) {
 	t.Parallel()
 	for name, arguments := range map[string][]string{
@@ -75,7 +76,8 @@ func TestPreCopyShared(t *testing.T) {
 	}
 }
 
-// compareShared wants that a store has of shared memory what the frozen processes have, and that all of it is carried.
+// compareShared wants that a store has of shared memory what the frozen processes have, and that
+// all of it is carried.
 func compareShared(t testing.TB, n *testNode, id string, store *memory.Store, maps []memory.TaskMap) {
 	t.Helper()
 	have := map[memory.Task]map[uint64]bool{}
@@ -166,8 +168,8 @@ func sharedFiles(t testing.TB, n *testNode, id string) map[uint64]*os.File {
 	return files
 }
 
-// TestSharedAborted gives a move up after the dump, twice: because shared memory has not come to the target, and at the source.
-// The processes go on sharing where they were, and move after that.
+// TestSharedAborted gives a move up after the dump, twice: because shared memory has not come to
+// the target, and at the source. The processes go on sharing where they were, and move after that.
 func TestSharedAborted(t *testing.T) {
 	t.Parallel()
 	a, b := newSharerNodes(t)

@@ -14,12 +14,13 @@ import (
 )
 
 const (
-	// minMemoryBytes is the least memory that runc and CRIU can start a container in (Docker has the same bound).
+	// minMemoryBytes is the least memory that runc and CRIU can start a container in (Docker has
+	// the same bound).
 	minMemoryBytes = 6 << 20
 	// cpuPeriod is the kernel's default CFS period in microseconds.
 	cpuPeriod = 100_000
-	// nofile is the limit of open files: the usual one of service managers, so that a container has the same limit on
-	// every node.
+	// nofile is the limit of open files: the usual one of service managers, so that a container has
+	// the same limit on every node.
 	nofileSoft, nofileHard = 1024, 524288
 )
 
@@ -110,7 +111,8 @@ func processOf(in specInput) *specs.Process {
 	}
 }
 
-// openFiles limits the container's open files; an agent that may not raise limits can give only what it has itself.
+// openFiles limits the container's open files; an agent that may not raise limits can give only
+// what it has itself.
 func openFiles() []specs.POSIXRlimit {
 	soft, hard := uint64(nofileSoft), uint64(nofileHard)
 	var own unix.Rlimit
@@ -149,8 +151,9 @@ func namespacesOf(in specInput) []specs.LinuxNamespace {
 	return namespaces
 }
 
-// mountsOf lists the container's mounts in the order in which they are made. On machines with cgroup v1 the container
-// has no /sys/fs/cgroup: one mount for each of a dozen hierarchies would have to be made again within the freeze.
+// mountsOf lists the container's mounts in the order in which they are made. On machines with
+// cgroup v1 the container has no /sys/fs/cgroup: one mount for each of a dozen hierarchies would
+// have to be made again within the freeze.
 func mountsOf(in specInput) []specs.Mount {
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
@@ -216,7 +219,8 @@ func resourcesOf(limits engine.Limits) *specs.LinuxResources {
 	return resources
 }
 
-// allowedDevices forbids all devices; runc itself allows those that every container has (null, zero, tty, ptmx, ...).
+// allowedDevices forbids all devices; runc itself allows those that every container has (null,
+// zero, tty, ptmx, ...).
 func allowedDevices() []specs.LinuxDeviceCgroup {
 	return []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
 }

@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ptyQuiet is how long a terminal must be silent to count as empty: what a process wrote to it reaches the other end
-// through a work queue of the kernel (drivers/tty/tty_buffer.c), a moment after the write is over.
+// ptyQuiet is how long a terminal must be silent to count as empty: what a process wrote to it
+// reaches the other end through a work queue of the kernel (drivers/tty/tty_buffer.c), a moment
+// after the write is over.
 const ptyQuiet = 3 * time.Millisecond
 
-// logRetry is the pause before output is written again to a log whose disk is full. The container meanwhile waits when
-// its pipe is full; nothing is lost.
+// logRetry is the pause before output is written again to a log whose disk is full. The container
+// meanwhile waits when its pipe is full; nothing is lost.
 const logRetry = 500 * time.Millisecond
 
 // stdio is a container's standard output and error: pipes, or a terminal, and the log that they end in.
@@ -58,7 +59,8 @@ func openStdio(files container, terminal bool) (*stdio, error) {
 	return s, nil
 }
 
-// pipe makes one pipe: its read end becomes a stream. The container's end stays in blocking mode, as programs expect.
+// pipe makes one pipe: its read end becomes a stream. The container's end stays in blocking mode,
+// as programs expect.
 func (s *stdio) pipe(name string) (*os.File, string, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -100,7 +102,8 @@ func (s *stdio) listenConsole() error {
 	return nil
 }
 
-// handOver is called when runc has ended successfully: the container has its ends now, and the terminal is there.
+// handOver is called when runc has ended successfully: the container has its ends now, and the
+// terminal is there.
 func (s *stdio) handOver() error {
 	if s.console == nil {
 		return errors.Join(s.stdout.Close(), s.stderr.Close())

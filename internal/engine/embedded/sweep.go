@@ -13,8 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
-// sweep ends all processes of a container and removes what the kernel and runc have of it: cgroup, runc's state,
-// mounts. It needs to know nothing but the container's id, and finding nothing is success.
+// sweep ends all processes of a container and removes what the kernel and runc have of it: cgroup,
+// runc's state, mounts. It needs to know nothing but the container's id, and finding nothing is
+// success.
 func sweep(ctx context.Context, r runc, files container) error {
 	if err := killCgroup(ctx, files); err != nil {
 		return err

@@ -26,8 +26,8 @@ func (e *Engine) CPUTime(_ context.Context, id string) (time.Duration, error) {
 	return used, moving.Unsupported(err)
 }
 
-// Throttle lets a container use so many processors. What it may use otherwise is in its definition, so ending it needs
-// no memory of how it was.
+// Throttle lets a container use so many processors. What it may use otherwise is in its definition,
+// so ending it needs no memory of how it was.
 func (e *Engine) Throttle(_ context.Context, id string, cpus float64) error {
 	one, err := e.inspect(id)
 	if errors.Is(err, engine.ErrNotFound) && cpus == 0 {

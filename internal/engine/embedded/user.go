@@ -28,8 +28,9 @@ type account struct {
 	home string
 }
 
-// resolveUser finds what "", "user", "uid", "user:group" or "uid:gid" means in a container's root file system. The
-// files there belong to the container, so they are read without following links out of it and within bounds.
+// resolveUser finds what "", "user", "uid", "user:group" or "uid:gid" means in a container's root
+// file system. The files there belong to the container, so they are read without following links
+// out of it and within bounds.
 func resolveUser(rootfs, wanted string) (account, error) {
 	name, group, hasGroup := strings.Cut(wanted, ":")
 	result := account{home: "/"}
@@ -153,8 +154,9 @@ func eachLine(rootfs, name string, visit func(fields []string) bool) error {
 	return nil
 }
 
-// openInside opens a regular file in a container's root file system. Links are followed as the container would see
-// them and never lead out of it (openat2(2), RESOLVE_IN_ROOT, Linux 5.6); a fifo or a device is refused, and not opened.
+// openInside opens a regular file in a container's root file system. Links are followed as the
+// container would see them and never lead out of it (openat2(2), RESOLVE_IN_ROOT, Linux 5.6); a
+// fifo or a device is refused, and not opened.
 func openInside(rootfs, name string) (*os.File, error) {
 	root, err := unix.Open(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

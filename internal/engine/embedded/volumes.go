@@ -69,7 +69,8 @@ func cleanPath(p string, limit int) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && p != "/" && len(p) <= limit && !strings.ContainsRune(p, 0)
 }
 
-// checkBinds refuses host directories that this engine keeps its own files in: they have another name, or none.
+// checkBinds refuses host directories that this engine keeps its own files in: they have another
+// name, or none.
 func (e *Engine) checkBinds(d engine.Definition) error {
 	for _, v := range d.Volumes {
 		if v.Sort() == engine.Bind && (engine.Within(v.Source, e.paths.state) || engine.Within(v.Source, e.paths.run)) {
@@ -120,7 +121,8 @@ func (e *Engine) VolumePath(v engine.Volume) (string, error) {
 	return container{paths: e.paths}.volumePath(0, v), nil
 }
 
-// makeVolumes makes the named volumes of a new container that are not there, and returns where. Host directories must be.
+// makeVolumes makes the named volumes of a new container that are not there, and returns where.
+// Host directories must be.
 func (e *Engine) makeVolumes(d engine.Definition) (made []string, err error) {
 	for i, v := range d.Volumes {
 		place := e.paths.of(d.ID).volumePath(i, v)
@@ -147,7 +149,8 @@ func (e *Engine) makeVolumes(d engine.Definition) (made []string, err error) {
 	return made, nil
 }
 
-// reserveVolumes lists the volumes of a container to come that are here already, and host directories that stay and are not.
+// reserveVolumes lists the volumes of a container to come that are here already, and host
+// directories that stay and are not.
 func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]engine.Problem, error) {
 	var problems []engine.Problem
 	for i, v := range d.Volumes {

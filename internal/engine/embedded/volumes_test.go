@@ -70,8 +70,8 @@ func TestValidateVolumes(t *testing.T) {
 	}
 }
 
-// TestArrivalLeavesParents has an arrival make directories above a host directory, in one of which somebody else puts
-// something before it is discarded.
+// TestArrivalLeavesParents has an arrival make directories above a host directory, in one of which
+// somebody else puts something before it is discarded.
 func TestArrivalLeavesParents(t *testing.T) {
 	n := newTestNode(t)
 	top := t.TempDir()
@@ -96,8 +96,8 @@ func TestArrivalLeavesParents(t *testing.T) {
 	}
 }
 
-// TestArrivalLeavesWhatIsMountedSince: a directory that was empty has got what came, and then something is mounted there: with the
-// arrival nothing of that goes.
+// TestArrivalLeavesWhatIsMountedSince: a directory that was empty has got what came, and then
+// something is mounted there: with the arrival nothing of that goes.
 func TestArrivalLeavesWhatIsMountedSince(t *testing.T) {
 	n := newTestNode(t)
 	top := t.TempDir()
@@ -154,7 +154,8 @@ func TestArrivalOfAnEarlierVersion(t *testing.T) {
 	}
 }
 
-// TestReservedBinds: no directory of the engine's own is mounted into a container that comes, whether it would be filled or stays.
+// TestReservedBinds: no directory of the engine's own is mounted into a container that comes,
+// whether it would be filled or stays.
 func TestReservedBinds(t *testing.T) {
 	n := newTestNode(t)
 	for _, stays := range []bool{false, true} {

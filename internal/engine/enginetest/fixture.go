@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// Fixture makes nodes with an engine each. Containers are made from an image with a busybox in /bin, a user ann
-// (1001:1002, member of group staff, 50) and nothing else that matters.
+// Fixture makes nodes with an engine each. Containers are made from an image with a busybox in
+// /bin, a user ann (1001:1002, member of group staff, 50) and nothing else that matters.
 type Fixture interface {
 	// NewNode makes a node, and removes it with all that is on it when the test ends.
 	NewNode(t *testing.T) Node
@@ -31,7 +31,8 @@ type Node interface {
 	TryRun(t *testing.T, d engine.Definition) error
 	// Netns makes a network namespace, with only a loopback link, for an arrival.
 	Netns(t *testing.T) string
-	// Reopen makes a new engine on the same node, as after a crash of the agent: the old one is just no longer used.
+	// Reopen makes a new engine on the same node, as after a crash of the agent: the old one is
+	// just no longer used.
 	Reopen(t *testing.T) Node
 }
 

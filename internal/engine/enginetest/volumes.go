@@ -25,8 +25,8 @@ func staying(d engine.Definition, keys ...string) engine.Definition {
 	return d
 }
 
-// testMoveVolumes moves a container with a volume of each kind. Both nodes are on one machine, so its host directory is one
-// that both have.
+// testMoveVolumes moves a container with a volume of each kind. Both nodes are on one machine, so
+// its host directory is one that both have.
 func testMoveVolumes(t *testing.T, f Fixture) {
 	a, b := f.NewNode(t), f.NewNode(t)
 	host := t.TempDir()

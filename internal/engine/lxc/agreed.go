@@ -39,8 +39,8 @@ func agreed(settings []setting) vet.Agreed {
 	return a
 }
 
-// alwaysShown are files and directories of the node that LXC shows to containers: cgroups by lxc.mount.auto, devices, and lxcfs, if the
-// node has that.
+// alwaysShown are files and directories of the node that LXC shows to containers: cgroups by
+// lxc.mount.auto, devices, and lxcfs, if the node has that.
 var alwaysShown = []string{
 	"/sys/fs/cgroup", "/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random", "/dev/tty", "/dev/pts", "/dev/console",
 	"/var/lib/lxcfs",
@@ -63,8 +63,8 @@ func mountEntry(entry string, mounts []vet.Mount, sources []string) ([]vet.Mount
 	return append(mounts, mount), sources
 }
 
-// capabilities are those that a configuration leaves. Of lxc.cap.keep and lxc.cap.drop LXC takes one alone; an empty value forgets those
-// before.
+// capabilities are those that a configuration leaves. Of lxc.cap.keep and lxc.cap.drop LXC takes
+// one alone; an empty value forgets those before.
 func capabilities(settings []setting) uint64 {
 	var keep, drop []string
 	for _, one := range settings {

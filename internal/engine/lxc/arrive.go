@@ -94,8 +94,8 @@ type arrival struct {
 
 var _ engine.Arrival = (*arrival)(nil)
 
-// Arrive prepares a container that will be restored here. When it returns LXC has made all that is its own, and the process
-// that it takes for CRIU waits for the state.
+// Arrive prepares a container that will be restored here. When it returns LXC has made all that is
+// its own, and the process that it takes for CRIU waits for the state.
 func (e *Engine) Arrive(ctx context.Context, d engine.Definition, netns string) (engine.Arrival, error) {
 	defer e.lock("")() // of names
 	defer e.lock(d.ID)()
@@ -136,7 +136,8 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err := a.startRestore(ctx, tool, netns); err != nil {
 		return err
 	}
-	// LXC has read its configuration. Until the container has come nobody else may start it from what is there of it.
+	// LXC has read its configuration. Until the container has come nobody else may start it from
+	// what is there of it.
 	return a.writeConfig(true)
 }
 
@@ -285,7 +286,8 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 	return at, nil
 }
 
-// end is when the container runs: LXC comes to its end, and who wants to act on the container waits for that, but not for ever.
+// end is when the container runs: LXC comes to its end, and who wants to act on the container waits
+// for that, but not for ever.
 func (a *arrival) end(ctx context.Context, atMost time.Duration, unlock func()) {
 	defer unlock()
 	select {

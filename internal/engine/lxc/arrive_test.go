@@ -7,7 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestLockIsGivenBack: a container that runs, and of which LXC does not come to its end, is not locked for ever.
+// TestLockIsGivenBack: a container that runs, and of which LXC does not come to its end, is not
+// locked for ever.
 func TestLockIsGivenBack(t *testing.T) {
 	e := newEngine(t)
 	a := &arrival{engine: e, definition: engine.Definition{ID: someID}, place: e.place(someID, "one"), settled: make(chan struct{})}

@@ -58,8 +58,8 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	return outcome, nil
 }
 
-// outcome looks for the gate's record and makes sure that none can come any more if there is none: the gate has ended then,
-// and without it CRIU, so LXC ends, or is ended.
+// outcome looks for the gate's record and makes sure that none can come any more if there is none:
+// the gate has ended then, and without it CRIU, so LXC ends, or is ended.
 func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
 	ran, err := moving.Ran(ctx, p.resumed())
 	if err != nil {
@@ -74,7 +74,8 @@ func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
 	return engine.NeverRan, p.sweep(ctx)
 }
 
-// settle makes a container of an arrival that was resumed, when LXC has it: from now on LXC starts it as its configuration says.
+// settle makes a container of an arrival that was resumed, when LXC has it: from now on LXC starts
+// it as its configuration says.
 func (e *Engine) settle(ctx context.Context, p place) error {
 	var record arrivalRecord
 	err := records.Load(p.arrival(), &record)
@@ -99,11 +100,12 @@ func (e *Engine) settle(ctx context.Context, p place) error {
 	return records.Remove(p.resumed())
 }
 
-// firstLook is how long LXC is given before it is asked. To ask is to start a program, which would take the processor from a container whose
-// clients have waited for it.
+// firstLook is how long LXC is given before it is asked. To ask is to start a program, which would
+// take the processor from a container whose clients have waited for it.
 const firstLook = 50 * time.Millisecond
 
-// awaitRunning waits until LXC says that the container runs, or has no monitor for it: then it has ended since.
+// awaitRunning waits until LXC says that the container runs, or has no monitor for it: then it has
+// ended since.
 func (e *Engine) awaitRunning(ctx context.Context, p place) error {
 	const pause = 5 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, settlePatience)

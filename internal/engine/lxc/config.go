@@ -26,7 +26,8 @@ const includable = "/usr/share/lxc/config"
 // setting is one line of a configuration (lxc.container.conf(5)).
 type setting struct{ key, value string }
 
-// parseConfig reads a configuration as LXC does (confile.c, parse_line): comments, KEY = VALUE, quotes around a value.
+// parseConfig reads a configuration as LXC does (confile.c, parse_line): comments, KEY = VALUE,
+// quotes around a value.
 func parseConfig(text string) ([]setting, error) {
 	if len(text) > maxConfig || strings.ContainsRune(text, 0) {
 		return nil, fmt.Errorf("the configuration has %d bytes, or a zero byte: at most %d are read", len(text), maxConfig)
@@ -123,21 +124,22 @@ func included(path string) ([]string, error) {
 // errNotMovable says that a configuration has something that cannot move, or that a peer may not ask for.
 var errNotMovable = errors.New("cannot move")
 
-// limits are the keys of the controllers of a cgroup. All others, such as cgroup.procs, do things to processes, and not only to
-// the container's.
+// limits are the keys of the controllers of a cgroup. All others, such as cgroup.procs, do things
+// to processes, and not only to the container's.
 const limits = `cgroup2?\.(memory|cpu|cpuset|io|blkio|pids|hugetlb|devices)\.[a-zA-Z_.0-9]+`
 
 var limitKey = regexp.MustCompile(`^lxc\.` + limits + `$`)
 
-// movable are the keys that a container may have that moves. None of them runs a program of the node, or shows the container
-// what is the node's; those that could are looked at by checkSetting.
+// movable are the keys that a container may have that moves. None of them runs a program of the
+// node, or shows the container what is the node's; those that could are looked at by checkSetting.
 var movable = regexp.MustCompile(`^lxc\.(include|arch|autodev|autodev\.tmpfs\.size|tty\.max|tty\.dir|pty\.max|console\.path|uts\.name|` +
 	`cap\.(drop|keep)|signal\.(halt|reboot|stop)|start\.(auto|delay|order)|group|init\.(cmd|cwd|uid|gid)|environment|` +
 	limits + `|apparmor\.(profile|allow_incomplete|allow_nesting)|seccomp\.profile|no_new_privs|prlimit\.[a-z]+|` +
 	`mount\.(auto|entry)|rootfs\.path|ephemeral|log\.level|` +
 	`net\.0\.(type|flags|name|hwaddr|mtu|ipv4\.address|ipv4\.gateway|veth\.mode|veth\.pair))$`)
 
-// checkSettings refuses what cannot move, of a configuration as it is written and with what it includes, which is LXC's own.
+// checkSettings refuses what cannot move, of a configuration as it is written and with what it
+// includes, which is LXC's own.
 func checkSettings(written, settings []setting) []engine.Problem {
 	var problems []engine.Problem
 	add := func(one setting, why, remedy string) {
@@ -187,7 +189,8 @@ func checkSetting(one setting) (why, remedy string) {
 	return "", ""
 }
 
-// checkMount allows file systems without content of their own, and directories of the node that can only be read.
+// checkMount allows file systems without content of their own, and directories of the node that can
+// only be read.
 func checkMount(entry string) (why, remedy string) {
 	fields := strings.Fields(entry)
 	if len(fields) < 4 {
@@ -208,7 +211,8 @@ func checkMount(entry string) (why, remedy string) {
 	return "it is a directory of this node", unsetRemedy
 }
 
-// readsOnly tells whether a bind mount can only be read: of options that contradict each other LXC takes the last.
+// readsOnly tells whether a bind mount can only be read: of options that contradict each other LXC
+// takes the last.
 func readsOnly(options []string) bool {
 	for _, option := range options {
 		switch option {
@@ -220,8 +224,8 @@ func readsOnly(options []string) bool {
 	return slices.Contains(options, "ro")
 }
 
-// bindsReadable tells whether a directory of the node may be shown to a container that another node describes: those that
-// LXC's templates show.
+// bindsReadable tells whether a directory of the node may be shown to a container that another node
+// describes: those that LXC's templates show.
 func bindsReadable(source string) bool {
 	clean := filepath.Clean(source)
 	return slices.Contains([]string{"/lib", "/lib64", "/usr/lib", "/usr/lib64"}, clean) || strings.HasPrefix(clean, "/sys/")
@@ -238,8 +242,8 @@ func last(settings []setting, key string) string {
 	return value
 }
 
-// networkOf finds the address that the configuration gives to the container. Its hardware address and MTU are known only when
-// it runs.
+// networkOf finds the address that the configuration gives to the container. Its hardware address
+// and MTU are known only when it runs.
 func networkOf(settings []setting) (engine.Network, error) {
 	switch {
 	case last(settings, "lxc.net.0.type") != "veth":
@@ -259,8 +263,8 @@ func networkOf(settings []setting) (engine.Network, error) {
 // interfaceName is how the container's interface is called; LXC's own choice is the same.
 const interfaceName = "eth0"
 
-// render writes a configuration whose root file system is here. guarded ones start by no means: neither at boot, nor by
-// lxc-start, for which LXC runs the program.
+// render writes a configuration whose root file system is here. guarded ones start by no means:
+// neither at boot, nor by lxc-start, for which LXC runs the program.
 func render(settings []setting, rootfs string, guarded bool) string {
 	var text strings.Builder
 	for _, one := range settings {

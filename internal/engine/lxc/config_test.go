@@ -204,8 +204,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// FuzzConfig wants that no configuration of a peer has LXC run a program of this node, or show it directories that are not for
-// all.
+// FuzzConfig wants that no configuration of a peer has LXC run a program of this node, or show it
+// directories that are not for all.
 func FuzzConfig(f *testing.F) {
 	f.Add(busybox)
 	f.Add("lxc.hook.pre-start=/x\n")

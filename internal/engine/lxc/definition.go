@@ -29,8 +29,8 @@ func encodeExtra(x extra) json.RawMessage {
 	return data
 }
 
-// validate refuses a definition that this engine could not make, or that means harm, and returns its configuration: as it is
-// written, and with what it includes.
+// validate refuses a definition that this engine could not make, or that means harm, and returns
+// its configuration: as it is written, and with what it includes.
 func (e *Engine) validate(d engine.Definition) (written, all []setting, err error) {
 	fail := func(err error) ([]setting, []setting, error) {
 		return nil, nil, fmt.Errorf("container definition is not valid: %w", err)
@@ -109,8 +109,8 @@ func cgroupProblems(settings []setting, version string, v1 bool) []engine.Proble
 	return problems
 }
 
-// devicesProblem says what stands against limits of devices on this node. Those of version 2 are a program that only lxc-start
-// makes, so a container would have all devices here.
+// devicesProblem says what stands against limits of devices on this node. Those of version 2 are a
+// program that only lxc-start makes, so a container would have all devices here.
 func devicesProblem(settings []setting, v1 bool) []engine.Problem {
 	var some, writable bool
 	for _, one := range settings {
@@ -127,8 +127,9 @@ func devicesProblem(settings []setting, v1 bool) []engine.Problem {
 	}}
 }
 
-// seal makes the directories of the node read-only that the container can only read. CRIU leaves those out of which it has mounted
-// another part of the same file system before: where /lib is a link into /usr, the container's root could write to the node's.
+// seal makes the directories of the node read-only that the container can only read. CRIU leaves
+// those out of which it has mounted another part of the same file system before: where /lib is a
+// link into /usr, the container's root could write to the node's.
 func seal(settings []setting, group *kernel.Cgroup) error {
 	pids, err := group.Procs()
 	if err != nil {
@@ -156,8 +157,9 @@ func sealed(settings []setting) (paths []string) {
 	return paths
 }
 
-// limit writes the settings of the container's cgroup, as lxc-start does and `lxc-checkpoint -r` does not. What no hierarchy of
-// this node has is left out, as LXC does. Devices never are: see devicesProblem.
+// limit writes the settings of the container's cgroup, as lxc-start does and `lxc-checkpoint -r`
+// does not. What no hierarchy of this node has is left out, as LXC does. Devices never are: see
+// devicesProblem.
 func limit(settings []setting, group *kernel.Cgroup) error {
 	for _, one := range settings {
 		if !limitKey.MatchString(one.key) {

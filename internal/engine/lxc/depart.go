@@ -109,8 +109,9 @@ func examineGroups(group *kernel.Cgroup) []engine.Problem {
 	}}
 }
 
-// examineMounts finds what is in file systems that CRIU mounts anew without what is in them: systemd has one for the credentials of each
-// service, which most have none. Each process may have mounts of its own.
+// examineMounts finds what is in file systems that CRIU mounts anew without what is in them:
+// systemd has one for the credentials of each service, which most have none. Each process may have
+// mounts of its own.
 func examineMounts(pids []int) (problems []engine.Problem) {
 	seen := map[string]bool{}
 	for _, pid := range pids {
@@ -170,8 +171,8 @@ type departure struct {
 	frozen bool          // Freeze has succeeded: from then on Thaw or Destroy decides
 }
 
-// Depart prepares a running container's move. From now on it is started by nothing but Godwit, should it end, or the node go
-// down, before it is known what has become of the move.
+// Depart prepares a running container's move. From now on it is started by nothing but Godwit,
+// should it end, or the node go down, before it is known what has become of the move.
 func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOptions) (engine.Departure, error) {
 	defer e.lock(id)()
 	one, err := e.running(ctx, id)
@@ -272,8 +273,8 @@ func (d *departure) Close() error {
 	return err
 }
 
-// guard puts a configuration in the place of the container's own with which LXC starts it by no means. Its own is kept, also
-// one that an agent had put aside that was killed.
+// guard puts a configuration in the place of the container's own with which LXC starts it by no
+// means. Its own is kept, also one that an agent had put aside that was killed.
 func (p place) guard() error {
 	text, err := readConfig(p.aside())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -431,7 +432,8 @@ func killQuietly(ctx context.Context, pid int) error {
 // endPatience is how long LXC's monitor may take to end when the container has.
 const endPatience = 10 * time.Second
 
-// remove removes a container whose processes are gone, or about to go, with LXC's tool, and all that is ours of it.
+// remove removes a container whose processes are gone, or about to go, with LXC's tool, and all
+// that is ours of it.
 func (e *Engine) remove(ctx context.Context, p place) error {
 	if err := e.awaitEnd(ctx, p); err != nil {
 		return err
@@ -441,7 +443,8 @@ func (e *Engine) remove(ctx context.Context, p place) error {
 			return err
 		}
 	}
-	// What LXC leaves of the directory is ours. Anything else, such as what somebody has mounted there, is not removed.
+	// What LXC leaves of the directory is ours. Anything else, such as what somebody has mounted
+	// there, is not removed.
 	for _, path := range []string{p.own(), p.aside(), p.lxc} {
 		if err := records.Remove(path); err != nil {
 			return fmt.Errorf("remove what is left: %w", err)

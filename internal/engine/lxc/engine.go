@@ -27,7 +27,8 @@ const Name = "lxc"
 // oldest is the first version that was tried.
 const oldest = "5.0"
 
-// unifiedOnly is the first version that knows no settings of cgroup version 1, and reads no configuration with them.
+// unifiedOnly is the first version that knows no settings of cgroup version 1, and reads no
+// configuration with them.
 const unifiedOnly = "7"
 
 // Config says where the engine keeps its files.
@@ -217,8 +218,9 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	return all, errors.Join(unknown, e.tidy(), ctx.Err())
 }
 
-// lacksConfig is the id of a container whose directory is there, but not its configuration, which somebody may have taken away to edit
-// it: lxc-destroy removes all of the directory. One that comes or leaves has none for a moment.
+// lacksConfig is the id of a container whose directory is there, but not its configuration, which
+// somebody may have taken away to edit it: lxc-destroy removes all of the directory. One that comes
+// or leaves has none for a moment.
 func (e *Engine) lacksConfig(name string) string {
 	own, err := e.ownOf(name)
 	if err != nil || own.Name != name {

@@ -13,7 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// payloadPrefix is how LXC calls the control groups of containers. An init such as systemd makes more within, and is in one of them.
+// payloadPrefix is how LXC calls the control groups of containers. An init such as systemd makes
+// more within, and is in one of them.
 const payloadPrefix = "lxc.payload."
 
 // containerGroup is the control group of the container to which a process belongs.
@@ -55,7 +56,8 @@ func readGroups(directory string) ([]kernel.InnerGroups, error) {
 	return groups, nil
 }
 
-// makeGroups makes the groups within the container's, in which nobody is yet: what is restored may watch them.
+// makeGroups makes the groups within the container's, in which nobody is yet: what is restored may
+// watch them.
 func (a *arrival) makeGroups() ([]kernel.InnerGroups, error) {
 	groups, err := readGroups(a.place.images())
 	if err != nil || len(groups) == 0 {
@@ -72,14 +74,16 @@ func (a *arrival) makeGroups() ([]kernel.InnerGroups, error) {
 	return groups, group.MakeInner(groups)
 }
 
-// isLate tells all other settings from limits of devices and of a set of CPUs: those cannot be set any more when there are groups within.
+// isLate tells all other settings from limits of devices and of a set of CPUs: those cannot be set
+// any more when there are groups within.
 func isLate(one setting) bool {
 	return !slices.ContainsFunc([]string{"lxc.cgroup.devices.", "lxc.cgroup2.devices.", "lxc.cgroup.cpuset."}, func(early string) bool {
 		return strings.HasPrefix(one.key, early)
 	})
 }
 
-// payload is the container's control group: in all hierarchies that of what restores it, which LXC has put there.
+// payload is the container's control group: in all hierarchies that of what restores it, which LXC
+// has put there.
 func (a *arrival) payload() (*kernel.Cgroup, error) {
 	group, err := kernel.OpenCgroup(a.place.payload())
 	if err != nil {

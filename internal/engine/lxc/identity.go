@@ -17,8 +17,8 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// ownRecord is our file in LXC's directory of a container. LXC removes it with the container, and does not copy it to others;
-// who copies the whole directory does, so it has the name too.
+// ownRecord is our file in LXC's directory of a container. LXC removes it with the container, and
+// does not copy it to others; who copies the whole directory does, so it has the name too.
 type ownRecord struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -35,8 +35,8 @@ func (e *Engine) ownOf(name string) (ownRecord, error) {
 	return own, err
 }
 
-// copied tells whether a record came with a copy of another container's directory, which is still there. One that is not there
-// has been renamed.
+// copied tells whether a record came with a copy of another container's directory, which is still
+// there. One that is not there has been renamed.
 func (e *Engine) copied(own ownRecord, name string) bool {
 	if own.Name == name {
 		return false
@@ -45,8 +45,8 @@ func (e *Engine) copied(own ownRecord, name string) bool {
 	return err == nil && original.ID == own.ID || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// find finds the place of a container by its id, from our records alone: LXC need not answer. Error: engine.ErrNotFound only if
-// no container can have that id.
+// find finds the place of a container by its id, from our records alone: LXC need not answer.
+// Error: engine.ErrNotFound only if no container can have that id.
 func (e *Engine) find(id string) (place, error) {
 	entries, err := os.ReadDir(e.config.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -78,8 +78,8 @@ func (e *Engine) find(id string) (place, error) {
 	return place{}, fmt.Errorf("LXC container %.80q: %w", id, engine.ErrNotFound)
 }
 
-// identityOf is the id that a container has on every node. One that runs gets one. Error: engine.ErrNotFound if it has none:
-// nobody has had to do with it yet.
+// identityOf is the id that a container has on every node. One that runs gets one. Error:
+// engine.ErrNotFound if it has none: nobody has had to do with it yet.
 func (e *Engine) identityOf(name string, runs bool) (string, error) {
 	e.naming.Lock()
 	defer e.naming.Unlock()

@@ -49,7 +49,8 @@ func addContainer(t *testing.T, e *Engine, name string, own ownRecord) place {
 
 var someID = strings.Repeat("ab", 32)
 
-// TestCopied wants that a copy of a container's directory is another container, and that a renamed one is not.
+// TestCopied wants that a copy of a container's directory is another container, and that a renamed
+// one is not.
 func TestCopied(t *testing.T) {
 	e := newEngine(t)
 	addContainer(t, e, "copy", ownRecord{ID: someID, Name: "one"})
@@ -71,7 +72,8 @@ func TestCopied(t *testing.T) {
 	}
 }
 
-// TestUnreadable wants that a container of which the record cannot be read is not taken for one that is not there.
+// TestUnreadable wants that a container of which the record cannot be read is not taken for one
+// that is not there.
 func TestUnreadable(t *testing.T) {
 	e := newEngine(t)
 	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
@@ -93,7 +95,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestPathGone wants an error, and not that there are no containers, if the directory of all of them is not there.
+// TestPathGone wants an error, and not that there are no containers, if the directory of all of
+// them is not there.
 func TestPathGone(t *testing.T) {
 	e := newEngine(t)
 	e.config.Path = filepath.Join(t.TempDir(), "unmounted")
@@ -102,7 +105,8 @@ func TestPathGone(t *testing.T) {
 	}
 }
 
-// TestDamagedConfig wants an error for a container whose configuration cannot be read: nothing is known of its processes.
+// TestDamagedConfig wants an error for a container whose configuration cannot be read: nothing is
+// known of its processes.
 func TestDamagedConfig(t *testing.T) {
 	e := newEngine(t)
 	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
@@ -117,8 +121,8 @@ func TestDamagedConfig(t *testing.T) {
 	}
 }
 
-// TestMissingConfig: a container that does not run, and whose configuration is elsewhere for a while, is there, and so keeps its address.
-// One that comes is not yet.
+// TestMissingConfig: a container that does not run, and whose configuration is elsewhere for a
+// while, is there, and so keeps its address. One that comes is not yet.
 func TestMissingConfig(t *testing.T) {
 	e := newEngine(t)
 	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
@@ -142,8 +146,8 @@ func TestMissingConfig(t *testing.T) {
 	}
 }
 
-// TestThawGivesBack wants a container's own configuration back, also when its process has ended, and when an agent was killed
-// while it put the configuration aside.
+// TestThawGivesBack wants a container's own configuration back, also when its process has ended,
+// and when an agent was killed while it put the configuration aside.
 func TestThawGivesBack(t *testing.T) {
 	e := newEngine(t)
 	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})

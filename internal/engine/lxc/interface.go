@@ -20,7 +20,8 @@ func addInterface(network *engine.Network, pid int) {
 	network.MAC, network.MTU = link.Attrs().HardwareAddr.String(), link.Attrs().MTU
 }
 
-// hostEnd is the name of the node's end of the veth pair whose other end is in a container's network namespace.
+// hostEnd is the name of the node's end of the veth pair whose other end is in a container's
+// network namespace.
 func hostEnd(path string) (string, error) {
 	inside, err := interfaceIn(path)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// sweep kills what is left of a container and of LXC's monitor of it, by the names of their cgroups. A container of that name
-// that LXC keeps in another directory may have got them since.
+// sweep kills what is left of a container and of LXC's monitor of it, by the names of their
+// cgroups. A container of that name that LXC keeps in another directory may have got them since.
 func (p place) sweep(ctx context.Context) error {
 	for _, name := range []string{p.payload(), p.watcher()} {
 		group, err := kernel.OpenCgroup(name)
@@ -84,7 +84,8 @@ func (p place) sweepGroup(ctx context.Context, group *kernel.Cgroup) error {
 	return group.Remove()
 }
 
-// isAnothers tells whether a process is LXC's monitor of a container that is kept in another directory, or its child.
+// isAnothers tells whether a process is LXC's monitor of a container that is kept in another
+// directory, or its child.
 func (p place) isAnothers(pid int) bool {
 	const prefix = "[lxc monitor] " // LXC's title of the process; directory and name follow
 	pids := []int{pid}
@@ -98,8 +99,9 @@ func (p place) isAnothers(pid int) bool {
 	})
 }
 
-// clearGroups removes what has been left of cgroups with the container's name: LXC would choose others. Where there are processes
-// in them a container of that name runs, which LXC keeps in another directory.
+// clearGroups removes what has been left of cgroups with the container's name: LXC would choose
+// others. Where there are processes in them a container of that name runs, which LXC keeps in
+// another directory.
 func (p place) clearGroups() error {
 	for _, name := range []string{p.payload(), p.watcher()} {
 		group, err := kernel.OpenCgroup(name)

@@ -29,7 +29,8 @@ func (e *Engine) tidy() error {
 	return nil
 }
 
-// forgetRemoved forgets a container that LXC has not, and that does not move. What is being done with one is awaited by the next look.
+// forgetRemoved forgets a container that LXC has not, and that does not move. What is being done
+// with one is awaited by the next look.
 func (e *Engine) forgetRemoved(id string) error {
 	unlock, free := e.locks.TryLock(id)
 	if !free {

@@ -21,10 +21,11 @@ type Overlay struct {
 	Target string
 }
 
-// Mount makes the overlay, with the options that keep its upper directory meaningful on another node: whatever the
-// kernel's defaults are, no file refers to a layer by inode (index), by path (redirect_dir) or for its data (metacopy);
-// see Documentation/filesystems/overlayfs.rst. The layers are given one by one, because all in one string of mount(2)
-// would be limited to a page; kernels before 6.5 have only that.
+// Mount makes the overlay, with the options that keep its upper directory meaningful on another
+// node: whatever the kernel's defaults are, no file refers to a layer by inode (index), by path
+// (redirect_dir) or for its data (metacopy); see Documentation/filesystems/overlayfs.rst. The
+// layers are given one by one, because all in one string of mount(2) would be limited to a page;
+// kernels before 6.5 have only that.
 func (o Overlay) Mount() error {
 	for _, dir := range []string{o.Upper, o.Work, o.Target} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -112,8 +113,8 @@ func UnmountBelow(dir string) error {
 	return nil
 }
 
-// Memory makes a directory in memory that only root can enter and that is never swapped out where the kernel can
-// do so (noswap, Linux 6.4): what is in it is the memory of a container.
+// Memory makes a directory in memory that only root can enter and that is never swapped out where
+// the kernel can do so (noswap, Linux 6.4): what is in it is the memory of a container.
 func Memory(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("make directory %s: %w", path, err)

@@ -22,7 +22,8 @@ type Coming struct {
 	shared      []memory.StoredObject // that CRIU is given
 }
 
-// Expect listens for a gate. The caller has the runtime start it, with the same socket, and waits for it with WaitReady.
+// Expect listens for a gate. The caller has the runtime start it, with the same socket, and waits
+// for it with WaitReady.
 func Expect(socket, images string, memoryLimit int64) (*Coming, error) {
 	gate, err := criu.ListenGate(socket)
 	if err != nil {
@@ -59,10 +60,11 @@ func (c *Coming) Close() error {
 	return err
 }
 
-// GoOn lets CRIU restore upon this root file system, a mount point. When all sockets exist and before the first process
-// runs it asks for permission; if that fails nothing will ever run (criu.Gate.Go). The pages are handed over
-// meanwhile: CRIU needs them only in its last part, and the processes are not allowed to run before. Of two
-// errors, the one that caused the other is returned.
+// GoOn lets CRIU restore upon this root file system, a mount point. When all sockets exist and
+// before the first process runs it asks for permission; if that fails nothing will ever run
+// (criu.Gate.Go). The pages are handed over meanwhile: CRIU needs them only in its last part, and
+// the processes are not allowed to run before. Of two errors, the one that caused the other is
+// returned.
 func (c *Coming) GoOn(ctx context.Context, root string, permission engine.Permission) (criu.Resumed, error) {
 	defer c.closeShared()
 	inherit, err := c.takeShared()
@@ -126,8 +128,8 @@ func (c *Coming) takeShared() (map[string]*os.File, error) {
 	return c.inheritShared()
 }
 
-// handOver gives the pages to the pager, which then waits for CRIU. It refuses what could not be filled: once the
-// container runs there is no way back.
+// handOver gives the pages to the pager, which then waits for CRIU. It refuses what could not be
+// filled: once the container runs there is no way back.
 func (c *Coming) handOver(ctx context.Context) error {
 	if c.pages == nil {
 		return nil

@@ -17,8 +17,8 @@ import (
 // examinePause is the time between two looks at a container.
 const examinePause = 10 * time.Millisecond
 
-// LookTwice keeps of what look finds only what it finds twice: a process that is just beginning or ending looks odd for a
-// moment.
+// LookTwice keeps of what look finds only what it finds twice: a process that is just beginning or
+// ending looks odd for a moment.
 func LookTwice(ctx context.Context, look func() ([]engine.Problem, error)) ([]engine.Problem, error) {
 	problems, err := look()
 	if err != nil || len(problems) == 0 {
@@ -36,8 +36,8 @@ func LookTwice(ctx context.Context, look func() ([]engine.Problem, error)) ([]en
 	return slices.DeleteFunc(again, func(p engine.Problem) bool { return !slices.Contains(problems, p) }), nil
 }
 
-// Examine lists what stands against moving these processes, the first of which made the others: foreign ones, and what CRIU
-// cannot dump.
+// Examine lists what stands against moving these processes, the first of which made the others:
+// foreign ones, and what CRIU cannot dump.
 func Examine(ctx context.Context, first int, subject criu.Subject) ([]engine.Problem, error) {
 	problems := examineProcesses(first, subject.PIDs)
 	problems = append(problems, examineUsers(subject.PIDs)...)
@@ -78,8 +78,9 @@ func examineProcesses(first int, pids []int) []engine.Problem {
 // capSysResource is CAP_SYS_RESOURCE of include/uapi/linux/capability.h.
 const capSysResource = 24
 
-// examineUsers finds processes of other users than root where this process may not read their limits: that takes
-// CAP_SYS_RESOURCE (kernel/sys.c, check_prlimit_permission), which some virtual machines withhold even from root.
+// examineUsers finds processes of other users than root where this process may not read their
+// limits: that takes CAP_SYS_RESOURCE (kernel/sys.c, check_prlimit_permission), which some virtual
+// machines withhold even from root.
 func examineUsers(pids []int) []engine.Problem {
 	if capabilities, err := strconv.ParseUint(statusField(os.Getpid(), "CapEff:"), 16, 64); err == nil && capabilities>>capSysResource&1 == 1 {
 		return nil
@@ -115,8 +116,8 @@ func statusField(pid int, name string) string {
 	return ""
 }
 
-// foreignNamespace names a namespace in which a process is and the container's first process is not, if CRIU cannot
-// carry that.
+// foreignNamespace names a namespace in which a process is and the container's first process is
+// not, if CRIU cannot carry that.
 func foreignNamespace(init, pid int) string {
 	for _, kind := range []string{"pid", "user", "ipc", "uts", "net"} {
 		a, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", init, kind))

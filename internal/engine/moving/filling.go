@@ -8,8 +8,8 @@ import (
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
-// RefuseFilling refuses to move a container whose memory is being filled, or has lost pages: a dump would not see what is
-// missing, and would succeed without it. path is the pager's report.
+// RefuseFilling refuses to move a container whose memory is being filled, or has lost pages: a dump
+// would not see what is missing, and would succeed without it. path is the pager's report.
 func RefuseFilling(path string) error {
 	report, err := pager.ReadReport(path)
 	if err != nil {
@@ -29,7 +29,8 @@ func RefuseFilling(path string) error {
 	return nil
 }
 
-// ExamineMemory finds out whether a container's memory is complete. It says nothing that changes from one look to the next.
+// ExamineMemory finds out whether a container's memory is complete. It says nothing that changes
+// from one look to the next.
 func ExamineMemory(path string) ([]engine.Problem, error) {
 	report, err := pager.ReadReport(path)
 	switch {

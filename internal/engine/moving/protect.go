@@ -142,8 +142,8 @@ func sparing(pid int) (sparedProcess, error) {
 	return sparedProcess{identity, adjustment}, err
 }
 
-// Unprotect restores the OOM settings of the processes. The processes themselves are released by ReleaseSeized, which Thaw and
-// Cgroup.Kill call. Doing nothing is success.
+// Unprotect restores the OOM settings of the processes. The processes themselves are released by
+// ReleaseSeized, which Thaw and Cgroup.Kill call. Doing nothing is success.
 func Unprotect(path string) error {
 	var was spared
 	err := records.Load(path, &was)

@@ -71,8 +71,9 @@ func groupOf(t *testing.T) (*kernel.Cgroup, int) {
 	return nil, 0
 }
 
-// TestProtect: frozen processes are given to who holds them, and OOM killers take them later than before; afterwards they are what they were,
-// also if an agent was killed over it and another one has begun again.
+// TestProtect: frozen processes are given to who holds them, and OOM killers take them later than
+// before; afterwards they are what they were, also if an agent was killed over it and another one
+// has begun again.
 func TestProtect(t *testing.T) {
 	group, pid := groupOf(t)
 	path := filepath.Join(t.TempDir(), "spared.json")
@@ -103,8 +104,8 @@ func TestProtect(t *testing.T) {
 	}
 }
 
-// TestProtectTellsOOMD: systemd-oomd takes a protected group last, and afterwards it is told what it was before. What
-// somebody else has told it stays.
+// TestProtectTellsOOMD: systemd-oomd takes a protected group last, and afterwards it is told what
+// it was before. What somebody else has told it stays.
 func TestProtectTellsOOMD(t *testing.T) {
 	const attribute = "user.oomd_avoid"
 	for name, before := range map[string]string{"nothing": "", "to avoid it": "1", "not to avoid it": "0"} {

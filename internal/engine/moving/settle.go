@@ -9,33 +9,39 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// A dump has the sockets that processes have. What the kernel has beside them it loses: connections whose handshake is half
-// way or that nobody has accepted yet, answers that a process has left to the kernel when it closed, datagrams that are not
-// read. To the target's kernel the packets of such connections belong to nothing, and it answers them by a reset. So all of it
-// has to come to its end before: in Settle what takes round trips, while the container runs and nothing but new connections
-// is held, and in Freeze what takes moments.
+// A dump has the sockets that processes have. What the kernel has beside them it loses: connections
+// whose handshake is half way or that nobody has accepted yet, answers that a process has left to
+// the kernel when it closed, datagrams that are not read. To the target's kernel the packets of
+// such connections belong to nothing, and it answers them by a reset. So all of it has to come to
+// its end before: in Settle what takes round trips, while the container runs and nothing but new
+// connections is held, and in Freeze what takes moments.
 const (
-	// settlePatience has room for a round trip, and for what was lost once: the kernel repeats it after a second.
+	// settlePatience has room for a round trip, and for what was lost once: the kernel repeats it
+	// after a second.
 	settlePatience = 2 * time.Second
-	// takePatience is how long a server has to accept connections and to read datagrams while all its packets are held. It
-	// still runs meanwhile; one that is so busy that it takes longer loses them.
+	// takePatience is how long a server has to accept connections and to read datagrams while all
+	// its packets are held. It still runs meanwhile; one that is so busy that it takes longer loses
+	// them.
 	takePatience = 250 * time.Millisecond
-	// readingPatience is how long threads that read clocks may keep the container from being frozen while all its packets are held.
+	// readingPatience is how long threads that read clocks may keep the container from being frozen
+	// while all its packets are held.
 	readingPatience = time.Second
-	// withinPatience is how long, after it was in the way of a freeze, what is under way within the container has to come to its
-	// end while only new connections wait: what takes it may itself wait for somebody outside. No freeze waits for it after that.
+	// withinPatience is how long, after it was in the way of a freeze, what is under way within the
+	// container has to come to its end while only new connections wait: what takes it may itself
+	// wait for somebody outside. No freeze waits for it after that.
 	withinPatience = 1500 * time.Millisecond
 	// frozenPatience is how long the kernel may take to deliver what it can without the processes.
 	frozenPatience = 5 * time.Millisecond
 	// Looks are so far apart at most.
 	settleLook = 5 * time.Millisecond
-	// unsettledTimes is how often Freeze wants Settle again: a server that closes connections all the time may have one on
-	// its way out at any moment.
+	// unsettledTimes is how often Freeze wants Settle again: a server that closes connections all
+	// the time may have one on its way out at any moment.
 	unsettledTimes = 3
 )
 
-// Settle waits until no connection is on its way in or out. Two looks in a row have to say so: a packet that was let through
-// last may still be on its way within the kernel. Within a busy container there is always one on its way; for that Freeze waits.
+// Settle waits until no connection is on its way in or out. Two looks in a row have to say so: a
+// packet that was let through last may still be on its way within the kernel. Within a busy
+// container there is always one on its way; for that Freeze waits.
 func (d *Departure) Settle(ctx context.Context) error {
 	end, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
@@ -60,8 +66,8 @@ func (d *Departure) Settle(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// inTheWay counts the connections within the container that were in the way of a freeze before Settle began, and gives them up
-// when they have had their time.
+// inTheWay counts the connections within the container that were in the way of a freeze before
+// Settle began, and gives them up when they have had their time.
 func (d *Departure) inTheWay(began time.Time) int {
 	if d.refused > 0 && time.Since(began) > withinPatience {
 		d.givenUp = began
@@ -72,7 +78,8 @@ func (d *Departure) inTheWay(began time.Time) int {
 	return d.tcp.WithinSince(began) - d.tcp.WithinSince(d.givenUp)
 }
 
-// freezeTaken freezes the container at a moment at which nothing waits for it that a dump would lose, if there is one soon.
+// freezeTaken freezes the container at a moment at which nothing waits for it that a dump would
+// lose, if there is one soon.
 func (d *Departure) freezeTaken(ctx context.Context) (time.Time, error) {
 	end, cancel := context.WithTimeout(ctx, takePatience)
 	defer cancel()
@@ -115,7 +122,8 @@ func (d *Departure) freezeSoon(ctx context.Context) (time.Time, error) {
 	return at, err
 }
 
-// underWay looks at what is under way and was not given up. A process that has ended is noticed by the freeze.
+// underWay looks at what is under way and was not given up. A process that has ended is noticed by
+// the freeze.
 func (d *Departure) underWay() kernel.TCPUnderWay {
 	found, err := d.tcp.UnderWay()
 	if err != nil {
@@ -125,7 +133,8 @@ func (d *Departure) underWay() kernel.TCPUnderWay {
 	return found
 }
 
-// delivered looks at what is under way in a container that has just been frozen, when the kernel has done what it can.
+// delivered looks at what is under way in a container that has just been frozen, when the kernel
+// has done what it can.
 func (d *Departure) delivered() kernel.TCPUnderWay {
 	found := d.underWay()
 	for until := time.Now().Add(frozenPatience); found.Within > 0 && time.Now().Before(until); found = d.underWay() {
@@ -134,9 +143,9 @@ func (d *Departure) delivered() kernel.TCPUnderWay {
 	return found
 }
 
-// unsettled tells whether there is again, now that the container is frozen, what Settle has waited for, or, when patience is over,
-// what waits within the container for a process that waits for somebody outside. If Settle has waited in vain, waiting again is
-// of no use.
+// unsettled tells whether there is again, now that the container is frozen, what Settle has waited
+// for, or, when patience is over, what waits within the container for a process that waits for
+// somebody outside. If Settle has waited in vain, waiting again is of no use.
 func (d *Departure) unsettled(found kernel.TCPUnderWay, over bool) bool {
 	if !d.settled || d.refused >= unsettledTimes {
 		return false
@@ -148,8 +157,8 @@ func (d *Departure) unsettled(found kernel.TCPUnderWay, over bool) bool {
 	return true
 }
 
-// untaken tells whether something waits that the container would take if it had time. A process that has ended is noticed
-// by the freeze.
+// untaken tells whether something waits that the container would take if it had time. A process
+// that has ended is noticed by the freeze.
 func (d *Departure) untaken() bool {
 	unread, err := kernel.UnreadDatagrams(d.first.PID)
 	if err != nil || unread > 0 {

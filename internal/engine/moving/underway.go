@@ -92,7 +92,8 @@ func (a *Arrivals) Remove(id string, one io.Closer) {
 	}
 }
 
-// End closes the one of a container that still waits. What became of it the record decides, and not the error.
+// End closes the one of a container that still waits. What became of it the record decides, and not
+// the error.
 func (a *Arrivals) End(id string) {
 	a.mu.Lock()
 	one := a.all[id]
@@ -105,7 +106,8 @@ func (a *Arrivals) End(id string) {
 // recordPatience is how long a gate may take to end before it is killed.
 const recordPatience = 2 * time.Second
 
-// Ran tells by the gate's record whether an arrival was resumed. If it says no there will be none of a gate that is there now.
+// Ran tells by the gate's record whether an arrival was resumed. If it says no there will be none
+// of a gate that is there now.
 func Ran(ctx context.Context, record string) (bool, error) {
 	waiting, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()

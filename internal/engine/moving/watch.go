@@ -73,8 +73,9 @@ func addWatched(pid int, wanted map[fileID]bool) error {
 	return nil
 }
 
-// findFiles walks a container's file systems, without /proc and /sys, until all wanted files are found. Files come
-// before directories in the answer: CRIU looks through all below a directory before it takes the next.
+// findFiles walks a container's file systems, without /proc and /sys, until all wanted files are
+// found. Files come before directories in the answer: CRIU looks through all below a directory
+// before it takes the next.
 func findFiles(ctx context.Context, root string, wanted map[fileID]bool) ([]string, error) {
 	var directories, others []string
 	left, seen := len(wanted), 0

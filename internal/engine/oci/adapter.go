@@ -23,14 +23,16 @@ type Adapter interface {
 	// Place is the name of the place at which a container arrives, by its own id (package door).
 	Place(own string) string
 
-	// List tells of all containers, in the engine's order. Those whose own ids are busy it does not ask about: it tells of them
-	// what it can without.
+	// List tells of all containers, in the engine's order. Those whose own ids are busy it does not
+	// ask about: it tells of them what it can without.
 	List(ctx context.Context, busy func(own string) bool) ([]Found, error)
-	// Find finds a container by the engine's own id, a unique prefix of it, or a name. Error: engine.ErrNotFound.
+	// Find finds a container by the engine's own id, a unique prefix of it, or a name. Error:
+	// engine.ErrNotFound.
 	Find(ctx context.Context, ref string) (Found, error)
 	Stop(ctx context.Context, found Found, grace time.Duration) error
-	// Remove has the engine remove a container, running or not, with the volumes that it has made up for it if those are to go. That
-	// the container is not there, or is being removed, is no error.
+	// Remove has the engine remove a container, running or not, with the volumes that it has made
+	// up for it if those are to go. That the container is not there, or is being removed, is no
+	// error.
 	Remove(ctx context.Context, own string, options RemoveOptions) error
 	Logs(ctx context.Context, found Found, options engine.LogOptions, emit func(engine.LogEntry) error) error
 	Exec(ctx context.Context, found Found, process engine.Exec) (int, error)
@@ -46,36 +48,40 @@ type Adapter interface {
 	Process(found Found) (Process, error)
 	// Root is a container's root file system, as the engine mounts it while the container runs.
 	Root(found Found) (mounts.Overlay, error)
-	// Shm is the directory in memory that the engine makes outside of a container for its /dev/shm; "" if there is none.
+	// Shm is the directory in memory that the engine makes outside of a container for its /dev/shm;
+	// "" if there is none.
 	Shm(found Found) string
-	// Log is the path of what the engine logs of a container, if that moves; "" otherwise. The file need not be there.
+	// Log is the path of what the engine logs of a container, if that moves; "" otherwise. The file
+	// need not be there.
 	Log(ctx context.Context, found Found) (string, error)
-	// Restart says what the engine is to do when a container ends: as in Found.Restart, or nothing, for which policy is nil.
+	// Restart says what the engine is to do when a container ends: as in Found.Restart, or nothing,
+	// for which policy is nil.
 	Restart(ctx context.Context, found Found, policy json.RawMessage) error
-	// StartsAtBoot tells whether the engine would start a container that ran when the machine went down, with this policy: as in
-	// Found.Restart.
+	// StartsAtBoot tells whether the engine would start a container that ran when the machine went
+	// down, with this policy: as in Found.Restart.
 	StartsAtBoot(found Found, policy json.RawMessage) bool
 	// Gone forgets what the adapter keeps beside the engine of a container that is no more.
 	Gone(own string) error
-	// Describe adds to the definition of a container that runs the engine's part, and the layers of its image if the engine keeps
-	// images itself (engine.ImageKeeper).
+	// Describe adds to the definition of a container that runs the engine's part, and the layers of
+	// its image if the engine keeps images itself (engine.ImageKeeper).
 	Describe(ctx context.Context, found Found, stdio []string, d *engine.Definition) error
 
-	// Expect reads the definition of a container that is to come, and refuses one that the engine could not make, or that means
-	// harm: it comes from another node.
+	// Expect reads the definition of a container that is to come, and refuses one that the engine
+	// could not make, or that means harm: it comes from another node.
 	Expect(d engine.Definition) (Expected, error)
 	// Reserve lists what stands against making such a container, beside its id and name.
 	Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error)
-	// Create makes the container and its volumes, with godwit-runc as its runtime, all with this label, and returns its own id. The engine
-	// is not to start it by itself.
+	// Create makes the container and its volumes, with godwit-runc as its runtime, all with this
+	// label, and returns its own id. The engine is not to start it by itself.
 	Create(ctx context.Context, d engine.Definition, label, value string) (own string, err error)
 	// Start starts it, and returns when it runs.
 	Start(ctx context.Context, own string) error
 }
 
-// Guarder is an Adapter that can have its engine refuse to start a container: of a copy that leaves the engine knows nothing but that it
-// runs, or has ended, and whoever asks for it would have a second one. What is guarded stays so when the engine or the agent is
-// started again. Both methods may be repeated. Adapters whose Restart refuses each start, as Podman's, need not be one.
+// Guarder is an Adapter that can have its engine refuse to start a container: of a copy that leaves
+// the engine knows nothing but that it runs, or has ended, and whoever asks for it would have a
+// second one. What is guarded stays so when the engine or the agent is started again. Both methods
+// may be repeated. Adapters whose Restart refuses each start, as Podman's, need not be one.
 type Guarder interface {
 	Guard(ctx context.Context, found Found) error
 	Unguard(ctx context.Context, found Found) error
@@ -96,8 +102,8 @@ func (m Moved) MarkedName() string { return m.Name + "-moved-to-" + m.Node }
 
 // Restarter is an Adapter whose engine starts again what has ended, and tells who has ended it.
 type Restarter interface {
-	// Restarts tells whether the engine would have started a container by this policy that does not run any more, and was running at this
-	// time: not if somebody has had the engine end it.
+	// Restarts tells whether the engine would have started a container by this policy that does not
+	// run any more, and was running at this time: not if somebody has had the engine end it.
 	Restarts(ctx context.Context, found Found, policy json.RawMessage, since time.Time) (bool, error)
 }
 
@@ -107,7 +113,8 @@ type LeftEnder interface {
 	EndLeft(ctx context.Context, own string) error
 }
 
-// Networker is an Adapter whose engine may make the network of a container when that has been created, and not before.
+// Networker is an Adapter whose engine may make the network of a container when that has been
+// created, and not before.
 type Networker interface {
 	// NetworksLate tells whether it makes that of this one then.
 	NetworksLate(ctx context.Context, d engine.Definition) (bool, error)
@@ -115,12 +122,13 @@ type Networker interface {
 
 // Connector is an Adapter whose engine knows nothing of networks: who starts a container there makes them.
 type Connector interface {
-	// Connect makes the network of a container that comes, in the network namespace that its runtime has made. What it has made of it goes
-	// with Remove, or Gone, also if it fails.
+	// Connect makes the network of a container that comes, in the network namespace that its
+	// runtime has made. What it has made of it goes with Remove, or Gone, also if it fails.
 	Connect(ctx context.Context, own, netns string, d engine.Definition) error
 }
 
-// Namer is an Adapter whose engine gives the id of a container that is no more to another one: people choose them.
+// Namer is an Adapter whose engine gives the id of a container that is no more to another one:
+// people choose them.
 type Namer interface {
 	// OwnID is the id that Create will give to a container of a definition that Expect has accepted.
 	OwnID(d engine.Definition) (string, error)
@@ -160,11 +168,13 @@ type Expected struct {
 	PrivateCgroup bool            // it has a cgroup namespace of its own
 	Restart       json.RawMessage // once it runs
 	Log           bool            // what was logged of it comes
-	// Late says that nobody can ask the engine about the container from when it starts it until it runs, nor about others: so it starts
-	// it as late as possible. ShmBytes is then the size of its /dev/shm, if the engine makes that outside of it.
+	// Late says that nobody can ask the engine about the container from when it starts it until it
+	// runs, nor about others: so it starts it as late as possible. ShmBytes is then the size of its
+	// /dev/shm, if the engine makes that outside of it.
 	Late     bool
 	ShmBytes int64
-	// Patience is for how long an engine can wait for a container that it starts: it removes it then, whatever it is doing. 0: for ever.
+	// Patience is for how long an engine can wait for a container that it starts: it removes it
+	// then, whatever it is doing. 0: for ever.
 	Patience time.Duration
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Containers of other engines do not move without their processes: the engine at the target starts them as well by itself.
+// Containers of other engines do not move without their processes: the engine at the target starts
+// them as well by itself.
 
 func (e *Engine) notAnew() []engine.Problem {
 	return []engine.Problem{{

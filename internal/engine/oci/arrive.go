@@ -58,7 +58,8 @@ type arrival struct {
 
 var _ engine.LateArrival = (*arrival)(nil)
 
-// Arrive has the engine make and start the container. When it returns its runtime waits in the gate, unless it is started late.
+// Arrive has the engine make and start the container. When it returns its runtime waits in the
+// gate, unless it is started late.
 func (e *Engine) Arrive(ctx context.Context, d engine.Definition, _ string) (engine.Arrival, error) {
 	problems, err := e.Reserve(ctx, d)
 	if err == nil && len(problems) > 0 {
@@ -133,8 +134,8 @@ func (a *arrival) create(ctx context.Context) error {
 	return a.check(ctx)
 }
 
-// make has the engine make it, and writes down which one that is. What is still to be taken away of another one that had its id is taken away
-// before, or by this one's end.
+// make has the engine make it, and writes down which one that is. What is still to be taken away of
+// another one that had its id is taken away before, or by this one's end.
 func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 	e, d := a.engine, a.definition
 	if namer, is := e.adapter.(Namer); is {
@@ -264,9 +265,9 @@ func (a *arrival) start(ctx context.Context) error {
 	return err
 }
 
-// endWaiting ends a runtime that waits for the state although its engine's start has failed: the shim waits for
-// its runtime, and a shim that does not answer is left behind. Once the restore has begun, Restore itself
-// checks whether the engine still waits.
+// endWaiting ends a runtime that waits for the state although its engine's start has failed: the
+// shim waits for its runtime, and a shim that does not answer is left behind. Once the restore has
+// begun, Restore itself checks whether the engine still waits.
 func (a *arrival) endWaiting() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

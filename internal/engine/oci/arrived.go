@@ -46,8 +46,8 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	return outcome, nil
 }
 
-// outcome looks for the gate's record, and makes sure that none can come any more if there is none: a gate without an agent
-// makes none, and one that does not run yet finds no agent.
+// outcome looks for the gate's record, and makes sure that none can come any more if there is none:
+// a gate without an agent makes none, and one that does not run yet finds no agent.
 func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, error) {
 	if own != "" { // otherwise the engine has started nothing
 		place, err := e.place(own)
@@ -68,7 +68,8 @@ func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, e
 	return engine.NeverRan, nil
 }
 
-// settle makes an ordinary container of an arrival that was resumed. Its engine does not start it again before Settled.
+// settle makes an ordinary container of an arrival that was resumed. Its engine does not start it
+// again before Settled.
 func (e *Engine) settle(ctx context.Context, id string) error {
 	var was arrivalRecord
 	err := records.Load(e.arrivalPath(id), &was)
@@ -123,8 +124,8 @@ func (e *Engine) settleRemoved(ctx context.Context, id, own string) error {
 	return e.forget(id)
 }
 
-// leaveToNamesake ends an arrival in the place of a container that is no more, and whose id its engine has given to another one: not one that
-// comes here itself.
+// leaveToNamesake ends an arrival in the place of a container that is no more, and whose id its
+// engine has given to another one: not one that comes here itself.
 func (e *Engine) leaveToNamesake(id, own string, place door.Place) error {
 	defer e.owns.Lock(own)()
 	its, err := e.ownID(id)
@@ -156,8 +157,8 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 	return e.discard(ctx, id)
 }
 
-// discard removes all of an arrival that must not have run. The engine's container goes first: as long as the engine could start it,
-// its place is there, in which it can only be restored.
+// discard removes all of an arrival that must not have run. The engine's container goes first: as
+// long as the engine could start it, its place is there, in which it can only be restored.
 func (e *Engine) discard(ctx context.Context, id string) error {
 	was, err := e.neverRan(ctx, id)
 	if err == nil && was != nil {
@@ -169,8 +170,8 @@ func (e *Engine) discard(ctx context.Context, id string) error {
 	return nil
 }
 
-// neverRan is the record of an arrival that has not been resumed and cannot be any more; nil if there is none. Error: engine.ErrBusy
-// if it has been.
+// neverRan is the record of an arrival that has not been resumed and cannot be any more; nil if
+// there is none. Error: engine.ErrBusy if it has been.
 func (e *Engine) neverRan(ctx context.Context, id string) (*arrivalRecord, error) {
 	var was arrivalRecord
 	err := records.Load(e.arrivalPath(id), &was)

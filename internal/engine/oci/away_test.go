@@ -27,7 +27,8 @@ func awayEngine(t *testing.T) *Engine {
 	return e
 }
 
-// TestAway: from an engine that is not there nobody concludes that a container never ran, has ended, or is removed.
+// TestAway: from an engine that is not there nobody concludes that a container never ran, has
+// ended, or is removed.
 func TestAway(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	gone := moving.Identity{PID: 1 << 22, StartTicks: 1}

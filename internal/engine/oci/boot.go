@@ -14,10 +14,11 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// As long as there may be two copies of a container the engines of both nodes are told not to start it: at the source from when it is to leave
-// until that is undone, at the target until the source has given its copy away. If it ends meanwhile, by itself or because the machine
-// loses its power, the engine does not start it again, nor with the others when the machine comes up; so that is done here, when the
-// engine is told again what to do with it.
+// As long as there may be two copies of a container the engines of both nodes are told not to start
+// it: at the source from when it is to leave until that is undone, at the target until the source
+// has given its copy away. If it ends meanwhile, by itself or because the machine loses its power,
+// the engine does not start it again, nor with the others when the machine comes up; so that is
+// done here, when the engine is told again what to do with it.
 
 // withheld is what an engine has not been told to do with a container.
 type withheld struct {
@@ -42,8 +43,9 @@ func endedWith(boot string) (bool, error) {
 	return boot != "" && boot != now, err
 }
 
-// Settled has the engine do with a container that has come here what it did at the source: there is no other copy any more. It fails for
-// one that runs without its engine, for as long as it does: see stray.
+// Settled has the engine do with a container that has come here what it did at the source: there is
+// no other copy any more. It fails for one that runs without its engine, for as long as it does:
+// see stray.
 func (e *Engine) Settled(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	var was cameRecord
@@ -64,8 +66,9 @@ func (e *Engine) Settled(ctx context.Context, id string) error {
 	return errors.Join(failed, err)
 }
 
-// giveBack gives a container back to its engine, which has been told not to start it, and has it start one that has ended meanwhile if it
-// would have done so by itself. That is tried once: if it answers that it cannot, failed is why.
+// giveBack gives a container back to its engine, which has been told not to start it, and has it
+// start one that has ended meanwhile if it would have done so by itself. That is tried once: if it
+// answers that it cannot, failed is why.
 func (e *Engine) giveBack(ctx context.Context, id string, was withheld) (failed, err error) {
 	found, err := e.find(ctx, id)
 	if err != nil {
@@ -90,7 +93,8 @@ func (e *Engine) giveBack(ctx context.Context, id string, was withheld) (failed,
 	return failed, err
 }
 
-// wouldRun tells whether a container that has ended since would have been started again by its engine, which was told not to.
+// wouldRun tells whether a container that has ended since would have been started again by its
+// engine, which was told not to.
 func (e *Engine) wouldRun(ctx context.Context, found Found, was withheld) (bool, error) {
 	if found.Container.State == engine.Running {
 		return false, nil

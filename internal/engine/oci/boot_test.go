@@ -61,8 +61,8 @@ func (b *booted) Start(context.Context, string) error {
 	return b.fails
 }
 
-// TestGivenBack: what ended with the machine while its engine was not to start it is started as the engine would have, once; what ended
-// otherwise stays as it is.
+// TestGivenBack: what ended with the machine while its engine was not to start it is started as the
+// engine would have, once; what ended otherwise stays as it is.
 func TestGivenBack(t *testing.T) {
 	id, boot := strings.Repeat("a", 64), bootID(t)
 	first, policy := moving.Identity{PID: 1 << 22, StartTicks: 1}, json.RawMessage(`"always"`)
@@ -142,7 +142,8 @@ func (s *stopped) Start(ctx context.Context, own string) error {
 	return s.booted.Start(ctx, own)
 }
 
-// TestSettledRemoved: of a container that has come and was removed before there was no other copy nothing is left.
+// TestSettledRemoved: of a container that has come and was removed before there was no other copy
+// nothing is left.
 func TestSettledRemoved(t *testing.T) {
 	id, own := strings.Repeat("a", 64), strings.Repeat("b", 64)
 	b := &booted{gone: true}
@@ -174,8 +175,8 @@ func (a *asked) Restarts(context.Context, Found, json.RawMessage, time.Time) (bo
 	return a.restarts, a.fails
 }
 
-// TestEndedWhileItLeaves: what has ended by itself is started as its engine would have, what somebody has ended is not; of what is not known
-// the record stays.
+// TestEndedWhileItLeaves: what has ended by itself is started as its engine would have, what
+// somebody has ended is not; of what is not known the record stays.
 func TestEndedWhileItLeaves(t *testing.T) {
 	id, away := strings.Repeat("a", 64), errors.New("it does not answer")
 	for name, c := range map[string]struct {

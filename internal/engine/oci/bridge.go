@@ -13,7 +13,8 @@ import (
 // maxPorts bounds the published ports of a container that another node tells of.
 const maxPorts = 1024
 
-// CheckBridge wants what another node tells of a container's place on a bridge of its engine to be possible. The engine knows more.
+// CheckBridge wants what another node tells of a container's place on a bridge of its engine to be
+// possible. The engine knows more.
 func CheckBridge(d engine.Definition) error {
 	own := d.Network
 	switch {
@@ -33,8 +34,9 @@ func CheckBridge(d engine.Definition) error {
 	return nil
 }
 
-// TakenPorts refuses published ports on which something of this node listens, or that are of an address which this node has not. Who
-// publishes one tells who it is, if that is a container of the engine.
+// TakenPorts refuses published ports on which something of this node listens, or that are of an
+// address which this node has not. Who publishes one tells who it is, if that is a container of the
+// engine.
 func TakenPorts(ctx context.Context, ports []engine.Published, publisher func(engine.Published) string) []engine.Problem {
 	var found []engine.Problem
 	for _, port := range ports {

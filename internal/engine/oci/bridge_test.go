@@ -9,7 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestTakenPorts: a port that something has, or that is of another node's address, is refused, and one that nobody has is not.
+// TestTakenPorts: a port that something has, or that is of another node's address, is refused, and
+// one that nobody has is not.
 func TestTakenPorts(t *testing.T) {
 	stream, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

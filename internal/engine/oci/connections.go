@@ -19,7 +19,8 @@ import (
 // established is TCP_ESTABLISHED in /proc/PID/net/tcp (include/net/tcp_states.h).
 const established = "01"
 
-// hostConnections refuses established connections of a container in the node's own network: their address stays on this node.
+// hostConnections refuses established connections of a container in the node's own network: their
+// address stays on this node.
 func hostConnections(first int, pids []int) ([]engine.Problem, error) {
 	hosts, err := sameFile(fmt.Sprintf("/proc/%d/ns/net", first), "/proc/self/ns/net")
 	if err != nil || !hosts {
@@ -39,8 +40,9 @@ func hostConnections(first int, pids []int) ([]engine.Problem, error) {
 	}}, nil
 }
 
-// neighbourConnections refuses connections of a container on a bridge with who is on that bridge, too: the node itself, or another
-// container. At the target the bridge has others, by the same addresses, unless nodes route them to each other.
+// neighbourConnections refuses connections of a container on a bridge with who is on that bridge,
+// too: the node itself, or another container. At the target the bridge has others, by the same
+// addresses, unless nodes route them to each other.
 func neighbourConnections(own engine.Network, pids []int) ([]engine.Problem, error) {
 	sockets, err := socketsOf(pids)
 	if err != nil || !own.OnBridge() || own.Routed {
@@ -56,7 +58,8 @@ func neighbourConnections(own engine.Network, pids []int) ([]engine.Problem, err
 	}}, nil
 }
 
-// connectedBy finds whom the sockets of processes of one network namespace are connected with; "" if no address matches.
+// connectedBy finds whom the sockets of processes of one network namespace are connected with; ""
+// if no address matches.
 func connectedBy(pids []int, sockets []string, match func(netip.Addr) bool) (string, error) {
 	for _, name := range []string{"tcp", "tcp6"} {
 		remote, err := connectedTo(fmt.Sprintf("/proc/%d/net/%s", pids[0], name), sockets, match)
@@ -108,7 +111,8 @@ func connectedTo(path string, sockets []string, match func(netip.Addr) bool) (st
 	return "", lines.Err()
 }
 
-// parseEndpoint reads an address as the kernel shows it: words of four bytes in the order of this machine, and a port.
+// parseEndpoint reads an address as the kernel shows it: words of four bytes in the order of this
+// machine, and a port.
 func parseEndpoint(text string) (netip.AddrPort, bool) {
 	address, port, _ := strings.Cut(text, ":")
 	bytes, err := hex.DecodeString(address)

@@ -19,8 +19,8 @@ var (
 	stdioPattern  = regexp.MustCompile(`^(/dev/[a-z0-9/]{1,32}|pipe:\[[0-9]{1,20}\])?$`)
 )
 
-// Decode reads an engine's part of a definition (Definition.Engine), and refuses a definition that the engine could not make, or
-// that means harm: check says so of what the engine alone knows.
+// Decode reads an engine's part of a definition (Definition.Engine), and refuses a definition that
+// the engine could not make, or that means harm: check says so of what the engine alone knows.
 func Decode[Extra any](title string, d engine.Definition, check func(x Extra) error) (Extra, error) {
 	var x Extra
 	err := checkSize(title, d)

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Output of a container goes through a pipe to its shim or monitor, with Docker through a fifo to the daemon, and into the log. The
-// first two can be looked into; that the last one has written what it has read only the log can tell, by growing no more.
+// Output of a container goes through a pipe to its shim or monitor, with Docker through a fifo to
+// the daemon, and into the log. The first two can be looked into; that the last one has written
+// what it has read only the log can tell, by growing no more.
 const (
 	drainPause = time.Millisecond
 	drainQuiet = 5 * time.Millisecond
@@ -21,7 +22,8 @@ const (
 	drainPatience = 2 * time.Second
 )
 
-// drained waits until all that a frozen container has written has left it, and is in its log as far as can be seen.
+// drained waits until all that a frozen container has written has left it, and is in its log as far
+// as can be seen.
 func (a alive) drained(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainPatience)
 	defer cancel()

@@ -199,8 +199,8 @@ func (e *Engine) ask(ctx context.Context, ref string) (Found, error) {
 	return found, patience.Explain(ctx, err)
 }
 
-// find finds a container by the id that all nodes know it by. Errors: engine.ErrNotFound; engine.ErrAway, of which nobody may conclude
-// that the container does not run.
+// find finds a container by the id that all nodes know it by. Errors: engine.ErrNotFound;
+// engine.ErrAway, of which nobody may conclude that the container does not run.
 func (e *Engine) find(ctx context.Context, id string) (Found, error) {
 	if !idPattern.MatchString(id) {
 		return Found{}, e.unknown(id)
@@ -219,7 +219,8 @@ func (e *Engine) unknown(id string) error {
 	return fmt.Errorf("container %.80q of %s: %w", id, e.adapter.Title(), engine.ErrNotFound)
 }
 
-// Inspect finds a container by name, id, or unique prefix of an id, as the engine does. Errors: engine.ErrNotFound, engine.ErrAway.
+// Inspect finds a container by name, id, or unique prefix of an id, as the engine does. Errors:
+// engine.ErrNotFound, engine.ErrAway.
 func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, error) {
 	if one, arriving, err := e.arriving(ref); arriving || err != nil {
 		return one, err
@@ -259,8 +260,8 @@ func (e *Engine) running(ctx context.Context, id string) (Found, error) {
 	return found, nil
 }
 
-// group is the cgroup of a container that runs. As long as its first process lives the engine is not asked again: this is looked at
-// all the time.
+// group is the cgroup of a container that runs. As long as its first process lives the engine is
+// not asked again: this is looked at all the time.
 func (e *Engine) group(ctx context.Context, id string) (*kernel.Cgroup, error) {
 	e.mu.Lock()
 	first, known := e.firsts[id]

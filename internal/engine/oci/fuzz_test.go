@@ -7,7 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// FuzzLines: whatever pieces a log comes in, its entries are the same, none is too long, and nothing of it is lost but times.
+// FuzzLines: whatever pieces a log comes in, its entries are the same, none is too long, and
+// nothing of it is lost but times.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("2026-01-02T03:04:05.678Z hello\nworld\n"), 3)
 	f.Add([]byte("2026-01-02T03:04:05Z \n\n x"), 1)

@@ -11,8 +11,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// guests finds processes of others in namespaces of a container, by `--network container:` or `--ipc container:`: that they share it
-// only their own engine's configuration says, and not the container's. The node's own namespaces are everybody's.
+// guests finds processes of others in namespaces of a container, by `--network container:` or
+// `--ipc container:`: that they share it only their own engine's configuration says, and not the
+// container's. The node's own namespaces are everybody's.
 func guests(first int, own []int) ([]engine.Problem, error) {
 	links, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -35,7 +36,8 @@ func guests(first int, own []int) ([]engine.Problem, error) {
 			if its, err := os.Readlink(filepath.Join(link, "ns", kind)); err != nil || its != namespace { // it may have ended
 				continue
 			}
-			// One that has ended, and that its parent has not waited for, has left the container's control group.
+			// One that has ended, and that its parent has not waited for, has left the container's
+			// control group.
 			if process, err := kernel.ReadProcess(pid); err == nil && (!process.Exiting || process.Threads > 1) {
 				found = append(found, engine.Problem{
 					What: fmt.Sprintf("process %d (%s) of the node or of another container", pid, process.Name),

@@ -15,12 +15,13 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// idLabel is the label of a container that has moved, for people and for who looks for what a crash has left. Its value is the
-// id that all nodes know it by. Images that are made of such a container have it too, and with them containers that are others,
-// so what counts is what is remembered here.
+// idLabel is the label of a container that has moved, for people and for who looks for what a crash
+// has left. Its value is the id that all nodes know it by. Images that are made of such a container
+// have it too, and with them containers that are others, so what counts is what is remembered here.
 const idLabel = "io.godwit.id"
 
-// remembered is where it is written down which of the engine's containers one is that has come here, as long as it is here.
+// remembered is where it is written down which of the engine's containers one is that has come
+// here, as long as it is here.
 func (e *Engine) remembered(id string) string {
 	return filepath.Join(e.config.StateDir, "engines", e.Name()+"-ids", id)
 }
@@ -58,8 +59,9 @@ func (e *Engine) disown(own, id string) error {
 	return nil
 }
 
-// whileUnused does what may be done to what is kept by the engine's own id of a container that is no more, unless it is another one's by now, of
-// which it tells. As long as that is done none arrives that gets the same.
+// whileUnused does what may be done to what is kept by the engine's own id of a container that is
+// no more, unless it is another one's by now, of which it tells. As long as that is done none
+// arrives that gets the same.
 func (e *Engine) whileUnused(ctx context.Context, id, own string, do func() error) (used bool, err error) {
 	defer e.owns.Lock(own)()
 	if its, err := e.ownID(id); err != nil || its != own && e.givesAgain() {
@@ -75,7 +77,8 @@ func (e *Engine) whileUnused(ctx context.Context, id, own string, do func() erro
 	return true, err
 }
 
-// namesake tells whether the engine's container is another one than that of this id, which came here and is no more.
+// namesake tells whether the engine's container is another one than that of this id, which came
+// here and is no more.
 func (e *Engine) namesake(found Found, id string) bool {
 	return e.givesAgain() && e.identity(found) != id
 }
@@ -101,8 +104,10 @@ func (e *Engine) ownID(id string) (string, error) {
 	return own, err
 }
 
-// madeFor is the engine's own id of a container that was made for an arrival; "" if there is none. An agent that was killed may not
-// have come to write it down. It had then not started the container, whatever others have started that have the label; that somebody has tried is seen by its state.
+// madeFor is the engine's own id of a container that was made for an arrival; "" if there is none.
+// An agent that was killed may not have come to write it down. It had then not started the
+// container, whatever others have started that have the label; that somebody has tried is seen by
+// its state.
 func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (string, error) {
 	if was.OwnID != "" {
 		return was.OwnID, nil
@@ -133,10 +138,11 @@ var (
 // question makes the engine work, and so would look like a sign that it creates the container.
 const lookAgain = 100 * time.Millisecond
 
-// madeLate is madeFor for the undo of an arrival. If the agent was killed or gave up while the engine created
-// the container, the container could appear after the undo, never run, and keep its name in use. madeLate waits
-// for this container, unless the engine reported a failure, the machine has rebooted, or the arrival is old. An
-// engine that is still busy at the end is an error: the undo has to be tried again.
+// madeLate is madeFor for the undo of an arrival. If the agent was killed or gave up while the
+// engine created the container, the container could appear after the undo, never run, and keep its
+// name in use. madeLate waits for this container, unless the engine reported a failure, the machine
+// has rebooted, or the arrival is old. An engine that is still busy at the end is an error: the
+// undo has to be tried again.
 func (e *Engine) madeLate(ctx context.Context, id string, was arrivalRecord) (string, error) {
 	own, err := e.madeFor(ctx, id, was)
 	if own != "" || err != nil || was.Unmade {

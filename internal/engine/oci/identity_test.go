@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// TestIdentity: of the containers that have the label of one that has come only that one is it. An image that is made of it has
-// the label too.
+// TestIdentity: of the containers that have the label of one that has come only that one is it. An
+// image that is made of it has the label too.
 func TestIdentity(t *testing.T) {
 	e := awayEngine(t)
 	first, own, other := strings.Repeat("1a", 32), strings.Repeat("2b", 32), strings.Repeat("3c", 32)

@@ -15,9 +15,11 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// An engine that holds a lock from when it starts a container until that runs is told to start it late: when all has come but what comes in
-// the freeze. Until then the container is only made. What has come meanwhile lies where it belongs, but an engine that starts a container
-// writes there (mount points, what a new volume has from the image, its owner). So it is shown other, empty directories in their places.
+// An engine that holds a lock from when it starts a container until that runs is told to start it
+// late: when all has come but what comes in the freeze. Until then the container is only made. What
+// has come meanwhile lies where it belongs, but an engine that starts a container writes there
+// (mount points, what a new volume has from the image, its owner). So it is shown other, empty
+// directories in their places.
 
 // StartsLate tells whether an arrival is to be started by engine.LateArrival.
 func (e *Engine) StartsLate(d engine.Definition) bool {
@@ -42,8 +44,8 @@ func (a *arrival) waitForStart(ctx context.Context) error {
 	return err
 }
 
-// undisturbed wants nobody else to have had the engine start the container: that it refuses to, but it tidies up then, and with that takes
-// away what was made ready.
+// undisturbed wants nobody else to have had the engine start the container: that it refuses to, but
+// it tidies up then, and with that takes away what was made ready.
 func (a *arrival) undisturbed() error {
 	_, err := os.Lstat(a.place.Images())
 	if err == nil && a.shmMade != nil {
@@ -58,7 +60,8 @@ func (a *arrival) undisturbed() error {
 	return nil
 }
 
-// unmountShm lets go of the /dev/shm of an arrival that its engine has not started: it knows nothing of that mount.
+// unmountShm lets go of the /dev/shm of an arrival that its engine has not started: it knows
+// nothing of that mount.
 func (e *Engine) unmountShm(ctx context.Context, own string, d engine.Definition) error {
 	if own == "" || !e.StartsLate(d) {
 		return nil
@@ -125,7 +128,8 @@ func (a *arrival) startLate(ctx context.Context) error {
 	return a.place.EmptyMemories()
 }
 
-// filled are the directories to which content has come, and that the engine writes to when it starts the container.
+// filled are the directories to which content has come, and that the engine writes to when it
+// starts the container.
 func (a *arrival) filled() ([]string, error) {
 	trees := []string{a.root.Upper}
 	for _, v := range Coming(a.definition) {
@@ -138,8 +142,8 @@ func (a *arrival) filled() ([]string, error) {
 	return trees, nil
 }
 
-// asideOf is where a directory is while the engine is shown another one, and then that one. The engine removes it with the container, or
-// the volume.
+// asideOf is where a directory is while the engine is shown another one, and then that one. The
+// engine removes it with the container, or the volume.
 func asideOf(dir string) string { return filepath.Clean(dir) + ".godwit" }
 
 // setAside puts an empty directory in the place of another one.

@@ -18,7 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/records"
 )
 
-// TestAside: what an engine writes while it starts a container is not in what has come, and a directory looks to it as it did.
+// TestAside: what an engine writes while it starts a container is not in what has come, and a
+// directory looks to it as it did.
 func TestAside(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "upper")
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o751|os.ModeSticky), os.Lchown(dir, 7, 8)); err != nil {
@@ -125,8 +126,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestStray: as long as a container runs of which its engine's start has failed after it was resumed, the engine is not told that it may
-// start it.
+// TestStray: as long as a container runs of which its engine's start has failed after it was
+// resumed, the engine is not told that it may start it.
 func TestStray(t *testing.T) {
 	id := strings.Repeat("a", 64)
 	b := &booted{found: Found{ID: id}}
@@ -162,7 +163,8 @@ func TestStray(t *testing.T) {
 	}
 }
 
-// TestRemoveUnseen: what runs without its engine's knowing is not removed without its processes, which are ended by force.
+// TestRemoveUnseen: what runs without its engine's knowing is not removed without its processes,
+// which are ended by force.
 func TestRemoveUnseen(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	b := &booted{found: Found{ID: "own", Container: engine.Container{State: engine.Exited}}}

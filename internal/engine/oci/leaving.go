@@ -87,7 +87,8 @@ func (p Process) stdio() ([]string, error) {
 	return descriptors, nil
 }
 
-// externalDescriptors reads them from what a runtime knows: runc has a list, crun the text of one (libcrun, status.c).
+// externalDescriptors reads them from what a runtime knows: runc has a list, crun the text of one
+// (libcrun, status.c).
 func externalDescriptors(state []byte) ([]string, error) {
 	var known struct {
 		Descriptors json.RawMessage `json:"external_descriptors"`
@@ -267,8 +268,8 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	return append(trees, inMemory...), err
 }
 
-// Depart prepares a running container's move. From now on its engine starts it in no case: of a copy that has left only Godwit knows
-// whether it runs.
+// Depart prepares a running container's move. From now on its engine starts it in no case: of a
+// copy that has left only Godwit knows whether it runs.
 func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOptions) (engine.Departure, error) {
 	unlock, err := e.lockBefore(ctx, id)
 	if err != nil {
@@ -331,8 +332,8 @@ func (e *Engine) leaving(a alive, id string) (moving.Leaving, error) {
 	return l, err
 }
 
-// withNetwork is a specification that names the network namespace which the runtime has made for it: at the target it is made
-// ahead, and the execution state must not have it.
+// withNetwork is a specification that names the network namespace which the runtime has made for
+// it: at the target it is made ahead, and the execution state must not have it.
 func withNetwork(spec *specs.Spec, pid int) *specs.Spec {
 	named, linux := *spec, *spec.Linux
 	named.Linux = &linux
@@ -387,8 +388,9 @@ func (e *Engine) resumed(id string) bool {
 	return records.Load(e.departurePath(id), &was) == nil && was.Resumed
 }
 
-// goesOn tells whether a container that was to leave is its engine's again: it is not frozen, or it has ended, and its cgroup with
-// it. One of which that cannot be found out may be frozen still, and have a copy elsewhere.
+// goesOn tells whether a container that was to leave is its engine's again: it is not frozen, or it
+// has ended, and its cgroup with it. One of which that cannot be found out may be frozen still, and
+// have a copy elsewhere.
 func goesOn(frozen bool, unknown error, alive bool) bool { return unknown == nil && !frozen || !alive }
 
 // frozen tells whether a move has frozen a container.

@@ -56,8 +56,8 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	return errors.Join(records.Remove(e.camePath(id)), records.Remove(e.remembered(id)))
 }
 
-// endUnseen ends the processes of a container that has come and that its engine does not know to run: it could not, and nobody would know of
-// them when it is removed.
+// endUnseen ends the processes of a container that has come and that its engine does not know to
+// run: it could not, and nobody would know of them when it is removed.
 func (e *Engine) endUnseen(ctx context.Context, found Found, force bool) error {
 	if found.Container.State == engine.Running {
 		return nil

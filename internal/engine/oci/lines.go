@@ -10,7 +10,8 @@ import (
 // maxLine bounds what is kept of a line that does not end: the rest is another entry.
 const maxLine = 1 << 20
 
-// Lines makes entries of what engines show of each line that they have logged: its time, a space, and the line.
+// Lines makes entries of what engines show of each line that they have logged: its time, a space,
+// and the line.
 type Lines struct {
 	stream string
 	emit   func(engine.LogEntry) error

@@ -18,8 +18,8 @@ import (
 // logName is the log's name in the private directory.
 const logName = "log"
 
-// copyLog brings the copy of a container's log that moves, in its private directory, up to date: what was added since is added. So are files that
-// others keep of it.
+// copyLog brings the copy of a container's log that moves, in its private directory, up to date:
+// what was added since is added. So are files that others keep of it.
 func (e *Engine) copyLog(id string, a alive) error {
 	if err := makePrivate(e.private(id)); err != nil {
 		return err
@@ -83,8 +83,8 @@ type copiedLog struct {
 	blank int64
 }
 
-// sameLog tells whether a file is the one that was copied last, and what of it is blank: engines begin a new one when a log is large
-// enough.
+// sameLog tells whether a file is the one that was copied last, and what of it is blank: engines
+// begin a new one when a log is large enough.
 func (e *Engine) sameLog(id string, now os.FileInfo, log io.Reader) (same bool, blank int64, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -116,7 +116,8 @@ func Blanks(log io.Reader) (count int64, err error) {
 
 func makePrivate(path string) error { return os.MkdirAll(path, 0o700) }
 
-// ownLog wants a log to be in its engine's directory of the container: what another node sends is written to it.
+// ownLog wants a log to be in its engine's directory of the container: what another node sends is
+// written to it.
 func ownLog(path string, found Found) error {
 	if path == "" || found.Directory == "" {
 		return nil
@@ -139,8 +140,8 @@ func (a *arrival) bringKept() error {
 	return nil
 }
 
-// carryLog puts what the engine had logged at the source before what it logs here: it has opened an empty log, and nothing has been
-// written to it yet.
+// carryLog puts what the engine had logged at the source before what it logs here: it has opened an
+// empty log, and nothing has been written to it yet.
 func (a *arrival) carryLog() error {
 	came := filepath.Join(a.engine.private(a.definition.ID), logName)
 	info, err := os.Lstat(came)
@@ -168,8 +169,9 @@ func (a *arrival) carryLog() error {
 	return nil
 }
 
-// fillLog writes a log to the end of the room that an adapter has made for it, as blanks, or into an empty file. Of one that is larger
-// than its room the oldest lines are left out: the engine reads no more. Where something else is in the file, all comes behind that.
+// fillLog writes a log to the end of the room that an adapter has made for it, as blanks, or into
+// an empty file. Of one that is larger than its room the oldest lines are left out: the engine
+// reads no more. Where something else is in the file, all comes behind that.
 func fillLog(to, from *os.File) error {
 	room, end, err := roomIn(to)
 	if err != nil {

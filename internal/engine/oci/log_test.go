@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestFillLog: a log lies at the end of its room, and loses its oldest lines if it is too large. What the engine has written is no room.
+// TestFillLog: a log lies at the end of its room, and loses its oldest lines if it is too large.
+// What the engine has written is no room.
 func TestFillLog(t *testing.T) {
 	long := strings.Repeat("l", 3*logPiece) + "\n"
 	for what, c := range map[string]struct {

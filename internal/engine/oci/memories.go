@@ -16,15 +16,17 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// memories are the file systems in memory of a container that do not travel with the execution state, but as trees of files. Whoever
-// looks at one holds it: the container cannot put something else in its place.
+// memories are the file systems in memory of a container that do not travel with the execution
+// state, but as trees of files. Whoever looks at one holds it: the container cannot put something
+// else in its place.
 type memories struct {
 	of   moving.Identity // the container's first process
 	held []*os.File      // by their places in the container
 }
 
-// ownMemories are the places of a running container's file systems in memory that godwit-runc makes at the target. What is not
-// mounted there as its runtime has done, once, goes with the execution state.
+// ownMemories are the places of a running container's file systems in memory that godwit-runc makes
+// at the target. What is not mounted there as its runtime has done, once, goes with the execution
+// state.
 func ownMemories(spec *specs.Spec, mounted []kernel.Mount) []string {
 	var places []string
 	for _, m := range door.Memories(spec) {
@@ -47,7 +49,8 @@ func mountedOnce(mounted []kernel.Mount, place string) (one kernel.Mount, found 
 	return one, found
 }
 
-// externals are what CRIU does not dump of a running container: what comes from outside of it, and what travels another way.
+// externals are what CRIU does not dump of a running container: what comes from outside of it, and
+// what travels another way.
 func (a alive) externals(root string) (criu.Externals, error) {
 	pid := a.found.Container.PID
 	e, err := criu.ExternalFor(a.spec, root, pid)
@@ -97,8 +100,8 @@ func (e *Engine) memoryTrees(id string, a alive) ([]files.Tree, error) {
 	return here.trees()
 }
 
-// trees are for one caller to open and let go of, whatever becomes of the container meanwhile: a descriptor that was closed may lead to
-// another one's memory.
+// trees are for one caller to open and let go of, whatever becomes of the container meanwhile: a
+// descriptor that was closed may lead to another one's memory.
 func (m memories) trees() (trees []files.Tree, err error) {
 	for _, held := range m.held {
 		fd, err := unix.FcntlInt(held.Fd(), unix.F_DUPFD_CLOEXEC, 0)

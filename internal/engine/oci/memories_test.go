@@ -41,7 +41,8 @@ func TestLetGo(t *testing.T) {
 	}
 }
 
-// TestTreesAfterLetGo: what somebody has been told of does not become another container's when the engine lets go of it.
+// TestTreesAfterLetGo: what somebody has been told of does not become another container's when the
+// engine lets go of it.
 func TestTreesAfterLetGo(t *testing.T) {
 	mine, other := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(mine, "mine"), nil, 0o600); err != nil {

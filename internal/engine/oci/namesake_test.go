@@ -12,7 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/records"
 )
 
-// reusing is the adapter of an engine that has no containers, and gives ids again. What it is to forget of one that is no more it forgets when it may.
+// reusing is the adapter of an engine that has no containers, and gives ids again. What it is to
+// forget of one that is no more it forgets when it may.
 type reusing struct {
 	tidied
 	began, goOn chan struct{}
@@ -34,7 +35,8 @@ func (a *reusing) Gone(own string) error {
 	return a.tidied.Gone(own)
 }
 
-// TestNamesakeWaits: as long as what a container had is taken away none is made that gets the same id of its engine's.
+// TestNamesakeWaits: as long as what a container had is taken away none is made that gets the same
+// id of its engine's.
 func TestNamesakeWaits(t *testing.T) {
 	e := awayEngine(t)
 	id := strings.Repeat("1", 64)
@@ -68,7 +70,8 @@ func TestCreateIsNotGivenUp(t *testing.T) {
 	}
 }
 
-// TestNamesakeMade: none is made while what another one had by that id is taken away, which that one has no more then.
+// TestNamesakeMade: none is made while what another one had by that id is taken away, which that
+// one has no more then.
 func TestNamesakeMade(t *testing.T) {
 	e := awayEngine(t)
 	id, other := strings.Repeat("1", 64), strings.Repeat("2", 64)
@@ -92,7 +95,8 @@ func TestNamesakeMade(t *testing.T) {
 	}
 }
 
-// TestNamesakeComes: what is kept by an id that another container has got stays with that one, also before its engine knows it.
+// TestNamesakeComes: what is kept by an id that another container has got stays with that one, also
+// before its engine knows it.
 func TestNamesakeComes(t *testing.T) {
 	id, other := strings.Repeat("1", 64), strings.Repeat("2", 64)
 	for _, disowned := range []bool{true, false} {
@@ -115,8 +119,9 @@ func TestNamesakeComes(t *testing.T) {
 	}
 }
 
-// TestSettleNamesake: a container that has the id of one that came, and that has ended and was deleted since, is not taken for that: its engine is told
-// nothing of it, and what the other one had waits for its end.
+// TestSettleNamesake: a container that has the id of one that came, and that has ended and was
+// deleted since, is not taken for that: its engine is told nothing of it, and what the other one
+// had waits for its end.
 func TestSettleNamesake(t *testing.T) {
 	e := awayEngine(t)
 	id := strings.Repeat("1", 64)

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// harmlessCaps are capabilities that act within a container's own namespaces. With the others, as SYS_ADMIN, SYS_MODULE or
-// SYS_RAWIO, a container can get at its node.
+// harmlessCaps are capabilities that act within a container's own namespaces. With the others, as
+// SYS_ADMIN, SYS_MODULE or SYS_RAWIO, a container can get at its node.
 var harmlessCaps = []string{
 	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP",
 	"SETUID", "SYS_CHROOT", // any container of Docker's has these
 	"IPC_LOCK", "IPC_OWNER", "LEASE", "LINUX_IMMUTABLE", "NET_BROADCAST", "SYS_NICE", "SYS_PTRACE", "SYS_RESOURCE",
 }
 
-// HarmlessCapability tells whether with a capability a container is kept off its node still. NET_ADMIN is, where the network is
-// the container's own.
+// HarmlessCapability tells whether with a capability a container is kept off its node still.
+// NET_ADMIN is, where the network is the container's own.
 func HarmlessCapability(name string, ownNetwork bool) bool {
 	short := strings.TrimPrefix(strings.ToUpper(name), "CAP_")
 	return slices.Contains(harmlessCaps, short) || short == "NET_ADMIN" && ownNetwork

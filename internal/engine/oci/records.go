@@ -27,7 +27,8 @@ type departureRecord struct {
 	Resumed bool `json:"resumed,omitempty"`
 }
 
-// arrivalRecord is there from the begin of an arrival until the container has been resumed and its engine knows it.
+// arrivalRecord is there from the begin of an arrival until the container has been resumed and its
+// engine knows it.
 type arrivalRecord struct {
 	Definition engine.Definition `json:"definition"`
 	Restart    json.RawMessage   `json:"restart"`          // once it runs
@@ -46,7 +47,8 @@ func save(path string, value any) error {
 	return records.Save(path, value)
 }
 
-// arriving finds a container that arrives and has not been resumed: its engine may be busy with it, and is not asked.
+// arriving finds a container that arrives and has not been resumed: its engine may be busy with it,
+// and is not asked.
 func (e *Engine) arriving(id string) (engine.Container, bool, error) {
 	was, is, err := e.arrivalOf(id)
 	return engine.Container{Definition: was.Definition, State: engine.Arriving}, is, err

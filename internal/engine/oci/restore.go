@@ -64,7 +64,8 @@ func (a *arrival) patiently(ctx context.Context) (context.Context, context.Cance
 	return context.WithCancel(ctx)
 }
 
-// inTime wants the engine not to be about to give the container up. What it had not seen yet of one that is resumed then it would end.
+// inTime wants the engine not to be about to give the container up. What it had not seen yet of one
+// that is resumed then it would end.
 func (a *arrival) inTime() error {
 	if until := a.Until(); !until.IsZero() && !time.Now().Before(until) {
 		return fmt.Errorf("%s gives up a container that it starts soon after %v, and its state has not come in that time", a.title, a.expected.Patience)
@@ -72,8 +73,8 @@ func (a *arrival) inTime() error {
 	return nil
 }
 
-// stray tells whether a container runs whose engine's start has failed after it was resumed: the engine does not know that it runs, and
-// would start a second one.
+// stray tells whether a container runs whose engine's start has failed after it was resumed: the
+// engine does not know that it runs, and would start a second one.
 func (e *Engine) stray(id string, place door.Place) (bool, error) {
 	if !records.Exists(e.strayPath(id)) {
 		return false, nil
@@ -103,7 +104,8 @@ func groupIn(place door.Place) (*kernel.Cgroup, error) {
 	return kernel.OpenCgroup(name)
 }
 
-// strayed is why a container that runs is not its engine's, until settle has found that it has ended; nil if it is.
+// strayed is why a container that runs is not its engine's, until settle has found that it has
+// ended; nil if it is.
 func (e *Engine) strayed(id string) error {
 	var why string
 	err := records.Load(e.strayPath(id), &why)
@@ -114,8 +116,8 @@ func (e *Engine) strayed(id string) error {
 		id, e.adapter.Title(), why))
 }
 
-// waits wants the engine's start to wait for the container still: an engine that has ended meanwhile would not know what was
-// restored, and end it; one that is about to give up, too.
+// waits wants the engine's start to wait for the container still: an engine that has ended
+// meanwhile would not know what was restored, and end it; one that is about to give up, too.
 func (a *arrival) waits() error {
 	started := a.begun()
 	if started == nil {
@@ -129,8 +131,9 @@ func (a *arrival) waits() error {
 	}
 }
 
-// remount mounts the root file system anew at its place. Its writable layer has been written to behind the back of the mount
-// that the engine has made, which may have noted what was there before. Nobody uses that one yet.
+// remount mounts the root file system anew at its place. Its writable layer has been written to
+// behind the back of the mount that the engine has made, which may have noted what was there
+// before. Nobody uses that one yet.
 func (a *arrival) remount() error {
 	if err := mounts.Unmount(a.root.Target); err != nil {
 		return err
@@ -141,8 +144,8 @@ func (a *arrival) remount() error {
 	return a.root.Mount()
 }
 
-// forget removes the records of a container's move. That of an arrival goes first, for good: without the gate's record beside it, it would
-// say that the container never ran.
+// forget removes the records of a container's move. That of an arrival goes first, for good:
+// without the gate's record beside it, it would say that the container never ran.
 func (e *Engine) forget(id string) error {
 	if err := records.Remove(e.arrivalPath(id)); err != nil {
 		return err

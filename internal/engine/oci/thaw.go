@@ -16,7 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// noRestarts has the engine not start a container again, whatever becomes of it and whoever asks, and records what it was to do.
+// noRestarts has the engine not start a container again, whatever becomes of it and whoever asks,
+// and records what it was to do.
 func (e *Engine) noRestarts(ctx context.Context, id string, a alive, first moving.Identity, leave engine.Leave) error {
 	boot, err := kernel.BootID()
 	if err != nil {
@@ -211,8 +212,9 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 	return e.forgetGone(ctx, id)
 }
 
-// forgetGone forgets a container that is no more. If the adapter cannot now, it can be told again which one it is. What is kept by an id that the
-// engine has given again meanwhile stays until that one is no more, either.
+// forgetGone forgets a container that is no more. If the adapter cannot now, it can be told again
+// which one it is. What is kept by an id that the engine has given again meanwhile stays until that
+// one is no more, either.
 func (e *Engine) forgetGone(ctx context.Context, id string) error {
 	own, err := e.ownID(id)
 	if err != nil {
@@ -298,7 +300,8 @@ func silence(pid int) error {
 	return moving.Silence(path)
 }
 
-// removeGone has the engine remove a container whose processes have been killed, and the volumes that went with it.
+// removeGone has the engine remove a container whose processes have been killed, and the volumes
+// that went with it.
 func (e *Engine) removeGone(ctx context.Context, found Found, stay []string) error {
 	defer e.owns.Lock(found.ID)()
 	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: true}); err != nil {

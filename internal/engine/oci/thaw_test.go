@@ -47,8 +47,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestThawEmpty: a group whose processes have been ended is not left frozen, whether the container stays or goes; one that is gone
-// hinders nothing.
+// TestThawEmpty: a group whose processes have been ended is not left frozen, whether the container
+// stays or goes; one that is gone hinders nothing.
 func TestThawEmpty(t *testing.T) {
 	e, id, group := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
 	frozen := filepath.Join(group, "cgroup.freeze")

@@ -11,9 +11,10 @@ import (
 	"github.com/godwit/godwit/internal/engine/records"
 )
 
-// tidy forgets containers that were removed by their engine, which tells nobody: what they had here is found by what the engine lists. It
-// does so by itself, one after the other: what a container's network takes away may wait for others. What fails for one is tried again at
-// the next look, and keeps nothing from being done for the others.
+// tidy forgets containers that were removed by their engine, which tells nobody: what they had here
+// is found by what the engine lists. It does so by itself, one after the other: what a container's
+// network takes away may wait for others. What fails for one is tried again at the next look, and
+// keeps nothing from being done for the others.
 func (e *Engine) tidy(listed []Found) {
 	removed := e.removed(listed)
 	if len(removed) == 0 || !e.tidying.TryLock() {

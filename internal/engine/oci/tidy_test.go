@@ -11,7 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/records"
 )
 
-// tidied is the adapter of an engine with some containers, that fails to take away what one had that it has no more.
+// tidied is the adapter of an engine with some containers, that fails to take away what one had
+// that it has no more.
 type tidied struct {
 	booted
 	all   []Found
@@ -36,7 +37,8 @@ func (a *tidied) Find(_ context.Context, own string) (Found, error) {
 	return Found{}, engine.ErrNotFound
 }
 
-// TestTidy: what was removed by the engine is forgotten, unless it is moving, also if that fails for another one; what is there is not.
+// TestTidy: what was removed by the engine is forgotten, unless it is moving, also if that fails
+// for another one; what is there is not.
 func TestTidy(t *testing.T) {
 	e := awayEngine(t)
 	there, removed, arriving, came := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64), strings.Repeat("4", 64)

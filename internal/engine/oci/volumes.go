@@ -36,8 +36,8 @@ func Coming(d engine.Definition) []engine.Volume {
 	return slices.DeleteFunc(slices.Clone(d.Volumes), func(v engine.Volume) bool { return v.Stays || v.Sort() != engine.Named })
 }
 
-// removeMade removes those of an arrival's volumes that were made for it. One that somebody else has made meanwhile stays, and one that
-// somebody has taken since.
+// removeMade removes those of an arrival's volumes that were made for it. One that somebody else
+// has made meanwhile stays, and one that somebody has taken since.
 func (e *Engine) removeMade(ctx context.Context, id string, names []string) error {
 	for _, name := range names {
 		made, err := e.adapter.MadeFor(ctx, name, idLabel, id)
@@ -51,7 +51,8 @@ func (e *Engine) removeMade(ctx context.Context, id string, names []string) erro
 	return nil
 }
 
-// emptyVolumes removes what the engine has put into volumes that come: it fills a new one from the image. They must be this arrival's.
+// emptyVolumes removes what the engine has put into volumes that come: it fills a new one from the
+// image. They must be this arrival's.
 func (e *Engine) emptyVolumes(ctx context.Context, d engine.Definition) error {
 	for _, v := range Coming(d) {
 		made, err := e.adapter.MadeFor(ctx, v.Name, idLabel, d.ID)
@@ -83,7 +84,8 @@ func SameVolumes(a, b []engine.Volume) bool {
 	return slices.EqualFunc(slices.SortedFunc(slices.Values(a), byPath), slices.SortedFunc(slices.Values(b), byPath), SameVolume)
 }
 
-// BindObstacle refuses a host directory that would have to move: nobody has told the engine's users that it is Godwit's to remove.
+// BindObstacle refuses a host directory that would have to move: nobody has told the engine's users
+// that it is Godwit's to remove.
 func BindObstacle(v engine.Volume, title string) (engine.Problem, bool) {
 	if !v.Stays && !v.ReadOnly {
 		return engine.Problem{

@@ -14,7 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/records"
 )
 
-// Create has Podman make a container that comes, guarded before it is there: Podman may start it only when it has run here.
+// Create has Podman make a container that comes, guarded before it is there: Podman may start it
+// only when it has run here.
 func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
 	x, err := decode(d)
 	if err != nil {
@@ -200,7 +201,8 @@ func (p restartPolicy) String() string {
 	return p.Name
 }
 
-// health tells a health check. Podman takes a list without the word CMD, and one with CMD-SHELL (specgenutil, makeHealthCheckFromCli).
+// health tells a health check. Podman takes a list without the word CMD, and one with CMD-SHELL
+// (specgenutil, makeHealthCheckFromCli).
 func (f *flags) health(h *healthcheck) error {
 	if h == nil || len(h.Test) == 0 {
 		return nil

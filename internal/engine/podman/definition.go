@@ -38,7 +38,8 @@ type extra struct {
 	Mounts  []mount  `json:"mounts"`
 	Args    []string `json:"args"`    // of the first process, without Podman's init
 	Command int      `json:"command"` // how many of them, the last ones, are not the entry point
-	// Scratch says that Podman has made some tmpfs by itself, as it does for a root that is read-only unless it is told not to.
+	// Scratch says that Podman has made some tmpfs by itself, as it does for a root that is
+	// read-only unless it is told not to.
 	Scratch bool `json:"scratch,omitempty"`
 	// Volumes says of the named ones, by name, how they were made.
 	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
@@ -92,7 +93,8 @@ func bundleOf(found inspected) (specs.Spec, error) {
 	return spec, nil
 }
 
-// firstArgs is the command line of a container's first process, or of the one that Podman's init starts: `INIT -- ARGUMENTS`.
+// firstArgs is the command line of a container's first process, or of the one that Podman's init
+// starts: `INIT -- ARGUMENTS`.
 func firstArgs(found inspected, bundle specs.Spec) []string {
 	args := bundle.Process.Args
 	if found.Host.Init && len(args) > 2 && args[1] == "--" {
@@ -101,11 +103,12 @@ func firstArgs(found inspected, bundle specs.Spec) []string {
 	return args
 }
 
-// scratchPlaces are where Podman mounts a tmpfs if the root is read-only, unless there is something else. 4.3 lists these as those that were
-// asked for, 5.4 does not.
+// scratchPlaces are where Podman mounts a tmpfs if the root is read-only, unless there is something
+// else. 4.3 lists these as those that were asked for, 5.4 does not.
 var scratchPlaces = []string{"/run", "/tmp", "/var/tmp"}
 
-// hasScratch tells whether a container has been given them. Without (--read-only-tmpfs=false) Podman 5 makes /dev read-only, too.
+// hasScratch tells whether a container has been given them. Without (--read-only-tmpfs=false)
+// Podman 5 makes /dev read-only, too.
 func hasScratch(found inspected, bundle specs.Spec) bool {
 	mounted := func(place string) bool {
 		return slices.ContainsFunc(bundle.Mounts, func(m specs.Mount) bool { return m.Destination == place })
@@ -127,7 +130,8 @@ func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 	}, err
 }
 
-// decode reads this engine's part of a definition, and refuses one that this engine could not make, or that means harm.
+// decode reads this engine's part of a definition, and refuses one that this engine could not make,
+// or that means harm.
 func decode(d engine.Definition) (extra, error) {
 	return oci.Decode(title, d, func(x extra) error {
 		switch {
@@ -142,8 +146,8 @@ func decode(d engine.Definition) (extra, error) {
 	})
 }
 
-// checkTold wants that each value which Podman is told is one value: it takes many flags' as lists with commas and quotes, of which one
-// may have quite another meaning (--log-opt size=1mb,path=…).
+// checkTold wants that each value which Podman is told is one value: it takes many flags' as lists
+// with commas and quotes, of which one may have quite another meaning (--log-opt size=1mb,path=…).
 func checkTold(x extra) error {
 	h := x.Host
 	for _, list := range [][]string{h.CapAdd, h.CapDrop, h.SecurityOpt, h.DNS, h.DNSOptions, h.DNSSearch, h.ExtraHosts, h.GroupAdd} {
@@ -167,7 +171,8 @@ func checkTold(x extra) error {
 	return nil
 }
 
-// checkVolumes wants the volumes that are told to the agent to be those that Podman will make: nothing else is looked after.
+// checkVolumes wants the volumes that are told to the agent to be those that Podman will make:
+// nothing else is looked after.
 func checkVolumes(d engine.Definition, x extra) error {
 	if len(d.Volumes) > maxVolumes {
 		return fmt.Errorf("%d volumes: at most %d", len(d.Volumes), maxVolumes)

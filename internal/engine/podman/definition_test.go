@@ -160,7 +160,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestScratch: the tmpfs that Podman makes by itself for a root that is read-only it makes at the target, too, whichever version lists them.
+// TestScratch: the tmpfs that Podman makes by itself for a root that is read-only it makes at the
+// target, too, whichever version lists them.
 func TestScratch(t *testing.T) {
 	mounts := func(device string, places ...string) (spec specs.Spec) {
 		spec.Mounts = []specs.Mount{{Destination: "/dev", Type: "tmpfs", Options: []string{"nosuid", device}}}
@@ -194,7 +195,8 @@ func TestScratch(t *testing.T) {
 	}
 }
 
-// TestSecretVariables: a secret that is a variable is found by the command that made the container, and not among what the container runs.
+// TestSecretVariables: a secret that is a variable is found by the command that made the container,
+// and not among what the container runs.
 func TestSecretVariables(t *testing.T) {
 	for command, want := range map[string]bool{
 		"podman run --secret one,type=env,target=TOKEN image":       true,

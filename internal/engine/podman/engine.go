@@ -30,8 +30,8 @@ const oldest = "4.3"
 // DefaultRoot is where Podman keeps its files unless it is configured otherwise (containers-storage.conf(5)).
 const DefaultRoot = "/var/lib/containers/storage"
 
-// stateFile is where a runtime of Podman's keeps what it knows of a container (runc(8), crun(1)); "" if it is none whose containers can
-// leave.
+// stateFile is where a runtime of Podman's keeps what it knows of a container (runc(8), crun(1));
+// "" if it is none whose containers can leave.
 func stateFile(runtime, id string) string {
 	switch filepath.Base(runtime) {
 	case "runc", oci.Runtime, door.Program:
@@ -132,8 +132,8 @@ func (f *failed) Error() string {
 	return f.stderr
 }
 
-// quiet keeps Podman 5 from saying with each command that version 1 of cgroups will not be supported for ever: it would be part of what is
-// said of an error.
+// quiet keeps Podman 5 from saying with each command that version 1 of cgroups will not be
+// supported for ever: it would be part of what is said of an error.
 const quiet = "PODMAN_IGNORE_CGROUPSV1_WARNING=1"
 
 // podman runs a command of Podman and returns what it prints, also if it fails. Error: *failed.

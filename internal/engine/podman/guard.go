@@ -22,14 +22,16 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// hooksDir is where Podman looks for OCI hooks unless it is configured otherwise (containers.conf(5), hooks_dir).
+// hooksDir is where Podman looks for OCI hooks unless it is configured otherwise
+// (containers.conf(5), hooks_dir).
 const hooksDir = "/usr/share/containers/oci/hooks.d"
 
-// hooksFlag is where Podman says in its help which directories it reads: what it is configured to is the default of a flag, whose type
-// Podman 5 calls another name.
+// hooksFlag is where Podman says in its help which directories it reads: what it is configured to
+// is the default of a flag, whose type Podman 5 calls another name.
 var hooksFlag = regexp.MustCompile(`(?m)^ +--hooks-dir +(?:strings|stringArray)\b(?:.*\(default \[(.*)\]\))?`)
 
-// hookDirectories are those in which Podman looks for hooks, by its help; none: those of its own, with hooksDir.
+// hookDirectories are those in which Podman looks for hooks, by its help; none: those of its own,
+// with hooksDir.
 func hookDirectories(help string) ([]string, error) {
 	told := hooksFlag.FindStringSubmatch(help)
 	if told == nil {
@@ -41,7 +43,8 @@ func hookDirectories(help string) ([]string, error) {
 	return csv.NewReader(strings.NewReader(told[1])).Read()
 }
 
-// guardObstacles wants guards to be possible, and to be obeyed: without them Podman could start a second copy of a container.
+// guardObstacles wants guards to be possible, and to be obeyed: without them Podman could start a
+// second copy of a container.
 func guardObstacles(ctx context.Context, directory string) []engine.Problem {
 	ctx, cancel := asking(ctx)
 	defer cancel()
@@ -97,8 +100,9 @@ type when struct {
 	Annotations map[string]string `json:"annotations,omitempty"` // expressions for names, and for values
 }
 
-// arrivalAnnotation is what a container has that is made for an arrival: its value is the id that all nodes know it by. Before Podman has
-// made the container there is nothing else by which a guard could know it.
+// arrivalAnnotation is what a container has that is made for an arrival: its value is the id that
+// all nodes know it by. Before Podman has made the container there is nothing else by which a guard
+// could know it.
 const arrivalAnnotation = "io.godwit.arrival"
 
 // saysMoving is what the shell of a guard does.
@@ -107,9 +111,10 @@ const saysMoving = `echo "container %s has moved, or is moving, to or from anoth
 // guarding is the file that guards a container.
 func (a *adapter) guarding(own string) string { return filepath.Join(a.hooks, "godwit-"+own+".json") }
 
-// guard has the runtime refuse to make the processes of a container. Podman runs the hook for all containers, and tells it which by the
-// state that runtimes give to hooks, so it compares; with what every system has, because a hook whose program is gone would keep every
-// container from starting.
+// guard has the runtime refuse to make the processes of a container. Podman runs the hook for all
+// containers, and tells it which by the state that runtimes give to hooks, so it compares; with
+// what every system has, because a hook whose program is gone would keep every container from
+// starting.
 func (a *adapter) guard(own string) error {
 	if !idPattern.MatchString(own) {
 		return fmt.Errorf("guard container %.80q: that is no id", own)
@@ -160,10 +165,12 @@ func (a *adapter) Restart(_ context.Context, found oci.Found, policy json.RawMes
 	return a.Gone(found.ID)
 }
 
-// unitLinks are those by which systemd starts the service with which Podman starts containers when the machine comes up.
+// unitLinks are those by which systemd starts the service with which Podman starts containers when
+// the machine comes up.
 const unitLinks = "/etc/systemd/system/*.wants/podman-restart.service"
 
-// StartsAtBoot tells whether that service would start a container that ran when the machine went down (podman-restart.service).
+// StartsAtBoot tells whether that service would start a container that ran when the machine went
+// down (podman-restart.service).
 func (a *adapter) StartsAtBoot(_ oci.Found, told json.RawMessage) bool {
 	var policy restartPolicy
 	enabled, err := filepath.Glob(unitLinks)

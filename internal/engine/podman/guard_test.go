@@ -64,7 +64,8 @@ func TestGuardObstacles(t *testing.T) {
 	}
 }
 
-// TestCreateIsGuarded: a container is guarded before it is there, by what it is made with, and by its id when that is known.
+// TestCreateIsGuarded: a container is guarded before it is there, by what it is made with, and by
+// its id when that is known.
 func TestCreateIsGuarded(t *testing.T) {
 	own, hooks, seen := strings.Repeat("3c", 32), t.TempDir(), filepath.Join(t.TempDir(), "seen")
 	s := newStorage(t)

@@ -122,8 +122,9 @@ func (s *imageStore) AllImages(context.Context) ([]engine.Image, error) {
 	return all, err
 }
 
-// Lacks tells what is missing of an image: nothing if there is one with the same layers, whatever it is called. A layer is not missing
-// that Podman has for another image, wherever it lies: it takes a copy of it by itself.
+// Lacks tells what is missing of an image: nothing if there is one with the same layers, whatever
+// it is called. A layer is not missing that Podman has for another image, wherever it lies: it
+// takes a copy of it by itself.
 func (s *imageStore) Lacks(_ context.Context, image engine.Image) (engine.Lack, error) {
 	if err := s.podman.Away(); err != nil {
 		return engine.Lack{}, err
@@ -144,8 +145,8 @@ func (s *imageStore) Lacks(_ context.Context, image engine.Image) (engine.Lack, 
 	return lack, nil
 }
 
-// here is how Podman is told of an image that it has: by a name that the image has, so that a container is as it was started, or by an
-// ID; "" if it has none with these layers.
+// here is how Podman is told of an image that it has: by a name that the image has, so that a
+// container is as it was started, or by an ID; "" if it has none with these layers.
 func (s *imageStore) here(image engine.Image) (ref string, err error) {
 	all, err := s.all()
 	if err != nil {
@@ -170,8 +171,9 @@ func (s *imageStore) here(image engine.Image) (ref string, err error) {
 // Sync brings Podman's storage to the disk.
 func (s *imageStore) Sync(context.Context) error { return files.Sync(s.podman.root) }
 
-// name gives the image of a container that comes the name by which the container was made, unless an image here has the name: nothing
-// that another node says takes a name away. Whether it gets one or not, it is known by its ID.
+// name gives the image of a container that comes the name by which the container was made, unless
+// an image here has the name: nothing that another node says takes a name away. Whether it gets one
+// or not, it is known by its ID.
 func (s *imageStore) name(ctx context.Context, d engine.Definition) {
 	all, err := s.all()
 	if err != nil || !imagestore.IsTagged(d.Image) {

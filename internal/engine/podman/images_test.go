@@ -133,7 +133,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestHere: a container is made of the image with its layers: by its name, or by its ID if the name is another one's.
+// TestHere: a container is made of the image with its layers: by its name, or by its ID if the name
+// is another one's.
 func TestHere(t *testing.T) {
 	s := newStorage(t)
 	low, _ := s.layer(t, idOf("a"), "", "low")
@@ -278,8 +279,8 @@ func TestTakeFails(t *testing.T) {
 	}
 }
 
-// TestUndo: of an image of which Podman has taken a part, that part is removed, and nothing else; also when the agent did not live to
-// do it.
+// TestUndo: of an image of which Podman has taken a part, that part is removed, and nothing else;
+// also when the agent did not live to do it.
 func TestUndo(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		s := newStorage(t)
@@ -322,8 +323,8 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// TestUndoFails: as long as what has come of an image cannot be removed it is known, without the layers that need room, and it is removed
-// when that is possible again.
+// TestUndoFails: as long as what has come of an image cannot be removed it is known, without the
+// layers that need room, and it is removed when that is possible again.
 func TestUndoFails(t *testing.T) {
 	for what, refused := range map[string]string{"taking": "pull", "removing": "rmi"} {
 		s := newStorage(t)

@@ -22,7 +22,8 @@ func native(found oci.Found) inspected {
 	return told
 }
 
-// stored is what the index of Podman's storage tells of a container, which it does whatever Podman is doing with it.
+// stored is what the index of Podman's storage tells of a container, which it does whatever Podman
+// is doing with it.
 type stored struct {
 	ID    string   `json:"id"`
 	Names []string `json:"names"`
@@ -81,7 +82,8 @@ func summary(one stored) oci.Found {
 	return oci.Found{ID: one.ID, Container: engine.Container{Definition: d, State: engine.Created}}
 }
 
-// inspect asks Podman about containers. It leaves out those that are not there, and those in the storage that are not Podman's.
+// inspect asks Podman about containers. It leaves out those that are not there, and those in the
+// storage that are not Podman's.
 func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Found, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -130,7 +132,8 @@ func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
 	return found[0], nil
 }
 
-// matching is the id of the container that is meant: by its id, a name, or what only one id begins with; "" if there is none.
+// matching is the id of the container that is meant: by its id, a name, or what only one id begins
+// with; "" if there is none.
 func matching(all []stored, ref string) string {
 	if ref == "" {
 		return ""
@@ -208,8 +211,8 @@ func volumesOf(all []mount) []engine.Volume {
 	return volumes
 }
 
-// Root is a container's root file system. Podman tells where it mounts it only while it is mounted, which is beside the writable layer
-// (containers/storage, drivers/overlay).
+// Root is a container's root file system. Podman tells where it mounts it only while it is mounted,
+// which is beside the writable layer (containers/storage, drivers/overlay).
 func (a *adapter) Root(f oci.Found) (mounts.Overlay, error) {
 	found := native(f)
 	if found.GraphDriver.Name != "overlay" {

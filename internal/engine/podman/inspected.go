@@ -70,8 +70,9 @@ type mount struct {
 	Propagation string   `json:"Propagation,omitempty"`
 }
 
-// config is a container's own configuration, and host that which has to do with its node. They travel between nodes: what is not
-// here does not come along, and is refused (obstacles) or Podman's own choice.
+// config is a container's own configuration, and host that which has to do with its node. They
+// travel between nodes: what is not here does not come along, and is refused (obstacles) or
+// Podman's own choice.
 type config struct {
 	Hostname     string            `json:"Hostname"`
 	User         string            `json:"User"`

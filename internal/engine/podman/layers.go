@@ -15,8 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/files/tarsplit"
 )
 
-// Podman keeps layers in containers/storage, whose files are only read here (layers.go there, and drivers/overlay). It replaces those with
-// lists whole.
+// Podman keeps layers in containers/storage, whose files are only read here (layers.go there, and
+// drivers/overlay). It replaces those with lists whole.
 //
 //	overlay-layers/layers.json         what there is: layers of images, and of containers, which have no DiffID
 //	overlay-layers/ID.tar-split.gz     what a layer's archive had beside its files
@@ -105,7 +105,8 @@ func readLayers(path string) (layerTable, error) {
 	return table, nil
 }
 
-// below are the DiffIDs of a layer and of what it lies on, lowest first; nil if the storage does not tell them all.
+// below are the DiffIDs of a layer and of what it lies on, lowest first; nil if the storage does
+// not tell them all.
 func (t layerTable) below(id string) (diffIDs []string) {
 	for id != "" {
 		layer, known := t.byID[id]
@@ -167,8 +168,8 @@ func (s *imageStore) LayerBytes(diffID string) (int64, error) {
 	return bytes, nil
 }
 
-// OpenLayer opens the archive of a layer, put together again. A file that was changed since Podman has unpacked it ends the reading with
-// an error.
+// OpenLayer opens the archive of a layer, put together again. A file that was changed since Podman
+// has unpacked it ends the reading with an error.
 func (s *imageStore) OpenLayer(diffID string) (io.ReadCloser, error) {
 	id, split, err := s.kept(diffID)
 	if err != nil {

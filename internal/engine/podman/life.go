@@ -43,7 +43,8 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 	return forgetStates(own)
 }
 
-// forgetStates removes what runtimes know of a container that is no more: Podman has none delete one whose conmon was killed.
+// forgetStates removes what runtimes know of a container that is no more: Podman has none delete
+// one whose conmon was killed.
 func forgetStates(own string) error {
 	if !idPattern.MatchString(own) {
 		return nil
@@ -56,11 +57,13 @@ func forgetStates(own string) error {
 	return nil
 }
 
-// startPatience is for how long a container that is started can wait for its state. After 240 s Podman gives up and removes what its runtime
-// has made (libpod, define.ContainerCreateTimeout); there must be time left for what comes after the last look at the clock.
+// startPatience is for how long a container that is started can wait for its state. After 240 s
+// Podman gives up and removes what its runtime has made (libpod, define.ContainerCreateTimeout);
+// there must be time left for what comes after the last look at the clock.
 const startPatience = 225 * time.Second
 
-// Start has Podman start a container. It goes on if the caller gives up: half a start would have to be mended.
+// Start has Podman start a container. It goes on if the caller gives up: half a start would have to
+// be mended.
 func (a *adapter) Start(ctx context.Context, own string) error {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "podman", "start", own)
 	_, err := runBy(ctx, cmd, kernel.StartLasting) // conmon is its child and outlives it

@@ -17,8 +17,9 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Podman makes a container's network namespace, and has netavark make what is in it, before it calls the runtime. So at the target it does
-// that for a container that comes, with the address that this had.
+// Podman makes a container's network namespace, and has netavark make what is in it, before it
+// calls the runtime. So at the target it does that for a container that comes, with the address
+// that this had.
 
 // bridged is the mode of a container that is on networks of Podman's, whichever these are.
 const bridged = "bridge"
@@ -35,7 +36,8 @@ type endpoint struct {
 	Gateway netip.Addr   `json:"gateway,omitzero"`
 }
 
-// networkOf is the address of a container that is on one network of Podman's, and the ports by which it is reached.
+// networkOf is the address of a container that is on one network of Podman's, and the ports by
+// which it is reached.
 func networkOf(found inspected) (engine.Network, []engine.Published) {
 	if found.Host.NetworkMode != bridged || len(found.NetworkSettings.Networks) != 1 || stateOf(found) != engine.Running {
 		return engine.Network{}, nil
@@ -49,7 +51,8 @@ func networkOf(found inspected) (engine.Network, []engine.Published) {
 	return engine.Network{}, nil
 }
 
-// published lists the ports of the node by which a container is reached, by IPv4. Error: there are others, which it leaves out.
+// published lists the ports of the node by which a container is reached, by IPv4. Error: there are
+// others, which it leaves out.
 func published(bindings map[string][]binding) ([]engine.Published, error) {
 	var all []engine.Published
 	var others error
@@ -298,7 +301,8 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 // defaultNetwork is the one on which containers are for which nobody has named one.
 const defaultNetwork = "podman"
 
-// makeNetwork is how the network is made on another node, where one of this name may be already. The default one is not made on demand.
+// makeNetwork is how the network is made on another node, where one of this name may be already.
+// The default one is not made on demand.
 func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 	if own.Bridge == defaultNetwork {
 		return `give Podman's default network the same subnet on both nodes (default_subnet in containers.conf), or start the container on one of its own: ` +

@@ -21,7 +21,8 @@ func onBridge(d *engine.Definition, x *extra) {
 	x.Endpoint = &endpoint{Aliases: []string{"wader"}, Subnet: netip.MustParsePrefix("172.31.0.0/24")}
 }
 
-// TestDecodeNetwork: a network that another node tells of is taken only if it is one with which Podman makes the container.
+// TestDecodeNetwork: a network that another node tells of is taken only if it is one with which
+// Podman makes the container.
 func TestDecodeNetwork(t *testing.T) {
 	if _, err := decode(valid(t, onBridge)); err != nil {
 		t.Error(err)
@@ -51,7 +52,8 @@ func TestDecodeNetwork(t *testing.T) {
 	}
 }
 
-// TestCreateOnBridge: Podman is told the addresses and the ports that the container had, and none where it had none.
+// TestCreateOnBridge: Podman is told the addresses and the ports that the container had, and none
+// where it had none.
 func TestCreateOnBridge(t *testing.T) {
 	d := valid(t, onBridge)
 	x, err := decode(d)

@@ -42,8 +42,9 @@ func (a *adapter) Obstacles(ctx context.Context, f oci.Found) []engine.Problem {
 	return append(p, obstacles(found.Config.config, found.Host, found.Mounts)...)
 }
 
-// secretVariables tells whether a container has secrets as variables. Podman lists only its other secrets, and these with all that is in the
-// environment, where a container that comes would have them for anybody to see: the command by which it was made has them.
+// secretVariables tells whether a container has secrets as variables. Podman lists only its other
+// secrets, and these with all that is in the environment, where a container that comes would have
+// them for anybody to see: the command by which it was made has them.
 func secretVariables(c ownConfig) bool {
 	return slices.ContainsFunc(optionsOf(c, "--secret"), func(value string) bool {
 		return slices.Contains(strings.Split(value, ","), "type=env")
@@ -69,7 +70,8 @@ func optionsOf(c ownConfig, name string) []string {
 	return values
 }
 
-// secretObstacles refuses a container that was made without a command, if there are secrets: whether it has one as a variable nobody says.
+// secretObstacles refuses a container that was made without a command, if there are secrets:
+// whether it has one as a variable nobody says.
 func secretObstacles(ctx context.Context, c ownConfig) []engine.Problem {
 	if len(c.CreateCommand) > 0 {
 		return nil
@@ -84,7 +86,8 @@ func secretObstacles(ctx context.Context, c ownConfig) []engine.Problem {
 	return p
 }
 
-// linked tells whether an overlay keeps parts of files in the layers below only (Documentation/filesystems/overlayfs.rst).
+// linked tells whether an overlay keeps parts of files in the layers below only
+// (Documentation/filesystems/overlayfs.rst).
 func linked(target string) bool {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -99,8 +102,8 @@ func linked(target string) bool {
 	return false
 }
 
-// obstacles lists what both nodes look at: the source, so that it is said before anything is asked, and the target, because it is
-// the one that would make it.
+// obstacles lists what both nodes look at: the source, so that it is said before anything is asked,
+// and the target, because it is the one that would make it.
 func obstacles(c config, h host, mounts []mount) []engine.Problem {
 	p := problems{}
 	p.add(h.Privileged, "--privileged", "such a container may have any device and mount of the node", without)
@@ -133,8 +136,8 @@ func obstacles(c config, h host, mounts []mount) []engine.Problem {
 
 func private(mode string) bool { return mode == "" || mode == "private" }
 
-// ownAnnotations are those that Podman itself makes, as of a container's signal and time to stop, and that of this package. None is
-// told to the target: Podman makes its own there.
+// ownAnnotations are those that Podman itself makes, as of a container's signal and time to stop,
+// and that of this package. None is told to the target: Podman makes its own there.
 var ownAnnotations = []string{"io.container.manager", "org.systemd.property.KillSignal", "org.systemd.property.TimeoutStopUSec", arrivalAnnotation}
 
 func ownAnnotation(name string) bool {
@@ -142,8 +145,8 @@ func ownAnnotation(name string) bool {
 		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// privilegeObstacles lists what takes from the protection of the node against the container. The target cannot know who has
-// allowed that at the source.
+// privilegeObstacles lists what takes from the protection of the node against the container. The
+// target cannot know who has allowed that at the source.
 func privilegeObstacles(h host) []engine.Problem {
 	p := problems{}
 	const why = "it takes from what keeps the container off its node"

@@ -35,7 +35,8 @@ func Readiness(ctx context.Context) (engine.Readiness, error) {
 	return engine.Readiness{Title: a.Title(), Version: about.Version.Version, Problems: a.runtimeObstacles(ctx)}, err
 }
 
-// runtimeObstacles wants Podman to know godwit-runc, to keep files as this package expects it, and to obey guards.
+// runtimeObstacles wants Podman to know godwit-runc, to keep files as this package expects it, and
+// to obey guards.
 func (a *adapter) runtimeObstacles(ctx context.Context) []engine.Problem {
 	told, err := askInfo(ctx, "--runtime="+oci.Runtime)
 	if err != nil {

@@ -17,10 +17,12 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// networksDir is where Podman keeps its networks unless it is configured otherwise (network_config_dir in containers.conf(5)).
+// networksDir is where Podman keeps its networks unless it is configured otherwise
+// (network_config_dir in containers.conf(5)).
 const networksDir = "/etc/containers/networks"
 
-// askSegmentsEvery is how often Podman is asked which networks it has, if nobody can see that they have changed: it tells nobody.
+// askSegmentsEvery is how often Podman is asked which networks it has, if nobody can see that they
+// have changed: it tells nobody.
 const askSegmentsEvery = time.Minute
 
 // segments are those of this node, and when Podman was asked.
@@ -74,7 +76,8 @@ func askSegments(ctx context.Context) ([]engine.Segment, error) {
 	return all, nil
 }
 
-// Segments lists the networks of this node's Podman whose addresses nodes route to each other. Error: engine.ErrAway.
+// Segments lists the networks of this node's Podman whose addresses nodes route to each other.
+// Error: engine.ErrAway.
 func (e *Engine) Segments(ctx context.Context) ([]engine.Segment, error) {
 	if err := e.podman.Away(); err != nil {
 		return nil, err
@@ -82,14 +85,15 @@ func (e *Engine) Segments(ctx context.Context) ([]engine.Segment, error) {
 	return e.podman.segments.list(ctx)
 }
 
-// isSegment tells whether nodes route the addresses of a network to each other. If Podman does not say, who moves the container asks again.
+// isSegment tells whether nodes route the addresses of a network to each other. If Podman does not
+// say, who moves the container asks again.
 func (a *adapter) isSegment(ctx context.Context, name string) bool {
 	all, err := a.segments.list(ctx)
 	return err == nil && slices.ContainsFunc(all, func(one engine.Segment) bool { return one.Name == name })
 }
 
-// MakeSegment makes a network whose addresses nodes route to each other, of which this node has one part: see oci.ChosenByEngine. One that is
-// there as asked is left as it is.
+// MakeSegment makes a network whose addresses nodes route to each other, of which this node has one
+// part: see oci.ChosenByEngine. One that is there as asked is left as it is.
 func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("network %.80q is not a name that Podman allows", name)

@@ -15,10 +15,12 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// DefaultSettings is the file with which godwit-runc is made known to Podman, beside those of others (containers.conf(5)).
+// DefaultSettings is the file with which godwit-runc is made known to Podman, beside those of
+// others (containers.conf(5)).
 const DefaultSettings = "/etc/containers/containers.conf.d/50-godwit.conf"
 
-// Settings is how godwit-runc is made known to Podman. It reads its configuration each time that it is called.
+// Settings is how godwit-runc is made known to Podman. It reads its configuration each time that it
+// is called.
 type Settings struct{ Path string }
 
 // AddRuntime makes godwit-runc known to Podman.

@@ -48,7 +48,8 @@ func describeBlob(mediaType string, content []byte) descriptor {
 	return descriptor{mediaType, int64(len(content)), idPrefix + hex.EncodeToString(sum[:])}
 }
 
-// Take has Podman take an image out of a directory (podman pull dir:PATH): it either has all of it then, or nothing new.
+// Take has Podman take an image out of a directory (podman pull dir:PATH): it either has all of it
+// then, or nothing new.
 func (s *imageStore) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
 	if err := s.begin(ctx); err != nil {
 		return err
@@ -128,8 +129,8 @@ func keepManifest(dir string) error {
 
 const manifestFile = "manifest.json"
 
-// copiesOfPull is how often a layer is beside Podman's storage while it is taken: as it came, unless it is a file, and as Podman has
-// read it.
+// copiesOfPull is how often a layer is beside Podman's storage while it is taken: as it came,
+// unless it is a file, and as Podman has read it.
 const copiesOfPull = 2
 
 // What directories are for: an image that is to come, or what has come of one and is to be removed.
@@ -145,7 +146,8 @@ func (s *imageStore) makeDirectory(prefix string) (string, error) {
 	return os.MkdirTemp(s.coming, prefix)
 }
 
-// write makes a directory with an image, but for the layers that are there: Podman looks for those by their digests.
+// write makes a directory with an image, but for the layers that are there: Podman looks for those
+// by their digests.
 func (s *imageStore) write(dir string, image engine.Image, coming imagestore.OpenedLayers) error {
 	m := manifest{Version: 2, MediaType: typeManifest, Config: describeBlob(typeConfig, image.Config)}
 	sizes := map[string]int64{}
@@ -180,7 +182,8 @@ func writeManifest(dir string, m manifest, config []byte) error {
 	)
 }
 
-// writeLayer puts a layer's archive at a place: the file that it is, also if somebody else who has taken it removes its name, or a copy.
+// writeLayer puts a layer's archive at a place: the file that it is, also if somebody else who has
+// taken it removes its name, or a copy.
 func writeLayer(path string, layer imagestore.Opened) error {
 	if file, is := layer.Archive.(interface{ Name() string }); is && filepath.IsAbs(file.Name()) {
 		if os.Link(file.Name(), path) == nil {
@@ -199,8 +202,8 @@ func writeLayer(path string, layer imagestore.Opened) error {
 	return errors.Join(err, to.Close())
 }
 
-// pull has Podman take what is in a directory. It ends with this process: what is half done is undone by the next one. What Podman needs
-// on its way is in the directory, too.
+// pull has Podman take what is in a directory. It ends with this process: what is half done is
+// undone by the next one. What Podman needs on its way is in the directory, too.
 func pull(ctx context.Context, dir string) error {
 	runtime.LockOSThread() // whose end is taken for the process's
 	defer runtime.UnlockOSThread()
@@ -211,8 +214,8 @@ func pull(ctx context.Context, dir string) error {
 	return err
 }
 
-// undo removes the layers that have come of an image of which not all could come, upon those that were there. Podman removes layers with
-// an image only: so they are made one, and that is removed.
+// undo removes the layers that have come of an image of which not all could come, upon those that
+// were there. Podman removes layers with an image only: so they are made one, and that is removed.
 func (s *imageStore) undo(ctx context.Context, layers []string, had int) error {
 	ctx, cancel := context.WithTimeout(ctx, undoPatience)
 	defer cancel()
@@ -263,7 +266,8 @@ func configOf(layers []string) ([]byte, error) {
 	})
 }
 
-// sweep undoes what could not be undone, or what an agent did not live to do. Of what cannot be undone now either the directory stays.
+// sweep undoes what could not be undone, or what an agent did not live to do. Of what cannot be
+// undone now either the directory stays.
 func (s *imageStore) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, undoPatience) // Podman may wait for a lock of its storage
 	defer cancel()

@@ -22,7 +22,8 @@ type volumeMaker struct {
 	labels  map[string]string // they do not travel
 }
 
-// plain tells whether a volume is a directory of the node and nothing else. Options mount something there, or limit it.
+// plain tells whether a volume is a directory of the node and nothing else. Options mount something
+// there, or limit it.
 func plain(m volumeMaker) bool {
 	return (m.Driver == "" || m.Driver == localDriver) && len(m.Options) == 0
 }

@@ -1,5 +1,5 @@
-// Package records has the small files in which engines note what must outlive them: written whole, and read with a bound.
-// It does not know what is in them.
+// Package records has the small files in which engines note what must outlive them: written whole,
+// and read with a bound. It does not know what is in them.
 package records
 
 import (

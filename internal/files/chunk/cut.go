@@ -6,12 +6,13 @@ type Sizes struct {
 	mask        uint64
 }
 
-// MaxChunks is how many chunks a file is cut into at most, so that what is remembered of it is bounded: those of a
-// larger file are larger. It is a bound on the average; Least makes four times as many the most that there can be.
+// MaxChunks is how many chunks a file is cut into at most, so that what is remembered of it is
+// bounded: those of a larger file are larger. It is a bound on the average; Least makes four times
+// as many the most that there can be.
 const MaxChunks = 32 << 10
 
-// smallest is the average size of chunks of all but very large files. A change costs about one chunk, and a list of
-// chunks a two-thousandth of the file.
+// smallest is the average size of chunks of all but very large files. A change costs about one
+// chunk, and a list of chunks a two-thousandth of the file.
 const smallest = 64 << 10
 
 // SizesFor chooses the sizes of chunks for a file.
@@ -20,8 +21,9 @@ func SizesFor(size int64) Sizes {
 	for average < 1<<40 && size/average > MaxChunks {
 		average *= 2
 	}
-	// A gear hash carries the influence of the latest bytes in its highest bits, each byte's for 64 bytes.
-	// Chunks end where the highest bits are zero, so many that it takes about average-Least bytes to find such a place.
+	// A gear hash carries the influence of the latest bytes in its highest bits, each byte's for 64
+	// bytes. Chunks end where the highest bits are zero, so many that it takes about average-Least
+	// bytes to find such a place.
 	bits := 0
 	for n := average - average/4; n > 1; n /= 2 {
 		bits++
@@ -32,8 +34,9 @@ func SizesFor(size int64) Sizes {
 // window is how many bytes have a part in the hash.
 const window = 64
 
-// Cutter finds the ends of chunks in a sequence of bytes that comes in pieces. The rolling hash is the gear hash of
-// Xia et al., "Ddelta: A Deduplication-Inspired Fast Delta Compression Approach" (2014).
+// Cutter finds the ends of chunks in a sequence of bytes that comes in pieces. The rolling hash is
+// the gear hash of Xia et al., "Ddelta: A Deduplication-Inspired Fast Delta Compression Approach"
+// (2014).
 type Cutter struct {
 	sizes  Sizes
 	gear   [256]uint64
@@ -51,7 +54,8 @@ func NewCutter(sizes Sizes) *Cutter {
 	return c
 }
 
-// splitmix is the generator SplitMix64 (Steele, Lea and Flood, 2014): the table needs numbers without a pattern.
+// splitmix is the generator SplitMix64 (Steele, Lea and Flood, 2014): the table needs numbers
+// without a pattern.
 func splitmix(state *uint64) uint64 {
 	*state += 0x9e3779b97f4a7c15
 	z := *state

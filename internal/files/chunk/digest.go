@@ -27,9 +27,10 @@ const piece = 64 << 10
 
 // Hasher hashes content that comes in pieces. It is for one goroutine.
 //
-// It is AES-GMAC with a secret key and a nonce that never changes, as for pages of memory, where its safety is
-// explained (memory/pipeline, Hasher): whoever chooses content without knowing the key or a digest finds two of n
-// blocks that have the same digest with a chance of n in 2^128. It takes a tenth of the time of SHA-256.
+// It is AES-GMAC with a secret key and a nonce that never changes, as for pages of memory, where
+// its safety is explained (memory/pipeline, Hasher): whoever chooses content without knowing the
+// key or a digest finds two of n blocks that have the same digest with a chance of n in 2^128. It
+// takes a tenth of the time of SHA-256.
 type Hasher struct {
 	mac    cipher.AEAD
 	nonce  [12]byte
@@ -72,7 +73,8 @@ func (h *Hasher) Write(p []byte) {
 	}
 }
 
-// sum hashes a piece. Digests of very long content are hashed themselves now and then, so that memory is bounded.
+// sum hashes a piece. Digests of very long content are hashed themselves now and then, so that
+// memory is bounded.
 func (h *Hasher) sum(p []byte) {
 	h.sums = h.mac.Seal(h.sums, h.nonce[:], nil, p)
 	if len(h.sums) >= piece {

@@ -1,9 +1,10 @@
-// Package fetch brings image layers to a node from wherever they are nearest: other nodes, the registry that an image came from,
-// the node that has a use for the image.
+// Package fetch brings image layers to a node from wherever they are nearest: other nodes, the
+// registry that an image came from, the node that has a use for the image.
 //
-// Nobody is trusted: what comes is a layer if its digest says so, and has no more bytes than the layer has. Who is silent, too
-// slow, or sends something else is asked no more, and the next one is. The package knows no container, no migration and no
-// connection: a Holder says how to get at it.
+// Nobody is trusted: what comes is a layer if its digest says so, and has no more bytes than the
+// layer has. Who is silent, too slow, or sends something else is asked no more, and the next one
+// is. The package knows no container, no migration and no connection: a Holder says how to get at
+// it.
 package fetch
 
 import (
@@ -22,21 +23,24 @@ import (
 type Layer struct {
 	DiffID  string
 	Archive int64 // bytes of its archive when it is not compressed; 0: not known
-	// Similar are layers in the store that may have much in common with it: then only what they lack may have to come.
+	// Similar are layers in the store that may have much in common with it: then only what they
+	// lack may have to come.
 	Similar []string
-	// Begun says that one of them is what has come of it before: however much is missing, that need not come again.
+	// Begun says that one of them is what has come of it before: however much is missing, that need
+	// not come again.
 	Begun bool
 }
 
 // Store is where layers are brought to.
 type Store interface {
-	// Claim keeps a layer for the caller to bring, until it is released. Not ok: it is here, or somebody else brings it.
+	// Claim keeps a layer for the caller to bring, until it is released. Not ok: it is here, or
+	// somebody else brings it.
 	Claim(diffID string) (release func(), ok bool)
 	HasLayer(diffID string) bool
 	// Await waits until nobody else brings a layer, and tells whether it is here.
 	Await(ctx context.Context, diffID string) (bool, error)
-	// BringLayer adds a layer that was claimed, from an archive of at most so many bytes. Error: image.ErrInvalid for what is no such
-	// layer.
+	// BringLayer adds a layer that was claimed, from an archive of at most so many bytes. Error:
+	// image.ErrInvalid for what is no such layer.
 	BringLayer(ctx context.Context, diffID string, r io.Reader, most int64) error
 	// Parts tells of the parts of a layer, and OpenArchive opens it: one of Layer.Similar.
 	Parts(ctx context.Context, name string, emit func([]parts.Part) error) error
@@ -160,7 +164,8 @@ func (f *Fetch) Run(ctx context.Context) error {
 	}
 }
 
-// claim divides what is missing into what this fetch is to bring, and what somebody else on this node is just bringing.
+// claim divides what is missing into what this fetch is to bring, and what somebody else on this
+// node is just bringing.
 func (f *Fetch) claim() (mine map[string]func(), others []string) {
 	mine = map[string]func(){}
 	for _, diffID := range f.layers {
@@ -173,8 +178,9 @@ func (f *Fetch) claim() (mine map[string]func(), others []string) {
 	return mine, others
 }
 
-// bring asks each holder for those of the claimed layers that it is the best for, all of them at the same time. Layers may be
-// missing after it, but then a holder has failed, or it was of no use to ask for parts of one.
+// bring asks each holder for those of the claimed layers that it is the best for, all of them at
+// the same time. Layers may be missing after it, but then a holder has failed, or it was of no use
+// to ask for parts of one.
 func (f *Fetch) bring(ctx context.Context, claimed map[string]func()) error {
 	if len(claimed) == 0 {
 		return nil

@@ -76,7 +76,8 @@ func (w *world) open() {
 	w.store = store
 }
 
-// holder is one that has the given layers, and all that was wrong with it is what change does to what it delivers.
+// holder is one that has the given layers, and all that was wrong with it is what change does to
+// what it delivers.
 func (w *world) holder(name string, speed float64, have []Layer, change func(diffID string, raw []byte) (string, io.Reader, error)) *holder {
 	h := &holder{Holder: &Holder{Kind: "node", Name: name, Speed: speed, Layers: map[string]int64{}}}
 	for _, layer := range have {
@@ -221,8 +222,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// TestBadHolders: who sends nothing, something else, too much or too little, or breaks off, is asked no more; the next one is, and
-// nothing of the bad one stays.
+// TestBadHolders: who sends nothing, something else, too much or too little, or breaks off, is
+// asked no more; the next one is, and nothing of the bad one stays.
 func TestBadHolders(t *testing.T) {
 	other, otherRaw := archive(t, "another layer")
 	for name, change := range map[string]func(diffID string, raw []byte) (string, io.Reader, error){
@@ -302,7 +303,8 @@ func TestCannotOpen(t *testing.T) {
 	}
 }
 
-// TestSlow: a holder that turns out to be slow is given up for one that is not, and taken up again if that one fails.
+// TestSlow: a holder that turns out to be slow is given up for one that is not, and taken up again
+// if that one fails.
 func TestSlow(t *testing.T) {
 	w := newWorld(t, 2)
 	f := New(Config{Store: w.store, Layers: w.layers, Holders: []*Holder{
@@ -326,7 +328,8 @@ func TestSlow(t *testing.T) {
 	check(t, f.seen(deceptive, first, 1<<10, time.Hour)) // only once
 }
 
-// TestTogether: two fetches of the same layers bring each once. If the one that brings it fails, the other does.
+// TestTogether: two fetches of the same layers bring each once. If the one that brings it fails,
+// the other does.
 func TestTogether(t *testing.T) {
 	for name, change := range map[string]func(string, []byte) (string, io.Reader, error){"well": nil, "badly": hanging} {
 		t.Run(name, func(t *testing.T) {

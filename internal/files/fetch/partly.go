@@ -11,7 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// Parts is a layer somewhere else, of which some parts are wanted. Its methods are called in this order, once.
+// Parts is a layer somewhere else, of which some parts are wanted. Its methods are called in this
+// order, once.
 type Parts interface {
 	// List tells of all parts of the layer's archive, encoded as by parts.Append.
 	List() (io.Reader, error)
@@ -21,18 +22,20 @@ type Parts interface {
 	Close() error
 }
 
-// To find out which parts of a layer are here takes a look at all of it, there and here. It is worth that if the layer would take
-// longer to come than worthTime, and what is missing is less than worthShare of it.
+// To find out which parts of a layer are here takes a look at all of it, there and here. It is
+// worth that if the layer would take longer to come than worthTime, and what is missing is less
+// than worthShare of it.
 const (
 	worthTime  = time.Second
 	worthShare = 0.5
 )
 
-// LeastRead is how many bytes of an archive a holder looks at in a second, at least. It is silent where it has nothing to send.
+// LeastRead is how many bytes of an archive a holder looks at in a second, at least. It is silent
+// where it has nothing to send.
 const LeastRead = 50e6
 
-// bestPartly is the fastest holder that can send parts of a layer of which others may be here; nil: it had better come whole. The
-// caller has locked mu.
+// bestPartly is the fastest holder that can send parts of a layer of which others may be here; nil:
+// it had better come whole. The caller has locked mu.
 func (f *Fetch) bestPartly(diffID string) (best *tally) {
 	if len(f.similar[diffID]) == 0 {
 		return nil
@@ -50,8 +53,9 @@ func (f *Fetch) bestPartly(diffID string) (best *tally) {
 	return best
 }
 
-// takePartly brings a layer by those of its parts that are not here. If that does not work, or would help little, the layer is to
-// come whole: nobody is to blame, but who is silent. Its error says that this node can take no more.
+// takePartly brings a layer by those of its parts that are not here. If that does not work, or
+// would help little, the layer is to come whole: nobody is to blame, but who is silent. Its error
+// says that this node can take no more.
 func (f *Fetch) takePartly(ctx context.Context, from *tally, diffID string) error {
 	f.mu.Lock()
 	similar := f.similar[diffID]
@@ -87,7 +91,8 @@ func (f *Fetch) takePartly(ctx context.Context, from *tally, diffID string) erro
 	return err
 }
 
-// slowly is how long bytes may take to come from a holder at the most: one that sends a little all the time is not silent.
+// slowly is how long bytes may take to come from a holder at the most: one that sends a little all
+// the time is not silent.
 func (f *Fetch) slowly(from *tally, bytes int64) time.Duration {
 	const least = 1e6 // bits per second, of a holder of which nothing is known
 	f.mu.Lock()

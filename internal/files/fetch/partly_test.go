@@ -128,7 +128,8 @@ func TestBegun(t *testing.T) {
 	}
 }
 
-// TestNotPartly: a layer comes whole if parts of it are of no use, or are not what they seem, and at once if it comes quickly.
+// TestNotPartly: a layer comes whole if parts of it are of no use, or are not what they seem, and
+// at once if it comes quickly.
 func TestNotPartly(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(list, pieces io.Reader) (io.Reader, io.Reader)
@@ -187,7 +188,8 @@ func otherList(list, pieces io.Reader) (io.Reader, io.Reader) {
 	return bytes.NewReader(append(swapped, encoded[one*6:]...)), nil
 }
 
-// TestPartlySilent: who is silent in the middle is asked no more, and what was on its way leaves nothing behind.
+// TestPartlySilent: who is silent in the middle is asked no more, and what was on its way leaves
+// nothing behind.
 func TestPartlySilent(t *testing.T) {
 	w := rebuilt(t)
 	h := w.holder("node", 0, w.layers, nil)

@@ -21,7 +21,8 @@ import (
 	"github.com/godwit/godwit/internal/files/image"
 )
 
-// TestRegistry: what a store has pulled comes to another one from the same registry, as long as that answers rightly.
+// TestRegistry: what a store has pulled comes to another one from the same registry, as long as
+// that answers rightly.
 func TestRegistry(t *testing.T) {
 	broken := false // guarded by the order of what is done here
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))

@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/files/image"
 )
 
-// A holder is given up for a faster one when it has been waited for so long in all, and the other is expected to be so many times
-// as fast: what it was in the middle of is begun anew.
+// A holder is given up for a faster one when it has been waited for so long in all, and the other
+// is expected to be so many times as fast: what it was in the middle of is begun anew.
 const (
 	slowAfter = 3 * time.Second
 	slowRatio = 3
@@ -23,7 +23,8 @@ var (
 	errOther  = errors.New("it sends something that it was not asked for")
 )
 
-// take brings layers from one holder. Its error says that this node can take no more; what is wrong with the holder is noted.
+// take brings layers from one holder. Its error says that this node can take no more; what is wrong
+// with the holder is noted.
 func (f *Fetch) take(ctx context.Context, from *tally, diffIDs []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -144,7 +145,8 @@ func (w *watch) wait(do func() error) error {
 	return do()
 }
 
-// reader is a layer that comes. Only the time in which it is waited for counts: this node may be busy between.
+// reader is a layer that comes. Only the time in which it is waited for counts: this node may be
+// busy between.
 type reader struct {
 	in     io.Reader
 	watch  *watch

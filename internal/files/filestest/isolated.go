@@ -12,8 +12,9 @@ import (
 // inNamespace is the variable that a test program finds when it has started itself anew.
 const inNamespace = "GODWIT_TEST_NAMESPACE"
 
-// Isolated runs tests in a mount namespace of their own, and in others that are named (CLONE_NEWNET), so that no mount of
-// theirs can stay behind. It returns what the program exits with.
+// Isolated runs tests in a mount namespace of their own, and in others that are named
+// (CLONE_NEWNET), so that no mount of theirs can stay behind. It returns what the program exits
+// with.
 func Isolated(others int, run func() int) int {
 	if err := isolate(others); err != nil {
 		fmt.Fprintf(os.Stderr, "these tests need root, to make namespaces: %v\n", err)

@@ -1,5 +1,6 @@
-// Package filestest tells whether two directory trees are the same, in every attribute and byte, and gives tests a mount
-// namespace of their own. It looks at trees by means of its own, not by those of package files, which its callers test.
+// Package filestest tells whether two directory trees are the same, in every attribute and byte,
+// and gives tests a mount namespace of their own. It looks at trees by means of its own, not by
+// those of package files, which its callers test.
 package filestest
 
 import (
@@ -16,14 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Snapshot describes a tree completely: a line for each path from its root, those of directories end in a slash.
+// Snapshot describes a tree completely: a line for each path from its root, those of directories
+// end in a slash.
 type Snapshot map[string]string
 
 // Options say what does not count in a comparison. Nothing is left out if they are zero.
 type Options struct {
 	Xattrs func(name string) bool // those that count; nil: all
-	// Zeros means that blocks of zeros count as holes. Where a file has space that was never written, the kernel says
-	// that there is data if it happens to have it in memory, so the same file is described in two ways.
+	// Zeros means that blocks of zeros count as holes. Where a file has space that was never
+	// written, the kernel says that there is data if it happens to have it in memory, so the same
+	// file is described in two ways.
 	Zeros bool
 }
 
@@ -43,7 +46,8 @@ func quietly(path string) (int, error) {
 	return hold, nil
 }
 
-// Take looks at a tree, and moves no access time. Of one in another mount namespace, reached through /proc, they do move.
+// Take looks at a tree, and moves no access time. Of one in another mount namespace, reached
+// through /proc, they do move.
 func Take(path string, options Options) (Snapshot, error) {
 	hold, err := quietly(path)
 	if err != nil {

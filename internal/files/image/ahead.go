@@ -9,8 +9,8 @@ import (
 // aheadPieces bounds what is read ahead, in pieces of unpackBuffer.
 const aheadPieces = 8
 
-// ahead reads from something in a goroutine of its own, so that what makes the bytes (receiving, decompressing, digesting) and what
-// uses them (files) have a processor each.
+// ahead reads from something in a goroutine of its own, so that what makes the bytes (receiving,
+// decompressing, digesting) and what uses them (files) have a processor each.
 type ahead struct {
 	full  chan piece
 	empty chan []byte

@@ -12,8 +12,9 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// layerCheck reads a layer's archive beside the unpacking and refuses what no honest layer has. The unpacking is safe
-// without it; it is here so that a hostile or broken archive is refused by name rather than bent into something.
+// layerCheck reads a layer's archive beside the unpacking and refuses what no honest layer has. The
+// unpacking is safe without it; it is here so that a hostile or broken archive is refused by name
+// rather than bent into something.
 type layerCheck struct {
 	*io.PipeWriter
 	done chan error
@@ -31,7 +32,8 @@ func startCheck() *layerCheck {
 	return c
 }
 
-// result ends the check and says what it found. If the unpacking has failed, only a finding of the check's own counts.
+// result ends the check and says what it found. If the unpacking has failed, only a finding of the
+// check's own counts.
 func (c *layerCheck) result(unpacking error) (int64, error) {
 	if unpacking != nil {
 		_ = c.CloseWithError(errUnpacking)
@@ -72,8 +74,9 @@ func (c *layerCheck) run(r io.Reader) error {
 // maxEscapes bounds what is remembered of an archive.
 const maxEscapes = 1 << 20
 
-// checkHeader refuses an entry that is not part of the layer's own tree. Escapes are the symbolic links so far that
-// lead out of it: ordinary in an image (/etc/mtab), but nothing may be put through them.
+// checkHeader refuses an entry that is not part of the layer's own tree. Escapes are the symbolic
+// links so far that lead out of it: ordinary in an image (/etc/mtab), but nothing may be put
+// through them.
 func checkHeader(header *tar.Header, escapes map[string]bool) error {
 	if header.Typeflag == tar.TypeXGlobalHeader {
 		return nil
@@ -126,8 +129,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkRecords refuses attributes by which a layer could steer overlayfs, and sparse files: a few bytes could fill
-// any disk, and no builder of images makes them.
+// checkRecords refuses attributes by which a layer could steer overlayfs, and sparse files: a few
+// bytes could fill any disk, and no builder of images makes them.
 func checkRecords(records map[string]string) error {
 	for key := range records {
 		switch {

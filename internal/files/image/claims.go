@@ -11,13 +11,15 @@ type claims struct {
 	making map[string]*making // by DiffID
 }
 
-// making is a layer that somebody makes, or wants to. The token has room for one in it: who makes the layer puts it there.
+// making is a layer that somebody makes, or wants to. The token has room for one in it: who makes
+// the layer puts it there.
 type making struct {
 	token chan struct{}
 	users int // the mutex guards it
 }
 
-// claim keeps a layer for the caller to make, until it is released, unless it is here or somebody else makes it.
+// claim keeps a layer for the caller to make, until it is released, unless it is here or somebody
+// else makes it.
 func (c *claims) claim(diffID string, here func(string) bool) (release func(), ok bool) {
 	one := c.use(diffID)
 	select {

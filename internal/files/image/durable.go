@@ -13,12 +13,14 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// unsyncedName is a file in the directory of a layer that may not be on the disk yet. It has the id of the machine's boot in
-// which the layer was made: in any other one nobody knows how much of it is there.
+// unsyncedName is a file in the directory of a layer that may not be on the disk yet. It has the id
+// of the machine's boot in which the layer was made: in any other one nobody knows how much of it
+// is there.
 const unsyncedName = "unsynced"
 
-// publishSoon gives a finished layer its name at once, and has it brought to the disk behind the caller's back: the disk is often
-// slower than what a layer comes over, and the next one can come meanwhile.
+// publishSoon gives a finished layer its name at once, and has it brought to the disk behind the
+// caller's back: the disk is often slower than what a layer comes over, and the next one can come
+// meanwhile.
 func (s *Store) publishSoon(unfinished, dir string) error {
 	boot, err := kernel.BootID()
 	if err != nil {
@@ -45,7 +47,8 @@ func (s *Store) syncSoon(dir string) {
 	}
 }
 
-// syncPending brings layers to the disk until all are there. One that fails stays marked, and the next Open decides.
+// syncPending brings layers to the disk until all are there. One that fails stays marked, and the
+// next Open decides.
 func (s *Store) syncPending() {
 	for {
 		s.mu.Lock()
@@ -65,8 +68,8 @@ func (s *Store) syncPending() {
 	}
 }
 
-// Sync brings all layers that are here to the disk, and has them known to be there: whatever happens to the machine after that,
-// they stay. Removing a mark is not on the disk by itself.
+// Sync brings all layers that are here to the disk, and has them known to be there: whatever
+// happens to the machine after that, they stay. Removing a mark is not on the disk by itself.
 func (s *Store) Sync() error {
 	marks, err := filepath.Glob(filepath.Join(s.layersDir(), "*", unsyncedName)) // a layer that comes later may be on its way
 	if err == nil {
@@ -95,8 +98,8 @@ func removeMark(mark string) error {
 	return err
 }
 
-// sweepUnsynced removes layers of which the machine's end may have left a part only. Those that an agent left which was ended
-// are whole: the kernel has them.
+// sweepUnsynced removes layers of which the machine's end may have left a part only. Those that an
+// agent left which was ended are whole: the kernel has them.
 func (s *Store) sweepUnsynced() error {
 	entries, err := os.ReadDir(s.layersDir())
 	if err != nil {

@@ -27,7 +27,8 @@ func bring(t *testing.T, s *Store, raw []byte) (diffID string) {
 	return diffID
 }
 
-// TestUnsynced: a layer can be used before it is on the disk. Those that another boot has left so are gone, an agent's are not.
+// TestUnsynced: a layer can be used before it is on the disk. Those that another boot has left so
+// are gone, an agent's are not.
 func TestUnsynced(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir)

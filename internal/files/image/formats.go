@@ -190,7 +190,8 @@ func layoutImage(from source, raw []byte) (found, error) {
 	return image, nil
 }
 
-// checkLayerType refuses layers that are no archives, or encrypted ones. Which compression it is the archive says.
+// checkLayerType refuses layers that are no archives, or encrypted ones. Which compression it is
+// the archive says.
 func checkLayerType(mediaType types.MediaType) error {
 	switch mediaType {
 	case types.OCILayer, types.OCILayerZStd, types.OCIUncompressedLayer, types.DockerLayer, types.DockerUncompressedLayer,

@@ -47,7 +47,8 @@ type Config struct {
 	Labels       map[string]string `json:"labels"`
 }
 
-// Health is how an image wants its containers to be looked after (Docker's HEALTHCHECK). Zero is the engine's default.
+// Health is how an image wants its containers to be looked after (Docker's HEALTHCHECK). Zero is
+// the engine's default.
 type Health struct {
 	Command     []string      `json:"command"` // empty: not at all
 	Interval    time.Duration `json:"interval"`

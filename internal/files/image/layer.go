@@ -62,7 +62,8 @@ func (s *Store) HasLayer(diffID string) bool {
 	return err == nil
 }
 
-// LayerPath is the directory with the content of a layer, as a lower directory for overlayfs. It must not be written to.
+// LayerPath is the directory with the content of a layer, as a lower directory for overlayfs. It
+// must not be written to.
 func (s *Store) LayerPath(diffID string) (string, error) {
 	if _, err := s.Layer(diffID); err != nil {
 		return "", err
@@ -93,8 +94,9 @@ func (s *Store) ExportLayer(ctx context.Context, diffID string, w io.Writer) err
 	return nil
 }
 
-// ImportLayer adds a layer from an archive, compressed or not, that ends where r ends. It is refused if its content
-// does not have the given DiffID. If the layer is here already, r is not read.
+// ImportLayer adds a layer from an archive, compressed or not, that ends where r ends. It is
+// refused if its content does not have the given DiffID. If the layer is here already, r is not
+// read.
 func (s *Store) ImportLayer(ctx context.Context, diffID string, r io.Reader) error {
 	release, err := s.Hold()
 	if err != nil {

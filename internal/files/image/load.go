@@ -25,9 +25,10 @@ type found struct {
 	blobs  []blob   // lowest first, one for each layer
 }
 
-// Load adds the images in a file or directory: what docker save writes, or an OCI image layout, as a directory or as a
-// tar; either archive may be compressed as a whole. Images of several platforms in one layout: the one for this node is
-// taken. All images are checked, and their layers are here, before the first becomes visible.
+// Load adds the images in a file or directory: what docker save writes, or an OCI image layout, as
+// a directory or as a tar; either archive may be compressed as a whole. Images of several platforms
+// in one layout: the one for this node is taken. All images are checked, and their layers are here,
+// before the first becomes visible.
 func (s *Store) Load(ctx context.Context, path string, progress Progress) ([]Image, error) {
 	from, err := s.openSource(ctx, path)
 	if err != nil {
@@ -94,8 +95,8 @@ func (s *Store) loadFrom(ctx context.Context, from source, progress Progress) ([
 	return loaded, nil
 }
 
-// list finds out what kind of archive it is, and what is in it. Docker 25 and later write both kinds into one; its own
-// has the names.
+// list finds out what kind of archive it is, and what is in it. Docker 25 and later write both
+// kinds into one; its own has the names.
 func list(from source) ([]found, error) {
 	switch {
 	case has(from, "manifest.json"):

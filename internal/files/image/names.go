@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// localRegistry is the registry part of images that were built here. A short name means such an image if there is no
-// other of this name, as it does for Podman.
+// localRegistry is the registry part of images that were built here. A short name means such an
+// image if there is no other of this name, as it does for Podman.
 const localRegistry = "localhost"
 
 // canonicalName is how a reference is stored: with its registry, repository and tag or digest.

@@ -109,8 +109,9 @@ func (o Origin) Has(diffID string) (size int64, ok bool) {
 	return blob.Size, ok
 }
 
-// Open begins to read a layer from the registry, with what docker login or podman login have stored for it: not without encryption,
-// because that may only be what another node says. The end comes only if size and digest are those of the origin.
+// Open begins to read a layer from the registry, with what docker login or podman login have stored
+// for it: not without encryption, because that may only be what another node says. The end comes
+// only if size and digest are those of the origin.
 func (o Origin) Open(ctx context.Context, diffID string) (io.ReadCloser, error) {
 	repository, err := o.repository()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/files/parts"
 )
 
-// partsName is a file in the directory of a layer with the parts of its archive, if anybody has had a use for them. It is no
-// more than a memory: what is wrong in it is noticed when it is used.
+// partsName is a file in the directory of a layer with the parts of its archive, if anybody has had
+// a use for them. It is no more than a memory: what is wrong in it is noticed when it is used.
 const partsName = "parts"
 
 // OpenArchive opens a layer's archive, not compressed.

@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// Remove removes what ref means. A name goes alone if the image has others; otherwise the image goes, if inUse says
-// no of its ID, and with it all layers that no other image has.
+// Remove removes what ref means. A name goes alone if the image has others; otherwise the image
+// goes, if inUse says no of its ID, and with it all layers that no other image has.
 func (s *Store) Remove(ctx context.Context, ref string, inUse func(imageID string) bool) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -14,9 +14,10 @@ const (
 	alike = 0.02
 )
 
-// Similar names layers that are here and may have much in common with a layer of an image, which is not: the likeliest first. They
-// are those in place of which the image has it, as far as that can be guessed: from other images with the same name, or upon the
-// same lowest layer, or else by size alone. The image's configuration must be here; names are those that it has elsewhere.
+// Similar names layers that are here and may have much in common with a layer of an image, which is
+// not: the likeliest first. They are those in place of which the image has it, as far as that can
+// be guessed: from other images with the same name, or upon the same lowest layer, or else by size
+// alone. The image's configuration must be here; names are those that it has elsewhere.
 func (s *Store) Similar(imageID string, names []string, diffID string, archive int64) []string {
 	config, err := s.Config(imageID)
 	if err != nil {
@@ -34,8 +35,8 @@ func (s *Store) Similar(imageID string, names []string, diffID string, archive i
 	return found
 }
 
-// SimilarLayers names layers of images that are here, of those that are here, and may have much in common with a layer of an image,
-// which is not: the likeliest first.
+// SimilarLayers names layers of images that are here, of those that are here, and may have much in
+// common with a layer of an image, which is not: the likeliest first.
 func SimilarLayers(wanted Image, images []Image, diffID string, here func(diffID string) bool) []string {
 	var found []string
 	for _, other := range related(wanted, images) {
@@ -109,7 +110,8 @@ func repository(name string) string {
 	return canonical
 }
 
-// replaced are the layers of another version that the wanted one has not, those at about the same place first.
+// replaced are the layers of another version that the wanted one has not, those at about the same
+// place first.
 func replaced(wanted, other Image, diffID string, here func(string) bool) []string {
 	at := slices.Index(wanted.Layers, diffID)
 	distance := func(layer string) int {

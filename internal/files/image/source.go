@@ -88,7 +88,8 @@ func (t *tarball) index(archive *tar.Reader, end int64) error {
 	return nil
 }
 
-// add takes an entry into the table. The reader has read exactly its header, so the file stands at its content.
+// add takes an entry into the table. The reader has read exactly its header, so the file stands at
+// its content.
 func (t *tarball) add(header *tar.Header, end int64) error {
 	if err := checkHeader(header, map[string]bool{}); err != nil {
 		return err
@@ -138,8 +139,8 @@ func (t *tarball) open(name string) (io.ReadCloser, int64, error) {
 
 func (t *tarball) Close() error { return t.file.Close() }
 
-// spool copies an archive that comes as a stream to an unnamed file below the store, and decompresses it if it is
-// compressed as a whole.
+// spool copies an archive that comes as a stream to an unnamed file below the store, and
+// decompresses it if it is compressed as a whole.
 func (s *Store) spool(ctx context.Context, r io.Reader) (*os.File, error) {
 	file, err := os.CreateTemp(s.imagesDir(), temporary)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/files/parts"
 )
 
-// Spool keeps archives of layers, not compressed, that are on their way to an engine which has images of its own.
+// Spool keeps archives of layers, not compressed, that are on their way to an engine which has
+// images of its own.
 //
 //	HEX.tar   a layer, whole: its digest was right
 //	HEX.part  what has come of one before the way to it was lost
@@ -91,8 +92,8 @@ func (s *Spool) size(diffID, suffix string) (int64, error) {
 	return info.Size(), nil
 }
 
-// Claim keeps a layer for the caller to bring, until it is released. Not ok: the layer is here, or somebody else in this
-// process brings it, see Await.
+// Claim keeps a layer for the caller to bring, until it is released. Not ok: the layer is here, or
+// somebody else in this process brings it, see Await.
 func (s *Spool) Claim(diffID string) (release func(), ok bool) {
 	return s.making.claim(diffID, s.HasLayer)
 }
@@ -107,14 +108,16 @@ func (s *Spool) Await(ctx context.Context, diffID string) (bool, error) {
 	return s.HasLayer(diffID), nil
 }
 
-// BringLayer adds a layer that the caller has claimed, from an archive, compressed or not, that ends where r ends and has at
-// most so many bytes when it is not compressed (0: any number). It is refused if its content does not have the given DiffID. Of
-// one that does not end what has come is kept, see Begun.
+// BringLayer adds a layer that the caller has claimed, from an archive, compressed or not, that
+// ends where r ends and has at most so many bytes when it is not compressed (0: any number). It is
+// refused if its content does not have the given DiffID. Of one that does not end what has come is
+// kept, see Begun.
 func (s *Spool) BringLayer(ctx context.Context, diffID string, r io.Reader, most int64) error {
 	return s.bring(ctx, diffID, r, most, spoolLayer)
 }
 
-// BringBlob is BringLayer for what an engine keeps as a layer, which stays as it comes: the digest is its own.
+// BringBlob is BringLayer for what an engine keeps as a layer, which stays as it comes: the digest
+// is its own.
 func (s *Spool) BringBlob(ctx context.Context, digest string, r io.Reader, most int64) error {
 	return s.bring(ctx, digest, r, most, spoolBlob)
 }
@@ -145,8 +148,8 @@ func (s *Spool) bring(ctx context.Context, diffID string, r io.Reader, most int6
 	return s.remove(diffID, begunSuffix)
 }
 
-// spoolLayer copies an archive, refuses what no honest layer has, since its engine may take it, and compares its digest. It tells how large
-// the archive is.
+// spoolLayer copies an archive, refuses what no honest layer has, since its engine may take it, and
+// compares its digest. It tells how large the archive is.
 func spoolLayer(to io.Writer, from io.Reader, diffID string, most int64) (int64, error) {
 	plain, err := plainArchive(bounded(from, most))
 	if err != nil {
@@ -166,8 +169,8 @@ func spoolLayer(to io.Writer, from io.Reader, diffID string, most int64) (int64,
 	return bytes, nil
 }
 
-// spoolBlob copies what may be a compressed archive, refuses what no honest layer has, and compares its digest. It tells how large
-// the archive is when it is not compressed.
+// spoolBlob copies what may be a compressed archive, refuses what no honest layer has, and compares
+// its digest. It tells how large the archive is when it is not compressed.
 func spoolBlob(to io.Writer, from io.Reader, name string, most int64) (int64, error) {
 	digest, count := sha256.New(), &counter{most: most}
 	raw := io.TeeReader(from, io.MultiWriter(count, digest, to))

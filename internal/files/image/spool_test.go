@@ -79,7 +79,8 @@ func TestSpool(t *testing.T) {
 	}
 }
 
-// TestSpoolHostile: an engine is given nothing that this node would not unpack itself, whatever its digest is.
+// TestSpoolHostile: an engine is given nothing that this node would not unpack itself, whatever its
+// digest is.
 func TestSpoolHostile(t *testing.T) {
 	dir := t.TempDir()
 	s, err := OpenSpool(dir)
@@ -139,7 +140,8 @@ func TestEndlessCompressed(t *testing.T) {
 	}
 }
 
-// TestSpoolBlob: what an engine keeps as a layer stays as it is; a damaged one, or one that no honest layer is packed in, is refused.
+// TestSpoolBlob: what an engine keeps as a layer stays as it is; a damaged one, or one that no
+// honest layer is packed in, is refused.
 func TestSpoolBlob(t *testing.T) {
 	s, err := OpenSpool(t.TempDir())
 	check(t, err)

@@ -16,8 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Store is the images and layers below one state directory. Its methods may be called concurrently, also by several
-// processes.
+// Store is the images and layers below one state directory. Its methods may be called concurrently,
+// also by several processes.
 type Store struct {
 	dir string
 
@@ -55,8 +55,8 @@ func Open(stateDir string) (*Store, error) {
 func (s *Store) imagesDir() string { return filepath.Join(s.dir, "images", "sha256") }
 func (s *Store) layersDir() string { return filepath.Join(s.dir, "layers", "sha256") }
 
-// lock takes the store's lock: shared by those who add, exclusive for those who remove. Each call has a lock of its
-// own, so it also separates the goroutines of one process.
+// lock takes the store's lock: shared by those who add, exclusive for those who remove. Each call
+// has a lock of its own, so it also separates the goroutines of one process.
 func (s *Store) lock(how int) (release func(), err error) {
 	path := filepath.Join(s.dir, "images", "lock")
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -76,8 +76,8 @@ func (s *Store) lock(how int) (release func(), err error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// Hold keeps everything in the store from being removed until it is released: for as long as it takes to check that a
-// layer is here and to use it.
+// Hold keeps everything in the store from being removed until it is released: for as long as it
+// takes to check that a layer is here and to use it.
 func (s *Store) Hold() (release func(), err error) { return s.lock(unix.LOCK_SH) }
 
 // sweepTemporary removes unfinished layers and images.
@@ -144,8 +144,8 @@ func (s *Store) Config(imageID string) ([]byte, error) {
 	return raw, nil
 }
 
-// ImportConfig adds an image's configuration, which must have the given digest. The image can be used when its layers are
-// here too.
+// ImportConfig adds an image's configuration, which must have the given digest. The image can be
+// used when its layers are here too.
 func (s *Store) ImportConfig(ctx context.Context, imageID string, config []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err

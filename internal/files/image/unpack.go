@@ -20,16 +20,17 @@ import (
 // unpackBuffer is the size of the pieces in which an archive goes through digest, check and unpacking.
 const unpackBuffer = 256 << 10
 
-// maxWindow bounds the memory that a hostile zstd archive can demand. The format's reference program asks for the same
-// or less below its --ultra levels.
+// maxWindow bounds the memory that a hostile zstd archive can demand. The format's reference
+// program asks for the same or less below its --ultra levels.
 const maxWindow = 128 << 20
 
-// unpack reads a layer's archive once, to its end: it checks the headers, makes the tree, keeps the archive, and
-// compares the digest. It returns the size of the files and of the plain archive, which may have at most so many bytes (0: any
-// number). Whatever it has written when it fails is for the caller to remove; none of it is outside of the tree.
+// unpack reads a layer's archive once, to its end: it checks the headers, makes the tree, keeps the
+// archive, and compares the digest. It returns the size of the files and of the plain archive,
+// which may have at most so many bytes (0: any number). Whatever it has written when it fails is
+// for the caller to remove; none of it is outside of the tree.
 //
-// go-archive does all its work below an os.Root, so that names and links in the archive cannot lead out, and needs no
-// chroot and no further process for that.
+// go-archive does all its work below an os.Root, so that names and links in the archive cannot lead
+// out, and needs no chroot and no further process for that.
 func unpack(raw io.Reader, diffID, tree string, keep *os.File, most int64) (size, length int64, err error) {
 	plain, finish, err := decompress(raw, keep)
 	if err != nil {
@@ -69,8 +70,9 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// bounded ends an archive, compressed or not, that is longer than one of so many bytes can become by any compression (0: any
-// number). What a compressed one has beside its content may be kept, too, and need not end.
+// bounded ends an archive, compressed or not, that is longer than one of so many bytes can become
+// by any compression (0: any number). What a compressed one has beside its content may be kept,
+// too, and need not end.
 func bounded(from io.Reader, most int64) io.Reader {
 	if most <= 0 {
 		return from
@@ -78,8 +80,9 @@ func bounded(from io.Reader, most int64) io.Reader {
 	return io.TeeReader(from, &counter{most: most + most/8 + 1<<20})
 }
 
-// A compressed archive may become so much larger, and in any case so large. Programs and texts become ten times as large; what becomes
-// more than this is made to keep its readers busy, or to fill their disks.
+// A compressed archive may become so much larger, and in any case so large. Programs and texts
+// become ten times as large; what becomes more than this is made to keep its readers busy, or to
+// fill their disks.
 const (
 	mostExpansion = 200
 	alwaysAllowed = 1 << 30
@@ -108,7 +111,8 @@ func compressed(file io.ReaderAt) bool {
 	return Compression(magic[:n]) != ""
 }
 
-// Compression is what the beginning of an archive, its first four bytes, says that it is compressed by: gzip, zstd, or nothing.
+// Compression is what the beginning of an archive, its first four bytes, says that it is compressed
+// by: gzip, zstd, or nothing.
 func Compression(begin []byte) string {
 	switch {
 	case bytes.HasPrefix(begin, gzipMagic):
@@ -136,8 +140,9 @@ func plainArchive(raw io.Reader) (io.Reader, error) {
 	return in, nil
 }
 
-// decompress makes a plain archive from a compressed one, whatever it says that it is, and keeps it, compressed by
-// zstd. An archive that is so compressed already is kept as it is. Call finish when all has been read.
+// decompress makes a plain archive from a compressed one, whatever it says that it is, and keeps
+// it, compressed by zstd. An archive that is so compressed already is kept as it is. Call finish
+// when all has been read.
 func decompress(raw io.Reader, keep *os.File) (plain io.Reader, finish func() error, err error) {
 	in := bufio.NewReaderSize(raw, unpackBuffer)
 	if magic, _ := in.Peek(len(zstdMagic)); bytes.Equal(magic, zstdMagic) {

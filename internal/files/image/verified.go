@@ -9,7 +9,8 @@ import (
 	"io"
 )
 
-// OpenVerified reads an archive that is compressed, or not, as it was before. Its end comes only if it is that of the layer.
+// OpenVerified reads an archive that is compressed, or not, as it was before. Its end comes only if
+// it is that of the layer.
 func OpenVerified(raw io.Reader, diffID string) (io.Reader, error) {
 	plain, err := plainArchive(raw)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 // ErrDiffers says that a part is not what the list says.
 var ErrDiffers = errors.New("a part of the archive is something else")
 
-// Assemble puts an archive together: from the missing parts, one after the other, and from the other archives, which are not
-// read where nothing of them is used. Nothing is taken without a look at its digest.
+// Assemble puts an archive together: from the missing parts, one after the other, and from the
+// other archives, which are not read where nothing of them is used. Nothing is taken without a look
+// at its digest.
 func (p *Plan) Assemble(missing io.Reader, others []io.Reader) io.Reader {
 	hasher, err := newHasher()
 	a := &assembly{plan: p, missing: missing, hasher: hasher, failed: err}

@@ -33,8 +33,9 @@ const (
 // CanCut tells whether an archive of this size can be cut.
 func CanCut(size int64) bool { return size > 0 && chunk.SizesFor(size).Most <= MaxPart }
 
-// newHasher makes what hashes parts. All nodes use one key, which is no secret. Whoever makes two parts with the same digest gains
-// nothing: what is put together of the wrong ones is no layer, by the layer's own digest.
+// newHasher makes what hashes parts. All nodes use one key, which is no secret. Whoever makes two
+// parts with the same digest gains nothing: what is put together of the wrong ones is no layer, by
+// the layer's own digest.
 func newHasher() (*chunk.Hasher, error) { return chunk.NewHasher(chunk.Key{}) }
 
 // Cut reads an archive of this size and tells of its parts, some at a time.

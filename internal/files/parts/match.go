@@ -17,8 +17,9 @@ type place struct {
 	offset int64
 }
 
-// Match finds parts of an archive in others. Each of the others is to be read once, from its beginning on, so a part counts
-// only if it lies behind those that are used of the same archive before.
+// Match finds parts of an archive in others. Each of the others is to be read once, from its
+// beginning on, so a part counts only if it lies behind those that are used of the same archive
+// before.
 func Match(wanted []Part, others [][]Part) Plan {
 	plan := Plan{wanted: wanted, at: find(wanted, others)}
 	for other := range others {
@@ -60,8 +61,8 @@ func find(wanted []Part, others [][]Part) []place {
 	return at
 }
 
-// keepForward keeps the most parts of one other archive whose offsets never fall: a longest non-decreasing subsequence, by
-// patience sorting.
+// keepForward keeps the most parts of one other archive whose offsets never fall: a longest
+// non-decreasing subsequence, by patience sorting.
 func (p *Plan) keepForward(other int) {
 	var tops []int // of each length, the sequence that ends at the least offset: index of its last part
 	before := make([]int, len(p.at))

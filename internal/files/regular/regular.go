@@ -13,8 +13,9 @@ import (
 // ErrOther is what is there, and no regular file.
 var ErrOther = errors.New("it is no regular file")
 
-// Openat opens a regular file for reading, by a path that openat2(2) resolves as told. Nothing else is opened: to open a device is
-// not free of effects, nor need its driver ever return from it, and layers and containers' file systems have devices of any number.
+// Openat opens a regular file for reading, by a path that openat2(2) resolves as told. Nothing else
+// is opened: to open a device is not free of effects, nor need its driver ever return from it, and
+// layers and containers' file systems have devices of any number.
 func Openat(root int, path string, resolve uint64, flags int) (*os.File, error) {
 	held, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
 	if err != nil {

@@ -18,8 +18,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Local tells whether a file system is one of this kernel alone: what a process has written every other sees at once, on
-// whichever "node" of this machine it is, and there is nothing to hand over. Numbers: include/uapi/linux/magic.h.
+// Local tells whether a file system is one of this kernel alone: what a process has written every
+// other sees at once, on whichever "node" of this machine it is, and there is nothing to hand over.
+// Numbers: include/uapi/linux/magic.h.
 func Local(directory string) (bool, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(directory, &stat); err != nil {
@@ -34,7 +35,8 @@ func Local(directory string) (bool, error) {
 	return false, nil
 }
 
-// used lists the files of a file system that processes have open or mapped, by links below /proc, each file once.
+// used lists the files of a file system that processes have open or mapped, by links below /proc,
+// each file once.
 func used(pids []int, device uint64) []string {
 	var found []string
 	seen := map[uint64]bool{}
@@ -58,7 +60,8 @@ func used(pids []int, device uint64) []string {
 	return found
 }
 
-// regularOn tells whether a link leads to a regular file of a file system, without asking a server, and which it is.
+// regularOn tells whether a link leads to a regular file of a file system, without asking a server,
+// and which it is.
 func regularOn(link string, device uint64) (inode uint64, ok bool) {
 	var stat unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &stat)
@@ -71,11 +74,13 @@ func regularOn(link string, device uint64) (inode uint64, ok bool) {
 // flushers is how many files are written back at a time: each waits for the server.
 const flushers = 16
 
-// Release writes back what frozen processes have written to the file system of a directory, and forgets what is cached
-// of their files: when it returns, the server has all of it, and nothing is written later.
+// Release writes back what frozen processes have written to the file system of a directory, and
+// forgets what is cached of their files: when it returns, the server has all of it, and nothing is
+// written later.
 //
-// That the whole file system is synced is not enough: for FUSE the kernel does not wait there until the server has what
-// was written by way of mappings (fs/fs-writeback.c, wait_sb_inodes), but for a file it does (fs/fuse/file.c, fuse_fsync).
+// That the whole file system is synced is not enough: for FUSE the kernel does not wait there until
+// the server has what was written by way of mappings (fs/fs-writeback.c, wait_sb_inodes), but for a
+// file it does (fs/fuse/file.c, fuse_fsync).
 func Release(ctx context.Context, directory string, pids []int) error {
 	is, err := Local(directory)
 	if err != nil || is {
@@ -117,8 +122,9 @@ func writeBackAll(ctx context.Context, links []string) error {
 	return errors.Join(failed...)
 }
 
-// writeBack writes one file back and drops what is cached of it. A file that may not be read is written to only, and one
-// that was removed cannot be opened by some servers: nobody else can see it.
+// writeBack writes one file back and drops what is cached of it. A file that may not be read is
+// written to only, and one that was removed cannot be opened by some servers: nobody else can see
+// it.
 func writeBack(link string) error {
 	fd, err := unix.Open(link, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
@@ -135,9 +141,10 @@ func writeBack(link string) error {
 	return nil
 }
 
-// Take makes a node look anew at a directory that another node has written to: what it has cached of names and, where a
-// file system keeps that after the last user has gone, of content is dropped. Files are looked at anew when they are opened,
-// as network file systems promise (close-to-open, nfs(5)); this is for those that promise less.
+// Take makes a node look anew at a directory that another node has written to: what it has cached
+// of names and, where a file system keeps that after the last user has gone, of content is dropped.
+// Files are looked at anew when they are opened, as network file systems promise (close-to-open,
+// nfs(5)); this is for those that promise less.
 func Take(directory string) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(directory, &stat); err != nil {
@@ -150,8 +157,9 @@ func Take(directory string) error {
 	if err != nil {
 		return fmt.Errorf("look anew at %s: %w", directory, err)
 	}
-	// To reconfigure a file system, even to what it is, drops the names that nobody uses (fs/super.c, reconfigure_super);
-	// FUSE keeps nothing of a file without a name (fs/fuse/inode.c, generic_delete_inode).
+	// To reconfigure a file system, even to what it is, drops the names that nobody uses
+	// (fs/super.c, reconfigure_super); FUSE keeps nothing of a file without a name
+	// (fs/fuse/inode.c, generic_delete_inode).
 	fd, err := unix.Fspick(unix.AT_FDCWD, point, unix.FSPICK_CLOEXEC)
 	if err == nil {
 		defer unix.Close(fd)
@@ -183,7 +191,8 @@ func mountPoint(directory string) (string, error) {
 	return "", fs.ErrNotExist
 }
 
-// Locked lists processes that hold locks on files of the file system that holds a directory, with what they have locked.
+// Locked lists processes that hold locks on files of the file system that holds a directory, with
+// what they have locked.
 func Locked(directory string, pids []int) ([]string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(directory, &stat); err != nil {

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writerArgument makes the test program a process that writes to a file, in ways that the kernel may keep to itself.
+// writerArgument makes the test program a process that writes to a file, in ways that the kernel
+// may keep to itself.
 const writerArgument = "shared-test-writer"
 
 func TestMain(m *testing.M) {
@@ -63,7 +64,8 @@ func startWriter(t *testing.T, path string) int {
 	return cmd.Process.Pid
 }
 
-// TestHandOver writes on one node and reads on another whose file system keeps what it has read, whatever happens.
+// TestHandOver writes on one node and reads on another whose file system keeps what it has read,
+// whatever happens.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, "kernel_cache")

@@ -40,7 +40,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// NewName makes the name of a file that proves shared storage. It is made before the file, so that it can be written down.
+// NewName makes the name of a file that proves shared storage. It is made before the file, so that
+// it can be written down.
 func NewName() string { return namePrefix + randomHex(16) }
 
 func randomHex(n int) string {
@@ -69,8 +70,8 @@ type Claim struct {
 	after     unix.Stat_t // and with it
 }
 
-// NewClaim writes a token into a directory under a name that NewName gave. Remove must be called. Error: ErrLeft if a part of it has
-// been written and cannot be removed.
+// NewClaim writes a token into a directory under a name that NewName gave. Remove must be called.
+// Error: ErrLeft if a part of it has been written and cannot be removed.
 func NewClaim(directory, name string) (*Claim, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -100,7 +101,8 @@ func (c *Claim) write() error {
 	if _, err := file.WriteString(content); err != nil {
 		return fmt.Errorf("write a token: %w", err)
 	}
-	// Nobody else wants this lock: if the other node cannot get it, locks hold on both. Without locks there is none.
+	// Nobody else wants this lock: if the other node cannot get it, locks hold on both. Without
+	// locks there is none.
 	_ = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err := file.Sync(); err != nil {
 		return fmt.Errorf("write a token: %w", err)
@@ -116,7 +118,8 @@ func openAt(directory *os.File, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), filepath.Join(directory.Name(), name)), nil
 }
 
-// checkPatience is how long an answer may take to be seen here: some file systems look at their server only now and then.
+// checkPatience is how long an answer may take to be seen here: some file systems look at their
+// server only now and then.
 const checkPatience = 2 * time.Second
 
 // Check tells by ErrNotShared if an answer does not prove that the other node sees the same directory.
@@ -190,14 +193,16 @@ func parse(file *os.File) (token, reply string, err error) {
 	return string(content[len(magic) : answerAt-1]), string(content[answerAt : fileBytes-1]), nil
 }
 
-// Remove removes the token, and gives the directory the times that it had unless somebody else has changed it meanwhile.
+// Remove removes the token, and gives the directory the times that it had unless somebody else has
+// changed it meanwhile.
 func (c *Claim) Remove() error {
 	defer c.directory.Close()
 	if c.file == nil {
 		return nil
 	}
-	// It is closed last. Where the kernel tells a server that a file was closed, but does not wait for that (FUSE), the server
-	// may be taking one for open that is removed next, and so only hide it, just when it hears that nobody has it open.
+	// It is closed last. Where the kernel tells a server that a file was closed, but does not wait
+	// for that (FUSE), the server may be taking one for open that is removed next, and so only hide
+	// it, just when it hears that nobody has it open.
 	defer c.file.Close()
 	var now unix.Stat_t
 	untouched := unix.Fstat(int(c.directory.Fd()), &now) == nil && now.Mtim == c.after.Mtim && c.after.Mtim != c.before.Mtim

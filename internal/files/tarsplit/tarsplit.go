@@ -1,8 +1,10 @@
-// Package tarsplit puts archives of image layers together again from their files and what was kept beside these when they were unpacked:
-// headers and all else that is no content (github.com/vbatts/tar-split). Docker and Podman keep their layers so.
+// Package tarsplit puts archives of image layers together again from their files and what was kept
+// beside these when they were unpacked: headers and all else that is no content
+// (github.com/vbatts/tar-split). Docker and Podman keep their layers so.
 //
-// An archive is the one that was unpacked, byte for byte, or reading it fails: each file is compared with what was in the archive.
-// The files are read as what somebody else has put there. The package knows no engine, and where one keeps what.
+// An archive is the one that was unpacked, byte for byte, or reading it fails: each file is
+// compared with what was in the archive. The files are read as what somebody else has put there.
+// The package knows no engine, and where one keeps what.
 package tarsplit
 
 import (
@@ -24,8 +26,8 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// Sizes are those of archives whose size somebody has asked for. The name of what was kept of one is never another one's: it comes from
-// the content. The zero value is ready.
+// Sizes are those of archives whose size somebody has asked for. The name of what was kept of one
+// is never another one's: it comes from the content. The zero value is ready.
 type Sizes struct {
 	mu    sync.Mutex
 	known map[string]int64
@@ -91,7 +93,8 @@ func openEntries(kept string) (entries storage.Unpacker, done func(), err error)
 	return storage.NewJSONUnpacker(plain), func() { _ = f.Close() }, nil
 }
 
-// Open opens the archive whose files are in a directory. A file that was changed since ends the reading with an error.
+// Open opens the archive whose files are in a directory. A file that was changed since ends the
+// reading with an error.
 func Open(kept, directory string) (io.ReadCloser, error) {
 	tree, err := os.OpenRoot(directory)
 	if err != nil {

@@ -22,7 +22,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// kept has an archive of files as an engine keeps it: their content in a directory, and what else there was in a file.
+// kept has an archive of files as an engine keeps it: their content in a directory, and what else
+// there was in a file.
 func kept(t *testing.T, names ...string) (archive []byte, split, tree string) {
 	t.Helper()
 	tree = filepath.Join(t.TempDir(), "tree")

@@ -25,8 +25,8 @@ type deb struct {
 	path string
 }
 
-// installers are packages that others depend on for their maintainer scripts or services, which images do not run.
-// apt is told that they are there.
+// installers are packages that others depend on for their maintainer scripts or services, which
+// images do not run. apt is told that they are there.
 func installers() []string {
 	return []string{
 		"adduser", "debconf", "dpkg", "init-system-helpers", "iproute2",
@@ -34,8 +34,9 @@ func installers() []string {
 	}
 }
 
-// apt fetches packages and what they depend on, with state of its own: what is installed on the machine, and its
-// caches, play no part and do not change. Its sources, keys and, if they are good enough, package lists are used.
+// apt fetches packages and what they depend on, with state of its own: what is installed on the
+// machine, and its caches, play no part and do not change. Its sources, keys and, if they are good
+// enough, package lists are used.
 type apt struct {
 	dir     string
 	private bool // package lists of its own, just fetched
@@ -64,8 +65,9 @@ func newApt() (*apt, error) {
 
 func (a *apt) close() { _ = os.RemoveAll(a.dir) }
 
-// download fetches packages and their dependencies but for those that are installed. The machine's package lists may
-// be missing, or so old that what they name is gone from the mirror: then new ones are fetched, once.
+// download fetches packages and their dependencies but for those that are installed. The machine's
+// package lists may be missing, or so old that what they name is gone from the mirror: then new
+// ones are fetched, once.
 func (a *apt) download(ctx context.Context, packages []string, installed []installedPackage) ([]deb, error) {
 	if err := a.writeStatus(installed); err != nil {
 		return nil, err
@@ -98,8 +100,8 @@ func (a *apt) writeStatus(installed []installedPackage) error {
 	return os.WriteFile(filepath.Join(a.dir, "status"), status.Bytes(), 0o644)
 }
 
-// run runs apt-get. The clock of a machine may be past the date until which a mirror's lists claim to be valid;
-// packages are still those that the archive's key has signed.
+// run runs apt-get. The clock of a machine may be past the date until which a mirror's lists claim
+// to be valid; packages are still those that the archive's key has signed.
 func (a *apt) run(ctx context.Context, args ...string) error {
 	options := []string{
 		"Dir::State::status=" + filepath.Join(a.dir, "status"),

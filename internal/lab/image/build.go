@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Build makes the image of this name, unless it was made before, and returns where it is: an archive as docker save
-// writes it, in cacheDir. The image's name in it is localhost/NAME:latest. Several programs may build at once.
+// Build makes the image of this name, unless it was made before, and returns where it is: an
+// archive as docker save writes it, in cacheDir. The image's name in it is localhost/NAME:latest.
+// Several programs may build at once.
 func Build(ctx context.Context, name, cacheDir string) (string, error) {
 	recipe, err := find(name)
 	if err != nil {

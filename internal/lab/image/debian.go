@@ -9,8 +9,9 @@ import (
 
 // debian is a system container, for LXC: systemd, and NGINX as a service of it.
 //
-// All of it is root's: of others CRIU cannot read the limits on a machine without CAP_SYS_RESOURCE. What would only be in the way in a
-// container is masked, as LXC's template for Debian does. Filters of addresses are programs of the kernel, which CRIU does not carry.
+// All of it is root's: of others CRIU cannot read the limits on a machine without CAP_SYS_RESOURCE.
+// What would only be in the way in a container is masked, as LXC's template for Debian does.
+// Filters of addresses are programs of the kernel, which CRIU does not carry.
 func debian() recipe {
 	links := map[string]string{
 		"etc/systemd/system/default.target":                        "/lib/systemd/system/multi-user.target",

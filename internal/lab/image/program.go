@@ -14,9 +14,10 @@ import (
 // ProgramPath is where an image made by OfProgram has its program.
 const ProgramPath = "/program"
 
-// OfProgram makes an image in which there is nothing but a program, which must be linked statically, and writes it to a
-// new file in a directory, as Build does. It is not kept in any cache: programs change more often than packages. For each
-// size in bulk the image has a layer more, of files of so many bytes in all that cannot be compressed.
+// OfProgram makes an image in which there is nothing but a program, which must be linked
+// statically, and writes it to a new file in a directory, as Build does. It is not kept in any
+// cache: programs change more often than packages. For each size in bulk the image has a layer
+// more, of files of so many bytes in all that cannot be compressed.
 func OfProgram(name, program, dir string, bulk ...int64) (string, error) {
 	if err := checkStatic(program); err != nil {
 		return "", fmt.Errorf("image of %s: %w", program, err)
@@ -42,7 +43,8 @@ func OfProgram(name, program, dir string, bulk ...int64) (string, error) {
 		layers = append(layers, more)
 	}
 	path := filepath.Join(dir, name+".tar")
-	// One thread of Go's that works: the fewer threads, the more the program is like one that was not written in Go.
+	// One thread of Go's that works: the fewer threads, the more the program is like one that was
+	// not written in Go.
 	run := config{Env: []string{"PATH=/", "GOMAXPROCS=1"}, Cmd: []string{ProgramPath}}
 	if err := replace(path, func(file *os.File) error { return writeArchive(file, name, run, layers) }); err != nil {
 		return fail(err)
@@ -100,8 +102,8 @@ func writeProgramLayer(out io.Writer, recipe layerRecipe, program string) error 
 	return w.Close()
 }
 
-// checkStatic refuses a program that wants a dynamic linker, which the image has not. "No such file" would be all that is
-// told when it is run.
+// checkStatic refuses a program that wants a dynamic linker, which the image has not. "No such
+// file" would be all that is told when it is run.
 func checkStatic(program string) error {
 	file, err := elf.Open(program)
 	if err != nil {

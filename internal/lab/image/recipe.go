@@ -43,7 +43,8 @@ type config struct {
 	ExposedPorts map[string]struct{} `json:"ExposedPorts,omitempty"`
 }
 
-// generation is counted up when the way in which recipes are carried out changes, so that old results are not used.
+// generation is counted up when the way in which recipes are carried out changes, so that old
+// results are not used.
 const generation = 1
 
 // Names lists the images that Build can make.

@@ -68,7 +68,8 @@ type container struct {
 	rootfs string
 }
 
-// start loads an image, mounts its layers and runs its command, with Docker's capabilities and system call filter.
+// start loads an image, mounts its layers and runs its command, with Docker's capabilities and
+// system call filter.
 func start(t *testing.T, name string) *container {
 	t.Helper()
 	path, err := Build(t.Context(), name, cacheDir)

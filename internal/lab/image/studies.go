@@ -23,7 +23,8 @@ const VideoPath = "film.mp4"
 // VideoSeconds is how long the film is, at a constant rate of bits.
 const VideoSeconds = 150
 
-// studies are the workloads of the studies that Godwit is compared with. Most of them take hundreds of megabytes.
+// studies are the workloads of the studies that Godwit is compared with. Most of them take hundreds
+// of megabytes.
 func studies() map[string]recipe {
 	return map[string]recipe{
 		"system":     system(),
@@ -40,7 +41,8 @@ func Small() []string {
 	return slices.DeleteFunc(Names(), func(name string) bool { return recipes()[name].heavy })
 }
 
-// system is a container with an init, as a container of LXC's is: it has services, and starts those again that end.
+// system is a container with an init, as a container of LXC's is: it has services, and starts those
+// again that end.
 func system() recipe {
 	return recipe{
 		Layers: []layerRecipe{tools(), {
@@ -102,8 +104,8 @@ func coap() recipe {
 		}},
 		Config: config{
 			Env: []string{searchPath}, WorkingDir: "/app", ExposedPorts: ports("5683/udp"),
-			// A heap as small as the data allows, as on the study's Raspberry Pi. The JVM's own counters for jps are in a
-			// file that it has mapped: nobody reads them here.
+			// A heap as small as the data allows, as on the study's Raspberry Pi. The JVM's own
+			// counters for jps are in a file that it has mapped: nobody reads them here.
 			Cmd: []string{
 				java, "-Xms92m", "-Xmx112m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
 				"-Djava.net.preferIPv4Stack=true", "-cp", "/app:/app/*", "Server", "75",
@@ -127,7 +129,8 @@ func javaLayer() layerRecipe {
 	return layerRecipe{Name: "java", Packages: []string{"openjdk-17-jre-headless"}, Files: map[string]string{jvmConfig: jvmConfigText}}
 }
 
-// recogniser is in the role of study A's OpenFace: it is sent pictures of a camera, and answers whose face is in them.
+// recogniser is in the role of study A's OpenFace: it is sent pictures of a camera, and answers
+// whose face is in them.
 func recogniser() recipe {
 	return recipe{
 		heavy: true,

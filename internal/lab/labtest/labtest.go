@@ -1,4 +1,5 @@
-// Package labtest runs the tests of a package in a lab that they share: it takes longer to make than most tests take.
+// Package labtest runs the tests of a package in a lab that they share: it takes longer to make
+// than most tests take.
 package labtest
 
 import (
@@ -159,7 +160,8 @@ func (w *World) takeDown() error {
 	return w.downErr
 }
 
-// showLogs prints the ends of the agents' logs, which are gone with the lab, and how they crashed if they did.
+// showLogs prints the ends of the agents' logs, which are gone with the lab, and how they crashed
+// if they did.
 func (w *World) showLogs() {
 	for _, node := range w.nodes() {
 		out, err := exec.Command("tail", "-n", "30", w.lab.AgentLog(node)).CombinedOutput()
@@ -168,8 +170,9 @@ func (w *World) showLogs() {
 	}
 }
 
-// Within polls a condition until it is true, or not within a limit. The longer it takes the less often it is looked at: a look is often
-// a command in a node, which takes the processor from what is waited for.
+// Within polls a condition until it is true, or not within a limit. The longer it takes the less
+// often it is looked at: a look is often a command in a node, which takes the processor from what
+// is waited for.
 func Within(limit time.Duration, condition func() bool) bool {
 	began := time.Now()
 	for !condition() {

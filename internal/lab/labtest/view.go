@@ -12,7 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-// Processes lists the processes of a node with their arguments, those of its containers as well: all below its init.
+// Processes lists the processes of a node with their arguments, those of its containers as well:
+// all below its init.
 func Processes(init int) map[int]string {
 	parents, arguments := map[int]int{}, map[int]string{}
 	directories, err := filepath.Glob("/proc/[0-9]*")
@@ -48,8 +49,9 @@ func Processes(init int) map[int]string {
 	return below
 }
 
-// View is what a node has of things that containers and migrations add to, one line each: processes, mounts, interfaces, routes, rules of
-// nftables, network namespaces, cgroups, and what is in some directories.
+// View is what a node has of things that containers and migrations add to, one line each:
+// processes, mounts, interfaces, routes, rules of nftables, network namespaces, cgroups, and what
+// is in some directories.
 func View(ctx context.Context, of *lab.Lab, node string, directories ...string) ([]string, error) {
 	root, err := of.Root(node)
 	if err != nil {

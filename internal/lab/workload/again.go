@@ -26,8 +26,9 @@ type CountedAgain struct {
 	LongestGap  time.Duration
 }
 
-// RedisAgain increments one key of a Redis server, one request after the other, and connects again when its connection ends,
-// as the clients of a server do that is restarted. An increment that was asked for and not answered may have been done.
+// RedisAgain increments one key of a Redis server, one request after the other, and connects again
+// when its connection ends, as the clients of a server do that is restarted. An increment that was
+// asked for and not answered may have been done.
 type RedisAgain struct {
 	dial    func(ctx context.Context) (net.Conn, error)
 	silence time.Duration

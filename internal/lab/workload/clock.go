@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Clock asks a web server for a number that only ever grows, over a new connection each time, as somebody does who looks at
-// a page again and again.
+// Clock asks a web server for a number that only ever grows, over a new connection each time, as
+// somebody does who looks at a page again and again.
 type Clock struct {
 	dial    func(ctx context.Context) (net.Conn, error)
 	path    string

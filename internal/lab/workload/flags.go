@@ -13,7 +13,8 @@ func Flags(command string) *flag.FlagSet {
 	return f
 }
 
-// Args are the arguments with which this program becomes the workload: the command, and each flag with its value.
+// Args are the arguments with which this program becomes the workload: the command, and each flag
+// with its value.
 func Args(f *flag.FlagSet) []string {
 	args := []string{f.Name()}
 	f.VisitAll(func(one *flag.Flag) { args = append(args, "-"+one.Name+"="+one.Value.String()) })

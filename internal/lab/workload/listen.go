@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// Listen serves each connection to a TCP port until the returned function is called; no port is 0. It is for programs that
-// are carried to another machine with their connections.
+// Listen serves each connection to a TCP port until the returned function is called; no port is 0.
+// It is for programs that are carried to another machine with their connections.
 func Listen(port int, serve func(net.Conn)) (end func(), err error) {
 	if port == 0 {
 		return func() {}, nil

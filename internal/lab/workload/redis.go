@@ -1,7 +1,8 @@
-// Package workload holds clients that measure what a container's user sees while the container moves, and what the programs that
-// are moved have in common.
+// Package workload holds clients that measure what a container's user sees while the container
+// moves, and what the programs that are moved have in common.
 //
-// A client checks every answer and keeps one connection for its whole life; it knows no migration and no engine.
+// A client checks every answer and keeps one connection for its whole life; it knows no migration
+// and no engine.
 package workload
 
 import (
@@ -29,8 +30,9 @@ type Counted struct {
 	LongestGap     float64 `json:"longest_gap_seconds"`
 }
 
-// RedisCounter increments one key of a Redis server over one TCP connection, at a steady rate, and checks that each
-// answer is exactly one more than the one before. It never connects again: a broken connection is an error.
+// RedisCounter increments one key of a Redis server over one TCP connection, at a steady rate, and
+// checks that each answer is exactly one more than the one before. It never connects again: a
+// broken connection is an error.
 type RedisCounter struct {
 	conn   net.Conn
 	reader *bufio.Reader
@@ -52,7 +54,8 @@ func NewRedisCounter(conn net.Conn) *RedisCounter {
 // valueBytes is the size of each value of a filled Redis.
 const valueBytes = 64 << 10
 
-// filled calls do for each key and its value, of which a Redis filled with so many bytes has all. They cannot be compressed.
+// filled calls do for each key and its value, of which a Redis filled with so many bytes has all.
+// They cannot be compressed.
 func filled(bytes int, do func(key string, value []byte) error) error {
 	source := rand.NewChaCha8([32]byte{1})
 	value := make([]byte, valueBytes)
@@ -67,7 +70,8 @@ func filled(bytes int, do func(key string, value []byte) error) error {
 	return nil
 }
 
-// Fill stores the given number of bytes of incompressible data, in values of 64 KiB, before the counting begins.
+// Fill stores the given number of bytes of incompressible data, in values of 64 KiB, before the
+// counting begins.
 func (c *RedisCounter) Fill(bytes int) error {
 	return filled(bytes, func(key string, value []byte) error {
 		if _, err := fmt.Fprintf(c.conn, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, len(value), value); err != nil {
@@ -101,8 +105,9 @@ func (c *RedisCounter) Verify(bytes int) error {
 	})
 }
 
-// Start counts at the given rate until ctx ends or the connection fails. Requests are sent by the clock, not by the
-// answers, so that several are under way when the server is frozen, as they would be with many users.
+// Start counts at the given rate until ctx ends or the connection fails. Requests are sent by the
+// clock, not by the answers, so that several are under way when the server is frozen, as they would
+// be with many users.
 func (c *RedisCounter) Start(ctx context.Context, perSecond int) {
 	c.lastAt = time.Now()
 	c.counted.SameConnection = true
@@ -196,8 +201,8 @@ func (c *RedisCounter) Gap() time.Duration {
 	return gap
 }
 
-// Result waits until every request is answered, for at most the given time, and returns what was seen. The context
-// given to Start must have ended.
+// Result waits until every request is answered, for at most the given time, and returns what was
+// seen. The context given to Start must have ended.
 func (c *RedisCounter) Result(wait time.Duration) (Counted, error) {
 	if err := c.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return Counted{}, err

@@ -87,8 +87,9 @@ func (in *inlet) changed(run memory.Run, c change) error {
 	return nil
 }
 
-// setStale notes a page whose change did not make it. Mostly nobody needs it any more, and what was here of it is gone for that: who
-// fills the memory says so in the end. Only if somebody waits for it other connections have to bring it, at once.
+// setStale notes a page whose change did not make it. Mostly nobody needs it any more, and what was
+// here of it is gone for that: who fills the memory says so in the end. Only if somebody waits for
+// it other connections have to bring it, at once.
 func (r *running) setStale(n int, why error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

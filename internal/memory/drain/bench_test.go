@@ -91,7 +91,8 @@ func drainQuick(b *testing.B, q *quick) {
 	must(b, target)
 }
 
-// BenchmarkWant asks for pages one after the other while all others are pushed over loopback as fast as that goes.
+// BenchmarkWant asks for pages one after the other while all others are pushed over loopback as
+// fast as that goes.
 func BenchmarkWant(b *testing.B) {
 	var took []time.Duration
 	for b.Loop() {

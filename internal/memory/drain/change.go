@@ -11,16 +11,16 @@ import (
 	"github.com/godwit/godwit/internal/memory/pipeline"
 )
 
-// A change is a page that the target had before, as a delta to that: task (u32), address (u64), digest of the page (2 x u64),
-// length of the delta (u16), delta.
+// A change is a page that the target had before, as a delta to that: task (u32), address (u64),
+// digest of the page (2 x u64), length of the delta (u16), delta.
 const (
 	changeHeader = 4 + 8 + 16 + 2
 	// maxDelta: a page that has changed more is sent whole.
 	maxDelta = 1 << 11
 )
 
-// ErrStale says that a page which was sent as a change does not become what it should. It was not taken. If somebody needs it the
-// connections end, and the next ones get whole pages.
+// ErrStale says that a page which was sent as a change does not become what it should. It was not
+// taken. If somebody needs it the connections end, and the next ones get whole pages.
 var ErrStale = errors.New("a late page was sent as a change to something else than what is here")
 
 // changer makes changes. It may be used by several goroutines.
@@ -40,7 +40,8 @@ func newChanger(known func(memory.Task, uint64, []byte) bool, key pipeline.Key) 
 	return &changer{known: known, hasher: hasher, old: make([]byte, memory.PageSize())}, nil
 }
 
-// append appends a change that makes a page of what the target had, or returns false when that is unknown or something else.
+// append appends a change that makes a page of what the target had, or returns false when that is
+// unknown or something else.
 func (c *changer) append(b []byte, task memory.Task, address uint64, page []byte) ([]byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,8 +102,8 @@ func decodeChanges(r io.Reader, place func(change) error) error {
 
 // Before is what the target had of late pages.
 type Before interface {
-	// ReadPage reads a page, and tells whether there was one. It is called by one goroutine at a time for a page, until that
-	// page is put.
+	// ReadPage reads a page, and tells whether there was one. It is called by one goroutine at a
+	// time for a page, until that page is put.
 	ReadPage(task memory.Task, address uint64, page []byte) (bool, error)
 }
 

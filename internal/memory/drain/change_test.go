@@ -11,7 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/memory/pipeline"
 )
 
-// past is what the target had: most pages a little different from what they are, some quite, some not at all, some unknown.
+// past is what the target had: most pages a little different from what they are, some quite, some
+// not at all, some unknown.
 type past struct {
 	wrong bool // what the target says it had is not what the source thinks
 }
@@ -41,8 +42,8 @@ func (p past) ReadPage(task memory.Task, address uint64, page []byte) (bool, err
 	return there, nil
 }
 
-// TestChanges sends pages as changes to what the target had, and wants them whole from a target that cannot take changes, or
-// that had something else.
+// TestChanges sends pages as changes to what the target had, and wants them whole from a target
+// that cannot take changes, or that had something else.
 func TestChanges(t *testing.T) {
 	noLeaks(t)
 	key, err := pipeline.NewKey()
@@ -102,7 +103,8 @@ func (g givenBack) ReadPage(task memory.Task, address uint64, page []byte) (bool
 	return g.past.ReadPage(task, address, page)
 }
 
-// TestChangesOfWhatIsGone wants that pages which nobody needs any more end no connection, and that one for which somebody waits does.
+// TestChangesOfWhatIsGone wants that pages which nobody needs any more end no connection, and that
+// one for which somebody waits does.
 func TestChangesOfWhatIsGone(t *testing.T) {
 	noLeaks(t)
 	key, err := pipeline.NewKey()

@@ -16,15 +16,17 @@ import (
 const (
 	// statusInterval is how often the source is told how far the target is.
 	statusInterval = time.Second
-	// patience is how long who fills the memory may take to say that nothing is missing, once all has come that it listed. It
-	// lists no more than a map can have; the next connection to it tells the rest.
+	// patience is how long who fills the memory may take to say that nothing is missing, once all
+	// has come that it listed. It lists no more than a map can have; the next connection to it
+	// tells the rest.
 	patience = 10 * time.Second
 )
 
 // ClientConfig says who takes late pages.
 type ClientConfig struct {
-	// Pages is the way to who fills the container's memory; nil: nothing is missing any more, and only the source is to be told.
-	// Its Next is called again after its context ended, and must not lose a page over that.
+	// Pages is the way to who fills the container's memory; nil: nothing is missing any more, and
+	// only the source is to be told. Its Next is called again after its context ended, and must not
+	// lose a page over that.
 	Pages memory.LatePages
 	// Before is what the target had of late pages, to apply changes to; nil: pages are wanted whole.
 	Before Before
@@ -32,14 +34,15 @@ type ClientConfig struct {
 	Key pipeline.Key
 	// Fill tells how far it is; nil, or an error: what the client knows is told.
 	Fill func(context.Context) (memory.FillReport, error)
-	// Silence is how long nothing may come from the source; 0: any time. It is asked for signs of life meanwhile.
+	// Silence is how long nothing may come from the source; 0: any time. It is asked for signs of
+	// life meanwhile.
 	Silence time.Duration
 	// Every is how often the source is told; 0: once a second.
 	Every time.Duration
 }
 
-// Client brings late pages to who fills the memory of a container. It goes with one connection to that; after a new one to
-// that there must be a new client.
+// Client brings late pages to who fills the memory of a container. It goes with one connection to
+// that; after a new one to that there must be a new client.
 type Client struct {
 	config ClientConfig
 	tally  tally
@@ -79,9 +82,9 @@ func NewClient(config ClientConfig) (*Client, error) {
 // Stats tells what has been done so far. It may be called at any time.
 func (c *Client) Stats() Stats { return c.tally.snapshot() }
 
-// Run brings pages over two connections, which belong to it and are closed when it returns. It returns nil when all is here
-// and the source knows. After any other end it can be called again with new connections; after ErrTarget a new client
-// is needed, and after ErrPeer it is of no use.
+// Run brings pages over two connections, which belong to it and are closed when it returns. It
+// returns nil when all is here and the source knows. After any other end it can be called again
+// with new connections; after ErrTarget a new client is needed, and after ErrPeer it is of no use.
 func (c *Client) Run(ctx context.Context, urgent, push Session) error {
 	r, err := c.begin(urgent, push)
 	if err != nil {

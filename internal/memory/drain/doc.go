@@ -1,7 +1,8 @@
 // Package drain brings the pages that stayed at the source to a container that runs at the target.
 //
-// The Server, at the source, reads them from the frozen processes. The Client, at the target, hands them to who fills the
-// container's memory. Between them are two connections, so that a page that a process waits for is never behind others:
+// The Server, at the source, reads them from the frozen processes. The Client, at the target, hands
+// them to who fills the container's memory. Between them are two connections, so that a page that a
+// process waits for is never behind others:
 //
 //	urgent  target to source: wanted pages; source to target: these pages, one for each want
 //	push    source to target: all other pages, in the order in which they are probably needed; target to source: what is
@@ -11,29 +12,33 @@
 //
 // # Order
 //
-// What leaves next, by the queue: pages that the caller knows to be needed at once; pages around those that were wanted just now, as many as the way in which a program asks
-// makes likely (8 to 256 for one that goes through its memory, 4 for one that jumps); then hot pages, which the caller knows;
-// then what is farther around wanted pages; then the rest in order of address.
+// What leaves next, by the queue: pages that the caller knows to be needed at once; pages around
+// those that were wanted just now, as many as the way in which a program asks makes likely (8 to
+// 256 for one that goes through its memory, 4 for one that jumps); then hot pages, which the caller
+// knows; then what is farther around wanted pages; then the rest in order of address.
 //
 // # Each page once
 //
-// A page leaves once on a pair of connections, whichever of them takes it. The target alone knows what it has. So when a
-// connection breaks, the server forgets all and waits for the target's map of what is missing; nothing that arrived is sent
-// again, and recovery goes the way of every beginning. The only time that the server does not wait for the map is the first,
-// when nothing can have arrived. Then wanted pages leave from the begin, and others when the caller allows it.
+// A page leaves once on a pair of connections, whichever of them takes it. The target alone knows
+// what it has. So when a connection breaks, the server forgets all and waits for the target's map
+// of what is missing; nothing that arrived is sent again, and recovery goes the way of every
+// beginning. The only time that the server does not wait for the map is the first, when nothing can
+// have arrived. Then wanted pages leave from the begin, and others when the caller allows it.
 //
 // # Changes
 //
-// In a hybrid migration the target has had an earlier content of most pages, and of many only a few bytes have changed since.
-// Once the target has said that it has that content, and where the source still knows it, what has changed is sent, with a digest of
-// the page. A page that does not come out right is not taken. Mostly the container has given it back, and what was here of it is gone
-// for that; then nobody asks for it. If somebody does, or it is missing when all else is here, the connections end, and the next ones
-// carry whole pages.
+// In a hybrid migration the target has had an earlier content of most pages, and of many only a few
+// bytes have changed since. Once the target has said that it has that content, and where the source
+// still knows it, what has changed is sent, with a digest of the page. A page that does not come
+// out right is not taken. Mostly the container has given it back, and what was here of it is gone
+// for that; then nobody asks for it. If somebody does, or it is missing when all else is here, the
+// connections end, and the next ones carry whole pages.
 //
 // # A peer that lies
 //
-// The target takes no page that it does not miss, nor an urgent one that it did not ask for, and nothing twice. The source
-// gives no page that did not stay with it. Either tells the peer what it has done wrong and ends the connections: ErrPeer.
+// The target takes no page that it does not miss, nor an urgent one that it did not ask for, and
+// nothing twice. The source gives no page that did not stay with it. Either tells the peer what it
+// has done wrong and ends the connections: ErrPeer.
 //
 // # On the disk
 //
@@ -42,9 +47,9 @@
 //
 // # Memory
 //
-// Each side holds 16 bytes for each area of the map, 32 MiB at most, and one to three bits for each page, 96 KiB for a GiB;
-// a server one batch of pages (1 MiB at most) and one page, a client one run of each connection. The sessions
-// have buffers of their own.
+// Each side holds 16 bytes for each area of the map, 32 MiB at most, and one to three bits for each
+// page, 96 KiB for a GiB; a server one batch of pages (1 MiB at most) and one page, a client one
+// run of each connection. The sessions have buffers of their own.
 //
 // # Format
 //

@@ -64,8 +64,8 @@ func askAtRandom(t testing.TB, box *container, all []spot, seed uint64) {
 	}
 }
 
-// TestCut cuts the connections at random moments, sometimes replacing server or client, and wants that all arrives
-// and nothing that arrived is sent again.
+// TestCut cuts the connections at random moments, sometimes replacing server or client, and wants
+// that all arrives and nothing that arrived is sent again.
 func TestCut(t *testing.T) {
 	noLeaks(t)
 	for seed := range uint64(4) {

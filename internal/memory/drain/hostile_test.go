@@ -121,7 +121,8 @@ func TestLyingTarget(t *testing.T) {
 	}
 }
 
-// TestLyingSource wants that a target names what a source does that it must not do, and that no such page gets in.
+// TestLyingSource wants that a target names what a source does that it must not do, and that no
+// such page gets in.
 func TestLyingSource(t *testing.T) {
 	noLeaks(t)
 	short := encodedRun(1, 5, 2, false)
@@ -209,7 +210,8 @@ func (d deaf) Ping(ctx context.Context) (stream.Sample, error) {
 	return stream.Sample{}, ctx.Err()
 }
 
-// TestSilence wants that a source bears a target that is not running yet, and gives up one that gives no sign of life.
+// TestSilence wants that a source bears a target that is not running yet, and gives up one that
+// gives no sign of life.
 func TestSilence(t *testing.T) {
 	noLeaks(t)
 	maps, box := flat(1000), newContainer(t, flat(1000))

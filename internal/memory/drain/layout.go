@@ -11,8 +11,9 @@ import (
 // maxPages bounds the pages of all maps together: 1 TiB of 4 KiB pages, for which a set takes 32 MiB.
 const maxPages = 1 << 28
 
-// layout numbers the pages of maps: in order of task and address, without gaps. So a set of them is an array of bits,
-// whatever their addresses are, and the next number is the next page that there is.
+// layout numbers the pages of maps: in order of task and address, without gaps. So a set of them is
+// an array of bits, whatever their addresses are, and the next number is the next page that there
+// is.
 type layout struct {
 	tasks []taskSpans
 	spans []span
@@ -92,8 +93,9 @@ func (l *layout) number(task memory.Task, address uint64) (int, bool) {
 	return s.first + int(n), true
 }
 
-// numbers gives the numbers of consecutive pages, and whether all of them are there. Their numbers are consecutive then,
-// even if there are several spans; and if one was not there they could not be.
+// numbers gives the numbers of consecutive pages, and whether all of them are there. Their numbers
+// are consecutive then, even if there are several spans; and if one was not there they could not
+// be.
 func (l *layout) numbers(task memory.Task, address, pages uint64) (from, to int, ok bool) {
 	size := uint64(memory.PageSize())
 	if pages == 0 || pages > uint64(l.pages) || pages > (1<<63-address%(1<<63))/size {
@@ -171,7 +173,8 @@ func (l *layout) choose(maps []memory.TaskMap) (set, error) {
 	return s, nil
 }
 
-// maps lists the pages of a set. Areas of one mapping that are fewer than so many pages apart become one, with what is between.
+// maps lists the pages of a set. Areas of one mapping that are fewer than so many pages apart
+// become one, with what is between.
 func (l *layout) maps(s set, apart int) ([]memory.TaskMap, int) {
 	var maps []memory.TaskMap
 	areas, size := 0, uint64(memory.PageSize())
@@ -199,7 +202,8 @@ func (l *layout) maps(s set, apart int) ([]memory.TaskMap, int) {
 	return maps, areas
 }
 
-// mapsWithin is maps with at most so many areas, which is what the peer accepts: it closes gaps until they are.
+// mapsWithin is maps with at most so many areas, which is what the peer accepts: it closes gaps
+// until they are.
 func (l *layout) mapsWithin(s set, most int) []memory.TaskMap {
 	maps, areas := l.maps(s, 1)
 	for apart := 2; areas > most && apart < 2*l.pages; apart *= 2 {

@@ -38,9 +38,9 @@ func section(s Session, kind string, data []byte) error {
 // lastWords is how long a peer that has closed one connection may take to say why on the other.
 const lastWords = 200 * time.Millisecond
 
-// together runs parts beside each other over two connections, which belong to it, until all have ended. The first error ends
-// the others, by closing the connections; the peer is told of what is not just a broken connection. What the peer says is a
-// better reason than that a connection broke.
+// together runs parts beside each other over two connections, which belong to it, until all have
+// ended. The first error ends the others, by closing the connections; the peer is told of what is
+// not just a broken connection. What the peer says is a better reason than that a connection broke.
 func together(ctx context.Context, urgent, push Session, parts ...func(context.Context) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -98,8 +98,8 @@ func ours(err error) bool {
 	return errors.Is(err, ErrPeer) || errors.Is(err, ErrSource) || errors.Is(err, ErrTarget) || errors.Is(err, ErrStale)
 }
 
-// hangUp closes both connections. The reason goes by the urgent one, because nothing is before it there; so the peer learns
-// it before it learns that the other one is closed.
+// hangUp closes both connections. The reason goes by the urgent one, because nothing is before it
+// there; so the peer learns it before it learns that the other one is closed.
 func hangUp(urgent, push Session, why error) {
 	if ours(why) {
 		_ = urgent.Abort(why.Error()) // it is being given up

@@ -168,7 +168,8 @@ func (p *program) jump(seed uint64) {
 	}
 }
 
-// BenchmarkLink drains 10 s of a link's bandwidth while a program goes through its memory, or four threads jump in it.
+// BenchmarkLink drains 10 s of a link's bandwidth while a program goes through its memory, or four
+// threads jump in it.
 func BenchmarkLink(b *testing.B) {
 	for _, link := range []lab.Link{
 		{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond},

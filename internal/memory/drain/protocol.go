@@ -33,7 +33,8 @@ const (
 	maxReason = 4 << 10
 )
 
-// Errors that callers tell apart. Any other means that a connection broke: the same Server or Client goes on with new ones.
+// Errors that callers tell apart. Any other means that a connection broke: the same Server or
+// Client goes on with new ones.
 var (
 	// ErrPeer: the peer did what it must not do. It was told.
 	ErrPeer = errors.New("the peer does not keep to the protocol of late pages")

@@ -13,8 +13,8 @@ type piece struct {
 	pages   int
 }
 
-// queue decides which pages leave next. Each is given out once until the next reset. It has no clock and no input or output,
-// and is for one goroutine.
+// queue decides which pages leave next. Each is given out once until the next reset. It has no
+// clock and no input or output, and is for one goroutine.
 type queue struct {
 	layout  *layout
 	left    set   // not given out
@@ -27,7 +27,8 @@ type queue struct {
 	restAt  int // no page before it is left
 }
 
-// newQueue has all pages of maps left. Hot pages, and pages that are needed soon, are ignored if they are not in maps.
+// newQueue has all pages of maps left. Hot pages, and pages that are needed soon, are ignored if
+// they are not in maps.
 func newQueue(maps, hot []memory.TaskMap, soon []memory.Want) (*queue, error) {
 	l, err := newLayout(maps)
 	if err != nil {

@@ -131,7 +131,8 @@ func TestLayoutRefused(t *testing.T) {
 	}
 }
 
-// TestQueue does to queues what servers do, at random: each page is given out once until the next reset, and none is lost.
+// TestQueue does to queues what servers do, at random: each page is given out once until the next
+// reset, and none is lost.
 func TestQueue(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 4))
@@ -244,7 +245,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestWindows wants few pages around where a program jumps, and many ahead of one that goes through its memory.
+// TestWindows wants few pages around where a program jumps, and many ahead of one that goes through
+// its memory.
 func TestWindows(t *testing.T) {
 	w := windows{likely: map[int]int{}}
 	page := 1000

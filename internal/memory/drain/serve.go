@@ -11,8 +11,9 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// A batch of pages takes as long on the link as leastBatchTime to mostBatchTime, so that a page that is asked for once it has
-// been given out arrives soon, and what is asked for around it leaves soon.
+// A batch of pages takes as long on the link as leastBatchTime to mostBatchTime, so that a page
+// that is asked for once it has been given out arrives soon, and what is asked for around it leaves
+// soon.
 const (
 	leastBatch     = 16
 	mostBatch      = memory.MaxRunPages
@@ -149,8 +150,8 @@ func (v *serving) take(most int) []piece {
 	return pieces
 }
 
-// batch gives how many pages to send at once: what the session says if it knows, or what the link takes if that is known, else
-// what seemed right.
+// batch gives how many pages to send at once: what the session says if it knows, or what the link
+// takes if that is known, else what seemed right.
 func (v *serving) batch(size int) int {
 	page := memory.PageSize()
 	if polite, ok := v.push.(interface{ Batch() int }); ok {
@@ -177,8 +178,9 @@ func nextBatch(size int, took time.Duration) int {
 	return size
 }
 
-// pushBatch sends what so many pages take in bytes, and waits until the kernel has it. It tells whether there was anything to
-// send. What is zero or has changed little takes next to nothing, so it may be many more pages.
+// pushBatch sends what so many pages take in bytes, and waits until the kernel has it. It tells
+// whether there was anything to send. What is zero or has changed little takes next to nothing, so
+// it may be many more pages.
 func (v *serving) pushBatch(pages int, buffer []byte) (bool, error) {
 	size := memory.PageSize()
 	out := v.outlet(v.push, false)
@@ -300,6 +302,7 @@ func (o *outlet) end() error {
 
 // isZero tells whether a page has only zeros.
 func isZero(page []byte) bool {
-	// Each byte is the one before, and the first is zero: the comparison of the library is the fastest there is.
+	// Each byte is the one before, and the first is zero: the comparison of the library is the
+	// fastest there is.
 	return page[0] == 0 && bytes.Equal(page[1:], page[:len(page)-1])
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// Reader reads the pages that stayed at the source: buffer, which is whole pages, from address on. Its methods are called
-// concurrently.
+// Reader reads the pages that stayed at the source: buffer, which is whole pages, from address on.
+// Its methods are called concurrently.
 type Reader interface {
 	Read(task memory.Task, address uint64, buffer []byte) error
 }
 
-// farewell is how long the end of a drain may take when the target has said that it has all: nothing depends on it.
+// farewell is how long the end of a drain may take when the target has said that it has all:
+// nothing depends on it.
 const farewell = 5 * time.Second
 
 // ServerConfig says what stayed at the source.
@@ -32,14 +33,15 @@ type ServerConfig struct {
 	Hot []memory.TaskMap
 	// Soon lists pages that are needed before all others, in this order. Those that are not late are ignored.
 	Soon []memory.Want
-	// Known gives what the target has had of a page, if that is known; nil: of none. Pages that have not changed much since are sent
-	// as changes to that, if the target can take them.
+	// Known gives what the target has had of a page, if that is known; nil: of none. Pages that
+	// have not changed much since are sent as changes to that, if the target can take them.
 	Known func(task memory.Task, address uint64, page []byte) bool
 	// Key is that of the migration's digests, for Known.
 	Key pipeline.Key
 	// Push is closed when pages may be pushed; nil: at once. Wanted pages leave before, too.
 	Push <-chan struct{}
-	// Silence is how long nothing may come from the target; 0: any time. It is asked for signs of life meanwhile.
+	// Silence is how long nothing may come from the target; 0: any time. It is asked for signs of
+	// life meanwhile.
 	Silence time.Duration
 	// Lacks is told what the target misses, when Late did not say what stayed; nil: nobody is.
 	Lacks func([]memory.TaskMap)
@@ -82,9 +84,10 @@ func NewServer(config ServerConfig) (*Server, error) {
 // Stats tells what has been done so far. It may be called at any time.
 func (s *Server) Stats() Stats { return s.tally.snapshot() }
 
-// Serve serves the target over two connections, which belong to it and are closed when it returns. It returns nil when the
-// target has said that it has all. After any other end it can be called again with new connections, and goes on
-// with what the target then says is missing; ErrSource and ErrPeer tell when that would be of no use.
+// Serve serves the target over two connections, which belong to it and are closed when it returns.
+// It returns nil when the target has said that it has all. After any other end it can be called
+// again with new connections, and goes on with what the target then says is missing; ErrSource and
+// ErrPeer tell when that would be of no use.
 func (s *Server) Serve(ctx context.Context, urgent, push Session) error {
 	known, err := s.begin()
 	if err != nil {
@@ -129,7 +132,8 @@ func (s *Server) end() {
 	s.serving = false
 }
 
-// leftChanged copies how much is left to where everybody can read it. The queue must be locked, or nobody else's yet.
+// leftChanged copies how much is left to where everybody can read it. The queue must be locked, or
+// nobody else's yet.
 func (s *Server) leftChanged() {
 	left := int64(s.queue.count)
 	s.tally.update(func(t *Stats) { t.LeftPages = left })

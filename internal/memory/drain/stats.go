@@ -11,8 +11,9 @@ import (
 type Stats struct {
 	Connections int64 // times that it began or went on
 
-	// Pages that a side has given to the urgent and to the push connection, or has got from them; zero and changed pages are among them.
-	// Bytes are those of their content, or of what has changed of it, before that is compressed.
+	// Pages that a side has given to the urgent and to the push connection, or has got from them;
+	// zero and changed pages are among them. Bytes are those of their content, or of what has
+	// changed of it, before that is compressed.
 	UrgentPages int64
 	UrgentBytes int64
 	PushedPages int64

@@ -24,8 +24,8 @@ func (p *pulse) beat() { p.last.Store(int64(time.Since(p.began))) }
 // silent tells for how long there was none.
 func (p *pulse) silent() time.Duration { return time.Since(p.began) - time.Duration(p.last.Load()) }
 
-// watch ends with an error when the peer is silent for too long. It asks for a sign of life where the session can: that is
-// answered even before a client runs at the other end.
+// watch ends with an error when the peer is silent for too long. It asks for a sign of life where
+// the session can: that is answered even before a client runs at the other end.
 func (p *pulse) watch(ctx context.Context, over <-chan struct{}, s Session, silence time.Duration) error {
 	if silence <= 0 {
 		return nil

@@ -62,8 +62,8 @@ func (w *windows) want(n, from, to int) {
 	w.all = slices.Insert(w.all, 0, one)
 }
 
-// near gives the first page to send of those in windows, in the order in which the program goes, and the number up to which
-// those after it are in the window, too.
+// near gives the first page to send of those in windows, in the order in which the program goes,
+// and the number up to which those after it are in the window, too.
 func (w *windows) near(left set) (n, until int, ok bool) {
 	for _, one := range w.all {
 		if n, until, ok := one.nearest(left, one.from, one.to); ok {

@@ -20,7 +20,8 @@ import (
 //	agent: restored   all processes are there, and none runs yet; without it nothing is filled before they do
 //	agent: resumed    the processes run; without it the background begins a little later
 //
-// If the connection ends before CRIU has come, the pager ends: nothing runs. After that it does not need the agent.
+// If the connection ends before CRIU has come, the pager ends: nothing runs. After that it does not
+// need the agent.
 type message struct {
 	Kind   string `json:"kind"`
 	Error  string `json:"error,omitempty"`

@@ -17,11 +17,12 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// ErrNoPager says that no pager fills a container's memory: none was started, or it has ended. Its report says how.
+// ErrNoPager says that no pager fills a container's memory: none was started, or it has ended. Its
+// report says how.
 var ErrNoPager = errors.New("no memory is being filled")
 
-// DialLate connects to the pager that listens at a path for the pages that stayed at the source (Config.Late), and waits
-// until it has its image.
+// DialLate connects to the pager that listens at a path for the pages that stayed at the source
+// (Config.Late), and waits until it has its image.
 func DialLate(ctx context.Context, path string) (memory.LatePages, error) {
 	c := &lateClient{answers: make(chan string, 1), bell: make(chan struct{}, 1), over: make(chan struct{})}
 	err := byDirectory(path, func(short string) error {
@@ -175,8 +176,8 @@ func (c *lateClient) Next(ctx context.Context) (memory.Want, error) {
 	}
 }
 
-// Put hands pages over. That one was refused is told by a later Put, or by Next. When nothing is missing any more, because
-// others brought it or nobody needs it, it is of no use and no error.
+// Put hands pages over. That one was refused is told by a later Put, or by Next. When nothing is
+// missing any more, because others brought it or nobody needs it, it is of no use and no error.
 func (c *lateClient) Put(run memory.Run, data []byte) error {
 	c.writing.Lock()
 	err := c.encoder.Put(run, data)
@@ -193,8 +194,8 @@ func (c *lateClient) Put(run memory.Run, data []byte) error {
 	return err
 }
 
-// lastWordsPatience is how long the other end's last words may take to be read when nothing can be written to it any more:
-// they have arrived by then.
+// lastWordsPatience is how long the other end's last words may take to be read when nothing can be
+// written to it any more: they have arrived by then.
 const lastWordsPatience = 5 * time.Second
 
 // broken says why nothing can be written: the other end may have said. io.EOF: because nothing is missing.

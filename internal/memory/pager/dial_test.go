@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGivenUpAtTheEnd: what the pager has answered counts, also if it has nothing more to do then and ends at once.
+// TestGivenUpAtTheEnd: what the pager has answered counts, also if it has nothing more to do then
+// and ends at once.
 func TestGivenUpAtTheEnd(t *testing.T) {
 	for range 20 { // which of both is seen first is up to chance
 		client, pager := connected(t)

@@ -30,8 +30,8 @@ func part(page, pages int) (bits uint64, n int) {
 	return ^uint64(0) >> (wordBits - n) << bit, n
 }
 
-// slot is a part of the image that several address spaces may be missing: those of a process and of children that it
-// made since.
+// slot is a part of the image that several address spaces may be missing: those of a process and of
+// children that it made since.
 type slot struct {
 	address uint64       // where it was in the task's address space when that was left
 	offset  uint64       // in the image
@@ -72,8 +72,8 @@ func (s *slot) kind(page int) kind {
 	return content
 }
 
-// family is a process of the image and its children, and theirs: all address spaces that are missing its pages. Pages are
-// numbered through the slots, alike in all of them.
+// family is a process of the image and its children, and theirs: all address spaces that are
+// missing its pages. Pages are numbered through the slots, alike in all of them.
 type family struct {
 	task     memory.Task
 	slots    []*slot     // in order of address
@@ -86,7 +86,8 @@ type family struct {
 	waiting map[int][]fault
 }
 
-// newFamily makes the family of a task, whose slots are in order of address. It returns how many of its pages are late.
+// newFamily makes the family of a task, whose slots are in order of address. It returns how many of
+// its pages are late.
 func newFamily(task memory.Task, image []memory.ImageSlot) (m *family, late int) {
 	m = &family{task: task, waiting: map[int][]fault{}}
 	for i := range image {

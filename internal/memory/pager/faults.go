@@ -64,8 +64,8 @@ func (f *filler) attend(one fault) (again bool) {
 	return again
 }
 
-// around fills what is here of the pages about one that was touched. Processes touch them next, and a fault takes two changes of
-// threads: many times what a page takes that is copied beside another.
+// around fills what is here of the pages about one that was touched. Processes touch them next, and
+// a fault takes two changes of threads: many times what a page takes that is copied beside another.
 func (f *filler) around(s *space, address uint64) {
 	s.mu.RLock()
 	page, ok := s.at(address)
@@ -124,8 +124,9 @@ func (f *filler) leave(s *space, page int, one fault) bool {
 	})
 }
 
-// retries are faults that came while the mapping was changing, the message on which is read meanwhile, or while there was
-// no memory. One goroutine tries them again, as long as there are any.
+// retries are faults that came while the mapping was changing, the message on which is read
+// meanwhile, or while there was no memory. One goroutine tries them again, as long as there are
+// any.
 type retries struct {
 	mu      sync.Mutex
 	faults  []fault
@@ -184,9 +185,9 @@ func (f *filler) copy(s *space, what stretch) error {
 			chunk /= 2 // these pages are in more than one mapping, or the last of them in none
 			continue
 		case errors.Is(err, kernel.ErrFaultUnmapped) && !again:
-			// It may have been moved this instant: the kernel looks for the mapping between two looks at whether there is
-			// news of it (mm/userfaultfd.c, uffd_mfill_lock, since Linux 6.9). As long as the lock is held nobody reads the
-			// news, so that now it says so.
+			// It may have been moved this instant: the kernel looks for the mapping between two
+			// looks at whether there is news of it (mm/userfaultfd.c, uffd_mfill_lock, since Linux
+			// 6.9). As long as the lock is held nobody reads the news, so that now it says so.
 			again = true
 			continue
 		case errors.Is(err, kernel.ErrFaultUnmapped):

@@ -131,7 +131,8 @@ func (f *filler) look() {
 	f.work.ring()
 }
 
-// fail ends the filling: the process must end with everything open, so that the guard can kill the container first.
+// fail ends the filling: the process must end with everything open, so that the guard can kill the
+// container first.
 func (f *filler) fail(err error) {
 	select {
 	case f.failed <- err:
@@ -216,8 +217,8 @@ func (f *filler) apply(s *space, event kernel.FaultEvent) {
 	}
 }
 
-// stir wakes who waits for a page at addresses where the mapping changes: what they wait for may never come there. They
-// look again. The caller holds the lock for writing.
+// stir wakes who waits for a page at addresses where the mapping changes: what they wait for may
+// never come there. They look again. The caller holds the lock for writing.
 func (f *filler) stir(s *space, start, end uint64) {
 	s.within(start, end, func(page, pages int) {
 		for _, one := range s.family.waitFor(page, pages, s) {
@@ -227,7 +228,8 @@ func (f *filler) stir(s *space, start, end uint64) {
 	})
 }
 
-// finish closes an address space of which nothing is missing: what was never there is zero from now on without us.
+// finish closes an address space of which nothing is missing: what was never there is zero from now
+// on without us.
 func (f *filler) finish(s *space) {
 	if f.detach(s) {
 		// Not under the lock: it waits for the one who waits for messages, who may be waiting for the lock.
@@ -259,7 +261,8 @@ func (f *filler) detach(s *space) bool {
 	return true
 }
 
-// bury finds processes that have ended: nobody tells of it, and as long as all that they are missing is late, no copy fails.
+// bury finds processes that have ended: nobody tells of it, and as long as all that they are
+// missing is late, no copy fails.
 func (f *filler) bury() {
 	for _, s := range f.living() {
 		s.mu.RLock()

@@ -23,7 +23,8 @@ import (
 
 var chaosProgram string
 
-// TestMain makes the test program what the real one is: the pager, and for one test the agent that starts one.
+// TestMain makes the test program what the real one is: the pager, and for one test the agent that
+// starts one.
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == Command:

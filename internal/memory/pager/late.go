@@ -14,8 +14,9 @@ import (
 // errNotLate is of pages that never stayed at the source: who sends them lies.
 var errNotLate = errors.New("the page was not left at the source")
 
-// arrive takes a run of pages that were late; their content is read from r. It is for one goroutine. Pages that have come
-// already, and those that nobody needs any more, are read and dropped.
+// arrive takes a run of pages that were late; their content is read from r. It is for one
+// goroutine. Pages that have come already, and those that nobody needs any more, are read and
+// dropped.
 func (f *filler) arrive(run memory.Run, r io.Reader) error {
 	m := f.families[run.Task]
 	for address, left := run.Address, int(run.Pages); left > 0; {
@@ -85,8 +86,8 @@ func (f *filler) take(m *family, page, pages int, zero bool, r io.Reader) error 
 	return nil
 }
 
-// here notes what has become of late pages of one slot, and serves those who wait for them. It returns how many pages
-// somebody still needed.
+// here notes what has become of late pages of one slot, and serves those who wait for them. It
+// returns how many pages somebody still needed.
 func (f *filler) here(m *family, page, pages int, as kind) int {
 	late := m.slots[page/slotPages].late
 	came := 0

@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestLateStorm has hundreds of processes wait for the same pages while more are made, and all else is done to the memory.
+// TestLateStorm has hundreds of processes wait for the same pages while more are made, and all else
+// is done to the memory.
 func TestLateStorm(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "64") // each thread that waits for a page keeps a processor of the runtime
 	w, v := lateVictim(t, 2, "-children", "300", "-threads", "40", "-pause", "400ms", "-chaos", "-deeds", "fork,move,give,unmap,protect")

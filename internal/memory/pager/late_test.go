@@ -138,8 +138,8 @@ func newLateWorld(t testing.TB) *world {
 	return w
 }
 
-// TestLate brings pages in random order by two connections, one after the other, while a process does everything to its
-// memory: at first only what it waits for.
+// TestLate brings pages in random order by two connections, one after the other, while a process
+// does everything to its memory: at first only what it waits for.
 func TestLate(t *testing.T) {
 	w := newLateWorld(t)
 	w.start()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// latencies counts durations in buckets whose width is a sixteenth of a power of two: it takes no memory for each, and
-// is right to 7 %.
+// latencies counts durations in buckets whose width is a sixteenth of a power of two: it takes no
+// memory for each, and is right to 7 %.
 type latencies struct {
 	buckets [64 * perOctave]atomic.Int64
 	maximum atomic.Int64

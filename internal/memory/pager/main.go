@@ -18,10 +18,12 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// spareThreads are more than there are processors, so that a fault is served though all workers are in the kernel.
+// spareThreads are more than there are processors, so that a fault is served though all workers are
+// in the kernel.
 const spareThreads = 4
 
-// Main is the main function of a pager. It returns its exit code when the memory is complete, or nothing needs it.
+// Main is the main function of a pager. It returns its exit code when the memory is complete, or
+// nothing needs it.
 func Main([]string) int {
 	// What ends this process ends the container, so that is not left to who ends a session or a service.
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
@@ -57,8 +59,8 @@ type process struct {
 	report memory.FillReport
 }
 
-// run is the life of the pager. If it returns an error when processes may be missing memory, the guard is armed, and
-// everything is open until it has killed them.
+// run is the life of the pager. If it returns an error when processes may be missing memory, the
+// guard is armed, and everything is open until it has killed them.
 func (p *process) run() error {
 	var err error
 	if p.control, err = newChannel(os.NewFile(controlFD, "control")); err != nil {
@@ -180,7 +182,8 @@ func (p *process) waitForImage() (bool, error) {
 	return true, p.control.send(message{Kind: kindOK})
 }
 
-// open maps the image. Pages are brought into the mapping as they are used; those that come later are written to it.
+// open maps the image. Pages are brought into the mapping as they are used; those that come later
+// are written to it.
 func (p *process) open(image *memory.Image) error {
 	slots, err := image.ReadIndex()
 	if err != nil {
@@ -278,11 +281,12 @@ func (p *process) takeAll(restore *criu.LazyRestore) (bool, error) {
 	}
 }
 
-// resumePatience is for how long only what is touched is filled if the agent does not say that the processes run.
+// resumePatience is for how long only what is touched is filled if the agent does not say that the
+// processes run.
 const resumePatience = 100 * time.Millisecond
 
-// fill stays until the memory is complete. CRIU has still work to do before the processes run: the background does not
-// take the processor and the memory away from it.
+// fill stays until the memory is complete. CRIU has still work to do before the processes run: the
+// background does not take the processor and the memory away from it.
 func (p *process) fill() error {
 	p.note(func(r *memory.FillReport) { r.Resumed = time.Now() })
 	select {
@@ -309,8 +313,8 @@ func (p *process) fill() error {
 	return p.disarm()
 }
 
-// freshness is how often the report is written, and is looked whether processes have ended, while pages are missing that
-// may take hours to come.
+// freshness is how often the report is written, and is looked whether processes have ended, while
+// pages are missing that may take hours to come.
 const freshness = time.Second
 
 // keepFresh does that until stop is called.

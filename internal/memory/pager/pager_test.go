@@ -50,7 +50,8 @@ func fillHere(t testing.TB, megabytes int, arguments ...string) (*filler, *victi
 	return p.filler, v
 }
 
-// TestChaos fills the memory of a process that does everything to it: at first only what it touches, then all.
+// TestChaos fills the memory of a process that does everything to it: at first only what it
+// touches, then all.
 func TestChaos(t *testing.T) {
 	for range 3 {
 		f, v := fillHere(t, 128, "-chaos", "-threads", "2", "-pause", "3ms")
@@ -82,7 +83,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// TestAround wants that what is about a touched page comes with it, and nothing else before the background may begin.
+// TestAround wants that what is about a touched page comes with it, and nothing else before the
+// background may begin.
 func TestAround(t *testing.T) {
 	f, _ := fillHere(t, 64, "-threads", "1", "-pause", "20ms")
 	s := f.living()[0]
@@ -114,7 +116,8 @@ func TestAround(t *testing.T) {
 	must(t, f.run())
 }
 
-// TestReady fills what was sent more than once, with what is about it, before the processes run: not more than that, and no longer.
+// TestReady fills what was sent more than once, with what is about it, before the processes run:
+// not more than that, and no longer.
 func TestReady(t *testing.T) {
 	f, _ := fillHere(t, 64, "-threads", "1", "-pause", "20ms")
 	s := f.living()[0]
@@ -300,7 +303,8 @@ func TestAgentKilled(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestNobodyComes ends the agent, or only its interest, before CRIU has come: the pager ends and kills nobody.
+// TestNobodyComes ends the agent, or only its interest, before CRIU has come: the pager ends and
+// kills nobody.
 func TestNobodyComes(t *testing.T) {
 	for _, until := range []string{"start", "serve"} {
 		t.Run(until, func(t *testing.T) {

@@ -13,16 +13,17 @@ import (
 
 // Late pages come by a unix stream socket. Integers are little-endian.
 //
-// The pager speaks first: a magic u64, the size of what follows u32, and the late pages that have not come (memory.EncodeMap).
-// After that come records of 16 bytes (kind u32, task u32, address u64):
+// The pager speaks first: a magic u64, the size of what follows u32, and the late pages that have
+// not come (memory.EncodeMap). After that come records of 16 bytes (kind u32, task u32, address
+// u64):
 //
 //	want      a process waits for this page; each comes once
 //	done      no page is missing any more, or nobody needs one
 //	given up  an order was carried out; or not: then text follows, of address bytes
 //	refused   the connection ends, because of what came; text follows, of address bytes
 //
-// The agent sends runs of pages as memory.Encoder writes them, and orders, which look like a run of task 0 whose number of
-// pages is the order.
+// The agent sends runs of pages as memory.Encoder writes them, and orders, which look like a run of
+// task 0 whose number of pages is the order.
 const (
 	lateMagic    = 0x3165_7461_4c_776447 // "GdwLate1"
 	greetingSize = 12

@@ -9,12 +9,15 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// readyPages bounds what is filled before the processes run: it must not take longer than what CRIU has still to do.
+// readyPages bounds what is filled before the processes run: it must not take longer than what CRIU
+// has still to do.
 const readyPages = 2048
 
-// ready fills what the processes are likely to touch first, before they run: what was sent more than once is what they write to all the
-// time, and with it what is about it. A page that is missing when it is touched costs them two changes of threads, on processors that
-// many want at that moment. All their mappings are registered. It ends when they run: then they say themselves what they touch.
+// ready fills what the processes are likely to touch first, before they run: what was sent more
+// than once is what they write to all the time, and with it what is about it. A page that is
+// missing when it is touched costs them two changes of threads, on processors that many want at
+// that moment. All their mappings are registered. It ends when they run: then they say themselves
+// what they touch.
 func (f *filler) ready(running <-chan struct{}) {
 	kernel.GiveWay(workerNiceness) // to CRIU and its gate, of which all wait
 	left := readyPages

@@ -19,13 +19,15 @@ type region struct {
 
 // space is the address space of one process. Its pages are numbered through its slots.
 //
-// The lock rule: who copies holds mu for reading from the look at what is missing until the copy is noted; who takes a
-// message from the userfaultfd holds mu for writing from before the read until what it says is noted. The kernel tells
-// that pages will be removed, or that the process has forked, before it does it, and waits until the message is read.
-// So no copy that was begun before the removal can come after it.
+// The lock rule: who copies holds mu for reading from the look at what is missing until the copy is
+// noted; who takes a message from the userfaultfd holds mu for writing from before the read until
+// what it says is noted. The kernel tells that pages will be removed, or that the process has
+// forked, before it does it, and waits until the message is read. So no copy that was begun before
+// the removal can come after it.
 //
-// A page that is still at the source is missing, and not here: who copies takes only what is here. That it is here is noted
-// when it is, without the lock, and it never goes away again; so the rule holds for pages that come meanwhile, too.
+// A page that is still at the source is missing, and not here: who copies takes only what is here.
+// That it is here is noted when it is, without the lock, and it never goes away again; so the rule
+// holds for pages that come meanwhile, too.
 type space struct {
 	family   *family
 	faults   *kernel.Faults
@@ -177,8 +179,8 @@ func (s *space) firstHere(first, end int) (int, bool) {
 	return 0, false
 }
 
-// claim takes the next missing pages for one of the workers that fill in the background. In the end two may get the
-// same: the second finds them there.
+// claim takes the next missing pages for one of the workers that fill in the background. In the end
+// two may get the same: the second finds them there.
 func (s *space) claim(most int) (stretch, bool) {
 	for {
 		at := s.cursor.Load()

@@ -11,7 +11,8 @@ import (
 
 const testPage = 4096
 
-// modelSpace is an address space as a map: for each address the offset in the image of the page that is missing there.
+// modelSpace is an address space as a map: for each address the offset in the image of the page
+// that is missing there.
 type modelSpace map[uint64]uint64
 
 func testImage() []memory.ImageSlot {
@@ -203,7 +204,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// TestLater: pages that have come and could not be filled are tried again before the background looks for what is missing, and by it after.
+// TestLater: pages that have come and could not be filled are tried again before the background
+// looks for what is missing, and by it after.
 func TestLater(t *testing.T) {
 	f, one := newFiller(nil, nil, nil), arrival{page: 7, pages: 1}
 	f.later(one)

@@ -36,8 +36,8 @@ type Pager struct {
 // controlFD is where a pager finds its connection.
 const controlFD = 3
 
-// Start starts a pager. When it returns the pager listens for CRIU and has its guard. If this process ends before Serve,
-// so does the pager.
+// Start starts a pager. When it returns the pager listens for CRIU and has its guard. If this
+// process ends before Serve, so does the pager.
 func Start(ctx context.Context, config Config) (*Pager, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -108,8 +108,8 @@ func (p *Pager) Serve(ctx context.Context, image *memory.Image) error {
 	return nil
 }
 
-// Restored tells that all processes are there, with all their mappings, and that none of them runs yet: what they are likely to touch
-// first is filled meanwhile.
+// Restored tells that all processes are there, with all their mappings, and that none of them runs
+// yet: what they are likely to touch first is filled meanwhile.
 func (p *Pager) Restored() error {
 	if err := p.channel.send(message{Kind: kindRestored}); err != nil {
 		return fmt.Errorf("tell the pager that the processes are there: %w", err)

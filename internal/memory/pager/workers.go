@@ -16,10 +16,12 @@ import (
 const (
 	pressure   = 5 * time.Millisecond
 	maxWorkers = 4
-	// aroundPages are filled with one that was touched: those of the part of a slot, of this size, in which it is.
+	// aroundPages are filled with one that was touched: those of the part of a slot, of this size,
+	// in which it is.
 	aroundPages = 32
-	// The background waits for so long when the processes run, and then as long as they touch missing pages all the time, up to
-	// so long: first they have to answer those who have waited for them, for which they need what they touch, and the processor.
+	// The background waits for so long when the processes run, and then as long as they touch
+	// missing pages all the time, up to so long: first they have to answer those who have waited
+	// for them, for which they need what they touch, and the processor.
 	firstRest, longestRest = 20 * time.Millisecond, 100 * time.Millisecond
 	// workerNiceness lets the processes and the serving of their faults go before the background.
 	workerNiceness = 5
@@ -56,8 +58,8 @@ func (b *bell) wait(since uint64) {
 	}
 }
 
-// arrivals are pages that have come from the source and are to be filled where they are missing. When there are too many of
-// them, all spaces are looked through instead.
+// arrivals are pages that have come from the source and are to be filled where they are missing.
+// When there are too many of them, all spaces are looked through instead.
 type arrivals struct {
 	mu  sync.Mutex
 	all []arrival
@@ -230,8 +232,8 @@ func (f *filler) step() (did, error) {
 	return nothing, nil
 }
 
-// later has pages filled that could not be now: with all others that are missing, or, before these are looked for, by themselves, as somebody
-// may wait for them.
+// later has pages filled that could not be now: with all others that are missing, or, before these
+// are looked for, by themselves, as somebody may wait for them.
 func (f *filler) later(one arrival) {
 	if f.rested.Load() || !f.came.put(one) {
 		f.look()

@@ -4,10 +4,11 @@ import "github.com/godwit/godwit/internal/memory"
 
 // cache keeps the content of pages as the receiver has it, to make deltas to.
 //
-// Pages that are written again and again are worth it, and rounds come by in much the same order: with more of them than there
-// is room for, to drop what was not used for longest would always drop what comes next. So what was sent again in this round or
-// the last one stays, and what finds no room is not kept. Pages of which it is expected that they will be sent again take the
-// place of others that were sent once.
+// Pages that are written again and again are worth it, and rounds come by in much the same order:
+// with more of them than there is room for, to drop what was not used for longest would always drop
+// what comes next. So what was sent again in this round or the last one stays, and what finds no
+// room is not kept. Pages of which it is expected that they will be sent again take the place of
+// others that were sent once.
 type cache struct {
 	limit   int // of pages
 	slots   map[pageID]uint32
@@ -47,7 +48,8 @@ func (c *cache) content(slot uint32) []byte {
 	return c.blocks[slot/cacheBlock][at : at+c.size]
 }
 
-// keep notes what was sent of a page, if there is room. again says that it was sent before, soon that it will be again.
+// keep notes what was sent of a page, if there is room. again says that it was sent before, soon
+// that it will be again.
 func (c *cache) keep(id pageID, content []byte, again, soon bool) {
 	slot, kept := c.slots[id]
 	if !kept {

@@ -5,15 +5,16 @@ import (
 	"encoding/binary"
 )
 
-// A delta is pairs of numbers of words of 8 bytes, as varints: how many are the same, and how many are not; the latter
-// follow. What comes after the last pair is the same.
+// A delta is pairs of numbers of words of 8 bytes, as varints: how many are the same, and how many
+// are not; the latter follow. What comes after the last pair is the same.
 const (
 	wordBytes = 8
 	// blockWords are compared at once to get past what is the same.
 	blockWords = 16
 )
 
-// AppendDelta appends what changes page old to now, or returns false when that would take more than limit bytes.
+// AppendDelta appends what changes page old to now, or returns false when that would take more than
+// limit bytes.
 func AppendDelta(dst, old, now []byte, limit int) ([]byte, bool) {
 	limit += len(dst)
 	words := len(now) / wordBytes

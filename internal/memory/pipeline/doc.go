@@ -1,35 +1,41 @@
 // Package pipeline carries pages from a source to a store with as few bytes as possible.
 //
-// The Sender stands where rounds put their pages (memory.Sink). Of each page it knows the digest of what the receiver
-// has, and so sends the least of: nothing (the receiver has it there already), that it is zero, a reference to the same
-// content elsewhere in the container (pages that processes share copy-on-write travel once), a delta to what was sent
-// before, or the content. The Receiver does the same to what it is given and puts pages into a store.
+// The Sender stands where rounds put their pages (memory.Sink). Of each page it knows the digest of
+// what the receiver has, and so sends the least of: nothing (the receiver has it there already),
+// that it is zero, a reference to the same content elsewhere in the container (pages that processes
+// share copy-on-write travel once), a delta to what was sent before, or the content. The Receiver
+// does the same to what it is given and puts pages into a store.
 //
-// It must not know connections, codecs or what a migration is: frames leave through Lanes and arrive by Receiver.Frame.
+// It must not know connections, codecs or what a migration is: frames leave through Lanes and
+// arrive by Receiver.Frame.
 //
 // # Order
 //
-// The sender's knowledge is exact because the receiver applies frames in the order in which they were made: they are
-// numbered, and each lane carries some of them. So a reference can be to anything that was put before, over whichever
-// connection it went, and no round is overtaken by an earlier one. Whoever receives a frame waits for its turn with that
-// one frame in hand; all others wait in their connections.
+// The sender's knowledge is exact because the receiver applies frames in the order in which they
+// were made: they are numbered, and each lane carries some of them. So a reference can be to
+// anything that was put before, over whichever connection it went, and no round is overtaken by an
+// earlier one. Whoever receives a frame waits for its turn with that one frame in hand; all others
+// wait in their connections.
 //
 // # Never wrong memory
 //
-// The result of each reference and each delta is checked against the digest that the sender had. What does not match, or
-// refers to what is not there, is not placed: it is reported as missing with the next barrier, the sender sends it again,
-// and as long as anything is missing Receiver.Complete is an error.
+// The result of each reference and each delta is checked against the digest that the sender had.
+// What does not match, or refers to what is not there, is not placed: it is reported as missing
+// with the next barrier, the sender sends it again, and as long as anything is missing
+// Receiver.Complete is an error.
 //
 // # Memory
 //
-// The sender holds 17 bytes for each page that it knows and 5 to 11 more in the index of contents, so 6 to 7 MiB for each
-// GiB; the pages of the cache for deltas (CacheBytes, 64 MiB unless told otherwise) with about 60 bytes for each; and two
-// frames of FrameBytes and two more for each lane. The receiver holds two MiB, and one frame for each lane.
+// The sender holds 17 bytes for each page that it knows and 5 to 11 more in the index of contents,
+// so 6 to 7 MiB for each GiB; the pages of the cache for deltas (CacheBytes, 64 MiB unless told
+// otherwise) with about 60 bytes for each; and two frames of FrameBytes and two more for each lane.
+// The receiver holds two MiB, and one frame for each lane.
 //
 // # Format
 //
-// A frame is its number (u64) and records, little-endian. A record begins with 16 bytes: task (u32), address (u64), and
-// a word with the number of pages (24 bits) and the kind (8 bits). Then comes, by kind:
+// A frame is its number (u64) and records, little-endian. A record begins with 16 bytes: task
+// (u32), address (u64), and a word with the number of pages (24 bits) and the kind (8 bits). Then
+// comes, by kind:
 //
 //	zero     nothing
 //	content  the pages

@@ -14,7 +14,8 @@ const MaxLanes = 8
 
 // Lane is one way to the receiver: what is sent over it arrives in order. A lane that fails ends the sender.
 type Lane interface {
-	// Send hands over a frame, and makes the sender wait while the way is full. The frame is not used after it returns.
+	// Send hands over a frame, and makes the sender wait while the way is full. The frame is not
+	// used after it returns.
 	Send(frame []byte) error
 	// Push sees to it that all that was sent leaves, and does not wait for it.
 	Push() error

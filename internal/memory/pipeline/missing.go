@@ -8,7 +8,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// maxMissing bounds the pages that are remembered as missing: 1 GiB of 4 KiB pages. More are not worth a second try.
+// maxMissing bounds the pages that are remembered as missing: 1 GiB of 4 KiB pages. More are not
+// worth a second try.
 const maxMissing = 1 << 18
 
 // spot is one page of one task.

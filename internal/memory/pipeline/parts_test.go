@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// TestTable compares the table with a plain one while contents come and go, with many that begin their search at the same
-// slot.
+// TestTable compares the table with a plain one while contents come and go, with many that begin
+// their search at the same slot.
 func TestTable(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	table := newTable(Digest{9, 9})

@@ -64,7 +64,8 @@ func (m *moved) change(pages int) {
 	}
 }
 
-// TestSameMemory is the property: whatever is written, over any number of lanes, with any cache, the target has the same.
+// TestSameMemory is the property: whatever is written, over any number of lanes, with any cache,
+// the target has the same.
 func TestSameMemory(t *testing.T) {
 	var total Stats
 	for seed := range uint64(60) {
@@ -154,7 +155,8 @@ func TestBase(t *testing.T) {
 	}
 }
 
-// TestLostPages lets the store forget or change pages behind the pipeline's back: it is told, and they are sent again.
+// TestLostPages lets the store forget or change pages behind the pipeline's back: it is told, and
+// they are sent again.
 func TestLostPages(t *testing.T) {
 	lost := 0
 	for seed := range uint64(20) {

@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// ErrMissing is wrapped by errors that say that pages have not come, and that the memory is therefore of no use.
+// ErrMissing is wrapped by errors that say that pages have not come, and that the memory is
+// therefore of no use.
 var ErrMissing = errors.New("pages of the container's memory are missing")
 
 // Pages is where a receiver puts pages; a memory.Store is one.
@@ -31,8 +32,8 @@ type ReceiverConfig struct {
 	Key   Key
 	Pages Pages
 	Base  PageReader // what this node had before; may be nil
-	// Barrier is called when all before a barrier is placed, with the pages that are missing so far; may be nil. No frame
-	// is applied while it runs.
+	// Barrier is called when all before a barrier is placed, with the pages that are missing so
+	// far; may be nil. No frame is applied while it runs.
 	Barrier func(number uint64, missing []memory.TaskMap) error
 }
 
@@ -66,7 +67,8 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	return r, nil
 }
 
-// ReadFrame reads what one call of a lane's Send has sent, until r ends, into a buffer, and returns the buffer.
+// ReadFrame reads what one call of a lane's Send has sent, until r ends, into a buffer, and returns
+// the buffer.
 func ReadFrame(r io.Reader, buffer []byte) ([]byte, error) {
 	if cap(buffer) < FrameBytes+1 {
 		buffer = make([]byte, FrameBytes+1)
@@ -81,7 +83,8 @@ func ReadFrame(r io.Reader, buffer []byte) ([]byte, error) {
 	return buffer, fmt.Errorf("receive pages: %w", err)
 }
 
-// Frame waits until all earlier frames are applied, and applies one. After an error the receiver is of no use.
+// Frame waits until all earlier frames are applied, and applies one. After an error the receiver is
+// of no use.
 func (r *Receiver) Frame(frame []byte) error {
 	if len(frame) < numberBytes {
 		return r.Fail(malformed("it has %d bytes", len(frame)))
@@ -138,8 +141,8 @@ func (r *Receiver) Await(number uint64) error {
 	return r.failed
 }
 
-// Complete tells whether the memory may be used: nothing has failed and nothing is missing. It is for when all frames
-// have been given to Frame.
+// Complete tells whether the memory may be used: nothing has failed and nothing is missing. It is
+// for when all frames have been given to Frame.
 func (r *Receiver) Complete() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,8 +30,8 @@ const (
 	numberBytes = 8 // of a frame
 	kindShift   = 24
 
-	// FrameBytes is the most that a frame has: enough that its number and its way through a lane do not count, and little
-	// enough that a slow link is not behind what is read by more than a few.
+	// FrameBytes is the most that a frame has: enough that its number and its way through a lane do
+	// not count, and little enough that a slow link is not behind what is read by more than a few.
 	FrameBytes = 256 << 10
 	// maxRun is the most pages of a record that has something for each.
 	maxRun = memory.MaxRunPages

@@ -22,8 +22,8 @@ type SenderConfig struct {
 	CacheBytes int64
 }
 
-// Sender makes frames of pages. Put, Barrier and Missing are for one goroutine at a time, and Known when there is none; all else
-// may be called by anybody.
+// Sender makes frames of pages. Put, Barrier and Missing are for one goroutine at a time, and Known
+// when there is none; all else may be called by anybody.
 type Sender struct {
 	hash  *Hasher
 	out   *outbox
@@ -67,8 +67,9 @@ func NewSender(config SenderConfig) (*Sender, error) {
 	}, nil
 }
 
-// Again ends the sender, and returns one that goes on where it was: with new lanes, to a new receiver that has the same key
-// and store. All that was put must be in place there. What the receiver had before is not referred to any more.
+// Again ends the sender, and returns one that goes on where it was: with new lanes, to a new
+// receiver that has the same key and store. All that was put must be in place there. What the
+// receiver had before is not referred to any more.
 func (s *Sender) Again() *Sender {
 	s.Close()
 	s.table.forget(func(p place) bool { return p.base }, s.cache.drop)
@@ -97,7 +98,8 @@ func (s *Sender) Stats() Stats {
 	return s.stats
 }
 
-// Expect tells whether what is put from now on will be put again soon: see memory.Expecter. Then it is kept, to make deltas to.
+// Expect tells whether what is put from now on will be put again soon: see memory.Expecter. Then it
+// is kept, to make deltas to.
 func (s *Sender) Expect(again bool) { s.soon = again }
 
 // Put takes a run of pages: see memory.Sink. After an error the sender is of no use.
@@ -283,7 +285,8 @@ func (s *Sender) room(bytes int) bool {
 	return s.frame != nil && len(s.frame.bytes)+bytes <= FrameBytes
 }
 
-// begin opens a record after the last one, in a new frame if it and the first bytes after its header do not fit.
+// begin opens a record after the last one, in a new frame if it and the first bytes after its
+// header do not fit.
 func (s *Sender) begin(k kind, to location, bytes int) error {
 	s.closeRecord()
 	if s.frame != nil && !s.room(headerBytes+bytes) {
@@ -339,8 +342,8 @@ func (s *Sender) Forget(task memory.Task) error {
 	return nil
 }
 
-// Barrier ends a round: it returns when the lanes have taken all that was put, with the number of the barrier, which the
-// receiver will tell when it has placed all before it.
+// Barrier ends a round: it returns when the lanes have taken all that was put, with the number of
+// the barrier, which the receiver will tell when it has placed all before it.
 func (s *Sender) Barrier(ctx context.Context) (uint64, error) {
 	s.round++
 	if err := s.begin(kindBarrier, location{address: s.round}, 0); err != nil {
@@ -366,8 +369,9 @@ func (s *Sender) Claim(task memory.Task, address uint64, digests []Digest) error
 	return nil
 }
 
-// Missing says that the receiver has not got pages that were put. They have to be put again. What the receiver had before
-// the migration is not referred to any more: that is where they would have come from.
+// Missing says that the receiver has not got pages that were put. They have to be put again. What
+// the receiver had before the migration is not referred to any more: that is where they would have
+// come from.
 func (s *Sender) Missing(maps []memory.TaskMap) error {
 	s.table.forget(func(p place) bool { return p.base }, s.cache.drop)
 	for _, m := range maps {

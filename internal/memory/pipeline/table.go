@@ -6,8 +6,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// chunkPages is how many pages are kept together in the table: few enough that a mapping of a few pages costs little, and
-// enough that the map of chunks does not count.
+// chunkPages is how many pages are kept together in the table: few enough that a mapping of a few
+// pages costs little, and enough that the map of chunks does not count.
 const chunkPages = 64
 
 // pageID is the number of a page in the table: that of its chunk and that in it.
@@ -36,8 +36,8 @@ type chunk [chunkPages]Digest
 
 // table knows the digest of each page that the receiver has, and finds pages by it.
 //
-// The index has open addressing: a number of a page, plus one, is at the first free slot after the one that its digest
-// says. It holds one page for each content, and none that is zero.
+// The index has open addressing: a number of a page, plus one, is at the first free slot after the
+// one that its digest says. It holds one page for each content, and none that is zero.
 type table struct {
 	size   uint64 // of a page
 	zero   Digest
@@ -182,8 +182,8 @@ func (t *table) unlist(id pageID, d Digest) {
 		}
 		i = (i + 1) & mask
 	}
-	// What follows without a gap moves up unless it would come before its own place (Knuth, The Art of Computer
-	// Programming, volume 3, section 6.4, algorithm R).
+	// What follows without a gap moves up unless it would come before its own place (Knuth, The Art
+	// of Computer Programming, volume 3, section 6.4, algorithm R).
 	for j := (i + 1) & mask; t.index[j] != 0; j = (j + 1) & mask {
 		home := t.digest(pageID(t.index[j] - 1))[0] & mask
 		if (j-home)&mask >= (j-i)&mask {

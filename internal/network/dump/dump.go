@@ -1,8 +1,9 @@
-// Package dump reads lists of devices, addresses, routes and rules again that changed while the kernel wrote them.
+// Package dump reads lists of devices, addresses, routes and rules again that changed while the
+// kernel wrote them.
 //
-// A long list takes several messages of netlink. If something changes in between, the kernel marks the list as
-// interrupted (NLM_F_DUMP_INTR, include/uapi/linux/netlink.h): entries may be missing or outdated. That is common on a machine
-// on which other programs start containers.
+// A long list takes several messages of netlink. If something changes in between, the kernel marks
+// the list as interrupted (NLM_F_DUMP_INTR, include/uapi/linux/netlink.h): entries may be missing
+// or outdated. That is common on a machine on which other programs start containers.
 package dump
 
 import (

@@ -105,7 +105,8 @@ func TestUsual(t *testing.T) {
 	}
 }
 
-// TestStaleLook: what the node has changed since the last look at a new namespace is none of the container's doing.
+// TestStaleLook: what the node has changed since the last look at a new namespace is none of the
+// container's doing.
 func TestStaleLook(t *testing.T) {
 	s := newSpace(t)
 	stale, err := recent(true)

@@ -45,8 +45,8 @@ type Device struct {
 // New describes a device and makes nothing.
 func New(config Config) *Device { return &Device{config: config} }
 
-// Apply brings the device into the wanted state: configured and up, or removed if it has no peers. It recreates a device
-// that is gone, for example because its process has ended.
+// Apply brings the device into the wanted state: configured and up, or removed if it has no peers.
+// It recreates a device that is gone, for example because its process has ended.
 func (d *Device) Apply(want State) error {
 	if len(want.Peers) == 0 {
 		return d.Remove()
@@ -155,7 +155,8 @@ func (d *Device) makeInKernel() error {
 	return d.config.Links.LinkAdd(&netlink.Wireguard{LinkAttrs: attributes})
 }
 
-// IsMissing reports whether an error means that the kernel has no WireGuard (rtnl_newlink: unknown kind of link).
+// IsMissing reports whether an error means that the kernel has no WireGuard (rtnl_newlink: unknown
+// kind of link).
 func IsMissing(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)
 }

@@ -21,13 +21,15 @@ import (
 
 const (
 	ready = "ready"
-	// controlVersion changes with what the process and the agent say to each other besides the configuration protocol.
+	// controlVersion changes with what the process and the agent say to each other besides the
+	// configuration protocol.
 	controlVersion = "1"
 	// mostProcessors bounds what the process takes of a machine that has many.
 	mostProcessors = 4
 )
 
-// ownVersion is that of the process which this program would start. Another version of the module is another version.
+// ownVersion is that of the process which this program would start. Another version of the module
+// is another version.
 func ownVersion() string {
 	const module = "golang.zx2c4.com/wireguard"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -95,7 +97,8 @@ func run(args []string, ready func() error) error {
 // lookEvery is how often the process looks whether it can still be reached.
 const lookEvery = 10 * time.Second
 
-// awaitEnd waits until the device is removed, or nobody can find the process any more: its socket is gone, or another's.
+// awaitEnd waits until the device is removed, or nobody can find the process any more: its socket
+// is gone, or another's.
 func awaitEnd(dev *device.Device, socket string) {
 	own, err := os.Stat(socket)
 	ticker := time.NewTicker(lookEvery)
@@ -141,8 +144,8 @@ func handle(connection net.Conn, dev *device.Device) {
 	dev.IpcHandle(request)
 }
 
-// peeked is a connection of which something was read ahead. Before the first answer to what was set the device is
-// brought up: its port is known by then.
+// peeked is a connection of which something was read ahead. Before the first answer to what was set
+// the device is brought up: its port is known by then.
 type peeked struct {
 	net.Conn
 	reader io.Reader
@@ -160,7 +163,8 @@ func (p *peeked) Write(answer []byte) (int, error) {
 	return p.Conn.Write(answer)
 }
 
-// logEvery keeps the log small, which is in a directory in memory: WireGuard says of each packet that it cannot send it.
+// logEvery keeps the log small, which is in a directory in memory: WireGuard says of each packet
+// that it cannot send it.
 const logEvery = time.Second
 
 // newLogger logs errors, at most one in a while.

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// keepalive is how often a peer hears something, in seconds. It also has the device begin with a peer as soon as it is
-// told of it: otherwise the first packet would wait until the other side knows this one (5 s, REKEY_TIMEOUT).
+// keepalive is how often a peer hears something, in seconds. It also has the device begin with a
+// peer as soon as it is told of it: otherwise the first packet would wait until the other side
+// knows this one (5 s, REKEY_TIMEOUT).
 const keepalive = 25
 
 // Peer is another member.
@@ -36,8 +37,8 @@ func (c change) isNothing() bool {
 	return c.private == nil && c.port == nil && len(c.remove)+len(c.set) == 0
 }
 
-// difference is what is to be done to have what is wanted. What is so already is left alone: WireGuard opens its
-// sockets anew when it is told its port.
+// difference is what is to be done to have what is wanted. What is so already is left alone:
+// WireGuard opens its sockets anew when it is told its port.
 func difference(have, want State) change {
 	var c change
 	if have.Private != want.Private {

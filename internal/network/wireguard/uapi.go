@@ -45,8 +45,8 @@ func encodeSet(c change) string {
 	return b.String()
 }
 
-// readAnswer reads the lines of an answer up to the empty one, and gives each to a function. An error number that is
-// not zero is an error.
+// readAnswer reads the lines of an answer up to the empty one, and gives each to a function. An
+// error number that is not zero is an error.
 func readAnswer(r io.Reader, each func(key, value string) error) error {
 	scanner := bufio.NewScanner(io.LimitReader(r, maxAnswer))
 	for scanner.Scan() {

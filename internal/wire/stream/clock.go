@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Sample is one question and answer between two clocks, in nanoseconds since 1970: asked at Sent, and answered by the
-// peer, whose clock said Received and Answered meanwhile, at Returned.
+// Sample is one question and answer between two clocks, in nanoseconds since 1970: asked at Sent,
+// and answered by the peer, whose clock said Received and Answered meanwhile, at Returned.
 type Sample struct {
 	Sent, Received, Answered, Returned int64
 }
@@ -27,8 +27,9 @@ type Offset struct {
 // ToLocal tells what this node's clock said when the peer's said t.
 func (o Offset) ToLocal(t time.Time) time.Time { return t.Add(-o.Ahead) }
 
-// EstimateOffset compares two clocks as NTP does (RFC 5905, section 8). The sample with the shortest round trip was
-// delayed least, and the truth is at most half of its round trip away, however unequal the two ways are.
+// EstimateOffset compares two clocks as NTP does (RFC 5905, section 8). The sample with the
+// shortest round trip was delayed least, and the truth is at most half of its round trip away,
+// however unequal the two ways are.
 func EstimateOffset(samples []Sample) (Offset, error) {
 	var best Sample
 	found := false
@@ -44,7 +45,8 @@ func EstimateOffset(samples []Sample) (Offset, error) {
 	return Offset{Ahead: time.Duration(ahead), Error: best.RTT()/2 + 1}, nil
 }
 
-// A ping is its number and when it was sent; a pong adds when the ping was received and when the pong was sent.
+// A ping is its number and when it was sent; a pong adds when the ping was received and when the
+// pong was sent.
 const (
 	pingBytes = 16
 	pongBytes = 32

@@ -33,7 +33,8 @@ func (c Codec) String() string {
 // smallChunk is how much is compressed at once, but for the slow codecs.
 const smallChunk = 256 << 10
 
-// chunkBytes is how much is compressed at once. The slow codecs are for slow links, where a larger window pays.
+// chunkBytes is how much is compressed at once. The slow codecs are for slow links, where a larger
+// window pays.
 func (c Codec) chunkBytes() int {
 	if c >= ZstdDefault {
 		return MaxFrame
@@ -41,8 +42,9 @@ func (c Codec) chunkBytes() int {
 	return smallChunk
 }
 
-// compressor has the tables of the codecs that a session uses, made when a codec is first chosen: that takes long
-// enough not to want it in a freeze. For each core that it uses they take 3, 4 and 7 MiB for the three levels of zstd.
+// compressor has the tables of the codecs that a session uses, made when a codec is first chosen:
+// that takes long enough not to want it in a freeze. For each core that it uses they take 3, 4 and
+// 7 MiB for the three levels of zstd.
 type compressor struct {
 	workers int
 	mu      sync.Mutex
@@ -111,8 +113,8 @@ func (c *compressor) compress(codec Codec, dst, raw []byte) ([]byte, bool) {
 // incompressible tells of random content, or what is compressed already.
 func incompressible(raw []byte) bool { return !worthwhile(s2.EstimateBlockSize(raw), len(raw)) }
 
-// worthwhile tells whether a frame saves enough to be worth decompressing. A negative size is that of what cannot be
-// compressed at all.
+// worthwhile tells whether a frame saves enough to be worth decompressing. A negative size is that
+// of what cannot be compressed at all.
 func worthwhile(size, raw int) bool { return size >= 0 && size < raw-raw/16 }
 
 // newDecompressor makes a decoder that never gives more than a frame.

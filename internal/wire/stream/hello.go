@@ -37,8 +37,9 @@ type answer struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Open begins a session on a connection that this side made. The peer may refuse: PeerError, of an eager session when it is
-// used. The connection belongs to the session; if there is none it is closed.
+// Open begins a session on a connection that this side made. The peer may refuse: PeerError, of an
+// eager session when it is used. The connection belongs to the session; if there is none it is
+// closed.
 func Open(ctx context.Context, conn net.Conn, hello Hello, o Options) (*Session, error) {
 	finish := deadline(ctx, conn)
 	err := sendPreamble(conn, hello)
@@ -72,8 +73,9 @@ func receiveAnswer(conn net.Conn) error {
 	return nil
 }
 
-// Answer begins a session on a connection that the peer made, if check agrees to what it is for. The error of check is
-// told to the peer and returned. The connection belongs to the session; if there is none it is closed.
+// Answer begins a session on a connection that the peer made, if check agrees to what it is for.
+// The error of check is told to the peer and returned. The connection belongs to the session; if
+// there is none it is closed.
 func Answer(ctx context.Context, conn net.Conn, check func(Hello) error, o Options) (*Session, Hello, error) {
 	return AnswerWith(ctx, conn, func(hello Hello) (Options, error) { return o, check(hello) })
 }
@@ -108,8 +110,8 @@ func AnswerWith(ctx context.Context, conn net.Conn, check func(Hello) (Options, 
 	return session, hello, err
 }
 
-// skip reads what an eager peer has sent behind its greeting: a connection that is closed with something unread is reset, and the
-// peer might not see why it was refused.
+// skip reads what an eager peer has sent behind its greeting: a connection that is closed with
+// something unread is reset, and the peer might not see why it was refused.
 func skip(conn net.Conn) {
 	const most = 1 << 20
 	if conn.SetReadDeadline(time.Now().Add(abortTimeout)) == nil {
@@ -128,7 +130,8 @@ func clip(text string) string {
 	return text
 }
 
-// deadline bounds what is done on conn until the returned function is called, which gives the error to return.
+// deadline bounds what is done on conn until the returned function is called, which gives the error
+// to return.
 func deadline(ctx context.Context, conn net.Conn) func(error) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) // it only hastens
@@ -170,8 +173,8 @@ func receivePreamble(r io.Reader, value any) error {
 	}
 	version, length := binary.BigEndian.Uint16(head[8:]), binary.BigEndian.Uint16(head[10:])
 	if version != Version {
-		// The length means the same in all versions. What is left unread would reset the connection, and the peer would
-		// not see our answer.
+		// The length means the same in all versions. What is left unread would reset the
+		// connection, and the peer would not see our answer.
 		_, _ = io.CopyN(io.Discard, r, int64(length))
 		return &VersionError{Ours: Version, Theirs: version}
 	}

@@ -12,12 +12,13 @@ const (
 	// debtSeconds is how much urgent sessions may take beforehand, and leastDebt the least.
 	debtSeconds = 0.1
 	leastDebt   = 32 << 10
-	// mostLate is how late a busy machine may wake up who waits, and what could have left meanwhile is not lost.
+	// mostLate is how late a busy machine may wake up who waits, and what could have left meanwhile
+	// is not lost.
 	mostLate = 100 * time.Millisecond
 )
 
-// Limiter holds back bytes so that no more than a rate leaves: a token bucket whose rate can change while somebody
-// waits. Several sessions may share one. The zero value does not limit.
+// Limiter holds back bytes so that no more than a rate leaves: a token bucket whose rate can change
+// while somebody waits. Several sessions may share one. The zero value does not limit.
 type Limiter struct {
 	mu      sync.Mutex
 	rate    float64 // bytes per second; 0: none
@@ -47,8 +48,9 @@ func (l *Limiter) bitsPerSecond() float64 {
 	return l.rate * 8
 }
 
-// piece is how much should be taken at once, so that a change of the rate and other sessions do not wait for long behind
-// it, and so that what leaves at a low rate does not come in lumps; 0: there is no rate now.
+// piece is how much should be taken at once, so that a change of the rate and other sessions do not
+// wait for long behind it, and so that what leaves at a low rate does not come in lumps; 0: there
+// is no rate now.
 func (l *Limiter) piece() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,9 +74,9 @@ func (l *Limiter) refill(now time.Time) {
 	l.last = now
 }
 
-// take waits until n bytes may leave, or until stop is closed: then it returns false. n may exceed the burst: the
-// tokens go below zero and who comes next waits longer. Who is urgent does not wait until there are tokens, as long as the
-// debt is small: those who are not pay it.
+// take waits until n bytes may leave, or until stop is closed: then it returns false. n may exceed
+// the burst: the tokens go below zero and who comes next waits longer. Who is urgent does not wait
+// until there are tokens, as long as the debt is small: those who are not pay it.
 func (l *Limiter) take(n int, urgent bool, stop <-chan struct{}) bool {
 	for {
 		wait, changed := l.reserve(n, urgent, time.Now())

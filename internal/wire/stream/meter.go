@@ -12,8 +12,8 @@ const (
 	meterInterval = 250 * time.Millisecond
 	// boundShare of an interval spent waiting for one of them makes that one the limit.
 	boundShare = 0.5
-	// trialBytes is how much of a chunk is compressed once more, to see what another codec would do; it costs 1 to 2 ms of
-	// one core in each interval at most.
+	// trialBytes is how much of a chunk is compressed once more, to see what another codec would
+	// do; it costs 1 to 2 ms of one core in each interval at most.
 	trialBytes = 128 << 10
 )
 
@@ -86,7 +86,8 @@ func (m *meter) packed(codec Codec, raw, wire int, took time.Duration) {
 	m.codecs[codec] = seen
 }
 
-// choose tells which codec is best after an interval. To compress more must pay, and the cheapest of equals is taken.
+// choose tells which codec is best after an interval. To compress more must pay, and the cheapest
+// of equals is taken.
 func (m *meter) choose(now Codec, v verdict, workers int) Codec {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,8 +127,8 @@ func (m *meter) through(c Codec, workers int) float64 {
 	return min(m.link/max(seen.ratio, 1e-3), seen.bytesPerSecond*float64(workers))
 }
 
-// tryNext tells which codec should be tried on a chunk, if one should: one after the other those that could keep up with
-// the link. The trial ends with tried.
+// tryNext tells which codec should be tried on a chunk, if one should: one after the other those
+// that could keep up with the link. The trial ends with tried.
 func (m *meter) tryNext(now Codec, workers int) (Codec, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,8 +158,9 @@ func (s *Session) LinkBitsPerSecond() float64 {
 	return s.meter.link * 8
 }
 
-// Adapt lets the session choose its codec anew as the link, the content and the processor change: by what it sees of all
-// three while it sends. changed is told of each change; it may be nil. It must be called before anything is sent.
+// Adapt lets the session choose its codec anew as the link, the content and the processor change:
+// by what it sees of all three while it sends. changed is told of each change; it may be nil. It
+// must be called before anything is sent.
 func (s *Session) Adapt(changed func(from, to Codec)) {
 	if changed == nil {
 		changed = func(Codec, Codec) {}

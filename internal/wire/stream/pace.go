@@ -2,27 +2,31 @@ package stream
 
 import "time"
 
-// Constants of the control law. What they trade is a few per cent of the link against a few milliseconds of everybody
-// else's packets; they were chosen in the simulation of pace_test.go and checked over emulated links.
+// Constants of the control law. What they trade is a few per cent of the link against a few
+// milliseconds of everybody else's packets; they were chosen in the simulation of pace_test.go and
+// checked over emulated links.
 const (
-	// leastEpoch is the shortest time over which the way is watched before something is decided. On shorter ways the noise of
-	// a busy machine would be all that is seen.
+	// leastEpoch is the shortest time over which the way is watched before something is decided. On
+	// shorter ways the noise of a busy machine would be all that is seen.
 	leastEpoch = 8 * time.Millisecond
-	// enoughBytes must have arrived in an epoch, or it goes on, up to mostEpochs times as long: the acknowledgement of single
-	// segments may be held back for 40 ms (RFC 1122, 4.2.3.2).
+	// enoughBytes must have arrived in an epoch, or it goes on, up to mostEpochs times as long: the
+	// acknowledgement of single segments may be held back for 40 ms (RFC 1122, 4.2.3.2).
 	enoughBytes = 8 * 1448
 	mostEpochs  = 8
 	// standing is how long a queue of our making may be, beyond what leaves at once.
 	standing = 500 * time.Microsecond
-	// standingShare of the round trip is added: what has happened is seen a round trip later, so one cannot steer finer.
+	// standingShare of the round trip is added: what has happened is seen a round trip later, so
+	// one cannot steer finer.
 	standingShare = 0.015
-	// burstBytes leave back to back however low the rate: two segments (tcp_tso_autosize in net/ipv4/tcp_output.c).
+	// burstBytes leave back to back however low the rate: two segments (tcp_tso_autosize in
+	// net/ipv4/tcp_output.c).
 	burstBytes = 2 * 1448
 	// mostBurst bounds what is allowed for them.
 	mostBurst = 60 * time.Millisecond
 	// usedShare of the rate must have arrived for it to count as tried out.
 	usedShare = 0.85
-	// mostLoss of what is sent is taken for chance or for radio. More is taken for a link that has no queue to speak of.
+	// mostLoss of what is sent is taken for chance or for radio. More is taken for a link that has
+	// no queue to speak of.
 	mostLoss = 0.05
 	// lossBytes must have been sent for a share of loss to mean something.
 	lossBytes = 100 * 1448
@@ -34,8 +38,9 @@ const (
 	mostGentle = 0.03
 	// leastShare of what the link took lately is used even beside others who fill it.
 	leastShare = 0.25
-	// floorShare of the most that the link ever took is used beside others who fill it for long: what took less and less beside them
-	// would never end. It is forgotten when the link does not take it for so long: in a burst of others it may not.
+	// floorShare of the most that the link ever took is used beside others who fill it for long:
+	// what took less and less beside them would never end. It is forgotten when the link does not
+	// take it for so long: in a burst of others it may not.
 	floorShare = 0.1
 	floorTime  = time.Second
 	// shortestWait and longestWait are between two looks for a shorter way.
@@ -58,14 +63,15 @@ type paceSample struct {
 	dry       bool    // nothing waits to be sent
 }
 
-// pacer decides how fast to send, so that the bottleneck is busy and what waits in front of it is a millisecond or two:
-// others who use the way then find it nearly empty. The queue is the round trip less the shortest that was seen. It has
-// no clock and does no I/O.
+// pacer decides how fast to send, so that the bottleneck is busy and what waits in front of it is a
+// millisecond or two: others who use the way then find it nearly empty. The queue is the round trip
+// less the shortest that was seen. It has no clock and does no I/O.
 //
-// A long queue drains in proportion to its length, from the rate at which things arrive, which is what the bottleneck
-// has for us. A short one lets the rate rise: at once to nearly what the link took lately, then slowly, and faster and
-// faster where the link turns out to be quicker than that. A queue that does not become shorter although it must have,
-// were it ours, is somebody else's, or the way has become longer: it counts as part of the way, and is tried again later.
+// A long queue drains in proportion to its length, from the rate at which things arrive, which is
+// what the bottleneck has for us. A short one lets the rate rise: at once to nearly what the link
+// took lately, then slowly, and faster and faster where the link turns out to be quicker than that.
+// A queue that does not become shorter although it must have, were it ours, is somebody else's, or
+// the way has become longer: it counts as part of the way, and is tried again later.
 type pacer struct {
 	rate     float64       // bytes per second
 	expected float64       // what the link should take, while nothing better is known
@@ -213,7 +219,8 @@ func (p *pacer) tooLong(e epoch, excess time.Duration) {
 	p.drain(e, share)
 }
 
-// drain goes below what arrives by a share. What arrives says nothing of the way where there was too little to send.
+// drain goes below what arrives by a share. What arrives says nothing of the way where there was
+// too little to send.
 func (p *pacer) drain(e epoch, share float64) {
 	if !e.dry || p.used(e) {
 		p.took[2], p.took[1], p.took[0] = p.took[1], p.took[0], e.taken

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// way is a simulated link with a sender that a pacer steers: a serialiser with a queue, a delay, loss, and others who
-// use it, in steps of a quarter of a millisecond.
+// way is a simulated link with a sender that a pacer steers: a serialiser with a queue, a delay,
+// loss, and others who use it, in steps of a quarter of a millisecond.
 type way struct {
 	capacity float64 // bytes per second
 	rtt      time.Duration
@@ -101,8 +101,8 @@ func (w *way) acknowledge(f flying) {
 	w.arrived += f.bytes
 }
 
-// run lets a pacer steer for a while, and tells what share of the capacity arrived and how long the queue was for 99 % of
-// the time.
+// run lets a pacer steer for a while, and tells what share of the capacity arrived and how long the
+// queue was for 99 % of the time.
 func (w *way) run(p *pacer, duration time.Duration) (share float64, p50, p99 time.Duration) {
 	w.queues, w.arrived = w.queues[:0], 0
 	end, next := w.now+duration, w.now

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// aheadSeconds is how long what waits in the kernel takes to leave: little, because what is decided later waits behind it.
-	// A Batch is as much again. On a machine that is too busy to wake up in time it becomes more, up to mostAheadSeconds,
-	// and less again by aheadDecay each time.
+	// aheadSeconds is how long what waits in the kernel takes to leave: little, because what is
+	// decided later waits behind it. A Batch is as much again. On a machine that is too busy to
+	// wake up in time it becomes more, up to mostAheadSeconds, and less again by aheadDecay each
+	// time.
 	aheadSeconds     = 0.004
 	mostAheadSeconds = 0.024
 	aheadGrowth      = 1.5
@@ -103,8 +104,9 @@ func (p *pacing) follow(law *pacer, done <-chan struct{}) {
 	}
 }
 
-// room waits until little is left in the kernel that has not been sent. TCP_NOTSENT_LOWAT would do that, but it counts
-// only when the kernel begins another buffer, and one takes 64 KiB: that is 50 ms at 10 Mbit/s.
+// room waits until little is left in the kernel that has not been sent. TCP_NOTSENT_LOWAT would do
+// that, but it counts only when the kernel begins another buffer, and one takes 64 KiB: that is 50
+// ms at 10 Mbit/s.
 func (p *pacing) room(done <-chan struct{}) bool {
 	defer func() { p.wrote = time.Now() }()
 	for first := true; ; first = false {
@@ -154,10 +156,11 @@ func (p *pacing) batch(rate float64) int {
 
 // Pace tells at what rate a polite session sends now, at most, in bits per second; 0: it is not polite.
 //
-// A polite session watches the round trip of its connection and sends as fast as it can without a queue in front of the
-// bottleneck: so it leaves the link busy, and what other connections send beside it waits a millisecond or two, and not
-// the tenths of a second that a router's memory holds. It keeps nearly nothing in the kernel, either: what is sent next
-// can be decided late. A limit (SetRate) counts besides.
+// A polite session watches the round trip of its connection and sends as fast as it can without a
+// queue in front of the bottleneck: so it leaves the link busy, and what other connections send
+// beside it waits a millisecond or two, and not the tenths of a second that a router's memory
+// holds. It keeps nearly nothing in the kernel, either: what is sent next can be decided late. A
+// limit (SetRate) counts besides.
 func (s *Session) Pace() float64 {
 	if s.pacing == nil {
 		return 0
@@ -169,8 +172,9 @@ func (s *Session) Pace() float64 {
 	return pace
 }
 
-// Batch is how many bytes are best written to a polite session at once, and flushed: what leaves in about 4 ms, and at least a
-// page: more of what compresses well. 0: the session is not polite, any amount will do.
+// Batch is how many bytes are best written to a polite session at once, and flushed: what leaves in
+// about 4 ms, and at least a page: more of what compresses well. 0: the session is not polite, any
+// amount will do.
 func (s *Session) Batch() int {
 	if s.pacing == nil {
 		return 0

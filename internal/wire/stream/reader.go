@@ -223,8 +223,8 @@ func (r *reader) receiveControl(h header) error {
 	return nil
 }
 
-// reply sends an answer unless too many wait to be sent: waiting here while the peer does the same would hold both for
-// ever.
+// reply sends an answer unless too many wait to be sent: waiting here while the peer does the same
+// would hold both for ever.
 func (r *reader) reply(frame []byte) {
 	select {
 	case r.session.writer.urgent <- outgoing{frames: [][]byte{frame}}:
@@ -232,7 +232,8 @@ func (r *reader) reply(frame []byte) {
 	}
 }
 
-// Section is what the peer began. Its kind and name are what the peer says: who uses them as a path must check them.
+// Section is what the peer began. Its kind and name are what the peer says: who uses them as a path
+// must check them.
 type Section struct {
 	Kind string
 	Name string
@@ -240,8 +241,8 @@ type Section struct {
 	io.Reader
 }
 
-// Next waits for the peer's next section; what has not been read of the one before is skipped. After the final marker it
-// returns io.EOF; any other end of the connection is an error.
+// Next waits for the peer's next section; what has not been read of the one before is skipped.
+// After the final marker it returns io.EOF; any other end of the connection is an error.
 func (s *Session) Next() (Section, error) {
 	r := s.reader
 	if r.failed != nil {

@@ -28,7 +28,8 @@ const (
 	finalBytes = 1 + 8
 )
 
-// castagnoli has instructions of its own on amd64 and arm64. TLS guards against others; this sum guards against us.
+// castagnoli has instructions of its own on amd64 and arm64. TLS guards against others; this sum
+// guards against us.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) } // the same table every time
 
 type record struct {

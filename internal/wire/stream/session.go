@@ -19,21 +19,22 @@ type Options struct {
 	Limiter *Limiter
 	// Workers compress and decompress beside each other; 0: one per core, at most 4.
 	Workers int
-	// StallTimeout ends a session whose peer stops in the middle of a frame; 0: 30 s. Between frames a peer may be
-	// silent as long as it likes.
+	// StallTimeout ends a session whose peer stops in the middle of a frame; 0: 30 s. Between
+	// frames a peer may be silent as long as it likes.
 	StallTimeout time.Duration
-	// Beside is another session of this side whose codecs' tables this one uses, too; nil: it has its own. Sessions that
-	// share them gather less in a chunk, because there are several.
+	// Beside is another session of this side whose codecs' tables this one uses, too; nil: it has
+	// its own. Sessions that share them gather less in a chunk, because there are several.
 	Beside *Session
 	// Urgent sessions do not wait for the limiter while others share it and can wait in their place.
 	Urgent bool
 	// Polite sessions leave the way nearly empty for others: see Pace.
 	Polite bool
-	// Eager sessions do not wait for the peer's answer to their greeting: what they send goes right behind it, a round trip
-	// earlier. That the peer refuses then ends the session, and is what whoever uses it is told. Of those that open.
+	// Eager sessions do not wait for the peer's answer to their greeting: what they send goes right
+	// behind it, a round trip earlier. That the peer refuses then ends the session, and is what
+	// whoever uses it is told. Of those that open.
 	Eager bool
-	// ExpectedBitsPerSecond is what the link is thought to take, where a polite session begins; 0: not known. It then finds
-	// out, and so fills the link for a moment.
+	// ExpectedBitsPerSecond is what the link is thought to take, where a polite session begins; 0:
+	// not known. It then finds out, and so fills the link for a moment.
 	ExpectedBitsPerSecond float64
 }
 
@@ -44,8 +45,9 @@ const (
 	abortTimeout = 2 * time.Second
 )
 
-// Session is one data connection. One goroutine may write (Begin, Write, End, Flush, Finish) while another reads (Next
-// and the section it returns); everything else may be called at any time by anybody.
+// Session is one data connection. One goroutine may write (Begin, Write, End, Flush, Finish) while
+// another reads (Next and the section it returns); everything else may be called at any time by
+// anybody.
 type Session struct {
 	conn       net.Conn
 	limiter    *Limiter
@@ -119,8 +121,8 @@ func (s *Session) SetCodec(codec Codec) error {
 // Codec tells how what is sent now is compressed.
 func (s *Session) Codec() Codec { return Codec(s.writer.codec.Load()) }
 
-// SetRate limits what this side sends, in bits per second on the wire; 0: no limit. It takes effect at once, and for
-// all sessions that share the limiter.
+// SetRate limits what this side sends, in bits per second on the wire; 0: no limit. It takes effect
+// at once, and for all sessions that share the limiter.
 func (s *Session) SetRate(bitsPerSecond float64) { s.limiter.SetRate(bitsPerSecond) }
 
 // Counters tell how much has been transferred so far.
@@ -149,8 +151,9 @@ func (s *Session) tell(reason string) {
 	}
 }
 
-// Close ends the session. What has not been flushed is lost: call Finish first, and to be sure that the peer has it all
-// wait for the peer to say so. The error is always nil: what went wrong before was told then.
+// Close ends the session. What has not been flushed is lost: call Finish first, and to be sure that
+// the peer has it all wait for the peer to say so. The error is always nil: what went wrong before
+// was told then.
 func (s *Session) Close() error {
 	s.fail(ErrClosed)
 	return nil
@@ -202,7 +205,8 @@ func (w *waiters) remove(number uint64) {
 	delete(w.waits, number)
 }
 
-// answer gives an answer to who waits for it. Answers that nobody waits for are dropped: their question timed out.
+// answer gives an answer to who waits for it. Answers that nobody waits for are dropped: their
+// question timed out.
 func (w *waiters) answer(number uint64, payload []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// probeFrame is how large the frames of a train are: small, so that the receiver sees when each part arrived.
+	// probeFrame is how large the frames of a train are: small, so that the receiver sees when each
+	// part arrived.
 	probeFrame  = maxControl
 	probeHeader = 8 + 1 // number of the train, whether this is its last frame
 	maxMarks    = 512
@@ -36,8 +37,8 @@ type Transport struct {
 	UnsentBytes           int64 // handed to the kernel and not sent yet
 	RTT                   time.Duration
 	DeliveryBitsPerSecond float64 // when data last was delivered; 0: never
-	// PacingBitsPerSecond is what the kernel would spread segments by. Whether it does depends on the congestion control
-	// (BBR always does) and on the queueing discipline.
+	// PacingBitsPerSecond is what the kernel would spread segments by. Whether it does depends on
+	// the congestion control (BBR always does) and on the queueing discipline.
 	PacingBitsPerSecond float64
 	Busy                time.Duration // so far: there was something to send
 	Limited             time.Duration // of Busy: it waited for the receiver's window, or for room at the sender
@@ -48,8 +49,8 @@ type transporter interface {
 	Transport() (Transport, error)
 }
 
-// Transport tells how the kernel sees the way to the peer; while bulk data is sent DeliveryBitsPerSecond is the best
-// measure of the bandwidth. false: the connection cannot tell.
+// Transport tells how the kernel sees the way to the peer; while bulk data is sent
+// DeliveryBitsPerSecond is the best measure of the bandwidth. false: the connection cannot tell.
 func (s *Session) Transport() (Transport, bool) {
 	conn, ok := s.conn.(transporter)
 	if !ok {
@@ -59,17 +60,18 @@ func (s *Session) Transport() (Transport, bool) {
 	return t, err == nil
 }
 
-// Budget bounds what Warm may cost. Zero values: 512 KiB, and 300 ms or eight round trips, whichever is longer: a window
-// opens by round trips.
+// Budget bounds what Warm may cost. Zero values: 512 KiB, and 300 ms or eight round trips,
+// whichever is longer: a window opens by round trips.
 type Budget struct {
 	Bytes    int
 	Duration time.Duration
-	// Enough is a window that holds all that is to be sent: a larger one is of no use, even if the link would hold more.
-	// 0: the link's. A bandwidth that was measured with so little is not exact. For no more than Little one round trip is
-	// waited for; what the window still lacks then is opened beside whatever comes next.
+	// Enough is a window that holds all that is to be sent: a larger one is of no use, even if the
+	// link would hold more. 0: the link's. A bandwidth that was measured with so little is not
+	// exact. For no more than Little one round trip is waited for; what the window still lacks then
+	// is opened beside whatever comes next.
 	Enough int64
-	// BitsPerSecond is what the link is known to carry, for no more than Little: a window that holds what is under way at that rate is
-	// enough, too. 0: not known.
+	// BitsPerSecond is what the link is known to carry, for no more than Little: a window that
+	// holds what is under way at that rate is enough, too. 0: not known.
 	BitsPerSecond float64
 }
 
@@ -82,26 +84,29 @@ type Link struct {
 	RTT                    time.Duration
 	Clock                  Offset
 	WindowBytes            int64 // 0: the connection cannot tell
-	// Open says that the window holds what the link holds, so that what is sent now leaves at the link's full rate.
+	// Open says that the window holds what the link holds, so that what is sent now leaves at the
+	// link's full rate.
 	Open bool
 	// AtLeast says that the sender was the limit, as far as it got: the link may have more.
 	AtLeast bool
-	// Limited says that it may have been held back by a limit of this side (SetRate): what was measured is that limit, and the link may have
-	// much more.
+	// Limited says that it may have been held back by a limit of this side (SetRate): what was
+	// measured is that limit, and the link may have much more.
 	Limited   bool
 	SentBytes int
 }
 
-// Warm measures the way to the peer and opens the congestion window, so that what is sent soon after does not pay for
-// a slow start. It sends trains that grow with the window, each answered by the receiver with the rate at which it
-// arrived, and stops as soon as the window is as large as the link, something was lost, or the budget is used up; so it
-// never floods a link. It may be called again to go on. Nothing else should be sent meanwhile, and the peer must be
-// reading. What is sent next should follow within a retransmission timeout (200 ms and more), or the kernel closes the
-// window again: see wire.Sysctls.
+// Warm measures the way to the peer and opens the congestion window, so that what is sent soon
+// after does not pay for a slow start. It sends trains that grow with the window, each answered by
+// the receiver with the rate at which it arrived, and stops as soon as the window is as large as
+// the link, something was lost, or the budget is used up; so it never floods a link. It may be
+// called again to go on. Nothing else should be sent meanwhile, and the peer must be reading. What
+// is sent next should follow within a retransmission timeout (200 ms and more), or the kernel
+// closes the window again: see wire.Sysctls.
 //
-// Seen over emulated links, 200 KiB and an answer on a new connection, and in brackets what the link allows: at 100
-// Mbit/s and 20 ms 94 ms without and 38 ms after Warm (36), at 10 Mbit/s and 100 ms 477 and 272 ms (264). After 2 s of
-// silence it was 103 ms again at 100 Mbit/s with CUBIC, and 38 ms with BBR.
+// Seen over emulated links, 200 KiB and an answer on a new connection, and in brackets what the
+// link allows: at 100 Mbit/s and 20 ms 94 ms without and 38 ms after Warm (36), at 10 Mbit/s and
+// 100 ms 477 and 272 ms (264). After 2 s of silence it was 103 ms again at 100 Mbit/s with CUBIC,
+// and 38 ms with BBR.
 func (s *Session) Warm(ctx context.Context, b Budget) (Link, error) {
 	if b.Bytes == 0 {
 		b.Bytes = warmBytes
@@ -125,9 +130,9 @@ func (s *Session) Warm(ctx context.Context, b Budget) (Link, error) {
 	return w.link, nil
 }
 
-// begin learns the round trip and the peer's clock. The pings leave together: one after the other they would take as many round trips.
-// If a window is all that is wanted the first train goes right behind them. It may have to wait for room in the window, so it would
-// tell nothing about the link.
+// begin learns the round trip and the peer's clock. The pings leave together: one after the other
+// they would take as many round trips. If a window is all that is wanted the first train goes right
+// behind them. It may have to wait for room in the window, so it would tell nothing about the link.
 func (w *warming) begin(ctx context.Context) error {
 	pongs := w.session.pings(ctx)
 	arrived := func() error { return nil }
@@ -199,8 +204,9 @@ type seen struct {
 	rate  float64 // bits per second
 }
 
-// look asks the kernel for the window and sizes the next train by it. A train a little smaller than the window leaves in
-// one go, and still lets the window grow (tcp_is_cwnd_limited in include/net/tcp.h wants half).
+// look asks the kernel for the window and sizes the next train by it. A train a little smaller than
+// the window leaves in one go, and still lets the window grow (tcp_is_cwnd_limited in
+// include/net/tcp.h wants half).
 func (w *warming) look() {
 	t, ok := w.session.Transport()
 	if !ok {
@@ -229,8 +235,9 @@ func (w *warming) goOn() bool {
 	return w.link.SentBytes == 0 || time.Since(w.start)+next <= w.budget.Duration
 }
 
-// openRest sends what the window lacks after the first train, which it has room for, and does not wait for the answer: it takes as
-// long as what is done before the window is used, or not much longer.
+// openRest sends what the window lacks after the first train, which it has room for, and does not
+// wait for the answer: it takes as long as what is done before the window is used, or not much
+// longer.
 func (w *warming) openRest(ctx context.Context, err error) error {
 	if err != nil || w.resent > w.lost {
 		return err
@@ -246,8 +253,8 @@ func (w *warming) openRest(ctx context.Context, err error) error {
 	return w.session.sendNow(ctx, train(number, size))
 }
 
-// underWay is how much is under way on the link at most: by its bandwidth, or, as long as that is not known, by what the first train
-// took.
+// underWay is how much is under way on the link at most: by its bandwidth, or, as long as that is
+// not known, by what the first train took.
 func (w *warming) underWay() int64 {
 	bits := w.budget.BitsPerSecond
 	if bits <= 0 {
@@ -265,7 +272,8 @@ func (w *warming) underWay() int64 {
 // step sends a train and takes the receiver's answer.
 func (w *warming) step(ctx context.Context) error { return w.send(ctx)() }
 
-// send sends a train. What it returns waits for the receiver's answer, when the round trip is known, and must be called.
+// send sends a train. What it returns waits for the receiver's answer, when the round trip is
+// known, and must be called.
 func (w *warming) send(ctx context.Context) (arrived func() error) {
 	size, asked := w.size, time.Now()
 	report := w.session.question(ctx, func(number uint64) [][]byte { return train(number, size) })
@@ -291,8 +299,8 @@ func (w *warming) send(ctx context.Context) (arrived func() error) {
 // flatTrains without growth mean that the pipe is full; BBR's startup takes as many rounds.
 const flatTrains = 3
 
-// believable is the highest rate of a train that was under way for so long. To a receiver that wakes late all of it seems to come at once;
-// but then the answer comes late, too.
+// believable is the highest rate of a train that was under way for so long. To a receiver that
+// wakes late all of it seems to come at once; but then the answer comes late, too.
 func believable(bytes int, underWay time.Duration) float64 {
 	const over = 2 // there is some time in it that is not the link's, but not as much as that of half of a long train
 	if underWay <= 0 {
@@ -301,8 +309,9 @@ func believable(bytes int, underWay time.Duration) float64 {
 	return over * float64(bytes) * 8 / underWay.Seconds()
 }
 
-// measure takes the bandwidth from what the receiver saw. Long trains are the most exact; among those of about the same
-// length the median, because a busy machine can make a train look slower, and faster too where it wakes up late. No rate is above most.
+// measure takes the bandwidth from what the receiver saw. Long trains are the most exact; among
+// those of about the same length the median, because a busy machine can make a train look slower,
+// and faster too where it wakes up late. No rate is above most.
 func (w *warming) measure(bytes float64, took time.Duration, most float64) {
 	rate := min(bytes*8/took.Seconds(), most)
 	if w.flat++; rate > 1.25*w.best {
@@ -372,8 +381,8 @@ func (t *trains) probe(payload []byte, now time.Time) ([]byte, error) {
 	return controlFrame(frameReport, binary.BigEndian.AppendUint64(report, uint64(max(0, took)))), nil
 }
 
-// rate tells what arrived in which time in the second half of a train: the first may have passed a shaper's bucket
-// faster than the link is.
+// rate tells what arrived in which time in the second half of a train: the first may have passed a
+// shaper's bucket faster than the link is.
 func rate(marks []mark) (bytes int, took time.Duration) {
 	if len(marks) < 2 {
 		return 0, 0

@@ -47,8 +47,8 @@ func TestWarmEnough(t *testing.T) {
 	}
 }
 
-// TestWarmOpensTheRest waits for one train, and sends what the window lacks after it without waiting: as much as is to be sent, or as the link
-// holds if that is less.
+// TestWarmOpensTheRest waits for one train, and sends what the window lacks after it without
+// waiting: as much as is to be sent, or as the link holds if that is less.
 func TestWarmOpensTheRest(t *testing.T) {
 	const window, first = 16 << 10, 16<<10*9/10 - ahead
 	for name, c := range map[string]struct {
@@ -80,8 +80,8 @@ func TestWarmOpensTheRest(t *testing.T) {
 	}
 }
 
-// TestWarmMeasuresALimitedLink measures what a limiter lets through. A busy machine wakes up late, and what could have left
-// meanwhile leaves at once: that spoils a measurement, but not thirty.
+// TestWarmMeasuresALimitedLink measures what a limiter lets through. A busy machine wakes up late,
+// and what could have left meanwhile leaves at once: that spoils a measurement, but not thirty.
 func TestWarmMeasuresALimitedLink(t *testing.T) {
 	var measured float64
 	for range 30 {

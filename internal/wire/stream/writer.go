@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// minChunk is what leaves as soon as nothing else is under way: small enough to start early, and large enough to
-	// compress nearly as well as more.
+	// minChunk is what leaves as soon as nothing else is under way: small enough to start early,
+	// and large enough to compress nearly as well as more.
 	minChunk = 64 << 10
 	// minCompress: less is not worth the header of a codec.
 	minCompress = 128
@@ -24,11 +24,13 @@ const (
 	leastPiece = 1400
 	// pieceSeconds is how long what leaves at once takes at the rate, between the two.
 	pieceSeconds = 0.01
-	// urgentQueue holds control frames. A peer that asks faster than it reads loses answers, not memory of ours.
+	// urgentQueue holds control frames. A peer that asks faster than it reads loses answers, not
+	// memory of ours.
 	urgentQueue = 16
 )
 
-// ErrNoSection says that Write or End was called outside a section, or Begin inside one, or anything after Finish.
+// ErrNoSection says that Write or End was called outside a section, or Begin inside one, or
+// anything after Finish.
 var ErrNoSection = errors.New("wrong order of calls")
 
 // chunk is a frame in the making.
@@ -164,8 +166,9 @@ func (s *Session) End() error {
 	return w.submitIfIdle()
 }
 
-// Finish sends all that is left and the final marker, in one frame if it fits, and returns when the kernel has it. Before
-// Finish is called the peer cannot see the marker; FinalMayHaveLeft tells whether it could have if Finish fails.
+// Finish sends all that is left and the final marker, in one frame if it fits, and returns when the
+// kernel has it. Before Finish is called the peer cannot see the marker; FinalMayHaveLeft tells
+// whether it could have if Finish fails.
 func (s *Session) Finish() error {
 	w := s.writer
 	w.mu.Lock()
@@ -182,8 +185,8 @@ func (s *Session) Finish() error {
 	return w.flush()
 }
 
-// FinalMayHaveLeft tells whether the peer may have or get the final marker. While it is false, and once the session
-// has ended, it is certain that the peer never will.
+// FinalMayHaveLeft tells whether the peer may have or get the final marker. While it is false, and
+// once the session has ended, it is certain that the peer never will.
 func (s *Session) FinalMayHaveLeft() bool { return s.writer.left.Load() }
 
 // Flush sends what has been written so far and returns when the kernel has it.
@@ -359,8 +362,9 @@ func (w *writer) sendItem(item outgoing) error {
 	return nil
 }
 
-// batcher is a connection that can send several parts in one go and yet lets the peer read each as it arrives; wire.Conn
-// is one. Written one by one, small parts would leave in half-empty segments, and the congestion window counts segments.
+// batcher is a connection that can send several parts in one go and yet lets the peer read each as
+// it arrives; wire.Conn is one. Written one by one, small parts would leave in half-empty segments,
+// and the congestion window counts segments.
 type batcher interface {
 	WriteAll(parts [][]byte) (int64, error)
 }
@@ -383,8 +387,9 @@ func (w *writer) writeFrames(frames [][]byte) error {
 	return nil
 }
 
-// writeChunk sends a chunk. The final chunk ends with the marker, and its last bytes are written by themselves:
-// the peer cannot use the frame without them, so until then the marker certainly has not left.
+// writeChunk sends a chunk. The final chunk ends with the marker, and its last bytes are written by
+// themselves: the peer cannot use the frame without them, so until then the marker certainly has
+// not left.
 func (w *writer) writeChunk(c *chunk) error {
 	if !c.final {
 		return w.write(c.out)
@@ -423,7 +428,8 @@ func (w *writer) write(b []byte) error {
 	return nil
 }
 
-// explain prefers what the peer said, which may be waiting to be read, over the broken pipe that it left behind.
+// explain prefers what the peer said, which may be waiting to be read, over the broken pipe that it
+// left behind.
 func (w *writer) explain(err error) error {
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()

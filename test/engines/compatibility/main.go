@@ -1,4 +1,5 @@
-// Program compatibility writes the tables of what moves of which engine, as the conformance suite has found it, into a document:
+// Program compatibility writes the tables of what moves of which engine, as the conformance suite
+// has found it, into a document:
 //
 //	compatibility DIRECTORY FILE
 //

@@ -43,8 +43,8 @@ func mapGuard(string) (func(), error) {
 	return func() { _ = unix.Munmap(m) }, unix.Madvise(m[:4096], madvGuardInstall)
 }
 
-// mapLarge makes large mappings of many kinds: full and sparse ones, with and without advice, one that is locked, one that
-// has a guard, and a reserve.
+// mapLarge makes large mappings of many kinds: full and sparse ones, with and without advice, one
+// that is locked, one that has a guard, and a reserve.
 func mapLarge(string) (func(), error) {
 	type kind struct {
 		mebibytes     int

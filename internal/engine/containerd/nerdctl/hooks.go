@@ -22,7 +22,8 @@ import (
 // Program is nerdctl.
 const Program = "nerdctl"
 
-// logging is the argument by which nerdctl takes a log: containerd's shim makes one of the URI by which it is told to start it.
+// logging is the argument by which nerdctl takes a log: containerd's shim makes one of the URI by
+// which it is told to start it.
 const logging = "_NERDCTL_INTERNAL_LOGGING"
 
 // oldest is the first version of which the files are as said here.
@@ -92,8 +93,8 @@ const (
 	stopped = "postStop"
 )
 
-// HookObstacles wants the hooks of a container to be those by which nerdctl has it connected and its name freed, its log to be nerdctl's, and
-// stdout, where the shim writes, too.
+// HookObstacles wants the hooks of a container to be those by which nerdctl has it connected and
+// its name freed, its log to be nerdctl's, and stdout, where the shim writes, too.
 func HookObstacles(p Place, hooks *specs.Hooks, labels map[string]string, stdout string) []engine.Problem {
 	var found []engine.Problem
 	add := func(good bool, what, why, remedy string) {
@@ -123,8 +124,8 @@ func isHook(p Place, hooks []specs.Hook, event string) bool {
 		!slices.ContainsFunc(args[:end], func(flag string) bool { return flag != "--namespace="+p.Namespace })
 }
 
-// Hooks are those of a container that comes: this node's nerdctl, told nothing but what it does by itself. variables are further ones of the
-// hook that connects a container which is started.
+// Hooks are those of a container that comes: this node's nerdctl, told nothing but what it does by
+// itself. variables are further ones of the hook that connects a container which is started.
 func Hooks(program string, p Place, variables ...string) *specs.Hooks {
 	hook := func(event string, variables ...string) specs.Hook {
 		return specs.Hook{

@@ -74,8 +74,8 @@ func Started(p Place) (time.Time, error) {
 	return known.StartedAt, nil
 }
 
-// Make makes what nerdctl keeps of a container that comes with these labels, and takes its name. The files that are mounted into it are empty:
-// see Bring.
+// Make makes what nerdctl keeps of a container that comes with these labels, and takes its name.
+// The files that are mounted into it are empty: see Bring.
 func Make(ctx context.Context, program string, p Place, labels map[string]string, started time.Time) error {
 	config, err := readLogConfig(p, labels[labelLogConfig])
 	if err != nil {
@@ -113,8 +113,8 @@ func Make(ctx context.Context, program string, p Place, labels map[string]string
 	return kernel.WriteFileAtomic(p.lifecycle(), noted, 0o600)
 }
 
-// NoteHosts notes by which names and addresses others of nerdctl's containers reach this one, with what plugins of CNI have said of its network,
-// by the name of that.
+// NoteHosts notes by which names and addresses others of nerdctl's containers reach this one, with
+// what plugins of CNI have said of its network, by the name of that.
 func NoteHosts(p Place, labels map[string]string, networks map[string]*types.Result) error {
 	hosts, err := extraHosts(labels[labelExtraHosts])
 	if err != nil {
@@ -131,8 +131,9 @@ func NoteHosts(p Place, labels map[string]string, networks map[string]*types.Res
 	return kernel.WriteFileAtomic(filepath.Join(p.Hosts(), "meta.json"), meta, 0o600)
 }
 
-// acquire has nerdctl give a name to a container: where it notes that it alone knows, and it does as when the container is created, without a
-// network. It says nothing if the name is another one's, so that is looked for.
+// acquire has nerdctl give a name to a container: where it notes that it alone knows, and it does
+// as when the container is created, without a network. It says nothing if the name is another
+// one's, so that is looked for.
 func acquire(ctx context.Context, program string, p Place, labels map[string]string) error {
 	bundle, err := os.MkdirTemp("", "godwit-nerdctl-")
 	if err != nil {
@@ -235,7 +236,8 @@ func Keep(p Place, directory string) error {
 	return nil
 }
 
-// Bring fills those of a container that has come: they are mounted already, so each stays the same file. The directory comes from another node.
+// Bring fills those of a container that has come: they are mounted already, so each stays the same
+// file. The directory comes from another node.
 func Bring(p Place, directory string) error {
 	for _, path := range p.files() {
 		data, err := readFile(filepath.Join(directory, filepath.Base(path)))

@@ -70,7 +70,8 @@ func Log(labels map[string]string) string { return labels[labelLog] }
 // SetLog changes the labels.
 func SetLog(labels map[string]string, program string, p Place) { labels[labelLog] = LogURI(program, p) }
 
-// DefaultNetwork is the one of a container of which nothing else is said. nerdctl makes it when it is used for the first time.
+// DefaultNetwork is the one of a container of which nothing else is said. nerdctl makes it when it
+// is used for the first time.
 const DefaultNetwork = "bridge"
 
 func decode(text string, into any) error { return json.Unmarshal([]byte(text), into) }
@@ -131,8 +132,9 @@ func matching(pattern *regexp.Regexp) func(Place, string) string {
 	}
 }
 
-// LabelObstacles lists what of a container's labels cannot move. A container that has none of nerdctl's must have none of its annotations either:
-// both nodes look, because the target's nerdctl would do as they say.
+// LabelObstacles lists what of a container's labels cannot move. A container that has none of
+// nerdctl's must have none of its annotations either: both nodes look, because the target's nerdctl
+// would do as they say.
 func LabelObstacles(p Place, labels, annotations map[string]string) []engine.Problem {
 	var found []engine.Problem
 	add := func(what, why string) {
@@ -169,7 +171,8 @@ func LabelObstacles(p Place, labels, annotations map[string]string) []engine.Pro
 	return found
 }
 
-// Annotations are what the hooks of a container that comes are told: its labels, and nothing else that was said under nerdctl's name.
+// Annotations are what the hooks of a container that comes are told: its labels, and nothing else
+// that was said under nerdctl's name.
 func Annotations(labels, came map[string]string) map[string]string {
 	made := map[string]string{labelDomain: ""}
 	for name, value := range came {

@@ -198,7 +198,8 @@ func FuzzLabels(f *testing.F) {
 	})
 }
 
-// TestIsID: nerdctl's hooks of some versions remove all rules that have the id in them, so it must be a whole one.
+// TestIsID: nerdctl's hooks of some versions remove all rules that have the id in them, so it must
+// be a whole one.
 func TestIsID(t *testing.T) {
 	for id, want := range map[string]bool{strings.Repeat("0f", 32): true, "a": false, strings.Repeat("0F", 32): false, strings.Repeat("0", 65): false} {
 		if IsID(id) != want {

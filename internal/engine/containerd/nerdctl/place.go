@@ -32,7 +32,8 @@ func (p Place) Hosts() string { return filepath.Join(p.Store(), "etchosts", p.Na
 // Log is what it has written, as entries of JSON: see Entry.
 func (p Place) Log() string { return filepath.Join(p.State(), p.ID+"-json.log") }
 
-// names are the directories in one of which there is a file for each name, with the ID of the container that has it: nerdctl 2.0 has the first.
+// names are the directories in one of which there is a file for each name, with the ID of the
+// container that has it: nerdctl 2.0 has the first.
 func (p Place) names() []string {
 	return []string{filepath.Join(p.Store(), p.Namespace), filepath.Join(p.Store(), "names", p.Namespace)}
 }

@@ -1,7 +1,9 @@
-// Package broker is a user of study D's RabbitMQ (Souza Junior et al., CloudCom 2020): it publishes messages that must not be
-// lost, takes them out again, and checks that nothing that was confirmed is ever missing.
+// Package broker is a user of study D's RabbitMQ (Souza Junior et al., CloudCom 2020): it publishes
+// messages that must not be lost, takes them out again, and checks that nothing that was confirmed
+// is ever missing.
 //
-// It does what a careful user does: what was not confirmed when its connection ended is published again over the next one.
+// It does what a careful user does: what was not confirmed when its connection ended is published
+// again over the next one.
 package broker
 
 import (
@@ -336,8 +338,8 @@ func (c *Client) Err() error {
 	return c.failed
 }
 
-// Check publishes nothing any more, and waits until all is confirmed, and all that was confirmed is taken out. The stock must
-// be what it was.
+// Check publishes nothing any more, and waits until all is confirmed, and all that was confirmed is
+// taken out. The stock must be what it was.
 func (c *Client) Check(ctx context.Context) error {
 	c.mu.Lock()
 	select {

@@ -1,7 +1,9 @@
-// Package coap is a client of the CoAP server of Puliafito et al. (Sensors 2019): it has some of the server's data changed
-// once a second, asks a small question many times a second, and measures how long the answers take.
+// Package coap is a client of the CoAP server of Puliafito et al. (Sensors 2019): it has some of
+// the server's data changed once a second, asks a small question many times a second, and measures
+// how long the answers take.
 //
-// It speaks as much of RFC 7252 as that needs, and repeats what is not answered in time, as every client of CoAP does.
+// It speaks as much of RFC 7252 as that needs, and repeats what is not answered in time, as every
+// client of CoAP does.
 package coap
 
 import (
@@ -122,7 +124,8 @@ func (c *Client) Post(ctx context.Context, kilobytes int) error {
 	return nil
 }
 
-// Begin has the server look at all of its data, and takes the POSTs that it has counted for done: another client may have been there before.
+// Begin has the server look at all of its data, and takes the POSTs that it has counted for done:
+// another client may have been there before.
 func (c *Client) Begin(ctx context.Context) error {
 	posts, err := c.look(ctx)
 	if err != nil {

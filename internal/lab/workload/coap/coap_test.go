@@ -25,7 +25,8 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = decode(b) })
 }
 
-// serve answers each POST with how many there were, as told by count; the first request of each is lost on the way.
+// serve answers each POST with how many there were, as told by count; the first request of each is
+// lost on the way.
 func serve(t *testing.T, count func(posts int) int) net.Conn {
 	t.Helper()
 	server, err := net.ListenPacket("udp4", "127.0.0.1:0")

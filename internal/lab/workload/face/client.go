@@ -1,5 +1,6 @@
-// Package face is a client of the lab image "recogniser", in the role of the mobile phone in study A (Ma et al., IEEE TMC
-// 2019): it sends pictures of a camera and wants to be told whose face is in them.
+// Package face is a client of the lab image "recogniser", in the role of the mobile phone in study
+// A (Ma et al., IEEE TMC 2019): it sends pictures of a camera and wants to be told whose face is in
+// them.
 //
 // The pictures are drawn, so it knows what the answers must be.
 package face
@@ -46,7 +47,8 @@ func New(conn net.Conn) *Client {
 	return &Client{conn: conn, reader: bufio.NewReader(conn), end: func() {}}
 }
 
-// Teach has the server learn the faces of all people. Afterwards it is asked about other pictures of the same people.
+// Teach has the server learn the faces of all people. Afterwards it is asked about other pictures
+// of the same people.
 func (c *Client) Teach(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Now()) })()
 	chance := rand.New(rand.NewPCG(1, 1))
@@ -94,8 +96,8 @@ func (c *Client) learn(who person, chance *rand.Rand) error {
 	return fmt.Errorf("no face is found in pictures of %s", who.name)
 }
 
-// portray takes a picture of a person of which the server knows whose it is: it must know that ever after. Somebody whom it takes
-// for another one, picture after picture, is asked about no more.
+// portray takes a picture of a person of which the server knows whose it is: it must know that ever
+// after. Somebody whom it takes for another one, picture after picture, is asked about no more.
 func (c *Client) portray(who person, chance *rand.Rand) error {
 	for range tries {
 		one := shot{who.name, photograph(who, chance)}

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// serve knows pictures by their bytes: what was said when a person's first picture was learnt is said of all that follow.
+// serve knows pictures by their bytes: what was said when a person's first picture was learnt is
+// said of all that follow.
 func serve(t *testing.T, who func(picture []byte) string) net.Conn {
 	t.Helper()
 	client, server := net.Pipe()

@@ -57,8 +57,9 @@ func (w *world) listen() (func(), error) {
 	if w.config.Listen == 0 {
 		return func() {}, nil
 	}
-	// A thread that waits for a page keeps its processor of Go's; who answers needs one as well. And nothing may wait for
-	// all threads to come to a halt, as a collection of garbage does: there is little of it.
+	// A thread that waits for a page keeps its processor of Go's; who answers needs one as well.
+	// And nothing may wait for all threads to come to a halt, as a collection of garbage does:
+	// there is little of it.
 	runtime.GOMAXPROCS(w.config.Threads + 2)
 	debug.SetGCPercent(-1)
 	end, err := workload.Listen(w.config.Listen, w.serve)

@@ -81,8 +81,8 @@ func TestAskOfDamage(t *testing.T) {
 	}
 }
 
-// A step holds the times from its own begin to that of the next, and is not wider than a thirtieth of them. (146 years have
-// no next.)
+// A step holds the times from its own begin to that of the next, and is not wider than a thirtieth
+// of them. (146 years have no next.)
 func TestSteps(t *testing.T) {
 	holds := func(n uint64) bool {
 		d := time.Duration(n >> (2 + n%62))

@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// checkChildren reads the memory of the processes that sleep, and ends them. Theirs is as it was when they were made: nothing was
-// written before. Shared memory is one, and was checked.
+// checkChildren reads the memory of the processes that sleep, and ends them. Theirs is as it was
+// when they were made: nothing was written before. Shared memory is one, and was checked.
 func (w *world) checkChildren() error {
 	for _, pid := range w.children {
 		for _, p := range w.parts {

@@ -11,14 +11,15 @@ const (
 	golden = 0x9E3779B97F4A7C15
 )
 
-// form says how pages are made up. A page that was written n times changes in its header and in one of its parts, which
-// take turns; so its number and n say what all of it must hold.
+// form says how pages are made up. A page that was written n times changes in its header and in one
+// of its parts, which take turns; so its number and n say what all of it must hold.
 type form struct {
 	part int  // bytes
 	half bool // every second word is the page's number
 }
 
-// mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+// mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
+// Generators, 2014).
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB

@@ -64,7 +64,8 @@ func pound(memory []byte, out io.Writer, end <-chan os.Signal) error {
 	}
 }
 
-// waited is how long this thread has waited for a processor since it began (Documentation/scheduler/sched-stats.rst).
+// waited is how long this thread has waited for a processor since it began
+// (Documentation/scheduler/sched-stats.rst).
 func waited() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/thread-self/schedstat")
 	if err != nil {

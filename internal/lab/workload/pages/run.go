@@ -18,7 +18,8 @@ import (
 // Ready is the line that the workload prints when its memory is filled.
 const Ready = "ready"
 
-// Result is what the workload prints, as JSON, when it is asked to end (SIGTERM) and all pages are checked once more.
+// Result is what the workload prints, as JSON, when it is asked to end (SIGTERM) and all pages are
+// checked once more.
 type Result struct {
 	Pages   int64 `json:"pages"`
 	Written int64 `json:"written"`

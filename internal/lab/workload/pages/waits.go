@@ -14,10 +14,11 @@ const (
 	Jump = "jump" // look at any page
 )
 
-// Accessed is what a workload that listens has seen of its own memory: how long it had to wait for pages when it touched
-// them. A touch by which the kernel counts a page fault is a wait. Once memory is filled there are no others: all of
-// it is mapped, and what brings pages through a userfaultfd maps them. (The kernel counts such a wait as a minor fault,
-// since it looks for the page again under another lock; so minor and major ones are taken together.)
+// Accessed is what a workload that listens has seen of its own memory: how long it had to wait for
+// pages when it touched them. A touch by which the kernel counts a page fault is a wait. Once
+// memory is filled there are no others: all of it is mapped, and what brings pages through a
+// userfaultfd maps them. (The kernel counts such a wait as a minor fault, since it looks for the
+// page again under another lock; so minor and major ones are taken together.)
 type Accessed struct {
 	Accesses       int64   `json:"accesses"` // of its memory, with or without waiting
 	Waits          int64   `json:"waits"`

@@ -1,5 +1,6 @@
-// Package player watches a film that a web server has, as a viewer of study C does (Addad et al.): it keeps two seconds of
-// it, plays it at the rate at which it was made, and tells whether the picture ever stood still.
+// Package player watches a film that a web server has, as a viewer of study C does (Addad et al.):
+// it keeps two seconds of it, plays it at the rate at which it was made, and tells whether the
+// picture ever stood still.
 package player
 
 import (
@@ -51,7 +52,8 @@ type Player struct {
 	failed error
 }
 
-// New begins to use a connection, which is closed with the player, to watch a film that is so many seconds long.
+// New begins to use a connection, which is closed with the player, to watch a film that is so many
+// seconds long.
 func New(conn *net.TCPConn, path string, length float64) (*Player, error) {
 	if err := conn.SetReadBuffer(receiveBuffer); err != nil {
 		return nil, err

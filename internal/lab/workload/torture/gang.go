@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Gang is several processes at work in one directory. They end with the thread that started them, at the latest.
+// Gang is several processes at work in one directory. They end with the thread that started them,
+// at the latest.
 type Gang struct {
 	commands []*exec.Cmd
 	tells    []io.Reader

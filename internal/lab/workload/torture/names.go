@@ -26,7 +26,8 @@ func (w *worker) removeDirectory() error {
 	return unix.Rmdir(path)
 }
 
-// removeAll is not os.RemoveAll, which opens the directory above as if it were certainly one: it may be a fifo by now.
+// removeAll is not os.RemoveAll, which opens the directory above as if it were certainly one: it
+// may be a fifo by now.
 func (w *worker) removeAll(path string) error {
 	root, err := os.OpenRoot(w.Dir)
 	if err != nil {

@@ -43,8 +43,9 @@ func Run(args []string, out io.Writer) error {
 	return newWorker(config).work(end, out)
 }
 
-// confine makes the directory the root of this process. What is done at random would otherwise be done to the machine:
-// links are made, renamed and followed, so that a path which begins in the directory may lead anywhere.
+// confine makes the directory the root of this process. What is done at random would otherwise be
+// done to the machine: links are made, renamed and followed, so that a path which begins in the
+// directory may lead anywhere.
 func confine(config *Config) error {
 	if err := unix.Chroot(config.Dir); err != nil {
 		return fmt.Errorf("make %s the root: %w", config.Dir, err)
@@ -56,8 +57,8 @@ func confine(config *Config) error {
 	return nil
 }
 
-// worker is one process. What it knows of the directory is nothing: it chooses paths at random, and whatever is there
-// by now is what it works on.
+// worker is one process. What it knows of the directory is nothing: it chooses paths at random, and
+// whatever is there by now is what it works on.
 type worker struct {
 	Config
 	random *rand.Rand

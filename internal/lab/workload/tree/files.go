@@ -16,11 +16,12 @@ import (
 const (
 	// perDirectory is how many files are in a directory.
 	perDirectory = 1000
-	// counterName is the file that has how often was written, and newName that of a file that is to replace another.
+	// counterName is the file that has how often was written, and newName that of a file that is to
+	// replace another.
 	counterName = "counter"
 	newName     = "new"
-	// stride is the distance between two files that are written one after the other: any prime that is no divisor of the
-	// number of files leads to all of them.
+	// stride is the distance between two files that are written one after the other: any prime that
+	// is no divisor of the number of files leads to all of them.
 	stride, otherStride = 7919, 104729
 	blockBytes          = 1 << 20
 )
@@ -29,8 +30,8 @@ const (
 type tree struct {
 	Config
 	counter *os.File
-	// written is how often one was written since they were made. Write number n gives file order(n) its content
-	// number n; before any, it has content number 0.
+	// written is how often one was written since they were made. Write number n gives file order(n)
+	// its content number n; before any, it has content number 0.
 	written uint64
 	flipped byte // how often the byte in the middle of the first file was changed, modulo 256
 	block   []byte

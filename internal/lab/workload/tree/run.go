@@ -97,7 +97,8 @@ func (k *keeper) turn() error {
 	return k.tree.next()
 }
 
-// What it can be asked over a connection, one byte for each question. It answers with a line of JSON: a Result.
+// What it can be asked over a connection, one byte for each question. It answers with a line of
+// JSON: a Result.
 const (
 	AskTell   = 't' // how often it has written
 	AskVerify = 'v' // to look at all files

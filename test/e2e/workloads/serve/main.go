@@ -1,8 +1,9 @@
 // Command serve answers each connection once and closes it, and remembers whom it has answered.
 //
-// A request is two numbers of 64 bits, big-endian: who asks, and how many bytes of answer it wants. The answer is the
-// first number and that many bytes of its lowest byte. Who asks for 0 gets the number of those that were answered, how
-// many of them more than once, and how many connections ended before they had asked.
+// A request is two numbers of 64 bits, big-endian: who asks, and how many bytes of answer it wants.
+// The answer is the first number and that many bytes of its lowest byte. Who asks for 0 gets the
+// number of those that were answered, how many of them more than once, and how many connections
+// ended before they had asked.
 package main
 
 import (

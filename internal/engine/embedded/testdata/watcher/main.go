@@ -1,4 +1,5 @@
-// Command watcher prints the names of files that are made in the directories it is given, as inotify tells them.
+// Command watcher prints the names of files that are made in the directories it is given, as
+// inotify tells them.
 package main
 
 import (

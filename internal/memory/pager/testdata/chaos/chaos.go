@@ -35,7 +35,8 @@ func chaos(arenas []*arena) {
 	}
 }
 
-// clone makes a child without a Go runtime: it must only run code without stack checks. It has all signals blocked.
+// clone makes a child without a Go runtime: it must only run code without stack checks. It has all
+// signals blocked.
 func clone() (pid int, child bool) {
 	runtime.LockOSThread()
 	var all, before unix.Sigset_t
@@ -74,8 +75,8 @@ func nap(nanoseconds int64) {
 // watchPause is what a child rests after each arena, in nanoseconds.
 var watchPause int64 = 2e6
 
-// watch is the life of a child that was made at the begin: it checks its copy of the memory for ever, and writes to a
-// part of it, and to its part of what is shared.
+// watch is the life of a child that was made at the begin: it checks its copy of the memory for
+// ever, and writes to a part of it, and to its part of what is shared.
 //
 //go:nosplit
 //go:norace
@@ -134,8 +135,8 @@ func checkAndExit(a *arena) {
 	exit(0)
 }
 
-// move moves the arena to another address. When it has become several mappings the kernel does not do that at once; then
-// some pages go away and come back.
+// move moves the arena to another address. When it has become several mappings the kernel does not
+// do that at once; then some pages go away and come back.
 func move(a *arena) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -44,8 +44,8 @@ func lazyArena(id uint64, pages int) *arena {
 	return a
 }
 
-// beLazy registers the arenas and hands the userfaultfd over. Everything runs at once; only when a line comes on
-// standard input does it say that the memory of all is registered.
+// beLazy registers the arenas and hands the userfaultfd over. Everything runs at once; only when a
+// line comes on standard input does it say that the memory of all is registered.
 func beLazy(arenas []*arena) {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0)
 	must("userfaultfd", errno)

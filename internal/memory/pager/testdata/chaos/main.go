@@ -1,7 +1,8 @@
-// Command chaos checks its own memory for ever while it does to it what processes do. Each page of its arenas holds its
-// number and how often it was written, at several places; what it must hold is noted elsewhere. It writes a line for
-// each round of checks, with how many pages were checked, and one that begins with BAD for each page that is wrong.
-// Tests of memory run it, of single parts and of whole migrations.
+// Command chaos checks its own memory for ever while it does to it what processes do. Each page of
+// its arenas holds its number and how often it was written, at several places; what it must hold is
+// noted elsewhere. It writes a line for each round of checks, with how many pages were checked, and
+// one that begins with BAD for each page that is wrong. Tests of memory run it, of single parts and
+// of whole migrations.
 package main
 
 import (
@@ -36,7 +37,8 @@ var (
 	sharing   = flag.Bool("shared", false, "share two arenas, one of them of a memfd, with the children, all of whom write")
 )
 
-// arena is a mapping and what its pages must hold. Threads hold mu for reading, who changes the mapping for writing.
+// arena is a mapping and what its pages must hold. Threads hold mu for reading, who changes the
+// mapping for writing.
 type arena struct {
 	mu       sync.RWMutex
 	id       uint64

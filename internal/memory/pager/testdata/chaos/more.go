@@ -142,7 +142,8 @@ func writeShared(number, round int) {
 	}
 }
 
-// checkShared looks at all pages that are not being written, and returns how often those of others were written.
+// checkShared looks at all pages that are not being written, and returns how often those of others
+// were written.
 func checkShared() (written uint64) {
 	for _, a := range sharedArenas {
 		if a == nil {
