@@ -2,19 +2,17 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -53,11 +51,7 @@ func (n *adoptions) load() {
 		return
 	}
 	n.read, n.missing = true, map[string]time.Time{}
-	data, err := os.ReadFile(n.path)
-	if err == nil {
-		err = json.Unmarshal(data, &n.all)
-	}
-	if err != nil {
+	if err := durable.Load(n.path, &n.all); err != nil {
 		n.all, n.unsaved = nil, !errors.Is(err, fs.ErrNotExist)
 	}
 }
@@ -94,11 +88,7 @@ func (n *adoptions) save() error {
 	if !n.unsaved {
 		return nil
 	}
-	data, err := json.Marshal(n.all)
-	if err == nil {
-		err = kernel.WriteFileAtomic(n.path, data, 0o600)
-	}
-	if err != nil {
+	if err := durable.Save(n.path, n.all); err != nil {
 		return fmt.Errorf("containers of other engines: %w", err)
 	}
 	n.unsaved = false

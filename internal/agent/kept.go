@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
-	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -103,12 +102,8 @@ func (k *keptCopies) read(name string) (*keptCopy, error) {
 	if err := migration.CheckContainerID(name); err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(filepath.Join(k.dir, name, keptRecord))
-	if err != nil {
-		return nil, err
-	}
 	one := &keptCopy{}
-	if err := json.Unmarshal(data, one); err != nil {
+	if err := durable.Load(filepath.Join(k.dir, name, keptRecord), one); err != nil {
 		return nil, err
 	}
 	if one.ContainerID != name {
@@ -125,11 +120,7 @@ func (k *keptCopies) tree(container string, i int) string {
 
 // write makes a record durable enough: what it is about may be gone after a crash, and then it is nothing.
 func (k *keptCopies) write(one *keptCopy) error {
-	data, err := json.Marshal(one)
-	if err == nil {
-		err = kernel.WriteFileAtomic(filepath.Join(k.place(one.ContainerID), keptRecord), data, 0o600)
-	}
-	return err
+	return durable.Save(filepath.Join(k.place(one.ContainerID), keptRecord), one)
 }
 
 // begin makes a place for the files of a migration that has failed, or finds what that went on

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files/shared"
 	"github.com/godwit/godwit/internal/guard"
-	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -108,12 +108,9 @@ func (a *Agent) claim(volumes []engine.Volume) (*claims, error) {
 		}
 		c.files[i] = filepath.Join(path, shared.NewName())
 	}
-	note, err := json.Marshal(c.files)
+	err := os.MkdirAll(a.proofsDir(), 0o700)
 	if err == nil {
-		err = os.MkdirAll(a.proofsDir(), 0o700)
-	}
-	if err == nil {
-		err = kernel.WriteFileAtomic(c.note, note, 0o600)
+		err = durable.Save(c.note, c.files)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("note which tokens are to be removed: %w", err)

@@ -2,12 +2,10 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -43,16 +42,9 @@ func (r *releases) list() ([]release, error) {
 }
 
 func (r *releases) load() ([]release, error) {
-	data, err := os.ReadFile(r.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	var all []release
-	if err == nil {
-		err = json.Unmarshal(data, &all)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("addresses to give back, %s: %w", r.path, err)
+	if err := durable.Load(r.path, &all); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("addresses to give back: %w", err)
 	}
 	return all, nil
 }
@@ -79,11 +71,7 @@ func (r *releases) save(all []release) error {
 	if len(all) == 0 {
 		return kernel.RemoveDurable(r.path)
 	}
-	data, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
-	return kernel.WriteFileAtomic(r.path, data, 0o600)
+	return durable.Save(r.path, all)
 }
 
 // giveBack tells the home node of an address that its container is gone, now or when that node is back.

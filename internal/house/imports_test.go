@@ -16,11 +16,11 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "ahead api audit compat criu engine engine/containerd engine/docker engine/embedded " +
-		"engine/lxc engine/moving engine/podman files files/chunk files/fetch files/image " +
-		"files/inodes files/parts files/regular files/shared guard kernel memory memory/drain " +
-		"memory/pipeline migration network network/wireguard patience policy predict statedir wire " +
-		"wire/identity wire/stream",
+	"internal/agent": "ahead api audit compat criu durable engine engine/containerd engine/docker " +
+		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk files/fetch " +
+		"files/image files/inodes files/parts files/regular files/shared guard kernel memory " +
+		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
+		"predict statedir wire wire/identity wire/stream",
 	// ahead: decides from numbers that the agent measures.
 	"internal/ahead": "",
 	"internal/api":   "",
@@ -35,32 +35,31 @@ var mayImport = map[string]string{
 	"internal/criu":       "criu/vet kernel",
 	"internal/criu/vet":   "",
 	// doctor: judges a whole node for a person; code asks kernel or criu for the one thing that it needs.
-	"internal/doctor": "kernel patience",
+	"internal/doctor":  "kernel patience",
+	"internal/durable": "kernel",
 	// engine: the contract: nothing of any engine shows through it.
 	"internal/engine": "files guard memory",
 	// engine/containerd: an engine knows no other engine, no migration and no other node. What two engines
 	// need is a mechanism.
-	"internal/engine/containerd": "engine engine/containerd/nerdctl engine/contentstore engine/door engine/mounts engine/oci " +
-		"engine/records files/image kernel network network/dump patience",
+	"internal/engine/containerd": "durable engine engine/containerd/nerdctl engine/contentstore engine/door engine/mounts " +
+		"engine/oci files/image kernel network network/dump patience",
 	"internal/engine/containerd/nerdctl": "engine files kernel patience",
 	"internal/engine/contentstore":       "engine engine/oci files files/image patience",
-	"internal/engine/docker": "engine engine/contentstore engine/mounts engine/moving engine/oci engine/records files " +
+	"internal/engine/docker": "durable engine engine/contentstore engine/mounts engine/moving engine/oci files " +
 		"files/image files/tarsplit kernel patience",
-	"internal/engine/door": "criu engine/mounts engine/moving files kernel network",
-	"internal/engine/embedded": "criu engine engine/mounts engine/moving engine/records files files/regular kernel memory " +
+	"internal/engine/door": "criu durable engine/mounts engine/moving files kernel network",
+	"internal/engine/embedded": "criu durable engine engine/mounts engine/moving files files/regular kernel memory " +
 		"memory/pager patience",
 	"internal/engine/enginetest": "engine files",
-	"internal/engine/lxc": "criu criu/vet engine engine/mounts engine/moving engine/records files kernel memory " +
+	"internal/engine/lxc": "criu criu/vet durable engine engine/mounts engine/moving files kernel memory " +
 		"memory/pager network/nsstate patience",
 	"internal/engine/mounts": "",
-	"internal/engine/moving": "criu engine engine/records kernel memory memory/pager network network/dump " +
-		"network/nsstate",
+	"internal/engine/moving": "criu durable engine kernel memory memory/pager network network/dump network/nsstate",
 	// engine/oci: knows no engine.
-	"internal/engine/oci": "criu engine engine/door engine/mounts engine/moving engine/records files kernel memory " +
+	"internal/engine/oci": "criu durable engine engine/door engine/mounts engine/moving files kernel memory " +
 		"memory/pager patience",
-	"internal/engine/podman": "engine engine/door engine/mounts engine/oci engine/records files files/image " +
-		"files/tarsplit kernel patience",
-	"internal/engine/records": "kernel",
+	"internal/engine/podman": "durable engine engine/door engine/mounts engine/oci files files/image files/tarsplit " +
+		"kernel patience",
 	// files: a mechanism: serves every engine and knows none; likewise criu, memory, network.
 	"internal/files":           "files/chunk guard",
 	"internal/files/chunk":     "",

@@ -20,10 +20,10 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/engine/oci"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/network/dump"
 )
@@ -97,7 +97,7 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 	if err := os.MkdirAll(a.networks, 0o700); err != nil {
 		return err
 	}
-	if err := errors.Join(network.Muzzle(netns), records.Save(a.connectionPath(own), c)); err != nil {
+	if err := errors.Join(network.Muzzle(netns), durable.Save(a.connectionPath(own), c)); err != nil {
 		return err
 	}
 	if err := a.add(ctx, read, list, c.runtime(netns)); err != nil {
@@ -137,7 +137,7 @@ func (a *adapter) add(ctx context.Context, read conflist, list *libcni.NetworkCo
 // disconnect has the plugins take away what Connect has had them make.
 func (a *adapter) disconnect(ctx context.Context, own string) error {
 	var made connection
-	err := records.Load(a.connectionPath(own), &made)
+	err := durable.Load(a.connectionPath(own), &made)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (a *adapter) disconnect(ctx context.Context, own string) error {
 	if err != nil && !a.takenByNerdctl(made) {
 		return err
 	}
-	return records.Remove(a.connectionPath(own))
+	return durable.Remove(a.connectionPath(own))
 }
 
 // takenByNerdctl tells whether nerdctl has had plugins take away what they had made of a container.

@@ -14,7 +14,7 @@ import (
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -164,7 +164,7 @@ func (c DaemonConfig) write(all, runtimes map[string]json.RawMessage) error {
 		return err
 	}
 	if len(all) == 0 && path == c.Path {
-		return records.Remove(path)
+		return durable.Remove(path)
 	}
 	data, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine/oci"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -66,7 +66,7 @@ func guard(path string) error {
 		return nil
 	}
 	aside := path + asideSuffix
-	err := records.Remove(aside) // a link that an agent was killed over
+	err := durable.Remove(aside) // a link that an agent was killed over
 	if err == nil {
 		err = os.Symlink(guardTarget, aside)
 	}
@@ -95,10 +95,10 @@ func unguard(path string) error {
 	if guarded(path) {
 		err = os.Rename(aside, path)
 		if errors.Is(err, fs.ErrNotExist) { // somebody has removed it: Docker makes it anew
-			err = records.Remove(path)
+			err = durable.Remove(path)
 		}
 	} else {
-		err = records.Remove(aside)
+		err = durable.Remove(aside)
 	}
 	if err != nil {
 		return fmt.Errorf("let Docker start the container again, by %s: %w", path, err)

@@ -12,10 +12,10 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
-	"github.com/godwit/godwit/internal/kernel"
 )
 
 // RunDir is where agents have their run directory unless they are told otherwise. Engines tell a
@@ -129,21 +129,13 @@ func (p Place) Open() error {
 
 // Admit lets the container in. From now on it can only be restored.
 func (p Place) Admit(job Job) error {
-	data, err := json.Marshal(job)
-	if err != nil {
-		return err
-	}
-	return kernel.WriteFileAtomic(p.job(), data, 0o600)
+	return durable.Save(p.job(), job)
 }
 
 // load reads the job. Error: fs.ErrNotExist if nothing arrives here.
-func (p Place) load() (Job, error) {
-	var job Job
-	data, err := os.ReadFile(p.job())
-	if err != nil {
-		return job, err
-	}
-	return job, json.Unmarshal(data, &job)
+func (p Place) load() (job Job, err error) {
+	err = durable.Load(p.job(), &job)
+	return job, err
 }
 
 // Waits tells whether the container can only be restored.

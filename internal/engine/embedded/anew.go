@@ -8,8 +8,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -90,7 +90,7 @@ func (n *newcomer) start(ctx context.Context, permission engine.Permission) (tim
 		return time.Time{}, err
 	}
 	if err := kernel.WriteFileAtomic(n.files.resumed(), nil, 0o600); err != nil {
-		return time.Time{}, errors.Join(fmt.Errorf("record that it stays: %w", err), records.Remove(n.files.resumed()))
+		return time.Time{}, errors.Join(fmt.Errorf("record that it stays: %w", err), durable.Remove(n.files.resumed()))
 	}
 	return time.Now(), nil
 }
@@ -117,7 +117,7 @@ func (e *Engine) endTrial(ctx context.Context, place container) error {
 // startedAnew tells whether an arrival is one that is started here.
 func startedAnew(place container) (bool, error) {
 	var was arrivalRecord
-	if err := records.Load(place.arrival(), &was); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := durable.Load(place.arrival(), &was); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	return was.Anew, nil

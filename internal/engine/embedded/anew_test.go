@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/enginetest"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -110,8 +110,8 @@ func TestHaltedFindsWhatIsBeingStarted(t *testing.T) {
 	}
 	started := make(chan error, 1)
 	go func() { started <- n.bringUp(t.Context(), place, d, true) }() // of the agent that is killed
-	eventually(t, "its monitor", func() bool { return records.Exists(place.runtime()) })
-	if halted, err := n.reopen().Halted(t.Context(), d.ID); err != nil || halted || records.Exists(place.halted()) {
+	eventually(t, "its monitor", func() bool { return durable.Exists(place.runtime()) })
+	if halted, err := n.reopen().Halted(t.Context(), d.ID); err != nil || halted || durable.Exists(place.halted()) {
 		t.Errorf("halted: %t, %v", halted, err)
 	}
 	if err := <-started; err != nil {
@@ -156,10 +156,10 @@ func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 		t.Errorf("%+v", one)
 	}
 	// Killed again, before it could say that it has done so.
-	if err := records.Save(place.halted(), haltRecord{Init: moving.Identity{PID: before.PID, StartTicks: 1}}); err != nil {
+	if err := durable.Save(place.halted(), haltRecord{Init: moving.Identity{PID: before.PID, StartTicks: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	if halted, err := n.Halted(t.Context(), d.ID); err != nil || halted || records.Exists(place.halted()) {
+	if halted, err := n.Halted(t.Context(), d.ID); err != nil || halted || durable.Exists(place.halted()) {
 		t.Errorf("halted: %t, %v", halted, err)
 	}
 }
@@ -168,11 +168,11 @@ func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 func shorten(t *testing.T, place container, seconds float64) {
 	t.Helper()
 	var d engine.Definition
-	if err := records.Load(place.definition(), &d); err != nil {
+	if err := durable.Load(place.definition(), &d); err != nil {
 		t.Fatal(err)
 	}
 	d.StopTimeout = seconds
-	if err := records.Save(place.definition(), d); err != nil {
+	if err := durable.Save(place.definition(), d); err != nil {
 		t.Fatal(err)
 	}
 }

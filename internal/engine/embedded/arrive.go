@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/patience"
 )
@@ -156,7 +156,7 @@ func (a *arrival) makeFiles(netns string, anew bool) error {
 	}
 	record := e.arrivalRecord(d, netns)
 	record.Anew = anew
-	if err := records.Save(a.files.arrival(), record); err != nil {
+	if err := durable.Save(a.files.arrival(), record); err != nil {
 		return err
 	}
 	if err := errors.Join(makeArriving(record.Made), e.makeFiles(d)); err != nil {
@@ -168,7 +168,7 @@ func (a *arrival) makeFiles(netns string, anew bool) error {
 	if err := e.saveSpec(d, netns, account{home: "/"}); err != nil {
 		return err
 	}
-	return records.Save(a.files.definition(), own(d))
+	return durable.Save(a.files.definition(), own(d))
 }
 
 // makeImages makes the directory in memory for the state, with what runc reads when it starts.
@@ -318,7 +318,7 @@ func checkPrivate(place container) error {
 		}
 	}
 	for _, name := range privateMounts() {
-		if !records.Exists(filepath.Join(place.private(), name)) {
+		if !durable.Exists(filepath.Join(place.private(), name)) {
 			return fmt.Errorf("private file %s has not come", name)
 		}
 	}

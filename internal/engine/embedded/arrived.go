@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -24,8 +24,8 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	e.arrivals.End(id)
 	defer e.lock(id)()
 	place := e.paths.of(id)
-	if !records.Exists(place.arrival()) {
-		if records.Exists(place.definition()) {
+	if !durable.Exists(place.arrival()) {
+		if durable.Exists(place.definition()) {
 			return engine.Ran, nil
 		}
 		return engine.NeverRan, nil
@@ -72,7 +72,7 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 	e.arrivals.End(id)
 	defer e.lock(id)()
 	place := e.paths.of(id)
-	if records.Exists(place.definition()) && !records.Exists(place.arrival()) {
+	if durable.Exists(place.definition()) && !durable.Exists(place.arrival()) {
 		return fmt.Errorf("discard the arrival of container %.12s: %w: it runs here; remove it instead", id, engine.ErrBusy)
 	}
 	return e.discard(ctx, place)
@@ -80,7 +80,7 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 
 // discard ends and removes all of an arrival that must not have run.
 func (e *Engine) discard(ctx context.Context, place container) error {
-	if records.Exists(place.arrival()) {
+	if durable.Exists(place.arrival()) {
 		outcome, err := e.outcome(ctx, place)
 		if err == nil && outcome == engine.Ran {
 			err = fmt.Errorf("%w: it has been resumed; remove it instead", engine.ErrBusy)
@@ -90,7 +90,7 @@ func (e *Engine) discard(ctx context.Context, place container) error {
 		}
 	}
 	var was arrivalRecord
-	if err := records.Load(place.arrival(), &was); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := durable.Load(place.arrival(), &was); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if err := e.settle(ctx, place); err != nil {
@@ -124,19 +124,19 @@ func awaitRecord(ctx context.Context, place container) error {
 	const pause = 5 * time.Millisecond
 	for {
 		var live liveState
-		if err := records.Load(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := durable.Load(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		watched := live.Monitor.Alive()
 		var now record
-		if err := records.Load(place.record(), &now); err != nil {
+		if err := durable.Load(place.record(), &now); err != nil {
 			return err
 		}
 		switch {
 		case now.State != engine.Created:
 			return nil
 		case !watched:
-			return records.Save(place.record(), record{State: engine.Running, Started: time.Now()})
+			return durable.Save(place.record(), record{State: engine.Running, Started: time.Now()})
 		}
 		select {
 		case <-ctx.Done():

@@ -14,9 +14,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // maxResolvConf bounds what is read of the node's resolv.conf.
@@ -34,7 +34,7 @@ func (e *Engine) makeFiles(d engine.Definition) error {
 	if err := os.Chmod(files.dir(), 0o700); err != nil {
 		return fmt.Errorf("protect directory: %w", err)
 	}
-	return records.Save(files.record(), record{State: engine.Created})
+	return durable.Save(files.record(), record{State: engine.Created})
 }
 
 // makePrivate writes the files that a container has in its /etc from outside.
@@ -113,7 +113,7 @@ func (e *Engine) saveSpec(d engine.Definition, netns string, who account) error 
 	if err != nil {
 		return err
 	}
-	return records.Save(files.spec(), spec)
+	return durable.Save(files.spec(), spec)
 }
 
 // loadSpec reads a container's OCI specification.

@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // depart freezes and dumps a container.
@@ -41,7 +41,7 @@ func dumped(t *testing.T, n *testNode, id string) engine.Departure {
 func monitorOf(t *testing.T, n *testNode, id string) moving.Identity {
 	t.Helper()
 	var live liveState
-	if err := records.Load(n.paths.of(id).runtime(), &live); err != nil {
+	if err := durable.Load(n.paths.of(id).runtime(), &live); err != nil {
 		t.Fatal(err)
 	}
 	return live.Monitor
@@ -60,12 +60,12 @@ func leftovers(t *testing.T, n *testNode, id string) []string {
 	}
 	place := n.paths.of(id)
 	for _, path := range []string{place.dir(), place.runDir(), n.paths.runcState(id)} {
-		if records.Exists(path) {
+		if durable.Exists(path) {
 			left = append(left, path)
 		}
 	}
 	for _, hierarchy := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup/memory"} {
-		if records.Exists(hierarchy + place.cgroup()) {
+		if durable.Exists(hierarchy + place.cgroup()) {
 			left = append(left, hierarchy+place.cgroup())
 		}
 	}
@@ -113,7 +113,7 @@ func TestDestroyLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantNothing(t, n, d.ID)
-			if records.Exists(n.paths.volume("v")) {
+			if durable.Exists(n.paths.volume("v")) {
 				t.Error("its volume is left")
 			}
 		})
@@ -175,7 +175,7 @@ func TestArrivalWhoseHelpersWereKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantNothing(t, target, d.ID)
-			if records.Exists(target.paths.volume("v")) {
+			if durable.Exists(target.paths.volume("v")) {
 				t.Error("its volume is left")
 			}
 		})

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -114,7 +114,7 @@ func (e *Engine) Trees(_ context.Context, id string) ([]files.Tree, error) {
 		return nil, err
 	}
 	var d engine.Definition
-	if err := records.Load(place.definition(), &d); err != nil {
+	if err := durable.Load(place.definition(), &d); err != nil {
 		return nil, fmt.Errorf("list trees of container %.12s: %w", id, err)
 	}
 	trees := []files.Tree{

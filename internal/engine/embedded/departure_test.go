@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // boot does to a node what a loss of power does: its processes, cgroups, mounts and run directory
@@ -70,7 +70,7 @@ func TestOldDeparture(t *testing.T) {
 	d := n.start(definition(t, "sleep", "600"))
 	place := n.paths.of(d.ID)
 	was := departureRecord{Started: time.Now(), Leave: engine.Leave{Target: "b"}}
-	if err := records.Save(place.oldDeparture(), was); err != nil {
+	if err := durable.Save(place.oldDeparture(), was); err != nil {
 		t.Fatal(err)
 	}
 	n = n.reopen()
@@ -81,7 +81,7 @@ func TestOldDeparture(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = n.reopen()
-	if one := n.state(d.ID); one.Leaving != nil || records.Exists(place.oldDeparture()) {
+	if one := n.state(d.ID); one.Leaving != nil || durable.Exists(place.oldDeparture()) {
 		t.Errorf("leaving as %+v, after the migration was undone", one.Leaving)
 	}
 }

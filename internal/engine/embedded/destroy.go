@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
@@ -29,7 +29,7 @@ func (e *Engine) Destroy(ctx context.Context, id string, stay []string) error {
 
 func (e *Engine) destroy(ctx context.Context, place container, stay []string) error {
 	var d engine.Definition
-	if err := records.Load(place.definition(), &d); err != nil {
+	if err := durable.Load(place.definition(), &d); err != nil {
 		return err
 	}
 	spec, err := loadSpec(place)

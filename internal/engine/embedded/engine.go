@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -128,7 +128,7 @@ func (e *Engine) find(id string) (container, error) {
 		return container{}, fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
 	}
 	files := e.paths.of(id)
-	if !records.Exists(files.definition()) {
+	if !durable.Exists(files.definition()) {
 		return files, fmt.Errorf("container %.12s: %w", id, engine.ErrNotFound)
 	}
 	return files, nil
@@ -211,21 +211,21 @@ func (e *Engine) inspect(id string) (engine.Container, error) {
 	}
 	var one engine.Container
 	var was record
-	err = records.Load(files.definition(), &one.Definition)
+	err = durable.Load(files.definition(), &one.Definition)
 	if err == nil {
-		err = records.Load(files.record(), &was)
+		err = durable.Load(files.record(), &was)
 	}
-	if errors.Is(err, fs.ErrNotExist) && !records.Exists(files.definition()) {
+	if errors.Is(err, fs.ErrNotExist) && !durable.Exists(files.definition()) {
 		return one, fmt.Errorf("container %.12s: %w", id, engine.ErrNotFound)
 	}
 	if err != nil {
 		return one, fmt.Errorf("inspect container %.12s: %w", id, err)
 	}
 	one.State, one.Started, one.Finished, one.ExitCode = was.State, was.Started, was.Finished, was.ExitCode
-	if was.State == engine.Running || records.Exists(files.arrival()) {
+	if was.State == engine.Running || durable.Exists(files.arrival()) {
 		err = e.addProcesses(files, &one)
 	}
-	if one.State == engine.Exited && records.Exists(files.halted()) {
+	if one.State == engine.Exited && durable.Exists(files.halted()) {
 		one.State = engine.Frozen
 	}
 	var failed error
@@ -241,7 +241,7 @@ func leavingOf(files container) (*engine.Leave, error) {
 	}
 	var halted haltRecord
 	if errors.Is(err, fs.ErrNotExist) {
-		err = records.Load(files.halted(), &halted)
+		err = durable.Load(files.halted(), &halted)
 	}
 	switch {
 	case err == nil:
@@ -274,7 +274,7 @@ func (e *Engine) addProcesses(files container, one *engine.Container) error {
 	if err != nil {
 		return err
 	}
-	arriving := records.Exists(files.arrival()) && !records.Exists(files.resumed())
+	arriving := durable.Exists(files.arrival()) && !durable.Exists(files.resumed())
 	switch {
 	case arriving:
 		one.State = engine.Arriving
@@ -302,7 +302,7 @@ func (e *Engine) starts(id string) bool {
 // recorded is gone, because somebody has emptied the run directory, its cgroup tells; the monitor
 // is not known then.
 func living(files container) (now liveState, lives bool, err error) {
-	err = records.Load(files.runtime(), &now)
+	err = durable.Load(files.runtime(), &now)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return now, err == nil && (now.Init.Alive() || now.Monitor.Alive()), err
 	}
@@ -342,7 +342,7 @@ func firstProcess(files container) (first moving.Identity, found bool, err error
 // lateExit tells of a container that is found to have ended: its monitor may have recorded that just now.
 func (e *Engine) lateExit(files container, one *engine.Container) error {
 	var was record
-	if err := records.Load(files.record(), &was); err != nil {
+	if err := durable.Load(files.record(), &was); err != nil {
 		return err
 	}
 	if was.State == engine.Exited {

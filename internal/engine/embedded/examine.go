@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -71,7 +71,7 @@ func examineProcesses(ctx context.Context, place container, one engine.Container
 // examineMonitor finds out whether the container's output can be carried.
 func examineMonitor(place container) []engine.Problem {
 	var now liveState
-	err := records.Load(place.runtime(), &now)
+	err := durable.Load(place.runtime(), &now)
 	if err == nil && !now.Monitor.Alive() {
 		err = errors.New("it has been killed")
 	}

@@ -16,9 +16,9 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // execWaitDelay is how long output of a killed exec is waited for.
@@ -57,7 +57,7 @@ func (e *Engine) runExec(ctx context.Context, id string, session execSession, pr
 		return 0, fmt.Errorf("exec in container %.12s: %w", id, err)
 	}
 	// runc has no exit code of its own: 255 may be the process's.
-	if reason := lastRuncError(session.log()); reason != "" && !records.Exists(pidFile) {
+	if reason := lastRuncError(session.log()); reason != "" && !durable.Exists(pidFile) {
 		return 0, fmt.Errorf("exec %q in container %.12s: %s", process.Args[0], id, reason)
 	}
 	return cmd.ProcessState.ExitCode(), stderr.end()
@@ -83,7 +83,7 @@ func (e *Engine) openExec(id string, process engine.Exec) (execSession, error) {
 	if err != nil {
 		return none, err
 	}
-	if records.Exists(files.departure()) {
+	if durable.Exists(files.departure()) {
 		return none, fmt.Errorf("exec in container %s: %w: it is being moved", one.Definition.Name, engine.ErrBusy)
 	}
 	session, err := e.makeExec(files, one.Definition, process)
@@ -141,7 +141,7 @@ const execPatience = 10 * time.Second
 
 // awaitExec waits until runc has written the pid of what it has started, or has ended.
 func awaitExec(runc *os.Process, pidFile string) {
-	for deadline := time.Now().Add(execPatience); time.Now().Before(deadline) && !records.Exists(pidFile); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(execPatience); time.Now().Before(deadline) && !durable.Exists(pidFile); time.Sleep(time.Millisecond) {
 		if errors.Is(runc.Signal(syscall.Signal(0)), os.ErrProcessDone) {
 			return
 		}

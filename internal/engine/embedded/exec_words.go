@@ -5,7 +5,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/durable"
 )
 
 // runcWords begin what runc itself says on the standard error of a process that it cannot run. It
@@ -25,7 +25,7 @@ type withoutRunc struct {
 func (w *withoutRunc) Write(data []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.kept)+len(data) <= maxRuncWords && (w.kept != nil || bytes.HasPrefix(data, []byte(runcWords))) && !records.Exists(w.pidFile) {
+	if len(w.kept)+len(data) <= maxRuncWords && (w.kept != nil || bytes.HasPrefix(data, []byte(runcWords))) && !durable.Exists(w.pidFile) {
 		w.kept = append(w.kept, data...)
 		return len(data), nil
 	}

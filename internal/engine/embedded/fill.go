@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pager"
 )
@@ -31,7 +31,7 @@ func (e *Engine) Memory(_ context.Context, id string) (memory.FillReport, error)
 	}
 	report, err := pager.ReadReport(place.memory())
 	if err == nil && report.State == memory.FillNone {
-		err = records.Load(place.lost(), &report)
+		err = durable.Load(place.lost(), &report)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
@@ -49,5 +49,5 @@ func keepLoss(place container) error {
 	if err != nil || report.State != memory.FillLost {
 		return err
 	}
-	return records.Save(place.lost(), report)
+	return durable.Save(place.lost(), report)
 }

@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -137,7 +137,7 @@ func (e *Engine) waitEnded(ctx context.Context, place container) error {
 
 func hasEnded(place container) (bool, error) {
 	var was record
-	if err := records.Load(place.record(), &was); err != nil {
+	if err := durable.Load(place.record(), &was); err != nil {
 		return false, err
 	}
 	if was.State == engine.Exited {
@@ -158,7 +158,7 @@ func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
 		return false, err
 	}
 	var was haltRecord
-	if err := records.Load(place.halted(), &was); err != nil {
+	if err := durable.Load(place.halted(), &was); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil
 		}
@@ -189,7 +189,7 @@ func (e *Engine) awaitStart(ctx context.Context, place container) (engine.Contai
 	defer cancel()
 	for {
 		var live liveState
-		if err := records.Load(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := durable.Load(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return engine.Container{}, err
 		}
 		one, err := e.inspect(place.id)
@@ -208,11 +208,11 @@ func (e *Engine) awaitStart(ctx context.Context, place container) (engine.Contai
 func (e *Engine) Revive(ctx context.Context, id string) (string, error) {
 	defer e.lock(id)()
 	place, err := e.find(id)
-	if err != nil || !records.Exists(place.halted()) {
+	if err != nil || !durable.Exists(place.halted()) {
 		return "", err
 	}
 	var was haltRecord
-	if err := records.Load(place.halted(), &was); err != nil {
+	if err := durable.Load(place.halted(), &was); err != nil {
 		return "", err
 	}
 	one, err := e.inspect(id)

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -100,7 +100,7 @@ func (t *trial) ended() (string, error) {
 		return "", err
 	}
 	var was record
-	if err := records.Load(t.place.record(), &was); err != nil {
+	if err := durable.Load(t.place.record(), &was); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("it has ended with exit code %d", was.ExitCode), nil
@@ -131,7 +131,7 @@ func (t *trial) look(ctx context.Context, ran time.Duration) (how, why string) {
 
 func (t *trial) missingPorts() []engine.Port {
 	var live liveState
-	if err := records.Load(t.place.runtime(), &live); err != nil {
+	if err := durable.Load(t.place.runtime(), &live); err != nil {
 		return t.ports // it has just ended
 	}
 	open, err := portsOf(live.Init.PID)
@@ -253,5 +253,5 @@ func (e *Engine) makeExec(place container, d engine.Definition, process engine.E
 	if err != nil {
 		return execSession{}, err
 	}
-	return execSession{dir}, records.Save(filepath.Join(dir, "process.json"), spec)
+	return execSession{dir}, durable.Save(filepath.Join(dir, "process.json"), spec)
 }

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -48,7 +48,7 @@ func (e *Engine) Create(ctx context.Context, d engine.Definition, netns string) 
 		err = e.saveSpec(d, netns, account{home: "/"})
 	}
 	if err == nil {
-		err = records.Save(e.paths.of(d.ID).definition(), d)
+		err = durable.Save(e.paths.of(d.ID).definition(), d)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("create container %s: %w", d.Name, err), e.removeFiles(e.paths.of(d.ID), made))
@@ -152,7 +152,7 @@ func (e *Engine) bringUpUnseen(ctx context.Context, place container, one engine.
 // this agent dies meanwhile.
 func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definition, attended bool) error {
 	steps := []func() error{
-		func() error { return records.Remove(place.lost()) },
+		func() error { return durable.Remove(place.lost()) },
 		func() error { return freshDev(place) },
 		func() error { return e.mountRoot(d) },
 		func() error { return mountMemories(place, d) },
@@ -210,7 +210,7 @@ func (e *Engine) startMonitor(place container, j job) (*os.File, error) {
 	if err := os.MkdirAll(place.runDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("make run directory: %w", err)
 	}
-	if err := records.Save(place.job(), j); err != nil {
+	if err := durable.Save(place.job(), j); err != nil {
 		return nil, err
 	}
 	output, err := os.OpenFile(place.monitorLog(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

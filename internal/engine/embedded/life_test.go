@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 func TestRunToTheEnd(t *testing.T) {
@@ -22,7 +22,7 @@ func TestRunToTheEnd(t *testing.T) {
 	if err != nil || one.State != engine.Exited || one.ExitCode != 7 || one.Started.IsZero() || one.Finished.IsZero() {
 		t.Errorf("Inspect: %+v, %v", one, err)
 	}
-	waitFor(t, "the run directory to go", func() bool { return !records.Exists(n.paths.of(d.ID).runDir()) })
+	waitFor(t, "the run directory to go", func() bool { return !durable.Exists(n.paths.of(d.ID).runDir()) })
 }
 
 // TestDamagedRecord: one container whose record is lost must not keep anybody from the others.

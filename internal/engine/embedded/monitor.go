@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -90,7 +90,7 @@ func newMonitor(args []string) (*monitor, error) {
 		return nil, errors.New("must be started with the path of one job")
 	}
 	var j job
-	if err := records.Load(args[0], &j); err != nil {
+	if err := durable.Load(args[0], &j); err != nil {
 		return nil, err
 	}
 	if !idPattern.MatchString(j.ID) {
@@ -115,7 +115,7 @@ func (m *monitor) run(reports *json.Encoder) error {
 		return err
 	}
 	m.state.Stdio = m.stdio.names
-	if err := records.Save(m.files.runtime(), m.state); err != nil {
+	if err := durable.Save(m.files.runtime(), m.state); err != nil {
 		return err
 	}
 	if err := m.serve(); err != nil {
@@ -144,7 +144,7 @@ func (m *monitor) run(reports *json.Encoder) error {
 // start makes the container from its bundle. If that fails it is what it was before: created, or ended.
 func (m *monitor) start() error {
 	var was record
-	if err := records.Load(m.files.record(), &was); err != nil {
+	if err := durable.Load(m.files.record(), &was); err != nil {
 		return err
 	}
 	args := []string{"create", "--bundle", m.files.dir(), "--pid-file", m.files.pidFile()}
@@ -154,7 +154,7 @@ func (m *monitor) start() error {
 	if err := m.adoptInit(); err != nil {
 		return errors.Join(err, m.clean())
 	}
-	if err := records.Save(m.files.record(), record{State: engine.Running, Started: time.Now()}); err != nil {
+	if err := durable.Save(m.files.record(), record{State: engine.Running, Started: time.Now()}); err != nil {
 		return errors.Join(err, m.clean())
 	}
 	err := m.stdio.follow()
@@ -162,7 +162,7 @@ func (m *monitor) start() error {
 		err = m.runc.run(context.Background(), m.files.runcLog(), "start", m.job.ID)
 	}
 	if err != nil {
-		return errors.Join(err, m.clean(), records.Save(m.files.record(), was))
+		return errors.Join(err, m.clean(), durable.Save(m.files.record(), was))
 	}
 	m.awaitProgram()
 	return nil
@@ -200,7 +200,7 @@ func (m *monitor) restore(reports *json.Encoder) error {
 	if err := m.stdio.follow(); err != nil {
 		return errors.Join(err, m.clean())
 	}
-	return records.Save(m.files.record(), record{State: engine.Running, Started: time.Now()})
+	return durable.Save(m.files.record(), record{State: engine.Running, Started: time.Now()})
 }
 
 func (m *monitor) callRunc(env, args []string) error { return m.callRuncThen(env, args, func() {}) }
@@ -247,7 +247,7 @@ func (m *monitor) adoptInit() error {
 	if m.state.Init, err = moving.Identify(pid); err != nil {
 		return err
 	}
-	return records.Save(m.files.runtime(), m.state)
+	return durable.Save(m.files.runtime(), m.state)
 }
 
 // collect waits for the container's first process and returns its exit code as a shell would.
@@ -277,11 +277,11 @@ func (m *monitor) finish(code int, began time.Time) error {
 		return nil
 	}
 	var was record
-	if err := records.Load(m.files.record(), &was); err != nil {
+	if err := durable.Load(m.files.record(), &was); err != nil {
 		return errors.Join(logErr, err)
 	}
 	was.State, was.Finished, was.ExitCode, was.RanSeconds = engine.Exited, finished, code, finished.Sub(began).Seconds()
-	return errors.Join(logErr, m.clean(), keepLoss(m.files), records.Save(m.files.record(), was), os.RemoveAll(m.files.runDir()))
+	return errors.Join(logErr, m.clean(), keepLoss(m.files), durable.Save(m.files.record(), was), os.RemoveAll(m.files.runDir()))
 }
 
 // clean ends what is left of the container's processes, its cgroup and its mounts.

@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"reflect"
 
-	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -18,9 +18,9 @@ import (
 // loadDeparture reads the note that a container leaves. No note is fs.ErrNotExist.
 func loadDeparture(place container) (departureRecord, error) {
 	var was departureRecord
-	err := records.Load(place.oldDeparture(), &was)
+	err := durable.Load(place.oldDeparture(), &was)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = records.Load(place.departure(), &was)
+		err = durable.Load(place.departure(), &was)
 	}
 	return was, err
 }
@@ -28,13 +28,13 @@ func loadDeparture(place container) (departureRecord, error) {
 // leaves tells whether there is a note that a container leaves. What cannot be found out counts as
 // a note.
 func leaves(place container) bool {
-	return records.Exists(place.oldDeparture()) || records.Exists(place.departure())
+	return durable.Exists(place.oldDeparture()) || durable.Exists(place.departure())
 }
 
 // noteDeparture notes that a container leaves. The note that decides is written first: a crash
 // between the two leaves a container that was not frozen yet.
 func (e *Engine) noteDeparture(place container, note departureRecord) error {
-	err := records.Save(place.oldDeparture(), note)
+	err := durable.Save(place.oldDeparture(), note)
 	if err == nil {
 		err = e.room.save(place.departure(), note)
 	}
@@ -47,7 +47,7 @@ func (e *Engine) noteDeparture(place container, note departureRecord) error {
 // forgetDeparture removes the note that a container leaves, for good. A container that was
 // destroyed has none.
 func forgetDeparture(place container) error {
-	if err := records.Remove(place.oldDeparture()); err != nil {
+	if err := durable.Remove(place.oldDeparture()); err != nil {
 		return err
 	}
 	err := kernel.RemoveDurable(place.departure())
@@ -61,14 +61,14 @@ func forgetDeparture(place container) error {
 // has locked the container.
 func (e *Engine) keepDeparture(place container) error {
 	var note, kept departureRecord
-	err := records.Load(place.oldDeparture(), &note)
+	err := durable.Load(place.oldDeparture(), &note)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if records.Load(place.departure(), &kept) == nil && reflect.DeepEqual(note, kept) {
+	if durable.Load(place.departure(), &kept) == nil && reflect.DeepEqual(note, kept) {
 		return nil
 	}
 	return e.room.save(place.departure(), note)
@@ -94,7 +94,7 @@ func (e *Engine) KeepNotes() error {
 func (e *Engine) keepNotesOf(id string) error {
 	defer e.lock(id)()
 	place := e.paths.of(id)
-	if !records.Exists(place.definition()) { // removed meanwhile
+	if !durable.Exists(place.definition()) { // removed meanwhile
 		return nil
 	}
 	err := e.keepDeparture(place)

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -29,8 +29,8 @@ func TestOldDepartureDecides(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
 	place := n.paths.of(d.ID)
-	must(t, records.Save(place.departure(), leaveAs("one", "b")))
-	must(t, records.Save(place.oldDeparture(), leaveAs("two", "c")))
+	must(t, durable.Save(place.departure(), leaveAs("one", "b")))
+	must(t, durable.Save(place.oldDeparture(), leaveAs("two", "c")))
 	group, err := kernel.OpenCgroup(place.cgroup())
 	if err == nil {
 		_, err = group.Freeze(t.Context())
@@ -127,7 +127,7 @@ func TestFullDisk(t *testing.T) {
 	for range 20 {
 		departure, err := n.Depart(t.Context(), d.ID, engine.DepartOptions{Leave: engine.Leave{Migration: "one", Target: "b"}})
 		must(t, err)
-		if !records.Exists(n.paths.of(d.ID).departure()) {
+		if !durable.Exists(n.paths.of(d.ID).departure()) {
 			t.Fatal("that it leaves is not noted")
 		}
 		must(t, departure.Close())
@@ -172,7 +172,7 @@ func TestFullDiskWithoutRoom(t *testing.T) {
 func TestFullDiskUpgrade(t *testing.T) {
 	n := smallNode(t)
 	d := n.start(definition(t, "sleep", "600"))
-	must(t, records.Save(n.paths.of(d.ID).oldDeparture(), leaveAs("one", "b")))
+	must(t, durable.Save(n.paths.of(d.ID).oldDeparture(), leaveAs("one", "b")))
 	free := n.fill(true)
 	n = n.reopen()
 	leaves := func(when string) {

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -61,7 +61,7 @@ func (e *Engine) Restartable() ([]string, error) {
 		has, is := e.policies[id]
 		if !is { // a definition never changes
 			var d engine.Definition
-			if records.Load(e.paths.of(id).definition(), &d) != nil { // it is being made or removed, or it is damaged
+			if durable.Load(e.paths.of(id).definition(), &d) != nil { // it is being made or removed, or it is damaged
 				continue
 			}
 			has = restartable(d)
@@ -86,7 +86,7 @@ func (e *Engine) standing(one engine.Container) (Standing, restartRecord, error)
 	var ran record
 	boot, err := kernel.BootID()
 	if err == nil {
-		err = records.Load(place.record(), &ran)
+		err = durable.Load(place.record(), &ran)
 	}
 	if err != nil {
 		return Standing{}, restartRecord{}, err
@@ -100,7 +100,7 @@ func (e *Engine) standing(one engine.Container) (Standing, restartRecord, error)
 		return Standing{Why: "it left by a migration, or is leaving, and is not back"}, was, nil
 	case one.State == engine.Created:
 		return Standing{Why: "it was never started"}, was, nil
-	case one.State != engine.Exited || records.Exists(place.arrival()):
+	case one.State != engine.Exited || durable.Exists(place.arrival()):
 		return Standing{Why: "it is " + string(one.State)}, was, nil
 	case unread != nil:
 		why := fmt.Sprintf("it is not known whether this node has it: what was noted of its restarts cannot be read: %v", unread)
@@ -112,7 +112,7 @@ func (e *Engine) standing(one engine.Container) (Standing, restartRecord, error)
 
 func loadRestarts(place container) (restartRecord, error) {
 	var was restartRecord
-	err := records.Load(place.restarts(), &was)
+	err := durable.Load(place.restarts(), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
@@ -236,7 +236,7 @@ func (e *Engine) noteStart(place container, note restartRecord) error {
 	delete(e.stopped, place.id)
 	e.notesMu.Unlock()
 	var ran record
-	err := records.Load(place.record(), &ran)
+	err := durable.Load(place.record(), &ran)
 	if err != nil || ran.RanSeconds < longSeconds {
 		return err
 	}

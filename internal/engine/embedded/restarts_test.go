@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // TestStands goes through what a policy says of a container that has ended.
@@ -168,12 +168,12 @@ func TestFailedStart(t *testing.T) {
 	place := n.paths.of(d.ID)
 	n.ended(d.ID)
 	var ran record
-	must(t, records.Load(place.record(), &ran))
+	must(t, durable.Load(place.record(), &ran))
 	if ran.RanSeconds <= 0 || ran.RanSeconds > 60 {
 		t.Errorf("it ran for %f s", ran.RanSeconds)
 	}
 	ran.RanSeconds = 3600 // as if it had
-	must(t, records.Save(place.record(), ran))
+	must(t, durable.Save(place.record(), ran))
 	must(t, os.WriteFile(broken+".broken", nil, 0o600))
 	for failures := range 3 {
 		if s := n.stands(d.ID, ""); s.Failures != failures {
@@ -236,7 +236,7 @@ func (n *testNode) startsSlowly(ctx context.Context, t *testing.T, id, file stri
 	go func() { done <- n.Restart(ctx, id, noPreparation) }()
 	eventually(t, "runc to be started", func() bool {
 		var live liveState
-		if records.Load(n.paths.of(id).runtime(), &live) != nil {
+		if durable.Load(n.paths.of(id).runtime(), &live) != nil {
 			return false
 		}
 		left, err := sessionOf(live.Monitor)

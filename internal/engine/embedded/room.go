@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/durable"
 )
 
 const (
@@ -25,9 +25,9 @@ type room struct {
 	mu   sync.Mutex
 }
 
-// save is records.Save, on a full disk in the room. What is left of the room is taken again at once.
+// save is durable.Save, on a full disk in the room. What is left of the room is taken again at once.
 func (r *room) save(path string, value any) error {
-	err := records.Save(path, value)
+	err := durable.Save(path, value)
 	if !full(err) {
 		return err
 	}
@@ -36,7 +36,7 @@ func (r *room) save(path string, value any) error {
 	if os.Remove(r.path) != nil {
 		return err
 	}
-	err = records.Save(path, value)
+	err = durable.Save(path, value)
 	_ = r.take() // KeepNotes tries again
 	return err
 }

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -20,7 +20,7 @@ func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) e
 	e.arrivals.End(id)
 	defer e.lock(id)()
 	place := e.paths.of(id)
-	if !records.Exists(place.arrival()) {
+	if !durable.Exists(place.arrival()) {
 		return nil // there is nothing of it, or it is a container
 	}
 	if err := e.salvage(ctx, place, take); err != nil {
@@ -42,7 +42,7 @@ func (e *Engine) salvage(ctx context.Context, place container, take func(files.T
 	}
 	var was arrivalRecord
 	var d engine.Definition
-	err = errors.Join(records.Load(place.arrival(), &was), records.Load(place.definition(), &d))
+	err = errors.Join(durable.Load(place.arrival(), &was), durable.Load(place.definition(), &d))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it was not prepared, so nothing can have come
 	}

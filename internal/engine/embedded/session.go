@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // endSession kills a container's monitor and what it started that still runs in its session: runc,
@@ -51,7 +51,7 @@ func endSession(ctx context.Context, place container) error {
 // is gone if somebody has emptied the run directory, and after a boot.
 func monitorProcess(place container) (moving.Identity, error) {
 	var last liveState
-	err := records.Load(place.runtime(), &last)
+	err := durable.Load(place.runtime(), &last)
 	if errors.Is(err, fs.ErrNotExist) {
 		return findMonitor(place)
 	}

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -210,7 +210,7 @@ func (e *Engine) arrivalRecord(d engine.Definition, netns string) arrivalRecord 
 			}
 			made.Was = was
 		}
-		for above := filepath.Dir(made.Path); !records.Exists(above); above = filepath.Dir(above) {
+		for above := filepath.Dir(made.Path); !durable.Exists(above); above = filepath.Dir(above) {
 			made.Above = append(made.Above, above)
 		}
 		r.Made = append(r.Made, made)
@@ -362,7 +362,7 @@ func (e *Engine) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
 func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
 	unlockNames := e.lock("") // nobody makes a container with it meanwhile
 	defer unlockNames()
-	if !namePattern.MatchString(name) || !records.Exists(e.paths.volume(name)) {
+	if !namePattern.MatchString(name) || !durable.Exists(e.paths.volume(name)) {
 		return fmt.Errorf("%w: %.80q; \"godwit volume ls\" lists them", engine.ErrNoVolume, name)
 	}
 	all, err := e.List(ctx)

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // TestRemoveVolumeThatIsAMount: the directory at which something is mounted can only be emptied.
@@ -88,10 +88,10 @@ func TestArrivalLeavesParents(t *testing.T) {
 	if err := n.unmakeVolumes(t.Context(), strings.Repeat("0", 64), record.Made); err != nil {
 		t.Fatal(err)
 	}
-	if records.Exists(top + "/a/b") {
+	if durable.Exists(top + "/a/b") {
 		t.Error("what was made is left")
 	}
-	if !records.Exists(top + "/a/other") {
+	if !durable.Exists(top + "/a/other") {
 		t.Error("what somebody else made has gone")
 	}
 }
@@ -122,14 +122,14 @@ func TestArrivalLeavesWhatIsMountedSince(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(top, unix.MNT_DETACH) })
 	write()
 	undo()
-	if !records.Exists(file) {
+	if !durable.Exists(file) {
 		t.Error("what is mounted there was emptied")
 	}
 	if err := unix.Unmount(top, 0); err != nil {
 		t.Fatal(err)
 	}
 	undo()
-	if records.Exists(file) {
+	if durable.Exists(file) {
 		t.Error("what came is left")
 	}
 }
@@ -149,7 +149,7 @@ func TestArrivalOfAnEarlierVersion(t *testing.T) {
 	if err := n.unmakeVolumes(t.Context(), strings.Repeat("0", 64), n.made(record)); err != nil {
 		t.Fatal(err)
 	}
-	if records.Exists(n.paths.volume("made")) || !records.Exists(n.paths.volume("other")) {
+	if durable.Exists(n.paths.volume("made")) || !durable.Exists(n.paths.volume("other")) {
 		t.Error("another one was removed than it has made")
 	}
 }

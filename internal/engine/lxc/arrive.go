@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -62,7 +62,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 			add("name "+d.Name, "an LXC container on this node has it", "remove or rename that container")
 		}
 	}
-	if len(problems) == 0 && records.Exists(e.place(d.ID, d.Name).lxc) {
+	if len(problems) == 0 && durable.Exists(e.place(d.ID, d.Name).lxc) {
 		add("directory "+e.place(d.ID, d.Name).lxc, "it is there, and is no container", "remove it")
 	}
 	if _, err := e.config.Criu.Tool(); err != nil {
@@ -154,7 +154,7 @@ func (a *arrival) makeFiles(netns string) error {
 		}
 	}
 	record := arrivalRecord{Name: a.definition.Name, Config: render(written, a.place.rootfs(), false)}
-	if err := records.Save(a.place.arrival(), record); err != nil {
+	if err := durable.Save(a.place.arrival(), record); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(a.place.rootfs(), 0o755); err != nil {
@@ -163,7 +163,7 @@ func (a *arrival) makeFiles(netns string) error {
 	if err := os.Chmod(a.place.lxc, 0o770); err != nil { // as lxc-create makes it
 		return fmt.Errorf("protect directory: %w", err)
 	}
-	if err := records.Save(a.place.own(), ownRecord{ID: a.definition.ID, Name: a.definition.Name}); err != nil {
+	if err := durable.Save(a.place.own(), ownRecord{ID: a.definition.ID, Name: a.definition.Name}); err != nil {
 		return err
 	}
 	// So LXC's monitor knows what to remove when the container ends.

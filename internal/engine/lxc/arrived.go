@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -24,7 +24,7 @@ func (e *Engine) placeOf(ctx context.Context, id string) (place, error) {
 		return place{}, fmt.Errorf("LXC container %.80q: %w", id, engine.ErrNotFound)
 	}
 	var record arrivalRecord
-	err := records.Load(e.place(id, "").arrival(), &record)
+	err := durable.Load(e.place(id, "").arrival(), &record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return e.find(id)
 	}
@@ -42,7 +42,7 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	if errors.Is(err, engine.ErrNotFound) {
 		return engine.NeverRan, nil
 	}
-	if err == nil && !records.Exists(p.arrival()) {
+	if err == nil && !durable.Exists(p.arrival()) {
 		return engine.Ran, nil
 	}
 	outcome := engine.NeverRan
@@ -78,7 +78,7 @@ func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
 // it as its configuration says.
 func (e *Engine) settle(ctx context.Context, p place) error {
 	var record arrivalRecord
-	err := records.Load(p.arrival(), &record)
+	err := durable.Load(p.arrival(), &record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (e *Engine) settle(ctx context.Context, p place) error {
 	if err != nil {
 		return fmt.Errorf("tidy up after the arrival of LXC container %s: %w", p.name, err)
 	}
-	return records.Remove(p.resumed())
+	return durable.Remove(p.resumed())
 }
 
 // firstLook is how long LXC is given before it is asked. To ask is to start a program, which would
@@ -135,7 +135,7 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
-	if err == nil && !records.Exists(p.arrival()) {
+	if err == nil && !durable.Exists(p.arrival()) {
 		err = fmt.Errorf("%w: it runs here; remove it instead", engine.ErrBusy)
 	}
 	if err == nil {
@@ -157,7 +157,7 @@ func (e *Engine) discard(ctx context.Context, p place) error {
 
 // end ends an arrival that must not have run.
 func (e *Engine) end(ctx context.Context, p place) error {
-	if !records.Exists(p.arrival()) {
+	if !durable.Exists(p.arrival()) {
 		return nil
 	}
 	outcome, err := e.outcome(ctx, p)
@@ -172,13 +172,13 @@ func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) e
 	e.arrivals.End(id)
 	defer e.lock(id)()
 	p, err := e.placeOf(ctx, id)
-	if errors.Is(err, engine.ErrNotFound) || err == nil && !records.Exists(p.arrival()) {
+	if errors.Is(err, engine.ErrNotFound) || err == nil && !durable.Exists(p.arrival()) {
 		return nil // there is nothing of it, or it is a container
 	}
 	if err == nil {
 		err = e.end(ctx, p)
 	}
-	if err == nil && records.Exists(p.rootfs()) {
+	if err == nil && durable.Exists(p.rootfs()) {
 		err = take(files.Tree{Kind: files.Writable, Path: p.rootfs()})
 	}
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -171,7 +171,7 @@ func limit(settings []setting, group *kernel.Cgroup) error {
 		}
 		for _, dir := range group.Dirs() {
 			path := filepath.Join(dir, file)
-			if records.Exists(filepath.Join(dir, "cgroup.controllers")) == v1 || !records.Exists(path) {
+			if durable.Exists(filepath.Join(dir, "cgroup.controllers")) == v1 || !durable.Exists(path) {
 				continue
 			}
 			if err := os.WriteFile(path, []byte(one.value), 0); err != nil {

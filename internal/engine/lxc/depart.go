@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network/nsstate"
 )
@@ -212,7 +212,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 			return nil, fmt.Errorf("make directory: %w", err)
 		}
 	}
-	if err := records.Save(p.departure(), departureRecord{Started: time.Now().UTC(), First: first, Leave: options.Leave}); err != nil {
+	if err := durable.Save(p.departure(), departureRecord{Started: time.Now().UTC(), First: first, Leave: options.Leave}); err != nil {
 		return nil, err
 	}
 	if err := p.guard(); err != nil {
@@ -302,7 +302,7 @@ func (p place) unguard() error {
 	if err := os.Rename(p.aside(), p.config()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("put the configuration back: %w", err)
 	}
-	return records.Remove(p.departure())
+	return durable.Remove(p.departure())
 }
 
 // Thaw lets a container that a departure froze go on. It asks LXC nothing, which may not answer.
@@ -336,7 +336,7 @@ func (e *Engine) thaw(ctx context.Context, id string) error {
 	}
 	p, err := e.find(id)
 	if errors.Is(err, engine.ErrNotFound) { // it has been removed meanwhile
-		return records.Remove(e.place(id, "").departure())
+		return durable.Remove(e.place(id, "").departure())
 	}
 	if err != nil {
 		return err
@@ -350,14 +350,14 @@ func (e *Engine) departureOf(id string) (departureRecord, error) {
 	if !idPattern.MatchString(id) {
 		return was, fs.ErrNotExist
 	}
-	err := records.Load(e.place(id, "").departure(), &was)
+	err := durable.Load(e.place(id, "").departure(), &was)
 	return was, err
 }
 
 // Leaves are the notes of all containers that leave.
 func (e *Engine) Leaves() (all []engine.Leave, err error) {
 	each := e.place("", "")
-	departures, err := records.LoadEach[departureRecord](each.state, filepath.Base(each.departure()))
+	departures, err := durable.LoadEach[departureRecord](each.state, filepath.Base(each.departure()))
 	for _, one := range departures {
 		all = append(all, one.Leave)
 	}
@@ -407,7 +407,7 @@ func (e *Engine) gone(id string) error {
 
 // endHere kills the processes of a container that runs without having left.
 func (e *Engine) endHere(ctx context.Context, p place) error {
-	if !records.Exists(p.config()) { // its removal had begun
+	if !durable.Exists(p.config()) { // its removal had begun
 		return nil
 	}
 	one, err := e.named(ctx, p.name)
@@ -438,7 +438,7 @@ func (e *Engine) remove(ctx context.Context, p place) error {
 	if err := e.awaitEnd(ctx, p); err != nil {
 		return err
 	}
-	if records.Exists(p.config()) {
+	if durable.Exists(p.config()) {
 		if _, err := e.tool(ctx, "lxc-destroy", p.name); err != nil {
 			return err
 		}
@@ -446,7 +446,7 @@ func (e *Engine) remove(ctx context.Context, p place) error {
 	// What LXC leaves of the directory is ours. Anything else, such as what somebody has mounted
 	// there, is not removed.
 	for _, path := range []string{p.own(), p.aside(), p.lxc} {
-		if err := records.Remove(path); err != nil {
+		if err := durable.Remove(path); err != nil {
 			return fmt.Errorf("remove what is left: %w", err)
 		}
 	}

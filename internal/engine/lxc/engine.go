@@ -14,9 +14,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/patience"
 )
@@ -195,7 +195,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 		if !namePattern.MatchString(entry.Name()) {
 			continue
 		}
-		if !records.Exists(filepath.Join(e.config.Path, entry.Name(), "config")) {
+		if !durable.Exists(filepath.Join(e.config.Path, entry.Name(), "config")) {
 			if id := e.lacksConfig(entry.Name()); id != "" {
 				all = append(all, engine.Container{Definition: engine.Definition{EngineName: Name, ID: id, Name: entry.Name()}, State: engine.Damaged})
 			}
@@ -226,7 +226,7 @@ func (e *Engine) lacksConfig(name string) string {
 	if err != nil || own.Name != name {
 		return ""
 	}
-	if p := e.place(own.ID, name); records.Exists(p.arrival()) || records.Exists(p.departure()) {
+	if p := e.place(own.ID, name); durable.Exists(p.arrival()) || durable.Exists(p.departure()) {
 		return ""
 	}
 	return own.ID
@@ -234,7 +234,7 @@ func (e *Engine) lacksConfig(name string) string {
 
 // Inspect finds a container by name, id, or unique prefix of an id.
 func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, error) {
-	if namePattern.MatchString(ref) && records.Exists(filepath.Join(e.config.Path, ref, "config")) {
+	if namePattern.MatchString(ref) && durable.Exists(filepath.Join(e.config.Path, ref, "config")) {
 		return e.named(ctx, ref)
 	}
 	all, err := e.List(ctx)
@@ -278,7 +278,7 @@ func (e *Engine) inspect(
 ) (engine.Container, error) {
 	var one engine.Container
 	text, err := readConfig(filepath.Join(e.config.Path, name, "config"))
-	if aside := filepath.Join(e.config.Path, name, asideName); err == nil && records.Exists(aside) {
+	if aside := filepath.Join(e.config.Path, name, asideName); err == nil && durable.Exists(aside) {
 		text, err = readConfig(aside) // it is leaving, or was
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -322,7 +322,7 @@ func (e *Engine) addProcesses(
 	if was, err := e.departureOf(one.Definition.ID); !errors.Is(err, fs.ErrNotExist) {
 		one.Leaving = &was.Leave // a record that cannot be read says that it leaves, and no more
 	}
-	if records.Exists(p.arrival()) && !records.Exists(p.resumed()) {
+	if durable.Exists(p.arrival()) && !durable.Exists(p.resumed()) {
 		one.State = engine.Arriving
 		return nil
 	}
@@ -334,7 +334,7 @@ func (e *Engine) addProcesses(
 		return err
 	}
 	one.State, one.PID = engine.Running, first.PID
-	if group, err := containerGroup(first.PID); err == nil && records.Exists(p.departure()) {
+	if group, err := containerGroup(first.PID); err == nil && durable.Exists(p.departure()) {
 		if frozen, err := group.ToldToFreeze(); err == nil && frozen {
 			one.State = engine.Frozen
 		}

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/patience"
 )
 
@@ -28,7 +28,7 @@ type ownRecord struct {
 func (e *Engine) ownOf(name string) (ownRecord, error) {
 	var own ownRecord
 	path := e.place("", name).own()
-	err := records.Load(path, &own)
+	err := durable.Load(path, &own)
 	if err == nil && (!idPattern.MatchString(own.ID) || !namePattern.MatchString(own.Name)) {
 		err = fmt.Errorf("%s has no id, or no name", path)
 	}
@@ -99,7 +99,7 @@ func (e *Engine) identityOf(name string, runs bool) (string, error) {
 		own.ID = hex.EncodeToString(id[:])
 	}
 	own.Name = name
-	return own.ID, records.Save(e.place("", name).own(), own)
+	return own.ID, durable.Save(e.place("", name).own(), own)
 }
 
 // monitors are the names of the containers that have a monitor of LXC, which listens on an abstract socket.

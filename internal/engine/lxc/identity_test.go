@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/patience"
 )
 
@@ -36,7 +36,7 @@ func addContainer(t *testing.T, e *Engine, name string, own ownRecord) place {
 		err = os.WriteFile(p.config(), []byte(busybox), 0o600)
 	}
 	if err == nil {
-		err = records.Save(p.own(), own)
+		err = durable.Save(p.own(), own)
 	}
 	if err == nil {
 		err = os.MkdirAll(p.state, 0o700)
@@ -80,7 +80,7 @@ func TestUnreadable(t *testing.T) {
 	if err := os.WriteFile(p.own(), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := records.Save(p.departure(), departureRecord{}); err != nil {
+	if err := durable.Save(p.departure(), departureRecord{}); err != nil {
 		t.Fatal(err)
 	}
 	_, inspected := e.Inspect(t.Context(), someID)
@@ -138,7 +138,7 @@ func TestMissingConfig(t *testing.T) {
 			t.Errorf("inspected: %+v, %v", one, err)
 		}
 	}
-	if err := records.Save(p.arrival(), struct{}{}); err != nil {
+	if err := durable.Save(p.arrival(), struct{}{}); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := e.List(t.Context()); err != nil || len(all) != 0 {
@@ -160,7 +160,7 @@ func TestThawGivesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = command.Wait() // its exit code is not looked at
-	if err := records.Save(p.departure(), departureRecord{Started: time.Now(), First: first}); err != nil {
+	if err := durable.Save(p.departure(), departureRecord{Started: time.Now(), First: first}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(p.aside(), []byte(busybox), 0o600); err != nil {
@@ -179,7 +179,7 @@ func TestThawGivesBack(t *testing.T) {
 	if text, err := readConfig(p.config()); err != nil || text != busybox {
 		t.Errorf("configuration: %v\n%s", err, text)
 	}
-	if records.Exists(p.aside()) || records.Exists(p.departure()) {
+	if durable.Exists(p.aside()) || durable.Exists(p.departure()) {
 		t.Error("something of the departure is left")
 	}
 }
@@ -188,11 +188,11 @@ func TestThawGivesBack(t *testing.T) {
 func TestLargeRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "arrival.json")
 	was := arrivalRecord{Name: "one", Config: strings.Repeat("\x01", maxConfig)}
-	if err := records.Save(path, was); err != nil {
+	if err := durable.Save(path, was); err != nil {
 		t.Fatal(err)
 	}
 	var now arrivalRecord
-	if err := records.Load(path, &now); err != nil || now != was {
+	if err := durable.Load(path, &now); err != nil || now != was {
 		t.Errorf("%d bytes, %v", len(now.Config), err)
 	}
 }

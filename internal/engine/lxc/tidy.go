@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // tidy forgets containers that lxc-destroy has removed, which tells nobody.
@@ -38,7 +38,7 @@ func (e *Engine) forgetRemoved(id string) error {
 	}
 	defer unlock()
 	p := e.place(id, "")
-	if records.Exists(p.arrival()) || records.Exists(p.departure()) {
+	if durable.Exists(p.arrival()) || durable.Exists(p.departure()) {
 		return nil
 	}
 	if _, err := e.find(id); !errors.Is(err, engine.ErrNotFound) {

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/durable"
 )
 
 // TestTidy: what is remembered of a container is forgotten once LXC has it no more, unless it moves.
@@ -27,13 +27,13 @@ func TestTidy(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, path := range []string{p.state, p.run} {
-			if is := records.Exists(path); is != want {
+			if is := durable.Exists(path); is != want {
 				t.Errorf("%s: there: %t, want %t", path, is, want)
 			}
 		}
 	}
 	makes()
-	if err := records.Save(p.own(), ownRecord{ID: someID, Name: "web"}); err != nil {
+	if err := durable.Save(p.own(), ownRecord{ID: someID, Name: "web"}); err != nil {
 		t.Fatal(err)
 	}
 	remembered(true)
@@ -41,11 +41,11 @@ func TestTidy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, record := range []string{p.arrival(), p.departure()} {
-		if err := records.Save(record, struct{}{}); err != nil {
+		if err := durable.Save(record, struct{}{}); err != nil {
 			t.Fatal(err)
 		}
 		remembered(true)
-		if err := records.Remove(record); err != nil {
+		if err := durable.Remove(record); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -39,7 +39,7 @@ func Protect(
 		return err
 	}
 	var was spared
-	if err := records.Load(path, &was); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := durable.Load(path, &was); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	exposed, err := was.holdAll(ctx, group, path, pids, hold)
@@ -87,7 +87,7 @@ func (s *spared) look(group *kernel.Cgroup, path string) error {
 		return err
 	}
 	s.Thawed = true
-	return records.Save(path, s)
+	return durable.Save(path, s)
 }
 
 // spare saves the settings of the processes before it changes them: an agent may be killed between the two.
@@ -112,7 +112,7 @@ func (s *spared) spare(group *kernel.Cgroup, path string, pids []int) error {
 	if avoids {
 		s.Group = group.FreezerDir()
 	}
-	if err := records.Save(path, s); err != nil {
+	if err := durable.Save(path, s); err != nil {
 		return err
 	}
 	return lower(group, avoids, pids)
@@ -146,7 +146,7 @@ func sparing(pid int) (sparedProcess, error) {
 // ReleaseSeized, which Thaw and Cgroup.Kill call. Doing nothing is success.
 func Unprotect(path string) error {
 	var was spared
-	err := records.Load(path, &was)
+	err := durable.Load(path, &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -170,5 +170,5 @@ func Unprotect(path string) error {
 			return err
 		}
 	}
-	return records.Remove(path)
+	return durable.Remove(path)
 }

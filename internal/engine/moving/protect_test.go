@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -99,7 +99,7 @@ func TestProtect(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if now, err := kernel.ReadOOM(pid); err != nil || now != before || records.Exists(path) {
+	if now, err := kernel.ReadOOM(pid); err != nil || now != before || durable.Exists(path) {
 		t.Errorf("afterwards its adjustment is %d, %v", now, err)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -22,7 +22,7 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	e.arrivals.End(id)
 	defer e.lock(id)()
 	var was arrivalRecord
-	err := records.Load(e.arrivalPath(id), &was)
+	err := durable.Load(e.arrivalPath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err := e.find(ctx, id)
 		switch {
@@ -72,7 +72,7 @@ func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, e
 // again before Settled.
 func (e *Engine) settle(ctx context.Context, id string) error {
 	var was arrivalRecord
-	err := records.Load(e.arrivalPath(id), &was)
+	err := durable.Load(e.arrivalPath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (e *Engine) discard(ctx context.Context, id string) error {
 // there is none. Error: engine.ErrBusy if it has been.
 func (e *Engine) neverRan(ctx context.Context, id string) (*arrivalRecord, error) {
 	var was arrivalRecord
-	err := records.Load(e.arrivalPath(id), &was)
+	err := durable.Load(e.arrivalPath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -225,7 +225,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 	if err := e.removeMade(ctx, id, was.Volumes); err != nil {
 		return err
 	}
-	return errors.Join(records.Remove(e.remembered(id)), e.forget(id))
+	return errors.Join(durable.Remove(e.remembered(id)), e.forget(id))
 }
 
 // removeGroup removes the cgroup of what has arrived and its engine has removed. If its daemon was killed

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // away is the adapter of an engine that is not there. To ask it anything else is a mistake.
@@ -49,7 +49,7 @@ func TestAway(t *testing.T) {
 	if outcome != "" {
 		t.Errorf("outcome %s", outcome)
 	}
-	if !records.Exists(e.departurePath(id)) {
+	if !durable.Exists(e.departurePath(id)) {
 		t.Error("what the engine was to do when the container ends is forgotten")
 	}
 	if err := e.Discard(t.Context(), id); err != nil {
@@ -66,10 +66,10 @@ func TestResumedWithoutEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	var was departureRecord
-	if err := records.Load(e.departurePath(id), &was); err != nil || !was.Resumed {
+	if err := durable.Load(e.departurePath(id), &was); err != nil || !was.Resumed {
 		t.Fatalf("%+v, %v", was, err)
 	}
-	if err := e.Thaw(t.Context(), id); !errors.Is(err, engine.ErrAway) || !records.Exists(e.departurePath(id)) {
+	if err := e.Thaw(t.Context(), id); !errors.Is(err, engine.ErrAway) || !durable.Exists(e.departurePath(id)) {
 		t.Errorf("%v: its engine is to have it back", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -49,7 +49,7 @@ func endedWith(boot string) (bool, error) {
 func (e *Engine) Settled(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	var was cameRecord
-	err := records.Load(e.camePath(id), &was)
+	err := durable.Load(e.camePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return e.strayed(id)
 	}
@@ -61,7 +61,7 @@ func (e *Engine) Settled(ctx context.Context, id string) error {
 		_, err = e.whileUnused(ctx, id, was.OwnID, func() error { return e.adapter.Gone(was.OwnID) })
 	}
 	if err == nil {
-		err = records.Remove(e.camePath(id))
+		err = durable.Remove(e.camePath(id))
 	}
 	return errors.Join(failed, err)
 }

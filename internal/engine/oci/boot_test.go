@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -88,7 +88,7 @@ func TestGivenBack(t *testing.T) {
 				again := func() error { return e.Thaw(t.Context(), id) }
 				must(t, save(e.departurePath(id), departureRecord{First: first, Restart: policy, Boot: c.boot}))
 				if direction == "arrives" {
-					must(t, records.Remove(e.departurePath(id)))
+					must(t, durable.Remove(e.departurePath(id)))
 					must(t, save(e.arrivalPath(id), arrivalRecord{Restart: policy, Boot: c.boot}))
 					must(t, e.settle(t.Context(), id))
 					if len(b.did) > 0 {
@@ -107,7 +107,7 @@ func TestGivenBack(t *testing.T) {
 				if slices.Contains(b.did, "start") != c.started || !slices.Contains(b.did, `policy "always"`) || len(b.did) > 2 {
 					t.Errorf("it was told %q", b.did)
 				}
-				if records.Exists(e.departurePath(id)) || records.Exists(e.arrivalPath(id)) || records.Exists(e.camePath(id)) {
+				if durable.Exists(e.departurePath(id)) || durable.Exists(e.arrivalPath(id)) || durable.Exists(e.camePath(id)) {
 					t.Error("the move is still recorded")
 				}
 			})
@@ -129,7 +129,7 @@ func TestStartNotAnswered(t *testing.T) {
 	}
 	b.fails = nil
 	must(t, e.Settled(t.Context(), id))
-	if did := strings.Join(b.did, ", "); did != strings.TrimSuffix(strings.Repeat("policy 1, start, ", 3), ", ") || records.Exists(e.camePath(id)) {
+	if did := strings.Join(b.did, ", "); did != strings.TrimSuffix(strings.Repeat("policy 1, start, ", 3), ", ") || durable.Exists(e.camePath(id)) {
 		t.Errorf("it was told %q", did)
 	}
 }
@@ -151,7 +151,7 @@ func TestSettledRemoved(t *testing.T) {
 	must(t, err)
 	must(t, save(e.camePath(id), cameRecord{OwnID: own}))
 	must(t, e.Settled(t.Context(), id))
-	if did := strings.Join(b.did, ", "); did != "gone b" || records.Exists(e.camePath(id)) {
+	if did := strings.Join(b.did, ", "); did != "gone b" || durable.Exists(e.camePath(id)) {
 		t.Errorf("it was told %q", did)
 	}
 }
@@ -203,7 +203,7 @@ func TestEndedWhileItLeaves(t *testing.T) {
 		if err := e.Thaw(t.Context(), id); !errors.Is(err, c.fails) {
 			t.Errorf("%s: %v, want %v", name, err, c.fails)
 		}
-		if did := strings.Join(a.did, ", "); did != c.did || records.Exists(e.departurePath(id)) != (c.fails != nil) {
+		if did := strings.Join(a.did, ", "); did != c.did || durable.Exists(e.departurePath(id)) != (c.fails != nil) {
 			t.Errorf("%s: it was told %q", name, did)
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/patience"
 )
@@ -81,7 +81,7 @@ func (e *Engine) Sweep() error {
 	}
 	for _, entry := range entries {
 		id := entry.Name()
-		if !idPattern.MatchString(id) || records.Exists(e.arrivalPath(id)) || records.Exists(e.departurePath(id)) {
+		if !idPattern.MatchString(id) || durable.Exists(e.arrivalPath(id)) || durable.Exists(e.departurePath(id)) {
 			continue
 		}
 		if err := e.forget(id); err != nil {
@@ -142,7 +142,7 @@ func (e *Engine) describe(found Found) engine.Container {
 
 // Leaves are the notes of all containers that leave.
 func (e *Engine) Leaves() (all []engine.Leave, err error) {
-	departures, err := records.LoadEach[departureRecord](e.records(""), filepath.Base(e.departurePath("")))
+	departures, err := durable.LoadEach[departureRecord](e.records(""), filepath.Base(e.departurePath("")))
 	for _, one := range departures {
 		all = append(all, one.Leave)
 	}
@@ -153,7 +153,7 @@ func (e *Engine) Leaves() (all []engine.Leave, err error) {
 // read says that it leaves, and no more.
 func (e *Engine) describeLeaving(one *engine.Container) {
 	var was departureRecord
-	if err := records.Load(e.departurePath(one.Definition.ID), &was); errors.Is(err, os.ErrNotExist) {
+	if err := durable.Load(e.departurePath(one.Definition.ID), &was); errors.Is(err, os.ErrNotExist) {
 		return
 	}
 	one.Leaving = &was.Leave

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/patience"
 )
@@ -50,7 +50,7 @@ func (e *Engine) disown(own, id string) error {
 		}
 		its, err := e.ownID(other)
 		if err == nil && its == own {
-			err = records.Remove(e.remembered(other))
+			err = durable.Remove(e.remembered(other))
 		}
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (e *Engine) identity(found Found) string {
 // ownID is the engine's own id of a container.
 func (e *Engine) ownID(id string) (string, error) {
 	var own string
-	err := records.Load(e.remembered(id), &own)
+	err := durable.Load(e.remembered(id), &own)
 	if errors.Is(err, fs.ErrNotExist) {
 		return id, nil // it was started here
 	}

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // TestAside: what an engine writes while it starts a container is not in what has come, and a
@@ -147,18 +147,18 @@ func TestStray(t *testing.T) {
 	if err := e.Settled(t.Context(), id); err == nil || !strings.Contains(err.Error(), "timeout") {
 		t.Errorf("it runs, and nobody is told that it does so without its engine: %v", err)
 	}
-	if len(b.did) > 0 || !records.Exists(e.arrivalPath(id)) {
+	if len(b.did) > 0 || !durable.Exists(e.arrivalPath(id)) {
 		t.Errorf("it runs, and the engine was told %q", b.did)
 	}
 	b.gone = true
 	must(t, e.settle(t.Context(), id))
-	if err := e.Settled(t.Context(), id); err == nil || len(b.did) > 0 || !records.Exists(e.arrivalPath(id)) {
+	if err := e.Settled(t.Context(), id); err == nil || len(b.did) > 0 || !durable.Exists(e.arrivalPath(id)) {
 		t.Errorf("it runs still, and was removed from its engine: %v, which was told %q", err, b.did)
 	}
 	b.gone = false
 	bundle("/godwit-test-" + strings.ToLower(rand.Text()))
 	must(t, errors.Join(e.settle(t.Context(), id), e.Settled(t.Context(), id)))
-	if len(b.did) != 1 || records.Exists(e.arrivalPath(id)) {
+	if len(b.did) != 1 || durable.Exists(e.arrivalPath(id)) {
 		t.Errorf("it has ended, and the engine was told %q", b.did)
 	}
 }
@@ -179,8 +179,8 @@ func TestRemoveUnseen(t *testing.T) {
 		t.Errorf("%v, and the engine was told %q", err, b.did)
 	}
 	must(t, e.Remove(t.Context(), id, true))
-	if hasPlace(t, e, "") || records.Exists(e.remembered(id)) || !slices.Equal(b.did, []string{"remove"}) {
-		t.Errorf("the place is there: %v; it is known: %v; the engine was told %q", hasPlace(t, e, ""), records.Exists(e.remembered(id)), b.did)
+	if hasPlace(t, e, "") || durable.Exists(e.remembered(id)) || !slices.Equal(b.did, []string{"remove"}) {
+		t.Errorf("the place is there: %v; it is known: %v; the engine was told %q", hasPlace(t, e, ""), durable.Exists(e.remembered(id)), b.did)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestGroupLeft(t *testing.T) {
 		e.removeGroup("own")
 	}
 	for _, dir := range dirs {
-		if records.Exists(dir) {
+		if durable.Exists(dir) {
 			t.Errorf("%s is left", dir)
 		}
 	}
@@ -251,7 +251,7 @@ func TestGroupOfWhatHasLeft(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(place.Dir(), "bundle", "config.json"), []byte(spec), 0o600))
 	must(t, e.leavePlace(id))
 	for _, path := range append(dirs, place.Dir()) {
-		if records.Exists(path) {
+		if durable.Exists(path) {
 			t.Errorf("%s is left", path)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -190,7 +190,7 @@ func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 // be removing the container.
 func (e *Engine) leavingGroup(id string) (*kernel.Cgroup, bool) {
 	var was departureRecord
-	if !idPattern.MatchString(id) || records.Load(e.departurePath(id), &was) != nil || !was.First.Alive() {
+	if !idPattern.MatchString(id) || durable.Load(e.departurePath(id), &was) != nil || !was.First.Alive() {
 		return nil, false
 	}
 	group, err := kernel.CgroupOf(was.First.PID)
@@ -385,7 +385,7 @@ func (e *Engine) closed(id string, group *kernel.Cgroup, first moving.Identity, 
 // "docker pause", has nothing to do with the departure.
 func (e *Engine) resumed(id string) bool {
 	var was departureRecord
-	return records.Load(e.departurePath(id), &was) == nil && was.Resumed
+	return durable.Load(e.departurePath(id), &was) == nil && was.Resumed
 }
 
 // goesOn tells whether a container that was to leave is its engine's again: it is not frozen, or it
@@ -395,7 +395,7 @@ func goesOn(frozen bool, unknown error, alive bool) bool { return unknown == nil
 
 // frozen tells whether a move has frozen a container.
 func (e *Engine) frozen(id string, pid int) bool {
-	if !records.Exists(e.departurePath(id)) || e.resumed(id) {
+	if !durable.Exists(e.departurePath(id)) || e.resumed(id) {
 		return false
 	}
 	group, err := kernel.CgroupOf(pid)

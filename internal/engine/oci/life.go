@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // Stop has the engine stop a container.
@@ -31,7 +31,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 		return err
 	}
 	defer unlock()
-	if _, arriving, err := e.arriving(id); arriving || err != nil || records.Exists(e.departurePath(id)) {
+	if _, arriving, err := e.arriving(id); arriving || err != nil || durable.Exists(e.departurePath(id)) {
 		return errors.Join(err, fmt.Errorf("remove container %.12s: %w: it is being moved", id, engine.ErrBusy))
 	}
 	found, err := e.find(ctx, id)
@@ -45,7 +45,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: force}); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
-	if records.Exists(e.camePath(id)) { // its engine was not to start it yet
+	if durable.Exists(e.camePath(id)) { // its engine was not to start it yet
 		if err := e.adapter.Gone(found.ID); err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	if err := e.leavePlace(id); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
-	return errors.Join(records.Remove(e.camePath(id)), records.Remove(e.remembered(id)))
+	return errors.Join(durable.Remove(e.camePath(id)), durable.Remove(e.remembered(id)))
 }
 
 // endUnseen ends the processes of a container that has come and that its engine does not know to

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/engine/records"
+	"github.com/godwit/godwit/internal/durable"
 )
 
 // logName is the log's name in the private directory.
@@ -31,7 +31,7 @@ func (e *Engine) copyLog(id string, a alive) error {
 	}
 	name := filepath.Join(e.private(id), logName)
 	if a.log == "" {
-		return records.Remove(name)
+		return durable.Remove(name)
 	}
 	if err := e.appendLog(id, name, a.log); err != nil {
 		return fmt.Errorf("log of container %s: %w", a.found.name(), err)

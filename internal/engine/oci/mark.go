@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 var _ engine.Marker = (*Engine)(nil)
@@ -29,7 +29,7 @@ func (e *Engine) MarkMoved(ctx context.Context, id string) error {
 	}
 	defer unlock()
 	var was departureRecord
-	err = records.Load(e.departurePath(id), &was)
+	err = durable.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && was.Name == "" { // of an older agent
 		return nil
 	}

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // renaming is the adapter of an engine that can rename its containers, by their own ids.
@@ -138,7 +138,7 @@ func TestMarkHoldsNothing(t *testing.T) {
 	must(t, e.Protect(t.Context(), id, nil, nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := e.Thaw(ctx, id); !errors.Is(err, context.Canceled) || !records.Exists(e.departurePath(id)) {
+	if err := e.Thaw(ctx, id); !errors.Is(err, context.Canceled) || !durable.Exists(e.departurePath(id)) {
 		t.Errorf("it is given back while it is marked: %v", err)
 	}
 	close(h.let)

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // reusing is the adapter of an engine that has no containers, and gives ids again. What it is to
@@ -52,7 +52,7 @@ func TestNamesakeWaits(t *testing.T) {
 	}
 	close(a.goOn)
 	e.tidying.Lock() // it is over
-	if records.Exists(e.remembered(id)) {
+	if durable.Exists(e.remembered(id)) {
 		t.Error("it is not forgotten")
 	}
 }
@@ -112,9 +112,9 @@ func TestNamesakeComes(t *testing.T) {
 			e.adapter = &reusing{}
 		}
 		must(t, e.forgetGone(t.Context(), id))
-		if !place.Waits() || records.Exists(e.remembered(id)) || records.Exists(e.remembered(other)) != disowned {
+		if !place.Waits() || durable.Exists(e.remembered(id)) || durable.Exists(e.remembered(other)) != disowned {
 			t.Errorf("disowned: %v; the other one's place: %v; it is known: %v, the other one: %v", disowned,
-				place.Waits(), records.Exists(e.remembered(id)), records.Exists(e.remembered(other)))
+				place.Waits(), durable.Exists(e.remembered(id)), durable.Exists(e.remembered(other)))
 		}
 	}
 }
@@ -132,17 +132,17 @@ func TestSettleNamesake(t *testing.T) {
 	place := openPlace(t, e)
 	must(t, place.Admit(door.Job{}))
 	must(t, e.settle(t.Context(), id))
-	if place.Waits() || len(a.did) > 0 || records.Exists(e.camePath(id)) || records.Exists(e.arrivalPath(id)) {
+	if place.Waits() || len(a.did) > 0 || durable.Exists(e.camePath(id)) || durable.Exists(e.arrivalPath(id)) {
 		t.Errorf("its place waits: %v; the engine was told %q; it came: %v, and arrives: %v", place.Waits(), a.did,
-			records.Exists(e.camePath(id)), records.Exists(e.arrivalPath(id)))
+			durable.Exists(e.camePath(id)), durable.Exists(e.arrivalPath(id)))
 	}
 	must(t, e.forgetRemoved(t.Context(), id))
-	if !records.Exists(e.remembered(id)) {
+	if !durable.Exists(e.remembered(id)) {
 		t.Error("what it had is forgotten before it was taken away")
 	}
 	a.all = nil
 	must(t, e.forgetRemoved(t.Context(), id))
-	if records.Exists(e.remembered(id)) || records.Exists(place.Dir()) {
+	if durable.Exists(e.remembered(id)) || durable.Exists(place.Dir()) {
 		t.Error("it is not forgotten")
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -27,7 +27,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 	}
 	defer unlock()
 	var was departureRecord
-	err = records.Load(e.departurePath(id), &was)
+	err = durable.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (was.Resumed || !was.First.Alive()) {
 		return nil
 	}

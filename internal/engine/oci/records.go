@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // departureRecord is there from Depart until the container is thawed or destroyed.
@@ -44,7 +44,7 @@ func save(path string, value any) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return records.Save(path, value)
+	return durable.Save(path, value)
 }
 
 // arriving finds a container that arrives and has not been resumed: its engine may be busy with it,
@@ -58,8 +58,8 @@ func (e *Engine) arrivalOf(id string) (was arrivalRecord, is bool, err error) {
 	if !idPattern.MatchString(id) {
 		return was, false, nil
 	}
-	err = records.Load(e.arrivalPath(id), &was)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && records.Exists(e.recordPath(id)) {
+	err = durable.Load(e.arrivalPath(id), &was)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && durable.Exists(e.recordPath(id)) {
 		return was, false, nil
 	}
 	return was, err == nil, err

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // Reserve lists what stands against restoring this container here.
@@ -39,7 +39,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 }
 
 func (e *Engine) nameObstacles(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
-	if records.Exists(e.arrivalPath(d.ID)) || records.Exists(e.departurePath(d.ID)) {
+	if durable.Exists(e.arrivalPath(d.ID)) || durable.Exists(e.departurePath(d.ID)) {
 		return []engine.Problem{{What: "container " + d.Name, Why: "it is arriving here, or leaving", Remedy: "wait until that is over"}}, nil
 	}
 	if _, err := e.find(ctx, d.ID); !errors.Is(err, engine.ErrNotFound) {

@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -76,7 +76,7 @@ func (a *arrival) inTime() error {
 // stray tells whether a container runs whose engine's start has failed after it was resumed: the
 // engine does not know that it runs, and would start a second one.
 func (e *Engine) stray(id string, place door.Place) (bool, error) {
-	if !records.Exists(e.strayPath(id)) {
+	if !durable.Exists(e.strayPath(id)) {
 		return false, nil
 	}
 	return occupied(place)
@@ -108,7 +108,7 @@ func groupIn(place door.Place) (*kernel.Cgroup, error) {
 // ended; nil if it is.
 func (e *Engine) strayed(id string) error {
 	var why string
-	err := records.Load(e.strayPath(id), &why)
+	err := durable.Load(e.strayPath(id), &why)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (a *arrival) remount() error {
 // forget removes the records of a container's move. That of an arrival goes first, for good:
 // without the gate's record beside it, it would say that the container never ran.
 func (e *Engine) forget(id string) error {
-	if err := records.Remove(e.arrivalPath(id)); err != nil {
+	if err := durable.Remove(e.arrivalPath(id)); err != nil {
 		return err
 	}
 	if err := kernel.SyncDir(e.records(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/moving"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -29,7 +29,7 @@ func (e *Engine) noRestarts(ctx context.Context, id string, a alive, first movin
 		Name: found.name(),
 	}
 	var was departureRecord
-	err = records.Load(e.departurePath(id), &was)
+	err = durable.Load(e.departurePath(id), &was)
 	if err == nil { // of an agent that was killed, before or after the engine had been told
 		record.Restart, record.Name = was.Restart, cmp.Or(was.Name, record.Name)
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +71,7 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	}
 	defer unlock()
 	var was departureRecord
-	err = records.Load(e.departurePath(id), &was)
+	err = durable.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 		err = e.gone(ctx, id)
 	}
 	if err == nil {
-		err = records.Remove(e.departurePath(id))
+		err = durable.Remove(e.departurePath(id))
 	}
 	if err != nil {
 		return errors.Join(failed, err)
@@ -102,7 +102,7 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 	}
 	defer unlock()
 	var was departureRecord
-	err = records.Load(e.departurePath(id), &was)
+	err = durable.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -134,9 +134,9 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 	}
 	defer unlock()
 	var was departureRecord
-	err = records.Load(e.departurePath(id), &was)
+	err = durable.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
-		if records.Exists(e.arrivalPath(id)) {
+		if durable.Exists(e.arrivalPath(id)) {
 			return nil
 		}
 		return e.forget(id) // what was made for a move that did not come that far
@@ -227,12 +227,12 @@ func (e *Engine) forgetGone(ctx context.Context, id string) error {
 		if err := e.leavePlace(id); err != nil {
 			return err
 		}
-		return records.Remove(e.remembered(id))
+		return durable.Remove(e.remembered(id))
 	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(records.Remove(e.camePath(id)), e.forget(id))
+	return errors.Join(durable.Remove(e.camePath(id)), e.forget(id))
 }
 
 // leavePlace removes the place in which a container that is no more had arrived, and its cgroup: its engine
@@ -243,7 +243,7 @@ func (e *Engine) leavePlace(id string) error {
 		return err
 	}
 	place, err := e.place(own)
-	if err != nil || place.Waits() && !records.Exists(e.arrivalPath(id)) { // another one comes there
+	if err != nil || place.Waits() && !durable.Exists(e.arrivalPath(id)) { // another one comes there
 		return err
 	}
 	runs, err := occupied(place)
@@ -270,7 +270,7 @@ func (e *Engine) gone(ctx context.Context, id string) error {
 // kill ends the frozen processes so that nobody hears of it. The engine need not be there for that.
 func (e *Engine) kill(ctx context.Context, id string) error {
 	var was departureRecord
-	err := records.Load(e.departurePath(id), &was)
+	err := durable.Load(e.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // tidy forgets containers that were removed by their engine, which tells nobody: what they had here
@@ -47,7 +47,7 @@ func (e *Engine) removed(listed []Found) (ids []string) {
 
 // moves tells whether a container moves, or has not been given to its engine as a whole.
 func (e *Engine) moves(id string) bool {
-	return records.Exists(e.arrivalPath(id)) || records.Exists(e.departurePath(id)) || records.Exists(e.camePath(id))
+	return durable.Exists(e.arrivalPath(id)) || durable.Exists(e.departurePath(id)) || durable.Exists(e.camePath(id))
 }
 
 // forgetRemoved forgets one, unless it has come since the engine has listed what it has.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // tidied is the adapter of an engine with some containers, that fails to take away what one had
@@ -58,9 +58,9 @@ func TestTidy(t *testing.T) {
 	}
 	e.tidying.Lock() // it is over
 	for id, want := range map[string]bool{fails: true, there: true, removed: false, arriving: true, came: true} {
-		if records.Exists(e.remembered(id)) != want || records.Exists(e.private(id)) != want || hasPlace(t, e, id) != want {
+		if durable.Exists(e.remembered(id)) != want || durable.Exists(e.private(id)) != want || hasPlace(t, e, id) != want {
 			t.Errorf("%.4s is known: %v; has records: %v, and a place: %v; want %v", id,
-				records.Exists(e.remembered(id)), records.Exists(e.private(id)), hasPlace(t, e, id), want)
+				durable.Exists(e.remembered(id)), durable.Exists(e.private(id)), hasPlace(t, e, id), want)
 		}
 	}
 }
@@ -70,5 +70,5 @@ func hasPlace(t *testing.T, e *Engine, id string) bool {
 	t.Helper()
 	place, err := e.place("own" + id)
 	must(t, err)
-	return records.Exists(place.Dir())
+	return durable.Exists(place.Dir())
 }

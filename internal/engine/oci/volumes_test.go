@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // storing is the adapter of an engine with volumes, by their labels, each a directory.
@@ -49,7 +49,7 @@ func TestMadeVolumes(t *testing.T) {
 		}
 		d := engine.Definition{ID: id, Volumes: []engine.Volume{{Engine: "some", Kind: engine.Named, Name: name, Path: "/v"}}}
 		err := e.emptyVolumes(t.Context(), d)
-		if own := name == "own"; own != (err == nil) || own == records.Exists(file) {
+		if own := name == "own"; own != (err == nil) || own == durable.Exists(file) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

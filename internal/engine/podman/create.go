@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/oci"
-	"github.com/godwit/godwit/internal/engine/records"
 )
 
 // Create has Podman make a container that comes, guarded before it is there: Podman may start it
@@ -58,7 +58,7 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	if err := a.guard(own); err != nil {
 		return own, err
 	}
-	return own, records.Remove(a.guardingArrival(value))
+	return own, durable.Remove(a.guardingArrival(value))
 }
 
 // flags are what Podman is told, each in one argument, so that no value is taken for a flag.

@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
-	"github.com/godwit/godwit/internal/engine/records"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -124,7 +124,7 @@ func (a *adapter) guard(own string) error {
 }
 
 // guarded tells whether a container is: it comes, or leaves.
-func (a *adapter) guarded(own string) bool { return records.Exists(a.guarding(own)) }
+func (a *adapter) guarded(own string) bool { return durable.Exists(a.guarding(own)) }
 
 // guardArrival has it refuse a container that will be made for an arrival, of whatever id.
 func (a *adapter) guardArrival(id string) error {
@@ -179,7 +179,7 @@ func (a *adapter) StartsAtBoot(_ oci.Found, told json.RawMessage) bool {
 
 // Gone ends the guards of a container, by its own id or that of its arrival.
 func (a *adapter) Gone(id string) error {
-	if err := errors.Join(records.Remove(a.guarding(id)), records.Remove(a.guardingArrival(id))); err != nil {
+	if err := errors.Join(durable.Remove(a.guarding(id)), durable.Remove(a.guardingArrival(id))); err != nil {
 		return fmt.Errorf("let Podman start container %.12s: %w", id, err)
 	}
 	return nil

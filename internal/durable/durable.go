@@ -1,6 +1,6 @@
-// Package records has the small files in which engines note what must outlive them: written whole,
-// and read with a bound. It does not know what is in them.
-package records
+// Package durable keeps small JSON records in files that survive a crash: a file is replaced as a whole, and
+// read with a bound. The package does not know what is in the records.
+package durable
 
 import (
 	"encoding/json"
