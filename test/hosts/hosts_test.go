@@ -256,10 +256,10 @@ func (w *world) agentRestarts(t *testing.T, g guest) {
 // on, and comes back.
 func (w *world) reboots(t *testing.T, g guest) {
 	w.a.run(t, g.start)
-	t.Cleanup(func() { w.removed(g) })
 	w.a.run(t, "godwit migrate "+g.ref+" b")
 	w.a.kill()
 	boot(t, w.a)
+	t.Cleanup(func() { w.removed(g) }) // before the machine that was booted here is switched off
 	w.b.until(t, fmt.Sprintf("godwit migrate %s a", g.ref))
 	c := startClient(t, g.address(t, w.a))
 	c.stop()
