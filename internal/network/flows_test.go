@@ -229,6 +229,11 @@ func TestForgottenConnections(t *testing.T) {
 	b, ip := s.nodes["b"], netip.MustParseAddr("172.30.0.2")
 	s.away(ip)
 	s.must("b", "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "172.30.0.0/24", "!", "-o", engineBridge, "-j", "MASQUERADE")
+	s.must("b", "iptables", "-N", passChain)
+	s.must("b", "iptables", "-P", "FORWARD", "DROP") // as Docker
+	s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
+	s.must("b", "iptables", "-A", "FORWARD", "-i", "client0", "-j", "ACCEPT")
+	must(t, b.KeepPassing())
 	_, far, err := net.ParseCIDR("198.18.0.1/32")
 	must(t, err)
 	s.must("c", "ip", "address", "add", far.String(), "dev", "lo")
@@ -237,8 +242,10 @@ func TestForgottenConnections(t *testing.T) {
 	must(t, s.nodes["c"].links.RouteReplace(toContainer))
 	must(t, s.nodes["a"].links.RouteReplace(s.nodes["a"].via(far, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
 	var clients, servers []net.Conn
-	for _, from := range []string{"client-b", "c"} {
+	for i, from := range []string{"client-b", "c"} {
 		client, server := s.tcp(from, "a", netip.AddrPortFrom(ip, 80))
+		clients, servers = append(clients, client), append(servers, server)
+		client, server = s.udp(from, "a", netip.AddrPortFrom(ip, uint16(90+i)))
 		clients, servers = append(clients, client), append(servers, server)
 	}
 	must(t, b.KeepFlows(ip))
@@ -261,6 +268,32 @@ func TestForgottenConnections(t *testing.T) {
 		}
 	}
 	must(t, b.ForgetBridged(ip))
+}
+
+// udp opens a flow of datagrams, over which the client has sent.
+func (s *site) udp(from, to string, at netip.AddrPort) (client, server net.Conn) {
+	s.t.Helper()
+	var listener *net.UDPConn
+	s.in(to, func() (err error) {
+		listener, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+		return err
+	})
+	s.in(from, func() (err error) {
+		client, err = net.Dial("udp4", at.String())
+		return err
+	})
+	_, err := client.Write([]byte("question"))
+	must(s.t, err)
+	must(s.t, listener.SetReadDeadline(time.Now().Add(5*time.Second)))
+	_, peer, err := listener.ReadFromUDPAddrPort(make([]byte, 8))
+	must(s.t, err)
+	must(s.t, listener.Close())
+	s.in(to, func() (err error) {
+		server, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(at), net.UDPAddrFromAddrPort(peer))
+		return err
+	})
+	s.t.Cleanup(func() { _, _ = client.Close(), server.Close() })
+	return client, server
 }
 
 // TestFlowsOfOlderVersion: a table that an older version has made, without ingress marks, is used and
