@@ -195,9 +195,6 @@ func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 			Hooknum: hook, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 1)})))
 	}
 	for ip, one := range n.bridged {
-		if one.closing { // the engine would forget a new connection
-			closed(isAddress(offsetDestination, ip), protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensConnection(), drop())
-		}
 		for _, port := range one.Ports {
 			if one.closing && port.Protocol == "tcp" {
 				closed(toPublished(port), opensConnection(), drop())
