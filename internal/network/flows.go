@@ -373,7 +373,8 @@ func (n *Network) makeDoors(conn *nftables.Conn, table *nftables.Table, sets flo
 		is(&expr.Ct{Key: expr.CtKeyMARK, Register: registerFound, SourceRegister: true},
 			&expr.Meta{Key: expr.MetaKeyMARK, Register: registerFound, SourceRegister: true}))
 	tcp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq)
-	add(tcp, opensConnection(), loadFlow(true), foundDoor(), again(sets.doors, flowNew)) // KeepFlows may have looked before
+	// KeepFlows may have looked before this connection began.
+	add(tcp, opensConnection(), loadFlow(true), foundDoor(), again(sets.doors, flowNew))
 	add(tcp, ctState(expr.CtStateBitNEW), opensNone(), door)
 	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), ctState(expr.CtStateBitNEW), door)
 	return conn.Flush()
@@ -382,7 +383,8 @@ func (n *Network) makeDoors(conn *nftables.Conn, table *nftables.Table, sets flo
 // foundDoor matches packets whose connection has an ingress mark, as if a lookup had found the mark.
 func foundDoor() rule {
 	return is(&expr.Ct{Key: expr.CtKeyMARK, Register: registerFound},
-		&expr.Bitwise{SourceRegister: registerFound, DestRegister: registerFound, Len: 4, Mask: native(doorMask), Xor: native(0)},
+		&expr.Bitwise{SourceRegister: registerFound, DestRegister: registerFound, Len: 4,
+			Mask: native(doorMask), Xor: native(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: registerFound, Data: native(0)})
 }
 
