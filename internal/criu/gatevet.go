@@ -7,6 +7,7 @@ import (
 
 	"github.com/checkpoint-restore/go-criu/v7/rpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/godwit/godwit/internal/criu/vet"
 )
@@ -29,11 +30,15 @@ func agreedHere() (vet.Agreed, error) {
 	return vet.FromSpec(&spec), nil
 }
 
-// vet reads the images before CRIU does.
+// vet reads the images before CRIU does, and has CRIU restore processes under this node's name of their profile.
 func (g *gateProcess) vet(o *rpc.CriuOpts) error {
 	agreed := g.agreed
 	for _, m := range o.GetExtMnt() {
 		agreed.Outside = append(agreed.Outside, m.GetKey())
 	}
-	return vet.Images(fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd()), agreed)
+	profile, err := vet.Images(fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd()), agreed)
+	if profile != "" {
+		o.LsmProfile = proto.String("apparmor:" + profile) // as criu --lsm-profile
+	}
+	return err
 }

@@ -33,7 +33,7 @@ func FuzzImages(f *testing.F) {
 		if err := os.WriteFile(path, image, 0o600); err != nil {
 			return // no name of a file
 		}
-		err := Images(d.dir, d.agreed)
+		_, err := Images(d.dir, d.agreed)
 		if missing != nil {
 			check(t, os.Remove(path))
 		} else {

@@ -39,8 +39,26 @@ type hostile struct {
 
 func TestGenuine(t *testing.T) {
 	d := genuine(t)
-	if err := Images(d.dir, d.agreed); err != nil {
+	if _, err := Images(d.dir, d.agreed); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestDefaultProfile: processes that have Podman's default profile of another version get this node's.
+func TestDefaultProfile(t *testing.T) {
+	const own, other = "containers-default-0.50.1", "containers-default-0.62.2"
+	for have, want := range map[string]string{own: "", other: own} {
+		d := genuine(t)
+		d.agreed.Profile = own
+		for _, image := range []string{"core-1.img", "core-7.img", "core-23.img"} {
+			change(d, image, &core.CoreEntry{}, func(_ int, c *core.CoreEntry) bool {
+				c.ThreadCore.Creds.LsmProfile = proto.String(have)
+				return true
+			})
+		}
+		if profile, err := Images(d.dir, d.agreed); profile != want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", have, profile, err, want)
+		}
 	}
 }
 
@@ -99,7 +117,7 @@ func TestGenuineChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := genuine(t)
 			do(d)
-			if err := Images(d.dir, d.agreed); err != nil {
+			if _, err := Images(d.dir, d.agreed); err != nil {
 				t.Error(err)
 			}
 		})
@@ -113,7 +131,7 @@ func TestHostile(t *testing.T) {
 			t.Run(one.name, func(t *testing.T) {
 				d := genuine(t)
 				one.do(d)
-				err := Images(d.dir, d.agreed)
+				_, err := Images(d.dir, d.agreed)
 				if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), one.says) {
 					t.Errorf("the answer is %v, want a refusal with %q", err, one.says)
 				}
@@ -187,6 +205,20 @@ func hostileProcesses() []hostile {
 			d.agreed.Profile = "docker-default"
 			change(d, "core-7.img", &core.CoreEntry{}, func(_ int, c *core.CoreEntry) bool {
 				c.ThreadCore.Creds.LsmProfile = proto.String("unconfined")
+				return true
+			})
+		}},
+		{"default profile of Podman, where the definition has another", `security profile is "containers-default-0.62.2"`, func(d *dump) {
+			d.agreed.Profile = "mine"
+			change(d, "core-7.img", &core.CoreEntry{}, func(_ int, c *core.CoreEntry) bool {
+				c.ThreadCore.Creds.LsmProfile = proto.String("containers-default-0.62.2")
+				return true
+			})
+		}},
+		{"below the default profile of Podman", `security profile is "containers-default-0.62.2//own"`, func(d *dump) {
+			d.agreed.Profile = "containers-default-0.50.1"
+			change(d, "core-7.img", &core.CoreEntry{}, func(_ int, c *core.CoreEntry) bool {
+				c.ThreadCore.Creds.LsmProfile = proto.String("containers-default-0.62.2//own")
 				return true
 			})
 		}},

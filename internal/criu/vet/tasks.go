@@ -3,6 +3,7 @@ package vet
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -184,8 +185,12 @@ func newerCreds(c *creds.CredsEntry) (ambient uint64, noNewPrivileges bool, err 
 	return wordsOf(words), noNewPrivileges, nil
 }
 
+// versioned matches the name of Podman's default AppArmor profile, which contains the version of its library
+// (containers/common, pkg/apparmor). Each node has the one of its own version.
+var versioned = regexp.MustCompile(`^containers-default-[0-9][0-9.]*$`)
+
 // labelled checks the label or profile of a security module. A process may confine itself further below its
-// profile.
+// profile. The default profile of another version is as good: the process is restored under this node's.
 func (v *vetted) labelled(c *creds.CredsEntry) error {
 	want := v.agreed.Profile
 	if want == "" {
@@ -199,6 +204,10 @@ func (v *vetted) labelled(c *creds.CredsEntry) error {
 		return nil
 	}
 	if have == want || v.agreed.Profile != "" && strings.HasPrefix(have, want+"//") {
+		return nil
+	}
+	if versioned.MatchString(have) && versioned.MatchString(v.agreed.Profile) {
+		v.renamed.Store(true)
 		return nil
 	}
 	return fmt.Errorf("its security profile is %q, the container's is %q", have, want)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/checkpoint-restore/go-criu/v7/crit/images/inventory"
 	"github.com/checkpoint-restore/go-criu/v7/crit/images/mnt"
@@ -19,17 +20,21 @@ import (
 var ErrRefused = errors.New("the images from the other node are refused")
 
 // Images compares the images in a directory with what was agreed. An error names the refused process or
-// image, and the reason.
-func Images(dir string, agreed Agreed) error {
+// image, and the reason. profile is the AppArmor profile under which all processes must be restored, in
+// place of the one that they had; empty: they keep theirs.
+func Images(dir string, agreed Agreed) (profile string, err error) {
 	d, err := openDir(dir)
 	if err != nil {
-		return fmt.Errorf("read the images of CRIU: %w", err)
+		return "", fmt.Errorf("read the images of CRIU: %w", err)
 	}
 	v := &vetted{dir: d, agreed: &agreed}
 	if err := v.all(); err != nil {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+		return "", fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	return nil
+	if v.renamed.Load() {
+		profile = agreed.Profile
+	}
+	return profile, nil
 }
 
 // vetted is a dump under examination.
@@ -42,6 +47,7 @@ type vetted struct {
 	mounts  map[uint32]bool
 	base    *mnt.MntEntry // of the root file system; nil: there is none
 	filters []filter
+	renamed atomic.Bool // a process has the engine's default profile under the name of another version
 }
 
 // obsolete are images that CRIU would read instead of newer ones. No CRIU that can restore here writes
