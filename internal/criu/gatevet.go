@@ -30,7 +30,8 @@ func agreedHere() (vet.Agreed, error) {
 	return vet.FromSpec(&spec), nil
 }
 
-// vet reads the images before CRIU does, and has CRIU restore processes under this node's name of their profile.
+// vet reads the images before CRIU does. If the processes have the engine's default profile of another
+// version, CRIU restores them under this node's.
 func (g *gateProcess) vet(o *rpc.CriuOpts) error {
 	agreed := g.agreed
 	for _, m := range o.GetExtMnt() {

@@ -8,8 +8,8 @@ import (
 
 // Limits of what must not grow: what was last reached. If a change makes a number smaller, lower its limit.
 const (
-	maxPackageLines  = 26305 // of a package, without tests and generated files
-	maxCycleLines    = 24204 // of files of one package that all need each other
+	maxPackageLines  = 26271 // of a package, without tests and generated files
+	maxCycleLines    = 24170 // of files of one package that all need each other
 	maxMethods       = 262   // of a type
 	maxFields        = 49    // of a struct
 	maxLongLines     = 2904  // that have more than maxColumns
