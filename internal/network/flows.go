@@ -46,7 +46,6 @@ const (
 	flowSize  = 1 << 18 // elements of each map
 
 	flowIdle = 124 * time.Minute // that TCP may be silent (RFC 5382, section 5): keepalives come every two hours
-	flowNew  = time.Minute       // for the ingress mark of a connection that begins while a container leaves
 	flowOver = 2 * time.Minute   // the same for UDP (RFC 4787, section 4.3), and for what has said that it ends
 )
 
@@ -85,9 +84,6 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 	if err := n.applyFirewall(); err != nil {
 		return err
 	}
-	if err := n.addFlows(flowElements{}); err != nil { // connections that begin from now on are noticed
-		return fmt.Errorf("keep the connections of %s: %w", ip, err)
-	}
 	handle, err := netlink.NewHandleAt(n.ns, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", err)
@@ -98,6 +94,9 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 		return fmt.Errorf("list the connections that this node tracks: %w", err)
 	}
 	kept := elementsOf(tracked, ip)
+	if len(kept.to)+len(kept.doors) == 0 {
+		return nil
+	}
 	if err := n.addFlows(kept); err != nil {
 		return fmt.Errorf("keep the connections of %s: %w", ip, err)
 	}
@@ -373,19 +372,9 @@ func (n *Network) makeDoors(conn *nftables.Conn, table *nftables.Table, sets flo
 		is(&expr.Ct{Key: expr.CtKeyMARK, Register: registerFound, SourceRegister: true},
 			&expr.Meta{Key: expr.MetaKeyMARK, Register: registerFound, SourceRegister: true}))
 	tcp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq)
-	// KeepFlows may have looked before this connection began.
-	add(tcp, opensConnection(), loadFlow(true), foundDoor(), again(sets.doors, flowNew))
 	add(tcp, ctState(expr.CtStateBitNEW), opensNone(), door)
 	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), ctState(expr.CtStateBitNEW), door)
 	return conn.Flush()
-}
-
-// foundDoor matches packets whose connection has an ingress mark, as if a lookup had found the mark.
-func foundDoor() rule {
-	return is(&expr.Ct{Key: expr.CtKeyMARK, Register: registerFound},
-		&expr.Bitwise{SourceRegister: registerFound, DestRegister: registerFound, Len: 4,
-			Mask: native(doorMask), Xor: native(0)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: registerFound, Data: native(0)})
 }
 
 // arrive gives packets their new destinations. After a packet that ends its side of a connection, later

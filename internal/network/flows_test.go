@@ -249,10 +249,6 @@ func TestForgottenConnections(t *testing.T) {
 		clients, servers = append(clients, client), append(servers, server)
 	}
 	must(t, b.KeepFlows(ip))
-	for _, from := range []string{"client-b", "c"} { // these begin when it has looked
-		client, server := s.tcp(from, "a", netip.AddrPortFrom(ip, 80))
-		clients, servers = append(clients, client), append(servers, server)
-	}
 	forget := func() {
 		t.Helper()
 		handle, err := netlink.NewHandleAt(b.ns, unix.NETLINK_NETFILTER)
@@ -315,7 +311,7 @@ func TestFlowsOfOlderVersion(t *testing.T) {
 		if out, err := s.run("b", "nft", "list", "map", "ip", flowTable, mapDoors); err != nil || !strings.Contains(out, ip.String()) {
 			t.Errorf("%s (%v)", out, err)
 		}
-		if out, err := s.run("b", "nft", "list", "chain", "ip", flowTable, "doors"); err != nil || strings.Count(out, "ct state") != 2 || !strings.Contains(out, "update @"+mapDoors) {
+		if out, err := s.run("b", "nft", "list", "chain", "ip", flowTable, "doors"); err != nil || strings.Count(out, "ct state") != 2 {
 			t.Errorf("%s (%v)", out, err)
 		}
 		s.must("b", "nft", "delete", "chain", "ip", flowTable, "doors")

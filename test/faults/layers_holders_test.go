@@ -37,7 +37,7 @@ func TestLayersOfAThirdNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	archive, err := labimage.OfProgram("bulk", build(t), dir, bulkLayer, bulkLayer)
+	archive, err := labimage.OfProgram("bulk", buildHelper(t, t.TempDir()), dir, bulkLayer, bulkLayer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -232,6 +232,9 @@ func (s snapshot) filter() error {
 			if err != nil {
 				return err
 			}
+			if table.Name == "godwit-flows" && set.Name == "doors" { // they expire, unless they are used first
+				continue
+			}
 			for _, element := range elements {
 				s.add("element of set %s %s: %x", table.Name, set.Name, element.Key)
 			}

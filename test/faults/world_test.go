@@ -129,6 +129,16 @@ func build(t *testing.T) string {
 	return program
 }
 
+// buildHelper makes godwit-lab, which is also a workload.
+func buildHelper(t *testing.T, dir string) string {
+	t.Helper()
+	program := filepath.Join(dir, "godwit-lab")
+	if err := labtest.GoBuild(t.Context(), program, labtest.Helper); err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
 var buildOnce = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(os.TempDir(), fmt.Sprintf("godwit-faults-%d", os.Getpid()))
 	return program, labtest.GoBuild(context.Background(), program, labtest.Program)
