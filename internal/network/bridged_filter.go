@@ -138,7 +138,7 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 		add(fromGroup(groupTunnel), packets, protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensNone(), pass)
 	}
 	for _, out := range outs { // of a connection whose ingress mark was restored
-		add(fromGroup(groupTunnel), out, hasDoor(), pass)
+		add(fromGroup(groupTunnel), out, hasIngressMark(), pass)
 	}
 	add(fromGroup(groupTunnel), isBridged(offsetDestination, set), pass)
 	for _, segment := range n.segments { // nodes use their pool addresses
@@ -178,7 +178,7 @@ func (n *Network) bridgedSource(conn *nftables.Conn, table *nftables.Table, set 
 		}
 	}
 	for _, packets := range n.bridgedAlternatives(offsetSource, isBridged(offsetSource, set)) {
-		add(packets, hasDoor(), same)
+		add(packets, hasIngressMark(), same)
 	}
 }
 

@@ -122,8 +122,8 @@ func rememberDoor(number int) rule {
 		&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1, SourceRegister: true})
 }
 
-// hasDoor matches packets whose connection has an ingress mark, and leaves the mark in register 1.
-func hasDoor() rule {
+// hasIngressMark matches packets whose connection has an ingress mark, and leaves the mark in register 1.
+func hasIngressMark() rule {
 	return is(&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1},
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
 			Mask: native(doorMask), Xor: native(0)},
@@ -132,7 +132,7 @@ func hasDoor() rule {
 
 // markWithDoor marks the packet with its connection's ingress mark, if it has one.
 func markWithDoor() rule {
-	return join(hasDoor(), is(&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1}))
+	return join(hasIngressMark(), is(&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1}))
 }
 
 // markWith marks the packet with an ingress mark.

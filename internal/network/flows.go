@@ -23,11 +23,6 @@ import (
 // saved, one for each kind of packet, in two maps of a table of their own, which outlives the agent. The
 // packet filter translates by these maps, without tracking.
 //
-// Connections without address translation lose only their ingress marks, which KeepFlows saves in a
-// third map. When the container's next packet creates a new tracking entry, the packet filter
-// restores the mark. The answer then leaves through its ingress node, and the engine does not
-// masquerade it.
-//
 // The node may reuse the port of a container's outgoing connection once that connection is over. So only
 // lasting connections are saved, and unused entries expire: soon, if the connection's end was seen.
 
@@ -37,7 +32,6 @@ const (
 	mapTo     = "to"    // a packet as it comes: where it is to go
 	mapFrom   = "from"  // a packet with its new destination: from where it is to be
 	setEnded  = "ended" // packets as they come after which nothing but acknowledgements comes that way
-	mapDoors  = "doors" // a packet from the container: the ingress mark of its connection
 )
 
 const (
@@ -94,7 +88,7 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 		return fmt.Errorf("list the connections that this node tracks: %w", err)
 	}
 	kept := elementsOf(tracked, ip)
-	if len(kept.to)+len(kept.doors) == 0 {
+	if len(kept.to)+len(kept.ingress) == 0 {
 		return nil
 	}
 	if err := n.addFlows(kept); err != nil {
@@ -110,7 +104,7 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 }
 
 // flowElements holds the elements of the maps and of the set.
-type flowElements struct{ to, from, ended, doors []nftables.SetElement }
+type flowElements struct{ to, from, ended, ingress []nftables.SetElement }
 
 // elementsOf returns the elements for an address's lasting flows that are translated or have an ingress mark.
 func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowElements) {
@@ -123,11 +117,11 @@ func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowEleme
 		if !there || !back || !concerns || !lasts {
 			continue
 		}
-		if len(kept.to)+2*len(kept.doors) >= 2*maxFlows {
+		if len(kept.to)+2*len(kept.ingress) >= 2*maxFlows {
 			break
 		}
 		if !translated {
-			kept.addDoor(forward, reverse, ip, flow.Mark&doorMask, ends)
+			kept.addIngress(forward, reverse, ip, flow.Mark&doorMask, ends)
 			continue
 		}
 		for _, way := range [][2]packetKind{
@@ -174,21 +168,6 @@ func (f *flowElements) add(comes, goes packetKind, ends bool) {
 	}
 }
 
-// addDoor adds the ingress mark of a connection whose addresses are not translated.
-func (f *flowElements) addDoor(forward, reverse packetKind, ip netip.Addr, mark uint32, ends bool) {
-	if mark == 0 {
-		return
-	}
-	leaves, timeout := reverse, flowIdle
-	if forward.from.Addr() == ip {
-		leaves = forward
-	}
-	if ends || leaves.protocol == unix.IPPROTO_UDP {
-		timeout = flowOver
-	}
-	f.doors = append(f.doors, nftables.SetElement{Key: leaves.key(), Val: native(mark), Timeout: timeout})
-}
-
 // flowLasts reports whether more packets of a flow may come, and whether one side has announced the end. A
 // container repeats its own requests by UDP; but a request to its published port may have been under way
 // for long.
@@ -222,7 +201,7 @@ func packetOf(tuple netlink.IPTuple) (packetKind, bool) {
 
 // flowSets describes the maps and the set for the packet filter. A packet that matches an element renews
 // the element's timeout, except for ingress marks.
-type flowSets struct{ to, from, ended, doors *nftables.Set }
+type flowSets struct{ to, from, ended, ingress *nftables.Set }
 
 func describeFlows(table *nftables.Table) (sets flowSets, err error) {
 	key, err := nftables.ConcatSetType(nftables.TypeInetProto, nftables.TypeIPAddr, nftables.TypeInetService, nftables.TypeIPAddr, nftables.TypeInetService)
@@ -236,8 +215,8 @@ func describeFlows(table *nftables.Table) (sets flowSets, err error) {
 	describe := func(name string) *nftables.Set {
 		return &nftables.Set{Table: table, Name: name, KeyType: key, Concatenation: true, HasTimeout: true, Dynamic: true, Size: flowSize}
 	}
-	sets = flowSets{to: describe(mapTo), from: describe(mapFrom), ended: describe(setEnded), doors: describe(mapDoors)}
-	sets.doors.IsMap, sets.doors.DataType = true, nftables.TypeMark
+	sets = flowSets{to: describe(mapTo), from: describe(mapFrom), ended: describe(setEnded), ingress: describe(mapIngress)}
+	sets.ingress.IsMap, sets.ingress.DataType = true, nftables.TypeMark
 	for _, one := range []*nftables.Set{sets.to, sets.from} {
 		one.IsMap, one.DataType = true, data
 	}
@@ -265,7 +244,7 @@ func (n *Network) addFlows(kept flowElements) error {
 			return err
 		}
 	}
-	if err := n.makeDoors(conn, table, sets); err != nil {
+	if err := n.makeIngress(conn, table, sets); err != nil {
 		return err
 	}
 	// Sources first: nothing else translates a packet that has its new destination from here. Without the
@@ -283,7 +262,7 @@ func (n *Network) addFlows(kept flowElements) error {
 			return err
 		}
 	}
-	return replaceDoors(conn, sets.doors, kept.doors)
+	return replaceIngress(conn, sets.ingress, kept.ingress)
 }
 
 func addElements(conn *nftables.Conn, set *nftables.Set, elements []nftables.SetElement) error {
@@ -294,22 +273,6 @@ func addElements(conn *nftables.Conn, set *nftables.Set, elements []nftables.Set
 		if err := conn.Flush(); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// replaceDoors adds ingress marks, with their full timeouts: packets do not renew them. If the map
-// is full, the rest is left out: those connections wait until their clients send.
-func replaceDoors(conn *nftables.Conn, set *nftables.Set, elements []nftables.SetElement) error {
-	wanted := map[string]bool{}
-	for _, e := range elements {
-		wanted[string(e.Key)] = true
-	}
-	if err := removeElements(conn, set, func(e nftables.SetElement) bool { return wanted[string(e.Key)] }); err != nil {
-		return err
-	}
-	if err := addElements(conn, set, elements); !errors.Is(err, unix.ENFILE) {
-		return err
 	}
 	return nil
 }
@@ -353,27 +316,6 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 	sets.arrive(chain("own", nftables.ChainTypeRoute, nftables.ChainHookOutput, nftables.ChainPriorityRaw))
 	sets.leave(chain("leave", nftables.ChainTypeFilter, nftables.ChainHookPostrouting, nftables.ChainPriorityMangle))
 	sets.leave(chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle))
-	return conn.Flush()
-}
-
-// makeDoors adds the map of ingress marks and its chain, also to a table that an older Godwit made. The chain
-// runs after bridgedDoors and overrides its mark, which would route the packet to the container's previous
-// node. A new tracking entry has no mark of its own yet. A packet that has come to leave here is not sent
-// back: its mark is this node's own already.
-func (n *Network) makeDoors(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
-	if err := conn.AddSet(sets.doors, nil); err != nil {
-		return err
-	}
-	chain := conn.AddChain(&nftables.Chain{Name: "doors", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 3)})
-	conn.FlushChain(chain)
-	add := ruleAdder(conn, table, chain)
-	door := join(notMarkedWith(n.config.NodeNumber), loadFlow(false), findFlow(sets.doors),
-		is(&expr.Ct{Key: expr.CtKeyMARK, Register: registerFound, SourceRegister: true},
-			&expr.Meta{Key: expr.MetaKeyMARK, Register: registerFound, SourceRegister: true}))
-	tcp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq)
-	add(tcp, ctState(expr.CtStateBitNEW), opensNone(), door)
-	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), ctState(expr.CtStateBitNEW), door)
 	return conn.Flush()
 }
 
@@ -499,10 +441,10 @@ func (n *Network) forgetFlows(ip netip.Addr) error {
 		return err
 	}
 	err = errors.Join(removeElements(conn, sets.to, concerns(ip)), removeElements(conn, sets.from, concerns(ip)))
-	if _, missing := conn.GetSetByName(table, mapDoors); errors.Is(missing, os.ErrNotExist) { // an older version made the table
+	if _, missing := conn.GetSetByName(table, mapIngress); errors.Is(missing, os.ErrNotExist) { // an older version made the table
 		return err
 	}
-	return errors.Join(err, removeElements(conn, sets.doors, concerns(ip)))
+	return errors.Join(err, removeElements(conn, sets.ingress, concerns(ip)))
 }
 
 // removeElements removes the matching elements of a map.

@@ -80,9 +80,9 @@ func TestFlowElements(t *testing.T) {
 			t.Errorf("%s to %s comes from %x, want %s", c.from, c.to, gotFrom, c.newFrom)
 		}
 	}
-	if key := (packetKind{6, at("172.30.0.2:80"), at("10.99.1.2:5003")}).key(); len(kept.doors) != 1 ||
-		!bytes.Equal(kept.doors[0].Key, key) || !bytes.Equal(kept.doors[0].Val, native(7<<doorShift)) {
-		t.Errorf("ingress marks: %+v", kept.doors)
+	if key := (packetKind{6, at("172.30.0.2:80"), at("10.99.1.2:5003")}).key(); len(kept.ingress) != 1 ||
+		!bytes.Equal(kept.ingress[0].Key, key) || !bytes.Equal(kept.ingress[0].Val, native(7<<doorShift)) {
+		t.Errorf("ingress marks: %+v", kept.ingress)
 	}
 	if match := concerns(ip); !match(to[0]) || concerns(netip.MustParseAddr("172.30.0.3"))(to[0]) {
 		t.Error("elements are not found by their address")
@@ -308,14 +308,33 @@ func TestFlowsOfOlderVersion(t *testing.T) {
 	b := s.nodes["b"]
 	for range 2 {
 		must(t, b.addFlows(kept))
-		if out, err := s.run("b", "nft", "list", "map", "ip", flowTable, mapDoors); err != nil || !strings.Contains(out, ip.String()) {
+		if out, err := s.run("b", "nft", "list", "map", "ip", flowTable, mapIngress); err != nil || !strings.Contains(out, ip.String()) {
 			t.Errorf("%s (%v)", out, err)
 		}
-		if out, err := s.run("b", "nft", "list", "chain", "ip", flowTable, "doors"); err != nil || strings.Count(out, "ct state") != 2 {
+		if out, err := s.run("b", "nft", "list", "chain", "ip", flowTable, "ingress"); err != nil || strings.Count(out, "ct state") != 2 {
 			t.Errorf("%s (%v)", out, err)
 		}
-		s.must("b", "nft", "delete", "chain", "ip", flowTable, "doors")
-		s.must("b", "nft", "delete", "map", "ip", flowTable, mapDoors)
+		s.must("b", "nft", "delete", "chain", "ip", flowTable, "ingress")
+		s.must("b", "nft", "delete", "map", "ip", flowTable, mapIngress)
 		must(t, b.forgetFlows(ip))
+	}
+}
+
+// TestForgetIngressMarks: the saved marks of a container that is gone are removed, and those of others stay.
+func TestForgetIngressMarks(t *testing.T) {
+	s := newSite(t)
+	gone, stays := netip.MustParseAddr("172.30.0.2"), netip.MustParseAddr("172.30.0.3")
+	s.away(gone)
+	b := s.nodes["b"]
+	for _, ip := range []netip.Addr{gone, stays} {
+		flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
+			tuple(6, "10.99.1.2", 5003, ip.String(), 80), tuple(6, ip.String(), 80, "10.99.1.2", 5003))
+		flow.Mark = 1 << doorShift
+		must(t, b.addFlows(elementsOf([]*netlink.ConntrackFlow{flow}, ip)))
+	}
+	must(t, b.forgetFlows(gone))
+	out, err := s.run("b", "nft", "list", "map", "ip", flowTable, mapIngress)
+	if err != nil || strings.Contains(out, gone.String()+" ") || !strings.Contains(out, stays.String()+" ") {
+		t.Errorf("%s (%v)", out, err)
 	}
 }

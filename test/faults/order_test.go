@@ -232,7 +232,7 @@ func (s snapshot) filter() error {
 			if err != nil {
 				return err
 			}
-			if table.Name == "godwit-flows" && set.Name == "doors" { // they expire, unless they are used first
+			if table.Name == "godwit-flows" && set.Name == "ingress" { // saved marks expire
 				continue
 			}
 			for _, element := range elements {
