@@ -42,13 +42,15 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := newRootCommand().ExecuteContext(ctx)
 	stop()
-	os.Exit(cli.Report(os.Stderr, "godwit-lab", err, func(err error) (string, int) { return err.Error(), cli.ExitError }))
+	plain := func(err error) (string, int) { return err.Error(), cli.ExitError }
+	os.Exit(cli.Report(os.Stderr, "godwit-lab", err, plain))
 }
 
 // newRootCommand wires all commands together. Nothing registers itself.
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use: "godwit-lab", Short: "Run nodes and links on this machine", Long: long, Example: example, Version: version,
+		Use: "godwit-lab", Short: "Run nodes and links on this machine",
+		Long: long, Example: example, Version: version,
 	}
 	root.AddGroup(&cobra.Group{ID: "lab", Title: "Labs:"}, &cobra.Group{ID: "show", Title: "Show and measure:"})
 	cli.AddGroup(root, "lab", append(labCommands(), newImageCommand())...)

@@ -16,7 +16,9 @@ godwit-lab, which "make build" puts into build/ of the source tree.`
 
 // newRootCommand wires all commands together. Nothing registers itself.
 func newRootCommand() *cobra.Command {
-	root := &cobra.Command{Use: "godwit", Short: "Live migration of running containers", Long: rootLong, Version: version}
+	root := &cobra.Command{
+		Use: "godwit", Short: "Live migration of running containers", Long: rootLong, Version: version,
+	}
 	root.PersistentFlags().String("socket", defaultSocket(), "unix socket of the agent (environment: GODWIT_SOCKET)")
 	root.AddGroup(
 		&cobra.Group{ID: "move", Title: "Move containers:"},
@@ -24,10 +26,12 @@ func newRootCommand() *cobra.Command {
 		&cobra.Group{ID: "node", Title: "Nodes:"},
 		&cobra.Group{ID: "machine", Title: "This machine:"},
 	)
-	cli.AddGroup(root, "move", newMigrateCommand(), newPlanCommand(), newMigrationCommand(), newThawCommand(), newStageCommand())
-	cli.AddGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(), newTopCommand(), newLogsCommand(),
-		newExecCommand(), newStartCommand(), newStopCommand(), newRmCommand(), newWaitCommand(), newVolumeCommand())
-	cli.AddGroup(root, "node", newAgentCommand(), withAgentCommands(newNodeCommand()), newNodesCommand(), newAuditCommand(), newEngineCommand())
+	cli.AddGroup(root, "move", newMigrateCommand(), newPlanCommand(), newMigrationCommand(), newThawCommand(),
+		newStageCommand())
+	cli.AddGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(), newTopCommand(),
+		newLogsCommand(), newExecCommand(), newStartCommand(), newStopCommand(), newRmCommand(), newWaitCommand(), newVolumeCommand())
+	cli.AddGroup(root, "node", newAgentCommand(), withAgentCommands(newNodeCommand()), newNodesCommand(), newAuditCommand(),
+		newEngineCommand())
 	cli.AddGroup(root, "machine", newDoctorCommand(), newSetupCommand())
 	root.AddCommand(newVersionCommand(), cli.NewManCommand("godwit"))
 	completeNames(root)

@@ -140,7 +140,9 @@ func (s *suite) up(ctx context.Context) error {
 	if s.config.users {
 		count++
 	}
-	up, err := lab.Up(ctx, lab.Config{Name: s.config.Lab, Nodes: count, Link: link, Program: s.config.Program, Helper: s.config.Helper})
+	up, err := lab.Up(ctx, lab.Config{
+		Name: s.config.Lab, Nodes: count, Link: link, Program: s.config.Program, Helper: s.config.Helper,
+	})
 	if err != nil {
 		return err
 	}

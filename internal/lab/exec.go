@@ -36,7 +36,7 @@ func (l *Lab) enter(ctx context.Context, name, mode string, args []string) (*exe
 		return nil, err
 	}
 	if s.Helper == "" {
-		return nil, fmt.Errorf("lab %s was made by an older version: take it down with that version, or end it with: godwit-lab down", s.Name)
+		return nil, fmt.Errorf("lab %s was made by an older version; end it with: godwit-lab down --name %s", s.Name, s.Name)
 	}
 	started := strconv.FormatUint(m.Started, 10)
 	hidden := append([]string{"lab-enter", l.name, name, strconv.Itoa(m.PID), started, mode}, args...)

@@ -86,7 +86,8 @@ func enterCgroups(spec initSpec) error {
 		return fmt.Errorf("init of %s: new cgroup namespace: %w", spec.Machine, err)
 	}
 	args := []string{"godwit-lab", "lab-init", spec.Lab, spec.Machine, "run"}
-	return fmt.Errorf("init of %s: exec %s: %w", spec.Machine, spec.Helper, unix.Exec(spec.Helper, args, os.Environ()))
+	err := unix.Exec(spec.Helper, args, os.Environ())
+	return fmt.Errorf("init of %s: exec %s: %w", spec.Machine, spec.Helper, err)
 }
 
 // reap waits for every process of the machine that has lost its parent, for as long as the machine lives.

@@ -89,7 +89,8 @@ func FindProgram(program string) (string, error) {
 		return beside, nil
 	}
 	if program, err = exec.LookPath(programName); err != nil {
-		return "", fmt.Errorf("cannot find the program godwit: not at %s and not in PATH; build it with: make build", beside)
+		return "", fmt.Errorf("cannot find the program godwit: not at %s and not in PATH; build it with: make build",
+			beside)
 	}
 	return existing(program)
 }

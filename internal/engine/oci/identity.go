@@ -166,7 +166,8 @@ func (e *Engine) madeLate(ctx context.Context, id string, was arrivalRecord) (st
 	}
 	var late *patience.LateError
 	if err := making.Err(); !errors.As(err, &late) || !late.Still {
-		return "", fmt.Errorf("wait until %s does not create container %.12s any more: %w", e.adapter.Title(), id, err)
+		return "", fmt.Errorf("wait until %s does not create container %.12s any more: %w",
+			e.adapter.Title(), id, err)
 	}
 	return "", nil
 }
