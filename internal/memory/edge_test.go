@@ -196,7 +196,9 @@ func TestCancel(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
+	must(t, s.Close())
 	refused := errors.New("refused")
+	s = NewSource(SourceConfig{Processes: p.group.Procs}) // the other one has lost what it had not sent
 	_, err = s.Round(context.Background(), sinkFunc(func(Run, []byte) error { return refused }))
 	if !errors.Is(err, refused) {
 		t.Errorf("the sink fails: %v", err)

@@ -305,10 +305,10 @@ func (inContainerd) unlike() []string {
 
 func (inContainerd) does(what verb, container string) []string {
 	switch what {
-	case pause:
-		return []string{"ctr", "task", "pause", container}
+	case pause: // which, every ten seconds, containerd's restart monitor answers with a new task
+		return []string{"sh", "-c", "ctr containers label " + container + " containerd.io/restart.status= && ctr task pause " + container}
 	case unpause:
-		return []string{"ctr", "task", "resume", container}
+		return []string{"sh", "-c", "ctr task resume " + container + " && ctr containers label " + container + " containerd.io/restart.status=running"}
 	case stop: // for good: otherwise it is started again
 		return []string{"sh", "-c", "ctr containers label " + container + " containerd.io/restart.status= && ctr task kill -s USR1 " + container}
 	case start: // containerd, which ends what is to be stopped, must not know that any more
