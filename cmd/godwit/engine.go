@@ -11,10 +11,10 @@ import (
 
 	"github.com/godwit/godwit/internal/engine/containerd"
 	"github.com/godwit/godwit/internal/engine/docker"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/engine/podman"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 // newEngineCommand is the group of commands around the container engines of a node.
@@ -39,7 +39,7 @@ func runtimeLink() (program, link string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("find this program: %w", err)
 	}
-	return program, filepath.Join(filepath.Dir(program), door.Program), nil
+	return program, filepath.Join(filepath.Dir(program), shim.Program), nil
 }
 
 // runtimes is how one engine is told of a runtime.

@@ -18,8 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine/containerd"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory/pager"
 	"github.com/godwit/godwit/internal/network/wireguard"
@@ -70,12 +70,12 @@ func becomeHelper() {
 	if filepath.Base(os.Args[0]) == "criu" {
 		os.Exit(criu.GateMain(os.Args))
 	}
-	// An engine calls it as its OCI runtime: see the package door.
-	if filepath.Base(os.Args[0]) == door.Program {
-		os.Exit(door.Main(os.Args[1:]))
+	// An engine calls it as its OCI runtime: see the package shim.
+	if filepath.Base(os.Args[0]) == shim.Program {
+		os.Exit(shim.Main(os.Args[1:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == door.HolderCommand {
-		os.Exit(door.Hold())
+	if len(os.Args) > 1 && os.Args[1] == shim.HolderCommand {
+		os.Exit(shim.Hold())
 	}
 	if len(os.Args) > 1 && os.Args[1] == embedded.MonitorCommand {
 		os.Exit(embedded.Monitor(os.Args[2:]))

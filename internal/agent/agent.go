@@ -234,12 +234,12 @@ func (a *Agent) open() error {
 	if err != nil {
 		return err
 	}
-	behindDoor, err := a.openBehindDoor()
+	oci, err := a.openOCI()
 	if err != nil {
 		return err
 	}
 	a.routed = a.openRouted()
-	a.engines = engine.NewSet(a.embedded, append(behindDoor, a.routed...)...)
+	a.engines = engine.NewSet(a.embedded, append(oci, a.routed...)...)
 	if a.peers, err = newPeers(a.id, a.config.StateDir, a.config.Version, a.config.callTimeout()); err != nil {
 		return err
 	}
@@ -298,9 +298,9 @@ func (a *Agent) followUp(ctx context.Context) {
 	go a.guarded(func() { a.reconcileOthers(ctx) })()
 }
 
-// openBehindDoor makes the engines whose containers arrive by godwit-runc, whether they are there
+// openOCI makes the engines whose containers arrive by godwit-runc, whether they are there
 // or not: they may be installed while the agent runs.
-func (a *Agent) openBehindDoor() ([]engine.Engine, error) {
+func (a *Agent) openOCI() ([]engine.Engine, error) {
 	inDocker, err := docker.New(docker.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
 	if err != nil {
 		return nil, err

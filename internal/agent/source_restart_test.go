@@ -19,7 +19,7 @@ func (anewEngine) ExamineAnew(context.Context, string) ([]engine.Problem, error)
 // TestRestartRemedy: mode restart is advised where the container's engine can do it, and nowhere else.
 func TestRestartRemedy(t *testing.T) {
 	a := newTestAgent(t)
-	others, err := a.openBehindDoor()
+	others, err := a.openOCI()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package kernel is the one door to the Linux kernel: raw system calls, cgroup freezing, pidfds,
+// Package kernel is the one way to the Linux kernel: raw system calls, cgroup freezing, pidfds,
 // facts about processes and the machine, and probes for kernel features.
 //
 // Everything that needs an ioctl number, an unsafe pointer or the layout of a file in /proc or /sys

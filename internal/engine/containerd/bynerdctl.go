@@ -13,8 +13,8 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 // A container that nerdctl has started is one of containerd's, with what package nerdctl knows of around it.
@@ -104,7 +104,7 @@ func makeNerdctls(made *containers.Container, spec *specs.Spec, place nerdctl.Pl
 	}
 	nerdctl.SetLog(made.GetLabels(), program, place)
 	spec.Annotations = nerdctl.Annotations(made.GetLabels(), spec.Annotations)
-	spec.Hooks = nerdctl.Hooks(program, place, door.GuardVariable+"=1") // its network is made by Connect
+	spec.Hooks = nerdctl.Hooks(program, place, shim.GuardVariable+"=1") // its network is made by Connect
 	return nil
 }
 

@@ -48,7 +48,7 @@ func (c connection) runtime(netns string) *libcni.RuntimeConf {
 }
 
 func (a *adapter) connectionPath(own string) string {
-	return filepath.Join(a.networks, a.Place(own)+".json")
+	return filepath.Join(a.networks, a.RestoreDir(own)+".json")
 }
 
 // checkNetwork wants what another node tells of a container's address to be what plugins can be told.

@@ -128,7 +128,7 @@ func (a *adapter) Log(_ context.Context, found oci.Found) (string, error) {
 }
 
 func (a *adapter) logPath(own string) string {
-	return filepath.Join(a.logs, a.Place(own)+".log")
+	return filepath.Join(a.logs, a.RestoreDir(own)+".log")
 }
 
 // Gone removes what a container that had come has written, and has CNI take its network away, which

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 // A containerd that has snapshots, and keeps ids of containers.
@@ -79,7 +79,7 @@ func (p pretendedVersion) Version(context.Context, *emptypb.Empty, ...grpc.CallO
 // is left that would remove it.
 func TestOthersSnapshot(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "godwit")
-	for _, name := range []string{program, filepath.Join(filepath.Dir(program), door.Program)} {
+	for _, name := range []string{program, filepath.Join(filepath.Dir(program), shim.Program)} {
 		if err := os.WriteFile(name, nil, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -109,24 +109,25 @@ func TestOthersSnapshot(t *testing.T) {
 	}
 }
 
-// TestPlaces: containers of different namespaces have neither their places nor their logs in common.
-func TestPlaces(t *testing.T) {
+// TestRestoreDirs: containers of different namespaces have neither restore directories nor logs in
+// common.
+func TestRestoreDirs(t *testing.T) {
 	a := &adapter{logs: "/logs"}
 	names := []string{"default", "default.a", "a", "a.b", "b", "default.a.b"}
-	places, logs := map[string]bool{}, map[string]bool{}
+	dirs, logs := map[string]bool{}, map[string]bool{}
 	for _, namespace := range names {
 		for _, id := range names {
-			place := a.Place(ownID(namespace, id))
-			if _, err := door.At("/run", place); err != nil {
+			dir := a.RestoreDir(ownID(namespace, id))
+			if _, err := shim.At("/run", dir); err != nil {
 				t.Error(err)
 			}
-			places[place], logs[a.logPath(ownID(namespace, id))] = true, true
+			dirs[dir], logs[a.logPath(ownID(namespace, id))] = true, true
 		}
 	}
-	if want := len(names) * len(names); len(places) != want || len(logs) != want {
-		t.Errorf("%d places, %d logs, want %d", len(places), len(logs), want)
+	if want := len(names) * len(names); len(dirs) != want || len(logs) != want {
+		t.Errorf("%d restore directories, %d logs, want %d", len(dirs), len(logs), want)
 	}
-	if _, err := door.At("/run", a.Place(ownID(strings.Repeat("n", 40), strings.Repeat("i", 76)))); err != nil {
+	if _, err := shim.At("/run", a.RestoreDir(ownID(strings.Repeat("n", 40), strings.Repeat("i", 76)))); err != nil {
 		t.Error(err)
 	}
 	if namePattern.MatchString("a..b") || namePattern.MatchString("a.") {

@@ -22,8 +22,8 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/contentstore"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 // Name of the engine.
@@ -155,8 +155,8 @@ func splitOwn(own string) (namespace, id string) {
 	return namespace, id
 }
 
-// Place is where a container arrives: runc is told the namespace by the directory of its state.
-func (a *adapter) Place(own string) string { return door.InRoot(splitOwn(own)) }
+// RestoreDir is named after the namespace, too: runc learns that by the directory of its state.
+func (a *adapter) RestoreDir(own string) string { return shim.InRoot(splitOwn(own)) }
 
 // within says in which namespace a question is meant.
 func within(ctx context.Context, namespace string) context.Context {
@@ -168,7 +168,7 @@ func missing(err error) bool { return status.Code(err) == codes.NotFound }
 // RuntimePath is where godwit-runc is: beside the program that it is.
 func (a *adapter) runtimePath() (string, error) {
 	program, err := filepath.EvalSymlinks(a.executable)
-	path := filepath.Join(filepath.Dir(program), door.Program)
+	path := filepath.Join(filepath.Dir(program), shim.Program)
 	if err == nil {
 		_, err = os.Stat(path)
 	}

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 // Whoever starts a container of containerd has a task made from the specification that containerd
@@ -23,7 +23,7 @@ import (
 var _ oci.Guarder = (*adapter)(nil)
 
 // leavingVariable tells the hook of this guard from others with the same variable.
-const leavingVariable = door.GuardVariable + "=leaving"
+const leavingVariable = shim.GuardVariable + "=leaving"
 
 // guardHook is the hook. A hook without a shell would need a program of ours, which might be gone.
 func guardHook() specs.Hook {

@@ -21,8 +21,8 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 // defaultGrace is how long a container may take to end that nobody has said more of.
@@ -130,7 +130,7 @@ func (a *adapter) forgetShim(ctx context.Context, namespace, id string) error {
 	if _, err := a.tasks.Get(ctx, &tasks.GetRequest{ContainerID: id}); !missing(err) {
 		return err // it has another one by now
 	}
-	if err := door.Forget(bundle(namespace, id)); err != nil {
+	if err := shim.Forget(bundle(namespace, id)); err != nil {
 		return fmt.Errorf("remove what a shim has left: %w", err)
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/engine/contentstore"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 const (
@@ -42,7 +42,7 @@ func (a *adapter) Obstacles(_ context.Context, found oci.Found) []engine.Problem
 		p.add(true, "runtime of container "+nameOf(found.ID), err.Error(), without)
 	} else {
 		binary := filepath.Base(settings.GetBinaryName())
-		p.add(!slices.Contains([]string{".", "runc", door.Program}, binary), "runtime "+binary, "only containers of runc can be restored", without)
+		p.add(!slices.Contains([]string{".", "runc", shim.Program}, binary), "runtime "+binary, "only containers of runc can be restored", without)
 		p.add(settings.GetRoot() != "" || settings.GetShimCgroup() != "", "options of its runtime", "they are this node's", without)
 	}
 	p.add(t.container.GetSnapshotter() != snapshotter, "snapshotter "+t.container.GetSnapshotter(), "only overlayfs is supported", without)
@@ -218,7 +218,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 
 func (a *adapter) runtimeObstacles() []engine.Problem {
 	if _, err := a.runtimePath(); err != nil {
-		return []engine.Problem{{What: door.Program, Why: "it is not set up: " + err.Error(), Remedy: "godwit engine setup containerd"}}
+		return []engine.Problem{{What: shim.Program, Why: "it is not set up: " + err.Error(), Remedy: "godwit engine setup containerd"}}
 	}
 	return nil
 }

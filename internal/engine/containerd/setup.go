@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 // Settings is how godwit-runc is made known to containerd, which needs nothing: each container
@@ -45,7 +45,7 @@ func needed(ctx context.Context) (names []string, err error) {
 		return nil, fmt.Errorf("ask containerd for its containers: %w", err)
 	}
 	for _, found := range all {
-		if settings, err := runtimeOptions(native(found)); err == nil && filepath.Base(settings.GetBinaryName()) == door.Program {
+		if settings, err := runtimeOptions(native(found)); err == nil && filepath.Base(settings.GetBinaryName()) == shim.Program {
 			names = append(names, nameOf(found.ID))
 		}
 	}

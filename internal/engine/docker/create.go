@@ -105,5 +105,5 @@ func (a *adapter) Shm(oci.Found) string { return "" }
 // Gone has nothing to forget.
 func (a *adapter) Gone(string) error { return nil }
 
-// Place is called as the container: its runtime knows it by the same id.
-func (a *adapter) Place(own string) string { return own }
+// RestoreDir is called as the container: its runtime knows it by the same id.
+func (a *adapter) RestoreDir(own string) string { return own }

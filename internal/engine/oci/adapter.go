@@ -20,8 +20,8 @@ type Adapter interface {
 	// Away is why the engine is not there, wrapping engine.ErrAway, or nil. It asks nobody.
 	Away() error
 
-	// Place is the name of the place at which a container arrives, by its own id (package door).
-	Place(own string) string
+	// RestoreDir is the name of a container's restore directory, by the engine's ID (package shim).
+	RestoreDir(own string) string
 
 	// List tells of all containers, in the engine's order. Those whose own ids are busy it does not
 	// ask about: it tells of them what it can without.

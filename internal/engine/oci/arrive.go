@@ -11,9 +11,9 @@ import (
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -41,9 +41,9 @@ type arrival struct {
 	log        string // what the engine will log of it; "" if what was logged does not come
 	root       mounts.Overlay
 	shm        string // directory that the engine makes for its /dev/shm; "" if there is none
-	place      door.Place
+	restoreDir shim.Dir
 	coming     *moving.Coming
-	job        door.Job
+	job        shim.Job
 	shmMade    os.FileInfo   // root of the /dev/shm that was made before the engine has started it; nil: none was
 	pages      *memory.Store // to fill its memory from, once the engine has started it; nil: nothing
 	once       sync.Once
@@ -86,17 +86,18 @@ func (a *arrival) prepare(ctx context.Context) error {
 	if err := a.create(ctx); err != nil {
 		return err
 	}
-	if err := a.openPlace(ctx); err != nil {
+	if err := a.openRestoreDir(ctx); err != nil {
 		return err
 	}
 	var err error
-	if a.coming, err = moving.Expect(a.place.Gate(), a.place.Images(), a.definition.Limits.MemoryBytes); err != nil {
+	dir := a.restoreDir
+	if a.coming, err = moving.Expect(dir.Gate(), dir.Images(), a.definition.Limits.MemoryBytes); err != nil {
 		return err
 	}
 	if a.expected.Late {
 		return a.waitForStart(ctx)
 	}
-	if err := a.place.Admit(a.job); err != nil {
+	if err := a.restoreDir.Admit(a.job); err != nil {
 		return err
 	}
 	if err := a.start(ctx); err != nil {
@@ -108,7 +109,7 @@ func (a *arrival) prepare(ctx context.Context) error {
 	if err := files.EmptyTree(a.root.Upper); err != nil { // Podman makes /etc/mtab and mount points, which come as they are
 		return fmt.Errorf("empty its writable layer: %w", err)
 	}
-	return errors.Join(a.engine.emptyVolumes(ctx, a.definition), a.place.EmptyMemories())
+	return errors.Join(a.engine.emptyVolumes(ctx, a.definition), a.restoreDir.EmptyMemories())
 }
 
 // create has the engine make the container, with a record of it before.
@@ -190,8 +191,8 @@ func (a *arrival) check(ctx context.Context) error {
 	return err
 }
 
-// openPlace makes the place in which godwit-runc restores.
-func (a *arrival) openPlace(ctx context.Context) error {
+// openRestoreDir makes the directory from which godwit-runc restores.
+func (a *arrival) openRestoreDir(ctx context.Context) error {
 	e := a.engine
 	tool, err := e.criu.Tool()
 	if err != nil {
@@ -205,24 +206,26 @@ func (a *arrival) openPlace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.place, err = e.place(a.own); err != nil {
+	if a.restoreDir, err = e.restoreDir(a.own); err != nil {
 		return err
 	}
 	settings := criu.GateSettings{
-		Socket: a.place.Gate(), Record: e.recordPath(a.definition.ID), Tool: tool, CgroupNamespace: a.expected.PrivateCgroup,
+		Socket: a.restoreDir.Gate(), Record: e.recordPath(a.definition.ID), Tool: tool,
+		CgroupNamespace: a.expected.PrivateCgroup,
 	}
 	early, err := e.networksLate(ctx, a.definition)
 	if err != nil {
 		return err
 	}
 	if early {
-		settings.Forerunner = a.place.Forerunner()
+		settings.Forerunner = a.restoreDir.Forerunner()
 	}
-	a.job = door.Job{Runc: runc, Record: settings.Record, Env: append(criu.GateEnv(settings), "PATH="+path), Early: early}
-	if err := a.place.Open(); err != nil {
+	environment := append(criu.GateEnv(settings), "PATH="+path)
+	a.job = shim.Job{Runc: runc, Record: settings.Record, Env: environment, Early: early}
+	if err := a.restoreDir.Open(); err != nil {
 		return err
 	}
-	return criu.WriteDescriptors(a.place.Images(), a.expected.Stdio)
+	return criu.WriteDescriptors(a.restoreDir.Images(), a.expected.Stdio)
 }
 
 // networksLate tells whether the engine makes the container's network when that has been created.
@@ -328,10 +331,10 @@ func (a *arrival) Until() time.Time {
 }
 
 // Netns is the container's network namespace, with all that the engine makes in it.
-func (a *arrival) Netns() (string, error) { return a.place.Netns() }
+func (a *arrival) Netns() (string, error) { return a.restoreDir.Netns() }
 
 // ImagesDir is the directory, in memory, into which the execution state must be written.
-func (a *arrival) ImagesDir() string { return a.place.Images() }
+func (a *arrival) ImagesDir() string { return a.restoreDir.Images() }
 
 // TreePath is where the content of the source's tree of this kind and name must be put.
 func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
@@ -343,9 +346,9 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 	case kind == files.Memory && name == treeShm && a.shm != "":
 		return a.shm, nil
 	case kind == files.Memory && a.expected.Late && a.begun() == nil:
-		return a.place.MakeEarly(name)
+		return a.restoreDir.MakeEarly(name)
 	case kind == files.Memory:
-		path, err := a.place.Tmpfs(name)
+		path, err := a.restoreDir.Tmpfs(name)
 		if err != nil {
 			return "", fmt.Errorf("container %s has no %.40q in memory here: %w", a.definition.Name, name, err)
 		}
@@ -370,14 +373,15 @@ func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 		return err
 	}
 	return a.coming.FillFrom(ctx, pages, pager.Config{
-		Executable: a.engine.config.Executable, WorkDir: a.place.CRIU(), Report: a.place.Memory(), Log: a.place.PagerLog(),
-		Cgroup: group, Late: a.place.Late(),
+		Executable: a.engine.config.Executable,
+		WorkDir:    a.restoreDir.CRIU(), Report: a.restoreDir.Memory(), Log: a.restoreDir.PagerLog(),
+		Cgroup: group, Late: a.restoreDir.Late(),
 	})
 }
 
 // cgroup is the container's, which runc has made by now.
 func (a *arrival) cgroup() (string, error) {
-	path, err := a.place.Cgroup()
+	path, err := a.restoreDir.Cgroup()
 	if err != nil {
 		return "", err
 	}

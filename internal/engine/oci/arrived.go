@@ -9,8 +9,8 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -50,9 +50,9 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 // a gate without an agent makes none, and one that does not run yet finds no agent.
 func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, error) {
 	if own != "" { // otherwise the engine has started nothing
-		place, err := e.place(own)
+		dir, err := e.restoreDir(own)
 		if err == nil {
-			err = place.Void()
+			err = dir.Void()
 		}
 		if err != nil {
 			return "", err
@@ -83,18 +83,18 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 	if errors.Is(err, engine.ErrNotFound) || err == nil && e.namesake(found, id) { // it has ended, and was removed, since
 		return e.settleRemoved(ctx, id, cmp.Or(was.OwnID, id))
 	}
-	var place door.Place
+	var dir shim.Dir
 	if err == nil {
-		place, err = e.place(found.ID)
+		dir, err = e.restoreDir(found.ID)
 	}
 	if err != nil {
 		return err
 	}
-	if stray, err := e.stray(id, place); stray || err != nil {
+	if stray, err := e.stray(id, dir); stray || err != nil {
 		return err
 	}
 	if err = e.adapter.Restart(ctx, found, nil); err == nil {
-		err = place.Settle()
+		err = dir.Settle()
 	}
 	if err == nil {
 		err = save(e.camePath(id), cameRecord{OwnID: found.ID, withheld: withheld{Restart: was.Restart, Boot: was.Boot, Since: was.Began}})
@@ -107,16 +107,17 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 
 // settleRemoved forgets an arrival that was resumed, and that its engine has removed.
 func (e *Engine) settleRemoved(ctx context.Context, id, own string) error {
-	place, err := e.place(own)
+	dir, err := e.restoreDir(own)
 	if err != nil {
 		return err
 	}
-	if stray, err := e.stray(id, place); stray || err != nil {
+	if stray, err := e.stray(id, dir); stray || err != nil {
 		return err
 	}
-	used, err := e.whileUnused(ctx, id, own, func() error { return errors.Join(place.Remove(), e.adapter.Gone(own)) })
+	remove := func() error { return errors.Join(dir.Remove(), e.adapter.Gone(own)) }
+	used, err := e.whileUnused(ctx, id, own, remove)
 	if err == nil && used {
-		err = e.leaveToNamesake(id, own, place)
+		err = e.leaveToNamesake(id, own, dir)
 	}
 	if err != nil {
 		return err
@@ -126,25 +127,25 @@ func (e *Engine) settleRemoved(ctx context.Context, id, own string) error {
 
 // leaveToNamesake ends an arrival in the place of a container that is no more, and whose id its
 // engine has given to another one: not one that comes here itself.
-func (e *Engine) leaveToNamesake(id, own string, place door.Place) error {
+func (e *Engine) leaveToNamesake(id, own string, dir shim.Dir) error {
 	defer e.owns.Lock(own)()
 	its, err := e.ownID(id)
 	if err != nil || its != own {
 		return err
 	}
-	return place.Settle()
+	return dir.Settle()
 }
 
-// vacate removes the place of an arrival, by the engine's own id.
+// vacate removes the restore directory of an arrival, by the engine's own id.
 func (e *Engine) vacate(own string) error {
 	if own == "" { // the engine had made none
 		return nil
 	}
-	place, err := e.place(own)
+	dir, err := e.restoreDir(own)
 	if err != nil {
 		return err
 	}
-	return place.Remove()
+	return dir.Remove()
 }
 
 // Discard removes an arrival that never ran.
@@ -158,7 +159,7 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 }
 
 // discard removes all of an arrival that must not have run. The engine's container goes first: as
-// long as the engine could start it, its place is there, in which it can only be restored.
+// long as the engine could start it, its restore directory is there, and it can only be restored.
 func (e *Engine) discard(ctx context.Context, id string) error {
 	was, err := e.neverRan(ctx, id)
 	if err == nil && was != nil {
@@ -233,11 +234,11 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 // stays: they may be those of a new container with that name. No failure matters: an undo must not wait for
 // an empty cgroup.
 func (e *Engine) removeGroup(own string) {
-	place, err := e.place(own)
+	dir, err := e.restoreDir(own)
 	if err != nil {
 		return
 	}
-	if group, err := groupIn(place); err == nil {
+	if group, err := groupIn(dir); err == nil {
 		_ = group.Remove() // best effort
 	}
 }

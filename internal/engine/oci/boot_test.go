@@ -27,7 +27,7 @@ type booted struct {
 }
 
 func (b *booted) Away() error                              { return nil }
-func (b *booted) Place(own string) string                  { return own }
+func (b *booted) RestoreDir(own string) string             { return own }
 func (b *booted) StartsAtBoot(Found, json.RawMessage) bool { return b.starts }
 
 func (b *booted) Find(context.Context, string) (Found, error) {

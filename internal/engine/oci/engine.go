@@ -12,8 +12,8 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/patience"
 )
@@ -303,7 +303,7 @@ func (e *Engine) workDir(id string) string {
 	return filepath.Join(e.config.RunDir, "engines", e.Name(), id)
 }
 
-// place is where a container arrives, by the engine's own id.
-func (e *Engine) place(own string) (door.Place, error) {
-	return door.At(e.config.RunDir, e.adapter.Place(own))
+// restoreDir is the restore directory of a container, by the engine's own id.
+func (e *Engine) restoreDir(own string) (shim.Dir, error) {
+	return shim.At(e.config.RunDir, e.adapter.RestoreDir(own))
 }

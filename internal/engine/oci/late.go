@@ -47,7 +47,7 @@ func (a *arrival) waitForStart(ctx context.Context) error {
 // undisturbed wants nobody else to have had the engine start the container: that it refuses to, but
 // it tidies up then, and with that takes away what was made ready.
 func (a *arrival) undisturbed() error {
-	_, err := os.Lstat(a.place.Images())
+	_, err := os.Lstat(a.restoreDir.Images())
 	if err == nil && a.shmMade != nil {
 		var now os.FileInfo
 		if now, err = os.Stat(a.shm); err == nil && !os.SameFile(now, a.shmMade) {
@@ -107,7 +107,7 @@ func (a *arrival) startLate(ctx context.Context) error {
 			return errors.Join(err, putBack(trees[:i]))
 		}
 	}
-	err = a.place.Admit(a.job)
+	err = a.restoreDir.Admit(a.job)
 	if err == nil {
 		err = a.start(ctx)
 	}
@@ -125,7 +125,7 @@ func (a *arrival) startLate(ctx context.Context) error {
 			return err
 		}
 	}
-	return a.place.EmptyMemories()
+	return a.restoreDir.EmptyMemories()
 }
 
 // filled are the directories to which content has come, and that the engine writes to when it

@@ -15,7 +15,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 // TestAside: what an engine writes while it starts a container is not in what has come, and a
@@ -75,12 +75,12 @@ func TestStartedOnce(t *testing.T) {
 
 // TestUndisturbed: what somebody else has taken away is not restored upon.
 func TestUndisturbed(t *testing.T) {
-	place, err := door.At(t.TempDir(), "web")
+	restoreDir, err := shim.At(t.TempDir(), "web")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arrival{place: place, shm: t.TempDir()}
-	if err := os.MkdirAll(place.Images(), 0o700); err != nil {
+	a := &arrival{restoreDir: restoreDir, shm: t.TempDir()}
+	if err := os.MkdirAll(restoreDir.Images(), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if a.shmMade, err = os.Stat(a.shm); err != nil {
@@ -94,11 +94,11 @@ func TestUndisturbed(t *testing.T) {
 		t.Error("its /dev/shm is another one")
 	}
 	a.shmMade = nil
-	if err := os.Remove(place.Images()); err != nil {
+	if err := os.Remove(restoreDir.Images()); err != nil {
 		t.Fatal(err)
 	}
 	if a.undisturbed() == nil {
-		t.Error("its place is gone")
+		t.Error("its restore directory is gone")
 	}
 }
 
@@ -135,11 +135,11 @@ func TestStray(t *testing.T) {
 	must(t, err)
 	must(t, save(e.arrivalPath(id), arrivalRecord{Boot: bootID(t)}))
 	must(t, save(e.strayPath(id), "timeout"))
-	place, err := e.place(id)
+	restoreDir, err := e.restoreDir(id)
 	must(t, err)
 	bundle := func(cgroup string) {
 		spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, cgroup)
-		dir := filepath.Join(place.Dir(), "bundle")
+		dir := filepath.Join(restoreDir.Path(), "bundle")
 		must(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600)))
 	}
 	bundle(cgroupWithProcess(t))
@@ -170,17 +170,17 @@ func TestRemoveUnseen(t *testing.T) {
 	b := &booted{found: Found{ID: "own", Container: engine.Container{State: engine.Exited}}}
 	e.adapter = b
 	must(t, e.remember(id, "own"))
-	place := openPlace(t, e)
-	must(t, errors.Join(save(e.arrivalPath(id), arrivalRecord{OwnID: "own"}), save(e.recordPath(id), "resumed"), place.Admit(door.Job{})))
+	restoreDir := openRestoreDir(t, e)
+	must(t, errors.Join(save(e.arrivalPath(id), arrivalRecord{OwnID: "own"}), save(e.recordPath(id), "resumed"), restoreDir.Admit(shim.Job{})))
 	spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, cgroupWithProcess(t))
-	dir := filepath.Join(place.Dir(), "bundle")
+	dir := filepath.Join(restoreDir.Path(), "bundle")
 	must(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600)))
 	if err := e.Remove(t.Context(), id, false); !errors.Is(err, engine.ErrBusy) || len(b.did) > 0 {
 		t.Errorf("%v, and the engine was told %q", err, b.did)
 	}
 	must(t, e.Remove(t.Context(), id, true))
-	if hasPlace(t, e, "") || durable.Exists(e.remembered(id)) || !slices.Equal(b.did, []string{"remove"}) {
-		t.Errorf("the place is there: %v; it is known: %v; the engine was told %q", hasPlace(t, e, ""), durable.Exists(e.remembered(id)), b.did)
+	if hasRestoreDir(t, e, "") || durable.Exists(e.remembered(id)) || !slices.Equal(b.did, []string{"remove"}) {
+		t.Errorf("the restore directory is there: %v; it is known: %v; the engine was told %q", hasRestoreDir(t, e, ""), durable.Exists(e.remembered(id)), b.did)
 	}
 }
 
@@ -221,9 +221,9 @@ func emptyCgroup(t *testing.T) (name string, dirs []string) {
 func TestGroupLeft(t *testing.T) {
 	e := awayEngine(t)
 	e.adapter = &booted{}
-	place := openPlace(t, e)
+	restoreDir := openRestoreDir(t, e)
 	e.removeGroup("own") // there is no bundle
-	bundle := filepath.Join(place.Dir(), "bundle")
+	bundle := filepath.Join(restoreDir.Path(), "bundle")
 	must(t, os.MkdirAll(bundle, 0o700))
 	empty, dirs := emptyCgroup(t)
 	for _, group := range []string{"", empty, cgroupWithProcess(t), empty} { // the last time there is none
@@ -238,19 +238,19 @@ func TestGroupLeft(t *testing.T) {
 	}
 }
 
-// TestGroupOfWhatHasLeft: the cgroup of a container that had arrived here goes with its place when the
-// container is no more.
+// TestGroupOfWhatHasLeft: the cgroup of a container that had arrived here goes with its restore
+// directory when the container is no more.
 func TestGroupOfWhatHasLeft(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	e.adapter = &booted{}
 	must(t, e.remember(id, "own"))
-	place := openPlace(t, e)
-	must(t, os.MkdirAll(filepath.Join(place.Dir(), "bundle"), 0o700))
+	restoreDir := openRestoreDir(t, e)
+	must(t, os.MkdirAll(filepath.Join(restoreDir.Path(), "bundle"), 0o700))
 	empty, dirs := emptyCgroup(t)
 	spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, empty)
-	must(t, os.WriteFile(filepath.Join(place.Dir(), "bundle", "config.json"), []byte(spec), 0o600))
-	must(t, e.leavePlace(id))
-	for _, path := range append(dirs, place.Dir()) {
+	must(t, os.WriteFile(filepath.Join(restoreDir.Path(), "bundle", "config.json"), []byte(spec), 0o600))
+	must(t, e.removeRestoreDir(id))
+	for _, path := range append(dirs, restoreDir.Path()) {
 		if durable.Exists(path) {
 			t.Errorf("%s is left", path)
 		}

@@ -126,11 +126,11 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	place, err := e.place(a.found.ID)
+	dir, err := e.restoreDir(a.found.ID)
 	if err != nil {
 		return nil, err
 	}
-	filling, err := moving.ExamineMemory(place.Memory())
+	filling, err := moving.ExamineMemory(dir.Memory())
 	if err != nil {
 		return nil, err
 	}
@@ -281,9 +281,9 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 		return nil, err
 	}
 	name := a.found.name()
-	place, err := e.place(a.found.ID)
+	dir, err := e.restoreDir(a.found.ID)
 	if err == nil {
-		err = moving.RefuseFilling(place.Memory())
+		err = moving.RefuseFilling(dir.Memory())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", name, err)

@@ -50,7 +50,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 			return err
 		}
 	}
-	if err := e.leavePlace(id); err != nil {
+	if err := e.removeRestoreDir(id); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
 	return errors.Join(durable.Remove(e.camePath(id)), durable.Remove(e.remembered(id)))
@@ -62,11 +62,11 @@ func (e *Engine) endUnseen(ctx context.Context, found Found, force bool) error {
 	if found.Container.State == engine.Running {
 		return nil
 	}
-	place, err := e.place(found.ID)
+	dir, err := e.restoreDir(found.ID)
 	if err != nil {
 		return err
 	}
-	runs, err := occupied(place)
+	runs, err := occupied(dir)
 	if err != nil || !runs {
 		return err
 	}
@@ -74,7 +74,7 @@ func (e *Engine) endUnseen(ctx context.Context, found Found, force bool) error {
 		return fmt.Errorf("remove container %s of %s: %w: its processes run, of which that does not know; only by force they are ended with it",
 			found.name(), e.adapter.Title(), engine.ErrBusy)
 	}
-	group, err := groupIn(place)
+	group, err := groupIn(dir)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/criu"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -29,7 +29,7 @@ type memories struct {
 // state.
 func ownMemories(spec *specs.Spec, mounted []kernel.Mount) []string {
 	var places []string
-	for _, m := range door.Memories(spec) {
+	for _, m := range shim.Memories(spec) {
 		if one, found := mountedOnce(mounted, m.Destination); found && one.Type == "tmpfs" && one.Root == "/" {
 			places = append(places, m.Destination)
 		}
@@ -62,7 +62,7 @@ func (a alive) externals(root string) (criu.Externals, error) {
 		return e, err
 	}
 	places := ownMemories(a.spec, mounted)
-	if cgroups := door.CgroupRoot(a.spec); cgroups != "" {
+	if cgroups := shim.CgroupRoot(a.spec); cgroups != "" {
 		one, found := mountedOnce(mounted, cgroups)
 		if found && one.Type == "tmpfs" && slices.Contains(strings.Split(one.Flags, ","), "ro") { // so nothing else is in it
 			places = append(places, cgroups)

@@ -15,11 +15,11 @@ func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, erro
 	if err != nil {
 		return memory.FillReport{}, err
 	}
-	place, err := e.place(own)
+	dir, err := e.restoreDir(own)
 	if err != nil {
 		return memory.FillReport{}, err
 	}
-	report, err := pager.ReadReport(place.Memory())
+	report, err := pager.ReadReport(dir.Memory())
 	if err != nil {
 		return memory.FillReport{}, fmt.Errorf("look at the memory of container %.12s: %w", id, err)
 	}
@@ -32,9 +32,9 @@ func (e *Engine) LatePages(ctx context.Context, id string) (memory.LatePages, er
 	if err != nil {
 		return nil, err
 	}
-	place, err := e.place(own)
+	dir, err := e.restoreDir(own)
 	if err != nil {
 		return nil, err
 	}
-	return moving.LatePages(ctx, id, place.Late())
+	return moving.LatePages(ctx, id, dir.Late())
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 // reusing is the adapter of an engine that has no containers, and gives ids again. What it is to
@@ -103,8 +103,8 @@ func TestNamesakeComes(t *testing.T) {
 		e := awayEngine(t)
 		e.adapter = &reusing{tidied: tidied{fails: "own"}}
 		must(t, e.remember(id, "own"))
-		place := openPlace(t, e)
-		must(t, place.Admit(door.Job{}))
+		dir := openRestoreDir(t, e)
+		must(t, dir.Admit(shim.Job{}))
 		if disowned {
 			must(t, e.disown("own", other))
 			must(t, e.remember(other, "own"))
@@ -112,9 +112,9 @@ func TestNamesakeComes(t *testing.T) {
 			e.adapter = &reusing{}
 		}
 		must(t, e.forgetGone(t.Context(), id))
-		if !place.Waits() || durable.Exists(e.remembered(id)) || durable.Exists(e.remembered(other)) != disowned {
-			t.Errorf("disowned: %v; the other one's place: %v; it is known: %v, the other one: %v", disowned,
-				place.Waits(), durable.Exists(e.remembered(id)), durable.Exists(e.remembered(other)))
+		if !dir.Waits() || durable.Exists(e.remembered(id)) || durable.Exists(e.remembered(other)) != disowned {
+			t.Errorf("disowned: %v; the other one's restore directory: %v; it is known: %v, the other one: %v", disowned,
+				dir.Waits(), durable.Exists(e.remembered(id)), durable.Exists(e.remembered(other)))
 		}
 	}
 }
@@ -129,11 +129,11 @@ func TestSettleNamesake(t *testing.T) {
 	e.adapter = a
 	must(t, e.remember(id, "own"))
 	must(t, save(e.arrivalPath(id), arrivalRecord{OwnID: "own"}))
-	place := openPlace(t, e)
-	must(t, place.Admit(door.Job{}))
+	dir := openRestoreDir(t, e)
+	must(t, dir.Admit(shim.Job{}))
 	must(t, e.settle(t.Context(), id))
-	if place.Waits() || len(a.did) > 0 || durable.Exists(e.camePath(id)) || durable.Exists(e.arrivalPath(id)) {
-		t.Errorf("its place waits: %v; the engine was told %q; it came: %v, and arrives: %v", place.Waits(), a.did,
+	if dir.Waits() || len(a.did) > 0 || durable.Exists(e.camePath(id)) || durable.Exists(e.arrivalPath(id)) {
+		t.Errorf("its restore directory waits: %v; the engine was told %q; it came: %v, and arrives: %v", dir.Waits(), a.did,
 			durable.Exists(e.camePath(id)), durable.Exists(e.arrivalPath(id)))
 	}
 	must(t, e.forgetRemoved(t.Context(), id))
@@ -142,16 +142,16 @@ func TestSettleNamesake(t *testing.T) {
 	}
 	a.all = nil
 	must(t, e.forgetRemoved(t.Context(), id))
-	if durable.Exists(e.remembered(id)) || durable.Exists(place.Dir()) {
+	if durable.Exists(e.remembered(id)) || durable.Exists(dir.Path()) {
 		t.Error("it is not forgotten")
 	}
 }
 
-// openPlace makes the place of the container of id "own".
-func openPlace(t *testing.T, e *Engine) door.Place {
+// openRestoreDir makes the restore directory of the container of id "own".
+func openRestoreDir(t *testing.T, e *Engine) shim.Dir {
 	t.Helper()
-	place, err := e.place("own")
+	dir, err := e.restoreDir("own")
 	must(t, err)
-	must(t, os.MkdirAll(filepath.Join(place.Dir(), "criu"), 0o700))
-	return place
+	must(t, os.MkdirAll(filepath.Join(dir.Path(), "criu"), 0o700))
+	return dir
 }

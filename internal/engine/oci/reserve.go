@@ -6,7 +6,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 // Reserve lists what stands against restoring this container here.
@@ -23,9 +23,9 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	if _, err := e.criu.Tool(); err != nil {
 		problems = append(problems, engine.Problem{What: "CRIU", Why: err.Error(), Remedy: "run \"godwit doctor\" on this node"})
 	}
-	if e.config.RunDir != door.RunDir {
+	if e.config.RunDir != shim.RunDir {
 		problems = append(problems, engine.Problem{
-			What: "the agent's run directory " + e.config.RunDir, Why: door.Program + " looks in " + door.RunDir, Remedy: "start the agent without --run",
+			What: "the agent's run directory " + e.config.RunDir, Why: shim.Program + " looks in " + shim.RunDir, Remedy: "start the agent without --run",
 		})
 	}
 	for _, look := range []func(context.Context, engine.Definition) ([]engine.Problem, error){e.nameObstacles, e.adapter.Reserve} {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -75,16 +75,16 @@ func (a *arrival) inTime() error {
 
 // stray tells whether a container runs whose engine's start has failed after it was resumed: the
 // engine does not know that it runs, and would start a second one.
-func (e *Engine) stray(id string, place door.Place) (bool, error) {
+func (e *Engine) stray(id string, dir shim.Dir) (bool, error) {
 	if !durable.Exists(e.strayPath(id)) {
 		return false, nil
 	}
-	return occupied(place)
+	return occupied(dir)
 }
 
-// occupied tells whether processes run in the cgroup of what was restored in a place.
-func occupied(place door.Place) (bool, error) {
-	group, err := groupIn(place)
+// occupied reports whether processes run in the cgroup of the container restored from a directory.
+func occupied(dir shim.Dir) (bool, error) {
+	group, err := groupIn(dir)
 	var pids []int
 	if err == nil {
 		pids, err = group.Procs()
@@ -95,9 +95,9 @@ func occupied(place door.Place) (bool, error) {
 	return len(pids) > 0, err
 }
 
-// groupIn is the cgroup of what was restored in a place.
-func groupIn(place door.Place) (*kernel.Cgroup, error) {
-	name, err := place.Cgroup()
+// groupIn is the cgroup of the container restored from a directory.
+func groupIn(dir shim.Dir) (*kernel.Cgroup, error) {
+	name, err := dir.Cgroup()
 	if err != nil {
 		return nil, err
 	}

@@ -224,7 +224,7 @@ func (e *Engine) forgetGone(ctx context.Context, id string) error {
 		if err := e.adapter.Gone(own); err != nil {
 			return err
 		}
-		if err := e.leavePlace(id); err != nil {
+		if err := e.removeRestoreDir(id); err != nil {
 			return err
 		}
 		return durable.Remove(e.remembered(id))
@@ -235,18 +235,19 @@ func (e *Engine) forgetGone(ctx context.Context, id string) error {
 	return errors.Join(durable.Remove(e.camePath(id)), e.forget(id))
 }
 
-// leavePlace removes the place in which a container that is no more had arrived, and its cgroup: its engine
-// does not always have the runtime delete what the engine has removed (Podman, if conmon was killed).
-func (e *Engine) leavePlace(id string) error {
+// removeRestoreDir removes the restore directory of a container that is no more, and its cgroup:
+// its engine does not always have the runtime delete what the engine has removed (Podman, if conmon
+// was killed).
+func (e *Engine) removeRestoreDir(id string) error {
 	own, err := e.ownID(id)
 	if err != nil || own == id { // it was started here
 		return err
 	}
-	place, err := e.place(own)
-	if err != nil || place.Waits() && !durable.Exists(e.arrivalPath(id)) { // another one comes there
+	dir, err := e.restoreDir(own)
+	if err != nil || dir.Waits() && !durable.Exists(e.arrivalPath(id)) { // another one comes there
 		return err
 	}
-	runs, err := occupied(place)
+	runs, err := occupied(dir)
 	if runs {
 		err = fmt.Errorf("%w: processes of container %.12s run still", engine.ErrBusy, id)
 	}
@@ -254,7 +255,7 @@ func (e *Engine) leavePlace(id string) error {
 		return err
 	}
 	e.removeGroup(own)
-	return place.Remove()
+	return dir.Remove()
 }
 
 // gone forgets what the adapter keeps of a container that is no more.

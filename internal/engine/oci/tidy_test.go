@@ -46,9 +46,9 @@ func TestTidy(t *testing.T) {
 	e.adapter = &tidied{all: []Found{{ID: "own" + there, Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: "own" + fails}
 	for _, id := range []string{fails, there, removed, arriving, came} {
 		must(t, e.remember(id, "own"+id))
-		place, err := e.place("own" + id)
+		dir, err := e.restoreDir("own" + id)
 		must(t, err)
-		must(t, os.MkdirAll(place.CRIU(), 0o700))
+		must(t, os.MkdirAll(dir.CRIU(), 0o700))
 		must(t, makePrivate(e.private(id)))
 	}
 	must(t, save(e.arrivalPath(arriving), arrivalRecord{}))
@@ -58,17 +58,17 @@ func TestTidy(t *testing.T) {
 	}
 	e.tidying.Lock() // it is over
 	for id, want := range map[string]bool{fails: true, there: true, removed: false, arriving: true, came: true} {
-		if durable.Exists(e.remembered(id)) != want || durable.Exists(e.private(id)) != want || hasPlace(t, e, id) != want {
-			t.Errorf("%.4s is known: %v; has records: %v, and a place: %v; want %v", id,
-				durable.Exists(e.remembered(id)), durable.Exists(e.private(id)), hasPlace(t, e, id), want)
+		if durable.Exists(e.remembered(id)) != want || durable.Exists(e.private(id)) != want || hasRestoreDir(t, e, id) != want {
+			t.Errorf("%.4s is known: %v; has records: %v, and a restore directory: %v; want %v", id,
+				durable.Exists(e.remembered(id)), durable.Exists(e.private(id)), hasRestoreDir(t, e, id), want)
 		}
 	}
 }
 
-// hasPlace tells whether there is the place in which a container has arrived.
-func hasPlace(t *testing.T, e *Engine, id string) bool {
+// hasRestoreDir reports whether a container that has arrived has its restore directory.
+func hasRestoreDir(t *testing.T, e *Engine, id string) bool {
 	t.Helper()
-	place, err := e.place("own" + id)
+	dir, err := e.restoreDir("own" + id)
 	must(t, err)
-	return durable.Exists(place.Dir())
+	return durable.Exists(dir.Path())
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/shim"
 )
 
 // Name of the engine.
@@ -34,7 +34,7 @@ const DefaultRoot = "/var/lib/containers/storage"
 // "" if it is none whose containers can leave.
 func stateFile(runtime, id string) string {
 	switch filepath.Base(runtime) {
-	case "runc", oci.Runtime, door.Program:
+	case "runc", oci.Runtime, shim.Program:
 		return filepath.Join("/run/runc", id, "state.json")
 	case "crun":
 		return filepath.Join("/run/crun", id, "status")
@@ -236,5 +236,5 @@ func (a *adapter) Process(f oci.Found) (oci.Process, error) {
 	return oci.Process{Reader: found.State.ConmonPID, Bundle: filepath.Dir(found.OCIConfigPath), State: state}, nil
 }
 
-// Place is called as the container: its runtime knows it by the same id.
-func (a *adapter) Place(own string) string { return own }
+// RestoreDir is called as the container: its runtime knows it by the same id.
+func (a *adapter) RestoreDir(own string) string { return own }

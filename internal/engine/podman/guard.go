@@ -17,8 +17,8 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -143,7 +143,7 @@ func (a *adapter) guardingArrival(id string) string {
 func (a *adapter) write(path, id string, when when, script string) error {
 	data, err := json.MarshalIndent(hook{
 		Version: "1.0.0", When: when, Stages: []string{"createRuntime"},
-		Hook: command{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", door.GuardVariable + "=" + id}},
+		Hook: command{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", shim.GuardVariable + "=" + id}},
 	}, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(a.hooks, 0o755)

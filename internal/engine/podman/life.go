@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -50,7 +50,7 @@ func forgetStates(own string) error {
 		return nil
 	}
 	for _, runtime := range []string{"runc", "crun"} {
-		if err := door.Forget(filepath.Dir(stateFile(runtime, own))); err != nil {
+		if err := shim.Forget(filepath.Dir(stateFile(runtime, own))); err != nil {
 			return fmt.Errorf("remove what %s knows of container %.12s: %w", runtime, own, err)
 		}
 	}

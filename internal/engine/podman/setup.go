@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/godwit/godwit/internal/engine/door"
 	"github.com/godwit/godwit/internal/engine/oci"
+	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -44,7 +44,7 @@ func (s Settings) Unneeded(ctx context.Context) error {
 	}
 	var needed []string
 	for _, found := range all {
-		if one := native(found); one.OCIRuntime == oci.Runtime || filepath.Base(one.OCIRuntime) == door.Program {
+		if one := native(found); one.OCIRuntime == oci.Runtime || filepath.Base(one.OCIRuntime) == shim.Program {
 			needed = append(needed, one.Name)
 		}
 	}

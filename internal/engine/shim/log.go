@@ -1,4 +1,4 @@
-package door
+package shim
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package door
+package shim
 
 import (
 	"errors"
@@ -38,20 +38,20 @@ func TestCgroupName(t *testing.T) {
 // with it or after that.
 func TestDeleted(t *testing.T) {
 	for _, early := range []bool{true, false} {
-		place, err := At(t.TempDir(), "web")
+		dir, err := At(t.TempDir(), "web")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.MkdirAll(place.Images(), 0o700); err != nil {
+		if err := os.MkdirAll(dir.Images(), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := place.Admit(Job{}); err != nil {
+		if err := dir.Admit(Job{}); err != nil {
 			t.Fatal(err)
 		}
 		steps := []func() error{
-			place.Settle,
+			dir.Settle,
 			func() error {
-				code, err := place.deleted("/bin/true", nil)
+				code, err := dir.deleted("/bin/true", nil)
 				if code != 0 {
 					t.Errorf("exit code %d", code)
 				}
@@ -62,18 +62,18 @@ func TestDeleted(t *testing.T) {
 			steps[0], steps[1] = steps[1], steps[0]
 		}
 		for i, step := range steps {
-			if err := step(); err != nil || exists(place.dir) != (i == 0) {
-				t.Errorf("early: %v, after step %d: %v; it is there: %v", early, i+1, err, exists(place.dir))
+			if err := step(); err != nil || exists(dir.path) != (i == 0) {
+				t.Errorf("early: %v, after step %d: %v; it is there: %v", early, i+1, err, exists(dir.path))
 			}
 		}
 	}
 }
 
-// TestRemoveForgets: with a place goes what a runc that was killed has left, and what was mounted
-// there keeps its files.
+// TestRemoveForgets: with a restore directory goes what a runc that was killed has left, and what
+// was mounted there keeps its files.
 func TestRemoveForgets(t *testing.T) {
 	root := t.TempDir()
-	place, err := At(root, "web")
+	dir, err := At(root, "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,14 +88,14 @@ func TestRemoveForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	if err := os.MkdirAll(place.dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir.path, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(place.state(), []byte(stateOf(c)), 0o600); err != nil {
+	if err := os.WriteFile(dir.state(), []byte(stateOf(c)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time there is nothing
-		if err := place.Remove(); err != nil {
+		if err := dir.Remove(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +111,7 @@ func TestRemoveForgets(t *testing.T) {
 // TestStateOfAnother: what runc keeps of a container that runs, or has kept before this one came, stays.
 func TestStateOfAnother(t *testing.T) {
 	root := t.TempDir()
-	place, err := At(root, "web")
+	dir, err := At(root, "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,20 +135,20 @@ func TestStateOfAnother(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := errors.Join(os.RemoveAll(directory), os.MkdirAll(place.dir, 0o700)); err != nil {
+			if err := errors.Join(os.RemoveAll(directory), os.MkdirAll(dir.path, 0o700)); err != nil {
 				t.Fatal(err)
 			}
 			if c.before != "" {
 				keep(c.before)
 			}
-			if err := place.noteState(directory); err != nil {
+			if err := dir.noteState(directory); err != nil {
 				t.Fatal(err)
 			}
 			if c.after != "" {
 				keep(c.after)
 			}
-			if err := place.Remove(); err != nil || exists(directory) != c.stays || exists(place.dir) {
-				t.Errorf("state is there: %v, want %v; the place: %v; %v", exists(directory), c.stays, exists(place.dir), err)
+			if err := dir.Remove(); err != nil || exists(directory) != c.stays || exists(dir.path) {
+				t.Errorf("state is there: %v, want %v; the restore directory: %v; %v", exists(directory), c.stays, exists(dir.path), err)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package door
+package shim
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 // createEarly has runc restore the container when its engine starts it, and tells the engine the
 // number of the forerunner of its first process. The restore goes on when this process has ended:
 // then it is a child of whoever the restored processes will be children of.
-func (p Place) createEarly(job Job, args []string, pidFile string) error {
-	if err := network.Muzzle(p.Network()); err != nil {
+func (d Dir) createEarly(job Job, args []string, pidFile string) error {
+	if err := network.Muzzle(d.Network()); err != nil {
 		return fmt.Errorf("silence the container that arrives: %w", err)
 	}
 	restorer := exec.Command(job.Runc, args...)
@@ -31,7 +31,7 @@ func (p Place) createEarly(job Job, args []string, pidFile string) error {
 		_ = restorer.Wait() // it has written why it failed
 		close(over)
 	}()
-	pid, err := criu.AwaitForerunner(p.Forerunner(), over)
+	pid, err := criu.AwaitForerunner(d.Forerunner(), over)
 	if err != nil || pidFile == "" {
 		return err
 	}
@@ -39,8 +39,8 @@ func (p Place) createEarly(job Job, args []string, pidFile string) error {
 }
 
 // startEarly lets the restore go on, and returns when the container runs.
-func (p Place) startEarly(job Job) error {
-	err := criu.StartRestored(context.Background(), p.Forerunner())
+func (d Dir) startEarly(job Job) error {
+	err := criu.StartRestored(context.Background(), d.Forerunner())
 	if err == nil && !exists(job.Record) {
 		err = errors.New("it was not restored")
 	}

@@ -1,4 +1,4 @@
-package door
+package shim
 
 import (
 	"bytes"
@@ -24,21 +24,21 @@ import (
 
 // restore has runc restore the container in the place of creating it. It waits in the gate until
 // the agent lets it go on.
-func (p Place) restore(c call, job Job) (int, error) {
+func (d Dir) restore(c call, job Job) (int, error) {
 	if exists(job.Record) {
 		return 0, errors.New("this container has arrived and run before, and its agent has not taken note of that: start the agent first")
 	}
-	if err := p.makeBundle(c.flag("--bundle"), c.id()); err != nil {
+	if err := d.makeBundle(c.flag("--bundle"), c.id()); err != nil {
 		return 0, err
 	}
-	if err := p.noteState(stateOf(c)); err != nil {
+	if err := d.noteState(stateOf(c)); err != nil {
 		return 0, err
 	}
 	args := append([]string{}, c.before...)
 	if (call{after: c.before}).flag("--log") == "" { // or its warnings would be the container's: Podman gives none to a runtime that it does not know
-		args = append(args, "--log", p.runcLog())
+		args = append(args, "--log", d.runcLog())
 	}
-	args = append(args, "restore", "--detach", "--bundle", p.bundle(), "--image-path", p.Images(), "--work-path", p.CRIU(),
+	args = append(args, "restore", "--detach", "--bundle", d.bundle(), "--image-path", d.Images(), "--work-path", d.CRIU(),
 		"--tcp-established", "--file-locks", "--manage-cgroups-mode", "ignore")
 	for _, name := range []string{"--pid-file", "--console-socket"} {
 		if value := c.flag(name); value != "" && !(job.Early && name == "--pid-file") {
@@ -50,7 +50,7 @@ func (p Place) restore(c call, job Job) (int, error) {
 	}
 	args = append(args, c.id())
 	if job.Early {
-		return 0, p.createEarly(job, args, c.flag("--pid-file"))
+		return 0, d.createEarly(job, args, c.flag("--pid-file"))
 	}
 	return become(job.Runc, args, job.Env)
 }
@@ -61,23 +61,23 @@ func stateOf(c call) string {
 }
 
 // makeBundle makes the bundle with which runc restores from the engine's.
-func (p Place) makeBundle(engines, id string) error {
+func (d Dir) makeBundle(engines, id string) error {
 	spec, err := readBundle(engines)
 	if err != nil {
 		return err
 	}
 	// runc makes mount points in the root file system, which come with the writable layer. So it
 	// gets an empty one; CRIU gets the real one at last.
-	if err := errors.Join(mounts.Unmount(p.scratch()), mounts.Scratch(p.scratch())); err != nil {
+	if err := errors.Join(mounts.Unmount(d.scratch()), mounts.Scratch(d.scratch())); err != nil {
 		return err
 	}
-	spec.Root.Path = p.scratch()
+	spec.Root.Path = d.scratch()
 	for i, m := range spec.Mounts {
 		if source, err := filepath.EvalSymlinks(m.Source); err == nil && filepath.IsAbs(m.Source) {
 			spec.Mounts[i].Source = source // CRIU does not follow them
 		}
 	}
-	if err := p.makeMemories(spec); err != nil {
+	if err := d.makeMemories(spec); err != nil {
 		return err
 	}
 	if spec.Annotations == nil {
@@ -85,17 +85,17 @@ func (p Place) makeBundle(engines, id string) error {
 	}
 	unguard(spec.Hooks)
 	spec.Annotations["org.criu.config"] = "" // no configuration file of the node changes what is asked of CRIU
-	if err := p.makeNetwork(spec, engines, id); err != nil {
+	if err := d.makeNetwork(spec, engines, id); err != nil {
 		return err
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(p.bundle(), 0o700); err != nil {
+	if err := os.MkdirAll(d.bundle(), 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(p.bundle(), "config.json"), data, 0o600)
+	return os.WriteFile(filepath.Join(d.bundle(), "config.json"), data, 0o600)
 }
 
 // GuardVariable is a variable of hooks that are not meant for who restores a container: those that
@@ -131,7 +131,7 @@ func readBundle(dir string) (*specs.Spec, error) {
 // makeNetwork makes the network namespace that runc would make, and has the engine's hooks make
 // what is in it, now: at the restore it would be in the freeze. A process that does nothing stands
 // for the container's first one.
-func (p Place) makeNetwork(spec *specs.Spec, bundle, id string) error {
+func (d Dir) makeNetwork(spec *specs.Spec, bundle, id string) error {
 	own := -1
 	for i, n := range spec.Linux.Namespaces {
 		if n.Type == specs.NetworkNamespace && n.Path == "" {
@@ -146,13 +146,13 @@ func (p Place) makeNetwork(spec *specs.Spec, bundle, id string) error {
 		return err
 	}
 	defer holder.end()
-	if err := pin(holder.namespace(), p.Network()); err != nil {
+	if err := pin(holder.namespace(), d.Network()); err != nil {
 		return err
 	}
-	if err := moving.Loopback(p.Network()); err != nil {
+	if err := moving.Loopback(d.Network()); err != nil {
 		return err
 	}
-	spec.Linux.Namespaces[own].Path = p.Network()
+	spec.Linux.Namespaces[own].Path = d.Network()
 	return runHooks(spec, specs.State{
 		Version: spec.Version, ID: id, Status: specs.StateCreated, Pid: holder.cmd.Process.Pid, Bundle: bundle, Annotations: spec.Annotations,
 	})

@@ -1,4 +1,4 @@
-package door
+package shim
 
 import (
 	"slices"
@@ -36,8 +36,8 @@ func TestParseCall(t *testing.T) {
 
 func TestPlaceOfNobody(t *testing.T) {
 	for _, id := range []string{"", "..", "a/b", "-x", ".hidden", strings.Repeat("a", 200)} {
-		if place, err := At("/run/godwit", id); err == nil {
-			t.Errorf("%q: %s", id, place.Dir())
+		if dir, err := At("/run/godwit", id); err == nil {
+			t.Errorf("%q: %s", id, dir.Path())
 		}
 	}
 }

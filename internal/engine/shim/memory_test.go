@@ -1,4 +1,4 @@
-package door
+package shim
 
 import (
 	"os"
@@ -35,33 +35,33 @@ func TestMemories(t *testing.T) {
 
 // TestMakeMemories: they are made as their runtime would, and it is told to bind them.
 func TestMakeMemories(t *testing.T) {
-	place := Place{t.TempDir()}
+	dir := Dir{t.TempDir()}
 	spec := &specs.Spec{Linux: &specs.Linux{}, Mounts: []specs.Mount{
 		tmpfs("/dev", "nosuid", "strictatime", "mode=755", "size=65536k"), tmpfs("/scratch", "noexec", "size=1m", "rprivate"),
 	}}
 	for range 2 { // as when the runtime is called again
 		again := *spec
 		again.Mounts = slices.Clone(spec.Mounts)
-		if err := place.makeMemories(&again); err != nil {
+		if err := dir.makeMemories(&again); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = mounts.UnmountBelow(place.memories()) }) // already done if all is well
+		t.Cleanup(func() { _ = mounts.UnmountBelow(dir.memories()) }) // already done if all is well
 		for i, m := range again.Mounts[:2] {
-			path, err := place.Tmpfs(spec.Mounts[i].Destination)
+			path, err := dir.Tmpfs(spec.Mounts[i].Destination)
 			if err != nil || m.Type != "bind" || m.Source != path {
 				t.Errorf("%+v, %v", m, err)
 			}
 		}
 	}
 	var fs unix.Statfs_t
-	path, _ := place.Tmpfs("/scratch") // looked at above
+	path, _ := dir.Tmpfs("/scratch") // looked at above
 	if err := unix.Statfs(path, &fs); err != nil || fs.Blocks*uint64(fs.Bsize) != 1<<20 || fs.Flags&unix.MS_NOEXEC == 0 || fs.Flags&unix.MS_NOSUID != 0 {
 		t.Errorf("%+v, %v", fs, err)
 	}
-	if _, err := place.Tmpfs("/other"); err == nil {
+	if _, err := dir.Tmpfs("/other"); err == nil {
 		t.Error("there is one that nobody has made")
 	}
-	if err := place.Remove(); err != nil {
+	if err := dir.Remove(); err != nil {
 		t.Error(err)
 	}
 }
@@ -85,11 +85,11 @@ func TestCgroupRoot(t *testing.T) {
 // TestMakeEarly: what came before the runtime was asked stays, in a file system that is as the
 // runtime wants it; what it does not want goes.
 func TestMakeEarly(t *testing.T) {
-	place := Place{t.TempDir()}
-	t.Cleanup(func() { _ = mounts.UnmountBelow(place.memories()) }) // already done if all is well
+	dir := Dir{t.TempDir()}
+	t.Cleanup(func() { _ = mounts.UnmountBelow(dir.memories()) }) // already done if all is well
 	var early []string
 	for _, name := range []string{"/scratch", "/scratch", "/unknown"} {
-		dir, err := place.MakeEarly(name)
+		dir, err := dir.MakeEarly(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,17 +104,17 @@ func TestMakeEarly(t *testing.T) {
 		}
 	}
 	spec := &specs.Spec{Linux: &specs.Linux{}, Mounts: []specs.Mount{tmpfs("/scratch", "noexec", "mode=755", "size=1m"), tmpfs("/other")}}
-	if err := place.makeMemories(spec); err != nil {
+	if err := dir.makeMemories(spec); err != nil {
 		t.Fatal(err)
 	}
-	other, err := place.Tmpfs("/other")
+	other, err := dir.Tmpfs("/other")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(filepath.Join(other, "mount-point"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := place.EmptyMemories(); err != nil {
+	if err := dir.EmptyMemories(); err != nil {
 		t.Fatal(err)
 	}
 	var fs unix.Statfs_t
@@ -126,18 +126,18 @@ func TestMakeEarly(t *testing.T) {
 			t.Errorf("in %s: %v, %v", dir, left, err)
 		}
 	}
-	if err := place.Remove(); err != nil {
+	if err := dir.Remove(); err != nil {
 		t.Error(err)
 	}
 	for i := range maxEarly + 1 {
-		if _, err = place.MakeEarly(string(rune('a' + i))); err != nil {
+		if _, err = dir.MakeEarly(string(rune('a' + i))); err != nil {
 			break
 		}
 	}
 	if err == nil {
 		t.Error("there is no end of them")
 	}
-	if err := place.Remove(); err != nil {
+	if err := dir.Remove(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package door
+package shim
 
 import (
 	"errors"
@@ -33,35 +33,36 @@ func Main(args []string) int {
 }
 
 func serve(c call, args []string, runc string) (int, error) {
-	place, err := placeOf(c)
+	dir, err := dirOf(c)
 	if err != nil { // a command without a container
 		return become(runc, args, nil)
 	}
 	switch c.command {
 	case "create":
-		job, err := place.load()
+		job, err := dir.load()
 		if errors.Is(err, fs.ErrNotExist) {
 			return become(runc, args, nil)
 		}
 		if err != nil {
-			return 0, fmt.Errorf("what arrives in the place of this container cannot be read: %w", err)
+			return 0, fmt.Errorf("cannot read what to restore in this container: %w", err)
 		}
-		return place.restore(c, job)
+		return dir.restore(c, job)
 	case "start":
-		job, err := place.load()
+		job, err := dir.load()
 		switch {
 		case err == nil && exists(job.Record):
 			return 0, nil // it runs since it was restored
 		case err == nil && job.Early:
-			return 0, place.startEarly(job)
+			return 0, dir.startEarly(job)
 		}
 	case "kill":
-		if job, err := place.load(); err == nil && job.Early && !exists(job.Record) && criu.EndRestore(place.Forerunner()) == nil {
+		job, err := dir.load()
+		if err == nil && job.Early && !exists(job.Record) && criu.EndRestore(dir.Forerunner()) == nil {
 			return 0, nil // what there is is the forerunner
 		}
 	case "delete":
-		if exists(place.dir) {
-			return place.deleted(runc, args)
+		if exists(dir.path) {
+			return dir.deleted(runc, args)
 		}
 	}
 	return become(runc, args, nil)
@@ -81,7 +82,7 @@ func become(runc string, args, env []string) (int, error) {
 
 // deleted passes a delete on, and removes what is left here of a container whose arrival is over.
 // As long as it is not, its agent does that, which is told by a mark.
-func (p Place) deleted(runc string, args []string) (int, error) {
+func (d Dir) deleted(runc string, args []string) (int, error) {
 	cmd := exec.Command(runc, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err := cmd.Run()
@@ -92,13 +93,13 @@ func (p Place) deleted(runc string, args []string) (int, error) {
 	case err != nil:
 		return 0, fmt.Errorf("run %s: %w", runc, err)
 	}
-	if p.Waits() {
-		if err := os.WriteFile(p.over(), nil, 0o600); err != nil {
+	if d.Waits() {
+		if err := os.WriteFile(d.over(), nil, 0o600); err != nil {
 			return 0, fmt.Errorf("tell that a container has ended: %w", err)
 		}
 	}
-	if p.Waits() { // not since the mark is there, or its agent may not have seen that
+	if d.Waits() { // not since the mark is there, or its agent may not have seen that
 		return 0, nil
 	}
-	return 0, p.Remove()
+	return 0, d.Remove()
 }

@@ -1,4 +1,4 @@
-package door
+package shim
 
 import (
 	"encoding/json"
@@ -22,67 +22,67 @@ import (
 // runtime nothing of agents.
 const RunDir = "/run/godwit"
 
-// directory of all places, in the run directory.
+// directory of all restore directories, in the run directory. The name is that of release v0.1.0.
 const directory = "door"
 
 // idPattern is what ids of engines look like. It keeps them from being paths.
 var idPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
 
-// Place is where a container arrives, or has arrived. It is there until the engine deletes the
-// container's processes.
-type Place struct{ dir string }
+// Dir is a restore directory: a container is restored from it, or was. It exists until the engine
+// deletes the container's processes.
+type Dir struct{ path string }
 
-// At is the place of a container by the id that its engine gives to its runtime.
-func At(runDir, id string) (Place, error) {
+// At is the restore directory of a container, by the id that its engine gives to its runtime.
+func At(runDir, id string) (Dir, error) {
 	if !idPattern.MatchString(id) {
-		return Place{}, fmt.Errorf("id of a container %.80q: must have letters, digits, and _ . - only", id)
+		return Dir{}, fmt.Errorf("id of a container %.80q: must have letters, digits, and _ . - only", id)
 	}
-	return Place{filepath.Join(runDir, directory, id)}, nil
+	return Dir{filepath.Join(runDir, directory, id)}, nil
 }
 
-// InRoot is the id of a place of a container whose id is unique only in the directory in which its
+// InRoot is the id for At of a container whose id is unique only in the directory in which its
 // runtime keeps states. Neither name has two dots in a row, or one at an end.
 func InRoot(root, id string) string { return root + ".." + id }
 
-// placeOf is the place of the container that an engine calls for.
-func placeOf(c call) (Place, error) {
+// dirOf is the restore directory of the container that an engine calls for.
+func dirOf(c call) (Dir, error) {
 	if root := (call{after: c.before}).flag("--root"); root != "" {
-		place, err := At(RunDir, InRoot(filepath.Base(root), c.id()))
-		if err == nil && exists(place.dir) {
-			return place, nil
+		dir, err := At(RunDir, InRoot(filepath.Base(root), c.id()))
+		if err == nil && exists(dir.path) {
+			return dir, nil
 		}
 	}
 	return At(RunDir, c.id())
 }
 
-// Dir is the place's directory.
-func (p Place) Dir() string { return p.dir }
+// Path of the restore directory.
+func (d Dir) Path() string { return d.path }
 
 // Images is the directory, in memory, for the execution state.
-func (p Place) Images() string { return filepath.Join(p.dir, "images") }
+func (d Dir) Images() string { return filepath.Join(d.path, "images") }
 
 // CRIU is its working directory.
-func (p Place) CRIU() string { return filepath.Join(p.dir, "criu") }
+func (d Dir) CRIU() string { return filepath.Join(d.path, "criu") }
 
 // Gate is the socket of the gate of package criu.
-func (p Place) Gate() string { return filepath.Join(p.dir, "gate.sock") }
+func (d Dir) Gate() string { return filepath.Join(d.path, "gate.sock") }
 
 // PagerLog is what the pager writes.
-func (p Place) PagerLog() string { return filepath.Join(p.dir, "pager.log") }
+func (d Dir) PagerLog() string { return filepath.Join(d.path, "pager.log") }
 
 // Memory is the pager's report.
-func (p Place) Memory() string { return filepath.Join(p.dir, "memory.json") }
+func (d Dir) Memory() string { return filepath.Join(d.path, "memory.json") }
 
 // Late is the socket on which the pager takes late pages.
-func (p Place) Late() string { return filepath.Join(p.dir, "late.sock") }
+func (d Dir) Late() string { return filepath.Join(d.path, "late.sock") }
 
 // Network is the network namespace of the container, if that is its own.
-func (p Place) Network() string { return filepath.Join(p.dir, "network") }
+func (d Dir) Network() string { return filepath.Join(d.path, "network") }
 
 // Netns is the network namespace in which the container is restored: the engine's, or its own. Its
 // runtime has been called by then.
-func (p Place) Netns() (string, error) {
-	spec, err := readBundle(p.bundle())
+func (d Dir) Netns() (string, error) {
+	spec, err := readBundle(d.bundle())
 	if err != nil {
 		return "", err
 	}
@@ -96,15 +96,15 @@ func (p Place) Netns() (string, error) {
 
 // Forerunner is the socket of the gate for the runtime, if the engine makes the network when the
 // container has been created.
-func (p Place) Forerunner() string { return filepath.Join(p.dir, "forerunner.sock") }
+func (d Dir) Forerunner() string { return filepath.Join(d.path, "forerunner.sock") }
 
-func (p Place) job() string     { return filepath.Join(p.dir, "job.json") }
-func (p Place) runcLog() string { return filepath.Join(p.dir, "runc.log") }
-func (p Place) bundle() string  { return filepath.Join(p.dir, "bundle") }
-func (p Place) scratch() string { return filepath.Join(p.dir, "scratch") }
-func (p Place) over() string    { return filepath.Join(p.dir, "over") }   // its engine has deleted what has arrived
-func (p Place) state() string   { return filepath.Join(p.dir, "state") }  // tells where runc keeps what it knows of the container
-func (p Place) masked() string  { return filepath.Join(p.dir, "masked") } // made by the gate
+func (d Dir) job() string     { return filepath.Join(d.path, "job.json") }
+func (d Dir) runcLog() string { return filepath.Join(d.path, "runc.log") }
+func (d Dir) bundle() string  { return filepath.Join(d.path, "bundle") }
+func (d Dir) scratch() string { return filepath.Join(d.path, "scratch") }
+func (d Dir) over() string    { return filepath.Join(d.path, "over") }   // its engine has deleted what has arrived
+func (d Dir) state() string   { return filepath.Join(d.path, "state") }  // tells where runc keeps what it knows of the container
+func (d Dir) masked() string  { return filepath.Join(d.path, "masked") } // made by the gate
 
 // Job is what godwit-runc does when it is asked to create the container.
 type Job struct {
@@ -114,37 +114,37 @@ type Job struct {
 	Early  bool     `json:"early"`       // the create is over when there is a forerunner, and the start when the container runs
 }
 
-// Open makes the place, with its directory in memory for the execution state.
-func (p Place) Open() error {
-	if err := os.MkdirAll(p.CRIU(), 0o700); err != nil {
-		return fmt.Errorf("make the place of an arrival: %w", err)
+// Open makes the restore directory, with its directory in memory for the execution state.
+func (d Dir) Open() error {
+	if err := os.MkdirAll(d.CRIU(), 0o700); err != nil {
+		return fmt.Errorf("make the restore directory: %w", err)
 	}
-	for _, earlier := range []string{p.state(), p.over()} { // of another one that had the same id
+	for _, earlier := range []string{d.state(), d.over()} { // of another one that had the same id
 		if err := os.Remove(earlier); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("make the place of an arrival: %w", err)
+			return fmt.Errorf("make the restore directory: %w", err)
 		}
 	}
-	return mounts.Memory(p.Images())
+	return mounts.Memory(d.Images())
 }
 
 // Admit lets the container in. From now on it can only be restored.
-func (p Place) Admit(job Job) error {
-	return durable.Save(p.job(), job)
+func (d Dir) Admit(job Job) error {
+	return durable.Save(d.job(), job)
 }
 
 // load reads the job. Error: fs.ErrNotExist if nothing arrives here.
-func (p Place) load() (job Job, err error) {
-	err = durable.Load(p.job(), &job)
+func (d Dir) load() (job Job, err error) {
+	err = durable.Load(d.job(), &job)
 	return job, err
 }
 
 // Waits tells whether the container can only be restored.
-func (p Place) Waits() bool { return exists(p.job()) }
+func (d Dir) Waits() bool { return exists(d.job()) }
 
 // Cgroup is the name of the container's cgroup below the mount point of each hierarchy, when its
 // runtime has begun to restore it.
-func (p Place) Cgroup() (string, error) {
-	spec, err := readBundle(p.bundle())
+func (d Dir) Cgroup() (string, error) {
+	spec, err := readBundle(d.bundle())
 	if err != nil {
 		return "", err
 	}
@@ -182,8 +182,8 @@ func expandSlice(slice string) string {
 }
 
 // Void makes sure that no gate that has not found its agent yet ever does.
-func (p Place) Void() error {
-	if err := os.Remove(p.Gate()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (d Dir) Void() error {
+	if err := os.Remove(d.Gate()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("end an arrival: %w", err)
 	}
 	return nil
@@ -191,50 +191,50 @@ func (p Place) Void() error {
 
 // Settle makes an ordinary container of one that was resumed and that its engine knows to run: it
 // may be created again. If its engine has deleted it before that nothing is left of it.
-func (p Place) Settle() error {
-	err := errors.Join(mounts.Unmount(p.Images()), p.unmountMemories())
+func (d Dir) Settle() error {
+	err := errors.Join(mounts.Unmount(d.Images()), d.unmountMemories())
 	if err == nil {
-		err = os.Remove(p.job())
+		err = os.Remove(d.job())
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("tidy up after an arrival: %w", err)
 	}
-	if exists(p.over()) {
-		return p.Remove()
+	if exists(d.over()) {
+		return d.Remove()
 	}
 	return nil
 }
 
-// Remove removes the place, with all that is mounted in it. Nothing may run there.
-func (p Place) Remove() error {
-	if err := p.unmountMemories(); err != nil {
+// Remove removes the restore directory, with all that is mounted in it. Nothing may run there.
+func (d Dir) Remove() error {
+	if err := d.unmountMemories(); err != nil {
 		return err
 	}
-	for _, mounted := range []string{p.Images(), p.scratch(), p.Network(), p.masked()} {
+	for _, mounted := range []string{d.Images(), d.scratch(), d.Network(), d.masked()} {
 		if err := mounts.Unmount(mounted); err != nil {
 			return err
 		}
 	}
-	if err := p.forgetState(); err != nil {
+	if err := d.forgetState(); err != nil {
 		return err
 	}
-	return files.RemoveTree(p.dir)
+	return files.RemoveTree(d.path)
 }
 
 // noteState notes where runc will keep what it knows of the container. What is there already is of
 // another one, and runc will refuse this one.
-func (p Place) noteState(directory string) error {
+func (d Dir) noteState(directory string) error {
 	if exists(directory) {
 		return nil
 	}
-	return os.WriteFile(p.state(), []byte(directory), 0o600)
+	return os.WriteFile(d.state(), []byte(directory), 0o600)
 }
 
 // forgetState removes what a runc that was killed has left: it ends with who has called it, if that
 // is killed. What it had mounted there stands in the way of a delete. What it keeps of a container
 // that runs stays: an id may have been given to another one.
-func (p Place) forgetState() error {
-	directory, err := os.ReadFile(p.state())
+func (d Dir) forgetState() error {
+	directory, err := os.ReadFile(d.state())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package door
+package shim
 
 import (
 	"crypto/sha256"
@@ -54,29 +54,29 @@ func CgroupRoot(spec *specs.Spec) string {
 
 // Tmpfs is the directory into which the content of a file system in memory comes that is to be at
 // this place of the container. Error: fs.ErrNotExist if its runtime has made none.
-func (p Place) Tmpfs(destination string) (string, error) {
-	dir := p.tmpfs(destination)
+func (d Dir) Tmpfs(destination string) (string, error) {
+	dir := d.tmpfs(destination)
 	_, err := os.Lstat(dir)
 	return dir, err
 }
 
 // MakeEarly makes a file system in memory before the container's runtime is asked for it, which
 // then says what it is like.
-func (p Place) MakeEarly(destination string) (string, error) {
-	dir := p.tmpfs(destination)
-	if exists(p.early(dir)) {
+func (d Dir) MakeEarly(destination string) (string, error) {
+	dir := d.tmpfs(destination)
+	if exists(d.early(dir)) {
 		return dir, nil
 	}
-	if early, err := os.ReadDir(p.memories() + earlySuffix); err == nil && len(early) >= maxEarly { // another node tells which there are
+	if early, err := os.ReadDir(d.memories() + earlySuffix); err == nil && len(early) >= maxEarly { // another node tells which there are
 		return "", fmt.Errorf("more than %d file systems in memory", maxEarly)
 	}
 	if err := mountTmpfs(specs.Mount{Destination: destination, Source: "tmpfs"}, dir, 0); err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(p.memories()+earlySuffix, 0o700); err != nil {
+	if err := os.MkdirAll(d.memories()+earlySuffix, 0o700); err != nil {
 		return "", err
 	}
-	return dir, os.WriteFile(p.early(dir), nil, 0o600)
+	return dir, os.WriteFile(d.early(dir), nil, 0o600)
 }
 
 const (
@@ -85,32 +85,32 @@ const (
 )
 
 // early is there if a file system in memory was made early.
-func (p Place) early(dir string) string {
-	return filepath.Join(p.memories()+earlySuffix, filepath.Base(dir))
+func (d Dir) early(dir string) string {
+	return filepath.Join(d.memories()+earlySuffix, filepath.Base(dir))
 }
 
-func (p Place) cgroups() string { return filepath.Join(p.dir, "cgroups") }
+func (d Dir) cgroups() string { return filepath.Join(d.path, "cgroups") }
 
-func (p Place) memories() string { return filepath.Join(p.dir, "tmpfs") }
+func (d Dir) memories() string { return filepath.Join(d.path, "tmpfs") }
 
-func (p Place) tmpfs(destination string) string {
+func (d Dir) tmpfs(destination string) string {
 	sum := sha256.Sum256([]byte(destination)) // it may have any characters
-	return filepath.Join(p.memories(), hex.EncodeToString(sum[:8]))
+	return filepath.Join(d.memories(), hex.EncodeToString(sum[:8]))
 }
 
 // makeMemories makes the file systems in memory, and has runc bind them in the place of those that
 // it would make.
-func (p Place) makeMemories(spec *specs.Spec) error {
+func (d Dir) makeMemories(spec *specs.Spec) error {
 	own := map[string]string{}
 	for _, m := range Memories(spec) {
-		own[m.Destination] = p.tmpfs(m.Destination)
+		own[m.Destination] = d.tmpfs(m.Destination)
 	}
-	if err := p.unmountOthers(own); err != nil {
+	if err := d.unmountOthers(own); err != nil {
 		return err
 	}
 	for _, m := range Memories(spec) {
 		var flags uintptr
-		if exists(p.early(own[m.Destination])) {
+		if exists(d.early(own[m.Destination])) {
 			flags = unix.MS_REMOUNT
 		}
 		if err := mountTmpfs(m, own[m.Destination], flags); err != nil {
@@ -131,25 +131,25 @@ func (p Place) makeMemories(spec *specs.Spec) error {
 	if root == "" || len(all) == 0 {
 		return nil
 	}
-	if err := mounts.Unmount(p.cgroups()); err != nil {
+	if err := mounts.Unmount(d.cgroups()); err != nil {
 		return err
 	}
-	if err := makeCgroupRoot(p.cgroups(), all); err != nil {
+	if err := makeCgroupRoot(d.cgroups(), all); err != nil {
 		return err
 	}
-	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: root, Type: "bind", Source: p.cgroups(), Options: []string{"bind"}})
+	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: root, Type: "bind", Source: d.cgroups(), Options: []string{"bind"}})
 	return nil
 }
 
 // unmountOthers takes away what is mounted already, but for what was made early and is wanted.
-func (p Place) unmountOthers(wanted map[string]string) error {
-	all, err := os.ReadDir(p.memories())
+func (d Dir) unmountOthers(wanted map[string]string) error {
+	all, err := os.ReadDir(d.memories())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, one := range all {
-		dir := filepath.Join(p.memories(), one.Name())
-		if exists(p.early(dir)) && slices.Contains(slices.Collect(maps.Values(wanted)), dir) {
+		dir := filepath.Join(d.memories(), one.Name())
+		if exists(d.early(dir)) && slices.Contains(slices.Collect(maps.Values(wanted)), dir) {
 			continue
 		}
 		if err := mounts.Unmount(dir); err != nil {
@@ -161,13 +161,13 @@ func (p Place) unmountOthers(wanted map[string]string) error {
 
 // EmptyMemories removes the mount points that runc has made in file systems in memory. Those that
 // are needed come, or have come to what was made early.
-func (p Place) EmptyMemories() error {
-	all, err := os.ReadDir(p.memories())
+func (d Dir) EmptyMemories() error {
+	all, err := os.ReadDir(d.memories())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, one := range all {
-		if dir := filepath.Join(p.memories(), one.Name()); !exists(p.early(dir)) {
+		if dir := filepath.Join(d.memories(), one.Name()); !exists(d.early(dir)) {
 			err = errors.Join(err, files.EmptyTree(dir))
 		}
 	}
@@ -175,8 +175,8 @@ func (p Place) EmptyMemories() error {
 }
 
 // unmountMemories lets go of all of them: a container that runs has them itself.
-func (p Place) unmountMemories() error {
-	return errors.Join(mounts.UnmountBelow(p.memories()), mounts.Unmount(p.cgroups()))
+func (d Dir) unmountMemories() error {
+	return errors.Join(mounts.UnmountBelow(d.memories()), mounts.Unmount(d.cgroups()))
 }
 
 // mountFlags are the options of mounts that are not the file system's own (mount(8)); 0 is for
