@@ -66,9 +66,10 @@ func explain(err error) (text string, code int) {
 // becomeHelper runs what this program is when another part of it starts it as a process of its own;
 // it does not return then. These are no commands for people, and cobra would only slow them down.
 func becomeHelper() {
-	// runc finds this binary as "criu" when a container arrives: see the package criu on its gate.
+	// runc finds this binary as "criu" when a container arrives: see the package criu on its
+	// restore proxy.
 	if filepath.Base(os.Args[0]) == "criu" {
-		os.Exit(criu.GateMain(os.Args))
+		os.Exit(criu.ProxyMain(os.Args))
 	}
 	// An engine calls it as its OCI runtime: see the package shim.
 	if filepath.Base(os.Args[0]) == shim.Program {
@@ -83,8 +84,8 @@ func becomeHelper() {
 	if len(os.Args) > 1 && os.Args[1] == containerd.StartCommand {
 		os.Exit(containerd.StartMain(os.Args[2:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == criu.GatekeeperCommand {
-		os.Exit(criu.GatekeeperMain(os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == criu.ProxyServerCommand {
+		os.Exit(criu.ProxyServerMain(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == kernel.SeizureCommand {
 		os.Exit(kernel.SeizureMain(os.Stdin, os.Stdout))

@@ -250,8 +250,8 @@ func (c *container) move(t *testing.T) {
 	c.dump()
 	c.killQuietly()
 	r := c.startRestore()
-	must(t, r.gate.WaitReady(deadline(t)))
-	_, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil })
+	must(t, r.proxy.WaitReady(deadline(t)))
+	_, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return nil })
 	if err != nil {
 		t.Fatalf("%v\n%s", err, r.logs())
 	}

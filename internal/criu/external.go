@@ -17,7 +17,7 @@ import (
 )
 
 // Externals are the parts of a container that come from outside of it, with the keys that `runc
-// restore` and the gate use.
+// restore` and the proxy use.
 type Externals struct {
 	Mounts   []Mount
 	External []string // "net[INODE]:extRootNetNS" and the like
@@ -28,7 +28,7 @@ const networkKey = "extRootNetNS"
 
 // ExternalFor computes, from a container's OCI specification and its first process, what `runc
 // checkpoint` would tell CRIU to leave out of the images (libcontainer/criu_linux.go), and the
-// masked directories, for which the gate cares. rootfs is the container's root file system as the
+// masked directories, for which the proxy cares. rootfs is the container's root file system as the
 // caller sees it.
 func ExternalFor(spec *specs.Spec, rootfs string, pid int) (Externals, error) {
 	if spec.Linux == nil {
@@ -87,14 +87,14 @@ func resolveIn(root *os.File, path string) string {
 	return rest
 }
 
-// maskedDirectory is the name under which the gate finds what hides a directory. It is part of the
+// maskedDirectory is the name under which the proxy finds what hides a directory. It is part of the
 // images' format.
 const maskedDirectory = "godwit-masked-directory"
 
 // maskedMounts are what hides files and directories of the node. The engine hides a file under a
 // bind mount of /dev/null, and a directory under an empty tmpfs. CRIU would dump and restore the
 // latter, which costs 7 ms for each (it runs tar, sh and gzip) within the freeze, so the restore
-// gate puts an empty directory there instead.
+// proxy puts an empty directory there instead.
 func maskedMounts(paths []string, pid int) ([]Mount, error) {
 	var mounts []Mount
 	for _, path := range paths {

@@ -14,16 +14,16 @@ import (
 
 // An engine may want to do something with the container's first process when it has been created
 // and is not started yet: Docker makes networks then, since 28. At a restore there is no such
-// process before the state is here, and then it runs. So the gate makes a forerunner of it, in the
+// process before the state is here, and then it runs. So the proxy makes a forerunner of it, in the
 // container's cgroup and network namespace, whose number the restored process gets
-// (kernel.Forerunner). The gate says that it is ready when the engine has asked the runtime for the
-// start. The runtime asks the gate, by a socket, twice:
+// (kernel.Forerunner). The proxy says that it is ready when the engine has asked the runtime for
+// the start. The runtime asks the proxy, by a socket, twice:
 //
-//	runtime: create      gate: forerunner   with its number
-//	runtime: start       gate: restorer     with the number of runc restore, which ends when the restore is over
+//	runtime: create      proxy: forerunner   with its number
+//	runtime: start       proxy: restorer     with the number of runc restore, which ends when the restore is over
 //	runtime: known       the end
 //
-// Or it has the gate end before the start (end, and the same answer as to create): who ends the
+// Or it has the proxy end before the start (end, and the same answer as to create): who ends the
 // forerunner means the container.
 const (
 	kindCreate     = "create"
@@ -34,7 +34,8 @@ const (
 	kindEnd        = "end"
 )
 
-// callPatience bounds a talk between gate and runtime, which are at the same node and do nothing else.
+// callPatience bounds a talk between proxy and runtime, which are at the same node and do nothing
+// else.
 const callPatience = 10 * time.Second
 
 // startForerunner makes the first process's forerunner. This process is in the container's cgroup still.
@@ -46,7 +47,7 @@ func startForerunner(network *os.File) (*kernel.Forerunner, error) {
 }
 
 // introduce tells the runtime of the forerunner, and returns when the engine has asked for the start.
-func (g *gateProcess) introduce(socket string) error {
+func (p *proxyProcess) introduce(socket string) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("make the socket for the runtime: %w", err)
 	}
@@ -58,8 +59,8 @@ func (g *gateProcess) introduce(socket string) error {
 	if err := os.Chmod(socket, 0o600); err != nil {
 		return fmt.Errorf("make the socket for the runtime: %w", err)
 	}
-	defer g.agent.watch(func() { _ = listener.SetDeadline(time.Unix(1, 0)) })()
-	restorer, err := peerOf(g.runc)
+	defer p.agent.watch(func() { _ = listener.SetDeadline(time.Unix(1, 0)) })()
+	restorer, err := peerOf(p.runc)
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func (g *gateProcess) introduce(socket string) error {
 		if err != nil {
 			return fmt.Errorf("wait for the engine to start the container: the agent is gone or has given up: %w", err)
 		}
-		asked, err := g.answerRuntime(conn, restorer)
+		asked, err := p.answerRuntime(conn, restorer)
 		_ = conn.Close() // all was said
 		switch {
 		case err == nil && asked == kindStart:
@@ -77,24 +78,24 @@ func (g *gateProcess) introduce(socket string) error {
 			return errors.New("the engine has ended the container before it has started it")
 		}
 		if err != nil {
-			g.note("what the runtime asked: " + err.Error())
+			p.note("what the runtime asked: " + err.Error())
 		}
 	}
 }
 
 // answerRuntime answers one question.
-func (g *gateProcess) answerRuntime(conn net.Conn, restorer int) (string, error) {
+func (p *proxyProcess) answerRuntime(conn net.Conn, restorer int) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(callPatience)); err != nil {
 		return "", err
 	}
-	runtime := newGateConn(conn)
+	runtime := newProxyConn(conn)
 	asked, err := runtime.receive()
 	if err != nil {
 		return "", err
 	}
-	answer := gateMessage{Kind: kindForerunner, PID: g.forerunner.PID()}
+	answer := proxyMessage{Kind: kindForerunner, PID: p.forerunner.PID()}
 	if asked.Kind == kindStart {
-		answer = gateMessage{Kind: kindRestorer, PID: restorer}
+		answer = proxyMessage{Kind: kindRestorer, PID: restorer}
 	}
 	if err := runtime.send(answer); err != nil {
 		return "", err
@@ -104,15 +105,15 @@ func (g *gateProcess) answerRuntime(conn net.Conn, restorer int) (string, error)
 }
 
 // succeeded wants the container's first process to be the one that the engine knows.
-func (g *gateProcess) succeeded() error {
-	if g.forerunner == nil {
+func (p *proxyProcess) succeeded() error {
+	if p.forerunner == nil {
 		return nil
 	}
-	if g.succession == nil {
+	if p.succession == nil {
 		return errors.New("CRIU has not said when it makes the first process")
 	}
-	if g.pid != g.forerunner.PID() {
-		return fmt.Errorf("the first process has the number %d, and the engine knows it by %d", g.pid, g.forerunner.PID())
+	if p.pid != p.forerunner.PID() {
+		return fmt.Errorf("the first process has the number %d, and the engine knows it by %d", p.pid, p.forerunner.PID())
 	}
 	return nil
 }
@@ -124,7 +125,7 @@ func AwaitForerunner(socket string, over <-chan struct{}) (int, error) {
 	const pause = 5 * time.Millisecond
 	for {
 		pid := 0
-		err := askGate(socket, kindCreate, func(told int) error { pid = told; return nil })
+		err := askProxy(socket, kindCreate, func(told int) error { pid = told; return nil })
 		if err == nil {
 			return pid, nil
 		}
@@ -138,14 +139,14 @@ func AwaitForerunner(socket string, over <-chan struct{}) (int, error) {
 
 // EndRestore ends a restore that has not been started yet.
 func EndRestore(socket string) error {
-	return askGate(socket, kindEnd, func(int) error { return nil })
+	return askProxy(socket, kindEnd, func(int) error { return nil })
 }
 
 // StartRestored lets the restore of a container that has a forerunner go on, and returns when it is
 // over, whatever has become of it.
 func StartRestored(ctx context.Context, socket string) error {
 	var restorer *os.File
-	err := askGate(socket, kindStart, func(pid int) (err error) {
+	err := askProxy(socket, kindStart, func(pid int) (err error) {
 		restorer, err = kernel.PidfdOpen(pid)
 		return err
 	})
@@ -156,26 +157,26 @@ func StartRestored(ctx context.Context, socket string) error {
 	return kernel.PidfdWait(ctx, restorer)
 }
 
-// askGate asks the gate. It goes on when known has returned.
-func askGate(socket, question string, known func(pid int) error) error {
+// askProxy asks the proxy. It goes on when known has returned.
+func askProxy(socket, question string, known func(pid int) error) error {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
-		return fmt.Errorf("ask the restore gate: %w", err)
+		return fmt.Errorf("ask the restore proxy: %w", err)
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(callPatience)); err != nil {
 		return err
 	}
-	gate := newGateConn(conn)
-	if err := gate.send(gateMessage{Kind: question}); err != nil {
-		return fmt.Errorf("ask the restore gate: %w", err)
+	proxy := newProxyConn(conn)
+	if err := proxy.send(proxyMessage{Kind: question}); err != nil {
+		return fmt.Errorf("ask the restore proxy: %w", err)
 	}
-	answer, err := gate.receive()
+	answer, err := proxy.receive()
 	if err != nil {
-		return fmt.Errorf("ask the restore gate: %w", err)
+		return fmt.Errorf("ask the restore proxy: %w", err)
 	}
 	if err := known(answer.PID); err != nil {
 		return err
 	}
-	return gate.send(gateMessage{Kind: kindKnown})
+	return proxy.send(proxyMessage{Kind: kindKnown})
 }

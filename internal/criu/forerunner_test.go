@@ -22,7 +22,7 @@ func foreran(t *testing.T) (c *container, client *client, r *restore, pid int) {
 	client.count()
 	c.dump()
 	c.killQuietly()
-	r = c.startRestore(func(s *GateSettings) { s.Forerunner = c.forerunner() })
+	r = c.startRestore(func(s *ProxySettings) { s.Forerunner = c.forerunner() })
 	over := make(chan struct{})
 	go func() {
 		err := <-r.done
@@ -42,7 +42,7 @@ func (c *container) forerunner() string { return filepath.Join(c.dir, "forerunne
 func (r *restore) started() <-chan error {
 	over := make(chan error, 1)
 	go func() { over <- StartRestored(context.Background(), r.c.forerunner()) }()
-	must(r.c.t, r.gate.WaitReady(deadline(r.c.t)))
+	must(r.c.t, r.proxy.WaitReady(deadline(r.c.t)))
 	return over
 }
 
@@ -61,7 +61,7 @@ func TestForerunner(t *testing.T) {
 		t.Errorf("its network is not the container's (%v)", err)
 	}
 	over := r.started()
-	resumed, err := r.gate.Go(deadline(t), GateOptions{}, func() error { c.unplug(false); return nil })
+	resumed, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { c.unplug(false); return nil })
 	if err != nil {
 		t.Fatalf("%v\n%s", err, r.logs())
 	}
@@ -81,14 +81,14 @@ func TestForerunner(t *testing.T) {
 func TestForerunnerEnds(t *testing.T) {
 	t.Run("before the start", func(t *testing.T) {
 		_, _, r, pid := foreran(t)
-		must(t, r.gate.Close())
+		must(t, r.proxy.Close())
 		r.neverRan()
 		collect(t, pid)
 	})
 	t.Run("by the engine", func(t *testing.T) {
 		c, _, r, pid := foreran(t)
 		must(t, EndRestore(c.forerunner()))
-		if err := r.gate.WaitReady(deadline(t)); err == nil || !strings.Contains(err.Error(), "the engine has ended") {
+		if err := r.proxy.WaitReady(deadline(t)); err == nil || !strings.Contains(err.Error(), "the engine has ended") {
 			t.Errorf("the agent is told %v", err)
 		}
 		r.neverRan()
@@ -97,7 +97,7 @@ func TestForerunnerEnds(t *testing.T) {
 	t.Run("before the resume", func(t *testing.T) {
 		_, _, r, pid := foreran(t)
 		over := r.started()
-		if _, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return errors.New("no") }); err == nil {
+		if _, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return errors.New("no") }); err == nil {
 			t.Error("it was resumed")
 		}
 		must(t, <-over)
@@ -108,7 +108,7 @@ func TestForerunnerEnds(t *testing.T) {
 		c, _, r, pid := foreran(t)
 		over := r.started()
 		c.emptyImages()
-		if _, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil }); err == nil {
+		if _, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return nil }); err == nil {
 			t.Error("it was resumed")
 		}
 		must(t, <-over)
@@ -117,9 +117,9 @@ func TestForerunnerEnds(t *testing.T) {
 	})
 	t.Run("killed", func(t *testing.T) {
 		_, _, r, pid := foreran(t)
-		gate, err := kernel.ReadProcess(pid)
+		proxy, err := kernel.ReadProcess(pid)
 		must(t, err)
-		must(t, unix.Kill(gate.Parent, unix.SIGKILL))
+		must(t, unix.Kill(proxy.Parent, unix.SIGKILL))
 		<-r.done
 		collect(t, pid)
 	})

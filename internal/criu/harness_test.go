@@ -27,13 +27,13 @@ var workload string // path of the program that runs in the containers
 // envPrivate tells the tests that they are in a mount namespace of their own.
 const envPrivate = "GODWIT_TEST_PRIVATE"
 
-// TestMain is also the gate: tests start runc with a link called criu to this program. The tests
+// TestMain is also the proxy: tests start runc with a link called criu to this program. The tests
 // run in a mount namespace of their own with a tmpfs on /run: CRIU keeps its cache of kernel facts
 // there and only on a tmpfs, and network namespaces that a crash leaves behind go with it.
 func TestMain(m *testing.M) {
 	switch {
 	case filepath.Base(os.Args[0]) == "criu":
-		os.Exit(GateMain(os.Args))
+		os.Exit(ProxyMain(os.Args))
 	case os.Getenv(envPrivate) == "":
 		os.Exit(inPrivateNamespace())
 	default:
@@ -119,7 +119,7 @@ func newContainerWith(t testing.TB, stdout *os.File, change ...func(*specs.Spec)
 	c.images = filepath.Join(c.dir, "images")
 	c.cgroupsPath = "/godwit-test/" + c.id
 	c.subnet = fmt.Sprintf("10.99.%d", n%250)
-	t.Cleanup(func() { // one for each gate there was
+	t.Cleanup(func() { // one for each proxy there was
 		for unix.Unmount(filepath.Join(c.dir, "masked"), unix.MNT_DETACH) == nil {
 		}
 	})

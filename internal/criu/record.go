@@ -14,9 +14,9 @@ import (
 )
 
 // A record is the durable word that a restored container was allowed to run. It is made by the
-// gate, not by the agent, because the gate is the last that can hold the container back. For its
-// life the gate holds a lock on the file RECORD.lock, so that an agent that starts anew can wait
-// for the gate's end before it believes that there is no record.
+// restore proxy, not by the agent, because the proxy is the last that can hold the container back.
+// For its life the proxy holds a lock on the file RECORD.lock, so that an agent that starts anew
+// can wait for the proxy's end before it believes that there is no record.
 
 const lockSuffix = ".lock"
 
@@ -32,7 +32,7 @@ func lockRecord(path string) (*os.File, error) {
 	}
 	whole := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_SETLK, &whole); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: another gate uses it: %w", f.Name(), err), f.Close())
+		return nil, errors.Join(fmt.Errorf("lock %s: another proxy uses it: %w", f.Name(), err), f.Close())
 	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(fmt.Errorf("record %s exists: this restore was allowed to run before", path), f.Close())
@@ -40,14 +40,14 @@ func lockRecord(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Ran tells whether the gate with this record file let its container run. If the gate still lives
-// it waits for its end (a gate whose agent is gone ends by itself at once); when ctx ends first it
-// kills the gate, on which CRIU fails, but not one that has made the record: its container runs,
+// Ran tells whether the proxy with this record file let its container run. If the proxy still lives
+// it waits for its end (a proxy whose agent is gone ends by itself at once); when ctx ends first it
+// kills the proxy, on which CRIU fails, but not one that has made the record: its container runs,
 // and would be killed with it. So the answer false is final. The caller removes the processes that
 // a killed restore may leave (kernel.Cgroup.Kill).
 func Ran(ctx context.Context, record string) (bool, error) {
-	if err := endGate(ctx, record); err != nil {
-		return false, fmt.Errorf("wait for the restore gate to end: %w", err)
+	if err := endProxy(ctx, record); err != nil {
+		return false, fmt.Errorf("wait for the restore proxy to end: %w", err)
 	}
 	_, err := os.Stat(record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,12 +59,12 @@ func Ran(ctx context.Context, record string) (bool, error) {
 	return true, nil
 }
 
-// endGate returns when no gate holds the lock. A gate that starts later finds the lock file held or
-// finds no agent; neither lets anything run.
-func endGate(ctx context.Context, record string) error {
+// endProxy returns when no proxy holds the lock. A proxy that starts later finds the lock file held
+// or finds no agent; neither lets anything run.
+func endProxy(ctx context.Context, record string) error {
 	f, err := os.OpenFile(record+lockSuffix, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // no gate was ever started
+		return nil // no proxy was ever started
 	}
 	if err != nil {
 		return err
@@ -90,11 +90,11 @@ func endGate(ctx context.Context, record string) error {
 	}
 }
 
-// allowedPatience is how long a gate that has let its container run may take to end, or to take
+// allowedPatience is how long a proxy that has let its container run may take to end, or to take
 // that back because CRIU failed after all.
 const allowedPatience = 30 * time.Second
 
-// awaitAllowed waits for the end of a gate that has made its record. After a long time the record
+// awaitAllowed waits for the end of a proxy that has made its record. After a long time the record
 // is believed.
 func awaitAllowed(lock *os.File) error {
 	for end := time.Now().Add(allowedPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {

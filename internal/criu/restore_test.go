@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// restore is `runc restore` waiting in the gate.
+// restore is `runc restore` waiting in the proxy.
 type restore struct {
 	c      *container
-	gate   *Gate
+	proxy  *Proxy
 	record string
 	runc   *exec.Cmd
 	done   chan error
@@ -30,7 +30,7 @@ func (c *container) kill() {
 	c.runc("delete", "--force", c.id)
 }
 
-func (c *container) startRestore(change ...func(*GateSettings)) *restore {
+func (c *container) startRestore(change ...func(*ProxySettings)) *restore {
 	c.t.Helper()
 	bin := filepath.Join(c.dir, "bin")
 	must(c.t, os.MkdirAll(bin, 0o755))
@@ -42,18 +42,18 @@ func (c *container) startRestore(change ...func(*GateSettings)) *restore {
 	}
 	r := &restore{c: c, record: filepath.Join(c.dir, "record"), done: make(chan error, 1)}
 	var err error
-	r.gate, err = ListenGate(filepath.Join(c.dir, "gate.sock"))
+	r.proxy, err = ListenProxy(filepath.Join(c.dir, "gate.sock"))
 	must(c.t, err)
-	c.t.Cleanup(func() { _ = r.gate.Close() })
+	c.t.Cleanup(func() { _ = r.proxy.Close() })
 	work := filepath.Join(c.dir, "work")
 	args := append(slices.Clone(c.under), runcPath(), "--root", c.root(), "--log", filepath.Join(c.dir, "runc.log"), "restore", "--detach",
 		"--bundle", c.bundle, "--image-path", c.images, "--work-path", work, "--pid-file", filepath.Join(c.dir, "pid"), c.id)
 	r.runc = exec.Command(args[0], args[1:]...)
-	settings := GateSettings{Socket: filepath.Join(c.dir, "gate.sock"), Record: r.record, Tool: findTool(c.t), CgroupNamespace: true}
+	settings := ProxySettings{Socket: filepath.Join(c.dir, "gate.sock"), Record: r.record, Tool: findTool(c.t), CgroupNamespace: true}
 	for _, f := range change {
 		f(&settings)
 	}
-	r.runc.Env = append(os.Environ(), GateEnv(settings)...)
+	r.runc.Env = append(os.Environ(), ProxyEnv(settings)...)
 	r.runc.Env = append(r.runc.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 	must(c.t, r.runc.Start())
 	go func() { r.done <- r.runc.Wait() }()
@@ -108,9 +108,9 @@ func BenchmarkSwitchover(b *testing.B) {
 		run, let := c.dump()
 		c.killQuietly()
 		r := c.startRestore()
-		must(b, r.gate.WaitReady(deadline(b)))
+		must(b, r.proxy.WaitReady(deadline(b)))
 		start := time.Now()
-		resumed, err := r.gate.Go(deadline(b), GateOptions{}, func() error { return nil })
+		resumed, err := r.proxy.Go(deadline(b), ProxyOptions{}, func() error { return nil })
 		must(b, err)
 		dump, release, restore = append(dump, run), append(release, let), append(restore, resumed.At.Sub(start))
 		must(b, <-r.done)

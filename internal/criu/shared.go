@@ -183,7 +183,7 @@ type SharedFile struct {
 const maxSharedFiles = 512
 
 // SharedFiles lists from the images of a dump what was left out by LeaveShared and a restore must be given
-// (GateOptions.Inherit).
+// (ProxyOptions.Inherit).
 func SharedFiles(imagesDir string) ([]SharedFile, error) {
 	data, err := os.ReadFile(filepath.Join(imagesDir, filesImage))
 	if err != nil {

@@ -85,7 +85,7 @@ func findPath() (string, error) {
 	return "", errors.New("find CRIU: not in " + envCRIU + ", " + installPath + " or PATH: run godwit setup criu, or install criu 4.2 or newer")
 }
 
-// isSelf tells whether path leads to the running program: the gate is called criu, too.
+// isSelf tells whether path leads to the running program: the proxy is called criu, too.
 func isSelf(path string) bool {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {

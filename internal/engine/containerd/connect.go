@@ -224,7 +224,7 @@ func (a *adapter) take(ctx context.Context, made connection) error {
 		err = supposeMade(list, made)
 	}
 	if err == nil {
-		err = withStandIn(made.Interface, made.Addresses, func(path string) error { return a.cni.DelNetworkList(ctx, list, made.runtime(path)) })
+		err = withStub(made.Interface, made.Addresses, func(path string) error { return a.cni.DelNetworkList(ctx, list, made.runtime(path)) })
 	}
 	if err != nil {
 		return fmt.Errorf("have CNI take container %s from network %s: %w", made.ID, list.Name, err)
@@ -341,8 +341,9 @@ func removeBridge(device string) error {
 	return err
 }
 
-// withStandIn makes a network namespace with an interface that has these addresses, for as long as do takes.
-func withStandIn(device string, addresses []netip.Prefix, do func(path string) error) error {
+// withStub makes a network namespace with an interface that has these addresses, for as long as do
+// takes.
+func withStub(device string, addresses []netip.Prefix, do func(path string) error) error {
 	made, err := newNamespace()
 	if err != nil {
 		return fmt.Errorf("make a network namespace: %w", err)

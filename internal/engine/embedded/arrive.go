@@ -19,7 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// arrivalLimit is how long runc may take to come to its gate.
+// arrivalLimit is how long runc may take to come to its restore proxy.
 var arrivalLimit = patience.Limit{Still: 30 * time.Second, Most: 5 * time.Minute}
 
 // Reserve lists what stands against restoring this container here.
@@ -139,7 +139,8 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err := mounts.Scratch(a.files.rootfs()); err != nil {
 		return err
 	}
-	if a.coming, err = moving.Expect(a.files.gate(), a.files.images(), a.definition.Limits.MemoryBytes); err != nil {
+	a.coming, err = moving.Expect(a.files.proxySocket(), a.files.images(), a.definition.Limits.MemoryBytes)
+	if err != nil {
 		return err
 	}
 	if err := a.startRestore(ctx, tool); err != nil {
@@ -193,16 +194,16 @@ func (a *arrival) makeImages() error {
 }
 
 // startRestore starts the container's monitor, which starts `runc restore`, which starts this
-// program as CRIU: the gate.
+// program as CRIU: the restore proxy.
 func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
-	path, err := moving.GatePath(a.engine.paths.tools(), a.engine.config.Executable)
+	path, err := moving.ProxyPath(a.engine.paths.tools(), a.engine.config.Executable)
 	if err != nil {
 		return err
 	}
-	settings := criu.GateSettings{
-		Socket: a.files.gate(), Record: a.files.resumed(), Tool: tool, CgroupNamespace: unified(),
+	settings := criu.ProxySettings{
+		Socket: a.files.proxySocket(), Record: a.files.resumed(), Tool: tool, CgroupNamespace: unified(),
 	}
-	environment := append(criu.GateEnv(settings), "PATH="+path)
+	environment := append(criu.ProxyEnv(settings), "PATH="+path)
 	a.reports, err = a.engine.startMonitor(a.files, job{Terminal: a.definition.TTY, Restore: &restoreJob{
 		Environment: environment, Images: a.files.images(), Work: a.files.criuWork(),
 	}})
@@ -214,7 +215,7 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
 	a.monitor = make(chan error, 1)
 	go a.watch(cancel)
 	if err := a.coming.WaitReady(ctx); err != nil {
-		select { // why runc failed says more than that its gate is not there
+		select { // why runc failed says more than that its restore proxy is not there
 		case monitorErr := <-a.monitor:
 			a.monitor <- monitorErr
 			return errors.Join(monitorErr, err)
@@ -331,7 +332,7 @@ func (a *arrival) Close() error {
 	a.once.Do(func() {
 		a.engine.arrivals.Remove(a.definition.ID, a)
 		if a.coming != nil {
-			err = a.coming.Close() // on which a gate that waits ends, then runc, then the monitor
+			err = a.coming.Close() // on which a restore proxy that waits ends, then runc, then the monitor
 		}
 		if a.monitor != nil {
 			err = errors.Join(err, a.awaitSettled())

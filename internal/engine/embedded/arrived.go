@@ -40,7 +40,8 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	return outcome, nil
 }
 
-// outcome looks for the gate's record and makes sure that none can come any more if there is none.
+// outcome looks for the restore proxy's record and makes sure that none can come any more if there
+// is none.
 func (e *Engine) outcome(ctx context.Context, place container) (engine.Outcome, error) {
 	if anew, err := startedAnew(place); err != nil || anew {
 		return e.outcomeAnew(ctx, place, err)
@@ -50,7 +51,7 @@ func (e *Engine) outcome(ctx context.Context, place container) (engine.Outcome, 
 		return "", err
 	}
 	if !ran {
-		// runc may not have come to its gate: with its monitor's session it ends here.
+		// runc may not have come to its restore proxy: with its monitor's session it ends here.
 		if err := endSession(ctx, place); err != nil {
 			return "", err
 		}

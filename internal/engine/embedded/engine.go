@@ -32,7 +32,7 @@ type Config struct {
 	Runc       string    // path; "" to look for it
 	Criu       criu.Tool // zero to look for it when it is needed
 	Images     Images
-	Executable string // this program, which becomes monitors and gates; "" for the running one
+	Executable string // this program, which becomes monitors and restore proxies; "" for the running one
 	ResolvConf string // "" for /etc/resolv.conf
 	Cgroup     string // parent of the containers' cgroups; "" for /godwit
 	State      string // names the content of StateDir; another name: that may be older than what this node had last

@@ -24,10 +24,10 @@ import (
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
-// TestMain makes the test program what the real one is: the monitor, and CRIU's gate.
+// TestMain makes the test program what the real one is: the monitor, and CRIU's restore proxy.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "criu" {
-		os.Exit(criu.GateMain(os.Args))
+		os.Exit(criu.ProxyMain(os.Args))
 	}
 	if len(os.Args) > 1 && os.Args[1] == MonitorCommand {
 		os.Exit(Monitor(os.Args[2:]))

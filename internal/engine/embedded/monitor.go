@@ -182,7 +182,7 @@ func (m *monitor) awaitProgram() {
 }
 
 // restore makes the container from images. runc comes to its end only after they have arrived:
-// until then it waits in the gate of package criu.
+// until then it waits in the restore proxy of package criu.
 func (m *monitor) restore(reports *json.Encoder) error {
 	r := m.job.Restore
 	args := []string{

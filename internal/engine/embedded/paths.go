@@ -62,7 +62,7 @@ func (c container) runtime() string      { return filepath.Join(c.runDir(), "run
 func (c container) spared() string       { return filepath.Join(c.runDir(), "spared.json") }
 func (c container) monitorLog() string   { return filepath.Join(c.runDir(), "monitor.log") }
 func (c container) job() string          { return filepath.Join(c.runDir(), "job.json") }
-func (c container) gate() string         { return filepath.Join(c.runDir(), "gate.sock") }
+func (c container) proxySocket() string  { return filepath.Join(c.runDir(), "gate.sock") }
 func (c container) control() string      { return filepath.Join(c.runDir(), "ctl.sock") }
 func (c container) console() string      { return filepath.Join(c.runDir(), "tty.sock") }
 func (c container) pidFile() string      { return filepath.Join(c.runDir(), "pid") }

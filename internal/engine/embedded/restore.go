@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// closePatience is how long runc and the monitor may take to end when their gate has, before they are ended.
+// closePatience is how long runc and the monitor may take to end when their restore proxy has,
+// before they are ended.
 const closePatience = 5 * time.Second
 
 // awaitSettled waits until the monitor has the container, or until nothing is left that could make it run.

@@ -18,8 +18,8 @@ import (
 )
 
 // endSession kills a container's monitor and what it started that still runs in its session: runc,
-// the gate and CRIU, not the container, whose processes have sessions of their own. It returns when
-// all are gone.
+// the restore proxy and CRIU, not the container, whose processes have sessions of their own. It
+// returns when all are gone.
 func endSession(ctx context.Context, place container) error {
 	const pause = 2 * time.Millisecond
 	monitor, err := monitorProcess(place)

@@ -16,7 +16,7 @@ func agreed(settings []setting) vet.Agreed {
 		Capabilities:    capabilities(settings),
 		NoNewPrivileges: last(settings, "lxc.no_new_privs") == "1",
 		Filtered:        last(settings, "lxc.seccomp.profile") != "",
-		NetworkHeld:     true, // the stand-in enters it
+		NetworkHeld:     true, // the CRIU wrapper enters it
 		// LXC's containers share nothing with the node: what lets them is not movable.
 		Namespaces: []specs.LinuxNamespaceType{
 			specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace, specs.NetworkNamespace,

@@ -85,7 +85,7 @@ type arrival struct {
 	place      place
 	netns      string
 	coming     *moving.Coming
-	keeper     *exec.Cmd // the gate's process
+	server     *exec.Cmd // the restore proxy's process
 	lxc        *exec.Cmd // lxc-checkpoint
 	once       sync.Once
 	settled    chan struct{} // closed when LXC has the container, or has given up; then settleErr is set
@@ -130,7 +130,7 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err := a.makeFiles(netns); err != nil {
 		return err
 	}
-	if a.coming, err = moving.Expect(a.place.gate(), a.place.images(), a.definition.Limits.MemoryBytes); err != nil {
+	if a.coming, err = moving.Expect(a.place.proxy(), a.place.images(), a.definition.Limits.MemoryBytes); err != nil {
 		return err
 	}
 	if err := a.startRestore(ctx, tool, netns); err != nil {
@@ -190,25 +190,27 @@ func (a *arrival) writeConfig(guarded bool, more ...setting) error {
 	return kernel.WriteFileAtomic(a.place.config(), []byte(text), 0o644)
 }
 
-// startRestore starts the gate and lxc-checkpoint, and waits until what LXC takes for CRIU is there.
+// startRestore starts the restore proxy and lxc-checkpoint, and waits until what LXC takes for CRIU
+// is there.
 func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string) error {
-	keeper := criu.Gatekeeper{
-		Gate: a.place.gate(), Record: a.place.resumed(), Socket: a.place.standIn(), Images: a.place.images(), Work: a.place.criuWork(),
+	server := criu.ProxyServer{
+		Proxy: a.place.proxy(), Record: a.place.resumed(), Socket: a.place.wrapper(),
+		Images: a.place.images(), Work: a.place.criuWork(),
 		Cgroup: a.place.payload(), Agreed: agreed(a.settings),
 	}
 	var err error
-	if a.keeper, err = keeper.Start(a.engine.config.Executable); err != nil {
+	if a.server, err = server.Start(a.engine.config.Executable); err != nil {
 		return err
 	}
-	go func() { _ = a.keeper.Wait() }() // what it has done it tells the agent, or the record
-	path, err := moving.GatePath(a.engine.config.gateDir(), a.engine.config.Executable)
+	go func() { _ = a.server.Wait() }() // what it has done it tells the agent, or the record
+	path, err := moving.ProxyPath(a.engine.config.proxyDir(), a.engine.config.Executable)
 	if err != nil {
 		return err
 	}
 	a.lxc = exec.Command("lxc-checkpoint", "-P", a.engine.config.Path, "-n", a.definition.Name, "-r", "-D", a.place.images(),
 		"-o", a.place.lxcLog(), "-l", "ERROR")
-	a.lxc.Env = append(os.Environ(), criu.StandInEnv(criu.StandInSettings{Socket: a.place.standIn(), Network: netns, Tool: tool})...)
-	a.lxc.Env = append(a.lxc.Env, "PATH="+path)
+	wrapper := criu.WrapperEnv(criu.WrapperSettings{Socket: a.place.wrapper(), Network: netns, Tool: tool})
+	a.lxc.Env = append(append(os.Environ(), wrapper...), "PATH="+path)
 	if err := kernel.StartLasting(a.lxc); err != nil {
 		a.lxc = nil
 		return fmt.Errorf("start lxc-checkpoint: %w", err)
@@ -337,7 +339,7 @@ func (a *arrival) Close() error {
 	a.once.Do(func() {
 		a.engine.arrivals.Remove(a.definition.ID, a)
 		if a.coming != nil {
-			err = a.coming.Close() // on which the gate ends, then CRIU, then LXC
+			err = a.coming.Close() // on which the restore proxy ends, then CRIU, then LXC
 		}
 		if a.lxc == nil {
 			return

@@ -58,8 +58,8 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	return outcome, nil
 }
 
-// outcome looks for the gate's record and makes sure that none can come any more if there is none:
-// the gate has ended then, and without it CRIU, so LXC ends, or is ended.
+// outcome looks for the restore proxy's record and makes sure that none can come any more if there
+// is none: the restore proxy has ended then, and without it CRIU, so LXC ends, or is ended.
 func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
 	ran, err := moving.Ran(ctx, p.resumed())
 	if err != nil {

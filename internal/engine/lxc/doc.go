@@ -2,7 +2,7 @@
 //
 // What a container is comes from its configuration file and from LXC's own tools; they also stop,
 // enter and remove it. At the target `lxc-checkpoint -r` makes LXC's monitor and cgroups, and finds
-// this program as CRIU: the stand-in of package criu. So the monitor is the parent of the
+// this program as CRIU: the wrapper of package criu. So the monitor is the parent of the
 // container's first process and does not know that its memory came another way. The package knows
 // no network peer, no migration and no other engine.
 //

@@ -36,12 +36,12 @@ type Config struct {
 	StateDir   string
 	RunDir     string
 	Path       string       // where LXC keeps containers; "" to ask LXC
-	Executable string       // this program, which becomes gates and stand-ins; "" for the running one
+	Executable string       // this program, which becomes proxies and wrappers (package criu); "" for the running one
 	Criu       *moving.CRIU // nil to look for it when it is needed
 }
 
-// gateDir has the link by which LXC finds this program as CRIU.
-func (c Config) gateDir() string { return filepath.Join(c.RunDir, "lxc", "gate-bin") }
+// proxyDir has the link by which LXC finds this program as CRIU.
+func (c Config) proxyDir() string { return filepath.Join(c.RunDir, "lxc", "gate-bin") }
 
 // Engine is LXC on this node. It implements engine.Engine.
 type Engine struct {
@@ -113,7 +113,7 @@ func New(config Config) (*Engine, error) {
 			return nil, fmt.Errorf("make directory for LXC containers: %w", err)
 		}
 	}
-	if _, err := moving.GatePath(config.gateDir(), config.Executable); err != nil {
+	if _, err := moving.ProxyPath(config.proxyDir(), config.Executable); err != nil {
 		return nil, err
 	}
 	return &Engine{config: config, listed: listLimit, firsts: map[string]moving.Identity{}}, nil

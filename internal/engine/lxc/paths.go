@@ -46,8 +46,8 @@ func (p place) departure() string { return filepath.Join(p.state, "departure.jso
 func (p place) images() string     { return filepath.Join(p.run, "images") }
 func (p place) spared() string     { return filepath.Join(p.run, "spared.json") }
 func (p place) criuWork() string   { return filepath.Join(p.run, "criu") }
-func (p place) gate() string       { return filepath.Join(p.run, "gate.sock") }
-func (p place) standIn() string    { return filepath.Join(p.run, "criu.sock") }
+func (p place) proxy() string      { return filepath.Join(p.run, "gate.sock") }
+func (p place) wrapper() string    { return filepath.Join(p.run, "criu.sock") }
 func (p place) lxcLog() string     { return filepath.Join(p.run, "lxc.log") }
 func (p place) memory() string     { return filepath.Join(p.run, "memory.json") }
 func (p place) pagerLog() string   { return filepath.Join(p.run, "pager.log") }

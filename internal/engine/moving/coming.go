@@ -12,28 +12,29 @@ import (
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
-// Coming is a restore that waits in the gate of package criu, and the memory that is filled while it goes on.
+// Coming is a restore that waits in the restore proxy of package criu, and the memory that is
+// filled while it goes on.
 type Coming struct {
 	images      string // directory with the execution state
 	memoryLimit int64  // of the container, bytes; 0: none
-	gate        *criu.Gate
+	proxy       *criu.Proxy
 	pages       *memory.Store // nil: all memory is in the images
 	pager       *pager.Pager
 	shared      []memory.StoredObject // that CRIU is given
 }
 
-// Expect listens for a gate. The caller has the runtime start it, with the same socket, and waits
-// for it with WaitReady.
+// Expect listens for a restore proxy. The caller has the runtime start it, with the same socket,
+// and waits for it with WaitReady.
 func Expect(socket, images string, memoryLimit int64) (*Coming, error) {
-	gate, err := criu.ListenGate(socket)
+	proxy, err := criu.ListenProxy(socket)
 	if err != nil {
 		return nil, err
 	}
-	return &Coming{images: images, memoryLimit: memoryLimit, gate: gate}, nil
+	return &Coming{images: images, memoryLimit: memoryLimit, proxy: proxy}, nil
 }
 
 // WaitReady returns when the restore waits for its state.
-func (c *Coming) WaitReady(ctx context.Context) error { return c.gate.WaitReady(ctx) }
+func (c *Coming) WaitReady(ctx context.Context) error { return c.proxy.WaitReady(ctx) }
 
 // FillFrom makes GoOn leave out the memory that can be filled while the processes run.
 func (c *Coming) FillFrom(ctx context.Context, pages *memory.Store, config pager.Config) error {
@@ -48,12 +49,13 @@ func (c *Coming) FillFrom(ctx context.Context, pages *memory.Store, config pager
 	return nil
 }
 
-// EndWaiting ends the gate, and with it the restore, before GoOn is called.
-func (c *Coming) EndWaiting() error { return c.gate.Close() }
+// EndWaiting ends the restore proxy, and with it the restore, before GoOn is called.
+func (c *Coming) EndWaiting() error { return c.proxy.Close() }
 
-// Close ends the gate, and with it the restore, and the pager, if the processes have not been resumed.
+// Close ends the restore proxy, and with it the restore, and the pager, if the processes have not
+// been resumed.
 func (c *Coming) Close() error {
-	err := c.gate.Close()
+	err := c.proxy.Close()
 	if c.pager != nil {
 		err = errors.Join(err, c.pager.Close()) // on which a pager that waits ends
 	}
@@ -62,7 +64,7 @@ func (c *Coming) Close() error {
 
 // GoOn lets CRIU restore upon this root file system, a mount point. When all sockets exist and
 // before the first process runs it asks for permission; if that fails nothing will ever run
-// (criu.Gate.Go). The pages are handed over meanwhile: CRIU needs them only in its last part, and
+// (criu.Proxy.Go). The pages are handed over meanwhile: CRIU needs them only in its last part, and
 // the processes are not allowed to run before. Of two errors, the one that caused the other is
 // returned.
 func (c *Coming) GoOn(ctx context.Context, root string, permission engine.Permission) (criu.Resumed, error) {
@@ -81,10 +83,10 @@ func (c *Coming) GoOn(ctx context.Context, root string, permission engine.Permis
 			giveUp()
 		}
 	}()
-	options := criu.GateOptions{
+	options := criu.ProxyOptions{
 		Root: root, LazyPages: c.pages != nil, Inherit: inherit, Open: permission.Open,
 	}
-	resumed, err := c.gate.Go(ctx, options, func() error {
+	resumed, err := c.proxy.Go(ctx, options, func() error {
 		<-handed
 		if refused != nil {
 			return refused

@@ -103,11 +103,11 @@ func (a *Arrivals) End(id string) {
 	}
 }
 
-// recordPatience is how long a gate may take to end before it is killed.
+// recordPatience is how long a restore proxy may take to end before it is killed.
 const recordPatience = 2 * time.Second
 
-// Ran tells by the gate's record whether an arrival was resumed. If it says no there will be none
-// of a gate that is there now.
+// Ran tells by the restore proxy's record whether an arrival was resumed. If it says no there will
+// be none of a restore proxy that is there now.
 func Ran(ctx context.Context, record string) (bool, error) {
 	waiting, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()

@@ -22,7 +22,7 @@ import (
 )
 
 // createLimit is how long an engine may take to make a container, and arrivalLimit how long the engine and
-// its runtime may take to come to the gate.
+// its runtime may take to come to the restore proxy.
 var (
 	createLimit  = patience.Limit{Still: time.Minute, Most: 5 * time.Minute}
 	arrivalLimit = createLimit
@@ -31,7 +31,8 @@ var (
 // reasonPatience is how long it may take to say why it did not.
 const reasonPatience = 5 * time.Second
 
-// arrival is a container that its engine is starting, and that waits in the gate for its state.
+// arrival is a container that its engine is starting, and that waits in the restore proxy for its
+// state.
 type arrival struct {
 	engine     *Engine
 	title      string // of the engine
@@ -59,7 +60,7 @@ type arrival struct {
 var _ engine.LateArrival = (*arrival)(nil)
 
 // Arrive has the engine make and start the container. When it returns its runtime waits in the
-// gate, unless it is started late.
+// restore proxy, unless it is started late.
 func (e *Engine) Arrive(ctx context.Context, d engine.Definition, _ string) (engine.Arrival, error) {
 	problems, err := e.Reserve(ctx, d)
 	if err == nil && len(problems) > 0 {
@@ -91,7 +92,7 @@ func (a *arrival) prepare(ctx context.Context) error {
 	}
 	var err error
 	dir := a.restoreDir
-	if a.coming, err = moving.Expect(dir.Gate(), dir.Images(), a.definition.Limits.MemoryBytes); err != nil {
+	if a.coming, err = moving.Expect(dir.Proxy(), dir.Images(), a.definition.Limits.MemoryBytes); err != nil {
 		return err
 	}
 	if a.expected.Late {
@@ -202,15 +203,15 @@ func (a *arrival) openRestoreDir(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	path, err := moving.GatePath(filepath.Join(e.config.RunDir, "gate-bin"), e.config.Executable)
+	path, err := moving.ProxyPath(filepath.Join(e.config.RunDir, "gate-bin"), e.config.Executable)
 	if err != nil {
 		return err
 	}
 	if a.restoreDir, err = e.restoreDir(a.own); err != nil {
 		return err
 	}
-	settings := criu.GateSettings{
-		Socket: a.restoreDir.Gate(), Record: e.recordPath(a.definition.ID), Tool: tool,
+	settings := criu.ProxySettings{
+		Socket: a.restoreDir.Proxy(), Record: e.recordPath(a.definition.ID), Tool: tool,
 		CgroupNamespace: a.expected.PrivateCgroup,
 	}
 	early, err := e.networksLate(ctx, a.definition)
@@ -220,7 +221,7 @@ func (a *arrival) openRestoreDir(ctx context.Context) error {
 	if early {
 		settings.Forerunner = a.restoreDir.Forerunner()
 	}
-	environment := append(criu.GateEnv(settings), "PATH="+path)
+	environment := append(criu.ProxyEnv(settings), "PATH="+path)
 	a.job = shim.Job{Runc: runc, Record: settings.Record, Env: environment, Early: early}
 	if err := a.restoreDir.Open(); err != nil {
 		return err
@@ -237,7 +238,7 @@ func (e *Engine) networksLate(ctx context.Context, d engine.Definition) (bool, e
 	return networker.NetworksLate(ctx, d)
 }
 
-// start has the engine start the container, and waits until that waits in the gate.
+// start has the engine start the container, and waits until that waits in the restore proxy.
 func (a *arrival) start(ctx context.Context) error {
 	started, err := a.begin()
 	if err != nil {
@@ -257,7 +258,7 @@ func (a *arrival) start(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	select { // why the engine failed says more than that its gate is not there
+	select { // why the engine failed says more than that its restore proxy is not there
 	case <-started:
 		if a.startErr != nil {
 			return fmt.Errorf("have %s start it: %w", a.title, a.startErr)
@@ -400,7 +401,7 @@ func (a *arrival) Close() error {
 		a.closed = true
 		a.mu.Unlock()
 		if a.coming != nil {
-			err = a.coming.Close() // on which a gate that waits ends, then runc, then the engine's start
+			err = a.coming.Close() // on which a waiting restore proxy ends, then runc, then the start
 		}
 		if started := a.begun(); started != nil {
 			select {

@@ -46,8 +46,9 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	return outcome, nil
 }
 
-// outcome looks for the gate's record, and makes sure that none can come any more if there is none:
-// a gate without an agent makes none, and one that does not run yet finds no agent.
+// outcome looks for the restore proxy's record, and makes sure that none can come any more if there
+// is none: a restore proxy without an agent makes none, and one that does not run yet finds no
+// agent.
 func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, error) {
 	if own != "" { // otherwise the engine has started nothing
 		dir, err := e.restoreDir(own)

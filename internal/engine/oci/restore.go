@@ -145,7 +145,7 @@ func (a *arrival) remount() error {
 }
 
 // forget removes the records of a container's move. That of an arrival goes first, for good:
-// without the gate's record beside it, it would say that the container never ran.
+// without the restore proxy's record beside it, it would say that the container never ran.
 func (e *Engine) forget(id string) error {
 	if err := durable.Remove(e.arrivalPath(id)); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestForget: the record of an arrival is never there without that of its gate.
+// TestForget: the record of an arrival is never there without that of its restore proxy.
 func TestForget(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	if err := save(e.arrivalPath(id), arrivalRecord{}); err != nil {

@@ -64,8 +64,8 @@ func (d Dir) Images() string { return filepath.Join(d.path, "images") }
 // CRIU is its working directory.
 func (d Dir) CRIU() string { return filepath.Join(d.path, "criu") }
 
-// Gate is the socket of the gate of package criu.
-func (d Dir) Gate() string { return filepath.Join(d.path, "gate.sock") }
+// Proxy is the socket of the restore proxy of package criu.
+func (d Dir) Proxy() string { return filepath.Join(d.path, "gate.sock") }
 
 // PagerLog is what the pager writes.
 func (d Dir) PagerLog() string { return filepath.Join(d.path, "pager.log") }
@@ -94,8 +94,8 @@ func (d Dir) Netns() (string, error) {
 	return "", errors.New("the container has no network namespace of its own")
 }
 
-// Forerunner is the socket of the gate for the runtime, if the engine makes the network when the
-// container has been created.
+// Forerunner is the socket of the restore proxy for the runtime, if the engine makes the network
+// when the container has been created.
 func (d Dir) Forerunner() string { return filepath.Join(d.path, "forerunner.sock") }
 
 func (d Dir) job() string     { return filepath.Join(d.path, "job.json") }
@@ -104,13 +104,13 @@ func (d Dir) bundle() string  { return filepath.Join(d.path, "bundle") }
 func (d Dir) scratch() string { return filepath.Join(d.path, "scratch") }
 func (d Dir) over() string    { return filepath.Join(d.path, "over") }   // its engine has deleted what has arrived
 func (d Dir) state() string   { return filepath.Join(d.path, "state") }  // tells where runc keeps what it knows of the container
-func (d Dir) masked() string  { return filepath.Join(d.path, "masked") } // made by the gate
+func (d Dir) masked() string  { return filepath.Join(d.path, "masked") } // made by the restore proxy
 
 // Job is what godwit-runc does when it is asked to create the container.
 type Job struct {
 	Runc   string   `json:"runc"`        // path of the runtime that restores
-	Record string   `json:"record"`      // of the gate: it is there when the container was allowed to run
-	Env    []string `json:"environment"` // of the gate: criu.GateEnv, and PATH
+	Record string   `json:"record"`      // of the restore proxy: exists when the container was allowed to run
+	Env    []string `json:"environment"` // of the restore proxy: criu.ProxyEnv, and PATH
 	Early  bool     `json:"early"`       // the create is over when there is a forerunner, and the start when the container runs
 }
 
@@ -181,9 +181,9 @@ func expandSlice(slice string) string {
 	return path
 }
 
-// Void makes sure that no gate that has not found its agent yet ever does.
+// Void makes sure that no restore proxy that has not found its agent yet ever does.
 func (d Dir) Void() error {
-	if err := os.Remove(d.Gate()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(d.Proxy()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("end an arrival: %w", err)
 	}
 	return nil

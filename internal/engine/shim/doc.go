@@ -3,11 +3,11 @@
 //
 // It is runc, to which it passes on all that it is asked, but for one thing. When it is to create a
 // container for which an agent has prepared a restore directory (Dir), it has runc restore the
-// container, through the gate of package criu, and so waits until the container's state is here and
-// the agent lets it run. What the engine prepares around that (its file system, network, standard
-// output, cgroup) it has prepared by then, and what it learns from a runtime (a process, its exit)
-// it learns as of any other container. The start that follows finds a container that runs, which is
-// what it asks for.
+// container, through the restore proxy of package criu, and so waits until the container's state is
+// here and the agent lets it run. What the engine prepares around that (its file system, network,
+// standard output, cgroup) it has prepared by then, and what it learns from a runtime (a process,
+// its exit) it learns as of any other container. The start that follows finds a container that
+// runs, which is what it asks for.
 //
 // An engine that makes the network between create and start is given the number of a process that
 // is there before the container's first one, by create, which returns then; start waits for the

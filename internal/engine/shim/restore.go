@@ -22,8 +22,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/moving"
 )
 
-// restore has runc restore the container in the place of creating it. It waits in the gate until
-// the agent lets it go on.
+// restore has runc restore the container in the place of creating it. It waits in the restore proxy
+// until the agent lets it go on.
 func (d Dir) restore(c call, job Job) (int, error) {
 	if exists(job.Record) {
 		return 0, errors.New("this container has arrived and run before, and its agent has not taken note of that: start the agent first")

@@ -19,7 +19,7 @@ const readyPages = 2048
 // that moment. All their mappings are registered. It ends when they run: then they say themselves
 // what they touch.
 func (f *filler) ready(running <-chan struct{}) {
-	kernel.GiveWay(workerNiceness) // to CRIU and its gate, of which all wait
+	kernel.GiveWay(workerNiceness) // to CRIU and its restore proxy, of which all wait
 	left := readyPages
 	for _, s := range f.living() {
 		for _, page := range s.family.again {

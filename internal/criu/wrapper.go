@@ -17,60 +17,60 @@ import (
 )
 
 // Some engines start CRIU by its command line, `criu restore --root …`, and wait for that very
-// process, as lxc-checkpoint does. They find this program as `criu`, the stand-in: it tells the
-// gate the arguments, puts itself where the container will be, and becomes CRIU, with what the
-// engine has given to it (descriptors, mounts), next to which the container's first process has to
-// be made. It takes its requests from the gate, a process of its own that the agent has started
-// before (Gatekeeper).
+// process, as lxc-checkpoint does. They find this program as `criu`, the CRIU wrapper: it tells the
+// restore proxy the arguments, puts itself where the container will be, and becomes CRIU, with what
+// the engine has given to it (descriptors, mounts), next to which the container's first process has
+// to be made. It takes its requests from the proxy, a process of its own that the agent has started
+// before (ProxyServer).
 
-// Environment of the stand-in.
+// Environment of the wrapper.
 const (
-	envStandIn        = "GODWIT_STAND_IN"
-	envStandInNetwork = "GODWIT_STAND_IN_NETWORK"
+	envWrapper        = "GODWIT_STAND_IN"
+	envWrapperNetwork = "GODWIT_STAND_IN_NETWORK"
 )
 
-// StandInSettings make the criu of one engine's restore a stand-in.
-type StandInSettings struct {
-	Socket  string // on which the gatekeeper listens
+// WrapperSettings make the criu of one engine's restore a wrapper.
+type WrapperSettings struct {
+	Socket  string // on which the proxy server listens
 	Network string // path of the network namespace that the container gets
 	Tool    Tool   // the real CRIU
 }
 
-// StandInEnv is the environment for the engine's command. Its PATH must begin with a directory in
+// WrapperEnv is the environment for the engine's command. Its PATH must begin with a directory in
 // which `criu` is a link to this program: the caller adds that.
-func StandInEnv(s StandInSettings) []string {
-	return []string{envStandIn + "=" + s.Socket, envStandInNetwork + "=" + s.Network, envCRIU + "=" + s.Tool.Path}
+func WrapperEnv(s WrapperSettings) []string {
+	return []string{envWrapper + "=" + s.Socket, envWrapperNetwork + "=" + s.Network, envCRIU + "=" + s.Tool.Path}
 }
 
-// isStandIn tells whether this process was started as a stand-in. All else that engines ask of
+// isWrapper tells whether this process was started as a wrapper. All else that engines ask of
 // CRIU, such as its version, is for the real one.
-func isStandIn(args []string) bool {
-	return os.Getenv(envStandIn) != "" && len(args) > 1 && args[1] == "restore"
+func isWrapper(args []string) bool {
+	return os.Getenv(envWrapper) != "" && len(args) > 1 && args[1] == "restore"
 }
 
-// standInHello is the stand-in's one message to the gatekeeper; what follows on the connection is
+// wrapperHello is the wrapper's one message to the proxy server; what follows on the connection is
 // CRIU's protocol.
-type standInHello struct {
+type wrapperHello struct {
 	Args []string `json:"args"`
 }
 
 // becomeCRIU becomes the real CRIU. It returns only if that fails.
 func becomeCRIU(path string, args []string) error {
 	runtime.LockOSThread() // the thread that has changed its namespaces is the one that becomes CRIU
-	if err := enterPlace(args); err != nil {
+	if err := enterContainer(args); err != nil {
 		return err
 	}
-	fd, err := dialGatekeeper(os.Getenv(envStandIn), standInHello{Args: args[1:]})
+	fd, err := dialProxyServer(os.Getenv(envWrapper), wrapperHello{Args: args[1:]})
 	if err != nil {
 		return err
 	}
 	return syscall.Exec(path, []string{path, "swrk", fmt.Sprint(fd)}, criuEnvironment[:])
 }
 
-// enterPlace puts this process where the container's processes are to be: what CRIU has they
+// enterContainer puts this process where the container's processes are to be: what CRIU has they
 // inherit. Cgroups come first, because they are the roots of the new cgroup namespace. The network
 // namespace is the engine's to keep (NetworkFor).
-func enterPlace(args []string) error {
+func enterContainer(args []string) error {
 	groups, err := cgroupRoots(args)
 	if err == nil {
 		err = kernel.JoinCgroups(groups)
@@ -81,7 +81,7 @@ func enterPlace(args []string) error {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("make the container's cgroup namespace: %w", err)
 	}
-	network, err := os.Open(os.Getenv(envStandInNetwork))
+	network, err := os.Open(os.Getenv(envWrapperNetwork))
 	if err != nil {
 		return fmt.Errorf("enter the container's network: %w", err)
 	}
@@ -126,12 +126,12 @@ func argumentsOf(args []string, option string) (values []string) {
 	return values
 }
 
-// dialGatekeeper connects to the gatekeeper and says hello. The descriptor stays open in the
+// dialProxyServer connects to the proxy server and says hello. The descriptor stays open in the
 // program that follows.
-func dialGatekeeper(socket string, hello standInHello) (int, error) {
+func dialProxyServer(socket string, hello wrapperHello) (int, error) {
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	if err != nil {
-		return -1, fmt.Errorf("connect to the gatekeeper: %w", err)
+		return -1, fmt.Errorf("connect to the proxy server: %w", err)
 	}
 	defer conn.Close()
 	data, err := json.Marshal(hello)
@@ -139,7 +139,7 @@ func dialGatekeeper(socket string, hello standInHello) (int, error) {
 		return -1, err
 	}
 	if _, err := conn.Write(data); err != nil {
-		return -1, fmt.Errorf("tell the gatekeeper: %w", err)
+		return -1, fmt.Errorf("tell the proxy server: %w", err)
 	}
 	file, err := conn.File() // blocking, which is what CRIU expects
 	if err != nil {
@@ -147,7 +147,7 @@ func dialGatekeeper(socket string, hello standInHello) (int, error) {
 	}
 	fd, err := unix.Dup(int(file.Fd())) // without FD_CLOEXEC
 	if err != nil {
-		return -1, fmt.Errorf("keep the connection to the gatekeeper: %w", err)
+		return -1, fmt.Errorf("keep the connection to the proxy server: %w", err)
 	}
 	return fd, nil
 }

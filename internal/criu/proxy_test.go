@@ -18,7 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// dumped is a container that was dumped and killed, with a restore of it waiting in the gate.
+// dumped is a container that was dumped and killed, with a restore of it waiting in the proxy.
 func dumped(t *testing.T) (*container, *client, *restore) {
 	t.Helper()
 	c := newContainer(t)
@@ -27,7 +27,7 @@ func dumped(t *testing.T) (*container, *client, *restore) {
 	c.dump()
 	c.killQuietly()
 	r := c.startRestore()
-	if err := r.gate.WaitReady(deadline(t)); err != nil {
+	if err := r.proxy.WaitReady(deadline(t)); err != nil {
 		t.Fatalf("%v\n%s", err, r.logs())
 	}
 	return c, client, r
@@ -72,7 +72,7 @@ func (r *restore) nothingRuns() {
 func TestNothingRunsBeforeTheAnswer(t *testing.T) {
 	c, client, r := dumped(t)
 	must(t, client.send("count"))
-	_, err := r.gate.Go(deadline(t), GateOptions{}, func() error {
+	_, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error {
 		if _, err := os.Stat(r.record); err == nil {
 			t.Error("the record exists before the permission")
 		}
@@ -97,13 +97,14 @@ func TestNothingRunsBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestRestoredProcess looks at what `runc restore` through the gate leaves: parent, cgroups, namespaces.
+// TestRestoredProcess looks at what `runc restore` through the proxy leaves: parent, cgroups,
+// namespaces.
 func TestRestoredProcess(t *testing.T) {
 	c, _, r := dumped(t)
-	if pids := gatePIDs(t, r); len(pids) != 1 {
+	if pids := proxyPIDs(t, r); len(pids) != 1 {
 		t.Errorf("in the container's cgroup before the restore: %v, want CRIU alone", pids)
 	}
-	resumed, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil })
+	resumed, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return nil })
 	must(t, err)
 	must(t, <-r.done)
 	c.attach()
@@ -129,8 +130,8 @@ func TestRestoredProcess(t *testing.T) {
 	}
 }
 
-// gatePIDs are the processes in the container's cgroup while the restore waits.
-func gatePIDs(t *testing.T, r *restore) []int {
+// proxyPIDs are the processes in the container's cgroup while the restore waits.
+func proxyPIDs(t *testing.T, r *restore) []int {
 	t.Helper()
 	group, err := kernel.OpenCgroup(r.c.cgroupsPath)
 	must(t, err)
@@ -143,7 +144,7 @@ func gatePIDs(t *testing.T, r *restore) []int {
 func TestRefused(t *testing.T) {
 	_, _, r := dumped(t)
 	no := errors.New("the route cannot be made")
-	_, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return no })
+	_, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return no })
 	if !errors.Is(err, no) || errors.Is(err, ErrUncertain) {
 		t.Errorf("Go: %v, want %v", err, no)
 	}
@@ -156,8 +157,8 @@ func TestOpened(t *testing.T) {
 	t.Run("with a record", func(t *testing.T) {
 		c, _, r := dumped(t)
 		recorded := false
-		options := GateOptions{Open: func() error { recorded = exists(r.record); return nil }}
-		_, err := r.gate.Go(deadline(t), options, yes)
+		options := ProxyOptions{Open: func() error { recorded = exists(r.record); return nil }}
+		_, err := r.proxy.Go(deadline(t), options, yes)
 		must(t, err)
 		must(t, <-r.done)
 		c.attach()
@@ -168,8 +169,8 @@ func TestOpened(t *testing.T) {
 	t.Run("in vain", func(t *testing.T) {
 		_, _, r := dumped(t)
 		no := errors.New("the route cannot be made")
-		options := GateOptions{Open: func() error { return no }}
-		_, err := r.gate.Go(deadline(t), options, yes)
+		options := ProxyOptions{Open: func() error { return no }}
+		_, err := r.proxy.Go(deadline(t), options, yes)
 		if !errors.Is(err, no) || !errors.Is(err, ErrUncertain) {
 			t.Errorf("Go: %v, want %v, and that the record tells", err, no)
 		}
@@ -177,9 +178,9 @@ func TestOpened(t *testing.T) {
 	})
 	t.Run("without a record", func(t *testing.T) {
 		_, _, r := dumped(t)
-		options := GateOptions{Open: func() error { t.Error("it is opened"); return nil }}
+		options := ProxyOptions{Open: func() error { t.Error("it is opened"); return nil }}
 		taken := func() error { return os.WriteFile(r.record, nil, 0o600) }
-		if _, err := r.gate.Go(deadline(t), options, taken); err == nil {
+		if _, err := r.proxy.Go(deadline(t), options, taken); err == nil {
 			t.Error("it runs")
 		}
 		r.neverRan()
@@ -195,12 +196,12 @@ func exists(path string) bool {
 func TestAgentDies(t *testing.T) {
 	t.Run("before the images are there", func(t *testing.T) {
 		_, _, r := dumped(t)
-		must(t, r.gate.Close())
+		must(t, r.proxy.Close())
 		r.neverRan()
 	})
 	t.Run("when all is restored", func(t *testing.T) {
 		_, _, r := dumped(t)
-		_, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return r.gate.Close() })
+		_, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return r.proxy.Close() })
 		if err == nil {
 			t.Error("Go succeeds without a connection")
 		}
@@ -240,17 +241,17 @@ func named(t *testing.T, pid int, name string) int {
 	return 0
 }
 
-// TestKilled kills the gate, and CRIU, before and during the restore: nothing ever runs.
+// TestKilled kills the proxy, and CRIU, before and during the restore: nothing ever runs.
 func TestKilled(t *testing.T) {
-	victims := map[string]func(t *testing.T, gate int) int{
-		"gate": func(_ *testing.T, gate int) int { return gate },
-		"CRIU": func(t *testing.T, gate int) int { return named(t, gate, "criu") },
+	victims := map[string]func(t *testing.T, proxy int) int{
+		"proxy": func(_ *testing.T, proxy int) int { return proxy },
+		"CRIU":  func(t *testing.T, proxy int) int { return named(t, proxy, "criu") },
 	}
 	for name, victim := range victims {
 		t.Run(name+" when all is restored", func(t *testing.T) {
 			_, _, r := dumped(t)
 			pid := victim(t, named(t, r.runc.Process.Pid, "criu"))
-			_, err := r.gate.Go(deadline(t), GateOptions{}, func() error {
+			_, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error {
 				must(t, unix.Kill(pid, unix.SIGKILL))
 				return nil
 			})
@@ -267,7 +268,7 @@ func TestKilled(t *testing.T) {
 		t.Run(name+" before the images are there", func(t *testing.T) {
 			_, _, r := dumped(t)
 			must(t, unix.Kill(victim(t, named(t, r.runc.Process.Pid, "criu")), unix.SIGKILL))
-			if _, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil }); err == nil {
+			if _, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return nil }); err == nil {
 				t.Error("Go succeeds")
 			}
 			r.neverRan()
@@ -275,11 +276,12 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestRestoreFails damages an image: the error says why, and a second gate for the same record is possible.
+// TestRestoreFails damages an image: the error says why, and a second proxy for the same record is
+// possible.
 func TestRestoreFails(t *testing.T) {
 	c, _, r := dumped(t)
 	must(t, os.Truncate(filepath.Join(c.images, "mm-1.img"), 10))
-	_, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil })
+	_, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "CRIU failed to restore") || errors.Is(err, ErrUncertain) {
 		t.Errorf("Go: %v, want that CRIU failed", err)
 	}
@@ -303,22 +305,22 @@ func TestRestoreHangs(t *testing.T) {
 	c.killQuietly()
 	c.under = []string{"setpriv", "--bounding-set=-sys_boot"}
 	r := c.startRestore()
-	must(t, r.gate.WaitReady(deadline(t)))
-	_, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil })
+	must(t, r.proxy.WaitReady(deadline(t)))
+	_, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "restore capabilities") || errors.Is(err, ErrUncertain) {
 		t.Errorf("Go: %v, want that CRIU cannot restore capabilities, and that nothing has run\n%s", err, r.logs())
 	}
 	r.neverRan()
 }
 
-// TestSecondGate starts a restore whose record exists: it ran before, so it must not again.
-func TestSecondGate(t *testing.T) {
+// TestSecondProxy starts a restore whose record exists: it ran before, so it must not again.
+func TestSecondProxy(t *testing.T) {
 	c := newContainer(t)
 	c.dump()
 	c.killQuietly()
 	must(t, os.WriteFile(filepath.Join(c.dir, "record"), nil, 0o600))
 	r := c.startRestore()
-	if err := r.gate.WaitReady(deadline(t)); err == nil || !strings.Contains(err.Error(), "was allowed to run before") {
+	if err := r.proxy.WaitReady(deadline(t)); err == nil || !strings.Contains(err.Error(), "was allowed to run before") {
 		t.Errorf("WaitReady: %v, want that it ran before", err)
 	}
 	if err := <-r.done; err == nil {
@@ -326,8 +328,8 @@ func TestSecondGate(t *testing.T) {
 	}
 }
 
-// TestRanEndsTheGate asks what became of a restore whose gate waits for an agent that does nothing.
-func TestRanEndsTheGate(t *testing.T) {
+// TestRanEndsTheProxy asks what became of a restore whose proxy waits for an agent that does nothing.
+func TestRanEndsTheProxy(t *testing.T) {
 	_, _, r := dumped(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -339,22 +341,23 @@ func TestRanEndsTheGate(t *testing.T) {
 	r.neverRan()
 }
 
-// TestOlderGate has a gate that does not say when it has made its record: the network is opened all the same.
-func TestOlderGate(t *testing.T) {
+// TestOlderProxy has a proxy that does not say when it has made its record: the network is opened
+// all the same.
+func TestOlderProxy(t *testing.T) {
 	here, there := net.Pipe()
-	g, err := ListenGate(filepath.Join(t.TempDir(), "gate.sock"))
+	g, err := ListenProxy(filepath.Join(t.TempDir(), "gate.sock"))
 	must(t, err)
 	t.Cleanup(func() { _ = g.Close() })
-	g.conn = newGateConn(here)
-	older := newGateConn(there)
+	g.conn = newProxyConn(here)
+	older := newProxyConn(there)
 	go func() {
 		for _, kind := range []string{kindRestored, kindResumed} {
 			_, _ = older.receive() // go, resume
-			_ = older.send(gateMessage{Kind: kind, PID: 7})
+			_ = older.send(proxyMessage{Kind: kind, PID: 7})
 		}
 	}()
 	opened := 0
-	options := GateOptions{Open: func() error { opened++; return nil }}
+	options := ProxyOptions{Open: func() error { opened++; return nil }}
 	resumed, err := g.Go(deadline(t), options, func() error { return nil })
 	if err != nil || resumed.PID != 7 || opened != 1 {
 		t.Errorf("resumed %+v, %v, opened %d times", resumed, err, opened)

@@ -19,40 +19,41 @@ import (
 // not allowed it: CRIU kills what it made when it gets no answer. If it cannot be told that they
 // may run, or fails later but says so itself, nothing has run either, and the record is taken back.
 // Else the record stays: better none runs than two.
-func (g *gateProcess) end(err error) error {
-	if g.real != nil {
-		g.endReal(err)
+func (p *proxyProcess) end(err error) error {
+	if p.real != nil {
+		p.endReal(err)
 	}
 	if err != nil {
-		g.endForerunner()
+		p.endForerunner()
 	}
-	if err == nil || g.agent == nil {
+	if err == nil || p.agent == nil {
 		return err
 	}
-	if cause := explainFile(filepath.Join(g.workDir, restoreLog)); cause != "" {
+	if cause := explainFile(filepath.Join(p.workDir, restoreLog)); cause != "" {
 		err = fmt.Errorf("%w: %s", err, cause)
 	}
-	uncertain := g.allowed
-	if g.allowed && (g.refused || !g.freed) {
-		if removeErr := kernel.RemoveDurable(g.record); removeErr != nil {
+	uncertain := p.allowed
+	if p.allowed && (p.refused || !p.freed) {
+		if removeErr := kernel.RemoveDurable(p.record); removeErr != nil {
 			err = errors.Join(err, removeErr)
 		} else {
 			uncertain = false
 		}
 	}
-	g.note(err.Error())
-	_ = g.agent.send(gateMessage{Kind: kindFailed, Error: err.Error(), Uncertain: uncertain}) // it may be gone: then nobody asks
+	p.note(err.Error())
+	// If the agent is gone nobody asks.
+	_ = p.agent.send(proxyMessage{Kind: kindFailed, Error: err.Error(), Uncertain: uncertain})
 	return errNoted
 }
 
 // note writes to CRIU's log: standard error is the container's.
-func (g *gateProcess) note(text string) {
-	f, err := os.OpenFile(filepath.Join(g.workDir, restoreLog), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+func (p *proxyProcess) note(text string) {
+	f, err := os.OpenFile(filepath.Join(p.workDir, restoreLog), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return // there is nobody left to tell
 	}
 	defer f.Close()
-	_, _ = fmt.Fprintln(f, "godwit restore gate:", text) // as above
+	_, _ = fmt.Fprintln(f, "godwit restore proxy:", text) // as above
 }
 
 // restoreLog is how runc calls CRIU's log.
@@ -61,20 +62,20 @@ const restoreLog = "restore.log"
 // endPatience is how long CRIU may take to kill what it restored.
 const endPatience = 5 * time.Second
 
-func (g *gateProcess) endReal(err error) {
-	g.real.close()
+func (p *proxyProcess) endReal(err error) {
+	p.real.close()
 	if err != nil {
-		kill := time.AfterFunc(endPatience, func() { g.real.signalKill() })
+		kill := time.AfterFunc(endPatience, func() { p.real.signalKill() })
 		defer kill.Stop()
 	}
-	if g.succession != nil { // or this process would learn of a stop of CRIU's that is another's to learn of
-		if failed := <-g.succession; failed != nil {
-			g.note(failed.Error())
+	if p.succession != nil { // or this process would learn of a stop of CRIU's that is another's to learn of
+		if failed := <-p.succession; failed != nil {
+			p.note(failed.Error())
 		}
 	}
-	_ = g.real.wait() // the error given counts
+	_ = p.real.wait() // the error given counts
 	if err != nil {
-		g.killRest()
+		p.killRest()
 	}
 }
 
@@ -89,7 +90,7 @@ var hopeless = regexp.MustCompile(`(?m)^(\(\d+\.\d+\) *)?(pie: \d+: Error \(criu
 // process, which waits for others that only CRIU, their tracer, can reap. No process of the
 // container has run by then, because CRIU has not come to pre-resume. If CRIU went on hanging, the
 // source would never learn of the failure, and the container would stay frozen.
-func (g *gateProcess) watchFailure(patience time.Duration) (stop func()) {
+func (p *proxyProcess) watchFailure(patience time.Duration) (stop func()) {
 	over := make(chan struct{})
 	go func() {
 		ticks := time.NewTicker(patience)
@@ -100,14 +101,14 @@ func (g *gateProcess) watchFailure(patience time.Duration) (stop func()) {
 				return
 			case <-ticks.C:
 			}
-			log, err := os.ReadFile(filepath.Join(g.workDir, restoreLog))
+			log, err := os.ReadFile(filepath.Join(p.workDir, restoreLog))
 			if err != nil || !hopeless.Match(log[:min(len(log), maxLog)]) {
 				continue
 			}
 			if len(log) == before {
-				g.stuck.Store(true)
-				g.real.signalKill()
-				_ = g.real.conn.SetDeadline(time.Unix(1, 0)) // processes that it made have its end of the connection
+				p.stuck.Store(true)
+				p.real.signalKill()
+				_ = p.real.conn.SetDeadline(time.Unix(1, 0)) // processes that it made have its end of the connection
 				return
 			}
 			before = len(log)
@@ -118,12 +119,12 @@ func (g *gateProcess) watchFailure(patience time.Duration) (stop func()) {
 
 // endForerunner has the engine learn that the process that it knows has ended, if it never was the
 // container's first one, or that one has ended before it ran.
-func (g *gateProcess) endForerunner() {
-	if g.forerunner == nil {
+func (p *proxyProcess) endForerunner() {
+	if p.forerunner == nil {
 		return
 	}
-	if err := g.forerunner.End(); err != nil {
-		g.note(err.Error())
+	if err := p.forerunner.End(); err != nil {
+		p.note(err.Error())
 	}
 }
 

@@ -22,85 +22,87 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// GatekeeperCommand is the hidden command of this program that becomes a gate for an engine that
-// starts CRIU by its command line: see GatekeeperMain.
-const GatekeeperCommand = "restore-gatekeeper"
+// ProxyServerCommand is the hidden command of this program that becomes a restore proxy for an
+// engine that starts CRIU by its command line: see ProxyServerMain.
+const ProxyServerCommand = "restore-gatekeeper" // as in release v0.1.0
 
-// Gatekeeper says what a gate needs that gets nothing from the engine but a stand-in for CRIU.
-type Gatekeeper struct {
-	Gate   string     // socket on which ListenGate listens
+// ProxyServer has the settings of a restore proxy to which the engine gives nothing but a wrapper
+// of CRIU.
+type ProxyServer struct {
+	Proxy  string     `json:"Gate"` // socket on which ListenProxy listens; the key is that of release v0.1.0
 	Record string     // file that is made durably before anything runs
-	Socket string     // that is made for the stand-in
+	Socket string     // that is made for the wrapper
 	Images string     // directory
 	Work   string     // directory, for CRIU's log
 	Cgroup string     // the container's, as for kernel.OpenCgroup: what a restore that failed leaves there is killed
 	Agreed vet.Agreed // what the images may say
 }
 
-// Start starts the gate and returns when its socket is there. The process lives until the restore
+// Start starts the proxy and returns when its socket is there. The process lives until the restore
 // is over, or the agent gives it up; who starts it collects it.
-func (k Gatekeeper) Start(executable string) (*exec.Cmd, error) {
-	settings, err := json.Marshal(k)
+func (s ProxyServer) Start(executable string) (*exec.Cmd, error) {
+	settings, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
 	read, write, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("start the gatekeeper: %w", err)
+		return nil, fmt.Errorf("start the proxy server: %w", err)
 	}
 	defer read.Close()
-	cmd := exec.Command(executable, GatekeeperCommand, string(settings))
+	cmd := exec.Command(executable, ProxyServerCommand, string(settings))
 	cmd.ExtraFiles = []*os.File{write}
 	err = kernel.StartLasting(cmd)
-	_ = write.Close() // the gatekeeper has its own
+	_ = write.Close() // the proxy server has its own
 	if err != nil {
-		return nil, fmt.Errorf("start the gatekeeper: %w", err)
+		return nil, fmt.Errorf("start the proxy server: %w", err)
 	}
 	if _, err := io.ReadFull(read, make([]byte, 1)); err != nil {
 		_ = cmd.Process.Kill() // it may have ended already
-		return nil, fmt.Errorf("start the gatekeeper: %w", errors.Join(errors.New("it has ended"), cmd.Wait()))
+		err = errors.Join(errors.New("it has ended"), cmd.Wait())
+		return nil, fmt.Errorf("start the proxy server: %w", err)
 	}
 	return cmd, nil
 }
 
-// readyFD is the gatekeeper's descriptor on which it says that its socket is there.
+// readyFD is the proxy server's descriptor on which it says that its socket is there.
 const readyFD = 3
 
-// GatekeeperMain is the main function of a gatekeeper. It returns the exit code.
-func GatekeeperMain(args []string) int {
-	err := gatekeeperMain(args)
+// ProxyServerMain is the main function of a proxy server. It returns the exit code.
+func ProxyServerMain(args []string) int {
+	err := proxyServerMain(args)
 	if err == nil {
 		return 0
 	}
 	if !errors.Is(err, errNoted) {
-		fmt.Fprintln(os.Stderr, "godwit restore gatekeeper:", err)
+		fmt.Fprintln(os.Stderr, "godwit restore proxy server:", err)
 	}
 	return 1
 }
 
-func gatekeeperMain(args []string) error {
+func proxyServerMain(args []string) error {
 	if len(args) != 1 {
 		return errors.New("must be started with its settings")
 	}
-	var k Gatekeeper
-	if err := json.Unmarshal([]byte(args[0]), &k); err != nil {
+	var s ProxyServer
+	if err := json.Unmarshal([]byte(args[0]), &s); err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
-	g := &gateProcess{record: k.Record, workDir: k.Work, cgroup: k.Cgroup, agreed: k.Agreed}
-	return g.end(g.keep(k))
+	p := &proxyProcess{record: s.Record, workDir: s.Work, cgroup: s.Cgroup, agreed: s.Agreed}
+	return p.end(p.serve(s))
 }
 
-// keep goes through the whole life of a gate with a stand-in.
-func (g *gateProcess) keep(k Gatekeeper) error {
-	conn, err := net.Dial("unix", k.Gate)
+// serve goes through the whole life of a proxy with a wrapper.
+func (p *proxyProcess) serve(s ProxyServer) error {
+	conn, err := net.Dial("unix", s.Proxy)
 	if err != nil {
 		return fmt.Errorf("connect to the agent: %w", err)
 	}
-	g.agent = newGateConn(conn)
-	if g.lock, err = lockRecord(g.record); err != nil {
+	p.agent = newProxyConn(conn)
+	if p.lock, err = lockRecord(p.record); err != nil {
 		return err
 	}
-	hello, err := g.awaitCRIU(k.Socket)
+	hello, err := p.awaitCRIU(s.Socket)
 	if err != nil {
 		return err
 	}
@@ -108,50 +110,50 @@ func (g *gateProcess) keep(k Gatekeeper) error {
 	if err != nil {
 		return err
 	}
-	for path, fd := range map[string]**int32{k.Images: &options.ImagesDirFd, k.Work: &options.WorkDirFd} {
+	for path, fd := range map[string]**int32{s.Images: &options.ImagesDirFd, s.Work: &options.WorkDirFd} {
 		dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("open directory %s: %w", path, err)
 		}
-		*fd = proto.Int32(int32(dir)) // stays open: CRIU opens it through /proc/GATEKEEPER/fd
+		*fd = proto.Int32(int32(dir)) // stays open: CRIU opens it through /proc/PROXY/fd
 	}
 	request := rpc.CriuReq{Type: rpc.CriuReqType_RESTORE.Enum(), Opts: options}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
-	if _, err := g.real.warm(ctx); err != nil {
+	if _, err := p.real.warm(ctx); err != nil {
 		return fmt.Errorf("start CRIU: %w", errEnded(ctx, err))
 	}
-	if err := g.waitForGo(&request); err != nil {
+	if err := p.waitForGo(&request); err != nil {
 		return err
 	}
-	if err := g.real.send(&request, nil); err != nil {
+	if err := p.real.send(&request, nil); err != nil {
 		return fmt.Errorf("send the request to CRIU: %w", err)
 	}
-	return g.relay()
+	return p.relay()
 }
 
 // awaitCRIU waits for the process that becomes CRIU, or for the agent to give up.
-func (g *gateProcess) awaitCRIU(socket string) (standInHello, error) {
-	var hello standInHello
+func (p *proxyProcess) awaitCRIU(socket string) (wrapperHello, error) {
+	var hello wrapperHello
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return hello, fmt.Errorf("make the gatekeeper's socket: %w", err)
+		return hello, fmt.Errorf("make the proxy server's socket: %w", err)
 	}
 	// CRIU looks for the directories of its requests in the process that listens (SO_PEERCRED of
 	// unix(7)): it is this one.
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	if err != nil {
-		return hello, fmt.Errorf("make the gatekeeper's socket: %w", err)
+		return hello, fmt.Errorf("make the proxy server's socket: %w", err)
 	}
 	defer listener.Close()
 	if err := os.Chmod(socket, 0o600); err != nil {
-		return hello, fmt.Errorf("make the gatekeeper's socket: %w", err)
+		return hello, fmt.Errorf("make the proxy server's socket: %w", err)
 	}
 	ready := os.NewFile(readyFD, "ready")
 	_, err = ready.Write([]byte{1})
 	if err = errors.Join(err, ready.Close()); err != nil {
 		return hello, fmt.Errorf("say that the socket is there: %w", err)
 	}
-	given := g.agent.watch(func() { _ = listener.SetDeadline(time.Unix(1, 0)) })
+	given := p.agent.watch(func() { _ = listener.SetDeadline(time.Unix(1, 0)) })
 	conn, err := listener.AcceptUnix()
 	given()
 	if err != nil {
@@ -169,12 +171,12 @@ func (g *gateProcess) awaitCRIU(socket string) (standInHello, error) {
 	if err != nil {
 		return hello, err
 	}
-	g.real = &session{link: l2, other: other, reaped: make(chan struct{})}
+	p.real = &session{link: l2, other: other, reaped: make(chan struct{})}
 	return hello, nil
 }
 
 // watch calls gone when the agent closes its end, until the returned function is called. Nothing is read.
-func (c *gateConn) watch(gone func()) (stop func()) {
+func (c *proxyConn) watch(gone func()) (stop func()) {
 	ended := make(chan struct{})
 	raw, err := c.conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -202,7 +204,7 @@ func (c *gateConn) watch(gone func()) (stop func()) {
 }
 
 // restoreOptions make a request of what the engine asked for on its command line. What is the
-// agent's is set here: cgroups are entered by the stand-in, the network is held by the agent.
+// agent's is set here: cgroups are entered by the wrapper, the network is held by the agent.
 func restoreOptions(args []string) (*rpc.CriuOpts, error) {
 	root := argumentsOf(args, "--root")
 	if len(root) != 1 {
@@ -267,16 +269,16 @@ func (p *otherProcess) alive() bool {
 func (p *otherProcess) wait() error { return kernel.PidfdWait(context.Background(), p.pidfd) }
 
 // killRest kills what CRIU has made if it did not do so itself.
-func (g *gateProcess) killRest() {
-	if g.cgroup == "" {
+func (p *proxyProcess) killRest() {
+	if p.cgroup == "" {
 		killChildren()
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
 	defer cancel()
-	if group, err := kernel.OpenCgroup(g.cgroup); err == nil {
+	if group, err := kernel.OpenCgroup(p.cgroup); err == nil {
 		if err := group.Kill(ctx); err != nil {
-			g.note(err.Error())
+			p.note(err.Error())
 		}
 	}
 }

@@ -57,12 +57,12 @@ func TestCgroupRoots(t *testing.T) {
 	}
 }
 
-func TestIsStandIn(t *testing.T) {
-	if isStandIn(fromLXC) {
-		t.Error("without its environment this is no stand-in")
+func TestIsWrapper(t *testing.T) {
+	if isWrapper(fromLXC) {
+		t.Error("without its environment this is no wrapper")
 	}
-	t.Setenv(envStandIn, "/socket")
-	if !isStandIn(fromLXC) || isStandIn([]string{"criu", "--version"}) || isStandIn([]string{"criu"}) {
-		t.Error("restore is for the stand-in, and nothing else")
+	t.Setenv(envWrapper, "/socket")
+	if !isWrapper(fromLXC) || isWrapper([]string{"criu", "--version"}) || isWrapper([]string{"criu"}) {
+		t.Error("restore is for the wrapper, and nothing else")
 	}
 }

@@ -23,9 +23,9 @@ func TestHostileImages(t *testing.T) {
 	must(t, os.WriteFile(path, withAllCapabilities(t, before), 0o600))
 
 	r := c.startRestore()
-	must(t, r.gate.WaitReady(deadline(t)))
+	must(t, r.proxy.WaitReady(deadline(t)))
 	asked := false
-	_, err = r.gate.Go(deadline(t), GateOptions{}, func() error {
+	_, err = r.proxy.Go(deadline(t), ProxyOptions{}, func() error {
 		asked = true
 		return nil
 	})
@@ -42,8 +42,8 @@ func TestHostileImages(t *testing.T) {
 	must(t, os.WriteFile(path, before, 0o600))
 	_ = os.Remove(filepath.Join(c.images, "restore.log"))
 	r = c.startRestore()
-	must(t, r.gate.WaitReady(deadline(t)))
-	if _, err := r.gate.Go(deadline(t), GateOptions{}, func() error { return nil }); err != nil {
+	must(t, r.proxy.WaitReady(deadline(t)))
+	if _, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return nil }); err != nil {
 		t.Errorf("the restore of the images as they were: %v\n%s", err, r.logs())
 	}
 	must(t, <-r.done)

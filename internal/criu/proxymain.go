@@ -21,16 +21,16 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// GateMain is what runs when runc calls this program as `criu`. Without GODWIT_GATE in the
+// ProxyMain is what runs when runc calls this program as `criu`. Without GODWIT_GATE in the
 // environment, and for anything but a restore, it becomes the real CRIU; for a restore it is the
-// gate: see GateEnv and Gate. It returns the exit code.
-func GateMain(args []string) int {
-	err := gateMain(args)
+// proxy: see ProxyEnv and Proxy. It returns the exit code.
+func ProxyMain(args []string) int {
+	err := proxyMain(args)
 	if err == nil {
 		return 0
 	}
 	if !errors.Is(err, errNoted) {
-		fmt.Fprintln(os.Stderr, "godwit restore gate:", err)
+		fmt.Fprintln(os.Stderr, "godwit restore proxy:", err)
 	}
 	return 1
 }
@@ -38,16 +38,16 @@ func GateMain(args []string) int {
 // errNoted is a failure that was told to the agent and written to the log.
 var errNoted = errors.New("the restore failed")
 
-func gateMain(args []string) error {
+func proxyMain(args []string) error {
 	path, err := findPath()
 	if err != nil {
 		return err
 	}
-	if isStandIn(args) {
+	if isWrapper(args) {
 		return becomeCRIU(path, args)
 	}
 	fd, restore := -1, false
-	if os.Getenv(envGate) != "" && len(args) == 3 && args[1] == "swrk" {
+	if os.Getenv(envProxy) != "" && len(args) == 3 && args[1] == "swrk" {
 		if fd, err = strconv.Atoi(args[2]); err != nil {
 			return fmt.Errorf("socket number %q: %w", args[2], err)
 		}
@@ -58,8 +58,8 @@ func gateMain(args []string) error {
 	if !restore {
 		return syscall.Exec(path, append([]string{path}, args[1:]...), os.Environ())
 	}
-	g := &gateProcess{criu: path, record: os.Getenv(envRecord)}
-	return g.end(g.run(fd, os.Getenv(envGate)))
+	p := &proxyProcess{criu: path, record: os.Getenv(envRecord)}
+	return p.end(p.run(fd, os.Getenv(envProxy)))
 }
 
 // isRestore waits for the request and looks at it without taking it from the socket.
@@ -86,15 +86,15 @@ func isRestore(fd int) (bool, error) {
 	}
 }
 
-// gateProcess is the gate: runc on one side, CRIU on the other, the agent beside it.
-type gateProcess struct {
+// proxyProcess is the proxy: runc on one side, CRIU on the other, the agent beside it.
+type proxyProcess struct {
 	criu    string // path
 	record  string
 	lock    *os.File
 	runc    *link  // nil: the engine waits for CRIU itself
-	cgroup  string // with a stand-in: the container's
+	cgroup  string // with a wrapper: the container's
 	real    *session
-	agent   *gateConn
+	agent   *proxyConn
 	workDir string
 	pid     int                         // of the restored first process
 	locks   map[int][]kernel.RecordLock // of all processes: see retakeLocks
@@ -110,52 +110,52 @@ type gateProcess struct {
 	succession <-chan error       // when it is succeeded, or that has failed; nil: not begun
 }
 
-// run goes through the whole life of the gate. fd is the connection to runc.
-func (g *gateProcess) run(fd int, socket string) error {
+// run goes through the whole life of the proxy. fd is the connection to runc.
+func (p *proxyProcess) run(fd int, socket string) error {
 	runc, err := newLink(fd, "runc")
 	if err != nil {
 		return err
 	}
-	g.runc = runc
+	p.runc = runc
 	var request rpc.CriuReq
-	if _, err := g.runc.receive(&request); err != nil {
+	if _, err := p.runc.receive(&request); err != nil {
 		return fmt.Errorf("receive runc's request: %w", err)
 	}
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		return fmt.Errorf("connect to the agent: %w", err)
 	}
-	g.agent = newGateConn(conn)
-	if g.lock, err = lockRecord(g.record); err != nil {
+	p.agent = newProxyConn(conn)
+	if p.lock, err = lockRecord(p.record); err != nil {
 		return err
 	}
-	if g.agreed, err = agreedHere(); err != nil {
+	if p.agreed, err = agreedHere(); err != nil {
 		return err
 	}
-	if err := g.startReal(&request); err != nil {
+	if err := p.startReal(&request); err != nil {
 		return err
 	}
-	// runc has put this process into the container's cgroup, for CRIU, which is there now. The gate
+	// runc has put this process into the container's cgroup, for CRIU, which is there now. The proxy
 	// would count against the container's limits, and be frozen and killed with it.
 	if err := kernel.JoinCgroupsOf(os.Getppid()); err != nil {
 		return err
 	}
-	if g.forerunner != nil {
-		if err := g.introduce(os.Getenv(envForerunner)); err != nil {
+	if p.forerunner != nil {
+		if err := p.introduce(os.Getenv(envForerunner)); err != nil {
 			return err
 		}
 	}
-	if err := g.waitForGo(&request); err != nil {
+	if err := p.waitForGo(&request); err != nil {
 		return err
 	}
-	if err := g.real.send(&request, nil); err != nil {
+	if err := p.real.send(&request, nil); err != nil {
 		return fmt.Errorf("send the request to CRIU: %w", err)
 	}
-	return g.relay()
+	return p.relay()
 }
 
 // startReal starts CRIU and makes the request one that it can serve: descriptors in it are numbers in runc.
-func (g *gateProcess) startReal(request *rpc.CriuReq) error {
+func (p *proxyProcess) startReal(request *rpc.CriuReq) error {
 	o := request.GetOpts()
 	if o == nil {
 		return errors.New("runc's request has no options")
@@ -167,15 +167,15 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 	with := sessionFiles{
 		stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, more: inherited, network: networkOf(o, inherited),
 	}
-	g.agreed.NetworkHeld = with.network != nil
+	p.agreed.NetworkHeld = with.network != nil
 	if os.Getenv(envCgroupNamespace) != "" {
 		with.namespaces = unix.CLONE_NEWCGROUP // its root is the container's cgroup, where runc has put this process
 	}
-	g.real, err = startSession(g.criu, with)
+	p.real, err = startSession(p.criu, with)
 	if err != nil {
 		return err
 	}
-	peer, err := peerOf(g.runc)
+	peer, err := peerOf(p.runc)
 	if err != nil {
 		return err
 	}
@@ -187,15 +187,15 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 		if err != nil {
 			return fmt.Errorf("open directory %d of runc: %w", *fd, err)
 		}
-		*fd = int32(dir) // stays open: CRIU opens it through /proc/GATE/fd
+		*fd = int32(dir) // stays open: CRIU opens it through /proc/PROXY/fd
 	}
-	g.workDir = fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd())
+	p.workDir = fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd())
 	if o.WorkDirFd != nil {
-		g.workDir = fmt.Sprintf("/proc/self/fd/%d", o.GetWorkDirFd())
+		p.workDir = fmt.Sprintf("/proc/self/fd/%d", o.GetWorkDirFd())
 	}
-	g.settle(o)
+	p.settle(o)
 	if os.Getenv(envForerunner) != "" {
-		if g.forerunner, err = startForerunner(with.network); err != nil {
+		if p.forerunner, err = startForerunner(with.network); err != nil {
 			return err
 		}
 	}
@@ -207,7 +207,7 @@ func (g *gateProcess) startReal(request *rpc.CriuReq) error {
 // alone is, and stays as long as the container. It is a file system of its own that nobody can
 // write to: CRIU does not give the mounts that it makes of it the flags of those that were dumped.
 func hideDirectories(o *rpc.CriuOpts) error {
-	dir := filepath.Join(filepath.Dir(os.Getenv(envGate)), "masked")
+	dir := filepath.Join(filepath.Dir(os.Getenv(envProxy)), "masked")
 	if err := os.Mkdir(dir, 0o555); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make a directory to mask others with: %w", err)
 	}
@@ -220,7 +220,7 @@ func hideDirectories(o *rpc.CriuOpts) error {
 }
 
 // settle sets what must not depend on the node's /etc/criu/runc.conf or on annotations.
-func (g *gateProcess) settle(o *rpc.CriuOpts) {
+func (p *proxyProcess) settle(o *rpc.CriuOpts) {
 	o.ConfigFile = nil
 	o.LogLevel = proto.Int32(logWarnings)
 	o.TcpEstablished = proto.Bool(true)
@@ -263,43 +263,43 @@ func networkOf(o *rpc.CriuOpts, inherited []*os.File) *os.File {
 func peerOf(l *link) (int, error) { return peerPID(l.conn) }
 
 // waitForGo tells the agent that all is ready, and returns when the images are.
-func (g *gateProcess) waitForGo(request *rpc.CriuReq) error {
-	if err := g.agent.send(gateMessage{Kind: kindReady}); err != nil {
+func (p *proxyProcess) waitForGo(request *rpc.CriuReq) error {
+	if err := p.agent.send(proxyMessage{Kind: kindReady}); err != nil {
 		return fmt.Errorf("tell the agent: %w", err)
 	}
 	vet.Prepare() // while the container runs
-	m, err := g.agent.receive()
+	m, err := p.agent.receive()
 	if err != nil {
 		return fmt.Errorf("wait for the agent: it is gone or has given up: %w", err)
 	}
 	if m.Kind != kindGo {
 		return fmt.Errorf("the agent says %q, want %q", m.Kind, kindGo)
 	}
-	if err := g.vet(request.GetOpts()); err != nil {
+	if err := p.vet(request.GetOpts()); err != nil {
 		return err
 	}
 	if m.Root != "" {
 		request.Opts.Root = proto.String(m.Root)
 	}
-	g.opens = m.Opens
+	p.opens = m.Opens
 	if m.Lazy {
 		request.Opts.LazyPages = proto.Bool(true)
 	}
-	if err := g.expectLocks(request.GetOpts()); err != nil {
+	if err := p.expectLocks(request.GetOpts()); err != nil {
 		return err
 	}
-	return g.inherit(request.GetOpts(), m.Files)
+	return p.inherit(request.GetOpts(), m.Files)
 }
 
 // expectLocks looks whether there are locks that may have to be taken anew. Then CRIU must not
 // trace the first process, which it does to hear of its end if it makes it as its own sibling, as
 // runc wants it. As a child of CRIU it passes to this process when CRIU ends.
-func (g *gateProcess) expectLocks(o *rpc.CriuOpts) error {
+func (p *proxyProcess) expectLocks(o *rpc.CriuOpts) error {
 	var err error
-	if g.locks, err = dumpedLocks(fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd())); err != nil || len(g.locks) == 0 {
+	if p.locks, err = dumpedLocks(fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd())); err != nil || len(p.locks) == 0 {
 		return err
 	}
-	if g.runc == nil {
+	if p.runc == nil {
 		return nil // the engine expects it as its own child; what cannot be taken anew ends the restore
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -314,20 +314,20 @@ func (g *gateProcess) expectLocks(o *rpc.CriuOpts) error {
 var forRunc = [...]string{"setup-namespaces", "orphan-pts-master", "post-restore"}
 
 // relay passes messages between CRIU and runc until CRIU's last.
-func (g *gateProcess) relay() error {
-	stop := g.watchFailure(endPatience)
+func (p *proxyProcess) relay() error {
+	stop := p.watchFailure(endPatience)
 	defer stop()
 	for {
 		var m rpc.CriuResp
-		rights, err := g.real.receive(&m)
+		rights, err := p.real.receive(&m)
 		if err != nil {
-			g.refused = g.stuck.Load() && !g.going
+			p.refused = p.stuck.Load() && !p.going
 			return fmt.Errorf("CRIU ended during the restore: %w", err)
 		}
 		if m.GetType() != rpc.CriuReqType_NOTIFY {
-			return g.finish(&m)
+			return p.finish(&m)
 		}
-		if err := g.notified(&m, rights); err != nil {
+		if err := p.notified(&m, rights); err != nil {
 			return err
 		}
 	}
@@ -337,60 +337,60 @@ func (g *gateProcess) relay() error {
 // process, makes CRIU kill what it restored: all sockets and processes exist and wait in CRIU's own
 // code. At those that follow (network-unlock, pre-resume) CRIU ignores the answer
 // (criu/cr-restore.c, restore_root_task).
-func (g *gateProcess) notified(m *rpc.CriuResp, rights []byte) error {
+func (p *proxyProcess) notified(m *rpc.CriuResp, rights []byte) error {
 	script := m.GetNotify().GetScript()
 	reply := &rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: proto.Bool(true)}
 	switch {
-	case script == "pre-restore" && g.forerunner != nil:
+	case script == "pre-restore" && p.forerunner != nil:
 		var err error
-		if g.succession, err = g.forerunner.Succeed(g.real.pid()); err != nil {
+		if p.succession, err = p.forerunner.Succeed(p.real.pid()); err != nil {
 			return err
 		}
 	case script == "post-restore":
-		g.pid = int(m.GetNotify().GetPid())
-		if err := g.succeeded(); err != nil {
+		p.pid = int(m.GetNotify().GetPid())
+		if err := p.succeeded(); err != nil {
 			return err
 		}
-		if len(g.locks) > 0 {
-			if err := retakeLocks(g.pid, g.locks); err != nil {
+		if len(p.locks) > 0 {
+			if err := retakeLocks(p.pid, p.locks); err != nil {
 				return fmt.Errorf("take the locks on files anew: %w", err)
 			}
 		}
-		if err := g.askBoth(m, rights); err != nil {
+		if err := p.askBoth(m, rights); err != nil {
 			return err
 		}
 	case slices.Contains(forRunc[:], script):
-		if err := g.askRunc(m, rights); err != nil {
+		if err := p.askRunc(m, rights); err != nil {
 			return err
 		}
 	case script == "pre-resume":
-		g.going = true
+		p.going = true
 	case script == "post-resume":
 		at := time.Now()
-		if err := g.agent.send(gateMessage{Kind: kindResumed, PID: g.pid, At: at.UnixNano()}); err != nil {
-			g.note("the agent is gone, the container runs: " + err.Error())
+		if err := p.agent.send(proxyMessage{Kind: kindResumed, PID: p.pid, At: at.UnixNano()}); err != nil {
+			p.note("the agent is gone, the container runs: " + err.Error())
 		}
 	}
-	if !g.real.alive() { // a send would succeed: processes that it made have its end of the socket open
+	if !p.real.alive() { // a send would succeed: processes that it made have its end of the socket open
 		return fmt.Errorf("CRIU ended at %s", script)
 	}
-	if err := g.real.send(reply, nil); err != nil {
+	if err := p.real.send(reply, nil); err != nil {
 		return fmt.Errorf("answer CRIU's %s: %w", script, err)
 	}
-	g.freed = g.allowed
+	p.freed = p.allowed
 	return nil
 }
 
 // askRunc passes a notification to runc and waits for its answer.
-func (g *gateProcess) askRunc(m *rpc.CriuResp, rights []byte) error {
-	if g.runc == nil {
+func (p *proxyProcess) askRunc(m *rpc.CriuResp, rights []byte) error {
+	if p.runc == nil {
 		return nil
 	}
-	if err := g.runc.send(m, rights); err != nil {
+	if err := p.runc.send(m, rights); err != nil {
 		return fmt.Errorf("pass %s to runc: %w", m.GetNotify().GetScript(), err)
 	}
 	var answer rpc.CriuReq
-	if _, err := g.runc.receive(&answer); err != nil {
+	if _, err := p.runc.receive(&answer); err != nil {
 		return fmt.Errorf("wait for runc's answer to %s: %w", m.GetNotify().GetScript(), err)
 	}
 	if !answer.GetNotifySuccess() {
@@ -402,29 +402,29 @@ func (g *gateProcess) askRunc(m *rpc.CriuResp, rights []byte) error {
 // askBoth asks the agent whether the container may run and meanwhile lets runc write its state.
 // When both agree the record is made; then, and only then, the agent opens the network, and CRIU is
 // let on.
-func (g *gateProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
+func (p *proxyProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
 	runc := make(chan error, 1)
-	go func() { runc <- g.askRunc(m, rights) }()
-	err := g.askAgent(kindRestored, kindResume)
+	go func() { runc <- p.askRunc(m, rights) }()
+	err := p.askAgent(kindRestored, kindResume)
 	if err = firstOf(err, <-runc); err != nil {
 		return err
 	}
-	g.allowed = true // before it is tried: a record that could not be made durable may be there all the same
-	if err := makeRecord(g.record); err != nil {
+	p.allowed = true // before it is tried: a record that could not be made durable may be there all the same
+	if err := makeRecord(p.record); err != nil {
 		return fmt.Errorf("record that the container may run: %w", err)
 	}
-	if !g.opens {
+	if !p.opens {
 		return nil
 	}
-	return g.askAgent(kindRecorded, kindOpen)
+	return p.askAgent(kindRecorded, kindOpen)
 }
 
-// askAgent tells the agent what has been reached, and waits for the answer that lets the gate go on.
-func (g *gateProcess) askAgent(reached, answer string) error {
-	if err := g.agent.send(gateMessage{Kind: reached}); err != nil {
+// askAgent tells the agent what has been reached, and waits for the answer that lets the proxy go on.
+func (p *proxyProcess) askAgent(reached, answer string) error {
+	if err := p.agent.send(proxyMessage{Kind: reached}); err != nil {
 		return fmt.Errorf("ask the agent whether to resume: %w", err)
 	}
-	said, err := g.agent.receive()
+	said, err := p.agent.receive()
 	if err != nil {
 		return fmt.Errorf("the agent is gone or has given up before the container was resumed: %w", err)
 	}
@@ -435,21 +435,21 @@ func (g *gateProcess) askAgent(reached, answer string) error {
 }
 
 // finish passes CRIU's last answer to runc and waits for CRIU's end, so that the restored first
-// process, a child of this one, passes to the monitor when the gate ends.
-func (g *gateProcess) finish(m *rpc.CriuResp) error {
+// process, a child of this one, passes to the monitor when the proxy ends.
+func (p *proxyProcess) finish(m *rpc.CriuResp) error {
 	var err error
-	if g.runc != nil {
-		err = g.runc.send(m, nil)
+	if p.runc != nil {
+		err = p.runc.send(m, nil)
 	}
 	if !m.GetSuccess() { // what matters is told to the agent
-		g.refused = true
+		p.refused = true
 		return fmt.Errorf("CRIU failed to restore (errno %d)", m.GetCrErrno())
 	}
 	if err != nil {
 		return fmt.Errorf("pass CRIU's answer to runc: %w", err)
 	}
-	if g.runc == nil {
-		g.real.close() // it waits for more, and the engine for its end
+	if p.runc == nil {
+		p.real.close() // it waits for more, and the engine for its end
 	}
-	return g.real.wait()
+	return p.real.wait()
 }

@@ -14,11 +14,11 @@ import (
 
 // inherit gives CRIU open files of the agent. CRIU has been started before anybody knew of them, so
 // that its start takes no time now; it takes descriptors only from its parent, or is made to.
-func (g *gateProcess) inherit(o *rpc.CriuOpts, wanted []gateFile) error {
+func (p *proxyProcess) inherit(o *rpc.CriuOpts, wanted []proxyFile) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	agent, err := peerPID(g.agent.conn)
+	agent, err := peerPID(p.agent.conn)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (g *gateProcess) inherit(o *rpc.CriuOpts, wanted []gateFile) error {
 		}
 		files = append(files, file)
 	}
-	fds, err := kernel.GiveFiles(g.real.pid(), files)
+	fds, err := kernel.GiveFiles(p.real.pid(), files)
 	if err != nil {
 		return fmt.Errorf("hand files over to CRIU: %w", err)
 	}

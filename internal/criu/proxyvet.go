@@ -32,8 +32,8 @@ func agreedHere() (vet.Agreed, error) {
 
 // vet reads the images before CRIU does. If the processes have the engine's default profile of another
 // version, CRIU restores them under this node's.
-func (g *gateProcess) vet(o *rpc.CriuOpts) error {
-	agreed := g.agreed
+func (p *proxyProcess) vet(o *rpc.CriuOpts) error {
+	agreed := p.agreed
 	for _, m := range o.GetExtMnt() {
 		agreed.Outside = append(agreed.Outside, m.GetKey())
 	}

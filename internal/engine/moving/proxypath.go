@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// GatePath is a PATH in which `criu` is this program, by a link in a directory, which is made.
-func GatePath(dir, executable string) (string, error) {
+// ProxyPath is a PATH in which `criu` is this program, by a link in a directory, which is made.
+func ProxyPath(dir, executable string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("make directory for the gate: %w", err)
+		return "", fmt.Errorf("make directory for the restore proxy: %w", err)
 	}
 	if err := Link(executable, filepath.Join(dir, "criu")); err != nil {
 		return "", err
