@@ -65,7 +65,7 @@ const (
 	envRecord = "GODWIT_GATE_RECORD"
 
 	envCgroupNamespace = "GODWIT_GATE_CGROUP_NAMESPACE"
-	envForerunner      = "GODWIT_GATE_FORERUNNER"
+	envPlaceholder     = "GODWIT_GATE_FORERUNNER"
 )
 
 // ProxySettings make the criu of one `runc restore` a proxy.
@@ -79,9 +79,9 @@ type ProxySettings struct {
 	// it and starts CRIU in it.
 	CgroupNamespace bool
 
-	// Forerunner is a socket that the proxy makes if the engine is to find the container's first
-	// process before that is there: see AwaitForerunner. Empty: it is not.
-	Forerunner string
+	// Placeholder is a socket that the proxy makes if the engine is to find the container's first
+	// process before that is there: see AwaitPlaceholder. Empty: it is not.
+	Placeholder string
 }
 
 // ProxyEnv is the environment for `runc restore`. Its PATH must begin with a directory in which
@@ -91,8 +91,8 @@ func ProxyEnv(s ProxySettings) []string {
 	if s.CgroupNamespace {
 		env = append(env, envCgroupNamespace+"=1")
 	}
-	if s.Forerunner != "" {
-		env = append(env, envForerunner+"="+s.Forerunner)
+	if s.Placeholder != "" {
+		env = append(env, envPlaceholder+"="+s.Placeholder)
 	}
 	return env
 }

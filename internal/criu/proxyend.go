@@ -24,7 +24,7 @@ func (p *proxyProcess) end(err error) error {
 		p.endReal(err)
 	}
 	if err != nil {
-		p.endForerunner()
+		p.endPlaceholder()
 	}
 	if err == nil || p.agent == nil {
 		return err
@@ -68,8 +68,8 @@ func (p *proxyProcess) endReal(err error) {
 		kill := time.AfterFunc(endPatience, func() { p.real.signalKill() })
 		defer kill.Stop()
 	}
-	if p.succession != nil { // or this process would learn of a stop of CRIU's that is another's to learn of
-		if failed := <-p.succession; failed != nil {
+	if p.handover != nil { // or this process would learn of a stop of CRIU's that is another's to learn of
+		if failed := <-p.handover; failed != nil {
 			p.note(failed.Error())
 		}
 	}
@@ -117,13 +117,13 @@ func (p *proxyProcess) watchFailure(patience time.Duration) (stop func()) {
 	return func() { close(over) }
 }
 
-// endForerunner has the engine learn that the process that it knows has ended, if it never was the
+// endPlaceholder has the engine learn that the process that it knows has ended, if it never was the
 // container's first one, or that one has ended before it ran.
-func (p *proxyProcess) endForerunner() {
-	if p.forerunner == nil {
+func (p *proxyProcess) endPlaceholder() {
+	if p.placeholder == nil {
 		return
 	}
-	if err := p.forerunner.End(); err != nil {
+	if err := p.placeholder.End(); err != nil {
 		p.note(err.Error())
 	}
 }

@@ -106,8 +106,8 @@ type proxyProcess struct {
 	stuck   atomic.Bool                 // CRIU failed, but hung before it said so
 	agreed  vet.Agreed                  // what the images may say
 
-	forerunner *kernel.Forerunner // of the first process; nil: there is none
-	succession <-chan error       // when it is succeeded, or that has failed; nil: not begun
+	placeholder *kernel.PIDPlaceholder // for the first process; nil: there is none
+	handover    <-chan error           // when its PID was handed over, or that has failed; nil: not begun
 }
 
 // run goes through the whole life of the proxy. fd is the connection to runc.
@@ -140,8 +140,8 @@ func (p *proxyProcess) run(fd int, socket string) error {
 	if err := kernel.JoinCgroupsOf(os.Getppid()); err != nil {
 		return err
 	}
-	if p.forerunner != nil {
-		if err := p.introduce(os.Getenv(envForerunner)); err != nil {
+	if p.placeholder != nil {
+		if err := p.introduce(os.Getenv(envPlaceholder)); err != nil {
 			return err
 		}
 	}
@@ -194,8 +194,8 @@ func (p *proxyProcess) startReal(request *rpc.CriuReq) error {
 		p.workDir = fmt.Sprintf("/proc/self/fd/%d", o.GetWorkDirFd())
 	}
 	p.settle(o)
-	if os.Getenv(envForerunner) != "" {
-		if p.forerunner, err = startForerunner(with.network); err != nil {
+	if os.Getenv(envPlaceholder) != "" {
+		if p.placeholder, err = startPlaceholder(with.network); err != nil {
 			return err
 		}
 	}
@@ -341,14 +341,14 @@ func (p *proxyProcess) notified(m *rpc.CriuResp, rights []byte) error {
 	script := m.GetNotify().GetScript()
 	reply := &rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: proto.Bool(true)}
 	switch {
-	case script == "pre-restore" && p.forerunner != nil:
+	case script == "pre-restore" && p.placeholder != nil:
 		var err error
-		if p.succession, err = p.forerunner.Succeed(p.real.pid()); err != nil {
+		if p.handover, err = p.placeholder.HandOver(p.real.pid()); err != nil {
 			return err
 		}
 	case script == "post-restore":
 		p.pid = int(m.GetNotify().GetPid())
-		if err := p.succeeded(); err != nil {
+		if err := p.checkPID(); err != nil {
 			return err
 		}
 		if len(p.locks) > 0 {

@@ -219,7 +219,7 @@ func (a *arrival) openRestoreDir(ctx context.Context) error {
 		return err
 	}
 	if early {
-		settings.Forerunner = a.restoreDir.Forerunner()
+		settings.Placeholder = a.restoreDir.Placeholder()
 	}
 	environment := append(criu.ProxyEnv(settings), "PATH="+path)
 	a.job = shim.Job{Runc: runc, Record: settings.Record, Env: environment, Early: early}

@@ -94,9 +94,9 @@ func (d Dir) Netns() (string, error) {
 	return "", errors.New("the container has no network namespace of its own")
 }
 
-// Forerunner is the socket of the restore proxy for the runtime, if the engine makes the network
+// Placeholder is the socket of the restore proxy for the runtime, if the engine makes the network
 // when the container has been created.
-func (d Dir) Forerunner() string { return filepath.Join(d.path, "forerunner.sock") }
+func (d Dir) Placeholder() string { return filepath.Join(d.path, "forerunner.sock") }
 
 func (d Dir) job() string     { return filepath.Join(d.path, "job.json") }
 func (d Dir) runcLog() string { return filepath.Join(d.path, "runc.log") }
@@ -111,7 +111,7 @@ type Job struct {
 	Runc   string   `json:"runc"`        // path of the runtime that restores
 	Record string   `json:"record"`      // of the restore proxy: exists when the container was allowed to run
 	Env    []string `json:"environment"` // of the restore proxy: criu.ProxyEnv, and PATH
-	Early  bool     `json:"early"`       // the create is over when there is a forerunner, and the start when the container runs
+	Early  bool     `json:"early"`       // create ends when there is a PID placeholder, start when the container runs
 }
 
 // Open makes the restore directory, with its directory in memory for the execution state.

@@ -11,7 +11,7 @@
 //
 // An engine that makes the network between create and start is given the number of a process that
 // is there before the container's first one, by create, which returns then; start waits for the
-// container (criu.AwaitForerunner).
+// container (criu.AwaitPlaceholder).
 //
 // The agent and godwit-runc meet in a directory, by the engine's own id of the container: nothing
 // is asked of an agent for containers that are only started, so an agent that does not run is in

@@ -14,7 +14,7 @@ import (
 )
 
 // createEarly has runc restore the container when its engine starts it, and tells the engine the
-// number of the forerunner of its first process. The restore goes on when this process has ended:
+// PID of the placeholder of its first process. The restore goes on when this process has ended:
 // then it is a child of whoever the restored processes will be children of.
 func (d Dir) createEarly(job Job, args []string, pidFile string) error {
 	if err := network.Muzzle(d.Network()); err != nil {
@@ -31,7 +31,7 @@ func (d Dir) createEarly(job Job, args []string, pidFile string) error {
 		_ = restorer.Wait() // it has written why it failed
 		close(over)
 	}()
-	pid, err := criu.AwaitForerunner(d.Forerunner(), over)
+	pid, err := criu.AwaitPlaceholder(d.Placeholder(), over)
 	if err != nil || pidFile == "" {
 		return err
 	}
@@ -40,7 +40,7 @@ func (d Dir) createEarly(job Job, args []string, pidFile string) error {
 
 // startEarly lets the restore go on, and returns when the container runs.
 func (d Dir) startEarly(job Job) error {
-	err := criu.StartRestored(context.Background(), d.Forerunner())
+	err := criu.StartRestored(context.Background(), d.Placeholder())
 	if err == nil && !exists(job.Record) {
 		err = errors.New("it was not restored")
 	}

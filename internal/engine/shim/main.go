@@ -57,8 +57,8 @@ func serve(c call, args []string, runc string) (int, error) {
 		}
 	case "kill":
 		job, err := dir.load()
-		if err == nil && job.Early && !exists(job.Record) && criu.EndRestore(dir.Forerunner()) == nil {
-			return 0, nil // what there is is the forerunner
+		if err == nil && job.Early && !exists(job.Record) && criu.EndRestore(dir.Placeholder()) == nil {
+			return 0, nil // there is only the PID placeholder
 		}
 	case "delete":
 		if exists(dir.path) {

@@ -84,12 +84,12 @@ func (c *cloner) clone(t *testing.T) (int, unix.Errno) {
 	return int(binary.NativeEndian.Uint64(result[:])), unix.Errno(binary.NativeEndian.Uint64(result[8:]))
 }
 
-func startForerunner(t *testing.T) *Forerunner {
+func startPlaceholder(t *testing.T) *PIDPlaceholder {
 	t.Helper()
 	own, err := os.Open("/proc/self/ns/net")
 	must(t, err)
 	defer own.Close()
-	f, err := StartForerunner(own)
+	f, err := StartPIDPlaceholder(own)
 	must(t, err)
 	return f
 }
@@ -110,10 +110,10 @@ func collected(t *testing.T, pid int) unix.WaitStatus {
 	}
 }
 
-// TestForerunner: the first process of a pid namespace gets the number of its forerunner, and the
+// TestPIDPlaceholder: the first process of a pid namespace gets the PID of its placeholder, and the
 // parent of that can learn of its end.
-func TestForerunner(t *testing.T) {
-	f, c := startForerunner(t), startCloner(t, uint64(unix.SIGCHLD))
+func TestPIDPlaceholder(t *testing.T) {
+	f, c := startPlaceholder(t), startCloner(t, uint64(unix.SIGCHLD))
 	process, err := ReadProcess(f.PID())
 	if err != nil || process.Parent != os.Getpid() {
 		t.Fatalf("it is %+v: %v", process, err)
@@ -121,7 +121,7 @@ func TestForerunner(t *testing.T) {
 	if threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", f.PID())); err != nil || len(threads) != 1 {
 		t.Errorf("its threads are %v: %v", threads, err)
 	}
-	done, err := f.Succeed(c.pid)
+	done, err := f.HandOver(c.pid)
 	must(t, err)
 	first, errno := c.clone(t)
 	if err := <-done; err != nil || errno != 0 || first != f.PID() {
@@ -136,17 +136,17 @@ func TestForerunner(t *testing.T) {
 	}
 }
 
-// TestForerunnerStays: whoever makes no successor, or none in the end, leaves the number to a child
+// TestPIDPlaceholderStays: whoever hands the PID over to no process leaves it to a child
 // that has ended.
-func TestForerunnerStays(t *testing.T) {
-	f := startForerunner(t)
+func TestPIDPlaceholderStays(t *testing.T) {
+	f := startPlaceholder(t)
 	must(t, f.End())
 	if status := collected(t, f.PID()); status.Signal() != unix.SIGKILL {
 		t.Errorf("it has ended with %v", status)
 	}
 
-	f, c := startForerunner(t), startCloner(t, 1<<40) // no signal
-	done, err := f.Succeed(c.pid)
+	f, c := startPlaceholder(t), startCloner(t, 1<<40) // no signal
+	done, err := f.HandOver(c.pid)
 	must(t, err)
 	_, errno := c.clone(t)
 	if err := <-done; errno != unix.EINVAL || err == nil || !strings.Contains(err.Error(), unix.EINVAL.Error()) {
@@ -155,19 +155,19 @@ func TestForerunnerStays(t *testing.T) {
 	must(t, f.End())
 	collected(t, f.PID())
 
-	f, c = startForerunner(t), startCloner(t, uint64(unix.SIGCHLD))
-	done, err = f.Succeed(c.pid)
+	f, c = startPlaceholder(t), startCloner(t, uint64(unix.SIGCHLD))
+	done, err = f.HandOver(c.pid)
 	must(t, err)
 	must(t, unix.Kill(c.pid, unix.SIGKILL))
 	if err := <-done; err == nil {
-		t.Error("who was to make the successor is killed, and nobody says so")
+		t.Error("the process that was to get the PID is killed, and nobody says so")
 	}
 	must(t, f.End())
 	collected(t, f.PID())
 }
 
-// TestForerunnerTaken: somebody has got the number meanwhile, who soon ends.
-func TestForerunnerTaken(t *testing.T) {
+// TestPIDPlaceholderTaken: another process took the PID meanwhile, and soon ends.
+func TestPIDPlaceholderTaken(t *testing.T) {
 	holder := exec.CommandContext(t.Context(), "sh", "-c", "sleep 1000 & echo $!; wait")
 	out, err := holder.StdoutPipe()
 	must(t, err)
@@ -176,7 +176,7 @@ func TestForerunnerTaken(t *testing.T) {
 	_, err = fmt.Fscan(out, &taken)
 	must(t, err)
 	ended := make(chan error, 1)
-	go func() { ended <- (&Forerunner{pid: taken, yields: true}).End() }()
+	go func() { ended <- (&PIDPlaceholder{pid: taken, handed: true}).End() }()
 	must(t, unix.Kill(taken, unix.SIGKILL))
 	must(t, holder.Wait())
 	must(t, <-ended)
@@ -184,14 +184,15 @@ func TestForerunnerTaken(t *testing.T) {
 		t.Errorf("%d: %v", taken, status)
 	}
 	taken = os.Getppid() // is there for longer
-	if err := (&Forerunner{pid: taken, yields: true}).End(); !errors.Is(err, unix.EEXIST) {
+	if err := (&PIDPlaceholder{pid: taken, handed: true}).End(); !errors.Is(err, unix.EEXIST) {
 		t.Errorf("a number that stays taken: %v", err)
 	}
 }
 
-// TestForerunnerWaitsForNobody: it is not stopped until somebody lets it on, who may be killed before.
-func TestForerunnerWaitsForNobody(t *testing.T) {
-	f := startForerunner(t)
+// TestPIDPlaceholderWaitsForNobody: it is not stopped until somebody lets it on, who may be killed
+// before.
+func TestPIDPlaceholderWaitsForNobody(t *testing.T) {
+	f := startPlaceholder(t)
 	var status unix.WaitStatus
 	if pid, err := unix.Wait4(f.PID(), &status, unix.WNOHANG|unix.WUNTRACED|unix.WCONTINUED, nil); pid != 0 || err != nil {
 		t.Errorf("it was stopped: %v, %v", status, err)
@@ -204,14 +205,14 @@ func TestForerunnerWaitsForNobody(t *testing.T) {
 	other, err := os.Open(os.DevNull)
 	must(t, err)
 	defer other.Close()
-	if _, err := StartForerunner(other); !errors.Is(err, unix.EINVAL) {
+	if _, err := StartPIDPlaceholder(other); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("in what is no network namespace: %v", err)
 	}
 }
 
 // TestChildRuns: a child that this process traces, and that is stopped for it, has not ended.
 func TestChildRuns(t *testing.T) {
-	f := startForerunner(t)
+	f := startPlaceholder(t)
 	asTracer(func() bool {
 		traced := &tracee{pid: f.PID(), tid: f.PID()}
 		must(t, traced.stop())

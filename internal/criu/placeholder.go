@@ -14,39 +14,41 @@ import (
 
 // An engine may want to do something with the container's first process when it has been created
 // and is not started yet: Docker makes networks then, since 28. At a restore there is no such
-// process before the state is here, and then it runs. So the proxy makes a forerunner of it, in the
-// container's cgroup and network namespace, whose number the restored process gets
-// (kernel.Forerunner). The proxy says that it is ready when the engine has asked the runtime for
-// the start. The runtime asks the proxy, by a socket, twice:
+// process before the state is here, and then it runs. So the proxy makes a PID placeholder for it,
+// in the container's cgroup and network namespace, whose PID the restored process gets
+// (kernel.PIDPlaceholder). The proxy says that it is ready when the engine has asked the runtime
+// for the start. The runtime asks the proxy, by a socket, twice:
 //
-//	runtime: create      proxy: forerunner   with its number
-//	runtime: start       proxy: restorer     with the number of runc restore, which ends when the restore is over
+//	runtime: create      proxy: forerunner   with the placeholder's PID
+//	runtime: start       proxy: restorer     with the PID of runc restore, which ends with the restore
 //	runtime: known       the end
 //
 // Or it has the proxy end before the start (end, and the same answer as to create): who ends the
-// forerunner means the container.
+// placeholder means the container. The word forerunner is that of release v0.1.0.
 const (
-	kindCreate     = "create"
-	kindForerunner = "forerunner"
-	kindStart      = "start"
-	kindRestorer   = "restorer"
-	kindKnown      = "known"
-	kindEnd        = "end"
+	kindCreate      = "create"
+	kindPlaceholder = "forerunner"
+	kindStart       = "start"
+	kindRestorer    = "restorer"
+	kindKnown       = "known"
+	kindEnd         = "end"
 )
 
 // callPatience bounds a talk between proxy and runtime, which are at the same node and do nothing
 // else.
 const callPatience = 10 * time.Second
 
-// startForerunner makes the first process's forerunner. This process is in the container's cgroup still.
-func startForerunner(network *os.File) (*kernel.Forerunner, error) {
+// startPlaceholder makes the first process's placeholder. This process is in the container's cgroup
+// still.
+func startPlaceholder(network *os.File) (*kernel.PIDPlaceholder, error) {
 	if network == nil {
 		return nil, errors.New("the container has no network namespace of its own that the engine could find")
 	}
-	return kernel.StartForerunner(network)
+	return kernel.StartPIDPlaceholder(network)
 }
 
-// introduce tells the runtime of the forerunner, and returns when the engine has asked for the start.
+// introduce tells the runtime of the placeholder, and returns when the engine has asked for the
+// start.
 func (p *proxyProcess) introduce(socket string) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("make the socket for the runtime: %w", err)
@@ -93,7 +95,7 @@ func (p *proxyProcess) answerRuntime(conn net.Conn, restorer int) (string, error
 	if err != nil {
 		return "", err
 	}
-	answer := proxyMessage{Kind: kindForerunner, PID: p.forerunner.PID()}
+	answer := proxyMessage{Kind: kindPlaceholder, PID: p.placeholder.PID()}
 	if asked.Kind == kindStart {
 		answer = proxyMessage{Kind: kindRestorer, PID: restorer}
 	}
@@ -104,24 +106,24 @@ func (p *proxyProcess) answerRuntime(conn net.Conn, restorer int) (string, error
 	return asked.Kind, err
 }
 
-// succeeded wants the container's first process to be the one that the engine knows.
-func (p *proxyProcess) succeeded() error {
-	if p.forerunner == nil {
+// checkPID wants the container's first process to have the PID that the engine knows.
+func (p *proxyProcess) checkPID() error {
+	if p.placeholder == nil {
 		return nil
 	}
-	if p.succession == nil {
+	if p.handover == nil {
 		return errors.New("CRIU has not said when it makes the first process")
 	}
-	if p.pid != p.forerunner.PID() {
-		return fmt.Errorf("the first process has the number %d, and the engine knows it by %d", p.pid, p.forerunner.PID())
+	if p.pid != p.placeholder.PID() {
+		return fmt.Errorf("the first process has PID %d, and the engine knows it by %d", p.pid, p.placeholder.PID())
 	}
 	return nil
 }
 
-// AwaitForerunner returns the number of the process that an engine can take for the first one of a
+// AwaitPlaceholder returns the PID of the process that an engine can take for the first one of a
 // container that is being restored, when it is there. It fails when runc, which restores, has ended
 // before, as over tells.
-func AwaitForerunner(socket string, over <-chan struct{}) (int, error) {
+func AwaitPlaceholder(socket string, over <-chan struct{}) (int, error) {
 	const pause = 5 * time.Millisecond
 	for {
 		pid := 0
@@ -142,7 +144,7 @@ func EndRestore(socket string) error {
 	return askProxy(socket, kindEnd, func(int) error { return nil })
 }
 
-// StartRestored lets the restore of a container that has a forerunner go on, and returns when it is
+// StartRestored lets the restore of a container that has a placeholder go on, and returns when it is
 // over, whatever has become of it.
 func StartRestored(ctx context.Context, socket string) error {
 	var restorer *os.File

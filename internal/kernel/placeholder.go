@@ -14,21 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Forerunner is a process that does nothing, and that is there in the place of another one that
-// does not exist yet: whoever has to know the number of that one, or needs a process in its
-// namespaces and cgroups, is given this one. When the other one is made it gets its number.
+// PIDPlaceholder is a process that does nothing, and that reserves the PID of another one that does
+// not exist yet: whoever has to know that PID, or needs a process in its namespaces and cgroups, is
+// given the placeholder. When the other process is made it gets the PID.
 //
-// It is a child of this process that nobody has waited for, and ends with this one. So whoever
-// inherits this one's children learns of the end of a process with that number, unless Succeed has
-// made another one of it.
-type Forerunner struct {
+// The placeholder is a child of this process that nobody has waited for, and ends with this one. So
+// whoever inherits this process's children learns of the end of a process with that PID, unless
+// HandOver has given it to another one.
+type PIDPlaceholder struct {
 	pid    int
-	yields bool // it was waited for, or is about to be
+	handed bool // the PID is handed over: the placeholder was waited for, or is about to be
 }
 
-// StartForerunner forks without exec (see Guard.start), so that it is one thread, and takes next to
-// no memory of its own. network is the network namespace in which it is to be.
-func StartForerunner(network *os.File) (*Forerunner, error) {
+// StartPIDPlaceholder forks without exec (see Guard.start), so that it is one thread, and takes
+// next to no memory of its own. network is the network namespace in which it is to be.
+func StartPIDPlaceholder(network *os.File) (*PIDPlaceholder, error) {
 	life, err := PidfdOpen(os.Getpid())
 	if err != nil {
 		return nil, err
@@ -40,23 +40,23 @@ func StartForerunner(network *os.File) (*Forerunner, error) {
 	}
 	defer told.Close()
 	keep := [2]uintptr{min(life.Fd(), tell.Fd()), max(life.Fd(), tell.Fd())}
-	pid, err := forkQuietly(func() (uintptr, unix.Errno) { return forkForerunner(life.Fd(), tell.Fd(), network.Fd(), keep) })
-	_ = tell.Close() // so that the end of the forerunner is that of the pipe
+	pid, err := forkQuietly(func() (uintptr, unix.Errno) { return forkPlaceholder(life.Fd(), tell.Fd(), network.Fd(), keep) })
+	_ = tell.Close() // so that the end of the placeholder is that of the pipe
 	if err != nil {
 		return nil, err
 	}
-	f := &Forerunner{pid: int(pid)}
+	p := &PIDPlaceholder{pid: int(pid)}
 	if _, err := told.Read(make([]byte, 1)); err != nil {
-		return nil, fmt.Errorf("start a process in network namespace %s: %w", network.Name(), f.whyEnded())
+		return nil, fmt.Errorf("start a process in network namespace %s: %w", network.Name(), p.whyEnded())
 	}
-	return f, nil
+	return p, nil
 }
 
 // whyEnded collects one that has not got to its namespace.
-func (f *Forerunner) whyEnded() error {
+func (p *PIDPlaceholder) whyEnded() error {
 	var status unix.WaitStatus
 	for {
-		_, err := unix.Wait4(f.pid, &status, 0, nil)
+		_, err := unix.Wait4(p.pid, &status, 0, nil)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -88,13 +88,13 @@ func forkQuietly(fork func() (uintptr, unix.Errno)) (uintptr, error) {
 	return pid, nil
 }
 
-// forkForerunner returns in the calling process only. The forerunner tells when it is where it is
+// forkPlaceholder returns in the calling process only. The placeholder tells when it is where it is
 // to be, and does not wait for anybody: nobody would come if the calling process were killed
 // meanwhile.
 //
 //go:nosplit
 //go:norace
-func forkForerunner(life, tell, network uintptr, keep [2]uintptr) (uintptr, unix.Errno) {
+func forkPlaceholder(life, tell, network uintptr, keep [2]uintptr) (uintptr, unix.Errno) {
 	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno != 0 || pid != 0 {
 		return pid, errno
@@ -118,40 +118,39 @@ func forkForerunner(life, tell, network uintptr, keep [2]uintptr) (uintptr, unix
 	}
 }
 
-// PID is its number.
-func (f *Forerunner) PID() int { return f.pid }
+// PID that is reserved.
+func (p *PIDPlaceholder) PID() int { return p.pid }
 
 // End kills it, and leaves it to whoever inherits the children of this process to learn of that. If
-// it was to be succeeded, and there is no child with its number, there is one again, which has
-// ended.
-func (f *Forerunner) End() error {
-	if !f.yields || isChild(f.pid) {
-		_ = unix.Kill(f.pid, unix.SIGKILL) // it may have ended
+// its PID was to be handed over, and no child has that PID, End makes one again, which has ended.
+func (p *PIDPlaceholder) End() error {
+	if !p.handed || isChild(p.pid) {
+		_ = unix.Kill(p.pid, unix.SIGKILL) // it may have ended
 		return nil
 	}
-	err := f.endAgain()
-	for end := time.Now().Add(takenPatience); errors.Is(err, unix.EEXIST) && time.Now().Before(end); err = f.endAgain() {
+	err := p.endAgain()
+	for end := time.Now().Add(takenPatience); errors.Is(err, unix.EEXIST) && time.Now().Before(end); err = p.endAgain() {
 		time.Sleep(takenPoll)
 	}
 	if errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("another process has got number %[1]d, so the engine does not learn that its container has ended: "+
-			"kill the shim of the container: %[2]w", f.pid, err)
+		return fmt.Errorf("another process took PID %[1]d, so the engine does not learn that its container has ended: "+
+			"kill the shim of the container: %[2]w", p.pid, err)
 	}
 	if err != nil {
-		return fmt.Errorf("have process %d end once more: %w", f.pid, err)
+		return fmt.Errorf("have process %d end once more: %w", p.pid, err)
 	}
 	return nil
 }
 
-// Most processes that get a number by chance are short-lived. The source's container may be frozen
+// Most processes that take a PID by chance are short-lived. The source's container may be frozen
 // while End waits.
 const (
 	takenPatience = time.Second
 	takenPoll     = 5 * time.Millisecond
 )
 
-func (f *Forerunner) endAgain() error {
-	number := [1]int32{int32(f.pid)}
+func (p *PIDPlaceholder) endAgain() error {
+	number := [1]int32{int32(p.pid)}
 	args := cloneArgs{exitSignal: uint64(unix.SIGCHLD), setTID: uint64(uintptr(unsafe.Pointer(&number))), setTIDSize: 1}
 	_, err := forkQuietly(func() (uintptr, unix.Errno) { return forkEnded(&args) })
 	runtime.KeepAlive(&number)
@@ -183,15 +182,15 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize uint64
 }
 
-// Succeed has the first process of a pid namespace that another process makes next get the
-// forerunner's number (clone3 with set_tid, in two namespaces; Linux 5.5). That process must be
-// stopped in a system call, or about to be, and is traced from when Succeed returns until it has
-// made the system call: done tells then whether it has. The forerunner is killed at once, but its
-// number is free for the blink of an eye only. The kernel gives numbers out in turn, so somebody
-// else gets it if he forks in that time and it is its turn. Then the system call fails, by EEXIST.
-func (f *Forerunner) Succeed(pid int) (done <-chan error, err error) {
-	if err := unix.Kill(f.pid, unix.SIGKILL); err != nil {
-		return nil, fmt.Errorf("end process %d: %w", f.pid, err)
+// HandOver gives the placeholder's PID to the first process of a pid namespace that another process
+// makes next (clone3 with set_tid, in two namespaces; Linux 5.5). That process must be stopped in a
+// system call, or about to be, and is traced from when HandOver returns until it has made the
+// system call: done tells then whether it has. The placeholder is killed at once, but its PID is
+// free for the blink of an eye only. The kernel gives PIDs out in turn, so a process that forks in
+// that time takes the PID if it is next. Then the system call fails, by EEXIST.
+func (p *PIDPlaceholder) HandOver(pid int) (done <-chan error, err error) {
+	if err := unix.Kill(p.pid, unix.SIGKILL); err != nil {
+		return nil, fmt.Errorf("end process %d: %w", p.pid, err)
 	}
 	begun, ended := make(chan error, 1), make(chan error, 1)
 	go asTracer(func() bool {
@@ -202,7 +201,7 @@ func (f *Forerunner) Succeed(pid int) (done <-chan error, err error) {
 		}
 		begun <- err
 		if err == nil {
-			ended <- f.follow(t)
+			ended <- p.follow(t)
 		}
 		return !t.seized
 	})
@@ -213,8 +212,8 @@ func (f *Forerunner) Succeed(pid int) (done <-chan error, err error) {
 }
 
 // follow goes from one system call of the other process to the next, until that which makes the
-// successor, or its end.
-func (f *Forerunner) follow(t *tracee) error {
+// process that gets the PID, or its end.
+func (p *PIDPlaceholder) follow(t *tracee) error {
 	for {
 		signal, err := t.nextSyscall()
 		if err != nil {
@@ -232,7 +231,7 @@ func (f *Forerunner) follow(t *tracee) error {
 				return err
 			}
 			if args.flags&unix.CLONE_NEWPID != 0 && args.setTIDSize == 1 && args.flags&unix.CLONE_SETTLS == 0 {
-				return f.yield(t, call.words[1], args)
+				return p.handOver(t, call.words[1], args)
 			}
 		}
 		if err := t.ptrace(unix.PTRACE_SYSCALL, 0, uintptr(signal)); err != nil {
@@ -241,28 +240,28 @@ func (f *Forerunner) follow(t *tracee) error {
 	}
 }
 
-// yield changes the system call at whose entry the other process is, and frees the number. The two
+// handOver changes the system call at whose entry the other process is, and frees the PID. The two
 // numbers have no place in its memory but the one that is for thread-local storage, which it does
 // not ask for.
-func (f *Forerunner) yield(t *tracee, at uint64, args cloneArgs) error {
+func (p *PIDPlaceholder) handOver(t *tracee, at uint64, args cloneArgs) error {
 	const inTLS, inSetTID = 56, 64
 	var numbers [8]byte
 	if err := t.read(args.setTID, numbers[:4]); err != nil {
 		return err
 	}
-	binary.NativeEndian.PutUint32(numbers[4:], uint32(f.pid))
+	binary.NativeEndian.PutUint32(numbers[4:], uint32(p.pid))
 	told := binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, at+inTLS), 2)
 	if err := errors.Join(t.write(at+inTLS, numbers[:]), t.write(at+inSetTID, told)); err != nil {
 		return err
 	}
-	f.yields = true
+	p.handed = true
 	for {
-		_, err := unix.Wait4(f.pid, nil, 0, nil)
+		_, err := unix.Wait4(p.pid, nil, 0, nil)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("wait for process %d: %w", f.pid, err)
+			return fmt.Errorf("wait for process %d: %w", p.pid, err)
 		}
 		break
 	}
@@ -274,7 +273,7 @@ func (f *Forerunner) yield(t *tracee, at uint64, args cloneArgs) error {
 	}
 	result, err := t.syscallInfo()
 	if err == nil && int64(result.words[0]) < 0 {
-		err = fmt.Errorf("make a process with the number %d: %w", f.pid, syscall.Errno(-int64(result.words[0])))
+		err = fmt.Errorf("make a process with PID %d: %w", p.pid, syscall.Errno(-int64(result.words[0])))
 	}
 	return errors.Join(err, t.release())
 }

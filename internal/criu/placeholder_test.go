@@ -14,42 +14,42 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// foreran is a container that was dumped and killed, with a restore of it that has a forerunner.
-func foreran(t *testing.T) (c *container, client *client, r *restore, pid int) {
+// withPlaceholder is a container that was dumped and killed, whose restore has a placeholder.
+func withPlaceholder(t *testing.T) (c *container, client *client, r *restore, pid int) {
 	t.Helper()
 	c = newContainer(t)
 	client = c.dial()
 	client.count()
 	c.dump()
 	c.killQuietly()
-	r = c.startRestore(func(s *ProxySettings) { s.Forerunner = c.forerunner() })
+	r = c.startRestore(func(s *ProxySettings) { s.Placeholder = c.placeholder() })
 	over := make(chan struct{})
 	go func() {
 		err := <-r.done
 		close(over)
 		r.done <- err
 	}()
-	pid, err := AwaitForerunner(c.forerunner(), over)
+	pid, err := AwaitPlaceholder(c.placeholder(), over)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, r.logs())
 	}
 	return c, client, r, pid
 }
 
-func (c *container) forerunner() string { return filepath.Join(c.dir, "forerunner.sock") }
+func (c *container) placeholder() string { return filepath.Join(c.dir, "forerunner.sock") }
 
 // started asks for the start; the channel tells when the restore is over.
 func (r *restore) started() <-chan error {
 	over := make(chan error, 1)
-	go func() { over <- StartRestored(context.Background(), r.c.forerunner()) }()
+	go func() { over <- StartRestored(context.Background(), r.c.placeholder()) }()
 	must(r.c.t, r.proxy.WaitReady(deadline(r.c.t)))
 	return over
 }
 
-// TestForerunner: the engine finds a process in the place of the first one, and the restored one
+// TestPlaceholder: the engine finds a process in the place of the first one, and the restored one
 // has its number.
-func TestForerunner(t *testing.T) {
-	c, client, r, pid := foreran(t)
+func TestPlaceholder(t *testing.T) {
+	c, client, r, pid := withPlaceholder(t)
 	group, err := kernel.CgroupOf(pid)
 	must(t, err)
 	if want, err := kernel.OpenCgroup(c.cgroupsPath); err != nil || group.FreezerDir() != want.FreezerDir() {
@@ -76,18 +76,18 @@ func TestForerunner(t *testing.T) {
 	}
 }
 
-// TestForerunnerEnds: whatever ends a restore, who expects the first process to be among its
+// TestPlaceholderEnds: whatever ends a restore, who expects the first process to be among its
 // children learns that it has ended.
-func TestForerunnerEnds(t *testing.T) {
+func TestPlaceholderEnds(t *testing.T) {
 	t.Run("before the start", func(t *testing.T) {
-		_, _, r, pid := foreran(t)
+		_, _, r, pid := withPlaceholder(t)
 		must(t, r.proxy.Close())
 		r.neverRan()
 		collect(t, pid)
 	})
 	t.Run("by the engine", func(t *testing.T) {
-		c, _, r, pid := foreran(t)
-		must(t, EndRestore(c.forerunner()))
+		c, _, r, pid := withPlaceholder(t)
+		must(t, EndRestore(c.placeholder()))
 		if err := r.proxy.WaitReady(deadline(t)); err == nil || !strings.Contains(err.Error(), "the engine has ended") {
 			t.Errorf("the agent is told %v", err)
 		}
@@ -95,7 +95,7 @@ func TestForerunnerEnds(t *testing.T) {
 		collect(t, pid)
 	})
 	t.Run("before the resume", func(t *testing.T) {
-		_, _, r, pid := foreran(t)
+		_, _, r, pid := withPlaceholder(t)
 		over := r.started()
 		if _, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return errors.New("no") }); err == nil {
 			t.Error("it was resumed")
@@ -105,7 +105,7 @@ func TestForerunnerEnds(t *testing.T) {
 		collect(t, pid)
 	})
 	t.Run("without images", func(t *testing.T) {
-		c, _, r, pid := foreran(t)
+		c, _, r, pid := withPlaceholder(t)
 		over := r.started()
 		c.emptyImages()
 		if _, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return nil }); err == nil {
@@ -116,7 +116,7 @@ func TestForerunnerEnds(t *testing.T) {
 		collect(t, pid)
 	})
 	t.Run("killed", func(t *testing.T) {
-		_, _, r, pid := foreran(t)
+		_, _, r, pid := withPlaceholder(t)
 		proxy, err := kernel.ReadProcess(pid)
 		must(t, err)
 		must(t, unix.Kill(proxy.Parent, unix.SIGKILL))
