@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/containerd"
 	"github.com/godwit/godwit/internal/engine/docker"
-	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/engine/podman"
 	"github.com/godwit/godwit/internal/engine/shim"
@@ -132,7 +132,7 @@ pass: from and to the pool. The agent makes them again after a boot, and when Do
 			if err != nil {
 				return err
 			}
-			if err := moving.Link(program, link); err != nil {
+			if err := checkpoint.Link(program, link); err != nil {
 				return err
 			}
 			engine, title := settings.of(args[0])

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network"
 )
@@ -116,7 +116,7 @@ func (a *Agent) adopt(ctx context.Context, one engine.Container) error {
 // left since its engine was asked.
 func (a *Agent) noteAdopted(ctx context.Context, one engine.Container) {
 	id, address := one.Definition.ID, one.Definition.Network.Address
-	first, err := moving.Identify(one.PID)
+	first, err := checkpoint.Identify(one.PID)
 	if err != nil {
 		return
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -20,10 +20,10 @@ import (
 // until the container leaves by a migration: one of which there is a note, and that its engine has
 // no more, was removed by its engine's tools.
 type adoption struct {
-	Container string          `json:"container"`
-	Engine    string          `json:"engine"`
-	Address   netip.Addr      `json:"address"`
-	First     moving.Identity `json:"first"` // its first process: while that lives it is there, whatever its engine tells
+	Container string              `json:"container"`
+	Engine    string              `json:"engine"`
+	Address   netip.Addr          `json:"address"`
+	First     checkpoint.Identity `json:"first"` // while this process lives it is there, whatever its engine tells
 }
 
 // adoptions are these notes, in a file: a container may be removed while the agent does not run.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -21,18 +21,18 @@ func TestRemovedByItsEngine(t *testing.T) {
 	a := newVolumeAgent(t)
 	path := filepath.Join(a.config.StateDir, "adoptions.json")
 	a.adoptions = &adoptions{path: path}
-	note := func(id, engine string, first moving.Identity) adoption {
+	note := func(id, engine string, first checkpoint.Identity) adoption {
 		one := adoption{Container: id, Engine: engine, Address: netip.MustParseAddr("10.201.0.5"), First: first}
 		a.adoptions.note(one)
 		return one
 	}
-	self, err := moving.Identify(os.Getpid())
+	self, err := checkpoint.Identify(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, gone := note(strings.Repeat("a", 64), "docker", moving.Identity{}), note(testContainer, "docker", moving.Identity{})
-	note(strings.Repeat("c", 64), "lxc", moving.Identity{}) // is not there to tell
-	note(strings.Repeat("d", 64), "docker", self)           // runs
+	here, gone := note(strings.Repeat("a", 64), "docker", checkpoint.Identity{}), note(testContainer, "docker", checkpoint.Identity{})
+	note(strings.Repeat("c", 64), "lxc", checkpoint.Identity{}) // is not there to tell
+	note(strings.Repeat("d", 64), "docker", self)               // runs
 	if err := a.adoptions.save(); err != nil {
 		t.Fatal(err)
 	}

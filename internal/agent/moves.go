@@ -15,7 +15,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory/drain"
 	"github.com/godwit/godwit/internal/migration"
@@ -42,7 +42,7 @@ type moves struct {
 	unread  map[string]unread   // by id; see there
 	removed map[string][]string // by engine: see noteRemoved
 
-	rebuilding moving.Locks // by engine: see rebuild
+	rebuilding checkpoint.Locks // by engine: see rebuild
 }
 
 func newMoves(agent *Agent) *moves {

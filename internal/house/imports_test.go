@@ -10,17 +10,17 @@ import (
 // its tests, imports. A new arrow is a decision: add it here, and say why in the commit. Arrows point down.
 var mayImport = map[string]string{
 	// cmd/godwit: the product; knows neither lab nor bench.
-	"cmd/godwit": "agent api audit cli criu doctor engine engine/containerd engine/docker " +
-		"engine/embedded engine/lxc engine/moving engine/oci engine/podman engine/shim kernel " +
+	"cmd/godwit": "agent api audit cli criu doctor engine engine/checkpoint engine/containerd " +
+		"engine/docker engine/embedded engine/lxc engine/oci engine/podman engine/shim kernel " +
 		"memory/pager migration network network/wireguard predict scripts units wire/identity",
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "ahead api audit compat criu durable engine engine/containerd engine/docker " +
-		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk files/fetch " +
-		"files/image files/inodes files/parts files/regular files/shared guard kernel memory " +
-		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
-		"predict statedir wire wire/identity wire/stream",
+	"internal/agent": "ahead api audit compat criu durable engine engine/checkpoint " +
+		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
+		"files/fetch files/image files/inodes files/parts files/regular files/shared guard kernel memory " +
+		"memory/drain memory/pipeline migration network network/wireguard patience policy predict " +
+		"statedir wire wire/identity wire/stream",
 	// ahead: decides from numbers that the agent measures.
 	"internal/ahead": "",
 	"internal/api":   "",
@@ -38,28 +38,28 @@ var mayImport = map[string]string{
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
 	// engine: the contract: nothing of any engine shows through it.
-	"internal/engine": "files guard memory",
+	"internal/engine":            "files guard memory",
+	"internal/engine/checkpoint": "criu durable engine kernel memory memory/pager network network/dump network/nsstate",
 	// engine/containerd: an engine knows no other engine, no migration and no other node. What two engines
 	// need is a mechanism.
 	"internal/engine/containerd": "durable engine engine/containerd/nerdctl engine/contentstore " +
 		"engine/mounts engine/oci engine/shim files/image kernel network network/dump patience",
 	"internal/engine/containerd/nerdctl": "engine files kernel patience",
 	"internal/engine/contentstore":       "engine engine/oci files files/image patience",
-	"internal/engine/docker": "durable engine engine/contentstore engine/mounts engine/moving engine/oci files " +
-		"files/image files/tarsplit kernel patience",
-	"internal/engine/embedded": "criu durable engine engine/mounts engine/moving files files/regular kernel memory " +
-		"memory/pager patience",
+	"internal/engine/docker": "durable engine engine/checkpoint engine/contentstore engine/mounts " +
+		"engine/oci files files/image files/tarsplit kernel patience",
+	"internal/engine/embedded": "criu durable engine engine/checkpoint engine/mounts files " +
+		"files/regular kernel memory memory/pager patience",
 	"internal/engine/enginetest": "engine files",
-	"internal/engine/lxc": "criu criu/vet durable engine engine/mounts engine/moving files kernel memory " +
-		"memory/pager network/nsstate patience",
+	"internal/engine/lxc": "criu criu/vet durable engine engine/checkpoint engine/mounts files " +
+		"kernel memory memory/pager network/nsstate patience",
 	"internal/engine/mounts": "",
-	"internal/engine/moving": "criu durable engine kernel memory memory/pager network network/dump network/nsstate",
 	// engine/oci: knows no engine.
-	"internal/engine/oci": "criu durable engine engine/mounts engine/moving engine/shim files kernel " +
-		"memory memory/pager patience",
+	"internal/engine/oci": "criu durable engine engine/checkpoint engine/mounts engine/shim files " +
+		"kernel memory memory/pager patience",
 	"internal/engine/podman": "durable engine engine/mounts engine/oci engine/shim files files/image " +
 		"files/tarsplit kernel patience",
-	"internal/engine/shim": "criu durable engine/mounts engine/moving files kernel network",
+	"internal/engine/shim": "criu durable engine/checkpoint engine/mounts files kernel network",
 	// files: a mechanism: serves every engine and knows none; likewise criu, memory, network.
 	"internal/files":           "files/chunk guard",
 	"internal/files/chunk":     "",

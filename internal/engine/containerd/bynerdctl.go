@@ -19,7 +19,7 @@ import (
 
 // A container that nerdctl has started is one of containerd's, with what package nerdctl knows of around it.
 
-var _ oci.Keeper = (*adapter)(nil)
+var _ oci.FileMigrator = (*adapter)(nil)
 
 // madeByNerdctl is what another node tells of such a container beside its labels.
 type madeByNerdctl struct {

@@ -28,7 +28,7 @@ import (
 	"github.com/godwit/godwit/internal/network/dump"
 )
 
-var _ oci.Connector = (*adapter)(nil)
+var _ oci.NetworkCreator = (*adapter)(nil)
 
 // connection is what the plugins of CNI have been told of a container's network, and must be told
 // again to take it away. It lies in a file before they are, so that nothing is left of what they

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // plugin makes a program of a script of a shell.
@@ -34,11 +34,11 @@ func TestPluginEnded(t *testing.T) {
 		_, err := (&pluginExec{}).ExecPlugin(ctx, path, nil, os.Environ())
 		done <- err
 	}()
-	var child moving.Identity
+	var child checkpoint.Identity
 	for child.PID == 0 {
 		if data, err := os.ReadFile(noted); err == nil {
 			pid, _ := strconv.Atoi(strings.TrimSpace(string(data))) // of none there is no identity
-			if child, err = moving.Identify(pid); err != nil {
+			if child, err = checkpoint.Identify(pid); err != nil {
 				t.Fatal(err)
 			}
 		}

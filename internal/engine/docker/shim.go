@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // shimPatience is how long the shim of a container that was removed may take to end by itself.
@@ -40,7 +40,7 @@ func endShim(ctx context.Context, path, own string) error {
 	if err != nil {
 		return err
 	}
-	shim, err := moving.Identify(pid)
+	shim, err := checkpoint.Identify(pid)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

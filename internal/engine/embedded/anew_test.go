@@ -12,8 +12,8 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/enginetest"
-	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -156,7 +156,7 @@ func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 		t.Errorf("%+v", one)
 	}
 	// Killed again, before it could say that it has done so.
-	if err := durable.Save(place.halted(), haltRecord{Init: moving.Identity{PID: before.PID, StartTicks: 1}}); err != nil {
+	if err := durable.Save(place.halted(), haltRecord{Init: checkpoint.Identity{PID: before.PID, StartTicks: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	if halted, err := n.Halted(t.Context(), d.ID); err != nil || halted || durable.Exists(place.halted()) {

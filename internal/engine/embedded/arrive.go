@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/patience"
 )
@@ -67,8 +67,8 @@ type arrival struct {
 	engine     *Engine
 	definition engine.Definition
 	files      container
-	coming     *moving.Coming // nil: no state comes, or not yet
-	reports    *os.File       // of the monitor
+	coming     *checkpoint.Coming // nil: no state comes, or not yet
+	reports    *os.File           // of the monitor
 	monitor    chan error
 	once       sync.Once
 	settled    chan struct{} // closed when the monitor has the container, or there is none
@@ -139,7 +139,7 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err := mounts.Scratch(a.files.rootfs()); err != nil {
 		return err
 	}
-	a.coming, err = moving.Expect(a.files.proxySocket(), a.files.images(), a.definition.Limits.MemoryBytes)
+	a.coming, err = checkpoint.Expect(a.files.proxySocket(), a.files.images(), a.definition.Limits.MemoryBytes)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (a *arrival) makeImages() error {
 // startRestore starts the container's monitor, which starts `runc restore`, which starts this
 // program as CRIU: the restore proxy.
 func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
-	path, err := moving.ProxyPath(a.engine.paths.tools(), a.engine.config.Executable)
+	path, err := checkpoint.ProxyPath(a.engine.paths.tools(), a.engine.config.Executable)
 	if err != nil {
 		return err
 	}

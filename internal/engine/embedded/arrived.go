@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -46,7 +46,7 @@ func (e *Engine) outcome(ctx context.Context, place container) (engine.Outcome, 
 	if anew, err := startedAnew(place); err != nil || anew {
 		return e.outcomeAnew(ctx, place, err)
 	}
-	ran, err := moving.Ran(ctx, place.resumed())
+	ran, err := checkpoint.Ran(ctx, place.resumed())
 	if err != nil {
 		return "", err
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // depart freezes and dumps a container.
@@ -38,7 +38,7 @@ func dumped(t *testing.T, n *testNode, id string) engine.Departure {
 }
 
 // monitorOf is a container's monitor.
-func monitorOf(t *testing.T, n *testNode, id string) moving.Identity {
+func monitorOf(t *testing.T, n *testNode, id string) checkpoint.Identity {
 	t.Helper()
 	var live liveState
 	if err := durable.Load(n.paths.of(id).runtime(), &live); err != nil {
@@ -212,9 +212,9 @@ func TestArrivalWhoseHelpersHang(t *testing.T) {
 }
 
 // signalHelper sends a signal to the monitor, or to processes that it has started, by name.
-func signalHelper(t *testing.T, monitor moving.Identity, name string, signal unix.Signal) {
+func signalHelper(t *testing.T, monitor checkpoint.Identity, name string, signal unix.Signal) {
 	t.Helper()
-	victims := []moving.Identity{monitor}
+	victims := []checkpoint.Identity{monitor}
 	if name != "monitor" {
 		victims = helpers(t, monitor, name)
 	}
@@ -226,13 +226,13 @@ func signalHelper(t *testing.T, monitor moving.Identity, name string, signal uni
 }
 
 // helpers are the processes of a name that a monitor has started.
-func helpers(t *testing.T, monitor moving.Identity, name string) []moving.Identity {
+func helpers(t *testing.T, monitor checkpoint.Identity, name string) []checkpoint.Identity {
 	t.Helper()
 	all, err := sessionOf(monitor)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []moving.Identity
+	var found []checkpoint.Identity
 	for _, process := range all {
 		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", process.PID))
 		if err == nil && strings.TrimSpace(string(comm)) == name {

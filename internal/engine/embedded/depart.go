@@ -9,14 +9,14 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
 // departure is a container that leaves, with its record.
 type departure struct {
-	*moving.Departure
+	*checkpoint.Departure
 	files container
 }
 
@@ -43,7 +43,7 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 	if err != nil {
 		return nil, err
 	}
-	if err := moving.RefuseFilling(e.paths.of(id).memory()); err != nil {
+	if err := checkpoint.RefuseFilling(e.paths.of(id).memory()); err != nil {
 		return nil, fmt.Errorf("container %s: %w", one.Definition.Name, err)
 	}
 	d, err := e.depart(ctx, one, options)
@@ -62,7 +62,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 	if err := e.noteDeparture(place, departureRecord{Started: time.Now(), Leave: options.Leave}); err != nil {
 		return nil, errors.Join(err, forgetDeparture(place))
 	}
-	d, err := moving.Depart(ctx, e.criu, leaving, options)
+	d, err := checkpoint.Depart(ctx, e.criu, leaving, options)
 	if err != nil {
 		return nil, errors.Join(err, forgetDeparture(place))
 	}
@@ -70,8 +70,8 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 }
 
 // leaving is what a move must know of a container.
-func (e *Engine) leaving(place container, one engine.Container) (moving.Leaving, error) {
-	l := moving.Leaving{
+func (e *Engine) leaving(place container, one engine.Container) (checkpoint.Leaving, error) {
+	l := checkpoint.Leaving{
 		Name: one.Definition.Name, First: one.PID, Root: place.rootfs(), Terminal: one.Definition.TTY, WorkDir: place.criuWork(),
 		Drain: func(ctx context.Context) error { return askMonitor(ctx, place, opDrain) },
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
@@ -36,7 +36,7 @@ func (e *Engine) destroy(ctx context.Context, place container, stay []string) er
 	if err != nil {
 		return err
 	}
-	if err := moving.Silence(netnsOf(spec)); err != nil {
+	if err := checkpoint.Silence(netnsOf(spec)); err != nil {
 		return err
 	}
 	// A monitor that does not answer cannot record the end either: settle removes what it had.

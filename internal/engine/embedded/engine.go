@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -43,10 +43,10 @@ type Engine struct {
 	config Config
 	paths  paths
 	runc   runc
-	criu   *moving.CRIU
+	criu   *checkpoint.CRIU
 
-	locks    moving.Locks
-	arrivals moving.Arrivals
+	locks    checkpoint.Locks
+	arrivals checkpoint.Arrivals
 	starting sync.Map // by id: a container that this process is just starting
 
 	room     room
@@ -64,7 +64,7 @@ func New(config Config) (*Engine, error) {
 		return nil, errors.New("embedded engine: no source of images")
 	}
 	if config.Runc == "" {
-		path, err := moving.FindRunc()
+		path, err := checkpoint.FindRunc()
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +85,8 @@ func New(config Config) (*Engine, error) {
 	}
 	p := paths{state: config.StateDir, run: config.RunDir, group: config.Cgroup}
 	e := &Engine{
-		config: config, paths: p, criu: moving.NewCRIU(config.Criu), runc: runc{path: config.Runc, root: p.runcRoot()},
+		config: config, paths: p,
+		criu: checkpoint.NewCRIU(config.Criu), runc: runc{path: config.Runc, root: p.runcRoot()},
 		room: room{path: filepath.Join(p.containers(), roomName)}, pending: map[string]bool{}, stopped: map[string]bool{},
 	}
 	return e, e.prepare()
@@ -311,7 +312,7 @@ func living(files container) (now liveState, lives bool, err error) {
 }
 
 // firstProcess finds a container's first process by its cgroup, and tells whether there is any process.
-func firstProcess(files container) (first moving.Identity, found bool, err error) {
+func firstProcess(files container) (first checkpoint.Identity, found bool, err error) {
 	group, err := kernel.OpenCgroup(files.cgroup())
 	if errors.Is(err, fs.ErrNotExist) { // as after a boot
 		return first, false, nil
@@ -332,7 +333,7 @@ func firstProcess(files container) (first moving.Identity, found bool, err error
 			return first, true, err
 		}
 		if found = true; process.NamespaceID == 1 {
-			first, err = moving.Identify(pid)
+			first, err = checkpoint.Identify(pid)
 			return first, true, err
 		}
 	}
@@ -362,7 +363,7 @@ func frozen(files container) bool {
 }
 
 // waitGone waits until a process has ended.
-func waitGone(ctx context.Context, process moving.Identity) error {
+func waitGone(ctx context.Context, process checkpoint.Identity) error {
 	const pause = 5 * time.Millisecond
 	for process.Alive() {
 		select {

@@ -8,13 +8,13 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Examine lists what stands against moving this running container.
 func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
-	return moving.LookTwice(ctx, func() ([]engine.Problem, error) { return e.examine(ctx, id) })
+	return checkpoint.LookTwice(ctx, func() ([]engine.Problem, error) { return e.examine(ctx, id) })
 }
 
 // examine looks once.
@@ -24,7 +24,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 		return nil, err
 	}
 	place := e.paths.of(id)
-	filling, err := moving.ExamineMemory(place.memory())
+	filling, err := checkpoint.ExamineMemory(place.memory())
 	if err != nil {
 		return nil, err
 	}
@@ -57,14 +57,14 @@ func examineProcesses(ctx context.Context, place container, one engine.Container
 	if err != nil {
 		return nil, err
 	}
-	problems, err := moving.ExamineNetwork(ctx, moving.Surroundings{
+	problems, err := checkpoint.ExamineNetwork(ctx, checkpoint.Surroundings{
 		PID: one.PID, PIDs: pids, Network: one.Definition.Network, Spec: spec, Alone: true,
 	})
 	if err != nil {
 		return nil, err
 	}
 	subject := criu.Subject{PIDs: pids, Stdio: x.Stdio, Mounts: externals.Mounts}
-	found, err := moving.Examine(ctx, one.PID, subject)
+	found, err := checkpoint.Examine(ctx, one.PID, subject)
 	return append(problems, found...), err
 }
 

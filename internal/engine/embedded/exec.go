@@ -18,7 +18,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // execWaitDelay is how long output of a killed exec is waited for.
@@ -158,7 +158,7 @@ func killByFile(path string) error {
 	if err != nil || pid <= 0 {
 		return fmt.Errorf("%s does not hold a pid: %.20q", path, data)
 	}
-	process, err := moving.Identify(pid)
+	process, err := checkpoint.Identify(pid)
 	if err != nil {
 		return nil // gone
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -41,7 +41,7 @@ func (e *Engine) Halt(ctx context.Context, id string, leave engine.Leave) (time.
 }
 
 func (e *Engine) halt(ctx context.Context, place container, one engine.Container, leave engine.Leave) (time.Time, error) {
-	init, err := moving.Identify(one.PID)
+	init, err := checkpoint.Identify(one.PID)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -86,7 +86,9 @@ func awaitTCP(ctx context.Context, tcp *kernel.TCPWatch, patience time.Duration,
 
 // end tells a container's first process to end, kills all of them when its grace is over, and waits
 // until that is recorded.
-func (e *Engine) end(ctx context.Context, place container, one engine.Container, init moving.Identity, patience time.Duration) error {
+func (e *Engine) end(
+	ctx context.Context, place container, one engine.Container, init checkpoint.Identity, patience time.Duration,
+) error {
 	signal, err := engine.ParseSignal(one.Definition.StopSignal)
 	if err != nil {
 		return err
@@ -171,7 +173,8 @@ func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
 	if one.State != engine.Running {
 		return true, nil
 	}
-	if now, err := moving.Identify(one.PID); err == nil && now != was.Init { // started again by an agent that died before it could say so
+	if now, err := checkpoint.Identify(one.PID); err == nil && now != was.Init {
+		// It was started again by an agent that died before it could say so.
 		return false, kernel.RemoveDurable(place.halted())
 	}
 	left := time.Until(was.At.Add(acceptPatience + one.Definition.StopPatience()))

@@ -3,7 +3,7 @@ package embedded
 import (
 	"context"
 
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -13,5 +13,5 @@ func (e *Engine) LatePages(ctx context.Context, id string) (memory.LatePages, er
 	if err != nil {
 		return nil, err
 	}
-	return moving.LatePages(ctx, id, place.lateSocket())
+	return checkpoint.LatePages(ctx, id, place.lateSocket())
 }

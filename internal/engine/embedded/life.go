@@ -16,7 +16,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -308,7 +308,7 @@ func (e *Engine) stoppedAs(one engine.Container, stop func() error) error {
 
 func (e *Engine) stop(ctx context.Context, one engine.Container, grace time.Duration) error {
 	id := one.Definition.ID
-	init, err := moving.Identify(one.PID)
+	init, err := checkpoint.Identify(one.PID)
 	if err != nil {
 		return err
 	}

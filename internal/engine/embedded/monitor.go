@@ -17,7 +17,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -111,7 +111,7 @@ func (m *monitor) run(reports *json.Encoder) error {
 		return err
 	}
 	defer m.stdio.close()
-	if m.state.Monitor, err = moving.Identify(os.Getpid()); err != nil {
+	if m.state.Monitor, err = checkpoint.Identify(os.Getpid()); err != nil {
 		return err
 	}
 	m.state.Stdio = m.stdio.names
@@ -244,7 +244,7 @@ func (m *monitor) adoptInit() error {
 	if err != nil || pid <= 0 {
 		return fmt.Errorf("runc wrote %.20q as the container's pid", data)
 	}
-	if m.state.Init, err = moving.Identify(pid); err != nil {
+	if m.state.Init, err = checkpoint.Identify(pid); err != nil {
 		return err
 	}
 	return durable.Save(m.files.runtime(), m.state)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -197,7 +197,7 @@ func TestRunDirectoryEmptied(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sleep", "600"))
 	place, was := n.paths.of(d.ID), n.state(d.ID)
-	first, err := moving.Identify(was.PID)
+	first, err := checkpoint.Identify(was.PID)
 	must(t, err)
 	entries, err := os.ReadDir(place.runDir())
 	must(t, err)

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -28,7 +28,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 		return nil // protected again, after the machine was rebooted: there is no copy
 	}
 	if err == nil {
-		err = moving.Protect(ctx, group, place.spared(), hold, held)
+		err = checkpoint.Protect(ctx, group, place.spared(), hold, held)
 	}
 	if err != nil {
 		return fmt.Errorf("protect the frozen copy of container %.12s: %w", id, err)

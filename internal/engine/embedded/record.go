@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // exitUnknown is the exit code of a container whose end nobody saw, because the node went down with it.
@@ -23,9 +23,9 @@ type record struct {
 
 // liveState is what is known of a container that has processes. Its monitor writes it.
 type liveState struct {
-	Monitor moving.Identity `json:"monitor"`
-	Init    moving.Identity `json:"init"`  // zero until there is one
-	Stdio   []string        `json:"stdio"` // what the container's stdin, stdout and stderr are, in the words of CRIU
+	Monitor checkpoint.Identity `json:"monitor"`
+	Init    checkpoint.Identity `json:"init"`  // zero until there is one
+	Stdio   []string            `json:"stdio"` // the container's stdin, stdout and stderr, in the words of CRIU
 }
 
 // arrivalRecord is there from the begin of an arrival until the container has been resumed and all is tidy.
@@ -57,8 +57,8 @@ type departureRecord struct {
 
 // haltRecord is there from Halt until Revive has started the container again, or it is destroyed.
 type haltRecord struct {
-	Init  moving.Identity `json:"init"` // the first process, which was told to end, or is about to be
-	At    time.Time       `json:"at"`
-	Ports []engine.Port   `json:"ports"` // on which it waited
-	Leave engine.Leave    `json:"leave,omitzero"`
+	Init  checkpoint.Identity `json:"init"` // the first process, which was told to end, or is about to be
+	At    time.Time           `json:"at"`
+	Ports []engine.Port       `json:"ports"` // on which it waited
+	Leave engine.Leave        `json:"leave,omitzero"`
 }

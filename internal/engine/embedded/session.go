@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/durable"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // endSession kills a container's monitor and what it started that still runs in its session: runc,
@@ -49,7 +49,7 @@ func endSession(ctx context.Context, place container) error {
 
 // monitorProcess is a container's monitor, or was; zero: there is none. What the monitor recorded
 // is gone if somebody has emptied the run directory, and after a boot.
-func monitorProcess(place container) (moving.Identity, error) {
+func monitorProcess(place container) (checkpoint.Identity, error) {
 	var last liveState
 	err := durable.Load(place.runtime(), &last)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,10 +59,10 @@ func monitorProcess(place container) (moving.Identity, error) {
 }
 
 // findMonitor finds a container's monitor by its command line.
-func findMonitor(place container) (moving.Identity, error) {
+func findMonitor(place container) (checkpoint.Identity, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return moving.Identity{}, fmt.Errorf("list processes: %w", err)
+		return checkpoint.Identity{}, fmt.Errorf("list processes: %w", err)
 	}
 	command := "\x00" + MonitorCommand + "\x00" + place.job() + "\x00"
 	for _, entry := range entries {
@@ -78,28 +78,28 @@ func findMonitor(place container) (moving.Identity, error) {
 		if err != nil || session != pid { // it has just ended, or is on its way to become runc
 			continue
 		}
-		if process, err := moving.Identify(pid); err == nil {
+		if process, err := checkpoint.Identify(pid); err == nil {
 			return process, nil
 		}
 	}
-	return moving.Identity{}, nil
+	return checkpoint.Identity{}, nil
 }
 
 // sessionOf lists the processes that are alive in the session that a process leads, or has led. The
 // kernel does not give a number away as long as it is that of a session; so if another process has
 // it, the session is gone.
-func sessionOf(leader moving.Identity) ([]moving.Identity, error) {
+func sessionOf(leader checkpoint.Identity) ([]checkpoint.Identity, error) {
 	if leader.PID <= 1 {
 		return nil, nil
 	}
-	if now, err := moving.Identify(leader.PID); err == nil && now.StartTicks != leader.StartTicks {
+	if now, err := checkpoint.Identify(leader.PID); err == nil && now.StartTicks != leader.StartTicks {
 		return nil, nil
 	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	var found []moving.Identity
+	var found []checkpoint.Identity
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
@@ -108,7 +108,7 @@ func sessionOf(leader moving.Identity) ([]moving.Identity, error) {
 		if session, err := unix.Getsid(pid); err != nil || session != leader.PID {
 			continue
 		}
-		if process, err := moving.Identify(pid); err == nil && process.Alive() {
+		if process, err := checkpoint.Identify(pid); err == nil && process.Alive() {
 			found = append(found, process)
 		}
 	}

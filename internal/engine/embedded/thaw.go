@@ -7,7 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -52,12 +52,12 @@ func thaw(ctx context.Context, place container) error {
 	if !leaves(place) {
 		return nil
 	}
-	if err := moving.Unprotect(place.spared()); err != nil {
+	if err := checkpoint.Unprotect(place.spared()); err != nil {
 		return err
 	}
 	group, err := kernel.OpenCgroup(place.cgroup())
 	if err == nil {
-		err = moving.Thaw(ctx, group)
+		err = checkpoint.Thaw(ctx, group)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -23,7 +23,7 @@ func (e *Engine) CPUTime(_ context.Context, id string) (time.Duration, error) {
 		return 0, fmt.Errorf("processor time of container %.12s: %w", id, err)
 	}
 	used, err := group.CPUTime()
-	return used, moving.Unsupported(err)
+	return used, checkpoint.Unsupported(err)
 }
 
 // Throttle lets a container use so many processors. What it may use otherwise is in its definition,
@@ -38,13 +38,13 @@ func (e *Engine) Throttle(_ context.Context, id string, cpus float64) error {
 	}
 	group, err := kernel.OpenCgroup(e.paths.of(one.Definition.ID).cgroup())
 	if err == nil {
-		err = moving.Throttle(group, one.Definition.Limits.CPUs, cpus)
+		err = checkpoint.Throttle(group, one.Definition.Limits.CPUs, cpus)
 	}
 	if cpus == 0 && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, kernel.ErrUnsupported)) {
 		return nil // it has ended, or could never be throttled
 	}
 	if err != nil {
-		return fmt.Errorf("throttle container %s: %w", one.Definition.Name, moving.Unsupported(err))
+		return fmt.Errorf("throttle container %s: %w", one.Definition.Name, checkpoint.Unsupported(err))
 	}
 	return nil
 }

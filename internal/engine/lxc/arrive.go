@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -84,7 +84,7 @@ type arrival struct {
 	settings   []setting // with what is included
 	place      place
 	netns      string
-	coming     *moving.Coming
+	coming     *checkpoint.Coming
 	server     *exec.Cmd // the restore proxy's process
 	lxc        *exec.Cmd // lxc-checkpoint
 	once       sync.Once
@@ -130,7 +130,8 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err := a.makeFiles(netns); err != nil {
 		return err
 	}
-	if a.coming, err = moving.Expect(a.place.proxy(), a.place.images(), a.definition.Limits.MemoryBytes); err != nil {
+	a.coming, err = checkpoint.Expect(a.place.proxy(), a.place.images(), a.definition.Limits.MemoryBytes)
+	if err != nil {
 		return err
 	}
 	if err := a.startRestore(ctx, tool, netns); err != nil {
@@ -203,7 +204,7 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string
 		return err
 	}
 	go func() { _ = a.server.Wait() }() // what it has done it tells the agent, or the record
-	path, err := moving.ProxyPath(a.engine.config.proxyDir(), a.engine.config.Executable)
+	path, err := checkpoint.ProxyPath(a.engine.config.proxyDir(), a.engine.config.Executable)
 	if err != nil {
 		return err
 	}

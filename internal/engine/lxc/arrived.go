@@ -10,8 +10,8 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -61,7 +61,7 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 // outcome looks for the restore proxy's record and makes sure that none can come any more if there
 // is none: the restore proxy has ended then, and without it CRIU, so LXC ends, or is ended.
 func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
-	ran, err := moving.Ran(ctx, p.resumed())
+	ran, err := checkpoint.Ran(ctx, p.resumed())
 	if err != nil {
 		return "", err
 	}
@@ -206,5 +206,5 @@ func (e *Engine) LatePages(ctx context.Context, id string) (memory.LatePages, er
 	if err != nil {
 		return nil, err
 	}
-	return moving.LatePages(ctx, id, p.lateSocket())
+	return checkpoint.LatePages(ctx, id, p.lateSocket())
 }

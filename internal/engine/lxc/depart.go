@@ -16,7 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network/nsstate"
 )
@@ -48,7 +48,7 @@ func (e *Engine) rootOf(one engine.Container) (string, error) {
 
 // Examine lists what stands against moving this running container.
 func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
-	return moving.LookTwice(ctx, func() ([]engine.Problem, error) {
+	return checkpoint.LookTwice(ctx, func() ([]engine.Problem, error) {
 		problems, err := e.examine(ctx, id)
 		if err != nil {
 			return nil, fmt.Errorf("examine LXC container %.12s: %w", id, err)
@@ -81,19 +81,19 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	}
 	problems = append(problems, examineGroups(group)...)
 	problems = append(problems, examineMounts(pids)...)
-	filling, err := moving.ExamineMemory(e.place(id, one.Definition.Name).memory())
+	filling, err := checkpoint.ExamineMemory(e.place(id, one.Definition.Name).memory())
 	if err != nil {
 		return nil, err
 	}
 	problems = append(problems, filling...)
-	made, err := moving.ExamineNetwork(ctx, moving.Surroundings{
+	made, err := checkpoint.ExamineNetwork(ctx, checkpoint.Surroundings{
 		PID: one.PID, PIDs: pids, Network: one.Definition.Network, Alone: true, System: true,
 	})
 	if err != nil {
 		return nil, err
 	}
 	problems = append(problems, made...)
-	found, err := moving.Examine(ctx, one.PID, criu.Subject{PIDs: pids, Groups: true})
+	found, err := checkpoint.Examine(ctx, one.PID, criu.Subject{PIDs: pids, Groups: true})
 	return append(problems, found...), err
 }
 
@@ -156,14 +156,14 @@ func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is
 
 // departureRecord is there from Depart until the container is thawed or destroyed.
 type departureRecord struct {
-	Started time.Time       `json:"started"`
-	First   moving.Identity `json:"first"` // process of the container: who has to act on it need not ask LXC
-	Leave   engine.Leave    `json:"leave,omitzero"`
+	Started time.Time           `json:"started"`
+	First   checkpoint.Identity `json:"first"` // process of the container: who has to act on it need not ask LXC
+	Leave   engine.Leave        `json:"leave,omitzero"`
 }
 
 // departure is a container that is about to be frozen.
 type departure struct {
-	*moving.Departure
+	*checkpoint.Departure
 	place  place
 	group  *kernel.Cgroup
 	netns  string
@@ -188,7 +188,7 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 
 func (e *Engine) depart(ctx context.Context, one engine.Container, options engine.DepartOptions) (*departure, error) {
 	p := e.place(one.Definition.ID, one.Definition.Name)
-	if err := moving.RefuseFilling(p.memory()); err != nil {
+	if err := checkpoint.RefuseFilling(p.memory()); err != nil {
 		return nil, err
 	}
 	root, err := e.rootOf(one)
@@ -199,7 +199,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 	if err != nil {
 		return nil, err
 	}
-	first, err := moving.Identify(one.PID)
+	first, err := checkpoint.Identify(one.PID)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 		return nil, errors.Join(err, p.unguard())
 	}
 	netns := fmt.Sprintf("/proc/%d/ns/net", one.PID)
-	inner, err := moving.Depart(ctx, e.config.Criu, moving.Leaving{
+	inner, err := checkpoint.Depart(ctx, e.config.Criu, checkpoint.Leaving{
 		Name: one.Definition.Name, First: one.PID, Cgroup: group, Root: root, FindMounts: true,
 		Network: netns, WorkDir: p.criuWork(),
 		Drain: func(context.Context) error { return nil }, // it has no log of ours
@@ -322,13 +322,13 @@ func (e *Engine) thaw(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := moving.Unprotect(e.place(id, "").spared()); err != nil {
+	if err := checkpoint.Unprotect(e.place(id, "").spared()); err != nil {
 		return err
 	}
 	if was.First.Alive() {
 		group, err := containerGroup(was.First.PID)
 		if err == nil {
-			err = moving.Thaw(ctx, group)
+			err = checkpoint.Thaw(ctx, group)
 		}
 		if err != nil {
 			return err
@@ -423,7 +423,7 @@ func killQuietly(ctx context.Context, pid int) error {
 	if err != nil {
 		return err
 	}
-	if err := moving.Silence(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
+	if err := checkpoint.Silence(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
 		return err
 	}
 	return killGroup(ctx, group)

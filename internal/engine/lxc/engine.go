@@ -16,7 +16,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/patience"
 )
@@ -35,9 +35,9 @@ const unifiedOnly = "7"
 type Config struct {
 	StateDir   string
 	RunDir     string
-	Path       string       // where LXC keeps containers; "" to ask LXC
-	Executable string       // this program, which becomes proxies and wrappers (package criu); "" for the running one
-	Criu       *moving.CRIU // nil to look for it when it is needed
+	Path       string           // where LXC keeps containers; "" to ask LXC
+	Executable string           // this program, which becomes proxies and wrappers (package criu); "" for the running one
+	Criu       *checkpoint.CRIU // nil to look for it when it is needed
 }
 
 // proxyDir has the link by which LXC finds this program as CRIU.
@@ -48,13 +48,13 @@ type Engine struct {
 	config Config
 	naming sync.Mutex // held while a container gets its id
 
-	locks    moving.Locks
-	arrivals moving.Arrivals
+	locks    checkpoint.Locks
+	arrivals checkpoint.Arrivals
 
 	listed patience.Limit // how long LXC may take to tell of one container when all are listed
 
 	mu     sync.Mutex
-	firsts map[string]moving.Identity // first processes of containers by name, as far as they have been asked for
+	firsts map[string]checkpoint.Identity // first processes of containers by name, as far as known
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -106,17 +106,17 @@ func New(config Config) (*Engine, error) {
 		config.Executable = path
 	}
 	if config.Criu == nil {
-		config.Criu = &moving.CRIU{}
+		config.Criu = &checkpoint.CRIU{}
 	}
 	for _, dir := range []string{filepath.Join(config.StateDir, "lxc"), filepath.Join(config.RunDir, "lxc")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make directory for LXC containers: %w", err)
 		}
 	}
-	if _, err := moving.ProxyPath(config.proxyDir(), config.Executable); err != nil {
+	if _, err := checkpoint.ProxyPath(config.proxyDir(), config.Executable); err != nil {
 		return nil, err
 	}
-	return &Engine{config: config, listed: listLimit, firsts: map[string]moving.Identity{}}, nil
+	return &Engine{config: config, listed: listLimit, firsts: map[string]checkpoint.Identity{}}, nil
 }
 
 // Name of the engine.
@@ -357,7 +357,7 @@ func startOf(pid int) time.Time {
 }
 
 // first finds a container's first process, and remembers it.
-func (e *Engine) first(ctx context.Context, name string, limit patience.Limit) (moving.Identity, error) {
+func (e *Engine) first(ctx context.Context, name string, limit patience.Limit) (checkpoint.Identity, error) {
 	e.mu.Lock()
 	known := e.firsts[name]
 	e.mu.Unlock()
@@ -366,10 +366,10 @@ func (e *Engine) first(ctx context.Context, name string, limit patience.Limit) (
 	}
 	pid, err := e.firstProcess(ctx, name, limit)
 	if err != nil || pid == 0 {
-		return moving.Identity{}, err
+		return checkpoint.Identity{}, err
 	}
-	if known, err = moving.Identify(pid); err != nil {
-		return moving.Identity{}, nil // it has just ended
+	if known, err = checkpoint.Identify(pid); err != nil {
+		return checkpoint.Identity{}, nil // it has just ended
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/patience"
 )
 
@@ -155,7 +155,7 @@ func TestThawGivesBack(t *testing.T) {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	first, err := moving.Identify(command.Process.Pid)
+	first, err := checkpoint.Identify(command.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestStuckTool(t *testing.T) {
 		must(t, err)
 		defer monitor.Close()
 	}
-	self, err := moving.Identify(os.Getpid())
+	self, err := checkpoint.Identify(os.Getpid())
 	must(t, err)
 	e.firsts["well"] = self // LXC is not asked again
 	all, err := e.List(t.Context())

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -25,7 +25,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 		group, err = containerGroup(was.First.PID)
 	}
 	if err == nil {
-		err = moving.Protect(ctx, group, e.place(id, "").spared(), hold, held)
+		err = checkpoint.Protect(ctx, group, e.place(id, "").spared(), hold, held)
 	}
 	if err != nil {
 		return fmt.Errorf("protect the frozen copy of LXC container %.12s: %w", id, err)

@@ -120,22 +120,22 @@ type Networker interface {
 	NetworksLate(ctx context.Context, d engine.Definition) (bool, error)
 }
 
-// Connector is an Adapter whose engine knows nothing of networks: who starts a container there makes them.
-type Connector interface {
+// NetworkCreator is an Adapter whose engine has no networks: it creates a container's network itself.
+type NetworkCreator interface {
 	// Connect makes the network of a container that comes, in the network namespace that its
 	// runtime has made. What it has made of it goes with Remove, or Gone, also if it fails.
 	Connect(ctx context.Context, own, netns string, d engine.Definition) error
 }
 
-// Namer is an Adapter whose engine gives the id of a container that is no more to another one:
-// people choose them.
-type Namer interface {
+// IDReuser is an Adapter whose engine may reuse a removed container's ID: people choose them.
+type IDReuser interface {
 	// OwnID is the id that Create will give to a container of a definition that Expect has accepted.
 	OwnID(d engine.Definition) (string, error)
 }
 
-// Keeper is an Adapter of whose containers others keep files that are mounted into them.
-type Keeper interface {
+// FileMigrator is an Adapter whose containers have files mounted that another program keeps, and
+// that migrate with them.
+type FileMigrator interface {
 	// Keep copies them into a directory that moves with a container.
 	Keep(found Found, directory string) error
 	// Bring puts there what has come in such a directory, from another node, before the container runs.

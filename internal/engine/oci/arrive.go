@@ -11,8 +11,8 @@ import (
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
@@ -43,7 +43,7 @@ type arrival struct {
 	root       mounts.Overlay
 	shm        string // directory that the engine makes for its /dev/shm; "" if there is none
 	restoreDir shim.Dir
-	coming     *moving.Coming
+	coming     *checkpoint.Coming
 	job        shim.Job
 	shmMade    os.FileInfo   // root of the /dev/shm that was made before the engine has started it; nil: none was
 	pages      *memory.Store // to fill its memory from, once the engine has started it; nil: nothing
@@ -92,7 +92,7 @@ func (a *arrival) prepare(ctx context.Context) error {
 	}
 	var err error
 	dir := a.restoreDir
-	if a.coming, err = moving.Expect(dir.Proxy(), dir.Images(), a.definition.Limits.MemoryBytes); err != nil {
+	if a.coming, err = checkpoint.Expect(dir.Proxy(), dir.Images(), a.definition.Limits.MemoryBytes); err != nil {
 		return err
 	}
 	if a.expected.Late {
@@ -140,8 +140,8 @@ func (a *arrival) create(ctx context.Context) error {
 // another one that had its id is taken away before, or by this one's end.
 func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 	e, d := a.engine, a.definition
-	if namer, is := e.adapter.(Namer); is {
-		own, err := namer.OwnID(d)
+	if reuser, is := e.adapter.(IDReuser); is {
+		own, err := reuser.OwnID(d)
 		if err != nil {
 			return err
 		}
@@ -199,11 +199,11 @@ func (a *arrival) openRestoreDir(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	runc, err := moving.FindRunc()
+	runc, err := checkpoint.FindRunc()
 	if err != nil {
 		return err
 	}
-	path, err := moving.ProxyPath(filepath.Join(e.config.RunDir, "gate-bin"), e.config.Executable)
+	path, err := checkpoint.ProxyPath(filepath.Join(e.config.RunDir, "gate-bin"), e.config.Executable)
 	if err != nil {
 		return err
 	}
@@ -289,13 +289,13 @@ func (a *arrival) beginRestore() {
 
 // connect makes its network, if its engine does not.
 func (a *arrival) connect(ctx context.Context) error {
-	connector, is := a.engine.adapter.(Connector)
+	creator, is := a.engine.adapter.(NetworkCreator)
 	if !is || !a.definition.Network.OnBridge() {
 		return nil
 	}
 	netns, err := a.Netns()
 	if err == nil {
-		err = connector.Connect(ctx, a.own, netns, a.definition)
+		err = creator.Connect(ctx, a.own, netns, a.definition)
 	}
 	if err != nil {
 		return fmt.Errorf("make its network: %w", err)

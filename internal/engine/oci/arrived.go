@@ -9,7 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/files"
 )
@@ -59,7 +59,7 @@ func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, e
 			return "", err
 		}
 	}
-	ran, err := moving.Ran(ctx, e.recordPath(id))
+	ran, err := checkpoint.Ran(ctx, e.recordPath(id))
 	if err != nil {
 		return "", err
 	}

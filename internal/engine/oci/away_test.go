@@ -7,7 +7,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // away is the adapter of an engine that is not there. To ask it anything else is a mistake.
@@ -31,7 +31,7 @@ func awayEngine(t *testing.T) *Engine {
 // ended, or is removed.
 func TestAway(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
-	gone := moving.Identity{PID: 1 << 22, StartTicks: 1}
+	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
 	if err := save(e.departurePath(id), departureRecord{First: gone}); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestAway(t *testing.T) {
 // is. Meanwhile its record says that nobody is to freeze it again.
 func TestResumedWithoutEngine(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
-	gone := moving.Identity{PID: 1 << 22, StartTicks: 1}
+	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
 	if err := errors.Join(e.Resume(t.Context(), id), save(e.departurePath(id), departureRecord{First: gone}), e.Resume(t.Context(), id)); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -65,7 +65,7 @@ func (b *booted) Start(context.Context, string) error {
 // engine would have, once; what ended otherwise stays as it is.
 func TestGivenBack(t *testing.T) {
 	id, boot := strings.Repeat("a", 64), bootID(t)
-	first, policy := moving.Identity{PID: 1 << 22, StartTicks: 1}, json.RawMessage(`"always"`)
+	first, policy := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}, json.RawMessage(`"always"`)
 	refused := errors.New("port is taken")
 	for name, c := range map[string]struct {
 		boot, state string
@@ -199,7 +199,7 @@ func TestEndedWhileItLeaves(t *testing.T) {
 		}
 		e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, a)
 		must(t, err)
-		must(t, save(e.departurePath(id), departureRecord{First: moving.Identity{PID: 1 << 22}, Restart: json.RawMessage(`"always"`), Boot: bootID(t)}))
+		must(t, save(e.departurePath(id), departureRecord{First: checkpoint.Identity{PID: 1 << 22}, Restart: json.RawMessage(`"always"`), Boot: bootID(t)}))
 		if err := e.Thaw(t.Context(), id); !errors.Is(err, c.fails) {
 			t.Errorf("%s: %v, want %v", name, err, c.fails)
 		}

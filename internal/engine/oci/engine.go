@@ -12,7 +12,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/patience"
@@ -38,18 +38,18 @@ type Config struct {
 type Engine struct {
 	config  Config
 	adapter Adapter
-	criu    *moving.CRIU
+	criu    *checkpoint.CRIU
 
-	locks    moving.Locks
-	owns     moving.Locks // by the engine's own ids, held after those: see whileUnused
-	marks    moving.Locks // likewise, but by the same ids: see MarkMoved
-	arrivals moving.Arrivals
+	locks    checkpoint.Locks
+	owns     checkpoint.Locks // by the engine's own ids, held after those: see whileUnused
+	marks    checkpoint.Locks // likewise, but by the same ids: see MarkMoved
+	arrivals checkpoint.Arrivals
 	tidying  sync.Mutex // see tidy
 
 	mu   sync.Mutex
 	logs map[string]copiedLog
 	// firsts are the first processes of containers, as long as they live.
-	firsts   map[string]moving.Identity
+	firsts   map[string]checkpoint.Identity
 	memories map[string]memories // of containers that somebody looks at, or that leave
 }
 
@@ -65,8 +65,8 @@ func New(config Config, adapter Adapter) (*Engine, error) {
 		config.Executable = path
 	}
 	return &Engine{
-		config: config, adapter: adapter, criu: &moving.CRIU{}, logs: map[string]copiedLog{}, firsts: map[string]moving.Identity{},
-		memories: map[string]memories{},
+		config: config, adapter: adapter, criu: &checkpoint.CRIU{}, logs: map[string]copiedLog{},
+		firsts: map[string]checkpoint.Identity{}, memories: map[string]memories{},
 	}, nil
 }
 
@@ -271,7 +271,7 @@ func (e *Engine) group(ctx context.Context, id string) (*kernel.Cgroup, error) {
 	}
 	found, err := e.running(ctx, id)
 	if err == nil {
-		first, err = moving.Identify(found.Container.PID)
+		first, err = checkpoint.Identify(found.Container.PID)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

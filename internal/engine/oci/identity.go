@@ -30,7 +30,7 @@ func (e *Engine) remember(id, own string) error { return save(e.remembered(id), 
 
 // givesAgain tells whether the engine gives ids again.
 func (e *Engine) givesAgain() bool {
-	_, is := e.adapter.(Namer)
+	_, is := e.adapter.(IDReuser)
 	return is
 }
 

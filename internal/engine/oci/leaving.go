@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -108,7 +108,7 @@ func externalDescriptors(state []byte) ([]string, error) {
 
 // Examine lists what stands against moving this running container.
 func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
-	return moving.LookTwice(ctx, func() ([]engine.Problem, error) { return e.examine(ctx, id) })
+	return checkpoint.LookTwice(ctx, func() ([]engine.Problem, error) { return e.examine(ctx, id) })
 }
 
 func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, error) {
@@ -130,7 +130,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	filling, err := moving.ExamineMemory(dir.Memory())
+	filling, err := checkpoint.ExamineMemory(dir.Memory())
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	made, err := moving.ExamineNetwork(ctx, moving.Surroundings{
+	made, err := checkpoint.ExamineNetwork(ctx, checkpoint.Surroundings{
 		PID: a.found.Container.PID, PIDs: pids, Network: a.found.Container.Definition.Network, Spec: a.spec,
 	})
 	if err != nil {
@@ -153,7 +153,8 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	found, err := moving.Examine(ctx, a.found.Container.PID, criu.Subject{PIDs: pids, Stdio: a.stdio, Mounts: externals.Mounts})
+	subject := criu.Subject{PIDs: pids, Stdio: a.stdio, Mounts: externals.Mounts}
+	found, err := checkpoint.Examine(ctx, a.found.Container.PID, subject)
 	if err != nil {
 		return nil, fmt.Errorf("examine container %s: %w", a.found.name(), err)
 	}
@@ -204,7 +205,7 @@ func (e *Engine) CPUTime(ctx context.Context, id string) (time.Duration, error) 
 		return 0, err
 	}
 	used, err := group.CPUTime()
-	return used, moving.Unsupported(err)
+	return used, checkpoint.Unsupported(err)
 }
 
 // Throttle lets a container use so many processors.
@@ -218,12 +219,12 @@ func (e *Engine) Throttle(ctx context.Context, id string, cpus float64) error {
 	}
 	group, err := kernel.CgroupOf(found.Container.PID)
 	if err == nil {
-		err = moving.Throttle(group, found.Container.Definition.Limits.CPUs, cpus)
+		err = checkpoint.Throttle(group, found.Container.Definition.Limits.CPUs, cpus)
 	}
 	if cpus == 0 && errors.Is(err, kernel.ErrUnsupported) {
 		return nil
 	}
-	return moving.Unsupported(err)
+	return checkpoint.Unsupported(err)
 }
 
 // treeShm is the name of the tree that is /dev/shm, where it is a directory of the engine's.
@@ -283,7 +284,7 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 	name := a.found.name()
 	dir, err := e.restoreDir(a.found.ID)
 	if err == nil {
-		err = moving.RefuseFilling(dir.Memory())
+		err = checkpoint.RefuseFilling(dir.Memory())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", name, err)
@@ -292,16 +293,16 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 	if err != nil {
 		return nil, fmt.Errorf("prepare container %s for its move: %w", name, err)
 	}
-	first, err := moving.Identify(a.found.Container.PID)
+	first, err := checkpoint.Identify(a.found.Container.PID)
 	if err != nil {
 		return nil, fmt.Errorf("prepare container %s for its move: %w", name, err)
 	}
-	var d *moving.Departure
+	var d *checkpoint.Departure
 	if err = e.noRestarts(ctx, id, a, first, options.Leave); err == nil {
 		err = e.copyLog(id, a) // most of it: a round of files follows before the freeze
 	}
 	if err == nil {
-		d, err = moving.Depart(ctx, e.criu, leaving, options)
+		d, err = checkpoint.Depart(ctx, e.criu, leaving, options)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare container %s for its move: %w", name, err), e.restartsAgain(context.WithoutCancel(ctx), id))
@@ -309,9 +310,9 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 	return &departure{Departure: d, engine: e, id: id, group: a.group, first: first}, nil
 }
 
-func (e *Engine) leaving(a alive, id string) (moving.Leaving, error) {
+func (e *Engine) leaving(a alive, id string) (checkpoint.Leaving, error) {
 	pid := a.found.Container.PID
-	l := moving.Leaving{
+	l := checkpoint.Leaving{
 		Name: a.found.name(), First: pid, Cgroup: a.group, Stdio: a.stdio, Terminal: a.found.Container.Definition.TTY,
 		WorkDir: e.workDir(id),
 		Drain:   func(ctx context.Context) error { return errors.Join(a.drained(ctx), e.copyLog(id, a)) },
@@ -348,11 +349,11 @@ func withNetwork(spec *specs.Spec, pid int) *specs.Spec {
 
 // departure is a container that leaves, with its record.
 type departure struct {
-	*moving.Departure
+	*checkpoint.Departure
 	engine *Engine
 	id     string
 	group  *kernel.Cgroup
-	first  moving.Identity
+	first  checkpoint.Identity
 	froze  bool // or has tried to
 }
 
@@ -370,7 +371,7 @@ func (d *departure) Close() error {
 
 // closed gives a container back to its engine after a departure, unless the departure has frozen the
 // container and nobody has let it go on since.
-func (e *Engine) closed(id string, group *kernel.Cgroup, first moving.Identity, froze bool) error {
+func (e *Engine) closed(id string, group *kernel.Cgroup, first checkpoint.Identity, froze bool) error {
 	defer e.lock(id)()
 	frozen, unknown := group.ToldToFreeze()
 	if froze && !e.resumed(id) && !goesOn(frozen, unknown, first.Alive()) {

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // TestExternalDescriptors reads what runc knows, and crun.
@@ -52,7 +52,7 @@ func (m mute) Find(context.Context, string) (Found, error) {
 }
 
 // grouped starts a process with a cgroup of its own, which can be frozen.
-func grouped(t *testing.T) moving.Identity {
+func grouped(t *testing.T) checkpoint.Identity {
 	t.Helper()
 	above := "/sys/fs/cgroup/freezer"
 	if _, err := os.Stat(above); err != nil {
@@ -73,7 +73,7 @@ func grouped(t *testing.T) moving.Identity {
 		}
 	})
 	must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0))
-	first, err := moving.Identify(cmd.Process.Pid)
+	first, err := checkpoint.Identify(cmd.Process.Pid)
 	must(t, err)
 	return first
 }

@@ -24,8 +24,8 @@ func (e *Engine) copyLog(id string, a alive) error {
 	if err := makePrivate(e.private(id)); err != nil {
 		return err
 	}
-	if keeper, is := e.adapter.(Keeper); is {
-		if err := keeper.Keep(a.found, e.private(id)); err != nil {
+	if migrator, is := e.adapter.(FileMigrator); is {
+		if err := migrator.Keep(a.found, e.private(id)); err != nil {
 			return fmt.Errorf("files of container %s: %w", a.found.name(), err)
 		}
 	}
@@ -130,11 +130,11 @@ func ownLog(path string, found Found) error {
 
 // bringKept puts files that others keep of the container where they belong.
 func (a *arrival) bringKept() error {
-	keeper, is := a.engine.adapter.(Keeper)
+	migrator, is := a.engine.adapter.(FileMigrator)
 	if !is {
 		return nil
 	}
-	if err := keeper.Bring(a.own, a.engine.private(a.definition.ID), a.definition); err != nil {
+	if err := migrator.Bring(a.own, a.engine.private(a.definition.ID), a.definition); err != nil {
 		return fmt.Errorf("files of the container: %w", err)
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // renaming is the adapter of an engine that can rename its containers, by their own ids.
@@ -87,7 +87,7 @@ func TestMark(t *testing.T) {
 			if r.names[id] != "web" {
 				t.Errorf("a container that does not leave is called %s", r.names[id])
 			}
-			gone := moving.Identity{PID: 1 << 22, StartTicks: 1}
+			gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
 			record := departureRecord{First: gone, Name: "web", Leave: engine.Leave{Target: "b"}}
 			must(t, save(e.departurePath(id), record))
 			for range 2 {
@@ -129,7 +129,7 @@ func TestMarkHoldsNothing(t *testing.T) {
 	h := &hesitant{&renaming{names: map[string]string{id: "web"}}, make(chan struct{}), make(chan struct{})}
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, h)
 	must(t, err)
-	gone := moving.Identity{PID: 1 << 22, StartTicks: 1}
+	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
 	record := departureRecord{First: gone, Name: "web", Leave: engine.Leave{Target: "b"}}
 	must(t, save(e.departurePath(id), record))
 	marked := make(chan error)

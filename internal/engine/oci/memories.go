@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/criu"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
@@ -20,8 +20,8 @@ import (
 // state, but as trees of files. Whoever looks at one holds it: the container cannot put something
 // else in its place.
 type memories struct {
-	of   moving.Identity // the container's first process
-	held []*os.File      // by their places in the container
+	of   checkpoint.Identity // the container's first process
+	held []*os.File          // by their places in the container
 }
 
 // ownMemories are the places of a running container's file systems in memory that godwit-runc makes
@@ -77,7 +77,7 @@ func (a alive) externals(root string) (criu.Externals, error) {
 // memoryTrees are the trees of files in memory of a running container.
 func (e *Engine) memoryTrees(id string, a alive) ([]files.Tree, error) {
 	pid := a.found.Container.PID
-	first, err := moving.Identify(pid)
+	first, err := checkpoint.Identify(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (e *Engine) LetGo() {
 	e.dropMemories(func(_ string, m memories) bool { return !m.of.Alive() })
 }
 
-func holdMemories(first moving.Identity, places []string) (memories, error) {
+func holdMemories(first checkpoint.Identity, places []string) (memories, error) {
 	m := memories{of: first}
 	for _, place := range places {
 		held, err := kernel.CloneMount(first.PID, place)

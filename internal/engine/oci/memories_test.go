@@ -5,12 +5,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
 )
 
 // heldIn is an engine that holds what is at a path of a container with this first process.
-func heldIn(t *testing.T, path string, first moving.Identity) *Engine {
+func heldIn(t *testing.T, path string, first checkpoint.Identity) *Engine {
 	t.Helper()
 	held, err := os.Open(path)
 	if err != nil {
@@ -22,14 +22,14 @@ func heldIn(t *testing.T, path string, first moving.Identity) *Engine {
 
 // TestLetGo: what a container that has ended had in memory is not kept.
 func TestLetGo(t *testing.T) {
-	self, err := moving.Identify(os.Getpid())
+	self, err := checkpoint.Identify(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := self
 	ended.StartTicks++ // the pid came back as another process
 	for _, c := range []struct {
-		first moving.Identity
+		first checkpoint.Identity
 		kept  bool
 	}{{self, true}, {ended, false}} {
 		e := heldIn(t, t.TempDir(), c.first)
@@ -48,7 +48,7 @@ func TestTreesAfterLetGo(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(mine, "mine"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e := heldIn(t, mine, moving.Identity{})
+	e := heldIn(t, mine, checkpoint.Identity{})
 	trees, err := e.memories["x"].trees()
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pager"
 )
@@ -36,5 +36,5 @@ func (e *Engine) LatePages(ctx context.Context, id string) (memory.LatePages, er
 	if err != nil {
 		return nil, err
 	}
-	return moving.LatePages(ctx, id, dir.Late())
+	return checkpoint.LatePages(ctx, id, dir.Late())
 }

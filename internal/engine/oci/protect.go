@@ -9,14 +9,14 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
 var _ engine.Protector = (*Engine)(nil)
 
-// sparedPath is the record of moving.Protect. It is in memory: it is written in the freeze, and the processes
-// end with the machine.
+// sparedPath is the record of checkpoint.Protect. It is in memory: it is written in the freeze, and
+// the processes end with the machine.
 func (e *Engine) sparedPath(id string) string { return filepath.Join(e.workDir(id), "spared.json") }
 
 // Protect keeps others from a frozen copy.
@@ -36,7 +36,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 		group, err = kernel.CgroupOf(was.First.PID)
 	}
 	if err == nil {
-		err = moving.Protect(ctx, group, e.sparedPath(id), hold, held)
+		err = checkpoint.Protect(ctx, group, e.sparedPath(id), hold, held)
 	}
 	if err != nil {
 		return fmt.Errorf("protect the frozen copy of container %.12s: %w", id, err)

@@ -11,18 +11,18 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // departureRecord is there from Depart until the container is thawed or destroyed.
 type departureRecord struct {
-	Started time.Time       `json:"started"`
-	First   moving.Identity `json:"first"`
-	Freezer string          `json:"freezer"` // directory of the cgroup by which they are frozen
-	Restart json.RawMessage `json:"restart"` // what the engine is to do when it ends; as long as it leaves: nothing
-	Boot    string          `json:"boot"`    // of the machine, in which the container runs
-	Leave   engine.Leave    `json:"leave,omitzero"`
-	Name    string          `json:"name,omitempty"` // the engine's, before the copy was marked
+	Started time.Time           `json:"started"`
+	First   checkpoint.Identity `json:"first"`
+	Freezer string              `json:"freezer"` // directory of the cgroup by which they are frozen
+	Restart json.RawMessage     `json:"restart"` // what the engine is to do when it ends; while it leaves: nothing
+	Boot    string              `json:"boot"`    // of the machine, in which the container runs
+	Leave   engine.Leave        `json:"leave,omitzero"`
+	Name    string              `json:"name,omitempty"` // the engine's, before the copy was marked
 	// Resumed: the container goes on here, and its engine may not know yet.
 	Resumed bool `json:"resumed,omitempty"`
 }

@@ -12,13 +12,15 @@ import (
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
 // noRestarts has the engine not start a container again, whatever becomes of it and whoever asks,
 // and records what it was to do.
-func (e *Engine) noRestarts(ctx context.Context, id string, a alive, first moving.Identity, leave engine.Leave) error {
+func (e *Engine) noRestarts(
+	ctx context.Context, id string, a alive, first checkpoint.Identity, leave engine.Leave,
+) error {
 	boot, err := kernel.BootID()
 	if err != nil {
 		return err
@@ -120,7 +122,7 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 }
 
 func (e *Engine) resume(ctx context.Context, id string, was departureRecord) error {
-	if err := moving.Unprotect(e.sparedPath(id)); err != nil {
+	if err := checkpoint.Unprotect(e.sparedPath(id)); err != nil {
 		return err
 	}
 	return was.thaw(ctx)
@@ -162,7 +164,7 @@ func (d departureRecord) thaw(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return moving.Thaw(ctx, group)
+	return checkpoint.Thaw(ctx, group)
 }
 
 // thawEmpty lets go of a group whose processes somebody else has ended while they were frozen.
@@ -298,7 +300,7 @@ func silence(pid int) error {
 	if err != nil || same {
 		return err
 	}
-	return moving.Silence(path)
+	return checkpoint.Silence(path)
 }
 
 // removeGone has the engine remove a container whose processes have been killed, and the volumes

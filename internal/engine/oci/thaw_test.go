@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -52,7 +52,7 @@ func TestWaits(t *testing.T) {
 func TestThawEmpty(t *testing.T) {
 	e, id, group := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
 	frozen := filepath.Join(group, "cgroup.freeze")
-	gone := departureRecord{First: moving.Identity{PID: 1 << 22, StartTicks: 1}, Freezer: group}
+	gone := departureRecord{First: checkpoint.Identity{PID: 1 << 22, StartTicks: 1}, Freezer: group}
 	must(t, save(e.departurePath(id), gone))
 	for what, thaw := range map[string]func() error{
 		"stays": func() error { return gone.thaw(t.Context()) },
@@ -75,7 +75,7 @@ func TestResumeOnFullDisk(t *testing.T) {
 	must(t, os.MkdirAll(e.records(id), 0o700))
 	must(t, unix.Mount("tmpfs", e.records(id), "tmpfs", 0, "size=4k"))
 	t.Cleanup(func() { must(t, unix.Unmount(e.records(id), unix.MNT_DETACH)) })
-	was := departureRecord{First: moving.Identity{PID: 1 << 22, StartTicks: 1}, Freezer: group}
+	was := departureRecord{First: checkpoint.Identity{PID: 1 << 22, StartTicks: 1}, Freezer: group}
 	must(t, save(e.departurePath(id), was)) // for which there is room once
 	if err := save(e.departurePath(id), was); !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("the disk is not full: %v", err)
@@ -96,7 +96,7 @@ func TestClosedWhilePaused(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0o600))
 	group, err := kernel.CgroupAt(dir)
 	must(t, err)
-	self, err := moving.Identify(os.Getpid())
+	self, err := checkpoint.Identify(os.Getpid())
 	must(t, err)
 	for _, one := range []struct{ froze, resumed, given bool }{
 		{true, false, false}, {true, true, true}, {false, false, true},
@@ -138,7 +138,7 @@ func TestClosedAlone(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0o600))
 	group, err := kernel.CgroupAt(dir)
 	must(t, err)
-	gone := moving.Identity{PID: 1 << 22, StartTicks: 1}
+	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
 	must(t, save(e.departurePath(id), departureRecord{First: gone}))
 	var all sync.WaitGroup
 	for range 4 {

@@ -13,8 +13,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/godwit/godwit/internal/durable"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/moving"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -258,7 +258,10 @@ func initLives(directory string) bool {
 		PID        int    `json:"init_process_pid"`
 		StartTicks uint64 `json:"init_process_start"`
 	}
-	return json.Unmarshal(data, &state) == nil && moving.Identity{PID: state.PID, StartTicks: state.StartTicks}.Alive()
+	if err := json.Unmarshal(data, &state); err != nil {
+		return false
+	}
+	return checkpoint.Identity{PID: state.PID, StartTicks: state.StartTicks}.Alive()
 }
 
 // Forget removes a directory, and takes away what is mounted directly below it.

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/moving"
 )
 
 // TestCgroupName: names of cgroups as Docker, Podman and containerd tell them to a runtime, with
@@ -115,7 +115,7 @@ func TestStateOfAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, err := moving.Identify(os.Getpid())
+	self, err := checkpoint.Identify(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}

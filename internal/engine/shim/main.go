@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"github.com/godwit/godwit/internal/criu"
-	"github.com/godwit/godwit/internal/engine/moving"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // Program is the name under which this program is an OCI runtime.
@@ -19,7 +19,7 @@ const Program = "godwit-runc"
 // Main is the main function of godwit-runc. args are those of runc, without the program. It returns
 // the exit code, if it does not become runc.
 func Main(args []string) int {
-	runc, err := moving.FindRunc()
+	runc, err := checkpoint.FindRunc()
 	code := 0
 	if err == nil {
 		code, err = serve(parseCall(args), args, runc)

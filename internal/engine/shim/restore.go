@@ -18,8 +18,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/moving"
 )
 
 // restore has runc restore the container in the place of creating it. It waits in the restore proxy
@@ -149,7 +149,7 @@ func (d Dir) makeNetwork(spec *specs.Spec, bundle, id string) error {
 	if err := pin(holder.namespace(), d.Network()); err != nil {
 		return err
 	}
-	if err := moving.Loopback(d.Network()); err != nil {
+	if err := checkpoint.Loopback(d.Network()); err != nil {
 		return err
 	}
 	spec.Linux.Namespaces[own].Path = d.Network()
