@@ -82,7 +82,7 @@ func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
 			continue
 		}
 		if m.undone(one) {
-			if err := m.agent.embedded.ThawOf(ctx, one.Definition.ID, one.Leaving.Migration); err != nil {
+			if err := m.agent.embedded.ResumeOf(ctx, one.Definition.ID, one.Leaving.Migration); err != nil {
 				m.agent.log.Error("container stays marked as leaving although its migration was undone",
 					"container", one.Definition.Name, "error", err)
 			}

@@ -137,7 +137,7 @@ func (s *source) undo(ctx context.Context, step migration.StepName) error {
 	case migration.UndoHold:
 		return s.release(ctx, network.Local(s.definition.ID))
 	case migration.UndoFreeze:
-		return s.thaw(ctx)
+		return s.resume(ctx)
 	case migration.UndoStop:
 		return s.revive(ctx)
 	}

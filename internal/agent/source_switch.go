@@ -47,7 +47,7 @@ func (s *source) prepareDump(ctx context.Context) error {
 	if err := mountMemory(s.imagesDir()); err != nil {
 		return err
 	}
-	departure, err := s.agent.engines.Of(s.definition).Depart(ctx, s.definition.ID, engine.DepartOptions{
+	departure, err := s.agent.engines.Of(s.definition).PrepareDump(ctx, s.definition.ID, engine.DumpOptions{
 		LeaveMemory: s.memory != nil, Leave: s.leave(),
 	})
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *source) unprepare(ctx context.Context) error {
 	if s.departure != nil {
 		err = s.departure.Close()
 	} else {
-		err = s.agent.engines.Of(s.definition).Thaw(ctx, s.definition.ID)
+		err = s.agent.engines.Of(s.definition).Resume(ctx, s.definition.ID)
 	}
 	if s.hold != nil && !s.held {
 		err = errors.Join(err, s.hold.Close())
@@ -194,20 +194,21 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// thaw lets the container go on here. It is heard again first: what it sends at once is not lost. Its
-// engine may hang: it has the container back when the packets that are held for it have been let go
-// (unprepare).
-func (s *source) thaw(ctx context.Context) error {
+// resume lets the container go on here. It is heard again first: what it sends at once is not lost.
+// Its engine may hang: it has the container back when the packets that are held for it have been
+// let go (unprepare).
+func (s *source) resume(ctx context.Context) error {
 	err := s.endDrain()
 	s.endKeeping()
 	if s.silenced != nil {
 		_ = s.silenced() // the dump has told what was wrong
 	}
-	thaw := s.agent.engines.Of(s.definition).Thaw
-	if resumer, is := s.agent.engines.Of(s.definition).(engine.Resumer); is {
-		thaw = resumer.Resume
+	resume := s.agent.engines.Of(s.definition).Resume
+	if resumer, is := s.agent.engines.Of(s.definition).(engine.ProcessResumer); is {
+		resume = resumer.ResumeProcesses
 	}
-	return errors.Join(err, s.agent.network.EndSilence(s.definition.Network.Address), thaw(ctx, s.definition.ID))
+	heard := s.agent.network.EndSilence(s.definition.Network.Address)
+	return errors.Join(err, heard, resume(ctx, s.definition.ID))
 }
 
 // dump writes the execution state into memory, and sends what only grows while it does.

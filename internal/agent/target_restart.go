@@ -28,7 +28,7 @@ func (t *target) expect(ctx context.Context, netns string) (engine.Arrival, erro
 		return nil, err
 	}
 	if !t.restarts() {
-		return one.Arrive(ctx, t.definition, netns)
+		return one.PrepareRestore(ctx, t.definition, netns)
 	}
 	ports, err := decodePorts(t.offer.PortsJson)
 	if err != nil {
@@ -41,7 +41,7 @@ func (t *target) expect(ctx context.Context, netns string) (engine.Arrival, erro
 	t.mu.Lock()
 	t.hold = hold
 	t.mu.Unlock()
-	return one.ArriveAnew(ctx, t.definition, netns, ports)
+	return one.PrepareStart(ctx, t.definition, netns, ports)
 }
 
 func decodePorts(document []byte) ([]engine.Port, error) {

@@ -141,7 +141,8 @@ type Container struct {
 	Started    time.Time  `json:"started"`
 	Finished   time.Time  `json:"finished"`
 	ExitCode   int        `json:"exit_code"`
-	// Leaving is there from Depart or Halt until Thaw, Revive or Destroy: it is that of the departure.
+	// Leaving is there from PrepareDump or Halt until Resume, Revive or Destroy: it is that of the
+	// departure.
 	Leaving *Leave `json:"leaving,omitempty"`
 	// Migration is the state of the migration by which it leaves, as in package migration. The agent tells
 	// it.
@@ -182,7 +183,7 @@ type Problem struct {
 }
 
 // Engine is one container engine on one node. All methods may be called concurrently and are safe
-// to call again after the caller crashed: Thaw, Destroy and Discard find out for themselves what
+// to call again after the caller crashed: Resume, Destroy and Discard find out for themselves what
 // there is, and doing nothing is success.
 type Engine interface {
 	// Name of the engine: embedded, docker, podman, containerd, lxc.
@@ -208,9 +209,9 @@ type Engine interface {
 	Examine(ctx context.Context, id string) ([]Problem, error)
 	// Processes are the pids, in the agent's pid namespace, of all processes of a container at this moment.
 	Processes(ctx context.Context, id string) ([]int, error)
-	// Depart prepares a running container's move: all that can be done before the freeze is done
+	// PrepareDump prepares a running container's move: all that can be done before the freeze is done
 	// when it returns.
-	Depart(ctx context.Context, id string, options DepartOptions) (Departure, error)
+	PrepareDump(ctx context.Context, id string, options DumpOptions) (Departure, error)
 	// CPUTime is how much processor time a running container has used on this node. Error:
 	// errors.ErrUnsupported where it is not counted.
 	CPUTime(ctx context.Context, id string) (time.Duration, error)
@@ -221,10 +222,10 @@ type Engine interface {
 	// Trees are the directories that make up the container's own state: what a move must copy. The
 	// caller lets go of them (files.LetGo).
 	Trees(ctx context.Context, id string) ([]files.Tree, error)
-	// Thaw lets a container that a Departure froze go on, whatever has happened to it since:
+	// Resume lets a container that a Departure froze go on, whatever has happened to it since:
 	// sockets that a dump left in repair mode work again, and what the dump left in the file system
 	// is removed.
-	Thaw(ctx context.Context, id string) error
+	Resume(ctx context.Context, id string) error
 	// Destroy kills a frozen container and removes all of it, without its processes or the peers of
 	// its connections noticing anything. Its volumes went with it, so they are removed, too, but
 	// not those that stay (by Volume.Key), that another container on this node has, or that are
@@ -234,11 +235,11 @@ type Engine interface {
 	// Reserve lists what stands against making this container here: its name taken, a volume that
 	// is here already and does not stay, a missing feature, and so on.
 	Reserve(ctx context.Context, definition Definition) ([]Problem, error)
-	// Arrive prepares a container that will be restored here: all that can be done before its state
-	// is here is done when it returns. netns must be the path of its network namespace, or empty if
-	// the engine makes that itself (Definition.Network). The image's layers may come later, but
-	// before Restore.
-	Arrive(ctx context.Context, definition Definition, netns string) (Arrival, error)
+	// PrepareRestore prepares a container that will be restored here: all that can be done before
+	// its state is here is done when it returns. netns must be the path of its network namespace,
+	// or empty if the engine makes that itself (Definition.Network). The image's layers may come
+	// later, but before Restore.
+	PrepareRestore(ctx context.Context, definition Definition, netns string) (Arrival, error)
 	// Arrived tells what became of an arrival, also after the agent crashed. It ends an arrival
 	// whose agent is gone before it answers, so that NeverRan is final.
 	Arrived(ctx context.Context, id string) (Outcome, error)
@@ -249,7 +250,7 @@ type Engine interface {
 	// away what is in there.
 	Salvage(ctx context.Context, id string, take func(files.Tree) error) error
 	// Memory tells how far the memory of a container is that is filled while it runs
-	// (Arrival.FillFrom). As long as it is being filled Examine says so, and Depart refuses:
+	// (Arrival.FillFrom). As long as it is being filled Examine says so, and PrepareDump refuses:
 	// ErrBusy.
 	Memory(ctx context.Context, id string) (memory.FillReport, error)
 	// LatePages connects to what fills the memory of a container, to bring it the pages that come
@@ -270,8 +271,8 @@ type Engine interface {
 	RemoveVolume(ctx context.Context, name string) error
 }
 
-// DepartOptions say how a container departs.
-type DepartOptions struct {
+// DumpOptions say what a dump leaves to the caller.
+type DumpOptions struct {
 	// LeaveMemory leaves the content of private anonymous memory to the caller, who carries it another way
 	// (memory.Source): Dump writes where it is, and not what.
 	LeaveMemory bool
@@ -296,11 +297,11 @@ type Departure interface {
 	// nobody outside is heard; the container runs then, and both are to be called again.
 	Freeze(ctx context.Context) (time.Time, error)
 	// LeaveShared leaves the content of the memory that processes share without a file to the
-	// caller, as DepartOptions do with the rest: all of it, whose inodes these are. False: that is
+	// caller, as DumpOptions do with the rest: all of it, whose inodes these are. False: that is
 	// not possible, and Dump writes it. It may be called between Freeze and Dump.
 	LeaveShared(inodes []uint64) (bool, error)
 	// Dump writes the execution state to a directory in memory. When it returns the container is
-	// still frozen, and may be thawed (Thaw) or destroyed (Destroy). Files in the directory whose
+	// still frozen, and may be resumed (Resume) or destroyed (Destroy). Files in the directory whose
 	// names begin with pages- only ever grow while Dump runs, so they can be sent meanwhile.
 	Dump(ctx context.Context, directory string) error
 	// LeftOut tells which memory a Dump to this directory has left to the caller.
@@ -309,7 +310,7 @@ type Departure interface {
 	// this directory, the most important ones first. It is advice: some may not exist, and some
 	// come twice.
 	Touched(directory string) ([]memory.Want, error)
-	// Close ends what Depart started; it neither thaws nor destroys the container.
+	// Close ends what PrepareDump started; it neither resumes nor destroys the container.
 	Close() error
 }
 
@@ -338,14 +339,15 @@ type Arrival interface {
 	// runs is then recorded durably, its network is opened, and it runs; if any of these fails
 	// nothing ever will. Restore returns the instant of the resume.
 	Restore(ctx context.Context, permission Permission) (time.Time, error)
-	// Close ends what Arrive started if the container has not been resumed; Discard removes what is left.
+	// Close ends what PrepareRestore started if the container has not been resumed; Discard removes
+	// what is left.
 	Close() error
 }
 
 // LateArrival is an Arrival whose engine may have to be told to start the container, by Start, as
 // late as possible: it tells nobody anything from then until the container runs. Meanwhile nothing
 // may be written to the container's trees. Start returns when all that can be done before the state
-// is here is done; it does nothing if the container was started by Arrive.
+// is here is done; it does nothing if the container was started by PrepareRestore.
 type LateArrival interface {
 	Arrival
 	Start(ctx context.Context) error
@@ -379,16 +381,16 @@ type Protector interface {
 	// (nil: nobody waits) as soon as they are held and have not run, before what concerns the OOM
 	// killers. What somebody has thawed is frozen again. A copy that has run is remembered, and
 	// each call says so. Errors: ErrThawed, ErrExposed; after any other nobody knows whether the
-	// copy is frozen. It does nothing to a container that does not leave any more. Thaw and Destroy
+	// copy is frozen. It does nothing to a container that does not leave any more. Resume and Destroy
 	// undo all of it.
 	Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error
 }
 
-// Resumer is an Engine whose Thaw also gives the container back to a program that may hang.
-type Resumer interface {
-	// Resume lets a container that a Departure froze go on, and asks nobody. Thaw, or the Departure's Close,
-	// does the rest.
-	Resume(ctx context.Context, id string) error
+// ProcessResumer is an Engine whose Resume also gives the container back to a program that may hang.
+type ProcessResumer interface {
+	// ResumeProcesses lets a container that a Departure froze go on, and asks nobody. Resume, or the
+	// Departure's Close, does the rest.
+	ResumeProcesses(ctx context.Context, id string) error
 }
 
 // LeaveNoter is an Engine that notes why containers leave where the note can be read while the program that
@@ -401,7 +403,7 @@ type LeaveNoter interface {
 // Marker is an Engine that can show in its own list that a copy is not the container any more.
 type Marker interface {
 	// MarkMoved shows to which node a container that leaves has moved. It may be repeated, and does nothing
-	// to one that does not leave. Thaw takes it back.
+	// to one that does not leave. Resume takes it back.
 	MarkMoved(ctx context.Context, id string) error
 }
 

@@ -45,8 +45,10 @@ type Departure struct {
 
 var _ engine.Departure = (*Departure)(nil)
 
-// Depart starts the CRIU that will dump a container, and has it know what to dump.
-func Depart(ctx context.Context, c *CRIU, leaving Leaving, options engine.DepartOptions) (*Departure, error) {
+// PrepareDump starts the CRIU that will dump a container, and has it know what to dump.
+func PrepareDump(
+	ctx context.Context, c *CRIU, leaving Leaving, options engine.DumpOptions,
+) (*Departure, error) {
 	d := &Departure{leaving: leaving, group: leaving.Cgroup}
 	var err error
 	if d.first, err = Identify(leaving.First); err != nil {
@@ -64,7 +66,7 @@ func Depart(ctx context.Context, c *CRIU, leaving Leaving, options engine.Depart
 	return d, nil
 }
 
-func (d *Departure) warmDump(ctx context.Context, c *CRIU, options engine.DepartOptions) error {
+func (d *Departure) warmDump(ctx context.Context, c *CRIU, options engine.DumpOptions) error {
 	tool, err := c.Tool()
 	if err != nil {
 		return err
@@ -203,7 +205,7 @@ func (d *Departure) Touched(directory string) ([]memory.Want, error) {
 	return wanted, nil
 }
 
-// Close ends what Depart started. It neither thaws nor destroys the container.
+// Close ends what PrepareDump started. It neither resumes nor destroys the container.
 func (d *Departure) Close() error {
 	err := d.dump.Close()
 	if d.tcp != nil {

@@ -143,7 +143,7 @@ func sparing(pid int) (sparedProcess, error) {
 }
 
 // Unprotect restores the OOM settings of the processes. The processes themselves are released by
-// ReleaseSeized, which Thaw and Cgroup.Kill call. Doing nothing is success.
+// ReleaseSeized, which Resume and Cgroup.Kill call. Doing nothing is success.
 func Unprotect(path string) error {
 	var was spared
 	err := durable.Load(path, &was)

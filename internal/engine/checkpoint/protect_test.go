@@ -249,7 +249,7 @@ func TestReleaseFreezesFirst(t *testing.T) {
 	if frozen, err := group.ToldToFreeze(); err != nil || !frozen {
 		t.Errorf("it was released while it was not frozen: %v", err)
 	}
-	if err := Thaw(t.Context(), group); err != nil {
+	if err := Resume(t.Context(), group); err != nil {
 		t.Fatal(err)
 	}
 	if frozen, err := group.ToldToFreeze(); err != nil || frozen {

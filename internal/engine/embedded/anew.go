@@ -25,8 +25,10 @@ type newcomer struct {
 
 var _ engine.Arrival = (*newcomer)(nil)
 
-// ArriveAnew prepares a container that will be started here.
-func (e *Engine) ArriveAnew(ctx context.Context, d engine.Definition, netns string, ports []engine.Port) (engine.Arrival, error) {
+// PrepareStart prepares a container that will be started here.
+func (e *Engine) PrepareStart(
+	ctx context.Context, d engine.Definition, netns string, ports []engine.Port,
+) (engine.Arrival, error) {
 	problems, err := e.ReserveAnew(ctx, d)
 	if err == nil {
 		err = refusal(d, problems)

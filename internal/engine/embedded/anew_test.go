@@ -180,7 +180,7 @@ func shorten(t *testing.T, place container, seconds float64) {
 // bring makes an arrival and gives it the files of a container that was halted.
 func bring(t *testing.T, from, to *testNode, d engine.Definition, ports []engine.Port) engine.Arrival {
 	t.Helper()
-	arrival, err := to.ArriveAnew(t.Context(), d, newNetns(t), ports)
+	arrival, err := to.PrepareStart(t.Context(), d, newNetns(t), ports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func bring(t *testing.T, from, to *testNode, d engine.Definition, ports []engine
 	return arrival
 }
 
-func TestArriveAnew(t *testing.T) {
+func TestPrepareStart(t *testing.T) {
 	a, b := newTestNode(t), newTestNode(t)
 	for name, c := range map[string]struct {
 		change func(*engine.Definition)
@@ -248,7 +248,7 @@ func TestArriveAnew(t *testing.T) {
 }
 
 // What is not healthy, or is not wanted any more, is killed before anybody is told.
-func TestArriveAnewEndsWhatFails(t *testing.T) {
+func TestPrepareStartEndsWhatFails(t *testing.T) {
 	t.Parallel()
 	a, b := newTestNode(t), newTestNode(t)
 	denied := errors.New("denied")

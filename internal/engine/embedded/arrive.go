@@ -77,9 +77,11 @@ type arrival struct {
 
 var _ engine.Arrival = (*arrival)(nil)
 
-// Arrive prepares a container that will be restored here. When it returns `runc restore` waits at
-// its last step before the state is needed.
-func (e *Engine) Arrive(ctx context.Context, d engine.Definition, netns string) (engine.Arrival, error) {
+// PrepareRestore prepares a container that will be restored here. When it returns `runc restore`
+// waits at its last step before the state is needed.
+func (e *Engine) PrepareRestore(
+	ctx context.Context, d engine.Definition, netns string,
+) (engine.Arrival, error) {
 	problems, err := e.Reserve(ctx, d)
 	if err == nil {
 		err = refusal(d, problems)
@@ -326,7 +328,7 @@ func checkPrivate(place container) error {
 	return nil
 }
 
-// Close ends what Arrive started if the container has not been resumed.
+// Close ends what PrepareRestore started if the container has not been resumed.
 func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {

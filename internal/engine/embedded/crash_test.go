@@ -23,7 +23,7 @@ import (
 // depart freezes and dumps a container.
 func dumped(t *testing.T, n *testNode, id string) engine.Departure {
 	t.Helper()
-	departure, err := n.Depart(t.Context(), id, engine.DepartOptions{})
+	departure, err := n.PrepareDump(t.Context(), id, engine.DumpOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestDestroyLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestThawAfterTheMonitorWasKilled(t *testing.T) {
+func TestResumeAfterTheMonitorWasKilled(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
 	dumped(t, n, d.ID)
@@ -128,12 +128,12 @@ func TestThawAfterTheMonitorWasKilled(t *testing.T) {
 	if err := errors.Join(monitor.Kill(), waitGone(t.Context(), monitor)); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Thaw(t.Context(), d.ID); err != nil {
+	if err := n.Resume(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
 	one, err := n.Inspect(t.Context(), d.ID)
 	if err != nil || one.State != engine.Running {
-		t.Errorf("after Thaw: %+v, %v", one, err)
+		t.Errorf("after Resume: %+v, %v", one, err)
 	}
 	if problems, err := n.Examine(t.Context(), d.ID); err != nil || len(problems) != 1 {
 		t.Errorf("Examine: %+v, %v", problems, err)
@@ -161,7 +161,7 @@ func TestArrivalWhoseHelpersWereKilled(t *testing.T) {
 	}
 	for _, victim := range []string{"monitor", "runc", "criu"} {
 		t.Run(victim, func(t *testing.T) {
-			arrival, err := target.Arrive(t.Context(), one.Definition, newNetns(t))
+			arrival, err := target.PrepareRestore(t.Context(), one.Definition, newNetns(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +194,7 @@ func TestArrivalWhoseHelpersHang(t *testing.T) {
 	}
 	for _, victim := range []string{"monitor", "runc", "criu"} {
 		t.Run(victim, func(t *testing.T) {
-			arriving, err := target.Arrive(t.Context(), one.Definition, newNetns(t))
+			arriving, err := target.PrepareRestore(t.Context(), one.Definition, newNetns(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -328,8 +328,8 @@ func TestDestroyIsSilent(t *testing.T) {
 	}
 }
 
-// TestThawKeepsConnections wants that a connection goes on when a dump was given up.
-func TestThawKeepsConnections(t *testing.T) {
+// TestResumeKeepsConnections wants that a connection goes on when a dump was given up.
+func TestResumeKeepsConnections(t *testing.T) {
 	n := newTestNode(t)
 	path, inPeer := linkedNetns(t)
 	d := definition(t, "sh", "-c", "nc -l -p 7 -e cat")
@@ -364,7 +364,7 @@ func TestThawKeepsConnections(t *testing.T) {
 		if err := departure.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.Thaw(context.Background(), d.ID); err != nil {
+		if err := n.Resume(context.Background(), d.ID); err != nil {
 			t.Fatal(err)
 		}
 		echo("after")

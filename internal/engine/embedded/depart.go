@@ -36,8 +36,10 @@ func (e *Engine) Processes(_ context.Context, id string) ([]int, error) {
 	return nil, fmt.Errorf("list the processes of container %.12s: %w", id, err)
 }
 
-// Depart prepares a running container's move: CRIU is started and knows what it will dump.
-func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOptions) (engine.Departure, error) {
+// PrepareDump prepares a running container's move: CRIU is started and knows what it will dump.
+func (e *Engine) PrepareDump(
+	ctx context.Context, id string, options engine.DumpOptions,
+) (engine.Departure, error) {
 	defer e.lock(id)()
 	one, err := e.running(id)
 	if err != nil {
@@ -53,7 +55,9 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 	return d, nil
 }
 
-func (e *Engine) depart(ctx context.Context, one engine.Container, options engine.DepartOptions) (*departure, error) {
+func (e *Engine) depart(
+	ctx context.Context, one engine.Container, options engine.DumpOptions,
+) (*departure, error) {
 	place := e.paths.of(one.Definition.ID)
 	leaving, err := e.leaving(place, one)
 	if err != nil {
@@ -62,7 +66,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 	if err := e.noteDeparture(place, departureRecord{Started: time.Now(), Leave: options.Leave}); err != nil {
 		return nil, errors.Join(err, forgetDeparture(place))
 	}
-	d, err := checkpoint.Depart(ctx, e.criu, leaving, options)
+	d, err := checkpoint.PrepareDump(ctx, e.criu, leaving, options)
 	if err != nil {
 		return nil, errors.Join(err, forgetDeparture(place))
 	}
@@ -98,7 +102,7 @@ func (e *Engine) leaving(place container, one engine.Container) (checkpoint.Leav
 	return l, err
 }
 
-// Close ends what Depart started.
+// Close ends what PrepareDump started.
 func (d *departure) Close() error {
 	err := d.Departure.Close()
 	if !frozen(d.files) {

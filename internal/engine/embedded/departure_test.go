@@ -32,7 +32,7 @@ func TestBootLeaving(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
 	leave := engine.Leave{Migration: "0123456789abcdef", Target: "b"}
-	departure, err := n.Depart(t.Context(), d.ID, engine.DepartOptions{Leave: leave})
+	departure, err := n.PrepareDump(t.Context(), d.ID, engine.DumpOptions{Leave: leave})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestBootLeaving(t *testing.T) {
 	if err := n.Protect(t.Context(), d.ID, nil, func() { t.Error("it is said to be held") }); err == nil {
 		t.Error("a copy that a migration has just frozen, and that is gone, counts as held")
 	}
-	if err := n.Thaw(t.Context(), d.ID); err != nil {
+	if err := n.Resume(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
 	if one := n.state(d.ID); one.Leaving != nil {
@@ -77,7 +77,7 @@ func TestOldDeparture(t *testing.T) {
 	if one := n.state(d.ID); one.Leaving == nil || one.Leaving.Target != "b" {
 		t.Errorf("leaving as %+v", one.Leaving)
 	}
-	if err := n.Thaw(t.Context(), d.ID); err != nil {
+	if err := n.Resume(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
 	n = n.reopen()

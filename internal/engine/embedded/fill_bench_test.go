@@ -62,7 +62,7 @@ func (s samples) move(b *testing.B, source, target *testNode, id string) {
 		}
 	}
 	check(err)
-	arrival, err := target.Arrive(ctx, one.Definition, newNetns(b))
+	arrival, err := target.PrepareRestore(ctx, one.Definition, newNetns(b))
 	check(err)
 	defer arrival.Close()
 	store, err := memory.NewStore(8 << 30)
@@ -71,7 +71,7 @@ func (s samples) move(b *testing.B, source, target *testNode, id string) {
 	begin := time.Now()
 	check(arrival.FillFrom(ctx, store))
 	s.add("prepare-ms", time.Since(begin).Seconds()*1e3)
-	departure, err := source.Depart(ctx, id, engine.DepartOptions{LeaveMemory: true})
+	departure, err := source.PrepareDump(ctx, id, engine.DumpOptions{LeaveMemory: true})
 	check(err)
 	defer departure.Close()
 	_, err = departure.Freeze(ctx)

@@ -171,7 +171,7 @@ func moveThen(t testing.TB, source, target *testNode, id string, then func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	arrival, err := target.Arrive(ctx, one.Definition, newNetns(t))
+	arrival, err := target.PrepareRestore(ctx, one.Definition, newNetns(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func moveThen(t testing.TB, source, target *testNode, id string, then func()) {
 	if err := arrival.FillFrom(ctx, store); err != nil {
 		t.Fatal(err)
 	}
-	departure, err := source.Depart(ctx, id, engine.DepartOptions{LeaveMemory: true})
+	departure, err := source.PrepareDump(ctx, id, engine.DumpOptions{LeaveMemory: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func refusesFilling(t *testing.T, n *testNode, id string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	departure, err := n.Depart(t.Context(), id, engine.DepartOptions{})
+	departure, err := n.PrepareDump(t.Context(), id, engine.DumpOptions{})
 	if err == nil {
 		departure.Close()
 	}
@@ -304,7 +304,7 @@ func refusesFilling(t *testing.T, n *testNode, id string) bool {
 		t.Errorf("Examine: %+v", problems)
 	}
 	if !errors.Is(err, engine.ErrBusy) {
-		t.Errorf("Depart: %v", err)
+		t.Errorf("PrepareDump: %v", err)
 	}
 	return true
 }
@@ -355,7 +355,7 @@ func TestFillRefuses(t *testing.T) {
 			if what == "limit" {
 				d.Limits.MemoryBytes = 32 << 20
 			}
-			arrival, err := n.Arrive(t.Context(), d, newNetns(t))
+			arrival, err := n.PrepareRestore(t.Context(), d, newNetns(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -462,7 +462,7 @@ func preCopy(t *testing.T, source, target *testNode, id string) {
 		}
 	}
 	check(err)
-	arrival, err := target.Arrive(ctx, one.Definition, newNetns(t))
+	arrival, err := target.PrepareRestore(ctx, one.Definition, newNetns(t))
 	check(err)
 	defer arrival.Close()
 	store, err := memory.NewStore(1 << 30)
@@ -476,7 +476,7 @@ func preCopy(t *testing.T, source, target *testNode, id string) {
 	for range 3 {
 		check(receiveRound(ctx, pages.Round, store))
 	}
-	departure, err := source.Depart(ctx, id, engine.DepartOptions{LeaveMemory: true})
+	departure, err := source.PrepareDump(ctx, id, engine.DumpOptions{LeaveMemory: true})
 	check(err)
 	defer departure.Close()
 	_, err = departure.Freeze(ctx)

@@ -107,7 +107,7 @@ func (p *phases) move(b *testing.B, source, target *testNode, id string, hide bo
 	}
 	one, err := source.Inspect(ctx, id)
 	check(err)
-	arrival, err := target.Arrive(ctx, one.Definition, newNetns(b))
+	arrival, err := target.PrepareRestore(ctx, one.Definition, newNetns(b))
 	check(err)
 	defer arrival.Close()
 	store, err := memory.NewStore(8 << 30)
@@ -124,7 +124,7 @@ func (p *phases) move(b *testing.B, source, target *testNode, id string, hide bo
 	for range 3 {
 		check(receiveRound(ctx, pages.Round, store))
 	}
-	departure, err := source.Depart(ctx, id, engine.DepartOptions{LeaveMemory: true, Whole: !hide})
+	departure, err := source.PrepareDump(ctx, id, engine.DumpOptions{LeaveMemory: true, Whole: !hide})
 	check(err)
 	defer departure.Close()
 	begin, err := departure.Freeze(ctx)

@@ -103,7 +103,7 @@ func moveLate(t testing.TB, source, target *testNode, id string) (*frozenPages, 
 	ctx := t.Context()
 	one, err := source.Inspect(ctx, id)
 	check(t, err)
-	arrival, err := target.Arrive(ctx, one.Definition, newNetns(t))
+	arrival, err := target.PrepareRestore(ctx, one.Definition, newNetns(t))
 	check(t, err)
 	t.Cleanup(func() { arrival.Close() })
 	store, err := memory.NewStore(8 << 30)
@@ -113,7 +113,7 @@ func moveLate(t testing.TB, source, target *testNode, id string) (*frozenPages, 
 		t.Errorf("LatePages before there is a pager: %v", err)
 	}
 	check(t, arrival.FillFrom(ctx, store))
-	departure, err := source.Depart(ctx, id, engine.DepartOptions{LeaveMemory: true})
+	departure, err := source.PrepareDump(ctx, id, engine.DumpOptions{LeaveMemory: true})
 	check(t, err)
 	t.Cleanup(func() { departure.Close() })
 	_, err = departure.Freeze(ctx)

@@ -96,7 +96,7 @@ func (n *testNode) clean() {
 			}
 			continue
 		}
-		if err := n.Thaw(ctx, id); err != nil {
+		if err := n.Resume(ctx, id); err != nil {
 			n.t.Error(err)
 		}
 		if err := n.Remove(ctx, id, true); err != nil {

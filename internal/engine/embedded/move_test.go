@@ -35,12 +35,12 @@ func move(t *testing.T, source, target *testNode, id string) {
 		t.Fatal(err)
 	}
 	netns := newNetns(t)
-	arrival, err := target.Arrive(ctx, one.Definition, netns)
+	arrival, err := target.PrepareRestore(ctx, one.Definition, netns)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer arrival.Close()
-	departure, err := source.Depart(ctx, id, engine.DepartOptions{})
+	departure, err := source.PrepareDump(ctx, id, engine.DumpOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,13 +142,14 @@ func TestMoveReserve(t *testing.T) {
 	stillGood(t, a, d.ID)
 }
 
-// TestArriveBeforeLayers: an arrival waits for its image like for its state, and is not resumed without it.
-func TestArriveBeforeLayers(t *testing.T) {
+// TestRestoreBeforeLayers: an arrival waits for its image like for its state, and is not resumed
+// without it.
+func TestRestoreBeforeLayers(t *testing.T) {
 	n := newTestNode(t)
 	const absent = "sha256:00000000000000000000000000000000000000000000000000000000000000bb"
 	d := definition(t, "/bin/sh")
 	d.Layers = append(d.Layers, absent)
-	arrival, err := n.Arrive(t.Context(), d, newNetns(t))
+	arrival, err := n.PrepareRestore(t.Context(), d, newNetns(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,35 +44,35 @@ func TestOldDepartureDecides(t *testing.T) {
 	}
 	leaves("before the engine is opened again", engine.Frozen)
 	n = n.reopen()
-	must(t, n.ThawOf(t.Context(), d.ID, "one"))
+	must(t, n.ResumeOf(t.Context(), d.ID, "one"))
 	leaves("when the other migration was undone", engine.Frozen)
 	must(t, os.Remove(place.oldDeparture()))
 	leaves("with the run directory emptied", engine.Frozen)
 	n = n.boot()
 	leaves("after a boot", engine.Exited)
-	must(t, n.ThawOf(t.Context(), d.ID, "one"))
+	must(t, n.ResumeOf(t.Context(), d.ID, "one"))
 	leaves("when the other migration was undone", engine.Exited)
-	must(t, n.ThawOf(t.Context(), d.ID, "two"))
+	must(t, n.ResumeOf(t.Context(), d.ID, "two"))
 	if one := n.state(d.ID); one.Leaving != nil {
 		t.Errorf("leaving as %+v, after its migration was undone", one.Leaving)
 	}
-	must(t, n.ThawOf(t.Context(), newID(t), "two")) // removed meanwhile
+	must(t, n.ResumeOf(t.Context(), newID(t), "two")) // removed meanwhile
 }
 
-// TestThawOf thaws nothing that a migration has frozen that began since the caller looked.
-func TestThawOf(t *testing.T) {
+// TestResumeOf resumes nothing that a migration has frozen that began since the caller looked.
+func TestResumeOf(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
-	departure, err := n.Depart(t.Context(), d.ID, engine.DepartOptions{Leave: engine.Leave{Migration: "two", Target: "b"}})
+	departure, err := n.PrepareDump(t.Context(), d.ID, engine.DumpOptions{Leave: engine.Leave{Migration: "two", Target: "b"}})
 	must(t, err)
 	defer departure.Close()
 	_, err = departure.Freeze(t.Context())
 	must(t, err)
-	must(t, n.ThawOf(t.Context(), d.ID, "one"))
+	must(t, n.ResumeOf(t.Context(), d.ID, "one"))
 	if one := n.state(d.ID); one.State != engine.Frozen || one.Leaving == nil {
 		t.Errorf("it is %s, leaving as %+v", one.State, one.Leaving)
 	}
-	must(t, n.ThawOf(t.Context(), d.ID, "two"))
+	must(t, n.ResumeOf(t.Context(), d.ID, "two"))
 	if one := n.state(d.ID); one.State != engine.Running || one.Leaving != nil {
 		t.Errorf("it is %s, leaving as %+v", one.State, one.Leaving)
 	}
@@ -125,7 +125,7 @@ func TestFullDisk(t *testing.T) {
 	must(t, err)
 	must(t, n.Destroy(t.Context(), halted.ID, nil))
 	for range 20 {
-		departure, err := n.Depart(t.Context(), d.ID, engine.DepartOptions{Leave: engine.Leave{Migration: "one", Target: "b"}})
+		departure, err := n.PrepareDump(t.Context(), d.ID, engine.DumpOptions{Leave: engine.Leave{Migration: "one", Target: "b"}})
 		must(t, err)
 		if !durable.Exists(n.paths.of(d.ID).departure()) {
 			t.Fatal("that it leaves is not noted")
@@ -146,7 +146,7 @@ func TestFullDiskWithoutRoom(t *testing.T) {
 	always.Restart = "always"
 	n.start(always)
 	free := n.fill(true)
-	_, err := n.Depart(t.Context(), always.ID, engine.DepartOptions{Leave: engine.Leave{Migration: "one", Target: "b"}})
+	_, err := n.PrepareDump(t.Context(), always.ID, engine.DumpOptions{Leave: engine.Leave{Migration: "one", Target: "b"}})
 	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "note that it leaves") {
 		t.Errorf("it leaves: %v", err)
 	}

@@ -46,10 +46,10 @@ func (e *Engine) made(r arrivalRecord) []madeVolume {
 	return made
 }
 
-// departureRecord is there from Depart until the container is thawed or destroyed. It is durable
-// before Depart returns, and so before the target can get the final marker: as long as it is there,
-// also after a reboot and without a journal, the container may run at the target, and nothing
-// starts it here.
+// departureRecord is there from PrepareDump until the container is resumed or destroyed. It is
+// durable before PrepareDump returns, and so before the target can get the final marker: as long as
+// it is there, also after a reboot and without a journal, the container may run at the target, and
+// nothing starts it here.
 type departureRecord struct {
 	Started time.Time    `json:"started"`
 	Leave   engine.Leave `json:"leave,omitzero"`

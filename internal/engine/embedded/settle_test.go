@@ -29,7 +29,7 @@ func TestStuckWithinIsGivenUp(t *testing.T) {
 			t.Fatalf("no connection is stuck: %s", n.output(d.ID))
 		}
 	}
-	departing, err := n.Depart(t.Context(), d.ID, engine.DepartOptions{})
+	departing, err := n.PrepareDump(t.Context(), d.ID, engine.DumpOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -184,7 +184,7 @@ func TestSharedAborted(t *testing.T) {
 		}
 	}
 	must(err)
-	arrival, err := b.Arrive(t.Context(), one.Definition, newNetns(t))
+	arrival, err := b.PrepareRestore(t.Context(), one.Definition, newNetns(t))
 	must(err)
 	defer arrival.Close()
 	store, err := memory.NewStore(1 << 30)
@@ -196,7 +196,7 @@ func TestSharedAborted(t *testing.T) {
 	pages := memory.NewSource(memory.SourceConfig{Processes: group.Procs})
 	defer pages.Close()
 	must(receiveRound(t.Context(), pages.Round, store))
-	departure, err := a.Depart(t.Context(), d.ID, engine.DepartOptions{LeaveMemory: true, Whole: true})
+	departure, err := a.PrepareDump(t.Context(), d.ID, engine.DumpOptions{LeaveMemory: true, Whole: true})
 	must(err)
 	_, err = departure.Freeze(t.Context())
 	must(err)
@@ -221,7 +221,7 @@ func TestSharedAborted(t *testing.T) {
 	must(arrival.Close())
 	must(b.Discard(t.Context(), d.ID))
 	must(departure.Close())
-	must(a.Thaw(t.Context(), d.ID))
+	must(a.Resume(t.Context(), d.ID))
 	must(pages.Close())
 	stillGood(t, a, d.ID)
 	preCopy(t, a, b, d.ID)

@@ -150,13 +150,13 @@ func prepareStaying(t *testing.T, from, to Node, id string, stay ...string) *tri
 	if len(problems) > 0 {
 		t.Fatalf("Reserve: %+v", problems)
 	}
-	trip.arrival, err = to.Arrive(t.Context(), one.Definition, to.Netns(t))
+	trip.arrival, err = to.PrepareRestore(t.Context(), one.Definition, to.Netns(t))
 	must(t, err)
 	t.Cleanup(func() { _ = trip.arrival.Close() })
 	if late, is := trip.arrival.(engine.LateArrival); is {
 		must(t, late.Start(t.Context()))
 	}
-	trip.departure, err = from.Depart(t.Context(), id, engine.DepartOptions{Leave: leave})
+	trip.departure, err = from.PrepareDump(t.Context(), id, engine.DumpOptions{Leave: leave})
 	must(t, err)
 	t.Cleanup(func() { _ = trip.departure.Close() })
 	return trip

@@ -26,7 +26,7 @@ func Run(t *testing.T, f Fixture) {
 		{"terminal", testTerminal}, {"reopen", testReopen},
 		{"move", testMove}, {"move output", testMoveOutput}, {"move terminal", testMoveTerminal},
 		{"move files", testMoveFiles}, {"move volumes", testMoveVolumes}, {"arrive volumes", testArriveVolumes},
-		{"move limits", testMoveLimits}, {"thaw", testThaw}, {"discard", testDiscard},
+		{"move limits", testMoveLimits}, {"resume", testResume}, {"discard", testDiscard},
 		{"refused at the last moment", testRefused}, {"arrived", testArrived}, {"examine", testExamine},
 		{"reserve", testReserve}, {"idempotent", testIdempotent}, {"busy", testBusy},
 	}
@@ -228,7 +228,7 @@ func testUnknown(t *testing.T, f Fixture) {
 		"Logs":        func(id string) error { return n.Logs(ctx, id, engine.LogOptions{}, nil) },
 		"Exec":        func(id string) error { _, err := n.Exec(ctx, id, engine.Exec{Args: []string{"x"}}); return err },
 		"Examine":     func(id string) error { _, err := n.Examine(ctx, id); return err },
-		"Depart":      func(id string) error { _, err := n.Depart(ctx, id, engine.DepartOptions{}); return err },
+		"PrepareDump": func(id string) error { _, err := n.PrepareDump(ctx, id, engine.DumpOptions{}); return err },
 		"Trees":       func(id string) error { _, err := n.Trees(ctx, id); return err },
 		"Halt":        func(id string) error { _, err := n.Halt(ctx, id, engine.Leave{}); return err },
 		"Revive":      func(id string) error { _, err := n.Revive(ctx, id); return err },

@@ -116,7 +116,7 @@ func testMoveLimits(t *testing.T, f Fixture) {
 	}
 }
 
-func testThaw(t *testing.T, f Fixture) {
+func testResume(t *testing.T, f Fixture) {
 	a, b := f.NewNode(t), f.NewNode(t)
 	d := run(t, a, "exec 3>/tmp/x; ln /tmp/x /tmp/y; rm /tmp/x; "+counter)
 	said(t, a, d.ID, "\n10\n")
@@ -128,14 +128,14 @@ func testThaw(t *testing.T, f Fixture) {
 		} else {
 			a = a.Reopen(t)
 		}
-		must(t, a.Thaw(t.Context(), d.ID))
+		must(t, a.Resume(t.Context(), d.ID))
 		must(t, m.arrival.Close())
 		must(t, b.Discard(t.Context(), d.ID))
 		if got := state(t, a, d.ID).State; got != engine.Running {
-			t.Errorf("after Thaw: %s", got)
+			t.Errorf("after Resume: %s", got)
 		}
 		before := len(output(t, a, d.ID, ""))
-		eventually(t, "output after Thaw", func() bool { return len(output(t, a, d.ID, "")) > before+20 })
+		eventually(t, "output after Resume", func() bool { return len(output(t, a, d.ID, "")) > before+20 })
 		if out, _ := execute(t, a, d.ID, "ls -A /tmp"); out != "y\n" {
 			t.Errorf("the dump left something: %q", out)
 		}
@@ -160,7 +160,7 @@ func testDiscard(t *testing.T, f Fixture) {
 	if _, err := b.Inspect(t.Context(), d.ID); !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("after Discard: %v", err)
 	}
-	must(t, a.Thaw(t.Context(), d.ID))
+	must(t, a.Resume(t.Context(), d.ID))
 	move(t, a, b, d.ID)
 	if err := b.Discard(t.Context(), d.ID); err == nil {
 		t.Error("Discard removes a container that runs")
@@ -189,9 +189,9 @@ func testRefused(t *testing.T, f Fixture) {
 	}
 	must(t, b.Discard(t.Context(), d.ID))
 	must(t, m.departure.Close())
-	must(t, a.Thaw(t.Context(), d.ID))
+	must(t, a.Resume(t.Context(), d.ID))
 	before := len(output(t, a, d.ID, ""))
-	eventually(t, "output after Thaw", func() bool { return len(output(t, a, d.ID, "")) > before+20 })
+	eventually(t, "output after Resume", func() bool { return len(output(t, a, d.ID, "")) > before+20 })
 	checkCount(t, output(t, a, d.ID, ""))
 }
 
@@ -217,7 +217,7 @@ func testArrived(t *testing.T, f Fixture) {
 	}
 	must(t, again.Discard(t.Context(), d.ID))
 	must(t, m.departure.Close())
-	must(t, a.Thaw(t.Context(), d.ID))
+	must(t, a.Resume(t.Context(), d.ID))
 	move(t, a, b, d.ID)
 	if got := arrived(b); got != engine.Ran {
 		t.Errorf("after the move: %s", got)
@@ -276,8 +276,8 @@ func testReserve(t *testing.T, f Fixture) {
 	if slices.Sort(words); !slices.Equal(words, []string{"name same", "volume data"}) {
 		t.Errorf("Reserve: %+v", problems)
 	}
-	if _, err := b.Arrive(t.Context(), state(t, a, d.ID).Definition, b.Netns(t)); err == nil {
-		t.Error("Arrive does what Reserve refuses")
+	if _, err := b.PrepareRestore(t.Context(), state(t, a, d.ID).Definition, b.Netns(t)); err == nil {
+		t.Error("PrepareRestore does what Reserve refuses")
 	}
 	if all, err := b.List(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("a refused arrival left something: %+v, %v", all, err)
@@ -288,7 +288,7 @@ func testIdempotent(t *testing.T, f Fixture) {
 	a, b := f.NewNode(t), f.NewNode(t)
 	d := run(t, a, counter)
 	calls := map[string]func() error{
-		"Thaw":    func() error { return a.Thaw(t.Context(), d.ID) },
+		"Resume":  func() error { return a.Resume(t.Context(), d.ID) },
 		"Discard": func() error { return b.Discard(t.Context(), d.ID) },
 		"Destroy": func() error { return b.Destroy(t.Context(), d.ID, nil) },
 	}
@@ -300,20 +300,20 @@ func testIdempotent(t *testing.T, f Fixture) {
 		}
 	}
 	if got := state(t, a, d.ID).State; got != engine.Running {
-		t.Errorf("a container that does not move is %s after Thaw", got)
+		t.Errorf("a container that does not move is %s after Resume", got)
 	}
 	m := prepare(t, a, b, d.ID)
 	m.freeze(t)
 	for range 2 {
 		must(t, m.departure.Close())
-		must(t, a.Thaw(t.Context(), d.ID))
+		must(t, a.Resume(t.Context(), d.ID))
 		must(t, m.arrival.Close())
 		must(t, b.Discard(t.Context(), d.ID))
 	}
 	move(t, a, b, d.ID)
 	for range 2 {
 		must(t, a.Destroy(t.Context(), d.ID, nil))
-		must(t, b.Thaw(t.Context(), d.ID))
+		must(t, b.Resume(t.Context(), d.ID))
 	}
 }
 
@@ -323,11 +323,11 @@ func testBusy(t *testing.T, f Fixture) {
 	m := prepare(t, a, b, d.ID)
 	m.freeze(t)
 	calls := map[string]error{
-		"Stop a frozen one":      a.Stop(t.Context(), d.ID, time.Second),
-		"Remove a frozen one":    a.Remove(t.Context(), d.ID, true),
-		"Remove an arrival":      b.Remove(t.Context(), d.ID, true),
-		"Stop an arrival":        b.Stop(t.Context(), d.ID, time.Second),
-		"Depart from an arrival": func() error { _, err := b.Depart(t.Context(), d.ID, engine.DepartOptions{}); return err }(),
+		"Stop a frozen one":         a.Stop(t.Context(), d.ID, time.Second),
+		"Remove a frozen one":       a.Remove(t.Context(), d.ID, true),
+		"Remove an arrival":         b.Remove(t.Context(), d.ID, true),
+		"Stop an arrival":           b.Stop(t.Context(), d.ID, time.Second),
+		"PrepareDump of an arrival": func() error { _, err := b.PrepareDump(t.Context(), d.ID, engine.DumpOptions{}); return err }(),
 		"Exec in a frozen one": func() error {
 			_, err := a.Exec(t.Context(), d.ID, engine.Exec{Args: []string{"/bin/true"}})
 			return err
@@ -339,5 +339,5 @@ func testBusy(t *testing.T, f Fixture) {
 		}
 	}
 	must(t, m.departure.Close())
-	must(t, a.Thaw(t.Context(), d.ID))
+	must(t, a.Resume(t.Context(), d.ID))
 }

@@ -99,7 +99,7 @@ func testArriveVolumes(t *testing.T, f Fixture) {
 		t.Errorf("Salvage shows %q, want %q", shown, want)
 	}
 	must(t, again.Discard(t.Context(), d.ID))
-	must(t, a.Thaw(t.Context(), d.ID))
+	must(t, a.Resume(t.Context(), d.ID))
 	if hasVolume(t, b, "new") {
 		t.Error("a volume that was made is left")
 	}

@@ -42,7 +42,9 @@ func (e *Engine) Halted(context.Context, string) (bool, error) { return false, n
 // Revive is never asked for.
 func (e *Engine) Revive(context.Context, string) (string, error) { return "", errAnew }
 
-// ArriveAnew is never asked for.
-func (e *Engine) ArriveAnew(context.Context, engine.Definition, string, []engine.Port) (engine.Arrival, error) {
+// PrepareStart is never asked for.
+func (e *Engine) PrepareStart(
+	context.Context, engine.Definition, string, []engine.Port,
+) (engine.Arrival, error) {
 	return nil, errAnew
 }

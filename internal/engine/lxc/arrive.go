@@ -94,9 +94,11 @@ type arrival struct {
 
 var _ engine.Arrival = (*arrival)(nil)
 
-// Arrive prepares a container that will be restored here. When it returns LXC has made all that is
-// its own, and the process that it takes for CRIU waits for the state.
-func (e *Engine) Arrive(ctx context.Context, d engine.Definition, netns string) (engine.Arrival, error) {
+// PrepareRestore prepares a container that will be restored here. When it returns LXC has made all
+// that is its own, and the process that it takes for CRIU waits for the state.
+func (e *Engine) PrepareRestore(
+	ctx context.Context, d engine.Definition, netns string,
+) (engine.Arrival, error) {
 	defer e.lock("")() // of names
 	defer e.lock(d.ID)()
 	problems, err := e.Reserve(ctx, d)
@@ -334,7 +336,7 @@ func (a *arrival) restore(ctx context.Context, permission engine.Permission) (ti
 	return resumed.At, err
 }
 
-// Close ends what Arrive started if the container has not been resumed.
+// Close ends what PrepareRestore started if the container has not been resumed.
 func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {

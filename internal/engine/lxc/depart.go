@@ -154,7 +154,7 @@ func examineMount(pid int, one kernel.Mount) []engine.Problem {
 // isGone says that a process, or what it had, has just ended.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
 
-// departureRecord is there from Depart until the container is thawed or destroyed.
+// departureRecord is there from PrepareDump until the container is resumed or destroyed.
 type departureRecord struct {
 	Started time.Time           `json:"started"`
 	First   checkpoint.Identity `json:"first"` // process of the container: who has to act on it need not ask LXC
@@ -168,12 +168,14 @@ type departure struct {
 	group  *kernel.Cgroup
 	netns  string
 	usual  nsstate.Fresh // network namespace with which the container's is compared
-	frozen bool          // Freeze has succeeded: from then on Thaw or Destroy decides
+	frozen bool          // Freeze has succeeded: from then on Resume or Destroy decides
 }
 
-// Depart prepares a running container's move. From now on it is started by nothing but Godwit,
+// PrepareDump prepares a running container's move. From now on it is started by nothing but Godwit,
 // should it end, or the node go down, before it is known what has become of the move.
-func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOptions) (engine.Departure, error) {
+func (e *Engine) PrepareDump(
+	ctx context.Context, id string, options engine.DumpOptions,
+) (engine.Departure, error) {
 	defer e.lock(id)()
 	one, err := e.running(ctx, id)
 	if err != nil {
@@ -186,7 +188,9 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 	return d, nil
 }
 
-func (e *Engine) depart(ctx context.Context, one engine.Container, options engine.DepartOptions) (*departure, error) {
+func (e *Engine) depart(
+	ctx context.Context, one engine.Container, options engine.DumpOptions,
+) (*departure, error) {
 	p := e.place(one.Definition.ID, one.Definition.Name)
 	if err := checkpoint.RefuseFilling(p.memory()); err != nil {
 		return nil, err
@@ -219,7 +223,7 @@ func (e *Engine) depart(ctx context.Context, one engine.Container, options engin
 		return nil, errors.Join(err, p.unguard())
 	}
 	netns := fmt.Sprintf("/proc/%d/ns/net", one.PID)
-	inner, err := checkpoint.Depart(ctx, e.config.Criu, checkpoint.Leaving{
+	inner, err := checkpoint.PrepareDump(ctx, e.config.Criu, checkpoint.Leaving{
 		Name: one.Definition.Name, First: one.PID, Cgroup: group, Root: root, FindMounts: true,
 		Network: netns, WorkDir: p.criuWork(),
 		Drain: func(context.Context) error { return nil }, // it has no log of ours
@@ -264,7 +268,7 @@ func (d *departure) Dump(ctx context.Context, directory string) error {
 	return d.Departure.Dump(ctx, directory)
 }
 
-// Close ends what Depart started.
+// Close ends what PrepareDump started.
 func (d *departure) Close() error {
 	err := d.Departure.Close()
 	if !d.frozen {
@@ -305,16 +309,16 @@ func (p place) unguard() error {
 	return durable.Remove(p.departure())
 }
 
-// Thaw lets a container that a departure froze go on. It asks LXC nothing, which may not answer.
-func (e *Engine) Thaw(ctx context.Context, id string) error {
+// Resume lets a container that a departure froze go on. It asks LXC nothing, which may not answer.
+func (e *Engine) Resume(ctx context.Context, id string) error {
 	defer e.lock(id)()
-	if err := e.thaw(ctx, id); err != nil {
-		return fmt.Errorf("thaw LXC container %.12s: %w", id, err)
+	if err := e.resume(ctx, id); err != nil {
+		return fmt.Errorf("resume LXC container %.12s: %w", id, err)
 	}
 	return nil
 }
 
-func (e *Engine) thaw(ctx context.Context, id string) error {
+func (e *Engine) resume(ctx context.Context, id string) error {
 	was, err := e.departureOf(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -328,7 +332,7 @@ func (e *Engine) thaw(ctx context.Context, id string) error {
 	if was.First.Alive() {
 		group, err := containerGroup(was.First.PID)
 		if err == nil {
-			err = checkpoint.Thaw(ctx, group)
+			err = checkpoint.Resume(ctx, group)
 		}
 		if err != nil {
 			return err

@@ -87,7 +87,7 @@ func TestUnreadable(t *testing.T) {
 	_, arrived := e.Arrived(t.Context(), someID)
 	for what, err := range map[string]error{
 		"inspect": inspected, "arrived": arrived,
-		"thaw": e.Thaw(t.Context(), someID), "destroy": e.Destroy(t.Context(), someID, nil),
+		"thaw": e.Resume(t.Context(), someID), "destroy": e.Destroy(t.Context(), someID, nil),
 	} {
 		if err == nil || errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("%s: %v", what, err)
@@ -146,9 +146,9 @@ func TestMissingConfig(t *testing.T) {
 	}
 }
 
-// TestThawGivesBack wants a container's own configuration back, also when its process has ended,
+// TestResumeGivesBack wants a container's own configuration back, also when its process has ended,
 // and when an agent was killed while it put the configuration aside.
-func TestThawGivesBack(t *testing.T) {
+func TestResumeGivesBack(t *testing.T) {
 	e := newEngine(t)
 	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
 	command := exec.CommandContext(context.WithoutCancel(t.Context()), "true")
@@ -173,7 +173,7 @@ func TestThawGivesBack(t *testing.T) {
 	if err != nil || !strings.Contains(guarded, "lxc.hook.pre-start = /bin/false") {
 		t.Errorf("an agent was killed after it had put the configuration aside, and it is not guarded: %v\n%s", err, guarded)
 	}
-	if err := e.Thaw(t.Context(), someID); err != nil {
+	if err := e.Resume(t.Context(), someID); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := readConfig(p.config()); err != nil || text != busybox {

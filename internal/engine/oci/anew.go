@@ -46,7 +46,9 @@ func (e *Engine) Halted(context.Context, string) (bool, error) { return false, n
 // Revive has nothing to start again.
 func (e *Engine) Revive(context.Context, string) (string, error) { return "", nil }
 
-// ArriveAnew refuses.
-func (e *Engine) ArriveAnew(context.Context, engine.Definition, string, []engine.Port) (engine.Arrival, error) {
+// PrepareStart refuses.
+func (e *Engine) PrepareStart(
+	context.Context, engine.Definition, string, []engine.Port,
+) (engine.Arrival, error) {
 	return nil, e.refuseAnew()
 }

@@ -59,9 +59,9 @@ type arrival struct {
 
 var _ engine.LateArrival = (*arrival)(nil)
 
-// Arrive has the engine make and start the container. When it returns its runtime waits in the
-// restore proxy, unless it is started late.
-func (e *Engine) Arrive(ctx context.Context, d engine.Definition, _ string) (engine.Arrival, error) {
+// PrepareRestore has the engine make and start the container. When it returns its runtime waits in
+// the restore proxy, unless it is started late.
+func (e *Engine) PrepareRestore(ctx context.Context, d engine.Definition, _ string) (engine.Arrival, error) {
 	problems, err := e.Reserve(ctx, d)
 	if err == nil && len(problems) > 0 {
 		err = fmt.Errorf("%s: %s", problems[0].What, problems[0].Why)
@@ -392,7 +392,7 @@ func (a *arrival) cgroup() (string, error) {
 	return path, nil
 }
 
-// Close ends what Arrive started if the container has not been resumed.
+// Close ends what PrepareRestore started if the container has not been resumed.
 func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {

@@ -85,7 +85,7 @@ func TestGivenBack(t *testing.T) {
 				b := &booted{found: Found{ID: id, Container: engine.Container{State: engine.State(c.state)}}, fails: c.fails, starts: c.starts}
 				e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 				must(t, err)
-				again := func() error { return e.Thaw(t.Context(), id) }
+				again := func() error { return e.Resume(t.Context(), id) }
 				must(t, save(e.departurePath(id), departureRecord{First: first, Restart: policy, Boot: c.boot}))
 				if direction == "arrives" {
 					must(t, durable.Remove(e.departurePath(id)))
@@ -200,7 +200,7 @@ func TestEndedWhileItLeaves(t *testing.T) {
 		e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, a)
 		must(t, err)
 		must(t, save(e.departurePath(id), departureRecord{First: checkpoint.Identity{PID: 1 << 22}, Restart: json.RawMessage(`"always"`), Boot: bootID(t)}))
-		if err := e.Thaw(t.Context(), id); !errors.Is(err, c.fails) {
+		if err := e.Resume(t.Context(), id); !errors.Is(err, c.fails) {
 			t.Errorf("%s: %v, want %v", name, err, c.fails)
 		}
 		if did := strings.Join(a.did, ", "); did != c.did || durable.Exists(e.departurePath(id)) != (c.fails != nil) {

@@ -269,9 +269,11 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	return append(trees, inMemory...), err
 }
 
-// Depart prepares a running container's move. From now on its engine starts it in no case: of a
+// PrepareDump prepares a running container's move. From now on its engine starts it in no case: of a
 // copy that has left only Godwit knows whether it runs.
-func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOptions) (engine.Departure, error) {
+func (e *Engine) PrepareDump(
+	ctx context.Context, id string, options engine.DumpOptions,
+) (engine.Departure, error) {
 	unlock, err := e.lockBefore(ctx, id)
 	if err != nil {
 		return nil, err
@@ -302,7 +304,7 @@ func (e *Engine) Depart(ctx context.Context, id string, options engine.DepartOpt
 		err = e.copyLog(id, a) // most of it: a round of files follows before the freeze
 	}
 	if err == nil {
-		d, err = checkpoint.Depart(ctx, e.criu, leaving, options)
+		d, err = checkpoint.PrepareDump(ctx, e.criu, leaving, options)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare container %s for its move: %w", name, err), e.restartsAgain(context.WithoutCancel(ctx), id))
@@ -363,7 +365,7 @@ func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
 	return d.Departure.Freeze(ctx)
 }
 
-// Close ends what Depart started.
+// Close ends what PrepareDump started.
 func (d *departure) Close() error {
 	defer d.engine.LetGo()
 	return errors.Join(d.Departure.Close(), d.engine.closed(d.id, d.group, d.first, d.froze))

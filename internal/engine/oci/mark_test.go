@@ -138,7 +138,7 @@ func TestMarkHoldsNothing(t *testing.T) {
 	must(t, e.Protect(t.Context(), id, nil, nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := e.Thaw(ctx, id); !errors.Is(err, context.Canceled) || !durable.Exists(e.departurePath(id)) {
+	if err := e.Resume(ctx, id); !errors.Is(err, context.Canceled) || !durable.Exists(e.departurePath(id)) {
 		t.Errorf("it is given back while it is marked: %v", err)
 	}
 	close(h.let)

@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// departureRecord is there from Depart until the container is thawed or destroyed.
+// departureRecord is there from PrepareDump until the container is resumed or destroyed.
 type departureRecord struct {
 	Started time.Time           `json:"started"`
 	First   checkpoint.Identity `json:"first"`

@@ -96,8 +96,8 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	return errors.Join(failed, e.forget(id)) // the copy of its log, and CRIU's
 }
 
-// Resume lets a container that a departure froze go on, whether or not its engine answers.
-func (e *Engine) Resume(ctx context.Context, id string) error {
+// ResumeProcesses lets a container that a departure froze go on, whether or not its engine answers.
+func (e *Engine) ResumeProcesses(ctx context.Context, id string) error {
 	unlock, err := e.lockBefore(ctx, id)
 	if err != nil {
 		return fmt.Errorf("resume container %.12s: %w", id, err)
@@ -125,14 +125,15 @@ func (e *Engine) resume(ctx context.Context, id string, was departureRecord) err
 	if err := checkpoint.Unprotect(e.sparedPath(id)); err != nil {
 		return err
 	}
-	return was.thaw(ctx)
+	return was.resume(ctx)
 }
 
-// Thaw lets a container that a departure froze go on. It runs before the engine is asked for anything.
-func (e *Engine) Thaw(ctx context.Context, id string) error {
+// Resume lets a container that a departure froze go on. It runs before the engine is asked for
+// anything.
+func (e *Engine) Resume(ctx context.Context, id string) error {
 	unlock, err := e.lockBefore(ctx, id)
 	if err != nil {
-		return fmt.Errorf("thaw container %.12s: %w", id, err)
+		return fmt.Errorf("resume container %.12s: %w", id, err)
 	}
 	defer unlock()
 	var was departureRecord
@@ -150,25 +151,25 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 		err = e.restartsAgain(ctx, id)
 	}
 	if err != nil {
-		return fmt.Errorf("thaw container %.12s: %w", id, err)
+		return fmt.Errorf("resume container %.12s: %w", id, err)
 	}
 	return nil
 }
 
 // thaw lets the processes go on, or the group that they have left: see kernel.Cgroup.Kill.
-func (d departureRecord) thaw(ctx context.Context) error {
+func (d departureRecord) resume(ctx context.Context) error {
 	if !d.First.Alive() {
-		return d.thawEmpty()
+		return d.resumeEmpty()
 	}
 	group, err := kernel.CgroupOf(d.First.PID)
 	if err != nil {
 		return err
 	}
-	return checkpoint.Thaw(ctx, group)
+	return checkpoint.Resume(ctx, group)
 }
 
-// thawEmpty lets go of a group whose processes somebody else has ended while they were frozen.
-func (d departureRecord) thawEmpty() error {
+// resumeEmpty lets go of a group whose processes somebody else has ended while they were frozen.
+func (d departureRecord) resumeEmpty() error {
 	if d.Freezer == "" { // of an older agent
 		return nil
 	}
@@ -281,7 +282,7 @@ func (e *Engine) kill(ctx context.Context, id string) error {
 		return err
 	}
 	if !was.First.Alive() {
-		return was.thawEmpty()
+		return was.resumeEmpty()
 	}
 	if err := silence(was.First.PID); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Thaw lets the processes of a cgroup go on once no CRIU holds them any more.
-func Thaw(ctx context.Context, group *kernel.Cgroup) error {
+// Resume lets the processes of a cgroup go on once no CRIU holds them any more.
+func Resume(ctx context.Context, group *kernel.Cgroup) error {
 	pids, err := group.Procs()
 	if err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Thaw lets a container that a departure froze go on.
-func (e *Engine) Thaw(ctx context.Context, id string) error {
+// Resume lets a container that a departure froze go on.
+func (e *Engine) Resume(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	place, err := e.find(id)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -21,15 +21,15 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := thaw(ctx, place); err != nil {
-		return fmt.Errorf("thaw container %.12s: %w", id, err)
+	if err := resume(ctx, place); err != nil {
+		return fmt.Errorf("resume container %.12s: %w", id, err)
 	}
 	return nil
 }
 
-// ThawOf is Thaw for a container that leaves by this migration, which was undone. It does nothing to one
-// that leaves by another migration: that one may have begun since the caller looked.
-func (e *Engine) ThawOf(ctx context.Context, id, migration string) error {
+// ResumeOf is Resume for a container that leaves by this migration, which was undone. It does
+// nothing to one that leaves by another migration: that one may have begun since the caller looked.
+func (e *Engine) ResumeOf(ctx context.Context, id, migration string) error {
 	defer e.lock(id)()
 	place, err := e.find(id)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -40,15 +40,15 @@ func (e *Engine) ThawOf(ctx context.Context, id, migration string) error {
 	}
 	leave, err := leavingOf(place)
 	if err == nil && leave != nil && leave.Migration == migration {
-		err = thaw(ctx, place)
+		err = resume(ctx, place)
 	}
 	if err != nil {
-		return fmt.Errorf("thaw container %.12s: %w", id, err)
+		return fmt.Errorf("resume container %.12s: %w", id, err)
 	}
 	return nil
 }
 
-func thaw(ctx context.Context, place container) error {
+func resume(ctx context.Context, place container) error {
 	if !leaves(place) {
 		return nil
 	}
@@ -57,7 +57,7 @@ func thaw(ctx context.Context, place container) error {
 	}
 	group, err := kernel.OpenCgroup(place.cgroup())
 	if err == nil {
-		err = checkpoint.Thaw(ctx, group)
+		err = checkpoint.Resume(ctx, group)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -47,15 +47,15 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestThawEmpty: a group whose processes have been ended is not left frozen, whether the container
+// TestResumeEmpty: a group whose processes have been ended is not left frozen, whether the container
 // stays or goes; one that is gone hinders nothing.
-func TestThawEmpty(t *testing.T) {
+func TestResumeEmpty(t *testing.T) {
 	e, id, group := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
 	frozen := filepath.Join(group, "cgroup.freeze")
 	gone := departureRecord{First: checkpoint.Identity{PID: 1 << 22, StartTicks: 1}, Freezer: group}
 	must(t, save(e.departurePath(id), gone))
 	for what, thaw := range map[string]func() error{
-		"stays": func() error { return gone.thaw(t.Context()) },
+		"stays": func() error { return gone.resume(t.Context()) },
 		"goes":  func() error { return e.kill(t.Context(), id) },
 	} {
 		must(t, os.WriteFile(frozen, []byte("1"), 0o600))
@@ -65,8 +65,8 @@ func TestThawEmpty(t *testing.T) {
 		}
 	}
 	must(t, os.RemoveAll(group))
-	must(t, gone.thaw(t.Context()))
-	must(t, departureRecord{}.thaw(t.Context()))
+	must(t, gone.resume(t.Context()))
+	must(t, departureRecord{}.resume(t.Context()))
 }
 
 // TestResumeOnFullDisk: a container goes on although that cannot be noted.
@@ -82,7 +82,7 @@ func TestResumeOnFullDisk(t *testing.T) {
 	}
 	frozen := filepath.Join(group, "cgroup.freeze")
 	must(t, os.WriteFile(frozen, []byte("1"), 0o600))
-	must(t, e.Resume(t.Context(), id))
+	must(t, e.ResumeProcesses(t.Context(), id))
 	if now, err := os.ReadFile(frozen); err != nil || string(now) != "0" {
 		t.Errorf("it is frozen: %s, %v", now, err)
 	}
@@ -143,7 +143,7 @@ func TestClosedAlone(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() { _ = e.closed(id, group, gone, true) })
-		all.Go(func() { _ = e.Thaw(t.Context(), id) })
+		all.Go(func() { _ = e.Resume(t.Context(), id) })
 	}
 	all.Wait()
 	if count := adapter.together.Load(); count != 0 {
@@ -158,11 +158,11 @@ func TestHeldContainerDelaysNobodyForEver(t *testing.T) {
 	defer e.lock(id)()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, departs := e.Depart(ctx, id, engine.DepartOptions{})
+	_, departs := e.PrepareDump(ctx, id, engine.DumpOptions{})
 	for what, err := range map[string]error{
-		"Depart": departs, "Destroy": e.Destroy(ctx, id, nil),
-		"Protect": e.Protect(ctx, id, nil, nil), "Remove": e.Remove(ctx, id, true), "Resume": e.Resume(ctx, id),
-		"Stop": e.Stop(ctx, id, 0), "Thaw": e.Thaw(ctx, id),
+		"PrepareDump": departs, "Destroy": e.Destroy(ctx, id, nil),
+		"Protect": e.Protect(ctx, id, nil, nil), "Remove": e.Remove(ctx, id, true), "ResumeProcesses": e.ResumeProcesses(ctx, id),
+		"Stop": e.Stop(ctx, id, 0), "Resume": e.Resume(ctx, id),
 	} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", what, err)
