@@ -27,7 +27,7 @@ func (n *Network) bridgedRules(conn *nftables.Conn, table *nftables.Table, set *
 	if len(n.bridged)+len(n.segments) == 0 {
 		return
 	}
-	n.bridgedDoors(conn, table, set, inside)
+	n.bridgedIngress(conn, table, set, inside)
 	n.bridgedPass(conn, table, set)
 	n.bridgedSource(conn, table, set)
 	n.bridgedPorts(conn, table)
@@ -58,25 +58,27 @@ func isAddress(offset uint32, ip netip.Addr) rule {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: ip.AsSlice()})
 }
 
-// bridgedDoors remembers the ingress of each connection to a container on a bridge. Packets of a connection
+// bridgedIngress remembers the ingress of each connection to a container on a bridge. Packets of a connection
 // older than the container's arrival, of which nothing has come in here, go to the node from which the
 // container came: only a SYN opens a connection.
-func (n *Network) bridgedDoors(conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule))) {
+func (n *Network) bridgedIngress(
+	conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule)),
+) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-doors", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 2)})
 	add := ruleAdder(conn, table, chain)
 	inside(add)
 	in, out := isBridged(offsetDestination, set), isBridged(offsetSource, set)
 	for number := range n.peers {
-		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))
+		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), setIngressMark(number))
 	}
-	add(notGroups(expr.MetaKeyIIFGROUP), in, rememberDoor(n.config.NodeNumber))
+	add(notGroups(expr.MetaKeyIIFGROUP), in, setIngressMark(n.config.NodeNumber))
 	for _, segment := range n.segments { // from outside: within a segment the destination decides
 		in := join(inSegment(offsetDestination, segment, true), inSegment(offsetSource, segment, false))
 		for number := range n.peers {
-			add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))
+			add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), setIngressMark(number))
 		}
-		add(notGroups(expr.MetaKeyIIFGROUP), in, rememberDoor(n.config.NodeNumber))
+		add(notGroups(expr.MetaKeyIIFGROUP), in, setIngressMark(n.config.NodeNumber))
 	}
 	for ip, one := range n.bridged {
 		if one.Here && one.Via == 0 {
@@ -84,12 +86,13 @@ func (n *Network) bridgedDoors(conn *nftables.Conn, table *nftables.Table, set *
 		}
 		if one.Origin != 0 {
 			add(isAddress(offsetSource, ip), protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensNone(), ctState(expr.CtStateBitNEW),
-				rememberDoor(one.Origin))
+				setIngressMark(one.Origin))
 		}
 	}
-	add(out, markWithDoor())
+	add(out, useIngressMark())
 	for _, segment := range n.segments {
-		add(inSegment(offsetSource, segment, true), inSegment(offsetDestination, segment, false), markWithDoor())
+		from, to := inSegment(offsetSource, segment, true), inSegment(offsetDestination, segment, false)
+		add(from, to, useIngressMark())
 	}
 }
 

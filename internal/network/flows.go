@@ -121,7 +121,7 @@ func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowEleme
 			break
 		}
 		if !translated {
-			kept.addIngress(forward, reverse, ip, flow.Mark&doorMask, ends)
+			kept.addIngress(forward, reverse, ip, flow.Mark&ingressMask, ends)
 			continue
 		}
 		for _, way := range [][2]packetKind{

@@ -42,7 +42,7 @@ func TestFlowElements(t *testing.T) {
 		tracked = append(tracked, tcpFlow(state, tuple(6, "172.30.0.2", 4002, "192.0.2.99", 53), tuple(6, "192.0.2.99", 53, "192.0.2.10", 4003)))
 	}
 	marked := tcpFlow(established, tuple(6, "10.99.1.2", 5003, "172.30.0.2", 80), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5003))
-	marked.Mark = 7<<doorShift | 1 // the last bit is not ours
+	marked.Mark = 7<<ingressShift | 1 // the last bit is not ours
 	tracked = append(tracked, marked)
 	kept := elementsOf(tracked, ip)
 	for i, flow := range tracked {
@@ -81,7 +81,7 @@ func TestFlowElements(t *testing.T) {
 		}
 	}
 	if key := (packetKind{6, at("172.30.0.2:80"), at("10.99.1.2:5003")}).key(); len(kept.ingress) != 1 ||
-		!bytes.Equal(kept.ingress[0].Key, key) || !bytes.Equal(kept.ingress[0].Val, native(7<<doorShift)) {
+		!bytes.Equal(kept.ingress[0].Key, key) || !bytes.Equal(kept.ingress[0].Val, native(7<<ingressShift)) {
 		t.Errorf("ingress marks: %+v", kept.ingress)
 	}
 	if match := concerns(ip); !match(to[0]) || concerns(netip.MustParseAddr("172.30.0.3"))(to[0]) {
@@ -303,7 +303,7 @@ func TestFlowsOfOlderVersion(t *testing.T) {
 	ip := netip.MustParseAddr("172.30.0.2")
 	s.away(ip)
 	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, tuple(6, "10.99.1.2", 5003, ip.String(), 80), tuple(6, ip.String(), 80, "10.99.1.2", 5003))
-	flow.Mark = 1 << doorShift
+	flow.Mark = 1 << ingressShift
 	kept := elementsOf([]*netlink.ConntrackFlow{flow}, ip)
 	b := s.nodes["b"]
 	for range 2 {
@@ -329,7 +329,7 @@ func TestForgetIngressMarks(t *testing.T) {
 	for _, ip := range []netip.Addr{gone, stays} {
 		flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
 			tuple(6, "10.99.1.2", 5003, ip.String(), 80), tuple(6, ip.String(), 80, "10.99.1.2", 5003))
-		flow.Mark = 1 << doorShift
+		flow.Mark = 1 << ingressShift
 		must(t, b.addFlows(elementsOf([]*netlink.ConntrackFlow{flow}, ip)))
 	}
 	must(t, b.forgetFlows(gone))

@@ -163,7 +163,7 @@ func (n *Network) baseRoutes() error {
 	}
 	toPool := netlink.NewRule()
 	toPool.Priority, toPool.Table, toPool.Dst = priorityPool, unix.RT_TABLE_MAIN, ipNet(n.config.Pool)
-	return n.addRules(toPool, n.doorRule(n.config.NodeNumber, unix.RT_TABLE_MAIN))
+	return n.addRules(toPool, n.ingressRule(n.config.NodeNumber, unix.RT_TABLE_MAIN))
 }
 
 // MTU returns the MTU of the tunnel, and so of new containers.

@@ -16,10 +16,10 @@ import (
 // Priorities of our rules, in the order in which the kernel asks them, after its local table and before
 // the main one.
 const (
-	priorityHold = 7440 + iota // what a hold sends goes to the hold's destination
-	priorityPool               // containers and nodes: the main table, no other
-	priorityDoor               // answers: the door by which the connection came in
-	priorityHome               // all else of a container that is away from home: home
+	priorityHold    = 7440 + iota // what a hold sends goes to the hold's destination
+	priorityPool                  // containers and nodes: the main table, no other
+	priorityIngress               // answers: the node by which the connection came in
+	priorityHome                  // all else of a container that is away from home: home
 	priorityEnd
 )
 
@@ -28,8 +28,8 @@ const routeProtocol = 103
 
 // Ingress marks in packet and connection marks: the number of the node by which a connection came in.
 const (
-	doorShift = 16
-	doorMask  = maxNodeNumber << doorShift
+	ingressShift = 16
+	ingressMask  = maxNodeNumber << ingressShift
 )
 
 // Our routing tables are numbered from these. Only the owner of a number may use it, so the numbers are
@@ -261,11 +261,12 @@ func (n *Network) EndSilence(ip netip.Addr) error {
 	return nil
 }
 
-// doorRule sends answers with an ingress mark to a table.
-func (n *Network) doorRule(number, table int) *netlink.Rule {
-	mask := uint32(doorMask)
+// ingressRule sends answers with an ingress mark to a table.
+func (n *Network) ingressRule(number, table int) *netlink.Rule {
+	mask := uint32(ingressMask)
 	rule := netlink.NewRule()
-	rule.Priority, rule.Table, rule.Mark, rule.Mask = priorityDoor, table, uint32(number)<<doorShift, &mask
+	rule.Priority, rule.Table = priorityIngress, table
+	rule.Mark, rule.Mask = uint32(number)<<ingressShift, &mask
 	return rule
 }
 
