@@ -71,7 +71,7 @@ func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) 
 		return fmt.Errorf("%w: the container is started already", errInvalid)
 	}
 	t.startedLate = true
-	if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
+	if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 		return err
 	}
 	if err := t.startAbsent(ctx, arrival); err != nil {

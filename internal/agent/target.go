@@ -213,7 +213,7 @@ func (t *target) arrive(ctx context.Context) error {
 	}
 	late := t.agent.startsLate(t.definition) // then its engine has not to do with its network yet: see startLate
 	if !late {
-		if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
+		if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 			return err
 		}
 	}
@@ -379,8 +379,9 @@ func (t *target) discard(ctx context.Context) error {
 		t.keepFiles(ctx)
 	}
 	failed = errors.Join(failed, t.files.undo())
-	failed = errors.Join(failed, t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address))
-	failed = errors.Join(failed, t.agent.engines.Of(t.definition).Discard(ctx, t.definition.ID), t.turnBack(ctx))
+	failed = errors.Join(failed,
+		t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address),
+		t.agent.engines.Of(t.definition).Discard(ctx, t.definition.ID), t.turnBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
 
@@ -408,7 +409,7 @@ func (t *target) fence(ctx context.Context) error {
 	if err := t.agent.network.Silence(t.definition.Network.Address); err != nil {
 		return err
 	}
-	if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
+	if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 		return err
 	}
 	err := t.agent.engines.Of(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition))

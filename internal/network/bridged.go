@@ -305,19 +305,19 @@ func (n *Network) detachBridged(id string, ip netip.Addr) error {
 	return errors.Join(err, n.saveBridged(), n.applyFirewall())
 }
 
-// KeepVisit saves the connection tracking entries of a container that has been here before: see KeepFlows.
+// ResaveConntrack saves the conntrack entries of a container that has been here before: see SaveConntrack.
 // Call it before an engine creates the container here again, because the engine may delete the entries
 // (Docker since 23: libnetwork's clearConntrackEntries), and before the engine removes the container
 // because its return is undone. For any other container it saves nothing.
-func (n *Network) KeepVisit(id string, ip netip.Addr) error {
+func (n *Network) ResaveConntrack(id string, ip netip.Addr) error {
 	n.mu.Lock()
 	one := n.bridged[ip]
-	keep := one != nil && one.Container == id && (one.Returning || one.Via != 0)
+	returns := one != nil && one.Container == id && (one.Returning || one.Via != 0)
 	n.mu.Unlock()
-	if !keep {
+	if !returns {
 		return nil
 	}
-	return n.KeepFlows(ip)
+	return n.SaveConntrack(ip)
 }
 
 // GiveBack makes this node forward again to a container whose return is undone: the container is at the

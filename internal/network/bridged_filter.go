@@ -166,7 +166,7 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 // bridgedSource keeps engines from translating the source of packets that go to another node, or wait to,
 // as they do with everything that leaves their bridges. It translates the source to itself, first, so the
 // engines' rules are not asked. The same applies to an untranslated connection whose ingress mark was
-// restored: see KeepFlows.
+// restored: see SaveConntrack.
 func (n *Network) bridgedSource(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-source", Table: table, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 1)})

@@ -70,14 +70,14 @@ func (s *site) record(node string, ip netip.Addr) bridged {
 	return *n.bridged[ip]
 }
 
-// visit has a container of node a leave for b, with a published port.
-func (s *site) visit(id, name, address string) (ip netip.Addr, ports []Published) {
+// sendAway makes a container of node a with a published port leave for b.
+func (s *site) sendAway(id, name, address string) (ip netip.Addr, ports []Published) {
 	s.t.Helper()
 	a, ip := s.nodes["a"], netip.MustParseAddr(address)
 	ports = []Published{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}
 	must(s.t, a.AdoptBridged(s.t.Context(), s.onBridge("a", name, address+"/24"), Bridged{Container: id, Address: ip, Ports: ports}))
 	must(s.t, a.Route(ip, Via("b")))
-	must(s.t, a.KeepFlows(ip))
+	must(s.t, a.SaveConntrack(ip))
 	must(s.t, a.Detach(id))
 	return ip, ports
 }
@@ -177,10 +177,10 @@ func TestBridgedReturnUndone(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSite(t)
-			ip, ports := s.visit("one", "first", "172.30.0.2")
+			ip, ports := s.sendAway("one", "first", "172.30.0.2")
 			before := s.record("a", ip)
 			path := s.onBridge("a", "again", "172.30.0.2/24")
-			must(t, s.nodes["a"].KeepVisit("one", ip))
+			must(t, s.nodes["a"].ResaveConntrack("one", ip))
 			if !s.record("a", ip).closing {
 				t.Error("what comes in while its engine makes it would be forgotten")
 			}
@@ -200,7 +200,7 @@ func TestBridgedReturnUndone(t *testing.T) {
 				s.start("a")
 			}
 			a := s.nodes["a"]
-			must(t, a.KeepVisit("one", ip))
+			must(t, a.ResaveConntrack("one", ip))
 			if !s.record("a", ip).closing {
 				t.Error("new connections would come in while the container is removed")
 			}
@@ -224,7 +224,7 @@ func TestBridgedArrivalUndone(t *testing.T) {
 	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
 	must(t, a.AdoptBridged(t.Context(), s.onBridge("a", "first", "172.30.0.2/24"), Bridged{Container: "one", Address: ip, From: "b"}))
 	must(t, a.Route(ip, Local("one")))
-	must(t, errors.Join(a.KeepVisit("one", ip), a.GiveBack("one", ip, "b"), a.Detach("one")))
+	must(t, errors.Join(a.ResaveConntrack("one", ip), a.GiveBack("one", ip, "b"), a.Detach("one")))
 	if places := a.BridgedPlaces(); len(places) != 0 {
 		t.Errorf("%+v", places)
 	}
@@ -262,7 +262,7 @@ func TestBridgedArriving(t *testing.T) {
 func TestBridgedAddressTaken(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
-	ip, ports := s.visit("one", "first", "172.30.0.2")
+	ip, ports := s.sendAway("one", "first", "172.30.0.2")
 	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
 		tuple(6, "198.51.100.2", 5000, "192.0.2.1", 8080), tuple(6, "172.30.0.2", 80, "198.51.100.2", 5000))
 	must(t, a.addFlows(elementsOf([]*netlink.ConntrackFlow{flow}, ip)))
@@ -271,7 +271,7 @@ func TestBridgedAddressTaken(t *testing.T) {
 	if !errors.Is(err, ErrAddressTaken) || !strings.Contains(err.Error(), "container one on b") {
 		t.Errorf("%v, want a refusal that names the other one", err)
 	}
-	must(t, errors.Join(a.KeepVisit("two", ip), a.GiveBack("two", ip, "c"), a.Detach("two")))
+	must(t, errors.Join(a.ResaveConntrack("two", ip), a.GiveBack("two", ip, "c"), a.Detach("two")))
 	if after := s.record("a", ip); after.Container != "one" || after.Via != 2 || !slices.Equal(after.Ports, ports) {
 		t.Errorf("%+v", after)
 	}
@@ -325,7 +325,7 @@ func TestBridgedAddressOfEnded(t *testing.T) {
 func TestBridgedWrittenLater(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
-	ip, _ := s.visit("one", "first", "172.30.0.2")
+	ip, _ := s.sendAway("one", "first", "172.30.0.2")
 	a.background.Wait()
 	path := a.bridgedPath()
 	must(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
@@ -406,7 +406,7 @@ func (s *site) migrate(id, address, from, before, to, after string) {
 	source, target := s.nodes[from], s.nodes[to]
 	must(s.t, source.AdoptBridged(s.t.Context(), filepath.Join(s.dir, before), Bridged{Container: id, Address: ip}))
 	must(s.t, target.AdoptBridged(s.t.Context(), s.onBridge(to, after, address), Bridged{Container: id, Address: ip, From: from}))
-	must(s.t, errors.Join(target.Route(ip, Local(id)), source.Route(ip, Via(to)), source.KeepFlows(ip)))
+	must(s.t, errors.Join(target.Route(ip, Local(id)), source.Route(ip, Via(to)), source.SaveConntrack(ip)))
 	s.must(from, "ip", "link", "del", "veth-"+before)
 	must(s.t, source.Detach(id))
 }
@@ -429,7 +429,7 @@ func TestBridgedArrivalUndoneOnSegment(t *testing.T) {
 	must(t, b.Route(ip, Local("one")))
 	must(t, b.Silence(ip)) // nothing of it has run
 	s.must("b", "ip", "link", "del", "veth-comes")
-	must(t, errors.Join(b.KeepVisit("one", ip), b.GiveBack("one", ip, "a"), b.Detach("one")))
+	must(t, errors.Join(b.ResaveConntrack("one", ip), b.GiveBack("one", ip, "a"), b.Detach("one")))
 	must(t, say())
 }
 

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connections without address translation lose only their ingress marks when an engine deletes their tracking
-// entries. KeepFlows saves these marks in a third map. When the container's next packet creates a new tracking
-// entry, the packet filter restores the mark. The answer then leaves through its ingress node, and the engine
-// does not masquerade it.
+// Connections without address translation lose only their ingress marks when an engine deletes their
+// conntrack entries. SaveConntrack saves these marks in a third map. When the container's next packet
+// creates a new conntrack entry, the packet filter restores the mark. The answer then leaves through its
+// ingress node, and the engine does not masquerade it.
 
 // mapIngress is the map of ingress marks, by the packets that the container sends.
 const mapIngress = "ingress"

@@ -15,7 +15,7 @@ func TestBridgeMadeAnew(t *testing.T) {
 	s := newSite(t)
 	a, away := s.nodes["a"], netip.MustParseAddr("10.89.1.2")
 	must(t, a.SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}})) // there is none yet
-	s.visit("one", "leaves", away.String())
+	s.sendAway("one", "leaves", away.String())
 	says := func(want string, args ...string) {
 		t.Helper()
 		eventually(t, strings.Join(args, " ")+": "+want, func() bool {
