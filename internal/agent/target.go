@@ -378,8 +378,7 @@ func (t *target) discard(ctx context.Context) error {
 	if usable {
 		t.keepFiles(ctx)
 	}
-	failed = errors.Join(failed, t.files.undo())
-	failed = errors.Join(failed,
+	failed = errors.Join(failed, t.files.undo(),
 		t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address),
 		t.agent.engines.Of(t.definition).Discard(ctx, t.definition.ID), t.turnBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))

@@ -354,7 +354,7 @@ func (n *Network) forgetBridged(ip netip.Addr) error {
 	one := n.bridged[ip]
 	delete(n.bridged, ip)
 	err := errors.Join(n.unclaim(one.Bridge, ip), n.removeRoutes(isHostRoute(ip)), n.forgetFlows(ip), n.saveBridged(), n.applyFirewall())
-	if len(n.bridged)+len(n.segments) == 0 {
+	if len(n.bridged)+len(n.routed) == 0 {
 		err = errors.Join(err, n.endPass())
 	}
 	return err
@@ -406,7 +406,7 @@ func (n *Network) ForgetBridged(ip netip.Addr) error {
 // routeBridged makes the routes to routed networks and to containers on bridges. A restarted node has no
 // routes to containers at peers.
 func (n *Network) routeBridged() error {
-	errs := []error{n.routeSegments()}
+	errs := []error{n.routeNetworks()}
 	for ip, one := range n.bridged {
 		_, away := n.peers[one.Via]
 		switch {

@@ -24,7 +24,7 @@ const (
 // bridgedRules returns the rules for containers on bridges. They do for these containers what other rules
 // do for the pool: see the package comment.
 func (n *Network) bridgedRules(conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule))) {
-	if len(n.bridged)+len(n.segments) == 0 {
+	if len(n.bridged)+len(n.routed) == 0 {
 		return
 	}
 	n.bridgedIngress(conn, table, set, inside)
@@ -73,8 +73,8 @@ func (n *Network) bridgedIngress(
 		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), setIngressMark(number))
 	}
 	add(notGroups(expr.MetaKeyIIFGROUP), in, setIngressMark(n.config.NodeNumber))
-	for _, segment := range n.segments { // from outside: within a segment the destination decides
-		in := join(inSegment(offsetDestination, segment, true), inSegment(offsetSource, segment, false))
+	for _, routed := range n.routed { // from outside: within a routed network the destination decides
+		in := join(inRouted(offsetDestination, routed, true), inRouted(offsetSource, routed, false))
 		for number := range n.peers {
 			add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), setIngressMark(number))
 		}
@@ -90,8 +90,8 @@ func (n *Network) bridgedIngress(
 		}
 	}
 	add(out, useIngressMark())
-	for _, segment := range n.segments {
-		from, to := inSegment(offsetSource, segment, true), inSegment(offsetDestination, segment, false)
+	for _, routed := range n.routed {
+		from, to := inRouted(offsetSource, routed, true), inRouted(offsetDestination, routed, false)
 		add(from, to, useIngressMark())
 	}
 }
@@ -144,9 +144,10 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 		add(fromGroup(groupTunnel), out, hasIngressMark(), pass)
 	}
 	add(fromGroup(groupTunnel), isBridged(offsetDestination, set), pass)
-	for _, segment := range n.segments { // nodes use their pool addresses
-		for _, from := range []rule{inSegment(offsetSource, segment, true), inPool(offsetSource, n.config.Pool, true)} {
-			add(fromGroup(groupTunnel), inSegment(offsetDestination, segment, true), from, pass)
+	for _, routed := range n.routed { // nodes use their pool addresses
+		to, pool := inRouted(offsetDestination, routed, true), inPool(offsetSource, n.config.Pool, true)
+		for _, from := range []rule{inRouted(offsetSource, routed, true), pool} {
+			add(fromGroup(groupTunnel), to, from, pass)
 		}
 	}
 	for _, number := range []uint32{groupTunnel, groupHold} {

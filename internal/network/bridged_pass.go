@@ -76,7 +76,7 @@ func (n *Network) KeepPassing() error {
 func (n *Network) passes() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return len(n.bridged)+len(n.segments) > 0
+	return len(n.bridged)+len(n.routed) > 0
 }
 
 // endPass undoes letPass. It is idempotent.

@@ -411,16 +411,16 @@ func (s *site) migrate(id, address, from, before, to, after string) {
 	must(s.t, source.Detach(id))
 }
 
-// TestBridgedArrivalUndoneOnSegment: neighbours that have heard of a container which then does not come
+// TestBridgedArrivalUndoneOnRoutedNetwork: neighbours that have heard of a container which then does not come
 // go on to reach it where it is.
-func TestBridgedArrivalUndoneOnSegment(t *testing.T) {
+func TestBridgedArrivalUndoneOnRoutedNetwork(t *testing.T) {
 	s := newSite(t)
 	a, b, ip := s.nodes["a"], s.nodes["b"], netip.MustParseAddr("10.89.1.2")
 	s.onBridge("a", "server", "10.89.1.2/16")
 	s.onBridge("b", "asker", "10.89.2.2/16")
 	for node, gateway := range map[string]string{"a": "10.89.1.1/16", "b": "10.89.2.1/16"} {
 		s.must(node, "ip", "address", "add", gateway, "dev", engineBridge)
-		must(t, s.nodes[node].SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+		must(t, s.nodes[node].SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	}
 	say := s.converse("asker", "server", "10.89.1.2:80")
 	must(t, say())
@@ -441,7 +441,7 @@ func TestBridgedArrivingContradicted(t *testing.T) {
 	b, ip, broken := s.nodes["b"], netip.MustParseAddr("10.89.1.2"), netip.MustParseAddr("10.89.1.3")
 	s.onBridge("b", "asker", "10.89.2.2/16")
 	s.must("b", "ip", "address", "add", "10.89.2.1/16", "dev", engineBridge)
-	must(t, b.SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	must(t, b.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.must("b", "ip", "link", "add", "down", "type", "veth", "peer", "name", "down-peer")
 	b.mu.Lock()
 	b.bridged[broken] = &bridged{Container: "broken", Address: broken, Arriving: true}
@@ -456,7 +456,7 @@ func TestBridgedArrivingContradicted(t *testing.T) {
 	})
 }
 
-// TestBridgedBothMoved: two containers of a segment talk with each other wherever both of them have
+// TestBridgedBothMoved: two containers of a routed network talk with each other wherever both of them have
 // gone, and with one of the pool, whatever nodes remember of their connections.
 func TestBridgedBothMoved(t *testing.T) {
 	s := newSite(t)
@@ -466,7 +466,7 @@ func TestBridgedBothMoved(t *testing.T) {
 	s.onBridge("b", "other", "10.89.2.9/16")
 	for node, gateway := range map[string]string{"a": "10.89.1.1/16", "b": "10.89.2.1/16"} {
 		s.must(node, "ip", "address", "add", gateway, "dev", engineBridge)
-		must(t, s.nodes[node].SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+		must(t, s.nodes[node].SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	}
 	s.migrate("server", server, "a", "server1", "b", "server2")
 	s.migrate("asker", asker, "a", "asker1", "b", "asker2")

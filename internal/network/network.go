@@ -37,8 +37,8 @@ type Network struct {
 	containers map[string]*attachment  // by container id
 	bridged    map[netip.Addr]*bridged // containers on bridges of their engines
 	unsettled  bool                    // where they are is not written down, or not followed by the packet filter
-	segments   []Segment
-	unrouted   bool                            // not all of what segments need could be done
+	routed     []RoutedNetwork
+	unrouted   bool                            // something that routed networks need has failed
 	lasting    map[int]bool                    // bridges, by index, that have their hardware address for good
 	absent     map[netip.Addr]net.HardwareAddr // of which bridges take nothing
 	holds      map[netip.Addr]*Hold            // not yet switched
