@@ -14,8 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// leaveBridge has a container on a bridge of its engine be held, silenced and routed as those of
-// the pool, for as long as it leaves.
+// leaveBridge adopts a container on a bridge of its engine, so that the agent can hold, quiesce and route it
+// like a container of the pool while it leaves.
 func (s *source) leaveBridge(ctx context.Context) error {
 	own := s.definition
 	if !own.Network.OnBridge() {

@@ -87,8 +87,8 @@ func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) 
 	return errors.Join(t.data.End(), t.data.Push())
 }
 
-// startAbsent has the engine start the container while no files come, and nobody on a bridge of
-// this node hears of it before it is muzzled. If it fails that lasts until it is discarded.
+// startAbsent makes the engine start the container while no files arrive. Nobody on a bridge of this node
+// hears of the container before its namespace is blocked; if the start fails, not until it is discarded.
 func (t *target) startAbsent(ctx context.Context, arrival engine.LateArrival) error {
 	own := t.definition.Network
 	if own.OnBridge() {

@@ -39,7 +39,7 @@ type source struct {
 	departure   engine.Departure
 	hold        *network.Hold
 	held        bool         // the hold was started
-	silenced    func() error // waits until nothing that the frozen container sends arrives; nil: it may speak
+	quiesced    func() error // waits until no packet of the frozen container arrives; nil: it may send
 	sender      *stateSender
 	files       *fileSource
 	memory      *memorySource   // nil: all memory is in the execution state

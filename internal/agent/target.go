@@ -405,7 +405,7 @@ func (t *target) leaveAddress(ctx context.Context) error {
 // fence kills and removes the copy that runs here, because an operator decided that it runs at the source.
 func (t *target) fence(ctx context.Context) error {
 	// Its connections go on at the source: nobody may hear that they end here.
-	if err := t.agent.network.Silence(t.definition.Network.Address); err != nil {
+	if err := t.agent.network.Quiesce(t.definition.Network.Address); err != nil {
 		return err
 	}
 	if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {

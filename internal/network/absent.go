@@ -14,10 +14,10 @@ import (
 )
 
 // When Podman makes a container's network, netavark (since 1.5) announces the container's address before
-// anybody can quiesce the network namespace (see muzzle). Its neighbours would send to it here while it
-// still runs at another node, and packets that meet no socket are answered by a reset. So until the network
-// is made, the bridges drop what claims to come from the container. Its hardware address, which is the same
-// at each node, distinguishes it from others with its address on another bridge.
+// anybody can block the network namespace (see blockNamespace). Its neighbours would send to it here while
+// it still runs at another node, and packets that meet no socket are answered by a reset. So until the
+// network is made, the bridges drop what claims to come from the container. Its hardware address, which is
+// the same at each node, distinguishes it from others with its address on another bridge.
 
 // setAbsent names the set of hardware and IP addresses whose packets bridges drop.
 const setAbsent = "absent"

@@ -168,7 +168,7 @@ func (n *Network) noteBridged(one *bridged, attached *attachment) error {
 	return err
 }
 
-// arriveBridged quiesces an arriving container, and limits what it sends to packets that fit into the
+// arriveBridged blocks the namespace of an arriving container, and limits it to packets that fit into the
 // tunnel.
 func (n *Network) arriveBridged(path, from string, one *bridged, attached *attachment) error {
 	origin := 0
@@ -184,7 +184,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 		one.Returning, one.Before = one.Via != 0, one.Origin
 	}
 	one.Origin, one.Arriving, one.closing = origin, true, false
-	attached.muzzled = true
+	attached.blocked = true
 	attached.address.MTU = min(attached.address.MTU, n.mtu)
 	inside, err := openNamespace(path)
 	if err != nil {
@@ -196,7 +196,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 		return fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
 	}
 	defer handle.Close()
-	return errors.Join(muzzle(path, true), narrowRoutes(handle, attached.address))
+	return errors.Join(blockNamespace(path, true), narrowRoutes(handle, attached.address))
 }
 
 // bridgeOf finds the bridge device of a container on this node, and the MTU of its interface.
@@ -260,7 +260,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 		}
 	}
 	n.settleBridgedLater()
-	err = n.muzzleAll(ip)
+	err = n.blockAll(ip)
 	if attached := n.containers[one.Container]; attached != nil {
 		one.Bridge = attached.device
 		err = errors.Join(err, n.claim(one.Bridge, ip))
@@ -413,7 +413,7 @@ func (n *Network) routeBridged() error {
 		case n.holds[ip] != nil:
 		case away:
 			errs = append(errs, n.links.RouteReplace(n.via(hostNet(ip), one.Via, unix.RT_TABLE_MAIN)))
-		case one.Here && one.Via == 0 && !n.containers[one.Container].muzzled:
+		case one.Here && one.Via == 0 && !n.containers[one.Container].blocked:
 			errs = append(errs, n.routeHome(one))
 		}
 	}

@@ -90,7 +90,7 @@ func (n *Network) recoverOne(one bridged) error {
 			one.undone()
 		} else {
 			n.containers[one.Container] = &attachment{
-				address: Address{IP: one.Address, MTU: one.MTU}, device: bridge, bridged: true, muzzled: true,
+				address: Address{IP: one.Address, MTU: one.MTU}, device: bridge, bridged: true, blocked: true,
 			}
 		}
 	}

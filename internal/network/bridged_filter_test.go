@@ -208,9 +208,9 @@ func TestPassRoutedNetwork(t *testing.T) {
 	}
 }
 
-// TestMuzzledARP: a container that has not arrived yet does not answer for its address on its bridge;
+// TestBlockedARP: a container that has not arrived yet does not answer for its address on its bridge;
 // then it does at once.
-func TestMuzzledARP(t *testing.T) {
+func TestBlockedARP(t *testing.T) {
 	s := newSite(t)
 	n := s.nodes["a"]
 	s.guest("a", "172.30.0.1/24", "172.30.0.2/24")

@@ -193,7 +193,7 @@ func TestBridgedReturnUndone(t *testing.T) {
 			}
 			if c.runs {
 				must(t, s.nodes["a"].Route(ip, Local("one")))
-				must(t, s.nodes["a"].Silence(ip))
+				must(t, s.nodes["a"].Quiesce(ip))
 			}
 			if c.restarted {
 				must(t, s.nodes["a"].Close())
@@ -427,7 +427,7 @@ func TestBridgedArrivalUndoneOnRoutedNetwork(t *testing.T) {
 	must(t, a.AdoptBridged(t.Context(), filepath.Join(s.dir, "server"), Bridged{Container: "one", Address: ip}))
 	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "comes", "10.89.1.2/16"), Bridged{Container: "one", Address: ip, From: "a"}))
 	must(t, b.Route(ip, Local("one")))
-	must(t, b.Silence(ip)) // nothing of it has run
+	must(t, b.Quiesce(ip)) // nothing of it has run
 	s.must("b", "ip", "link", "del", "veth-comes")
 	must(t, errors.Join(b.ResaveConntrack("one", ip), b.GiveBack("one", ip, "a"), b.Detach("one")))
 	must(t, say())

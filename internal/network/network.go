@@ -61,7 +61,7 @@ type attachment struct {
 	device  string // the node's end of the veth pair, or the bridge on which it is
 	bridged bool   // it is its engine's
 	plugged bool   // it may send
-	muzzled bool   // it gets nothing: see muzzle
+	blocked bool   // it gets nothing: see blockNamespace
 }
 
 // New brings up the network of a node: the tunnel, the node's address, the blackholes and the packet
