@@ -423,7 +423,7 @@ func killQuietly(ctx context.Context, pid int) error {
 	if err != nil {
 		return err
 	}
-	if err := moving.Silence(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
+	if err := moving.TakeLinksDown(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
 		return err
 	}
 	return killGroup(ctx, group)
