@@ -389,7 +389,7 @@ func (t *target) discard(ctx context.Context) error {
 func (t *target) leaveAddress(ctx context.Context) error {
 	address, source := t.definition.Network.Address, t.move.tracker.spec.Source
 	if t.definition.Network.OnBridge() {
-		return errors.Join(t.agent.network.Present(address), t.agent.network.GiveBack(t.definition.ID, address, source), t.agent.network.Detach(t.definition.ID))
+		return errors.Join(t.agent.network.AllowARP(address), t.agent.network.GiveBack(t.definition.ID, address, source), t.agent.network.Detach(t.definition.ID))
 	}
 	err := t.agent.network.Detach(t.definition.ID)
 	other, listed := t.agent.holder(ctx, address)

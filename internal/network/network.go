@@ -40,7 +40,7 @@ type Network struct {
 	routed     []RoutedNetwork
 	unrouted   bool                            // something that routed networks need has failed
 	lasting    map[int]bool                    // bridges, by index, that have their hardware address for good
-	absent     map[netip.Addr]net.HardwareAddr // of which bridges take nothing
+	suppressed map[netip.Addr]net.HardwareAddr // whose packets bridges drop
 	holds      map[netip.Addr]*Hold            // not yet switched
 	lingering  map[netip.Addr]chan struct{}    // switched; closed when their devices are gone
 	tables     map[int]bool                    // routing tables of both
@@ -95,7 +95,8 @@ func open(config Config) (*Network, error) {
 	return &Network{
 		config: config, ns: ns, links: handle,
 		peers: map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
-		lasting: map[int]bool{}, absent: map[netip.Addr]net.HardwareAddr{}, holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{}, tables: map[int]bool{},
+		lasting: map[int]bool{}, suppressed: map[netip.Addr]net.HardwareAddr{}, holds: map[netip.Addr]*Hold{},
+		lingering: map[netip.Addr]chan struct{}{}, tables: map[int]bool{},
 		closed: make(chan struct{}),
 	}, nil
 }
@@ -133,7 +134,7 @@ func (n *Network) setUp() error {
 	if err := n.baseRoutes(); err != nil {
 		return err
 	}
-	if err := errors.Join(n.applyFirewall(), n.removeAbsent()); err != nil {
+	if err := errors.Join(n.applyFirewall(), n.removeSuppressed()); err != nil {
 		return err
 	}
 	if err := n.startForwarding(); err != nil {

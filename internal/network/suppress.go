@@ -19,59 +19,61 @@ import (
 // network is made, the bridges drop what claims to come from the container. Its hardware address, which is
 // the same at each node, distinguishes it from others with its address on another bridge.
 
-// setAbsent names the set of hardware and IP addresses whose packets bridges drop.
-const setAbsent = "absent"
+// setSuppressed names the set of hardware and IP addresses whose ARP and IPv4 packets bridges drop.
+const setSuppressed = "absent"
 
 // hardwareSize is the size of an Ethernet address.
 const hardwareSize = 6
 
-// absentFor bounds this in case the agent ends: an engine has given up on a container earlier.
-const absentFor = 5 * time.Minute
+// suppressFor ends the suppression if the agent has ended: an engine gives up on a container earlier.
+const suppressFor = 5 * time.Minute
 
-// Absent makes the node's bridges drop what comes from a container with these addresses, until Present is
-// called or a new agent starts. If the kernel cannot filter on bridges, Absent logs that and does nothing.
-func (n *Network) Absent(ip netip.Addr, mac string) error {
+// SuppressARP makes the node's bridges drop ARP and IPv4 packets from a container with these addresses,
+// until AllowARP is called or a new agent starts. If the kernel cannot filter on bridges, SuppressARP logs
+// that and does nothing.
+func (n *Network) SuppressARP(ip netip.Addr, mac string) error {
 	hardware, err := net.ParseMAC(mac)
 	if err != nil || len(hardware) != hardwareSize || !ip.Is4() {
 		return fmt.Errorf("addresses %s and %.40q are %w", ip, mac, ErrInvalid)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.absent[ip] = hardware
-	err = n.applyAbsent()
+	n.suppressed[ip] = hardware
+	err = n.applySuppressed()
 	if unsupported(err) {
-		n.config.Log.Warn("this kernel does not filter on bridges: connections of a container's neighbours may end when it comes", "address", ip, "error", err)
+		n.config.Log.Warn("this kernel does not filter on bridges: connections of a container's neighbours "+
+			"may end when the container arrives", "address", ip, "error", err)
 		return nil
 	}
 	return err
 }
 
-// Present undoes Absent. It is idempotent.
-func (n *Network) Present(ip netip.Addr) error {
+// AllowARP undoes SuppressARP. It is idempotent.
+func (n *Network) AllowARP(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	hardware := n.absent[ip]
+	hardware := n.suppressed[ip]
 	if hardware == nil {
 		return nil
 	}
-	delete(n.absent, ip)
-	if err := n.applyAbsent(); err != nil && !unsupported(err) {
-		n.absent[ip] = hardware // so that it can be tried again
+	delete(n.suppressed, ip)
+	if err := n.applySuppressed(); err != nil && !unsupported(err) {
+		n.suppressed[ip] = hardware // so that it can be tried again
 		return err
 	}
 	return nil
 }
 
-// applyAbsent replaces our packet filter table for bridges.
-func (n *Network) applyAbsent() error {
+// applySuppressed replaces our packet filter table for bridges.
+func (n *Network) applySuppressed() error {
 	conn, err := n.filter()
 	if err != nil {
 		return err
 	}
 	table := newTable(conn, nftables.TableFamilyBridge)
-	if len(n.absent) == 0 {
+	if len(n.suppressed) == 0 {
 		conn.DelTable(table)
-	} else if err := n.absentRules(conn, table); err != nil {
+	} else if err := n.suppressRules(conn, table); err != nil {
 		return err
 	}
 	if err := conn.Flush(); err != nil {
@@ -80,19 +82,21 @@ func (n *Network) applyAbsent() error {
 	return nil
 }
 
-func (n *Network) absentRules(conn *nftables.Conn, table *nftables.Table) error {
+func (n *Network) suppressRules(conn *nftables.Conn, table *nftables.Table) error {
 	key, err := nftables.ConcatSetType(nftables.TypeEtherAddr, nftables.TypeIPAddr)
 	if err != nil {
-		return fmt.Errorf("describe the set of absent addresses: %w", err)
+		return fmt.Errorf("describe the set of suppressed addresses: %w", err)
 	}
-	set := &nftables.Set{Table: table, Name: setAbsent, KeyType: key, Concatenation: true, HasTimeout: true}
+	set := &nftables.Set{
+		Table: table, Name: setSuppressed, KeyType: key, Concatenation: true, HasTimeout: true,
+	}
 	var elements []nftables.SetElement
-	for ip, hardware := range n.absent {
+	for ip, hardware := range n.suppressed {
 		whole := slices.Concat(hardware, make([]byte, 2), ip.AsSlice()) // four-byte registers
-		elements = append(elements, nftables.SetElement{Key: whole, Timeout: absentFor})
+		elements = append(elements, nftables.SetElement{Key: whole, Timeout: suppressFor})
 	}
 	if err := conn.AddSet(set, elements); err != nil {
-		return fmt.Errorf("describe the set of absent addresses: %w", err)
+		return fmt.Errorf("describe the set of suppressed addresses: %w", err)
 	}
 	add := ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: "arrive", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw}))
@@ -107,10 +111,10 @@ func (n *Network) absentRules(conn *nftables.Conn, table *nftables.Table) error 
 	return nil
 }
 
-// removeAbsent removes our table for bridges, including that of an earlier process.
-func (n *Network) removeAbsent() error {
-	clear(n.absent)
-	if err := n.applyAbsent(); !unsupported(err) {
+// removeSuppressed removes our table for bridges, including that of an earlier process.
+func (n *Network) removeSuppressed() error {
+	clear(n.suppressed)
+	if err := n.applySuppressed(); !unsupported(err) {
 		return err
 	}
 	return nil
