@@ -244,6 +244,6 @@ func (s *source) dump(ctx context.Context) error {
 
 // forward lets the held packets go to the target, and all that comes after them.
 func (s *source) forward(ctx context.Context) error {
-	s.setAimable(nil)
+	s.setRedirectable(nil)
 	return s.release(ctx, network.Via(s.target.Name))
 }

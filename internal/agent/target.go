@@ -32,12 +32,12 @@ const (
 	kindFiles  = "files"  // content: a round of files.Source; in the freeze, or before it over the connection for files
 	kindFinal  = "final"  // content: finalMarker
 	// The other way:
-	kindClaims = "claims" // content: digests of pages of a footprint, before anything else
-	kindReady  = "ready"  // it has
-	kindPlaced = "placed" // name: number of a barrier, before which all pages are in place; content: those that are missing
-	kindKept   = "kept"   // content: digests of files of an earlier attempt, over the connection for files
-	kindHeard  = "heard"  // name: whether the pages that came ahead are known
-	kindAimed  = "aimed"  // mode restart: what does not open a connection may come here
+	kindClaims     = "claims" // content: digests of pages of a footprint, before anything else
+	kindReady      = "ready"  // it has
+	kindPlaced     = "placed" // name: number of a barrier, before which all pages are in place; content: those that are missing
+	kindKept       = "kept"   // content: digests of files of an earlier attempt, over the files' connection
+	kindHeard      = "heard"  // name: whether the pages that came ahead are known
+	kindRedirected = "aimed"  // mode restart: packets that open no connection may come here
 	// Over the connection for files, name: number of a round that is in place.
 )
 
@@ -361,7 +361,7 @@ func (t *target) settle(ctx context.Context) error {
 	return restarter.Settled(ctx, t.definition.ID)
 }
 
-// discard removes an arrival that never ran, and turns its address to the source again.
+// discard removes an arrival that never ran, and redirects its address to the source.
 func (t *target) discard(ctx context.Context) error {
 	t.drain.close()
 	usable, failed := t.files.halt(interruption(t.move.record().Error))
@@ -380,7 +380,7 @@ func (t *target) discard(ctx context.Context) error {
 	}
 	failed = errors.Join(failed, t.files.undo(),
 		t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address),
-		t.agent.engines.Of(t.definition).Discard(ctx, t.definition.ID), t.turnBack(ctx))
+		t.agent.engines.Of(t.definition).Discard(ctx, t.definition.ID), t.redirectBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
 

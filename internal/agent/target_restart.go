@@ -140,7 +140,7 @@ func (t *target) holdNew() error {
 	if err := hold.StartRequests(network.Local(t.definition.ID)); err != nil {
 		return err
 	}
-	if t.data.Begin(kindAimed, "") == nil && t.data.End() == nil {
+	if t.data.Begin(kindRedirected, "") == nil && t.data.End() == nil {
 		_ = t.data.Push()
 	}
 	return nil
@@ -172,8 +172,8 @@ func (t *target) letIn(ctx context.Context) error {
 	return nil
 }
 
-// turnBack sends those who have waited here to the source, where the container is started again.
-func (t *target) turnBack(ctx context.Context) error {
+// redirectBack sends the clients that have waited here to the source, where the container is started again.
+func (t *target) redirectBack(ctx context.Context) error {
 	hold, holding := t.takeHold()
 	if hold == nil {
 		return nil
