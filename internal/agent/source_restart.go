@@ -208,7 +208,7 @@ func (s *source) revive(ctx context.Context) error {
 	if err := s.renewNetwork(ctx); err != nil {
 		return fmt.Errorf("network of %s: %w", s.definition.Name, err)
 	}
-	s.forgetShared(ctx) // what was on trial at the target may have written there
+	s.forgetShared(ctx) // what was on probation at the target may have written there
 	health, err := s.agent.engines.Of(s.definition).Revive(ctx, s.definition.ID)
 	if err != nil {
 		return err

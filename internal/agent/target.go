@@ -93,7 +93,7 @@ type target struct {
 	staging     bool              // pages were staged here
 	kept        *keptCopy         // files of an earlier attempt; nil: nothing
 	footprint   *footprint        // what the container left here when it went; nil: nothing
-	hold        *network.Hold     // mode restart: new connections wait here, too, while the container runs on trial; nil: there is none
+	hold        *network.Hold     // mode restart: new connections wait here, too, during probation; nil: there is none
 	holding     bool              // it was started
 	spillKey    []byte            // of pages on the source's disk; nil: none is known
 	letGo       func()            // of the image store, whose layers are to be here from the reserve until they are mounted
