@@ -371,7 +371,7 @@ var (
 	ErrExposed = errors.New("other programs on this node can thaw or kill the frozen copy")
 )
 
-// Protector is an Engine of whose frozen copies others, as an operator who tidies up or an OOM
+// Protector is an Engine of whose frozen copies others, as an operator who cleans up or an OOM
 // killer, can be kept.
 type Protector interface {
 	// Protect has the frozen processes of a container that leaves be the last that OOM killers

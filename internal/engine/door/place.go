@@ -197,7 +197,7 @@ func (p Place) Settle() error {
 		err = os.Remove(p.job())
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("tidy up after an arrival: %w", err)
+		return fmt.Errorf("clean up after an arrival: %w", err)
 	}
 	if exists(p.over()) {
 		return p.Remove()

@@ -90,7 +90,7 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if stray, err := e.stray(id, place); stray || err != nil {
+	if orphan, err := e.orphan(id, place); orphan || err != nil {
 		return err
 	}
 	if err = e.adapter.Restart(ctx, found, nil); err == nil {
@@ -111,7 +111,7 @@ func (e *Engine) settleRemoved(ctx context.Context, id, own string) error {
 	if err != nil {
 		return err
 	}
-	if stray, err := e.stray(id, place); stray || err != nil {
+	if orphan, err := e.orphan(id, place); orphan || err != nil {
 		return err
 	}
 	used, err := e.whileUnused(ctx, id, own, func() error { return errors.Join(place.Remove(), e.adapter.Gone(own)) })
