@@ -294,7 +294,7 @@ func (a *Agent) giveWay(place network.BridgedPlace, all listed) error {
 func (l *locations) bridgedHere() []*api.Location {
 	var guests []*api.Location
 	for _, place := range l.agent.network.BridgedPlaces() {
-		if place.Settled() {
+		if place.Stable() {
 			guests = append(guests, &api.Location{Address: place.Address.String(), Container: place.Container, Node: l.agent.self.Name})
 		}
 	}

@@ -244,7 +244,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 			return fmt.Errorf("route %s to %s: %w", ip, to, err)
 		}
 		one.Via, one.Arriving = 0, false
-		n.settleBridgedLater()
+		n.finaliseBridgedLater()
 		return n.unclaim(n.containers[to.container].device, ip)
 	}
 	route, err := n.routeTo(hostNet(ip), to, unix.RT_TABLE_MAIN, ip)
@@ -259,7 +259,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 			one.Via = peer.Number
 		}
 	}
-	n.settleBridgedLater()
+	n.finaliseBridgedLater()
 	err = n.blockAll(ip)
 	if attached := n.containers[one.Container]; attached != nil {
 		one.Bridge = attached.device

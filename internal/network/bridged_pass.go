@@ -58,7 +58,7 @@ func (n *Network) makePassRule(rule passRule) error {
 // when it starts. It also repeats work that failed when a container had moved.
 func (n *Network) KeepPassing() error {
 	n.mu.Lock()
-	err := n.settleBridged()
+	err := n.finaliseBridged()
 	n.sendElsewhere()
 	n.mu.Unlock()
 	err = errors.Join(err, n.keepAllowed())

@@ -239,9 +239,9 @@ func TestBridgedArriving(t *testing.T) {
 	s := newSite(t)
 	ip, path := netip.MustParseAddr("172.30.0.2"), s.onBridge("a", "first", "172.30.0.2/24")
 	must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
-	wants := func(when string, settled bool) {
+	wants := func(when string, stable bool) {
 		t.Helper()
-		if places := s.nodes["a"].BridgedPlaces(); len(places) != 1 || places[0].Settled() != settled || !places[0].Here {
+		if places := s.nodes["a"].BridgedPlaces(); len(places) != 1 || places[0].Stable() != stable || !places[0].Here {
 			t.Errorf("%s: %+v", when, places)
 		}
 	}
@@ -320,9 +320,9 @@ func TestBridgedAddressOfEnded(t *testing.T) {
 	}
 }
 
-// TestBridgedWrittenLater: where a container is that could not be written down when it had moved is
-// written down as soon as that can be.
-func TestBridgedWrittenLater(t *testing.T) {
+// TestBridgedSavedLater: if the place of a moved container cannot be saved at once, it is saved as soon as
+// that is possible.
+func TestBridgedSavedLater(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
 	ip, _ := s.sendAway("one", "first", "172.30.0.2")

@@ -36,7 +36,7 @@ type Network struct {
 	peers      map[int]Peer            // by number
 	containers map[string]*attachment  // by container id
 	bridged    map[netip.Addr]*bridged // containers on bridges of their engines
-	unsettled  bool                    // where they are is not written down, or not followed by the packet filter
+	unfinished bool                    // places not saved, or unknown to the packet filter
 	routed     []RoutedNetwork
 	unrouted   bool                            // something that routed networks need has failed
 	lasting    map[int]bool                    // bridges, by index, that have their hardware address for good
