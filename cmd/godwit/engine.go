@@ -101,7 +101,7 @@ func engineNames() []string { return []string{docker.Name, podman.Name, containe
 
 func newEngineSetupCommand() *cobra.Command {
 	var settings engineSettings
-	var segment segmentSettings
+	var routed routedSettings
 	var firewall firewallSettings
 	cmd := &cobra.Command{
 		Use:   "setup docker|podman|containerd",
@@ -142,11 +142,11 @@ pass: from and to the pool. The agent makes them again after a boot, and when Do
 			if err := settings.tell(cmd.OutOrStdout(), args[0], title, link); err != nil {
 				return err
 			}
-			return segment.make(cmd.Context(), settings, args[0], cmd.OutOrStdout())
+			return routed.make(cmd.Context(), settings, args[0], cmd.OutOrStdout())
 		},
 	}
 	addEngineFlags(cmd, &settings)
-	segment.add(cmd)
+	routed.add(cmd)
 	firewall.add(cmd, "let the agent keep rules for containers' packets in Docker's and ufw's filters")
 	return cmd
 }
@@ -177,7 +177,7 @@ With --firewall (also without an engine), it takes back what setup --firewall ha
 			if err := engine.Unneeded(cmd.Context()); err != nil { // before anything is removed
 				return err
 			}
-			if err := settings.removeSegments(cmd.Context(), args[0]); err != nil {
+			if err := settings.removeRouted(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			if err := engine.RemoveRuntime(cmd.Context()); err != nil {

@@ -20,56 +20,55 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// The subnets of the networks that are made for containers of Docker, of Podman, and of containerd;
-// each node has a /24 of each. See defaultPool.
+// Default subnets of the engines' routed networks; each node has a /24 of each. See defaultPool.
 const (
-	defaultSegment           = "10.58.0.0/16"
-	defaultPodmanSegment     = "10.59.0.0/16"
-	defaultContainerdSegment = "10.60.0.0/16"
+	defaultDockerSubnet     = "10.58.0.0/16"
+	defaultPodmanSubnet     = "10.59.0.0/16"
+	defaultContainerdSubnet = "10.60.0.0/16"
 )
 
-// segmentSettings say which network of an engine's is made.
-type segmentSettings struct {
+// routedSettings describes the routed network that setup makes.
+type routedSettings struct {
 	name, subnet, state string
 }
 
-// segmenter is an engine that can have a network whose addresses nodes route to each other.
-type segmenter interface {
-	Segments(ctx context.Context) ([]engine.Segment, error)
-	MakeSegment(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error
-	RemoveSegments(ctx context.Context) error
+// routedEngine is an engine that can have routed networks.
+type routedEngine interface {
+	RoutedNetworks(ctx context.Context) ([]engine.RoutedNetwork, error)
+	AddRoutedNetwork(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error
+	RemoveRoutedNetworks(ctx context.Context) error
 }
 
-// segmenter is one engine, and the subnet that such a network of it has unless another is asked for.
-func (s engineSettings) segmenter(name, state string) (one segmenter, subnet string, err error) {
+// routedEngine returns an engine, and the default subnet of its routed network.
+func (s engineSettings) routedEngine(name, state string) (one routedEngine, subnet string, err error) {
 	switch name {
 	case docker.Name:
 		one, err = docker.New(docker.Config{StateDir: state, Socket: s.docker.Socket})
-		return one, defaultSegment, err
+		return one, defaultDockerSubnet, err
 	case podman.Name:
 		one, err = podman.New(podman.Config{StateDir: state})
-		return one, defaultPodmanSegment, err
+		return one, defaultPodmanSubnet, err
 	}
 	one, err = containerd.New(containerd.Config{StateDir: state})
-	return one, defaultContainerdSegment, err
+	return one, defaultContainerdSubnet, err
 }
 
-func (s *segmentSettings) add(cmd *cobra.Command) {
+func (s *routedSettings) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.name, "network", "",
 		"also create a network of this name, whose containers are reachable from all nodes")
 	cmd.Flags().StringVar(&s.subnet, "subnet", "",
 		"subnet of that network, the same on all nodes; each node uses the /24 of its number\n(default "+
-			defaultSegment+" for Docker, "+defaultPodmanSegment+" for Podman, "+
-			defaultContainerdSegment+" for containerd)")
+			defaultDockerSubnet+" for Docker, "+defaultPodmanSubnet+" for Podman, "+
+			defaultContainerdSubnet+" for containerd)")
 	cmd.Flags().StringVar(&s.state, "state", defaultState, "state directory of the agent")
 }
 
-// make makes the network, if one is asked for.
-func (s *segmentSettings) make(ctx context.Context, engines engineSettings, name string, out io.Writer) error {
+// make makes the network, if the user asked for one.
+func (s *routedSettings) make(ctx context.Context, engines engineSettings, name string, out io.Writer) error {
 	if s.name == "" {
 		return nil
 	}
-	containers, usual, err := engines.segmenter(name, s.state)
+	containers, usual, err := engines.routedEngine(name, s.state)
 	if err != nil {
 		return err
 	}
@@ -81,7 +80,7 @@ func (s *segmentSettings) make(ctx context.Context, engines engineSettings, name
 	if err != nil {
 		return err
 	}
-	part, err := network.Segment{Subnet: subnet}.Part(id.Node.Number)
+	part, err := network.RoutedNetwork{Subnet: subnet}.Part(id.Node.Number)
 	if err == nil && subnet.Overlaps(id.Pool) {
 		err = fmt.Errorf("subnet %s overlaps %s, of which Godwit gives addresses: choose another with --subnet", subnet, id.Pool)
 	}
@@ -92,13 +91,13 @@ func (s *segmentSettings) make(ctx context.Context, engines engineSettings, name
 	if err != nil {
 		return fmt.Errorf("find the tunnel to other nodes: %w: start the agent first", err)
 	}
-	if err := checkSegment(ctx, containers, subnet); err != nil {
+	if err := checkRouted(ctx, containers, subnet); err != nil {
 		return err
 	}
 	if err := engines.checkOthers(ctx, name, s.state, subnet, out); err != nil {
 		return err
 	}
-	if err := containers.MakeSegment(ctx, s.name, subnet, part, tunnel.MTU); err != nil {
+	if err := containers.AddRoutedNetwork(ctx, s.name, subnet, part, tunnel.MTU); err != nil {
 		return err
 	}
 	_, title := engines.of(name)
@@ -114,16 +113,16 @@ func (s *segmentSettings) make(ctx context.Context, engines engineSettings, name
 	return nil
 }
 
-// checkSegment refuses a subnet that something else on this machine uses. What setup has made
-// before is for the engine to compare.
-func checkSegment(ctx context.Context, containers segmenter, subnet netip.Prefix) error {
-	made, err := containers.Segments(ctx)
+// checkRouted refuses a subnet that something else on this machine uses. The engine compares routed networks
+// that setup made before.
+func checkRouted(ctx context.Context, containers routedEngine, subnet netip.Prefix) error {
+	made, err := containers.RoutedNetworks(ctx)
 	if err != nil {
 		return err
 	}
 	var devices []string
-	for _, segment := range made {
-		devices = append(devices, segment.Device)
+	for _, routed := range made {
+		devices = append(devices, routed.Device)
 	}
 	if err := network.CheckFree("", subnet, devices...); err != nil {
 		return fmt.Errorf("subnet of the network: %w; choose another with --subnet, the same on all nodes", err)
@@ -131,16 +130,15 @@ func checkSegment(ctx context.Context, containers segmenter, subnet netip.Prefix
 	return nil
 }
 
-// checkOthers refuses a subnet of which another engine has such a network: of one of Podman's there
-// is nothing on the machine while it has no containers. An engine that does not answer has nobody
-// wait for it.
+// checkOthers refuses a subnet that overlaps a routed network of another engine: a network of Podman has no
+// device while it has no containers. It does not wait for an engine that does not answer.
 func (s engineSettings) checkOthers(ctx context.Context, name, state string, subnet netip.Prefix, out io.Writer) error {
 	for _, other := range engineNames() {
-		containers, _, err := s.segmenter(other, state)
+		containers, _, err := s.routedEngine(other, state)
 		if err != nil || other == name {
 			continue
 		}
-		made, err := containers.Segments(ctx)
+		made, err := containers.RoutedNetworks(ctx)
 		_, title := s.of(other)
 		if err != nil && !errors.Is(err, engine.ErrAway) {
 			fmt.Fprintf(out, "warning: cannot tell whether a network of %s has the subnet, too: %v\n",
@@ -155,11 +153,11 @@ func (s engineSettings) checkOthers(ctx context.Context, name, state string, sub
 	return nil
 }
 
-// removeSegments removes all that setup has made on this node for an engine.
-func (s engineSettings) removeSegments(ctx context.Context, name string) error {
-	containers, _, err := s.segmenter(name, defaultState)
+// removeRouted removes an engine's routed networks on this node.
+func (s engineSettings) removeRouted(ctx context.Context, name string) error {
+	containers, _, err := s.routedEngine(name, defaultState)
 	if err != nil {
 		return err
 	}
-	return containers.RemoveSegments(ctx)
+	return containers.RemoveRoutedNetworks(ctx)
 }

@@ -18,7 +18,7 @@ import (
 
 const defaultState = "/var/lib/godwit"
 
-// defaultPool, and defaultSegment beside it, are of what nothing takes by itself that is likely to
+// defaultPool, and defaultDockerSubnet beside it, are of what nothing takes by itself that is likely to
 // be on the same machine:
 //   - Docker has 172.17 to 172.31 and 192.168 (its default-address-pools), Podman 10.88 to 10.255 (default_subnet, default_subnet_pools),
 //     libvirt 192.168.122;

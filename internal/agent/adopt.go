@@ -31,7 +31,7 @@ func (a *Agent) adoptForEver(ctx context.Context) {
 			a.tellOnce(toldOfRouted, "containers that are no more", a.forgetRemoved(ctx))
 			a.adoptAll(ctx, toldOfRouted)
 		}))
-		a.tellOnce(told, "networks of engines", errors.Join(a.followSegments(ctx), a.network.KeepPassing()))
+		a.tellOnce(told, "networks of engines", errors.Join(a.followRouted(ctx), a.network.KeepPassing()))
 		a.tellOnce(told, "overlay between nodes", a.network.KeepOverlay())
 		a.followBridged(ctx)
 		a.adopted.took.Store(int64(time.Since(began)))

@@ -101,7 +101,7 @@ type Agent struct {
 	unopened  error           // why there may be more of these
 	swept     []sweeper       // those whose containers arrive by godwit-runc
 	opened    time.Time       // this agent
-	segmented []*segmented    // the engines that may have networks whose addresses nodes route to each other
+	networked []*networkList  // engines that may have routed networks
 	// watched is the engine that tells of its containers.
 	watched interface {
 		engine.Engine
@@ -319,7 +319,8 @@ func (a *Agent) openOCI() ([]engine.Engine, error) {
 			a.log.Warn("what is left of moves of containers of other engines stays", "error", err)
 		}
 	}
-	a.segmented, a.watched = []*segmented{{engine: inDocker}, {engine: inPodman}, {engine: inContainerd}}, inDocker
+	a.watched = inDocker
+	a.networked = []*networkList{{engine: inDocker}, {engine: inPodman}, {engine: inContainerd}}
 	return []engine.Engine{inDocker, inPodman, inContainerd}, nil
 }
 

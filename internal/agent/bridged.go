@@ -14,8 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// leaveBridge has a container on a bridge of its engine be held, silenced and routed as those of
-// the pool, for as long as it leaves.
+// leaveBridge adopts a container on a bridge of its engine, so that the agent can hold, quiesce and route it
+// like a container of the pool while it leaves.
 func (s *source) leaveBridge(ctx context.Context) error {
 	own := s.definition
 	if !own.Network.OnBridge() {
@@ -80,52 +80,51 @@ func (t *target) arriveOnBridge(ctx context.Context, arrival engine.Arrival) err
 	})
 }
 
-// segmented is an engine that may have networks whose addresses nodes route to each other, and those that
-// it had when it answered last.
-type segmented struct {
+// networkList holds the routed networks of an engine, as the engine last listed them.
+type networkList struct {
 	engine interface {
 		Name() string
-		Segments(ctx context.Context) ([]engine.Segment, error)
+		RoutedNetworks(ctx context.Context) ([]engine.RoutedNetwork, error)
 	}
 
 	mu    sync.Mutex
-	known []network.Segment
+	known []network.RoutedNetwork
 	err   error // of the last answer
 }
 
-// ask asks the engine. What an engine had that is away, or does not say, stays.
-func (s *segmented) ask(ctx context.Context) {
-	found, err := s.engine.Segments(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = nil
+// ask asks the engine. If the engine is away or does not answer, its known networks stay.
+func (l *networkList) ask(ctx context.Context) {
+	found, err := l.engine.RoutedNetworks(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = nil
 	switch {
 	case err == nil:
-		s.known = nil
-		for _, segment := range found {
-			s.known = append(s.known, network.Segment{Device: segment.Device, Subnet: segment.Subnet})
+		l.known = nil
+		for _, routed := range found {
+			l.known = append(l.known, network.RoutedNetwork{Device: routed.Device, Subnet: routed.Subnet})
 		}
 	case !errors.Is(err, engine.ErrAway):
-		s.err = err
+		l.err = err
 	}
 }
 
-func (s *segmented) told() (known []network.Segment, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.known, s.err
+func (l *networkList) told() (known []network.RoutedNetwork, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known, l.err
 }
 
-// followSegments routes the networks that engines have for that.
-func (a *Agent) followSegments(ctx context.Context) error {
-	known, err := a.segments(ctx)
-	return errors.Join(err, a.network.SetSegments(known))
+// followRouted makes the routes of the engines' routed networks.
+func (a *Agent) followRouted(ctx context.Context) error {
+	known, err := a.routedNetworks(ctx)
+	return errors.Join(err, a.network.SetRoutedNetworks(known))
 }
 
-// segments are the networks that engines have told of. An engine that hangs delays no other engine's
-// networks; its own stay as it told them last.
-func (a *Agent) segments(ctx context.Context) (all []network.Segment, err error) {
-	for _, one := range a.segmented {
+// routedNetworks returns the networks that the engines have reported. An engine that hangs does not delay
+// the networks of other engines; its own networks stay as it last reported them.
+func (a *Agent) routedNetworks(ctx context.Context) (all []network.RoutedNetwork, err error) {
+	for _, one := range a.networked {
 		a.looks.look("networks of "+one.engine.Name(), a.guarded(func() { one.ask(ctx) }))
 		known, failed := one.told()
 		all, err = append(all, known...), errors.Join(err, failed)
@@ -295,7 +294,7 @@ func (a *Agent) giveWay(place network.BridgedPlace, all listed) error {
 func (l *locations) bridgedHere() []*api.Location {
 	var guests []*api.Location
 	for _, place := range l.agent.network.BridgedPlaces() {
-		if place.Settled() {
+		if place.Stable() {
 			guests = append(guests, &api.Location{Address: place.Address.String(), Container: place.Container, Node: l.agent.self.Name})
 		}
 	}

@@ -71,10 +71,10 @@ func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) 
 		return fmt.Errorf("%w: the container is started already", errInvalid)
 	}
 	t.startedLate = true
-	if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
+	if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 		return err
 	}
-	if err := t.startAbsent(ctx, arrival); err != nil {
+	if err := t.startSuppressed(ctx, arrival); err != nil {
 		return err
 	}
 	close(t.fills)
@@ -87,12 +87,12 @@ func (t *target) startLate(ctx context.Context, giveUp context.CancelCauseFunc) 
 	return errors.Join(t.data.End(), t.data.Push())
 }
 
-// startAbsent has the engine start the container while no files come, and nobody on a bridge of
-// this node hears of it before it is muzzled. If it fails that lasts until it is discarded.
-func (t *target) startAbsent(ctx context.Context, arrival engine.LateArrival) error {
+// startSuppressed makes the engine start the container while no files arrive. Nobody on a bridge of this node
+// hears of the container before its namespace is blocked; if the start fails, not until it is discarded.
+func (t *target) startSuppressed(ctx context.Context, arrival engine.LateArrival) error {
 	own := t.definition.Network
 	if own.OnBridge() {
-		if err := t.agent.network.Absent(own.Address, own.MAC); err != nil {
+		if err := t.agent.network.SuppressARP(own.Address, own.MAC); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func (t *target) startAbsent(ctx context.Context, arrival engine.LateArrival) er
 	if err != nil {
 		return err
 	}
-	return t.agent.network.Present(own.Address)
+	return t.agent.network.AllowARP(own.Address)
 }
 
 // limitWait gives up at a time, unless it is none.

@@ -61,12 +61,12 @@ func TestLookSeesWhatHasHappened(t *testing.T) {
 // routing is an engine that tells of its networks when the test lets it.
 type routing struct {
 	name  string
-	tells chan []engine.Segment
+	tells chan []engine.RoutedNetwork
 }
 
 func (r *routing) Name() string { return r.name }
 
-func (r *routing) Segments(context.Context) ([]engine.Segment, error) {
+func (r *routing) RoutedNetworks(context.Context) ([]engine.RoutedNetwork, error) {
 	if told, more := <-r.tells; more {
 		return told, nil
 	}
@@ -76,22 +76,22 @@ func (r *routing) Segments(context.Context) ([]engine.Segment, error) {
 // TestHungEngineDelaysNoNetworks: the networks of engines that answer are routed, whatever another engine
 // does. What an engine has told stays when it fails.
 func TestHungEngineDelaysNoNetworks(t *testing.T) {
-	hangs, works := &routing{"hangs", make(chan []engine.Segment)}, &routing{"works", make(chan []engine.Segment, 1)}
+	hangs, works := &routing{"hangs", make(chan []engine.RoutedNetwork)}, &routing{"works", make(chan []engine.RoutedNetwork, 1)}
 	a := newTestAgent(t)
 	a.looks.patience = time.Millisecond
-	a.segmented = []*segmented{{engine: hangs}, {engine: works}}
-	segment := engine.Segment{Device: "br0", Subnet: netip.MustParsePrefix("10.89.0.0/16")}
-	works.tells <- []engine.Segment{segment}
+	a.networked = []*networkList{{engine: hangs}, {engine: works}}
+	routed := engine.RoutedNetwork{Device: "br0", Subnet: netip.MustParsePrefix("10.89.0.0/16")}
+	works.tells <- []engine.RoutedNetwork{routed}
 	for {
-		if known, err := a.segments(t.Context()); err != nil {
+		if known, err := a.routedNetworks(t.Context()); err != nil {
 			t.Fatal(err)
-		} else if len(known) == 1 && known[0].Subnet == segment.Subnet {
+		} else if len(known) == 1 && known[0].Subnet == routed.Subnet {
 			break
 		}
 	}
 	close(works.tells)
 	for failed := false; !failed; {
-		known, err := a.segments(t.Context())
+		known, err := a.routedNetworks(t.Context())
 		if failed = err != nil; len(known) != 1 {
 			t.Fatalf("%v, %v", known, err)
 		}

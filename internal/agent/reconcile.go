@@ -100,7 +100,7 @@ func (a *Agent) awayAddresses(here []engine.Container) []netip.Addr {
 // routePatience is how long a route waits for an engine to say whether the container runs.
 const routePatience = 3 * time.Second
 
-// routeHere turns the address of a container of this node to it. One that does not run, because the
+// routeHere redirects the address of a container of this node to it. One that does not run, because the
 // node was restarted or it ended, needs no way to it. One whose engine hangs may run.
 func (a *Agent) routeHere(ctx context.Context, definition engine.Definition) error {
 	if definition.Network.OnBridge() && !a.network.IsBridged(definition.ID, definition.Network.Address) {

@@ -39,7 +39,7 @@ type source struct {
 	departure   engine.Departure
 	hold        *network.Hold
 	held        bool         // the hold was started
-	silenced    func() error // waits until nothing that the frozen container sends arrives; nil: it may speak
+	quiesced    func() error // waits until no packet of the frozen container arrives; nil: it may send
 	sender      *stateSender
 	files       *fileSource
 	memory      *memorySource   // nil: all memory is in the execution state
@@ -59,11 +59,11 @@ type source struct {
 	volumes     chosenVolumes
 
 	// Of mode restart.
-	stopped bool          // no process of it is left here
-	aiming  sync.Mutex    // held while the hold is aimed; guards aimable
-	aimable *network.Hold // that the target may have aimed at itself; nil: none
-	early   *earlyConns   // nil: none
-	known   *knownPages   // contents that the target has, and that the execution state may refer to; nil: none
+	stopped      bool          // no process of it is left here
+	redirecting  sync.Mutex    // held while the hold is redirected; guards redirectable
+	redirectable *network.Hold // that the target may redirect to itself; nil: none
+	early        *earlyConns   // nil: none
+	known        *knownPages   // contents that the target has, and that the execution state may refer to; nil: none
 	// heardKnown is whether the target has what is known.
 	heardKnown chan bool
 	warming    chan error    // data is being measured while the target gets ready; nil: it was

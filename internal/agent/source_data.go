@@ -130,8 +130,8 @@ func (s *source) hearSection(data *stream.Session) error {
 		return s.hearKnown(section.Name)
 	case section.Kind == kindReady:
 		return s.hearReady()
-	case section.Kind == kindAimed:
-		return s.aim()
+	case section.Kind == kindRedirected:
+		return s.redirect()
 	default:
 		return fmt.Errorf("a section %.40q comes from the target", section.Kind)
 	}

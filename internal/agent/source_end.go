@@ -30,7 +30,7 @@ func (s *source) destroy(ctx context.Context) error {
 		s.markMoved(ctx)
 		return err
 	}
-	if err := s.agent.network.KeepFlows(s.definition.Network.Address); err != nil {
+	if err := s.agent.network.SaveConntrack(s.definition.Network.Address); err != nil {
 		return err
 	}
 	if err := s.agent.engines.Of(s.definition).Destroy(ctx, s.definition.ID, s.stay()); err != nil {

@@ -133,7 +133,7 @@ func (s *source) stop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.setAimable(s.hold)
+	s.setRedirectable(s.hold)
 	return nil
 }
 
@@ -144,26 +144,26 @@ func (s *source) stoppedNow() bool {
 	return s.stopped
 }
 
-// setAimable notes the hold that the target may have aimed at itself; nil: none (any more).
-func (s *source) setAimable(hold *network.Hold) {
-	s.aiming.Lock() // not while it is being aimed
-	defer s.aiming.Unlock()
-	s.aimable = hold
+// setRedirectable sets the hold that the target may redirect to itself; nil: none (any more).
+func (s *source) setRedirectable(hold *network.Hold) {
+	s.redirecting.Lock() // not while it is being redirected
+	defer s.redirecting.Unlock()
+	s.redirectable = hold
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = hold != nil
 }
 
-// aim turns to the target what does not open a connection, because it is ready for that: answers to
-// what its copy asks others while it runs on trial. What belongs to a connection of the container
-// that was stopped is reset there at once.
-func (s *source) aim() error {
-	s.aiming.Lock()
-	defer s.aiming.Unlock()
-	if s.aimable == nil || !s.move.record().Final {
+// redirect sends packets that open no connection to the target, which is ready for them: answers to what
+// its copy asks others on probation. The target at once resets the connections of the container that was
+// stopped.
+func (s *source) redirect() error {
+	s.redirecting.Lock()
+	defer s.redirecting.Unlock()
+	if s.redirectable == nil || !s.move.record().Final {
 		return nil // the target has no say in this, or no longer
 	}
-	return s.aimable.StartRequests(network.Via(s.target.Name))
+	return s.redirectable.StartRequests(network.Via(s.target.Name))
 }
 
 // mapped tells which files are mapped by processes; after the stop there are none.
@@ -200,7 +200,7 @@ func (s *source) sendFiles(ctx context.Context) ([]byte, error) {
 // be in the way of the new one, so it gets a network of its own; those who want to connect go on
 // waiting until it is healthy.
 func (s *source) revive(ctx context.Context) error {
-	s.setAimable(nil)
+	s.setRedirectable(nil)
 	halted, err := s.agent.engines.Of(s.definition).Halted(ctx, s.definition.ID)
 	if err != nil || !halted {
 		return err
@@ -208,7 +208,7 @@ func (s *source) revive(ctx context.Context) error {
 	if err := s.renewNetwork(ctx); err != nil {
 		return fmt.Errorf("network of %s: %w", s.definition.Name, err)
 	}
-	s.forgetShared(ctx) // what was on trial at the target may have written there
+	s.forgetShared(ctx) // what was on probation at the target may have written there
 	health, err := s.agent.engines.Of(s.definition).Revive(ctx, s.definition.ID)
 	if err != nil {
 		return err

@@ -189,8 +189,8 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 			return time.Time{}, err
 		}
 	}
-	done := guard.Go(func() error { return s.agent.network.Silence(s.definition.Network.Address) })
-	s.silenced = sync.OnceValue(func() error { return <-done })
+	done := guard.Go(func() error { return s.agent.network.Quiesce(s.definition.Network.Address) })
+	s.quiesced = sync.OnceValue(func() error { return <-done })
 	return time.Time{}, nil
 }
 
@@ -200,14 +200,14 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 func (s *source) resume(ctx context.Context) error {
 	err := s.endDrain()
 	s.endKeeping()
-	if s.silenced != nil {
-		_ = s.silenced() // the dump has told what was wrong
+	if s.quiesced != nil {
+		_ = s.quiesced() // the dump has told what was wrong
 	}
 	resume := s.agent.engines.Of(s.definition).Resume
 	if resumer, is := s.agent.engines.Of(s.definition).(engine.ProcessResumer); is {
 		resume = resumer.ResumeProcesses
 	}
-	heard := s.agent.network.EndSilence(s.definition.Network.Address)
+	heard := s.agent.network.EndQuiesce(s.definition.Network.Address)
 	return errors.Join(err, heard, resume(ctx, s.definition.ID))
 }
 
@@ -231,7 +231,7 @@ func (s *source) dump(ctx context.Context) error {
 	sent := beside(ctx, last)
 	// What a socket sends or gets after CRIU has looked at it is unknown to its copy, which may
 	// then take what its peer says for invalid.
-	err := s.silenced()
+	err := s.quiesced()
 	if err == nil {
 		err = s.departure.Dump(ctx, s.imagesDir())
 	}
@@ -245,6 +245,6 @@ func (s *source) dump(ctx context.Context) error {
 
 // forward lets the held packets go to the target, and all that comes after them.
 func (s *source) forward(ctx context.Context) error {
-	s.setAimable(nil)
+	s.setRedirectable(nil)
 	return s.release(ctx, network.Via(s.target.Name))
 }

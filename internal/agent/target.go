@@ -32,12 +32,12 @@ const (
 	kindFiles  = "files"  // content: a round of files.Source; in the freeze, or before it over the connection for files
 	kindFinal  = "final"  // content: finalMarker
 	// The other way:
-	kindClaims = "claims" // content: digests of pages of a footprint, before anything else
-	kindReady  = "ready"  // it has
-	kindPlaced = "placed" // name: number of a barrier, before which all pages are in place; content: those that are missing
-	kindKept   = "kept"   // content: digests of files of an earlier attempt, over the connection for files
-	kindHeard  = "heard"  // name: whether the pages that came ahead are known
-	kindAimed  = "aimed"  // mode restart: what does not open a connection may come here
+	kindClaims     = "claims" // content: digests of pages of a footprint, before anything else
+	kindReady      = "ready"  // it has
+	kindPlaced     = "placed" // name: number of a barrier, before which all pages are in place; content: those that are missing
+	kindKept       = "kept"   // content: digests of files of an earlier attempt, over the files' connection
+	kindHeard      = "heard"  // name: whether the pages that came ahead are known
+	kindRedirected = "aimed"  // mode restart: packets that open no connection may come here
 	// Over the connection for files, name: number of a round that is in place.
 )
 
@@ -93,7 +93,7 @@ type target struct {
 	staging     bool              // pages were staged here
 	kept        *keptCopy         // files of an earlier attempt; nil: nothing
 	footprint   *footprint        // what the container left here when it went; nil: nothing
-	hold        *network.Hold     // mode restart: new connections wait here, too, while the container runs on trial; nil: there is none
+	hold        *network.Hold     // mode restart: new connections wait here, too, during probation; nil: there is none
 	holding     bool              // it was started
 	spillKey    []byte            // of pages on the source's disk; nil: none is known
 	letGo       func()            // of the image store, whose layers are to be here from the reserve until they are mounted
@@ -213,7 +213,7 @@ func (t *target) arrive(ctx context.Context) error {
 	}
 	late := t.agent.startsLate(t.definition) // then its engine has not to do with its network yet: see startLate
 	if !late {
-		if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
+		if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 			return err
 		}
 	}
@@ -361,7 +361,7 @@ func (t *target) settle(ctx context.Context) error {
 	return restarter.Settled(ctx, t.definition.ID)
 }
 
-// discard removes an arrival that never ran, and turns its address to the source again.
+// discard removes an arrival that never ran, and redirects its address to the source.
 func (t *target) discard(ctx context.Context) error {
 	t.drain.close()
 	usable, failed := t.files.halt(interruption(t.move.record().Error))
@@ -378,9 +378,9 @@ func (t *target) discard(ctx context.Context) error {
 	if usable {
 		t.keepFiles(ctx)
 	}
-	failed = errors.Join(failed, t.files.undo())
-	failed = errors.Join(failed, t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address))
-	failed = errors.Join(failed, t.agent.engines.Of(t.definition).Discard(ctx, t.definition.ID), t.turnBack(ctx))
+	failed = errors.Join(failed, t.files.undo(),
+		t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address),
+		t.agent.engines.Of(t.definition).Discard(ctx, t.definition.ID), t.redirectBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
 
@@ -389,7 +389,7 @@ func (t *target) discard(ctx context.Context) error {
 func (t *target) leaveAddress(ctx context.Context) error {
 	address, source := t.definition.Network.Address, t.move.tracker.spec.Source
 	if t.definition.Network.OnBridge() {
-		return errors.Join(t.agent.network.Present(address), t.agent.network.GiveBack(t.definition.ID, address, source), t.agent.network.Detach(t.definition.ID))
+		return errors.Join(t.agent.network.AllowARP(address), t.agent.network.GiveBack(t.definition.ID, address, source), t.agent.network.Detach(t.definition.ID))
 	}
 	err := t.agent.network.Detach(t.definition.ID)
 	other, listed := t.agent.holder(ctx, address)
@@ -405,10 +405,10 @@ func (t *target) leaveAddress(ctx context.Context) error {
 // fence kills and removes the copy that runs here, because an operator decided that it runs at the source.
 func (t *target) fence(ctx context.Context) error {
 	// Its connections go on at the source: nobody may hear that they end here.
-	if err := t.agent.network.Silence(t.definition.Network.Address); err != nil {
+	if err := t.agent.network.Quiesce(t.definition.Network.Address); err != nil {
 		return err
 	}
-	if err := t.agent.network.KeepVisit(t.definition.ID, t.definition.Network.Address); err != nil {
+	if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 		return err
 	}
 	err := t.agent.engines.Of(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition))

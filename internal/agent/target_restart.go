@@ -84,10 +84,10 @@ func (t *target) receiveFiles(ctx context.Context) error {
 	}
 }
 
-// faultHealthy is where a fault can happen while the container runs on trial: there is no step of this name.
+// faultHealthy is where a fault can happen during probation: there is no step of this name.
 const faultHealthy = "healthy"
 
-// startAnew starts the container on trial, and lets clients in when it is healthy. Before, it can
+// startAnew starts the container on probation, and lets clients in when it is healthy. Before, it can
 // ask others, and gets their answers; nobody can ask it, so nothing that anybody has been told is
 // lost if it does not become healthy.
 func (t *target) startAnew(ctx context.Context) (time.Time, error) {
@@ -110,7 +110,7 @@ func (t *target) startAnew(ctx context.Context) (time.Time, error) {
 }
 
 // giveBackShared lets the source find in shared volumes what the container has written there while
-// it was on trial: that is not undone. It does what can be done in some seconds; the source starts
+// it was on probation: that is not undone. It does what can be done in some seconds; the source starts
 // its own copy again, whatever comes of it.
 func (t *target) giveBackShared(ctx context.Context) {
 	if !t.restarts() {
@@ -140,7 +140,7 @@ func (t *target) holdNew() error {
 	if err := hold.StartRequests(network.Local(t.definition.ID)); err != nil {
 		return err
 	}
-	if t.data.Begin(kindAimed, "") == nil && t.data.End() == nil {
+	if t.data.Begin(kindRedirected, "") == nil && t.data.End() == nil {
 		_ = t.data.Push()
 	}
 	return nil
@@ -172,8 +172,8 @@ func (t *target) letIn(ctx context.Context) error {
 	return nil
 }
 
-// turnBack sends those who have waited here to the source, where the container is started again.
-func (t *target) turnBack(ctx context.Context) error {
+// redirectBack sends the clients that have waited here to the source, where the container is started again.
+func (t *target) redirectBack(ctx context.Context) error {
 	hold, holding := t.takeHold()
 	if hold == nil {
 		return nil

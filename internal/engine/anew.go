@@ -42,9 +42,9 @@ type Anew interface {
 	ReserveAnew(ctx context.Context, definition Definition) ([]Problem, error)
 	// PrepareStart is PrepareRestore for a container that will be started here: no state comes, and
 	// ImagesDir is of no use. Its Restore starts the container and waits until it is healthy before
-	// it calls beforeResume. It runs on trial until that has returned and is recorded durably; if
+	// it calls beforeResume. It runs on probation until that has returned and is recorded durably; if
 	// it is not healthy in time (ErrUnhealthy), or beforeResume fails, it has been killed when
-	// Restore returns. Arrived ends one that runs on trial for an agent that is gone.
+	// Restore returns. Arrived ends one that runs on probation for an agent that is gone.
 	PrepareStart(ctx context.Context, definition Definition, netns string, ports []Port) (Arrival, error)
 }
 

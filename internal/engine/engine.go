@@ -108,7 +108,7 @@ type Network struct {
 	// interface, on each node. Empty: the address is of Godwit's pool.
 	Bridge     string `json:"bridge,omitempty"`
 	PrefixBits int    `json:"prefix_bits,omitempty"` // of that network
-	Routed     bool   `json:"routed,omitempty"`      // nodes route its addresses to each other: see Segment
+	Routed     bool   `json:"routed,omitempty"`      // see RoutedNetwork
 }
 
 // Pooled tells whether there is an address of Godwit's pool, which the agents route.
@@ -117,9 +117,9 @@ func (n Network) Pooled() bool { return n.Address.IsValid() && n.Bridge == "" }
 // OnBridge tells whether there is an address of a network of the engine's own.
 func (n Network) OnBridge() bool { return n.Address.IsValid() && n.Bridge != "" }
 
-// Segment is a network of an engine that all nodes have, with the same subnet: the engine of each
-// gives away a part of its addresses, and the agents route to all of them.
-type Segment struct {
+// RoutedNetwork is a network of an engine that all nodes have, with the same subnet. The engine of each node
+// assigns a part of its addresses, and the agents route all of them.
+type RoutedNetwork struct {
 	Name   string
 	Device string // the bridge
 	Subnet netip.Prefix
@@ -373,7 +373,7 @@ var (
 	ErrExposed = errors.New("other programs on this node can thaw or kill the frozen copy")
 )
 
-// Protector is an Engine of whose frozen copies others, as an operator who tidies up or an OOM
+// Protector is an Engine of whose frozen copies others, as an operator who cleans up or an OOM
 // killer, can be kept.
 type Protector interface {
 	// Protect has the frozen processes of a container that leaves be the last that OOM killers

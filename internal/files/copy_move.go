@@ -13,31 +13,31 @@ import (
 // inode. That may be another directory's by now; then more is different in it, and nothing is
 // wrong.
 
-// newcomers are directories in places where the mirror has none, or another one.
-type newcomers struct {
+// candidates are directories that may have been moved: where they are, the mirror has none, or another one.
+type candidates struct {
 	mu    sync.Mutex
-	found map[inode]newcomer
+	found map[inode]candidate
 }
 
-type newcomer struct {
+type candidate struct {
 	path     string
 	replaces bool // the mirror has another directory there
 }
 
-// newcomersMost and their paths' longest bound memory. What is beyond is sent anew.
+// candidatesMost and candidatesLongest bound memory. Directories beyond these limits are sent anew.
 const (
-	newcomersMost    = 4096
-	newcomersLongest = 4096 // bytes: PATH_MAX
+	candidatesMost    = 4096
+	candidatesLongest = 4096 // bytes: PATH_MAX
 )
 
-func (n *newcomers) add(key inode, path string, replaces bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.found == nil {
-		n.found = make(map[inode]newcomer)
+func (c *candidates) add(key inode, path string, replaces bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.found == nil {
+		c.found = make(map[inode]candidate)
 	}
-	if len(n.found) < newcomersMost && len(path) <= newcomersLongest {
-		n.found[key] = newcomer{strings.Clone(path), replaces}
+	if len(c.found) < candidatesMost && len(path) <= candidatesLongest {
+		c.found[key] = candidate{strings.Clone(path), replaces}
 	}
 }
 
@@ -62,11 +62,11 @@ type mover struct {
 
 // moveDirectories moves those that a scan has found elsewhere. It tells whether there were any.
 func (s *Source) moveDirectories(c *copier, found *scan) (bool, error) {
-	if len(found.newcomers.found) == 0 {
+	if len(found.candidates.found) == 0 {
 		return false, nil
 	}
 	m := &mover{copier: c}
-	if err := m.find(found.newcomers.found); err != nil {
+	if err := m.find(found.candidates.found); err != nil {
 		return false, err
 	}
 	m.choose()
@@ -88,7 +88,7 @@ func (s *Source) moveDirectories(c *copier, found *scan) (bool, error) {
 }
 
 // find looks for them in the manifest.
-func (m *mover) find(newcomers map[inode]newcomer) error {
+func (m *mover) find(candidates map[inode]candidate) error {
 	var (
 		in       = m.tree.manifest.frames()
 		way      = newWay()
@@ -97,7 +97,7 @@ func (m *mover) find(newcomers map[inode]newcomer) error {
 		inside   []*piece
 		part     frame
 	)
-	for _, n := range newcomers {
+	for _, n := range candidates {
 		if n.replaces {
 			replaced[n.path] = true
 		}
@@ -121,7 +121,7 @@ func (m *mover) find(newcomers map[inode]newcomer) error {
 		}
 		key := part.self.stamp.inode()
 		p := &piece{from: path, depth: part.depth, start: part.offset}
-		if n, ok := newcomers[key]; ok && n.path != path && !seen[key] {
+		if n, ok := candidates[key]; ok && n.path != path && !seen[key] {
 			seen[key] = true
 			p.to, p.replaces = n.path, n.replaces
 		} else if !replaced[path] {

@@ -21,13 +21,13 @@ type scan struct {
 	trusting bool // believes what stat says also of files that were not settled, for nobody has written since
 	believed bool // stamps tell something: nobody has set the clock back
 
-	plan      *spool
-	entries   atomic.Int64
-	arrived   arrivals
-	newcomers newcomers
-	removes   atomic.Bool // something is to be removed, or parked, before anything is made
-	unknown   atomic.Bool // a shallow scan met a new name of a file that has others, which it has not seen
-	workers   []scanWorker
+	plan       *spool
+	entries    atomic.Int64
+	arrived    arrivals
+	candidates candidates
+	removes    atomic.Bool // something is to be removed, or parked, before anything is made
+	unknown    atomic.Bool // a shallow scan met a new name of a file that has others, which it has not seen
+	workers    []scanWorker
 }
 
 // scanWorker is what one goroutine of a scan has for itself.

@@ -85,7 +85,7 @@ func (s *scan) compare(w *scanWorker, part *scanPart, fd int) error {
 		d.quiet = s.source.since.settled(s.tree, &part.stat, "")
 		d.self = !part.self.settled || !s.believed || d.stamp != part.self.stamp
 		if was, is := part.self.stamp.inode(), d.stamp.inode(); was != is && was != (inode{}) && part.depth > 0 {
-			s.newcomers.add(is, part.path, true)
+			s.candidates.add(is, part.path, true)
 		}
 	}
 	if !part.listed && s.shallow {
@@ -183,7 +183,7 @@ func (s *scan) fresh(d *difference, fd int, path string, name found) error {
 	c := delta{kind: deltaNew, name: name.name, mode: byte(stat.Mode & unix.S_IFMT >> 12)}
 	c.inode, c.links = inode{stat.Dev, stat.Ino}, uint64(stat.Nlink)
 	if c.mode == unix.DT_DIR {
-		s.newcomers.add(c.inode, joined(path, name.name), false)
+		s.candidates.add(c.inode, joined(path, name.name), false)
 	} else if s.shallow && c.links > 1 {
 		if _, known, err := s.tree.links.get(c.inode); err != nil {
 			return err

@@ -89,7 +89,7 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 			}
 			return actions
 		}},
-		{"target gives up before what runs on trial is stopped", Restart, 1, "two copies run", func(s *system, i int, actions []Action) []Action {
+		{"target gives up before what runs on probation is stopped", Restart, 1, "two copies run", func(s *system, i int, actions []Action) []Action {
 			for n, a := range actions {
 				if cut, ok := a.(Interrupt); ok && cut.Step == StepStart {
 					actions[n] = Send{Message{Kind: KindNeverRan}}

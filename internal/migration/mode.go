@@ -119,7 +119,7 @@ func liveSteps() []Step {
 }
 
 // restartSteps are those of the mode in which no execution state moves: the processes end at the
-// source, and others are started at the target from the same files. The target's run on trial from
+// source, and others are started at the target from the same files. The target's run on probation from
 // the begin of the start on, and no new connection reaches them. The commit is when they are found
 // to be healthy; until then the source has a copy that can be started again. The end of the start
 // by a failure means that they have been stopped.

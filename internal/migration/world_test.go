@@ -15,7 +15,7 @@ type copyState uint8
 const (
 	copyNone     copyState = iota
 	copyPrepared           // target: an arrival waits for its state
-	copyAtGate             // target: a restore waits before the resume; in mode restart it runs on trial
+	copyAtGate             // target: a restore waits before the resume; in mode restart it runs on probation
 	copyReleased           // target: it was allowed to go, and may run at any instant, with or without an agent
 	copyFrozen             // source
 	copyEnded              // source: it was killed, and stayed
@@ -366,10 +366,10 @@ func (s *system) invariant() string {
 // stayed tells whether the container is at the source, and nothing is wrong with that.
 func (s *system) stayed() bool { return s.copies[src] == copyRuns || s.copies[src] == copyEnded }
 
-// runsThere tells whether processes of the container run at the target. What runs on trial runs, too.
+// runsThere tells whether processes of the container run at the target. What runs on probation runs, too.
 func (s *system) runsThere() bool {
-	onTrial := s.mode == Restart && (s.copies[dst] == copyAtGate || s.copies[dst] == copyReleased)
-	return s.copies[dst] == copyRuns || onTrial
+	onProbation := s.mode == Restart && (s.copies[dst] == copyAtGate || s.copies[dst] == copyReleased)
+	return s.copies[dst] == copyRuns || onProbation
 }
 
 // stuck checks what must hold when nothing more happens because the link is down: it runs, unless

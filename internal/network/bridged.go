@@ -168,7 +168,7 @@ func (n *Network) noteBridged(one *bridged, attached *attachment) error {
 	return err
 }
 
-// arriveBridged quiesces an arriving container, and limits what it sends to packets that fit into the
+// arriveBridged blocks the namespace of an arriving container, and limits it to packets that fit into the
 // tunnel.
 func (n *Network) arriveBridged(path, from string, one *bridged, attached *attachment) error {
 	origin := 0
@@ -184,7 +184,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 		one.Returning, one.Before = one.Via != 0, one.Origin
 	}
 	one.Origin, one.Arriving, one.closing = origin, true, false
-	attached.muzzled = true
+	attached.blocked = true
 	attached.address.MTU = min(attached.address.MTU, n.mtu)
 	inside, err := openNamespace(path)
 	if err != nil {
@@ -196,7 +196,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 		return fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
 	}
 	defer handle.Close()
-	return errors.Join(muzzle(path, true), narrowRoutes(handle, attached.address))
+	return errors.Join(blockNamespace(path, true), narrowRoutes(handle, attached.address))
 }
 
 // bridgeOf finds the bridge device of a container on this node, and the MTU of its interface.
@@ -244,7 +244,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 			return fmt.Errorf("route %s to %s: %w", ip, to, err)
 		}
 		one.Via, one.Arriving = 0, false
-		n.settleBridgedLater()
+		n.finaliseBridgedLater()
 		return n.unclaim(n.containers[to.container].device, ip)
 	}
 	route, err := n.routeTo(hostNet(ip), to, unix.RT_TABLE_MAIN, ip)
@@ -259,8 +259,8 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 			one.Via = peer.Number
 		}
 	}
-	n.settleBridgedLater()
-	err = n.muzzleAll(ip)
+	n.finaliseBridgedLater()
+	err = n.blockAll(ip)
 	if attached := n.containers[one.Container]; attached != nil {
 		one.Bridge = attached.device
 		err = errors.Join(err, n.claim(one.Bridge, ip))
@@ -305,19 +305,19 @@ func (n *Network) detachBridged(id string, ip netip.Addr) error {
 	return errors.Join(err, n.saveBridged(), n.applyFirewall())
 }
 
-// KeepVisit saves the connection tracking entries of a container that has been here before: see KeepFlows.
+// ResaveConntrack saves the conntrack entries of a container that has been here before: see SaveConntrack.
 // Call it before an engine creates the container here again, because the engine may delete the entries
 // (Docker since 23: libnetwork's clearConntrackEntries), and before the engine removes the container
 // because its return is undone. For any other container it saves nothing.
-func (n *Network) KeepVisit(id string, ip netip.Addr) error {
+func (n *Network) ResaveConntrack(id string, ip netip.Addr) error {
 	n.mu.Lock()
 	one := n.bridged[ip]
-	keep := one != nil && one.Container == id && (one.Returning || one.Via != 0)
+	returns := one != nil && one.Container == id && (one.Returning || one.Via != 0)
 	n.mu.Unlock()
-	if !keep {
+	if !returns {
 		return nil
 	}
-	return n.KeepFlows(ip)
+	return n.SaveConntrack(ip)
 }
 
 // GiveBack makes this node forward again to a container whose return is undone: the container is at the
@@ -354,7 +354,7 @@ func (n *Network) forgetBridged(ip netip.Addr) error {
 	one := n.bridged[ip]
 	delete(n.bridged, ip)
 	err := errors.Join(n.unclaim(one.Bridge, ip), n.removeRoutes(isHostRoute(ip)), n.forgetFlows(ip), n.saveBridged(), n.applyFirewall())
-	if len(n.bridged)+len(n.segments) == 0 {
+	if len(n.bridged)+len(n.routed) == 0 {
 		err = errors.Join(err, n.endPass())
 	}
 	return err
@@ -406,14 +406,14 @@ func (n *Network) ForgetBridged(ip netip.Addr) error {
 // routeBridged makes the routes to routed networks and to containers on bridges. A restarted node has no
 // routes to containers at peers.
 func (n *Network) routeBridged() error {
-	errs := []error{n.routeSegments()}
+	errs := []error{n.routeNetworks()}
 	for ip, one := range n.bridged {
 		_, away := n.peers[one.Via]
 		switch {
 		case n.holds[ip] != nil:
 		case away:
 			errs = append(errs, n.links.RouteReplace(n.via(hostNet(ip), one.Via, unix.RT_TABLE_MAIN)))
-		case one.Here && one.Via == 0 && !n.containers[one.Container].muzzled:
+		case one.Here && one.Via == 0 && !n.containers[one.Container].blocked:
 			errs = append(errs, n.routeHome(one))
 		}
 	}

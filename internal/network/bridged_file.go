@@ -90,7 +90,7 @@ func (n *Network) recoverOne(one bridged) error {
 			one.undone()
 		} else {
 			n.containers[one.Container] = &attachment{
-				address: Address{IP: one.Address, MTU: one.MTU}, device: bridge, bridged: true, muzzled: true,
+				address: Address{IP: one.Address, MTU: one.MTU}, device: bridge, bridged: true, blocked: true,
 			}
 		}
 	}
@@ -114,35 +114,34 @@ func (n *Network) saveBridged() error {
 		err = replaceFile(n.bridgedPath(), data)
 	}
 	if err != nil {
-		return fmt.Errorf("note the containers on bridges: %w", err)
+		return fmt.Errorf("save the record of containers on bridges: %w", err)
 	}
 	return nil
 }
 
-// settleBridgedLater saves the containers' current places and updates the packet filter in the background,
-// so that no container waits for the disk while it is frozen. If the process is killed before that, the
-// migration's journal says where the container is. If saving fails, the error is logged and KeepPassing
-// tries again.
-func (n *Network) settleBridgedLater() {
+// finaliseBridgedLater saves the containers' current places and updates the packet filter in the background,
+// so that no frozen container waits for the disk. If the process is killed before that, the migration's
+// journal says where the container is. If saving fails, the error is logged and KeepPassing tries again.
+func (n *Network) finaliseBridgedLater() {
 	n.background.Add(1)
 	go func() {
 		defer n.background.Done()
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.unsettled = true
-		if err := n.settleBridged(); err != nil {
-			n.config.Log.Warn("where containers on bridges are now is not written down yet", "error", err)
+		n.unfinished = true
+		if err := n.finaliseBridged(); err != nil {
+			n.config.Log.Warn("cannot record where containers on bridges are; trying again", "error", err)
 		}
 	}()
 }
 
-// settleBridged does so at once, if it is still to be done.
-func (n *Network) settleBridged() error {
-	if !n.unsettled {
+// finaliseBridged saves the places and updates the packet filter at once, if that is still to be done.
+func (n *Network) finaliseBridged() error {
+	if !n.unfinished {
 		return nil
 	}
 	err := errors.Join(n.saveBridged(), n.applyFirewall())
-	n.unsettled = err != nil
+	n.unfinished = err != nil
 	return err
 }
 

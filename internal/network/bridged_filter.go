@@ -24,10 +24,10 @@ const (
 // bridgedRules returns the rules for containers on bridges. They do for these containers what other rules
 // do for the pool: see the package comment.
 func (n *Network) bridgedRules(conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule))) {
-	if len(n.bridged)+len(n.segments) == 0 {
+	if len(n.bridged)+len(n.routed) == 0 {
 		return
 	}
-	n.bridgedDoors(conn, table, set, inside)
+	n.bridgedIngress(conn, table, set, inside)
 	n.bridgedPass(conn, table, set)
 	n.bridgedSource(conn, table, set)
 	n.bridgedPorts(conn, table)
@@ -58,25 +58,27 @@ func isAddress(offset uint32, ip netip.Addr) rule {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: ip.AsSlice()})
 }
 
-// bridgedDoors remembers the ingress of each connection to a container on a bridge. Packets of a connection
+// bridgedIngress remembers the ingress of each connection to a container on a bridge. Packets of a connection
 // older than the container's arrival, of which nothing has come in here, go to the node from which the
 // container came: only a SYN opens a connection.
-func (n *Network) bridgedDoors(conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule))) {
+func (n *Network) bridgedIngress(
+	conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule)),
+) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-doors", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 2)})
 	add := ruleAdder(conn, table, chain)
 	inside(add)
 	in, out := isBridged(offsetDestination, set), isBridged(offsetSource, set)
 	for number := range n.peers {
-		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))
+		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), setIngressMark(number))
 	}
-	add(notGroups(expr.MetaKeyIIFGROUP), in, rememberDoor(n.config.NodeNumber))
-	for _, segment := range n.segments { // from outside: within a segment the destination decides
-		in := join(inSegment(offsetDestination, segment, true), inSegment(offsetSource, segment, false))
+	add(notGroups(expr.MetaKeyIIFGROUP), in, setIngressMark(n.config.NodeNumber))
+	for _, routed := range n.routed { // from outside: within a routed network the destination decides
+		in := join(inRouted(offsetDestination, routed, true), inRouted(offsetSource, routed, false))
 		for number := range n.peers {
-			add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))
+			add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), setIngressMark(number))
 		}
-		add(notGroups(expr.MetaKeyIIFGROUP), in, rememberDoor(n.config.NodeNumber))
+		add(notGroups(expr.MetaKeyIIFGROUP), in, setIngressMark(n.config.NodeNumber))
 	}
 	for ip, one := range n.bridged {
 		if one.Here && one.Via == 0 {
@@ -84,12 +86,13 @@ func (n *Network) bridgedDoors(conn *nftables.Conn, table *nftables.Table, set *
 		}
 		if one.Origin != 0 {
 			add(isAddress(offsetSource, ip), protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensNone(), ctState(expr.CtStateBitNEW),
-				rememberDoor(one.Origin))
+				setIngressMark(one.Origin))
 		}
 	}
-	add(out, markWithDoor())
-	for _, segment := range n.segments {
-		add(inSegment(offsetSource, segment, true), inSegment(offsetDestination, segment, false), markWithDoor())
+	add(out, useIngressMark())
+	for _, routed := range n.routed {
+		from, to := inRouted(offsetSource, routed, true), inRouted(offsetDestination, routed, false)
+		add(from, to, useIngressMark())
 	}
 }
 
@@ -141,9 +144,10 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 		add(fromGroup(groupTunnel), out, hasIngressMark(), pass)
 	}
 	add(fromGroup(groupTunnel), isBridged(offsetDestination, set), pass)
-	for _, segment := range n.segments { // nodes use their pool addresses
-		for _, from := range []rule{inSegment(offsetSource, segment, true), inPool(offsetSource, n.config.Pool, true)} {
-			add(fromGroup(groupTunnel), inSegment(offsetDestination, segment, true), from, pass)
+	for _, routed := range n.routed { // nodes use their pool addresses
+		to, pool := inRouted(offsetDestination, routed, true), inPool(offsetSource, n.config.Pool, true)
+		for _, from := range []rule{inRouted(offsetSource, routed, true), pool} {
+			add(fromGroup(groupTunnel), to, from, pass)
 		}
 	}
 	for _, number := range []uint32{groupTunnel, groupHold} {
@@ -163,7 +167,7 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 // bridgedSource keeps engines from translating the source of packets that go to another node, or wait to,
 // as they do with everything that leaves their bridges. It translates the source to itself, first, so the
 // engines' rules are not asked. The same applies to an untranslated connection whose ingress mark was
-// restored: see KeepFlows.
+// restored: see SaveConntrack.
 func (n *Network) bridgedSource(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-source", Table: table, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 1)})

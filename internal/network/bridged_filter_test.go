@@ -170,9 +170,9 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestPassSegment: from other nodes comes into a segment what is of it, or of the nodes, and out of it
+// TestPassRoutedNetwork: from other nodes comes into a routed network what is of it or of the nodes, and out of it
 // what is answered.
-func TestPassSegment(t *testing.T) {
+func TestPassRoutedNetwork(t *testing.T) {
 	s := newSite(t)
 	b := s.nodes["b"]
 	s.guest("b", "10.89.2.1/16", "10.89.2.5/16")
@@ -180,7 +180,7 @@ func TestPassSegment(t *testing.T) {
 	s.must("b", "iptables", "-P", "FORWARD", "DROP")
 	s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
 	s.must("b", "iptables", "-t", "raw", "-A", "PREROUTING", "-d", "10.89.2.5", "!", "-i", engineBridge, "-j", "DROP") // as Docker since 28
-	must(t, b.SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	must(t, b.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.serve("guest", "10.89.2.5:80")
 	s.serve("client-b", "203.0.113.2:7000")
 	s.must("a", "ip", "address", "add", "10.89.1.7/32", "dev", "lo")
@@ -190,27 +190,27 @@ func TestPassSegment(t *testing.T) {
 		must(t, err)
 		must(t, a.links.RouteReplace(a.via(prefix, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
 	}
-	must(t, s.dial("a", "10.89.1.7", "10.89.2.5:80")) // another of the segment
+	must(t, s.dial("a", "10.89.1.7", "10.89.2.5:80")) // another of the routed network
 	must(t, s.dial("a", "", "10.89.2.5:80"))          // the node
 	if err := s.dial("a", "192.0.2.1", "10.89.2.5:80"); err == nil {
-		t.Error("anybody is let into the segment")
+		t.Error("the filter lets anybody into the routed network")
 	}
 	if err := s.dial("a", "10.89.1.7", "203.0.113.2:7000"); err == nil {
-		t.Error("what another node sends from an address of the segment is let through to anybody")
+		t.Error("the filter passes packets from the routed network at another node to anybody")
 	}
 	if err := s.dial("client-b", "", "10.89.2.5:80"); err == nil {
 		t.Error("anybody outside reaches it directly")
 	}
-	must(t, b.SetSegments(nil))
+	must(t, b.SetRoutedNetworks(nil))
 	must(t, b.KeepPassing())
 	if out, err := s.run("b", "iptables", "-t", "raw", "-S", "PREROUTING"); err != nil || strings.Contains(out, "devgroup") {
 		t.Errorf("left: %s (%v)", out, err)
 	}
 }
 
-// TestMuzzledARP: a container that has not arrived yet does not answer for its address on its bridge;
+// TestBlockedARP: a container that has not arrived yet does not answer for its address on its bridge;
 // then it does at once.
-func TestMuzzledARP(t *testing.T) {
+func TestBlockedARP(t *testing.T) {
 	s := newSite(t)
 	n := s.nodes["a"]
 	s.guest("a", "172.30.0.1/24", "172.30.0.2/24")

@@ -58,7 +58,7 @@ func (n *Network) makePassRule(rule passRule) error {
 // when it starts. It also repeats work that failed when a container had moved.
 func (n *Network) KeepPassing() error {
 	n.mu.Lock()
-	err := n.settleBridged()
+	err := n.finaliseBridged()
 	n.sendElsewhere()
 	n.mu.Unlock()
 	err = errors.Join(err, n.keepAllowed())
@@ -76,7 +76,7 @@ func (n *Network) KeepPassing() error {
 func (n *Network) passes() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return len(n.bridged)+len(n.segments) > 0
+	return len(n.bridged)+len(n.routed) > 0
 }
 
 // endPass undoes letPass. It is idempotent.

@@ -20,8 +20,8 @@ type BridgedPlace struct {
 	Arriving  bool   // arrived, but not known yet whether it will run here
 }
 
-// Settled reports whether the container has come from another node and is nowhere else.
-func (p BridgedPlace) Settled() bool { return p.Here && p.Came && !p.Arriving && p.Via == "" }
+// Stable reports whether the container has come from another node and is nowhere else.
+func (p BridgedPlace) Stable() bool { return p.Here && p.Came && !p.Arriving && p.Via == "" }
 
 // BridgedPlaces lists the recorded containers on bridges.
 func (n *Network) BridgedPlaces() []BridgedPlace {

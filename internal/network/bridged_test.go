@@ -70,14 +70,14 @@ func (s *site) record(node string, ip netip.Addr) bridged {
 	return *n.bridged[ip]
 }
 
-// visit has a container of node a leave for b, with a published port.
-func (s *site) visit(id, name, address string) (ip netip.Addr, ports []Published) {
+// sendAway makes a container of node a with a published port leave for b.
+func (s *site) sendAway(id, name, address string) (ip netip.Addr, ports []Published) {
 	s.t.Helper()
 	a, ip := s.nodes["a"], netip.MustParseAddr(address)
 	ports = []Published{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}
 	must(s.t, a.AdoptBridged(s.t.Context(), s.onBridge("a", name, address+"/24"), Bridged{Container: id, Address: ip, Ports: ports}))
 	must(s.t, a.Route(ip, Via("b")))
-	must(s.t, a.KeepFlows(ip))
+	must(s.t, a.SaveConntrack(ip))
 	must(s.t, a.Detach(id))
 	return ip, ports
 }
@@ -177,10 +177,10 @@ func TestBridgedReturnUndone(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSite(t)
-			ip, ports := s.visit("one", "first", "172.30.0.2")
+			ip, ports := s.sendAway("one", "first", "172.30.0.2")
 			before := s.record("a", ip)
 			path := s.onBridge("a", "again", "172.30.0.2/24")
-			must(t, s.nodes["a"].KeepVisit("one", ip))
+			must(t, s.nodes["a"].ResaveConntrack("one", ip))
 			if !s.record("a", ip).closing {
 				t.Error("what comes in while its engine makes it would be forgotten")
 			}
@@ -193,14 +193,14 @@ func TestBridgedReturnUndone(t *testing.T) {
 			}
 			if c.runs {
 				must(t, s.nodes["a"].Route(ip, Local("one")))
-				must(t, s.nodes["a"].Silence(ip))
+				must(t, s.nodes["a"].Quiesce(ip))
 			}
 			if c.restarted {
 				must(t, s.nodes["a"].Close())
 				s.start("a")
 			}
 			a := s.nodes["a"]
-			must(t, a.KeepVisit("one", ip))
+			must(t, a.ResaveConntrack("one", ip))
 			if !s.record("a", ip).closing {
 				t.Error("new connections would come in while the container is removed")
 			}
@@ -224,7 +224,7 @@ func TestBridgedArrivalUndone(t *testing.T) {
 	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
 	must(t, a.AdoptBridged(t.Context(), s.onBridge("a", "first", "172.30.0.2/24"), Bridged{Container: "one", Address: ip, From: "b"}))
 	must(t, a.Route(ip, Local("one")))
-	must(t, errors.Join(a.KeepVisit("one", ip), a.GiveBack("one", ip, "b"), a.Detach("one")))
+	must(t, errors.Join(a.ResaveConntrack("one", ip), a.GiveBack("one", ip, "b"), a.Detach("one")))
 	if places := a.BridgedPlaces(); len(places) != 0 {
 		t.Errorf("%+v", places)
 	}
@@ -239,9 +239,9 @@ func TestBridgedArriving(t *testing.T) {
 	s := newSite(t)
 	ip, path := netip.MustParseAddr("172.30.0.2"), s.onBridge("a", "first", "172.30.0.2/24")
 	must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
-	wants := func(when string, settled bool) {
+	wants := func(when string, stable bool) {
 		t.Helper()
-		if places := s.nodes["a"].BridgedPlaces(); len(places) != 1 || places[0].Settled() != settled || !places[0].Here {
+		if places := s.nodes["a"].BridgedPlaces(); len(places) != 1 || places[0].Stable() != stable || !places[0].Here {
 			t.Errorf("%s: %+v", when, places)
 		}
 	}
@@ -262,7 +262,7 @@ func TestBridgedArriving(t *testing.T) {
 func TestBridgedAddressTaken(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
-	ip, ports := s.visit("one", "first", "172.30.0.2")
+	ip, ports := s.sendAway("one", "first", "172.30.0.2")
 	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
 		tuple(6, "198.51.100.2", 5000, "192.0.2.1", 8080), tuple(6, "172.30.0.2", 80, "198.51.100.2", 5000))
 	must(t, a.addFlows(elementsOf([]*netlink.ConntrackFlow{flow}, ip)))
@@ -271,7 +271,7 @@ func TestBridgedAddressTaken(t *testing.T) {
 	if !errors.Is(err, ErrAddressTaken) || !strings.Contains(err.Error(), "container one on b") {
 		t.Errorf("%v, want a refusal that names the other one", err)
 	}
-	must(t, errors.Join(a.KeepVisit("two", ip), a.GiveBack("two", ip, "c"), a.Detach("two")))
+	must(t, errors.Join(a.ResaveConntrack("two", ip), a.GiveBack("two", ip, "c"), a.Detach("two")))
 	if after := s.record("a", ip); after.Container != "one" || after.Via != 2 || !slices.Equal(after.Ports, ports) {
 		t.Errorf("%+v", after)
 	}
@@ -320,12 +320,12 @@ func TestBridgedAddressOfEnded(t *testing.T) {
 	}
 }
 
-// TestBridgedWrittenLater: where a container is that could not be written down when it had moved is
-// written down as soon as that can be.
-func TestBridgedWrittenLater(t *testing.T) {
+// TestBridgedSavedLater: if the place of a moved container cannot be saved at once, it is saved as soon as
+// that is possible.
+func TestBridgedSavedLater(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
-	ip, _ := s.visit("one", "first", "172.30.0.2")
+	ip, _ := s.sendAway("one", "first", "172.30.0.2")
 	a.background.Wait()
 	path := a.bridgedPath()
 	must(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
@@ -406,30 +406,30 @@ func (s *site) migrate(id, address, from, before, to, after string) {
 	source, target := s.nodes[from], s.nodes[to]
 	must(s.t, source.AdoptBridged(s.t.Context(), filepath.Join(s.dir, before), Bridged{Container: id, Address: ip}))
 	must(s.t, target.AdoptBridged(s.t.Context(), s.onBridge(to, after, address), Bridged{Container: id, Address: ip, From: from}))
-	must(s.t, errors.Join(target.Route(ip, Local(id)), source.Route(ip, Via(to)), source.KeepFlows(ip)))
+	must(s.t, errors.Join(target.Route(ip, Local(id)), source.Route(ip, Via(to)), source.SaveConntrack(ip)))
 	s.must(from, "ip", "link", "del", "veth-"+before)
 	must(s.t, source.Detach(id))
 }
 
-// TestBridgedArrivalUndoneOnSegment: neighbours that have heard of a container which then does not come
+// TestBridgedArrivalUndoneOnRoutedNetwork: neighbours that have heard of a container which then does not come
 // go on to reach it where it is.
-func TestBridgedArrivalUndoneOnSegment(t *testing.T) {
+func TestBridgedArrivalUndoneOnRoutedNetwork(t *testing.T) {
 	s := newSite(t)
 	a, b, ip := s.nodes["a"], s.nodes["b"], netip.MustParseAddr("10.89.1.2")
 	s.onBridge("a", "server", "10.89.1.2/16")
 	s.onBridge("b", "asker", "10.89.2.2/16")
 	for node, gateway := range map[string]string{"a": "10.89.1.1/16", "b": "10.89.2.1/16"} {
 		s.must(node, "ip", "address", "add", gateway, "dev", engineBridge)
-		must(t, s.nodes[node].SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+		must(t, s.nodes[node].SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	}
 	say := s.converse("asker", "server", "10.89.1.2:80")
 	must(t, say())
 	must(t, a.AdoptBridged(t.Context(), filepath.Join(s.dir, "server"), Bridged{Container: "one", Address: ip}))
 	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "comes", "10.89.1.2/16"), Bridged{Container: "one", Address: ip, From: "a"}))
 	must(t, b.Route(ip, Local("one")))
-	must(t, b.Silence(ip)) // nothing of it has run
+	must(t, b.Quiesce(ip)) // nothing of it has run
 	s.must("b", "ip", "link", "del", "veth-comes")
-	must(t, errors.Join(b.KeepVisit("one", ip), b.GiveBack("one", ip, "a"), b.Detach("one")))
+	must(t, errors.Join(b.ResaveConntrack("one", ip), b.GiveBack("one", ip, "a"), b.Detach("one")))
 	must(t, say())
 }
 
@@ -441,7 +441,7 @@ func TestBridgedArrivingContradicted(t *testing.T) {
 	b, ip, broken := s.nodes["b"], netip.MustParseAddr("10.89.1.2"), netip.MustParseAddr("10.89.1.3")
 	s.onBridge("b", "asker", "10.89.2.2/16")
 	s.must("b", "ip", "address", "add", "10.89.2.1/16", "dev", engineBridge)
-	must(t, b.SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	must(t, b.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.must("b", "ip", "link", "add", "down", "type", "veth", "peer", "name", "down-peer")
 	b.mu.Lock()
 	b.bridged[broken] = &bridged{Container: "broken", Address: broken, Arriving: true}
@@ -456,7 +456,7 @@ func TestBridgedArrivingContradicted(t *testing.T) {
 	})
 }
 
-// TestBridgedBothMoved: two containers of a segment talk with each other wherever both of them have
+// TestBridgedBothMoved: two containers of a routed network talk with each other wherever both of them have
 // gone, and with one of the pool, whatever nodes remember of their connections.
 func TestBridgedBothMoved(t *testing.T) {
 	s := newSite(t)
@@ -466,7 +466,7 @@ func TestBridgedBothMoved(t *testing.T) {
 	s.onBridge("b", "other", "10.89.2.9/16")
 	for node, gateway := range map[string]string{"a": "10.89.1.1/16", "b": "10.89.2.1/16"} {
 		s.must(node, "ip", "address", "add", gateway, "dev", engineBridge)
-		must(t, s.nodes[node].SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+		must(t, s.nodes[node].SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	}
 	s.migrate("server", server, "a", "server1", "b", "server2")
 	s.migrate("asker", asker, "a", "asker1", "b", "asker2")

@@ -75,7 +75,7 @@ func (n *Network) Attach(ctx context.Context, id string, address Address) (strin
 		return "", errors.Join(fmt.Errorf("attach container %s with %s: %w", id, address.IP, err), n.undoAttach(id))
 	}
 	if n.containers[id] == nil {
-		n.containers[id] = &attachment{address: address, device: containerDevice(id), muzzled: true}
+		n.containers[id] = &attachment{address: address, device: containerDevice(id), blocked: true}
 	}
 	return path, nil
 }
@@ -111,7 +111,7 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 	}
 	_, stands := n.containers[id]
 	if !stands {
-		err := errors.Join(muzzle(path, false), narrow(handle, address), configureKernel(inside))
+		err := errors.Join(blockNamespace(path, false), narrow(handle, address), configureKernel(inside))
 		if err != nil {
 			return err
 		}
@@ -303,7 +303,7 @@ func (n *Network) recoverContainers() error {
 			return isHostRoute(address.IP)(route) && route.LinkIndex == attributes.Index
 		}
 		n.containers[id] = &attachment{
-			address: address, device: attributes.Name, plugged: slices.ContainsFunc(routes, toIt), muzzled: true,
+			address: address, device: attributes.Name, plugged: slices.ContainsFunc(routes, toIt), blocked: true,
 		}
 	}
 	return nil

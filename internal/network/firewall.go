@@ -46,7 +46,7 @@ func (n *Network) applyFirewall() error {
 	}
 	inside := n.insideChain(conn, table, bridged)
 	n.arriveChain(conn, table, containers)
-	n.doorsChain(conn, table, here, inside)
+	n.ingressChain(conn, table, here, inside)
 	n.outputChain(conn, table)
 	n.leaveChain(conn, table)
 	n.lateChain(conn, table)
@@ -173,13 +173,15 @@ func (n *Network) arriveChain(conn *nftables.Conn, table *nftables.Table, contai
 	), drop())
 }
 
-// doorsChain comes after connection tracking and before routing: it sets the ingress mark of a connection,
+// ingressChain comes after connection tracking and before routing: it sets the ingress mark of a connection,
 // and marks answers with it.
 //
 // Packets forwarded by a hold come in from the peer that held them, which may have got them from here. The
 // answer then comes back from that peer: an answer of one of our own containers that comes out of the
 // tunnel leaves by our own interfaces.
-func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table, here *nftables.Set, inside func(add func(...rule))) {
+func (n *Network) ingressChain(
+	conn *nftables.Conn, table *nftables.Table, here *nftables.Set, inside func(add func(...rule)),
+) {
 	chain := conn.AddChain(&nftables.Chain{Name: "doors", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
 	add := ruleAdder(conn, table, chain)
@@ -187,14 +189,14 @@ func (n *Network) doorsChain(conn *nftables.Conn, table *nftables.Table, here *n
 	in := join(inPool(offsetDestination, n.config.Pool, true), inPool(offsetSource, n.config.Pool, false))
 	out := join(inPool(offsetSource, n.config.Pool, true), inPool(offsetDestination, n.config.Pool, false))
 	for number := range n.peers {
-		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), rememberDoor(number))
+		add(fromGroup(groupTunnel), in, fromEthernet(tunnelMAC(number)), setIngressMark(number))
 	}
-	add(notGroups(expr.MetaKeyIIFGROUP), in, rememberDoor(n.config.NodeNumber))
-	add(fromGroup(groupContainer), out, markWithDoor())
+	add(notGroups(expr.MetaKeyIIFGROUP), in, setIngressMark(n.config.NodeNumber))
+	add(fromGroup(groupContainer), out, useIngressMark())
 	ours := is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource, Len: 4},
 		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: here.Name, SetID: here.ID})
 	add(fromGroup(groupTunnel), out, ours, markWith(n.config.NodeNumber), accept())
-	add(fromGroup(groupTunnel), out, markWithDoor())
+	add(fromGroup(groupTunnel), out, useIngressMark())
 	// With the mark, the route lookup for the tunnel's own packets would lead into the tunnel again.
 	routed := conn.AddChain(&nftables.Chain{Name: "routed", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityMangle})

@@ -114,11 +114,11 @@ func opensConnection() rule {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{tcpSYN}})
 }
 
-// rememberDoor stores an ingress mark in the connection's mark and leaves the other bits alone.
-func rememberDoor(number int) rule {
+// setIngressMark stores an ingress mark in the connection's mark and leaves the other bits alone.
+func setIngressMark(number int) rule {
 	return is(&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1},
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
-			Mask: native(^uint32(doorMask)), Xor: native(uint32(number) << doorShift)},
+			Mask: native(^uint32(ingressMask)), Xor: native(uint32(number) << ingressShift)},
 		&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1, SourceRegister: true})
 }
 
@@ -126,26 +126,27 @@ func rememberDoor(number int) rule {
 func hasIngressMark() rule {
 	return is(&expr.Ct{Key: expr.CtKeyMARK, Register: unix.NFT_REG_1},
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
-			Mask: native(doorMask), Xor: native(0)},
+			Mask: native(ingressMask), Xor: native(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)})
 }
 
-// markWithDoor marks the packet with its connection's ingress mark, if it has one.
-func markWithDoor() rule {
+// useIngressMark marks the packet with its connection's ingress mark, if it has one.
+func useIngressMark() rule {
 	return join(hasIngressMark(), is(&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1}))
 }
 
 // markWith marks the packet with an ingress mark.
 func markWith(number int) rule {
-	return is(&expr.Immediate{Register: unix.NFT_REG_1, Data: native(uint32(number) << doorShift)},
+	return is(&expr.Immediate{Register: unix.NFT_REG_1, Data: native(uint32(number) << ingressShift)},
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
 }
 
 // notMarkedWith matches packets without the ingress mark of this node.
 func notMarkedWith(number int) rule {
 	return is(&expr.Meta{Key: expr.MetaKeyMARK, Register: unix.NFT_REG_1},
-		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: native(doorMask), Xor: native(0)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(uint32(number) << doorShift)})
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
+			Mask: native(ingressMask), Xor: native(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(uint32(number) << ingressShift)})
 }
 
 // clearMark clears the packet's mark.

@@ -65,9 +65,10 @@ func endpointKey(at netip.AddrPort) []byte {
 	return slices.Concat(at.Addr().AsSlice(), port, []byte{0, 0})
 }
 
-// KeepFlows saves the connections of a container on a bridge, and accepts no new ones through its
-// published ports, until Detach. Call it before the engine removes the container.
-func (n *Network) KeepFlows(ip netip.Addr) error {
+// SaveConntrack saves the conntrack entries of a container on a bridge, and accepts no new connections
+// through its published ports, until Detach. Call it before the engine removes the container. The packet
+// filter restores the entries: see arrive, leave and makeIngress.
+func (n *Network) SaveConntrack(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	one := n.bridged[ip]
@@ -85,20 +86,21 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 	defer handle.Close()
 	tracked, err := handle.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return fmt.Errorf("list the connections that this node tracks: %w", err)
+		return fmt.Errorf("list the conntrack entries of this node: %w", err)
 	}
-	kept := elementsOf(tracked, ip)
-	if len(kept.to)+len(kept.ingress) == 0 {
+	saved := elementsOf(tracked, ip)
+	if len(saved.to)+len(saved.ingress) == 0 {
 		return nil
 	}
-	if err := n.addFlows(kept); err != nil {
-		return fmt.Errorf("keep the connections of %s: %w", ip, err)
+	if err := n.addFlows(saved); err != nil {
+		return fmt.Errorf("save the conntrack entries of %s: %w", ip, err)
 	}
-	if len(kept.to) == 0 {
+	if len(saved.to) == 0 {
 		return nil
 	}
-	if _, err := handle.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, kept.packets()); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return fmt.Errorf("track the connections of %s no more: %w", ip, err)
+	_, err = handle.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, saved.packets())
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return fmt.Errorf("delete the conntrack entries of %s: %w", ip, err)
 	}
 	return nil
 }
@@ -107,7 +109,7 @@ func (n *Network) KeepFlows(ip netip.Addr) error {
 type flowElements struct{ to, from, ended, ingress []nftables.SetElement }
 
 // elementsOf returns the elements for an address's lasting flows that are translated or have an ingress mark.
-func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowElements) {
+func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (saved flowElements) {
 	for _, flow := range tracked {
 		forward, there := packetOf(flow.Forward)
 		reverse, back := packetOf(flow.Reverse)
@@ -117,29 +119,29 @@ func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (kept flowEleme
 		if !there || !back || !concerns || !lasts {
 			continue
 		}
-		if len(kept.to)+2*len(kept.ingress) >= 2*maxFlows {
+		if len(saved.to)+2*len(saved.ingress) >= 2*maxFlows {
 			break
 		}
 		if !translated {
-			kept.addIngress(forward, reverse, ip, flow.Mark&doorMask, ends)
+			saved.addIngress(forward, reverse, ip, flow.Mark&ingressMask, ends)
 			continue
 		}
 		for _, way := range [][2]packetKind{
 			{forward, {forward.protocol, reverse.to, reverse.from}}, {reverse, {forward.protocol, forward.to, forward.from}},
 		} {
-			kept.add(way[0], way[1], ends)
+			saved.add(way[0], way[1], ends)
 		}
 	}
-	return kept
+	return saved
 }
 
-// writtenDown returns the keys of saved flows' packets. If such a flow were still tracked, too, a packet of
+// savedPackets is the set of keys of the saved flows' packets. If such a flow were still tracked, a packet of
 // it that was translated already and comes out of the tunnel would be taken for another flow with the same
 // answers, and get another port.
-type writtenDown map[string]bool
+type savedPackets map[string]bool
 
-func (f flowElements) packets() writtenDown {
-	all := writtenDown{}
+func (f flowElements) packets() savedPackets {
+	all := savedPackets{}
 	for _, e := range f.to {
 		all[string(e.Key)] = true
 	}
@@ -147,9 +149,9 @@ func (f flowElements) packets() writtenDown {
 }
 
 // MatchConntrackFlow reports whether a flow is one of these.
-func (w writtenDown) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+func (s savedPackets) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	forward, ok := packetOf(flow.Forward)
-	return ok && w[string(forward.key())]
+	return ok && s[string(forward.key())]
 }
 
 // add adds the translation of packets in one direction.
@@ -225,7 +227,7 @@ func describeFlows(table *nftables.Table) (sets flowSets, err error) {
 
 // addFlows adds elements, and makes the table if it is missing. New elements replace old ones for the same
 // packets.
-func (n *Network) addFlows(kept flowElements) error {
+func (n *Network) addFlows(saved flowElements) error {
 	conn, err := n.filter()
 	if err != nil {
 		return err
@@ -252,7 +254,7 @@ func (n *Network) addFlows(kept flowElements) error {
 	for _, part := range []struct {
 		set      *nftables.Set
 		elements []nftables.SetElement
-	}{{sets.ended, kept.ended}, {sets.from, kept.from}, {sets.to, kept.to}} {
+	}{{sets.ended, saved.ended}, {sets.from, saved.from}, {sets.to, saved.to}} {
 		if there {
 			if part.elements, err = replaceFlows(conn, part.set, part.elements); err != nil {
 				return err
@@ -262,7 +264,7 @@ func (n *Network) addFlows(kept flowElements) error {
 			return err
 		}
 	}
-	return replaceIngress(conn, sets.ingress, kept.ingress)
+	return replaceIngress(conn, sets.ingress, saved.ingress)
 }
 
 func addElements(conn *nftables.Conn, set *nftables.Set, elements []nftables.SetElement) error {
@@ -451,7 +453,7 @@ func (n *Network) forgetFlows(ip netip.Addr) error {
 func removeElements(conn *nftables.Conn, set *nftables.Set, match func(nftables.SetElement) bool) error {
 	all, err := conn.GetSetElements(set)
 	if err != nil {
-		return fmt.Errorf("list the connections that are kept: %w", err)
+		return fmt.Errorf("list the saved conntrack entries: %w", err)
 	}
 	gone := slices.DeleteFunc(all, func(e nftables.SetElement) bool { return !match(e) })
 	for batch := range slices.Chunk(gone, flowBatch) {
@@ -459,7 +461,7 @@ func removeElements(conn *nftables.Conn, set *nftables.Set, match func(nftables.
 			return err
 		}
 		if err := conn.Flush(); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove connections that were kept: %w", err)
+			return fmt.Errorf("remove saved conntrack entries: %w", err)
 		}
 	}
 	return nil

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connections without address translation lose only their ingress marks when an engine deletes their tracking
-// entries. KeepFlows saves these marks in a third map. When the container's next packet creates a new tracking
-// entry, the packet filter restores the mark. The answer then leaves through its ingress node, and the engine
-// does not masquerade it.
+// Connections without address translation lose only their ingress marks when an engine deletes their
+// conntrack entries. SaveConntrack saves these marks in a third map. When the container's next packet
+// creates a new conntrack entry, the packet filter restores the mark. The answer then leaves through its
+// ingress node, and the engine does not masquerade it.
 
 // mapIngress is the map of ingress marks, by the packets that the container sends.
 const mapIngress = "ingress"
@@ -49,7 +49,7 @@ func replaceIngress(conn *nftables.Conn, set *nftables.Set, elements []nftables.
 }
 
 // makeIngress adds the map of ingress marks and its chain, also to a table that an older Godwit made. The chain
-// runs after bridgedDoors and overrides its mark, which would route the packet to the container's previous
+// runs after bridgedIngress and overrides its mark, which would route the packet to the container's previous
 // node. A new tracking entry has no mark of its own yet. A packet that has come to leave here is not sent
 // back: its mark is this node's own already.
 func (n *Network) makeIngress(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {

@@ -26,7 +26,7 @@ func tcpFlow(state uint8, forward, reverse netlink.IPTuple) *netlink.ConntrackFl
 	return &netlink.ConntrackFlow{Forward: forward, Reverse: reverse, ProtoInfo: &netlink.ProtoInfoTCP{State: state}}
 }
 
-// TestFlowElements: what is kept of a connection translates each packet of it as connection tracking did.
+// TestFlowElements: saved elements translate each packet of a connection as connection tracking did.
 func TestFlowElements(t *testing.T) {
 	ip := netip.MustParseAddr("172.30.0.2")
 	const established = nl.TCP_CONNTRACK_ESTABLISHED
@@ -42,15 +42,15 @@ func TestFlowElements(t *testing.T) {
 		tracked = append(tracked, tcpFlow(state, tuple(6, "172.30.0.2", 4002, "192.0.2.99", 53), tuple(6, "192.0.2.99", 53, "192.0.2.10", 4003)))
 	}
 	marked := tcpFlow(established, tuple(6, "10.99.1.2", 5003, "172.30.0.2", 80), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5003))
-	marked.Mark = 7<<doorShift | 1 // the last bit is not ours
+	marked.Mark = 7<<ingressShift | 1 // the last bit is not ours
 	tracked = append(tracked, marked)
-	kept := elementsOf(tracked, ip)
+	saved := elementsOf(tracked, ip)
 	for i, flow := range tracked {
-		if is, want := kept.packets().MatchConntrackFlow(flow), i < 2; is != want {
-			t.Errorf("flow %d is written down: %t", i, is)
+		if is, want := saved.packets().MatchConntrackFlow(flow), i < 2; is != want {
+			t.Errorf("flow %d is saved: %t", i, is)
 		}
 	}
-	to, from := kept.to, kept.from
+	to, from := saved.to, saved.from
 	maps := [2]map[string]string{{}, {}}
 	for _, e := range to {
 		maps[0][string(e.Key)] = string(e.Val)
@@ -80,9 +80,9 @@ func TestFlowElements(t *testing.T) {
 			t.Errorf("%s to %s comes from %x, want %s", c.from, c.to, gotFrom, c.newFrom)
 		}
 	}
-	if key := (packetKind{6, at("172.30.0.2:80"), at("10.99.1.2:5003")}).key(); len(kept.ingress) != 1 ||
-		!bytes.Equal(kept.ingress[0].Key, key) || !bytes.Equal(kept.ingress[0].Val, native(7<<doorShift)) {
-		t.Errorf("ingress marks: %+v", kept.ingress)
+	if key := (packetKind{6, at("172.30.0.2:80"), at("10.99.1.2:5003")}).key(); len(saved.ingress) != 1 ||
+		!bytes.Equal(saved.ingress[0].Key, key) || !bytes.Equal(saved.ingress[0].Val, native(7<<ingressShift)) {
+		t.Errorf("ingress marks: %+v", saved.ingress)
 	}
 	if match := concerns(ip); !match(to[0]) || concerns(netip.MustParseAddr("172.30.0.3"))(to[0]) {
 		t.Error("elements are not found by their address")
@@ -92,7 +92,7 @@ func TestFlowElements(t *testing.T) {
 	}
 }
 
-// TestFlowsEnd: what is not to last is not kept for long, and never too much.
+// TestFlowsEnd: entries of connections that end expire soon, and the number of saved entries is limited.
 func TestFlowsEnd(t *testing.T) {
 	ip := netip.MustParseAddr("172.30.0.2")
 	in, out := tuple(6, "10.99.1.2", 5000, "192.0.2.10", 8080), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5000)
@@ -106,18 +106,18 @@ func TestFlowsEnd(t *testing.T) {
 		"UDP": {&netlink.ConntrackFlow{Forward: tuple(17, "10.99.1.2", 5000, "192.0.2.10", 8080),
 			Reverse: tuple(17, "172.30.0.2", 80, "10.99.1.2", 5000)}, flowOver, 0},
 	} {
-		kept := elementsOf([]*netlink.ConntrackFlow{c.flow}, ip)
-		if len(kept.to) != 2 || kept.to[0].Timeout != c.timeout || kept.to[1].Timeout != c.timeout || len(kept.ended) != c.ended {
-			t.Errorf("%s: %+v", what, kept)
+		saved := elementsOf([]*netlink.ConntrackFlow{c.flow}, ip)
+		if len(saved.to) != 2 || saved.to[0].Timeout != c.timeout || saved.to[1].Timeout != c.timeout || len(saved.ended) != c.ended {
+			t.Errorf("%s: %+v", what, saved)
 		}
 	}
 	many := slices.Repeat([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, in, out)}, 2*maxFlows)
-	if kept := elementsOf(many, ip); len(kept.to) != 2*maxFlows {
-		t.Errorf("%d elements are kept", len(kept.to))
+	if saved := elementsOf(many, ip); len(saved.to) != 2*maxFlows {
+		t.Errorf("%d elements are saved", len(saved.to))
 	}
 }
 
-// flowTimes tells for how long yet the destinations are found that are kept for a client's port.
+// flowTimes returns when the saved destinations for a client's port expire.
 func (s *site) flowTimes(node string, port uint16) (times []time.Duration) {
 	s.t.Helper()
 	conn, err := s.nodes[node].filter()
@@ -134,8 +134,8 @@ func (s *site) flowTimes(node string, port uint16) (times []time.Duration) {
 	return times
 }
 
-// TestFlowsLast: a connection that is kept is kept as long as it is used, and soon forgotten when it has
-// ended, however that was.
+// TestFlowsLast: a saved entry lasts as long as its connection is used, and expires soon after the connection
+// has ended, however that was.
 func TestFlowsLast(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")
@@ -150,13 +150,13 @@ func TestFlowsLast(t *testing.T) {
 		{"closed by the client", 5001, -1, false},
 		{"closed by the server", 5002, -1, true},
 	} {
-		kept := elementsOf([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, tuple(6, "198.51.100.2", c.port, "198.51.100.1", 8080),
+		saved := elementsOf([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, tuple(6, "198.51.100.2", c.port, "198.51.100.1", 8080),
 			tuple(6, address.IP.String(), 80, "198.51.100.2", c.port))}, address.IP)
-		for i := range kept.to {
-			kept.to[i].Timeout = time.Hour
+		for i := range saved.to {
+			saved.to[i].Timeout = time.Hour
 		}
-		must(t, s.nodes["a"].addFlows(kept))
-		client, server := s.kept(address.IP, int(c.port))
+		must(t, s.nodes["a"].addFlows(saved))
+		client, server := s.savedConnection(address.IP, int(c.port))
 		_, err := client.Write([]byte("hello"))
 		must(t, err)
 		_, err = io.ReadFull(server, make([]byte, 5))
@@ -183,9 +183,9 @@ func TestFlowsLast(t *testing.T) {
 	must(t, s.nodes["a"].forgetFlows(address.IP))
 }
 
-// kept is a connection to port 80 of a container by port 8080 of node a, which nothing but what is kept
-// translates.
-func (s *site) kept(ip netip.Addr, port int) (client, server *net.TCPConn) {
+// savedConnection makes a connection to port 80 of a container through port 8080 of node a. Only the saved
+// entries translate its packets.
+func (s *site) savedConnection(ip netip.Addr, port int) (client, server *net.TCPConn) {
 	s.t.Helper()
 	var listener net.Listener
 	s.in("a/one", func() (err error) {
@@ -209,13 +209,13 @@ func (s *site) kept(ip netip.Addr, port int) (client, server *net.TCPConn) {
 	return client, conn.(*net.TCPConn)
 }
 
-func TestSegmentPart(t *testing.T) {
-	segment := Segment{Subnet: netip.MustParsePrefix("10.89.0.0/16")}
-	if part, err := segment.Part(3); err != nil || part.String() != "10.89.3.0/24" {
+func TestRoutedNetworkPart(t *testing.T) {
+	routed := RoutedNetwork{Subnet: netip.MustParsePrefix("10.89.0.0/16")}
+	if part, err := routed.Part(3); err != nil || part.String() != "10.89.3.0/24" {
 		t.Errorf("%s, %v", part, err)
 	}
 	for subnet, number := range map[string]int{"10.89.0.0/16": 256, "10.89.0.0/24": 1, "10.89.1.0/16": 1, "2001:db8::/16": 1} {
-		if part, err := (Segment{Subnet: netip.MustParsePrefix(subnet)}).Part(number); err == nil {
+		if part, err := (RoutedNetwork{Subnet: netip.MustParsePrefix(subnet)}).Part(number); err == nil {
 			t.Errorf("part %d of %s is %s", number, subnet, part)
 		}
 	}
@@ -248,7 +248,7 @@ func TestForgottenConnections(t *testing.T) {
 		client, server = s.udp(from, "a", netip.AddrPortFrom(ip, uint16(90+i)))
 		clients, servers = append(clients, client), append(servers, server)
 	}
-	must(t, b.KeepFlows(ip))
+	must(t, b.SaveConntrack(ip))
 	forget := func() {
 		t.Helper()
 		handle, err := netlink.NewHandleAt(b.ns, unix.NETLINK_NETFILTER)
@@ -303,11 +303,11 @@ func TestFlowsOfOlderVersion(t *testing.T) {
 	ip := netip.MustParseAddr("172.30.0.2")
 	s.away(ip)
 	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, tuple(6, "10.99.1.2", 5003, ip.String(), 80), tuple(6, ip.String(), 80, "10.99.1.2", 5003))
-	flow.Mark = 1 << doorShift
-	kept := elementsOf([]*netlink.ConntrackFlow{flow}, ip)
+	flow.Mark = 1 << ingressShift
+	saved := elementsOf([]*netlink.ConntrackFlow{flow}, ip)
 	b := s.nodes["b"]
 	for range 2 {
-		must(t, b.addFlows(kept))
+		must(t, b.addFlows(saved))
 		if out, err := s.run("b", "nft", "list", "map", "ip", flowTable, mapIngress); err != nil || !strings.Contains(out, ip.String()) {
 			t.Errorf("%s (%v)", out, err)
 		}
@@ -329,7 +329,7 @@ func TestForgetIngressMarks(t *testing.T) {
 	for _, ip := range []netip.Addr{gone, stays} {
 		flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
 			tuple(6, "10.99.1.2", 5003, ip.String(), 80), tuple(6, ip.String(), 80, "10.99.1.2", 5003))
-		flow.Mark = 1 << doorShift
+		flow.Mark = 1 << ingressShift
 		must(t, b.addFlows(elementsOf([]*netlink.ConntrackFlow{flow}, ip)))
 	}
 	must(t, b.forgetFlows(gone))

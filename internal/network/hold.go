@@ -136,11 +136,11 @@ func (h *Hold) StartNew(to Destination) error {
 	if h == nil {
 		return nil
 	}
-	if err := h.aim(to); err != nil {
+	if err := h.setDestination(to); err != nil {
 		return fmt.Errorf("hold new connections to %s: %w", h.ip, err)
 	}
 	h.setWaits(opensTCP)
-	return h.turn()
+	return h.redirect()
 }
 
 // StartRequests is StartNew that also queues datagrams that look like requests, judging by their port: for
@@ -149,11 +149,11 @@ func (h *Hold) StartRequests(to Destination) error {
 	if h == nil {
 		return nil
 	}
-	if err := h.aim(to); err != nil {
+	if err := h.setDestination(to); err != nil {
 		return fmt.Errorf("hold requests to %s: %w", h.ip, err)
 	}
 	h.setWaits(func(packet []byte) bool { return opensTCP(packet) || isRequest(packet) })
-	return h.turn()
+	return h.redirect()
 }
 
 // Start queues all packets for the address. It is idempotent.
@@ -162,7 +162,7 @@ func (h *Hold) Start() error {
 		return nil
 	}
 	h.setWaits(nil)
-	return h.turn()
+	return h.redirect()
 }
 
 // setWaits makes the reader queue packets that must wait, and send the others, including queued ones.
@@ -186,8 +186,8 @@ func (h *Hold) setWaits(waits func(packet []byte) bool) {
 	}
 }
 
-// turn redirects the address's route to this hold.
-func (h *Hold) turn() error {
+// redirect routes the address to this hold.
+func (h *Hold) redirect() error {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
 	h.mu.Lock()
@@ -267,7 +267,7 @@ func (h *Hold) Release(ctx context.Context, to Destination, bitsPerSecond int64)
 	}
 	h.releasing.Lock()
 	defer h.releasing.Unlock()
-	if err := h.aim(to); err != nil {
+	if err := h.setDestination(to); err != nil {
 		return fmt.Errorf("release %s to %s: %w", h.ip, to, err)
 	}
 	if err := h.drain(ctx, newPacer(bitsPerSecond)); err != nil {
@@ -296,8 +296,8 @@ func (h *Hold) Close() error {
 	return h.end(func() error { return nil })
 }
 
-// aim makes the device's table lead to the destination.
-func (h *Hold) aim(to Destination) error {
+// setDestination makes the device's routing table lead to the destination.
+func (h *Hold) setDestination(to Destination) error {
 	n := h.network
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -138,8 +138,8 @@ func TestOwnInterface(t *testing.T) {
 	one := s.container("a", "one")
 	again := func() {
 		t.Helper()
-		must(t, s.nodes["a"].Silence(one.IP))
-		must(t, s.nodes["a"].EndSilence(one.IP))
+		must(t, s.nodes["a"].Quiesce(one.IP))
+		must(t, s.nodes["a"].EndQuiesce(one.IP))
 		s.crash("a")
 		s.start("a")
 		s.attach("a", "one", one)
@@ -168,6 +168,6 @@ func TestOwnInterface(t *testing.T) {
 		must(t, err)
 		return h.LinkDel(eth0)
 	})
-	must(t, s.nodes["a"].Silence(one.IP))
-	must(t, s.nodes["a"].EndSilence(one.IP))
+	must(t, s.nodes["a"].Quiesce(one.IP))
+	must(t, s.nodes["a"].EndQuiesce(one.IP))
 }

@@ -36,11 +36,11 @@ type Network struct {
 	peers      map[int]Peer            // by number
 	containers map[string]*attachment  // by container id
 	bridged    map[netip.Addr]*bridged // containers on bridges of their engines
-	unsettled  bool                    // where they are is not written down, or not followed by the packet filter
-	segments   []Segment
-	unrouted   bool                            // not all of what segments need could be done
+	unfinished bool                    // places not saved, or unknown to the packet filter
+	routed     []RoutedNetwork
+	unrouted   bool                            // something that routed networks need has failed
 	lasting    map[int]bool                    // bridges, by index, that have their hardware address for good
-	absent     map[netip.Addr]net.HardwareAddr // of which bridges take nothing
+	suppressed map[netip.Addr]net.HardwareAddr // whose packets bridges drop
 	holds      map[netip.Addr]*Hold            // not yet switched
 	lingering  map[netip.Addr]chan struct{}    // switched; closed when their devices are gone
 	tables     map[int]bool                    // routing tables of both
@@ -61,7 +61,7 @@ type attachment struct {
 	device  string // the node's end of the veth pair, or the bridge on which it is
 	bridged bool   // it is its engine's
 	plugged bool   // it may send
-	muzzled bool   // it gets nothing: see muzzle
+	blocked bool   // it gets nothing: see blockNamespace
 }
 
 // New brings up the network of a node: the tunnel, the node's address, the blackholes and the packet
@@ -95,7 +95,8 @@ func open(config Config) (*Network, error) {
 	return &Network{
 		config: config, ns: ns, links: handle,
 		peers: map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
-		lasting: map[int]bool{}, absent: map[netip.Addr]net.HardwareAddr{}, holds: map[netip.Addr]*Hold{}, lingering: map[netip.Addr]chan struct{}{}, tables: map[int]bool{},
+		lasting: map[int]bool{}, suppressed: map[netip.Addr]net.HardwareAddr{}, holds: map[netip.Addr]*Hold{},
+		lingering: map[netip.Addr]chan struct{}{}, tables: map[int]bool{},
 		closed: make(chan struct{}),
 	}, nil
 }
@@ -133,7 +134,7 @@ func (n *Network) setUp() error {
 	if err := n.baseRoutes(); err != nil {
 		return err
 	}
-	if err := errors.Join(n.applyFirewall(), n.removeAbsent()); err != nil {
+	if err := errors.Join(n.applyFirewall(), n.removeSuppressed()); err != nil {
 		return err
 	}
 	if err := n.startForwarding(); err != nil {
@@ -163,7 +164,7 @@ func (n *Network) baseRoutes() error {
 	}
 	toPool := netlink.NewRule()
 	toPool.Priority, toPool.Table, toPool.Dst = priorityPool, unix.RT_TABLE_MAIN, ipNet(n.config.Pool)
-	return n.addRules(toPool, n.doorRule(n.config.NodeNumber, unix.RT_TABLE_MAIN))
+	return n.addRules(toPool, n.ingressRule(n.config.NodeNumber, unix.RT_TABLE_MAIN))
 }
 
 // MTU returns the MTU of the tunnel, and so of new containers.

@@ -144,9 +144,9 @@ func TestMovedContainer(t *testing.T) {
 	}
 }
 
-// TestSilence wants that nothing of what a container sends arrives, neither elsewhere nor within it,
-// until it may speak. Nobody has told a network that was started anew whether the container is silenced.
-func TestSilence(t *testing.T) {
+// TestQuiesce: no packet of a quiesced container arrives, neither elsewhere nor within the container, until
+// EndQuiesce. A network that has just started does not know whether the container is quiesced.
+func TestQuiesce(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")
 	at := netip.MustParseAddrPort("127.0.0.1:7000")
@@ -155,13 +155,13 @@ func TestSilence(t *testing.T) {
 	s.echo("a/one", own)
 	s.echo("a", elsewhere)
 	for range 2 {
-		must(t, s.nodes["a"].Silence(address.IP))
+		must(t, s.nodes["a"].Quiesce(address.IP))
 		for _, to := range []netip.AddrPort{at, own, elsewhere} {
 			if got := s.ask("a/one", to, 50*time.Millisecond); got != "" {
-				t.Errorf("the silenced container asked %s: %q", to, got)
+				t.Errorf("the quiesced container asked %s: %q", to, got)
 			}
 		}
-		must(t, s.nodes["a"].EndSilence(address.IP))
+		must(t, s.nodes["a"].EndQuiesce(address.IP))
 		s.sees("a/one", at, "127.0.0.1")
 		s.sees("a/one", own, address.IP.String())
 		s.sees("a/one", elsewhere, address.IP.String())
@@ -169,5 +169,5 @@ func TestSilence(t *testing.T) {
 		s.start("a")
 		s.attach("a", "one", address)
 	}
-	must(t, s.nodes["a"].EndSilence(netip.MustParseAddr("10.88.1.250")))
+	must(t, s.nodes["a"].EndQuiesce(netip.MustParseAddr("10.88.1.250")))
 }

@@ -128,7 +128,8 @@ func (n *Network) cleanup() error {
 	errs = append(errs, n.overlayDevice().Remove(), n.removeDevices(),
 		n.removeRules(func(netlink.Rule) bool { return true }),
 		n.removeRoutes(func(netlink.Route) bool { return true }),
-		n.endForwarding(), n.removeFirewall(), n.removeAbsent(), n.cleanupBridged(), n.endRules(allowedRules(n.config.Pool)))
+		n.endForwarding(), n.removeFirewall(), n.removeSuppressed(), n.cleanupBridged(),
+		n.endRules(allowedRules(n.config.Pool)))
 	return errors.Join(errs...)
 }
 

@@ -16,10 +16,10 @@ import (
 // Priorities of our rules, in the order in which the kernel asks them, after its local table and before
 // the main one.
 const (
-	priorityHold = 7440 + iota // what a hold sends goes to the hold's destination
-	priorityPool               // containers and nodes: the main table, no other
-	priorityDoor               // answers: the door by which the connection came in
-	priorityHome               // all else of a container that is away from home: home
+	priorityHold    = 7440 + iota // what a hold sends goes to the hold's destination
+	priorityPool                  // containers and nodes: the main table, no other
+	priorityIngress               // answers: the node by which the connection came in
+	priorityHome                  // all else of a container that is away from home: home
 	priorityEnd
 )
 
@@ -28,8 +28,8 @@ const routeProtocol = 103
 
 // Ingress marks in packet and connection marks: the number of the node by which a connection came in.
 const (
-	doorShift = 16
-	doorMask  = maxNodeNumber << doorShift
+	ingressShift = 16
+	ingressMask  = maxNodeNumber << ingressShift
 )
 
 // Our routing tables are numbered from these. Only the owner of a number may use it, so the numbers are
@@ -195,7 +195,7 @@ func (n *Network) route(prefix *net.IPNet, table int) *netlink.Route {
 
 // plug lets a container send. If the container's home is another node, packets to hosts outside go home.
 func (n *Network) plug(ip netip.Addr, id string) error {
-	if err := errors.Join(n.unmuzzle(id, n.containers[id]), n.allow(n.containers[id], true)); err != nil {
+	if err := errors.Join(n.unblock(id, n.containers[id]), n.allow(n.containers[id], true)); err != nil {
 		return err
 	}
 	if n.containers[id].bridged {
@@ -224,7 +224,7 @@ func (n *Network) unplug(ip netip.Addr) error {
 	})
 }
 
-// Silence blocks all packets sent by the container with this address, from now until EndSilence, or until
+// Quiesce blocks all packets sent by the container with this address, from now until EndQuiesce, or until
 // Route or Release says where it is. It is for a container that is frozen to be dumped: its kernel still
 // repeats unacknowledged packets. Packets that leave would have timestamps (RFC 7323) later than those with
 // which the sockets resume elsewhere, and the peers would take all later packets for old duplicates
@@ -232,7 +232,7 @@ func (n *Network) unplug(ip netip.Addr) error {
 // one end of a connection older than that of the other: a sender that resumes elsewhere takes
 // acknowledgements of data that, as far as it knows, it has not sent for invalid (RFC 9293, section
 // 3.10.7.4), and the connection stalls for good.
-func (n *Network) Silence(ip netip.Addr) error {
+func (n *Network) Quiesce(ip netip.Addr) error {
 	if elsewhere(ip) {
 		return nil
 	}
@@ -241,13 +241,13 @@ func (n *Network) Silence(ip netip.Addr) error {
 	if err := n.known(ip); err != nil {
 		return err
 	}
-	muzzled := make(chan error, 1)
-	go func() { muzzled <- n.muzzleAll(ip) }() // each of the two takes effect before it returns, and waits some time then
-	return errors.Join(n.unplug(ip), <-muzzled)
+	blocked := make(chan error, 1)
+	go func() { blocked <- n.blockAll(ip) }() // both take effect at once, and then wait some time
+	return errors.Join(n.unplug(ip), <-blocked)
 }
 
-// EndSilence ends Silence for a container that resumes here. It is idempotent.
-func (n *Network) EndSilence(ip netip.Addr) error {
+// EndQuiesce ends Quiesce for a container that resumes here. It is idempotent.
+func (n *Network) EndQuiesce(ip netip.Addr) error {
 	if elsewhere(ip) {
 		return nil
 	}
@@ -261,11 +261,12 @@ func (n *Network) EndSilence(ip netip.Addr) error {
 	return nil
 }
 
-// doorRule sends answers with an ingress mark to a table.
-func (n *Network) doorRule(number, table int) *netlink.Rule {
-	mask := uint32(doorMask)
+// ingressRule sends answers with an ingress mark to a table.
+func (n *Network) ingressRule(number, table int) *netlink.Rule {
+	mask := uint32(ingressMask)
 	rule := netlink.NewRule()
-	rule.Priority, rule.Table, rule.Mark, rule.Mask = priorityDoor, table, uint32(number)<<doorShift, &mask
+	rule.Priority, rule.Table = priorityIngress, table
+	rule.Mark, rule.Mask = uint32(number)<<ingressShift, &mask
 	return rule
 }
 

@@ -229,7 +229,7 @@ func (n *Network) addPeer(peer Peer) error {
 	if err := errors.Join(n.links.RouteReplace(subnet), n.links.RouteReplace(back)); err != nil {
 		return fmt.Errorf("set routes: %w", err)
 	}
-	return n.addRules(n.doorRule(peer.Number, peerTable(peer.Number)))
+	return n.addRules(n.ingressRule(peer.Number, peerTable(peer.Number)))
 }
 
 // removePeer undoes addPeer and removes every other route through the peer.

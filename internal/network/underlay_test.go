@@ -121,8 +121,8 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// TestDoorOfAClientThatMoves: a client that is known at one node and speaks by another is answered there.
-func TestDoorOfAClientThatMoves(t *testing.T) {
+// TestIngressOfAMovingClient: a client that is known at one node and speaks by another is answered there.
+func TestIngressOfAMovingClient(t *testing.T) {
 	s := newSite(t)
 	one := s.container("a", "one")
 	server := netip.AddrPortFrom(one.IP, 7000)

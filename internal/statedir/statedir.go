@@ -30,7 +30,7 @@ func Open(stateDir, runDir string) (*Dir, error) {
 			return nil, errors.Join(err, d.Close())
 		}
 	}
-	tidy(stateDir)
+	collectGarbage(stateDir)
 	if err := d.identify(stateDir, runDir, machineIDFile); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -41,9 +41,9 @@ func Open(stateDir, runDir string) (*Dir, error) {
 // hold the content of containers and images.
 var recordPlaces = []string{".", "*", "*/*", "engines/*/*", "images/*/*"}
 
-// tidy removes records that agents were writing when they were killed. A record that cannot be removed does
-// no harm.
-func tidy(stateDir string) {
+// collectGarbage removes records that agents were writing when they were killed. A record that cannot be
+// removed does no harm.
+func collectGarbage(stateDir string) {
 	for _, place := range recordPlaces {
 		dirs, _ := fs.Glob(os.DirFS(stateDir), place) // the patterns are well-formed, and there is no other error
 		for _, dir := range dirs {

@@ -63,7 +63,7 @@ func startLXC(t *testing.T, name, address, workload string) *container {
 // node's have not.
 func (c *container) ownedByLXC(name string) {
 	c.t.Helper()
-	c.eventually("LXC's list with "+name, func() bool { // its autostart comes when all is tidy
+	c.eventually("LXC's list with "+name, func() bool { // its autostart comes last
 		got := inNode(c.t, c.node, "lxc-ls", "-f", "-F", "NAME,STATE,AUTOSTART")
 		return strings.Join(strings.Fields(got), " ") == "NAME STATE AUTOSTART "+name+" RUNNING 1"
 	})

@@ -35,7 +35,7 @@ func TestRestartRedis(t *testing.T) {
 }
 
 // TestRestartAsks has a container that needs an answer of another one before it serves anybody: it
-// gets it, also while it is on trial at the node to which it moves.
+// gets it, also while it is on probation at the node to which it moves.
 func TestRestartAsks(t *testing.T) {
 	loadLabImage(t, "busybox")
 	other := served(t, "busybox", "asked", "8080", nil, "/bin/sh", "-c", "echo the answer >/answer; exec httpd -f -p 8080 -h /")

@@ -59,8 +59,8 @@ func meddlings() []meddling {
 	}
 }
 
-// tidy removes what is Podman's own: it has no runtime delete what has lost its conmon.
-func (m meddling) tidy(t *testing.T, s subject, stayed bool) {
+// cleanUp removes what Podman leaves: Podman does not let the runtime delete a container that has lost its conmon.
+func (m meddling) cleanUp(t *testing.T, s subject, stayed bool) {
 	t.Helper()
 	if s.name() == podmanEngine && m.name == "shim" && stayed {
 		in(t, "a", "sh", "-c", "rm -rf /run/runc/*")
@@ -159,7 +159,7 @@ func meddle(t *testing.T, s subject, m meddling, point agent.Fault, node string)
 	err := <-moved
 	t.Logf("%s: %v; the move: %v", m.name, did, err)
 	c.oneCopy(t, container, err == nil, m.ends)
-	m.tidy(t, s, err != nil)
+	m.cleanUp(t, s, err != nil)
 	if now := had; !labtest.Within(patience, func() bool { now = left(t); return now == had }) {
 		t.Errorf("there were\n%s\nand are\n%s", had, now)
 	}

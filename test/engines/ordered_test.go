@@ -126,7 +126,7 @@ func ordered(t *testing.T, s subject, m meddling, at moment, had string) {
 		startsAgain(t, s, container)
 	}
 	c.oneCopy(t, container, err == nil, m.ends && err != nil)
-	m.tidy(t, s, err != nil)
+	m.cleanUp(t, s, err != nil)
 	if now := had; !labtest.Within(patience, func() bool { now = left(t); return now == had }) {
 		t.Errorf("there were\n%s\nand are\n%s", had, now)
 	}

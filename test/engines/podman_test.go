@@ -150,9 +150,9 @@ func TestPodmanStartsNoSecondCopy(t *testing.T) {
 	})
 }
 
-// TestPodmanStray: a container that was resumed, and of which Podman does not know it, is told of
-// as long as it runs, and Podman's again when it has ended.
-func TestPodmanStray(t *testing.T) {
+// TestPodmanOrphan: Godwit shows a container that was resumed without Podman knowing
+// as long as the container runs. It is Podman's again when it has ended.
+func TestPodmanOrphan(t *testing.T) {
 	if testing.Short() {
 		return
 	}
@@ -163,10 +163,10 @@ func TestPodmanStray(t *testing.T) {
 	point.reached(t)
 	const groups = `cd /sys/fs/cgroup/freezer 2>/dev/null || cd /sys/fs/cgroup; `
 	starts := in(t, "b", "pgrep", "-f", "^podman start ")
-	in(t, "b", "sh", "-c", groups+`mkdir stray && echo `+starts+` >stray/cgroup.procs && { echo FROZEN >stray/freezer.state || echo 1 >stray/cgroup.freeze; } 2>/dev/null`)
+	in(t, "b", "sh", "-c", groups+`mkdir orphan && echo `+starts+` >orphan/cgroup.procs && { echo FROZEN >orphan/freezer.state || echo 1 >orphan/cgroup.freeze; } 2>/dev/null`)
 	point.goOn(t)
 	eventually(t, "it runs at b", func() bool { return in(t, "b", "sh", "-c", "find /var/lib/godwit/engines/podman -name resumed") != "" })
-	in(t, "b", "sh", "-c", groups+`kill -KILL `+starts+`; { echo THAWED >stray/freezer.state || true; } 2>/dev/null; until rmdir stray; do :; done`)
+	in(t, "b", "sh", "-c", groups+`kill -KILL `+starts+`; { echo THAWED >orphan/freezer.state || true; } 2>/dev/null; until rmdir orphan; do :; done`)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

@@ -47,7 +47,7 @@ func TestMembers(t *testing.T) {
 	t.Run("the first node is demoted", func(t *testing.T) {
 		w.must(t, "b", "node", "demote", "a")
 		w.refused(t, "a", "promoted (b)", "node", "token")
-		w.newcomer(t, id.Node.Number)
+		w.newMember(t, id.Node.Number)
 	})
 }
 
@@ -109,8 +109,8 @@ func (w *world) isOut(t *testing.T, id *identity.Identity) {
 	})
 }
 
-// newcomer has a machine join at b, with a token in a file, under the name of the node that was removed.
-func (w *world) newcomer(t *testing.T, before int) {
+// newMember makes a machine join at b, with a token in a file, under the name of the node that was removed.
+func (w *world) newMember(t *testing.T, before int) {
 	t.Helper()
 	root, err := w.lab.Root(stranger)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestRestartDoubt loses contact while the container runs on trial.
+// TestRestartDoubt loses contact while the container runs on probation.
 func TestRestartDoubt(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, migration.Restart, soon)
@@ -26,10 +26,10 @@ func TestRestartDoubt(t *testing.T) {
 		w.awaitDoubt(t, from, id)
 		return from, to, id
 	}
-	t.Run("an operator takes it back from who has it on trial", func(t *testing.T) {
+	t.Run("an operator takes it back from who has it on probation", func(t *testing.T) {
 		from, to, id := doubt(t)
 		if out, err := w.godwit(t.Context(), to, "exec", container, "true"); err == nil || !strings.Contains(err.Error(), "is being migrated") {
-			t.Errorf("exec on trial: %s %v", out, err)
+			t.Errorf("exec on probation: %s %v", out, err)
 		}
 		w.must(t, from, "migration", "resolve", id, "--runs-at", "source", "--force")
 		w.expectState(t, from, engine.Running)

@@ -16,7 +16,7 @@ import (
 )
 
 // restartFaults lists what can go wrong in mode restart. healthy is while the container runs on
-// trial at the target.
+// probation at the target.
 func restartFaults() []fault {
 	var all []fault
 	add := func(side, when string, steps []string, kinds ...kind) {

@@ -14,13 +14,13 @@ const (
 	sessions = 4
 	// askTimeout is after how long an answer that has not come is an error.
 	askTimeout = 2 * time.Minute
-	// newcomers is how often somebody new connects, asks and leaves.
-	newcomers = 250 * time.Millisecond
+	// newClients is how often a new client connects, asks and leaves.
+	newClients = 250 * time.Millisecond
 	// maxErrors ends a client: what is to be known of the service is known then.
 	maxErrors = 20
 )
 
-// client uses a service all the time: some sessions keep their connections, and newcomers connect again and
+// client uses a service all the time: some sessions keep their connections, and new clients connect again and
 // again. It keeps account of what the service has acknowledged.
 type client struct {
 	of    service
@@ -86,7 +86,7 @@ func (c *client) keep(ctx context.Context, l *line) {
 
 // visit connects anew each time.
 func (c *client) visit(ctx context.Context, l *line) {
-	for c.count() < maxErrors && pause(ctx, newcomers) {
+	for c.count() < maxErrors && pause(ctx, newClients) {
 		s, err := c.connect(ctx, l)
 		if err == nil {
 			err = c.ask(ctx, s, l)
@@ -134,7 +134,7 @@ func (c *client) failed(ctx context.Context, l *line, err error) {
 	c.mu.Lock()
 	c.errors = append(c.errors, fmt.Errorf("session %d: %w", l.number, err))
 	c.mu.Unlock()
-	pause(ctx, newcomers)
+	pause(ctx, newClients)
 }
 
 func (c *client) count() int {
@@ -152,7 +152,7 @@ func (c *client) takeErrors() []error {
 	return taken
 }
 
-// gap is the longest that any session waited for an answer since then; newcomers come seldom, so of them it
+// gap is the longest that any session waited for an answer since then; new clients come seldom, so of them it
 // is what their answers took.
 func (c *client) gap(since time.Time) time.Duration {
 	longest := time.Duration(0)

@@ -74,7 +74,7 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 	p = append(p, found...)
 	p.add(len(one.CapabilityArgs) > 0, networkTitle(one.Network), "published ports, and what else was asked of its plugins, are not moved", connectOtherwise)
 	own, err := ownAddress(pid, one.Network)
-	own.Routed = isSegment(list)
+	own.Routed = isRouted(list)
 	if err == nil && len(p) == 0 {
 		err = c.check(own, one.ContainerID)
 	}

@@ -153,7 +153,8 @@ func (c conflist) keepTurn(do func() error) error {
 // obstacles lists what keeps a container with these addresses from being made here.
 func (c conflist) obstacles(own engine.Network) ([]engine.Problem, error) {
 	p, what := problems{}, networkTitle(own.Bridge)
-	p.add(own.Routed && !isSegment(c.list), what, "nodes route its addresses to each other at the source, and not here",
+	p.add(own.Routed && !isRouted(c.list), what,
+		"nodes route its addresses to each other at the source, and not here",
 		"remove its conflist here, and godwit engine setup containerd --network "+own.Bridge)
 	p = append(p, missingPlugins(c.list)...)
 	subnet := netip.PrefixFrom(own.Address, own.PrefixBits).Masked()

@@ -114,10 +114,10 @@ func TestWidened(t *testing.T) {
 	}
 }
 
-// TestSegmentList: the list that setup makes is of a network that moves, of which each node gives
+// TestRoutedList: the list that setup makes is of a network that moves, of which each node gives
 // its own part.
-func TestSegmentList(t *testing.T) {
-	data, err := segmentList("birds", netip.MustParsePrefix("10.60.0.0/16"), netip.MustParsePrefix("10.60.2.0/24"), 1400)
+func TestRoutedList(t *testing.T) {
+	data, err := routedList("birds", netip.MustParsePrefix("10.60.0.0/16"), netip.MustParsePrefix("10.60.2.0/24"), 1400)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestSegmentList(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	made, err := readSegment(path)
+	made, err := readRouted(path)
 	if err != nil || made.Name != "birds" || made.Subnet != netip.MustParsePrefix("10.60.0.0/16") || len(made.Device) == 0 || len(made.Device) > 15 {
 		t.Errorf("%+v: %v", made, err)
 	}
@@ -134,7 +134,7 @@ func TestSegmentList(t *testing.T) {
 			t.Errorf("%s is not in %s", want, data)
 		}
 	}
-	if isSegment(conflistOf(t, `{"type":"bridge"}`)) {
+	if isRouted(conflistOf(t, `{"type":"bridge"}`)) {
 		t.Error("nodes route what nobody has asked for")
 	}
 }

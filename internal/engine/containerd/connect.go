@@ -97,7 +97,7 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 	if err := os.MkdirAll(a.networks, 0o700); err != nil {
 		return err
 	}
-	if err := errors.Join(network.Muzzle(netns), durable.Save(a.connectionPath(own), c)); err != nil {
+	if err := errors.Join(network.BlockNamespace(netns), durable.Save(a.connectionPath(own), c)); err != nil {
 		return err
 	}
 	if err := a.add(ctx, read, list, c.runtime(netns)); err != nil {

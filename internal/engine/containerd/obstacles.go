@@ -236,7 +236,8 @@ func Readiness(ctx context.Context, executable string) (engine.Readiness, error)
 	a.executable = executable
 	told, err := a.version.Version(ctx, &emptypb.Empty{})
 	ready.Version = told.GetVersion()
-	ready.Problems = slices.Concat(engine.TooOld(Name, ready.Version, oldest), a.runtimeObstacles(), segmentProblems())
+	tooOld := engine.TooOld(Name, ready.Version, oldest)
+	ready.Problems = slices.Concat(tooOld, a.runtimeObstacles(), routedProblems())
 	if _, missing := nerdctl.Find(); missing == nil { // who has none needs none
 		ready.Problems = append(ready.Problems, nerdctl.Readiness(ctx)...)
 	}

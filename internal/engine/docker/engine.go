@@ -73,8 +73,8 @@ type adapter struct {
 	root string // Docker's directory, once it is known
 	// containerd keeps Docker's root file systems, once it was asked for one.
 	containerd *containerd
-	// segments tells of networks, by Docker's id, whether nodes route their addresses to each other.
-	segments map[string]bool
+	// routed tells, by Docker's network ID, whether the network is routed: see engine.RoutedNetwork.
+	routed map[string]bool
 }
 
 var _ oci.Adapter = (*adapter)(nil)
@@ -87,7 +87,7 @@ func newAdapter(socket string) (*adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &adapter{socket: socket, connection: connected, segments: map[string]bool{}}, nil
+	return &adapter{socket: socket, connection: connected, routed: map[string]bool{}}, nil
 }
 
 // Name of the engine.
@@ -176,7 +176,7 @@ func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
 	}
 	one := describe(c)
 	if own := &one.Definition.Network; own.OnBridge() {
-		own.Routed = a.isSegment(ctx, c.NetworkSettings.Networks[own.Bridge])
+		own.Routed = a.isRouted(ctx, c.NetworkSettings.Networks[own.Bridge])
 	}
 	restart, err := json.Marshal(c.HostConfig.RestartPolicy)
 	return oci.Found{ID: c.ID, Container: one, Paused: c.State.Paused, Restart: restart, Native: c}, err

@@ -15,15 +15,15 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// newcomer is a container that will be started here, from files that come from another node. Until
-// the record is written that says that it stays it runs on trial: whoever finds it without its
-// agent ends it.
-type newcomer struct {
+// candidate is a container that will be started here, from files that come from another node. It runs on
+// probation until the record is written that says that it stays: whoever finds it without its agent before
+// that ends it.
+type candidate struct {
 	*arrival
 	ports []engine.Port
 }
 
-var _ engine.Arrival = (*newcomer)(nil)
+var _ engine.Arrival = (*candidate)(nil)
 
 // PrepareStart prepares a container that will be started here.
 func (e *Engine) PrepareStart(
@@ -45,68 +45,68 @@ func (e *Engine) PrepareStart(
 	if err != nil {
 		return nil, err
 	}
-	return &newcomer{a, ports}, nil
+	return &candidate{a, ports}, nil
 }
 
 // ImagesDir is of no use: no state comes.
-func (n *newcomer) ImagesDir() string { return "" }
+func (c *candidate) ImagesDir() string { return "" }
 
 // FillFrom fails: it has no memory yet.
-func (n *newcomer) FillFrom(context.Context, *memory.Store) error {
-	return fmt.Errorf("fill the memory of container %s, which is to be started: %w", n.definition.Name, errors.ErrUnsupported)
+func (c *candidate) FillFrom(context.Context, *memory.Store) error {
+	return fmt.Errorf("fill the memory of container %s, which is to be started: %w", c.definition.Name, errors.ErrUnsupported)
 }
 
 // TreePath is where the content of the source's tree of this kind and name must be put. What was in
 // memory ends with it.
-func (n *newcomer) TreePath(kind files.TreeKind, name string) (string, error) {
+func (c *candidate) TreePath(kind files.TreeKind, name string) (string, error) {
 	if kind == files.Memory {
-		return "", fmt.Errorf("container %s is to be started, and gets no tree %.40q of kind %s", n.definition.Name, name, kind)
+		return "", fmt.Errorf("container %s is to be started, and gets no tree %.40q of kind %s", c.definition.Name, name, kind)
 	}
-	return n.arrival.TreePath(kind, name)
+	return c.arrival.TreePath(kind, name)
 }
 
 // Restore starts the container and waits until it is healthy. When it returns with an error nothing
 // of it runs any more.
-func (n *newcomer) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
-	defer n.engine.lock(n.definition.ID)()
-	at, err := n.start(ctx, permission)
+func (c *candidate) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
+	defer c.engine.lock(c.definition.ID)()
+	at, err := c.start(ctx, permission)
 	if err != nil {
-		n.endForSure(context.WithoutCancel(ctx))
-		return time.Time{}, fmt.Errorf("start container %s: %w", n.definition.Name, err)
+		c.endForSure(context.WithoutCancel(ctx))
+		return time.Time{}, fmt.Errorf("start container %s: %w", c.definition.Name, err)
 	}
-	_ = n.engine.settleArrival(context.WithoutCancel(ctx), n.files) // Arrived does it again
+	_ = c.engine.settleArrival(context.WithoutCancel(ctx), c.files) // Arrived does it again
 	return at, nil
 }
 
-func (n *newcomer) start(ctx context.Context, permission engine.Permission) (time.Time, error) {
-	if err := checkPrivate(n.files); err != nil {
+func (c *candidate) start(ctx context.Context, permission engine.Permission) (time.Time, error) {
+	if err := checkPrivate(c.files); err != nil {
 		return time.Time{}, err
 	}
-	if err := n.engine.bringUp(ctx, n.files, n.definition, true); err != nil {
+	if err := c.engine.bringUp(ctx, c.files, c.definition, true); err != nil {
 		return time.Time{}, err
 	}
-	if _, err := n.engine.newTrial(n.files, n.definition, n.ports).await(ctx); err != nil {
+	if _, err := c.engine.newProbation(c.files, c.definition, c.ports).await(ctx); err != nil {
 		return time.Time{}, err
 	}
 	if err := permission.Ask(); err != nil {
 		return time.Time{}, err
 	}
-	if err := kernel.WriteFileAtomic(n.files.resumed(), nil, 0o600); err != nil {
-		return time.Time{}, errors.Join(fmt.Errorf("record that it stays: %w", err), durable.Remove(n.files.resumed()))
+	if err := kernel.WriteFileAtomic(c.files.resumed(), nil, 0o600); err != nil {
+		return time.Time{}, errors.Join(fmt.Errorf("record that it stays: %w", err), durable.Remove(c.files.resumed()))
 	}
 	return time.Now(), nil
 }
 
 // endForSure ends what was started. Others are told next that nothing runs here, so it does not
 // return before that is true.
-func (n *newcomer) endForSure(ctx context.Context) {
-	for n.engine.endTrial(ctx, n.files) != nil {
+func (c *candidate) endForSure(ctx context.Context) {
+	for c.engine.endProbation(ctx, c.files) != nil {
 		time.Sleep(logRetry)
 	}
 }
 
-// endTrial ends what runs on trial, and what is about to start it.
-func (e *Engine) endTrial(ctx context.Context, place container) error {
+// endProbation ends a container that runs on probation, and the session that is about to start it.
+func (e *Engine) endProbation(ctx context.Context, place container) error {
 	if err := endSession(ctx, place); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func startedAnew(place container) (bool, error) {
 	return was.Anew, nil
 }
 
-// outcomeAnew looks for the record of a container that was started here, and ends one that runs on trial.
+// outcomeAnew looks for the record of a container that was started here, and ends one that runs on probation.
 func (e *Engine) outcomeAnew(ctx context.Context, place container, err error) (engine.Outcome, error) {
 	if err != nil {
 		return "", err
@@ -135,7 +135,7 @@ func (e *Engine) outcomeAnew(ctx context.Context, place container, err error) (e
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	return engine.NeverRan, e.endTrial(ctx, place)
+	return engine.NeverRan, e.endProbation(ctx, place)
 }
 
 // ExamineAnew lists what stands against this running container being started anew on another node.

@@ -220,7 +220,7 @@ func TestPrepareStart(t *testing.T) {
 			at, err := arrival.Restore(t.Context(), engine.Permission{Ask: func() error {
 				asked = true
 				if one := b.state(d.ID); one.State != engine.Arriving {
-					t.Errorf("on trial: %+v", one)
+					t.Errorf("on probation: %+v", one)
 				}
 				return nil
 			}})
@@ -300,8 +300,8 @@ func TestPrepareStartEndsWhatFails(t *testing.T) {
 	}
 }
 
-// Another agent finds what runs on trial for one that is gone.
-func TestArrivedEndsTrial(t *testing.T) {
+// Another agent finds what runs on probation for one that is gone.
+func TestArrivedEndsProbation(t *testing.T) {
 	a, b := newTestNode(t), newTestNode(t)
 	d := a.serve()
 	if _, err := a.Halt(t.Context(), d.ID, engine.Leave{}); err != nil {

@@ -113,7 +113,7 @@ func (e *Engine) settleArrival(ctx context.Context, place container) error {
 		err = kernel.RemoveDurable(place.arrival())
 	}
 	if err != nil {
-		return fmt.Errorf("tidy up after the arrival of container %.12s: %w", place.id, err)
+		return fmt.Errorf("clean up after the arrival of container %.12s: %w", place.id, err)
 	}
 	return nil
 }

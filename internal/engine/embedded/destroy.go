@@ -36,7 +36,7 @@ func (e *Engine) destroy(ctx context.Context, place container, stay []string) er
 	if err != nil {
 		return err
 	}
-	if err := checkpoint.Silence(netnsOf(spec)); err != nil {
+	if err := checkpoint.TakeLinksDown(netnsOf(spec)); err != nil {
 		return err
 	}
 	// A monitor that does not answer cannot record the end either: settle removes what it had.

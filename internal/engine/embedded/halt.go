@@ -236,7 +236,7 @@ func (e *Engine) Revive(ctx context.Context, id string) (string, error) {
 	}
 	waiting, cancel := context.WithTimeout(ctx, revivePatience)
 	defer cancel()
-	health, err := e.newTrial(place, one.Definition, was.Ports).await(waiting)
+	health, err := e.newProbation(place, one.Definition, was.Ports).await(waiting)
 	if err != nil { // it was healthy before, or as unhealthy: there is no better place for it
 		health = err.Error()
 	}

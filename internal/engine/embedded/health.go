@@ -26,31 +26,31 @@ const (
 	lastWordsLines, lastWordsBytes = 5, 600
 )
 
-// trial finds out whether a container that was started is healthy. What counts, in this order: its
-// health check succeeds; it waits on all the ports on which it had waited where it ran before; it
-// runs for some seconds.
-type trial struct {
+// probation finds out whether a container that was started is healthy. It is, in this order of criteria, if
+// its health check succeeds; if it listens on all ports on which it listened where it ran before; if it has
+// run for some seconds.
+type probation struct {
 	engine *Engine
 	place  container
 	d      engine.Definition
 	ports  []engine.Port
 }
 
-func (e *Engine) newTrial(place container, d engine.Definition, ports []engine.Port) *trial {
-	return &trial{engine: e, place: place, d: d, ports: ports}
+func (e *Engine) newProbation(place container, d engine.Definition, ports []engine.Port) *probation {
+	return &probation{engine: e, place: place, d: d, ports: ports}
 }
 
 // await returns when the container is healthy, and says by what that is known. Error: ErrUnhealthy.
-func (t *trial) await(ctx context.Context) (how string, err error) {
+func (p *probation) await(ctx context.Context) (how string, err error) {
 	began := time.Now()
-	waiting, cancel := context.WithTimeout(ctx, t.d.StartPatience())
+	waiting, cancel := context.WithTimeout(ctx, p.d.StartPatience())
 	defer cancel()
-	pause, why := t.firstPause(), "nothing is known of it"
+	pause, why := p.firstPause(), "nothing is known of it"
 	for {
-		if ended, err := t.ended(); err != nil || ended != "" {
-			return "", errors.Join(err, t.unhealthy(ended))
+		if ended, err := p.ended(); err != nil || ended != "" {
+			return "", errors.Join(err, p.unhealthy(ended))
 		}
-		how, now := t.look(waiting, time.Since(began))
+		how, now := p.look(waiting, time.Since(began))
 		if how != "" {
 			return fmt.Sprintf("%s after %.1f s", how, time.Since(began).Seconds()), nil
 		}
@@ -58,49 +58,49 @@ func (t *trial) await(ctx context.Context) (how string, err error) {
 		select {
 		case <-waiting.Done():
 			if ctx.Err() != nil {
-				return "", fmt.Errorf("wait for container %s to become healthy (%s): %w", t.d.Name, why, context.Cause(ctx))
+				return "", fmt.Errorf("wait for container %s to become healthy (%s): %w", p.d.Name, why, context.Cause(ctx))
 			}
-			return "", t.unhealthy(fmt.Sprintf("%s, %s after it was started", why, t.d.StartPatience()))
+			return "", p.unhealthy(fmt.Sprintf("%s, %s after it was started", why, p.d.StartPatience()))
 		case <-time.After(pause):
 		}
-		pause = t.nextPause(pause)
+		pause = p.nextPause(pause)
 	}
 }
 
-func (t *trial) firstPause() time.Duration {
-	if t.d.Health != nil {
+func (p *probation) firstPause() time.Duration {
+	if p.d.Health != nil {
 		return firstCheckPause
 	}
 	return portsPause
 }
 
-func (t *trial) nextPause(pause time.Duration) time.Duration {
-	if t.d.Health == nil {
+func (p *probation) nextPause(pause time.Duration) time.Duration {
+	if p.d.Health == nil {
 		return pause
 	}
-	return min(2*pause, lastCheckPause, time.Duration(t.d.Health.Complete().Interval*float64(time.Second)))
+	return min(2*pause, lastCheckPause, time.Duration(p.d.Health.Complete().Interval*float64(time.Second)))
 }
 
 // unhealthy is the error with what helps to see why: the container's files may be gone when it is read.
-func (t *trial) unhealthy(why string) error {
+func (p *probation) unhealthy(why string) error {
 	if why == "" {
 		return nil
 	}
-	err := fmt.Errorf("%w: %s: %s", engine.ErrUnhealthy, t.d.Name, why)
-	if words := t.lastWords(); words != "" {
+	err := fmt.Errorf("%w: %s: %s", engine.ErrUnhealthy, p.d.Name, why)
+	if words := p.lastWords(); words != "" {
 		err = fmt.Errorf("%w; the last that it said: %s", err, words)
 	}
 	return err
 }
 
 // ended tells how the container has ended, if it has.
-func (t *trial) ended() (string, error) {
-	ended, err := hasEnded(t.place)
+func (p *probation) ended() (string, error) {
+	ended, err := hasEnded(p.place)
 	if err != nil || !ended {
 		return "", err
 	}
 	var was record
-	if err := durable.Load(t.place.record(), &was); err != nil {
+	if err := durable.Load(p.place.record(), &was); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("it has ended with exit code %d", was.ExitCode), nil
@@ -108,42 +108,43 @@ func (t *trial) ended() (string, error) {
 
 // look looks once: how it is known that the container is healthy, or why it is not; neither if ctx
 // ended meanwhile.
-func (t *trial) look(ctx context.Context, ran time.Duration) (how, why string) {
+func (p *probation) look(ctx context.Context, ran time.Duration) (how, why string) {
 	switch {
-	case t.d.Health != nil:
-		if err := t.engine.checkHealth(ctx, t.place, t.d); err != nil {
+	case p.d.Health != nil:
+		if err := p.engine.checkHealth(ctx, p.place, p.d); err != nil {
 			if ctx.Err() != nil {
 				return "", "" // the check was not given its time
 			}
 			return "", err.Error()
 		}
 		return "its health check succeeded", ""
-	case len(t.ports) > 0:
-		if missing := t.missingPorts(); len(missing) > 0 {
+	case len(p.ports) > 0:
+		if missing := p.missingPorts(); len(missing) > 0 {
 			return "", "it does not wait on " + engine.DescribePorts(missing)
 		}
-		return "it waits on " + engine.DescribePorts(t.ports), ""
+		return "it waits on " + engine.DescribePorts(p.ports), ""
 	case ran >= engine.SettledAfter:
 		return "it runs", ""
 	}
 	return "", fmt.Sprintf("it has run for less than %s", engine.SettledAfter)
 }
 
-func (t *trial) missingPorts() []engine.Port {
+func (p *probation) missingPorts() []engine.Port {
 	var live liveState
-	if err := durable.Load(t.place.runtime(), &live); err != nil {
-		return t.ports // it has just ended
+	if err := durable.Load(p.place.runtime(), &live); err != nil {
+		return p.ports // it has just ended
 	}
 	open, err := portsOf(live.Init.PID)
 	if err != nil {
-		return t.ports
+		return p.ports
 	}
-	return slices.DeleteFunc(slices.Clone(t.ports), func(p engine.Port) bool { return slices.Contains(open, p) })
+	isOpen := func(port engine.Port) bool { return slices.Contains(open, port) }
+	return slices.DeleteFunc(slices.Clone(p.ports), isOpen)
 }
 
 // lastWords are the last lines of a container's output, in one line.
-func (t *trial) lastWords() string {
-	file, err := os.Open(t.place.log())
+func (p *probation) lastWords() string {
+	file, err := os.Open(p.place.log())
 	if err != nil {
 		return ""
 	}

@@ -134,7 +134,7 @@ func (e *Engine) startNoted(ctx context.Context, one engine.Container, note rest
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
-	ended := e.endTrial(ending, place) // a process that cannot be ended must not keep the container locked
+	ended := e.endProbation(ending, place) // a process that does not end must not keep the container locked
 	if ended == nil && known == nil && errors.Is(ctx.Err(), context.Canceled) {
 		ended = e.room.save(place.restarts(), was)
 	}

@@ -28,7 +28,7 @@ type liveState struct {
 	Stdio   []string            `json:"stdio"` // the container's stdin, stdout and stderr, in the words of CRIU
 }
 
-// arrivalRecord is there from the begin of an arrival until the container has been resumed and all is tidy.
+// arrivalRecord exists from the start of an arrival until the container was resumed and all is cleaned up.
 type arrivalRecord struct {
 	Made  []madeVolume `json:"made"` // by this arrival: Discard removes them
 	Netns string       `json:"netns"`

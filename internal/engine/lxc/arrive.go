@@ -71,7 +71,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	return problems, nil
 }
 
-// arrivalRecord is there from the begin of an arrival until the container has been resumed and all is tidy.
+// arrivalRecord exists from the start of an arrival until the container was resumed and all is cleaned up.
 type arrivalRecord struct {
 	Name   string `json:"name"`
 	Config string `json:"config"` // the configuration that the container has in the end

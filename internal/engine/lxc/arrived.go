@@ -95,7 +95,7 @@ func (e *Engine) settle(ctx context.Context, p place) error {
 		err = kernel.RemoveDurable(p.arrival())
 	}
 	if err != nil {
-		return fmt.Errorf("tidy up after the arrival of LXC container %s: %w", p.name, err)
+		return fmt.Errorf("clean up after the arrival of LXC container %s: %w", p.name, err)
 	}
 	return durable.Remove(p.resumed())
 }

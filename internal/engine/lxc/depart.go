@@ -427,7 +427,7 @@ func killQuietly(ctx context.Context, pid int) error {
 	if err != nil {
 		return err
 	}
-	if err := checkpoint.Silence(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
+	if err := checkpoint.TakeLinksDown(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
 		return err
 	}
 	return killGroup(ctx, group)

@@ -215,7 +215,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 		}
 	}
 	slices.SortFunc(all, func(a, b engine.Container) int { return cmp.Compare(a.Definition.Name, b.Definition.Name) })
-	return all, errors.Join(unknown, e.tidy(), ctx.Err())
+	return all, errors.Join(unknown, e.collectGarbage(), ctx.Err())
 }
 
 // lacksConfig is the id of a container whose directory is there, but not its configuration, which

@@ -91,7 +91,7 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if stray, err := e.stray(id, dir); stray || err != nil {
+	if orphan, err := e.orphan(id, dir); orphan || err != nil {
 		return err
 	}
 	if err = e.adapter.Restart(ctx, found, nil); err == nil {
@@ -112,7 +112,7 @@ func (e *Engine) settleRemoved(ctx context.Context, id, own string) error {
 	if err != nil {
 		return err
 	}
-	if stray, err := e.stray(id, dir); stray || err != nil {
+	if orphan, err := e.orphan(id, dir); orphan || err != nil {
 		return err
 	}
 	remove := func() error { return errors.Join(dir.Remove(), e.adapter.Gone(own)) }

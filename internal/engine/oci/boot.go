@@ -45,13 +45,13 @@ func endedWith(boot string) (bool, error) {
 
 // Settled has the engine do with a container that has come here what it did at the source: there is
 // no other copy any more. It fails for one that runs without its engine, for as long as it does:
-// see stray.
+// see orphan.
 func (e *Engine) Settled(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	var was cameRecord
 	err := durable.Load(e.camePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
-		return e.strayed(id)
+		return e.orphanError(id)
 	}
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ type Engine struct {
 	owns     checkpoint.Locks // by the engine's own ids, held after those: see whileUnused
 	marks    checkpoint.Locks // likewise, but by the same ids: see MarkMoved
 	arrivals checkpoint.Arrivals
-	tidying  sync.Mutex // see tidy
+	gcActive sync.Mutex // see collectGarbage
 
 	mu   sync.Mutex
 	logs map[string]copiedLog
@@ -117,7 +117,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the containers of %s: %w", e.adapter.Title(), patience.Explain(asking, err))
 	}
-	e.tidy(found)
+	e.collectGarbage(found)
 	var all []engine.Container
 	for _, found := range found {
 		if one, is := coming[found.ID]; is {
@@ -294,9 +294,9 @@ func (e *Engine) departurePath(id string) string {
 }
 func (e *Engine) recordPath(id string) string { return filepath.Join(e.records(id), "resumed") }
 
-// strayPath is where it is written down why the engine's start of an arrival failed that had been resumed.
-func (e *Engine) strayPath(id string) string { return filepath.Join(e.records(id), "start-failed") }
-func (e *Engine) private(id string) string   { return filepath.Join(e.records(id), "private") }
+// orphanPath is the record of why the engine's start of an arrival failed after the container was resumed.
+func (e *Engine) orphanPath(id string) string { return filepath.Join(e.records(id), "start-failed") }
+func (e *Engine) private(id string) string    { return filepath.Join(e.records(id), "private") }
 
 // workDir is for CRIU's logs of a container that leaves.
 func (e *Engine) workDir(id string) string {

@@ -45,7 +45,7 @@ func (a *arrival) waitForStart(ctx context.Context) error {
 }
 
 // undisturbed wants nobody else to have had the engine start the container: that it refuses to, but
-// it tidies up then, and with that takes away what was made ready.
+// it cleans up then, and with that takes away what was made ready.
 func (a *arrival) undisturbed() error {
 	_, err := os.Lstat(a.restoreDir.Images())
 	if err == nil && a.shmMade != nil {

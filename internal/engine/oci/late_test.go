@@ -126,15 +126,15 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestStray: as long as a container runs of which its engine's start has failed after it was
-// resumed, the engine is not told that it may start it.
-func TestStray(t *testing.T) {
+// TestOrphan: as long as a container runs whose engine's start has failed after the resume, the engine is not
+// told that it may start the container.
+func TestOrphan(t *testing.T) {
 	id := strings.Repeat("a", 64)
 	b := &booted{found: Found{ID: id}}
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 	must(t, err)
 	must(t, save(e.arrivalPath(id), arrivalRecord{Boot: bootID(t)}))
-	must(t, save(e.strayPath(id), "timeout"))
+	must(t, save(e.orphanPath(id), "timeout"))
 	restoreDir, err := e.restoreDir(id)
 	must(t, err)
 	bundle := func(cgroup string) {

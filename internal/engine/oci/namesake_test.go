@@ -15,7 +15,7 @@ import (
 // reusing is the adapter of an engine that has no containers, and gives ids again. What it is to
 // forget of one that is no more it forgets when it may.
 type reusing struct {
-	tidied
+	garbageAdapter
 	began, goOn chan struct{}
 	creates     func()
 }
@@ -32,7 +32,7 @@ func (a *reusing) Gone(own string) error {
 		close(a.began)
 		<-a.goOn
 	}
-	return a.tidied.Gone(own)
+	return a.garbageAdapter.Gone(own)
 }
 
 // TestNamesakeWaits: as long as what a container had is taken away none is made that gets the same
@@ -51,7 +51,7 @@ func TestNamesakeWaits(t *testing.T) {
 		t.Error("another one could be made")
 	}
 	close(a.goOn)
-	e.tidying.Lock() // it is over
+	e.gcActive.Lock() // it is over
 	if durable.Exists(e.remembered(id)) {
 		t.Error("it is not forgotten")
 	}
@@ -101,7 +101,7 @@ func TestNamesakeComes(t *testing.T) {
 	id, other := strings.Repeat("1", 64), strings.Repeat("2", 64)
 	for _, disowned := range []bool{true, false} {
 		e := awayEngine(t)
-		e.adapter = &reusing{tidied: tidied{fails: "own"}}
+		e.adapter = &reusing{garbageAdapter: garbageAdapter{fails: "own"}}
 		must(t, e.remember(id, "own"))
 		dir := openRestoreDir(t, e)
 		must(t, dir.Admit(shim.Job{}))
@@ -125,7 +125,7 @@ func TestNamesakeComes(t *testing.T) {
 func TestSettleNamesake(t *testing.T) {
 	e := awayEngine(t)
 	id := strings.Repeat("1", 64)
-	a := &reusing{tidied: tidied{all: []Found{{ID: "own"}}}}
+	a := &reusing{garbageAdapter: garbageAdapter{all: []Found{{ID: "own"}}}}
 	e.adapter = a
 	must(t, e.remember(id, "own"))
 	must(t, save(e.arrivalPath(id), arrivalRecord{OwnID: "own"}))

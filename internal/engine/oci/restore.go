@@ -49,7 +49,7 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 		defer unlock()
 		<-a.begun()
 		if a.startErr != nil && a.expected.Late {
-			_ = save(e.strayPath(a.definition.ID), a.startErr.Error()) // its guard stays: see stray
+			_ = save(e.orphanPath(a.definition.ID), a.startErr.Error()) // its guard stays: see orphan
 		}
 		_ = e.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived does it again
 	}()
@@ -73,10 +73,10 @@ func (a *arrival) inTime() error {
 	return nil
 }
 
-// stray tells whether a container runs whose engine's start has failed after it was resumed: the
-// engine does not know that it runs, and would start a second one.
-func (e *Engine) stray(id string, dir shim.Dir) (bool, error) {
-	if !durable.Exists(e.strayPath(id)) {
+// orphan reports whether a container is an orphan: it runs, but its engine's start has failed after it was
+// resumed. The engine does not know that it runs, and would start a second one.
+func (e *Engine) orphan(id string, dir shim.Dir) (bool, error) {
+	if !durable.Exists(e.orphanPath(id)) {
 		return false, nil
 	}
 	return occupied(dir)
@@ -104,11 +104,11 @@ func groupIn(dir shim.Dir) (*kernel.Cgroup, error) {
 	return kernel.OpenCgroup(name)
 }
 
-// strayed is why a container that runs is not its engine's, until settle has found that it has
-// ended; nil if it is.
-func (e *Engine) strayed(id string) error {
+// orphanError says why a running container is an orphan, until settle finds that it has ended; nil if it is
+// none.
+func (e *Engine) orphanError(id string) error {
 	var why string
-	err := durable.Load(e.strayPath(id), &why)
+	err := durable.Load(e.orphanPath(id), &why)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -284,7 +284,7 @@ func (e *Engine) kill(ctx context.Context, id string) error {
 	if !was.First.Alive() {
 		return was.resumeEmpty()
 	}
-	if err := silence(was.First.PID); err != nil {
+	if err := takeLinksDown(was.First.PID); err != nil {
 		return err
 	}
 	group, err := kernel.CgroupOf(was.First.PID)
@@ -294,14 +294,14 @@ func (e *Engine) kill(ctx context.Context, id string) error {
 	return group.Kill(ctx)
 }
 
-// silence takes down the links of a process's network, if that is not this process's own.
-func silence(pid int) error {
+// takeLinksDown takes down the links of a process's network namespace, unless this process shares it.
+func takeLinksDown(pid int) error {
 	path := fmt.Sprintf("/proc/%d/ns/net", pid)
 	same, err := sameFile(path, "/proc/self/ns/net")
 	if err != nil || same {
 		return err
 	}
-	return checkpoint.Silence(path)
+	return checkpoint.TakeLinksDown(path)
 }
 
 // removeGone has the engine remove a container whose processes have been killed, and the volumes

@@ -85,8 +85,8 @@ type adapter struct {
 	root  string // Podman's storage
 	hooks string // directory of OCI hooks
 
-	images   *imageStore
-	segments segments
+	images *imageStore
+	routed routedCache
 
 	mu   sync.Mutex
 	info *info // once it is known
@@ -96,7 +96,7 @@ var _ oci.Adapter = (*adapter)(nil)
 
 // newAdapter makes the adapter, with a directory for images that are to come.
 func newAdapter(coming string) *adapter {
-	a := &adapter{root: DefaultRoot, hooks: hooksDir, segments: segments{directory: networksDir}}
+	a := &adapter{root: DefaultRoot, hooks: hooksDir, routed: routedCache{directory: networksDir}}
 	a.images = &imageStore{podman: a, coming: coming, taking: make(chan struct{}, 1)}
 	return a
 }

@@ -104,7 +104,7 @@ func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Found, erro
 		}
 		container := describe(one)
 		if own := &container.Definition.Network; own.OnBridge() {
-			own.Routed = a.isSegment(ctx, own.Bridge)
+			own.Routed = a.isRouted(ctx, own.Bridge)
 		}
 		all = append(all, oci.Found{ID: one.ID, Container: container, Paused: one.State.Paused, Restart: restart, Arrival: one.Config.Annotations[arrivalAnnotation], Directory: one.StaticDir, Native: one})
 	}

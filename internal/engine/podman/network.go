@@ -275,7 +275,7 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 		return nil, err
 	}
 	p := problems(told.obstacles(own.Bridge))
-	_, routed := told.Labels[oci.SegmentLabel]
+	_, routed := told.Labels[oci.RoutedLabel]
 	p.add(own.Routed && !routed, what, "nodes route its addresses to each other at the source, and not here", makeNetwork(own, x.Endpoint, true))
 	at := slices.IndexFunc(told.Subnets, func(part subnet) bool { return part.Subnet.Contains(own.Address) })
 	if at < 0 {

@@ -197,7 +197,7 @@ func (d Dir) Settle() error {
 		err = os.Remove(d.job())
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("tidy up after an arrival: %w", err)
+		return fmt.Errorf("clean up after an arrival: %w", err)
 	}
 	if exists(d.over()) {
 		return d.Remove()

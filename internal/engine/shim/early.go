@@ -17,8 +17,8 @@ import (
 // PID of the placeholder of its first process. The restore goes on when this process has ended:
 // then it is a child of whoever the restored processes will be children of.
 func (d Dir) createEarly(job Job, args []string, pidFile string) error {
-	if err := network.Muzzle(d.Network()); err != nil {
-		return fmt.Errorf("silence the container that arrives: %w", err)
+	if err := network.BlockNamespace(d.Network()); err != nil {
+		return fmt.Errorf("block the network of the arriving container: %w", err)
 	}
 	restorer := exec.Command(job.Runc, args...)
 	restorer.Env = append(os.Environ(), job.Env...)

@@ -15,7 +15,7 @@ import (
 )
 
 // Godwit's own tables in a namespace drop everything while its container is on its way, but what CRIU
-// marks (internal/network, muzzle.go).
+// marks (internal/network, block.go).
 const (
 	ownTable = "godwit"
 	criuMark = 0xc114

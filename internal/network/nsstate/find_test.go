@@ -182,7 +182,7 @@ func TestNftablesResolver(t *testing.T) {
 // TestOwnTables tells Godwit's tables from others of the same name.
 func TestOwnTables(t *testing.T) {
 	s := newSpace(t)
-	if err := godwit.Muzzle(s.path); err != nil {
+	if err := godwit.BlockNamespace(s.path); err != nil {
 		t.Fatal(err)
 	}
 	if found := s.found(usual); found != "" {
@@ -196,7 +196,7 @@ func TestOwnTables(t *testing.T) {
 	} {
 		s := newSpace(t)
 		if strings.Contains(line, "rule") {
-			if err := godwit.Muzzle(s.path); err != nil {
+			if err := godwit.BlockNamespace(s.path); err != nil {
 				t.Fatal(err)
 			}
 		} else {

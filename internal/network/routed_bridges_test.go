@@ -14,8 +14,8 @@ import (
 func TestBridgeMadeAnew(t *testing.T) {
 	s := newSite(t)
 	a, away := s.nodes["a"], netip.MustParseAddr("10.89.1.2")
-	must(t, a.SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}})) // there is none yet
-	s.visit("one", "leaves", away.String())
+	must(t, a.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}})) // there is none yet
+	s.sendAway("one", "leaves", away.String())
 	says := func(want string, args ...string) {
 		t.Helper()
 		eventually(t, strings.Join(args, " ")+": "+want, func() bool {
@@ -42,20 +42,20 @@ func TestBridgeMadeAnew(t *testing.T) {
 	}
 }
 
-// TestSegmentsTriedAgain: what has failed for a segment is done when it is said again, and one that
+// TestRoutedNetworksTriedAgain: what has failed for a routed network is done when it is said again, and one that
 // cannot be routed keeps none of the others from it.
-func TestSegmentsTriedAgain(t *testing.T) {
+func TestRoutedNetworksTriedAgain(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
 	s.onBridge("a", "one", "10.89.1.3/16")
-	overlaps := Segment{Device: "other", Subnet: a.config.Pool}
-	segments := []Segment{overlaps, {Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}
+	overlaps := RoutedNetwork{Device: "other", Subnet: a.config.Pool}
+	routed := []RoutedNetwork{overlaps, {Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}
 	failing(a, func() {
-		if err := a.SetSegments(segments); err == nil {
+		if err := a.SetRoutedNetworks(routed); err == nil {
 			t.Error("what cannot be done is done")
 		}
 	})
-	if err := a.SetSegments(segments); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), overlaps.Device) {
+	if err := a.SetRoutedNetworks(routed); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), overlaps.Device) {
 		t.Errorf("%v, want that %s is not routed", err, overlaps.Device)
 	}
 	if out, err := s.run("a", "cat", "/proc/sys/net/ipv4/conf/"+engineBridge+"/proxy_arp"); err != nil || strings.TrimSpace(out) != "1" {
@@ -85,7 +85,7 @@ func TestWatchesOnce(t *testing.T) {
 		before = strings.Join(all, " ")
 		return len(all) == 1
 	})
-	must(t, a.SetSegments([]Segment{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	must(t, a.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.onBridge("a", "one", "10.89.1.3/16")
 	a.mu.Lock() // so nobody takes what the kernel tells
 	inside(t, s.ns("a"), func(h *netlink.Handle) error {

@@ -12,20 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Segment is a routed network of an engine: all nodes have it, each with a bridge of its own. The subnet is
+// RoutedNetwork is a network of an engine that all nodes have, each with a bridge of its own. The subnet is
 // the same everywhere, and each node's engine assigns addresses from the part with the node's number, as in
 // the pool. So no address is assigned twice, and a container that moves finds its neighbours at the same
 // addresses.
-type Segment struct {
+type RoutedNetwork struct {
 	Device string // the bridge
 	Subnet netip.Prefix
 }
 
-// Part returns the part of a segment's subnet from which a node's engine assigns addresses.
-func (s Segment) Part(number int) (netip.Prefix, error) {
-	c := Config{Pool: s.Subnet}
-	if !s.Subnet.Addr().Is4() || s.Subnet != s.Subnet.Masked() || s.Subnet.Bits() < 8 || s.Subnet.Bits() >= subnetBits {
-		return netip.Prefix{}, fmt.Errorf("subnet %s is %w: it must be an IPv4 prefix of 8 to 23 bits", s.Subnet, ErrInvalid)
+// Part returns the part of a routed network's subnet from which a node's engine assigns addresses.
+func (r RoutedNetwork) Part(number int) (netip.Prefix, error) {
+	c := Config{Pool: r.Subnet}
+	bits := r.Subnet.Bits()
+	if !r.Subnet.Addr().Is4() || r.Subnet != r.Subnet.Masked() || bits < 8 || bits >= subnetBits {
+		return netip.Prefix{}, fmt.Errorf("subnet %s is %w: it must be an IPv4 prefix of 8 to 23 bits",
+			r.Subnet, ErrInvalid)
 	}
 	if err := c.checkNumber(number); err != nil {
 		return netip.Prefix{}, err
@@ -33,27 +35,27 @@ func (s Segment) Part(number int) (netip.Prefix, error) {
 	return c.subnet(number), nil
 }
 
-// SetSegments replaces the set of routed networks. Routes of a removed network stay until the agent
+// SetRoutedNetworks replaces the set of routed networks. Routes of a removed network stay until the agent
 // restarts: they lead nowhere. The error names networks that cannot be routed; the others are routed. The
 // next call tries failed ones again.
-func (n *Network) SetSegments(segments []Segment) error {
+func (n *Network) SetRoutedNetworks(networks []RoutedNetwork) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var good []Segment
+	var good []RoutedNetwork
 	var errs []error
-	for _, segment := range segments {
-		err := n.checkSegment(segment)
+	for _, routed := range networks {
+		err := n.checkRouted(routed)
 		if err == nil {
-			good = append(good, segment)
+			good = append(good, routed)
 		}
 		errs = append(errs, err)
 	}
-	if slices.Equal(n.segments, good) && !n.unrouted {
+	if slices.Equal(n.routed, good) && !n.unrouted {
 		return errors.Join(errs...)
 	}
-	n.segments = good
+	n.routed = good
 	err := errors.Join(n.applyFirewall(), n.remakeBridges())
-	if len(n.bridged)+len(n.segments) == 0 {
+	if len(n.bridged)+len(n.routed) == 0 {
 		err = errors.Join(err, n.endPass())
 	} else {
 		err = errors.Join(err, n.letPass())
@@ -62,24 +64,24 @@ func (n *Network) SetSegments(segments []Segment) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// checkSegment requires a segment to contain a part for this node, and none of Godwit's own addresses.
-func (n *Network) checkSegment(segment Segment) error {
-	_, err := segment.Part(n.config.NodeNumber)
-	if err == nil && segment.Subnet.Overlaps(n.config.Pool) {
-		err = fmt.Errorf("subnet %s is %w: it overlaps %s", segment.Subnet, ErrInvalid, n.config.Pool)
+// checkRouted requires a routed network to contain a part for this node, and none of the pool's addresses.
+func (n *Network) checkRouted(routed RoutedNetwork) error {
+	_, err := routed.Part(n.config.NodeNumber)
+	if err == nil && routed.Subnet.Overlaps(n.config.Pool) {
+		err = fmt.Errorf("subnet %s is %w: it overlaps %s", routed.Subnet, ErrInvalid, n.config.Pool)
 	}
 	if err != nil {
-		return fmt.Errorf("network on %s: %w", segment.Device, err)
+		return fmt.Errorf("network on %s: %w", routed.Device, err)
 	}
 	return nil
 }
 
-// routeSegments makes the routes to the parts of other nodes.
-func (n *Network) routeSegments() error {
+// routeNetworks makes the routes to the parts of other nodes.
+func (n *Network) routeNetworks() error {
 	var errs []error
-	for _, segment := range n.segments {
+	for _, routed := range n.routed {
 		for number := range n.peers {
-			part, err := segment.Part(number)
+			part, err := routed.Part(number)
 			if err == nil {
 				err = n.links.RouteReplace(n.via(ipNet(part), number, unix.RT_TABLE_MAIN))
 			}
@@ -116,11 +118,11 @@ func (n *Network) unclaim(device string, ip netip.Addr) error {
 	return nil
 }
 
-// isGuest reports whether an address is in the part of a segment that belongs to another node.
+// isGuest reports whether an address is in the part of a routed network that belongs to another node.
 func (n *Network) isGuest(ip netip.Addr) bool {
-	return slices.ContainsFunc(n.segments, func(segment Segment) bool {
-		part, err := segment.Part(n.config.NodeNumber)
-		return err == nil && segment.Subnet.Contains(ip) && !part.Contains(ip)
+	return slices.ContainsFunc(n.routed, func(routed RoutedNetwork) bool {
+		part, err := routed.Part(n.config.NodeNumber)
+		return err == nil && routed.Subnet.Contains(ip) && !part.Contains(ip)
 	})
 }
 
@@ -243,17 +245,17 @@ func announceWithin(path string, ip netip.Addr) error {
 	return within(inside, func() error { return announce(eth0, ip) })
 }
 
-// inSegment: the address at this offset is, or is not, in a segment.
-func inSegment(offset uint32, segment Segment, within bool) rule {
-	return inPool(offset, segment.Subnet, within)
+// inRouted: the address at this offset is, or is not, in a routed network.
+func inRouted(offset uint32, routed RoutedNetwork, within bool) rule {
+	return inPool(offset, routed.Subnet, within)
 }
 
 // bridgedAlternatives returns the rules of which a packet must pass one to have the address of a container
 // on a bridge.
 func (n *Network) bridgedAlternatives(offset uint32, set rule) []rule {
 	all := []rule{set}
-	for _, segment := range n.segments {
-		all = append(all, inSegment(offset, segment, true))
+	for _, routed := range n.routed {
+		all = append(all, inRouted(offset, routed, true))
 	}
 	return all
 }

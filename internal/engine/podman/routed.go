@@ -21,44 +21,44 @@ import (
 // (network_config_dir in containers.conf(5)).
 const networksDir = "/etc/containers/networks"
 
-// askSegmentsEvery is how often Podman is asked which networks it has, if nobody can see that they
-// have changed: it tells nobody.
-const askSegmentsEvery = time.Minute
+// askRoutedEvery is how often Podman is asked for its networks if their directory has not changed: Podman
+// reports no changes of networks.
+const askRoutedEvery = time.Minute
 
-// segments are those of this node, and when Podman was asked.
-type segments struct {
+// routedCache holds the routed networks of this node's Podman, and when Podman was asked for them.
+type routedCache struct {
 	directory string
 
 	mu      sync.Mutex
-	known   []engine.Segment
+	known   []engine.RoutedNetwork
 	asked   time.Time
 	changed time.Time // of the directory, then
 }
 
 // list asks Podman, unless nothing has changed since.
-func (s *segments) list(ctx context.Context) ([]engine.Segment, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (c *routedCache) list(ctx context.Context) ([]engine.RoutedNetwork, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var changed time.Time
-	if info, err := os.Stat(s.directory); err == nil {
+	if info, err := os.Stat(c.directory); err == nil {
 		changed = info.ModTime()
 	}
-	if changed.Equal(s.changed) && time.Since(s.asked) < askSegmentsEvery {
-		return s.known, nil
+	if changed.Equal(c.changed) && time.Since(c.asked) < askRoutedEvery {
+		return c.known, nil
 	}
 	asked := time.Now()
-	found, err := askSegments(ctx)
+	found, err := askRouted(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.known, s.asked, s.changed = found, asked, changed
+	c.known, c.asked, c.changed = found, asked, changed
 	return found, nil
 }
 
-func askSegments(ctx context.Context) ([]engine.Segment, error) {
+func askRouted(ctx context.Context) ([]engine.RoutedNetwork, error) {
 	ctx, cancel := asking(ctx)
 	defer cancel()
-	data, err := podman(ctx, "network", "ls", "--filter", "label="+oci.SegmentLabel, "--format", "json")
+	data, err := podman(ctx, "network", "ls", "--filter", "label="+oci.RoutedLabel, "--format", "json")
 	var told []podmanNetwork
 	if err == nil {
 		err = json.Unmarshal(data, &told)
@@ -66,49 +66,54 @@ func askSegments(ctx context.Context) ([]engine.Segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the networks of Podman: %w", err)
 	}
-	var all []engine.Segment
+	var all []engine.RoutedNetwork
 	for _, one := range told {
 		if one.Driver == "bridge" && len(one.Subnets) == 1 && one.Device != "" {
-			all = append(all, engine.Segment{Name: one.Name, Device: one.Device, Subnet: one.Subnets[0].Subnet})
+			all = append(all, engine.RoutedNetwork{
+				Name: one.Name, Device: one.Device, Subnet: one.Subnets[0].Subnet,
+			})
 		}
 	}
-	slices.SortFunc(all, func(a, b engine.Segment) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b engine.RoutedNetwork) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
-// Segments lists the networks of this node's Podman whose addresses nodes route to each other.
-// Error: engine.ErrAway.
-func (e *Engine) Segments(ctx context.Context) ([]engine.Segment, error) {
+// RoutedNetworks lists the routed networks of this node's Podman. Error: engine.ErrAway.
+func (e *Engine) RoutedNetworks(ctx context.Context) ([]engine.RoutedNetwork, error) {
 	if err := e.podman.Away(); err != nil {
 		return nil, err
 	}
-	return e.podman.segments.list(ctx)
+	return e.podman.routed.list(ctx)
 }
 
-// isSegment tells whether nodes route the addresses of a network to each other. If Podman does not
-// say, who moves the container asks again.
-func (a *adapter) isSegment(ctx context.Context, name string) bool {
-	all, err := a.segments.list(ctx)
-	return err == nil && slices.ContainsFunc(all, func(one engine.Segment) bool { return one.Name == name })
+// isRouted reports whether a network is a routed network. If Podman does not answer, whoever moves the
+// container asks again.
+func (a *adapter) isRouted(ctx context.Context, name string) bool {
+	all, err := a.routed.list(ctx)
+	named := func(routed engine.RoutedNetwork) bool { return routed.Name == name }
+	return err == nil && slices.ContainsFunc(all, named)
 }
 
-// MakeSegment makes a network whose addresses nodes route to each other, of which this node has one
-// part: see oci.ChosenByEngine. One that is there as asked is left as it is.
-func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error {
+// AddRoutedNetwork makes a routed network with this node's part of its addresses: see oci.ChosenByEngine.
+// It leaves a network alone that exists as requested.
+func (e *Engine) AddRoutedNetwork(
+	ctx context.Context, name string, subnet, part netip.Prefix, mtu int,
+) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("network %.80q is not a name that Podman allows", name)
 	}
 	gateway := part.Addr().Next()
 	told, err := inspectNetwork(ctx, name)
 	switch {
-	case err == nil && told.isSegment(subnet, gateway):
+	case err == nil && told.isRouted(subnet, gateway):
 		return nil
 	case err == nil:
 		return fmt.Errorf("Podman has another network %s already: remove it, or choose another name with --network", name) //nolint:staticcheck // its name
 	case !errors.Is(err, errNoNetwork):
 		return err
 	}
-	_, err = podman(ctx, "network", "create", "--driver=bridge", "--label="+oci.SegmentLabel+"="+subnet.String(), "--opt=mtu="+strconv.Itoa(mtu),
+	_, err = podman(ctx, "network", "create", "--driver=bridge",
+		"--label="+oci.RoutedLabel+"="+subnet.String(), "--opt=mtu="+strconv.Itoa(mtu),
 		"--subnet="+subnet.String(), "--ip-range="+oci.ChosenByEngine(part).String(), "--gateway="+gateway.String(), name)
 	if err != nil {
 		return fmt.Errorf("have Podman make network %s: %w", name, err)
@@ -116,15 +121,16 @@ func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part neti
 	return nil
 }
 
-// isSegment tells whether a network is the part of a segment of a node with this address in it.
-func (n podmanNetwork) isSegment(subnet netip.Prefix, gateway netip.Addr) bool {
-	_, is := n.Labels[oci.SegmentLabel]
+// isRouted reports whether a network is a node's part of the routed network with this subnet, and has this
+// gateway.
+func (n podmanNetwork) isRouted(subnet netip.Prefix, gateway netip.Addr) bool {
+	_, is := n.Labels[oci.RoutedLabel]
 	return is && n.Driver == "bridge" && len(n.Subnets) == 1 && n.Subnets[0].Subnet == subnet && n.Subnets[0].Gateway == gateway
 }
 
-// RemoveSegments removes such networks: all, or none if a container has one, running or not.
-func (e *Engine) RemoveSegments(ctx context.Context) error {
-	all, err := e.Segments(ctx)
+// RemoveRoutedNetworks removes all routed networks, or none if a container is on one, running or not.
+func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
+	all, err := e.RoutedNetworks(ctx)
 	if errors.Is(err, engine.ErrAway) {
 		return nil // they are Podman's, and harm nobody
 	}

@@ -23,25 +23,27 @@ const (
 	optionMTU  = "com.docker.network.driver.mtu"
 )
 
-// Segments lists the networks of this node's Docker whose addresses nodes route to each other.
-// Error: engine.ErrAway.
-func (e *Engine) Segments(ctx context.Context) ([]engine.Segment, error) {
+// RoutedNetworks lists the routed networks of this node's Docker. Error: engine.ErrAway.
+func (e *Engine) RoutedNetworks(ctx context.Context) ([]engine.RoutedNetwork, error) {
 	if err := e.docker.Away(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := asking(ctx)
 	defer cancel()
-	listed, err := e.docker.api(ctx).NetworkList(ctx, client.NetworkListOptions{Filters: make(client.Filters).Add("label", oci.SegmentLabel)})
+	options := client.NetworkListOptions{Filters: make(client.Filters).Add("label", oci.RoutedLabel)}
+	listed, err := e.docker.api(ctx).NetworkList(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("list the networks of Docker: %w", err)
 	}
-	var all []engine.Segment
+	var all []engine.RoutedNetwork
 	for _, one := range listed.Items {
 		if one.Driver == "bridge" && len(one.IPAM.Config) == 1 {
-			all = append(all, engine.Segment{Name: one.Name, Device: bridgeName(one.Network), Subnet: one.IPAM.Config[0].Subnet})
+			all = append(all, engine.RoutedNetwork{
+				Name: one.Name, Device: bridgeName(one.Network), Subnet: one.IPAM.Config[0].Subnet,
+			})
 		}
 	}
-	slices.SortFunc(all, func(a, b engine.Segment) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b engine.RoutedNetwork) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
@@ -53,11 +55,10 @@ func bridgeName(one network.Network) string {
 	return "br-" + one.ID[:min(12, len(one.ID))]
 }
 
-// isSegment tells whether nodes route the addresses of a network to each other. That never changes
-// in the life of a network.
-func (a *adapter) isSegment(ctx context.Context, end *network.EndpointSettings) bool {
+// isRouted reports whether a network is a routed network. That never changes in the life of a network.
+func (a *adapter) isRouted(ctx context.Context, end *network.EndpointSettings) bool {
 	a.mu.Lock()
-	is, known := a.segments[end.NetworkID]
+	is, known := a.routed[end.NetworkID]
 	a.mu.Unlock()
 	if known || end.NetworkID == "" {
 		return is
@@ -66,23 +67,27 @@ func (a *adapter) isSegment(ctx context.Context, end *network.EndpointSettings) 
 	if err != nil {
 		return false // who moves the container asks again
 	}
-	_, is = told.Network.Labels[oci.SegmentLabel]
+	_, is = told.Network.Labels[oci.RoutedLabel]
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.segments[end.NetworkID] = is
+	a.routed[end.NetworkID] = is
 	return is
 }
 
-// MakeSegment makes a network whose addresses nodes route to each other, of which this node has one
-// part. Its Docker gives those of the upper half of that by itself: it would give one again whose
-// container has left. The others are for who asks for one. A network that is there as asked is left
-// as it is, also one whose Docker gives all of them.
-func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error {
+// AddRoutedNetwork makes a routed network with this node's part of its addresses. Docker itself assigns
+// only the upper half of that part, because it would assign the address of a container that has left
+// again. Users may ask for addresses of the lower half. AddRoutedNetwork leaves a network alone that
+// exists as requested, also one of which Docker assigns all addresses.
+func (e *Engine) AddRoutedNetwork(
+	ctx context.Context, name string, subnet, part netip.Prefix, mtu int,
+) error {
 	api := e.docker.api(ctx)
 	told, err := api.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	if err == nil {
 		config := told.Network.IPAM.Config
-		if _, is := told.Network.Labels[oci.SegmentLabel]; is && len(config) == 1 && config[0].Subnet == subnet && (config[0].IPRange == oci.ChosenByEngine(part) || config[0].IPRange == part) {
+		_, is := told.Network.Labels[oci.RoutedLabel]
+		if is && len(config) == 1 && config[0].Subnet == subnet &&
+			(config[0].IPRange == oci.ChosenByEngine(part) || config[0].IPRange == part) {
 			return nil
 		}
 		return fmt.Errorf("Docker has another network %s already: remove it, or choose another name with --network", name) //nolint:staticcheck // its name
@@ -91,7 +96,8 @@ func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part neti
 		return fmt.Errorf("ask Docker about network %s: %w", name, err)
 	}
 	_, err = api.NetworkCreate(ctx, name, client.NetworkCreateOptions{
-		Driver: "bridge", Labels: map[string]string{oci.SegmentLabel: subnet.String()}, Options: map[string]string{optionMTU: strconv.Itoa(mtu)},
+		Driver: "bridge", Labels: map[string]string{oci.RoutedLabel: subnet.String()},
+		Options: map[string]string{optionMTU: strconv.Itoa(mtu)},
 		IPAM: &network.IPAM{Config: []network.IPAMConfig{{
 			Subnet: subnet, IPRange: oci.ChosenByEngine(part), Gateway: part.Addr().Next(),
 			AuxAddress: map[string]netip.Addr{"first": part.Addr(), "last": lastOf(part)}, // some take them for a network, and for all of it
@@ -110,10 +116,10 @@ func lastOf(part netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(bytes)
 }
 
-// RemoveSegments removes such networks: all, or none if a container has one. Docker itself would
-// take one from containers that do not run, and they could not start any more.
-func (e *Engine) RemoveSegments(ctx context.Context) error {
-	all, err := e.Segments(ctx)
+// RemoveRoutedNetworks removes all routed networks, or none if a container is on one. Docker itself would
+// remove the network of a container that does not run, which then could not start any more.
+func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
+	all, err := e.RoutedNetworks(ctx)
 	if errors.Is(err, engine.ErrAway) {
 		return nil // they are Docker's, and harm nobody
 	}

@@ -11,24 +11,24 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// tidied is the adapter of an engine with some containers, that fails to take away what one had
-// that it has no more.
-type tidied struct {
+// garbageAdapter is the adapter of an engine with some containers. It fails to remove what is left of one
+// that the engine has removed.
+type garbageAdapter struct {
 	booted
 	all   []Found
 	fails string
 }
 
-func (a *tidied) Gone(own string) error {
+func (a *garbageAdapter) Gone(own string) error {
 	if own == a.fails {
 		return errors.New("a plugin fails")
 	}
 	return nil
 }
 
-func (a *tidied) List(context.Context, func(string) bool) ([]Found, error) { return a.all, nil }
+func (a *garbageAdapter) List(context.Context, func(string) bool) ([]Found, error) { return a.all, nil }
 
-func (a *tidied) Find(_ context.Context, own string) (Found, error) {
+func (a *garbageAdapter) Find(_ context.Context, own string) (Found, error) {
 	for _, found := range a.all {
 		if found.ID == own {
 			return found, nil
@@ -37,13 +37,13 @@ func (a *tidied) Find(_ context.Context, own string) (Found, error) {
 	return Found{}, engine.ErrNotFound
 }
 
-// TestTidy: what was removed by the engine is forgotten, unless it is moving, also if that fails
+// TestGarbageCollection: what was removed by the engine is forgotten, unless it is moving, also if that fails
 // for another one; what is there is not.
-func TestTidy(t *testing.T) {
+func TestGarbageCollection(t *testing.T) {
 	e := awayEngine(t)
 	there, removed, arriving, came := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64), strings.Repeat("4", 64)
 	fails := strings.Repeat("0", 64)
-	e.adapter = &tidied{all: []Found{{ID: "own" + there, Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: "own" + fails}
+	e.adapter = &garbageAdapter{all: []Found{{ID: "own" + there, Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: "own" + fails}
 	for _, id := range []string{fails, there, removed, arriving, came} {
 		must(t, e.remember(id, "own"+id))
 		dir, err := e.restoreDir("own" + id)
@@ -56,7 +56,7 @@ func TestTidy(t *testing.T) {
 	if _, err := e.List(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	e.tidying.Lock() // it is over
+	e.gcActive.Lock() // it is over
 	for id, want := range map[string]bool{fails: true, there: true, removed: false, arriving: true, came: true} {
 		if durable.Exists(e.remembered(id)) != want || durable.Exists(e.private(id)) != want || hasRestoreDir(t, e, id) != want {
 			t.Errorf("%.4s is known: %v; has records: %v, and a restore directory: %v; want %v", id,

@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/network/dump"
 )
 
-// Silence takes down the links of a network namespace, so that no socket that is closed there says good-bye.
-func Silence(path string) error {
+// TakeLinksDown takes down the links of a network namespace, so that sockets that are closed there send no FIN.
+func TakeLinksDown(path string) error {
 	handle, err := netns.GetFromPath(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) {
 		return nil // the namespace is gone already

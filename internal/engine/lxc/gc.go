@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// tidy forgets containers that lxc-destroy has removed, which tells nobody.
-func (e *Engine) tidy() error {
+// collectGarbage forgets containers that lxc-destroy has removed; it does not report that.
+func (e *Engine) collectGarbage() error {
 	for _, directory := range []string{e.config.StateDir, e.config.RunDir} {
 		entries, err := os.ReadDir(filepath.Join(directory, "lxc"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

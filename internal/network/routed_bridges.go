@@ -20,16 +20,16 @@ import (
 // routes to them.
 func (n *Network) remakeBridges() error {
 	var errs []error
-	for _, segment := range n.segments {
-		if link, err := n.bridge(segment.Device); link == nil || err != nil {
+	for _, routed := range n.routed {
+		if link, err := n.bridge(routed.Device); link == nil || err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		// What containers ask for that is at other nodes this one answers for, and forwards
 		// (ip-sysctl.rst, proxy_arp).
-		err := within(n.ns, func() error { return sysctl("ipv4/conf/"+segment.Device+"/proxy_arp", "1") })
+		err := within(n.ns, func() error { return sysctl("ipv4/conf/"+routed.Device+"/proxy_arp", "1") })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has gone
-			errs = append(errs, fmt.Errorf("network on %s: %w", segment.Device, err))
+			errs = append(errs, fmt.Errorf("network on %s: %w", routed.Device, err))
 		}
 	}
 	for ip, one := range n.bridged {
@@ -122,7 +122,7 @@ func (n *Network) watchBridgesOnce() {
 func (n *Network) bridgesChanged(changed func(name string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	matters := slices.ContainsFunc(n.segments, func(one Segment) bool { return changed(one.Device) })
+	matters := slices.ContainsFunc(n.routed, func(one RoutedNetwork) bool { return changed(one.Device) })
 	for _, one := range n.bridged {
 		matters = matters || !one.Here && one.Bridge != "" && changed(one.Bridge)
 	}
@@ -130,7 +130,7 @@ func (n *Network) bridgesChanged(changed func(name string) bool) {
 		return
 	}
 	if err := n.remakeBridges(); err != nil {
-		n.unrouted = true // so that SetSegments tries it again
+		n.unrouted = true // so that SetRoutedNetworks tries it again
 		n.config.Log.Warn("what is elsewhere is not answered for on a bridge yet", "error", err)
 	}
 }

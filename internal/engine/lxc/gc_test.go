@@ -8,8 +8,8 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 )
 
-// TestTidy: what is remembered of a container is forgotten once LXC has it no more, unless it moves.
-func TestTidy(t *testing.T) {
+// TestGarbageCollection: what is remembered of a container is forgotten once LXC has it no more, unless it moves.
+func TestGarbageCollection(t *testing.T) {
 	directory := t.TempDir()
 	e := &Engine{config: Config{StateDir: filepath.Join(directory, "state"), RunDir: filepath.Join(directory, "run"), Path: filepath.Join(directory, "lxc")}}
 	p := e.place(someID, "web")

@@ -7,9 +7,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestAbsent: neighbours hear nothing of a container of which the address is absent, in whatever way it
+// TestSuppressARP: neighbours hear nothing of a container whose ARP is suppressed, in whatever way it
 // speaks, and of others they do. A new agent ends that, too.
-func TestAbsent(t *testing.T) {
+func TestSuppressARP(t *testing.T) {
 	s := newSite(t)
 	ip := netip.MustParseAddr("172.30.0.2")
 	for name, address := range map[string]string{"comes": ip.String(), "asker": "172.30.0.3", "other": "172.30.0.4"} {
@@ -31,20 +31,20 @@ func TestAbsent(t *testing.T) {
 			t.Errorf("the neighbour hears of %s: %v, want %t", of, err, want)
 		}
 	}
-	must(t, s.nodes["a"].Absent(ip, "02:00:00:00:00:99")) // that is on another bridge
+	must(t, s.nodes["a"].SuppressARP(ip, "02:00:00:00:00:99")) // that is on another bridge
 	hears("172.30.0.2", true)
 	for _, ends := range []func(){
 		func() {
 			failing(s.nodes["a"], func() {
-				if err := s.nodes["a"].Present(ip); err == nil {
+				if err := s.nodes["a"].AllowARP(ip); err == nil {
 					t.Error("what cannot be done is done")
 				}
 			})
-			must(t, s.nodes["a"].Present(ip)) // it is tried again
+			must(t, s.nodes["a"].AllowARP(ip)) // it is tried again
 		},
 		func() { must(t, s.nodes["a"].Close()); s.start("a") },
 	} {
-		must(t, s.nodes["a"].Absent(ip, mac))
+		must(t, s.nodes["a"].SuppressARP(ip, mac))
 		hears("172.30.0.2", false)
 		hears("172.30.0.4", true)
 		ends()

@@ -42,7 +42,7 @@ func TestCheckFirst(t *testing.T) {
 			}
 		}
 		a := &adapter{socket: c.socket, containers: &c.pods}
-		if err := a.checkFirst(t.Context(), filepath.Join(dir, segmentPrefix+"birds.conflist")); (err != nil) != c.refused {
+		if err := a.checkFirst(t.Context(), filepath.Join(dir, routedPrefix+"birds.conflist")); (err != nil) != c.refused {
 			t.Errorf("%s: %v", c.there, err)
 		}
 	}

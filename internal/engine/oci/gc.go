@@ -11,17 +11,17 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// tidy forgets containers that were removed by their engine, which tells nobody: what they had here
-// is found by what the engine lists. It does so by itself, one after the other: what a container's
-// network takes away may wait for others. What fails for one is tried again at the next look, and
-// keeps nothing from being done for the others.
-func (e *Engine) tidy(listed []Found) {
+// collectGarbage forgets containers that their engine has removed. The engine does not report removals, so
+// their records are compared with the engine's list. It runs in the background, one container after the
+// other, because the removal of a container's network may wait for others. What fails for one container is
+// tried again at the next look, and does not affect the others.
+func (e *Engine) collectGarbage(listed []Found) {
 	removed := e.removed(listed)
-	if len(removed) == 0 || !e.tidying.TryLock() {
+	if len(removed) == 0 || !e.gcActive.TryLock() {
 		return
 	}
 	go func() {
-		defer e.tidying.Unlock()
+		defer e.gcActive.Unlock()
 		for _, id := range removed {
 			_ = e.forgetRemoved(context.Background(), id)
 		}

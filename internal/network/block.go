@@ -15,16 +15,16 @@ import (
 // made one after the other: data that one socket still had to send to another within the container would
 // meet no socket, and be answered by a reset. The kernel repeats dropped packets, as it does with packets
 // that cannot leave by the interface. The same holds while sockets are dumped one after the other: see
-// Silence. On a bridge the container does not answer ARP either, because its neighbours would send to it
+// Quiesce. On a bridge the container does not answer ARP either, because its neighbours would send to it
 // here while it is elsewhere.
 
 // criuMark marks the packets by which CRIU tells a socket that its peer has ended the connection
 // (SOCCR_MARK, criu/include/netfilter.h; CRIU's own lock lets them through, too).
 const criuMark = 0xc114
 
-// muzzle makes a network namespace drop incoming packets, and outgoing packets if nothing else does. It is
-// idempotent.
-func muzzle(path string, leaving bool) error {
+// blockNamespace makes a network namespace drop incoming packets, and outgoing packets if nothing else
+// does. It is idempotent.
+func blockNamespace(path string, leaving bool) error {
 	drop := nftables.ChainPolicyDrop
 	return inTables(path, leaving, func(conn *nftables.Conn, table *nftables.Table) {
 		if table.Family == nftables.TableFamilyARP {
@@ -55,29 +55,30 @@ const (
 	arpOut = 1
 )
 
-// Muzzle quiesces a container's network namespace, ARP included, before its engine makes anything in it.
-// AdoptBridged and Route follow. If an engine announces a container's address at once, its neighbours would
-// send to it before anybody else could quiesce the namespace, and packets that meet no socket are answered
-// by a reset.
-func Muzzle(path string) error { return muzzle(path, true) }
+// BlockNamespace blocks a container's network namespace, ARP included, before its engine makes anything in
+// it. AdoptBridged and Route follow. If an engine announces a container's address at once, its neighbours
+// would send to it before anybody else could block the namespace, and packets that meet no socket are
+// answered by a reset.
+func BlockNamespace(path string) error { return blockNamespace(path, true) }
 
-// muzzleAll quiesces all containers here that have the address.
-func (n *Network) muzzleAll(ip netip.Addr) error {
+// blockAll blocks the namespaces of all containers here that have the address.
+func (n *Network) blockAll(ip netip.Addr) error {
 	for id, attached := range n.containers {
 		if attached.address.IP != ip {
 			continue
 		}
-		attached.muzzled = true // also if it fails: it may have been done; and if it was: an agent that has just started supposes so
-		if err := muzzle(n.NetnsPath(id), attached.bridged); err != nil {
-			return fmt.Errorf("silence container %s: %w", id, err)
+		// Also if it fails, because it may have been done: an agent that has just started assumes so, too.
+		attached.blocked = true
+		if err := blockNamespace(n.NetnsPath(id), attached.bridged); err != nil {
+			return fmt.Errorf("block the network namespace of container %s: %w", id, err)
 		}
 	}
 	return nil
 }
 
-// unmuzzle undoes muzzle. It is idempotent.
-func (n *Network) unmuzzle(id string, attached *attachment) error {
-	if !attached.muzzled {
+// unblock undoes blockNamespace. It is idempotent.
+func (n *Network) unblock(id string, attached *attachment) error {
+	if !attached.blocked {
 		return nil
 	}
 	path := n.NetnsPath(id)
@@ -89,7 +90,7 @@ func (n *Network) unmuzzle(id string, attached *attachment) error {
 		_ = announceWithin(path, attached.address.IP) // who has asked meanwhile asks again soon anyway
 	}
 	if err == nil {
-		attached.muzzled = false
+		attached.blocked = false
 	}
 	return err
 }

@@ -21,30 +21,29 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// segmentPrefix begins the names of the lists that are made here. ctr takes the first of all lists.
-const segmentPrefix = "10-godwit-"
+// routedPrefix begins the names of the lists that setup makes. ctr uses the first of all lists.
+const routedPrefix = "10-godwit-"
 
-func segmentFile(name string) string {
-	return filepath.Join(conflists, segmentPrefix+name+".conflist")
+func routedFile(name string) string {
+	return filepath.Join(conflists, routedPrefix+name+".conflist")
 }
 
-// isSegment tells whether nodes route the addresses of a network to each other: its list says so,
-// by a word that CNI does not know.
-func isSegment(list *libcni.NetworkConfigList) bool {
+// isRouted reports whether a network is a routed network: its list has a key that CNI does not know.
+func isRouted(list *libcni.NetworkConfigList) bool {
 	var known map[string]json.RawMessage
-	return json.Unmarshal(list.Bytes, &known) == nil && known[oci.SegmentLabel] != nil
+	return json.Unmarshal(list.Bytes, &known) == nil && known[oci.RoutedLabel] != nil
 }
 
-// Segments lists the networks of CNI's on this node whose addresses nodes route to each other. What
-// is in other lists is not looked at.
-func (e *Engine) Segments(context.Context) ([]engine.Segment, error) {
-	paths, err := filepath.Glob(segmentFile("*"))
+// RoutedNetworks lists the routed networks of CNI on this node. It reads no lists but those that setup has
+// made.
+func (e *Engine) RoutedNetworks(context.Context) ([]engine.RoutedNetwork, error) {
+	paths, err := filepath.Glob(routedFile("*"))
 	if err != nil {
 		return nil, err
 	}
-	var all []engine.Segment
+	var all []engine.RoutedNetwork
 	for _, path := range paths {
-		one, err := readSegment(path)
+		one, err := readRouted(path)
 		if errors.Is(err, fs.ErrNotExist) { // it is removed just now
 			continue
 		}
@@ -56,33 +55,37 @@ func (e *Engine) Segments(context.Context) ([]engine.Segment, error) {
 	return all, nil
 }
 
-func readSegment(path string) (engine.Segment, error) {
+func readRouted(path string) (engine.RoutedNetwork, error) {
 	list, err := libcni.NetworkConfFromFile(path)
 	if err != nil {
-		return engine.Segment{}, err
+		return engine.RoutedNetwork{}, err
 	}
 	read, found := readConflist(list)
 	switch {
 	case len(found) > 0:
-		return engine.Segment{}, fmt.Errorf("%s: %s", found[0].What, found[0].Why)
-	case !isSegment(list) || len(read.ranges) != 1 || read.device == "" || !networkPattern.MatchString(list.Name):
-		return engine.Segment{}, errors.New("it is not as it was made")
+		return engine.RoutedNetwork{}, fmt.Errorf("%s: %s", found[0].What, found[0].Why)
+	case !isRouted(list) || len(read.ranges) != 1 || read.device == "" ||
+		!networkPattern.MatchString(list.Name):
+		return engine.RoutedNetwork{}, errors.New("it is not as it was made")
 	}
-	return engine.Segment{Name: list.Name, Device: read.device, Subnet: read.ranges[0].Subnet.Masked()}, nil
+	subnet := read.ranges[0].Subnet.Masked()
+	return engine.RoutedNetwork{Name: list.Name, Device: read.device, Subnet: subnet}, nil
 }
 
-// MakeSegment makes the list of a network whose addresses nodes route to each other, of which this
-// node has one part. Who starts a container asks for no address of it, so host-local gives all of
-// the part, one after the other. A list that is there as asked is left as it is.
-func (e *Engine) MakeSegment(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error {
+// AddRoutedNetwork makes the list of a routed network with this node's part of its addresses. Nobody asks
+// for an address when starting a container, so host-local assigns the whole part, one address after the
+// other. AddRoutedNetwork leaves a list alone that exists as requested.
+func (e *Engine) AddRoutedNetwork(
+	ctx context.Context, name string, subnet, part netip.Prefix, mtu int,
+) error {
 	if !networkPattern.MatchString(name) {
 		return fmt.Errorf("network %.80q is not a name that CNI allows", name)
 	}
-	wanted, err := segmentList(name, subnet, part, mtu)
+	wanted, err := routedList(name, subnet, part, mtu)
 	if err != nil {
 		return err
 	}
-	path := segmentFile(name)
+	path := routedFile(name)
 	if there, err := os.ReadFile(path); err == nil && string(there) == string(wanted) {
 		return nil
 	}
@@ -120,18 +123,18 @@ func (a *adapter) checkFirst(ctx context.Context, path string) error {
 		slices.Min(others), filepath.Base(path))
 }
 
-// segmentList is what plugins are told of the part that this node has.
-func segmentList(name string, subnet, part netip.Prefix, mtu int) ([]byte, error) {
+// routedList returns the list that tells plugins about this node's part of a routed network.
+func routedList(name string, subnet, part netip.Prefix, mtu int) ([]byte, error) {
 	type object = map[string]any
 	bytes := part.Addr().As4()
 	bytes[3] = 254 // some take the last one for all of the part
 	gateway := part.Addr().Next()
 	addresses := object{"subnet": subnet, "rangeStart": gateway.Next(), "rangeEnd": netip.AddrFrom4(bytes), "gateway": gateway}
 	list, err := json.MarshalIndent(object{
-		"cniVersion": "0.4.0", "name": name, oci.SegmentLabel: subnet,
+		"cniVersion": "0.4.0", "name": name, oci.RoutedLabel: subnet,
 		"plugins": []object{
 			{
-				"type": "bridge", "bridge": segmentDevice(name), "isGateway": true, "ipMasq": true, "mtu": mtu,
+				"type": "bridge", "bridge": routedDevice(name), "isGateway": true, "ipMasq": true, "mtu": mtu,
 				"ipam": object{"type": "host-local", "routes": []object{{"dst": "0.0.0.0/0"}}, "ranges": [][]object{{addresses}}},
 			},
 			{"type": "firewall"},
@@ -140,16 +143,16 @@ func segmentList(name string, subnet, part netip.Prefix, mtu int) ([]byte, error
 	return append(list, '\n'), err
 }
 
-// segmentDevice is the bridge of such a network. The kernel takes names of 15 characters.
-func segmentDevice(name string) string {
+// routedDevice names the bridge of a routed network. The kernel accepts names of up to 15 characters.
+func routedDevice(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return fmt.Sprintf("cni-%x", sum[:4])
 }
 
-// segmentProblems are what keeps containers from coming to such networks.
-func segmentProblems() []engine.Problem {
+// routedProblems returns what keeps containers from coming to routed networks.
+func routedProblems() []engine.Problem {
 	p := problems{}
-	paths, _ := filepath.Glob(segmentFile("*")) // the pattern is good
+	paths, _ := filepath.Glob(routedFile("*")) // the pattern is good
 	for _, path := range paths {
 		list, err := libcni.NetworkConfFromFile(path)
 		if err != nil {
@@ -161,10 +164,10 @@ func segmentProblems() []engine.Problem {
 	return p
 }
 
-// RemoveSegments removes the lists of such networks: all, or none if a container is on one. Their
-// bridges, and what host-local notes of them, are left by the plugins, and go, too.
-func (e *Engine) RemoveSegments(ctx context.Context) error {
-	all, err := e.Segments(ctx)
+// RemoveRoutedNetworks removes the lists of all routed networks, or of none if a container is on one. It
+// also removes their bridges and host-local's records, which the plugins leave behind.
+func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
+	all, err := e.RoutedNetworks(ctx)
 	if err != nil || len(all) == 0 {
 		return err
 	}
@@ -183,7 +186,7 @@ func (e *Engine) RemoveSegments(ctx context.Context) error {
 	for _, one := range all {
 		err := errors.Join(removeBridge(one.Device), removeTurn(filepath.Join(cniState, one.Name)))
 		if err == nil {
-			err = os.Remove(segmentFile(one.Name)) // by which what could not be removed is found again
+			err = os.Remove(routedFile(one.Name)) // by which what could not be removed is found again
 		}
 		if err != nil {
 			return fmt.Errorf("remove network %s: %w", one.Name, err)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestRemoveSegments: networks of which a container has one stay, all of them, also if that does not run.
-func TestRemoveSegments(t *testing.T) {
+// TestRemoveRoutedNetworks: networks of which a container has one stay, all of them, also if that does not run.
+func TestRemoveRoutedNetworks(t *testing.T) {
 	var containers atomic.Value
 	var removed atomic.Int32
 	socket := filepath.Join(t.TempDir(), "s")
@@ -46,7 +46,7 @@ func TestRemoveSegments(t *testing.T) {
 	} {
 		containers.Store(told)
 		removed.Store(0)
-		err := e.RemoveSegments(t.Context())
+		err := e.RemoveRoutedNetworks(t.Context())
 		if stay && (err == nil || !strings.Contains(err.Error(), "fish: crow") || removed.Load() > 0) || !stay && (err != nil || removed.Load() != 2) {
 			t.Errorf("%s: %v, %d were removed", told, err, removed.Load())
 		}
