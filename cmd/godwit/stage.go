@@ -38,9 +38,9 @@ on the other node's disk, for all containers, until the image is removed. With -
 copied, and any number of nodes can have the layers; "godwit run --stage-to" does the same as soon as a
 container runs.
 
-"stage ls" also lists what else is kept for a later migration: memory of a container that has left a node
-(footprint), and files on a node to which a migration failed (broken). The next attempt does not send them
-again; see "godwit agent --help".
+"stage ls" also lists what else is kept for a later migration: the residual memory copy of a container that
+has left a node (footprint), and files on a node to which a migration failed (broken). The next attempt does
+not send them again; see "godwit agent --help".
 
 If you know where the container will be, --path names the nodes and the time by which it may be at each. The
 copy at each node is made in time, with no more of the link than that takes, and updated right before. The

@@ -57,9 +57,9 @@ type Config struct {
 	Version    string
 	// PeerTimeout is how long another node may be silent before it counts as lost; 0 for DefaultPeerTimeout.
 	PeerTimeout time.Duration
-	// FootprintLimit is how much memory all that is kept of containers that have left may take, in
-	// bytes; 0 for a quarter of what is available at the time.
-	FootprintLimit int64
+	// ResidualLimit bounds the memory of all residual copies together, in bytes; 0 for a quarter of the
+	// memory that is available at the time.
+	ResidualLimit int64
 	// KeepBroken is how long files stay that came by a migration that failed; 0: not at all.
 	KeepBroken time.Duration
 	Overlay    network.Overlay // how packets of containers go to other nodes; network.OverlayAuto if empty
@@ -126,7 +126,7 @@ type Agent struct {
 	pastWork     pastWork
 	experience   experience
 	bases        *bases
-	footprints   *footprints
+	residuals    *residuals
 	kept         *keptCopies
 	transfers    *transfers
 	speeds       *speeds
@@ -174,7 +174,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(), opened: time.Now(),
 		auditLog:     audit.New(config.StateDir, audit.Users),
 		nodesLog:     audit.New(config.StateDir, audit.Nodes),
-		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
+		reservations: newReservations(), bases: newBases(), residuals: newResiduals(config.ResidualLimit),
 		adopted:   newAdopted(),
 		transfers: newTransfers(), speeds: newSpeeds(), speed: sync.OnceValue(measureSpeed),
 		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},

@@ -267,9 +267,9 @@ func (s *aheads) left(container string, to gone, kept ahead.Copy) {
 	}
 }
 
-// footprintTime is for how long a container that leaves is worth keeping here; 0: it has no policy
-// by which it may come back.
-func (s *aheads) footprintTime(container, node string) time.Duration {
+// residualTime is for how long a residual copy of a container is worth keeping here; 0: the container
+// has no policy by which it may come back.
+func (s *aheads) residualTime(container, node string) time.Duration {
 	f := s.of(container)
 	if f == nil || !f.snapshot().Returns(node) {
 		return 0

@@ -39,7 +39,7 @@ type base struct {
 	limit      int64 // of its pages
 	needs      int64 // what a migration will take
 	most       uint64
-	footprint  *footprint // what the container left here when it went; nil: nothing
+	residual   *residual // what the container left here when it went; nil: nothing
 	data       *stream.Session
 	started    time.Time
 	done       chan struct{} // closed when nothing of it is left, or it is parked
@@ -142,7 +142,7 @@ func (a *Agent) serveBase(ctx context.Context, data *stream.Session, from, id st
 	context.AfterFunc(ctx, func() { _ = data.Close() }) // nobody waits for a peer that says nothing
 	go a.guarded(func() { watchLink(ctx, data, a.config.stagePatience(), func(error) { cancel() }) })()
 	err := b.serve(ctx)
-	b.footprint.release()
+	b.residual.release()
 	a.park(b)
 	a.bases.remove(b)
 	a.reservations.release(b.id)
@@ -214,8 +214,8 @@ func (b *base) greet(ctx context.Context) (*api.Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.footprint = b.agent.footprints.use(b.definition.ID)
-	missing.Footprint = b.footprint != nil
+	b.residual = b.agent.residuals.use(b.definition.ID)
+	missing.Footprint = b.residual != nil
 	content, err := proto.Marshal(&api.Envelope{Message: message, Reservation: missing})
 	if err == nil {
 		err = b.answer(kindOffer, "", content)
@@ -306,9 +306,9 @@ func (b *base) receive(pages *memory.Store) error {
 }
 
 func (b *base) receiver(key io.Reader, pages *memory.Store) (*pipeline.Receiver, error) {
-	incoming := incomingPages{data: b.data, pages: pages, barrier: b.round, announced: b.footprint != nil, most: b.most}
-	if b.footprint != nil {
-		incoming.footprint = b.footprint.pages
+	incoming := incomingPages{data: b.data, pages: pages, barrier: b.round, announced: b.residual != nil, most: b.most}
+	if b.residual != nil {
+		incoming.residual = b.residual.pages
 	}
 	receiver, _, err := incoming.receiver(key)
 	return receiver, err

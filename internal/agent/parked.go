@@ -17,7 +17,7 @@ import (
 )
 
 // A copy that was staged here is parked when its connection ends, if the other node has asked for
-// that when it began: it becomes a footprint, in memory that is not swapped, within the limit of
+// that when it began: it becomes a residual copy, in memory that is not swapped, within the limit of
 // those. So the next one who brings the container here, or stages it again, from whichever node it
 // is at then, need not send what has not changed. It goes when nobody has asked for a while that it
 // stay.
@@ -45,7 +45,7 @@ func (a *Agent) park(b *base) {
 		_ = pages.Close() // memory: there is nothing that could fail
 		return
 	}
-	if rounds == 0 && a.footprints.copyOf(b.definition.ID, "").Bytes > pages.Bytes() {
+	if rounds == 0 && a.residuals.copyOf(b.definition.ID, "").Bytes > pages.Bytes() {
 		_ = pages.Close() // what was here before is more
 		return
 	}
@@ -55,9 +55,9 @@ func (a *Agent) park(b *base) {
 		return
 	}
 	made.fresh, made.until, made.incomplete = fresh, time.Now().Add(keep), err != nil || rounds == 0
-	a.footprints.add(made)
+	a.residuals.add(made)
 	if a.has(b.definition.ID) { // it has come meanwhile
-		a.footprints.drop(b.definition.ID)
+		a.residuals.drop(b.definition.ID)
 	}
 	a.log.Info("copy of a container parked", "container", b.definition.Name, "from", b.from, "bytes", made.pages.Bytes(), "incomplete", err)
 }
@@ -70,9 +70,9 @@ func (a *Agent) has(container string) bool {
 
 // parkPages moves pages to where they are not swapped. What could be moved is of use, also if there
 // is an error.
-func (a *Agent) parkPages(b *base, pages *memory.Store) (*footprint, error) {
-	a.footprints.drop(b.definition.ID)
-	room, err := a.footprints.room(pages.Bytes(), pages.Bytes())
+func (a *Agent) parkPages(b *base, pages *memory.Store) (*residual, error) {
+	a.residuals.drop(b.definition.ID)
+	room, err := a.residuals.room(pages.Bytes(), pages.Bytes())
 	if err != nil {
 		return nil, errors.Join(err, pages.Close())
 	}
@@ -80,8 +80,8 @@ func (a *Agent) parkPages(b *base, pages *memory.Store) (*footprint, error) {
 	if err != nil {
 		return nil, errors.Join(err, pages.Close())
 	}
-	made := &footprint{
-		definition: b.definition, pages: memory.NewFootprint(file, room), id: b.id, target: b.from, node: a.self.Name,
+	made := &residual{
+		definition: b.definition, pages: memory.NewResidual(file, room), id: b.id, target: b.from, node: a.self.Name,
 		started: b.started, parked: true,
 	}
 	err = made.pages.Take(pages)
@@ -106,7 +106,7 @@ func (s *peerService) Keep(ctx context.Context, request *api.KeepRequest) (*api.
 	if err := s.agent.awaitParked(ctx, request.Container, from); err != nil {
 		return nil, wireError(err)
 	}
-	kept := s.agent.footprints.extend(request.Container, time.Now().Add(seconds(request.Seconds)))
+	kept := s.agent.residuals.extend(request.Container, time.Now().Add(seconds(request.Seconds)))
 	if kept == nil {
 		return &api.KeepReply{}, nil
 	}
@@ -136,7 +136,7 @@ func (a *Agent) letGo(ctx context.Context, container, from string) error {
 	if err := a.awaitParked(ctx, container, from); err != nil {
 		return err
 	}
-	a.footprints.drop(container)
+	a.residuals.drop(container)
 	return nil
 }
 

@@ -34,11 +34,11 @@ func TestPark(t *testing.T) {
 	unwanted := newTestBase(t, a, 3, 1)
 	unwanted.keep = 0
 	a.park(unwanted)
-	if len(a.footprints.list()) > 0 {
+	if len(a.residuals.list()) > 0 {
 		t.Error("it stays although nobody asked for that")
 	}
 	a.park(newTestBase(t, a, 3, 1))
-	list := a.footprints.list()
+	list := a.residuals.list()
 	if len(list) != 1 {
 		t.Fatalf("%d copies are parked", len(list))
 	}
@@ -47,17 +47,17 @@ func TestPark(t *testing.T) {
 		t.Errorf("%+v", told)
 	}
 	a.park(newTestBase(t, a, 2, 0))
-	if now := a.footprints.list(); len(now) != 1 || now[0] != list[0] {
+	if now := a.residuals.list(); len(now) != 1 || now[0] != list[0] {
 		t.Error("part of a copy replaced a whole one")
 	}
 	a.park(newTestBase(t, a, 2, 1))
-	if now := a.footprints.list(); len(now) != 1 || now[0] == list[0] {
+	if now := a.residuals.list(); len(now) != 1 || now[0] == list[0] {
 		t.Error("a newer copy did not replace the older one")
 	}
-	if kept := a.footprints.extend(testContainer, time.Now().Add(time.Hour)); kept == nil || time.Until(kept.expires()) < 59*time.Minute {
+	if kept := a.residuals.extend(testContainer, time.Now().Add(time.Hour)); kept == nil || time.Until(kept.expires()) < 59*time.Minute {
 		t.Error("it does not stay longer")
 	}
-	if err := a.letGo(t.Context(), testContainer, "a"); err != nil || len(a.footprints.list()) > 0 {
+	if err := a.letGo(t.Context(), testContainer, "a"); err != nil || len(a.residuals.list()) > 0 {
 		t.Errorf("it was not given up: %v", err)
 	}
 }
@@ -67,23 +67,23 @@ func TestPark(t *testing.T) {
 func TestParkPart(t *testing.T) {
 	a := newVolumeAgent(t)
 	a.park(newTestBase(t, a, 3, 0))
-	if c := a.footprints.copyOf(testContainer, "b"); c.Bytes == 0 || !c.Fresh.IsZero() {
+	if c := a.residuals.copyOf(testContainer, "b"); c.Bytes == 0 || !c.Fresh.IsZero() {
 		t.Errorf("before its first round has ended: %+v", c)
 	}
 	a.park(newTestBase(t, a, 3, 1))
-	if c := a.footprints.copyOf(testContainer, "b"); c.Bytes == 0 || c.Fresh.IsZero() {
+	if c := a.residuals.copyOf(testContainer, "b"); c.Bytes == 0 || c.Fresh.IsZero() {
 		t.Errorf("whole: %+v", c)
 	}
 	cut := newTestBase(t, a, 8, 1)
 	if err := cut.pages.Put(memory.Run{Task: 2, Pages: 8}, make([]byte, 8*memory.PageSize())); err != nil {
 		t.Fatal(err)
 	}
-	a.footprints.limit = 12 * int64(memory.PageSize())
+	a.residuals.limit = 12 * int64(memory.PageSize())
 	a.park(cut)
-	if c := a.footprints.copyOf(testContainer, "b"); c.Bytes == 0 || !c.Fresh.IsZero() {
+	if c := a.residuals.copyOf(testContainer, "b"); c.Bytes == 0 || !c.Fresh.IsZero() {
 		t.Errorf("a part: %+v", c)
 	}
-	a.footprints.drop(testContainer)
+	a.residuals.drop(testContainer)
 }
 
 // TestCheckParked: another node says for how long, within bounds.

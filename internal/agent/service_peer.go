@@ -292,7 +292,7 @@ func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) 
 	if err != nil {
 		return nil, err
 	}
-	s.agent.footprints.drop(request.Container)
+	s.agent.residuals.drop(request.Container)
 	return &api.RemovedReply{}, wireError(s.agent.removedBridged(from, request.Container))
 }
 

@@ -97,7 +97,7 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	for _, b := range s.agent.bases.list() {
 		list = append(list, b.describe())
 	}
-	for _, o := range s.agent.footprints.list() {
+	for _, o := range s.agent.residuals.list() {
 		list = append(list, o.describe())
 	}
 	for _, k := range s.agent.kept.list() {
@@ -134,9 +134,9 @@ func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest)
 			return &api.UnstageReply{}, nil
 		}
 	}
-	for _, o := range s.agent.footprints.list() {
+	for _, o := range s.agent.residuals.list() {
 		if o.target == request.Node && called(request.Container, o.definition.ID, o.definition.Name) {
-			s.agent.footprints.drop(o.definition.ID)
+			s.agent.residuals.drop(o.definition.ID)
 			return &api.UnstageReply{}, nil
 		}
 	}

@@ -115,7 +115,7 @@ func (s *source) openPages(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.move.tracker.decided(fmt.Sprintf("%s has a footprint of %d pages", s.target.Name, known))
+		s.move.tracker.decided(fmt.Sprintf("%s has a residual memory copy of %d pages", s.target.Name, known))
 	}
 	s.watchLanes(ctx, pages)
 	return nil

@@ -118,7 +118,7 @@ func (s *source) unprepare(ctx context.Context) error {
 	}
 	err = errors.Join(err, s.endDrain(), s.agent.network.LetGo(s.definition.ID))
 	// An agent that was killed may have left both of them mounted.
-	err = errors.Join(err, unmountMemory(s.imagesDir()), unmountMemory(s.footprintDir()))
+	err = errors.Join(err, unmountMemory(s.imagesDir()), unmountMemory(s.residualDir()))
 	return errors.Join(err, os.RemoveAll(filepath.Dir(s.imagesDir())))
 }
 

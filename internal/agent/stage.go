@@ -42,7 +42,7 @@ type stage struct {
 	pages   *memory.Source
 	sender  *pageSender
 	layers  *transfer // of image layers; nil: the target had all
-	most    uint64    // pages of a footprint that the target may tell of
+	most    uint64    // pages of a residual copy that the target may claim
 
 	mu       sync.Mutex
 	settings migration.StageSettings

@@ -32,7 +32,7 @@ const (
 	kindFiles  = "files"  // content: a round of files.Source; in the freeze, or before it over the connection for files
 	kindFinal  = "final"  // content: finalMarker
 	// The other way:
-	kindClaims = "claims" // content: digests of pages of a footprint, before anything else
+	kindClaims = "claims" // content: digests of pages of a residual copy, before anything else
 	kindReady  = "ready"  // it has
 	kindPlaced = "placed" // name: number of a barrier, before which all pages are in place; content: those that are missing
 	kindKept   = "kept"   // content: digests of files of an earlier attempt, over the connection for files
@@ -92,7 +92,7 @@ type target struct {
 	base        *memory.Store     // what was staged here and is not in pages yet; nil: nothing
 	staging     bool              // pages were staged here
 	kept        *keptCopy         // files of an earlier attempt; nil: nothing
-	footprint   *footprint        // what the container left here when it went; nil: nothing
+	residual    *residual         // what the container left here when it went; nil: nothing
 	hold        *network.Hold     // mode restart: new connections wait here, too, while the container runs on trial; nil: there is none
 	holding     bool              // it was started
 	spillKey    []byte            // of pages on the source's disk; nil: none is known
@@ -172,10 +172,10 @@ func (t *target) reserve(ctx context.Context) error {
 	kept := t.useKept()
 	t.mu.Lock()
 	if t.move.tracker.spec.Mode.MemoryAhead() {
-		t.footprint = t.agent.footprints.use(t.definition.ID)
+		t.residual = t.agent.residuals.use(t.definition.ID)
 	}
 	reservation.StartsLate = t.agent.startsLate(t.definition)
-	reservation.Footprint, reservation.KeepsSpillKey = t.footprint != nil, true
+	reservation.Footprint, reservation.KeepsSpillKey = t.residual != nil, true
 	reservation.KeptFilesBytes = kept
 	t.reservation = reservation
 	t.mu.Unlock()
@@ -294,15 +294,15 @@ func (t *target) takeBase(pages *memory.Store) error {
 	return nil
 }
 
-// releaseFootprint gives up what the container left here, if it runs here again.
-func (t *target) releaseFootprint(result migration.Finish) {
+// releaseResidual gives up what the container left here, if it runs here again.
+func (t *target) releaseResidual(result migration.Finish) {
 	t.mu.Lock()
-	footprint := t.footprint
-	t.footprint = nil
+	residual := t.residual
+	t.residual = nil
 	t.mu.Unlock()
-	footprint.release()
+	residual.release()
 	if result.Result == migration.Moved {
-		t.agent.footprints.drop(t.definition.ID)
+		t.agent.residuals.drop(t.definition.ID)
 	}
 }
 
@@ -438,7 +438,7 @@ func (t *target) ended(result migration.Finish) {
 		t.agent.log.Warn("a copy of memory not given back", "container", t.definition.Name, "error", err)
 	}
 	t.agent.reservations.release(t.move.tracker.spec.ID)
-	t.releaseFootprint(result)
+	t.releaseResidual(result)
 	t.releaseKept(result)
 	t.agent.migrationEnded(t.move, result)
 }

@@ -27,7 +27,7 @@ type StageKind string
 const (
 	BaseCopy   StageKind = "base"      // of a container that runs, at a node to which it may go
 	LayersCopy StageKind = "layers"    // of the layers of a container's image only, at a node to which it may go
-	Footprint  StageKind = "footprint" // of a container that has left, at the node where it was
+	Residual   StageKind = "footprint" // of a container that has left, at the node where it was
 	BrokenCopy StageKind = "broken"    // of the files of a container, by a migration that failed; the next one goes on from it
 )
 

@@ -10,38 +10,38 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// keep adds a footprint of so many pages.
-func keep(t *testing.T, f *footprints, number, pages int) *footprint {
+// keep adds a residual copy of so many pages.
+func keep(t *testing.T, f *residuals, number, pages int) *residual {
 	t.Helper()
 	file, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := memory.NewFootprint(file, 1<<30)
+	kept := memory.NewResidual(file, 1<<30)
 	err = kept.Put(memory.Run{Task: 1, Pages: uint32(pages)}, make([]byte, pages*memory.PageSize()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	start := time.Unix(int64(number), 0)
-	one := &footprint{
+	one := &residual{
 		definition: engine.Definition{ID: "c" + strconv.Itoa(number)}, pages: kept, started: start, until: start.Add(time.Minute),
 	}
 	f.add(one)
 	return one
 }
 
-// has tells whether a footprint still has its memory.
-func (o *footprint) has(t *testing.T) bool {
+// has reports whether a residual copy still has its memory.
+func (r *residual) has(t *testing.T) bool {
 	t.Helper()
-	there, err := o.pages.ReadPage(1, 0, make([]byte, memory.PageSize()))
+	there, err := r.pages.ReadPage(1, 0, make([]byte, memory.PageSize()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return there
 }
 
-func TestFootprintInUseStays(t *testing.T) {
-	f := newFootprints(0)
+func TestResidualInUseStays(t *testing.T) {
+	f := newResiduals(0)
 	one := keep(t, f, 1, 1)
 	if used := f.use("c1"); used != one || f.use("c2") != nil {
 		t.Fatal("not found")
@@ -56,12 +56,12 @@ func TestFootprintInUseStays(t *testing.T) {
 	if one.has(t) {
 		t.Error("it did not go")
 	}
-	(*footprint)(nil).release()
+	(*residual)(nil).release()
 }
 
-func TestFootprintsGoOldestFirst(t *testing.T) {
-	f := newFootprints(0)
-	all := []*footprint{keep(t, f, 1, 10), keep(t, f, 2, 10), keep(t, f, 3, 10)}
+func TestResidualsGoOldestFirst(t *testing.T) {
+	f := newResiduals(0)
+	all := []*residual{keep(t, f, 1, 10), keep(t, f, 2, 10), keep(t, f, 3, 10)}
 	f.expire(all[0].until.Add(time.Nanosecond))
 	f.yield(1)
 	if all[0].has(t) || all[1].has(t) || !all[2].has(t) || len(f.list()) != 1 {
@@ -78,10 +78,10 @@ func TestFootprintsGoOldestFirst(t *testing.T) {
 	f.yield(1)
 }
 
-// TestFootprintsStayIfNothingIsWon: the others do not go for one that has no room anyway; and what
+// TestResidualsStayIfNothingIsWon: the others do not go for one that has no room anyway; and what
 // it takes already is no memory more.
-func TestFootprintsStayIfNothingIsWon(t *testing.T) {
-	f, page := newFootprints(0), int64(memory.PageSize())
+func TestResidualsStayIfNothingIsWon(t *testing.T) {
+	f, page := newResiduals(0), int64(memory.PageSize())
 	one := keep(t, f, 1, 10)
 	f.limit = 100 * page
 	if room, err := f.room(101*page, 101*page); err != nil || !one.has(t) || room > 90*page {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFootprintTakesStore: what a store has becomes a footprint, also of memory that processes share.
-func TestFootprintTakesStore(t *testing.T) {
+// TestResidualTakesStore: the pages of a store become a residual copy, memory that processes share included.
+func TestResidualTakesStore(t *testing.T) {
 	size := uint64(PageSize())
 	s, err := NewStore(1 << 30)
 	if err != nil {
@@ -30,7 +30,7 @@ func TestFootprintTakesStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f := newTestFootprint(t, 1<<30)
+	f := newTestResidual(t, 1<<30)
 	if err := f.Take(s); err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +50,8 @@ func TestFootprintTakesStore(t *testing.T) {
 	}
 }
 
-// TestFootprintTakesPart: what there is no room for is left out, and the rest is of use.
-func TestFootprintTakesPart(t *testing.T) {
+// TestResidualTakesPart: what there is no room for is left out, and the rest is of use.
+func TestResidualTakesPart(t *testing.T) {
 	size := int64(PageSize())
 	s, err := NewStore(1 << 30)
 	if err != nil {
@@ -62,7 +62,7 @@ func TestFootprintTakesPart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f := newTestFootprint(t, 10*size+slotCost)
+	f := newTestResidual(t, 10*size+slotCost)
 	if err := f.Take(s); !errors.Is(err, ErrStoreFull) {
 		t.Errorf("too much: %v", err)
 	}

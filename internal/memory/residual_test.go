@@ -7,20 +7,20 @@ import (
 	"testing"
 )
 
-func newTestFootprint(t *testing.T, limit int64) *Footprint {
+func newTestResidual(t *testing.T, limit int64) *Residual {
 	t.Helper()
 	file, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := NewFootprint(file, limit)
+	f := NewResidual(file, limit)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
 
-func TestFootprint(t *testing.T) {
+func TestResidual(t *testing.T) {
 	size := uint64(PageSize())
-	f := newTestFootprint(t, 1<<30)
+	f := newTestResidual(t, 1<<30)
 	for _, run := range []struct {
 		Run
 		content byte
@@ -64,10 +64,10 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// TestFootprintFull: what is there when there is no more room stays.
-func TestFootprintFull(t *testing.T) {
+// TestResidualFull: what is there when there is no more room stays.
+func TestResidualFull(t *testing.T) {
 	size := int64(PageSize())
-	f := newTestFootprint(t, 10*size+slotCost)
+	f := newTestResidual(t, 10*size+slotCost)
 	if err := f.Put(Run{Task: 1, Pages: 8}, filledWith(8, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -13,45 +13,45 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// footprintTime bounds how long a container that has left is read, while it still takes its memory here.
-const footprintTime = 10 * time.Second
+// residualTime bounds the reading of a container that has left: until then its memory is used here, too.
+const residualTime = 10 * time.Second
 
-// keepFootprint reads what the frozen container holds, which goes on elsewhere, before it is
-// destroyed. That it cannot be done does not matter to the migration.
-func (s *source) keepFootprint(ctx context.Context) {
-	keep := max(s.settings.get().KeepFootprint, s.agent.ahead.footprintTime(s.definition.ID, s.agent.self.Name))
+// keepResidual keeps a residual memory copy: it reads the memory of the frozen container, which runs
+// elsewhere by now, before the container is destroyed. A failure does not matter to the migration.
+func (s *source) keepResidual(ctx context.Context) {
+	keep := max(s.settings.get().KeepResidual, s.agent.ahead.residualTime(s.definition.ID, s.agent.self.Name))
 	if keep == 0 || s.offered == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, footprintTime)
+	ctx, cancel := context.WithTimeout(ctx, residualTime)
 	defer cancel()
-	made, err := s.makeFootprint(ctx, keep)
+	made, err := s.makeResidual(ctx, keep)
 	if made == nil {
-		s.move.tracker.decided(fmt.Sprintf("no footprint was kept: %v", err))
+		s.move.tracker.decided(fmt.Sprintf("no residual memory copy was kept: %v", err))
 		return
 	}
 	part := ""
 	if err != nil {
 		part = fmt.Sprintf(", not all of it: %v", err)
 	}
-	s.agent.footprints.add(made)
-	s.move.tracker.decided(fmt.Sprintf("a footprint of %d MiB was kept%s", made.pages.Bytes()>>20, part))
+	s.agent.residuals.add(made)
+	s.move.tracker.decided(fmt.Sprintf("a residual memory copy of %d MiB was kept%s", made.pages.Bytes()>>20, part))
 }
 
-// makeFootprint returns what could be read although it also returns an error: any part is of use.
-func (s *source) makeFootprint(ctx context.Context, keep time.Duration) (*footprint, error) {
-	s.agent.footprints.drop(s.definition.ID)
-	room, err := s.agent.footprints.room(s.offered.MemoryBytes, 0)
+// makeResidual may return both a copy and an error: a part of the memory is of use, too.
+func (s *source) makeResidual(ctx context.Context, keep time.Duration) (*residual, error) {
+	s.agent.residuals.drop(s.definition.ID)
+	room, err := s.agent.residuals.room(s.offered.MemoryBytes, 0)
 	if err != nil {
 		return nil, err
 	}
-	file, err := unswappedFile(s.footprintDir())
+	file, err := unswappedFile(s.residualDir())
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now().UTC()
-	made := &footprint{
-		definition: s.definition, pages: memory.NewFootprint(file, room), id: s.id(), target: s.target.Name,
+	made := &residual{
+		definition: s.definition, pages: memory.NewResidual(file, room), id: s.id(), target: s.target.Name,
 		node: s.agent.self.Name, started: now, fresh: now, until: now.Add(keep),
 	}
 	// Nothing is tracked any more, only read: that works whatever has become of the tracker.
@@ -66,8 +66,8 @@ func (s *source) makeFootprint(ctx context.Context, keep time.Duration) (*footpr
 	return made, err
 }
 
-// footprintDir is where a footprint's memory is mounted for a moment.
-func (s *source) footprintDir() string {
+// residualDir is where the memory of a residual copy is mounted for a moment.
+func (s *source) residualDir() string {
 	return filepath.Join(filepath.Dir(s.imagesDir()), "footprint")
 }
 

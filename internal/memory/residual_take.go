@@ -7,14 +7,14 @@ import (
 	"os"
 )
 
-// Take moves to a footprint what a store has, which nobody uses any more, and closes the store.
-// Memory is given back as it goes, so that there is never much of it twice. Error: what was moved
-// until then stays.
-func (f *Footprint) Take(s *Store) error {
-	return errors.Join(f.take(s), s.Close())
+// Take moves the pages of a store that has no users any more to a residual copy, and closes the store.
+// It gives memory back as it goes, so that there is never much of it twice. After an error the pages
+// moved so far stay.
+func (r *Residual) Take(s *Store) error {
+	return errors.Join(r.take(s), s.Close())
 }
 
-func (f *Footprint) take(s *Store) error {
+func (r *Residual) take(s *Store) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sealed || s.file == nil {
@@ -26,7 +26,7 @@ func (f *Footprint) take(s *Store) error {
 			if task.IsObject() && address+slotBytes > maxObjectBytes {
 				continue // it describes the object
 			}
-			if err := f.takeSlot(s, task, address, buffer); err != nil {
+			if err := r.takeSlot(s, task, address, buffer); err != nil {
 				return fmt.Errorf("keep what was at %#x of process %d: %w", address, task, err)
 			}
 		}
@@ -35,7 +35,7 @@ func (f *Footprint) take(s *Store) error {
 }
 
 // takeSlot moves the pages of one slot. The caller holds the store's lock.
-func (f *Footprint) takeSlot(s *Store, task Task, address uint64, buffer []byte) error {
+func (r *Residual) takeSlot(s *Store, task Task, address uint64, buffer []byte) error {
 	one, size := s.tasks[task][address], PageSize()
 	for from := 0; from < slotBytes/size; {
 		to := from
@@ -50,7 +50,7 @@ func (f *Footprint) takeSlot(s *Store, task Task, address uint64, buffer []byte)
 		if _, err := s.fileOf(one).ReadAt(data, one.offset+int64(from*size)); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if err := f.Put(Run{Task: task, Address: address + uint64(from*size), Pages: uint32(to - from)}, data); err != nil {
+		if err := r.Put(Run{Task: task, Address: address + uint64(from*size), Pages: uint32(to - from)}, data); err != nil {
 			return err
 		}
 		if err := s.punch(one, from, to); err != nil {
