@@ -49,8 +49,8 @@ makes it nevertheless.
 
 If you do not know, --nearest keeps copies at the container's nearest neighbours by round-trip time, and
 updates them in turn; --budget bounds the memory of all copies together. Both --path and --nearest follow the
-container: after a move, the new node goes on. Copies whose turn has not come are parked: they stay as they
-are, and only changes are sent when the container comes or the copy is updated. --off, or "stage rm
+container: after a move, the new node goes on. Copies whose turn has not come are idle ("parked"): they stay
+as they are, and only changes are sent when the container comes or the copy is updated. --off, or "stage rm
 CONTAINER", ends this.
 
 To stage a container whose name is "ls" or "rm", use its ID.`

@@ -125,7 +125,7 @@ type Agent struct {
 	speed        func() float64 // of the page pipeline on one core, bytes per second
 	pastWork     pastWork
 	experience   experience
-	bases        *bases
+	stagedCopies *stagedCopies
 	residuals    *residuals
 	kept         *keptCopies
 	transfers    *transfers
@@ -174,7 +174,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(), opened: time.Now(),
 		auditLog:     audit.New(config.StateDir, audit.Users),
 		nodesLog:     audit.New(config.StateDir, audit.Nodes),
-		reservations: newReservations(), bases: newBases(), residuals: newResiduals(config.ResidualLimit),
+		reservations: newReservations(), stagedCopies: newStagedCopies(), residuals: newResiduals(config.ResidualLimit),
 		adopted:   newAdopted(),
 		transfers: newTransfers(), speeds: newSpeeds(), speed: sync.OnceValue(measureSpeed),
 		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},

@@ -20,7 +20,7 @@ import (
 
 // aheads are the policies by which copies of containers of this node are made before they move, by
 // container. Each is in a file of its own, so that the next agent goes on with it; the copies are
-// parked meanwhile.
+// idle meanwhile.
 type aheads struct {
 	dir   string
 	world aheadWorld
@@ -36,18 +36,18 @@ type aheads struct {
 type aheadWorld interface {
 	// situation is what there is; where tells whether there is anything to do with the container here.
 	situation(ctx context.Context, p ahead.Policy, live liveCopy) (s ahead.Situation, where whereabouts, err error)
-	// stage begins a copy that is parked when it ends.
+	// stage begins a copy that becomes idle when the stage ends.
 	stage(ctx context.Context, container, node string, rate float64, until time.Time) (liveCopy, error)
 	// keep lets the copy at a node stay for some time, and tells what there is of it; 0: it goes.
-	keep(ctx context.Context, container, node string, d time.Duration) (parkedCopy, error)
+	keep(ctx context.Context, container, node string, d time.Duration) (idleCopy, error)
 	// follow hands a policy over to the node to which a migration has brought its container.
 	follow(ctx context.Context, to gone, p ahead.Policy) error
 	// forget is called when a container has no policy any more.
 	forget(container string)
 }
 
-// parkedCopy is what another node keeps.
-type parkedCopy struct {
+// idleCopy is an idle copy at another node.
+type idleCopy struct {
 	bytes int64
 	whole bool
 }
@@ -213,7 +213,7 @@ func (s *aheads) list() []*follower {
 	return list
 }
 
-// close ends the work; policies stay, and copies are parked.
+// close ends the work; policies stay, and copies become idle.
 func (s *aheads) close() {
 	s.mu.Lock()
 	s.over = true
@@ -274,10 +274,10 @@ func (s *aheads) residualTime(container, node string) time.Duration {
 	if f == nil || !f.snapshot().Returns(node) {
 		return 0
 	}
-	return parkedFor
+	return idleFor
 }
 
-// ageAt is how old a copy at a node is that is parked, or live; 0: there is none that is whole.
+// ageAt is the age of the copy at a node, idle or live; 0: there is no whole copy.
 func (s *aheads) ageAt(container, node string) time.Duration {
 	f := s.of(container)
 	if f == nil {

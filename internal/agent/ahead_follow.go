@@ -15,9 +15,9 @@ import (
 
 const (
 	aheadTick = 500 * time.Millisecond
-	// parkedFor is how long a parked copy stays at another node from when it was last asked to; it
-	// is asked three times as often.
-	parkedFor = 10 * time.Minute
+	// idleFor is how long an idle copy stays at another node after it was last renewed. It is renewed
+	// three times as often.
+	idleFor = 10 * time.Minute
 	// aheadSave is how often is written down what has come of a policy; that there is another one,
 	// or that it goes, at once.
 	aheadSave = 10 * time.Second
@@ -182,9 +182,9 @@ func (f *follower) failed(node string, err error, now time.Time) {
 	f.renewed = time.Time{} // is there anything left?
 }
 
-// renew lets parked copies stay, and forgets those that are no more.
+// renew renews idle copies, and forgets those that are gone.
 func (f *follower) renew(ctx context.Context, now time.Time) {
-	if now.Sub(f.renewed) < parkedFor/3 {
+	if now.Sub(f.renewed) < idleFor/3 {
 		return
 	}
 	f.renewed = now
@@ -192,7 +192,7 @@ func (f *follower) renew(ctx context.Context, now time.Time) {
 		if f.live != nil && f.live.target() == c.Node {
 			continue
 		}
-		if have, err := f.owner.world.keep(ctx, f.container, c.Node, parkedFor); err == nil {
+		if have, err := f.owner.world.keep(ctx, f.container, c.Node, idleFor); err == nil {
 			f.policy.At(c.Node).Kept(have.bytes, have.whole)
 		}
 	}
@@ -211,7 +211,7 @@ func (f *follower) carryOut(ctx context.Context, d ahead.Decision, now time.Time
 		f.drop(ctx, node)
 	}
 	if f.live != nil && f.live.target() != d.Live {
-		f.park(ctx, now)
+		f.keepIdle(ctx, now)
 	}
 	if d.Live == "" {
 		return
@@ -236,12 +236,12 @@ func (f *follower) begin(ctx context.Context, d ahead.Decision, now time.Time) {
 	f.live, f.asked, f.before = live, 0, f.policy.Make(d.Live).SentBytes
 }
 
-// park ends the copy that is live; what there is of it stays where it is.
-func (f *follower) park(ctx context.Context, now time.Time) {
+// keepIdle ends the live copy's stage; the copy stays where it is, idle.
+func (f *follower) keepIdle(ctx context.Context, now time.Time) {
 	if f.live == nil {
 		return
 	}
-	if err := f.live.end(ctx, errStageParked); err != nil {
+	if err := f.live.end(ctx, errStageIdle); err != nil {
 		return // the agent ends
 	}
 	node := f.live.target()
@@ -249,11 +249,11 @@ func (f *follower) park(ctx context.Context, now time.Time) {
 	f.checkKept(ctx, node, now)
 }
 
-// checkKept asks what a node has kept of a copy that was parked there just now. If that is not what
-// it had it is tried again ever less often: each time costs a whole copy. That rounds go well in
-// between does not mean that it is kept the next time.
+// checkKept asks how much a node has kept of a copy that has just become idle there. If some of the copy
+// is lost, the copy is made again, but ever less often: each attempt costs a whole copy, and rounds that
+// go well in between do not mean that the node keeps it the next time.
 func (f *follower) checkKept(ctx context.Context, node string, now time.Time) {
-	have, err := f.owner.world.keep(ctx, f.container, node, parkedFor)
+	have, err := f.owner.world.keep(ctx, f.container, node, idleFor)
 	if err != nil {
 		f.renewed = time.Time{} // it is asked again
 		return

@@ -25,7 +25,7 @@ type fakeWorld struct {
 	where    whereabouts
 	stages   []*fakeStage
 	refuse   error            // of a stage
-	parked   map[string]int64 // what nodes keep
+	idle     map[string]int64 // what nodes keep
 	full     map[string]int64 // how much they keep at most
 	away     bool             // nobody answers
 	gone     []string         // copies that were given up
@@ -50,19 +50,19 @@ func (w *fakeWorld) stage(_ context.Context, _, node string, rate float64, _ tim
 	return g, nil
 }
 
-func (w *fakeWorld) keep(_ context.Context, _, node string, d time.Duration) (parkedCopy, error) {
+func (w *fakeWorld) keep(_ context.Context, _, node string, d time.Duration) (idleCopy, error) {
 	if w.away {
-		return parkedCopy{}, errAway
+		return idleCopy{}, errAway
 	}
 	if d == 0 {
 		w.gone = append(w.gone, node)
-		delete(w.parked, node)
+		delete(w.idle, node)
 	}
-	kept := w.parked[node]
+	kept := w.idle[node]
 	if most, is := w.full[node]; is && kept > most {
-		return parkedCopy{bytes: most}, nil
+		return idleCopy{bytes: most}, nil
 	}
-	return parkedCopy{kept, kept > 0}, nil
+	return idleCopy{kept, kept > 0}, nil
 }
 
 func (w *fakeWorld) follow(_ context.Context, to gone, p ahead.Policy) error {
@@ -85,8 +85,8 @@ func (g *fakeStage) refresh()                  { g.refreshed++ }
 func (g *fakeStage) limitTo(rate float64)      { g.rate = rate }
 func (g *fakeStage) target() string            { return g.node }
 func (g *fakeStage) end(_ context.Context, why error) error {
-	if errors.Is(why, errStageParked) {
-		g.world.parked[g.node] = g.told.MemoryBytes
+	if errors.Is(why, errStageIdle) {
+		g.world.idle[g.node] = g.told.MemoryBytes
 	}
 	g.told.State, g.told.Error = migration.StageEnded, why.Error()
 	return nil
@@ -103,7 +103,7 @@ func (g *fakeStage) round(fresh time.Time) {
 func newTestAheads(t *testing.T, p ahead.Policy) (*fakeWorld, *follower) {
 	t.Helper()
 	now := time.Now()
-	w := &fakeWorld{Situation: ahead.Situation{Now: now, Node: "a", MemoryBytes: 1000}, parked: map[string]int64{}}
+	w := &fakeWorld{Situation: ahead.Situation{Now: now, Node: "a", MemoryBytes: 1000}, idle: map[string]int64{}}
 	for i, name := range []string{"b", "c", "d"} {
 		w.Nodes = append(w.Nodes, ahead.Node{
 			Name: name, Reachable: true, RTT: time.Duration(i+1) * time.Millisecond, Need: ahead.Cost{Seconds: 1, High: 1, Bytes: 100},
@@ -189,32 +189,32 @@ func TestAheadNodeAway(t *testing.T) {
 	}
 }
 
-// TestAheadTurns: copies at neighbours are parked when it is another one's turn, and kept; those
+// TestAheadTurns: copies at neighbours are idle when it is another one's turn, and kept; those
 // given up are made again.
 func TestAheadTurns(t *testing.T) {
 	w, f := newTestAheads(t, ahead.Policy{Nearest: 2, BudgetBytes: 2500})
 	w.at(f, 0)
 	w.stages[0].round(w.Now)
 	w.at(f, 1)
-	if len(w.stages) != 2 || w.stages[1].node != "c" || w.parked["b"] != 1000 {
-		t.Fatalf("%+v, parked %v", w.stages[len(w.stages)-1], w.parked)
+	if len(w.stages) != 2 || w.stages[1].node != "c" || w.idle["b"] != 1000 {
+		t.Fatalf("%+v, idle %v", w.stages[len(w.stages)-1], w.idle)
 	}
 	w.stages[1].round(w.Now)
 	w.at(f, 2)
 	w.at(f, 13)
-	if len(w.stages) != 3 || w.stages[2].node != "b" || w.parked["c"] != 1000 {
+	if len(w.stages) != 3 || w.stages[2].node != "b" || w.idle["c"] != 1000 {
 		t.Fatalf("not in turn: %+v", w.stages[len(w.stages)-1])
 	}
 	w.stages[2].round(w.Now)
 	w.at(f, 14)
-	delete(w.parked, "c") // that node was short of memory
-	w.at(f, 14+parkedFor.Seconds()/2)
+	delete(w.idle, "c") // that node was short of memory
+	w.at(f, 14+idleFor.Seconds()/2)
 	if last := w.stages[len(w.stages)-1]; last.node != "c" {
 		t.Errorf("what was given up is not made again: %+v", last)
 	}
 	w.stages[len(w.stages)-1].round(w.Now)
 	w.MemoryBytes = 2000 // it has grown: there is room for one
-	w.at(f, 15+parkedFor.Seconds()/2)
+	w.at(f, 15+idleFor.Seconds()/2)
 	if strings.Join(w.gone, " ") != "c" || f.snapshot().At("c") != nil {
 		t.Errorf("beyond the budget: given up %v", w.gone)
 	}
@@ -307,7 +307,7 @@ func TestAheadAfterRestart(t *testing.T) {
 	w.at(f, 1)
 	w.stages[1].round(w.Now)
 	w.at(f, 1+aheadSave.Seconds())
-	w.parked = map[string]int64{"b": 1000} // c ended with its agent
+	w.idle = map[string]int64{"b": 1000} // c ended with its agent
 	again := &aheads{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)

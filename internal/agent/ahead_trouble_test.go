@@ -59,7 +59,7 @@ func TestAheadPartKept(t *testing.T) {
 	w, f := newTestAheads(t, ahead.Policy{Nearest: 1})
 	c := f.policy.Make("b")
 	c.Bytes, c.Fresh = 1000, time.Now()
-	w.parked["b"], w.full = 1000, map[string]int64{"b": 400}
+	w.idle["b"], w.full = 1000, map[string]int64{"b": 400}
 	w.at(f, 0)
 	if p := f.snapshot(); !p.At("b").Fresh.IsZero() || p.At("b").Bytes != 400 {
 		t.Errorf("%+v", p)

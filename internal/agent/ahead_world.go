@@ -236,26 +236,26 @@ func (w *surroundings) stage(ctx context.Context, container, node string, rate f
 	if err != nil {
 		return nil, err
 	}
-	g, err := w.agent.stages.start(ctx, container, node, settings, parkedFor)
+	g, err := w.agent.stages.start(ctx, container, node, settings, idleFor)
 	if err != nil {
 		return nil, err
 	}
 	return g, nil
 }
 
-func (w *surroundings) keep(ctx context.Context, container, node string, d time.Duration) (parkedCopy, error) {
+func (w *surroundings) keep(ctx context.Context, container, node string, d time.Duration) (idleCopy, error) {
 	var reply *api.KeepReply
 	err := w.call(ctx, node, func(ctx context.Context, peer api.PeerClient) (err error) {
 		reply, err = peer.Keep(ctx, &api.KeepRequest{Container: container, Seconds: d.Seconds()})
 		return err
 	})
 	if err != nil {
-		return parkedCopy{}, err
+		return idleCopy{}, err
 	}
 	if reply.MemoryBytes < 0 || reply.MemoryBytes > ahead.MaxBytes {
-		return parkedCopy{}, fmt.Errorf("%w: a copy at %s of %d bytes", errInvalid, node, reply.MemoryBytes)
+		return idleCopy{}, fmt.Errorf("%w: a copy at %s of %d bytes", errInvalid, node, reply.MemoryBytes)
 	}
-	return parkedCopy{reply.MemoryBytes, reply.MemoryBytes > 0 && !reply.Incomplete}, nil
+	return idleCopy{reply.MemoryBytes, reply.MemoryBytes > 0 && !reply.Incomplete}, nil
 }
 
 func (w *surroundings) follow(ctx context.Context, to gone, p ahead.Policy) error {

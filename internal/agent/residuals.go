@@ -33,7 +33,7 @@ type residual struct {
 	node       string // this one
 	started    time.Time
 	fresh      time.Time // the memory is as it was then
-	parked     bool      // the container was never here: it was staged
+	idle       bool      // an idle copy: it was staged, and the container was never here
 	incomplete bool      // there was no room for all pages, or not all had arrived
 
 	mu      sync.Mutex
@@ -52,7 +52,7 @@ func newResiduals(limit int64) *residuals {
 const (
 	residualShare      = 4
 	residualLeastShare = 10
-	baseLeastShare     = 20
+	stagedLeastShare   = 20
 )
 
 // room drops the oldest copies to make room for a new one of that many bytes, unless it would not fit
@@ -218,8 +218,8 @@ func (r *residual) describe() migration.Stage {
 		Target: r.node, State: migration.StageReady, Started: r.started, Fresh: r.fresh, Until: r.expires(), Rounds: 1,
 		MemoryBytes: r.pages.Bytes(),
 	}
-	if r.parked {
-		told.Kind, told.State = migration.BaseCopy, migration.StageParked
+	if r.idle {
+		told.Kind, told.State = migration.StagedCopy, migration.StageIdle
 	}
 	return told
 }
@@ -241,9 +241,9 @@ func (a *Agent) watchMemory(ctx context.Context) {
 	}
 }
 
-// relieve gives up a residual copy or, when there is none, a base, as long as memory is short: one at a time.
+// relieve gives up a residual copy or, if there is none, a staged copy, when memory is short: one at a time.
 func (a *Agent) relieve() {
-	if len(a.residuals.list()) == 0 && len(a.bases.list()) == 0 {
+	if len(a.residuals.list()) == 0 && len(a.stagedCopies.list()) == 0 {
 		return
 	}
 	machine, err := kernel.ReadMachine()
@@ -255,9 +255,9 @@ func (a *Agent) relieve() {
 		a.log.Info("residual memory copy of a container given up: memory is short", "available", available)
 		return
 	}
-	if list := a.bases.list(); len(list) > 0 && available < total/baseLeastShare {
-		list[0].drop(errBaseShort)
+	if list := a.stagedCopies.list(); len(list) > 0 && available < total/stagedLeastShare {
+		list[0].drop(errCopyShort)
 	}
 }
 
-var errBaseShort = errors.New("that node is short of memory")
+var errCopyShort = errors.New("that node is short of memory")

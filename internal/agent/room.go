@@ -91,7 +91,7 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 		return nil, err
 	}
 	var problems []migration.Problem
-	staged, reserved := a.bases.of(definition.ID)
+	staged, reserved := a.stagedCopies.of(definition.ID)
 	own := slices.Concat(reserved, []string{offer.Migration})
 	needed := memoryCopies(offer)*offer.MemoryBytes + coming.memory - staged
 	promised := a.reservations.promised(own...)

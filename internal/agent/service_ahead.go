@@ -190,10 +190,10 @@ func describeTarget(p ahead.Policy, t ahead.Target) *migration.Ahead {
 // describeCopy describes one that is not live.
 func (a *Agent) describeCopy(p ahead.Policy, node, name string) migration.Stage {
 	told := migration.Stage{
-		Kind: migration.BaseCopy, Container: name, ContainerID: p.Container, Source: a.self.Name, Target: node, State: migration.StageWaiting,
+		Kind: migration.StagedCopy, Container: name, ContainerID: p.Container, Source: a.self.Name, Target: node, State: migration.StageWaiting,
 	}
 	if c := p.At(node); c != nil && c.Bytes > 0 {
-		told.State, told.Fresh, told.MemoryBytes, told.RoundSeconds = migration.StageParked, c.Fresh, c.Bytes, c.Seconds
+		told.State, told.Fresh, told.MemoryBytes, told.RoundSeconds = migration.StageIdle, c.Fresh, c.Bytes, c.Seconds
 	}
 	return told
 }

@@ -87,14 +87,14 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	live := map[layersAt]migration.Stage{}
 	var list []migration.Stage
 	for _, one := range s.agent.stages.list() {
-		if one.Kind == migration.BaseCopy && one.State != migration.StageEnded && s.agent.ahead.of(one.ContainerID) != nil {
+		if one.Kind == migration.StagedCopy && one.State != migration.StageEnded && s.agent.ahead.of(one.ContainerID) != nil {
 			live[layersAt{one.ContainerID, one.Target}] = one
 			continue
 		}
 		list = append(list, one)
 	}
 	list = append(s.agent.aheadStages(live), list...)
-	for _, b := range s.agent.bases.list() {
+	for _, b := range s.agent.stagedCopies.list() {
 		list = append(list, b.describe())
 	}
 	for _, o := range s.agent.residuals.list() {
@@ -128,9 +128,9 @@ func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest)
 	if dropped {
 		return &api.UnstageReply{}, nil
 	}
-	for _, b := range s.agent.bases.list() {
+	for _, b := range s.agent.stagedCopies.list() {
 		if b.from == request.Node && called(request.Container, b.definition.ID, b.definition.Name) {
-			b.drop(errBaseRemoved)
+			b.drop(errCopyRemoved)
 			return &api.UnstageReply{}, nil
 		}
 	}

@@ -55,7 +55,7 @@ type source struct {
 	slowed      bool       // the container may have been slowed down, as far as is known here
 	auto        *autoMode  // nil: the user has named the mode
 	split       *split     // nil: all is handed over, or will be undone
-	base        *takenBase // what was staged at the target before; nil: nothing
+	staged      *takenCopy // the copy that was staged at the target; nil: nothing was staged
 	volumes     chosenVolumes
 
 	// Of mode restart.
@@ -290,7 +290,7 @@ func (s *source) ended(result migration.Finish) {
 		}
 		s.noteTransfer()
 	}
-	if err := s.dropBase(); err != nil {
+	if err := s.dropStaged(); err != nil {
 		s.agent.log.Warn("tracking not ended properly", "container", s.definition.Name, "error", err)
 	}
 	if s.auto != nil && result.Result == migration.Moved {

@@ -34,7 +34,7 @@ func (s *source) stage(ctx context.Context) error {
 		}
 	}
 	s.beginLayers()
-	if err := s.stageBase(ctx); err != nil {
+	if err := s.takeStaged(ctx); err != nil {
 		return fmt.Errorf("take over what was staged: %w", err)
 	}
 	if err := s.bringFirst(ctx); err != nil {

@@ -197,9 +197,9 @@ func (m *memorySource) catchUp(ctx context.Context) error {
 
 func (s *source) newMemorySource() *memorySource {
 	var pages *memory.Source
-	partly := s.base != nil || s.reservation.GetFootprint()
-	if s.base != nil {
-		pages, s.base = s.base.pages, nil
+	partly := s.staged != nil || s.reservation.GetFootprint()
+	if s.staged != nil {
+		pages, s.staged = s.staged.pages, nil
 	} else {
 		// Also in the steps that follow: this one's context has ended then.
 		processes := func() ([]int, error) {

@@ -97,8 +97,8 @@ func (s *source) openPages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.base != nil {
-		pages.Sender, pages.key = s.base.sender.Again(), s.base.sender.key
+	if s.staged != nil {
+		pages.Sender, pages.key = s.staged.sender.Again(), s.staged.sender.key
 	}
 	s.mu.Lock()
 	s.pages = pages
@@ -110,7 +110,7 @@ func (s *source) openPages(ctx context.Context) error {
 	if err := pages.begin(s.out); err != nil {
 		return err
 	}
-	if s.base == nil && s.reservation.GetFootprint() {
+	if s.staged == nil && s.reservation.GetFootprint() {
 		known, err := pages.awaitClaims(ctx)
 		if err != nil {
 			return err

@@ -89,7 +89,7 @@ type target struct {
 	drain       drainTarget
 	lost        memory.FillReport // when pages were given up; zero: none were
 	lanes       int               // connections for pages beside data
-	base        *memory.Store     // what was staged here and is not in pages yet; nil: nothing
+	stagedPages *memory.Store     // of the staged copy, until they move to pages; nil: nothing was staged
 	staging     bool              // pages were staged here
 	kept        *keptCopy         // files of an earlier attempt; nil: nothing
 	residual    *residual         // what the container left here when it went; nil: nothing
@@ -269,12 +269,12 @@ func (t *target) takePages(ctx context.Context) error {
 	return nil
 }
 
-// pageStore is where memory comes to: what was staged, or nothing yet.
+// pageStore returns the store that memory is received into: that of the staged copy, or an empty one.
 func (t *target) pageStore() (*memory.Store, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.base != nil {
-		t.pages, t.base, t.staging = t.base, nil, true
+	if t.stagedPages != nil {
+		t.pages, t.stagedPages, t.staging = t.stagedPages, nil, true
 		t.pages.SetLimit(t.stateLimit())
 		return t.pages, nil
 	}
@@ -283,14 +283,14 @@ func (t *target) pageStore() (*memory.Store, error) {
 	return pages, err
 }
 
-// takeBase takes what was staged here before, as long as nothing else is there.
-func (t *target) takeBase(pages *memory.Store) error {
+// takeStaged takes over the pages of the copy that was staged here, as long as there are no others.
+func (t *target) takeStaged(pages *memory.Store) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.base != nil || t.pages != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
+	if t.stagedPages != nil || t.pages != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
 		return fmt.Errorf("migration %s can take nothing over (any more)", t.move.tracker.spec.ID)
 	}
-	t.base = pages
+	t.stagedPages = pages
 	return nil
 }
 
@@ -317,16 +317,16 @@ func (t *target) releaseKept(result migration.Finish) {
 	t.agent.kept.release(one)
 }
 
-// closeBase gives back what was taken over and is not needed.
-func (t *target) closeBase() error {
+// closeStaged gives back the memory of a staged copy that was taken over and not used.
+func (t *target) closeStaged() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.base == nil {
+	if t.stagedPages == nil {
 		return nil
 	}
-	base := t.base
-	t.base = nil
-	return base.Close()
+	staged := t.stagedPages
+	t.stagedPages = nil
+	return staged.Close()
 }
 
 // restore makes the processes. The last moment in which it can be stopped is when all sockets exist
@@ -434,7 +434,7 @@ func (t *target) ended(result migration.Finish) {
 		t.agent.log.Warn("what there was of late pages not given back", "container", t.definition.Name, "error", err)
 	}
 	t.releaseImages()
-	if err := t.closeBase(); err != nil {
+	if err := t.closeStaged(); err != nil {
 		t.agent.log.Warn("a copy of memory not given back", "container", t.definition.Name, "error", err)
 	}
 	t.agent.reservations.release(t.move.tracker.spec.ID)

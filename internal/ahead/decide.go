@@ -33,7 +33,7 @@ type Cost struct {
 
 // Decision says what to do now.
 type Decision struct {
-	Live    string   // the node whose copy is live from now on: another one is parked; empty: none
+	Live    string   // the node whose copy is live from now on: all others are idle; empty: none
 	Round   bool     // bring it up to date now. A copy that is not live yet does so by becoming it
 	Rate    float64  // bits per second that it may take; 0: no limit
 	Drop    []string // the nodes whose copies go

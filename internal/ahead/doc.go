@@ -7,16 +7,16 @@
 // container.
 //
 // A container's memory has one tracker, so one copy at a time is live: connected, and brought up to
-// date by what was written since. All others are parked: they are as they were, and when it is
-// their turn the node that keeps them tells what it has by digests, so that what has not changed
-// does not travel again. Which one is live is what is decided here.
+// date by what was written since. All others are idle: they stay as they are, and when the turn of an
+// idle copy comes, the node that keeps it names its pages by digests, so that unchanged pages do not
+// travel again. This package decides which copy is live.
 //
 // Known path. The copy at the next stop is begun when slack times of what it is predicted to take
 // are left until its deadline, at a rate with which it is whole half way there: the link is left to
 // others, and a prediction that is wrong by half does no harm. It is brought up to date right
 // before its deadline, and from then on now and then until the container comes. Later stops are
 // left to the nodes before them, from where less is sent in vain; unless the time between two
-// deadlines is too short for that: then the copy is made from here, parked, and the next node only
+// deadlines is too short for that: then the copy is made from here and left idle, and the next node only
 // has to bring it up to date.
 //
 // Unknown path. The k nearest that can be reached, by round trip, have copies, the nearest first,

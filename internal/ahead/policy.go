@@ -35,7 +35,7 @@ type Copy struct {
 	SentBytes int64     `json:"sent_bytes"` // for it, in all
 	Tried     time.Time `json:"tried,omitzero"`
 	Failures  int       `json:"failures,omitempty"` // since it went well
-	Unkept    int       `json:"unkept,omitempty"`   // times that it was not kept when it was parked, since it was
+	Unkept    int       `json:"unkept,omitempty"`   // times that its node did not keep the idle copy, since it last did
 	Error     string    `json:"error,omitempty"`
 }
 
@@ -191,7 +191,7 @@ func (p Policy) With(c Copy) Policy {
 	return p
 }
 
-// Kept takes what its node tells of a copy that is parked there.
+// Kept notes what the node of an idle copy tells of the copy.
 func (c *Copy) Kept(bytes int64, whole bool) {
 	c.Bytes = bytes
 	if whole {

@@ -15,7 +15,7 @@ const (
 	StageLayers     StageState = "layers"  // image layers are being sent
 	StageMemory     StageState = "memory"  // the first round is being sent
 	StageReady      StageState = "ready"   // a migration can start from it
-	StageParked     StageState = "parked"  // as it was: a migration refers to it by digests, and sends what is not the same
+	StageIdle       StageState = "parked"  // an idle copy: a migration refers to it by digests, and sends pages that differ
 	StageWaiting    StageState = "waiting" // nothing is there yet
 	StageEnded      StageState = "ended"
 )
@@ -25,7 +25,7 @@ type StageKind string
 
 // The kinds.
 const (
-	BaseCopy   StageKind = "base"      // of a container that runs, at a node to which it may go
+	StagedCopy StageKind = "base"      // of a container that runs, at a node to which it may move
 	LayersCopy StageKind = "layers"    // of the layers of a container's image only, at a node to which it may go
 	Residual   StageKind = "footprint" // of a container that has left, at the node where it was
 	BrokenCopy StageKind = "broken"    // of the files of a container, by a migration that failed; the next one goes on from it

@@ -23,7 +23,7 @@ func (c *container) ahead(node string) (copies []migration.Stage) {
 	return copies
 }
 
-// aheadIs waits until there is a copy at a node, live or parked.
+// aheadIs waits until there is a copy at a node, live or idle.
 func (c *container) aheadIs(target string, state migration.StageState) {
 	c.t.Helper()
 	c.eventually("a copy at "+target, func() bool {
@@ -68,7 +68,7 @@ func TestStagePath(t *testing.T) {
 		t.Errorf("%d bytes of memory were sent although %d were there; decisions: %q", raw, writerBytes, p.Decisions)
 	}
 	c.eventually("the rest of the path at b", func() bool { return len(c.ahead("b")) == 1 && len(c.ahead("a")) == 0 })
-	if s := c.ahead("b")[0]; s.Target != "a" || s.State != migration.StageParked || s.MemoryBytes < writerBytes {
+	if s := c.ahead("b")[0]; s.Target != "a" || s.State != migration.StageIdle || s.MemoryBytes < writerBytes {
 		t.Errorf("what it left at a: %+v", s)
 	}
 	if _, sent := c.precopyBytes(); sent > writerBytes/4 {
@@ -100,21 +100,21 @@ func TestStageNearest(t *testing.T) {
 	if raw, _ := c.precopyBytes(); raw > writerBytes/4 {
 		t.Errorf("%d bytes of memory were sent although %d were there", raw, writerBytes)
 	}
-	c.aheadIs("a", migration.StageParked)
+	c.aheadIs("a", migration.StageIdle)
 	must(t, "b", "stage", "rm", c.name)
 	c.nothingAhead()
 	c.eventually("the end of the tracking", func() bool { return !c.tracked() }) // it is watched a few seconds longer
 	c.right()
 }
 
-// TestStageParked: a copy that is made way for is kept where it is, and goes with the container's end.
-func TestStageParked(t *testing.T) {
+// TestStageIdle: a copy that is made way for is kept where it is, and goes with the container's end.
+func TestStageIdle(t *testing.T) {
 	c := writer(t)
 	must(t, "a", "stage", c.name, "--nearest", "1")
 	c.aheadIs("b", migration.StageReady)
 	c.migrateBy(cold) // which does not go on from it, and forgets it
 	c.eventually("the policy at b", func() bool { return len(c.ahead("b")) > 0 })
-	c.aheadIs("a", migration.StageParked)
+	c.aheadIs("a", migration.StageIdle)
 	must(t, "b", "rm", "--force", c.name)
 	c.nothingAhead()
 	c.id = ""
