@@ -73,7 +73,7 @@ operator decides wrongly (godwit migration resolve). If the nodes lose contact a
 handover, the container stays frozen here until the other node answers ("in doubt").
 
 After the handover in post-copy or hybrid, the container's state is split over two nodes until its memory has
-followed (phase drain, seconds to minutes). If the link breaks during that time, the container waits for the
+followed (phase "drain", seconds to minutes). If the link breaks during that time, the container waits for the
 missing pages and goes on when the link is back. If this node is lost for good, so are the pages that have
 not followed. If the other node is lost for good, so is the container's work since the handover. The
 other modes have no such risk.

@@ -381,7 +381,7 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	case purposeLayers:
 		return a.serveLayers(ctx, session, outgoing, conn.Peer().Name)
 	case purposeUrgent, purposePush:
-		return work.attachDrain(ctx, hello, session)
+		return work.attachPush(ctx, hello, session)
 	}
 	if !work.attach(session) {
 		return errors.New("a second data connection for one migration")

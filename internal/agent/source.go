@@ -49,7 +49,7 @@ type source struct {
 	unkept      atomic.Bool     // that the copy is not protected in doubt was logged
 	marker      finalPermit     // whether the final marker may leave
 	ran         atomic.Bool     // the frozen copy has, after the target may have run it
-	drain       *draining       // pages that follow when the container was handed over; nil: none, as far as is known
+	pusher      *pusher         // pages that follow when the container was handed over; nil: none, as far as is known
 	spill       *spill          // pages that follow are on the disk, too; nil: they are not to be
 	turn        turn
 	slowed      bool       // the container may have been slowed down, as far as is known here
@@ -118,8 +118,8 @@ func (s *source) do(ctx context.Context, step migration.StepName) (time.Time, er
 		return time.Time{}, s.sendState(ctx)
 	case migration.StepForward:
 		return time.Time{}, s.forward(ctx)
-	case migration.StepDrain:
-		return time.Time{}, s.drainPages(ctx)
+	case migration.StepPush:
+		return time.Time{}, s.pushPages(ctx)
 	case migration.StepDestroy:
 		return time.Time{}, s.destroy(ctx)
 	case migration.StepCleanup:

@@ -279,7 +279,7 @@ func (s *source) sendState(ctx context.Context) error {
 		return err
 	}
 	s.move.tracker.counted(s.sent())
-	return s.beginDrain(ctx)
+	return s.beginPush(ctx)
 }
 
 // sendFinal sends the final marker: from now on this node does not decide alone.

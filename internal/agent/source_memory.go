@@ -35,10 +35,10 @@ type memorySource struct {
 	carries  func() float64       // bytes per second that get through
 	files    func() time.Duration // that the files make the freeze longer
 	frozen   bool
-	late     []memory.TaskMap // pages that follow when the container was handed over, in the end
-	hot      []memory.TaskMap // of these, those that it will probably touch soon
-	touched  []memory.Want    // pages that it will touch first
-	mode     migration.Mode   // by which its rounds end: that of the migration, unless its memory must not follow
+	remote   []memory.TaskMap     // pages that follow when the container was handed over, in the end
+	hot      []memory.TaskMap     // of these, those that it will probably touch soon
+	touched  []memory.RemoteFault // pages that it will touch first
+	mode     migration.Mode       // by which its rounds end: that of the migration, unless its memory must not follow
 	split    *split
 	fault    func(ctx context.Context, step, when string) error // nil: nothing goes wrong
 }
@@ -428,7 +428,7 @@ func (s *source) finishMemory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.leaveLate(ctx); err != nil {
+	if err := s.leaveRemote(ctx); err != nil {
 		return err
 	}
 	maps, err := m.pages.Map()

@@ -26,7 +26,7 @@ const (
 	kindKnown  = "known"  // content: pages to which pieces of the state may refer, as of aheadPages
 	kindState  = "state"  // name: FILE@OFFSET
 	kindRefers = "refers" // the same, content: see knownPages.encode
-	kindLate   = "late"   // which pages come after the restore; before the map
+	kindRemote = "late"   // which pages come after the restore; before the map
 	kindMap    = "map"    // which pages there are; name: number of the barrier before which all of them came
 	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
 	kindFiles  = "files"  // content: a round of files.Source; in the freeze, or before it over the connection for files
@@ -84,9 +84,9 @@ type target struct {
 	pipeline    *pipeline.Receiver
 	key         pipeline.Key     // of pipeline
 	piped       chan struct{}    // closed when pipeline is there
-	late        []memory.TaskMap // pages that come after the restore
+	remote      []memory.TaskMap // pages that come after the restore
 	before      *memory.Before   // what was here of them; nil: nothing, or it is in pages
-	drain       drainTarget
+	push        pushTarget
 	lost        memory.FillReport // when pages were given up; zero: none were
 	lanes       int               // connections for pages beside data
 	stagedPages *memory.Store     // of the staged copy, until they move to pages; nil: nothing was staged
@@ -332,7 +332,7 @@ func (t *target) closeStaged() error {
 // restore makes the processes. The last moment in which it can be stopped is when all sockets exist
 // and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
-	defer t.watchDrain()()
+	defer t.watchPush()()
 	t.agent.forgetShared(ctx, t.definition)
 	permission := engine.Permission{
 		Ask: func() error { return t.move.mayResume(ctx) },
@@ -363,7 +363,7 @@ func (t *target) settle(ctx context.Context) error {
 
 // discard removes an arrival that never ran, and turns its address to the source again.
 func (t *target) discard(ctx context.Context) error {
-	t.drain.close()
+	t.push.close()
 	usable, failed := t.files.halt(interruption(t.move.record().Error))
 	t.mu.Lock()
 	arrival, pages := t.arrival, t.pages
@@ -429,9 +429,9 @@ func (t *target) send(message migration.Message) {
 }
 
 func (t *target) ended(result migration.Finish) {
-	t.drain.close()
+	t.push.close()
 	if err := t.closeBefore(); err != nil {
-		t.agent.log.Warn("what there was of late pages not given back", "container", t.definition.Name, "error", err)
+		t.agent.log.Warn("what there was of remote pages not given back", "container", t.definition.Name, "error", err)
 	}
 	t.releaseImages()
 	if err := t.closeStaged(); err != nil {

@@ -126,22 +126,22 @@ func (t *target) keepPages(ctx context.Context, section stream.Section) error {
 	if err := errors.Join(t.pipeline.Await(number), t.pipeline.Complete()); err != nil {
 		return err
 	}
-	if err := t.pages.Late(t.late); err != nil {
+	if err := t.pages.Remote(t.remote); err != nil {
 		return err
 	}
 	return t.pages.Keep(maps)
 }
 
-// takeLate takes the map of the pages that come after the restore.
-func (t *target) takeLate(section io.Reader) error {
+// takeRemote takes the map of the pages that come after the restore.
+func (t *target) takeRemote(section io.Reader) error {
 	if t.pages == nil {
 		return errNoPages
 	}
-	late, err := memory.DecodeMap(section)
+	remote, err := memory.DecodeMap(section)
 	if err != nil {
 		return fmt.Errorf("pages that come later: %w", err)
 	}
-	t.late = late
+	t.remote = remote
 	return nil
 }
 

@@ -19,7 +19,7 @@ var mayImport = map[string]string{
 	"internal/agent": "ahead api audit compat criu durable engine engine/containerd engine/docker " +
 		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk files/fetch " +
 		"files/image files/inodes files/parts files/regular files/shared guard kernel memory " +
-		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
+		"memory/pipeline memory/postcopy migration network network/wireguard patience policy " +
 		"predict statedir wire wire/identity wire/stream",
 	// ahead: decides from numbers that the agent measures.
 	"internal/ahead": "",
@@ -88,7 +88,7 @@ var mayImport = map[string]string{
 	"internal/lab/workload/torture": "lab/workload",
 	"internal/lab/workload/tree":    "lab/workload",
 	"internal/memory":               "guard kernel",
-	"internal/memory/drain":         "guard kernel memory memory/pipeline wire/stream",
+	"internal/memory/postcopy":      "guard kernel memory memory/pipeline wire/stream",
 	"internal/memory/pager":         "criu kernel memory",
 	"internal/memory/pipeline":      "guard memory",
 	// migration: decides and never acts; has words of its own, which the agent translates.

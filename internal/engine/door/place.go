@@ -73,8 +73,8 @@ func (p Place) PagerLog() string { return filepath.Join(p.dir, "pager.log") }
 // Memory is the pager's report.
 func (p Place) Memory() string { return filepath.Join(p.dir, "memory.json") }
 
-// Late is the socket on which the pager takes late pages.
-func (p Place) Late() string { return filepath.Join(p.dir, "late.sock") }
+// RemotePages is the socket on which the pager takes remote pages.
+func (p Place) RemotePages() string { return filepath.Join(p.dir, "late.sock") }
 
 // Network is the network namespace of the container, if that is its own.
 func (p Place) Network() string { return filepath.Join(p.dir, "network") }

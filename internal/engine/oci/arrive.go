@@ -371,7 +371,7 @@ func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 	}
 	return a.coming.FillFrom(ctx, pages, pager.Config{
 		Executable: a.engine.config.Executable, WorkDir: a.place.CRIU(), Report: a.place.Memory(), Log: a.place.PagerLog(),
-		Cgroup: group, Late: a.place.Late(),
+		Cgroup: group, Remote: a.place.RemotePages(),
 	})
 }
 
