@@ -76,7 +76,7 @@ func newStageCommand() *cobra.Command {
 		Long:    stageLong,
 		Example: stageExample,
 	}
-	way := addAheadFlags(cmd)
+	way := addPlacementFlags(cmd)
 	cmd.Args = way.stageArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !way.wanted() {
@@ -85,15 +85,15 @@ func newStageCommand() *cobra.Command {
 			request.BandwidthLimitBitsPerSecond = float64(limit.Value)
 			return withAgent(cmd, func(agent api.AgentClient) error { return stage(cmd, agent, request, asJSON, detach) })
 		}
-		ahead, err := way.request(args[0], time.Now())
+		order, err := way.request(args[0], time.Now())
 		if err != nil {
 			return err
 		}
-		ahead.BandwidthLimitBitsPerSecond = float64(limit.Value)
+		order.BandwidthLimitBitsPerSecond = float64(limit.Value)
 		if cmd.Flags().Changed("keep") {
-			ahead.KeepSeconds = keep.Seconds()
+			order.KeepSeconds = keep.Seconds()
 		}
-		return withAgent(cmd, func(agent api.AgentClient) error { return stageAhead(cmd, agent, ahead, asJSON) })
+		return withAgent(cmd, func(agent api.AgentClient) error { return place(cmd, agent, order, asJSON) })
 	}
 	flags := cmd.Flags()
 	positiveVar(cmd, &keep, "keep", migration.DefaultKeep,
@@ -220,7 +220,7 @@ func printStages(w io.Writer, list []migration.Stage) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.Container, s.Kind, s.Source, s.Target, s.State,
 			units.FormatBytes(s.MemoryBytes), units.FormatBytes(s.DiskBytes), units.FormatBytes(s.SentBytes), s.Rounds, asOf, until,
-			aheadText(s.Ahead, time.Now()), cmp.Or(plainText(s.Error), "-"))
+			placementText(s.Placement, time.Now()), cmp.Or(plainText(s.Error), "-"))
 	}
 	return table.Flush()
 }

@@ -120,7 +120,7 @@ type Agent struct {
 	moves        *moves
 	spare        *spare
 	stages       *stages
-	ahead        *aheads
+	placements   *placements
 	samples      *samples
 	speed        func() float64 // of the page pipeline on one core, bytes per second
 	pastWork     pastWork
@@ -268,7 +268,7 @@ func (a *Agent) open() error {
 	}
 	a.stages = newStages(a)
 	a.samples = newSamples(a)
-	if a.ahead, err = openAheads(a); err != nil {
+	if a.placements, err = openPlacements(a); err != nil {
 		return err
 	}
 	if err := a.moves.recover(); err != nil {
@@ -500,7 +500,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.restarts.run(a.ctx) })
 	all.Go(func() { a.watchContainers(a.ctx) })
 	all.Go(func() { a.supervisor.watch(a.ctx, a.alive) })
-	a.ahead.begin()
+	a.placements.begin()
 	a.supervisor.tell("READY=1")
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
@@ -513,7 +513,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	case err = <-localFailed:
 	case err = <-peerFailed:
 	}
-	a.ahead.close()
+	a.placements.close()
 	a.stages.close()
 	a.samples.close()
 	a.stop()

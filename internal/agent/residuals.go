@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/godwit/godwit/internal/ahead"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/placement"
 )
 
 // residuals are residual memory copies by container: the memory of containers that have left, kept in
@@ -192,14 +192,14 @@ func (r *residuals) extend(container string, until time.Time) *residual {
 }
 
 // copyOf describes the copy of a container at this node. If there is none, the result names no node.
-func (r *residuals) copyOf(container, here string) ahead.Copy {
+func (r *residuals) copyOf(container, here string) placement.Copy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	entry := r.all[container]
 	if entry == nil {
-		return ahead.Copy{}
+		return placement.Copy{}
 	}
-	copied := ahead.Copy{Node: here, Bytes: entry.pages.Bytes()}
+	copied := placement.Copy{Node: here, Bytes: entry.pages.Bytes()}
 	if !entry.incomplete {
 		copied.Fresh = entry.fresh
 	}

@@ -87,13 +87,13 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	live := map[layersAt]migration.Stage{}
 	var list []migration.Stage
 	for _, one := range s.agent.stages.list() {
-		if one.Kind == migration.StagedCopy && one.State != migration.StageEnded && s.agent.ahead.of(one.ContainerID) != nil {
+		if one.Kind == migration.StagedCopy && one.State != migration.StageEnded && s.agent.placements.of(one.ContainerID) != nil {
 			live[layersAt{one.ContainerID, one.Target}] = one
 			continue
 		}
 		list = append(list, one)
 	}
-	list = append(s.agent.aheadStages(live), list...)
+	list = append(s.agent.placementStages(live), list...)
 	for _, b := range s.agent.stagedCopies.list() {
 		list = append(list, b.describe())
 	}
@@ -111,9 +111,9 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 // Layers that are on their way come no more.
 func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest) (*api.UnstageReply, error) {
 	if request.Node == "" {
-		return &api.UnstageReply{}, wireError(s.agent.unstageAhead(ctx, request.Container))
+		return &api.UnstageReply{}, wireError(s.agent.unplace(ctx, request.Container))
 	}
-	if f := s.agent.aheadOf(ctx, request.Container); f != nil {
+	if f := s.agent.placementOf(ctx, request.Container); f != nil {
 		return &api.UnstageReply{}, wireError(f.leaveOut(ctx, request.Container, request.Node))
 	}
 	dropped, err := s.agent.stages.dropLayers(ctx, request.Container, request.Node, errStageRemoved)

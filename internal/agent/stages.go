@@ -53,7 +53,7 @@ func (s *stages) begin(ctx context.Context, request *api.StageRequest) (*stage, 
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if err := s.agent.aheadFree(ctx, request.Container); err != nil {
+	if err := s.agent.placementFree(ctx, request.Container); err != nil {
 		return nil, err
 	}
 	return s.start(ctx, request.Container, request.Node, settings, 0)

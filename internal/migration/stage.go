@@ -54,24 +54,24 @@ type Stage struct {
 	SentBytes   int64 `json:"sent_bytes"` // on the wire, with layers
 	RoundBytes  int64 `json:"round_bytes"`
 	// ExpectedBytes is an upper limit of what the first round sends, before compression.
-	ExpectedBytes          int64   `json:"expected_bytes"`
-	RoundSeconds           float64 `json:"round_seconds"`                  // that the last round took
-	DirtyingRate           float64 `json:"dirtying_rate_bytes_per_second"` // as the last round saw it
-	BandwidthBitsPerSecond float64 `json:"bandwidth_bits_per_second"`
-	Ahead                  *Ahead  `json:"ahead,omitempty"` // nil: a user named the node, and said no more
+	ExpectedBytes          int64      `json:"expected_bytes"`
+	RoundSeconds           float64    `json:"round_seconds"`                  // that the last round took
+	DirtyingRate           float64    `json:"dirtying_rate_bytes_per_second"` // as the last round saw it
+	BandwidthBitsPerSecond float64    `json:"bandwidth_bits_per_second"`
+	Placement              *Placement `json:"ahead,omitempty"` // nil: a user named the node, and said no more
 }
 
-// Why a copy is made ahead.
+// Why a copy is placed.
 const (
-	AheadPath    = "path"
-	AheadNearest = "nearest"
-	AheadSpare   = "spare" // it was near, or on the path, and there is room for it
+	PlacementPath    = "path"
+	PlacementNearest = "nearest"
+	PlacementSpare   = "spare" // it was near, or on the path, and there is room for it
 )
 
-// Ahead tells of a copy that is made because the container may come: on the path of its user, or to
+// Placement tells of a copy that is made because the container may come: on the path of its user, or to
 // a near node.
-type Ahead struct {
-	Why      string    `json:"why"` // AheadPath, AheadNearest or AheadSpare
+type Placement struct {
+	Why      string    `json:"why"` // PlacementPath, PlacementNearest or PlacementSpare
 	Deadline time.Time `json:"deadline,omitzero"`
 	Begin    time.Time `json:"begin,omitzero"` // when it will be begun, or brought up to date
 	From     string    `json:"from,omitempty"` // the node at which the container will be then; empty: where it is now

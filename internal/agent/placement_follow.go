@@ -8,31 +8,31 @@ import (
 	"sync"
 	"time"
 
-	"github.com/godwit/godwit/internal/ahead"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/placement"
 )
 
 const (
-	aheadTick = 500 * time.Millisecond
+	placementTick = 500 * time.Millisecond
 	// idleFor is how long an idle copy stays at another node after it was last renewed. It is renewed
 	// three times as often.
 	idleFor = 10 * time.Minute
-	// aheadSave is how often is written down what has come of a policy; that there is another one,
+	// placementSave is how often is written down what has come of a policy; that there is another one,
 	// or that it goes, at once.
-	aheadSave = 10 * time.Second
+	placementSave = 10 * time.Second
 )
 
 // follower carries out the policy of one container.
 type follower struct {
-	owner     *aheads
+	owner     *placements
 	container string
 	ctx       context.Context //nolint:containedctx // Its own life: it outlives the call that begins it.
 	cancel    context.CancelFunc
 	done      chan struct{}
 
 	work    sync.Mutex // held while something is done by the policy
-	policy  ahead.Policy
+	policy  placement.Policy
 	live    liveCopy // nil: none
 	before  int64    // bytes that were sent for the copy that is live, before it was
 	asked   int      // rounds of it, and the one that it was asked for
@@ -40,35 +40,35 @@ type follower struct {
 	savedAt time.Time
 
 	mu      sync.Mutex
-	told    ahead.Policy // as it was after the last step
+	told    placement.Policy // as it was after the last step
 	left    gone
-	kept    ahead.Copy // of what it held when it left; no node: nothing was kept
-	decided ahead.Decision
+	kept    placement.Copy // of what it held when it left; no node: nothing was kept
+	decided placement.Decision
 	saved   []byte
 	ended   bool // only changed while work is held
 }
 
-func newFollower(owner *aheads, p ahead.Policy) *follower {
+func newFollower(owner *placements, p placement.Policy) *follower {
 	f := &follower{owner: owner, container: p.Container, policy: p.Clone(), told: p.Clone(), done: make(chan struct{})}
 	f.ctx, f.cancel = context.WithCancel(owner.ctx)
 	return f
 }
 
-func (f *follower) snapshot() ahead.Policy {
+func (f *follower) snapshot() placement.Policy {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.told.Clone()
 }
 
 // outlook is how far it is, and what was decided last.
-func (f *follower) outlook() (ahead.Policy, ahead.Decision) {
+func (f *follower) outlook() (placement.Policy, placement.Decision) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.told.Clone(), f.decided
 }
 
 // publish lets others see how far it is.
-func (f *follower) publish(d ahead.Decision) {
+func (f *follower) publish(d placement.Decision) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.told, f.decided = f.policy.Clone(), d
@@ -85,7 +85,7 @@ func (f *follower) launch() {
 // run goes on until the policy has come to its end, or the agent.
 func (f *follower) run() {
 	defer close(f.done)
-	tick := time.NewTicker(aheadTick)
+	tick := time.NewTicker(placementTick)
 	defer tick.Stop()
 	for !f.stepped() {
 		select {
@@ -112,7 +112,7 @@ func (f *follower) stepped() (over bool) {
 		return nil
 	})
 	if err != nil { // the next tick tries again
-		f.owner.log("copies made ahead: a step failed", "container", f.container, "error", err,
+		f.owner.log("placement of copies: a step failed", "container", f.container, "error", err,
 			"stack", guard.Stack(err))
 	}
 	return over
@@ -129,7 +129,7 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 	switch {
 	case where == isMoving:
 		f.renewed = time.Time{} // a migration may use a copy up
-		f.publish(ahead.Decision{})
+		f.publish(placement.Decision{})
 		return ""
 	case where == isHere && gone.node != "": // it has come back before it was told to anybody
 		f.policy.Arrive(s.Node)
@@ -198,15 +198,15 @@ func (f *follower) renew(ctx context.Context, now time.Time) {
 	}
 }
 
-func (f *follower) snapshotCopies() []ahead.Copy { return f.policy.Clone().Copies }
+func (f *follower) snapshotCopies() []placement.Copy { return f.policy.Clone().Copies }
 
 // bounded is a text that is not longer than another node takes.
 func bounded(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), ahead.MaxError)], "")
+	return strings.ToValidUTF8(text[:min(len(text), placement.MaxError)], "")
 }
 
 // carryOut does what was decided.
-func (f *follower) carryOut(ctx context.Context, d ahead.Decision, now time.Time) {
+func (f *follower) carryOut(ctx context.Context, d placement.Decision, now time.Time) {
 	for _, node := range d.Drop {
 		f.drop(ctx, node)
 	}
@@ -227,7 +227,7 @@ func (f *follower) carryOut(ctx context.Context, d ahead.Decision, now time.Time
 	}
 }
 
-func (f *follower) begin(ctx context.Context, d ahead.Decision, now time.Time) {
+func (f *follower) begin(ctx context.Context, d placement.Decision, now time.Time) {
 	live, err := f.owner.world.stage(ctx, f.container, d.Live, d.Rate, f.policy.Until)
 	if err != nil {
 		f.failed(d.Live, err, now)
@@ -308,7 +308,7 @@ func (f *follower) finish(ctx context.Context, why string) {
 	f.ended = true
 	err := f.owner.forget(f, f.container)
 	f.mu.Unlock()
-	f.owner.log("copies are made ahead no more", "container", f.container, "why", why, "error", err)
+	f.owner.log("placement of copies ended", "container", f.container, "why", why, "error", err)
 }
 
 // off ends the policy because a user wants that.
@@ -316,7 +316,7 @@ func (f *follower) off(ctx context.Context) {
 	f.work.Lock()
 	defer f.work.Unlock()
 	if !f.ended {
-		f.finish(ctx, errAheadOff.Error())
+		f.finish(ctx, errPlacementOff.Error())
 	}
 }
 
@@ -324,17 +324,17 @@ func (f *follower) off(ctx context.Context) {
 func (f *follower) without(ctx context.Context, node string) bool {
 	f.work.Lock()
 	defer f.work.Unlock()
-	rest := slices.DeleteFunc(slices.Clone(f.policy.Path), func(s ahead.Stop) bool { return s.Node == node })
+	rest := slices.DeleteFunc(slices.Clone(f.policy.Path), func(s placement.Stop) bool { return s.Node == node })
 	if f.ended || len(rest) == len(f.policy.Path) {
 		return false
 	}
 	f.policy.Path = rest
 	f.drop(ctx, node)
 	if len(rest) == 0 {
-		f.finish(ctx, errAheadOff.Error())
+		f.finish(ctx, errPlacementOff.Error())
 		return true
 	}
-	f.publish(ahead.Decision{})
+	f.publish(placement.Decision{})
 	if err := f.save(time.Now(), true); err != nil {
 		f.owner.log("policy of copies not saved", "container", f.container, "error", err)
 	}
@@ -342,7 +342,7 @@ func (f *follower) without(ctx context.Context, node string) bool {
 }
 
 // replace gives it another policy, with the copies that there are. False: it has come to its end.
-func (f *follower) replace(p ahead.Policy) (done bool, err error) {
+func (f *follower) replace(p placement.Policy) (done bool, err error) {
 	f.work.Lock()
 	defer f.work.Unlock()
 	if f.ended || f.ctx.Err() != nil {
@@ -354,6 +354,6 @@ func (f *follower) replace(p ahead.Policy) (done bool, err error) {
 		}
 	}
 	f.policy, f.renewed = p.Clone(), time.Time{}
-	f.publish(ahead.Decision{})
+	f.publish(placement.Decision{})
 	return true, f.save(time.Now(), true)
 }

@@ -9,12 +9,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/godwit/godwit/internal/ahead"
+	"github.com/godwit/godwit/internal/placement"
 )
 
 // leave notes durably that the container has gone to a node, and what of it was kept here. It does
 // not wait for what is done just now.
-func (f *follower) leave(to gone, kept ahead.Copy) error {
+func (f *follower) leave(to gone, kept placement.Copy) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.left, f.kept = to, kept
@@ -31,11 +31,11 @@ func (f *follower) goneTo() gone {
 func (f *follower) stay() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.left, f.kept = gone{}, ahead.Copy{}
+	f.left, f.kept = gone{}, placement.Copy{}
 }
 
 // leaving is the policy with what the container has left here.
-func (f *follower) leaving() ahead.Policy {
+func (f *follower) leaving() placement.Policy {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.policy.With(f.kept)
@@ -72,7 +72,7 @@ func (f *follower) farewell(ctx context.Context) string {
 
 // save writes down how far it is.
 func (f *follower) save(now time.Time, atOnce bool) error {
-	if !atOnce && now.Sub(f.savedAt) < aheadSave {
+	if !atOnce && now.Sub(f.savedAt) < placementSave {
 		return nil
 	}
 	f.savedAt = now // also if that fails: a disk that is full is not asked all the time
@@ -82,8 +82,8 @@ func (f *follower) save(now time.Time, atOnce bool) error {
 }
 
 // write makes its file, unless it has ended, or nothing is new. The caller holds the lock.
-func (f *follower) write(p ahead.Policy) error {
-	data, err := json.Marshal(aheadFile{Policy: p.With(f.kept), Left: f.left.node, LeftBy: f.left.migration})
+func (f *follower) write(p placement.Policy) error {
+	data, err := json.Marshal(placementFile{Policy: p.With(f.kept), Left: f.left.node, LeftBy: f.left.migration})
 	if err != nil || f.ended || bytes.Equal(data, f.saved) {
 		return err
 	}

@@ -12,18 +12,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/godwit/godwit/internal/ahead"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/placement"
 )
 
-// aheads are the policies by which copies of containers of this node are made before they move, by
-// container. Each is in a file of its own, so that the next agent goes on with it; the copies are
-// idle meanwhile.
-type aheads struct {
+// placements are the placement policies of this node's containers, by container. Each is in a file of its
+// own, so that the next agent goes on with it; the copies are idle meanwhile.
+type placements struct {
 	dir   string
-	world aheadWorld
+	world placementWorld
 	ctx   context.Context //nolint:containedctx // The life of the daemon.
 	log   func(message string, arguments ...any)
 
@@ -32,16 +31,16 @@ type aheads struct {
 	over bool
 }
 
-// aheadWorld is what policies look at and act upon: the agent.
-type aheadWorld interface {
-	// situation is what there is; where tells whether there is anything to do with the container here.
-	situation(ctx context.Context, p ahead.Policy, live liveCopy) (s ahead.Situation, where whereabouts, err error)
+// placementWorld is what policies observe and act upon: the agent.
+type placementWorld interface {
+	// situation observes the container, its copies and the nodes; where says whether the container is here.
+	situation(ctx context.Context, p placement.Policy, live liveCopy) (s placement.Situation, where whereabouts, err error)
 	// stage begins a copy that becomes idle when the stage ends.
 	stage(ctx context.Context, container, node string, rate float64, until time.Time) (liveCopy, error)
-	// keep lets the copy at a node stay for some time, and tells what there is of it; 0: it goes.
+	// keep lets the copy at a node stay for some time, and returns how much of it is there; 0: drop it.
 	keep(ctx context.Context, container, node string, d time.Duration) (idleCopy, error)
 	// follow hands a policy over to the node to which a migration has brought its container.
-	follow(ctx context.Context, to gone, p ahead.Policy) error
+	follow(ctx context.Context, to gone, p placement.Policy) error
 	// forget is called when a container has no policy any more.
 	forget(container string)
 }
@@ -79,17 +78,17 @@ const (
 // maxPolicies bounds the policies of one node.
 const maxPolicies = 1024
 
-// aheadFile is what is durable of a policy.
-type aheadFile struct {
-	Policy ahead.Policy `json:"policy"`
-	Left   string       `json:"left,omitempty"`    // the node to which the container has gone; it is to get the policy
-	LeftBy string       `json:"left_by,omitempty"` // the migration
+// placementFile is what is durable of a policy.
+type placementFile struct {
+	Policy placement.Policy `json:"policy"`
+	Left   string           `json:"left,omitempty"`    // the node to which the container has gone; it is to get the policy
+	LeftBy string           `json:"left_by,omitempty"` // the migration
 }
 
-// openAheads reads the policies that an earlier agent has left.
-func openAheads(a *Agent) (*aheads, error) {
-	s := &aheads{
-		dir: filepath.Join(a.config.StateDir, "ahead"), world: newSurroundings(a), ctx: a.ctx, log: a.log.Info, all: map[string]*follower{},
+// openPlacements reads the policies that an earlier agent has left.
+func openPlacements(a *Agent) (*placements, error) {
+	s := &placements{
+		dir: filepath.Join(a.config.StateDir, "ahead"), world: newObserver(a), ctx: a.ctx, log: a.log.Info, all: map[string]*follower{},
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("policies of copies: %w", err)
@@ -111,14 +110,14 @@ func openAheads(a *Agent) (*aheads, error) {
 	return s, nil
 }
 
-func (s *aheads) path(container string) string { return filepath.Join(s.dir, container+".json") }
+func (s *placements) path(container string) string { return filepath.Join(s.dir, container+".json") }
 
-func (s *aheads) read(container string) error {
+func (s *placements) read(container string) error {
 	data, err := os.ReadFile(s.path(container))
 	if err != nil {
 		return err
 	}
-	var file aheadFile
+	var file placementFile
 	if err := json.Unmarshal(data, &file); err != nil {
 		return err
 	}
@@ -132,7 +131,7 @@ func (s *aheads) read(container string) error {
 }
 
 // begin begins to carry out the policies that were read.
-func (s *aheads) begin() {
+func (s *placements) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.all {
@@ -142,7 +141,7 @@ func (s *aheads) begin() {
 
 // set makes a policy durable, and begins to carry it out: instead of the one that the container
 // has, and with its copies.
-func (s *aheads) set(p ahead.Policy) error {
+func (s *placements) set(p placement.Policy) error {
 	if err := p.Check(time.Now()); err != nil {
 		return fmt.Errorf("%w: %w", errInvalid, err)
 	}
@@ -159,7 +158,7 @@ func (s *aheads) set(p ahead.Policy) error {
 }
 
 // take is the follower of a policy's container, which is made if there is none.
-func (s *aheads) take(p ahead.Policy) (*follower, error) {
+func (s *placements) take(p placement.Policy) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over { // what there is of them ends, but stays known
@@ -178,7 +177,7 @@ func (s *aheads) take(p ahead.Policy) (*follower, error) {
 }
 
 // forget is called by a follower that has ended.
-func (s *aheads) forget(f *follower, container string) error {
+func (s *placements) forget(f *follower, container string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all[container] == f {
@@ -188,12 +187,12 @@ func (s *aheads) forget(f *follower, container string) error {
 	return kernel.RemoveDurable(s.path(container))
 }
 
-func (s *aheads) save(container string, data []byte) error {
+func (s *placements) save(container string, data []byte) error {
 	return kernel.WriteFileAtomic(s.path(container), data, 0o600)
 }
 
 // of is the follower of a container; nil: it has no policy.
-func (s *aheads) of(container string) *follower {
+func (s *placements) of(container string) *follower {
 	if s == nil {
 		return nil
 	}
@@ -202,7 +201,7 @@ func (s *aheads) of(container string) *follower {
 	return s.all[container]
 }
 
-func (s *aheads) list() []*follower {
+func (s *placements) list() []*follower {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := make([]*follower, 0, len(s.all))
@@ -214,7 +213,7 @@ func (s *aheads) list() []*follower {
 }
 
 // close ends the work; policies stay, and copies become idle.
-func (s *aheads) close() {
+func (s *placements) close() {
 	s.mu.Lock()
 	s.over = true
 	s.mu.Unlock()
@@ -226,21 +225,22 @@ func (s *aheads) close() {
 	}
 }
 
-// aheadFree refuses to stage a container by hand that has a policy: there is one tracker of its memory.
-func (a *Agent) aheadFree(ctx context.Context, reference string) error {
-	if a.aheadOf(ctx, reference) == nil {
+// placementFree refuses to stage a container by hand that has a policy: there is one tracker of its memory.
+func (a *Agent) placementFree(ctx context.Context, reference string) error {
+	if a.placementOf(ctx, reference) == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: copies of %s are made ahead of its way already: end that by \"godwit stage rm %s\" first", engine.ErrBusy, reference, reference)
+	return fmt.Errorf("%w: %s has a placement policy already; end it with \"godwit stage rm %s\" first",
+		engine.ErrBusy, reference, reference)
 }
 
-// aheadOf is the follower of a container; nil: it has no policy, or is not here.
-func (a *Agent) aheadOf(ctx context.Context, reference string) *follower {
+// placementOf is the follower of a container; nil: it has no policy, or is not here.
+func (a *Agent) placementOf(ctx context.Context, reference string) *follower {
 	container, err := a.engines.Inspect(ctx, reference)
 	if err != nil {
 		return nil // who does something with it tells it better
 	}
-	return a.ahead.of(container.Definition.ID)
+	return a.placements.of(container.Definition.ID)
 }
 
 // leaveOut makes no copy at a node any more, if a user has named it.
@@ -257,7 +257,7 @@ func (f *follower) leaveOut(ctx context.Context, container, node string) error {
 // left tells that a container has gone to another node. What is to be copied where goes there, too.
 // That it could not be written down does not hold up the migration: then it goes if this agent
 // lives.
-func (s *aheads) left(container string, to gone, kept ahead.Copy) {
+func (s *placements) left(container string, to gone, kept placement.Copy) {
 	f := s.of(container)
 	if f == nil {
 		return
@@ -269,7 +269,7 @@ func (s *aheads) left(container string, to gone, kept ahead.Copy) {
 
 // residualTime is for how long a residual copy of a container is worth keeping here; 0: the container
 // has no policy by which it may come back.
-func (s *aheads) residualTime(container, node string) time.Duration {
+func (s *placements) residualTime(container, node string) time.Duration {
 	f := s.of(container)
 	if f == nil || !f.snapshot().Returns(node) {
 		return 0
@@ -278,7 +278,7 @@ func (s *aheads) residualTime(container, node string) time.Duration {
 }
 
 // ageAt is the age of the copy at a node, idle or live; 0: there is no whole copy.
-func (s *aheads) ageAt(container, node string) time.Duration {
+func (s *placements) ageAt(container, node string) time.Duration {
 	f := s.of(container)
 	if f == nil {
 		return 0
@@ -290,4 +290,4 @@ func (s *aheads) ageAt(container, node string) time.Duration {
 	return 0
 }
 
-var errAheadOff = errors.New("it was ended by a user")
+var errPlacementOff = errors.New("it was ended by a user")

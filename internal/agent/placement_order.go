@@ -5,13 +5,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/godwit/godwit/internal/ahead"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/placement"
 )
 
 // order carries out what a user wants. What still comes from the node from which the container was
 // brought is older.
-func (s *aheads) order(brought *move, p ahead.Policy) error {
+func (s *placements) order(brought *move, p placement.Policy) error {
 	if brought == nil {
 		return s.set(p)
 	}
@@ -25,7 +25,7 @@ func (s *aheads) order(brought *move, p ahead.Policy) error {
 
 // receive takes the policy that comes after a migration, once: a user may have changed it here, or
 // ended it, when it comes again because the answer was lost.
-func (s *aheads) receive(brought *move, p ahead.Policy) error {
+func (s *placements) receive(brought *move, p placement.Policy) error {
 	brought.policy.Lock()
 	defer brought.policy.Unlock()
 	if had, err := brought.hadPolicy(); had || err != nil {

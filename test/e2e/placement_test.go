@@ -8,26 +8,26 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// ahead lists the copies that are made ahead of the container's way, as a node tells.
-func (c *container) ahead(node string) (copies []migration.Stage) {
+// placements lists the copies that a node makes where the container may go.
+func (c *container) placements(node string) (copies []migration.Stage) {
 	c.t.Helper()
 	var all []migration.Stage
 	if err := json.Unmarshal([]byte(must(c.t, node, "stage", "ls", "--json")), &all); err != nil {
 		c.t.Fatal(err)
 	}
 	for _, s := range all {
-		if s.ContainerID == c.id && s.Ahead != nil {
+		if s.ContainerID == c.id && s.Placement != nil {
 			copies = append(copies, s)
 		}
 	}
 	return copies
 }
 
-// aheadIs waits until there is a copy at a node, live or idle.
-func (c *container) aheadIs(target string, state migration.StageState) {
+// copyIs waits until there is a copy at a node, live or idle.
+func (c *container) copyIs(target string, state migration.StageState) {
 	c.t.Helper()
 	c.eventually("a copy at "+target, func() bool {
-		for _, s := range c.ahead(c.node) {
+		for _, s := range c.placements(c.node) {
 			if s.Target == target && s.State == state && s.MemoryBytes >= writerBytes {
 				return true
 			}
@@ -36,8 +36,8 @@ func (c *container) aheadIs(target string, state migration.StageState) {
 	})
 }
 
-// nothingAhead waits until no node keeps or makes a copy of the container.
-func (c *container) nothingAhead() {
+// noCopies waits until no node keeps or makes a copy of the container.
+func (c *container) noCopies() {
 	c.t.Helper()
 	for _, node := range nodes() {
 		c.eventually("no copy at "+node, func() bool {
@@ -59,22 +59,22 @@ func TestStagePath(t *testing.T) {
 	if err := json.Unmarshal([]byte(must(t, "a", "stage", c.name, "--path", "a@20m,b@4s", "--json")), &told); err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 2 || told[0].Target != "b" || told[0].Ahead.NeedSeconds <= 0 || told[1].Ahead.Why != migration.AheadPath {
+	if len(told) != 2 || told[0].Target != "b" || told[0].Placement.NeedSeconds <= 0 || told[1].Placement.Why != migration.PlacementPath {
 		t.Errorf("told beforehand: %+v", told)
 	}
-	c.aheadIs("b", migration.StageReady)
+	c.copyIs("b", migration.StageReady)
 	p := c.precopy()
 	if raw, _ := p.bytes(); raw > writerBytes/4 || !strings.Contains(strings.Join(p.Decisions, "\n"), "staged at b") {
 		t.Errorf("%d bytes of memory were sent although %d were there; decisions: %q", raw, writerBytes, p.Decisions)
 	}
-	c.eventually("the rest of the path at b", func() bool { return len(c.ahead("b")) == 1 && len(c.ahead("a")) == 0 })
-	if s := c.ahead("b")[0]; s.Target != "a" || s.State != migration.StageIdle || s.MemoryBytes < writerBytes {
+	c.eventually("the rest of the path at b", func() bool { return len(c.placements("b")) == 1 && len(c.placements("a")) == 0 })
+	if s := c.placements("b")[0]; s.Target != "a" || s.State != migration.StageIdle || s.MemoryBytes < writerBytes {
 		t.Errorf("what it left at a: %+v", s)
 	}
 	if _, sent := c.precopyBytes(); sent > writerBytes/4 {
 		t.Errorf("%d bytes were sent although most was there", sent)
 	}
-	c.nothingAhead()
+	c.noCopies()
 	c.right()
 }
 
@@ -90,7 +90,7 @@ func (c *container) precopyBytes() (raw, sent int64) {
 func TestStageNearest(t *testing.T) {
 	c := writer(t)
 	must(t, "a", "stage", c.name, "--nearest", "1", "--budget", "1GiB")
-	c.aheadIs("b", migration.StageReady)
+	c.copyIs("b", migration.StageReady)
 	if at := c.stages("b"); len(at) != 1 || at[0].MemoryBytes < writerBytes || at[0].Source != "a" {
 		t.Errorf("at b: %+v", at)
 	}
@@ -100,9 +100,9 @@ func TestStageNearest(t *testing.T) {
 	if raw, _ := c.precopyBytes(); raw > writerBytes/4 {
 		t.Errorf("%d bytes of memory were sent although %d were there", raw, writerBytes)
 	}
-	c.aheadIs("a", migration.StageIdle)
+	c.copyIs("a", migration.StageIdle)
 	must(t, "b", "stage", "rm", c.name)
-	c.nothingAhead()
+	c.noCopies()
 	c.eventually("the end of the tracking", func() bool { return !c.tracked() }) // it is watched a few seconds longer
 	c.right()
 }
@@ -111,17 +111,17 @@ func TestStageNearest(t *testing.T) {
 func TestStageIdle(t *testing.T) {
 	c := writer(t)
 	must(t, "a", "stage", c.name, "--nearest", "1")
-	c.aheadIs("b", migration.StageReady)
+	c.copyIs("b", migration.StageReady)
 	c.migrateBy(cold) // which does not go on from it, and forgets it
-	c.eventually("the policy at b", func() bool { return len(c.ahead("b")) > 0 })
-	c.aheadIs("a", migration.StageIdle)
+	c.eventually("the policy at b", func() bool { return len(c.placements("b")) > 0 })
+	c.copyIs("a", migration.StageIdle)
 	must(t, "b", "rm", "--force", c.name)
-	c.nothingAhead()
+	c.noCopies()
 	c.id = ""
 }
 
-// TestStageAheadRefused: what makes no sense is refused with the reason.
-func TestStageAheadRefused(t *testing.T) {
+// TestPlacementRefused: what makes no sense is refused with the reason.
+func TestPlacementRefused(t *testing.T) {
 	c := writer(t)
 	for _, test := range []struct {
 		args []string

@@ -12,16 +12,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/godwit/godwit/internal/ahead"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/placement"
 )
 
 var testContainer = strings.Repeat("ab", 32)
 
 // fakeWorld is what a policy looks at in a test.
 type fakeWorld struct {
-	ahead.Situation
+	placement.Situation
 	where    whereabouts
 	stages   []*fakeStage
 	refuse   error            // of a stage
@@ -29,11 +29,11 @@ type fakeWorld struct {
 	full     map[string]int64 // how much they keep at most
 	away     bool             // nobody answers
 	gone     []string         // copies that were given up
-	followed func(to gone, p ahead.Policy) error
+	followed func(to gone, p placement.Policy) error
 	forgot   int
 }
 
-func (w *fakeWorld) situation(_ context.Context, _ ahead.Policy, live liveCopy) (ahead.Situation, whereabouts, error) {
+func (w *fakeWorld) situation(_ context.Context, _ placement.Policy, live liveCopy) (placement.Situation, whereabouts, error) {
 	s := w.Situation
 	if live != nil {
 		s.Live = live.target()
@@ -65,7 +65,7 @@ func (w *fakeWorld) keep(_ context.Context, _, node string, d time.Duration) (id
 	return idleCopy{kept, kept > 0}, nil
 }
 
-func (w *fakeWorld) follow(_ context.Context, to gone, p ahead.Policy) error {
+func (w *fakeWorld) follow(_ context.Context, to gone, p placement.Policy) error {
 	return w.followed(to, p)
 }
 
@@ -99,18 +99,18 @@ func (g *fakeStage) round(fresh time.Time) {
 	g.told.SentBytes += 100
 }
 
-// newTestAheads is a container on node a with a policy, and its world of other nodes b, c and d.
-func newTestAheads(t *testing.T, p ahead.Policy) (*fakeWorld, *follower) {
+// newTestPlacements is a container on node a with a policy, and its world of other nodes b, c and d.
+func newTestPlacements(t *testing.T, p placement.Policy) (*fakeWorld, *follower) {
 	t.Helper()
 	now := time.Now()
-	w := &fakeWorld{Situation: ahead.Situation{Now: now, Node: "a", MemoryBytes: 1000}, idle: map[string]int64{}}
+	w := &fakeWorld{Situation: placement.Situation{Now: now, Node: "a", MemoryBytes: 1000}, idle: map[string]int64{}}
 	for i, name := range []string{"b", "c", "d"} {
-		w.Nodes = append(w.Nodes, ahead.Node{
-			Name: name, Reachable: true, RTT: time.Duration(i+1) * time.Millisecond, Need: ahead.Cost{Seconds: 1, High: 1, Bytes: 100},
+		w.Nodes = append(w.Nodes, placement.Node{
+			Name: name, Reachable: true, RTT: time.Duration(i+1) * time.Millisecond, Need: placement.Cost{Seconds: 1, High: 1, Bytes: 100},
 		})
 	}
 	p.Container, p.Until = testContainer, now.Add(time.Hour)
-	s := &aheads{dir: t.TempDir(), world: w, ctx: t.Context(), log: func(string, ...any) {}, all: map[string]*follower{}}
+	s := &placements{dir: t.TempDir(), world: w, ctx: t.Context(), log: func(string, ...any) {}, all: map[string]*follower{}}
 	f := newFollower(s, p)
 	s.all[testContainer] = f
 	if err := f.save(now, true); err != nil {
@@ -125,16 +125,16 @@ func (w *fakeWorld) at(f *follower, seconds float64) string {
 	return f.step(context.Background(), w.Now)
 }
 
-func onPath(stops ...any) (p ahead.Policy) {
+func onPath(stops ...any) (p placement.Policy) {
 	for i := 0; i < len(stops); i += 2 {
-		p.Path = append(p.Path, ahead.Stop{Node: stops[i].(string), Deadline: time.Now().Add(time.Duration(stops[i+1].(float64) * float64(time.Second)))})
+		p.Path = append(p.Path, placement.Stop{Node: stops[i].(string), Deadline: time.Now().Add(time.Duration(stops[i+1].(float64) * float64(time.Second)))})
 	}
 	return p
 }
 
-// TestAheadInTime: the copy is made in time, and brought up to date once before its deadline.
-func TestAheadInTime(t *testing.T) {
-	w, f := newTestAheads(t, onPath("b", 100.0, "c", 200.0))
+// TestPlacementInTime: the copy is made in time, and brought up to date once before its deadline.
+func TestPlacementInTime(t *testing.T) {
+	w, f := newTestPlacements(t, onPath("b", 100.0, "c", 200.0))
 	if w.at(f, 0); len(w.stages) > 0 {
 		t.Fatal("it was begun long before its deadline")
 	}
@@ -158,10 +158,10 @@ func TestAheadInTime(t *testing.T) {
 	}
 }
 
-// TestAheadNodeAway: what cannot be made is tried again, and made when the node is back; one that
+// TestPlacementNodeAway: what cannot be made is tried again, and made when the node is back; one that
 // is lost is noticed.
-func TestAheadNodeAway(t *testing.T) {
-	w, f := newTestAheads(t, onPath("b", 10.0))
+func TestPlacementNodeAway(t *testing.T) {
+	w, f := newTestPlacements(t, onPath("b", 10.0))
 	w.refuse = errors.New("no route")
 	w.at(f, 8)
 	w.at(f, 8.5)
@@ -189,10 +189,10 @@ func TestAheadNodeAway(t *testing.T) {
 	}
 }
 
-// TestAheadTurns: copies at neighbours are idle when it is another one's turn, and kept; those
+// TestPlacementTurns: copies at neighbours are idle when it is another one's turn, and kept; those
 // given up are made again.
-func TestAheadTurns(t *testing.T) {
-	w, f := newTestAheads(t, ahead.Policy{Nearest: 2, BudgetBytes: 2500})
+func TestPlacementTurns(t *testing.T) {
+	w, f := newTestPlacements(t, placement.Policy{Nearest: 2, BudgetBytes: 2500})
 	w.at(f, 0)
 	w.stages[0].round(w.Now)
 	w.at(f, 1)
@@ -220,14 +220,14 @@ func TestAheadTurns(t *testing.T) {
 	}
 }
 
-// TestAheadEnds: when the container has ended, or a user wants no more of it, all copies go.
-func TestAheadEnds(t *testing.T) {
+// TestPlacementEnds: when the container has ended, or a user wants no more of it, all copies go.
+func TestPlacementEnds(t *testing.T) {
 	for name, end := range map[string]func(w *fakeWorld, f *follower){
 		"ended": func(w *fakeWorld, f *follower) { w.where = isMissing; f.stepped() },
 		"off":   func(_ *fakeWorld, f *follower) { f.off(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, f := newTestAheads(t, ahead.Policy{Nearest: 2})
+			w, f := newTestPlacements(t, placement.Policy{Nearest: 2})
 			w.at(f, 0)
 			w.stages[0].round(w.Now)
 			w.at(f, 1)
@@ -245,9 +245,9 @@ func TestAheadEnds(t *testing.T) {
 	}
 }
 
-// TestAheadGoesAlong: the policy goes to where the container has gone, as soon as that node answers.
-func TestAheadGoesAlong(t *testing.T) {
-	w, f := newTestAheads(t, onPath("b", 1.0, "c", 60.0, "a", 90.0, "d", 120.0))
+// TestPlacementGoesAlong: the policy goes to where the container has gone, as soon as that node answers.
+func TestPlacementGoesAlong(t *testing.T) {
+	w, f := newTestPlacements(t, onPath("b", 1.0, "c", 60.0, "a", 90.0, "d", 120.0))
 	w.at(f, 0)
 	w.where = isMoving
 	w.stages[0].told.State, w.stages[0].told.Error = migration.StageEnded, errStageTaken.Error()
@@ -255,21 +255,21 @@ func TestAheadGoesAlong(t *testing.T) {
 	if f.snapshot().At("b").Failures > 0 {
 		t.Error("that a migration took it counts as a failure")
 	}
-	kept := ahead.Copy{Node: "a", Bytes: 1000, Fresh: time.Now()}
+	kept := placement.Copy{Node: "a", Bytes: 1000, Fresh: time.Now()}
 	f.owner.left(testContainer, gone{"b", testMigration}, kept)
-	again := &aheads{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
+	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)
 	}
 	for name, f := range map[string]*follower{"at once": f, "after a restart": again.all[testContainer]} {
 		w.where = isMissing
-		w.followed = func(gone, ahead.Policy) error { return errAway }
+		w.followed = func(gone, placement.Policy) error { return errAway }
 		if why := w.at(f, 2); why != "" {
 			t.Fatalf("%s: it ended although nobody has it: %s", name, why)
 		}
-		var got ahead.Policy
+		var got placement.Policy
 		var by gone
-		w.followed = func(to gone, p ahead.Policy) error { got, by = p, to; return nil }
+		w.followed = func(to gone, p placement.Policy) error { got, by = p, to; return nil }
 		if why := w.at(f, 3); !strings.Contains(why, "gone to b") {
 			t.Errorf("%s: %q", name, why)
 		}
@@ -277,7 +277,7 @@ func TestAheadGoesAlong(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	w.followed = func(gone, ahead.Policy) error { return status.Error(codes.PermissionDenied, "no") }
+	w.followed = func(gone, placement.Policy) error { return status.Error(codes.PermissionDenied, "no") }
 	if why := w.at(f, 4); !strings.Contains(why, "refused by b") {
 		t.Errorf("refused: %q", why)
 	}
@@ -287,32 +287,32 @@ func TestAheadGoesAlong(t *testing.T) {
 	}
 }
 
-// TestAheadAtItsEnd: at the last node nobody has to be told, and what was staged elsewhere goes.
-func TestAheadAtItsEnd(t *testing.T) {
-	w, f := newTestAheads(t, onPath("b", 1.0))
+// TestPlacementAtItsEnd: at the last node nobody has to be told, and what was staged elsewhere goes.
+func TestPlacementAtItsEnd(t *testing.T) {
+	w, f := newTestPlacements(t, onPath("b", 1.0))
 	f.policy.Make("c").Fresh = time.Now()
-	f.owner.left(testContainer, gone{"b", testMigration}, ahead.Copy{})
+	f.owner.left(testContainer, gone{"b", testMigration}, placement.Copy{})
 	w.where = isMissing
 	if why := w.at(f, 2); !strings.Contains(why, "where its path ends") || strings.Join(w.gone, " ") != "c" {
 		t.Errorf("%q, given up %v", why, w.gone)
 	}
 }
 
-// TestAheadAfterRestart: an agent goes on with what an earlier one was told, and with what nodes
+// TestPlacementAfterRestart: an agent goes on with what an earlier one was told, and with what nodes
 // have kept meanwhile.
-func TestAheadAfterRestart(t *testing.T) {
-	w, f := newTestAheads(t, ahead.Policy{Nearest: 2})
+func TestPlacementAfterRestart(t *testing.T) {
+	w, f := newTestPlacements(t, placement.Policy{Nearest: 2})
 	w.at(f, 0)
 	w.stages[0].round(w.Now)
 	w.at(f, 1)
 	w.stages[1].round(w.Now)
-	w.at(f, 1+aheadSave.Seconds())
+	w.at(f, 1+placementSave.Seconds())
 	w.idle = map[string]int64{"b": 1000} // c ended with its agent
-	again := &aheads{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
+	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)
 	}
-	w.at(again.all[testContainer], 2+aheadSave.Seconds())
+	w.at(again.all[testContainer], 2+placementSave.Seconds())
 	if last := w.stages[len(w.stages)-1]; last.node != "c" || len(w.stages) != 3 {
 		t.Errorf("%d stages, the last at %s", len(w.stages), last.node)
 	}
@@ -327,8 +327,8 @@ func TestAheadAfterRestart(t *testing.T) {
 // TestDecodePolicy: what another node sends is bounded, and its times are by its own clock.
 func TestDecodePolicy(t *testing.T) {
 	now, theirs := time.Now(), time.Now().Add(-time.Hour)
-	p := ahead.Policy{Container: testContainer, Nearest: 1, Until: theirs.Add(time.Minute)}
-	encode := func(p ahead.Policy) *api.FollowRequest {
+	p := placement.Policy{Container: testContainer, Nearest: 1, Until: theirs.Add(time.Minute)}
+	encode := func(p placement.Policy) *api.FollowRequest {
 		document, err := json.Marshal(p)
 		if err != nil {
 			t.Fatal(err)
@@ -340,10 +340,10 @@ func TestDecodePolicy(t *testing.T) {
 		t.Errorf("%s left, %v", left, err)
 	}
 	for name, bad := range map[string]*api.FollowRequest{
-		"container": encode(ahead.Policy{Container: "../x", Nearest: 1, Until: p.Until}),
+		"container": encode(placement.Policy{Container: "../x", Nearest: 1, Until: p.Until}),
 		"nothing":   {PolicyJson: []byte("{}")}, "no document": {PolicyJson: []byte("{")},
 		"large": {PolicyJson: make([]byte, maxPolicyBytes+1)},
-		"over":  encode(ahead.Policy{Container: testContainer, Nearest: 1, Until: theirs}),
+		"over":  encode(placement.Policy{Container: testContainer, Nearest: 1, Until: theirs}),
 		"clock": {PolicyJson: encode(p).PolicyJson, NowUnixNanoseconds: now.Add(-25 * time.Hour).UnixNano()},
 	} {
 		if p, err := decodePolicy(bad, now); err == nil {

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/godwit/godwit/internal/ahead"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/placement"
 )
 
 // roundIfAsked is its first round, or the one that it was asked for.
@@ -20,12 +20,12 @@ func (g *fakeStage) roundIfAsked(now time.Time) {
 	}
 }
 
-// TestAheadNotKept: a node that keeps nothing of a copy, or a part, is tried ever less often,
+// TestPlacementNotKept: a node that keeps nothing of a copy, or a part, is tried ever less often,
 // although each round goes well.
-func TestAheadNotKept(t *testing.T) {
+func TestPlacementNotKept(t *testing.T) {
 	for name, most := range map[string]int64{"nothing": 0, "a part": 400} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
-			w, f := newTestAheads(t, ahead.Policy{Nearest: 2})
+			w, f := newTestPlacements(t, placement.Policy{Nearest: 2})
 			w.full = map[string]int64{"b": most}
 			at, failures := 0.0, 0
 			for ; at < 600; at++ {
@@ -54,9 +54,9 @@ func TestAheadNotKept(t *testing.T) {
 	}
 }
 
-// TestAheadPartKept: of a copy that a node has given up in part none is whole.
-func TestAheadPartKept(t *testing.T) {
-	w, f := newTestAheads(t, ahead.Policy{Nearest: 1})
+// TestPlacementPartKept: of a copy that a node has given up in part none is whole.
+func TestPlacementPartKept(t *testing.T) {
+	w, f := newTestPlacements(t, placement.Policy{Nearest: 1})
 	c := f.policy.Make("b")
 	c.Bytes, c.Fresh = 1000, time.Now()
 	w.idle["b"], w.full = 1000, map[string]int64{"b": 400}
@@ -66,14 +66,14 @@ func TestAheadPartKept(t *testing.T) {
 	}
 }
 
-// TestAheadEngineAway: that an engine is away, also when the agent begins, does not end the
+// TestPlacementEngineAway: that an engine is away, also when the agent begins, does not end the
 // policies of its containers.
-func TestAheadEngineAway(t *testing.T) {
+func TestPlacementEngineAway(t *testing.T) {
 	a := newVolumeAgent(t)
 	docker := &otherEngine{has: engine.Definition{EngineName: "docker", ID: testContainer, Name: "web"}, down: engine.ErrAway}
 	a.engines = engine.NewSet(a.embedded, docker)
 	a.moves = newMoves(a)
-	w, p := newSurroundings(a), ahead.Policy{Container: testContainer, Engine: "docker", Nearest: 1}
+	w, p := newObserver(a), placement.Policy{Container: testContainer, Engine: "docker", Nearest: 1}
 	if _, where, err := w.situation(t.Context(), p, nil); !errors.Is(err, engine.ErrAway) {
 		t.Errorf("an engine that is away: %v, %v", where, err)
 	}
@@ -83,9 +83,9 @@ func TestAheadEngineAway(t *testing.T) {
 	}
 }
 
-// TestSurroundingsForget: nothing is kept of a container without a policy.
-func TestSurroundingsForget(t *testing.T) {
-	w := newSurroundings(nil)
+// TestObserverForgets: nothing is kept of a container without a policy.
+func TestObserverForgets(t *testing.T) {
+	w := newObserver(nil)
 	for _, container := range []string{"x", "y"} {
 		w.looked[container] = lookedAt{}
 		w.layers[layersAt{container, "b"}] = 1
@@ -97,9 +97,9 @@ func TestSurroundingsForget(t *testing.T) {
 	}
 }
 
-// TestAheadCloses: a policy that comes while the agent ends is refused at once.
-func TestAheadCloses(t *testing.T) {
-	_, f := newTestAheads(t, ahead.Policy{Nearest: 1})
+// TestPlacementCloses: a policy that comes while the agent ends is refused at once.
+func TestPlacementCloses(t *testing.T) {
+	_, f := newTestPlacements(t, placement.Policy{Nearest: 1})
 	go f.run()
 	f.owner.close()
 	if err := f.owner.set(f.snapshot()); !errors.Is(err, engine.ErrBusy) {
@@ -107,16 +107,16 @@ func TestAheadCloses(t *testing.T) {
 	}
 }
 
-// TestAheadLeftAfterEnd: a policy that has ended leaves no file, whatever is noted of it later; and
+// TestPlacementLeftAfterEnd: a policy that has ended leaves no file, whatever is noted of it later; and
 // what is kept is not forgotten by a step that was under way when the container left.
-func TestAheadLeftAfterEnd(t *testing.T) {
-	w, f := newTestAheads(t, onPath("b", 1.0, "a", 60.0))
-	f.owner.left(testContainer, gone{"b", testMigration}, ahead.Copy{Node: "a", Bytes: 7})
+func TestPlacementLeftAfterEnd(t *testing.T) {
+	w, f := newTestPlacements(t, onPath("b", 1.0, "a", 60.0))
+	f.owner.left(testContainer, gone{"b", testMigration}, placement.Copy{Node: "a", Bytes: 7})
 	f.policy.Make("c")
 	if err := f.save(time.Now(), true); err != nil {
 		t.Fatal(err)
 	}
-	again := &aheads{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
+	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestAheadLeftAfterEnd(t *testing.T) {
 		t.Errorf("after a restart: %+v", p)
 	}
 	f.off(t.Context())
-	if err := f.leave(gone{"d", testMigration}, ahead.Copy{}); err != nil {
+	if err := f.leave(gone{"d", testMigration}, placement.Copy{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(f.owner.path(testContainer)); !errors.Is(err, os.ErrNotExist) {
@@ -133,27 +133,27 @@ func TestAheadLeftAfterEnd(t *testing.T) {
 	}
 }
 
-// TestAheadNotSaved: what could not be written is written later, and not all the time.
-func TestAheadNotSaved(t *testing.T) {
-	_, f := newTestAheads(t, ahead.Policy{Nearest: 1})
+// TestPlacementNotSaved: what could not be written is written later, and not all the time.
+func TestPlacementNotSaved(t *testing.T) {
+	_, f := newTestPlacements(t, placement.Policy{Nearest: 1})
 	dir, now := f.owner.dir, time.Now()
 	f.owner.dir = filepath.Join(dir, "none")
 	f.policy.Make("b").SentBytes = 5
-	if err := f.save(now.Add(aheadSave), false); err == nil {
+	if err := f.save(now.Add(placementSave), false); err == nil {
 		t.Fatal("it was saved")
 	}
 	f.owner.dir = dir
-	read := func() ahead.Policy {
-		again := &aheads{dir: dir, ctx: t.Context(), all: map[string]*follower{}}
+	read := func() placement.Policy {
+		again := &placements{dir: dir, ctx: t.Context(), all: map[string]*follower{}}
 		if err := again.read(testContainer); err != nil {
 			t.Fatal(err)
 		}
 		return again.all[testContainer].snapshot()
 	}
-	if err := f.save(now.Add(aheadSave+time.Second), false); err != nil || read().At("b") != nil {
+	if err := f.save(now.Add(placementSave+time.Second), false); err != nil || read().At("b") != nil {
 		t.Errorf("it is tried again at once: %v", err)
 	}
-	if err := f.save(now.Add(2*aheadSave), false); err != nil || read().At("b") == nil {
+	if err := f.save(now.Add(2*placementSave), false); err != nil || read().At("b") == nil {
 		t.Errorf("it is never tried again: %v", err)
 	}
 }
@@ -162,7 +162,7 @@ func TestAheadNotSaved(t *testing.T) {
 // container comes late, or again.
 func TestPolicyTakenOnce(t *testing.T) {
 	a := newTestAgent(t)
-	w, f := newTestAheads(t, ahead.Policy{Nearest: 1})
+	w, f := newTestPlacements(t, placement.Policy{Nearest: 1})
 	w.where = isMoving // nothing is done by it
 	s, theirs := f.owner, f.snapshot()
 	theirs.Nearest = 3

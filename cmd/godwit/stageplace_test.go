@@ -26,18 +26,18 @@ func TestParseStop(t *testing.T) {
 	}
 }
 
-func TestPrintAhead(t *testing.T) {
+func TestPrintPlacement(t *testing.T) {
 	now := time.Date(2026, 3, 4, 13, 0, 0, 0, time.Local)
 	list := []migration.Stage{
-		{Target: "b", Ahead: &migration.Ahead{
-			Why: migration.AheadPath, Deadline: now.Add(time.Minute), Begin: now.Add(10 * time.Second), Outlook: "in time", NeedSeconds: 2,
+		{Target: "b", Placement: &migration.Placement{
+			Why: migration.PlacementPath, Deadline: now.Add(time.Minute), Begin: now.Add(10 * time.Second), Outlook: "in time", NeedSeconds: 2,
 			NeedWorstSeconds: 3, NeedBytes: 1 << 20,
 		}},
-		{Target: "c", Ahead: &migration.Ahead{Why: migration.AheadPath, Deadline: now.Add(48 * time.Hour), Begin: now.Add(time.Hour), From: "b", Outlook: "late", LateSeconds: 2}},
-		{Target: "d", Ahead: &migration.Ahead{Why: migration.AheadNearest}},
+		{Target: "c", Placement: &migration.Placement{Why: migration.PlacementPath, Deadline: now.Add(48 * time.Hour), Begin: now.Add(time.Hour), From: "b", Outlook: "late", LateSeconds: 2}},
+		{Target: "d", Placement: &migration.Placement{Why: migration.PlacementNearest}},
 	}
 	var out strings.Builder
-	if err := printAhead(&out, list, now); err != nil {
+	if err := printPlacement(&out, list, now); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
@@ -51,10 +51,10 @@ func TestPrintAhead(t *testing.T) {
 			}
 		}
 	}
-	if text := aheadText(list[0].Ahead, now); text != "path, by 13:01:00: in time" {
+	if text := placementText(list[0].Placement, now); text != "path, by 13:01:00: in time" {
 		t.Errorf("%q", text)
 	}
-	if text := aheadText(nil, now); text != "-" {
+	if text := placementText(nil, now); text != "-" {
 		t.Errorf("%q", text)
 	}
 }

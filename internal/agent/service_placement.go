@@ -10,19 +10,19 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/godwit/godwit/internal/ahead"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/placement"
 )
 
-// StageAhead has copies made ahead of where a container will go, or may go, and tells what is
+// StageAhead starts the placement of copies where a container will go, or may go, and returns what is
 // expected of them.
 func (s *localService) StageAhead(ctx context.Context, request *api.StageAheadRequest) (*api.StagesReply, error) {
 	if request.Off {
-		return &api.StagesReply{}, wireError(s.agent.unstageAhead(ctx, request.Container))
+		return &api.StagesReply{}, wireError(s.agent.unplace(ctx, request.Container))
 	}
-	list, err := s.agent.stageAhead(ctx, request)
+	list, err := s.agent.place(ctx, request)
 	if err != nil {
 		return nil, wireError(err)
 	}
@@ -30,8 +30,8 @@ func (s *localService) StageAhead(ctx context.Context, request *api.StageAheadRe
 	return &api.StagesReply{StagesJson: documents}, wireError(err)
 }
 
-// stageAhead gives a container a policy.
-func (a *Agent) stageAhead(ctx context.Context, request *api.StageAheadRequest) ([]migration.Stage, error) {
+// place gives a container a policy.
+func (a *Agent) place(ctx context.Context, request *api.StageAheadRequest) ([]migration.Stage, error) {
 	container, err := a.idle(ctx, request.Container)
 	if err != nil {
 		return nil, err
@@ -44,27 +44,27 @@ func (a *Agent) stageAhead(ctx context.Context, request *api.StageAheadRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if g := a.stages.of(p.Container); g != nil && a.ahead.of(p.Container) == nil {
+	if g := a.stages.of(p.Container); g != nil && a.placements.of(p.Container) == nil {
 		return nil, fmt.Errorf("%w: %s is staged at %s already: \"godwit stage rm %s %s\" first", engine.ErrBusy, container.Definition.Name, g.node.Name,
 			container.Definition.Name, g.node.Name)
 	}
 	if err := a.checkBudget(ctx, p, container.Definition.Name); err != nil {
 		return nil, err
 	}
-	world := newSurroundings(a)
+	world := newObserver(a)
 	situation, _, err := world.situation(ctx, p, nil) // takes a second, in which it is measured
 	if err != nil {
 		return nil, err
 	}
-	if err := a.ahead.order(a.moves.broughtBy(p.Container), p); err != nil {
+	if err := a.placements.order(a.moves.broughtBy(p.Container), p); err != nil {
 		return nil, err
 	}
-	return a.describeAhead(p, p.Decide(situation), nil), nil
+	return a.describePlacement(p, p.Decide(situation), nil), nil
 }
 
 // policyOf is what a user wants; what makes no sense is refused.
-func (a *Agent) policyOf(request *api.StageAheadRequest, definition engine.Definition, now time.Time) (ahead.Policy, error) {
-	p := ahead.Policy{
+func (a *Agent) policyOf(request *api.StageAheadRequest, definition engine.Definition, now time.Time) (placement.Policy, error) {
+	p := placement.Policy{
 		Container: definition.ID, Engine: definition.EngineName, Nearest: int(request.Nearest), BudgetBytes: request.BudgetBytes,
 		BandwidthLimit: request.BandwidthLimitBitsPerSecond,
 	}
@@ -72,7 +72,7 @@ func (a *Agent) policyOf(request *api.StageAheadRequest, definition engine.Defin
 		if _, err := a.peers.find(stop.Node); err != nil {
 			return p, err
 		}
-		p.Path = append(p.Path, ahead.Stop{Node: stop.Node, Deadline: time.Unix(0, stop.DeadlineUnixNanoseconds)})
+		p.Path = append(p.Path, placement.Stop{Node: stop.Node, Deadline: time.Unix(0, stop.DeadlineUnixNanoseconds)})
 	}
 	if err := p.Sort(now); err != nil {
 		return p, fmt.Errorf("%w: %w", errInvalid, err)
@@ -101,7 +101,7 @@ func (a *Agent) policyOf(request *api.StageAheadRequest, definition engine.Defin
 }
 
 // checkBudget refuses a budget in which there is no room for a single copy.
-func (a *Agent) checkBudget(ctx context.Context, p ahead.Policy, name string) error {
+func (a *Agent) checkBudget(ctx context.Context, p placement.Policy, name string) error {
 	if p.BudgetBytes == 0 {
 		return nil
 	}
@@ -115,37 +115,38 @@ func (a *Agent) checkBudget(ctx context.Context, p ahead.Policy, name string) er
 	return nil
 }
 
-// unstageAhead ends the policy of a container, and lets its copies go.
-func (a *Agent) unstageAhead(ctx context.Context, reference string) error {
+// unplace ends the policy of a container, and lets its copies go.
+func (a *Agent) unplace(ctx context.Context, reference string) error {
 	container, err := a.inspect(ctx, reference)
 	if err != nil {
 		return err
 	}
-	f := a.ahead.of(container.Definition.ID)
+	f := a.placements.of(container.Definition.ID)
 	if f == nil {
-		return fmt.Errorf("%w: no copies of %s are made ahead of its way; \"godwit stage ls\" lists what is staged", engine.ErrNotFound, container.Definition.Name)
+		return fmt.Errorf("%w: %s has no placement policy; \"godwit stage ls\" lists what is staged",
+			engine.ErrNotFound, container.Definition.Name)
 	}
 	f.off(ctx)
 	return nil
 }
 
-// aheadStages describes the policies of this node. Copies that are live are in live, by container and node.
-func (a *Agent) aheadStages(live map[layersAt]migration.Stage) (list []migration.Stage) {
-	for _, f := range a.ahead.list() {
+// placementStages describes the policies of this node. Copies that are live are in live, by container and node.
+func (a *Agent) placementStages(live map[layersAt]migration.Stage) (list []migration.Stage) {
+	for _, f := range a.placements.list() {
 		p, d := f.outlook()
-		list = append(list, a.describeAhead(p, d, live)...)
+		list = append(list, a.describePlacement(p, d, live)...)
 	}
 	return list
 }
 
-// describeAhead describes what a policy wants, and what there is of it.
-func (a *Agent) describeAhead(p ahead.Policy, d ahead.Decision, live map[layersAt]migration.Stage) (list []migration.Stage) {
+// describePlacement describes what a policy wants, and what there is of it.
+func (a *Agent) describePlacement(p placement.Policy, d placement.Decision, live map[layersAt]migration.Stage) (list []migration.Stage) {
 	name := p.Container
 	if container, err := a.engines.Inspect(a.ctx, referenceOf(p)); err == nil {
 		name = container.Definition.Name
 	}
 	described := map[string]bool{}
-	add := func(node string, of *migration.Ahead) {
+	add := func(node string, of *migration.Placement) {
 		if described[node] {
 			return
 		}
@@ -161,34 +162,34 @@ func (a *Agent) describeAhead(p ahead.Policy, d ahead.Decision, live map[layersA
 				one.Error = c.Error
 			}
 		}
-		one.Ahead, one.Until = of, p.Until
+		one.Placement, one.Until = of, p.Until
 		list = append(list, one)
 	}
 	for _, t := range d.Targets {
 		add(t.Node, describeTarget(p, t))
 	}
 	for _, stop := range p.Path { // if nothing was decided yet
-		add(stop.Node, &migration.Ahead{Why: migration.AheadPath, Deadline: stop.Deadline})
+		add(stop.Node, &migration.Placement{Why: migration.PlacementPath, Deadline: stop.Deadline})
 	}
 	for _, c := range p.Copies {
-		add(c.Node, &migration.Ahead{Why: migration.AheadSpare})
+		add(c.Node, &migration.Placement{Why: migration.PlacementSpare})
 	}
 	return list
 }
 
-func describeTarget(p ahead.Policy, t ahead.Target) *migration.Ahead {
-	told := &migration.Ahead{
-		Why: migration.AheadPath, Deadline: t.Deadline, Begin: t.Begin, From: t.From, Outlook: string(t.Outlook), LateSeconds: t.Late.Seconds(),
+func describeTarget(p placement.Policy, t placement.Target) *migration.Placement {
+	told := &migration.Placement{
+		Why: migration.PlacementPath, Deadline: t.Deadline, Begin: t.Begin, From: t.From, Outlook: string(t.Outlook), LateSeconds: t.Late.Seconds(),
 		NeedSeconds: t.Need.Seconds, NeedWorstSeconds: t.Need.High, NeedBytes: t.Need.Bytes,
 	}
 	if p.Nearest > 0 {
-		told.Why = migration.AheadNearest
+		told.Why = migration.PlacementNearest
 	}
 	return told
 }
 
 // describeCopy describes one that is not live.
-func (a *Agent) describeCopy(p ahead.Policy, node, name string) migration.Stage {
+func (a *Agent) describeCopy(p placement.Policy, node, name string) migration.Stage {
 	told := migration.Stage{
 		Kind: migration.StagedCopy, Container: name, ContainerID: p.Container, Source: a.self.Name, Target: node, State: migration.StageWaiting,
 	}
@@ -221,7 +222,7 @@ func (s *peerService) Follow(ctx context.Context, request *api.FollowRequest) (*
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	p.Engine = container.Definition.EngineName // not what the other node calls it
-	return &api.FollowReply{}, wireError(s.agent.ahead.receive(brought, p))
+	return &api.FollowReply{}, wireError(s.agent.placements.receive(brought, p))
 }
 
 const (
@@ -230,7 +231,7 @@ const (
 )
 
 // decodePolicy reads what another node sends, with its times by this node's clock.
-func decodePolicy(request *api.FollowRequest, now time.Time) (p ahead.Policy, err error) {
+func decodePolicy(request *api.FollowRequest, now time.Time) (p placement.Policy, err error) {
 	if len(request.PolicyJson) > maxPolicyBytes {
 		return p, fmt.Errorf("a policy of %d bytes", len(request.PolicyJson))
 	}

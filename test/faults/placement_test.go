@@ -9,22 +9,22 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestStageAheadFails lets agents and the link fail while a copy of a container is kept at its
+// TestPlacementFails lets agents and the link fail while a copy of a container is kept at its
 // nearest neighbour. The copy is made again, without anybody's asking; and where it goes the policy
 // goes, also if the agent that hands it over is killed.
-func TestStageAheadFails(t *testing.T) {
+func TestPlacementFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.meet(t)
 	w.must(t, w.at, "stage", container, "--nearest", "1")
-	copied := w.aheadReady(t, "")
+	copied := w.copyReady(t, "")
 	for name, fail := range map[string]func(t *testing.T, from, to string){
 		"the target's agent is killed": func(t *testing.T, _, to string) { w.killAgent(t, to) },
 		"the source's agent is killed": func(t *testing.T, from, _ string) { w.killAgent(t, from) },
 		"the link is lost": func(t *testing.T, from, _ string) {
 			w.linkDown(t)
 			eventually(t, "the copy to be lost", func() error {
-				if told, err := w.aheadOf(t, from); err != nil || told.State == migration.StageReady {
+				if told, err := w.placementOf(t, from); err != nil || told.State == migration.StageReady {
 					return fmt.Errorf("%s, %w", told.State, err)
 				}
 				return nil
@@ -36,7 +36,7 @@ func TestStageAheadFails(t *testing.T) {
 			fail(t, w.at, other(w.at))
 			w.reviveAgents(t)
 			w.meet(t)
-			copied = w.aheadReady(t, copied)
+			copied = w.copyReady(t, copied)
 		})
 	}
 	from := w.at
@@ -48,18 +48,18 @@ func TestStageAheadFails(t *testing.T) {
 	w.killAgent(t, from) // the policy may be there, or on its way
 	w.reviveAgents(t)
 	w.meet(t)
-	w.aheadReady(t, copied)
+	w.copyReady(t, copied)
 	w.must(t, w.at, "stage", "rm", container)
 	w.noCopies(t)
 	w.clientIsHappy(t)
 }
 
-// aheadReady waits until the node that has the container tells that its copy elsewhere is whole,
+// copyReady waits until the node that has the container tells that its copy elsewhere is whole,
 // and is not the one before.
-func (w *world) aheadReady(t *testing.T, before string) (id string) {
+func (w *world) copyReady(t *testing.T, before string) (id string) {
 	t.Helper()
 	eventually(t, "a copy at the neighbour", func() error {
-		told, err := w.aheadOf(t, w.at)
+		told, err := w.placementOf(t, w.at)
 		if err == nil && (told.State != migration.StageReady || told.Target != other(w.at) || told.ID == before) {
 			err = fmt.Errorf("%s at %q: %s", told.State, told.Target, told.Error)
 		}
@@ -69,8 +69,8 @@ func (w *world) aheadReady(t *testing.T, before string) (id string) {
 	return id
 }
 
-// aheadOf is what a node tells of the copy that is made ahead; nothing if there is none.
-func (w *world) aheadOf(t *testing.T, node string) (migration.Stage, error) {
+// placementOf is what a node tells of the placed copy; nothing if there is none.
+func (w *world) placementOf(t *testing.T, node string) (migration.Stage, error) {
 	t.Helper()
 	reply, err := w.agents[node].Stages(t.Context(), &api.StagesRequest{})
 	if err != nil {
@@ -81,7 +81,7 @@ func (w *world) aheadOf(t *testing.T, node string) (migration.Stage, error) {
 		if err := json.Unmarshal(document, &s); err != nil {
 			return s, err
 		}
-		if s.Ahead != nil {
+		if s.Placement != nil {
 			return s, nil
 		}
 	}

@@ -1,4 +1,4 @@
-// Package ahead decides where copies of a container's memory are made before it moves, and when: at
+// Package placement decides where copies of a container's memory are made before it moves, and when: at
 // the nodes of a path that is known, each in time for its deadline, or, where nobody knows where it
 // will go, at its nearest neighbours, within a budget of bytes.
 //
@@ -24,4 +24,4 @@
 // counts as nearer than it is, so that two that are as near do not take turns. Copies at other
 // nodes, where the container was near before, stay as long as the budget allows: the farthest goes
 // first.
-package ahead
+package placement

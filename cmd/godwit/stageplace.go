@@ -17,16 +17,16 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// aheadFlags are the flags of stage that say where a container will be, or may be.
-type aheadFlags struct {
+// placementFlags are the flags of stage that say where a container will be, or may be.
+type placementFlags struct {
 	path    string
 	nearest int32
 	budget  *cli.Parsed[int64]
 	off     bool
 }
 
-func addAheadFlags(cmd *cobra.Command) *aheadFlags {
-	f := &aheadFlags{budget: cli.SizeFlag()}
+func addPlacementFlags(cmd *cobra.Command) *placementFlags {
+	f := &placementFlags{budget: cli.SizeFlag()}
 	flags := cmd.Flags()
 	flags.StringVar(&f.path, "path", "",
 		"where the container will be, and by when: NODE@TIME,..., such as b@10m,c@14:30")
@@ -39,7 +39,7 @@ func addAheadFlags(cmd *cobra.Command) *aheadFlags {
 }
 
 // exclude is called when the command has all its flags.
-func (f *aheadFlags) exclude(cmd *cobra.Command) {
+func (f *placementFlags) exclude(cmd *cobra.Command) {
 	for _, other := range []string{"nearest", "budget", "layers-only", "keep-fresh", "off", "detach"} {
 		cmd.MarkFlagsMutuallyExclusive("path", other)
 	}
@@ -49,10 +49,12 @@ func (f *aheadFlags) exclude(cmd *cobra.Command) {
 }
 
 // wanted tells whether any of them was given.
-func (f *aheadFlags) wanted() bool { return f.path != "" || f.nearest != 0 || f.budget.WasSet || f.off }
+func (f *placementFlags) wanted() bool {
+	return f.path != "" || f.nearest != 0 || f.budget.WasSet || f.off
+}
 
 // stageArgs wants a container, and a node unless flags say where it will be.
-func (f *aheadFlags) stageArgs(cmd *cobra.Command, args []string) error {
+func (f *placementFlags) stageArgs(cmd *cobra.Command, args []string) error {
 	count := 2
 	if f.wanted() {
 		count = 1
@@ -60,7 +62,7 @@ func (f *aheadFlags) stageArgs(cmd *cobra.Command, args []string) error {
 	return cli.Arguments(cobra.ExactArgs(count))(cmd, args)
 }
 
-func (f *aheadFlags) request(container string, now time.Time) (*api.StageAheadRequest, error) {
+func (f *placementFlags) request(container string, now time.Time) (*api.StageAheadRequest, error) {
 	request := &api.StageAheadRequest{Container: container, Nearest: f.nearest, BudgetBytes: f.budget.Value, Off: f.off}
 	if f.budget.WasSet && f.nearest == 0 {
 		return nil, cli.Usage(errors.New("a budget is for copies at neighbours: say how many, by --nearest"))
@@ -112,8 +114,8 @@ func parseDeadline(text string, now time.Time) (time.Time, error) {
 		"a time of day such as 14:30, or a date and time", text)
 }
 
-// stageAhead says where a container will be, or may be, and shows what is expected of that.
-func stageAhead(cmd *cobra.Command, agent api.AgentClient, request *api.StageAheadRequest, asJSON bool) error {
+// place says where a container will be, or may be, and shows what is expected of that.
+func place(cmd *cobra.Command, agent api.AgentClient, request *api.StageAheadRequest, asJSON bool) error {
 	reply, err := agent.StageAhead(cmd.Context(), request)
 	if err != nil {
 		return err
@@ -128,18 +130,18 @@ func stageAhead(cmd *cobra.Command, agent api.AgentClient, request *api.StageAhe
 	case asJSON:
 		return cli.PrintJSON(cmd.OutOrStdout(), list)
 	case request.Off:
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: godwit makes no more copies ahead\n", request.Container)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: godwit places no more copies\n", request.Container)
 		return nil
 	}
-	return printAhead(cmd.OutOrStdout(), list, time.Now())
+	return printPlacement(cmd.OutOrStdout(), list, time.Now())
 }
 
-// printAhead tells a person where copies will be, and whether in time.
-func printAhead(w io.Writer, list []migration.Stage, now time.Time) error {
+// printPlacement tells a person where copies will be, and whether in time.
+func printPlacement(w io.Writer, list []migration.Stage, now time.Time) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tDEADLINE\tBEGINS\tTAKES\tSENDS\tOUTLOOK")
 	for _, s := range list {
-		a := s.Ahead
+		a := s.Placement
 		if a == nil {
 			continue
 		}
@@ -161,7 +163,7 @@ func formatMoment(at, now time.Time) string {
 	return at.Local().Format(time.DateTime)
 }
 
-func beginText(a *migration.Ahead, now time.Time) string {
+func beginText(a *migration.Placement, now time.Time) string {
 	switch {
 	case a.From != "":
 		return formatMoment(a.Begin, now) + ", from " + a.From
@@ -171,15 +173,15 @@ func beginText(a *migration.Ahead, now time.Time) string {
 	return "now"
 }
 
-func outlookText(a *migration.Ahead) string {
+func outlookText(a *migration.Placement) string {
 	if a.LateSeconds > 0 {
 		return fmt.Sprintf("%s by %s", a.Outlook, units.FormatSeconds(a.LateSeconds))
 	}
 	return a.Outlook
 }
 
-// aheadText tells in a list why a copy is made, and whether in time.
-func aheadText(a *migration.Ahead, now time.Time) string {
+// placementText tells in a list why a copy is made, and whether in time.
+func placementText(a *migration.Placement, now time.Time) string {
 	switch {
 	case a == nil:
 		return "-"

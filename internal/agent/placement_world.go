@@ -9,16 +9,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/godwit/godwit/internal/ahead"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/placement"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// surroundings are what policies look at: this agent, and what it knows of others.
-type surroundings struct {
+// observer supplies placement policies with node and link data.
+type observer struct {
 	agent *Agent
 
 	mu     sync.Mutex
@@ -40,13 +40,13 @@ const (
 	writeWindow  = time.Second
 )
 
-func newSurroundings(a *Agent) *surroundings {
-	return &surroundings{agent: a, looked: map[string]lookedAt{}, layers: map[layersAt]int64{}, tried: map[string]time.Time{}}
+func newObserver(a *Agent) *observer {
+	return &observer{agent: a, looked: map[string]lookedAt{}, layers: map[layersAt]int64{}, tried: map[string]time.Time{}}
 }
 
-func (w *surroundings) situation(ctx context.Context, p ahead.Policy, live liveCopy) (ahead.Situation, whereabouts, error) {
+func (w *observer) situation(ctx context.Context, p placement.Policy, live liveCopy) (placement.Situation, whereabouts, error) {
 	a := w.agent
-	s := ahead.Situation{Node: a.self.Name, Busy: a.moves.busy()}
+	s := placement.Situation{Node: a.self.Name, Busy: a.moves.busy()}
 	container, err := a.engines.Inspect(ctx, referenceOf(p))
 	switch {
 	case a.moves.moving(p.Container):
@@ -70,7 +70,7 @@ func (w *surroundings) situation(ctx context.Context, p ahead.Policy, live liveC
 	s.Now = time.Now()
 	for _, node := range a.peers.others() {
 		way := a.peers.wayTo(node.Name)
-		s.Nodes = append(s.Nodes, ahead.Node{
+		s.Nodes = append(s.Nodes, placement.Node{
 			Name: node.Name, Reachable: a.peers.reaches(node.Name), RTT: seconds(way.RTTSeconds), Bandwidth: way.BandwidthBitsPerSecond,
 			Need: w.need(ctx, needed{container.Definition, measured, node, way, p.At(node.Name), live}, s.Now),
 		})
@@ -80,14 +80,14 @@ func (w *surroundings) situation(ctx context.Context, p ahead.Policy, live liveC
 
 // referenceOf is a policy's container, in the engine that has it: of one that is away nobody
 // concludes that the container is gone.
-func referenceOf(p ahead.Policy) string {
+func referenceOf(p placement.Policy) string {
 	if p.Engine == "" {
 		return p.Container
 	}
 	return p.Engine + ":" + p.Container
 }
 
-func (w *surroundings) forget(container string) {
+func (w *observer) forget(container string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.looked, container)
@@ -96,7 +96,7 @@ func (w *surroundings) forget(container string) {
 }
 
 // once tells whether something was not done for so long, and notes that it is done now.
-func (w *surroundings) once(what string, every time.Duration) bool {
+func (w *observer) once(what string, every time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if time.Since(w.tried[what]) < every {
@@ -108,7 +108,7 @@ func (w *surroundings) once(what string, every time.Duration) bool {
 
 // measured is what is known of a container. How fast it writes is measured before there is a live
 // copy: then it can be watched.
-func (w *surroundings) measured(ctx context.Context, container engine.Container, live liveCopy) (predict.Measured, error) {
+func (w *observer) measured(ctx context.Context, container engine.Container, live liveCopy) (predict.Measured, error) {
 	a, id := w.agent, container.Definition.ID
 	if live == nil && w.once(id, measureEvery) {
 		a.samples.measure(ctx, container.Definition, writeWindow, measureEvery)
@@ -131,7 +131,7 @@ func (w *surroundings) measured(ctx context.Context, container engine.Container,
 
 // measureLinks finds out about the links of a path of which nothing is known. At neighbours that is
 // not worth while: the first copy tells it.
-func (w *surroundings) measureLinks(ctx context.Context, p ahead.Policy) {
+func (w *observer) measureLinks(ctx context.Context, p placement.Policy) {
 	a := w.agent
 	for _, stop := range p.Path {
 		node, err := a.peers.find(stop.Node)
@@ -150,13 +150,13 @@ type needed struct {
 	measured   predict.Measured
 	node       identity.Node
 	way        predict.Link
-	copy       *ahead.Copy
+	copy       *placement.Copy
 	live       liveCopy
 }
 
 // need is what it takes until a copy is up to date. What has to be sent is like the whole memory of
 // a smaller container, in one go: so the prediction is that of mode cold.
-func (w *surroundings) need(ctx context.Context, n needed, now time.Time) ahead.Cost {
+func (w *observer) need(ctx context.Context, n needed, now time.Time) placement.Cost {
 	in := predict.Input{Container: n.measured.Container, Link: n.way, Source: w.agent.machine(), Target: w.agent.machine()}
 	in.Source.CompressBytesPerSec = n.measured.CompressBytesPerSecond
 	memory := in.Container.PrivateBytes + in.Container.SharedBytes
@@ -171,10 +171,10 @@ func (w *surroundings) need(ctx context.Context, n needed, now time.Time) ahead.
 		in.Container.MissingLayerBytes = w.missingLayers(ctx, n)
 	}
 	cold := predict.Of(in, migration.Cold)
-	cost := ahead.Cost{Seconds: cold.Total.Expected + extra, High: cold.Total.High + 2*extra, Bytes: cold.Bytes.Expected}
+	cost := placement.Cost{Seconds: cold.Total.Expected + extra, High: cold.Total.High + 2*extra, Bytes: cold.Bytes.Expected}
 	if told := liveStage(n.live); isLive && told.Rounds == 0 && cost.Bytes > 0 {
 		left := max(0, 1-float64(told.SentBytes)/cost.Bytes)
-		cost = ahead.Cost{Seconds: left * cost.Seconds, High: left * cost.High, Bytes: left * cost.Bytes}
+		cost = placement.Cost{Seconds: left * cost.Seconds, High: left * cost.High, Bytes: left * cost.Bytes}
 	}
 	return cost
 }
@@ -188,7 +188,7 @@ func liveStage(live liveCopy) migration.Stage {
 
 // written is how much of the memory was written since a copy was up to date. If nothing is known of
 // that it can be all.
-func (w *surroundings) written(n needed, isLive bool, now time.Time, memory int64) int64 {
+func (w *observer) written(n needed, isLive bool, now time.Time, memory int64) int64 {
 	age := max(now.Sub(n.copy.Fresh).Seconds(), 0)
 	written := n.measured.Curve.Within(age, float64(memory))
 	switch told := liveStage(n.live); {
@@ -201,7 +201,7 @@ func (w *surroundings) written(n needed, isLive bool, now time.Time, memory int6
 }
 
 // missingLayers is how much of the image a node lacks. It is asked once.
-func (w *surroundings) missingLayers(ctx context.Context, n needed) int64 {
+func (w *observer) missingLayers(ctx context.Context, n needed) int64 {
 	key := layersAt{n.definition.ID, n.node.Name}
 	w.mu.Lock()
 	bytes, known := w.layers[key]
@@ -230,7 +230,7 @@ func (w *surroundings) missingLayers(ctx context.Context, n needed) int64 {
 	return bytes
 }
 
-func (w *surroundings) stage(ctx context.Context, container, node string, rate float64, until time.Time) (liveCopy, error) {
+func (w *observer) stage(ctx context.Context, container, node string, rate float64, until time.Time) (liveCopy, error) {
 	keep := min(max(time.Until(until), time.Second), migration.MaxKeep)
 	settings, err := migration.StageSettings{Keep: keep, BandwidthLimit: rate}.Complete()
 	if err != nil {
@@ -243,7 +243,7 @@ func (w *surroundings) stage(ctx context.Context, container, node string, rate f
 	return g, nil
 }
 
-func (w *surroundings) keep(ctx context.Context, container, node string, d time.Duration) (idleCopy, error) {
+func (w *observer) keep(ctx context.Context, container, node string, d time.Duration) (idleCopy, error) {
 	var reply *api.KeepReply
 	err := w.call(ctx, node, func(ctx context.Context, peer api.PeerClient) (err error) {
 		reply, err = peer.Keep(ctx, &api.KeepRequest{Container: container, Seconds: d.Seconds()})
@@ -252,13 +252,13 @@ func (w *surroundings) keep(ctx context.Context, container, node string, d time.
 	if err != nil {
 		return idleCopy{}, err
 	}
-	if reply.MemoryBytes < 0 || reply.MemoryBytes > ahead.MaxBytes {
+	if reply.MemoryBytes < 0 || reply.MemoryBytes > placement.MaxBytes {
 		return idleCopy{}, fmt.Errorf("%w: a copy at %s of %d bytes", errInvalid, node, reply.MemoryBytes)
 	}
 	return idleCopy{reply.MemoryBytes, reply.MemoryBytes > 0 && !reply.Incomplete}, nil
 }
 
-func (w *surroundings) follow(ctx context.Context, to gone, p ahead.Policy) error {
+func (w *observer) follow(ctx context.Context, to gone, p placement.Policy) error {
 	document, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -274,7 +274,7 @@ func (w *surroundings) follow(ctx context.Context, to gone, p ahead.Policy) erro
 var errAway = errors.New("it does not answer")
 
 // call asks a node, if it answers.
-func (w *surroundings) call(ctx context.Context, name string, do func(context.Context, api.PeerClient) error) error {
+func (w *observer) call(ctx context.Context, name string, do func(context.Context, api.PeerClient) error) error {
 	a := w.agent
 	if !a.peers.reaches(name) {
 		return errAway
