@@ -88,8 +88,8 @@ DRAINS ?= 20
 
 .PHONY: soak-drain
 soak-drain: setup ## DRAINS (default 20) link cuts and DRAINS kills of both agents while memory follows; memory that follows over the worst links
-	GODWIT_FAULTS_DRAINS=$(DRAINS) go test -count=1 -timeout 2h -run '^TestDrainBreaks$$' -v ./test/faults
-	GODWIT_E2E_MIGRATIONS=$(DRAINS) go test -count=1 -timeout 1h -run '^TestDrainLinks$$' -v ./test/e2e
+	GODWIT_FAULTS_DRAINS=$(DRAINS) go test -count=1 -timeout 2h -run '^TestPushBreaks$$' -v ./test/faults
+	GODWIT_E2E_MIGRATIONS=$(DRAINS) go test -count=1 -timeout 1h -run '^TestPushLinks$$' -v ./test/e2e
 
 SEEDS ?= 100
 
@@ -278,7 +278,7 @@ bench-engines-quick: setup ## the same, there and back once; leaves build/bench-
 	build/godwit-lab bench engines --quick --json build/bench-engines-quick.json
 
 .PHONY: meddle
-meddle: setup ## stop, kill, rm, restart, pause, update and the end of daemons and shims, at each step of a move, in doubt and in a drain, link up and down, with all engines: 411 cases (MEDDLE=docker-stop for some)
+meddle: setup ## stop, kill, rm, restart, pause, update and the end of daemons and shims, at each step of a move, in doubt and in a post-copy push, link up and down, with all engines: 411 cases (MEDDLE=docker-stop for some)
 	go test -count=1 -timeout 4h -run '^(TestMeddled|TestOrdered)$$/$(MEDDLE)' -v ./test/engines
 
 TRIPS ?= 20

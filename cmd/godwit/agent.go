@@ -53,7 +53,7 @@ type agentOptions struct {
 	debug      bool
 	postCopy   string
 	policyFile string
-	limit      cli.Parsed[int64] // of footprints
+	limit      cli.Parsed[int64] // of residual copies
 }
 
 func newAgentCommand() *cobra.Command {
@@ -91,7 +91,7 @@ func (o *agentOptions) run(cmd *cobra.Command) error {
 		return cli.Usage(fmt.Errorf("--post-copy: %w", err))
 	}
 	o.config.PostCopy = use
-	o.config.FootprintLimit = o.limit.Value
+	o.config.ResidualLimit = o.limit.Value
 	o.config.PolicyFile = o.policyFile
 	if o.config.Policy, err = agent.ReadPolicy(o.policyFile); err != nil {
 		return cli.Usage(err)
@@ -128,7 +128,7 @@ func (o *agentOptions) flags(cmd *cobra.Command) {
 	flags.DurationVar(&o.config.PeerTimeout, "peer-timeout", agent.DefaultPeerTimeout,
 		"how long another node may be silent in a migration before it counts as lost")
 	flags.Var(&o.limit, "footprint-limit",
-		"memory for copies of containers that have left (migrate --keep-footprint), such as 2g "+
+		"memory for residual copies of containers that have left (migrate --keep-footprint), such as 2g "+
 			"(default: a quarter of the available memory)")
 	flags.DurationVar(&o.config.KeepBroken, "keep-broken-copies", agent.DefaultKeepBroken,
 		"how long to keep files received by a failed migration, for the next attempt; 0: remove them at once")

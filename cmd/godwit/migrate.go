@@ -73,7 +73,7 @@ operator decides wrongly (godwit migration resolve). If the nodes lose contact a
 handover, the container stays frozen here until the other node answers ("in doubt").
 
 After the handover in post-copy or hybrid, the container's state is split over two nodes until its memory has
-followed (phase drain, seconds to minutes). If the link breaks during that time, the container waits for the
+followed (phase "drain", seconds to minutes). If the link breaks during that time, the container waits for the
 missing pages and goes on when the link is back. If this node is lost for good, so are the pages that have
 not followed. If the other node is lost for good, so is the container's work since the handover. The
 other modes have no such risk.
@@ -121,7 +121,7 @@ func newMigrateCommand() *cobra.Command {
 	request := &api.MigrateRequest{}
 	var asJSON, dryRun, detach bool
 	demands := newDemandFlags()
-	var timeout, downtime, footprint time.Duration
+	var timeout, downtime, residual time.Duration
 	var checkpoints int32
 	limit := &cli.Parsed[int64]{Kind: "rate", Parse: units.ParseBandwidth}
 	cmd := &cobra.Command{
@@ -132,7 +132,7 @@ func newMigrateCommand() *cobra.Command {
 		Args:    cli.Arguments(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Container, request.Node, request.TimeoutSeconds = args[0], args[1], timeout.Seconds()
-			request.DowntimeTargetSeconds, request.KeepFootprintSeconds = downtime.Seconds(), footprint.Seconds()
+			request.DowntimeTargetSeconds, request.KeepFootprintSeconds = downtime.Seconds(), residual.Seconds()
 			request.BandwidthLimitBitsPerSecond = float64(limit.Value)
 			if err := errors.Join(checkModeFlags(cmd, request.Mode), checkCheckpoints(checkpoints)); err != nil {
 				return err
@@ -159,9 +159,9 @@ func newMigrateCommand() *cobra.Command {
 		"mode restart: how often to copy the files while the container runs; 0: never "+
 			"(default: until the rest is small, or stops shrinking)")
 	addRoundFlags(cmd, &downtime, &request.MaxRounds, &request.OnNoConvergence, limit)
-	flags.DurationVar(&footprint, "keep-footprint", 0,
-		"how long this node keeps a copy of the container's memory, to speed up a later pre-copy back "+
-			"(default: it keeps none)")
+	flags.DurationVar(&residual, "keep-footprint", 0,
+		"how long this node keeps a residual copy of the container's memory, to speed up a later pre-copy "+
+			"back (default: it keeps none)")
 	addVolumesFlag(cmd, &request.Volumes)
 	flags.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	flags.BoolVar(&dryRun, "dry-run", false,

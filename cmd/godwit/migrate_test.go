@@ -75,11 +75,11 @@ func TestSpillIsTold(t *testing.T) {
 		t.Errorf("%s\n%s\n%s", short.String(), long.String(), none.String())
 	}
 	for state, words := range spillWords {
-		d := migration.Drain{LatePages: 10, LeftPages: 5, Spill: state}
+		d := migration.Push{RemotePages: 10, LeftPages: 5, Spill: state}
 		var report strings.Builder
-		printDrain(&report, &d, migration.Bytes{})
-		if !strings.Contains(drainProgress(d), words) || !strings.Contains(report.String(), words) {
-			t.Errorf("%s: %q, %q", state, drainProgress(d), report.String())
+		printPush(&report, &d, migration.Bytes{})
+		if !strings.Contains(pushProgress(d), words) || !strings.Contains(report.String(), words) {
+			t.Errorf("%s: %q, %q", state, pushProgress(d), report.String())
 		}
 	}
 }

@@ -16,15 +16,15 @@ import (
 // progressLine tells in one line how far a migration is.
 func progressLine(p migration.Progress) string {
 	parts := []string{fmt.Sprintf("%6.1f s  %-9s", p.Seconds, p.Phase)}
-	draining := p.Phase == string(migration.StepDrain)
-	if p.Rounds > 0 && !draining {
+	pushing := p.Phase == string(migration.StepPush)
+	if p.Rounds > 0 && !pushing {
 		parts = append(parts, fmt.Sprintf("round %d", p.Rounds+1))
 	}
 	if p.Phase == string(migration.StepRounds) && p.Rounds == 0 && p.FileRounds > 0 {
 		parts = append(parts, fmt.Sprintf("files, round %d", p.FileRounds+1))
 	}
 	sending := p.Phase == string(migration.StepStage) || p.Phase == string(migration.StepRounds) || p.Phase == string(migration.StepDump) || p.Phase == string(migration.StepSend)
-	if p.DoneBytes > 0 && !draining {
+	if p.DoneBytes > 0 && !pushing {
 		parts = append(parts, fmt.Sprintf("%s done", units.FormatBytes(p.DoneBytes))) // Before compression, so not what the link carried.
 		if sending && p.TotalBytes > p.DoneBytes {
 			parts = append(parts, fmt.Sprintf("of at most %s", units.FormatBytes(p.TotalBytes)))
@@ -45,8 +45,8 @@ func progressLine(p migration.Progress) string {
 		}
 		parts = append(parts, fmt.Sprintf("freeze now: %s", units.FormatSeconds(p.ExpectedDowntimeSeconds)))
 	}
-	if draining && p.Drain != nil {
-		parts = append(parts, drainProgress(*p.Drain))
+	if pushing && p.Push != nil {
+		parts = append(parts, pushProgress(*p.Push))
 	}
 	if p.Waiting != "" {
 		parts = append(parts, "waiting for "+units.FormatSeconds(p.WaitingSeconds))
@@ -57,9 +57,9 @@ func progressLine(p migration.Progress) string {
 	return strings.TrimRight(strings.Join(parts, "  "), " ")
 }
 
-// drainProgress tells how far the memory is that follows.
-func drainProgress(d migration.Drain) string {
-	text := fmt.Sprintf("%d of %d pages left", d.LeftPages, d.LatePages)
+// pushProgress tells how far the memory is that follows.
+func pushProgress(d migration.Push) string {
+	text := fmt.Sprintf("%d of %d pages left", d.LeftPages, d.RemotePages)
 	if d.Faults > 0 {
 		text += fmt.Sprintf("  %d faults, half within %s, 99 %% within %s", d.Faults, units.FormatSeconds(d.FaultMedianSeconds), units.FormatSeconds(d.FaultP99Seconds))
 	}
@@ -80,12 +80,12 @@ var spillWords = map[migration.SpillState]string{
 	migration.SpillFailed:   "not on the source's disk",
 }
 
-// printDrain tells what became of the memory that followed.
-func printDrain(w io.Writer, d *migration.Drain, bytes migration.Bytes) {
+// printPush tells what became of the memory that followed.
+func printPush(w io.Writer, d *migration.Push, bytes migration.Bytes) {
 	if d == nil {
 		return
 	}
-	fmt.Fprintf(w, "  followed        %d of %d pages", d.LatePages-d.LeftPages-d.LostPages, d.LatePages)
+	fmt.Fprintf(w, "  followed        %d of %d pages", d.RemotePages-d.LeftPages-d.LostPages, d.RemotePages)
 	if d.Seconds > 0 {
 		fmt.Fprintf(w, " in %s", units.FormatSeconds(d.Seconds))
 	}
@@ -138,13 +138,13 @@ func printSent(w io.Writer, r migration.Report) {
 	if r.Mode == migration.Restart {
 		fmt.Fprintf(w, "  sent            %s files, %s layers\n", files, layers)
 	} else if r.Bytes.MemoryRaw > 0 {
-		late := int64(0)
-		if r.Drain != nil {
-			late = r.Drain.LatePages * int64(os.Getpagesize()) // both nodes have pages of the same size
+		remote := int64(0)
+		if r.Push != nil {
+			remote = r.Push.RemotePages * int64(os.Getpagesize()) // both nodes have pages of the same size
 		}
 		fmt.Fprintf(w, "  sent            %s memory and state (%s before compression), %s files, %s layers\n",
 			units.FormatBytes(r.Bytes.MemoryPrecopy+r.Bytes.MemoryFinal+r.Bytes.MemoryFaulted+r.Bytes.MemoryPushed),
-			units.FormatBytes(r.Bytes.MemoryRaw+late), files, layers)
+			units.FormatBytes(r.Bytes.MemoryRaw+remote), files, layers)
 	}
 }
 
@@ -167,7 +167,7 @@ func printReport(w io.Writer, r migration.Report) {
 		if r.Mode == migration.Restart && r.Result == migration.RolledBack && r.DowntimeSeconds > 0 {
 			fmt.Fprintf(w, "  stopped for     %s, until it ran again at %s\n", units.FormatSeconds(r.DowntimeSeconds), r.Source)
 		}
-		printDrain(w, r.Drain, r.Bytes)
+		printPush(w, r.Push, r.Bytes)
 		printKept(w, r)
 		printFileRounds(w, r)
 		printRounds(w, r.Rounds)
@@ -179,7 +179,7 @@ func printReport(w io.Writer, r migration.Report) {
 		fmt.Fprintf(w, "  packets held    %d, forwarded in order, %d lost; the longest waited %s\n", r.Held.Packets, r.Held.Dropped,
 			units.FormatSeconds(r.Held.LongestSeconds))
 	}
-	printDrain(w, r.Drain, r.Bytes)
+	printPush(w, r.Push, r.Bytes)
 	printVolumes(w, r.Volumes)
 	printFileRounds(w, r)
 	printRounds(w, r.Rounds)

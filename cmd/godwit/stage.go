@@ -38,9 +38,9 @@ on the other node's disk, for all containers, until the image is removed. With -
 copied, and any number of nodes can have the layers; "godwit run --stage-to" does the same as soon as a
 container runs.
 
-"stage ls" also lists what else is kept for a later migration: memory of a container that has left a node
-(footprint), and files on a node to which a migration failed (broken). The next attempt does not send them
-again; see "godwit agent --help".
+"stage ls" also lists what else is kept for a later migration: the residual memory copy of a container that
+has left a node (footprint), and files on a node to which a migration failed (broken). The next attempt does
+not send them again; see "godwit agent --help".
 
 If you know where the container will be, --path names the nodes and the time by which it may be at each. The
 copy at each node is made in time, with no more of the link than that takes, and updated right before. The
@@ -49,8 +49,8 @@ makes it nevertheless.
 
 If you do not know, --nearest keeps copies at the container's nearest neighbours by round-trip time, and
 updates them in turn; --budget bounds the memory of all copies together. Both --path and --nearest follow the
-container: after a move, the new node goes on. Copies whose turn has not come are parked: they stay as they
-are, and only changes are sent when the container comes or the copy is updated. --off, or "stage rm
+container: after a move, the new node goes on. Copies whose turn has not come are idle ("parked"): they stay
+as they are, and only changes are sent when the container comes or the copy is updated. --off, or "stage rm
 CONTAINER", ends this.
 
 To stage a container whose name is "ls" or "rm", use its ID.`
@@ -76,7 +76,7 @@ func newStageCommand() *cobra.Command {
 		Long:    stageLong,
 		Example: stageExample,
 	}
-	way := addAheadFlags(cmd)
+	way := addPlacementFlags(cmd)
 	cmd.Args = way.stageArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !way.wanted() {
@@ -85,15 +85,15 @@ func newStageCommand() *cobra.Command {
 			request.BandwidthLimitBitsPerSecond = float64(limit.Value)
 			return withAgent(cmd, func(agent api.AgentClient) error { return stage(cmd, agent, request, asJSON, detach) })
 		}
-		ahead, err := way.request(args[0], time.Now())
+		order, err := way.request(args[0], time.Now())
 		if err != nil {
 			return err
 		}
-		ahead.BandwidthLimitBitsPerSecond = float64(limit.Value)
+		order.BandwidthLimitBitsPerSecond = float64(limit.Value)
 		if cmd.Flags().Changed("keep") {
-			ahead.KeepSeconds = keep.Seconds()
+			order.KeepSeconds = keep.Seconds()
 		}
-		return withAgent(cmd, func(agent api.AgentClient) error { return stageAhead(cmd, agent, ahead, asJSON) })
+		return withAgent(cmd, func(agent api.AgentClient) error { return place(cmd, agent, order, asJSON) })
 	}
 	flags := cmd.Flags()
 	positiveVar(cmd, &keep, "keep", migration.DefaultKeep,
@@ -220,7 +220,7 @@ func printStages(w io.Writer, list []migration.Stage) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.Container, s.Kind, s.Source, s.Target, s.State,
 			units.FormatBytes(s.MemoryBytes), units.FormatBytes(s.DiskBytes), units.FormatBytes(s.SentBytes), s.Rounds, asOf, until,
-			aheadText(s.Ahead, time.Now()), cmp.Or(plainText(s.Error), "-"))
+			placementText(s.Placement, time.Now()), cmp.Or(plainText(s.Error), "-"))
 	}
 	return table.Flush()
 }

@@ -57,9 +57,9 @@ type Config struct {
 	Version    string
 	// PeerTimeout is how long another node may be silent before it counts as lost; 0 for DefaultPeerTimeout.
 	PeerTimeout time.Duration
-	// FootprintLimit is how much memory all that is kept of containers that have left may take, in
-	// bytes; 0 for a quarter of what is available at the time.
-	FootprintLimit int64
+	// ResidualLimit bounds the memory of all residual copies together, in bytes; 0 for a quarter of the
+	// memory that is available at the time.
+	ResidualLimit int64
 	// KeepBroken is how long files stay that came by a migration that failed; 0: not at all.
 	KeepBroken time.Duration
 	Overlay    network.Overlay // how packets of containers go to other nodes; network.OverlayAuto if empty
@@ -120,13 +120,13 @@ type Agent struct {
 	moves        *moves
 	spare        *spare
 	stages       *stages
-	ahead        *aheads
+	placements   *placements
 	samples      *samples
 	speed        func() float64 // of the page pipeline on one core, bytes per second
 	pastWork     pastWork
 	experience   experience
-	bases        *bases
-	footprints   *footprints
+	stagedCopies *stagedCopies
+	residuals    *residuals
 	kept         *keptCopies
 	transfers    *transfers
 	speeds       *speeds
@@ -174,7 +174,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(), opened: time.Now(),
 		auditLog:     audit.New(config.StateDir, audit.Users),
 		nodesLog:     audit.New(config.StateDir, audit.Nodes),
-		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
+		reservations: newReservations(), stagedCopies: newStagedCopies(), residuals: newResiduals(config.ResidualLimit),
 		adopted:   newAdopted(),
 		transfers: newTransfers(), speeds: newSpeeds(), speed: sync.OnceValue(measureSpeed),
 		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
@@ -268,7 +268,7 @@ func (a *Agent) open() error {
 	}
 	a.stages = newStages(a)
 	a.samples = newSamples(a)
-	if a.ahead, err = openAheads(a); err != nil {
+	if a.placements, err = openPlacements(a); err != nil {
 		return err
 	}
 	if err := a.moves.recover(); err != nil {
@@ -501,7 +501,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.restarts.run(a.ctx) })
 	all.Go(func() { a.watchContainers(a.ctx) })
 	all.Go(func() { a.supervisor.watch(a.ctx, a.alive) })
-	a.ahead.begin()
+	a.placements.begin()
 	a.supervisor.tell("READY=1")
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
@@ -514,7 +514,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	case err = <-localFailed:
 	case err = <-peerFailed:
 	}
-	a.ahead.close()
+	a.placements.close()
 	a.stages.close()
 	a.samples.close()
 	a.stop()

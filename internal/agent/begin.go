@@ -105,7 +105,7 @@ func settingsOf(request *api.MigrateRequest) migration.Settings {
 	return migration.Settings{
 		DowntimeTarget: seconds(request.DowntimeTargetSeconds), MaxRounds: int(request.MaxRounds),
 		Timeout: seconds(request.TimeoutSeconds), BandwidthLimit: request.BandwidthLimitBitsPerSecond,
-		OnNoConvergence: migration.NoConvergence(request.OnNoConvergence), KeepFootprint: seconds(request.KeepFootprintSeconds),
+		OnNoConvergence: migration.NoConvergence(request.OnNoConvergence), KeepResidual: seconds(request.KeepFootprintSeconds),
 		Checkpoints: int(request.Checkpoints),
 		MaxSplit:    seconds(request.MaxSplitSeconds), Spill: request.Spill,
 		NewInodes: request.NewInodes, Volumes: migration.JoinVolumeWays(request.Volumes),

@@ -11,11 +11,11 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// A target that has a footprint of the container that comes says so in its reservation, and answers
-// the key of the pages by the digests of what it has: 16 bytes for each page, hashed with that key.
-// The source refers to those pages instead of sending them. Each reference is checked by the target
-// against the digest of what it finds (pipeline.Receiver), so that a footprint that is damaged, old
-// or gone makes pages travel, and never wrong memory.
+// A target that has a residual copy of the container says so in its reservation, and answers the key of
+// the pages with claims: the digests of the pages that it has, 16 bytes for each, hashed with that key.
+// The source refers to those pages instead of sending them. The target checks each reference against the
+// digest of the page that it finds (pipeline.Receiver). So a residual copy that is damaged, old or gone
+// makes pages travel again, and never makes wrong memory.
 
 // maxClaims bounds how many digests a target may send: twice what the container has, and some.
 func maxClaims(offer *api.Offer) uint64 {
@@ -30,8 +30,8 @@ type claim struct {
 	digests []pipeline.Digest
 }
 
-// sendClaims tells the source what a footprint has; nil: nothing, after all.
-func sendClaims(data *stream.Session, key pipeline.Key, pages *memory.Footprint, most uint64) error {
+// sendClaims tells the source which pages a residual copy has; nil: there is nothing to claim, after all.
+func sendClaims(data *stream.Session, key pipeline.Key, pages *memory.Residual, most uint64) error {
 	hasher, err := pipeline.NewHasher(key)
 	if err != nil {
 		return err

@@ -33,20 +33,20 @@ func dataPair(t *testing.T) (source, target *stream.Session) {
 	return source, target
 }
 
-// TestClaimsComeIfTheyWereAnnounced has a source wait for what is in a footprint: also where
-// nothing can be referred to after all, because what was staged came first, it must hear so.
+// TestClaimsComeIfTheyWereAnnounced: a source waits for the claims of a residual copy. It must hear of
+// them also when there is nothing to refer to after all, because a staged copy came first.
 func TestClaimsComeIfTheyWereAnnounced(t *testing.T) {
 	file, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	full := memory.NewFootprint(file, 1<<30)
+	full := memory.NewResidual(file, 1<<30)
 	defer full.Close()
 	size := memory.PageSize()
 	if err := full.Put(memory.Run{Task: 1, Pages: 3}, bytes.Repeat([]byte{7}, 3*size)); err != nil {
 		t.Fatal(err)
 	}
-	for want, footprint := range map[int]*memory.Footprint{0: nil, 3: full} {
+	for want, residual := range map[int]*memory.Residual{0: nil, 3: full} {
 		near, far := dataPair(t)
 		pages, err := newPageSender(func(int64) {})
 		if err != nil {
@@ -54,7 +54,7 @@ func TestClaimsComeIfTheyWereAnnounced(t *testing.T) {
 		}
 		told := make(chan error, 1)
 		go func() {
-			incoming := incomingPages{data: far, announced: true, footprint: footprint, most: 1000}
+			incoming := incomingPages{data: far, announced: true, residual: residual, most: 1000}
 			_, _, err := incoming.receiver(bytes.NewReader(pages.key[:]))
 			told <- err
 		}()

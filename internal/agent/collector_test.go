@@ -38,7 +38,7 @@ func TestGrowthInMoves(t *testing.T) {
 	}
 }
 
-// TestMovePutsGCOff: a move that has ended puts no collection off, even if one of its steps is late.
+// TestMovePutsGCOff: a move that has ended puts no collection off, even if one of its steps is remote.
 func TestMovePutsGCOff(t *testing.T) {
 	before := debug.SetGCPercent(usualGrowth)
 	t.Cleanup(func() { debug.SetGCPercent(before) })

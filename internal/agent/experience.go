@@ -22,9 +22,9 @@ type experienced struct{ node, container string }
 
 type lesson struct {
 	past map[migration.Mode][]predict.Seen
-	// Of rounds and of drains: the latest. One may have met a moment in which the processors were
+	// Of rounds and of post-copy pushes: the latest. One may have met a moment in which the processors were
 	// busy, so the middle counts.
-	rounds, drains []float64
+	rounds, pushes []float64
 	curve          predict.Curve
 	// content is what was sent of each byte of memory; 0: not known.
 	content     float64
@@ -73,12 +73,12 @@ func (l *lesson) take(report migration.Report, parts predict.Parts, bitsPerSecon
 	before := l.past[report.Mode]
 	seen := predict.Seen{Parts: parts, RTTSeconds: report.Link.RTTSeconds}
 	l.past[report.Mode] = append(slices.Clone(before[max(0, len(before)+1-mostSeen):]), seen)
-	pace, rounds, drained := predict.PaceOf(report, bitsPerSecond)
+	pace, rounds, pushed := predict.PaceOf(report, bitsPerSecond)
 	if rounds {
 		l.rounds = newest(l.rounds, pace.Rounds)
 	}
-	if drained {
-		l.drains = newest(l.drains, pace.Drain)
+	if pushed {
+		l.pushes = newest(l.pushes, pace.Push)
 	}
 	if curve := predict.CurveOf(report); len(curve) > 0 {
 		l.curve = curve
@@ -99,8 +99,8 @@ func (l *lesson) pace(p predict.Pace) predict.Pace {
 	if len(l.rounds) > 0 {
 		p.Rounds = median(l.rounds)
 	}
-	if len(l.drains) > 0 {
-		p.Drain = median(l.drains)
+	if len(l.pushes) > 0 {
+		p.Push = median(l.pushes)
 	}
 	return p
 }

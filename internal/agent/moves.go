@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
-	"github.com/godwit/godwit/internal/memory/drain"
+	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -433,7 +433,7 @@ func (m *moves) recoverOne(id string) {
 		return
 	}
 	if read.Record.State == migration.Done {
-		if err := drain.RemoveSpill(m.spillPath(id)); err != nil { // an older version knows nothing of it
+		if err := postcopy.RemoveSpill(m.spillPath(id)); err != nil { // an older version knows nothing of it
 			m.agent.log.Warn("cannot remove pages on the disk that are no longer needed", "migration", id, "error", err)
 		}
 		if hasSecrets(read.Definition) { // an agent has ended right before it would have left them out, or knew nothing of that

@@ -125,12 +125,12 @@ func TestOneNodeCannotTakeAllPlaces(t *testing.T) {
 	if err := offer("c", maxArriving+1); err != nil {
 		t.Errorf("another node: %v", err)
 	}
-	for number := range maxBases + 1 {
-		if err := a.bases.add(&base{from: "hostile"}); (err == nil) != (number < maxBases) {
+	for number := range maxStaged + 1 {
+		if err := a.stagedCopies.add(&stagedCopy{from: "hostile"}); (err == nil) != (number < maxStaged) {
 			t.Errorf("copy %d: %v", number, err)
 		}
 	}
-	if err := a.bases.add(&base{from: "c"}); err != nil {
+	if err := a.stagedCopies.add(&stagedCopy{from: "c"}); err != nil {
 		t.Errorf("a copy of another node: %v", err)
 	}
 }

@@ -91,14 +91,14 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 		return nil, err
 	}
 	var problems []migration.Problem
-	staged, reserved := a.bases.of(definition.ID)
+	staged, reserved := a.stagedCopies.of(definition.ID)
 	own := slices.Concat(reserved, []string{offer.Migration})
 	needed := memoryCopies(offer)*offer.MemoryBytes + coming.memory - staged
 	promised := a.reservations.promised(own...)
 	free, err := kernel.MemoryAvailable()
-	if short := needed - (free - promised); err == nil && short > 0 && short <= a.footprints.bytes() {
+	if short := needed - (free - promised); err == nil && short > 0 && short <= a.residuals.bytes() {
 		if !offer.DryRun {
-			a.footprints.yield(short)
+			a.residuals.yield(short)
 		}
 		free = needed + promised
 	}
@@ -142,13 +142,13 @@ func (a *Agent) examineShare(from, id string, needed int64, own []string) []migr
 	}}
 }
 
-// freeForContainers is the memory that containers can have: footprints yield to them.
+// freeForContainers is the memory that containers can have: residual copies yield to them.
 func (a *Agent) freeForContainers() int64 {
 	free, err := kernel.MemoryAvailable()
 	if err != nil {
 		return 0 // examineRoom tells
 	}
-	return free + a.footprints.bytes()
+	return free + a.residuals.bytes()
 }
 
 // imageNeed is what the image takes on the disk when it is brought. An engine that keeps images

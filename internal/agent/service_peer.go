@@ -292,7 +292,7 @@ func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) 
 	if err != nil {
 		return nil, err
 	}
-	s.agent.footprints.drop(request.Container)
+	s.agent.residuals.drop(request.Container)
 	return &api.RemovedReply{}, wireError(s.agent.removedBridged(from, request.Container))
 }
 
@@ -377,11 +377,11 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	case purposeFiles:
 		return work.attachFiles(ctx, session)
 	case purposeStage:
-		return a.serveBase(ctx, session, conn.Peer().Name, hello.Migration)
+		return a.serveStaged(ctx, session, conn.Peer().Name, hello.Migration)
 	case purposeLayers:
 		return a.serveLayers(ctx, session, outgoing, conn.Peer().Name)
 	case purposeUrgent, purposePush:
-		return work.attachDrain(ctx, hello, session)
+		return work.attachPush(ctx, hello, session)
 	}
 	if !work.attach(session) {
 		return errors.New("a second data connection for one migration")

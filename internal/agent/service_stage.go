@@ -87,17 +87,17 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	live := map[layersAt]migration.Stage{}
 	var list []migration.Stage
 	for _, one := range s.agent.stages.list() {
-		if one.Kind == migration.BaseCopy && one.State != migration.StageEnded && s.agent.ahead.of(one.ContainerID) != nil {
+		if one.Kind == migration.StagedCopy && one.State != migration.StageEnded && s.agent.placements.of(one.ContainerID) != nil {
 			live[layersAt{one.ContainerID, one.Target}] = one
 			continue
 		}
 		list = append(list, one)
 	}
-	list = append(s.agent.aheadStages(live), list...)
-	for _, b := range s.agent.bases.list() {
+	list = append(s.agent.placementStages(live), list...)
+	for _, b := range s.agent.stagedCopies.list() {
 		list = append(list, b.describe())
 	}
-	for _, o := range s.agent.footprints.list() {
+	for _, o := range s.agent.residuals.list() {
 		list = append(list, o.describe())
 	}
 	for _, k := range s.agent.kept.list() {
@@ -111,9 +111,9 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 // Layers that are on their way come no more.
 func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest) (*api.UnstageReply, error) {
 	if request.Node == "" {
-		return &api.UnstageReply{}, wireError(s.agent.unstageAhead(ctx, request.Container))
+		return &api.UnstageReply{}, wireError(s.agent.unplace(ctx, request.Container))
 	}
-	if f := s.agent.aheadOf(ctx, request.Container); f != nil {
+	if f := s.agent.placementOf(ctx, request.Container); f != nil {
 		return &api.UnstageReply{}, wireError(f.leaveOut(ctx, request.Container, request.Node))
 	}
 	dropped, err := s.agent.stages.dropLayers(ctx, request.Container, request.Node, errStageRemoved)
@@ -128,15 +128,15 @@ func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest)
 	if dropped {
 		return &api.UnstageReply{}, nil
 	}
-	for _, b := range s.agent.bases.list() {
+	for _, b := range s.agent.stagedCopies.list() {
 		if b.from == request.Node && called(request.Container, b.definition.ID, b.definition.Name) {
-			b.drop(errBaseRemoved)
+			b.drop(errCopyRemoved)
 			return &api.UnstageReply{}, nil
 		}
 	}
-	for _, o := range s.agent.footprints.list() {
+	for _, o := range s.agent.residuals.list() {
 		if o.target == request.Node && called(request.Container, o.definition.ID, o.definition.Name) {
-			s.agent.footprints.drop(o.definition.ID)
+			s.agent.residuals.drop(o.definition.ID)
 			return &api.UnstageReply{}, nil
 		}
 	}

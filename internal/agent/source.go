@@ -49,13 +49,13 @@ type source struct {
 	unkept      atomic.Bool     // that the copy is not protected in doubt was logged
 	marker      finalPermit     // whether the final marker may leave
 	ran         atomic.Bool     // the frozen copy has, after the target may have run it
-	drain       *draining       // pages that follow when the container was handed over; nil: none, as far as is known
+	pusher      *pusher         // pages that follow when the container was handed over; nil: none, as far as is known
 	spill       *spill          // pages that follow are on the disk, too; nil: they are not to be
 	turn        turn
 	slowed      bool       // the container may have been slowed down, as far as is known here
 	auto        *autoMode  // nil: the user has named the mode
 	split       *split     // nil: all is handed over, or will be undone
-	base        *takenBase // what was staged at the target before; nil: nothing
+	staged      *takenCopy // the copy that was staged at the target; nil: nothing was staged
 	volumes     chosenVolumes
 
 	// Of mode restart.
@@ -118,8 +118,8 @@ func (s *source) do(ctx context.Context, step migration.StepName) (time.Time, er
 		return time.Time{}, s.sendState(ctx)
 	case migration.StepForward:
 		return time.Time{}, s.forward(ctx)
-	case migration.StepDrain:
-		return time.Time{}, s.drainPages(ctx)
+	case migration.StepPush:
+		return time.Time{}, s.pushPages(ctx)
 	case migration.StepDestroy:
 		return time.Time{}, s.destroy(ctx)
 	case migration.StepCleanup:
@@ -290,7 +290,7 @@ func (s *source) ended(result migration.Finish) {
 		}
 		s.noteTransfer()
 	}
-	if err := s.dropBase(); err != nil {
+	if err := s.dropStaged(); err != nil {
 		s.agent.log.Warn("tracking not ended properly", "container", s.definition.Name, "error", err)
 	}
 	if s.auto != nil && result.Result == migration.Moved {

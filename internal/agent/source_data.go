@@ -34,7 +34,7 @@ func (s *source) stage(ctx context.Context) error {
 		}
 	}
 	s.beginLayers()
-	if err := s.stageBase(ctx); err != nil {
+	if err := s.takeStaged(ctx); err != nil {
 		return fmt.Errorf("take over what was staged: %w", err)
 	}
 	if err := s.bringFirst(ctx); err != nil {
@@ -279,7 +279,7 @@ func (s *source) sendState(ctx context.Context) error {
 		return err
 	}
 	s.move.tracker.counted(s.sent())
-	return s.beginDrain(ctx)
+	return s.beginPush(ctx)
 }
 
 // sendFinal sends the final marker: from now on this node does not decide alone.

@@ -20,7 +20,7 @@ func (s *source) destroy(ctx context.Context) error {
 	kept := make(chan struct{})
 	go s.agent.guarded(func() { // while the target's disk is busy
 		defer close(kept)
-		s.keepFootprint(ctx)
+		s.keepResidual(ctx)
 	})()
 	stop := s.marking(ctx, markAfter)
 	err := s.awaitCopy(ctx)
@@ -38,7 +38,7 @@ func (s *source) destroy(ctx context.Context) error {
 	}
 	s.agent.adoptions.drop(s.definition.ID) // its address is not given back
 	s.forgetShared(ctx)
-	s.agent.ahead.left(s.definition.ID, gone{s.target.Name, s.id()}, s.agent.footprints.copyOf(s.definition.ID, s.agent.self.Name))
+	s.agent.placements.left(s.definition.ID, gone{s.target.Name, s.id()}, s.agent.residuals.copyOf(s.definition.ID, s.agent.self.Name))
 	return nil
 }
 

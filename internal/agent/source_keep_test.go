@@ -151,7 +151,7 @@ func TestFrozenCopyThatRan(t *testing.T) {
 	if _, err := fmt.Sscanf(string(areas), "%x-", &address); err != nil { // the program itself
 		t.Fatal(err)
 	}
-	late := []memory.TaskMap{{Task: task, Areas: []memory.Area{{Start: address, Pages: 1}}}}
+	remote := []memory.TaskMap{{Task: task, Areas: []memory.Area{{Start: address, Pages: 1}}}}
 	for _, has := range []bool{false, true} {
 		var ran atomic.Bool
 		ran.Store(has)
@@ -161,7 +161,7 @@ func TestFrozenCopyThatRan(t *testing.T) {
 			t.Errorf("they have run: %t; read: %v", has, err)
 		}
 		spilled := newTestSpill(t, filepath.Join(t.TempDir(), spillName), &keyKeeper{})
-		spilled.begin(t.Context(), late, pages.frozen)
+		spilled.begin(t.Context(), remote, pages.frozen)
 		<-spilled.written
 		if failed := spilled.now() == migration.SpillFailed; failed != has {
 			t.Errorf("they have run: %t; on the disk it is %s: %s", has, spilled.now(), spilled.why)

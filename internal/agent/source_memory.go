@@ -35,10 +35,10 @@ type memorySource struct {
 	carries  func() float64       // bytes per second that get through
 	files    func() time.Duration // that the files make the freeze longer
 	frozen   bool
-	late     []memory.TaskMap // pages that follow when the container was handed over, in the end
-	hot      []memory.TaskMap // of these, those that it will probably touch soon
-	touched  []memory.Want    // pages that it will touch first
-	mode     migration.Mode   // by which its rounds end: that of the migration, unless its memory must not follow
+	remote   []memory.TaskMap     // pages that follow when the container was handed over, in the end
+	hot      []memory.TaskMap     // of these, those that it will probably touch soon
+	touched  []memory.RemoteFault // pages that it will touch first
+	mode     migration.Mode       // by which its rounds end: that of the migration, unless its memory must not follow
 	split    *split
 	fault    func(ctx context.Context, step, when string) error // nil: nothing goes wrong
 }
@@ -197,9 +197,9 @@ func (m *memorySource) catchUp(ctx context.Context) error {
 
 func (s *source) newMemorySource() *memorySource {
 	var pages *memory.Source
-	partly := s.base != nil || s.reservation.GetFootprint()
-	if s.base != nil {
-		pages, s.base = s.base.pages, nil
+	partly := s.staged != nil || s.reservation.GetFootprint()
+	if s.staged != nil {
+		pages, s.staged = s.staged.pages, nil
 	} else {
 		// Also in the steps that follow: this one's context has ended then.
 		processes := func() ([]int, error) {
@@ -428,7 +428,7 @@ func (s *source) finishMemory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.leaveLate(ctx); err != nil {
+	if err := s.leaveRemote(ctx); err != nil {
 		return err
 	}
 	maps, err := m.pages.Map()

@@ -17,7 +17,7 @@ type pageSender struct {
 	*pipeline.Sender
 	key    pipeline.Key
 	sent   func(bytes int64) // is told of pages that were put
-	placed chan placement
+	placed chan placedRound
 	claims chan []claim
 	fault  func() error      // happens before a run is taken; nil: nothing goes wrong
 	more   []*stream.Session // data connections beside the migration's own
@@ -30,7 +30,7 @@ func newPageSender(sent func(bytes int64)) (*pageSender, error) {
 		return nil, err
 	}
 	sender, err := pipeline.NewSender(pipeline.SenderConfig{Key: key})
-	return &pageSender{Sender: sender, key: key, sent: sent, placed: make(chan placement, maxPlacements), claims: make(chan []claim, 1)}, err
+	return &pageSender{Sender: sender, key: key, sent: sent, placed: make(chan placedRound, maxPlaced), claims: make(chan []claim, 1)}, err
 }
 
 // begin tells the target the key, over a data connection that then carries pages.
@@ -44,15 +44,15 @@ func (p *pageSender) begin(out *sections) error {
 	return p.AddLane(pageLane{out})
 }
 
-// placement is what the target says about a barrier.
-type placement struct {
+// placedRound is what the target says about a barrier.
+type placedRound struct {
 	barrier uint64
 	missing []memory.TaskMap
 }
 
-// maxPlacements is more than a target says before somebody listens: of the freeze's barriers nobody
+// maxPlaced is more than a target says before somebody listens: of the freeze's barriers nobody
 // waits for an answer.
-const maxPlacements = 16
+const maxPlaced = 16
 
 // Put takes a run, and counts it as progress.
 func (p *pageSender) Put(run memory.Run, data []byte) error {
@@ -97,8 +97,8 @@ func (s *source) openPages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.base != nil {
-		pages.Sender, pages.key = s.base.sender.Again(), s.base.sender.key
+	if s.staged != nil {
+		pages.Sender, pages.key = s.staged.sender.Again(), s.staged.sender.key
 	}
 	s.mu.Lock()
 	s.pages = pages
@@ -110,12 +110,12 @@ func (s *source) openPages(ctx context.Context) error {
 	if err := pages.begin(s.out); err != nil {
 		return err
 	}
-	if s.base == nil && s.reservation.GetFootprint() {
+	if s.staged == nil && s.reservation.GetFootprint() {
 		known, err := pages.awaitClaims(ctx)
 		if err != nil {
 			return err
 		}
-		s.move.tracker.decided(fmt.Sprintf("%s has a footprint of %d pages", s.target.Name, known))
+		s.move.tracker.decided(fmt.Sprintf("%s has a residual memory copy of %d pages", s.target.Name, known))
 	}
 	s.watchLanes(ctx, pages)
 	return nil
@@ -288,7 +288,7 @@ func (p *pageSender) hearPlaced(section stream.Section) error {
 		return err
 	}
 	select {
-	case p.placed <- placement{number, missing}:
+	case p.placed <- placedRound{number, missing}:
 		return nil
 	default:
 		return errors.New("the target answers what nobody asked")

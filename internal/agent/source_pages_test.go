@@ -29,7 +29,7 @@ func TestMissingPagesAreSentAgain(t *testing.T) {
 	receiver, err := pipeline.NewReceiver(pipeline.ReceiverConfig{
 		Key: pages.key, Pages: store,
 		Barrier: func(number uint64, missing []memory.TaskMap) error {
-			pages.placed <- placement{number, missing}
+			pages.placed <- placedRound{number, missing}
 			return nil
 		},
 	})

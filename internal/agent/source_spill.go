@@ -19,24 +19,24 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
-	"github.com/godwit/godwit/internal/memory/drain"
+	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 )
 
 // spill is the copy on this node's disk of the pages that stayed here, for the case that the frozen processes
 // are lost, by a reboot for example. Its key is never on a disk: the agents of both nodes have it in memory,
-// so that after a reboot of one the other gives it back. A drain needs no spill: whatever fails about it is
+// so that after a reboot of one the other gives it back. A push needs no spill: whatever fails about it is
 // told, and the pages go on to leave.
 type spill struct {
 	path, migration string
-	exchange        func(context.Context, []byte) (drain.SpillKey, bool, error) // with the target
-	note            func(string)                                                // for the report
+	exchange        func(context.Context, []byte) (postcopy.SpillKey, bool, error) // with the target
+	note            func(string)                                                   // for the report
 
 	mu      sync.Mutex
 	state   migration.SpillState
-	why     string         // there is no copy that can be read
-	key     drain.SpillKey // of file
-	file    *drain.Spilled // nil: there is no whole copy that can be read
+	why     string            // there is no copy that can be read
+	key     postcopy.SpillKey // of file
+	file    *postcopy.Spilled // nil: there is no whole copy that can be read
 	stop    context.CancelFunc
 	written chan struct{} // closed when the writer has ended; nil: there is none
 }
@@ -55,7 +55,7 @@ func (s *source) newSpill() *spill {
 
 // exchangeSpillKey gives the target a key to keep, if there is one, and returns the one that it keeps.
 func (s *source) exchangeSpillKey(ctx context.Context, key []byte) (
-	kept drain.SpillKey, known bool, err error) {
+	kept postcopy.SpillKey, known bool, err error) {
 	var reply *api.SpillReply
 	err = s.control.ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
 		reply, err = peer.Spill(ctx, &api.SpillRequest{Migration: s.id(), Key: key})
@@ -77,8 +77,8 @@ func (p *spill) recover(ctx context.Context, onlyCopy bool) error {
 	if err != nil {
 		return err
 	}
-	file, err := drain.OpenSpill(p.path, key, p.migration) // it says whether there is one, also without a key
-	mayBeBetter := err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, drain.ErrSealed)
+	file, err := postcopy.OpenSpill(p.path, key, p.migration) // it says whether there is one, also without a key
+	mayBeBetter := err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, postcopy.ErrSealed)
 	if mayBeBetter && onlyCopy {
 		return err
 	}
@@ -108,7 +108,7 @@ func (p *spill) fail(why string) {
 }
 
 // begin writes pages to the disk until ctx ends, if they are not there. It does not wait.
-func (p *spill) begin(ctx context.Context, maps []memory.TaskMap, pages drain.Reader) {
+func (p *spill) begin(ctx context.Context, maps []memory.TaskMap, pages postcopy.Reader) {
 	if p == nil {
 		return
 	}
@@ -145,22 +145,22 @@ func (p *spill) failAgain(err error) {
 }
 
 // write writes all, and has the target keep the key.
-func (p *spill) write(ctx context.Context, maps []memory.TaskMap, pages drain.Reader) error {
+func (p *spill) write(ctx context.Context, maps []memory.TaskMap, pages postcopy.Reader) error {
 	began, count := time.Now(), countPages(maps)
-	needed := drain.SpillBytes(count * int64(memory.PageSize()))
+	needed := postcopy.SpillBytes(count * int64(memory.PageSize()))
 	if err := files.CheckSpace(filepath.Dir(p.path), needed); err != nil {
 		return err
 	}
-	key, err := drain.NewSpillKey()
+	key, err := postcopy.NewSpillKey()
 	if err == nil {
-		err = drain.Spill(ctx, p.path, key, p.migration, maps, pages)
+		err = postcopy.Spill(ctx, p.path, key, p.migration, maps, pages)
 	}
 	if err != nil {
 		return err
 	}
-	file, err := drain.OpenSpill(p.path, key, p.migration)
-	if errors.Is(err, drain.ErrSealed) {
-		return errors.Join(err, drain.RemoveSpill(p.path))
+	file, err := postcopy.OpenSpill(p.path, key, p.migration)
+	if errors.Is(err, postcopy.ErrSealed) {
+		return errors.Join(err, postcopy.RemoveSpill(p.path))
 	}
 	if err != nil {
 		return err // the file says to the next agent that a spill is wanted
@@ -289,7 +289,7 @@ type frozenCopy struct {
 	ran *atomic.Bool // they have since: it is not that any more
 }
 
-// Read implements drain.Reader.
+// Read implements postcopy.Reader.
 func (c frozenCopy) Read(task memory.Task, address uint64, buffer []byte) error {
 	if err := c.Frozen.Read(task, address, buffer); err != nil {
 		return err
@@ -306,7 +306,7 @@ type stayed struct {
 	spill  *spill // nil: not on the disk
 }
 
-// Read implements drain.Reader.
+// Read implements postcopy.Reader.
 func (p stayed) Read(task memory.Task, address uint64, buffer []byte) error {
 	if err := p.frozen.Read(task, address, buffer); err != nil {
 		return p.spill.instead(err, task, address, buffer)
@@ -324,7 +324,7 @@ func (s *source) openSpill() {
 		return
 	}
 	s.spill = s.newSpill()
-	if err := os.WriteFile(drain.SpillBegun(s.spill.path), nil, 0o600); err != nil {
+	if err := os.WriteFile(postcopy.SpillBegun(s.spill.path), nil, 0o600); err != nil {
 		s.spill.fail(err.Error())
 	}
 }
@@ -332,7 +332,7 @@ func (s *source) openSpill() {
 // recoverSpill finds what an earlier agent has spilled, or was about to.
 func (s *source) recoverSpill(ctx context.Context) error {
 	path := s.agent.moves.spillPath(s.id())
-	for _, name := range []string{path, drain.SpillBegun(path)} {
+	for _, name := range []string{path, postcopy.SpillBegun(path)} {
 		if _, err := os.Lstat(name); err == nil && s.spill == nil {
 			found := s.newSpill()
 			if err := found.recover(ctx, !s.hasFrozen(ctx)); err != nil {
@@ -349,7 +349,7 @@ func (s *source) recoverSpill(ctx context.Context) error {
 func (s *source) endSpill(letGo func() error) error {
 	s.spill.halt()
 	err := errors.Join(letGo(), s.spill.close())
-	return errors.Join(err, drain.RemoveSpill(s.agent.moves.spillPath(s.id())))
+	return errors.Join(err, postcopy.RemoveSpill(s.agent.moves.spillPath(s.id())))
 }
 
 // spillBytes is what pages that stay here may take on the disk; 0: they are not to be written there, or none
@@ -358,7 +358,7 @@ func spillBytes(mode migration.Mode, settings migration.Settings, memoryBytes in
 	if !settings.Spill || mode == migration.Cold || mode == migration.Restart {
 		return 0
 	}
-	return drain.SpillBytes(memoryBytes)
+	return postcopy.SpillBytes(memoryBytes)
 }
 
 // examineSpill looks whether there is room for so much. Nothing is asked of the disk if that is nothing.

@@ -19,7 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/memory"
-	"github.com/godwit/godwit/internal/memory/drain"
+	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -31,7 +31,7 @@ type keyKeeper struct {
 	older bool // it keeps nothing
 }
 
-func (k *keyKeeper) exchange(_ context.Context, key []byte) (kept drain.SpillKey, known bool, err error) {
+func (k *keyKeeper) exchange(_ context.Context, key []byte) (kept postcopy.SpillKey, known bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.away > 0 {
@@ -72,7 +72,7 @@ func newTestSpill(t *testing.T, path string, k *keyKeeper) *spill {
 	return p
 }
 
-func lateOf(pages uint64) []memory.TaskMap {
+func remoteOf(pages uint64) []memory.TaskMap {
 	return []memory.TaskMap{{Task: 1, Areas: []memory.Area{{Start: 1 << 20, Pages: pages}}}}
 }
 
@@ -95,7 +95,7 @@ func readsFromDisk(t *testing.T, p *spill) {
 func TestSpillOutlivesAgent(t *testing.T) {
 	path, k := filepath.Join(t.TempDir(), spillName), &keyKeeper{away: 1}
 	first := newTestSpill(t, path, k)
-	first.begin(t.Context(), lateOf(100), &numbered{})
+	first.begin(t.Context(), remoteOf(100), &numbered{})
 	<-first.written
 	if first.now() != migration.SpillComplete {
 		t.Fatalf("it is %s: %s", first.now(), first.why)
@@ -111,7 +111,7 @@ func TestSpillOutlivesAgent(t *testing.T) {
 func TestSpillKeyLost(t *testing.T) {
 	path, k := filepath.Join(t.TempDir(), spillName), &keyKeeper{}
 	first := newTestSpill(t, path, k)
-	first.begin(t.Context(), lateOf(100), &numbered{})
+	first.begin(t.Context(), remoteOf(100), &numbered{})
 	<-first.written
 	k.key = nil
 	second := newTestSpill(t, path, k)
@@ -122,7 +122,7 @@ func TestSpillKeyLost(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "memory of both agents") {
 		t.Errorf("read without a key: %v", err)
 	}
-	second.begin(t.Context(), lateOf(100), &numbered{})
+	second.begin(t.Context(), remoteOf(100), &numbered{})
 	<-second.written
 	readsFromDisk(t, second)
 }
@@ -131,13 +131,13 @@ func TestSpillKeyLost(t *testing.T) {
 func TestSpillFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		pages  *numbered
-		late   []memory.TaskMap
+		remote []memory.TaskMap
 		keeper *keyKeeper
 		want   string
 	}{
-		"no pages": {&numbered{lost: true}, lateOf(10), &keyKeeper{}, "no process"},
-		"no room":  {&numbered{}, lateOf(1 << 40), &keyKeeper{}, "free"},
-		"no key":   {&numbered{}, lateOf(10), &keyKeeper{older: true}, "did not store"},
+		"no pages": {&numbered{lost: true}, remoteOf(10), &keyKeeper{}, "no process"},
+		"no room":  {&numbered{}, remoteOf(1 << 40), &keyKeeper{}, "free"},
+		"no key":   {&numbered{}, remoteOf(10), &keyKeeper{older: true}, "did not store"},
 		"wrong maps": {
 			&numbered{}, []memory.TaskMap{{Task: 1, Areas: []memory.Area{{Start: 1, Pages: 1}}}},
 			&keyKeeper{}, "map",
@@ -145,12 +145,12 @@ func TestSpillFails(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), spillName)
 		p := newTestSpill(t, path, c.keeper)
-		p.begin(t.Context(), c.late, c.pages)
+		p.begin(t.Context(), c.remote, c.pages)
 		<-p.written
 		if p.now() != migration.SpillFailed || !strings.Contains(p.why, c.want) {
 			t.Errorf("%s: %s, %q", name, p.now(), p.why)
 		}
-		if left, err := os.Lstat(drain.SpillBegun(path)); err == nil && left.Size() > 0 {
+		if left, err := os.Lstat(postcopy.SpillBegun(path)); err == nil && left.Size() > 0 {
 			t.Errorf("%s: %d bytes of what was begun are left", name, left.Size())
 		}
 	}
@@ -191,18 +191,18 @@ func TestSpillStopped(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	pages := &slowPages{asked: make(chan struct{}), ended: ctx.Done()}
 	first := newTestSpill(t, path, k)
-	first.begin(ctx, lateOf(100), pages)
+	first.begin(ctx, remoteOf(100), pages)
 	<-pages.asked
 	stop()
 	<-first.written
-	if _, err := os.Lstat(drain.SpillBegun(path)); err != nil {
+	if _, err := os.Lstat(postcopy.SpillBegun(path)); err != nil {
 		t.Fatalf("nothing says that a spill is wanted: %v", err)
 	}
 	second := newTestSpill(t, path, k)
 	if err := second.recover(t.Context(), true); err != nil || second.now() != migration.SpillFailed {
 		t.Fatalf("it is %s; %v", second.now(), err)
 	}
-	second.begin(t.Context(), lateOf(100), &numbered{})
+	second.begin(t.Context(), remoteOf(100), &numbered{})
 	<-second.written
 	readsFromDisk(t, second)
 }
@@ -212,13 +212,13 @@ func TestSpillStopped(t *testing.T) {
 func TestSpillFirstReason(t *testing.T) {
 	path := filepath.Join(t.TempDir(), spillName)
 	first := newTestSpill(t, path, &keyKeeper{})
-	first.begin(t.Context(), lateOf(100), &numbered{})
+	first.begin(t.Context(), remoteOf(100), &numbered{})
 	<-first.written
 	second := newTestSpill(t, path, &keyKeeper{}) // a target that was started again
 	if err := second.recover(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	second.begin(t.Context(), lateOf(100), &numbered{lost: true})
+	second.begin(t.Context(), remoteOf(100), &numbered{lost: true})
 	<-second.written
 	err := second.instead(errors.New("read"), memory.Task(1), 1<<20, make([]byte, memory.PageSize()))
 	wanted := []string{"its key was in the memory of both agents", "could not be written again", "no process"}
@@ -233,7 +233,7 @@ func TestSpillFirstReason(t *testing.T) {
 func TestSpillTargetAway(t *testing.T) {
 	path, k := filepath.Join(t.TempDir(), spillName), &keyKeeper{}
 	first := newTestSpill(t, path, k)
-	first.begin(t.Context(), lateOf(100), &numbered{})
+	first.begin(t.Context(), remoteOf(100), &numbered{})
 	<-first.written
 	k.away = 1
 	second := newTestSpill(t, path, k)
@@ -257,7 +257,7 @@ func TestLeftoverSpill(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := a.moves.spillPath(testMigration)
-	for _, name := range []string{path, drain.SpillBegun(path)} {
+	for _, name := range []string{path, postcopy.SpillBegun(path)} {
 		if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestSpillNeedsTarget(t *testing.T) {
 // TestSpillUnreadable: a disk that cannot be read does not stand in the way of processes that can be, and is
 // tried again if the processes are lost. The file stays.
 func TestSpillUnreadable(t *testing.T) {
-	path, k := filepath.Join(t.TempDir(), spillName), &keyKeeper{key: make([]byte, len(drain.SpillKey{}))}
+	path, k := filepath.Join(t.TempDir(), spillName), &keyKeeper{key: make([]byte, len(postcopy.SpillKey{}))}
 	if err := os.Mkdir(path, 0o700); err != nil { // to read it fails, and not because of what is in it
 		t.Fatal(err)
 	}
@@ -338,12 +338,12 @@ func (m *movingPages) Read(task memory.Task, address uint64, buffer []byte) erro
 func TestSpillNotOpened(t *testing.T) {
 	dir := t.TempDir()
 	path, content := filepath.Join(dir, spillName), filepath.Join(dir, "content")
-	if err := os.Symlink(content, drain.SpillBegun(path)); err != nil {
+	if err := os.Symlink(content, postcopy.SpillBegun(path)); err != nil {
 		t.Fatal(err)
 	}
 	var swapped error
 	p := newTestSpill(t, path, &keyKeeper{})
-	p.begin(t.Context(), lateOf(10), &movingPages{do: func() {
+	p.begin(t.Context(), remoteOf(10), &movingPages{do: func() {
 		swapped = errors.Join(os.Remove(content), os.Mkdir(content, 0o700)) // it opens, but cannot be read
 	}})
 	<-p.written

@@ -96,7 +96,7 @@ func (s *source) openWays(ctx context.Context) error {
 			return nil
 		}
 		s.openSpill()
-		return s.openDrain(ctx)
+		return s.openPush(ctx)
 	})
 	_, err := s.files.round(ctx)
 	return warmed(opened(err))
@@ -116,9 +116,9 @@ func (s *source) unprepare(ctx context.Context) error {
 		err = errors.Join(err, s.hold.Close())
 		s.hold = nil
 	}
-	err = errors.Join(err, s.endDrain(), s.agent.network.LetGo(s.definition.ID))
+	err = errors.Join(err, s.endPush(), s.agent.network.LetGo(s.definition.ID))
 	// An agent that was killed may have left both of them mounted.
-	err = errors.Join(err, unmountMemory(s.imagesDir()), unmountMemory(s.footprintDir()))
+	err = errors.Join(err, unmountMemory(s.imagesDir()), unmountMemory(s.residualDir()))
 	return errors.Join(err, os.RemoveAll(filepath.Dir(s.imagesDir())))
 }
 
@@ -198,7 +198,7 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 // Its engine may hang: it has the container back when the packets that are held for it have been
 // let go (unprepare).
 func (s *source) resume(ctx context.Context) error {
-	err := s.endDrain()
+	err := s.endPush()
 	s.endKeeping()
 	if s.quiesced != nil {
 		_ = s.quiesced() // the dump has told what was wrong

@@ -26,7 +26,7 @@ type stage struct {
 	spec       migration.Spec // of the migration that this might become
 	definition engine.Definition
 	node       identity.Node
-	parked     time.Duration // for how long the target keeps what it has when the stage ends, unless it is told to forget it; 0: not
+	idle       time.Duration // for how long the target keeps an idle copy when the stage ends; 0: not at all
 
 	ctx    context.Context //nolint:containedctx // The stage's own life: it outlives the call that begins it.
 	cancel context.CancelCauseFunc
@@ -42,7 +42,7 @@ type stage struct {
 	pages   *memory.Source
 	sender  *pageSender
 	layers  *transfer // of image layers; nil: the target had all
-	most    uint64    // pages of a footprint that the target may tell of
+	most    uint64    // pages of a residual copy that the target may claim
 
 	mu       sync.Mutex
 	settings migration.StageSettings
@@ -54,11 +54,11 @@ type stage struct {
 type stageClaim struct {
 	ctx       context.Context //nolint:containedctx // Of the step that waits for the answer.
 	migration string
-	base      chan<- *takenBase
+	taken     chan<- *takenCopy
 }
 
-// takenBase is what a migration goes on with: the target has said that it has all that this source has sent.
-type takenBase struct {
+// takenCopy is a staged copy that a migration takes over: the target has confirmed all that this source sent.
+type takenCopy struct {
 	pages  *memory.Source
 	sender *pageSender
 	stage  migration.Stage // as it was
@@ -70,7 +70,7 @@ var (
 	errStageTaken    = errors.New("a migration went on from it")
 	errStageGone     = errors.New("the container has ended")
 	errStageUnwanted = errors.New("no copy is wanted there any more")
-	errStageParked   = errors.New("it is parked: another one is made, or brought up to date")
+	errStageIdle     = errors.New("it is idle: another copy is made, or brought up to date")
 )
 
 func newStage(agent *Agent, spec migration.Spec, definition engine.Definition, node identity.Node) *stage {
@@ -80,7 +80,7 @@ func newStage(agent *Agent, spec migration.Spec, definition engine.Definition, n
 		done: make(chan struct{}), claims: make(chan stageClaim), again: make(chan struct{}, 1),
 		answers: make(chan stageAnswer),
 		told: migration.Stage{
-			ID: spec.ID, Kind: migration.BaseCopy, Container: definition.Name, ContainerID: definition.ID,
+			ID: spec.ID, Kind: migration.StagedCopy, Container: definition.Name, ContainerID: definition.ID,
 			Source: spec.Source, Target: spec.Target, State: migration.StageConnecting, Started: spec.Started,
 		},
 	}

@@ -46,7 +46,7 @@ func (g *stage) offer(ctx context.Context) (*api.Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	offer.KeepSeconds = g.parked.Seconds()
+	offer.KeepSeconds = g.idle.Seconds()
 	g.tell(func(told *migration.Stage) { told.ExpectedBytes = offer.MemoryBytes })
 	g.most = maxClaims(offer)
 	if err := g.connect(ctx); err != nil {
@@ -251,16 +251,16 @@ func (g *stage) round(ctx context.Context) error {
 
 // take lets a migration go on from the copy. It waits for a round that is under way, which from now
 // on may take as much of the link as the migration may. Nil: there is nothing to go on from.
-func (g *stage) take(ctx context.Context, id string, limit float64, sent func(bytes int64)) (*takenBase, error) {
+func (g *stage) take(ctx context.Context, id string, limit float64, sent func(bytes int64)) (*takenCopy, error) {
 	g.tell(func(*migration.Stage) {
 		g.watcher = sent
 		if g.data != nil {
 			g.data.SetRate(limit)
 		}
 	})
-	base := make(chan *takenBase)
+	answer := make(chan *takenCopy)
 	select {
-	case g.claims <- stageClaim{ctx: ctx, migration: id, base: base}:
+	case g.claims <- stageClaim{ctx: ctx, migration: id, taken: answer}:
 	case <-g.done:
 		return nil, nil
 	case <-ctx.Done():
@@ -273,7 +273,7 @@ func (g *stage) take(ctx context.Context, id string, limit float64, sent func(by
 		return nil, context.Cause(ctx)
 	}
 	select {
-	case taken := <-base:
+	case taken := <-answer:
 		return taken, nil
 	case <-g.done:
 		return nil, nil
@@ -292,15 +292,15 @@ func (g *stage) handOver(ctx context.Context, claim stageClaim) error {
 		return err
 	}
 	select {
-	case claim.base <- &takenBase{pages: g.pages, sender: g.sender, stage: g.describe()}:
+	case claim.taken <- &takenCopy{pages: g.pages, sender: g.sender, stage: g.describe()}:
 		g.pages = nil
 	case <-claim.ctx.Done():
 	}
 	return errStageTaken
 }
 
-// stageBase takes over what was staged at the target, or ends it: a container's memory has one tracker.
-func (s *source) stageBase(ctx context.Context) error {
+// takeStaged takes over the staged copy at the target, or ends it: a container's memory has one tracker.
+func (s *source) takeStaged(ctx context.Context) error {
 	g := s.agent.stages.of(s.definition.ID)
 	if g == nil {
 		return nil
@@ -308,22 +308,22 @@ func (s *source) stageBase(ctx context.Context) error {
 	if g.node.Name != s.target.Name || !s.move.tracker.spec.Mode.MemoryAhead() {
 		return s.agent.stages.drop(ctx, s.definition.ID, fmt.Errorf("migration %s began, which did not go on from it", s.id()))
 	}
-	base, err := g.take(ctx, s.id(), s.settings.get().BandwidthLimit, s.move.tracker.transferred)
-	if err != nil || base == nil {
+	staged, err := g.take(ctx, s.id(), s.settings.get().BandwidthLimit, s.move.tracker.transferred)
+	if err != nil || staged == nil {
 		return err
 	}
-	s.base = base
+	s.staged = staged
 	s.move.tracker.decided(fmt.Sprintf("goes on from the copy that was staged at %s, %d rounds, the last %s before",
-		s.target.Name, base.stage.Rounds, time.Since(base.stage.Fresh).Round(time.Second)))
+		s.target.Name, staged.stage.Rounds, time.Since(staged.stage.Fresh).Round(time.Second)))
 	return nil
 }
 
-// dropBase ends the tracking of what was taken over and not used.
-func (s *source) dropBase() error {
-	base := s.base
-	s.base = nil
-	if base == nil {
+// dropStaged ends the tracking of a staged copy that was taken over and not used.
+func (s *source) dropStaged() error {
+	staged := s.staged
+	s.staged = nil
+	if staged == nil {
 		return nil
 	}
-	return base.pages.Close()
+	return staged.pages.Close()
 }

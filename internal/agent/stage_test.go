@@ -93,8 +93,8 @@ func TestStageIsNotTakenWhenItEnds(t *testing.T) {
 	a := newTestAgent(t)
 	g := newStage(a, migration.Spec{}, engine.Definition{ID: "c1"}, identity.Node{Name: "b"})
 	go close(g.done)
-	if base, err := g.take(t.Context(), testMigration, 0, func(int64) {}); base != nil || err != nil {
-		t.Errorf("%+v, %v", base, err)
+	if taken, err := g.take(t.Context(), testMigration, 0, func(int64) {}); taken != nil || err != nil {
+		t.Errorf("%+v, %v", taken, err)
 	}
 	waiting := newStage(a, migration.Spec{}, engine.Definition{ID: "c1"}, identity.Node{Name: "b"})
 	ctx, cancel := context.WithCancel(t.Context())

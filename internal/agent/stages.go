@@ -53,20 +53,20 @@ func (s *stages) begin(ctx context.Context, request *api.StageRequest) (*stage, 
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if err := s.agent.aheadFree(ctx, request.Container); err != nil {
+	if err := s.agent.placementFree(ctx, request.Container); err != nil {
 		return nil, err
 	}
 	return s.start(ctx, request.Container, request.Node, settings, 0)
 }
 
-// start is begin. The copy is parked for so long when its connection ends.
-func (s *stages) start(ctx context.Context, container, node string, settings migration.StageSettings, parked time.Duration) (*stage, error) {
+// start is begin, with a copy that stays idle for that long when its connection ends.
+func (s *stages) start(ctx context.Context, container, node string, settings migration.StageSettings, idle time.Duration) (*stage, error) {
 	spec, definition, at, err := s.agent.specify(ctx, &api.MigrateRequest{Container: container, Node: node, Mode: string(migration.PreCopy)})
 	if err != nil {
 		return nil, err
 	}
 	added := newStage(s.agent, spec, definition, at)
-	added.parked = parked
+	added.idle = idle
 	g, again, err := s.add(added)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (s *stages) forget(g *stage) {
 	if s.live[g.definition.ID] == g {
 		delete(s.live, g.definition.ID)
 	}
-	if errors.Is(context.Cause(g.ctx), errStageParked) {
+	if errors.Is(context.Cause(g.ctx), errStageIdle) {
 		return // it is there, and its policy tells of it
 	}
 	s.ended = append(s.ended, g.describe())

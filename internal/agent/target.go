@@ -26,13 +26,13 @@ const (
 	kindKnown  = "known"  // content: pages to which pieces of the state may refer, as of aheadPages
 	kindState  = "state"  // name: FILE@OFFSET
 	kindRefers = "refers" // the same, content: see knownPages.encode
-	kindLate   = "late"   // which pages come after the restore; before the map
+	kindRemote = "late"   // which pages come after the restore; before the map
 	kindMap    = "map"    // which pages there are; name: number of the barrier before which all of them came
 	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
 	kindFiles  = "files"  // content: a round of files.Source; in the freeze, or before it over the connection for files
 	kindFinal  = "final"  // content: finalMarker
 	// The other way:
-	kindClaims     = "claims" // content: digests of pages of a footprint, before anything else
+	kindClaims     = "claims" // content: digests of pages of a residual copy, before anything else
 	kindReady      = "ready"  // it has
 	kindPlaced     = "placed" // name: number of a barrier, before which all pages are in place; content: those that are missing
 	kindKept       = "kept"   // content: digests of files of an earlier attempt, over the files' connection
@@ -84,15 +84,15 @@ type target struct {
 	pipeline    *pipeline.Receiver
 	key         pipeline.Key     // of pipeline
 	piped       chan struct{}    // closed when pipeline is there
-	late        []memory.TaskMap // pages that come after the restore
+	remote      []memory.TaskMap // pages that come after the restore
 	before      *memory.Before   // what was here of them; nil: nothing, or it is in pages
-	drain       drainTarget
+	push        pushTarget
 	lost        memory.FillReport // when pages were given up; zero: none were
 	lanes       int               // connections for pages beside data
-	base        *memory.Store     // what was staged here and is not in pages yet; nil: nothing
+	stagedPages *memory.Store     // of the staged copy, until they move to pages; nil: nothing was staged
 	staging     bool              // pages were staged here
 	kept        *keptCopy         // files of an earlier attempt; nil: nothing
-	footprint   *footprint        // what the container left here when it went; nil: nothing
+	residual    *residual         // what the container left here when it went; nil: nothing
 	hold        *network.Hold     // mode restart: new connections wait here, too, during probation; nil: there is none
 	holding     bool              // it was started
 	spillKey    []byte            // of pages on the source's disk; nil: none is known
@@ -172,10 +172,10 @@ func (t *target) reserve(ctx context.Context) error {
 	kept := t.useKept()
 	t.mu.Lock()
 	if t.move.tracker.spec.Mode.MemoryAhead() {
-		t.footprint = t.agent.footprints.use(t.definition.ID)
+		t.residual = t.agent.residuals.use(t.definition.ID)
 	}
 	reservation.StartsLate = t.agent.startsLate(t.definition)
-	reservation.Footprint, reservation.KeepsSpillKey = t.footprint != nil, true
+	reservation.Footprint, reservation.KeepsSpillKey = t.residual != nil, true
 	reservation.KeptFilesBytes = kept
 	t.reservation = reservation
 	t.mu.Unlock()
@@ -269,12 +269,12 @@ func (t *target) takePages(ctx context.Context) error {
 	return nil
 }
 
-// pageStore is where memory comes to: what was staged, or nothing yet.
+// pageStore returns the store that memory is received into: that of the staged copy, or an empty one.
 func (t *target) pageStore() (*memory.Store, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.base != nil {
-		t.pages, t.base, t.staging = t.base, nil, true
+	if t.stagedPages != nil {
+		t.pages, t.stagedPages, t.staging = t.stagedPages, nil, true
 		t.pages.SetLimit(t.stateLimit())
 		return t.pages, nil
 	}
@@ -283,26 +283,26 @@ func (t *target) pageStore() (*memory.Store, error) {
 	return pages, err
 }
 
-// takeBase takes what was staged here before, as long as nothing else is there.
-func (t *target) takeBase(pages *memory.Store) error {
+// takeStaged takes over the pages of the copy that was staged here, as long as there are no others.
+func (t *target) takeStaged(pages *memory.Store) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.base != nil || t.pages != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
+	if t.stagedPages != nil || t.pages != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
 		return fmt.Errorf("migration %s can take nothing over (any more)", t.move.tracker.spec.ID)
 	}
-	t.base = pages
+	t.stagedPages = pages
 	return nil
 }
 
-// releaseFootprint gives up what the container left here, if it runs here again.
-func (t *target) releaseFootprint(result migration.Finish) {
+// releaseResidual gives up what the container left here, if it runs here again.
+func (t *target) releaseResidual(result migration.Finish) {
 	t.mu.Lock()
-	footprint := t.footprint
-	t.footprint = nil
+	residual := t.residual
+	t.residual = nil
 	t.mu.Unlock()
-	footprint.release()
+	residual.release()
 	if result.Result == migration.Moved {
-		t.agent.footprints.drop(t.definition.ID)
+		t.agent.residuals.drop(t.definition.ID)
 	}
 }
 
@@ -317,22 +317,22 @@ func (t *target) releaseKept(result migration.Finish) {
 	t.agent.kept.release(one)
 }
 
-// closeBase gives back what was taken over and is not needed.
-func (t *target) closeBase() error {
+// closeStaged gives back the memory of a staged copy that was taken over and not used.
+func (t *target) closeStaged() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.base == nil {
+	if t.stagedPages == nil {
 		return nil
 	}
-	base := t.base
-	t.base = nil
-	return base.Close()
+	staged := t.stagedPages
+	t.stagedPages = nil
+	return staged.Close()
 }
 
 // restore makes the processes. The last moment in which it can be stopped is when all sockets exist
 // and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
-	defer t.watchDrain()()
+	defer t.watchPush()()
 	t.agent.forgetShared(ctx, t.definition)
 	permission := engine.Permission{
 		Ask: func() error { return t.move.mayResume(ctx) },
@@ -363,7 +363,7 @@ func (t *target) settle(ctx context.Context) error {
 
 // discard removes an arrival that never ran, and redirects its address to the source.
 func (t *target) discard(ctx context.Context) error {
-	t.drain.close()
+	t.push.close()
 	usable, failed := t.files.halt(interruption(t.move.record().Error))
 	t.mu.Lock()
 	arrival, pages := t.arrival, t.pages
@@ -429,16 +429,16 @@ func (t *target) send(message migration.Message) {
 }
 
 func (t *target) ended(result migration.Finish) {
-	t.drain.close()
+	t.push.close()
 	if err := t.closeBefore(); err != nil {
-		t.agent.log.Warn("what there was of late pages not given back", "container", t.definition.Name, "error", err)
+		t.agent.log.Warn("what there was of remote pages not given back", "container", t.definition.Name, "error", err)
 	}
 	t.releaseImages()
-	if err := t.closeBase(); err != nil {
+	if err := t.closeStaged(); err != nil {
 		t.agent.log.Warn("a copy of memory not given back", "container", t.definition.Name, "error", err)
 	}
 	t.agent.reservations.release(t.move.tracker.spec.ID)
-	t.releaseFootprint(result)
+	t.releaseResidual(result)
 	t.releaseKept(result)
 	t.agent.migrationEnded(t.move, result)
 }

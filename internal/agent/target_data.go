@@ -90,8 +90,8 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 			err = t.takeKey(section)
 		case kindPages:
 			frame, err = t.receivePages(section, frame)
-		case kindLate:
-			err = t.takeLate(section)
+		case kindRemote:
+			err = t.takeRemote(section)
 		case kindMap:
 			mapped = true
 			err = t.keepPages(ctx, section)

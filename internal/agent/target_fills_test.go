@@ -20,7 +20,7 @@ type unfilledEngine struct {
 
 func (*unfilledEngine) Name() string { return "" }
 
-func (e *unfilledEngine) LatePages(context.Context, string) (memory.LatePages, error) {
+func (e *unfilledEngine) RemotePages(context.Context, string) (memory.RemotePages, error) {
 	e.asked++
 	return nil, engine.ErrNotFilling
 }
@@ -43,7 +43,7 @@ func TestNothingFillsYetIsNotComplete(t *testing.T) {
 		{"", none, nil, false},
 		{migration.Ran, none, nil, true}, // it has ended, and its report is gone
 		{"", memory.FillReport{State: memory.Filled}, nil, true},
-		{migration.Ran, memory.FillReport{State: memory.Filling, LateLeft: 1}, nil, false},
+		{migration.Ran, memory.FillReport{State: memory.Filling, RemoteLeft: 1}, nil, false},
 		{migration.Ran, memory.FillReport{}, engine.ErrNotFound, true},
 		{migration.Ran, memory.FillReport{}, broken, false},
 	} {
@@ -62,20 +62,20 @@ func TestNothingFillsYetIsNotComplete(t *testing.T) {
 	}
 }
 
-// TestDrainWaitsForWhatFills: pages are brought to nobody before there is somebody who takes them.
-func TestDrainWaitsForWhatFills(t *testing.T) {
+// TestPushWaitsForWhatFills: pages are brought to nobody before there is somebody who takes them.
+func TestPushWaitsForWhatFills(t *testing.T) {
 	a := newTestAgent(t)
 	one, fake := past(t, a, 1, migration.RolledBack), &unfilledEngine{}
 	a.engines = engine.NewSet(fake)
 	one.arrival = struct{ engine.Arrival }{}
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(errNotHere)
-	if err := one.drainOver(ctx, nil); !errors.Is(err, errNotHere) || fake.asked > 0 {
+	if err := one.pushOver(ctx, nil); !errors.Is(err, errNotHere) || fake.asked > 0 {
 		t.Errorf("it does not wait: %v, asked %d times", err, fake.asked)
 	}
 	close(one.fills)
 	fake.err = errNotHere
-	if err := one.drainOver(t.Context(), nil); !errors.Is(err, errNotHere) || fake.asked != 1 {
+	if err := one.pushOver(t.Context(), nil); !errors.Is(err, errNotHere) || fake.asked != 1 {
 		t.Errorf("it does not ask: %v, asked %d times", err, fake.asked)
 	}
 }

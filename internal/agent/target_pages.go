@@ -26,14 +26,14 @@ func (t *target) takeKey(section io.Reader) error {
 	if t.pipeline != nil {
 		return errors.New("a second key for the pages of one migration")
 	}
-	incoming := incomingPages{data: t.data, pages: t.pages, announced: t.footprint != nil, most: maxClaims(t.offer)}
+	incoming := incomingPages{data: t.data, pages: t.pages, announced: t.residual != nil, most: maxClaims(t.offer)}
 	incoming.barrier = func(number uint64, missing []memory.TaskMap) error {
 		t.telling.Lock()
 		defer t.telling.Unlock()
 		return tellPlaced(t.data, number, missing)
 	}
-	if t.footprint != nil && !t.staging { // of what was staged all is here already
-		incoming.footprint = t.footprint.pages
+	if t.residual != nil && !t.staging { // of what was staged all is here already
+		incoming.residual = t.residual.pages
 	}
 	receiver, key, err := incoming.receiver(section)
 	if err != nil {
@@ -51,9 +51,9 @@ type incomingPages struct {
 	data      *stream.Session // over which the source hears of them
 	pages     *memory.Store
 	barrier   func(number uint64, missing []memory.TaskMap) error
-	announced bool              // the source was told of a footprint, and may wait to hear what is in it
-	footprint *memory.Footprint // that the source may refer to; nil: none
-	most      uint64            // pages of it
+	announced bool             // the source was told of a residual copy, and may wait for its claims
+	residual  *memory.Residual // that the source may refer to; nil: none
+	most      uint64           // pages of it
 }
 
 // receiver makes it with the key that comes in a section.
@@ -62,11 +62,11 @@ func (i incomingPages) receiver(section io.Reader) (*pipeline.Receiver, pipeline
 	if _, err := io.ReadFull(section, config.Key[:]); err != nil {
 		return nil, config.Key, fmt.Errorf("key of the pages: %w", err)
 	}
-	if i.footprint != nil {
-		config.Base = i.footprint
+	if i.residual != nil {
+		config.Base = i.residual
 	}
 	if i.announced {
-		if err := sendClaims(i.data, config.Key, i.footprint, i.most); err != nil {
+		if err := sendClaims(i.data, config.Key, i.residual, i.most); err != nil {
 			return nil, config.Key, err
 		}
 	}
@@ -126,22 +126,22 @@ func (t *target) keepPages(ctx context.Context, section stream.Section) error {
 	if err := errors.Join(t.pipeline.Await(number), t.pipeline.Complete()); err != nil {
 		return err
 	}
-	if err := t.pages.Late(t.late); err != nil {
+	if err := t.pages.Remote(t.remote); err != nil {
 		return err
 	}
 	return t.pages.Keep(maps)
 }
 
-// takeLate takes the map of the pages that come after the restore.
-func (t *target) takeLate(section io.Reader) error {
+// takeRemote takes the map of the pages that come after the restore.
+func (t *target) takeRemote(section io.Reader) error {
 	if t.pages == nil {
 		return errNoPages
 	}
-	late, err := memory.DecodeMap(section)
+	remote, err := memory.DecodeMap(section)
 	if err != nil {
 		return fmt.Errorf("pages that come later: %w", err)
 	}
-	t.late = late
+	t.remote = remote
 	return nil
 }
 

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/memory/drain"
+	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -27,7 +27,7 @@ func (s *peerService) Spill(ctx context.Context, request *api.SpillRequest) (*ap
 		return nil, status.Errorf(codes.PermissionDenied, "node %s is not the source of migration %s",
 			from, request.Migration)
 	}
-	if n := len(request.Key); n != 0 && n != len(drain.SpillKey{}) {
+	if n := len(request.Key); n != 0 && n != len(postcopy.SpillKey{}) {
 		return nil, status.Errorf(codes.InvalidArgument, "a key of %d bytes", n)
 	}
 	return &api.SpillReply{Key: work.keepSpillKey(request.Key)}, nil

@@ -50,8 +50,8 @@ type tracker struct {
 	kept          bool              // the report was made by an earlier agent, when the migration ended
 	// Of pages that follow when the container was handed over; nil: there are none, or nothing is
 	// known of them.
-	drained      func() *migration.Drain
-	drainedBytes func() drainBytes
+	pushed      func() *migration.Push
+	pushedBytes func() pushBytes
 }
 
 func newTracker(spec migration.Spec) *tracker { return &tracker{spec: spec} }
@@ -98,7 +98,7 @@ func (t *tracker) failed(step migration.StepName, why string) {
 // waiting is what is tried again until it works, and for how long. Before the handover nothing is;
 // of pages that follow their own figures tell.
 func (t *tracker) waiting(state migration.State, at time.Time) (what string, seconds float64) {
-	again := state == migration.Undoing || state == migration.Committed && t.step != migration.StepDrain
+	again := state == migration.Undoing || state == migration.Committed && t.step != migration.StepPush
 	if !again || t.vain == "" {
 		return "", 0
 	}
@@ -341,21 +341,21 @@ func (t *tracker) broughtLayers(layers migration.Layers) {
 	t.facts.Layers = &layers
 }
 
-// drains says who knows about the pages that follow.
-func (t *tracker) drains(report func() *migration.Drain, bytes func() drainBytes) {
+// pushes sets who reports on the post-copy push.
+func (t *tracker) pushes(report func() *migration.Push, bytes func() pushBytes) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.drained, t.drainedBytes = report, bytes
+	t.pushed, t.pushedBytes = report, bytes
 }
 
 // known are the facts, with what is known now of the pages that follow.
 func (t *tracker) known() migration.Facts {
 	facts := t.facts
-	if t.drained != nil {
-		facts.Drain = t.drained()
+	if t.pushed != nil {
+		facts.Push = t.pushed()
 	}
-	if t.drainedBytes != nil {
-		bytes := t.drainedBytes()
+	if t.pushedBytes != nil {
+		bytes := t.pushedBytes()
 		facts.Bytes.MemoryFaulted, facts.Bytes.MemoryPushed = bytes.urgent, bytes.push
 		facts.Bytes.Uncompressed += bytes.raw
 	}
@@ -394,7 +394,7 @@ func (t *tracker) finish(record migration.Record, result migration.Finish, leave
 		t.report = &report
 	}
 	t.report.Result = record.Result
-	t.facts, t.drained, t.drainedBytes = t.known(), nil, nil // what knows of the drain is large
+	t.facts, t.pushed, t.pushedBytes = t.known(), nil, nil // what knows of the post-copy push is large
 	return *t.report
 }
 
@@ -428,12 +428,12 @@ func (t *tracker) progress(record migration.Record, at time.Time) migration.Prog
 	p := migration.Progress{
 		Migration: t.spec.ID, Phase: string(t.step), State: record.State, DoneBytes: t.done, TotalBytes: t.total,
 		Rate: t.meter.Observe(at, t.done), Seconds: at.Sub(t.spec.Started).Seconds(),
-		Rounds: t.rounds, ExpectedDowntimeSeconds: t.expected.Seconds(), DirtyingRate: t.dirtying, Drain: t.known().Drain,
+		Rounds: t.rounds, ExpectedDowntimeSeconds: t.expected.Seconds(), DirtyingRate: t.dirtying, Push: t.known().Push,
 		FileRounds: len(t.facts.FileRounds), ExpectedFilesSeconds: t.filesExpected.Seconds(),
 	}
 	p.Waiting, p.WaitingSeconds = t.waiting(record.State, at)
-	if p.Drain != nil && record.State == migration.Running { // the target has no step of its own for that
-		p.Phase = string(migration.StepDrain)
+	if p.Push != nil && record.State == migration.Running { // the target has no step of its own for that
+		p.Phase = string(migration.StepPush)
 	}
 	return p.Estimate()
 }

@@ -36,8 +36,8 @@ func awaitFilled(ctx context.Context, look func() (memory.FillReport, error)) er
 		if err != nil || report.State != memory.Filling {
 			return err
 		}
-		if report.LateLeft != left || report.LateLeft == 0 { // what is all here is filled, however long that takes
-			left, since = report.LateLeft, time.Now()
+		if report.RemoteLeft != left || report.RemoteLeft == 0 { // what is all here is filled, however long that takes
+			left, since = report.RemoteLeft, time.Now()
 		}
 		if stood := time.Since(since); stood > fillPatience {
 			return fmt.Errorf("%d of %d pages are still at the node that it left, and none has come for %s: "+

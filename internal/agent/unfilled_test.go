@@ -28,13 +28,13 @@ func TestAwaitFilledEnds(t *testing.T) {
 			if left == 0 {
 				return memory.FillReport{State: memory.Filled, Pages: 10}, nil
 			}
-			return memory.FillReport{State: memory.Filling, Pages: 10, LeftPages: left, LateLeft: left}, nil
+			return memory.FillReport{State: memory.Filling, Pages: 10, LeftPages: left, RemoteLeft: left}, nil
 		}
 		if err := awaitFilled(t.Context(), slow); err != nil || time.Since(began) < 10*time.Minute {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		stuck := func() (memory.FillReport, error) {
-			return memory.FillReport{State: memory.Filling, Pages: 43, LeftPages: 25, LateLeft: 25}, nil
+			return memory.FillReport{State: memory.Filling, Pages: 43, LeftPages: 25, RemoteLeft: 25}, nil
 		}
 		if err := awaitFilled(t.Context(), stuck); err == nil || !strings.Contains(err.Error(), "25 of 43 pages are still at the node") {
 			t.Errorf("memory that does not come: %v", err)

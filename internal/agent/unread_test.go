@@ -24,8 +24,8 @@ func newTestAgent(t *testing.T) *Agent {
 	t.Cleanup(stop)
 	a := &Agent{
 		config: Config{StateDir: t.TempDir(), RunDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), ctx: ctx, stop: stop,
-		self: identity.Node{Name: "b", Number: 2, Address: "192.0.2.2:7443"}, reservations: newReservations(), bases: newBases(),
-		footprints: newFootprints(0), engines: engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
+		self: identity.Node{Name: "b", Number: 2, Address: "192.0.2.2:7443"}, reservations: newReservations(), stagedCopies: newStagedCopies(),
+		residuals: newResiduals(0), engines: engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
 	}
 	var err error
 	if a.images, err = image.Open(a.config.StateDir); err != nil {

@@ -5829,7 +5829,7 @@ func (*DurableReply) Descriptor() ([]byte, []int) {
 type SpillRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Migration     string                 `protobuf:"bytes,1,opt,name=migration,proto3" json:"migration,omitempty"`
-	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"` // drain.SpillKey, which the target keeps in memory as long as the migration is under way; empty: nothing to keep
+	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"` // postcopy.SpillKey, which the target keeps in memory as long as the migration is under way; empty: nothing to keep
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

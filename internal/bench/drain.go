@@ -36,10 +36,10 @@ type moved struct {
 	measured []measurement
 }
 
-// drained notes when all memory was there, of which so much came after the resume.
-func (m *moved) drained(at time.Time, size float64) {
+// pushed notes when all memory was there, of which so much came after the resume.
+func (m *moved) pushed(at time.Time, size float64) {
 	took := at.Sub(m.resumed).Seconds()
-	m.measured = append(m.measured, measurement{metricDrain, took}, measurement{metricGoodput, size / took})
+	m.measured = append(m.measured, measurement{metricPush, took}, measurement{metricGoodput, size / took})
 }
 
 // unfinished notes that until now no more than this came.
@@ -125,21 +125,21 @@ func (g followerOfGodwit) move(ctx context.Context, atResume func()) (moved, err
 	g.at = report.Target
 	result := moved{
 		resumed:  report.Started.Add(time.Duration(report.HandoffSeconds * float64(time.Second))),
-		measured: append(fromReport(report), fromDrain(report)...),
+		measured: append(fromReport(report), fromPush(report)...),
 	}
 	atResume()
 	return result, g.awaitFilled(ctx)
 }
 
-// fromDrain takes from a report what is about the pages that followed.
-func fromDrain(r migration.Report) []measurement {
-	d := r.Drain
+// fromPush takes from a report what is about the pages that followed.
+func fromPush(r migration.Report) []measurement {
+	d := r.Push
 	if d == nil {
 		return nil // none did
 	}
-	followed := float64(d.LatePages) * float64(pageSize())
+	followed := float64(d.RemotePages) * float64(pageSize())
 	return []measurement{
-		{metricDrain, d.Seconds}, {metricGoodput, followed / d.Seconds}, {metricLate, followed},
+		{metricPush, d.Seconds}, {metricGoodput, followed / d.Seconds}, {metricLate, followed},
 		{metricFaulted, float64(r.Bytes.MemoryFaulted)}, {metricPushed, float64(r.Bytes.MemoryPushed)},
 		{metricUrgent, float64(d.UrgentPages)}, {metricServed, float64(d.Faults)},
 		{metricServedMedian, d.FaultMedianSeconds}, {metricServedP99, d.FaultP99Seconds}, {metricServedLongest, d.FaultMaximumSeconds},

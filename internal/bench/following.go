@@ -16,7 +16,7 @@ const (
 	metricProgram = "program_bytes"            // of its memory: in a quick run less than its name says
 	metricConnect = "connect_seconds"          // CRIU's daemon, until a restore can begin
 	metricImages  = "images_bytes"             // what CRIU sends in the freeze
-	metricDrain   = "drain_seconds"            // from the resume until all memory is there
+	metricPush    = "drain_seconds"            // from the resume until all memory is there
 	metricGoodput = "goodput_bytes_per_second" // of the memory that came in that time
 	metricCame    = "came_bytes"               // if not all of it came while somebody waited
 	metricLate    = "late_bytes"               // of memory that stayed at the source
@@ -28,7 +28,7 @@ const (
 	metricServedMedian  = "served_median_seconds"
 	metricServedP99     = "served_p99_seconds"
 	metricServedLongest = "served_longest_seconds"
-	metricShare         = "waiting_ratio" // of the drain's time, in which a thread waited
+	metricShare         = "waiting_ratio" // of the post-copy push's time, in which a thread waited
 	// What the program has seen.
 	metricWaits       = "waits"               // how often it had to wait for a page that it looked at
 	metricFaultsPer   = "faults_per_gibibyte" // the same, by the memory that came

@@ -24,7 +24,7 @@ const (
 // measured is not judged.
 func judgeFollowing(rows []Row) []Asked {
 	m := medians(rows)
-	asked := slices.Concat(m.followingFreeze(), m.followingDrain(), m.followingWhole())
+	asked := slices.Concat(m.followingFreeze(), m.followingPush(), m.followingWhole())
 	return slices.DeleteFunc(asked, func(a Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
 }
 
@@ -46,7 +46,7 @@ func (m medians) followingFreeze() []Asked {
 		m.downtime(workloadRewritten, linkFast, wayHybrid), hybridFreeze), bytes)
 }
 
-func (m medians) followingDrain() []Asked {
+func (m medians) followingPush() []Asked {
 	var asked []Asked
 	for _, link := range []string{linkFast, linkLong} {
 		a := Asked{

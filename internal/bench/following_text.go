@@ -9,7 +9,7 @@ import (
 func (r Result) writeFollowing(w io.Writer) {
 	r.writeWays(w, wayTable{
 		columns: []column{
-			{"freeze", metricDowntime}, {"until all is there", metricDrain}, {"goodput", metricGoodput}, {"sent", metricSent},
+			{"freeze", metricDowntime}, {"until all is there", metricPush}, {"goodput", metricGoodput}, {"sent", metricSent},
 			{"faults per GiB", metricFaultsPer}, {"wait p50", metricWaitMedian}, {"p99", metricWaitP99}, {"longest", metricWaitLongest},
 			{"answers after", metricAnswered},
 		},

@@ -196,10 +196,10 @@ func (g *seer) foretell(ctx context.Context, way string) ([]measurement, error) 
 
 // stalled is the longest that a client can have waited.
 func stalled(report migration.Report) float64 {
-	if report.Drain == nil {
+	if report.Push == nil {
 		return report.DowntimeSeconds
 	}
-	return report.DowntimeSeconds + report.Drain.WaitingShare*report.Drain.Seconds
+	return report.DowntimeSeconds + report.Push.WaitingShare*report.Push.Seconds
 }
 
 // compared is a prediction beside what it was.
@@ -210,9 +210,9 @@ func compared(p predict.Prediction, report migration.Report) []measurement {
 		{metricTotalError, wrongBy(p.Total.Expected, report.TotalSeconds)},
 		{metricDowntimeWithin, isWithin(p.Downtime, report.DowntimeSeconds)}, {metricTotalWithin, isWithin(p.Total, report.TotalSeconds)},
 	}
-	if drain := report.Drain; drain != nil {
-		all = append(all, measurement{metricForetoldWaiting, p.Waiting.Expected}, measurement{metricWaitedInAll, drain.WaitedSeconds},
-			measurement{metricWaitedWithin, isWithin(p.Waiting, drain.WaitedSeconds)})
+	if push := report.Push; push != nil {
+		all = append(all, measurement{metricForetoldWaiting, p.Waiting.Expected}, measurement{metricWaitedInAll, push.WaitedSeconds},
+			measurement{metricWaitedWithin, isWithin(p.Waiting, push.WaitedSeconds)})
 	}
 	return all
 }

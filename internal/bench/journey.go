@@ -208,7 +208,7 @@ func (t *traveller) count(ctx context.Context) error {
 	}
 	now := map[string]float64{}
 	for _, one := range list {
-		if one.Container == t.container() && one.Ahead != nil {
+		if one.Container == t.container() && one.Placement != nil {
 			now[one.Target] = float64(one.SentBytes)
 		}
 	}

@@ -269,7 +269,7 @@ func (l *lazyWay) await(ctx context.Context, result *moved) error {
 		if l.fetching.err != nil {
 			return l.fetching.failed()
 		}
-		result.drained(time.Now(), size)
+		result.pushed(time.Now(), size)
 		_, err := l.leaving.next()
 		return err
 	case <-time.After(needed + l.patience):

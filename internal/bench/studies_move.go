@@ -26,7 +26,7 @@ func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measure
 	}
 	g.at = report.Target
 	b := report.Bytes
-	measured := append(fromReport(report), fromDrain(report)...)
+	measured := append(fromReport(report), fromPush(report)...)
 	for i := range measured {
 		if m := &measured[i]; m.metric == metricSent {
 			m.value += float64(b.FilesPrecopy + b.Layers) // of files it has what was sent in the freeze

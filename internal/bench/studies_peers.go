@@ -232,7 +232,7 @@ func (l lazyMover) move(ctx context.Context) ([]measurement, error) {
 	}
 	measured := withTotal(result.measured)
 	for _, m := range result.measured {
-		if m.metric == metricDrain {
+		if m.metric == metricPush {
 			for i := range measured {
 				if measured[i].metric == metricTotal {
 					measured[i].value += m.value

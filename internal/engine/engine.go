@@ -253,12 +253,12 @@ type Engine interface {
 	// (Arrival.FillFrom). As long as it is being filled Examine says so, and PrepareDump refuses:
 	// ErrBusy.
 	Memory(ctx context.Context, id string) (memory.FillReport, error)
-	// LatePages connects to what fills the memory of a container, to bring it the pages that come
-	// after the restore (memory.Store.Late). It waits until what fills has been told which these
+	// RemotePages connects to what fills the memory of a container, to bring it the pages that come
+	// after the restore (memory.Store.Remote). It waits until what fills has been told which these
 	// are, which is during Restore, and works from Arrival.FillFrom on until the memory is
 	// complete, also after the agent crashed. Error: ErrNotFilling if nothing fills it; Memory
 	// tells then whether it is complete.
-	LatePages(ctx context.Context, id string) (memory.LatePages, error)
+	RemotePages(ctx context.Context, id string) (memory.RemotePages, error)
 
 	Anew
 
@@ -309,7 +309,7 @@ type Departure interface {
 	// Touched tells which pages are touched first when the container is restored from a Dump to
 	// this directory, the most important ones first. It is advice: some may not exist, and some
 	// come twice.
-	Touched(directory string) ([]memory.Want, error)
+	Touched(directory string) ([]memory.RemoteFault, error)
 	// Close ends what PrepareDump started; it neither resumes nor destroys the container.
 	Close() error
 }
@@ -331,7 +331,7 @@ type Arrival interface {
 	TreePath(kind files.TreeKind, name string) (string, error)
 	// FillFrom makes Restore leave out the memory that can be filled while the processes run. It is
 	// filled from pages, which Restore takes over: all must be there then (memory.Store.Keep), or
-	// come later by way of Engine.LatePages. What can be made ready for it is when FillFrom
+	// come later by way of Engine.RemotePages. What can be made ready for it is when FillFrom
 	// returns; it is called at most once, and takes nothing from pages yet.
 	FillFrom(ctx context.Context, pages *memory.Store) error
 	// Restore makes the processes from what is now in ImagesDir and in the trees. When all their

@@ -16,15 +16,15 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "ahead api audit compat criu durable engine engine/checkpoint " +
+	"internal/agent": "api audit compat criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
 		"files/fetch files/image files/inodes files/parts files/regular files/shared guard kernel memory " +
-		"memory/drain memory/pipeline migration network network/wireguard patience policy predict " +
+		"memory/pipeline memory/postcopy migration network network/wireguard patience placement policy predict " +
 		"statedir wire wire/identity wire/stream",
-	// ahead: decides from numbers that the agent measures.
-	"internal/ahead": "",
-	"internal/api":   "",
-	"internal/audit": "",
+	// placement: decides from numbers that the agent measures.
+	"internal/placement": "",
+	"internal/api":       "",
+	"internal/audit":     "",
 	// bench: starts programs and reads what they print: neither agent nor engines.
 	"internal/bench": "api criu engine kernel lab lab/image lab/workload lab/workload/broker lab/workload/coap " +
 		"lab/workload/face lab/workload/pages lab/workload/player lab/workload/tree memory " +
@@ -88,7 +88,7 @@ var mayImport = map[string]string{
 	"internal/lab/workload/torture": "lab/workload",
 	"internal/lab/workload/tree":    "lab/workload",
 	"internal/memory":               "guard kernel",
-	"internal/memory/drain":         "guard kernel memory memory/pipeline wire/stream",
+	"internal/memory/postcopy":      "guard kernel memory memory/pipeline wire/stream",
 	"internal/memory/pager":         "criu kernel memory",
 	"internal/memory/pipeline":      "guard memory",
 	// migration: decides and never acts; has words of its own, which the agent translates.
@@ -112,7 +112,7 @@ var mayImport = map[string]string{
 
 // pure packages decide and never act, so that every situation can be tested and told again: the same input
 // gives the same output. Without a clock, too: see forbidigo in .golangci.yml.
-var pure = []string{"ahead", "compat", "migration", "policy", "predict", "units"}
+var pure = []string{"compat", "migration", "placement", "policy", "predict", "units"}
 
 // impure are packages of the standard library and others that act, wait, lock, or draw lots.
 var impure = []string{"os", "io/fs", "net", "net/http", "syscall", "golang.org/x/sys/unix", "context", "sync", "math/rand",

@@ -19,14 +19,14 @@ type FillReport struct {
 	State FillState `json:"state"`
 	Error string    `json:"error,omitempty"` // of FillLost
 
-	Pages     int64     `json:"pages"`      // to be filled at the begin
-	LeftPages int64     `json:"left_pages"` // still missing, in all processes
-	LatePages int64     `json:"late_pages"` // of Pages, those that stayed at the source
-	LateLeft  int64     `json:"late_left"`  // of these, those that have not come yet
-	LostPages int64     `json:"lost_pages"` // of these, those that were given up: accesses to them fail
-	Started   time.Time `json:"started"`    // the image was handed over
-	Resumed   time.Time `json:"resumed"`    // the memory of all processes was registered; they run right after it
-	Completed time.Time `json:"completed"`  // nothing was missing any more
+	Pages       int64     `json:"pages"`      // to be filled at the begin
+	LeftPages   int64     `json:"left_pages"` // still missing, in all processes
+	RemotePages int64     `json:"late_pages"` // of Pages, those that stayed at the source
+	RemoteLeft  int64     `json:"late_left"`  // of these, those that have not come yet
+	LostPages   int64     `json:"lost_pages"` // of these, those that were given up: accesses to them fail
+	Started     time.Time `json:"started"`    // the image was handed over
+	Resumed     time.Time `json:"resumed"`    // the memory of all processes was registered; they run right after it
+	Completed   time.Time `json:"completed"`  // nothing was missing any more
 
 	FaultedPages        int64   `json:"faulted_pages"`         // for which a process waited
 	ZeroPages           int64   `json:"zero_pages"`            // of these, those that were never sent: they are zero

@@ -10,7 +10,7 @@ import (
 )
 
 // Map lists the pages that the processes, which are frozen and of which a final round has been,
-// hold: what a restore must put there, those that are late included. It is by the same criteria by
+// hold: what a restore must put there, those that are remote included. It is by the same criteria by
 // which CRIU chooses the pages that it dumps.
 func (s *Source) Map() ([]TaskMap, error) {
 	var maps []TaskMap
@@ -112,22 +112,22 @@ func (t *task) neverSent(r kernel.PageRange) error {
 }
 
 // Again sends pages once more, whatever was sent of them: those that the target has lost. It is for
-// between two rounds. What has gone meanwhile is left out. When pages stay they are late.
+// between two rounds. What has gone meanwhile is left out. When pages stay they are remote.
 func (s *Source) Again(ctx context.Context, sink Sink, lost []TaskMap) (RoundStats, error) {
-	late := uint64(0)
+	remote := uint64(0)
 	stats, err := s.send(ctx, sink, lost, false, func(t *task, a Area, found func(kernel.PageRange) error) error {
 		if !s.Leaving() {
 			return wholeArea(t, a, found)
 		}
-		t.late.add(a.Start, a.pageRange().End)
-		late += a.Pages
+		t.remote.add(a.Start, a.pageRange().End)
+		remote += a.Pages
 		return nil
 	})
-	stats.LatePages += late
+	stats.RemotePages += remote
 	return stats, err
 }
 
-// send sends those of the wanted pages that choose gives.
+// send sends those of the requested pages that choose gives.
 func (s *Source) send(ctx context.Context, sink Sink, wanted []TaskMap, all bool,
 	choose func(*task, Area, func(kernel.PageRange) error) error,
 ) (RoundStats, error) {

@@ -105,7 +105,7 @@ func BenchmarkFrozen(b *testing.B) {
 	target.round(s, false)
 	p.freeze()
 	target.round(s, true)
-	late, _, err := s.Late()
+	remote, _, err := s.Remote()
 	must(b, err)
 	frozen, err := OpenFrozen([]int{p.pid()})
 	must(b, err)
@@ -114,9 +114,9 @@ func BenchmarkFrozen(b *testing.B) {
 			buffer := make([]byte, pages*uint64(PageSize()))
 			b.SetBytes(benchMebibytes << 20)
 			for b.Loop() {
-				for _, a := range late[0].Areas {
+				for _, a := range remote[0].Areas {
 					for ; a.Pages >= pages; a.Pages -= pages {
-						must(b, frozen.Read(late[0].Task, a.Start, buffer))
+						must(b, frozen.Read(remote[0].Task, a.Start, buffer))
 						a.Start += uint64(len(buffer))
 					}
 				}

@@ -8,18 +8,18 @@ import (
 )
 
 // Leave has the private pages of the processes stay where they are: those that are found from now
-// on are not read and not sent but noted as late, and with them those that were sent and have been
+// on are not read and not sent but noted as remote, and with them those that were sent and have been
 // written since. A round that is under way goes on so. Memory that processes share is sent as
 // before. It is for any goroutine, and there is no way back.
 //
 // Before the first round it is post-copy: rounds only find out which pages are written. After
-// rounds it is a hybrid: late is what was written after the last of them.
+// rounds it is a hybrid: the pages that were written after the last of them are remote.
 func (s *Source) Leave() { s.leaving.Store(true) }
 
 // Leaving tells whether pages stay.
 func (s *Source) Leaving() bool { return s.leaving.Load() }
 
-// leave notes pages as late. It returns those that have to be looked at: of which only their
+// leave notes pages as remote. It returns those that have to be looked at: of which only their
 // content tells whether they have been written since they were sent, because their tracker cannot
 // tell. To leave all those would be to send them twice, which on a slow link takes far longer than
 // to look at them. What was not sent need not be looked at.
@@ -37,56 +37,56 @@ func (t *task) leave(one kernel.PageRange, stats *RoundStats) (unsure []kernel.P
 	never := pageSet{} // sent must not change while it is gone through
 	_ = t.sent.in(one.Start, one.End, false, func(r kernel.PageRange) error {
 		never.add(r.Start, r.End)
-		stats.LatePages += countPages([]kernel.PageRange{r})
+		stats.RemotePages += countPages([]kernel.PageRange{r})
 		return nil
 	})
-	unsure = t.sent.split(t.late, one.Start, one.End, func(kernel.PageRange) {})
+	unsure = t.sent.split(t.remote, one.Start, one.End, func(kernel.PageRange) {})
 	t.sent.merge(never)
-	t.late.merge(never)
+	t.remote.merge(never)
 	return unsure
 }
 
-// stay notes that pages are late, whatever was sent of them.
+// stay notes that pages are remote, whatever was sent of them.
 func (t *task) stay(one kernel.PageRange, stats *RoundStats) {
-	stats.LatePages += countPages([]kernel.PageRange{one})
-	t.late.add(one.Start, one.End)
+	stats.RemotePages += countPages([]kernel.PageRange{one})
+	t.remote.add(one.Start, one.End)
 	t.sent.add(one.Start, one.End)
 }
 
-// changedLate notes that pages are late which were sent, were looked at, and are not what was sent.
-func (t *task) changedLate(one kernel.PageRange, stats *RoundStats) {
+// changedRemote notes that pages are remote which were sent, were looked at, and are not what was sent.
+func (t *task) changedRemote(one kernel.PageRange, stats *RoundStats) {
 	t.stay(one, stats)
 	if t.scanned {
 		t.hot.add(one.Start, one.End)
 	}
 }
 
-// Late lists the pages that are late, and of these the ones that are used first most probably:
+// Remote lists the remote pages, and of these the ones that are used first most probably:
 // those that were written not long ago (found by a scan that was not the first of their process),
 // and those in memory with programs. It is for when a final round has been, as Map, which lists
 // them too.
-func (s *Source) Late() (late, hot []TaskMap, err error) {
+func (s *Source) Remote() (remote, hot []TaskMap, err error) {
 	for _, t := range s.inOrder() {
-		all, first, err := t.lateContents()
+		all, first, err := t.remoteContents()
 		if err != nil {
 			return nil, nil, t.describe(err)
 		}
 		if len(all.Areas) > 0 {
-			late = append(late, all)
+			remote = append(remote, all)
 		}
 		if len(first.Areas) > 0 {
 			hot = append(hot, first)
 		}
 	}
-	return late, hot, nil
+	return remote, hot, nil
 }
 
-func (t *task) lateContents() (late, hot TaskMap, err error) {
-	late.Task, hot.Task = t.id, t.id
+func (t *task) remoteContents() (remote, hot TaskMap, err error) {
+	remote.Task, hot.Task = t.id, t.id
 	err = t.eachHeld(func(m area) error {
-		first, firstHot := len(late.Areas), len(hot.Areas)
-		t.held.split(t.late, m.Start, m.End, func(r kernel.PageRange) {
-			late.Areas = appendArea(late.Areas, first, r)
+		first, firstHot := len(remote.Areas), len(hot.Areas)
+		t.held.split(t.remote, m.Start, m.End, func(r kernel.PageRange) {
+			remote.Areas = appendArea(remote.Areas, first, r)
 			if m.Executable {
 				hot.Areas = appendArea(hot.Areas, firstHot, r)
 				return
@@ -98,7 +98,7 @@ func (t *task) lateContents() (late, hot TaskMap, err error) {
 		})
 		return nil
 	})
-	return late, hot, err
+	return remote, hot, err
 }
 
 // eachHeld calls do for each mapping whose pages Godwit carries, of a process that is frozen.
@@ -118,10 +118,10 @@ func (t *task) eachHeld(do func(m area) error) error {
 	return nil
 }
 
-// SendLate sends those of the wanted pages that are late, and they are late no more: what is
+// SendRemote sends those of the requested pages that are remote, and they are remote no more: what is
 // touched so soon that it cannot come after. At most so many are sent, the first ones. The
 // processes are frozen, and a final round has been.
-func (s *Source) SendLate(ctx context.Context, sink Sink, wanted []Want, most int) (RoundStats, error) {
+func (s *Source) SendRemote(ctx context.Context, sink Sink, wanted []RemoteFault, most int) (RoundStats, error) {
 	byID, size := s.byID(), uint64(PageSize())
 	chosen := map[Task]*TaskMap{}
 	for _, w := range wanted {
@@ -129,10 +129,10 @@ func (s *Source) SendLate(ctx context.Context, sink Sink, wanted []Want, most in
 			break
 		}
 		t, page := byID[w.Task], w.Address&^(size-1)
-		if t == nil || !t.held.has(page) || !t.late.has(page) {
+		if t == nil || !t.held.has(page) || !t.remote.has(page) {
 			continue
 		}
-		t.late.remove(page, page+size)
+		t.remote.remove(page, page+size)
 		if chosen[w.Task] == nil {
 			chosen[w.Task] = &TaskMap{Task: w.Task}
 		}

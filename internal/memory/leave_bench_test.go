@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkFreeze is what a freeze costs at the source: two final rounds, the map, and what is
-// late. Before it nothing was sent (post-copy), or all but what a program writes (hybrid,
-// pre-copy).
+// BenchmarkFreeze measures a freeze at the source: two final rounds, the map, and the list of remote
+// pages. Before it nothing was sent (post-copy), or all but what a program writes (hybrid, pre-copy).
 func BenchmarkFreeze(b *testing.B) {
 	for _, mebibytes := range []int{1024, 4096} {
 		for kind, writes := range map[string]int{"block": 0, "write": 25000} { // pages: up to 100 MB
@@ -50,12 +49,12 @@ func benchmarkFreeze(b *testing.B, p *program, way string, writes int) {
 		b.StartTimer()
 		for range 2 {
 			stats := round(s.Final)
-			found += stats.Pages + stats.LatePages
+			found += stats.Pages + stats.RemotePages
 		}
 		_, err := s.Map()
 		must(b, err)
 		if way != "pre-copy" {
-			_, _, err = s.Late()
+			_, _, err = s.Remote()
 			must(b, err)
 		}
 		b.StopTimer()

@@ -10,7 +10,7 @@ import (
 )
 
 // TestWhatIsLeftIsThere has the pages stay at a random moment: before the first round, in the
-// middle of one, or after. Then what was sent and what is late are together what the processes
+// middle of one, or after. Then what was sent and what is remote are together what the processes
 // hold, whatever they do meanwhile.
 func TestWhatIsLeftIsThere(t *testing.T) {
 	for _, c := range []struct {
@@ -106,20 +106,20 @@ func leftRound(t *testing.T, s *Source, target *copied, last bool, runs int) {
 	}
 }
 
-// compareLeft reads what is late and compares all. It returns the maps of late pages.
-func compareLeft(t *testing.T, p *program, s *Source, target *copied) (late, hot []TaskMap) {
+// compareLeft reads what is remote and compares all. It returns the maps of remote pages.
+func compareLeft(t *testing.T, p *program, s *Source, target *copied) (remote, hot []TaskMap) {
 	t.Helper()
 	maps, err := s.Map()
 	must(t, err)
-	late, hot, err = s.Late()
+	remote, hot, err = s.Remote()
 	must(t, err)
 	pids, err := p.group.Procs()
 	must(t, err)
 	frozen, err := OpenFrozen(pids)
 	must(t, err)
 	defer frozen.Close()
-	isLate := pagesIn(late)
-	for task, pages := range isLate {
+	isRemote := pagesIn(remote)
+	for task, pages := range isRemote {
 		for address := range pages {
 			page := make([]byte, PageSize())
 			must(t, frozen.Read(task, address, page))
@@ -127,17 +127,17 @@ func compareLeft(t *testing.T, p *program, s *Source, target *copied) (late, hot
 		}
 	}
 	listed := pagesIn(maps)
-	for what, some := range map[string]map[Task]map[uint64]bool{"late": isLate, "hot": pagesIn(hot)} {
+	for what, some := range map[string]map[Task]map[uint64]bool{"remote": isRemote, "hot": pagesIn(hot)} {
 		for task, pages := range some {
 			for address := range pages {
-				if !listed[task][address] || !isLate[task][address] {
-					t.Errorf("the page at %#x of task %d is %s, and not in the map or not late", address, task, what)
+				if !listed[task][address] || !isRemote[task][address] {
+					t.Errorf("the page at %#x of task %d is %s, and not in the map or not remote", address, task, what)
 				}
 			}
 		}
 	}
 	target.verify(p, maps)
-	return late, hot
+	return remote, hot
 }
 
 // pagesIn lists the pages of maps.
@@ -157,8 +157,8 @@ func pagesIn(maps []TaskMap) map[Task]map[uint64]bool {
 // scriptBase is where the script's addresses begin.
 const scriptBase = 0x600000000000
 
-// lateOf returns which pages of the script's memory are in maps.
-func lateOf(maps []TaskMap) []uint64 {
+// remoteOf returns which pages of the script's memory are in maps.
+func remoteOf(maps []TaskMap) []uint64 {
 	var pages []uint64
 	for _, m := range maps {
 		for _, a := range m.Areas {
@@ -172,8 +172,8 @@ func lateOf(maps []TaskMap) []uint64 {
 	return pages
 }
 
-// TestLateAndHot has a program write known pages at known moments, and wants the right ones late and hot.
-func TestLateAndHot(t *testing.T) {
+// TestRemoteAndHot has a program write known pages at known moments, and wants the right ones late and hot.
+func TestRemoteAndHot(t *testing.T) {
 	for tracking, hot := range map[Tracking]string{
 		WriteProtect: "[1 2 11 20]", SoftDirty: "[1 2 11 20]",
 		Hashing: "[1 2]", // that it has never looked at something says nothing
@@ -201,11 +201,11 @@ func TestLateAndHot(t *testing.T) {
 			target.round(s, false)
 			p.freeze()
 			target.round(s, true)
-			late, first := compareLeft(t, p, s, target)
-			if pages := fmt.Sprint(lateOf(late)); pages != "[1 2 11 20]" {
-				t.Errorf("late are %s", pages)
+			remote, first := compareLeft(t, p, s, target)
+			if pages := fmt.Sprint(remoteOf(remote)); pages != "[1 2 11 20]" {
+				t.Errorf("remote are %s", pages)
 			}
-			if pages := fmt.Sprint(lateOf(first)); pages != hot {
+			if pages := fmt.Sprint(remoteOf(first)); pages != hot {
 				t.Errorf("hot are %s, want %s", pages, hot)
 			}
 			p.thaw()
@@ -224,7 +224,7 @@ func TestPostCopy(t *testing.T) {
 	nothing := sinkFunc(func(run Run, _ []byte) error { return fmt.Errorf("%+v was sent", run) })
 	stats, err := s.Round(context.Background(), nothing)
 	must(t, err)
-	if stats.LatePages < 64 || stats.Pages > 0 || stats.Read > 0 {
+	if stats.RemotePages < 64 || stats.Pages > 0 || stats.Read > 0 {
 		t.Errorf("the first round: %+v", stats)
 	}
 	p.obey("write 5 3 9")
@@ -236,23 +236,23 @@ func TestPostCopy(t *testing.T) {
 	p.freeze()
 	_, err = s.Final(context.Background(), nothing)
 	must(t, err)
-	late, hot := compareLeft(t, p, s, newCopied(t))
-	if n := len(lateOf(late)); n != 64 {
-		t.Errorf("%d of 64 pages are late", n)
+	remote, hot := compareLeft(t, p, s, newCopied(t))
+	if n := len(remoteOf(remote)); n != 64 {
+		t.Errorf("%d of 64 pages are remote", n)
 	}
-	if pages := fmt.Sprint(lateOf(hot)); pages != "[5 6 7]" && s.config.Tracking != Hashing {
+	if pages := fmt.Sprint(remoteOf(hot)); pages != "[5 6 7]" && s.config.Tracking != Hashing {
 		t.Errorf("hot are %s", pages)
 	}
-	sendSome(t, p, s, late)
+	sendSome(t, p, s, remote)
 	p.thaw()
 	must(t, s.Close())
 }
 
-// sendSome sends some of what is late, and some that is not or is not there.
-func sendSome(t *testing.T, p *program, s *Source, late []TaskMap) {
+// sendSome sends some of what is remote, and some that is not or is not there.
+func sendSome(t *testing.T, p *program, s *Source, remote []TaskMap) {
 	t.Helper()
-	task, size := late[0].Task, uint64(PageSize())
-	wanted := []Want{
+	task, size := remote[0].Task, uint64(PageSize())
+	wanted := []RemoteFault{
 		{maxTask - 1, scriptBase}, {task, scriptBase + 9*size + 5}, {task, scriptBase + 64*size}, {task, scriptBase + 3*size},
 		{task, scriptBase - size}, {task, scriptBase + 9*size}, {task, scriptBase + 10*size}, {task, 1 << 63},
 	}
@@ -261,7 +261,7 @@ func sendSome(t *testing.T, p *program, s *Source, late []TaskMap) {
 		most int
 		want uint64
 	}{{0, 0}, {2, 2}, {10, 1}, {10, 0}} {
-		stats, err := s.SendLate(context.Background(), sinkFunc(target.place), wanted, c.most)
+		stats, err := s.SendRemote(context.Background(), sinkFunc(target.place), wanted, c.most)
 		must(t, err)
 		if stats.Pages != c.want {
 			t.Errorf("at most %d: %+v, want %d pages", c.most, stats, c.want)
@@ -272,15 +272,15 @@ func sendSome(t *testing.T, p *program, s *Source, late []TaskMap) {
 			t.Errorf("page %d was not sent", page)
 		}
 	}
-	left, _, err := s.Late()
+	left, _, err := s.Remote()
 	must(t, err)
-	if n := len(lateOf(left)); n != 61 {
-		t.Errorf("%d pages are late after 3 of 64 were sent", n)
+	if n := len(remoteOf(left)); n != 61 {
+		t.Errorf("%d pages are remote after 3 of 64 were sent", n)
 	}
 	compareLeft(t, p, s, target)
 }
 
-// TestSoon follows pointers from pages that are touched to late ones, and to nothing else.
+// TestSoon follows pointers from touched pages to remote ones, and to nothing else.
 func TestSoon(t *testing.T) {
 	p := start(t, "script", 0, 0)
 	s := NewSource(SourceConfig{Processes: p.group.Procs})
@@ -299,22 +299,22 @@ func TestSoon(t *testing.T) {
 		must(t, err)
 	}
 	task := taskOf(t, p.pid())
-	touched := []Want{
+	touched := []RemoteFault{
 		{task, scriptBase}, {task, scriptBase + 8}, {task, scriptBase + 2*size}, {task, scriptBase + 4*size},
 		{task, scriptBase + 50*size}, {task, scriptBase + 13*size}, {task + 1, scriptBase},
 	}
-	_, err = s.SendLate(context.Background(), ignoreRuns(), touched, 1)
+	_, err = s.SendRemote(context.Background(), ignoreRuns(), touched, 1)
 	must(t, err)
 	for most, want := range map[int]string{0: "[]", 2: "[2 4]", 10: "[2 4]"} {
 		soon, err := s.Soon(touched, most)
 		must(t, err)
-		if got := fmt.Sprint(lateOf(asMaps(soon))); got != want {
+		if got := fmt.Sprint(remoteOf(asMaps(soon))); got != want {
 			t.Errorf("at most %d soon: %s, want %s", most, got, want)
 		}
 	}
-	soon, err := s.Soon([]Want{{task, scriptBase + size}, {task, scriptBase + 3*size}}, 10)
+	soon, err := s.Soon([]RemoteFault{{task, scriptBase + size}, {task, scriptBase + 3*size}}, 10)
 	must(t, err)
-	if got := fmt.Sprint(lateOf(asMaps(soon))); got != "[1 3 2]" {
+	if got := fmt.Sprint(remoteOf(asMaps(soon))); got != "[1 3 2]" {
 		t.Errorf("soon: %s", got)
 	}
 	p.thaw()
@@ -322,7 +322,7 @@ func TestSoon(t *testing.T) {
 }
 
 // asMaps lists pages one by one.
-func asMaps(wanted []Want) (maps []TaskMap) {
+func asMaps(wanted []RemoteFault) (maps []TaskMap) {
 	for _, w := range wanted {
 		maps = append(maps, TaskMap{Task: w.Task, Areas: []Area{{w.Address, 1}}})
 	}

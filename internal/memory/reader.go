@@ -25,7 +25,7 @@ type reader struct {
 	ranges  []kernel.PageRange
 	pages   int
 	task    *task
-	late    *atomic.Bool // when it is true pages of processes are left, and not sent; nil: never
+	remote  *atomic.Bool // when it is true pages of processes are left, and not sent; nil: never
 	changed func(address uint64, content []byte) bool
 }
 
@@ -40,7 +40,7 @@ func newReader(sink Sink, stats *RoundStats) *reader {
 func (r *reader) begin(t *task, changed func(uint64, []byte) bool) { r.task, r.changed = t, changed }
 
 // leaving tells whether pages are left. It may begin at any moment.
-func (r *reader) leaving() bool { return r.late != nil && r.late.Load() && !r.task.id.IsObject() }
+func (r *reader) leaving() bool { return r.remote != nil && r.remote.Load() && !r.task.id.IsObject() }
 
 // add takes pages of one mapping, and reads when there is a batch.
 func (r *reader) add(ctx context.Context, ranges []kernel.PageRange) error {
@@ -141,7 +141,7 @@ func (r *reader) forced(address uint64) error {
 		r.stats.Gone++
 		end := address + uint64(len(page))
 		r.task.sent.remove(address, end)
-		r.task.late.remove(address, end)
+		r.task.remote.remove(address, end)
 		return nil
 	}
 	return r.emitRange(address, page)
@@ -230,7 +230,7 @@ func (r *reader) emitRange(address uint64, data []byte) error {
 
 func (r *reader) send(kind int, address uint64, data []byte) error {
 	if kind == contentPage && r.leaving() {
-		r.task.changedLate(kernel.PageRange{Start: address, End: address + uint64(len(data))}, r.stats)
+		r.task.changedRemote(kernel.PageRange{Start: address, End: address + uint64(len(data))}, r.stats)
 		return nil
 	}
 	pages := uint32(len(data) / PageSize())

@@ -12,15 +12,15 @@ const maxLooked = 256
 // wordBytes is the size of a pointer.
 const wordBytes = 8
 
-// Soon lists the late pages that are used next, at most so many: those of the touched ones that are
-// late (still), and then those to which there are pointers in the touched ones, in the order in
+// Soon lists the remote pages that are used next, at most so many: those of the touched ones that are
+// (still) remote, and then those to which there are pointers in the touched ones, in the order in
 // which they are found. Of what Go programs and a shell used after the pages that
 // engine.Departure.Touched tells, every third to fifth one was among these, of which there were
 // less than a hundred. It is for when a final round has been.
-func (s *Source) Soon(touched []Want, most int) ([]Want, error) {
+func (s *Source) Soon(touched []RemoteFault, most int) ([]RemoteFault, error) {
 	byID, size := s.byID(), uint64(PageSize())
-	look := &looking{most: most, listed: map[Want]bool{}}
-	var there []Want
+	look := &looking{most: most, listed: map[RemoteFault]bool{}}
+	var there []RemoteFault
 	for _, w := range touched {
 		w.Address &^= size - 1
 		if t := byID[w.Task]; t != nil && t.held.has(w.Address) && len(there) < maxLooked {
@@ -29,7 +29,7 @@ func (s *Source) Soon(touched []Want, most int) ([]Want, error) {
 		}
 	}
 	page := make([]byte, size)
-	looked := map[Want]bool{}
+	looked := map[RemoteFault]bool{}
 	for _, w := range there {
 		if looked[w] {
 			continue
@@ -42,23 +42,23 @@ func (s *Source) Soon(touched []Want, most int) ([]Want, error) {
 		}
 		for at := 0; at < n; at += wordBytes {
 			if address := binary.NativeEndian.Uint64(page[at:]); address >= lowestAddress && address < maxAddress {
-				look.list(t, Want{Task: w.Task, Address: address &^ (size - 1)})
+				look.list(t, RemoteFault{Task: w.Task, Address: address &^ (size - 1)})
 			}
 		}
 	}
 	return look.found, nil
 }
 
-// looking is a list of late pages in the making.
+// looking is a list of remote pages in the making.
 type looking struct {
 	most   int
-	listed map[Want]bool
-	found  []Want
+	listed map[RemoteFault]bool
+	found  []RemoteFault
 }
 
-// list adds a page if it is late and is not listed.
-func (l *looking) list(t *task, w Want) {
-	if len(l.found) == l.most || !t.late.has(w.Address) || !t.held.has(w.Address) || l.listed[w] {
+// list adds a page if it is remote and is not listed.
+func (l *looking) list(t *task, w RemoteFault) {
+	if len(l.found) == l.most || !t.remote.has(w.Address) || !t.held.has(w.Address) || l.listed[w] {
 		return
 	}
 	l.listed[w] = true

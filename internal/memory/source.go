@@ -43,7 +43,7 @@ type Source struct {
 
 	ordering ordering
 
-	leaving atomic.Bool // private pages are noted as late, and not sent
+	leaving atomic.Bool // private pages are noted as remote, and not sent
 }
 
 // NewSource returns a source that has attached to nothing yet.
@@ -82,7 +82,7 @@ func (s *Source) round(ctx context.Context, sink Sink, frozen bool) (RoundStats,
 	s.rounds++
 	s.began = start
 	r := newReader(sink, &stats)
-	r.late = &s.leaving
+	r.remote = &s.leaving
 	if !frozen && len(s.shared.objects) > 0 {
 		s.shared.watched = s.vantage()
 	}

@@ -16,8 +16,8 @@ type RoundStats struct {
 	// Unseen says why, in the freeze.
 	Unseen string
 	Gone   uint64 // pages that went away before they were read
-	// LatePages were found written and stay for later: Source.Leave.
-	LatePages uint64
+	// RemotePages were found written and stay for later: Source.Leave.
+	RemotePages uint64
 	// TakenAlong are pages that were written since the round before began and left in that one; and
 	// Early are pages that were sent and were only written since this one began. A round takes
 	// along what is written before its turn.
@@ -59,7 +59,7 @@ func (s RoundStats) Written() uint64 {
 	if s.Interval <= 0 {
 		return 0
 	}
-	pages := s.Pages + s.LatePages + s.TakenAlong
+	pages := s.Pages + s.RemotePages + s.TakenAlong
 	return (pages - min(pages, s.Early)) * uint64(PageSize())
 }
 

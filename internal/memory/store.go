@@ -53,8 +53,8 @@ type slot struct {
 	offset int64         // in the file; negative as long as there is nothing but zeros
 	have   mask          // pages with content
 	zero   mask          // pages that are known to be zero; they take no memory
-	late   mask          // pages that come after the restore: see Late. A page is in one of the three at most
-	had    mask          // of late, those whose place has what was there before
+	remote mask          // pages that come after the restore: see Remote. A page is in at most one of the three
+	had    mask          // of remote, those whose place has what was there before
 	again  mask          // pages whose content came more than once, whatever has become of them since
 	object *storedObject // whose file it is in, at its own place; nil: the store's
 }
@@ -87,7 +87,7 @@ type StoreStats struct {
 	Pages       int64 // of processes, with content
 	SharedPages int64 // of objects, with content
 	ZeroPages   int64 // known to be zero
-	LatePages   int64 // of processes, that come after the restore
+	RemotePages int64 // of processes, that come after the restore
 	PutPages    int64 // with content, in all
 	PutZero     int64 // zero, in all
 	PlacedAgain int64 // of PutPages, those that replaced content
@@ -204,7 +204,7 @@ func (s *Store) putData(task Task, address uint64, from, to int, data []byte) er
 	p.slot.cameAgain(from, to)
 	p.slot.have.set(from, to, true)
 	p.slot.zero.set(from, to, false)
-	p.slot.late.set(from, to, false)
+	p.slot.remote.set(from, to, false)
 	p.slot.had.set(from, to, false)
 	fresh := p.slot.have.count() - before
 	s.used += int64((p.slot.counted() - counted) * PageSize())
@@ -241,7 +241,7 @@ func (s *Store) reserve(task Task, address uint64, from, to int) (piece, error) 
 	}
 	p := piece{slot: one, from: from, to: to}
 	for page := from; page < to; page++ {
-		if !one.have.has(page) && !one.late.has(page) {
+		if !one.have.has(page) && !one.remote.has(page) {
 			p.reserved += int64(PageSize())
 		}
 	}
@@ -271,7 +271,7 @@ func (s *Store) putZero(task Task, address uint64, from, to int) error {
 func (s *Store) drop(one *slot, from, to int) error {
 	before := one.counted()
 	one.have.set(from, to, false)
-	one.late.set(from, to, false)
+	one.remote.set(from, to, false)
 	one.had.set(from, to, false)
 	gone := before - one.counted()
 	if gone == 0 {
@@ -282,7 +282,7 @@ func (s *Store) drop(one *slot, from, to int) error {
 }
 
 // counted is how many pages of a slot take memory, or will.
-func (s *slot) counted() int { return s.have.count() + s.late.count() }
+func (s *slot) counted() int { return s.have.count() + s.remote.count() }
 
 // punch gives memory of a slot back.
 func (s *Store) punch(one *slot, from, to int) error {
@@ -333,7 +333,7 @@ func (s *Store) Stats() StoreStats {
 		for _, one := range slots {
 			*pages += int64(one.have.count())
 			stats.ZeroPages += int64(one.zero.count())
-			stats.LatePages += int64(one.late.count())
+			stats.RemotePages += int64(one.remote.count())
 		}
 	}
 	return stats

@@ -34,7 +34,7 @@ func (b *Before) ReadPage(task Task, address uint64, page []byte) (bool, error) 
 // Close gives the image's memory back, as far as nobody else needs it.
 func (b *Before) Close() error { return b.file.Close() }
 
-// Before gives what the store had of late pages when it was sealed, once, or nil if it had nothing
+// Before gives what the store had of remote pages when it was sealed, once, or nil if it had nothing
 // of them. The caller closes it.
 func (s *Store) Before() *Before {
 	s.mu.Lock()
@@ -44,7 +44,7 @@ func (s *Store) Before() *Before {
 	return before
 }
 
-// keepBefore notes what the store has of late pages. The caller holds the lock.
+// keepBefore notes what the store has of remote pages. The caller holds the lock.
 func (s *Store) keepBefore() error {
 	slots := map[Task]map[uint64]beforeSlot{}
 	for task, all := range s.tasks {
@@ -63,7 +63,7 @@ func (s *Store) keepBefore() error {
 	}
 	fd, err := unix.FcntlInt(s.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("keep what there was of late pages: %w", err)
+		return fmt.Errorf("keep what there was of remote pages: %w", err)
 	}
 	s.before = &Before{file: os.NewFile(uintptr(fd), "pages"), slots: slots}
 	return nil

@@ -83,7 +83,7 @@ func (s *Store) encodeIndex() []byte {
 			for _, word := range [...]uint64{uint64(task), address, uint64(one.offset)} {
 				b = binary.NativeEndian.AppendUint64(b, word)
 			}
-			for _, bits := range [...]*mask{&one.have, &one.late} {
+			for _, bits := range [...]*mask{&one.have, &one.remote} {
 				for _, word := range bits {
 					b = binary.NativeEndian.AppendUint64(b, word)
 				}
@@ -113,7 +113,7 @@ func makeIndex(data []byte) (*os.File, error) {
 }
 
 // ImageSlot is a part of a task's address space in an image: Have has a bit for each page from
-// Address on that is there, at the same distance from Offset in the image. Late has a bit for each
+// Address on that is there, at the same distance from Offset in the image. Remote has a bit for each
 // that is not, and for which there is room there: it comes after the restore. What is in its place
 // until then means nothing. Again has a bit for each page of Have that was sent more than once,
 // because the container wrote to it meanwhile.
@@ -122,7 +122,7 @@ type ImageSlot struct {
 	Address uint64
 	Offset  uint64
 	Have    [len(mask{})]uint64
-	Late    [len(mask{})]uint64
+	Remote  [len(mask{})]uint64
 	Again   [len(mask{})]uint64
 }
 
@@ -166,7 +166,7 @@ func decodeIndex(data []byte, size uint64) ([]ImageSlot, error) {
 		one.Offset = binary.NativeEndian.Uint64(entry[16:])
 		for w := range one.Have {
 			one.Have[w] = binary.NativeEndian.Uint64(entry[24+8*w:])
-			one.Late[w] = binary.NativeEndian.Uint64(entry[24+8*(len(one.Have)+w):])
+			one.Remote[w] = binary.NativeEndian.Uint64(entry[24+8*(len(one.Have)+w):])
 			one.Again[w] = binary.NativeEndian.Uint64(entry[24+8*(2*len(one.Have)+w):])
 		}
 		if task == 0 || task > maxTask || one.Address%slotBytes != 0 || one.Address >= maxAddress ||
@@ -183,14 +183,14 @@ func decodeIndex(data []byte, size uint64) ([]ImageSlot, error) {
 // fits tells whether there are no bits beyond the slot's pages, no page that is there and comes
 // later, and none that came again and is not there.
 func (s *ImageSlot) fits() bool {
-	have, late := mask(s.Have), mask(s.Late)
+	have, remote := mask(s.Have), mask(s.Remote)
 	for i := range have {
-		if have[i]&late[i] != 0 || s.Again[i]&^have[i] != 0 {
+		if have[i]&remote[i] != 0 || s.Again[i]&^have[i] != 0 {
 			return false
 		}
 	}
 	for page := slotBytes / PageSize(); page < len(have)*maskBits; page++ {
-		if have.has(page) || late.has(page) {
+		if have.has(page) || remote.has(page) {
 			return false
 		}
 	}
@@ -204,11 +204,11 @@ func (s *ImageSlot) before(other *ImageSlot) bool {
 // Pages counts the pages of a slot, those that are there and those that come later.
 func (s *ImageSlot) Pages() int {
 	m := mask(s.Have)
-	return m.count() + s.LatePages()
+	return m.count() + s.RemotePages()
 }
 
-// LatePages counts the pages of a slot that come later.
-func (s *ImageSlot) LatePages() int {
-	m := mask(s.Late)
+// RemotePages counts the pages of a slot that come later.
+func (s *ImageSlot) RemotePages() int {
+	m := mask(s.Remote)
 	return m.count()
 }

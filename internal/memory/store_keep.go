@@ -114,7 +114,7 @@ func (s *Store) masks(m TaskMap) (map[uint64]*mask, error) {
 // check wants that pages are there.
 func (s *slot) check(wanted *mask) error {
 	for i := range wanted {
-		if missing := wanted[i] &^ (s.have[i] | s.zero[i] | s.late[i]); missing != 0 {
+		if missing := wanted[i] &^ (s.have[i] | s.zero[i] | s.remote[i]); missing != 0 {
 			page := i*maskBits + bits.TrailingZeros64(missing)
 			return fmt.Errorf("%w: %d of them, the first is number %d there", ErrPagesMissing, bits.OnesCount64(missing), page)
 		}
@@ -134,14 +134,14 @@ func (s *slot) keep(wanted *mask) error {
 	for i := range wanted {
 		s.have[i] &= wanted[i]
 		s.zero[i] &= wanted[i]
-		s.late[i] &= wanted[i]
+		s.remote[i] &= wanted[i]
 	}
 	return nil
 }
 
 func (s *Store) forget(task Task) {
 	for _, one := range s.tasks[task] {
-		one.have, one.late = mask{}, mask{}
+		one.have, one.remote = mask{}, mask{}
 	}
 	delete(s.tasks, task)
 	if object := s.shared[task]; object != nil {

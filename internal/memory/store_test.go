@@ -322,7 +322,7 @@ func FuzzIndex(f *testing.F) {
 	if err := s.Put(Run{Task: 3, Address: 2 * slotBytes, Pages: 2}, filledWith(2, 2)); err != nil { // again
 		f.Fatal(err)
 	}
-	if err := s.Late([]TaskMap{{Task: 2, Areas: []Area{{Start: slotBytes + uint64(PageSize()), Pages: 600}}}}); err != nil {
+	if err := s.Remote([]TaskMap{{Task: 2, Areas: []Area{{Start: slotBytes + uint64(PageSize()), Pages: 600}}}}); err != nil {
 		f.Fatal(err)
 	}
 	image, err := s.Seal()

@@ -111,8 +111,8 @@ type StoredObject struct {
 	File *os.File
 }
 
-// Late are the seals that can only be added when all that is mapped for writing is.
-func (o *StoredObject) Late() uint32 {
+// LateSeals are the seals that can only be added when all that is mapped for writing is.
+func (o *StoredObject) LateSeals() uint32 {
 	if o.Seals&unix.F_SEAL_FUTURE_WRITE == 0 {
 		return 0
 	}
@@ -120,7 +120,7 @@ func (o *StoredObject) Late() uint32 {
 }
 
 // TakeObjects ends the objects of the store: each has its size, owner, permissions and seals (see
-// Late), and belongs to the caller. What was kept by Keep is there, nothing else.
+// LateSeals), and belongs to the caller. What was kept by Keep is there, nothing else.
 func (s *Store) TakeObjects() ([]StoredObject, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,11 +155,11 @@ func (o *StoredObject) finish() error {
 	if err := unix.Fchmod(int(o.File.Fd()), o.Mode); err != nil {
 		return fmt.Errorf("set its permissions: %w", err)
 	}
-	return o.addSeals(o.Seals &^ o.Late())
+	return o.addSeals(o.Seals &^ o.LateSeals())
 }
 
-// Seal adds the seals that were left for Late.
-func (o *StoredObject) Seal() error { return o.addSeals(o.Late()) }
+// Seal adds the seals that LateSeals left for the end.
+func (o *StoredObject) Seal() error { return o.addSeals(o.LateSeals()) }
 
 func (o *StoredObject) addSeals(seals uint32) error {
 	if seals == 0 {

@@ -23,10 +23,10 @@ type task struct {
 	refused  error    // why it is not tracked as was asked for; nil if it is
 	tries    int      // how often that was tried
 	stale    bool     // it has another memory than tracker knows
-	sent     pageSet  // pages that were sent, or are late
+	sent     pageSet  // pages that were sent, or are remote
 	held     pageSet  // since the freeze: pages that have content; nil while it runs
-	late     pageSet  // of those in sent: pages that were left, and that the target has not got as they are
-	hot      pageSet  // pages that were written not long ago: those among late count
+	remote   pageSet  // of those in sent: pages that were left, and that the target has not got as they are
+	hot      pageSet  // pages that were written not long ago: those among remote count
 	along    pageSet  // pages that were written in the last round before they left in it
 	scanned  bool     // there was a scan of all its memory since it is tracked
 	carried  bool     // content of it was sent since it is tracked
@@ -50,7 +50,7 @@ func openTask(pid int) (*task, error) {
 		return nil, err
 	}
 	t := &task{id: Task(process.NamespaceID), pid: pid, name: process.Name, started: process.StartTicks,
-		sent: pageSet{}, late: pageSet{}, hot: pageSet{}}
+		sent: pageSet{}, remote: pageSet{}, hot: pageSet{}}
 	if process.State == 'Z' && process.Threads <= 1 {
 		return nil, nil
 	}
@@ -86,7 +86,7 @@ func (t *task) track(way Tracking, by tracker) error {
 		err = t.tracker.close()
 	}
 	t.tracker, t.tracking, t.sent, t.held, t.stale = by, way, pageSet{}, nil, false
-	t.late, t.hot, t.along, t.scanned, t.carried, t.hectic = pageSet{}, pageSet{}, nil, false, false, false
+	t.remote, t.hot, t.along, t.scanned, t.carried, t.hectic = pageSet{}, pageSet{}, nil, false, false, false
 	return err
 }
 

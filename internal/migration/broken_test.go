@@ -74,7 +74,7 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 				}
 				return actions
 			}},
-		{"a drain that failed counts as done", PostCopy, 1, "destroy of pages that the target has not",
+		{"a post-copy push that failed counts as done", PostCopy, 1, "destroy of pages that the target has not",
 			func(s *system, i int, actions []Action) []Action {
 				if m := s.agents[i].m; i == src && m != nil && m.cut && m.busy == "" {
 					m.at++

@@ -48,7 +48,7 @@ const (
 	StepStop    StepName = "stop"    // source: its processes end
 	StepStart   StepName = "start"   // target: start it anew and wait until it is healthy; the commit point
 	StepForward StepName = "forward" // source: queued packets go to the target, the route follows
-	StepDrain   StepName = "drain"   // source: the pages that stayed here go to the target
+	StepPush    StepName = "drain"   // source: the pages that stayed here go to the target
 	StepDestroy StepName = "destroy" // source: the frozen copy goes
 	StepCleanup StepName = "cleanup" // source: all else that the migration made
 	StepSettle  StepName = "settle"  // target: the source needs nothing more
@@ -113,9 +113,9 @@ func Steps(mode Mode) []Step {
 func liveSteps() []Step {
 	// Rounds stand before the prepare: they may take long, and what is prepared is to be fresh in the freeze.
 	steps := insertBefore(coldSteps(), StepPrepare, Step{Name: StepRounds, At: Source, Phase: "rounds", Undo: UndoRounds})
-	// From the commit on the newest state is at the target, and the pages that the drain brings are
+	// From the commit on the newest state is at the target, and the pages that the post-copy push brings are
 	// at the source: until it has ended, each node has something that the other has not.
-	return insertBefore(steps, StepDestroy, Step{Name: StepDrain, At: Source, Phase: "drain", Joined: true})
+	return insertBefore(steps, StepDestroy, Step{Name: StepPush, At: Source, Phase: "drain", Joined: true})
 }
 
 // restartSteps are those of the mode in which no execution state moves: the processes end at the

@@ -109,7 +109,7 @@ func (s *system) stepMoves(i int, add func(string, int)) {
 			add("done", i)
 		}
 		mayFail = mayFail || !s.joined
-	case StepDrain: // over connections of its own
+	case StepPush: // over connections of its own
 		there := s.agents[dst].m != nil && !s.away && !s.forgot() && s.copies[dst] == copyRuns
 		if s.link && there || a.m.rec.Resolved {
 			add("done", i)
@@ -138,7 +138,7 @@ func (s *system) stepMoves(i int, add func(string, int)) {
 	if mayFail {
 		add("fail", i)
 	}
-	if a.cut && a.doing != StepRestore && a.doing != StepStart && a.doing != StepReceive && a.doing != StepSend && a.doing != StepDrain &&
+	if a.cut && a.doing != StepRestore && a.doing != StepStart && a.doing != StepReceive && a.doing != StepSend && a.doing != StepPush &&
 		a.doing != StepDestroy {
 		add("done", i) // it was faster than the interrupt
 	}

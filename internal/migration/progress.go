@@ -28,8 +28,8 @@ type Progress struct {
 	Waiting        string  `json:"waiting,omitempty"`
 	WaitingSeconds float64 `json:"waiting_seconds,omitempty"`
 
-	// Drain, as long as pages are at the source of a container that runs at the target.
-	Drain *Drain `json:"drain,omitempty"`
+	// Push is set as long as the source has pages of a container that runs at the target.
+	Push *Push `json:"drain,omitempty"`
 }
 
 // Estimate fills in the time that is left, from what is left and the rate.

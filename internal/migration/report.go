@@ -44,9 +44,9 @@ type Report struct {
 	Throttles []ThrottleStep `json:"throttles,omitempty"`
 	// Layers is what became of the image's layers at the target. nil: it had the image.
 	Layers *Layers `json:"layers,omitempty"`
-	// Drain is what became of the memory that stayed at the source when the container was handed
+	// Push is what became of the memory that stayed at the source when the container was handed
 	// over. nil: none did.
-	Drain *Drain `json:"drain,omitempty"`
+	Push *Push `json:"drain,omitempty"`
 	// Volumes are the container's, and what became of them.
 	Volumes []VolumeMoved `json:"volumes,omitempty"`
 
@@ -106,10 +106,10 @@ type ThrottleStep struct {
 	Seconds     float64 `json:"seconds"`
 }
 
-// Drain tells of pages that came after the container had begun to run at the target. Faults and
-// waiting are as the target saw them last.
-type Drain struct {
-	LatePages   int64 `json:"late_pages"`   // that stayed at the source
+// Push tells of the post-copy push: the pages that came after the container had begun to run at the
+// target. Faults and waiting are as the target saw them last.
+type Push struct {
+	RemotePages int64 `json:"late_pages"`   // that stayed at the source
 	LeftPages   int64 `json:"left_pages"`   // that have not come yet
 	LostPages   int64 `json:"lost_pages"`   // that were given up: accesses to them fail
 	UrgentPages int64 `json:"urgent_pages"` // that came because a process waited for them
@@ -120,7 +120,7 @@ type Drain struct {
 	FaultP99Seconds     float64 `json:"fault_p99_seconds"`
 	FaultMaximumSeconds float64 `json:"fault_maximum_seconds"`
 	WaitedSeconds       float64 `json:"waited_seconds"` // by all threads together
-	WaitingShare        float64 `json:"waiting_share"`  // of the drain's time, in which at least one thread waited
+	WaitingShare        float64 `json:"waiting_share"`  // of the push's time, in which at least one thread waited
 	Seconds             float64 `json:"seconds"`        // from the resume until all was there, or now
 	Connections         int     `json:"connections"`    // how often the two connections were opened: more than once if they broke
 
@@ -195,7 +195,7 @@ type Facts struct {
 	DirtyingRate float64
 	MemoryGrowth int64 // bytes
 	Layers       *Layers
-	Drain        *Drain
+	Push         *Push
 	Volumes      []VolumeMoved
 }
 
@@ -211,11 +211,11 @@ func NewReport(rec Record, facts Facts, at time.Time) Report {
 		Throttles: slices.Clone(facts.Throttles), DirtyingRateBytesPerSecond: facts.DirtyingRate,
 		MemoryGrowthBytes: facts.MemoryGrowth, Volumes: slices.Clone(facts.Volumes), Layers: facts.Layers,
 	}
-	if facts.Drain != nil {
-		drain := *facts.Drain
-		report.Drain = &drain
-		if drain.LatePages > 0 {
-			report.SplitSeconds = drain.Seconds
+	if facts.Push != nil {
+		push := *facts.Push
+		report.Push = &push
+		if push.RemotePages > 0 {
+			report.SplitSeconds = push.Seconds
 		}
 	}
 	if rec.State == InDoubt {

@@ -31,7 +31,7 @@ func TestRule(t *testing.T) {
 		"given away, never ran there":         {Question{Here: Source, State: InDoubt, RunsAt: Target, Word: WordNever, Force: true}, RuleRefuse},
 		"given away, restore under way":       {Question{Here: Source, State: InDoubt, RunsAt: Target, Word: WordPending}, RuleAskAgain},
 		"given away, target unreachable":      {Question{Here: Source, State: InDoubt, RunsAt: Target}, RuleRefuse},
-		"given away in the drain":             {Question{Here: Source, State: Committed, RunsAt: Target, Word: WordElse}, RuleCarryOut},
+		"given away in the post-copy push":    {Question{Here: Source, State: Committed, RunsAt: Target, Word: WordElse}, RuleCarryOut},
 		"at the target, source agrees":        {Question{Here: Target, State: Running, RunsAt: Target, Word: WordGiven}, RuleCarryOut},
 		"at the target, source took it back":  {Question{Here: Target, State: Running, RunsAt: Target, Word: WordElse, Force: true}, RuleRefuse},
 		"at the target, source in doubt":      {Question{Here: Target, State: Running, RunsAt: Target, Word: WordPending}, RuleAskAgain},

@@ -34,9 +34,9 @@ type Settings struct {
 	BandwidthLimit float64
 	// OnNoConvergence is what to do when the rounds do not converge.
 	OnNoConvergence NoConvergence
-	// KeepFootprint is how long the source keeps what the container held, in case that it comes
-	// back; 0: not at all.
-	KeepFootprint time.Duration
+	// KeepResidual is how long the source keeps a residual copy of the container's memory, in case that
+	// the container comes back; 0: not at all.
+	KeepResidual time.Duration
 	// MaxSplit is for how long both nodes may be needed after the handover; 0: nobody said.
 	MaxSplit time.Duration
 	// Spill has pages that stay here after the handover written to this node's disk, encrypted, so that a
@@ -82,8 +82,8 @@ func (s Settings) Complete() (Settings, error) {
 	if err := CheckBandwidthLimit(s.BandwidthLimit); err != nil {
 		return s, err
 	}
-	if err := CheckKeep(s.KeepFootprint); err != nil {
-		return s, fmt.Errorf("to keep a footprint for %w", err)
+	if err := CheckKeep(s.KeepResidual); err != nil {
+		return s, fmt.Errorf("to keep a residual memory copy for %w", err)
 	}
 	if err := CheckMaxSplit(s.MaxSplit); err != nil {
 		return s, err

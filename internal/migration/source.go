@@ -108,7 +108,7 @@ func (m *Machine) sourceDid(step StepName) {
 	case Undoing:
 		m.undoEnded(step, "")
 	case Committed:
-		m.cut = m.cut && step != StepDrain
+		m.cut = m.cut && step != StepPush
 		m.carryOn()
 	case Waiting, InDoubt, Running, Done:
 		// The send ended while in doubt: the target's word counts, not ours.
@@ -141,11 +141,11 @@ func (m *Machine) sourceFailed(e StepFailed, reason string) {
 		for _, p := range problems { // nobody waits for an error any more: this is where an operator finds what to do
 			m.note(p.Remedy)
 		}
-		m.withheld = (step == StepDestroy || step == StepDrain) && len(problems) > 0
+		m.withheld = (step == StepDestroy || step == StepPush) && len(problems) > 0
 		for _, problem := range problems {
 			m.note(problem.Remedy)
 		}
-		m.cut = step == StepDrain
+		m.cut = step == StepPush
 		m.at-- // Tick tries again
 	case Waiting, InDoubt, Running, Done:
 	}

@@ -15,7 +15,7 @@ const (
 	StageLayers     StageState = "layers"  // image layers are being sent
 	StageMemory     StageState = "memory"  // the first round is being sent
 	StageReady      StageState = "ready"   // a migration can start from it
-	StageParked     StageState = "parked"  // as it was: a migration refers to it by digests, and sends what is not the same
+	StageIdle       StageState = "parked"  // an idle copy: a migration refers to it by digests, and sends pages that differ
 	StageWaiting    StageState = "waiting" // nothing is there yet
 	StageEnded      StageState = "ended"
 )
@@ -25,9 +25,9 @@ type StageKind string
 
 // The kinds.
 const (
-	BaseCopy   StageKind = "base"      // of a container that runs, at a node to which it may go
+	StagedCopy StageKind = "base"      // of a container that runs, at a node to which it may move
 	LayersCopy StageKind = "layers"    // of the layers of a container's image only, at a node to which it may go
-	Footprint  StageKind = "footprint" // of a container that has left, at the node where it was
+	Residual   StageKind = "footprint" // of a container that has left, at the node where it was
 	BrokenCopy StageKind = "broken"    // of the files of a container, by a migration that failed; the next one goes on from it
 )
 
@@ -54,24 +54,24 @@ type Stage struct {
 	SentBytes   int64 `json:"sent_bytes"` // on the wire, with layers
 	RoundBytes  int64 `json:"round_bytes"`
 	// ExpectedBytes is an upper limit of what the first round sends, before compression.
-	ExpectedBytes          int64   `json:"expected_bytes"`
-	RoundSeconds           float64 `json:"round_seconds"`                  // that the last round took
-	DirtyingRate           float64 `json:"dirtying_rate_bytes_per_second"` // as the last round saw it
-	BandwidthBitsPerSecond float64 `json:"bandwidth_bits_per_second"`
-	Ahead                  *Ahead  `json:"ahead,omitempty"` // nil: a user named the node, and said no more
+	ExpectedBytes          int64      `json:"expected_bytes"`
+	RoundSeconds           float64    `json:"round_seconds"`                  // that the last round took
+	DirtyingRate           float64    `json:"dirtying_rate_bytes_per_second"` // as the last round saw it
+	BandwidthBitsPerSecond float64    `json:"bandwidth_bits_per_second"`
+	Placement              *Placement `json:"ahead,omitempty"` // nil: a user named the node, and said no more
 }
 
-// Why a copy is made ahead.
+// Why a copy is placed.
 const (
-	AheadPath    = "path"
-	AheadNearest = "nearest"
-	AheadSpare   = "spare" // it was near, or on the path, and there is room for it
+	PlacementPath    = "path"
+	PlacementNearest = "nearest"
+	PlacementSpare   = "spare" // it was near, or on the path, and there is room for it
 )
 
-// Ahead tells of a copy that is made because the container may come: on the path of its user, or to
+// Placement tells of a copy that is made because the container may come: on the path of its user, or to
 // a near node.
-type Ahead struct {
-	Why      string    `json:"why"` // AheadPath, AheadNearest or AheadSpare
+type Placement struct {
+	Why      string    `json:"why"` // PlacementPath, PlacementNearest or PlacementSpare
 	Deadline time.Time `json:"deadline,omitzero"`
 	Begin    time.Time `json:"begin,omitzero"` // when it will be begun, or brought up to date
 	From     string    `json:"from,omitempty"` // the node at which the container will be then; empty: where it is now

@@ -169,8 +169,8 @@ func (s *system) actOnLeaving(kind string) {
 		"out of memory": "protection from the kernel",
 	}[kind]
 	s.killed = s.killed || kind == "engine kills it"
-	draining := s.split && s.copies[dst] == copyRuns
-	if s.without != protection && (s.without != protection+" in a drain" || !draining) {
+	pushing := s.split && s.copies[dst] == copyRuns
+	if s.without != protection && (s.without != protection+" in a post-copy push" || !pushing) {
 		return
 	}
 	s.copies[src] = copyNone

@@ -237,7 +237,7 @@ func (s *system) effect(step StepName) {
 		s.copies[src], s.slowed, s.split = copyFrozen, false, s.mode != Cold
 	case StepStop:
 		s.copies[src], s.slowed = copyFrozen, false
-	case StepDrain:
+	case StepPush:
 		s.split = false
 	case StepForward:
 		s.held = false

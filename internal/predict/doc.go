@@ -55,7 +55,7 @@
 // # After the handover
 //
 // Pages that stayed, L bytes, follow in L s. The container meanwhile wants those that it touches: a
-// page that is not there costs it a round trip. If it does work of x seconds in the drain's time t
+// page that is not there costs it a round trip. If it does work of x seconds in the post-copy push's time t
 // = x + waiting, it touches at least the D(x) that it would write, of which half have come by then
 // on the average. The equation is solved for x. Even a program that does nothing waits for two
 // pages, one after the other. Reads are not seen by anybody, so the interval is wide.

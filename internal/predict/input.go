@@ -76,7 +76,7 @@ type Costs struct {
 	End                      float64 // from the resume until the source has nothing left
 
 	// Round trips of the link.
-	TripsConnect, TripsRounds, TripsPrepare, TripsDrain, TripsEnd float64
+	TripsConnect, TripsRounds, TripsPrepare, TripsPush, TripsEnd float64
 
 	// More of dump and restore together, for each beyond the first.
 	Process, Thread, Mapping, Descriptor, Connection float64
@@ -97,7 +97,7 @@ type Costs struct {
 func DefaultCosts() Costs {
 	return Costs{
 		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Settle: 0.005, Dump: 0.022, Restore: 0.022, End: 0.035,
-		TripsConnect: 2.2, TripsRounds: 0.3, TripsPrepare: 1, TripsDrain: 2, TripsEnd: 1.7,
+		TripsConnect: 2.2, TripsRounds: 0.3, TripsPrepare: 1, TripsPush: 2, TripsEnd: 1.7,
 		Process: 2e-3, Thread: 0.15e-3, Mapping: 15e-6, Descriptor: 60e-6, Connection: 0.4e-3, Touched: 15e-3, Tables: 12e-3 / (1 << 30),
 		DumpByte: 0.35 / (1 << 30), RestoreByte: 0.6 / (1 << 30), StateBytes: 17e3, StateProcess: 4e3, StateRatio: 0.13,
 		Entry: 0.5e-6, Scan: 1.5e-3 / (1 << 30), Kill: 0.1 / (1 << 30),
@@ -158,7 +158,7 @@ func (in Input) sane() Input {
 	in.Source.CompressBytesPerSec = within(in.Source.CompressBytesPerSec, 1e13)
 	in.Past = in.Past.sane()
 	in.Longer = in.Longer.sane()
-	in.Pace = Pace{Rounds: within(in.Pace.Rounds, slowestPace), Drain: within(in.Pace.Drain, slowestPace)}
+	in.Pace = Pace{Rounds: within(in.Pace.Rounds, slowestPace), Push: within(in.Pace.Push, slowestPace)}
 	return in
 }
 

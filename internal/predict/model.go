@@ -48,7 +48,7 @@ type outcome struct {
 	rounds                      int
 	converges                   bool
 	cpus                        float64 // that the container was left with; 0: all that it had
-	late                        float64 // bytes that follow
+	remote                      float64 // bytes that follow
 	memorySeconds, filesSeconds float64
 }
 

@@ -31,7 +31,7 @@ func (m *model) of(mode migration.Mode) outcome {
 	}
 	out.targetCPU = out.sourceCPU * pageShare
 	out.total = out.handoff + out.parts.End
-	if out.late > 0 {
+	if out.remote > 0 {
 		m.follow(&out)
 	}
 	return out
@@ -60,7 +60,7 @@ func (m *model) fixed(mode migration.Mode) Parts {
 	p.Freeze += k.Tables * c.memory() * slow
 	switch mode {
 	case migration.PostCopy:
-		p.Ahead += k.TripsDrain * m.rtt
+		p.Ahead += k.TripsPush * m.rtt
 		p.Freeze += k.Touched * slow
 	case migration.Restart:
 		p.Freeze = m.rtt/2 + k.Entry*float64(c.FileTreeEntries)*slow
@@ -122,7 +122,7 @@ func (m *model) live(out *outcome, mode migration.Mode) {
 	last := 0.0
 	if leaving {
 		m.sharedAhead(out, r)
-		out.late = float64(c.PrivateBytes)
+		out.remote = float64(c.PrivateBytes)
 	} else {
 		r = m.rounds(out, mode, Overhead.Seconds()+files+m.rtt)
 		last = r.history[len(r.history)-1].Duration.Seconds()
@@ -132,10 +132,10 @@ func (m *model) live(out *outcome, mode migration.Mode) {
 	var left float64
 	if leaving {
 		if mode != migration.PostCopy {
-			ahead, between = ahead+k.TripsDrain*m.rtt, between+k.TripsDrain*m.rtt
-			out.late = m.written(last+between+k.Settle*slow, r.share)
+			ahead, between = ahead+k.TripsPush*m.rtt, between+k.TripsPush*m.rtt
+			out.remote = m.written(last+between+k.Settle*slow, r.share)
 		}
-		left = min(touchedBytes, max(leastTouched, touchedTime*m.bandwidth), out.late)
+		left = min(touchedBytes, max(leastTouched, touchedTime*m.bandwidth), out.remote)
 	} else {
 		var caught float64
 		caught, left = m.catchUp(out, mode, r, last+between, files)
@@ -144,7 +144,7 @@ func (m *model) live(out *outcome, mode migration.Mode) {
 	out.memorySeconds = m.send(left, m.again)
 	out.frozen = left*m.again + m.state() + filesLeft
 	out.bytes += out.frozen + float64(c.MissingLayerBytes)
-	out.targetMemory = c.memory() - out.late
+	out.targetMemory = c.memory() - out.remote
 	out.downtime = out.parts.Freeze + max(0, out.memorySeconds-k.Dump*slow/2) + files
 	out.handoff = out.parts.Begin + m.layers() + out.filesSeconds + ahead + out.downtime
 }
@@ -186,22 +186,22 @@ func (m *model) follow(out *outcome) {
 	if out.rounds <= 1 {
 		wire = m.wire
 	}
-	out.split = max(m.send(out.late, wire)/drainShare, out.late*m.in.Pace.Drain) + m.rtt
-	out.bytes += out.late * wire
-	out.sourceCPU += out.late * m.perByte
-	out.waiting = m.waits(out.split, out.late)
-	out.burst = min(m.burst(out.late), out.split)
+	out.split = max(m.send(out.remote, wire)/pushShare, out.remote*m.in.Pace.Push) + m.rtt
+	out.bytes += out.remote * wire
+	out.sourceCPU += out.remote * m.perByte
+	out.waiting = m.waits(out.split, out.remote)
+	out.burst = min(m.burst(out.remote), out.split)
 	out.total += out.split
 }
 
-// drainShare of the link is what pages that follow get beside those that are wanted: 0.82 to 0.92
-// ("bench postcopy").
-const drainShare = 0.9
+// pushShare is the share of the link that pushed pages get beside remote faults: 0.82 to 0.92 ("bench
+// postcopy").
+const pushShare = 0.9
 
-// burst is how long the work of an answer waits for pages when late bytes are not there yet. Its
+// burst is how long the work of an answer waits for pages when remote bytes are not there yet. Its
 // pages are those that the container writes within the shortest time that it was watched for.
-func (m *model) burst(late float64) float64 {
-	faults := m.written(answer, 1) * m.share(late) / float64(memory.PageSize()) / perFault
+func (m *model) burst(remote float64) float64 {
+	faults := m.written(answer, 1) * m.share(remote) / float64(memory.PageSize()) / perFault
 	return (firstFaults + faults) * m.fault()
 }
 
@@ -211,14 +211,14 @@ func (m *model) fault() float64 {
 }
 
 // share is which part of the pages that the container writes follow: it writes these before all others.
-func (m *model) share(late float64) float64 {
-	return late / math.Max(m.written(mostSeconds, 1), late)
+func (m *model) share(remote float64) float64 {
+	return remote / math.Max(m.written(mostSeconds, 1), remote)
 }
 
-// waits is how long the container's threads wait for pages in all while late bytes follow within seconds.
-func (m *model) waits(seconds, late float64) float64 {
+// waits is how long the container's threads wait for pages in all while remote bytes follow within seconds.
+func (m *model) waits(seconds, remote float64) float64 {
 	threads := float64(max(1, m.in.Container.Threads))
-	pageBytes, fault, share := float64(memory.PageSize()), m.fault(), m.share(late)
+	pageBytes, fault, share := float64(memory.PageSize()), m.fault(), m.share(remote)
 	low, high := 0.0, seconds // of work that gets done in that time
 	for range 40 {
 		work := (low + high) / 2

@@ -52,7 +52,7 @@ func (p Past) sane() Past {
 // or the link was.
 type Pace struct {
 	Rounds float64 `json:"rounds_seconds_per_byte"`
-	Drain  float64 `json:"drain_seconds_per_byte"`
+	Push   float64 `json:"drain_seconds_per_byte"`
 }
 
 // Transfer is memory that was sent while its container ran, all of it for the first time.
@@ -60,7 +60,7 @@ type Transfer struct{ RawBytes, SentBytes, Seconds float64 }
 
 // Transferred is the first round of a migration, and what followed; zero if there is not enough of
 // it to tell anything.
-func Transferred(report migration.Report) (round, drain Transfer) {
+func Transferred(report migration.Report) (round, push Transfer) {
 	if len(report.Rounds) > 0 && !report.Rounds[0].Final {
 		first := report.Rounds[0]
 		round = Transfer{float64(first.RawBytes), float64(first.SentBytes), first.Seconds - report.Link.RTTSeconds}
@@ -68,11 +68,11 @@ func Transferred(report migration.Report) (round, drain Transfer) {
 	if report.Mode == migration.Cold {
 		round = frozenTransfer(report)
 	}
-	if report.Drain != nil {
+	if report.Push != nil {
 		sent := float64(report.Bytes.MemoryFaulted + report.Bytes.MemoryPushed)
-		drain = Transfer{float64(report.Drain.LatePages) * float64(memory.PageSize()), sent, report.Drain.Seconds - report.Link.RTTSeconds}
+		push = Transfer{float64(report.Push.RemotePages) * float64(memory.PageSize()), sent, report.Push.Seconds - report.Link.RTTSeconds}
 	}
-	return round.enough(report.Link), drain.enough(report.Link)
+	return round.enough(report.Link), push.enough(report.Link)
 }
 
 // frozenTransfer is what a cold migration has sent. It leaves beside the dump, too, as soon as
@@ -125,14 +125,14 @@ func (t Transfer) Pace(bitsPerSecond float64) float64 {
 
 const clearlyLonger = 1.1
 
-// PaceOf is at which pace rounds and drain of a migration went over a link that carries so much,
+// PaceOf is at which pace rounds and push of a migration went over a link that carries so much,
 // and which of the two there were that nothing held back.
-func PaceOf(report migration.Report, bitsPerSecond float64) (pace Pace, rounds, drained bool) {
+func PaceOf(report migration.Report, bitsPerSecond float64) (pace Pace, rounds, pushed bool) {
 	if report.Layers != nil || report.Link.LimitBitsPerSecond > 0 {
 		return Pace{}, false, false
 	}
-	round, drain := Transferred(report)
-	return Pace{Rounds: round.Pace(bitsPerSecond), Drain: drain.Pace(bitsPerSecond * drainShare)}, round.Seconds > 0, drain.Seconds > 0
+	round, push := Transferred(report)
+	return Pace{Rounds: round.Pace(bitsPerSecond), Push: push.Pace(bitsPerSecond * pushShare)}, round.Seconds > 0, push.Seconds > 0
 }
 
 // CurveOf is what the rounds of a migration tell of what its container wrote: each knows what was
@@ -141,7 +141,7 @@ func CurveOf(report migration.Report) Curve {
 	var curve Curve
 	for i := 1; i < len(report.Rounds); i++ {
 		before, round := report.Rounds[i-1], report.Rounds[i]
-		if !round.Final && before.Seconds > leastTransferTime && len(report.Throttles) == 0 && report.Drain == nil {
+		if !round.Final && before.Seconds > leastTransferTime && len(report.Throttles) == 0 && report.Push == nil {
 			curve = append(curve, Point{before.Seconds, float64(cmp.Or(round.WrittenBytes, round.RawBytes))})
 		}
 	}
@@ -234,7 +234,7 @@ func PartsOf(report migration.Report, bytesPerSecond float64) Parts {
 		switch migration.StepName(phase.Name) {
 		case migration.StepRounds, migration.StepPrepare:
 			step = &p.Ahead
-		case migration.StepDrain:
+		case migration.StepPush:
 			continue
 		}
 		if phase.Downtime {

@@ -45,15 +45,15 @@ func TestPartsOf(t *testing.T) {
 // TestTransferred: what got through is the link's bandwidth, or a pace if the link carries more.
 func TestTransferred(t *testing.T) {
 	report := moved(migration.PreCopy)
-	round, drain := Transferred(report)
+	round, push := Transferred(report)
 	near(t, "bandwidth", round.BitsPerSecond(), 80e6/carried)
-	if drain != (Transfer{}) {
-		t.Errorf("there was a drain: %+v", drain)
+	if push != (Transfer{}) {
+		t.Errorf("there was a post-copy push: %+v", push)
 	}
 	near(t, "pace over a link that was the limit", round.Pace(80e6/carried), 0)
 	near(t, "pace", round.Pace(1e9), 3.0/40e6)
 	report.Link.LimitBitsPerSecond = 80e6
-	if _, rounds, drained := PaceOf(report, 1e9); rounds || drained {
+	if _, rounds, pushed := PaceOf(report, 1e9); rounds || pushed {
 		t.Error("one that was held back has a pace")
 	}
 	report.Rounds[0].SentBytes = 1000

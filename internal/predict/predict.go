@@ -123,7 +123,7 @@ func tooLong(in Input, p Prediction) string {
 // SplitOver is for how long both nodes are needed if what is left takes so long at the full speed
 // of the link.
 func SplitOver(left, rtt time.Duration) time.Duration {
-	return time.Duration(float64(left)/drainShare) + rtt
+	return time.Duration(float64(left)/pushShare) + rtt
 }
 
 func splits(mode migration.Mode) bool { return mode == migration.PostCopy || mode == migration.Hybrid }

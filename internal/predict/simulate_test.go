@@ -113,14 +113,14 @@ func (s *simulation) run(mode migration.Mode) (downtime, total float64) {
 	prepare := s.about(k.Prepare) + k.TripsPrepare*rtt
 	if mode == migration.PostCopy {
 		downtime = freeze + k.Tables*raw + s.transfer(16)
-		return downtime, before + prepare + rtt + k.TripsDrain*rtt + downtime + s.transfer(s.pages)/drainShare + rtt + end
+		return downtime, before + prepare + rtt + k.TripsPush*rtt + downtime + s.transfer(s.pages)/pushShare + rtt + end
 	}
 	fits, rounds, last := s.rounds(mode)
 	if !fits && mode == migration.Hybrid {
-		prepare += k.TripsDrain * rtt
+		prepare += k.TripsPush * rtt
 		left := s.program.distinct(last+prepare, s.chance)
 		downtime = freeze + k.Tables*raw
-		return downtime, before + rounds + prepare + downtime + s.transfer(left)/drainShare + rtt + end
+		return downtime, before + rounds + prepare + downtime + s.transfer(left)/pushShare + rtt + end
 	}
 	for range CatchUpRounds {
 		last = s.round(s.program.distinct(last+prepare, s.chance), last+prepare)

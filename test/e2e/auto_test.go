@@ -35,8 +35,8 @@ func TestAuto(t *testing.T) {
 	t.Parallel()
 	c := writer(t)
 	c.auto()
-	if r := c.auto("--no-post-copy", "--downtime-target", "1ms"); r.Drain != nil && r.Drain.LatePages > 0 {
-		t.Errorf("its state was on two nodes, which was forbidden: mode %s, %+v", r.Mode, r.Drain)
+	if r := c.auto("--no-post-copy", "--downtime-target", "1ms"); r.Push != nil && r.Push.RemotePages > 0 {
+		t.Errorf("its state was on two nodes, which was forbidden: mode %s, %+v", r.Mode, r.Push)
 	}
 	c.auto("--deadline", "1ms") // that cannot be: it is as fast as it can be, and is told
 	c.auto("--max-bytes", "200m", "--bandwidth-limit", "500mbit")

@@ -283,9 +283,9 @@ type report struct {
 	Rounds    []struct {
 		Pages int `json:"pages"`
 	} `json:"rounds"`
-	Drain           *migration.Drain `json:"drain"`
-	DowntimeSeconds float64          `json:"downtime_seconds"`
-	TotalSeconds    float64          `json:"total_seconds"`
+	Push            *migration.Push `json:"drain"`
+	DowntimeSeconds float64         `json:"downtime_seconds"`
+	TotalSeconds    float64         `json:"total_seconds"`
 }
 
 // migrate moves the container to the other node in the modes in turn.
@@ -314,7 +314,7 @@ func (c *container) migrateBy(mode string, more ...string) report {
 	if (mode == preCopy || mode == hybrid) && (len(r.Rounds) < 2 || r.Rounds[0].Pages == 0) {
 		c.t.Errorf("rounds of a pre-copy: %+v", r.Rounds)
 	}
-	if d := r.Drain; mode == postCopy && (d == nil || d.LatePages == 0) || d != nil && (d.LeftPages > 0 || d.LostPages > 0) {
+	if d := r.Push; mode == postCopy && (d == nil || d.RemotePages == 0) || d != nil && (d.LeftPages > 0 || d.LostPages > 0) {
 		c.t.Errorf("memory that followed in mode %s: %+v", mode, d)
 	}
 	c.node = c.other()

@@ -275,8 +275,8 @@ func TestStageRefused(t *testing.T) {
 	}
 }
 
-// footprints lists what a node keeps of the container.
-func (c *container) footprints(node string) []staged {
+// residuals lists the residual copies of the container at a node.
+func (c *container) residuals(node string) []staged {
 	c.t.Helper()
 	var kept []staged
 	for _, s := range c.stages(node) {
@@ -287,14 +287,14 @@ func (c *container) footprints(node string) []staged {
 	return kept
 }
 
-// TestFootprint: a container comes back, and what is the same as when it left is not sent.
-func TestFootprint(t *testing.T) {
+// TestResidual: a container comes back, and what is the same as when it left is not sent.
+func TestResidual(t *testing.T) {
 	c := writer(t)
 	for _, mode := range []string{"pre-copy", "cold"} {
 		must(t, "a", "migrate", c.name, "b", "--mode", mode, "--keep-footprint", "1h")
 		c.node = "b"
 		c.gone("a")
-		if kept := c.footprints("a"); len(kept) != 1 || kept[0].MemoryBytes < writerBytes || kept[0].Source != "b" || kept[0].Target != "a" {
+		if kept := c.residuals("a"); len(kept) != 1 || kept[0].MemoryBytes < writerBytes || kept[0].Source != "b" || kept[0].Target != "a" {
 			t.Fatalf("after mode %s: %+v", mode, kept)
 		}
 		p := c.precopy()
@@ -302,15 +302,15 @@ func TestFootprint(t *testing.T) {
 		if raw < writerBytes || sent > writerBytes/4 {
 			t.Errorf("mode %s: of %d bytes %d were sent; decisions: %q", mode, raw, sent, p.Decisions)
 		}
-		if kept := c.footprints("a"); len(kept) > 0 {
+		if kept := c.residuals("a"); len(kept) > 0 {
 			t.Errorf("left after the return: %+v", kept)
 		}
 	}
 	c.right()
 }
 
-// TestFootprintAndStage: a copy that is staged where the container was uses what is there.
-func TestFootprintAndStage(t *testing.T) {
+// TestResidualAndStage: a copy that is staged where the container was uses what is there.
+func TestResidualAndStage(t *testing.T) {
 	c := writer(t)
 	c.precopy("--keep-footprint", "1h")
 	s := c.stage()
@@ -323,23 +323,23 @@ func TestFootprintAndStage(t *testing.T) {
 	c.right()
 }
 
-// TestFootprintGoes: it is kept for its time at most, and not when nobody can come back.
-func TestFootprintGoes(t *testing.T) {
+// TestResidualGoes: it is kept for its time at most, and not when nobody can come back.
+func TestResidualGoes(t *testing.T) {
 	c := writer(t)
 	c.precopy("--keep-footprint", "1s")
-	c.eventually("the end of its time", func() bool { return len(c.footprints("a")) == 0 })
+	c.eventually("the end of its time", func() bool { return len(c.residuals("a")) == 0 })
 	c.precopy()
 	c.precopy("--keep-footprint", "1h")
-	if len(c.footprints("a")) != 1 {
+	if len(c.residuals("a")) != 1 {
 		t.Error("there is none")
 	}
 	must(t, "a", "stage", "rm", c.name, "b")
-	if len(c.footprints("a")) > 0 {
+	if len(c.residuals("a")) > 0 {
 		t.Error("it was not removed")
 	}
 	c.precopy()
 	c.precopy("--keep-footprint", "1h")
 	must(t, "b", "rm", "--force", c.name)
-	c.eventually("no footprint of a container that is no more", func() bool { return len(c.footprints("a")) == 0 })
+	c.eventually("no residual copy of a removed container", func() bool { return len(c.residuals("a")) == 0 })
 	c.id = ""
 }

@@ -200,19 +200,19 @@ func noSecond(t *testing.T, node string, before []string) {
 	}
 }
 
-// TestKilledWhileDraining: whoever removes the copy that its engine still lists as running, while
+// TestKilledWhilePushing: whoever removes the copy that its engine still lists as running, while
 // pages of it are to follow, takes none of them away: the container at the other node gets them
 // all.
-func TestKilledWhileDraining(t *testing.T) {
+func TestKilledWhilePushing(t *testing.T) {
 	for _, s := range guardable() {
 		if testing.Short() && s.name() != dockerEngine {
 			continue
 		}
-		t.Run(titleOf(s), func(t *testing.T) { killedWhileDraining(t, s) })
+		t.Run(titleOf(s), func(t *testing.T) { killedWhilePushing(t, s) })
 	}
 }
 
-func killedWhileDraining(t *testing.T, s subject) {
+func killedWhilePushing(t *testing.T, s subject) {
 	const container = "drained"
 	c := conformance{s: s}
 	c.begins(t, container, nil, count)

@@ -90,9 +90,9 @@ func TestDockerHangs(t *testing.T) {
 // the agent there has been killed. Only the removal of the copy waits for Docker.
 func TestDockerHangsWhileMemoryFollows(t *testing.T) {
 	name := docker(t, nil, count)
-	drain := fault(t, "a", agent.Fault{Side: "source", Step: "drain", When: "before"}, agent.FaultPause)
+	push := fault(t, "a", agent.Fault{Side: "source", Step: "drain", When: "before"}, agent.FaultPause)
 	done := begin(name, "post-copy")
-	drain.reached(t)
+	push.reached(t)
 	id := migrationOf(t, name)
 	goesOn := hangs(t, "a")
 	if err := world.lab.KillAgent(t.Context(), "a"); err != nil {
@@ -105,7 +105,7 @@ func TestDockerHangsWhileMemoryFollows(t *testing.T) {
 	eventually(t, "all pages are at b", func() bool {
 		var r migration.Report
 		err := json.Unmarshal([]byte(in(t, "b", "godwit", "migration", "show", id, "--json")), &r)
-		return err == nil && r.Drain != nil && r.Drain.LatePages > 0 && r.Drain.LeftPages == 0
+		return err == nil && r.Push != nil && r.Push.RemotePages > 0 && r.Push.LeftPages == 0
 	})
 	goesOn()
 	counted(t, "b", name, counted(t, "b", name, 1))

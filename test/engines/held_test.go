@@ -222,15 +222,15 @@ func thawedBeforeDump(t *testing.T, s subject) {
 	c.oneCopy(t, container, false, false)
 }
 
-// TestThawedWhileDraining: whoever thaws the copy at the source while pages of it are to follow has no
+// TestThawedWhilePushing: whoever thaws the copy at the source while pages of it are to follow has no
 // second one run, and it is destroyed with the rest.
-func TestThawedWhileDraining(t *testing.T) {
+func TestThawedWhilePushing(t *testing.T) {
 	for _, s := range heldEngines() {
-		t.Run(titleOf(s), func(t *testing.T) { thawedWhileDraining(t, s) })
+		t.Run(titleOf(s), func(t *testing.T) { thawedWhilePushing(t, s) })
 	}
 }
 
-func thawedWhileDraining(t *testing.T, s subject) {
+func thawedWhilePushing(t *testing.T, s subject) {
 	const container = "thawed"
 	c := conformance{s: s}
 	c.begins(t, container, nil, count)

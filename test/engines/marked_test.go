@@ -21,18 +21,18 @@ func listed(t *testing.T, s subject, container string) (all, mark string) {
 	return in(t, "a", "godwit", "ps"), "moved to b"
 }
 
-// TestMarkedWhileDraining: as long as pages are to follow the engine at the source shows that its copy is
+// TestMarkedWhilePushing: as long as pages are to follow the engine at the source shows that its copy is
 // not the container any more, and no more when the container goes on there.
-func TestMarkedWhileDraining(t *testing.T) {
+func TestMarkedWhilePushing(t *testing.T) {
 	for _, s := range doubted() {
 		if s.name() == lxcEngine { // it cannot show it
 			continue
 		}
-		t.Run(titleOf(s), func(t *testing.T) { markedWhileDraining(t, s) })
+		t.Run(titleOf(s), func(t *testing.T) { markedWhilePushing(t, s) })
 	}
 }
 
-func markedWhileDraining(t *testing.T, s subject) {
+func markedWhilePushing(t *testing.T, s subject) {
 	const container = "marked"
 	c := conformance{s: s}
 	c.begins(t, container, nil, count)

@@ -51,12 +51,12 @@ type moment struct {
 }
 
 func moments() []moment {
-	drain := agent.Fault{Side: "source", Step: "drain", When: "before"}
+	push := agent.Fault{Side: "source", Step: "drain", When: "before"}
 	return []moment{
 		{name: "doubt", doubt: true, given: true, moves: true},
 		{name: "doubt-never-ran", doubt: true, given: true},
-		{name: "drain", mode: "post-copy", at: drain, given: true, moves: true},
-		{name: "drain-down", mode: "post-copy", at: drain, down: true, given: true, moves: true},
+		{name: "drain", mode: "post-copy", at: push, given: true, moves: true},
+		{name: "drain-down", mode: "post-copy", at: push, down: true, given: true, moves: true},
 		{name: "live-down", mode: "pre-copy", at: agent.Fault{Side: "source", Step: "freeze", When: "before"}, down: true},
 		{name: "frozen-down", mode: "pre-copy", at: agent.Fault{Side: "source", Step: "freeze", When: "after"}, down: true},
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // TestDestroyCutShort has the source's agent end in the middle of its last steps: the processes of the frozen
-// copy have ended, and the rest of it is still there. The next agent begins with the drain again.
+// copy have ended, and the rest of it is still there. The next agent begins with the post-copy push again.
 func TestDestroyCutShort(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, migration.PostCopy, patient)

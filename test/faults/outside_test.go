@@ -76,9 +76,9 @@ func TestOutside(t *testing.T) {
 	runFaults(t, migration.Cold, all, 9)
 }
 
-// TestOutsideDraining runs those that there are while pages are at the source, with a container of
+// TestOutsidePushing runs those that there are while pages are at the source, with a container of
 // each engine.
-func TestOutsideDraining(t *testing.T) {
+func TestOutsidePushing(t *testing.T) {
 	for _, v := range []via{embedded, docker, podman, containerd, lxc} {
 		if testing.Short() && v != embedded {
 			continue

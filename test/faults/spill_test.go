@@ -20,7 +20,7 @@ import (
 // spillLink is so slow that pages are written to the disk long before all have left.
 var spillLink = lab.Link{BandwidthBitsPerSecond: 10_000_000, RTT: 2 * time.Millisecond}
 
-// TestSpill loses the frozen processes in a drain whose pages are on the source's disk, too.
+// TestSpill loses the frozen processes in a post-copy push whose pages are on the source's disk, too.
 func TestSpill(t *testing.T) {
 	t.Parallel()
 	t.Run("the source reboots", func(t *testing.T) { newSpillWorld(t).sourceReboots(t) })
@@ -73,14 +73,14 @@ func (w *world) awaitSpill(t *testing.T, id string) {
 	eventually(t, "the pages to be on the disk", func() error {
 		here, _ := w.report(t, "a", id)
 		there, _ := w.report(t, "b", id)
-		for _, d := range []*migration.Drain{here.Drain, there.Drain} {
+		for _, d := range []*migration.Push{here.Push, there.Push} {
 			if d == nil || d.Spill != migration.SpillComplete {
-				return fmt.Errorf("a says %+v, b %+v", here.Drain, there.Drain)
+				return fmt.Errorf("a says %+v, b %+v", here.Push, there.Push)
 			}
 		}
 		return nil
 	})
-	if r, _ := w.report(t, "b", id); r.Drain.LeftPages == 0 {
+	if r, _ := w.report(t, "b", id); r.Push.LeftPages == 0 {
 		t.Fatal("all pages have come already")
 	}
 }
@@ -91,7 +91,7 @@ func (w *world) arrivesWhole(t *testing.T, id string) {
 	w.settle(t, id)
 	r, _ := w.report(t, "a", id)
 	moved := w.at == "b" && r.Result == migration.Moved
-	if !moved || r.Drain == nil || r.Drain.LostPages+r.Drain.LeftPages > 0 {
+	if !moved || r.Push == nil || r.Push.LostPages+r.Push.LeftPages > 0 {
 		t.Errorf("it is on %s, and the source says %+v", w.at, r)
 	}
 	w.memoryIsRight(t)
@@ -107,8 +107,8 @@ func (w *world) sourceReboots(t *testing.T) {
 	w.reboot(t, "a")
 	w.reviveAgents(t)
 	eventually(t, "pages to come from the disk", func() error {
-		if r, _ := w.report(t, "a", id); r.Drain == nil || r.Drain.Spill != migration.SpillServing {
-			return fmt.Errorf("a says %+v", r.Drain)
+		if r, _ := w.report(t, "a", id); r.Push == nil || r.Push.Spill != migration.SpillServing {
+			return fmt.Errorf("a says %+v", r.Push)
 		}
 		return nil
 	})
@@ -119,10 +119,10 @@ func (w *world) sourceReboots(t *testing.T) {
 // agentThenReboot kills the source's agent before it has written anything. The next one writes what is
 // missing then.
 func (w *world) agentThenReboot(t *testing.T) {
-	atDrain := agent.Fault{Side: "source", Step: "drain", When: "before"}
-	w.set(t, "a", atDrain, agent.FaultPause)
+	atPush := agent.Fault{Side: "source", Step: "drain", When: "before"}
+	w.set(t, "a", atPush, agent.FaultPause)
 	id := w.begin(t, "a", "b")
-	w.reach(t, "a", atDrain)
+	w.reach(t, "a", atPush)
 	w.killAgent(t, "a")
 	w.reviveAgents(t)
 	w.awaitSpill(t, id)
@@ -208,12 +208,12 @@ func (w *world) killKeepers(t *testing.T) {
 	}
 }
 
-// arrivesFromDisk wants of a drain that it had to take pages from the disk, and nothing is missing.
+// arrivesFromDisk wants of a post-copy push that it had to take pages from the disk, and nothing is missing.
 func (w *world) arrivesFromDisk(t *testing.T, id string) {
 	t.Helper()
 	w.arrivesWhole(t, id)
-	if r, _ := w.report(t, "a", id); r.Drain.Spill != migration.SpillServing {
-		t.Errorf("the pages came from elsewhere: %+v", r.Drain)
+	if r, _ := w.report(t, "a", id); r.Push.Spill != migration.SpillServing {
+		t.Errorf("the pages came from elsewhere: %+v", r.Push)
 	}
 	w.clientGoesOn(t)
 }

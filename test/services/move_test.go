@@ -298,7 +298,7 @@ func (r *running) move(t *testing.T, mode string) (report migration.Report, err 
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &now)
 		}
-		return err == nil && (now.Drain == nil || now.Drain.LeftPages == 0)
+		return err == nil && (now.Push == nil || now.Push.LeftPages == 0)
 	})
 	if filled {
 		return report, nil

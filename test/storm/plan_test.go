@@ -199,7 +199,7 @@ func frozenPoints(kind what, mode migration.Mode) []agent.Fault {
 		points = append(points, at(migration.StepSend, "after"), at(migration.StepForward, "before"))
 	}
 	if mode == migration.PostCopy || mode == migration.Hybrid { // its pages are needed
-		points = append(points, at(migration.StepDrain, "before"))
+		points = append(points, at(migration.StepPush, "before"))
 	}
 	return points
 }

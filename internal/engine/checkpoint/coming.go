@@ -118,7 +118,7 @@ func (c *Coming) takeShared() (map[string]*os.File, error) {
 		return c.inheritShared()
 	}
 	stats := c.pages.Stats()
-	pages := stats.Pages + stats.LatePages + stats.SharedPages
+	pages := stats.Pages + stats.RemotePages + stats.SharedPages
 	if limit := c.memoryLimit; limit > 0 && pages*int64(memory.PageSize()) > limit {
 		return nil, fmt.Errorf("its processes have %d pages of %d bytes, more than its memory limit of %d bytes allows: memory "+
 			"that processes shared is counted for each of them, and filled for each; move it cold", pages, memory.PageSize(), limit)

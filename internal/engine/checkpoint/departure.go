@@ -193,14 +193,14 @@ func (d *Departure) LeftOut(directory string) (memory.Left, error) {
 }
 
 // Touched tells which pages the restore and the first instructions after it touch.
-func (d *Departure) Touched(directory string) ([]memory.Want, error) {
+func (d *Departure) Touched(directory string) ([]memory.RemoteFault, error) {
 	touched, err := criu.Touched(directory)
 	if err != nil {
 		return nil, fmt.Errorf("look at the dump of container %s: %w", d.leaving.Name, err)
 	}
-	wanted := make([]memory.Want, 0, len(touched))
+	wanted := make([]memory.RemoteFault, 0, len(touched))
 	for _, one := range touched {
-		wanted = append(wanted, memory.Want{Task: memory.Task(one.PID), Address: one.Address})
+		wanted = append(wanted, memory.RemoteFault{Task: memory.Task(one.PID), Address: one.Address})
 	}
 	return wanted, nil
 }

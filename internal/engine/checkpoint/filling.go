@@ -16,9 +16,10 @@ func RefuseFilling(path string) error {
 		return err
 	}
 	switch {
-	case report.State == memory.Filling && report.LateLeft > 0:
+	case report.State == memory.Filling && report.RemoteLeft > 0:
 		return fmt.Errorf("%w: %d of %d pages of its memory are missing after its last move, %d of them still at the node "+
-			"where it was; try again when they have come", engine.ErrBusy, report.LeftPages, report.Pages, report.LateLeft)
+			"where it was; try again when they have come",
+			engine.ErrBusy, report.LeftPages, report.Pages, report.RemoteLeft)
 	case report.State == memory.Filling:
 		return fmt.Errorf("%w: %d of %d pages of its memory are still being filled after its last move; try again in a moment",
 			engine.ErrBusy, report.LeftPages, report.Pages)

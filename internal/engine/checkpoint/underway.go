@@ -114,14 +114,14 @@ func Ran(ctx context.Context, record string) (bool, error) {
 	return criu.Ran(waiting, record)
 }
 
-// LatePages connects to the pager of a container, by its socket.
-func LatePages(ctx context.Context, id, socket string) (memory.LatePages, error) {
-	late, err := pager.DialLate(ctx, socket)
+// RemotePages connects to the pager of a container, by its socket.
+func RemotePages(ctx context.Context, id, socket string) (memory.RemotePages, error) {
+	remote, err := pager.DialRemote(ctx, socket)
 	if errors.Is(err, pager.ErrNoPager) {
 		err = engine.ErrNotFilling
 	}
 	if err != nil {
 		return nil, fmt.Errorf("bring pages to container %.12s: %w", id, err)
 	}
-	return late, nil
+	return remote, nil
 }

@@ -15,7 +15,7 @@ import (
 func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 	err := a.coming.FillFrom(ctx, pages, pager.Config{
 		Executable: a.engine.config.Executable, WorkDir: a.files.criuWork(), Report: a.files.memory(),
-		Log: a.files.pagerLog(), Cgroup: a.files.cgroup(), Late: a.files.lateSocket(),
+		Log: a.files.pagerLog(), Cgroup: a.files.cgroup(), Remote: a.files.remoteSocket(),
 	})
 	if err != nil {
 		return fmt.Errorf("container %s: %w", a.definition.Name, err)

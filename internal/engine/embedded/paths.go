@@ -68,7 +68,7 @@ func (c container) console() string      { return filepath.Join(c.runDir(), "tty
 func (c container) pidFile() string      { return filepath.Join(c.runDir(), "pid") }
 func (c container) pagerLog() string     { return filepath.Join(c.runDir(), "pager.log") }
 func (c container) memory() string       { return filepath.Join(c.runDir(), "memory.json") }
-func (c container) lateSocket() string   { return filepath.Join(c.runDir(), "late.sock") }
+func (c container) remoteSocket() string { return filepath.Join(c.runDir(), "late.sock") }
 func (c container) oldDeparture() string { return filepath.Join(c.runDir(), "departure.json") } // v0.1.0's: see notes.go
 func (c container) runcLog() string      { return filepath.Join(c.runDir(), "runc.log") }
 

@@ -257,7 +257,7 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 	err := a.coming.FillFrom(ctx, pages, pager.Config{
 		Executable: a.engine.config.Executable, WorkDir: a.place.criuWork(), Report: a.place.memory(),
-		Log: a.place.pagerLog(), Cgroup: a.place.payload(), Late: a.place.lateSocket(),
+		Log: a.place.pagerLog(), Cgroup: a.place.payload(), Remote: a.place.remoteSocket(),
 	})
 	if err != nil {
 		return fmt.Errorf("LXC container %s: %w", a.definition.Name, err)

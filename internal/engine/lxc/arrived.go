@@ -200,11 +200,11 @@ func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, erro
 	return report, nil
 }
 
-// LatePages connects to the pager of a container.
-func (e *Engine) LatePages(ctx context.Context, id string) (memory.LatePages, error) {
+// RemotePages connects to the pager of a container.
+func (e *Engine) RemotePages(ctx context.Context, id string) (memory.RemotePages, error) {
 	p, err := e.placeOf(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return checkpoint.LatePages(ctx, id, p.lateSocket())
+	return checkpoint.RemotePages(ctx, id, p.remoteSocket())
 }

@@ -43,12 +43,12 @@ func (p place) arrival() string   { return filepath.Join(p.state, "arrival.json"
 func (p place) resumed() string   { return filepath.Join(p.state, "resumed") }
 func (p place) departure() string { return filepath.Join(p.state, "departure.json") }
 
-func (p place) images() string     { return filepath.Join(p.run, "images") }
-func (p place) spared() string     { return filepath.Join(p.run, "spared.json") }
-func (p place) criuWork() string   { return filepath.Join(p.run, "criu") }
-func (p place) proxy() string      { return filepath.Join(p.run, "gate.sock") }
-func (p place) wrapper() string    { return filepath.Join(p.run, "criu.sock") }
-func (p place) lxcLog() string     { return filepath.Join(p.run, "lxc.log") }
-func (p place) memory() string     { return filepath.Join(p.run, "memory.json") }
-func (p place) pagerLog() string   { return filepath.Join(p.run, "pager.log") }
-func (p place) lateSocket() string { return filepath.Join(p.run, "late.sock") }
+func (p place) images() string       { return filepath.Join(p.run, "images") }
+func (p place) spared() string       { return filepath.Join(p.run, "spared.json") }
+func (p place) criuWork() string     { return filepath.Join(p.run, "criu") }
+func (p place) proxy() string        { return filepath.Join(p.run, "gate.sock") }
+func (p place) wrapper() string      { return filepath.Join(p.run, "criu.sock") }
+func (p place) lxcLog() string       { return filepath.Join(p.run, "lxc.log") }
+func (p place) memory() string       { return filepath.Join(p.run, "memory.json") }
+func (p place) pagerLog() string     { return filepath.Join(p.run, "pager.log") }
+func (p place) remoteSocket() string { return filepath.Join(p.run, "late.sock") }

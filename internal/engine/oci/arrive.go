@@ -376,7 +376,7 @@ func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 	return a.coming.FillFrom(ctx, pages, pager.Config{
 		Executable: a.engine.config.Executable,
 		WorkDir:    a.restoreDir.CRIU(), Report: a.restoreDir.Memory(), Log: a.restoreDir.PagerLog(),
-		Cgroup: group, Late: a.restoreDir.Late(),
+		Cgroup: group, Remote: a.restoreDir.RemotePages(),
 	})
 }
 

@@ -26,8 +26,8 @@ func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, erro
 	return report, nil
 }
 
-// LatePages connects to the pager of a container.
-func (e *Engine) LatePages(ctx context.Context, id string) (memory.LatePages, error) {
+// RemotePages connects to the pager of a container.
+func (e *Engine) RemotePages(ctx context.Context, id string) (memory.RemotePages, error) {
 	own, err := e.ownID(id)
 	if err != nil {
 		return nil, err
@@ -36,5 +36,5 @@ func (e *Engine) LatePages(ctx context.Context, id string) (memory.LatePages, er
 	if err != nil {
 		return nil, err
 	}
-	return checkpoint.LatePages(ctx, id, dir.Late())
+	return checkpoint.RemotePages(ctx, id, dir.RemotePages())
 }

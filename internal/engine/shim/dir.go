@@ -73,8 +73,8 @@ func (d Dir) PagerLog() string { return filepath.Join(d.path, "pager.log") }
 // Memory is the pager's report.
 func (d Dir) Memory() string { return filepath.Join(d.path, "memory.json") }
 
-// Late is the socket on which the pager takes late pages.
-func (d Dir) Late() string { return filepath.Join(d.path, "late.sock") }
+// RemotePages is the socket on which the pager takes remote pages.
+func (d Dir) RemotePages() string { return filepath.Join(d.path, "late.sock") }
 
 // Network is the network namespace of the container, if that is its own.
 func (d Dir) Network() string { return filepath.Join(d.path, "network") }

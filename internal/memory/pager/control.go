@@ -33,7 +33,7 @@ type setup struct {
 	WorkDir string `json:"work_dir"` // of CRIU
 	Report  string `json:"report"`
 	Cgroup  string `json:"cgroup"`
-	Late    string `json:"late,omitempty"`
+	Remote  string `json:"late,omitempty"`
 }
 
 const (

@@ -21,10 +21,10 @@ import (
 // report says how.
 var ErrNoPager = errors.New("no memory is being filled")
 
-// DialLate connects to the pager that listens at a path for the pages that stayed at the source
-// (Config.Late), and waits until it has its image.
-func DialLate(ctx context.Context, path string) (memory.LatePages, error) {
-	c := &lateClient{answers: make(chan string, 1), bell: make(chan struct{}, 1), over: make(chan struct{})}
+// DialRemote connects to the pager that listens at a path for the pages that stayed at the source
+// (Config.Remote), and waits until it has its image.
+func DialRemote(ctx context.Context, path string) (memory.RemotePages, error) {
+	c := &remoteClient{answers: make(chan string, 1), bell: make(chan struct{}, 1), over: make(chan struct{})}
 	err := byDirectory(path, func(short string) error {
 		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: short, Net: "unix"})
 		c.conn = conn
@@ -45,18 +45,18 @@ func DialLate(ctx context.Context, path string) (memory.LatePages, error) {
 		}
 		return nil, fmt.Errorf("connect to who fills the memory, at %s: %w", path, err)
 	}
-	c.buffer = bufio.NewWriterSize(c.conn, lateBuffer)
+	c.buffer = bufio.NewWriterSize(c.conn, remoteBuffer)
 	c.encoder = memory.NewEncoder(c.buffer)
 	go c.read()
 	return c, nil
 }
 
-// lateClient is the agent's end of the way of late pages.
-type lateClient struct {
+// remoteClient is the agent's end of the way of remote pages.
+type remoteClient struct {
 	conn    *net.UnixConn
 	reader  *bufio.Reader
 	missing []memory.TaskMap
-	most    int // wants that there can be
+	most    int // remote faults that there can be
 
 	writing sync.Mutex
 	buffer  *bufio.Writer
@@ -65,20 +65,20 @@ type lateClient struct {
 	asking  sync.Mutex // one order at a time
 	answers chan string
 
-	bell chan struct{} // there is a want
+	bell chan struct{} // there is a remote fault
 	over chan struct{} // closed when nothing more is read
 
-	mu    sync.Mutex
-	wants []memory.Want
-	end   error // why nothing more is read; io.EOF: nothing is missing
+	mu           sync.Mutex
+	remoteFaults []memory.RemoteFault
+	end          error // why nothing more is read; io.EOF: nothing is missing
 }
 
-var _ memory.LatePages = (*lateClient)(nil)
+var _ memory.RemotePages = (*remoteClient)(nil)
 
-func (c *lateClient) greet(ctx context.Context) error {
+func (c *remoteClient) greet(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	c.reader = bufio.NewReaderSize(c.conn, lateBuffer)
+	c.reader = bufio.NewReaderSize(c.conn, remoteBuffer)
 	var err error
 	if c.missing, err = readGreeting(c.reader); err != nil {
 		return err
@@ -92,26 +92,26 @@ func (c *lateClient) greet(ctx context.Context) error {
 }
 
 // Missing lists the pages that were still at the source when the connection was made.
-func (c *lateClient) Missing() []memory.TaskMap { return c.missing }
+func (c *remoteClient) Missing() []memory.TaskMap { return c.missing }
 
 // read takes what the pager says.
-func (c *lateClient) read() {
+func (c *remoteClient) read() {
 	defer close(c.over)
 	err := error(nil)
-	for wants := 0; err == nil; {
+	for remoteFaults := 0; err == nil; {
 		var one record
 		if one, err = readRecord(c.reader); err != nil {
 			err = c.explain(err)
 			break
 		}
 		switch one.kind {
-		case recordWant:
-			if wants++; wants > c.most {
-				err = fmt.Errorf("%w: it wants more pages than are missing", memory.ErrMalformed)
+		case recordFault:
+			if remoteFaults++; remoteFaults > c.most {
+				err = fmt.Errorf("%w: it asks for more pages than are missing", memory.ErrMalformed)
 				break
 			}
 			c.mu.Lock()
-			c.wants = append(c.wants, memory.Want{Task: one.task, Address: one.address})
+			c.remoteFaults = append(c.remoteFaults, memory.RemoteFault{Task: one.task, Address: one.address})
 			c.mu.Unlock()
 			c.ring()
 		case recordDone:
@@ -125,17 +125,17 @@ func (c *lateClient) read() {
 			err = errors.New(one.text)
 		}
 	}
-	c.finish(fmt.Errorf("late pages: %w", err))
+	c.finish(fmt.Errorf("remote pages: %w", err))
 }
 
-func (c *lateClient) explain(err error) error {
+func (c *remoteClient) explain(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
 		return errors.New("who fills the memory has ended the connection")
 	}
 	return err
 }
 
-func (c *lateClient) ring() {
+func (c *remoteClient) ring() {
 	select {
 	case c.bell <- struct{}{}:
 	default:
@@ -143,7 +143,7 @@ func (c *lateClient) ring() {
 }
 
 // finish notes why nothing more is to be expected; the first time counts.
-func (c *lateClient) finish(err error) {
+func (c *remoteClient) finish(err error) {
 	c.mu.Lock()
 	if c.end == nil {
 		c.end = err
@@ -153,32 +153,32 @@ func (c *lateClient) finish(err error) {
 }
 
 // Next waits for the next page that is to be fetched at once.
-func (c *lateClient) Next(ctx context.Context) (memory.Want, error) {
+func (c *remoteClient) Next(ctx context.Context) (memory.RemoteFault, error) {
 	for {
 		c.mu.Lock()
-		want, there, end := memory.Want{}, len(c.wants) > 0, c.end
+		fault, there, end := memory.RemoteFault{}, len(c.remoteFaults) > 0, c.end
 		if there && end == nil {
-			want, c.wants = c.wants[0], c.wants[1:]
+			fault, c.remoteFaults = c.remoteFaults[0], c.remoteFaults[1:]
 		}
-		more := len(c.wants) > 0
+		more := len(c.remoteFaults) > 0
 		c.mu.Unlock()
 		if more || end != nil {
 			c.ring() // for others who wait
 		}
 		if end != nil || there {
-			return want, end
+			return fault, end
 		}
 		select {
 		case <-c.bell:
 		case <-ctx.Done():
-			return want, context.Cause(ctx)
+			return fault, context.Cause(ctx)
 		}
 	}
 }
 
 // Put hands pages over. That one was refused is told by a later Put, or by Next. When nothing is
 // missing any more, because others brought it or nobody needs it, it is of no use and no error.
-func (c *lateClient) Put(run memory.Run, data []byte) error {
+func (c *remoteClient) Put(run memory.Run, data []byte) error {
 	c.writing.Lock()
 	err := c.encoder.Put(run, data)
 	if err == nil {
@@ -199,7 +199,7 @@ func (c *lateClient) Put(run memory.Run, data []byte) error {
 const lastWordsPatience = 5 * time.Second
 
 // broken says why nothing can be written: the other end may have said. io.EOF: because nothing is missing.
-func (c *lateClient) broken(err error) error {
+func (c *remoteClient) broken(err error) error {
 	_ = c.conn.SetReadDeadline(time.Now().Add(lastWordsPatience)) // fails on a closed connection, on which reading ends, too
 	<-c.over
 	_ = c.conn.Close() // it is of no use any more
@@ -208,11 +208,11 @@ func (c *lateClient) broken(err error) error {
 	if c.end != nil {
 		return c.end
 	}
-	return fmt.Errorf("late pages: %w", err)
+	return fmt.Errorf("remote pages: %w", err)
 }
 
 // GiveUp says that what is missing is lost.
-func (c *lateClient) GiveUp(ctx context.Context, fail bool) error {
+func (c *remoteClient) GiveUp(ctx context.Context, fail bool) error {
 	c.asking.Lock()
 	defer c.asking.Unlock()
 	var order [memory.RunHeaderSize]byte
@@ -255,7 +255,7 @@ func (c *lateClient) GiveUp(ctx context.Context, fail bool) error {
 }
 
 // Close ends the connection; the pager goes on. A write that met its end may have closed it already.
-func (c *lateClient) Close() error {
+func (c *remoteClient) Close() error {
 	err := c.conn.Close()
 	<-c.over
 	if errors.Is(err, net.ErrClosed) {

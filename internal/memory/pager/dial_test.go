@@ -17,7 +17,7 @@ import (
 func TestGivenUpAtTheEnd(t *testing.T) {
 	for range 20 { // which of both is seen first is up to chance
 		client, pager := connected(t)
-		c := &lateClient{conn: client, answers: make(chan string, 1), over: make(chan struct{})}
+		c := &remoteClient{conn: client, answers: make(chan string, 1), over: make(chan struct{})}
 		fill(t, client)
 		answered := make(chan error, 1)
 		go func() { answered <- c.GiveUp(t.Context(), true) }()

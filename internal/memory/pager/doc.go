@@ -9,8 +9,8 @@
 // whatever ends the pager before the memory is complete, the container is killed before a single
 // zero can be seen.
 //
-// Some of the memory may still be elsewhere when the processes run: late pages. Somebody who
-// fetches them connects to the pager (DialLate, protocol.go). That is all that is asked of them:
+// Some of the memory may still be elsewhere when the processes run: remote pages. Somebody who
+// fetches them connects to the pager (DialRemote, protocol.go). That is all that is asked of them:
 // what is missing, and who waits for what, the pager knows.
 //
 // The package knows how CRIU hands userfaultfds over (criu.LazyRestore), and nothing of engines,

@@ -36,16 +36,16 @@ type slot struct {
 	address uint64       // where it was in the task's address space when that was left
 	offset  uint64       // in the image
 	left    atomic.Int64 // pages that are missing somewhere
-	late    *lateBits    // nil: none of its pages stayed at the source
+	remote  *remoteBits  // nil: none of its pages stayed at the source
 }
 
-// lateBits tell of the pages of a slot that stayed at the source.
-type lateBits struct {
-	all    mask // which these are; never changed
-	away   mask // of these, those that have not come and that somebody needs
-	zero   mask // came as zeros
-	lost   mask // were given up
-	wanted mask // were asked for on the present connection; the link's lock guards it
+// remoteBits tell of the pages of a slot that stayed at the source.
+type remoteBits struct {
+	all         mask // which these are; never changed
+	away        mask // of these, those that have not come and that somebody needs
+	zero        mask // came as zeros
+	lost        mask // were given up
+	remoteFault mask // were asked for on the present connection; the link's lock guards it
 }
 
 // kind says what a missing page becomes.
@@ -58,15 +58,15 @@ const (
 )
 
 // away tells whether a page is still at the source.
-func (s *slot) away(page int) bool { return s.late != nil && s.late.away.has(page) }
+func (s *slot) away(page int) bool { return s.remote != nil && s.remote.away.has(page) }
 
 func (s *slot) kind(page int) kind {
 	switch {
-	case s.late == nil:
+	case s.remote == nil:
 		return content
-	case s.late.lost.has(page):
+	case s.remote.lost.has(page):
 		return lost
-	case s.late.zero.has(page):
+	case s.remote.zero.has(page):
 		return zeros
 	}
 	return content
@@ -78,7 +78,7 @@ type family struct {
 	task     memory.Task
 	slots    []*slot     // in order of address
 	again    []int       // first pages of the parts, of aroundPages each, in which a page was sent more than once
-	forsaken func(n int) // called, with the lock, when so many late pages are needed by nobody any more
+	forsaken func(n int) // called, with the lock, when so many remote pages are needed by nobody any more
 
 	mu      sync.Mutex // taken after the lock of a space
 	known   bool       // the processes are known: what they do not need nobody does
@@ -87,21 +87,21 @@ type family struct {
 }
 
 // newFamily makes the family of a task, whose slots are in order of address. It returns how many of
-// its pages are late.
-func newFamily(task memory.Task, image []memory.ImageSlot) (m *family, late int) {
+// its pages are remote.
+func newFamily(task memory.Task, image []memory.ImageSlot) (m *family, remote int) {
 	m = &family{task: task, waiting: map[int][]fault{}}
 	for i := range image {
 		one := &slot{address: image[i].Address, offset: image[i].Offset}
-		if n := image[i].LatePages(); n > 0 {
-			one.late = &lateBits{all: image[i].Late, away: image[i].Late}
-			late += n
+		if n := image[i].RemotePages(); n > 0 {
+			one.remote = &remoteBits{all: image[i].Remote, away: image[i].Remote}
+			remote += n
 		}
 		m.slots = append(m.slots, one)
 		for _, page := range partsAgain(image[i].Again) {
 			m.again = append(m.again, i*slotPages+page)
 		}
 	}
-	return m, late
+	return m, remote
 }
 
 // at finds the page that was at an address when the task was left.
@@ -141,8 +141,8 @@ func (m *family) living() []*space {
 	return slices.Clone(m.spaces)
 }
 
-// await notes a fault that waits for a page, if that is still away, and calls first with the lock.
-func (m *family) await(page int, one fault, want func()) bool {
+// await notes a fault that waits for a page, if the page is still away, and calls request with the lock.
+func (m *family) await(page int, one fault, request func()) bool {
 	at := m.slots[page/slotPages]
 	if !at.away(page % slotPages) {
 		return false
@@ -154,7 +154,7 @@ func (m *family) await(page int, one fault, want func()) bool {
 	}
 	one.fetched = true
 	m.waiting[page] = append(m.waiting[page], one)
-	want()
+	request()
 	return true
 }
 
@@ -200,10 +200,10 @@ func (m *family) waitFor(page, pages int, of *space) []fault {
 	return found
 }
 
-// forsake gives up late pages of one slot that nobody needs any more.
+// forsake gives up remote pages of one slot that nobody needs any more.
 func (m *family) forsake(page, pages int) {
-	first, late := page/slotPages*slotPages, m.slots[page/slotPages].late
-	if late == nil {
+	first, remote := page/slotPages*slotPages, m.slots[page/slotPages].remote
+	if remote == nil {
 		return
 	}
 	m.mu.Lock()
@@ -213,14 +213,14 @@ func (m *family) forsake(page, pages int) {
 	}
 	gone := 0
 	for w := (page - first) / wordBits; w <= (page-first+pages-1)/wordBits; w++ {
-		if atomic.LoadUint64(&late.away[w]) == 0 {
+		if atomic.LoadUint64(&remote.away[w]) == 0 {
 			continue
 		}
 		needed := uint64(0)
 		for _, s := range m.spaces {
 			needed |= atomic.LoadUint64(&s.pending[first/wordBits+w])
 		}
-		gone += bits.OnesCount64(atomic.AndUint64(&late.away[w], needed) &^ needed)
+		gone += bits.OnesCount64(atomic.AndUint64(&remote.away[w], needed) &^ needed)
 	}
 	if gone > 0 {
 		m.forsaken(gone)

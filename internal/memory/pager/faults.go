@@ -120,7 +120,7 @@ func (f *filler) leave(s *space, page int, one fault) bool {
 	at := s.slots[page/slotPages]
 	return s.family.await(page, one, func() {
 		index := page % slotPages
-		f.want(wanted{s.family.task, at.address + uint64(index*f.pageSize), index}, at)
+		f.faultRemote(remoteFault{s.family.task, at.address + uint64(index*f.pageSize), index}, at)
 	})
 }
 

@@ -20,18 +20,18 @@ const (
 
 // filler fills the memory of all processes of a container.
 type filler struct {
-	image    []memory.ImageSlot // in order of task and address
-	data     []byte             // the image's content
-	pages    *os.File           // the same as a file
-	pageSize int
-	failed   chan error // the first that makes it impossible to go on
-	freed    chan *slot
-	work     bell // rings when there may be something to do for workers
-	order    []*family
-	families map[memory.Task]*family
-	lateLeft atomic.Int64                  // late pages that somebody needs and that have not come
-	noLate   func()                        // called when that becomes 0
-	want     func(page wanted, slot *slot) // called when somebody waits for a late page, with the family's lock
+	image       []memory.ImageSlot // in order of task and address
+	data        []byte             // the image's content
+	pages       *os.File           // the same as a file
+	pageSize    int
+	failed      chan error // the first that makes it impossible to go on
+	freed       chan *slot
+	work        bell // rings when there may be something to do for workers
+	order       []*family
+	families    map[memory.Task]*family
+	remoteLeft  atomic.Int64                       // remote pages that somebody needs and that have not come
+	noRemote    func()                             // called when that becomes 0
+	faultRemote func(page remoteFault, slot *slot) // called when somebody waits for a remote page, with the family's lock
 
 	mu     sync.Mutex
 	spaces []*space // that are not complete
@@ -57,8 +57,8 @@ type counts struct {
 	died, completed, ignored, lost                               atomic.Int64
 }
 
-// wanted is a page that somebody waits for, as the source knows it.
-type wanted struct {
+// remoteFault is a page that a process waits for, as the source knows it.
+type remoteFault struct {
 	task    memory.Task
 	address uint64
 	page    int // of the slot
@@ -68,15 +68,15 @@ func newFiller(image []memory.ImageSlot, data []byte, pages *os.File) *filler {
 	f := &filler{
 		image: image, data: data, pages: pages, pageSize: memory.PageSize(), failed: make(chan error, 1),
 		freed: make(chan *slot, len(image)), families: map[memory.Task]*family{},
-		noLate: func() {}, want: func(wanted, *slot) {}, start: time.Now(),
+		noRemote: func() {}, faultRemote: func(remoteFault, *slot) {}, start: time.Now(),
 		chunks: [2]int{smallChunk / memory.PageSize(), largeChunk / memory.PageSize()},
 	}
 	f.work.init()
 	for first := 0; first < len(image); {
 		task := image[first].Task
-		m, late := newFamily(task, f.slotsOf(task))
-		m.forsaken = f.lessLate
-		f.lateLeft.Add(int64(late))
+		m, remote := newFamily(task, f.slotsOf(task))
+		m.forsaken = f.lessRemote
+		f.remoteLeft.Add(int64(remote))
 		f.families[task], f.order = m, append(f.order, m)
 		first += len(m.slots)
 	}
@@ -102,7 +102,7 @@ func (f *filler) add(task memory.Task, fd int) error {
 	m := f.families[task]
 	if m == nil {
 		m, _ = newFamily(task, nil) // it has nothing but zeros
-		m.forsaken = f.lessLate
+		m.forsaken = f.lessRemote
 		f.families[task] = m
 	}
 	if m.known {
@@ -141,10 +141,10 @@ func (f *filler) fail(err error) {
 	f.work.ring()
 }
 
-// lessLate notes that late pages have come, or are not needed any more.
-func (f *filler) lessLate(pages int) {
-	if pages > 0 && f.lateLeft.Add(-int64(pages)) == 0 {
-		f.noLate()
+// lessRemote notes that remote pages have come, or are not needed any more.
+func (f *filler) lessRemote(pages int) {
+	if pages > 0 && f.remoteLeft.Add(-int64(pages)) == 0 {
+		f.noRemote()
 	}
 }
 
@@ -262,7 +262,7 @@ func (f *filler) detach(s *space) bool {
 }
 
 // bury finds processes that have ended: nobody tells of it, and as long as all that they are
-// missing is late, no copy fails.
+// missing is remote, no copy fails.
 func (f *filler) bury() {
 	for _, s := range f.living() {
 		s.mu.RLock()

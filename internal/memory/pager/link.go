@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	lateBuffer   = 64 << 10
-	wantsAtOnce  = 1024             // records in one write
+	remoteBuffer = 64 << 10
+	faultsAtOnce = 1024             // records in one write
 	maxAnswers   = 16               // that an agent does not read
 	acceptPause  = time.Second / 10 // after an error that may pass
 	lastPatience = time.Second      // for the agent to take what is said last
 )
 
-// link is the pager's end of the way of late pages: one connection counts, the newest.
+// link is the pager's end of the way of remote pages: one connection counts, the newest.
 type link struct {
 	filler   *filler
 	listener *net.UnixListener
 	path     string
 	fresh    func() // writes the report
 
-	mu     sync.Mutex // taken after the lock of a family
-	conn   *lateConn  // nil: nobody is connected
+	mu     sync.Mutex  // taken after the lock of a family
+	conn   *remoteConn // nil: nobody is connected
 	closed bool
 }
 
@@ -46,8 +46,8 @@ func byDirectory(path string, use func(short string) error) error {
 	return use(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
 }
 
-// listenLate makes the socket. Who connects waits until serve is called. An old socket is replaced.
-func listenLate(path string) (*link, error) {
+// listenRemote makes the socket. Who connects waits until serve is called. An old socket is replaced.
+func listenRemote(path string) (*link, error) {
 	l := &link{path: path}
 	err := byDirectory(path, func(short string) error {
 		if err := os.Remove(short); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -61,7 +61,7 @@ func listenLate(path string) (*link, error) {
 		return os.Chmod(short, 0o600)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listen for late pages at %s: %w", path, err)
+		return nil, fmt.Errorf("listen for remote pages at %s: %w", path, err)
 	}
 	return l, nil
 }
@@ -69,7 +69,7 @@ func listenLate(path string) (*link, error) {
 // serve takes connections for a filler until the link is closed.
 func (l *link) serve(f *filler) {
 	l.filler = f
-	f.want, f.noLate = l.want, l.noLate
+	f.faultRemote, f.noRemote = l.faultRemote, l.noRemote
 	go func() {
 		for {
 			conn, err := l.listener.AcceptUnix()
@@ -87,7 +87,7 @@ func (l *link) serve(f *filler) {
 
 // replace makes a connection the one that counts. Nothing of the one before is under way then.
 func (l *link) replace(conn *net.UnixConn) {
-	c := &lateConn{link: l, conn: conn, bell: make(chan struct{}, 1), ended: make(chan struct{}), written: make(chan struct{})}
+	c := &remoteConn{link: l, conn: conn, bell: make(chan struct{}, 1), ended: make(chan struct{}), written: make(chan struct{})}
 	closed := false
 	l.end(func() {
 		if closed = l.closed; !closed {
@@ -103,7 +103,7 @@ func (l *link) replace(conn *net.UnixConn) {
 		m.mu.Lock()
 		for page := range m.waiting {
 			at := m.slots[page/slotPages]
-			l.want(wanted{m.task, at.address + uint64(page%slotPages*f.pageSize), page % slotPages}, at)
+			l.faultRemote(remoteFault{m.task, at.address + uint64(page%slotPages*f.pageSize), page % slotPages}, at)
 		}
 		m.mu.Unlock()
 	}
@@ -126,29 +126,29 @@ func (l *link) end(next func()) {
 	defer l.mu.Unlock()
 	for _, m := range l.filler.order {
 		for _, one := range m.slots {
-			if one.late != nil {
-				one.late.wanted = mask{}
+			if one.remote != nil {
+				one.remote.remoteFault = mask{}
 			}
 		}
 	}
 	next()
 }
 
-// want asks for a page, once. It never waits for the network.
-func (l *link) want(page wanted, at *slot) {
+// faultRemote asks for a page, once. It never waits for the network.
+func (l *link) faultRemote(page remoteFault, at *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	word, bit := &at.late.wanted[page.page/wordBits], uint64(1)<<(page.page%wordBits)
+	word, bit := &at.remote.remoteFault[page.page/wordBits], uint64(1)<<(page.page%wordBits)
 	if l.conn == nil || *word&bit != 0 {
 		return
 	}
 	*word |= bit
-	l.conn.wants = append(l.conn.wants, page)
+	l.conn.remoteFaults = append(l.conn.remoteFaults, page)
 	l.conn.ring()
 }
 
-// noLate tells that no page is missing any more.
-func (l *link) noLate() {
+// noRemote tells that no page is missing any more.
+func (l *link) noRemote() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn != nil {
@@ -172,8 +172,8 @@ func (l *link) close() {
 	<-c.ended
 }
 
-// lateConn is one connection.
-type lateConn struct {
+// remoteConn is one connection.
+type remoteConn struct {
 	link    *link
 	conn    *net.UnixConn
 	bell    chan struct{} // there is something to write, perhaps
@@ -181,22 +181,22 @@ type lateConn struct {
 	written chan struct{} // closed when writing has
 
 	// The link's lock guards these.
-	wants   []wanted
-	answers []record
-	last    bool // there will be no more: the connection ends
-	done    bool // it was said that nothing is missing
+	remoteFaults []remoteFault
+	answers      []record
+	last         bool // there will be no more: the connection ends
+	done         bool // it was said that nothing is missing
 
 	replaced bool
 }
 
-func (c *lateConn) ring() {
+func (c *remoteConn) ring() {
 	select {
 	case c.bell <- struct{}{}:
 	default:
 	}
 }
 
-func (c *lateConn) run() {
+func (c *remoteConn) run() {
 	defer close(c.ended)
 	go c.write()
 	err := c.read()
@@ -219,8 +219,8 @@ func (c *lateConn) run() {
 }
 
 // read takes what comes until the connection ends.
-func (c *lateConn) read() error {
-	r := bufio.NewReaderSize(c.conn, lateBuffer)
+func (c *remoteConn) read() error {
+	r := bufio.NewReaderSize(c.conn, remoteBuffer)
 	for {
 		var header [memory.RunHeaderSize]byte
 		if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -243,7 +243,7 @@ func (c *lateConn) read() error {
 }
 
 // obey carries out an order.
-func (c *lateConn) obey(order uint32) error {
+func (c *remoteConn) obey(order uint32) error {
 	answer := record{kind: recordGivenUp}
 	switch order {
 	case orderFail:
@@ -275,7 +275,7 @@ var errReplaced = errors.New("another connection has taken its place")
 var errGivenUp = errors.New("the pages that were missing were given up")
 
 // write says what there is to say until the connection ends.
-func (c *lateConn) write() {
+func (c *remoteConn) write() {
 	defer close(c.written)
 	defer c.conn.Close()
 	greeting, err := encodeGreeting(c.link.filler.missing())
@@ -283,12 +283,12 @@ func (c *lateConn) write() {
 		if len(greeting) > 0 {
 			_, err = c.conn.Write(greeting)
 		}
-		over := c.link.filler.lateLeft.Load() == 0
+		over := c.link.filler.remoteLeft.Load() == 0
 		if over && !c.done {
 			c.link.fresh() // who hears that nothing is missing reads it
 		}
 		var last bool
-		if greeting, last = c.take(over); len(greeting) > 0 || over != (c.link.filler.lateLeft.Load() == 0) {
+		if greeting, last = c.take(over); len(greeting) > 0 || over != (c.link.filler.remoteLeft.Load() == 0) {
 			continue
 		}
 		if last {
@@ -299,20 +299,20 @@ func (c *lateConn) write() {
 }
 
 // take is what is to be written next, if it is over that nothing is missing; last: there will never be more.
-func (c *lateConn) take(over bool) (data []byte, last bool) {
+func (c *remoteConn) take(over bool) (data []byte, last bool) {
 	l := c.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range c.answers {
 		data = one.encode(data)
 	}
-	n := min(len(c.wants), wantsAtOnce)
-	for _, one := range c.wants[:n] {
-		data = record{kind: recordWant, task: one.task, address: one.address}.encode(data)
+	n := min(len(c.remoteFaults), faultsAtOnce)
+	for _, one := range c.remoteFaults[:n] {
+		data = record{kind: recordFault, task: one.task, address: one.address}.encode(data)
 	}
 	c.answers = nil
-	if c.wants = c.wants[n:]; len(c.wants) == 0 {
-		c.wants = nil // so that what was written is let go
+	if c.remoteFaults = c.remoteFaults[n:]; len(c.remoteFaults) == 0 {
+		c.remoteFaults = nil // so that what was written is let go
 	}
 	if over && !c.done {
 		c.done = true

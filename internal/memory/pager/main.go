@@ -48,7 +48,7 @@ type process struct {
 	setup   setup
 	group   *kernel.Cgroup
 	socket  *criu.LazyListener
-	late    *link // nil: nobody is to bring pages later
+	remote  *link // nil: nobody is to bring pages later
 	filler  *filler
 	resumed chan struct{} // closed when the agent says so, or is gone
 
@@ -147,8 +147,8 @@ func (p *process) prepare() error {
 	if p.socket, err = criu.ListenLazy(p.setup.WorkDir); err != nil {
 		return err
 	}
-	if p.setup.Late != "" {
-		if p.late, err = listenLate(p.setup.Late); err != nil {
+	if p.setup.Remote != "" {
+		if p.remote, err = listenRemote(p.setup.Remote); err != nil {
 			return err
 		}
 	}
@@ -204,14 +204,14 @@ func (p *process) open(image *memory.Image) error {
 	for i := range slots {
 		p.report.Pages += int64(slots[i].Pages())
 	}
-	p.report.LatePages = p.filler.lateLeft.Load()
+	p.report.RemotePages = p.filler.remoteLeft.Load()
 	p.report.LeftPages, p.report.State, p.report.Started = p.report.Pages, memory.Filling, time.Now()
-	p.report.LateLeft = p.report.LatePages
-	if p.late != nil {
-		p.late.fresh = func() { p.note(func(*memory.FillReport) {}) }
-		p.late.serve(p.filler)
-	} else if p.report.LatePages > 0 {
-		return fmt.Errorf("%d pages come later, and there is no way for them", p.report.LatePages)
+	p.report.RemoteLeft = p.report.RemotePages
+	if p.remote != nil {
+		p.remote.fresh = func() { p.note(func(*memory.FillReport) {}) }
+		p.remote.serve(p.filler)
+	} else if p.report.RemotePages > 0 {
+		return fmt.Errorf("%d pages come later, and there is no way for them", p.report.RemotePages)
 	}
 	return image.Index.Close()
 }
@@ -307,8 +307,8 @@ func (p *process) fill() error {
 			r.State = memory.FillEnded
 		}
 	})
-	if p.late != nil {
-		p.late.close()
+	if p.remote != nil {
+		p.remote.close()
 	}
 	return p.disarm()
 }
@@ -319,7 +319,7 @@ const freshness = time.Second
 
 // keepFresh does that until stop is called.
 func (p *process) keepFresh() (stop func()) {
-	if p.filler.lateLeft.Load() == 0 {
+	if p.filler.remoteLeft.Load() == 0 {
 		return func() {}
 	}
 	over, ended := make(chan struct{}), make(chan struct{})
@@ -363,7 +363,7 @@ func (f *filler) tell(r *memory.FillReport) {
 	if !r.Resumed.IsZero() { // before that not all processes are known
 		r.LeftPages = f.left()
 	}
-	r.LateLeft, r.LostPages = f.lateLeft.Load(), f.counts.lost.Load()
+	r.RemoteLeft, r.LostPages = f.remoteLeft.Load(), f.counts.lost.Load()
 	r.FaultedPages, r.ZeroPages = f.counts.faults.Load(), f.counts.zeros.Load()
 	r.FaultMedianSeconds, r.FaultP99Seconds, r.FaultMaximumSeconds = f.latencies.summary()
 	r.FetchedPages = f.fetched.count()

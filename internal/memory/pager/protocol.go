@@ -11,13 +11,13 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// Late pages come by a unix stream socket. Integers are little-endian.
+// Remote pages come by a unix stream socket. Integers are little-endian.
 //
-// The pager speaks first: a magic u64, the size of what follows u32, and the late pages that have
+// The pager speaks first: a magic u64, the size of what follows u32, and the remote pages that have
 // not come (memory.EncodeMap). After that come records of 16 bytes (kind u32, task u32, address
 // u64):
 //
-//	want      a process waits for this page; each comes once
+//	want      a remote fault: a process waits for this page; each comes once
 //	done      no page is missing any more, or nobody needs one
 //	given up  an order was carried out; or not: then text follows, of address bytes
 //	refused   the connection ends, because of what came; text follows, of address bytes
@@ -25,13 +25,13 @@ import (
 // The agent sends runs of pages as memory.Encoder writes them, and orders, which look like a run of
 // task 0 whose number of pages is the order.
 const (
-	lateMagic    = 0x3165_7461_4c_776447 // "GdwLate1"
+	remoteMagic  = 0x3165_7461_4c_776447 // "GdwLate1"
 	greetingSize = 12
-	maxLateMap   = 64 << 20
+	maxRemoteMap = 64 << 20
 	recordSize   = 16
 	maxText      = 1 << 10
 
-	recordWant    = 1
+	recordFault   = 1
 	recordDone    = 2
 	recordGivenUp = 3
 	recordRefused = 4
@@ -50,7 +50,7 @@ type record struct {
 
 func (r record) encode(to []byte) []byte {
 	text := r.text[:min(len(r.text), maxText)]
-	if r.kind != recordWant {
+	if r.kind != recordFault {
 		r.address = uint64(len(text))
 	}
 	to = binary.LittleEndian.AppendUint32(to, r.kind)
@@ -70,7 +70,7 @@ func readRecord(r io.Reader) (record, error) {
 		address: binary.LittleEndian.Uint64(b[8:]),
 	}
 	switch one.kind {
-	case recordWant:
+	case recordFault:
 		return one, memory.Run{Task: one.task, Address: one.address, Pages: 1}.Check()
 	case recordDone, recordGivenUp, recordRefused:
 		if one.task != 0 || one.address > maxText || one.kind == recordDone && one.address > 0 {
@@ -83,7 +83,8 @@ func readRecord(r io.Reader) (record, error) {
 		one.text, one.address = string(text), 0
 		return one, nil
 	}
-	return record{}, fmt.Errorf("%w record of late pages: kind %d, task %d, %#x", memory.ErrMalformed, one.kind, one.task, one.address)
+	return record{}, fmt.Errorf("%w record of remote pages: kind %d, task %d, %#x",
+		memory.ErrMalformed, one.kind, one.task, one.address)
 }
 
 // encodeGreeting is what a connection begins with.
@@ -99,10 +100,10 @@ func encodeGreeting(missing []memory.TaskMap) ([]byte, error) {
 		return nil, err
 	}
 	size := b.Len() - greetingSize
-	if size > min(maxLateMap, math.MaxUint32) {
+	if size > min(maxRemoteMap, math.MaxUint32) {
 		return nil, fmt.Errorf("a map of missing pages of %d bytes", size)
 	}
-	binary.LittleEndian.PutUint64(b.Bytes(), lateMagic)
+	binary.LittleEndian.PutUint64(b.Bytes(), remoteMagic)
 	binary.LittleEndian.PutUint32(b.Bytes()[8:], uint32(size))
 	return b.Bytes(), nil
 }
@@ -113,8 +114,8 @@ func readGreeting(r io.Reader) ([]memory.TaskMap, error) {
 		return nil, err
 	}
 	size := binary.LittleEndian.Uint32(b[8:])
-	if binary.LittleEndian.Uint64(b[:]) != lateMagic || size > maxLateMap {
-		return nil, fmt.Errorf("%w greeting of late pages", memory.ErrMalformed)
+	if binary.LittleEndian.Uint64(b[:]) != remoteMagic || size > maxRemoteMap {
+		return nil, fmt.Errorf("%w greeting of remote pages", memory.ErrMalformed)
 	}
 	limited := &io.LimitedReader{R: r, N: int64(size)}
 	maps, err := memory.DecodeMap(limited)

@@ -11,7 +11,7 @@ import (
 
 func FuzzRecord(f *testing.F) {
 	for _, one := range []record{
-		{kind: recordWant, task: 7, address: 0x7000}, {kind: recordDone}, {kind: recordGivenUp, text: "no"}, {kind: recordRefused},
+		{kind: recordFault, task: 7, address: 0x7000}, {kind: recordDone}, {kind: recordGivenUp, text: "no"}, {kind: recordRefused},
 	} {
 		f.Add(one.encode(nil))
 	}

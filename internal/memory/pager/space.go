@@ -57,7 +57,7 @@ func newSpace(m *family, faults *kernel.Faults, image []memory.ImageSlot, pageSi
 		s.left.Add(pages)
 		s.regions = append(s.regions, region{start: one.Address, end: one.Address + memory.SlotBytes, page: i * slotPages})
 		for w := range one.Have {
-			s.pending = append(s.pending, one.Have[w]|one.Late[w])
+			s.pending = append(s.pending, one.Have[w]|one.Remote[w])
 		}
 	}
 	return s
@@ -160,8 +160,8 @@ func (s *space) next(address uint64, most int) (stretch, bool) {
 // here are the pages of a word that are missing and can be filled.
 func (s *space) here(word int) uint64 {
 	missing := atomic.LoadUint64(&s.pending[word])
-	if late := s.slots[word/slotWords].late; late != nil && missing != 0 {
-		missing &^= atomic.LoadUint64(&late.away[word%slotWords])
+	if remote := s.slots[word/slotWords].remote; remote != nil && missing != 0 {
+		missing &^= atomic.LoadUint64(&remote.away[word%slotWords])
 	}
 	return missing
 }

@@ -25,7 +25,7 @@ type Config struct {
 	Report     string // file that tells how it goes: ReadReport
 	Log        string // file for what cannot be said otherwise
 	Cgroup     string // of the container, which exists: kernel.OpenCgroup
-	Late       string // socket for pages that come after the restore: DialLate; empty: none do
+	Remote     string // socket for pages that come after the restore: DialRemote; empty: none do
 }
 
 // Pager is the agent's side of a pager.
@@ -52,7 +52,9 @@ func Start(ctx context.Context, config Config) (*Pager, error) {
 	p := &Pager{channel: c}
 	err = spawn(config, theirs)
 	if err == nil {
-		m := message{Kind: kindSetup, Setup: &setup{WorkDir: config.WorkDir, Report: config.Report, Cgroup: config.Cgroup, Late: config.Late}}
+		m := message{Kind: kindSetup, Setup: &setup{
+			WorkDir: config.WorkDir, Report: config.Report, Cgroup: config.Cgroup, Remote: config.Remote,
+		}}
 		err = p.ask(ctx, m)
 	}
 	if err != nil {

@@ -1,0 +1,338 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/postcopy"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// openPush opens the two connections over which pages follow that stay here. It is done before the
+// freeze, which must not wait for that, and again whenever they broke.
+func (s *source) openPush(ctx context.Context) error {
+	pair := rand.Text() // a connection of an earlier try may come late
+	var urgent *stream.Session
+	opened := beside(ctx, func(ctx context.Context) (err error) {
+		urgent, err = s.dialPush(ctx, purposeUrgent, pair)
+		return err
+	})
+	push, err := s.dialPush(ctx, purposePush, pair)
+	if err := opened(err); err != nil {
+		return errors.Join(err, closeSessions(urgent, push))
+	}
+	if s.pusher == nil {
+		d := &pusher{mayPush: make(chan struct{})}
+		s.setPusher(d)
+		s.move.tracker.pushes(d.report, d.bytes)
+	}
+	s.pusher.connected(urgent, push)
+	return nil
+}
+
+// closeSessions closes those that there are.
+func closeSessions(sessions ...*stream.Session) (err error) {
+	for _, session := range sessions {
+		if session != nil {
+			err = errors.Join(err, session.Close())
+		}
+	}
+	return err
+}
+
+func (s *source) setPusher(d *pusher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pusher = d
+}
+
+// pushDialTimeout bounds one try to reach the target: a link that is down tells nobody, and the
+// next try may succeed.
+const pushDialTimeout = 5 * time.Second
+
+func (s *source) dialPush(ctx context.Context, purpose, pair string) (*stream.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, pushDialTimeout)
+	defer cancel()
+	options := s.agent.streamOptions()
+	options.Workers, options.Beside, options.Limiter = 1, s.data, &s.limiter
+	// The codec stays: a session that leaves the link nearly empty cannot see whether the link is the limit.
+	switch purpose {
+	case purposeUrgent:
+		options.Urgent, options.Codec = true, stream.S2
+	case purposePush:
+		options.Polite, options.ExpectedBitsPerSecond, options.Codec = true, s.bandwidth(), s.codec()
+	}
+	session, err := s.dialSession(ctx, stream.Hello{Purpose: purpose, Pair: pair}, options)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s for the pages that stayed here: %w", s.target.Name, err)
+	}
+	return session, nil
+}
+
+// codec is what gets most through the link, as far as is known.
+func (s *source) codec() stream.Codec {
+	if s.data == nil {
+		return stream.Choose(0, s.agent.cores).Codec
+	}
+	return s.data.Codec()
+}
+
+// bandwidth is what the link is known to carry, in bits per second; 0: nothing is known.
+func (s *source) bandwidth() float64 {
+	if s.data == nil { // this agent was started after the container had been handed over
+		return 0
+	}
+	return cmp.Or(s.linkSeen(), s.move.tracker.linkSeen().BandwidthBitsPerSecond)
+}
+
+// What is touched first leaves in the freeze: a round trip for each page would be longer.
+const (
+	touchedTime  = 20 * time.Millisecond // of the link
+	leastTouched = 16                    // pages
+	mostSoon     = 256                   // pages that follow before all others
+)
+
+// leaveRemote tells the target which pages come later. Those that will be touched at once leave now.
+func (s *source) leaveRemote(ctx context.Context) error {
+	m := s.memory
+	if !m.pages.Leaving() {
+		return nil
+	}
+	touched, err := s.departure.Touched(s.imagesDir())
+	if err != nil {
+		s.agent.log.Warn("what the container touches first is not known, and will be asked for", "container", s.definition.Name, "error", err)
+	}
+	most := max(leastTouched, int(m.carries()*touchedTime.Seconds())/memory.PageSize())
+	_, err = m.round(ctx, func(ctx context.Context, sink memory.Sink) (memory.RoundStats, error) {
+		return m.pages.SendRemote(ctx, sink, touched, most)
+	})
+	if err != nil {
+		return err
+	}
+	m.touched = touched
+	m.remote, m.hot, err = m.pages.Remote()
+	if err != nil {
+		return err
+	}
+	var encoded bytes.Buffer
+	if err := memory.EncodeMap(&encoded, m.remote); err != nil {
+		return err
+	}
+	return s.section(kindRemote, "", encoded.Bytes())
+}
+
+// beginPush begins to serve remote faults as soon as all that the restore needs has left: the restore
+// may touch pages that stayed here. Pages that no process waits for stay until the container runs:
+// sending them would take the processor from the restore.
+func (s *source) beginPush(ctx context.Context) error {
+	if s.memory == nil || s.pusher == nil {
+		return nil
+	}
+	remote := countPages(s.memory.remote)
+	s.pusher.stays(remote)
+	if remote == 0 {
+		s.pusher.disconnect()
+		s.setPusher(nil)
+		s.move.tracker.pushes(nil, nil)
+		return nil
+	}
+	soon, err := s.memory.pages.Soon(s.memory.touched, mostSoon)
+	if err != nil {
+		s.agent.log.Warn("what the container touches next is not known, and will be asked for", "container", s.definition.Name, "error", err)
+	}
+	config := postcopy.ServerConfig{
+		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.had, Key: s.pages.key, Push: s.pusher.mayPush,
+	}
+	if err := s.makeServer(ctx, config); err != nil {
+		return err
+	}
+	s.pusher.serve(s.agent.ctx)
+	return nil
+}
+
+func countPages(maps []memory.TaskMap) (pages int64) {
+	for _, m := range maps {
+		for _, area := range m.Areas {
+			pages += int64(area.Pages)
+		}
+	}
+	return pages
+}
+
+// makeServer makes what gives the pages of the frozen processes. If nobody says which stayed here
+// the target will.
+func (s *source) makeServer(ctx context.Context, config postcopy.ServerConfig) error {
+	frozen, err := s.openFrozen(ctx)
+	if err != nil {
+		return err
+	}
+	pages := stayed{frozenCopy{frozen, &s.ran}, s.spill}
+	if !s.rebooted() { // else there is nothing left to write
+		config.Lacks = func(maps []memory.TaskMap) { s.spill.begin(s.agent.ctx, maps, pages.frozen) }
+	}
+	config.Pages, config.Report, config.Silence = pages, s.pusher.heard, s.agent.config.peerTimeout()
+	server, err := postcopy.NewServer(config)
+	if err != nil {
+		return errors.Join(err, pages.Close())
+	}
+	since := time.Now()
+	if resumed := s.move.record().Resumed; !resumed.IsZero() { // by the target's clock: good enough for a report
+		since = resumed
+	}
+	s.pusher.have(pages, server, since)
+	return nil
+}
+
+// copyProcesses are those of the frozen copy: none if an earlier agent has come as far as to end them.
+func (s *source) copyProcesses(ctx context.Context) ([]int, error) {
+	of := s.agent.engines.Of(s.definition)
+	pids, err := of.Processes(ctx, s.definition.ID)
+	if err == nil {
+		return pids, nil
+	}
+	if one, unknown := of.Inspect(ctx, s.definition.ID); copyIsGone(one, unknown) {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// rebooted tells whether this node was, since the migration began: then the frozen processes are no more.
+func (s *source) rebooted() bool { return s.move.journal.boot != s.agent.boot }
+
+// hasFrozen tells whether the frozen processes are here.
+func (s *source) hasFrozen(ctx context.Context) bool {
+	if s.rebooted() {
+		return false
+	}
+	pids, err := s.copyProcesses(ctx)
+	return err == nil && len(pids) > 0
+}
+
+// copyIsGone tells of what an engine says of a frozen copy whether it is no more.
+func copyIsGone(one engine.Container, err error) bool {
+	return errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen
+}
+
+// openFrozen opens the memory of the frozen processes. None is left of those of another boot, whatever its
+// engine runs now.
+func (s *source) openFrozen(ctx context.Context) (*memory.Frozen, error) {
+	if s.rebooted() {
+		return memory.OpenFrozen(nil)
+	}
+	pids, err := s.copyProcesses(ctx)
+	if err != nil && !s.spill.whole() {
+		return nil, err
+	}
+	return memory.OpenFrozen(pids)
+}
+
+// pushPages stays until the target has all pages that stayed here. If the connections break it
+// fails, and is tried again until an operator says that it need not.
+func (s *source) pushPages(ctx context.Context) error {
+	nothingStayed := s.pusher == nil && s.memory != nil
+	if nothingStayed || s.move.record().Resolved {
+		return s.endPush()
+	}
+	defer s.marking(ctx, 0)()
+	if s.pusher == nil || !s.pusher.serving() {
+		if err := s.reopenPush(ctx); err != nil {
+			return err
+		}
+	}
+	s.pusher.begin()
+	if s.memory != nil {
+		s.spill.begin(s.agent.ctx, s.memory.remote, s.pusher.pages.frozen)
+	}
+	err := s.pusher.wait(ctx)
+	if errors.Is(err, postcopy.ErrSource) { // to try again would not bring them back
+		return &problemsError{[]migration.Problem{{
+			What: "memory of " + s.definition.Name + " here", Why: err.Error(), Remedy: fmt.Sprintf(
+				`it is lost; decide at %s: "godwit migration resolve %s --runs-at target --missing-pages fail" or kill`, s.target.Name, s.id()),
+		}}}
+	}
+	if err != nil {
+		return fmt.Errorf("pages to %s: %w", s.target.Name, err)
+	}
+	if err := s.pusher.incomplete(); err != nil {
+		return fmt.Errorf("pages to %s: %w", s.target.Name, err)
+	}
+	if err := s.pusher.killed(); err != nil {
+		return s.lost(err)
+	}
+	return s.endPush()
+}
+
+// reopenPush goes on after the connections broke, or this agent was started again. The target says
+// what it lacks.
+func (s *source) reopenPush(ctx context.Context) error {
+	if err := s.openPush(ctx); err != nil {
+		return err
+	}
+	if err := s.spill.tell(ctx); err != nil {
+		return err
+	}
+	s.protectAgain(ctx)
+	if !s.pusher.made() {
+		if err := s.recoverSpill(ctx); err != nil {
+			return err
+		}
+		if err := s.makeServer(ctx, postcopy.ServerConfig{}); err != nil {
+			return err
+		}
+	}
+	s.pusher.serve(s.agent.ctx)
+	return nil
+}
+
+// lost makes a refusal of a container that is no more at the target, whose copy here is whole.
+func (s *source) lost(err error) error {
+	return &problemsError{[]migration.Problem{{
+		What: s.definition.Name + " at " + s.target.Name, Why: err.Error(), Remedy: s.decideRemedy(),
+	}}}
+}
+
+// mayTakeBack refuses to let the container go on here that has been handed over, if it is not here
+// any more, or if the target is well and takes its memory.
+func (s *source) mayTakeBack(ctx context.Context, force bool) error {
+	if !force && s.copyKilled(ctx) {
+		return fmt.Errorf("%w: another program on this node has killed the frozen copy of %s: "+
+			"it would exit as soon as it was thawed. Wait for %s, or decide that the container runs there; "+
+			"--force ends the copy here", errRefused, s.definition.Name, s.target.Name)
+	}
+	if s.move.record().State != migration.Committed {
+		return nil // the machine says whether there is something to resolve
+	}
+	s.protectAgain(ctx)
+	one, err := s.agent.engines.Of(s.definition).Inspect(ctx, s.definition.ID)
+	if copyIsGone(one, err) {
+		return fmt.Errorf("%w: this node no longer has the frozen copy of %s: "+
+			"the container runs at %s or nowhere", errRefused, s.definition.Name, s.target.Name)
+	}
+	s.mu.Lock() // a step may be at it
+	d := s.pusher
+	s.mu.Unlock()
+	if err == nil && d != nil && d.healthy(s.agent.config.peerTimeout()) {
+		return fmt.Errorf("%w: %s appears to be receiving the memory of %s. "+
+			"If it has failed, this node notices within seconds: try again then",
+			errRefused, s.target.Name, s.definition.Name)
+	}
+	return err
+}
+
+// endPush ends it, wherever it is, and what was spilled for it. Doing nothing is success.
+func (s *source) endPush() error {
+	return s.endSpill(func() error {
+		if s.pusher == nil {
+			return nil
+		}
+		return s.pusher.close()
+	})
+}

@@ -1,0 +1,171 @@
+package pager
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory"
+)
+
+// errNotRemote is of pages that never stayed at the source: who sends them lies.
+var errNotRemote = errors.New("the page was not left at the source")
+
+// arrive takes a run of remote pages; their content is read from r. It is for one
+// goroutine. Pages that have come already, and those that nobody needs any more, are read and
+// dropped.
+func (f *filler) arrive(run memory.Run, r io.Reader) error {
+	m := f.families[run.Task]
+	for address, left := run.Address, int(run.Pages); left > 0; {
+		from := int(address % memory.SlotBytes / uint64(f.pageSize))
+		pages := min(left, memory.SlotBytes/f.pageSize-from)
+		if err := f.wasRemote(m, run.Task, address, pages); err != nil {
+			return err
+		}
+		page, _ := m.at(address, f.pageSize)
+		if err := f.take(m, page, pages, run.Zero, r); err != nil {
+			return fmt.Errorf("take %d pages at %#x of process %d: %w", pages, address, run.Task, err)
+		}
+		address, left = address+uint64(pages*f.pageSize), left-pages
+	}
+	return nil
+}
+
+// wasRemote checks that pages, of one slot, stayed at the source.
+func (f *filler) wasRemote(m *family, task memory.Task, address uint64, pages int) error {
+	refuse := func(address uint64) error {
+		return fmt.Errorf("page %#x of process %d: %w", address, task, errNotRemote)
+	}
+	if m == nil {
+		return refuse(address)
+	}
+	page, ok := m.at(address, f.pageSize)
+	if !ok || m.slots[page/slotPages].remote == nil {
+		return refuse(address)
+	}
+	for i := range pages {
+		if !m.slots[page/slotPages].remote.all.has(page%slotPages + i) {
+			return refuse(address + uint64(i*f.pageSize))
+		}
+	}
+	return nil
+}
+
+// take takes remote pages of one slot.
+func (f *filler) take(m *family, page, pages int, zero bool, r io.Reader) error {
+	at := m.slots[page/slotPages]
+	for end := page + pages; page < end; {
+		away, n := at.away(page%slotPages), 1
+		for page+n < end && at.away((page+n)%slotPages) == away {
+			n++
+		}
+		var err error
+		switch size := int64(n * f.pageSize); {
+		case !away:
+			f.counts.ignored.Add(int64(n))
+			if !zero {
+				_, err = io.CopyN(io.Discard, r, size)
+			}
+		case !zero:
+			offset := int64(at.offset) + int64(page%slotPages*f.pageSize)
+			_, err = io.ReadFull(r, f.data[offset:offset+size])
+		}
+		if err != nil {
+			return err
+		}
+		if away && zero {
+			f.here(m, page, n, zeros)
+		} else if away {
+			f.here(m, page, n, content)
+		}
+		page += n
+	}
+	return nil
+}
+
+// here notes what has become of remote pages of one slot, and serves those who wait for them. It
+// returns how many pages somebody still needed.
+func (f *filler) here(m *family, page, pages int, as kind) int {
+	remote := m.slots[page/slotPages].remote
+	came := 0
+	for at, left := page%slotPages, pages; left > 0; {
+		bit, n := part(at, left)
+		away := &remote.away[at/wordBits]
+		switch as { // before it is no longer away; a page that nobody needs any more has it without harm
+		case zeros:
+			atomic.OrUint64(&remote.zero[at/wordBits], bit&atomic.LoadUint64(away))
+		case lost:
+			atomic.OrUint64(&remote.lost[at/wordBits], bit&atomic.LoadUint64(away))
+		}
+		came += bits.OnesCount64(atomic.AndUint64(away, ^bit) & bit)
+		at, left = at+n, left-n
+	}
+	f.lessRemote(came)
+	for _, one := range m.waitFor(page, pages, nil) {
+		f.tend(one)
+	}
+	if len(m.living()) == 0 {
+		return came
+	}
+	if f.came.put(arrival{m, page, pages}) {
+		f.work.ring()
+	} else {
+		f.look()
+	}
+	return came
+}
+
+// giveUp makes every page that is still remote one that cannot be accessed.
+func (f *filler) giveUp() error {
+	if err := kernel.ProbePoison(); err != nil {
+		return fmt.Errorf("let accesses to missing pages fail: %w: the kernel cannot do it (UFFDIO_POISON, Linux 6.6); "+
+			"the container can be killed", err)
+	}
+	for _, m := range f.order {
+		for i, one := range m.slots {
+			if one.remote == nil {
+				continue
+			}
+			f.counts.lost.Add(int64(f.here(m, i*slotPages, slotPages, lost)))
+		}
+	}
+	return nil
+}
+
+// missing lists the remote pages that have not come and that somebody needs.
+func (f *filler) missing() []memory.TaskMap {
+	var maps []memory.TaskMap
+	for _, m := range f.order {
+		one := memory.TaskMap{Task: m.task}
+		for _, slot := range m.slots {
+			if slot.remote != nil {
+				one.Areas = f.appendAway(one.Areas, slot)
+			}
+		}
+		if len(one.Areas) > 0 {
+			maps = append(maps, one)
+		}
+	}
+	return maps
+}
+
+func (f *filler) appendAway(areas []memory.Area, one *slot) []memory.Area {
+	for w := range one.remote.away {
+		for word := atomic.LoadUint64(&one.remote.away[w]); word != 0; {
+			first := bits.TrailingZeros64(word)
+			n := bits.TrailingZeros64(^(word >> first))
+			mask, _ := part(first, n)
+			word &^= mask
+			start := one.address + uint64((w*wordBits+first)*f.pageSize)
+			if last := len(areas) - 1; last >= 0 && areas[last].Start+areas[last].Pages*uint64(f.pageSize) == start {
+				areas[last].Pages += uint64(n)
+			} else {
+				areas = append(areas, memory.Area{Start: start, Pages: uint64(n)})
+			}
+		}
+	}
+	return areas
+}
