@@ -121,10 +121,9 @@ type Agent struct {
 	spare        *spare
 	stages       *stages
 	ahead        *aheads
-	samples      *samples
-	speed        func() float64 // of the page pipeline on one core, bytes per second
-	pastWork     pastWork
-	experience   experience
+	samples      *Samples
+	machine      *Machine
+	experience   *Experience
 	bases        *bases
 	footprints   *footprints
 	kept         *keptCopies
@@ -176,7 +175,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		nodesLog:     audit.New(config.StateDir, audit.Nodes),
 		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
 		adopted:   newAdopted(),
-		transfers: newTransfers(), speeds: newSpeeds(), speed: sync.OnceValue(measureSpeed),
+		transfers: newTransfers(), speeds: newSpeeds(), machine: NewMachine(runtime.NumCPU()),
 		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
 	}
 	err = os.MkdirAll(filepath.Join(config.StateDir, "migrations"), 0o755)
@@ -267,7 +266,8 @@ func (a *Agent) open() error {
 		return fmt.Errorf("containers of this node: %w", err)
 	}
 	a.stages = newStages(a)
-	a.samples = newSamples(a)
+	a.samples = New(a.ctx, a.self.Name, sampledNode{a}, a.log)
+	a.experience = NewExperience(a.machine, a.samples.Last)
 	if a.ahead, err = openAheads(a); err != nil {
 		return err
 	}
@@ -515,7 +515,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	}
 	a.ahead.close()
 	a.stages.close()
-	a.samples.close()
+	a.samples.Close()
 	a.stop()
 	localServer.Stop()
 	peerServer.Stop()

@@ -111,7 +111,7 @@ func (w *surroundings) once(what string, every time.Duration) bool {
 func (w *surroundings) measured(ctx context.Context, container engine.Container, live liveCopy) (predict.Measured, error) {
 	a, id := w.agent, container.Definition.ID
 	if live == nil && w.once(id, measureEvery) {
-		a.samples.measure(ctx, container.Definition, writeWindow, measureEvery)
+		a.samples.Measure(ctx, container.Definition, writeWindow, measureEvery)
 	}
 	w.mu.Lock()
 	last, is := w.looked[id]
@@ -119,7 +119,7 @@ func (w *surroundings) measured(ctx context.Context, container engine.Container,
 	if is && time.Since(last.at) < lookEvery {
 		return last.seen, nil
 	}
-	seen, err := a.seen(ctx, container)
+	seen, err := a.samples.Look(ctx, container.Definition)
 	if err != nil {
 		return seen, err
 	}
@@ -157,7 +157,10 @@ type needed struct {
 // need is what it takes until a copy is up to date. What has to be sent is like the whole memory of
 // a smaller container, in one go: so the prediction is that of mode cold.
 func (w *surroundings) need(ctx context.Context, n needed, now time.Time) ahead.Cost {
-	in := predict.Input{Container: n.measured.Container, Link: n.way, Source: w.agent.machine(), Target: w.agent.machine()}
+	in := predict.Input{
+		Container: n.measured.Container, Link: n.way,
+		Source: w.agent.machine.Predicted(), Target: w.agent.machine.Predicted(),
+	}
 	in.Source.CompressBytesPerSec = n.measured.CompressBytesPerSecond
 	memory := in.Container.PrivateBytes + in.Container.SharedBytes
 	isLive := n.live != nil && n.live.target() == n.node.Name

@@ -88,7 +88,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	if err := a.moves.add(m); err != nil {
 		return nil, err
 	}
-	a.samples.stop(definition.ID)
+	a.samples.Stop(definition.ID)
 	actions, err := machine.Step(migration.Start{})
 	if err != nil {
 		return nil, err

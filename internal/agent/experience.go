@@ -9,12 +9,21 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// experience is what past migrations took, by the other node and the container. Both nodes of a
+// Experience is what past migrations took, by the other node and the container. Both nodes of a
 // migration learn from it, because the source sends its report, so the way back is as well known as
 // the way there.
-type experience struct {
+type Experience struct {
+	machine  *Machine
+	measured func(container string) (predict.Measured, bool) // what was measured of it not long ago
+
 	mu  sync.Mutex
 	all map[experienced]*lesson
+}
+
+// NewExperience is none yet. What freezes took beyond what the containers account for, as they were
+// measured, teaches the machine.
+func NewExperience(machine *Machine, measured func(container string) (predict.Measured, bool)) *Experience {
+	return &Experience{machine: machine, measured: measured, all: map[experienced]*lesson{}}
 }
 
 // experienced is of what there is experience: a container and a node, or the node and any container.
@@ -42,12 +51,11 @@ const (
 )
 
 // learn takes what a migration took, over a link that carries so much.
-func (e *experience) learn(node, container string, report migration.Report, parts predict.Parts, bitsPerSecond float64) {
+func (e *Experience) learn(
+	node, container string, report migration.Report, parts predict.Parts, bitsPerSecond float64,
+) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.all == nil {
-		e.all = map[experienced]*lesson{}
-	}
 	for _, of := range []experienced{{node, container}, {node, ""}} {
 		known := e.all[of]
 		if known == nil {
@@ -75,10 +83,10 @@ func (l *lesson) take(report migration.Report, parts predict.Parts, bitsPerSecon
 	l.past[report.Mode] = append(slices.Clone(before[max(0, len(before)+1-mostSeen):]), seen)
 	pace, rounds, drained := predict.PaceOf(report, bitsPerSecond)
 	if rounds {
-		l.rounds = newest(l.rounds, pace.Rounds)
+		l.rounds = predict.Newest(l.rounds, pace.Rounds)
 	}
 	if drained {
-		l.drains = newest(l.drains, pace.Drain)
+		l.drains = predict.Newest(l.drains, pace.Drain)
 	}
 	if curve := predict.CurveOf(report); len(curve) > 0 {
 		l.curve = curve
@@ -97,17 +105,17 @@ func (l *lesson) take(report migration.Report, parts predict.Parts, bitsPerSecon
 // pace is the middle of what was seen, or else what is known otherwise.
 func (l *lesson) pace(p predict.Pace) predict.Pace {
 	if len(l.rounds) > 0 {
-		p.Rounds = median(l.rounds)
+		p.Rounds = predict.Median(l.rounds)
 	}
 	if len(l.drains) > 0 {
-		p.Drain = median(l.drains)
+		p.Drain = predict.Median(l.drains)
 	}
 	return p
 }
 
-// of adds what is known of a way to what is known of a container: from when it went it, and from
+// Of adds what is known of a way to what is known of a container: from when it went it, and from
 // others where it has not.
-func (e *experience) of(node, container string, in *predict.Input) {
+func (e *Experience) Of(node, container string, in *predict.Input) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	in.Past = predict.Past{}
@@ -137,9 +145,12 @@ func (e *experience) of(node, container string, in *predict.Input) {
 	}
 }
 
-// learn takes what there is to learn from a migration that has moved its container. The source's
-// report tells all; what a target knows by itself does not.
-func (a *Agent) learn(report migration.Report, side migration.Side, container string) {
+// Learn takes what there is to learn from a migration of this node that has moved its container. The
+// source's report tells all; what a target knows by itself does not. link is what is known of the way
+// to the other node.
+func (e *Experience) Learn(
+	report migration.Report, side migration.Side, container string, link func(node string) predict.Link,
+) {
 	if report.Result != migration.Moved || !slices.ContainsFunc(report.Phases, standsStill) {
 		return
 	}
@@ -147,17 +158,17 @@ func (a *Agent) learn(report migration.Report, side migration.Side, container st
 	if side == migration.Target {
 		other = report.Source
 	}
-	link := a.peers.wayTo(other)
-	bits := link.BandwidthBitsPerSecond
+	way := link(other)
+	bits := way.BandwidthBitsPerSecond
 	if side == migration.Target {
-		bits = max(link.BackBitsPerSecond, report.Link.BandwidthBitsPerSecond)
+		bits = max(way.BackBitsPerSecond, report.Link.BandwidthBitsPerSecond)
 	}
 	parts := predict.PartsOf(report, bits/8)
 	if side == migration.Target {
 		parts.End = 0 // it was not over when the source sent its report
 	}
-	a.learnWork(report, container, parts, bits)
-	a.experience.learn(other, container, report, parts, bits)
+	e.learnWork(report, container, parts, bits)
+	e.learn(other, container, report, parts, bits)
 }
 
 // standsStill tells that a report has the source's part of the downtime.
@@ -166,11 +177,13 @@ func standsStill(p migration.Phase) bool {
 }
 
 // learnWork learns how fast this node and the other are at what a freeze takes anyway, of any container.
-func (a *Agent) learnWork(report migration.Report, container string, parts predict.Parts, bitsPerSecond float64) {
-	known, is := a.samples.known(container, 0, keepSamples)
+func (e *Experience) learnWork(
+	report migration.Report, container string, parts predict.Parts, bitsPerSecond float64,
+) {
+	measured, is := e.measured(container)
 	if !is || parts.Freeze == 0 || report.Mode != migration.PreCopy && report.Mode != migration.Hybrid {
 		return
 	}
 	state := float64(report.Bytes.Metadata) * 8 / max(bitsPerSecond, 1)
-	a.pastWork.learn(parts.Freeze-report.Link.RTTSeconds/2-state, predict.Work(known.Container)*crowd(a.cores))
+	e.machine.learn(parts.Freeze-report.Link.RTTSeconds/2-state, predict.Work(measured.Container))
 }

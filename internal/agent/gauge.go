@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/patience"
+
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -20,8 +22,9 @@ import (
 // it writes within the windows of the dirtying curve. Looking takes a hundredth of a processor at
 // most.
 type gauge struct {
-	agent      *Agent
+	node       Node
 	definition engine.Definition
+	processes  func() ([]int, error) // of the container, also when the measuring has been ended
 	publish    func(predict.Measured)
 	wanted     func() bool
 
@@ -38,10 +41,7 @@ const looksShare = 100
 
 // run goes on until nobody wants to know, or it cannot.
 func (g *gauge) run(ctx context.Context) (err error) {
-	processes := func() ([]int, error) {
-		return g.agent.engines.Of(g.definition).Processes(g.agent.ctx, g.definition.ID)
-	}
-	config := memory.SourceConfig{Processes: processes}
+	config := memory.SourceConfig{Processes: g.processes}
 	if !g.mayTrack(ctx) {
 		config.Tracking = memory.Hashing
 	}
@@ -51,7 +51,7 @@ func (g *gauge) run(ctx context.Context) (err error) {
 	if config.Tracking == "" {
 		config.Tracking = best
 	}
-	g.now.Name, g.now.ID, g.now.Node, g.now.Tracking = g.definition.Name, g.definition.ID, g.agent.self.Name, string(config.Tracking)
+	g.now.Tracking = string(config.Tracking)
 	for g.wanted() && ctx.Err() == nil {
 		if err := g.cycle(ctx); err != nil {
 			return err
@@ -62,10 +62,10 @@ func (g *gauge) run(ctx context.Context) (err error) {
 
 // mayTrack tells whether its processes may be tracked: nobody else does, and what fills their memory is done.
 func (g *gauge) mayTrack(ctx context.Context) bool {
-	if g.agent.stages.of(g.definition.ID) != nil {
+	if g.node.Staged(g.definition.ID) {
 		return false
 	}
-	filling, err := g.agent.engines.Of(g.definition).Memory(ctx, g.definition.ID)
+	filling, err := g.node.Engine(g.definition).Memory(ctx, g.definition.ID)
 	return err == nil && filling.State != memory.Filling
 }
 
@@ -81,9 +81,9 @@ func (g *gauge) cycle(ctx context.Context) error {
 	windows := predict.Windows()
 	for i := 0; i < len(windows); {
 		elapsed := time.Since(g.began)
-		due := seconds(windows[i])
+		due := time.Duration(windows[i] * float64(time.Second))
 		pause := min(due-elapsed, max(time.Second, looksShare*g.looked))
-		if err := waitUntil(ctx, time.Now().Add(pause)); err != nil {
+		if err := patience.Until(ctx, time.Now().Add(pause)); err != nil {
 			return err
 		}
 		if due > watchOn && !g.wanted() {
@@ -169,7 +169,7 @@ func (g *gauge) begin(ctx context.Context) error {
 func (g *gauge) look(ctx context.Context) error {
 	began := time.Now()
 	defer func() { g.looked = time.Since(began) }()
-	pids, err := g.agent.engines.Of(g.definition).Processes(ctx, g.definition.ID)
+	pids, err := g.node.Engine(g.definition).Processes(ctx, g.definition.ID)
 	if err != nil {
 		return err
 	}
@@ -199,11 +199,8 @@ func (g *gauge) look(ctx context.Context) error {
 	c.PrivateBytes, c.SharedBytes, c.FileBytes = int64(sum.Private), int64(sum.Shared), int64(sum.File)
 	c.ChangedBytes, c.SwapBytes, c.Mappings = int64(sum.Changed), int64(sum.Swapped), sum.Mappings
 	c.SharesCopyOnWriteBytes = int64(sum.Private - min(sum.Private, sum.OwnShare))
-	if connections, err := g.agent.network.Established(g.definition.ID); err == nil {
-		c.Connections, c.QueuedBytes = len(connections), 0
-		for _, one := range connections {
-			c.QueuedBytes += int64(one.UnreadBytes) + int64(one.UnackedBytes)
-		}
+	if count, queued, err := g.node.Connections(g.definition.ID); err == nil {
+		c.Connections, c.QueuedBytes = count, queued
 	}
 	g.now.At = time.Now().UTC()
 	return nil
@@ -212,7 +209,7 @@ func (g *gauge) look(ctx context.Context) error {
 // counters are what its processes have written to files, without what they gave up before it was on
 // the disk, and how much processor time they have used.
 func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration) {
-	pids, err := g.agent.engines.Of(g.definition).Processes(ctx, g.definition.ID)
+	pids, err := g.node.Engine(g.definition).Processes(ctx, g.definition.ID)
 	if err != nil {
 		return 0, 0
 	}
@@ -232,18 +229,6 @@ func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration)
 			}
 		}
 	}
-	used, _ = g.agent.engines.Of(g.definition).CPUTime(ctx, g.definition.ID) // 0 where it is not counted
+	used, _ = g.node.Engine(g.definition).CPUTime(ctx, g.definition.ID) // 0 where it is not counted
 	return wrote, used
-}
-
-// waitUntil waits for a time.
-func waitUntil(ctx context.Context, at time.Time) error {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -77,7 +77,7 @@ func isGuarded(what ast.Expr) (is bool) {
 	ast.Inspect(what, func(node ast.Node) bool {
 		if call, isCall := node.(*ast.CallExpr); isCall {
 			of, method := selected(call.Fun)
-			is = is || method == "guarded" || of == "guard" && method == "Do"
+			is = is || method == "guarded" || of == "guard" && (method == "Do" || method == "Logged")
 		}
 		return !is
 	})

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/patience"
+
 	"github.com/godwit/godwit/internal/guard"
 )
 
@@ -84,7 +86,7 @@ func (h *hosts) has(name string, address netip.Addr) bool {
 func (p *peers) keepHosts(ctx context.Context) {
 	for {
 		p.hosts.refresh(ctx, p.hostNames())
-		if waitUntil(ctx, time.Now().Add(hostsEvery)) != nil {
+		if patience.Until(ctx, time.Now().Add(hostsEvery)) != nil {
 			return
 		}
 	}

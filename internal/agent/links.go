@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/godwit/godwit/internal/patience"
+
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -24,7 +26,7 @@ const (
 // probeLinks measures the links of which nothing is known, or nothing new, one after the other, and
 // none while a migration of this node is under way.
 func (a *Agent) probeLinks(ctx context.Context) {
-	for waitUntil(ctx, time.Now().Add(probeFirst)) == nil {
+	for patience.Until(ctx, time.Now().Add(probeFirst)) == nil {
 		others := a.peers.others()
 		every := max(probeEvery, time.Duration(len(others))*probePerPeer)
 		for _, node := range others {
@@ -87,14 +89,12 @@ func (p *peers) wayTo(name string) predict.Link {
 	return link
 }
 
-// mostBandwidths is how many measurements count. Of probes it is the median: one that a busy
-// machine has spoilt does not count, and two that agree about a link that has changed do. Of
-// transfers it is the best.
-const mostBandwidths = 3
-
 // noteProbe takes what a probe has found. It is short, so it may be wrong by half: what a transfer
 // has shown counts more, until probes say that the link is another one. What a limit of ours has
 // held back is the least that the link has, and says nothing else of it.
+//
+// Of probes it is the median that counts: one that a busy machine has spoilt does not count, and two
+// that agree about a link that has changed do. Of transfers it is the best.
 func (p *peer) noteProbe(link stream.Link, at time.Time) {
 	if link.Limited {
 		p.bandwidth = max(p.bandwidth, link.BandwidthBitsPerSecond)
@@ -107,8 +107,8 @@ func (p *peer) noteProbe(link stream.Link, at time.Time) {
 	if link.AtLeast && bits < p.bandwidth {
 		bits = min(p.bandwidth, mostShort*bits)
 	}
-	p.probes = newest(p.probes, bits)
-	middle := median(p.probes)
+	p.probes = predict.Newest(p.probes, bits)
+	middle := predict.Median(p.probes)
 	if len(p.transfers) == 0 || middle < p.bandwidth/otherLink || middle > p.bandwidth*otherLink {
 		p.transfers, p.bandwidth = nil, middle
 	}
@@ -132,7 +132,7 @@ func (p *peer) noteTransfer(bitsPerSecond float64, limited bool, at time.Time) {
 	if bitsPerSecond < p.bandwidth/otherLink {
 		p.transfers, p.probes = nil, nil
 	}
-	p.transfers = newest(p.transfers, bitsPerSecond)
+	p.transfers = predict.Newest(p.transfers, bitsPerSecond)
 	p.bandwidth, p.seen = slices.Max(p.transfers), at // nothing gets more through than the link carries
 }
 
@@ -152,16 +152,6 @@ func (s *source) noteTransfer() {
 	if round.Seconds > 0 && s.settings.get().BandwidthLimit == 0 && s.layers == nil {
 		s.agent.peers.noteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
 	}
-}
-
-func newest(all []float64, one float64) []float64 {
-	all = append(all, one)
-	return all[max(0, len(all)-mostBandwidths):]
-}
-
-func median(all []float64) float64 {
-	sorted := slices.Sorted(slices.Values(all))
-	return sorted[(len(sorted)-1)/2]
 }
 
 func (p *peer) loss() float64 {

@@ -296,7 +296,7 @@ func (p *peers) run(ctx context.Context) {
 			}
 			all.Go(func() { // hello keeps what went wrong for `godwit nodes`.
 				defer underWay.Delete(node.Name)
-				logPanic(p.log, guard.Do(func() error { return p.hello(ctx, node) }))
+				guard.LogPanic(p.log, guard.Do(func() error { return p.hello(ctx, node) }))
 			})
 		}
 		select {

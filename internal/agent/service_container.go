@@ -97,7 +97,7 @@ func (s *localService) Inspect(ctx context.Context, request *api.ContainerReques
 		Measured *predict.Measured `json:"measured,omitempty"` // of one that runs
 	}{Container: explained[0]}
 	if container.State == engine.Running {
-		if measured, err := s.agent.seen(ctx, container); err == nil { // or it has just ended
+		if measured, err := s.agent.samples.Look(ctx, container.Definition); err == nil { // or it has just ended
 			inspected.Measured = &measured
 		}
 	}

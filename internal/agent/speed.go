@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
+	"github.com/godwit/godwit/internal/predict"
 )
 
 // nowhere is a lane that takes everything.
@@ -62,6 +63,28 @@ func measureSpeed() float64 {
 	rate := float64(runs*size) / best.Seconds()
 	return 1 / (1/max(rate, leastSpeed) + 1/cipherBytesPerSecond)
 }
+
+// Machine is this node's speed, as it was measured and as migrations have shown it.
+type Machine struct {
+	cores int
+	speed func() float64 // of the page pipeline on one core, bytes per second
+	past  pastWork
+}
+
+// NewMachine is a node with so many cores. Its speed is measured when it is asked for.
+func NewMachine(cores int) *Machine {
+	return &Machine{cores: cores, speed: sync.OnceValue(measureSpeed)}
+}
+
+// Predicted is the node as predictions take it.
+func (m *Machine) Predicted() predict.Machine {
+	return predict.Machine{
+		Cores: m.cores, PageBytesPerSecond: m.speed(), Slowness: m.past.slowness() * crowd(m.cores),
+	}
+}
+
+// learn takes what the work of a freeze took, in seconds, and what it takes by predict.
+func (m *Machine) learn(took, expected float64) { m.past.learn(took, expected*crowd(m.cores)) }
 
 // pastWork is how much longer dumps and restores took than predict says, the last times.
 type pastWork struct {
