@@ -38,6 +38,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/policy"
+	"github.com/godwit/godwit/internal/sampling"
 	"github.com/godwit/godwit/internal/statedir"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -121,9 +122,9 @@ type Agent struct {
 	spare        *spare
 	stages       *stages
 	ahead        *aheads
-	samples      *Samples
-	machine      *Machine
-	experience   *Experience
+	samples      *sampling.Samples
+	machine      *sampling.Machine
+	experience   *sampling.Experience
 	bases        *bases
 	footprints   *footprints
 	kept         *keptCopies
@@ -175,7 +176,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		nodesLog:     audit.New(config.StateDir, audit.Nodes),
 		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
 		adopted:   newAdopted(),
-		transfers: newTransfers(), speeds: newSpeeds(), machine: NewMachine(runtime.NumCPU()),
+		transfers: newTransfers(), speeds: newSpeeds(), machine: sampling.NewMachine(runtime.NumCPU()),
 		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
 	}
 	err = os.MkdirAll(filepath.Join(config.StateDir, "migrations"), 0o755)
@@ -266,8 +267,8 @@ func (a *Agent) open() error {
 		return fmt.Errorf("containers of this node: %w", err)
 	}
 	a.stages = newStages(a)
-	a.samples = New(a.ctx, a.self.Name, sampledNode{a}, a.log)
-	a.experience = NewExperience(a.machine, a.samples.Last)
+	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
+	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
 	if a.ahead, err = openAheads(a); err != nil {
 		return err
 	}

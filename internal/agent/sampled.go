@@ -2,12 +2,13 @@ package agent
 
 import (
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/sampling"
 )
 
 // sampledNode is the node as sampling sees it.
 type sampledNode struct{ agent *Agent }
 
-func (n sampledNode) Engine(of engine.Definition) Engine { return n.agent.engines.Of(of) }
+func (n sampledNode) Engine(of engine.Definition) sampling.Engine { return n.agent.engines.Of(of) }
 
 func (n sampledNode) Connections(container string) (count int, queuedBytes int64, err error) {
 	connections, err := n.agent.network.Established(container)

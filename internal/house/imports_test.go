@@ -20,7 +20,7 @@ var mayImport = map[string]string{
 		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk files/fetch " +
 		"files/image files/inodes files/parts files/regular files/shared guard kernel memory " +
 		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
-		"predict statedir wire wire/identity wire/stream",
+		"predict sampling statedir wire wire/identity wire/stream",
 	// ahead: decides from numbers that the agent measures.
 	"internal/ahead": "",
 	"internal/api":   "",
@@ -100,7 +100,9 @@ var mayImport = map[string]string{
 	"internal/patience":          "",
 	"internal/policy":            "",
 	// predict: a function of what was measured.
-	"internal/predict":  "memory migration wire/stream",
+	"internal/predict": "memory migration wire/stream",
+	// sampling: measures, and decides nothing; the agent is its Node.
+	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
 	"internal/statedir": "kernel",
 	"internal/units":    "",
 	// wire: moves bytes between nodes that know each other; what they mean is for the agent.
