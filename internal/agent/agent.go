@@ -113,6 +113,7 @@ type Agent struct {
 	spool    *image.Spool // layers on their way to engines that keep images themselves
 	network  *network.Network
 	peers    *peers
+	members  *Members
 	// settingPeers keeps calls of setPeers in order.
 	settingPeers sync.Mutex
 	cores        int
@@ -240,26 +241,19 @@ func (a *Agent) open() error {
 	}
 	a.routed = a.openRouted()
 	a.engines = engine.NewSet(a.embedded, append(behindDoor, a.routed...)...)
-	if a.peers, err = newPeers(a.id, a.config.StateDir, a.config.Version, a.config.callTimeout()); err != nil {
+	if a.peers, err = a.newPeers(); err != nil {
 		return err
 	}
 	if err := a.openNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
 	a.locations = newLocations(a)
-	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
-	a.peers.ownOverlay, a.peers.keyProof = a.ownOverlay, a.network.KeyProof
 	a.peers.recallKeys(a.network.Keys())
-	a.peers.removed, a.peers.log, a.peers.lost = a.nodeRemoved, a.log, a.locations.dropNode
-	a.peers.refused = a.config.Policy.Refused(modeNames())
 	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
-	a.peers.claims, a.peers.claimed = a.doubles.here, a.doubles.heard
+	a.peers.Attach(greeted{a}, greeted{a}, greeted{a})
+	a.members = NewMembers(a.peers, func() []migration.Spec { return a.moves.underWaySpecs() })
 	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}
 	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
-	a.peers.back = func(node string) {
-		a.moves.peerBack(node)
-		go a.guarded(func() { a.repeatReleases(node) })()
-	}
 	a.setPeers()
 	a.unlease(a.ctx)
 	a.moves = newMoves(a) // reconcile has ends of containers waited for, which asks whether they move
@@ -402,6 +396,19 @@ func (a *Agent) setPeers() {
 	}
 }
 
+func (a *Agent) newPeers() (*peers, error) {
+	return newPeers(PeersConfig{
+		ID: a.id, State: a.config.StateDir, Version: a.config.Version, Timeout: a.config.callTimeout(),
+		Refused: a.config.Policy.Refused(modeNames()), Log: a.log,
+	})
+}
+
+func (a *Agent) probeLinks(ctx context.Context) {
+	a.peers.probeLinks(ctx, a.moves.busy, func(ctx context.Context, node identity.Node) error {
+		return a.measure(ctx, node, measureBudget())
+	})
+}
+
 func (a *Agent) streamOptions() stream.Options {
 	return stream.Options{Workers: a.cores}
 }
@@ -493,7 +500,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.peers.run(a.ctx) })
 	all.Go(func() { a.peers.keepHosts(a.ctx) })
 	all.Go(func() { a.serveData(a.ctx, remote) })
-	all.Go(func() { a.renewCertificate(a.ctx) })
+	all.Go(func() { a.members.renewCertificate(a.ctx) })
 	all.Go(func() { a.moves.retry(a.ctx) })
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })

@@ -258,17 +258,4 @@ func (c *sourceControl) receive(envelope *api.Envelope) {
 	}
 }
 
-// plain makes the text of an error that came from gRPC or from here.
-func plain(err error) string {
-	if err == nil {
-		return "it ended"
-	}
-	s, ok := status.FromError(err)
-	switch {
-	case !ok:
-		return err.Error()
-	case s.Code() == codes.DeadlineExceeded, s.Code() == codes.Canceled && s.Message() != context.Canceled.Error():
-		return "it does not answer" // for so long that the call, or the connection under it, was given up (peer.disconnect)
-	}
-	return s.Message()
-}
+func plain(err error) string { return api.Plain(err) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -25,16 +26,18 @@ const (
 
 // probeLinks measures the links of which nothing is known, or nothing new, one after the other, and
 // none while a migration of this node is under way.
-func (a *Agent) probeLinks(ctx context.Context) {
+func (p *peers) probeLinks(
+	ctx context.Context, busy func() bool, measure func(context.Context, identity.Node) error,
+) {
 	for patience.Until(ctx, time.Now().Add(probeFirst)) == nil {
-		others := a.peers.others()
+		others := p.others()
 		every := max(probeEvery, time.Duration(len(others))*probePerPeer)
 		for _, node := range others {
-			if a.moves.busy() || !a.peers.wantsProbe(node.Name, every) {
+			if busy() || !p.wantsProbe(node.Name, every) {
 				continue
 			}
-			if err := a.measure(ctx, node, measureBudget()); err != nil {
-				a.log.Debug("link not measured", "node", node.Name, "error", err)
+			if err := measure(ctx, node); err != nil {
+				p.log.Debug("link not measured", "node", node.Name, "error", err)
 			}
 		}
 	}
@@ -142,15 +145,6 @@ func (p *peers) noteTransfer(name string, bitsPerSecond float64, limited bool) {
 	defer p.mu.Unlock()
 	if known := p.known[name]; known != nil {
 		known.noteTransfer(bitsPerSecond, limited, time.Now())
-	}
-}
-
-// noteTransfer keeps what the first round has shown of the link: unless it was held back, or shared
-// the link with layers.
-func (s *source) noteTransfer() {
-	round, _ := predict.Transferred(s.move.tracker.now(s.move.machine.Record(), false))
-	if round.Seconds > 0 && s.settings.get().BandwidthLimit == 0 && s.layers == nil {
-		s.agent.peers.noteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
 	}
 }
 

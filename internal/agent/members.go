@@ -2,14 +2,10 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -132,12 +128,12 @@ func (p *peers) hearRevoked(document []byte) error {
 	}
 	list, err := identity.ParseRevocations(document)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errInvalid, err)
+		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	fresh, err := p.id.Revoke(list)
 	p.drop(fresh)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errRefused, err)
+		return fmt.Errorf("%w: %w", api.ErrRefused, err)
 	}
 	return nil
 }
@@ -168,7 +164,7 @@ func (p *peers) drop(revoked []identity.Revocation) {
 		return slices.ContainsFunc(revoked, func(r identity.Revocation) bool { return r.Number == node.Number })
 	})
 	for _, one := range revoked {
-		p.removed(one)
+		p.events.Removed(one)
 	}
 }
 
@@ -210,190 +206,9 @@ func (p *peers) authorities() []identity.Node {
 	return slices.DeleteFunc(nodes, func(n identity.Node) bool { return n.Number != firstNumber })
 }
 
-// nodeRemoved is called when this node hears that a node, perhaps this one, has been removed.
-func (a *Agent) nodeRemoved(one identity.Revocation) {
-	if one.Number == a.self.Number {
-		a.log.Error("this node has been removed from its cluster: other nodes refuse its connections; its containers run on. "+
-			"To join again as a new node: \"godwit node join --force\"", "at", one.Time)
-		return
-	}
-	a.log.Warn("node removed from the cluster", "node", one.Name, "number", one.Number, "version", one.Version)
-	a.locations.dropNode(one.Name)
-}
-
-// removeNode takes a node out of the cluster for good.
-func (a *Agent) removeNode(ctx context.Context, name string, force bool) (*api.RemoveNodeReply, error) {
-	if err := a.needsAuthority(); err != nil {
-		return nil, err
-	}
-	peer, err := a.removable(name, force)
-	if err != nil {
-		return nil, err
-	}
-	one, err := a.id.RemoveNode(peer)
-	if a.id.Removed(peer) {
-		a.peers.drop([]identity.Revocation{one}) // also if not all of it could be written
-	}
-	if err != nil {
-		return nil, err
-	}
-	reply := &api.RemoveNodeReply{Version: a.id.RevocationVersion()}
-	reply.Told, reply.Untold = a.tellAll(ctx)
-	return reply, nil
-}
-
-// removable finds the node that a user wants to remove. Without force it refuses a removal that does harm.
-func (a *Agent) removable(name string, force bool) (identity.Peer, error) {
-	if name == a.self.Name {
-		return identity.Peer{}, fmt.Errorf("%w: a node does not remove itself: run this on another node with the authority%s",
-			errRefused, a.elsewhere())
-	}
-	node, err := a.peers.find(name)
-	if err != nil {
-		for _, one := range a.id.Revocations() { // again, to have all of the others told
-			if one.Name == name {
-				return identity.Peer{Name: one.Name, Number: one.Number}, nil
-			}
-		}
-		return identity.Peer{}, err
-	}
-	if !force {
-		err = a.mayRemove(node)
-	}
-	return identity.Peer{Name: node.Name, Number: node.Number}, err
-}
-
-func (a *Agent) mayRemove(node identity.Node) error {
-	if slices.ContainsFunc(a.peers.authorities(), func(n identity.Node) bool { return n.Number == node.Number }) &&
-		a.peers.signs(node.Name) {
-		return fmt.Errorf("%w: %s has the key of the authority: \"godwit node demote %s\" first; if it cannot be reached, --force removes "+
-			"it, but whoever has its disk can still admit nodes", errRefused, node.Name, node.Name)
-	}
-	for _, spec := range a.moves.underWaySpecs() {
-		if spec.Source == node.Name || spec.Target == node.Name {
-			return fmt.Errorf("%w: migration %s of container %s is under way between this node and %s: wait for its end, cancel it, or "+
-				"decide it with \"godwit migration resolve\" once the node is removed (--force)", errRefused, spec.ID, spec.Name, node.Name)
-		}
-	}
-	return nil
-}
-
 // signs reports whether a node last said that it has the authority.
 func (p *peers) signs(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.known[name] != nil && p.known[name].authority
-}
-
-// greetAll greets all nodes now, so that this node and they hear each other's news, and returns which of them
-// answered.
-func (a *Agent) greetAll(ctx context.Context) (answered, silent []string) {
-	others := a.peers.others()
-	var all sync.WaitGroup
-	for _, node := range others {
-		all.Go(a.guarded(func() { _ = a.peers.hello(ctx, node) })) // reaches tells what came of it
-	}
-	all.Wait()
-	for _, node := range others {
-		if a.peers.reaches(node.Name) {
-			answered = append(answered, node.Name)
-		} else {
-			silent = append(silent, node.Name)
-		}
-	}
-	return answered, silent
-}
-
-// tellAll greets all nodes now and returns which of them know all that this node knows.
-func (a *Agent) tellAll(ctx context.Context) (told, untold []string) {
-	answered, untold := a.greetAll(ctx)
-	known, err := a.peers.knowledge()
-	for _, name := range answered {
-		if err == nil && bytes.Equal(a.peers.knows(name), known.digest) {
-			told = append(told, name)
-		} else {
-			untold = append(untold, name)
-		}
-	}
-	return told, untold
-}
-
-// needsAuthority returns an error that names the nodes with the authority if this node does not have it.
-func (a *Agent) needsAuthority() error {
-	if a.id.HasAuthority() {
-		return nil
-	}
-	return fmt.Errorf("%w: %s does not have the cluster's authority: run this on the node that was initialised first, or one that was "+
-		"promoted%s", errRefused, a.self.Name, a.elsewhere())
-}
-
-func (a *Agent) elsewhere() string {
-	var names []string
-	for _, node := range a.peers.authorities() {
-		names = append(names, node.Name)
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(names, ", ") + ")"
-}
-
-// promoteNode gives another node the authority.
-func (a *Agent) promoteNode(ctx context.Context, name string) error {
-	node, err := a.otherMember(name)
-	if err != nil {
-		return err
-	}
-	if err := a.peers.hello(ctx, node); err != nil {
-		return err
-	}
-	if a.peers.signs(name) {
-		return nil
-	}
-	client, err := a.peers.client(node)
-	if err != nil {
-		return err
-	}
-	handover, err := a.id.HandOver(identity.Peer{Name: node.Name, Number: node.Number})
-	if err != nil {
-		return err
-	}
-	if _, err := api.NewPeerClient(client).TakeAuthority(ctx, &api.TakeAuthorityRequest{HandoverJson: handover}); err != nil {
-		return fmt.Errorf("node %s did not take the authority: %w", name, err)
-	}
-	return a.peers.hello(ctx, node)
-}
-
-// demoteNode takes the authority away from another node.
-func (a *Agent) demoteNode(ctx context.Context, name string) error {
-	node, err := a.otherMember(name)
-	if err != nil {
-		return err
-	}
-	peer := identity.Peer{Name: node.Name, Number: node.Number}
-	order, err := a.id.OrderDemotion(peer)
-	if err != nil {
-		return err
-	}
-	client, err := a.peers.client(node)
-	if err != nil {
-		return err
-	}
-	reply, err := api.NewPeerClient(client).DropAuthority(ctx, &api.DropAuthorityRequest{OrderJson: order})
-	if err != nil {
-		return fmt.Errorf("node %s did not give up the authority: %w", name, err)
-	}
-	return errors.Join(a.id.TakeNumbersBack(peer, reply.RestJson), a.peers.hello(ctx, node))
-}
-
-// otherMember is a node to which this one can give the authority, or from which it can take it.
-func (a *Agent) otherMember(name string) (identity.Node, error) {
-	if err := a.needsAuthority(); err != nil {
-		return identity.Node{}, err
-	}
-	if name == a.self.Name {
-		return identity.Node{}, fmt.Errorf("%w: %s has the authority; another node that has it, too, can take it away%s", errRefused, name,
-			a.elsewhere())
-	}
-	return a.peers.find(name)
 }

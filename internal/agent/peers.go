@@ -40,29 +40,12 @@ type peers struct {
 	listLost bool
 	version  string
 	timeout  time.Duration // how long a node that is greeted may be silent
-	// here lists the containers that live on this node and are not at home here.
-	here func() []*api.Location
-	// changed is called when the list of nodes, or what is known of their overlays, has changed.
-	changed func()
-	// ownOverlay is how this node sends packets of containers.
-	ownOverlay func() (*api.Overlay, error)
-	// keyProof is wireguard.Key.Proof by the key of this node.
-	keyProof func(other wireguard.Key, from, to string) ([]byte, error)
-	// refused are the modes that this node's policy refuses.
-	refused []string
-	// heard is called with what a peer says about containers that live there.
-	heard func(node string, locations []*api.Location)
-	// removed is called with a node that has been removed from the cluster.
-	removed func(identity.Revocation)
-	// lost is called with a node that did not come along in a rollover of the authority.
-	lost func(node string)
-	// claims are the containers that run here, by claimOf, if they are known, and claimed is called
-	// with those of a peer.
-	claims  func() (claims []uint64, known bool)
-	claimed func(node string, claims []uint64)
-	// back is called when a node that could not be reached answers again.
-	back func(node string)
-	log  *slog.Logger
+	refused  []string      // the modes that this node's policy refuses
+	log      *slog.Logger
+
+	containers Containers
+	sends      Overlay
+	events     Events
 	// unkept is why the list of removed nodes could not be kept, as it was logged last; for run only.
 	unkept string
 
@@ -118,7 +101,50 @@ func (p *peers) allOthers() []identity.Node {
 	return nodes
 }
 
-func newPeers(id *identity.Identity, state, version string, timeout time.Duration) (*peers, error) {
+// PeersConfig is of which node, with which state directory.
+type PeersConfig struct {
+	ID      *identity.Identity
+	State   string
+	Version string
+	Timeout time.Duration // how long a node that is greeted may be silent
+	Refused []string      // the modes that this node's policy refuses
+	Log     *slog.Logger
+}
+
+// Containers are those of this node, as other nodes hear of them, and what is made of what they say.
+type Containers interface {
+	// Guests are the containers that live on this node and are not at home here.
+	Guests() []*api.Location
+	// HearGuests is called with what a node says about containers that live there.
+	HearGuests(node string, guests []*api.Location)
+	// Claims are the containers that run here, if they are known.
+	Claims() (claims []uint64, known bool)
+	// HearClaims is called with those of another node.
+	HearClaims(node string, claims []uint64)
+}
+
+// Overlay is how this node sends packets of containers.
+type Overlay interface {
+	Own() (*api.Overlay, error)
+	// KeyProof is wireguard.Key.Proof by the key of this node.
+	KeyProof(other wireguard.Key, from, to string) ([]byte, error)
+}
+
+// Events are what this node does when it hears of something. They are called without locks.
+type Events interface {
+	// Changed is called when the list of nodes, or what is known of their overlays, has changed.
+	Changed()
+	// Removed is called with a node that has been removed from the cluster.
+	Removed(node identity.Revocation)
+	// Lost is called with a node that did not come along in a rollover of the authority.
+	Lost(node string)
+	// Back is called when a node that could not be reached answers again.
+	Back(node string)
+}
+
+// newPeers reads which nodes there are. Nobody is greeted before Attach.
+func newPeers(config PeersConfig) (*peers, error) {
+	id, state := config.ID, config.State
 	nodes, err := identity.LoadNodes(state)
 	if err != nil {
 		return nil, fmt.Errorf("the list of nodes: %w", err)
@@ -128,10 +154,16 @@ func newPeers(id *identity.Identity, state, version string, timeout time.Duratio
 		return nil, err
 	}
 	return &peers{
-		id: id, state: state, version: version, timeout: timeout, nodes: merged, listLost: nodes == nil,
+		id: id, state: state, version: config.Version, timeout: config.Timeout, refused: config.Refused,
+		log: config.Log, nodes: merged, listLost: nodes == nil,
 		known: map[string]*peer{}, overlays: map[string]heardOverlay{},
-		guests: newGuestLists(), claimsTold: newClaimLists(), hosts: newHosts(), log: slog.New(slog.DiscardHandler), lost: func(string) {},
+		guests: newGuestLists(), claimsTold: newClaimLists(), hosts: newHosts(),
 	}, nil
+}
+
+// Attach says what greetings carry, and who hears of what they bring.
+func (p *peers) Attach(containers Containers, sends Overlay, events Events) {
+	p.containers, p.sends, p.events = containers, sends, events
 }
 
 // list returns the nodes that this one knows, itself included.
@@ -156,7 +188,7 @@ func (p *peers) find(name string) (identity.Node, error) {
 		}
 		names[i] = node.Name
 	}
-	return identity.Node{}, fmt.Errorf("%w: no such node: %.40q; this node knows %s", errRefused, name, strings.Join(names, ", "))
+	return identity.Node{}, fmt.Errorf("%w: no such node: %.40q; this node knows %s", api.ErrRefused, name, strings.Join(names, ", "))
 }
 
 // byNumber returns the name of the node with a number.
@@ -277,7 +309,7 @@ func (p *peers) current(heard []identity.Node) []identity.Node {
 // after a restart.
 func (p *peers) keep(nodes []identity.Node) {
 	_ = identity.SaveNodes(p.state, nodes)
-	p.changed()
+	p.events.Changed()
 }
 
 // run says hello to every other node until ctx ends. A node that takes long to answer keeps nobody else
@@ -345,7 +377,7 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 		own.nodes, own.revoked, own.succession = nil, nil, nil
 	}
 	_, bandwidth := p.link(to)
-	guests, digest, held := p.guests.say(to, p.here())
+	guests, digest, held := p.guests.say(to, p.containers.Guests())
 	claims, claimsDigest, claimsHeld := p.sayClaims(to)
 	return &api.HelloRequest{
 		Overlay: overlay, NodesJson: own.nodes, RevokedJson: own.revoked, Knows: own.digest,
@@ -360,7 +392,7 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 // sayClaims is what to send of the containers that run here. Of claims that are not known nothing is
 // concluded.
 func (p *peers) sayClaims(to string) (send []uint64, digest, held []byte) {
-	claims, known := p.claims()
+	claims, known := p.containers.Claims()
 	send, digest, held = p.claimsTold.say(to, claims)
 	if !known {
 		return nil, digestOfNone, held
@@ -429,7 +461,7 @@ func (p *peers) hearCluster(heard greeting) error {
 	}
 	nodes, err := identity.ParseNodes(heard.GetNodesJson())
 	if err != nil {
-		return fmt.Errorf("%w: list of nodes: %w", errInvalid, err)
+		return fmt.Errorf("%w: list of nodes: %w", api.ErrInvalid, err)
 	}
 	p.learn(p.believable(nodes))
 	return nil
@@ -437,16 +469,16 @@ func (p *peers) hearCluster(heard greeting) error {
 
 func (p *peers) hear(from string, heard greeting) error {
 	if count := max(len(heard.GetLocations()), len(heard.GetClaims())); count > maxLocations {
-		return fmt.Errorf("%w: %d containers, at most %d make sense", errInvalid, count, maxLocations)
+		return fmt.Errorf("%w: %d containers, at most %d make sense", api.ErrInvalid, count, maxLocations)
 	}
 	if err := p.hearCluster(heard); err != nil {
 		return err
 	}
 	if guests, whole := p.guests.hear(from, heard.GetLocations(), heard.GetLocationsDigest(), heard.GetLocationsHeld()); whole {
-		p.heard(from, guests)
+		p.containers.HearGuests(from, guests)
 	}
 	if claims, whole := p.claimsTold.hear(from, heard.GetClaims(), heard.GetClaimsDigest(), heard.GetClaimsHeld()); whole {
-		p.claimed(from, claims)
+		p.containers.HearClaims(from, claims)
 	}
 	return nil
 }
@@ -465,14 +497,14 @@ func (p *peers) note(name string, version heardVersion, rtt time.Duration, err e
 	}
 	p.mu.Unlock()
 	if back {
-		p.back(name)
+		p.events.Back(name)
 	}
 }
 
 func (p *peer) note(version heardVersion, rtt time.Duration, err error) {
 	p.reachable = err == nil
 	if err != nil {
-		p.failure = plain(err)
+		p.failure = api.Plain(err)
 		return
 	}
 	p.version, p.protocol, p.failure, p.contact = version.program, version.protocol, "", time.Now()

@@ -3,83 +3,14 @@ package agent
 import (
 	"encoding/json"
 	"errors"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
-
-// member is what an agent knows of the other nodes, without the agent.
-type member struct {
-	*peers
-	entry identity.Node
-	gone  []identity.Revocation
-}
-
-// newMembers makes a cluster whose first node has admitted the others.
-func newMembers(t *testing.T, names ...string) []*member {
-	t.Helper()
-	state := t.TempDir()
-	first, _, err := identity.Init(identity.InitOptions{
-		State: state, Name: names[0], Address: "127.0.0.1", Pool: netip.MustParsePrefix("10.88.0.0/16"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := []*member{openMember(t, first, state)}
-	server, err := identity.NewServer(first, all[0].list, func(n identity.Node) { all[0].learn([]identity.Node{n}) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := wire.Listen(t.Context(), "127.0.0.1:0", wire.ListenOptions{Identity: first, Server: server})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	for _, name := range names[1:] {
-		authority, err := first.Authority()
-		if err != nil {
-			t.Fatal(err)
-		}
-		token, err := authority.IssueToken(0, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		state := t.TempDir()
-		id, _, err := identity.Join(t.Context(), identity.JoinOptions{
-			State: state, Server: listener.Addr().String(), Token: token.String(), Name: name, Address: name + ".example",
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, openMember(t, id, state))
-	}
-	return all
-}
-
-func openMember(t *testing.T, id *identity.Identity, state string) *member {
-	t.Helper()
-	m := &member{}
-	var err error
-	if m.peers, err = newPeers(id, state, "test", 0); err != nil {
-		t.Fatal(err)
-	}
-	m.here = func() []*api.Location { return nil }
-	m.heard = func(string, []*api.Location) {}
-	m.claims = func() ([]uint64, bool) { return nil, true }
-	m.claimed = func(node string, claims []uint64) {}
-	m.changed = func() {}
-	m.ownOverlay = func() (*api.Overlay, error) { return nil, nil }
-	m.removed = func(one identity.Revocation) { m.gone = append(m.gone, one) }
-	own := slices.IndexFunc(m.nodes, func(n identity.Node) bool { return n.Number == id.Node.Number })
-	m.entry = m.nodes[own]
-	return m
-}
 
 // says has a member hear a list of nodes, and tells whether it knows an entry then.
 func (m *member) says(t *testing.T, from string, entry identity.Node) bool {

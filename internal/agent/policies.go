@@ -131,27 +131,6 @@ func asAuto(refused map[migration.Mode]string) migration.Mode {
 	return modes[0]
 }
 
-// noteRefused records the modes that a node refuses. It ignores modes that only a later release knows.
-func (p *peers) noteRefused(name string, said []string) {
-	refused := slices.DeleteFunc(migration.Modes(), func(mode migration.Mode) bool {
-		return !slices.Contains(said, string(mode))
-	})
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.known[name]; known != nil {
-		known.refused = refused
-	}
-}
-
-func (p *peers) refusedBy(name string) []migration.Mode {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.known[name]; known != nil {
-		return known.refused
-	}
-	return nil
-}
-
 func describeFor(node, mode string, definition engine.Definition) policy.Container {
 	described := policy.Container{Node: node, Mode: mode, Engine: definition.EngineName}
 	if described.Engine == "" {

@@ -24,17 +24,17 @@ var errNoAuthority = errors.New("no node is known that has the certificate autho
 
 // renewCertificate keeps this node's certificate valid until ctx ends, and goes on with a rollover of the
 // authority.
-func (a *Agent) renewCertificate(ctx context.Context) {
+func (m *Members) renewCertificate(ctx context.Context) {
 	ticker := time.NewTicker(helloEvery)
 	defer ticker.Stop()
 	pause, next := helloEvery, time.Now()
 	for {
-		if now := time.Now(); a.id.NeedsRenewal(now) && !now.Before(next) {
-			pause = a.tryRenewal(ctx, pause)
+		if now := time.Now(); m.peers.id.NeedsRenewal(now) && !now.Before(next) {
+			pause = m.tryRenewal(ctx, pause)
 			next = now.Add(pause)
 		}
-		if err := a.advanceRollover(ctx, time.Now()); err != nil {
-			a.log.Error("cannot end the rollover of the authority; the agent tries again", "error", err)
+		if err := m.advanceRollover(ctx, time.Now()); err != nil {
+			m.peers.log.Error("cannot end the rollover of the authority; the agent tries again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -45,33 +45,33 @@ func (a *Agent) renewCertificate(ctx context.Context) {
 }
 
 // tryRenewal renews the certificate, and returns how long to wait before it is tried again.
-func (a *Agent) tryRenewal(ctx context.Context, pause time.Duration) time.Duration {
-	if err := a.renewNow(ctx); err != nil {
+func (m *Members) tryRenewal(ctx context.Context, pause time.Duration) time.Duration {
+	if err := m.renewNow(ctx); err != nil {
 		pause = min(2*pause, renewEvery)
-		if !a.id.Current() {
+		if !m.peers.id.Current() {
 			pause = min(pause, rolloverEvery)
 		}
-		a.log.Error("cannot renew this node's certificate; the agent tries again",
-			"valid_until", a.id.Expires(), "after", pause, "error", err)
+		m.peers.log.Error("cannot renew this node's certificate; the agent tries again",
+			"valid_until", m.peers.id.Expires(), "after", pause, "error", err)
 		return pause
 	}
-	a.log.Info("certificate of this node renewed", "valid_until", a.id.Expires())
+	m.peers.log.Info("certificate of this node renewed", "valid_until", m.peers.id.Expires())
 	return helloEvery
 }
 
 // renewNow asks each node with the authority until one has signed.
-func (a *Agent) renewNow(ctx context.Context) error {
-	if a.id.HasAuthority() {
-		if _, err := a.id.Renew(ctx, nil); err != nil {
+func (m *Members) renewNow(ctx context.Context) error {
+	if m.peers.id.HasAuthority() {
+		if _, err := m.peers.id.Renew(ctx, nil); err != nil {
 			return err
 		}
-		return a.peers.sign()
+		return m.peers.sign()
 	}
 	var failed []error
-	for _, node := range a.peers.authorities() {
-		err := a.renewAt(ctx, node)
+	for _, node := range m.peers.authorities() {
+		err := m.renewAt(ctx, node)
 		if err == nil {
-			return a.peers.sign()
+			return m.peers.sign()
 		}
 		failed = append(failed, err)
 	}
@@ -81,15 +81,15 @@ func (a *Agent) renewNow(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-func (a *Agent) renewAt(ctx context.Context, node identity.Node) error {
-	conn, err := wire.DialRenew(ctx, a.id, node.Address, node.Name)
+func (m *Members) renewAt(ctx context.Context, node identity.Node) error {
+	conn, err := wire.DialRenew(ctx, m.peers.id, node.Address, node.Name)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	nodes, err := a.id.Renew(ctx, conn)
+	nodes, err := m.peers.id.Renew(ctx, conn)
 	if err == nil {
-		a.peers.learn(a.peers.believable(nodes))
+		m.peers.learn(m.peers.believable(nodes))
 	}
 	return err
 }

@@ -18,41 +18,41 @@ const rolloverNow = 30 * time.Second
 const maxRolloverTime = 365 * 24 * time.Hour
 
 // rollOver begins or ends a rollover of the authority.
-func (a *Agent) rollOver(ctx context.Context, request *api.RolloverRequest) (*api.RolloverReply, error) {
+func (m *Members) rollOver(ctx context.Context, request *api.RolloverRequest) (*api.RolloverReply, error) {
 	if request.Finish {
-		return a.endRollover(ctx, request.Now)
+		return m.endRollover(ctx, request.Now)
 	}
 	within, err := rolloverTime(request)
 	if err != nil {
 		return nil, err
 	}
-	a.greetAll(ctx) // to hear of a rollover that another node has begun
-	if old := a.peers.cannotRollOver(); len(old) > 0 {
+	m.greetAll(ctx) // to hear of a rollover that another node has begun
+	if old := m.peers.cannotRollOver(); len(old) > 0 {
 		return nil, fmt.Errorf("%w: these nodes run a release of godwit that cannot follow a rollover: %s: "+
-			"upgrade or remove them (\"godwit node rm\"), and try again", errRefused, strings.Join(old, ", "))
+			"upgrade or remove them (\"godwit node rm\"), and try again", api.ErrRefused, strings.Join(old, ", "))
 	}
-	signers := a.otherSigners()
-	if err := a.id.BeginRollover(within, request.Now, request.Force); err != nil {
-		return nil, fmt.Errorf("%w: %w", errRefused, err)
+	signers := m.otherSigners()
+	if err := m.peers.id.BeginRollover(within, request.Now, request.Force); err != nil {
+		return nil, fmt.Errorf("%w: %w", api.ErrRefused, err)
 	}
-	a.log.Warn("rollover of the authority begun", "version", a.id.RolloverStatus().Version, "within", within)
-	if err := a.renewNow(ctx); err != nil {
+	m.peers.log.Warn("rollover of the authority begun", "version", m.peers.id.RolloverStatus().Version, "within", within)
+	if err := m.renewNow(ctx); err != nil {
 		return nil, fmt.Errorf("the rollover goes on, but this node could not renew its certificate: %w", err)
 	}
-	_, silent := a.greetAll(ctx)
-	reply := a.rolloverStatus()
+	_, silent := m.greetAll(ctx)
+	reply := m.rolloverStatus()
 	reply.NotPromoted, reply.NotReached = signers, silent
 	return reply, nil
 }
 
 // endRollover ends a rollover because a user says so.
-func (a *Agent) endRollover(ctx context.Context, cut bool) (*api.RolloverReply, error) {
-	_, silent := a.greetAll(ctx) // another node may know of a rollover that supersedes this one
-	if err := a.finishRollover(cut); err != nil {
-		return nil, fmt.Errorf("%w: %w", errRefused, err)
+func (m *Members) endRollover(ctx context.Context, cut bool) (*api.RolloverReply, error) {
+	_, silent := m.greetAll(ctx) // another node may know of a rollover that supersedes this one
+	if err := m.finishRollover(cut); err != nil {
+		return nil, fmt.Errorf("%w: %w", api.ErrRefused, err)
 	}
-	a.greetAll(ctx)
-	reply := a.rolloverStatus()
+	m.greetAll(ctx)
+	reply := m.rolloverStatus()
 	reply.NotReached = silent
 	return reply, nil
 }
@@ -66,17 +66,17 @@ func rolloverTime(request *api.RolloverRequest) (time.Duration, error) {
 	}
 	if request.WithinSeconds < 0 || request.WithinSeconds > maxRolloverTime.Seconds() {
 		return 0, fmt.Errorf("%w: nodes cannot have %g s to renew their certificates; the limit is a year",
-			errInvalid, request.WithinSeconds)
+			api.ErrInvalid, request.WithinSeconds)
 	}
-	return seconds(request.WithinSeconds), nil
+	return time.Duration(request.WithinSeconds * float64(time.Second)), nil
 }
 
 // otherSigners are the other nodes that say that they have the authority. Their word is no reason to give
 // them the new key: any member could say so.
-func (a *Agent) otherSigners() []string {
+func (m *Members) otherSigners() []string {
 	var names []string
-	for _, node := range a.peers.others() {
-		if a.peers.signs(node.Name) {
+	for _, node := range m.peers.others() {
+		if m.peers.signs(node.Name) {
 			names = append(names, node.Name)
 		}
 	}
@@ -86,41 +86,41 @@ func (a *Agent) otherSigners() []string {
 // advanceRollover ends a rollover that this node has begun, once all nodes have renewed their certificates,
 // or their time is over. It first greets all nodes: they hear of this rollover, and one of them may know of
 // another that supersedes it. So a node that reaches no other does not end a rollover by itself.
-func (a *Agent) advanceRollover(ctx context.Context, now time.Time) error {
-	s := a.id.RolloverStatus()
+func (m *Members) advanceRollover(ctx context.Context, now time.Time) error {
+	s := m.peers.id.RolloverStatus()
 	if !s.UnderWay || s.Ends.IsZero() {
 		return nil
 	}
-	if _, waiting := a.peers.cameAlong(); len(waiting) > 0 && now.Before(s.Ends) {
+	if _, waiting := m.peers.cameAlong(); len(waiting) > 0 && now.Before(s.Ends) {
 		return nil
 	}
-	answered, silent := a.greetAll(ctx)
-	if !a.id.HasAuthority() || len(answered) == 0 && len(silent) > 0 {
+	answered, silent := m.greetAll(ctx)
+	if !m.peers.id.HasAuthority() || len(answered) == 0 && len(silent) > 0 {
 		return nil
 	}
 	if len(silent) > 0 {
-		a.log.Warn("ending the rollover of the authority; some nodes cannot be reached", "nodes", silent)
+		m.peers.log.Warn("ending the rollover of the authority; some nodes cannot be reached", "nodes", silent)
 	}
-	return a.finishRollover(s.Cut)
+	return m.finishRollover(s.Cut)
 }
 
-func (a *Agent) finishRollover(cut bool) error {
-	if err := a.id.FinishRollover(cut); err != nil {
+func (m *Members) finishRollover(cut bool) error {
+	if err := m.peers.id.FinishRollover(cut); err != nil {
 		return err
 	}
-	a.peers.retire()
+	m.peers.retire()
 	return nil
 }
 
-func (a *Agent) rolloverStatus() *api.RolloverReply {
-	s := a.id.RolloverStatus()
+func (m *Members) rolloverStatus() *api.RolloverReply {
+	s := m.peers.id.RolloverStatus()
 	reply := &api.RolloverReply{
 		UnderWay: s.UnderWay, Version: s.Version, Authority: s.Authority, Previous: s.Previous, Cut: s.Cut,
 	}
 	if !s.Ends.IsZero() {
 		reply.EndsUnixSeconds = s.Ends.Unix()
 	}
-	reply.Renewed, reply.Waiting = a.peers.cameAlong()
+	reply.Renewed, reply.Waiting = m.peers.cameAlong()
 	return reply
 }
 
@@ -158,7 +158,7 @@ func (p *peers) hearSuccession(document []byte) (retired bool, err error) {
 	}
 	heard, err := identity.ParseSuccession(document)
 	if err != nil {
-		return false, fmt.Errorf("%w: %w", errInvalid, err)
+		return false, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	return p.id.Follow(heard)
 }
@@ -189,19 +189,6 @@ func (p *peers) retire() {
 			"\"godwit node join --force\" here")
 	}
 	for _, name := range gone {
-		p.lost(name)
+		p.events.Lost(name)
 	}
-}
-
-// Rollover begins or ends a rollover of the authority.
-func (s *localService) Rollover(ctx context.Context,
-	request *api.RolloverRequest) (*api.RolloverReply, error) {
-	reply, err := s.agent.rollOver(ctx, request)
-	return reply, wireError(err)
-}
-
-// RolloverStatus shows the progress of a rollover.
-func (s *localService) RolloverStatus(context.Context,
-	*api.RolloverStatusRequest) (*api.RolloverReply, error) {
-	return s.agent.rolloverStatus(), nil
 }

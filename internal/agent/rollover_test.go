@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -83,13 +84,12 @@ func link(t *testing.T, from, to *member) (server *answering, cut func()) {
 		t.Fatal(err)
 	}
 	from.known[node.Name] = &peer{client: client, heard: &atomic.Int64{}, address: node.Address}
-	from.timeout, from.back = time.Minute, func(string) {}
+	from.timeout = time.Minute
 	return server, serving.Stop
 }
 
-func agentOf(t *testing.T, m *member) *Agent {
-	t.Helper()
-	return &Agent{id: m.id, peers: m.peers, log: m.log, ctx: t.Context(), self: m.id.Node}
+func membersOf(m *member) *Members {
+	return NewMembers(m.peers, func() []migration.Spec { return nil })
 }
 
 // renewsAt has a member renew its certificate at another one, over a connection as agents make it.
@@ -171,9 +171,7 @@ func TestRolloverByGreetings(t *testing.T) {
 			greet(t, pair[0], pair[1])
 		}
 	}
-	var lost []string
-	b.lost = func(node string) { lost = append(lost, node) }
-	starter := agentOf(t, a)
+	starter := membersOf(a)
 	if err := a.id.BeginRollover(time.Hour, true, false); err != nil {
 		t.Fatal(err)
 	}
@@ -209,8 +207,8 @@ func TestRolloverByGreetings(t *testing.T) {
 		t.Fatal("the rollover goes on after its time")
 	}
 	greet(t, a, b)
-	if !slices.Equal(lost, []string{"d"}) || b.id.RolloverStatus().UnderWay {
-		t.Errorf("b has lost %v", lost)
+	if !slices.Equal(b.left, []string{"d"}) || b.id.RolloverStatus().UnderWay {
+		t.Errorf("b has lost %v", b.left)
 	}
 	if !connects(t, a, b) || !connects(t, c, a) {
 		t.Error("nodes that have renewed do not get to each other")
@@ -235,8 +233,10 @@ func TestRolloverNeedsNodesThatCanFollow(t *testing.T) {
 	if old := a.cannotRollOver(); !slices.Equal(old, []string{"b"}) {
 		t.Errorf("a node of the previous release: %v", old)
 	}
-	_, err := agentOf(t, a).rollOver(stopped(t), &api.RolloverRequest{})
-	if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), ": b: upgrade") {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := membersOf(a).rollOver(ended, &api.RolloverRequest{})
+	if !errors.Is(err, api.ErrRefused) || !strings.Contains(err.Error(), ": b: upgrade") {
 		t.Errorf("%v", err)
 	}
 	a.noteMember("b", &api.HelloReply{RollsOver: true})
@@ -254,7 +254,7 @@ func TestRolloverGivesNobodyTheKey(t *testing.T) {
 		toB, _ := link(t, a, b)
 		toC, _ := link(t, a, c)
 		toB.lies = true
-		reply, err := agentOf(t, a).rollOver(t.Context(), &api.RolloverRequest{Now: now})
+		reply, err := membersOf(a).rollOver(t.Context(), &api.RolloverRequest{Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,7 +288,7 @@ func TestRolloverEndsAmongOthersOnly(t *testing.T) {
 	if err := b.id.BeginRollover(time.Hour, false, true); err != nil {
 		t.Fatal(err)
 	}
-	starter, later := agentOf(t, a), time.Now().Add(2*time.Hour)
+	starter, later := membersOf(a), time.Now().Add(2*time.Hour)
 	_, cut := link(t, a, b)
 	cut()
 	if err := starter.advanceRollover(t.Context(), later); err != nil || !a.id.RolloverStatus().UnderWay {
@@ -307,15 +307,8 @@ func TestRolloverEndsAmongOthersOnly(t *testing.T) {
 	link(t, b, a)
 	_, cut = link(t, b, c)
 	cut()
-	reply, err := agentOf(t, b).rollOver(t.Context(), &api.RolloverRequest{Finish: true})
+	reply, err := membersOf(b).rollOver(t.Context(), &api.RolloverRequest{Finish: true})
 	if err != nil || reply.UnderWay || !slices.Equal(reply.NotReached, []string{"c"}) {
 		t.Errorf("%+v, %v", reply, err)
 	}
-}
-
-func stopped(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	return ctx
 }

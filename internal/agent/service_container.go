@@ -250,6 +250,6 @@ func wireError(err error) error {
 
 // Errors that are the caller's wrap one of these. wireError leaves their own words out.
 var (
-	errInvalid = errors.New("invalid request") // it makes no sense, whatever there is
-	errRefused = errors.New("refused")         // it makes no sense as things are
+	errInvalid = api.ErrInvalid
+	errRefused = api.ErrRefused
 )

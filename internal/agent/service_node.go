@@ -17,7 +17,7 @@ func (s *localService) Token(_ context.Context, request *api.TokenRequest) (*api
 	authority, err := s.agent.id.Authority()
 	if err != nil {
 		return nil, wireError(fmt.Errorf("%w; run this on the node that was initialised first, or one that was promoted%s", err,
-			s.agent.elsewhere()))
+			s.agent.members.elsewhere()))
 	}
 	token, err := authority.IssueToken(time.Duration(request.TtlSeconds*float64(time.Second)), request.Node)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -313,4 +314,13 @@ func (s *source) reportJSON() []byte {
 		return nil // The target makes do with what it knows itself.
 	}
 	return report
+}
+
+// noteTransfer keeps what the first round has shown of the link: unless it was held back, or shared
+// the link with layers.
+func (s *source) noteTransfer() {
+	round, _ := predict.Transferred(s.move.tracker.now(s.move.machine.Record(), false))
+	if round.Seconds > 0 && s.settings.get().BandwidthLimit == 0 && s.layers == nil {
+		s.agent.peers.noteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
+	}
 }

@@ -20,7 +20,7 @@ func (m *member) withKey(t *testing.T) wireguard.Key {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.keyProof, m.ownOverlay = private.Proof, func() (*api.Overlay, error) { return overlayWith(public), nil }
+	m.proof, m.attached.overlay = private.Proof, func() (*api.Overlay, error) { return overlayWith(public), nil }
 	return public
 }
 
@@ -50,21 +50,19 @@ func TestKeyOfAnother(t *testing.T) {
 	a.withKey(t)
 	hostile.withKey(t)
 	key := victim.withKey(t)
-	changes := 0
-	a.changed = func() { changes++ }
 	if err := a.hearOverlay("hostile", overlayWith(key)); err != nil {
 		t.Fatal(err) // nobody else has it yet
 	}
 	// The victim learns the key of a with the answer to its first greeting, which is without proof.
-	if there, here := victim.greets(t, a); !errors.Is(there, errInvalid) || here != nil {
+	if there, here := victim.greets(t, a); !errors.Is(there, api.ErrInvalid) || here != nil {
 		t.Errorf("a says %v, the victim %v", there, here)
 	}
-	changes = 0
+	a.changes = 0
 	if there, here := victim.greets(t, a); there != nil || here != nil {
 		t.Errorf("a says %v, the victim %v", there, here)
 	}
-	if changes != 1 || a.overlay("victim").key != key || !a.overlay("hostile").key.IsZero() {
-		t.Errorf("after %d changes: %+v", changes, a.overlays)
+	if a.changes != 1 || a.peers.overlay("victim").key != key || !a.peers.overlay("hostile").key.IsZero() {
+		t.Errorf("after %d changes: %+v", a.changes, a.overlays)
 	}
 	// Neither a proof for another node nor the loss of the victim's knowledge changes that.
 	stolen, err := victim.sayOverlay("a")
@@ -72,12 +70,12 @@ func TestKeyOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, said := range []*api.Overlay{overlayWith(key), stolen} {
-		if err := a.hearOverlay("hostile", said); !errors.Is(err, errInvalid) {
+		if err := a.hearOverlay("hostile", said); !errors.Is(err, api.ErrInvalid) {
 			t.Errorf("the key is taken from another node: %v", err)
 		}
 	}
-	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || !a.overlay("victim").proven {
-		t.Errorf("without proof: %v, %+v", err, a.overlay("victim"))
+	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || !a.peers.overlay("victim").proven {
+		t.Errorf("without proof: %v, %+v", err, a.peers.overlay("victim"))
 	}
 	if there, here := hostile.greets(t, a); there != nil || here != nil {
 		t.Errorf("with its own key: %v, %v", there, here)
@@ -92,10 +90,10 @@ func TestKeysOfAnEarlierProcess(t *testing.T) {
 	a.withKey(t)
 	key := victim.withKey(t)
 	a.recallKeys(map[int]wireguard.Key{victim.entry.Number: key, 99: {1}})
-	if err := a.hearOverlay("hostile", overlayWith(key)); !errors.Is(err, errInvalid) {
+	if err := a.hearOverlay("hostile", overlayWith(key)); !errors.Is(err, api.ErrInvalid) {
 		t.Errorf("the key is taken: %v", err)
 	}
-	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || a.overlay("victim").key != key {
+	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || a.peers.overlay("victim").key != key {
 		t.Errorf("%v, %+v", err, a.overlays)
 	}
 }
