@@ -24,6 +24,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
+	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/containerd"
@@ -112,8 +113,8 @@ type Agent struct {
 	images   *image.Store
 	spool    *image.Spool // layers on their way to engines that keep images themselves
 	network  *network.Network
-	peers    *peers
-	members  *Members
+	peers    *cluster.Peers
+	members  *cluster.Members
 	// settingPeers keeps calls of setPeers in order.
 	settingPeers sync.Mutex
 	cores        int
@@ -248,10 +249,10 @@ func (a *Agent) open() error {
 		return fmt.Errorf("network: %w", err)
 	}
 	a.locations = newLocations(a)
-	a.peers.recallKeys(a.network.Keys())
+	a.peers.RecallKeys(a.network.Keys())
 	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
 	a.peers.Attach(greeted{a}, greeted{a}, greeted{a})
-	a.members = NewMembers(a.peers, func() []migration.Spec { return a.moves.underWaySpecs() })
+	a.members = cluster.NewMembers(a.peers, func() []migration.Spec { return a.moves.underWaySpecs() })
 	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}
 	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
 	a.setPeers()
@@ -379,7 +380,7 @@ func (a *Agent) setPeers() {
 	a.settingPeers.Lock() // so that what is known last is said last
 	defer a.settingPeers.Unlock()
 	var peers []network.Peer
-	for _, node := range a.peers.others() {
+	for _, node := range a.peers.Others() {
 		peer, err := a.peerOf(node)
 		if err != nil {
 			a.log.Warn("node left out", "node", node.Name, "error", err)
@@ -396,15 +397,15 @@ func (a *Agent) setPeers() {
 	}
 }
 
-func (a *Agent) newPeers() (*peers, error) {
-	return newPeers(PeersConfig{
+func (a *Agent) newPeers() (*cluster.Peers, error) {
+	return cluster.New(cluster.Config{
 		ID: a.id, State: a.config.StateDir, Version: a.config.Version, Timeout: a.config.callTimeout(),
 		Refused: a.config.Policy.Refused(modeNames()), Log: a.log,
 	})
 }
 
 func (a *Agent) probeLinks(ctx context.Context) {
-	a.peers.probeLinks(ctx, a.moves.busy, func(ctx context.Context, node identity.Node) error {
+	a.peers.ProbeLinks(ctx, a.moves.busy, func(ctx context.Context, node identity.Node) error {
 		return a.measure(ctx, node, measureBudget())
 	})
 }
@@ -420,8 +421,8 @@ func (a *Agent) serve(ctx context.Context) error {
 		return err
 	}
 	defer local.Close()
-	server, err := identity.NewServer(a.id, a.peers.list, func(node identity.Node) {
-		a.peers.learn([]identity.Node{node})
+	server, err := identity.NewServer(a.id, a.peers.List, func(node identity.Node) {
+		a.peers.Learn([]identity.Node{node})
 		a.keepEntry(ctx, audit.Entry{
 			Time: time.Now().UTC(), Method: "Join", Node: node.Name, Object: node.Address, Outcome: "ok",
 		})
@@ -429,7 +430,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server.OnRemoved(a.peers.drop)
+	server.OnRemoved(a.peers.Drop)
 	address := a.config.Listen
 	if address == "" {
 		_, port, err := net.SplitHostPort(a.self.Address)
@@ -439,7 +440,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		address = ":" + port
 	}
 	remote, err := wire.Listen(ctx, address, wire.ListenOptions{
-		Identity: a.id, Server: server, Known: a.peers.knownHost, Log: func(err error) {
+		Identity: a.id, Server: server, Known: a.peers.KnownHost, Log: func(err error) {
 			a.log.Info("connection refused", "error", err)
 			a.logPanic(err)
 		},
@@ -497,10 +498,10 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	localFailed := guard.Go(func() error { return localServer.Serve(local) })
 	peerFailed := guard.Go(func() error { return peerServer.Serve(remote.Control()) })
 	var all sync.WaitGroup
-	all.Go(func() { a.peers.run(a.ctx) })
-	all.Go(func() { a.peers.keepHosts(a.ctx) })
+	all.Go(func() { a.peers.Run(a.ctx) })
+	all.Go(func() { a.peers.KeepHosts(a.ctx) })
 	all.Go(func() { a.serveData(a.ctx, remote) })
-	all.Go(func() { a.members.renewCertificate(a.ctx) })
+	all.Go(func() { a.members.RenewCertificate(a.ctx) })
 	all.Go(func() { a.moves.retry(a.ctx) })
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
@@ -547,7 +548,7 @@ func stopHeard(server *grpc.Server) {
 
 func (a *Agent) close() {
 	a.stop()
-	if err := errors.Join(a.peers.close(), a.network.Close(), a.state.Close()); err != nil {
+	if err := errors.Join(a.peers.Close(), a.network.Close(), a.state.Close()); err != nil {
 		a.log.Warn("closing", "error", err)
 	}
 }

@@ -68,10 +68,10 @@ func (w *surroundings) situation(ctx context.Context, p ahead.Policy, live liveC
 	}
 	w.measureLinks(ctx, p)
 	s.Now = time.Now()
-	for _, node := range a.peers.others() {
-		way := a.peers.wayTo(node.Name)
+	for _, node := range a.peers.Others() {
+		way := a.peers.WayTo(node.Name)
 		s.Nodes = append(s.Nodes, ahead.Node{
-			Name: node.Name, Reachable: a.peers.reaches(node.Name), RTT: seconds(way.RTTSeconds), Bandwidth: way.BandwidthBitsPerSecond,
+			Name: node.Name, Reachable: a.peers.Reaches(node.Name), RTT: seconds(way.RTTSeconds), Bandwidth: way.BandwidthBitsPerSecond,
 			Need: w.need(ctx, needed{container.Definition, measured, node, way, p.At(node.Name), live}, s.Now),
 		})
 	}
@@ -134,9 +134,9 @@ func (w *surroundings) measured(ctx context.Context, container engine.Container,
 func (w *surroundings) measureLinks(ctx context.Context, p ahead.Policy) {
 	a := w.agent
 	for _, stop := range p.Path {
-		node, err := a.peers.find(stop.Node)
-		_, bandwidth := a.peers.link(stop.Node)
-		if err == nil && bandwidth == 0 && node.Name != a.self.Name && a.peers.reaches(stop.Node) && w.once("link "+stop.Node, time.Minute) {
+		node, err := a.peers.Find(stop.Node)
+		_, bandwidth := a.peers.Link(stop.Node)
+		if err == nil && bandwidth == 0 && node.Name != a.self.Name && a.peers.Reaches(stop.Node) && w.once("link "+stop.Node, time.Minute) {
 			if err := a.measure(ctx, node, measureBudget()); err != nil {
 				a.log.Debug("link not measured", "node", stop.Node, "error", err)
 			}
@@ -209,7 +209,7 @@ func (w *surroundings) missingLayers(ctx context.Context, n needed) int64 {
 	w.mu.Lock()
 	bytes, known := w.layers[key]
 	w.mu.Unlock()
-	if known || !w.agent.peers.reaches(n.node.Name) {
+	if known || !w.agent.peers.Reaches(n.node.Name) {
 		return bytes
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.agent.config.callTimeout())
@@ -279,14 +279,14 @@ var errAway = errors.New("it does not answer")
 // call asks a node, if it answers.
 func (w *surroundings) call(ctx context.Context, name string, do func(context.Context, api.PeerClient) error) error {
 	a := w.agent
-	if !a.peers.reaches(name) {
+	if !a.peers.Reaches(name) {
 		return errAway
 	}
-	node, err := a.peers.find(name)
+	node, err := a.peers.Find(name)
 	if err != nil {
 		return err
 	}
-	client, err := a.peers.client(node)
+	client, err := a.peers.Client(node)
 	if err != nil {
 		return err
 	}

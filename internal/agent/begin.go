@@ -28,7 +28,7 @@ func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
 // node finds a node that a journal names. If it is known no more it cannot be asked; what became of
 // the migration can still be decided by an operator.
 func (a *Agent) node(name string) identity.Node {
-	node, err := a.peers.find(name)
+	node, err := a.peers.Find(name)
 	if err != nil {
 		a.log.Warn("a migration has to do with a node that is not known", "node", name)
 		node = identity.Node{Name: name}
@@ -148,7 +148,7 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 	if err := checkVolumeWays(container.Definition, settings.Volumes); err != nil {
 		return fail(err)
 	}
-	node, err := a.peers.find(request.Node)
+	node, err := a.peers.Find(request.Node)
 	if err != nil {
 		return fail(err)
 	}

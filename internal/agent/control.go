@@ -138,7 +138,7 @@ func (c *control) askFor(ctx context.Context, limit time.Duration, call func(con
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if session := c.current(); session != nil {
-		client, err := c.agent.peers.client(c.peer)
+		client, err := c.agent.peers.Client(c.peer)
 		if err != nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func refusal(session *session, err error) (reason string, refused bool) {
 }
 
 func (c *sourceControl) dial(session *session) error {
-	client, done, err := c.agent.peers.sessionClient(c.peer)
+	client, done, err := c.agent.peers.SessionClient(c.peer)
 	if err != nil {
 		return err
 	}

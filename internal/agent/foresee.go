@@ -105,7 +105,7 @@ func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, no
 		if err := a.measure(ctx, node, choiceBudget(in.Container.PrivateBytes+in.Container.SharedBytes)); err != nil {
 			return nil, fmt.Errorf("node %s: %s", node.Name, plain(err)) // it could not be moved there, either
 		}
-		in.Link = a.peers.wayTo(node.Name)
+		in.Link = a.peers.WayTo(node.Name)
 	}
 	if len(in.Container.Curve) == 0 && !sure(variedWriting(in)) {
 		a.watchFor(ctx, &in, definition, a.watchTime(in))
@@ -122,7 +122,7 @@ func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, no
 // input is what a prediction is made from: what is known now, with nothing watched.
 func (a *Agent) input(ctx context.Context, definition engine.Definition, node identity.Node, demands predict.Demands) (predict.Input, error) {
 	in := predict.Input{
-		Link: a.peers.wayTo(node.Name), Demands: demands,
+		Link: a.peers.WayTo(node.Name), Demands: demands,
 		Source: a.machine.Predicted(), Target: a.machine.Predicted(), // the other is taken to be like this one
 	}
 	container, err := a.engines.Inspect(ctx, definition.ID)
@@ -242,7 +242,7 @@ func (a *Agent) forecast(ctx context.Context, plan *predict.Plan, definition eng
 		if err := a.measure(ctx, node, measureBudget()); err != nil {
 			return err
 		}
-		in.Link = a.peers.wayTo(node.Name)
+		in.Link = a.peers.WayTo(node.Name)
 	}
 	if window == 0 {
 		window = a.watchTime(in)

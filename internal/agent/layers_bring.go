@@ -31,7 +31,7 @@ func (a *Agent) bringImage(ctx context.Context, b bringing) (migration.Layers, e
 	if err != nil {
 		return migration.Layers{}, err
 	}
-	client, err := a.peers.client(b.node)
+	client, err := a.peers.Client(b.node)
 	if err != nil {
 		return migration.Layers{}, err
 	}

@@ -48,7 +48,7 @@ func (s *peerService) Fetch(request *api.FetchRequest, reply grpc.ServerStreamin
 	if err != nil {
 		return err
 	}
-	node, err := s.agent.peers.find(from)
+	node, err := s.agent.peers.Find(from)
 	if err != nil {
 		return wireError(err)
 	}
@@ -292,8 +292,8 @@ func (a *Agent) otherHolders(ctx context.Context, source string, missing []*api.
 	var mu sync.Mutex
 	var holders []*fetch.Holder
 	var all sync.WaitGroup
-	for _, node := range a.peers.others() {
-		if node.Name == source || !a.peers.reaches(node.Name) {
+	for _, node := range a.peers.Others() {
+		if node.Name == source || !a.peers.Reaches(node.Name) {
 			continue
 		}
 		all.Go(a.guarded(func() {
@@ -302,7 +302,7 @@ func (a *Agent) otherHolders(ctx context.Context, source string, missing []*api.
 				return // It is asked for nothing then.
 			}
 			holder := a.layerHolder(node, kindNode, "", here)
-			rtt, bandwidth := a.peers.link(node.Name)
+			rtt, bandwidth := a.peers.Link(node.Name)
 			holder.Speed = a.speeds.of(holder, guessSpeed(rtt, bandwidth))
 			mu.Lock()
 			defer mu.Unlock()
@@ -314,7 +314,7 @@ func (a *Agent) otherHolders(ctx context.Context, source string, missing []*api.
 }
 
 func (a *Agent) askLayers(ctx context.Context, node identity.Node, request *api.LayersRequest) ([]*api.Layer, error) {
-	client, err := a.peers.client(node)
+	client, err := a.peers.Client(node)
 	if err != nil {
 		return nil, err
 	}

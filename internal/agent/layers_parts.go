@@ -84,7 +84,7 @@ func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transf
 	if err := image.CheckDigest(diffID); err != nil {
 		return fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	_, bandwidth := a.peers.link(peer)
+	_, bandwidth := a.peers.Link(peer)
 	if err := data.SetCodec(stream.Choose(bandwidth, a.cores).Codec); err != nil { // these are not compressed as layers are
 		return err
 	}

@@ -181,7 +181,7 @@ func (a *Agent) exportLayer(ctx context.Context, data *stream.Session, peer, dif
 	}
 	codec := stream.None
 	if keeper != layerKeeper(a.images) {
-		_, bandwidth := a.peers.link(peer)
+		_, bandwidth := a.peers.Link(peer)
 		codec = stream.Choose(bandwidth, a.cores).Codec
 	}
 	if err := data.SetCodec(codec); err != nil {

@@ -80,7 +80,7 @@ func (l *layerStage) work(ctx context.Context) error {
 		defer l.mu.Unlock()
 		l.told.SentBytes += bytes
 	}}
-	_, bandwidth := l.agent.peers.link(l.node.Name)
+	_, bandwidth := l.agent.peers.Link(l.node.Name)
 	if l.rate > 0 && (bandwidth == 0 || l.rate < bandwidth) {
 		bandwidth = l.rate
 	}
@@ -155,7 +155,7 @@ func (s *stages) layersOf(container, node string) (found []*layerStage) {
 func (a *Agent) candidates(names []string) ([]identity.Node, error) {
 	var nodes []identity.Node
 	for _, name := range names {
-		node, err := a.peers.find(name)
+		node, err := a.peers.Find(name)
 		if err != nil {
 			return nil, err
 		}

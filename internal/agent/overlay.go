@@ -27,10 +27,10 @@ func (a *Agent) peerOf(node identity.Node) (network.Peer, error) {
 	if err != nil {
 		return network.Peer{}, err
 	}
-	heard := a.peers.overlay(node.Name)
+	heard := a.peers.OverlayOf(node.Name)
 	return network.Peer{
-		Name: node.Name, Number: node.Number, Underlay: ip, Key: heard.key,
-		Apart: heard.kind != "" && heard.kind != a.network.OverlayKind(),
+		Name: node.Name, Number: node.Number, Underlay: ip, Key: heard.Key,
+		Apart: heard.Kind != "" && heard.Kind != a.network.OverlayKind(),
 	}, nil
 }
 
@@ -45,7 +45,7 @@ func (a *Agent) describeOverlay(node *api.Node) {
 		return
 	}
 	own := a.network.OverlayKind()
-	node.Overlay = a.peers.overlay(node.Name).kind
+	node.Overlay = a.peers.OverlayOf(node.Name).Kind
 	if node.Overlay != "" && node.Overlay != own {
 		node.OverlayError = fmt.Sprintf("its overlay is %s, that of this node %s: no packets of containers pass between them; "+
 			"start both agents with the same --overlay", node.Overlay, own)

@@ -108,7 +108,7 @@ func (a *Agent) departureRefused(to string, mode migration.Mode, definition engi
 // still refuse a mode when the container is offered.
 func (a *Agent) refusedModes(to string) map[migration.Mode]string {
 	refused := map[migration.Mode]string{}
-	for _, mode := range a.peers.refusedBy(to) {
+	for _, mode := range a.peers.RefusedBy(to) {
 		refused[mode] = refusedMode(to)
 	}
 	for _, mode := range a.config.Policy.Refused(modeNames()) {

@@ -93,17 +93,17 @@ func TestRefusedModesAreKnown(t *testing.T) {
 	if agent.peers, err = agent.newPeers(); err != nil {
 		t.Fatal(err)
 	}
-	defer agent.peers.close()
+	defer agent.peers.Close()
 	agent.peers.Attach(quiet{}, quiet{}, quiet{})
-	theirs, err := agent.peers.find("b")
+	theirs, err := agent.peers.Find("b")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.peers.client(theirs); err != nil {
+	if _, err := agent.peers.Client(theirs); err != nil {
 		t.Fatal(err)
 	}
 	for _, said := range [][]string{{"cold", "teleport"}, nil} {
-		if _, err := agent.peers.answer("b", &api.HelloRequest{Refuses: said}); err != nil {
+		if _, err := agent.peers.Answer("b", &api.HelloRequest{Refuses: said}); err != nil {
 			t.Fatal(err)
 		}
 		refused := agent.refusedModes("b")

@@ -51,7 +51,7 @@ func (s *peerService) Hello(ctx context.Context, request *api.HelloRequest) (*ap
 	if err != nil {
 		return nil, err
 	}
-	reply, err := s.agent.peers.answer(from, request)
+	reply, err := s.agent.peers.Answer(from, request)
 	return reply, wireError(err)
 }
 

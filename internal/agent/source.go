@@ -287,7 +287,7 @@ func (s *source) ended(result migration.Finish) {
 	if data != nil { // Also when it failed: that has cost something, too.
 		s.move.tracker.counted(s.sent())
 		if transport, known := data.Transport(); known {
-			s.agent.peers.noteTransport(s.target.Name, transport)
+			s.agent.peers.NoteTransport(s.target.Name, transport)
 		}
 		s.noteTransfer()
 	}
@@ -321,6 +321,6 @@ func (s *source) reportJSON() []byte {
 func (s *source) noteTransfer() {
 	round, _ := predict.Transferred(s.move.tracker.now(s.move.machine.Record(), false))
 	if round.Seconds > 0 && s.settings.get().BandwidthLimit == 0 && s.layers == nil {
-		s.agent.peers.noteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
+		s.agent.peers.NoteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
@@ -141,8 +142,8 @@ func (s *source) hearSection(data *stream.Session) error {
 // is known, or all that is to leave is so little, a window is enough that holds so much; 0: the
 // link's.
 func (s *source) measure(ctx context.Context, enough int64) error {
-	known := s.agent.peers.wayTo(s.target.Name)
-	unknown := known.BandwidthBitsPerSecond == 0 || known.Seen > probeEvery.Seconds()
+	known := s.agent.peers.WayTo(s.target.Name)
+	unknown := known.BandwidthBitsPerSecond == 0 || known.Seen > cluster.ProbeEvery.Seconds()
 	if unknown && (enough > predict.LittleState || s.move.tracker.spec.Mode != migration.Cold) {
 		enough = 0
 	}
@@ -156,7 +157,7 @@ func (s *source) measure(ctx context.Context, enough int64) error {
 	}
 	switch {
 	case enough == 0:
-		s.agent.peers.noteLink(s.target.Name, link)
+		s.agent.peers.NoteLink(s.target.Name, link)
 	default: // what little shows is not exact
 		link.BandwidthBitsPerSecond = known.BandwidthBitsPerSecond
 	}

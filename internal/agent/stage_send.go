@@ -216,7 +216,7 @@ func (g *stage) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.agent.peers.noteLink(g.node.Name, link)
+	g.agent.peers.NoteLink(g.node.Name, link)
 	g.tell(func(told *migration.Stage) { told.BandwidthBitsPerSecond = link.BandwidthBitsPerSecond })
 	return g.data.SetCodec(stream.Choose(link.BandwidthBitsPerSecond, g.agent.cores).Codec)
 }

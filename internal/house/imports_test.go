@@ -16,7 +16,7 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "ahead api audit compat criu durable engine engine/containerd engine/docker " +
+	"internal/agent": "ahead api audit cluster compat criu durable engine engine/containerd engine/docker " +
 		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk files/fetch " +
 		"files/image files/inodes files/parts files/regular files/shared guard kernel memory " +
 		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
@@ -31,9 +31,12 @@ var mayImport = map[string]string{
 		"memory/pipeline migration network predict units wire wire/identity",
 	"internal/bench/page": "bench",
 	"internal/cli":        "units",
-	"internal/compat":     "",
-	"internal/criu":       "criu/vet kernel",
-	"internal/criu/vet":   "",
+	// cluster: knows nodes and links, no containers; greetings bring what the agent makes of them.
+	"internal/cluster":             "api compat guard migration network network/wireguard patience predict wire wire/identity wire/stream",
+	"internal/cluster/clustertest": "wire wire/identity",
+	"internal/compat":              "",
+	"internal/criu":                "criu/vet kernel",
+	"internal/criu/vet":            "",
 	// doctor: judges a whole node for a person; code asks kernel or criu for the one thing that it needs.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",

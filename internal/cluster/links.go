@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"context"
@@ -17,21 +17,21 @@ const (
 	// probeFirst is when a link is measured of which nothing is known: not at once, because there
 	// may be a migration that does.
 	probeFirst = 15 * time.Second
-	// probeEvery is after how long a link is measured again that nobody has used; probePerPeer is
+	// ProbeEvery is after how long a link is measured again that nobody has used; probePerPeer is
 	// the least for each node, so that many nodes together do not take more of anybody's link. A
 	// probe is within measureBudget.
-	probeEvery   = 10 * time.Minute
+	ProbeEvery   = 10 * time.Minute
 	probePerPeer = time.Minute
 )
 
-// probeLinks measures the links of which nothing is known, or nothing new, one after the other, and
+// ProbeLinks measures the links of which nothing is known, or nothing new, one after the other, and
 // none while a migration of this node is under way.
-func (p *peers) probeLinks(
+func (p *Peers) ProbeLinks(
 	ctx context.Context, busy func() bool, measure func(context.Context, identity.Node) error,
 ) {
 	for patience.Until(ctx, time.Now().Add(probeFirst)) == nil {
-		others := p.others()
-		every := max(probeEvery, time.Duration(len(others))*probePerPeer)
+		others := p.Others()
+		every := max(ProbeEvery, time.Duration(len(others))*probePerPeer)
 		for _, node := range others {
 			if busy() || !p.wantsProbe(node.Name, every) {
 				continue
@@ -45,7 +45,7 @@ func (p *peers) probeLinks(
 
 // wantsProbe tells whether the link to a node that answers was not measured for so long, and notes
 // that it is tried now.
-func (p *peers) wantsProbe(name string, every time.Duration) bool {
+func (p *Peers) wantsProbe(name string, every time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.known[name]
@@ -56,9 +56,9 @@ func (p *peers) wantsProbe(name string, every time.Duration) bool {
 	return true
 }
 
-// noteTransport keeps what the kernel says that had to be sent again. Half of what is told is about
+// NoteTransport keeps what the kernel says that had to be sent again. Half of what is told is about
 // the last transfer.
-func (p *peers) noteTransport(name string, t stream.Transport) {
+func (p *Peers) NoteTransport(name string, t stream.Transport) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.known[name]
@@ -71,8 +71,8 @@ func (p *peers) noteTransport(name string, t stream.Transport) {
 // leastForLoss is what has to be sent to tell anything about loss.
 const leastForLoss = 64 << 10
 
-// wayTo is what is known of the way to a node.
-func (p *peers) wayTo(name string) predict.Link {
+// WayTo is what is known of the way to a node.
+func (p *Peers) WayTo(name string) predict.Link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.known[name]
@@ -87,7 +87,7 @@ func (p *peers) wayTo(name string) predict.Link {
 	case !known.seen.IsZero():
 		link.Seen = time.Since(known.seen).Seconds()
 	case known.bandwidth > 0: // only what a limit of ours let through: nobody has measured the link
-		link.Seen = (2 * probeEvery).Seconds()
+		link.Seen = (2 * ProbeEvery).Seconds()
 	}
 	return link
 }
@@ -103,7 +103,7 @@ func (p *peer) noteProbe(link stream.Link, at time.Time) {
 		p.bandwidth = max(p.bandwidth, link.BandwidthBitsPerSecond)
 		return
 	}
-	if at.Sub(p.seen) > probeEvery {
+	if at.Sub(p.seen) > ProbeEvery {
 		p.probes = nil
 	}
 	bits := link.BandwidthBitsPerSecond
@@ -139,8 +139,8 @@ func (p *peer) noteTransfer(bitsPerSecond float64, limited bool, at time.Time) {
 	p.bandwidth, p.seen = slices.Max(p.transfers), at // nothing gets more through than the link carries
 }
 
-// noteTransfer keeps what a transfer to a node has shown.
-func (p *peers) noteTransfer(name string, bitsPerSecond float64, limited bool) {
+// NoteTransfer keeps what a transfer to a node has shown.
+func (p *Peers) NoteTransfer(name string, bitsPerSecond float64, limited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known := p.known[name]; known != nil {
@@ -165,7 +165,7 @@ func (p *peer) noteJitter(rtt time.Duration) {
 
 // noteBack keeps what another node says about the link from there. It is only told, and never more
 // than any link is.
-func (p *peers) noteBack(name string, bitsPerSecond float64) {
+func (p *Peers) noteBack(name string, bitsPerSecond float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known := p.known[name]; known != nil && bitsPerSecond > 0 && bitsPerSecond <= migration.MaxBandwidthLimit {

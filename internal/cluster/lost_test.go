@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"os"
@@ -10,12 +10,12 @@ import (
 func TestListOfNodesLost(t *testing.T) {
 	all := newMembers(t, "a", "b")
 	one := all[1]
-	before := one.allOthers()
+	before := one.AllOthers()
 	if err := os.Remove(filepath.Join(one.state, "nodes.json")); err != nil {
 		t.Fatal(err)
 	}
-	lost := openMember(t, one.id, one.state).allOthers()
-	if len(lost) != 1 || lost[0].Name != unknownNode || one.reaches(unknownNode) {
+	lost := openMember(t, one.id, one.state).AllOthers()
+	if len(lost) != 1 || lost[0].Name != unknownNode || one.Reaches(unknownNode) {
 		t.Errorf("with its list the node asks %+v, without it %+v", before, lost)
 	}
 	for _, node := range before {

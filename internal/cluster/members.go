@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ func withSelf(id *identity.Identity, saved []identity.Node) ([]identity.Node, er
 }
 
 // sign puts this node's entry into the list anew, after its certificate has been renewed.
-func (p *peers) sign() error {
+func (p *Peers) sign() error {
 	p.mu.Lock()
 	nodes, err := withSelf(p.id, p.nodes)
 	if err == nil {
@@ -49,8 +49,8 @@ func (p *peers) sign() error {
 
 // believable keeps the new entries that their own nodes have signed: then it does not matter which node
 // passes them on. A node's first entry has no signature; it comes from the node that admitted it.
-func (p *peers) believable(heard []identity.Node) []identity.Node {
-	known := p.list()
+func (p *Peers) believable(heard []identity.Node) []identity.Node {
+	known := p.List()
 	return slices.DeleteFunc(heard, func(node identity.Node) bool {
 		return slices.Contains(known, node) || p.id.VerifyNode(node) != nil
 	})
@@ -67,7 +67,7 @@ type knowledge struct {
 }
 
 // knowledge returns what is known now. It is put into words only when it has changed.
-func (p *peers) knowledge() (*knowledge, error) {
+func (p *Peers) knowledge() (*knowledge, error) {
 	removed := p.id.Revocations()
 	succession, trust := p.id.Succession()
 	p.mu.Lock()
@@ -101,7 +101,7 @@ func sameRevocation(a, b identity.Revocation) bool {
 }
 
 // knows tells what a node was told when it last said so.
-func (p *peers) knows(name string) []byte {
+func (p *Peers) knows(name string) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known := p.known[name]; known != nil {
@@ -111,7 +111,7 @@ func (p *peers) knows(name string) []byte {
 }
 
 // noteMember notes what a node knows of the cluster, and whether it has the authority.
-func (p *peers) noteMember(name string, said greeting) {
+func (p *Peers) noteMember(name string, said greeting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known := p.known[name]; known != nil && len(said.GetKnows()) <= sha256.Size {
@@ -122,7 +122,7 @@ func (p *peers) noteMember(name string, said greeting) {
 
 // hearRevoked takes another node's list of removed nodes. An entry without the authority's signature fails
 // the hello.
-func (p *peers) hearRevoked(document []byte) error {
+func (p *Peers) hearRevoked(document []byte) error {
 	if len(document) == 0 {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (p *peers) hearRevoked(document []byte) error {
 		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	fresh, err := p.id.Revoke(list)
-	p.drop(fresh)
+	p.Drop(fresh)
 	if err != nil {
 		return fmt.Errorf("%w: %w", api.ErrRefused, err)
 	}
@@ -139,9 +139,9 @@ func (p *peers) hearRevoked(document []byte) error {
 }
 
 // keepRevoked writes or reads the list of removed nodes if that has failed before. A failure is told once.
-func (p *peers) keepRevoked() {
+func (p *Peers) keepRevoked() {
 	fresh, err := p.id.KeepRevocations()
-	p.drop(fresh)
+	p.Drop(fresh)
 	why := ""
 	if err != nil {
 		why = err.Error()
@@ -155,8 +155,8 @@ func (p *peers) keepRevoked() {
 	p.unkept = why
 }
 
-// drop forgets nodes that have been removed. Their connections have been closed already: see identity.Revoke.
-func (p *peers) drop(revoked []identity.Revocation) {
+// Drop forgets nodes that have been removed. Their connections have been closed already: see identity.Revoke.
+func (p *Peers) Drop(revoked []identity.Revocation) {
 	if len(revoked) == 0 {
 		return
 	}
@@ -169,7 +169,7 @@ func (p *peers) drop(revoked []identity.Revocation) {
 }
 
 // forget drops nodes from what this one knows, and returns their names.
-func (p *peers) forget(gone func(identity.Node) bool) (names []string) {
+func (p *Peers) forget(gone func(identity.Node) bool) (names []string) {
 	p.mu.Lock()
 	for _, node := range p.nodes {
 		if !gone(node) {
@@ -192,8 +192,8 @@ func (p *peers) forget(gone func(identity.Node) bool) (names []string) {
 }
 
 // authorities lists the other nodes that say that they have the authority, or the first node if none says so.
-func (p *peers) authorities() []identity.Node {
-	nodes := p.others()
+func (p *Peers) authorities() []identity.Node {
+	nodes := p.Others()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	signs := slices.DeleteFunc(slices.Clone(nodes), func(n identity.Node) bool {
@@ -207,7 +207,7 @@ func (p *peers) authorities() []identity.Node {
 }
 
 // signs reports whether a node last said that it has the authority.
-func (p *peers) signs(name string) bool {
+func (p *Peers) signs(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.known[name] != nil && p.known[name].authority

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"context"
@@ -17,8 +17,8 @@ const rolloverNow = 30 * time.Second
 // maxRolloverTime bounds --within. Certificates live for 30 days.
 const maxRolloverTime = 365 * 24 * time.Hour
 
-// rollOver begins or ends a rollover of the authority.
-func (m *Members) rollOver(ctx context.Context, request *api.RolloverRequest) (*api.RolloverReply, error) {
+// RollOver begins or ends a rollover of the authority.
+func (m *Members) RollOver(ctx context.Context, request *api.RolloverRequest) (*api.RolloverReply, error) {
 	if request.Finish {
 		return m.endRollover(ctx, request.Now)
 	}
@@ -40,7 +40,7 @@ func (m *Members) rollOver(ctx context.Context, request *api.RolloverRequest) (*
 		return nil, fmt.Errorf("the rollover goes on, but this node could not renew its certificate: %w", err)
 	}
 	_, silent := m.greetAll(ctx)
-	reply := m.rolloverStatus()
+	reply := m.RolloverStatus()
 	reply.NotPromoted, reply.NotReached = signers, silent
 	return reply, nil
 }
@@ -52,7 +52,7 @@ func (m *Members) endRollover(ctx context.Context, cut bool) (*api.RolloverReply
 		return nil, fmt.Errorf("%w: %w", api.ErrRefused, err)
 	}
 	m.greetAll(ctx)
-	reply := m.rolloverStatus()
+	reply := m.RolloverStatus()
 	reply.NotReached = silent
 	return reply, nil
 }
@@ -75,7 +75,7 @@ func rolloverTime(request *api.RolloverRequest) (time.Duration, error) {
 // them the new key: any member could say so.
 func (m *Members) otherSigners() []string {
 	var names []string
-	for _, node := range m.peers.others() {
+	for _, node := range m.peers.Others() {
 		if m.peers.signs(node.Name) {
 			names = append(names, node.Name)
 		}
@@ -112,7 +112,7 @@ func (m *Members) finishRollover(cut bool) error {
 	return nil
 }
 
-func (m *Members) rolloverStatus() *api.RolloverReply {
+func (m *Members) RolloverStatus() *api.RolloverReply {
 	s := m.peers.id.RolloverStatus()
 	reply := &api.RolloverReply{
 		UnderWay: s.UnderWay, Version: s.Version, Authority: s.Authority, Previous: s.Previous, Cut: s.Cut,
@@ -125,8 +125,8 @@ func (m *Members) rolloverStatus() *api.RolloverReply {
 }
 
 // cameAlong divides the nodes into those with certificates of the newest authority, and the others.
-func (p *peers) cameAlong() (renewed, waiting []string) {
-	for _, node := range p.list() {
+func (p *Peers) cameAlong() (renewed, waiting []string) {
+	for _, node := range p.List() {
 		if p.id.CameAlong(node) {
 			renewed = append(renewed, node.Name)
 		} else {
@@ -137,8 +137,8 @@ func (p *peers) cameAlong() (renewed, waiting []string) {
 }
 
 // cannotRollOver lists the nodes that have answered and run a release without rollovers.
-func (p *peers) cannotRollOver() []string {
-	nodes := p.others()
+func (p *Peers) cannotRollOver() []string {
+	nodes := p.Others()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var names []string
@@ -152,7 +152,7 @@ func (p *peers) cannotRollOver() []string {
 
 // hearSuccession applies the news of a rollover from another node. If it reports that the old authority is no
 // longer trusted, the caller calls retire, after it has learnt the entries of nodes that renewed.
-func (p *peers) hearSuccession(document []byte) (retired bool, err error) {
+func (p *Peers) hearSuccession(document []byte) (retired bool, err error) {
 	if len(document) == 0 {
 		return false, nil
 	}
@@ -166,13 +166,13 @@ func (p *peers) hearSuccession(document []byte) (retired bool, err error) {
 // retire applies the end of the old authority. Nodes that have not renewed their certificates are no members
 // until they join again. Other connections that began under the old authority stay, so that migrations go on,
 // unless its key may have been stolen.
-func (p *peers) retire() {
+func (p *Peers) retire() {
 	succession, _ := p.id.Succession()
 	cut := succession.Retirement != nil && succession.Retirement.Cut
 	own := p.id.Node.Number
 	gone := p.forget(func(n identity.Node) bool { return n.Number != own && p.id.VerifyNode(n) != nil })
 	member := map[int]bool{}
-	for _, node := range p.list() {
+	for _, node := range p.List() {
 		member[node.Number] = true
 	}
 	p.id.CutConnections(func(peer identity.Peer) bool { return !cut && member[peer.Number] })

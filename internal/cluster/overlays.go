@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"crypto/hmac"
@@ -9,37 +9,37 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
-// heardOverlay is how a node says, over a connection on which it has proved who it is, that it sends
+// HeardOverlay is how a node says, over a connection on which it has proved who it is, that it sends
 // containers' packets.
-type heardOverlay struct {
-	kind   string // see network.Overlay.Kind
-	key    wireguard.Key
+type HeardOverlay struct {
+	Kind   string // see network.Overlay.Kind
+	Key    wireguard.Key
 	proven bool // that the key is that node's own, and not one of which it has heard
 }
 
 // overlayOf reads it. A node that says nothing is of a release that sends in the clear.
-func overlayOf(said *api.Overlay) (heardOverlay, error) {
+func overlayOf(said *api.Overlay) (HeardOverlay, error) {
 	if said == nil {
-		return heardOverlay{kind: network.OverlayVXLAN.Kind()}, nil
+		return HeardOverlay{Kind: network.OverlayVXLAN.Kind()}, nil
 	}
 	switch said.Kind {
 	case network.OverlayVXLAN.Kind():
-		return heardOverlay{kind: said.Kind}, nil
+		return HeardOverlay{Kind: said.Kind}, nil
 	case network.OverlayWireGuard.Kind():
 		key, err := wireguard.ParseKey(said.Key)
-		return heardOverlay{kind: said.Kind, key: key}, err
+		return HeardOverlay{Kind: said.Kind, Key: key}, err
 	}
-	return heardOverlay{}, fmt.Errorf("overlay %.40q is not known here", said.Kind)
+	return HeardOverlay{}, fmt.Errorf("overlay %.40q is not known here", said.Kind)
 }
 
 // hearOverlay takes what a node says of its overlay, and has the network follow before it returns: who has
 // this node's answer may send.
-func (p *peers) hearOverlay(from string, said *api.Overlay) error {
+func (p *Peers) hearOverlay(from string, said *api.Overlay) error {
 	heard, err := overlayOf(said)
 	if err != nil {
 		return fmt.Errorf("%w: overlay of node %s: %w", api.ErrInvalid, from, err)
 	}
-	heard.proven = p.provesKey(from, heard.key, said.GetProof())
+	heard.proven = p.provesKey(from, heard.Key, said.GetProof())
 	p.mu.Lock()
 	changed, err := p.takeOverlay(from, heard)
 	p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *peers) hearOverlay(from string, said *api.Overlay) error {
 
 // provesKey tells whether a node has proved that a key is its own. A node of an earlier release proves
 // nothing, nor does one that does not know this node's key yet: see sayOverlay.
-func (p *peers) provesKey(from string, key wireguard.Key, proof []byte) bool {
+func (p *Peers) provesKey(from string, key wireguard.Key, proof []byte) bool {
 	if key.IsZero() || len(proof) == 0 {
 		return false
 	}
@@ -61,50 +61,50 @@ func (p *peers) provesKey(from string, key wireguard.Key, proof []byte) bool {
 
 // takeOverlay notes what a node says, and tells whether that is new. Of two nodes that announce one key the
 // one that has proved it keeps it, or else the one that was first. The lock must be held.
-func (p *peers) takeOverlay(from string, heard heardOverlay) (changed bool, err error) {
+func (p *Peers) takeOverlay(from string, heard HeardOverlay) (changed bool, err error) {
 	for name, other := range p.overlays {
-		if name == from || heard.key.IsZero() || other.key != heard.key {
+		if name == from || heard.Key.IsZero() || other.Key != heard.Key {
 			continue
 		}
 		if other.proven || !heard.proven {
 			return false, fmt.Errorf("%w: node %s announces the overlay key of node %s",
 				api.ErrInvalid, from, name)
 		}
-		p.overlays[name] = heardOverlay{kind: other.kind}
+		p.overlays[name] = HeardOverlay{Kind: other.Kind}
 	}
 	before, known := p.overlays[from]
-	changed = !known || before.kind != heard.kind || before.key != heard.key
-	heard.proven = heard.proven || before.proven && before.key == heard.key
+	changed = !known || before.Kind != heard.Kind || before.Key != heard.Key
+	heard.proven = heard.proven || before.proven && before.Key == heard.Key
 	p.overlays[from] = heard
 	return changed, nil
 }
 
-// recallKeys notes the keys that an earlier process of this agent had from the nodes with these numbers.
-func (p *peers) recallKeys(keys map[int]wireguard.Key) {
+// RecallKeys notes the keys that an earlier process of this agent had from the nodes with these numbers.
+func (p *Peers) RecallKeys(keys map[int]wireguard.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, node := range p.nodes {
 		if key, ok := keys[node.Number]; ok {
-			p.overlays[node.Name] = heardOverlay{kind: network.OverlayWireGuard.Kind(), key: key}
+			p.overlays[node.Name] = HeardOverlay{Kind: network.OverlayWireGuard.Kind(), Key: key}
 		}
 	}
 }
 
 // sayOverlay is what this node says to another one, with the proof that its key is its own if that one's
 // key is known.
-func (p *peers) sayOverlay(to string) (*api.Overlay, error) {
+func (p *Peers) sayOverlay(to string) (*api.Overlay, error) {
 	said, err := p.sends.Own()
 	if err != nil || len(said.GetKey()) == 0 {
 		return said, err
 	}
-	if other := p.overlay(to).key; !other.IsZero() {
+	if other := p.OverlayOf(to).Key; !other.IsZero() {
 		said.Proof, _ = p.sends.KeyProof(other, p.id.Node.Name, to) // none to what is no key of anybody's
 	}
 	return said, nil
 }
 
-// overlay is what a node has said of its own; the zero value if it has not been heard.
-func (p *peers) overlay(name string) heardOverlay {
+// OverlayOf is what a node has said of its own; the zero value if it has not been heard.
+func (p *Peers) OverlayOf(name string) HeardOverlay {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.overlays[name]

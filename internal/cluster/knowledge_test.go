@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"bytes"
@@ -154,7 +154,7 @@ func TestKnowledgeFollowsTheLists(t *testing.T) {
 	if told() != first {
 		t.Error("it is put into words again, and nothing has changed")
 	}
-	p.learn([]identity.Node{{Name: "c", Number: 3, Address: "192.0.2.3:7443"}})
+	p.Learn([]identity.Node{{Name: "c", Number: 3, Address: "192.0.2.3:7443"}})
 	second := told()
 	if bytes.Equal(second.digest, first.digest) || !strings.Contains(string(second.nodes), "192.0.2.3") {
 		t.Errorf("a new node is not told: %s", second.nodes)
@@ -183,7 +183,7 @@ func TestClaimsAreSentOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reply, err := b.answer("a", request)
+		reply, err := b.Answer("a", request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +216,7 @@ func TestClaimsAreSentOnce(t *testing.T) {
 	if sent := greet(); !slices.Equal(sent, running) || len(heard) != 6 {
 		t.Errorf("claims that are known again are sent as %v, and heard as %v", sent, heard)
 	}
-	old, err := b.answer("a", &api.HelloRequest{Version: "0.1.0", Protocol: ourProtocol(), Claims: []uint64{9}})
+	old, err := b.Answer("a", &api.HelloRequest{Version: "0.1.0", Protocol: ourProtocol(), Claims: []uint64{9}})
 	if err != nil || !slices.Equal(heard[len(heard)-1], []uint64{9}) || len(old.Claims) > 0 {
 		t.Errorf("an older release: %v, %v, %v", old, heard[len(heard)-1], err)
 	}

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"bytes"
@@ -18,17 +18,17 @@ import (
 // Members are the nodes of the cluster as the authority admits and removes them: who has its key, whose
 // certificate is renewed by whom, and how another authority takes over.
 type Members struct {
-	peers    *peers
+	peers    *Peers
 	underWay func() []migration.Spec // migrations of this node
 }
 
 // NewMembers has the cluster of some peers. underWay are the migrations of this node.
-func NewMembers(peers *peers, underWay func() []migration.Spec) *Members {
+func NewMembers(peers *Peers, underWay func() []migration.Spec) *Members {
 	return &Members{peers: peers, underWay: underWay}
 }
 
-// removeNode takes a node out of the cluster for good.
-func (m *Members) removeNode(ctx context.Context, name string, force bool) (*api.RemoveNodeReply, error) {
+// RemoveNode takes a node out of the cluster for good.
+func (m *Members) RemoveNode(ctx context.Context, name string, force bool) (*api.RemoveNodeReply, error) {
 	if err := m.needsAuthority(); err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (m *Members) removeNode(ctx context.Context, name string, force bool) (*api
 	}
 	one, err := m.peers.id.RemoveNode(peer)
 	if m.peers.id.Removed(peer) {
-		m.peers.drop([]identity.Revocation{one}) // also if not all of it could be written
+		m.peers.Drop([]identity.Revocation{one}) // also if not all of it could be written
 	}
 	if err != nil {
 		return nil, err
@@ -52,9 +52,9 @@ func (m *Members) removeNode(ctx context.Context, name string, force bool) (*api
 func (m *Members) removable(name string, force bool) (identity.Peer, error) {
 	if name == m.peers.id.Node.Name {
 		return identity.Peer{}, fmt.Errorf("%w: a node does not remove itself: run this on another node with the authority%s",
-			api.ErrRefused, m.elsewhere())
+			api.ErrRefused, m.Elsewhere())
 	}
-	node, err := m.peers.find(name)
+	node, err := m.peers.Find(name)
 	if err != nil {
 		for _, one := range m.peers.id.Revocations() { // again, to have all of the others told
 			if one.Name == name {
@@ -87,14 +87,14 @@ func (m *Members) mayRemove(node identity.Node) error {
 // greetAll greets all nodes now, so that this node and they hear each other's news, and returns which of them
 // answered.
 func (m *Members) greetAll(ctx context.Context) (answered, silent []string) {
-	others := m.peers.others()
+	others := m.peers.Others()
 	var all sync.WaitGroup
 	for _, node := range others {
-		all.Go(guard.Logged(m.peers.log, func() { _ = m.peers.hello(ctx, node) })) // reaches tells what came of it
+		all.Go(guard.Logged(m.peers.log, func() { _ = m.peers.Hello(ctx, node) })) // reaches tells what came of it
 	}
 	all.Wait()
 	for _, node := range others {
-		if m.peers.reaches(node.Name) {
+		if m.peers.Reaches(node.Name) {
 			answered = append(answered, node.Name)
 		} else {
 			silent = append(silent, node.Name)
@@ -123,10 +123,10 @@ func (m *Members) needsAuthority() error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s does not have the cluster's authority: run this on the node that was initialised first, or one that was "+
-		"promoted%s", api.ErrRefused, m.peers.id.Node.Name, m.elsewhere())
+		"promoted%s", api.ErrRefused, m.peers.id.Node.Name, m.Elsewhere())
 }
 
-func (m *Members) elsewhere() string {
+func (m *Members) Elsewhere() string {
 	var names []string
 	for _, node := range m.peers.authorities() {
 		names = append(names, node.Name)
@@ -137,19 +137,19 @@ func (m *Members) elsewhere() string {
 	return " (" + strings.Join(names, ", ") + ")"
 }
 
-// promoteNode gives another node the authority.
-func (m *Members) promoteNode(ctx context.Context, name string) error {
+// PromoteNode gives another node the authority.
+func (m *Members) PromoteNode(ctx context.Context, name string) error {
 	node, err := m.otherMember(name)
 	if err != nil {
 		return err
 	}
-	if err := m.peers.hello(ctx, node); err != nil {
+	if err := m.peers.Hello(ctx, node); err != nil {
 		return err
 	}
 	if m.peers.signs(name) {
 		return nil
 	}
-	client, err := m.peers.client(node)
+	client, err := m.peers.Client(node)
 	if err != nil {
 		return err
 	}
@@ -160,11 +160,11 @@ func (m *Members) promoteNode(ctx context.Context, name string) error {
 	if _, err := api.NewPeerClient(client).TakeAuthority(ctx, &api.TakeAuthorityRequest{HandoverJson: handover}); err != nil {
 		return fmt.Errorf("node %s did not take the authority: %w", name, err)
 	}
-	return m.peers.hello(ctx, node)
+	return m.peers.Hello(ctx, node)
 }
 
-// demoteNode takes the authority away from another node.
-func (m *Members) demoteNode(ctx context.Context, name string) error {
+// DemoteNode takes the authority away from another node.
+func (m *Members) DemoteNode(ctx context.Context, name string) error {
 	node, err := m.otherMember(name)
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (m *Members) demoteNode(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	client, err := m.peers.client(node)
+	client, err := m.peers.Client(node)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (m *Members) demoteNode(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("node %s did not give up the authority: %w", name, err)
 	}
-	return errors.Join(m.peers.id.TakeNumbersBack(peer, reply.RestJson), m.peers.hello(ctx, node))
+	return errors.Join(m.peers.id.TakeNumbersBack(peer, reply.RestJson), m.peers.Hello(ctx, node))
 }
 
 // otherMember is a node to which this one can give the authority, or from which it can take it.
@@ -192,7 +192,7 @@ func (m *Members) otherMember(name string) (identity.Node, error) {
 	}
 	if name == m.peers.id.Node.Name {
 		return identity.Node{}, fmt.Errorf("%w: %s has the authority; another node that has it, too, can take it away%s", api.ErrRefused, name,
-			m.elsewhere())
+			m.Elsewhere())
 	}
-	return m.peers.find(name)
+	return m.peers.Find(name)
 }

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"errors"
@@ -61,7 +61,7 @@ func TestKeyOfAnother(t *testing.T) {
 	if there, here := victim.greets(t, a); there != nil || here != nil {
 		t.Errorf("a says %v, the victim %v", there, here)
 	}
-	if a.changes != 1 || a.peers.overlay("victim").key != key || !a.peers.overlay("hostile").key.IsZero() {
+	if a.changes != 1 || a.OverlayOf("victim").Key != key || !a.OverlayOf("hostile").Key.IsZero() {
 		t.Errorf("after %d changes: %+v", a.changes, a.overlays)
 	}
 	// Neither a proof for another node nor the loss of the victim's knowledge changes that.
@@ -74,8 +74,8 @@ func TestKeyOfAnother(t *testing.T) {
 			t.Errorf("the key is taken from another node: %v", err)
 		}
 	}
-	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || !a.peers.overlay("victim").proven {
-		t.Errorf("without proof: %v, %+v", err, a.peers.overlay("victim"))
+	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || !a.OverlayOf("victim").proven {
+		t.Errorf("without proof: %v, %+v", err, a.OverlayOf("victim"))
 	}
 	if there, here := hostile.greets(t, a); there != nil || here != nil {
 		t.Errorf("with its own key: %v, %v", there, here)
@@ -89,11 +89,11 @@ func TestKeysOfAnEarlierProcess(t *testing.T) {
 	a, victim := all[0], all[1]
 	a.withKey(t)
 	key := victim.withKey(t)
-	a.recallKeys(map[int]wireguard.Key{victim.entry.Number: key, 99: {1}})
+	a.RecallKeys(map[int]wireguard.Key{victim.entry.Number: key, 99: {1}})
 	if err := a.hearOverlay("hostile", overlayWith(key)); !errors.Is(err, api.ErrInvalid) {
 		t.Errorf("the key is taken: %v", err)
 	}
-	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || a.peers.overlay("victim").key != key {
+	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || a.OverlayOf("victim").Key != key {
 		t.Errorf("%v, %+v", err, a.overlays)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"testing"
@@ -50,16 +50,16 @@ func TestBandwidth(t *testing.T) {
 // was measured to carry.
 func TestLimitedLinkIsNotMeasured(t *testing.T) {
 	known := &peer{}
-	p := &peers{known: map[string]*peer{"b": known}}
-	if way := p.wayTo("b"); way.Seen != 0 {
+	p := &Peers{known: map[string]*peer{"b": known}}
+	if way := p.WayTo("b"); way.Seen != 0 {
 		t.Errorf("nothing is known, and that is %.0f s old", way.Seen)
 	}
 	known.noteProbe(stream.Link{BandwidthBitsPerSecond: 5e6, Limited: true}, time.Now())
-	if way := p.wayTo("b"); way.Seen <= probeEvery.Seconds() {
+	if way := p.WayTo("b"); way.Seen <= ProbeEvery.Seconds() {
 		t.Errorf("a limit of ours was measured %.0f s ago", way.Seen)
 	}
 	known.noteProbe(stream.Link{BandwidthBitsPerSecond: 50e6}, time.Now())
-	if way := p.wayTo("b"); way.Seen > 1 {
+	if way := p.WayTo("b"); way.Seen > 1 {
 		t.Errorf("what was just measured is %.0f s old", way.Seen)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"bytes"
@@ -25,15 +25,17 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
+// HelloEvery is how often a node says hello to each of the others.
+const HelloEvery = 3 * time.Second
+
 const (
-	helloEvery   = 3 * time.Second
 	helloLonger  = 4       // times the time for which the other node may be silent: a hello makes the connection, too
 	maxLocations = 1 << 16 // all addresses of a pool
 )
 
-// peers is what this node knows of the others. It says hello to each of them now and then; what they answer
+// Peers is what this node knows of the others. It says hello to each of them now and then; what they answer
 // keeps the list of nodes and the places of travelling containers the same everywhere.
-type peers struct {
+type Peers struct {
 	id    *identity.Identity
 	state string // directory of nodes.json
 	// listLost: nodes.json was missing when the agent started, although init and join always write it.
@@ -58,7 +60,7 @@ type peers struct {
 	guests     *guestLists
 	claimsTold *claimLists
 	// overlays is what nodes have said of theirs.
-	overlays map[string]heardOverlay
+	overlays map[string]HeardOverlay
 }
 
 // peer is one other node as it was last seen.
@@ -92,17 +94,17 @@ type peer struct {
 // unknownNode stands for the nodes that a missing nodes.json may have named. It cannot be reached.
 const unknownNode = "(unknown: nodes.json was missing)"
 
-// allOthers are the other nodes of the cluster, with unknownNode among them if their list was lost.
-func (p *peers) allOthers() []identity.Node {
-	nodes := p.others()
+// AllOthers are the other nodes of the cluster, with unknownNode among them if their list was lost.
+func (p *Peers) AllOthers() []identity.Node {
+	nodes := p.Others()
 	if p.listLost {
 		nodes = append(nodes, identity.Node{Name: unknownNode})
 	}
 	return nodes
 }
 
-// PeersConfig is of which node, with which state directory.
-type PeersConfig struct {
+// Config is of which node, with which state directory.
+type Config struct {
 	ID      *identity.Identity
 	State   string
 	Version string
@@ -142,8 +144,8 @@ type Events interface {
 	Back(node string)
 }
 
-// newPeers reads which nodes there are. Nobody is greeted before Attach.
-func newPeers(config PeersConfig) (*peers, error) {
+// New reads which nodes there are. Nobody is greeted before Attach.
+func New(config Config) (*Peers, error) {
 	id, state := config.ID, config.State
 	nodes, err := identity.LoadNodes(state)
 	if err != nil {
@@ -153,34 +155,34 @@ func newPeers(config PeersConfig) (*peers, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &peers{
+	return &Peers{
 		id: id, state: state, version: config.Version, timeout: config.Timeout, refused: config.Refused,
 		log: config.Log, nodes: merged, listLost: nodes == nil,
-		known: map[string]*peer{}, overlays: map[string]heardOverlay{},
+		known: map[string]*peer{}, overlays: map[string]HeardOverlay{},
 		guests: newGuestLists(), claimsTold: newClaimLists(), hosts: newHosts(),
 	}, nil
 }
 
 // Attach says what greetings carry, and who hears of what they bring.
-func (p *peers) Attach(containers Containers, sends Overlay, events Events) {
+func (p *Peers) Attach(containers Containers, sends Overlay, events Events) {
 	p.containers, p.sends, p.events = containers, sends, events
 }
 
-// list returns the nodes that this one knows, itself included.
-func (p *peers) list() []identity.Node {
+// List returns the nodes that this one knows, itself included.
+func (p *Peers) List() []identity.Node {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.nodes)
 }
 
-// others returns the nodes that this one knows, without itself.
-func (p *peers) others() []identity.Node {
-	return slices.DeleteFunc(p.list(), func(n identity.Node) bool { return n.Name == p.id.Node.Name })
+// Others returns the nodes that this one knows, without itself.
+func (p *Peers) Others() []identity.Node {
+	return slices.DeleteFunc(p.List(), func(n identity.Node) bool { return n.Name == p.id.Node.Name })
 }
 
-// find returns a node by its name.
-func (p *peers) find(name string) (identity.Node, error) {
-	nodes := p.list()
+// Find returns a node by its name.
+func (p *Peers) Find(name string) (identity.Node, error) {
+	nodes := p.List()
 	names := make([]string, len(nodes))
 	for i, node := range nodes {
 		if node.Name == name {
@@ -191,9 +193,9 @@ func (p *peers) find(name string) (identity.Node, error) {
 	return identity.Node{}, fmt.Errorf("%w: no such node: %.40q; this node knows %s", api.ErrRefused, name, strings.Join(names, ", "))
 }
 
-// byNumber returns the name of the node with a number.
-func (p *peers) byNumber(number int) (string, bool) {
-	for _, node := range p.list() {
+// ByNumber returns the name of the node with a number.
+func (p *Peers) ByNumber(number int) (string, bool) {
+	for _, node := range p.List() {
 		if node.Number == number {
 			return node.Name, true
 		}
@@ -201,8 +203,8 @@ func (p *peers) byNumber(number int) (string, bool) {
 	return "", false
 }
 
-// client returns the connection for control to a node; it is kept, so that it is warm when it is needed.
-func (p *peers) client(node identity.Node) (*grpc.ClientConn, error) {
+// Client returns the connection for control to a node; it is kept, so that it is warm when it is needed.
+func (p *Peers) Client(node identity.Node) (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, err := p.connected(node)
@@ -212,9 +214,9 @@ func (p *peers) client(node identity.Node) (*grpc.ClientConn, error) {
 	return known.client, nil
 }
 
-// asking returns the client of a node, and a context that lasts as long as the node sends bytes. The caller
+// Asking returns the client of a node, and a context that lasts as long as the node sends bytes. The caller
 // must call cancel.
-func (p *peers) asking(ctx context.Context, node identity.Node) (
+func (p *Peers) Asking(ctx context.Context, node identity.Node) (
 	*grpc.ClientConn, context.Context, context.CancelFunc, error,
 ) {
 	p.mu.Lock()
@@ -229,7 +231,7 @@ func (p *peers) asking(ctx context.Context, node identity.Node) (
 }
 
 // connected is the peer with its client. The caller has locked mu.
-func (p *peers) connected(node identity.Node) (*peer, error) {
+func (p *Peers) connected(node identity.Node) (*peer, error) {
 	known := p.known[node.Name]
 	if known != nil && known.client != nil && known.address == node.Address {
 		return known, nil
@@ -249,8 +251,8 @@ func (p *peers) connected(node identity.Node) (*peer, error) {
 	return known, nil
 }
 
-// sessionClient is client for a session, whose end is told by done.
-func (p *peers) sessionClient(node identity.Node) (client *grpc.ClientConn, done func(silent bool), err error) {
+// SessionClient is Client for a session, whose end is told by done.
+func (p *Peers) SessionClient(node identity.Node) (client *grpc.ClientConn, done func(silent bool), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, err := p.connected(node)
@@ -262,7 +264,7 @@ func (p *peers) sessionClient(node identity.Node) (client *grpc.ClientConn, done
 	return client, func(silent bool) { p.sessionEnded(known, client, silent) }, nil
 }
 
-func (p *peers) sessionEnded(known *peer, client *grpc.ClientConn, silent bool) {
+func (p *Peers) sessionEnded(known *peer, client *grpc.ClientConn, silent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known.client != client {
@@ -283,8 +285,8 @@ func (p *peer) disconnect() {
 	}
 }
 
-// learn merges what another node knows. What it says has been verified: see believable.
-func (p *peers) learn(heard []identity.Node) {
+// Learn merges what another node knows. What it says has been verified: see believable.
+func (p *Peers) Learn(heard []identity.Node) {
 	p.mu.Lock()
 	merged, changed := identity.Merge(p.current(heard), heard)
 	if changed {
@@ -298,7 +300,7 @@ func (p *peers) learn(heard []identity.Node) {
 
 // current is what this node knows, without entries that were signed with a clock that was ahead where there
 // are others now. They would be the newest until that time. The caller has locked mu.
-func (p *peers) current(heard []identity.Node) []identity.Node {
+func (p *Peers) current(heard []identity.Node) []identity.Node {
 	return slices.DeleteFunc(slices.Clone(p.nodes), func(known identity.Node) bool {
 		same := func(n identity.Node) bool { return n.Number == known.Number && n != known }
 		return slices.ContainsFunc(heard, same) && errors.Is(p.id.VerifyNode(known), identity.ErrClockSkew)
@@ -307,28 +309,28 @@ func (p *peers) current(heard []identity.Node) []identity.Node {
 
 // keep saves the list of nodes, and tells of it. A list that cannot be saved is heard again from the peers
 // after a restart.
-func (p *peers) keep(nodes []identity.Node) {
+func (p *Peers) keep(nodes []identity.Node) {
 	_ = identity.SaveNodes(p.state, nodes)
 	p.events.Changed()
 }
 
-// run says hello to every other node until ctx ends. A node that takes long to answer keeps nobody else
+// Run says hello to every other node until ctx ends. A node that takes long to answer keeps nobody else
 // from being greeted.
-func (p *peers) run(ctx context.Context) {
-	ticker := time.NewTicker(min(helloEvery, p.timeout))
+func (p *Peers) Run(ctx context.Context) {
+	ticker := time.NewTicker(min(HelloEvery, p.timeout))
 	defer ticker.Stop()
 	var all sync.WaitGroup
 	defer all.Wait()
 	var underWay sync.Map // by name
 	for {
 		p.keepRevoked()
-		for _, node := range p.others() {
+		for _, node := range p.Others() {
 			if _, is := underWay.LoadOrStore(node.Name, true); is {
 				continue
 			}
 			all.Go(func() { // hello keeps what went wrong for `godwit nodes`.
 				defer underWay.Delete(node.Name)
-				guard.LogPanic(p.log, guard.Do(func() error { return p.hello(ctx, node) }))
+				guard.LogPanic(p.log, guard.Do(func() error { return p.Hello(ctx, node) }))
 			})
 		}
 		select {
@@ -339,9 +341,9 @@ func (p *peers) run(ctx context.Context) {
 	}
 }
 
-// hello exchanges knowledge with one node and notes how far it is.
-func (p *peers) hello(ctx context.Context, node identity.Node) error {
-	client, ctx, cancel, err := p.asking(ctx, node)
+// Hello exchanges knowledge with one node and notes how far it is.
+func (p *Peers) Hello(ctx context.Context, node identity.Node) error {
+	client, ctx, cancel, err := p.Asking(ctx, node)
 	if err != nil {
 		return err
 	}
@@ -363,7 +365,7 @@ func (p *peers) hello(ctx context.Context, node identity.Node) error {
 	return errors.Join(p.hear(node.Name, reply), p.hearOverlay(node.Name, reply.Overlay))
 }
 
-func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
+func (p *Peers) helloRequest(to string) (*api.HelloRequest, error) {
 	known, err := p.knowledge()
 	if err != nil {
 		return nil, err
@@ -376,7 +378,7 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 	if bytes.Equal(p.knows(to), own.digest) {
 		own.nodes, own.revoked, own.succession = nil, nil, nil
 	}
-	_, bandwidth := p.link(to)
+	_, bandwidth := p.Link(to)
 	guests, digest, held := p.guests.say(to, p.containers.Guests())
 	claims, claimsDigest, claimsHeld := p.sayClaims(to)
 	return &api.HelloRequest{
@@ -391,7 +393,7 @@ func (p *peers) helloRequest(to string) (*api.HelloRequest, error) {
 
 // sayClaims is what to send of the containers that run here. Of claims that are not known nothing is
 // concluded.
-func (p *peers) sayClaims(to string) (send []uint64, digest, held []byte) {
+func (p *Peers) sayClaims(to string) (send []uint64, digest, held []byte) {
 	claims, known := p.containers.Claims()
 	send, digest, held = p.claimsTold.say(to, claims)
 	if !known {
@@ -400,8 +402,8 @@ func (p *peers) sayClaims(to string) (send []uint64, digest, held []byte) {
 	return send, digest, held
 }
 
-// answer is the other half of hello.
-func (p *peers) answer(from string, request *api.HelloRequest) (*api.HelloReply, error) {
+// Answer is the other half of hello.
+func (p *Peers) Answer(from string, request *api.HelloRequest) (*api.HelloReply, error) {
 	p.noteMember(from, request)
 	p.noteRefused(from, request.Refuses)
 	if err := p.hear(from, request); err != nil {
@@ -445,7 +447,7 @@ type greeting interface {
 
 // hearCluster takes what a node tells of the cluster. The rollover comes first: the authority that takes over
 // has signed the rest.
-func (p *peers) hearCluster(heard greeting) error {
+func (p *Peers) hearCluster(heard greeting) error {
 	retired, err := p.hearSuccession(heard.GetSuccessionJson())
 	if err != nil {
 		return err
@@ -463,11 +465,11 @@ func (p *peers) hearCluster(heard greeting) error {
 	if err != nil {
 		return fmt.Errorf("%w: list of nodes: %w", api.ErrInvalid, err)
 	}
-	p.learn(p.believable(nodes))
+	p.Learn(p.believable(nodes))
 	return nil
 }
 
-func (p *peers) hear(from string, heard greeting) error {
+func (p *Peers) hear(from string, heard greeting) error {
 	if count := max(len(heard.GetLocations()), len(heard.GetClaims())); count > maxLocations {
 		return fmt.Errorf("%w: %d containers, at most %d make sense", api.ErrInvalid, count, maxLocations)
 	}
@@ -483,7 +485,7 @@ func (p *peers) hear(from string, heard greeting) error {
 	return nil
 }
 
-func (p *peers) note(name string, version heardVersion, rtt time.Duration, err error) {
+func (p *Peers) note(name string, version heardVersion, rtt time.Duration, err error) {
 	p.mu.Lock()
 	known := p.known[name]
 	if known == nil {
@@ -516,9 +518,9 @@ func (p *peer) note(version heardVersion, rtt time.Duration, err error) {
 	p.noteJitter(rtt)
 }
 
-// noteLink keeps what a data connection measured. Its round trip is that of the link; a hello's has the work
+// NoteLink keeps what a data connection measured. Its round trip is that of the link; a hello's has the work
 // of two agents in it.
-func (p *peers) noteLink(name string, link stream.Link) {
+func (p *Peers) NoteLink(name string, link stream.Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.known[name]
@@ -533,8 +535,8 @@ func (p *peers) noteLink(name string, link stream.Link) {
 	}
 }
 
-// link is what is known of the way to a node.
-func (p *peers) link(name string) (rtt time.Duration, bandwidth float64) {
+// Link is what is known of the way to a node.
+func (p *Peers) Link(name string) (rtt time.Duration, bandwidth float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.known[name]
@@ -544,8 +546,8 @@ func (p *peers) link(name string) (rtt time.Duration, bandwidth float64) {
 	return known.rtt, known.bandwidth
 }
 
-// reaches tells whether a node answered when it was last asked.
-func (p *peers) reaches(name string) bool {
+// Reaches tells whether a node answered when it was last asked.
+func (p *Peers) Reaches(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.known[name]
@@ -553,7 +555,7 @@ func (p *peers) reaches(name string) bool {
 }
 
 // noteContact keeps when a node has called.
-func (p *peers) noteContact(name string) {
+func (p *Peers) noteContact(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known := p.known[name]; known != nil {
@@ -561,8 +563,8 @@ func (p *peers) noteContact(name string) {
 	}
 }
 
-// contact is when a node was last heard of; zero: not since this agent was started.
-func (p *peers) contact(name string) time.Time {
+// Contact is when a node was last heard of; zero: not since this agent was started.
+func (p *Peers) Contact(name string) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known := p.known[name]; known != nil {
@@ -571,8 +573,8 @@ func (p *peers) contact(name string) time.Time {
 	return time.Time{}
 }
 
-// describe tells of all nodes, as they were last seen.
-func (p *peers) describe() []*api.Node {
+// Describe tells of all nodes, as they were last seen.
+func (p *Peers) Describe() []*api.Node {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	nodes := make([]*api.Node, 0, len(p.nodes))
@@ -593,8 +595,8 @@ func (p *peers) describe() []*api.Node {
 	return nodes
 }
 
-// close ends the connections for control.
-func (p *peers) close() error {
+// Close ends the connections for control.
+func (p *Peers) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var failed []error

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ func TestWhoMayBeRemoved(t *testing.T) {
 	all := newMembers(t, "a", "b", "c")
 	a, b := all[0], all[1]
 	moves := []migration.Spec{{ID: "0123", Name: "web", Source: "a", Target: "c"}}
-	members := NewMembers(a.peers, func() []migration.Spec { return moves })
+	members := NewMembers(a.Peers, func() []migration.Spec { return moves })
 	a.known["b"] = &peer{authority: true}
 	for _, one := range []struct{ what, node, want string }{
 		{"itself", "a", "a node does not remove itself"},
@@ -23,24 +23,24 @@ func TestWhoMayBeRemoved(t *testing.T) {
 		{"one that a container moves to", "c", "migration 0123 of container web"},
 		{"unknown", "d", "no such node"},
 	} {
-		_, err := members.removeNode(t.Context(), one.node, false)
+		_, err := members.RemoveNode(t.Context(), one.node, false)
 		if !errors.Is(err, api.ErrRefused) || !strings.Contains(err.Error(), one.want) {
 			t.Errorf("%s: %v", one.what, err)
 		}
 	}
 	for _, by := range []*member{b, all[2]} {
-		if _, err := membersOf(by).removeNode(t.Context(), "a", true); !errors.Is(err, api.ErrRefused) {
+		if _, err := membersOf(by).RemoveNode(t.Context(), "a", true); !errors.Is(err, api.ErrRefused) {
 			t.Errorf("%s removes a node without the key: %v", by.entry.Name, err)
 		}
 	}
 	if len(a.gone)+len(b.gone) > 0 {
 		t.Errorf("removed: %v, %v", a.gone, b.gone)
 	}
-	reply, err := members.removeNode(t.Context(), "c", true)
+	reply, err := members.RemoveNode(t.Context(), "c", true)
 	if err != nil || len(a.gone) != 1 || a.gone[0].Name != "c" || len(reply.Untold) != 1 {
 		t.Errorf("by force: %+v, %v, %v", reply, a.gone, err)
 	}
-	if _, err := members.removeNode(t.Context(), "c", false); err != nil {
+	if _, err := members.RemoveNode(t.Context(), "c", false); err != nil {
 		t.Errorf("again, to have the others told: %v", err)
 	}
 	if !errors.Is(a.id.CheckPeer(identity.Peer{Name: "c", Number: 3}), identity.ErrRevoked) {
@@ -54,23 +54,23 @@ func TestPromoteAndDemote(t *testing.T) {
 	a, b := all[0], all[1]
 	server, cut := link(t, a, b)
 	members := membersOf(a)
-	if err := membersOf(b).promoteNode(t.Context(), "a"); !errors.Is(err, api.ErrRefused) {
+	if err := membersOf(b).PromoteNode(t.Context(), "a"); !errors.Is(err, api.ErrRefused) {
 		t.Errorf("without the key: %v", err)
 	}
-	if err := members.promoteNode(t.Context(), "b"); err != nil || !server.took || !b.id.HasAuthority() {
+	if err := members.PromoteNode(t.Context(), "b"); err != nil || !server.took || !b.id.HasAuthority() {
 		t.Fatalf("%v; it took the key: %t", err, server.took)
 	}
 	if !a.signs("b") {
 		t.Error("a does not know that b has the key")
 	}
-	if err := members.demoteNode(t.Context(), "a"); !errors.Is(err, api.ErrRefused) {
+	if err := members.DemoteNode(t.Context(), "a"); !errors.Is(err, api.ErrRefused) {
 		t.Errorf("a demotes itself: %v", err)
 	}
-	if err := members.demoteNode(t.Context(), "b"); err == nil || !strings.Contains(err.Error(), "b did not give up the authority") {
+	if err := members.DemoteNode(t.Context(), "b"); err == nil || !strings.Contains(err.Error(), "b did not give up the authority") {
 		t.Errorf("a node that does not know the call: %v", err)
 	}
 	cut()
-	if err := members.demoteNode(t.Context(), "b"); err == nil {
+	if err := members.DemoteNode(t.Context(), "b"); err == nil {
 		t.Error("a node that cannot be reached was demoted")
 	}
 }
@@ -85,7 +85,7 @@ func TestRenewalFails(t *testing.T) {
 	if err := membersOf(b).renewNow(t.Context()); !errors.Is(err, errNoAuthority) {
 		t.Errorf("with no node that signs: %v", err)
 	}
-	b.learn([]identity.Node{{Name: "a", Number: firstNumber, Address: "127.0.0.1:1"}})
+	b.Learn([]identity.Node{{Name: "a", Number: firstNumber, Address: "127.0.0.1:1"}})
 	if err := membersOf(b).renewNow(t.Context()); err == nil || errors.Is(err, errNoAuthority) {
 		t.Errorf("with one that cannot be reached: %v", err)
 	}

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"encoding/json"
@@ -20,7 +20,7 @@ func (m *member) says(t *testing.T, from string, entry identity.Node) bool {
 		t.Fatal(err)
 	}
 	_ = m.hear(from, &api.HelloRequest{NodesJson: document}) // what is not valid it refuses as a whole
-	return slices.Contains(m.list(), entry)
+	return slices.Contains(m.List(), entry)
 }
 
 // TestWhoMayChangeNodes: a node that has gone wrong must not send the containers of others to where it likes.
@@ -81,11 +81,11 @@ func TestARemovedNodeIsForgotten(t *testing.T) {
 	if c.says(t, "b", b.entry) {
 		t.Error("its own entry brings it back")
 	}
-	if _, err := c.find("b"); err == nil {
+	if _, err := c.Find("b"); err == nil {
 		t.Error("c knows it by name")
 	}
 	again := openMember(t, c.id, c.state)
-	if _, err := again.find("b"); err == nil {
+	if _, err := again.Find("b"); err == nil {
 		t.Error("c knows it by name after a restart")
 	}
 	forged := a.id.Revocations()
@@ -109,7 +109,7 @@ func TestHelloSaysWhatIsNewOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reply, err := b.answer("a", request)
+		reply, err := b.Answer("a", request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestAnUnreadableListLosesNoNode(t *testing.T) {
 	}
 	again := openMember(t, id, c.state)
 	again.keepRevoked()
-	if _, err := again.find("b"); err != nil || again.unkept == "" {
+	if _, err := again.Find("b"); err != nil || again.unkept == "" {
 		t.Errorf("b: %v; told of: %q", err, again.unkept)
 	}
 	if _, err := all[0].id.RemoveNode(identity.Peer{Name: "b", Number: 2}); err != nil {
@@ -165,7 +165,7 @@ func TestAnUnreadableListLosesNoNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.keepRevoked()
-	if _, err := again.find("b"); err == nil || len(again.gone) != 1 || again.unkept != "" {
+	if _, err := again.Find("b"); err == nil || len(again.gone) != 1 || again.unkept != "" {
 		t.Errorf("a removal in the repaired list: %v, %q", again.gone, again.unkept)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"slices"
@@ -7,7 +7,7 @@ import (
 )
 
 // noteRefused records the modes that a node refuses. It ignores modes that only a later release knows.
-func (p *peers) noteRefused(name string, said []string) {
+func (p *Peers) noteRefused(name string, said []string) {
 	refused := slices.DeleteFunc(migration.Modes(), func(mode migration.Mode) bool {
 		return !slices.Contains(said, string(mode))
 	})
@@ -18,8 +18,8 @@ func (p *peers) noteRefused(name string, said []string) {
 	}
 }
 
-// refusedBy returns the modes that a node refuses.
-func (p *peers) refusedBy(name string) []migration.Mode {
+// RefusedBy returns the modes that a node refuses.
+func (p *Peers) RefusedBy(name string) []migration.Mode {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known := p.known[name]; known != nil {

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"context"
@@ -82,8 +82,8 @@ func (h *hosts) has(name string, address netip.Addr) bool {
 	return slices.Contains(h.known[name], address)
 }
 
-// keepHosts looks up the host names of other nodes now and then, until ctx ends.
-func (p *peers) keepHosts(ctx context.Context) {
+// KeepHosts looks up the host names of other nodes now and then, until ctx ends.
+func (p *Peers) KeepHosts(ctx context.Context) {
 	for {
 		p.hosts.refresh(ctx, p.hostNames())
 		if patience.Until(ctx, time.Now().Add(hostsEvery)) != nil {
@@ -93,8 +93,8 @@ func (p *peers) keepHosts(ctx context.Context) {
 }
 
 // hostNames are those of other nodes whose address is none in numbers.
-func (p *peers) hostNames() (names []string) {
-	for _, node := range p.others() {
+func (p *Peers) hostNames() (names []string) {
+	for _, node := range p.Others() {
 		host, _, err := net.SplitHostPort(node.Address)
 		_, numeric := netip.ParseAddr(host)
 		if err == nil && numeric != nil && !slices.Contains(names, host) {
@@ -104,14 +104,14 @@ func (p *peers) hostNames() (names []string) {
 	return names
 }
 
-// knownHost tells whether another node of the cluster has an IP address.
-func (p *peers) knownHost(address string) bool {
+// KnownHost tells whether another node of the cluster has an IP address.
+func (p *Peers) KnownHost(address string) bool {
 	asked, err := netip.ParseAddr(address)
 	if err != nil {
 		return false
 	}
 	asked = asked.Unmap()
-	for _, node := range p.others() {
+	for _, node := range p.Others() {
 		host, _, err := net.SplitHostPort(node.Address)
 		if err != nil {
 			continue

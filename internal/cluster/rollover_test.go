@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func greet(t *testing.T, from, to *member) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := to.answer(name, request)
+	reply, err := to.Answer(name, request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ type answering struct {
 }
 
 func (s *answering) Hello(_ context.Context, request *api.HelloRequest) (*api.HelloReply, error) {
-	reply, err := s.at.answer(s.from, request)
+	reply, err := s.at.Answer(s.from, request)
 	if err == nil && s.lies {
 		reply.Authority = !s.at.id.RolloverStatus().UnderWay
 	}
@@ -79,7 +79,7 @@ func link(t *testing.T, from, to *member) (server *answering, cut func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	node, err := from.find(to.id.Node.Name)
+	node, err := from.Find(to.id.Node.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func link(t *testing.T, from, to *member) (server *answering, cut func()) {
 }
 
 func membersOf(m *member) *Members {
-	return NewMembers(m.peers, func() []migration.Spec { return nil })
+	return NewMembers(m.Peers, func() []migration.Spec { return nil })
 }
 
 // renewsAt has a member renew its certificate at another one, over a connection as agents make it.
@@ -100,7 +100,7 @@ func renewsAt(t *testing.T, m, at *member) {
 			t.Fatal(err)
 		}
 	} else {
-		server, err := identity.NewServer(at.id, at.list, nil)
+		server, err := identity.NewServer(at.id, at.List, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,14 +196,14 @@ func TestRolloverByGreetings(t *testing.T) {
 	if err := starter.advanceRollover(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	status := starter.rolloverStatus()
+	status := starter.RolloverStatus()
 	if !status.UnderWay || !slices.Equal(status.Waiting, []string{"d"}) || len(status.Renewed) != 3 {
 		t.Fatalf("d has not renewed its certificate: %+v", status)
 	}
 	if err := starter.advanceRollover(t.Context(), time.Now().Add(2*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if starter.rolloverStatus().UnderWay {
+	if starter.RolloverStatus().UnderWay {
 		t.Fatal("the rollover goes on after its time")
 	}
 	greet(t, a, b)
@@ -216,8 +216,8 @@ func TestRolloverByGreetings(t *testing.T) {
 	if connects(t, d, a) || connects(t, a, d) || connects(t, d, b) {
 		t.Error("a node that did not come along gets to others")
 	}
-	if again := openMember(t, b.id, b.state); len(again.others()) != 2 {
-		t.Errorf("after a restart b knows %v", again.others())
+	if again := openMember(t, b.id, b.state); len(again.Others()) != 2 {
+		t.Errorf("after a restart b knows %v", again.Others())
 	}
 }
 
@@ -235,7 +235,7 @@ func TestRolloverNeedsNodesThatCanFollow(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := membersOf(a).rollOver(ended, &api.RolloverRequest{})
+	_, err := membersOf(a).RollOver(ended, &api.RolloverRequest{})
 	if !errors.Is(err, api.ErrRefused) || !strings.Contains(err.Error(), ": b: upgrade") {
 		t.Errorf("%v", err)
 	}
@@ -254,7 +254,7 @@ func TestRolloverGivesNobodyTheKey(t *testing.T) {
 		toB, _ := link(t, a, b)
 		toC, _ := link(t, a, c)
 		toB.lies = true
-		reply, err := membersOf(a).rollOver(t.Context(), &api.RolloverRequest{Now: now})
+		reply, err := membersOf(a).RollOver(t.Context(), &api.RolloverRequest{Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,13 +301,13 @@ func TestRolloverEndsAmongOthersOnly(t *testing.T) {
 	if a.id.Fingerprint() != b.id.Fingerprint() {
 		t.Error("a has not heard of the other rollover")
 	}
-	if _, err := starter.rollOver(t.Context(), &api.RolloverRequest{Finish: true}); err == nil {
+	if _, err := starter.RollOver(t.Context(), &api.RolloverRequest{Finish: true}); err == nil {
 		t.Error("a has ended a rollover without its key")
 	}
 	link(t, b, a)
 	_, cut = link(t, b, c)
 	cut()
-	reply, err := membersOf(b).rollOver(t.Context(), &api.RolloverRequest{Finish: true})
+	reply, err := membersOf(b).RollOver(t.Context(), &api.RolloverRequest{Finish: true})
 	if err != nil || reply.UnderWay || !slices.Equal(reply.NotReached, []string{"c"}) {
 		t.Errorf("%+v, %v", reply, err)
 	}

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"context"
@@ -22,12 +22,12 @@ const firstNumber = 1
 
 var errNoAuthority = errors.New("no node is known that has the certificate authority")
 
-// renewCertificate keeps this node's certificate valid until ctx ends, and goes on with a rollover of the
+// RenewCertificate keeps this node's certificate valid until ctx ends, and goes on with a rollover of the
 // authority.
-func (m *Members) renewCertificate(ctx context.Context) {
-	ticker := time.NewTicker(helloEvery)
+func (m *Members) RenewCertificate(ctx context.Context) {
+	ticker := time.NewTicker(HelloEvery)
 	defer ticker.Stop()
-	pause, next := helloEvery, time.Now()
+	pause, next := HelloEvery, time.Now()
 	for {
 		if now := time.Now(); m.peers.id.NeedsRenewal(now) && !now.Before(next) {
 			pause = m.tryRenewal(ctx, pause)
@@ -56,7 +56,7 @@ func (m *Members) tryRenewal(ctx context.Context, pause time.Duration) time.Dura
 		return pause
 	}
 	m.peers.log.Info("certificate of this node renewed", "valid_until", m.peers.id.Expires())
-	return helloEvery
+	return HelloEvery
 }
 
 // renewNow asks each node with the authority until one has signed.
@@ -89,7 +89,7 @@ func (m *Members) renewAt(ctx context.Context, node identity.Node) error {
 	defer conn.Close()
 	nodes, err := m.peers.id.Renew(ctx, conn)
 	if err == nil {
-		m.peers.learn(m.peers.believable(nodes))
+		m.peers.Learn(m.peers.believable(nodes))
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import "testing"
 
@@ -12,7 +12,7 @@ func TestRenewAtTheAuthority(t *testing.T) {
 	if id.Certificate().Leaf.SerialNumber.Cmp(before) == 0 {
 		t.Error("the certificate is the same")
 	}
-	if entry := first.list()[0]; entry == first.entry || id.VerifyNode(entry) != nil {
+	if entry := first.List()[0]; entry == first.entry || id.VerifyNode(entry) != nil {
 		t.Error("the entry is not signed with the new certificate")
 	}
 }

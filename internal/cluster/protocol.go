@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"fmt"
@@ -23,9 +23,9 @@ func speaks(said *api.ProtocolRange) compat.Range {
 	return compat.Range{Oldest: int(said.GetOldest()), Newest: int(said.GetNewest())}
 }
 
-// protocol is the version of the migration protocol that this node speaks with another one. A node that
+// Protocol is the version of the migration protocol that this node speaks with another one. A node that
 // has not been heard yet is offered the newest, and refuses it by name if it does not speak it.
-func (p *peers) protocol(name string) (int, error) {
+func (p *Peers) Protocol(name string) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.known[name]

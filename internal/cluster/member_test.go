@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"log/slog"
@@ -13,7 +13,7 @@ import (
 
 // member is what an agent knows of the other nodes, without the agent.
 type member struct {
-	*peers
+	*Peers
 	*attached
 	entry identity.Node
 }
@@ -56,11 +56,11 @@ func newMembers(t *testing.T, names ...string) (all []*member) {
 
 func openMember(t *testing.T, id *identity.Identity, state string) *member {
 	t.Helper()
-	peers, err := newPeers(PeersConfig{ID: id, State: state, Version: "test", Log: slog.New(slog.DiscardHandler)})
+	peers, err := New(Config{ID: id, State: state, Version: "test", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &member{peers: peers, attached: &attached{
+	m := &member{Peers: peers, attached: &attached{
 		here:    func() []*api.Location { return nil },
 		claims:  func() ([]uint64, bool) { return nil, true },
 		claimed: func(string, []uint64) {},

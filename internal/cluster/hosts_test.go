@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // TestKnownHost: nodes have places for handshakes of their own, by whatever they are known.
 func TestKnownHost(t *testing.T) {
 	p := newMembers(t, "a", "b")[0]
-	p.learn([]identity.Node{
+	p.Learn([]identity.Node{
 		{Name: "c", Number: 3, Address: "192.0.2.3:7443"}, {Name: "d", Number: 4, Address: "d.example:7443"},
 		{Name: "e", Number: 5, Address: "[2001:db8::5]:7443"},
 		{Name: "f", Number: 6, Address: "f.example:7443"},
@@ -31,7 +31,7 @@ func TestKnownHost(t *testing.T) {
 	known := func(when string, want map[string]bool) {
 		t.Helper()
 		for host, is := range want {
-			if got := p.knownHost(host); got != is {
+			if got := p.KnownHost(host); got != is {
 				t.Errorf("%s, %q: %t", when, host, got)
 			}
 		}
