@@ -71,8 +71,8 @@ func FuzzFinal(f *testing.F) {
 		if err != nil {
 			return
 		}
-		state := newStateReceiver(t.TempDir(), 1)
-		if err := state.check(marker.State); (err == nil) != (len(marker.State) == 0) {
+		images := newStateReceiver(t.TempDir(), 1)
+		if err := images.check(marker.State); (err == nil) != (len(marker.State) == 0) {
 			t.Errorf("nothing has come, and the marker says %v: %v", marker.State, err)
 		}
 	})

@@ -196,18 +196,18 @@ func (s *source) sendKnown(ctx context.Context) error {
 		return nil // all of it is one freeze
 	}
 	known, err := s.findKnown(ctx)
-	defer known.ahead.close()
+	defer known.Close()
 	if err != nil {
 		s.agent.log.Warn("changed pages of files all go in the freeze", "container", s.definition.Name, "error", err)
 		return nil
 	}
-	if len(known.content) == 0 {
+	if known.Empty() {
 		return nil
 	}
 	s.mu.Lock()
 	s.known, s.heardKnown = known, make(chan bool, 1)
 	s.mu.Unlock()
-	if err := s.section(kindKnown, "", known.ahead.all(known.content)); err != nil {
+	if err := s.section(kindKnown, "", known.All()); err != nil {
 		return err
 	}
 	return s.data.Flush()
@@ -247,7 +247,7 @@ func (s *source) awaitKnown(ctx context.Context) error {
 }
 
 func (s *source) findKnown(ctx context.Context) (*knownPages, error) {
-	known := newKnownPages(s.agent.layerFiles(s.definition))
+	known := newKnownPages(s.agent.layersOf(s.definition))
 	pids, err := s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID)
 	if err != nil {
 		return known, err

@@ -219,7 +219,7 @@ func (s *source) dump(ctx context.Context) error {
 		}
 	}
 	s.sender = newStateSender(s.imagesDir(), func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
-	s.sender.known, s.sender.refer = s.known, func(name string) (io.WriteCloser, error) { return s.begin(kindRefers, name) }
+	s.sender.Refer(s.known, func(name string) (io.WriteCloser, error) { return s.begin(kindRefers, name) })
 	complete := make(chan struct{})
 	followed := guard.Go(func() error { return s.sender.follow(ctx, complete) })
 	last := func(context.Context) error { return nil }

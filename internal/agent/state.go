@@ -48,6 +48,10 @@ func newStateSender(dir string, open sectionWriter) *stateSender {
 	return &stateSender{dir: dir, open: open, sent: map[string]int64{}}
 }
 
+// Refer has files of pages refer to what the target has: nil, if that is nothing. open begins a section that
+// does.
+func (s *stateSender) Refer(known *knownPages, open sectionWriter) { s.known, s.refer = known, open }
+
 // follow sends what only grows, until complete is closed: also when there is more to send then,
 // which is no longer part of the dump. Then rest sends what is left.
 func (s *stateSender) follow(ctx context.Context, complete <-chan struct{}) error {

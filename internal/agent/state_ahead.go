@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files/regular"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
@@ -41,19 +40,17 @@ const (
 
 // layerFiles are the files in the layers of an image that is in a store of Godwit's.
 type layerFiles struct {
-	store interface {
-		LayerPath(diffID string) (string, error)
-	}
+	store  Store
 	layers []string // DiffIDs, lowest first
 }
 
-// layerFiles are those of a container's image. Other engines keep layers where only they know.
-func (a *Agent) layerFiles(definition engine.Definition) layerFiles {
-	if definition.EngineName != "" {
-		return layerFiles{}
-	}
-	return layerFiles{a.images, definition.Layers}
+// Store has the layers of images, each as a directory.
+type Store interface {
+	LayerPath(diffID string) (string, error)
 }
+
+// newLayers are layers in a store, by their DiffIDs, the lowest first.
+func newLayers(store Store, diffIDs []string) layerFiles { return layerFiles{store, diffIDs} }
 
 var errNoFile = errors.New("there is no such file")
 

@@ -65,7 +65,7 @@ func TestPagesOfTheImage(t *testing.T) {
 	page := func(n int) []byte { return content[n*size : (n+1)*size] }
 	last := append(bytes.Clone(page(3)[:size-100]), make([]byte, 100)...)
 	known := newKnownPages(layers)
-	defer known.ahead.close()
+	defer known.Close()
 	literals := 0
 	for _, one := range []struct {
 		file    string
@@ -98,7 +98,7 @@ func TestPagesOfTheImage(t *testing.T) {
 			literals++
 		}
 	}
-	all := known.ahead.all(known.content)
+	all := known.All()
 	if most := literals*(size+1) + size; len(all) > most {
 		t.Errorf("%d bytes leave for %d of content, at most %d should", len(all), len(known.content), most)
 	}
@@ -169,8 +169,8 @@ func FuzzAhead(f *testing.F) {
 		known.add(memory.FilePage{Content: relocated(content[:memory.PageSize()]), File: "/lib/one.so", Offset: uint64(n * memory.PageSize())})
 		known.add(filePage(pageOf(byte(n + 1))))
 	}
-	f.Add(known.ahead.all(known.content))
-	known.ahead.close()
+	f.Add(known.All())
+	known.Close()
 	f.Add([]byte{1, 0, 10, 'l', 'i', 'b', '/', 'o', 'n', 'e', '.', 's', 'o', 0, 0})
 	f.Add(binary.AppendUvarint(nil, noMore))
 	f.Fuzz(func(t *testing.T, section []byte) {
@@ -179,32 +179,4 @@ func FuzzAhead(f *testing.F) {
 			t.Errorf("%d bytes", len(got))
 		}
 	})
-}
-
-// TestDamagedLayerEndsNoMove: what the target cannot make of its layers goes in the freeze.
-func TestDamagedLayerEndsNoMove(t *testing.T) {
-	a := newTestAgent(t)
-	content := bytes.Repeat([]byte("0123456789abcdef"), memory.PageSize()/4)
-	for answer, file := range map[string]string{heardAll: "/lib/none.so", heardNone: "/lib/one.so"} { // the target has no layer
-		near, far := dataPair(t)
-		s := &source{agent: a, known: newKnownPages(layersIn(t, content)), heardKnown: make(chan bool, 1)}
-		s.known.add(memory.FilePage{Content: relocated(content[:memory.PageSize()]), File: file})
-		sent := s.known.ahead.all(s.known.content)
-		s.known.ahead.close()
-		failed := make(chan error, 1)
-		go func() {
-			_, err := (&target{agent: a, data: far}).takeKnown(bytes.NewReader(sent))
-			failed <- err
-		}()
-		section, err := near.Next()
-		if err != nil || section.Kind != kindHeard || section.Name != answer {
-			t.Fatalf("%q %q is the answer, %v, not %s", section.Kind, section.Name, err, answer)
-		}
-		if err := errors.Join(<-failed, s.hearKnown(section.Name), s.awaitKnown(t.Context())); err != nil || (s.known != nil) != (answer == heardAll) {
-			t.Errorf("%s: %v, known: %v", answer, err, s.known != nil)
-		}
-	}
-	if (&source{}).hearKnown(heardAll) == nil || (&source{heardKnown: make(chan bool, 1)}).hearKnown("some") == nil {
-		t.Error("an answer was taken that makes no sense")
-	}
 }

@@ -45,6 +45,15 @@ func (k *knownPages) add(page memory.FilePage) (more bool) {
 	return len(k.content)+size <= mostKnown
 }
 
+// Empty tells whether there are none.
+func (k *knownPages) Empty() bool { return len(k.content) == 0 }
+
+// All are the pages as they leave ahead: what receiveKnown reads.
+func (k *knownPages) All() []byte { return k.ahead.all(k.content) }
+
+// Close ends with the files to whose pages there were deltas. The contents stay known.
+func (k *knownPages) Close() { k.ahead.close() }
+
 func (k *knownPages) find(page []byte) (number uint32, known bool) {
 	number, known = k.numbers[maphash.Bytes(k.seed, page)]
 	if !known {

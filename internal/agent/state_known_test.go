@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -30,12 +29,12 @@ func TestStateRefersToWhatIsKnown(t *testing.T) {
 	}
 	growing := make(chan struct{})
 	for _, size := range []int{100, memory.PageSize() + 100, len(whole)} {
-		write(t, pages, whole[:size])
+		put(t, pages, whole[:size])
 		if err := sender.pass(growing, hasPages); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(t, filepath.Join(from, "core-1.img"), whole)
+	put(t, filepath.Join(from, "core-1.img"), whole)
 	sent, err := sender.rest()
 	if err != nil {
 		t.Fatal(err)
@@ -84,15 +83,4 @@ func FuzzReferred(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestNothingKnown: a migration goes on without the pages that could go ahead.
-func TestNothingKnown(t *testing.T) {
-	s := &source{agent: newTestAgent(t), memory: &memorySource{}, definition: engine.Definition{ID: "nowhere"}}
-	if _, err := s.findKnown(t.Context()); err == nil {
-		t.Fatal("the processes of no container were found")
-	}
-	if err := s.sendKnown(t.Context()); err != nil || s.known != nil {
-		t.Errorf("it ends with %v, known: %v", err, s.known)
-	}
 }

@@ -29,13 +29,13 @@ func TestStateTravelsWhileItGrows(t *testing.T) {
 	large := bytes.Repeat([]byte("abcdefgh"), statePiece/4)
 	var pieces []*piece
 	sender := newStateSender(from, collect(&pieces))
-	write(t, pages, large[:100])
+	put(t, pages, large[:100])
 	if err := sender.pass(nil, func(name string) bool { return strings.HasPrefix(name, "pages-") }); err != nil {
 		t.Fatal(err)
 	}
-	write(t, pages, large)
-	write(t, filepath.Join(from, "core-1.img"), []byte("core"))
-	write(t, filepath.Join(from, "empty.img"), nil)
+	put(t, pages, large)
+	put(t, filepath.Join(from, "core-1.img"), []byte("core"))
+	put(t, filepath.Join(from, "empty.img"), nil)
 	sent, err := sender.rest()
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestStateTravelsWhileItGrows(t *testing.T) {
 // must not go on.
 func TestFollowStopsWithTheDump(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "pages-1.img"), make([]byte, 4*statePiece))
+	put(t, filepath.Join(dir, "pages-1.img"), make([]byte, 4*statePiece))
 	complete := make(chan struct{})
 	var pieces []*piece
 	sender := newStateSender(dir, func(name string) (io.WriteCloser, error) {
@@ -116,7 +116,7 @@ func FuzzStateReceiver(f *testing.F) {
 	})
 }
 
-func write(t *testing.T, path string, content []byte) {
+func put(t *testing.T, path string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -71,7 +72,7 @@ func (t *target) receive(ctx context.Context) error {
 
 // receiveState takes the state, the files and the final marker of a container that is restored.
 func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFunc) error {
-	state := newStateReceiver(t.arrival.ImagesDir(), t.stateLimit())
+	images := newStateReceiver(t.arrival.ImagesDir(), t.stateLimit())
 	mapped := t.pages == nil
 	var frame, known []byte
 	for {
@@ -85,7 +86,7 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 		case kindKnown:
 			known, err = t.takeKnown(section)
 		case kindRefers:
-			err = state.refers(section.Name, section, known)
+			err = images.refers(section.Name, section, known)
 		case kindKey:
 			err = t.takeKey(section)
 		case kindPages:
@@ -96,14 +97,14 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 			mapped = true
 			err = t.keepPages(ctx, section)
 		case kindState:
-			err = state.piece(section.Name, section)
+			err = images.piece(section.Name, section)
 		case kindFiles:
 			err = t.files.take(ctx, t, section)
 		case kindFinal:
 			if !mapped {
 				return errors.New("the final marker comes before the map of the memory")
 			}
-			return t.final(section, state)
+			return t.final(section, images)
 		default:
 			err = fmt.Errorf("a section %.40q comes in the freeze", section.Kind)
 		}
@@ -123,7 +124,7 @@ const (
 // in the freeze.
 func (t *target) takeKnown(section io.Reader) ([]byte, error) {
 	answer := heardAll
-	known, err := receiveKnown(section, t.agent.layerFiles(t.definition))
+	known, err := receiveKnown(section, t.agent.layersOf(t.definition))
 	if errors.Is(err, errLacking) {
 		t.agent.log.Warn("changed pages of files all come in the freeze", "container", t.definition.Name, "error", err)
 		answer, err = heardNone, nil
@@ -160,12 +161,12 @@ func treesLimit(offer *api.Offer) files.Limits {
 	return files.Limits{Bytes: bytes, Entries: entries + bytes/perEntry}
 }
 
-func (t *target) final(section stream.Section, state *stateReceiver) error {
+func (t *target) final(section stream.Section, images *stateReceiver) error {
 	marker, err := readFinal(section)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(state.check(marker.State), t.files.finish()); err != nil {
+	if err := errors.Join(images.check(marker.State), t.files.finish()); err != nil {
 		return err
 	}
 	if _, err := t.data.Next(); !errors.Is(err, io.EOF) {
@@ -194,3 +195,12 @@ func readFinal(content io.Reader) (finalMarker, error) {
 }
 
 var errMoreComes = errors.New("the stream has not ended")
+
+// layersOf are the layers of a container's image, where this node's own engine keeps them. Other engines
+// keep layers where only they know.
+func (a *Agent) layersOf(definition engine.Definition) layerFiles {
+	if definition.EngineName != "" {
+		return layerFiles{}
+	}
+	return newLayers(a.images, definition.Layers)
+}
