@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files/parts"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -71,8 +72,8 @@ func FuzzFinal(f *testing.F) {
 		if err != nil {
 			return
 		}
-		images := newStateReceiver(t.TempDir(), 1)
-		if err := images.check(marker.State); (err == nil) != (len(marker.State) == 0) {
+		images := state.NewReceiver(t.TempDir(), 1)
+		if err := images.Check(marker.State); (err == nil) != (len(marker.State) == 0) {
 			t.Errorf("nothing has come, and the marker says %v: %v", marker.State, err)
 		}
 	})

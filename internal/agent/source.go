@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -41,7 +42,7 @@ type source struct {
 	hold        *network.Hold
 	held        bool         // the hold was started
 	silenced    func() error // waits until nothing that the frozen container sends arrives; nil: it may speak
-	sender      *stateSender
+	sender      *state.Sender
 	files       *fileSource
 	memory      *memorySource   // nil: all memory is in the execution state
 	keeper      *kernel.Seizure // of the frozen processes; nil: none
@@ -64,7 +65,7 @@ type source struct {
 	aiming  sync.Mutex    // held while the hold is aimed; guards aimable
 	aimable *network.Hold // that the target may have aimed at itself; nil: none
 	early   *earlyConns   // nil: none
-	known   *knownPages   // contents that the target has, and that the execution state may refer to; nil: none
+	known   *state.Known  // contents that the target has, and that the execution state may refer to; nil: none
 	// heardKnown is whether the target has what is known.
 	heardKnown chan bool
 	warming    chan error    // data is being measured while the target gets ready; nil: it was

@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -246,13 +247,13 @@ func (s *source) awaitKnown(ctx context.Context) error {
 	}
 }
 
-func (s *source) findKnown(ctx context.Context) (*knownPages, error) {
-	known := newKnownPages(s.agent.layersOf(s.definition))
+func (s *source) findKnown(ctx context.Context) (*state.Known, error) {
+	known := state.NewKnown(s.agent.layersOf(s.definition))
 	pids, err := s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID)
 	if err != nil {
 		return known, err
 	}
-	return known, memory.ChangedFilePages(pids, known.add)
+	return known, memory.ChangedFilePages(pids, known.Add)
 }
 
 // section sends a small section whole.
@@ -306,7 +307,7 @@ func (s *source) sendContent(ctx context.Context) ([]byte, error) {
 	if err := s.handOverShared(ctx); err != nil {
 		return nil, err
 	}
-	sent, err := s.sender.rest()
+	sent, err := s.sender.Rest()
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/transfer/state"
 )
 
 // oneLayer is the directory of the only layer.
@@ -25,8 +26,8 @@ func TestDamagedLayerEndsNoMove(t *testing.T) {
 	write(t, filepath.Join(dir, "one.so"), content)
 	for answer, file := range map[string]string{heardAll: "/none.so", heardNone: "/one.so"} { // the target has no layer
 		near, far := dataPair(t)
-		s := &source{agent: a, known: newKnownPages(newLayers(oneLayer(dir), []string{"layer"})), heardKnown: make(chan bool, 1)}
-		s.known.add(memory.FilePage{Content: page, File: file})
+		s := &source{agent: a, known: state.NewKnown(state.NewLayers(oneLayer(dir), []string{"layer"})), heardKnown: make(chan bool, 1)}
+		s.known.Add(memory.FilePage{Content: page, File: file})
 		sent := s.known.All()
 		s.known.Close()
 		failed := make(chan error, 1)

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -72,7 +73,7 @@ func (t *target) receive(ctx context.Context) error {
 
 // receiveState takes the state, the files and the final marker of a container that is restored.
 func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFunc) error {
-	images := newStateReceiver(t.arrival.ImagesDir(), t.stateLimit())
+	images := state.NewReceiver(t.arrival.ImagesDir(), t.stateLimit())
 	mapped := t.pages == nil
 	var frame, known []byte
 	for {
@@ -86,7 +87,7 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 		case kindKnown:
 			known, err = t.takeKnown(section)
 		case kindRefers:
-			err = images.refers(section.Name, section, known)
+			err = images.Refers(section.Name, section, known)
 		case kindKey:
 			err = t.takeKey(section)
 		case kindPages:
@@ -97,7 +98,7 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 			mapped = true
 			err = t.keepPages(ctx, section)
 		case kindState:
-			err = images.piece(section.Name, section)
+			err = images.Piece(section.Name, section)
 		case kindFiles:
 			err = t.files.take(ctx, t, section)
 		case kindFinal:
@@ -124,8 +125,8 @@ const (
 // in the freeze.
 func (t *target) takeKnown(section io.Reader) ([]byte, error) {
 	answer := heardAll
-	known, err := receiveKnown(section, t.agent.layersOf(t.definition))
-	if errors.Is(err, errLacking) {
+	known, err := state.ReceiveKnown(section, t.agent.layersOf(t.definition))
+	if errors.Is(err, state.ErrLacking) {
 		t.agent.log.Warn("changed pages of files all come in the freeze", "container", t.definition.Name, "error", err)
 		answer, err = heardNone, nil
 	}
@@ -161,12 +162,12 @@ func treesLimit(offer *api.Offer) files.Limits {
 	return files.Limits{Bytes: bytes, Entries: entries + bytes/perEntry}
 }
 
-func (t *target) final(section stream.Section, images *stateReceiver) error {
+func (t *target) final(section stream.Section, images *state.Receiver) error {
 	marker, err := readFinal(section)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(images.check(marker.State), t.files.finish()); err != nil {
+	if err := errors.Join(images.Check(marker.State), t.files.finish()); err != nil {
 		return err
 	}
 	if _, err := t.data.Next(); !errors.Is(err, io.EOF) {
@@ -198,9 +199,9 @@ var errMoreComes = errors.New("the stream has not ended")
 
 // layersOf are the layers of a container's image, where this node's own engine keeps them. Other engines
 // keep layers where only they know.
-func (a *Agent) layersOf(definition engine.Definition) layerFiles {
+func (a *Agent) layersOf(definition engine.Definition) state.Layers {
 	if definition.EngineName != "" {
-		return layerFiles{}
+		return state.Layers{}
 	}
-	return newLayers(a.images, definition.Layers)
+	return state.NewLayers(a.images, definition.Layers)
 }

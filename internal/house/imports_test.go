@@ -18,9 +18,9 @@ var mayImport = map[string]string{
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "ahead api audit cluster compat criu durable engine engine/containerd engine/docker " +
 		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk files/fetch " +
-		"files/image files/inodes files/parts files/regular files/shared guard kernel memory " +
+		"files/image files/inodes files/parts files/shared guard kernel memory " +
 		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
-		"predict sampling statedir wire wire/identity wire/stream",
+		"predict sampling statedir transfer/state wire wire/identity wire/stream",
 	// ahead: decides from numbers that the agent measures.
 	"internal/ahead": "",
 	"internal/api":   "",
@@ -107,7 +107,9 @@ var mayImport = map[string]string{
 	// sampling: measures, and decides nothing; the agent is its Node.
 	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
 	"internal/statedir": "kernel",
-	"internal/units":    "",
+	// transfer/state: neither connections nor engines; likewise what is beside it.
+	"internal/transfer/state": "files/regular memory memory/pipeline",
+	"internal/units":          "",
 	// wire: moves bytes between nodes that know each other; what they mean is for the agent.
 	"internal/wire":          "guard patience wire/identity wire/stream",
 	"internal/wire/identity": "",

@@ -1,4 +1,4 @@
-package agent
+package state
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ func (d treesOf) LayerPath(diffID string) (string, error) {
 }
 
 // layersIn makes the files of two layers.
-func layersIn(t testing.TB, content []byte) layerFiles {
+func layersIn(t testing.TB, content []byte) Layers {
 	dir := t.TempDir()
 	for _, layer := range []string{"lower", "upper"} {
 		if err := os.MkdirAll(filepath.Join(dir, layer, "lib"), 0o755); err != nil {
@@ -42,7 +42,7 @@ func layersIn(t testing.TB, content []byte) layerFiles {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return layerFiles{treesOf(dir), []string{"lower", "upper"}}
+	return Layers{treesOf(dir), []string{"lower", "upper"}}
 }
 
 // relocated is a page of which some words have changed.
@@ -64,7 +64,7 @@ func TestPagesOfTheImage(t *testing.T) {
 	layers := layersIn(t, content)
 	page := func(n int) []byte { return content[n*size : (n+1)*size] }
 	last := append(bytes.Clone(page(3)[:size-100]), make([]byte, 100)...)
-	known := newKnownPages(layers)
+	known := NewKnown(layers)
 	defer known.Close()
 	literals := 0
 	for _, one := range []struct {
@@ -88,7 +88,7 @@ func TestPagesOfTheImage(t *testing.T) {
 		{"", 0, pageOf(6), false},
 	} {
 		before := len(known.ahead.encoded)
-		if !known.add(memory.FilePage{Content: one.content, File: one.file, Offset: uint64(one.number * size)}) {
+		if !known.Add(memory.FilePage{Content: one.content, File: one.file, Offset: uint64(one.number * size)}) {
 			t.Fatal("there is no room")
 		}
 		if took := len(known.ahead.encoded) - before; (took < size/2) != one.delta {
@@ -102,28 +102,28 @@ func TestPagesOfTheImage(t *testing.T) {
 	if most := literals*(size+1) + size; len(all) > most {
 		t.Errorf("%d bytes leave for %d of content, at most %d should", len(all), len(known.content), most)
 	}
-	got, err := receiveKnown(bytes.NewReader(all), layers)
+	got, err := ReceiveKnown(bytes.NewReader(all), layers)
 	if err != nil || !bytes.Equal(got, known.content) {
 		t.Fatalf("%d bytes came of %d, %v", len(got), len(known.content), err)
 	}
 	for i := 0; i < len(all); i += 97 {
-		if _, err := receiveKnown(bytes.NewReader(all[:i]), layers); err == nil {
+		if _, err := ReceiveKnown(bytes.NewReader(all[:i]), layers); err == nil {
 			t.Fatalf("%d bytes of %d were enough", i, len(all))
 		}
 	}
-	if _, err := receiveKnown(bytes.NewReader(append(bytes.Clone(all), 0)), layers); err == nil {
+	if _, err := ReceiveKnown(bytes.NewReader(append(bytes.Clone(all), 0)), layers); err == nil {
 		t.Error("more was taken than there is")
 	}
 	// The same layer, and yet not the same.
 	damaged := layersIn(t, bytes.Repeat([]byte{7}, len(content)))
-	if _, err := receiveKnown(bytes.NewReader(all), damaged); !errors.Is(err, errLacking) {
+	if _, err := ReceiveKnown(bytes.NewReader(all), damaged); !errors.Is(err, ErrLacking) {
 		t.Errorf("a damaged layer: %v", err)
 	}
-	if _, err := receiveKnown(bytes.NewReader(all), layerFiles{}); !errors.Is(err, errNoFile) || !errors.Is(err, errLacking) {
+	if _, err := ReceiveKnown(bytes.NewReader(all), Layers{}); !errors.Is(err, errNoFile) || !errors.Is(err, ErrLacking) {
 		t.Errorf("no layer: %v", err)
 	}
 	short := layersIn(t, content[:size+1])
-	if _, err := receiveKnown(bytes.NewReader(all), short); !errors.Is(err, errLacking) {
+	if _, err := ReceiveKnown(bytes.NewReader(all), short); !errors.Is(err, ErrLacking) {
 		t.Errorf("a file that is cut: %v", err)
 	}
 }
@@ -164,17 +164,17 @@ func TestDevicesStayClosed(t *testing.T) {
 func FuzzAhead(f *testing.F) {
 	content := make([]byte, 2*memory.PageSize())
 	layers := layersIn(f, content)
-	known := newKnownPages(layers)
+	known := NewKnown(layers)
 	for n := range 2 {
-		known.add(memory.FilePage{Content: relocated(content[:memory.PageSize()]), File: "/lib/one.so", Offset: uint64(n * memory.PageSize())})
-		known.add(filePage(pageOf(byte(n + 1))))
+		known.Add(memory.FilePage{Content: relocated(content[:memory.PageSize()]), File: "/lib/one.so", Offset: uint64(n * memory.PageSize())})
+		known.Add(filePage(pageOf(byte(n + 1))))
 	}
 	f.Add(known.All())
 	known.Close()
 	f.Add([]byte{1, 0, 10, 'l', 'i', 'b', '/', 'o', 'n', 'e', '.', 's', 'o', 0, 0})
 	f.Add(binary.AppendUvarint(nil, noMore))
 	f.Fuzz(func(t *testing.T, section []byte) {
-		got, err := receiveKnown(bytes.NewReader(section), layers)
+		got, err := ReceiveKnown(bytes.NewReader(section), layers)
 		if err == nil && (len(got) > mostKnown || len(got)%memory.PageSize() != 0) {
 			t.Errorf("%d bytes", len(got))
 		}

@@ -1,4 +1,4 @@
-package agent
+package state
 
 import (
 	"bytes"
@@ -20,10 +20,10 @@ func TestStateRefersToWhatIsKnown(t *testing.T) {
 	pages := filepath.Join(from, "pages-1.img")
 	whole := bytes.Join([][]byte{pageOf(1), pageOf(2), pageOf(9), pageOf(1), pageOf(3)}, nil)
 	var pieces, refers []*piece
-	sender := newStateSender(from, collect(&pieces))
-	sender.known, sender.refer = newKnownPages(layerFiles{}), collect(&refers)
+	sender := NewSender(from, collect(&pieces))
+	sender.known, sender.refer = NewKnown(Layers{}), collect(&refers)
 	for _, content := range []byte{1, 2, 3, 2} {
-		if !sender.known.add(filePage(pageOf(content))) {
+		if !sender.known.Add(filePage(pageOf(content))) {
 			t.Fatal("there is no room")
 		}
 	}
@@ -35,27 +35,27 @@ func TestStateRefersToWhatIsKnown(t *testing.T) {
 		}
 	}
 	put(t, filepath.Join(from, "core-1.img"), whole)
-	sent, err := sender.rest()
+	sent, err := sender.Rest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := receiveKnown(bytes.NewReader(sender.known.ahead.all(sender.known.content)), layerFiles{})
+	known, err := ReceiveKnown(bytes.NewReader(sender.known.ahead.all(sender.known.content)), Layers{})
 	if err != nil || len(known) != 3*memory.PageSize() {
 		t.Fatalf("%d bytes went ahead, %v", len(known), err)
 	}
-	receiver, travelled := newStateReceiver(to, int64(2*len(whole))), 0
+	receiver, travelled := NewReceiver(to, int64(2*len(whole))), 0
 	for _, p := range refers {
 		travelled += p.Len()
-		if err := receiver.refers(p.name, &p.Buffer, known); err != nil {
+		if err := receiver.Refers(p.name, &p.Buffer, known); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, p := range pieces {
-		if err := receiver.piece(p.name, &p.Buffer); err != nil {
+		if err := receiver.Piece(p.name, &p.Buffer); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := receiver.check(sent); err != nil {
+	if err := receiver.Check(sent); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(filepath.Join(to, "pages-1.img"))
@@ -66,8 +66,8 @@ func TestStateRefersToWhatIsKnown(t *testing.T) {
 
 // FuzzReferred: whatever comes, no more is made of it than a piece, and nothing beyond what is known is read.
 func FuzzReferred(f *testing.F) {
-	known := newKnownPages(layerFiles{})
-	known.add(filePage(pageOf(1)))
+	known := NewKnown(Layers{})
+	known.Add(filePage(pageOf(1)))
 	f.Add(known.encode(append(pageOf(1), pageOf(2)...)))
 	f.Add(binary.LittleEndian.AppendUint32(nil, literal))
 	f.Add(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, 1), 7))

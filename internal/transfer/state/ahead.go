@@ -1,4 +1,4 @@
-package agent
+package state
 
 import (
 	"bufio"
@@ -38,8 +38,8 @@ const (
 	mostPath  = unix.PathMax
 )
 
-// layerFiles are the files in the layers of an image that is in a store of Godwit's.
-type layerFiles struct {
+// Layers are the files in the layers of an image that is in a store of Godwit's.
+type Layers struct {
 	store  Store
 	layers []string // DiffIDs, lowest first
 }
@@ -49,13 +49,13 @@ type Store interface {
 	LayerPath(diffID string) (string, error)
 }
 
-// newLayers are layers in a store, by their DiffIDs, the lowest first.
-func newLayers(store Store, diffIDs []string) layerFiles { return layerFiles{store, diffIDs} }
+// NewLayers are layers in a store, by their DiffIDs, the lowest first.
+func NewLayers(store Store, diffIDs []string) Layers { return Layers{store, diffIDs} }
 
 var errNoFile = errors.New("there is no such file")
 
 // open opens a regular file in a layer, by its path from the root. Layers and paths are what a peer says.
-func (l layerFiles) open(layer uint64, path string) (*os.File, error) {
+func (l Layers) open(layer uint64, path string) (*os.File, error) {
 	if layer >= uint64(len(l.layers)) {
 		return nil, fmt.Errorf("layer %d of %d: %w", layer, len(l.layers), errNoFile)
 	}
@@ -77,7 +77,7 @@ func (l layerFiles) open(layer uint64, path string) (*os.File, error) {
 }
 
 // find looks for a file from the highest layer on.
-func (l layerFiles) find(path string) (layer int, file *os.File) {
+func (l Layers) find(path string) (layer int, file *os.File) {
 	for layer = len(l.layers) - 1; layer >= 0; layer-- {
 		if file, err := l.open(uint64(layer), path); err == nil {
 			return layer, file
@@ -88,7 +88,7 @@ func (l layerFiles) find(path string) (layer int, file *os.File) {
 
 // aheadPages makes what leaves.
 type aheadPages struct {
-	layers  layerFiles
+	layers  Layers
 	encoded []byte
 	bases   map[string]*pageBase // by path; nil: there is none
 	number  uint64               // of the last base
@@ -184,8 +184,8 @@ func readPage(file io.ReaderAt, number uint64, page []byte) error {
 	return nil
 }
 
-// receiveKnown reads the pages that come ahead.
-func receiveKnown(section io.Reader, layers layerFiles) ([]byte, error) {
+// ReceiveKnown reads the pages that come ahead.
+func ReceiveKnown(section io.Reader, layers Layers) ([]byte, error) {
 	r := comingPages{in: bufio.NewReader(section), layers: layers}
 	defer r.close()
 	err := r.all()
@@ -198,7 +198,7 @@ func receiveKnown(section io.Reader, layers layerFiles) ([]byte, error) {
 // comingPages reads what an aheadPages has made.
 type comingPages struct {
 	in      *bufio.Reader
-	layers  layerFiles
+	layers  Layers
 	bases   []*os.File
 	content []byte
 }
@@ -211,9 +211,9 @@ func (r *comingPages) close() {
 
 var errAhead = errors.New("they are malformed")
 
-// errLacking says that what came cannot be made pages of: of a file that is missing, cannot be
+// ErrLacking says that what came cannot be made pages of: of a file that is missing, cannot be
 // read, or is not what it was.
-var errLacking = errors.New("a layer of the image is damaged on one of the nodes; remove the image there, and load it anew")
+var ErrLacking = errors.New("a layer of the image is damaged on one of the nodes; remove the image there, and load it anew")
 
 func (r *comingPages) all() error {
 	size := memory.PageSize()
@@ -257,7 +257,7 @@ func (r *comingPages) delta(file uint64, page []byte) error {
 		return err
 	}
 	if err := readPage(r.bases[file-1], number, page); err != nil {
-		return fmt.Errorf("%w: %w", errLacking, err)
+		return fmt.Errorf("%w: %w", ErrLacking, err)
 	}
 	delta, err := r.bytes(uint64(len(page)))
 	if err != nil {
@@ -281,7 +281,7 @@ func (r *comingPages) takeBase() error {
 	}
 	file, err := r.layers.open(layer, string(path))
 	if err != nil {
-		return fmt.Errorf("%w: %w", errLacking, err)
+		return fmt.Errorf("%w: %w", ErrLacking, err)
 	}
 	r.bases = append(r.bases, file)
 	return nil
@@ -309,7 +309,7 @@ func (r *comingPages) check() error {
 		return err
 	}
 	if sha256.Sum256(r.content) != want {
-		return fmt.Errorf("they are not what they were: %w", errLacking)
+		return fmt.Errorf("they are not what they were: %w", ErrLacking)
 	}
 	if _, err := r.in.ReadByte(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: more follows", errAhead)

@@ -1,4 +1,4 @@
-package agent
+package state
 
 import (
 	"bytes"
@@ -21,20 +21,20 @@ import (
 // container has left.
 const mostKnown = 64 << 20
 
-// knownPages are the contents that the target has.
-type knownPages struct {
+// Known are the contents that the target has.
+type Known struct {
 	seed    maphash.Seed
 	numbers map[uint64]uint32 // by hash; of two contents with one hash the second one is left out
 	content []byte
 	ahead   aheadPages // how the content leaves
 }
 
-func newKnownPages(layers layerFiles) *knownPages {
-	return &knownPages{seed: maphash.MakeSeed(), numbers: map[uint64]uint32{}, ahead: aheadPages{layers: layers}}
+func NewKnown(layers Layers) *Known {
+	return &Known{seed: maphash.MakeSeed(), numbers: map[uint64]uint32{}, ahead: aheadPages{layers: layers}}
 }
 
-// add takes a page, and tells whether there is room for more.
-func (k *knownPages) add(page memory.FilePage) (more bool) {
+// Add takes a page, and tells whether there is room for more.
+func (k *Known) Add(page memory.FilePage) (more bool) {
 	size := len(page.Content)
 	hash := maphash.Bytes(k.seed, page.Content)
 	if _, there := k.numbers[hash]; !there {
@@ -46,15 +46,15 @@ func (k *knownPages) add(page memory.FilePage) (more bool) {
 }
 
 // Empty tells whether there are none.
-func (k *knownPages) Empty() bool { return len(k.content) == 0 }
+func (k *Known) Empty() bool { return len(k.content) == 0 }
 
-// All are the pages as they leave ahead: what receiveKnown reads.
-func (k *knownPages) All() []byte { return k.ahead.all(k.content) }
+// All are the pages as they leave ahead: what ReceiveKnown reads.
+func (k *Known) All() []byte { return k.ahead.all(k.content) }
 
 // Close ends with the files to whose pages there were deltas. The contents stay known.
-func (k *knownPages) Close() { k.ahead.close() }
+func (k *Known) Close() { k.ahead.close() }
 
-func (k *knownPages) find(page []byte) (number uint32, known bool) {
+func (k *Known) find(page []byte) (number uint32, known bool) {
 	number, known = k.numbers[maphash.Bytes(k.seed, page)]
 	if !known {
 		return 0, false
@@ -68,7 +68,7 @@ const literal = ^uint32(0)
 
 // encode writes whole pages: how many they are, for each the number of a known page or literal, and
 // then the literal ones.
-func (k *knownPages) encode(pages []byte) []byte {
+func (k *Known) encode(pages []byte) []byte {
 	size := memory.PageSize()
 	table := binary.LittleEndian.AppendUint32(nil, uint32(len(pages)/size))
 	var literals []byte

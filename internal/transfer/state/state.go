@@ -1,4 +1,4 @@
-package agent
+package state
 
 import (
 	"bytes"
@@ -32,29 +32,29 @@ const (
 // stateName is what CRIU calls its files. Nothing else is accepted from a peer.
 var stateName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// sectionWriter begins a section of a data stream; what is written to it ends with Close.
-type sectionWriter func(name string) (io.WriteCloser, error)
+// SectionWriter begins a section of a data stream; what is written to it ends with Close.
+type SectionWriter func(name string) (io.WriteCloser, error)
 
-// stateSender sends the files of a directory, each byte once, in any number of passes.
-type stateSender struct {
+// Sender sends the files of a directory, each byte once, in any number of passes.
+type Sender struct {
 	dir   string
-	open  sectionWriter
+	open  SectionWriter
 	sent  map[string]int64
-	known *knownPages   // that files of pages may refer to; nil: none
-	refer sectionWriter // begins a section that does
+	known *Known        // that files of pages may refer to; nil: none
+	refer SectionWriter // begins a section that does
 }
 
-func newStateSender(dir string, open sectionWriter) *stateSender {
-	return &stateSender{dir: dir, open: open, sent: map[string]int64{}}
+func NewSender(dir string, open SectionWriter) *Sender {
+	return &Sender{dir: dir, open: open, sent: map[string]int64{}}
 }
 
 // Refer has files of pages refer to what the target has: nil, if that is nothing. open begins a section that
 // does.
-func (s *stateSender) Refer(known *knownPages, open sectionWriter) { s.known, s.refer = known, open }
+func (s *Sender) Refer(known *Known, open SectionWriter) { s.known, s.refer = known, open }
 
-// follow sends what only grows, until complete is closed: also when there is more to send then,
+// Follow sends what only grows, until complete is closed: also when there is more to send then,
 // which is no longer part of the dump. Then rest sends what is left.
-func (s *stateSender) follow(ctx context.Context, complete <-chan struct{}) error {
+func (s *Sender) Follow(ctx context.Context, complete <-chan struct{}) error {
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()
 	for {
@@ -78,8 +78,8 @@ func grows(name string) bool { return hasPages(name) || strings.HasPrefix(name, 
 // hasPages tells whether a file is nothing but pages, one after the other.
 func hasPages(name string) bool { return strings.HasPrefix(name, "pages-") }
 
-// rest sends all that has not been sent, and returns the names and sizes of all files.
-func (s *stateSender) rest() (map[string]int64, error) {
+// Rest sends all that has not been sent, and returns the names and sizes of all files.
+func (s *Sender) Rest() (map[string]int64, error) {
 	if err := s.pass(nil, func(name string) bool { return stateName.MatchString(name) }); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (s *stateSender) rest() (map[string]int64, error) {
 }
 
 // pass goes through all files once. When enough is closed it stops after the piece that it is at.
-func (s *stateSender) pass(enough <-chan struct{}, wanted func(string) bool) error {
+func (s *Sender) pass(enough <-chan struct{}, wanted func(string) bool) error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return fmt.Errorf("execution state: %w", err)
@@ -103,7 +103,7 @@ func (s *stateSender) pass(enough <-chan struct{}, wanted func(string) bool) err
 	return nil
 }
 
-func (s *stateSender) sendFile(name string, enough <-chan struct{}) error {
+func (s *Sender) sendFile(name string, enough <-chan struct{}) error {
 	file, err := os.Open(filepath.Join(s.dir, name))
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *stateSender) sendFile(name string, enough <-chan struct{}) error {
 }
 
 // sendPages sends a piece that may refer to pages that the target has.
-func (s *stateSender) sendPages(file io.ReaderAt, name string, offset, length int64) error {
+func (s *Sender) sendPages(file io.ReaderAt, name string, offset, length int64) error {
 	pages := make([]byte, length)
 	if _, err := file.ReadAt(pages, offset); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (s *stateSender) sendPages(file io.ReaderAt, name string, offset, length in
 	return errors.Join(err, section.Close())
 }
 
-func (s *stateSender) sendPiece(file io.ReaderAt, name string, offset, length int64) error {
+func (s *Sender) sendPiece(file io.ReaderAt, name string, offset, length int64) error {
 	section, err := s.open(name + "@" + strconv.FormatInt(offset, 10))
 	if err != nil {
 		return err
@@ -165,19 +165,19 @@ func (s *stateSender) sendPiece(file io.ReaderAt, name string, offset, length in
 	return errors.Join(err, section.Close())
 }
 
-// stateReceiver writes pieces to a directory in memory.
-type stateReceiver struct {
+// Receiver writes pieces to a directory in memory.
+type Receiver struct {
 	dir      string
 	left     int64 // bytes that may still come
 	received map[string]int64
 }
 
-func newStateReceiver(dir string, limit int64) *stateReceiver {
-	return &stateReceiver{dir: dir, left: limit, received: map[string]int64{}}
+func NewReceiver(dir string, limit int64) *Receiver {
+	return &Receiver{dir: dir, left: limit, received: map[string]int64{}}
 }
 
-// piece takes one section. Pieces of a file come in order, without gaps.
-func (r *stateReceiver) piece(sectionName string, content io.Reader) error {
+// Piece takes one section. Pieces of a file come in order, without gaps.
+func (r *Receiver) Piece(sectionName string, content io.Reader) error {
 	name, offset, err := parsePiece(sectionName)
 	if err != nil {
 		return err
@@ -201,13 +201,13 @@ func (r *stateReceiver) piece(sectionName string, content io.Reader) error {
 	return nil
 }
 
-// refers takes one that refers to pages that came before.
-func (r *stateReceiver) refers(sectionName string, content io.Reader, known []byte) error {
+// Refers takes one that refers to pages that came before.
+func (r *Receiver) Refers(sectionName string, content io.Reader, known []byte) error {
 	pages, err := decodeReferred(content, known)
 	if err != nil {
 		return err
 	}
-	return r.piece(sectionName, bytes.NewReader(pages))
+	return r.Piece(sectionName, bytes.NewReader(pages))
 }
 
 func parsePiece(section string) (name string, offset int64, err error) {
@@ -222,8 +222,8 @@ func parsePiece(section string) (name string, offset int64, err error) {
 	return name, offset, nil
 }
 
-// check compares what has come with what the source says it sent.
-func (r *stateReceiver) check(sent map[string]int64) error {
+// Check compares what has come with what the source says it sent.
+func (r *Receiver) Check(sent map[string]int64) error {
 	names := make([]string, 0, len(sent))
 	for name := range sent {
 		names = append(names, name)
