@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/godwit/godwit/internal/patience"
+
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
@@ -166,10 +168,10 @@ func (a *Agent) watchContainers(ctx context.Context) {
 		_ = a.watched.Watch(ctx, func() { a.locations.setWatching(true) }, func() {
 			a.containersChanged(a.watched)
 			a.adopted.look()
-			_ = waitUntil(ctx, time.Now().Add(pauseAfter(time.Duration(a.adopted.took.Load()))))
+			_ = patience.Until(ctx, time.Now().Add(pauseAfter(time.Duration(a.adopted.took.Load()))))
 		})
 		a.locations.setWatching(false)
-		_ = waitUntil(ctx, time.Now().Add(adoptEvery))
+		_ = patience.Until(ctx, time.Now().Add(adoptEvery))
 	}
 }
 
@@ -204,7 +206,7 @@ func (a *Agent) awaitEnd(one engine.Container, pidfd *os.File) {
 // migration is still cleaned up.
 func (a *Agent) awaitMove(id string) error {
 	for a.moves.moving(id) {
-		if err := waitUntil(a.ctx, time.Now().Add(moveEvery)); err != nil {
+		if err := patience.Until(a.ctx, time.Now().Add(moveEvery)); err != nil {
 			return err
 		}
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
+	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/containerd"
@@ -38,7 +39,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/policy"
+	"github.com/godwit/godwit/internal/sampling"
 	"github.com/godwit/godwit/internal/statedir"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -111,7 +114,8 @@ type Agent struct {
 	images   *image.Store
 	spool    *image.Spool // layers on their way to engines that keep images themselves
 	network  *network.Network
-	peers    *peers
+	peers    *cluster.Peers
+	members  *cluster.Members
 	// settingPeers keeps calls of setPeers in order.
 	settingPeers sync.Mutex
 	cores        int
@@ -121,15 +125,13 @@ type Agent struct {
 	spare        *spare
 	stages       *stages
 	placements   *placements
-	samples      *samples
-	speed        func() float64 // of the page pipeline on one core, bytes per second
-	pastWork     pastWork
-	experience   experience
+	samples      *sampling.Samples
+	machine      *sampling.Machine
+	experience   *sampling.Experience
 	stagedCopies *stagedCopies
 	residuals    *residuals
 	kept         *keptCopies
-	transfers    *transfers
-	speeds       *speeds
+	layers       *layers.Mover
 	reservations *reservations
 	locations    *locations
 	doubles      *doubles
@@ -175,9 +177,9 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		auditLog:     audit.New(config.StateDir, audit.Users),
 		nodesLog:     audit.New(config.StateDir, audit.Nodes),
 		reservations: newReservations(), stagedCopies: newStagedCopies(), residuals: newResiduals(config.ResidualLimit),
-		adopted:   newAdopted(),
-		transfers: newTransfers(), speeds: newSpeeds(), speed: sync.OnceValue(measureSpeed),
-		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
+		adopted: newAdopted(),
+		machine: sampling.NewMachine(runtime.NumCPU()),
+		spare:   &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
 	}
 	err = os.MkdirAll(filepath.Join(config.StateDir, "migrations"), 0o755)
 	if err != nil {
@@ -240,26 +242,20 @@ func (a *Agent) open() error {
 	}
 	a.routed = a.openRouted()
 	a.engines = engine.NewSet(a.embedded, append(oci, a.routed...)...)
-	if a.peers, err = newPeers(a.id, a.config.StateDir, a.config.Version, a.config.callTimeout()); err != nil {
+	if a.peers, err = a.newPeers(); err != nil {
 		return err
 	}
+	a.layers = a.newLayers()
 	if err := a.openNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
 	a.locations = newLocations(a)
-	a.peers.here, a.peers.heard, a.peers.changed = a.locations.here, a.locations.heard, a.setPeers
-	a.peers.ownOverlay, a.peers.keyProof = a.ownOverlay, a.network.KeyProof
-	a.peers.recallKeys(a.network.Keys())
-	a.peers.removed, a.peers.log, a.peers.lost = a.nodeRemoved, a.log, a.locations.dropNode
-	a.peers.refused = a.config.Policy.Refused(modeNames())
+	a.peers.RecallKeys(a.network.Keys())
 	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
-	a.peers.claims, a.peers.claimed = a.doubles.here, a.doubles.heard
+	a.peers.Attach(greeted{a}, greeted{a}, greeted{a})
+	a.members = cluster.NewMembers(a.peers, func() []migration.Spec { return a.moves.underWaySpecs() })
 	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}
 	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
-	a.peers.back = func(node string) {
-		a.moves.peerBack(node)
-		go a.guarded(func() { a.repeatReleases(node) })()
-	}
 	a.setPeers()
 	a.unlease(a.ctx)
 	a.moves = newMoves(a) // reconcile has ends of containers waited for, which asks whether they move
@@ -267,7 +263,8 @@ func (a *Agent) open() error {
 		return fmt.Errorf("containers of this node: %w", err)
 	}
 	a.stages = newStages(a)
-	a.samples = newSamples(a)
+	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
+	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
 	if a.placements, err = openPlacements(a); err != nil {
 		return err
 	}
@@ -385,7 +382,7 @@ func (a *Agent) setPeers() {
 	a.settingPeers.Lock() // so that what is known last is said last
 	defer a.settingPeers.Unlock()
 	var peers []network.Peer
-	for _, node := range a.peers.others() {
+	for _, node := range a.peers.Others() {
 		peer, err := a.peerOf(node)
 		if err != nil {
 			a.log.Warn("node left out", "node", node.Name, "error", err)
@@ -402,6 +399,19 @@ func (a *Agent) setPeers() {
 	}
 }
 
+func (a *Agent) newPeers() (*cluster.Peers, error) {
+	return cluster.New(cluster.Config{
+		ID: a.id, State: a.config.StateDir, Version: a.config.Version, Timeout: a.config.callTimeout(),
+		Refused: a.config.Policy.Refused(modeNames()), Log: a.log,
+	})
+}
+
+func (a *Agent) probeLinks(ctx context.Context) {
+	a.peers.ProbeLinks(ctx, a.moves.busy, func(ctx context.Context, node identity.Node) error {
+		return a.measure(ctx, node, measureBudget())
+	})
+}
+
 func (a *Agent) streamOptions() stream.Options {
 	return stream.Options{Workers: a.cores}
 }
@@ -413,8 +423,8 @@ func (a *Agent) serve(ctx context.Context) error {
 		return err
 	}
 	defer local.Close()
-	server, err := identity.NewServer(a.id, a.peers.list, func(node identity.Node) {
-		a.peers.learn([]identity.Node{node})
+	server, err := identity.NewServer(a.id, a.peers.List, func(node identity.Node) {
+		a.peers.Learn([]identity.Node{node})
 		a.keepEntry(ctx, audit.Entry{
 			Time: time.Now().UTC(), Method: "Join", Node: node.Name, Object: node.Address, Outcome: "ok",
 		})
@@ -422,7 +432,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server.OnRemoved(a.peers.drop)
+	server.OnRemoved(a.peers.Drop)
 	address := a.config.Listen
 	if address == "" {
 		_, port, err := net.SplitHostPort(a.self.Address)
@@ -432,7 +442,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		address = ":" + port
 	}
 	remote, err := wire.Listen(ctx, address, wire.ListenOptions{
-		Identity: a.id, Server: server, Known: a.peers.knownHost, Log: func(err error) {
+		Identity: a.id, Server: server, Known: a.peers.KnownHost, Log: func(err error) {
 			a.log.Info("connection refused", "error", err)
 			a.logPanic(err)
 		},
@@ -490,10 +500,10 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	localFailed := guard.Go(func() error { return localServer.Serve(local) })
 	peerFailed := guard.Go(func() error { return peerServer.Serve(remote.Control()) })
 	var all sync.WaitGroup
-	all.Go(func() { a.peers.run(a.ctx) })
-	all.Go(func() { a.peers.keepHosts(a.ctx) })
+	all.Go(func() { a.peers.Run(a.ctx) })
+	all.Go(func() { a.peers.KeepHosts(a.ctx) })
 	all.Go(func() { a.serveData(a.ctx, remote) })
-	all.Go(func() { a.renewCertificate(a.ctx) })
+	all.Go(func() { a.members.RenewCertificate(a.ctx) })
 	all.Go(func() { a.moves.retry(a.ctx) })
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
@@ -516,7 +526,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	}
 	a.placements.close()
 	a.stages.close()
-	a.samples.close()
+	a.samples.Close()
 	a.stop()
 	localServer.Stop()
 	peerServer.Stop()
@@ -540,7 +550,7 @@ func stopHeard(server *grpc.Server) {
 
 func (a *Agent) close() {
 	a.stop()
-	if err := errors.Join(a.peers.close(), a.network.Close(), a.state.Close()); err != nil {
+	if err := errors.Join(a.peers.Close(), a.network.Close(), a.state.Close()); err != nil {
 		a.log.Warn("closing", "error", err)
 	}
 }

@@ -194,3 +194,10 @@ func TestAuditNamesWhoAndWhatWithoutSecrets(t *testing.T) {
 		}
 	}
 }
+
+func stopped(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}

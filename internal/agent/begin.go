@@ -10,6 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -28,7 +29,7 @@ func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
 // node finds a node that a journal names. If it is known no more it cannot be asked; what became of
 // the migration can still be decided by an operator.
 func (a *Agent) node(name string) identity.Node {
-	node, err := a.peers.find(name)
+	node, err := a.peers.Find(name)
 	if err != nil {
 		a.log.Warn("a migration has to do with a node that is not known", "node", name)
 		node = identity.Node{Name: name}
@@ -88,7 +89,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	if err := a.moves.add(m); err != nil {
 		return nil, err
 	}
-	a.samples.stop(definition.ID)
+	a.samples.Stop(definition.ID)
 	actions, err := machine.Step(migration.Start{})
 	if err != nil {
 		return nil, err
@@ -148,7 +149,7 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 	if err := checkVolumeWays(container.Definition, settings.Volumes); err != nil {
 		return fail(err)
 	}
-	node, err := a.peers.find(request.Node)
+	node, err := a.peers.Find(request.Node)
 	if err != nil {
 		return fail(err)
 	}
@@ -207,7 +208,7 @@ func checkSizes(offer *api.Offer) error {
 	if offer.MemoryBytes < 0 || offer.TreesBytes < 0 || offer.MemoryBytes > most || offer.TreesBytes > most {
 		return fmt.Errorf("%w: sizes are from 0 to %d bytes", errInvalid, int64(most))
 	}
-	return checkLayers(offer.Layers)
+	return layers.Check(offer.Layers)
 }
 
 func checkProtocol(from string, offer *api.Offer) error {

@@ -174,7 +174,7 @@ func (a *Agent) followPlaces(ctx context.Context, places []network.BridgedPlace,
 }
 
 func (a *Agent) isMember(number int) bool {
-	_, is := a.peers.byNumber(number)
+	_, is := a.peers.ByNumber(number)
 	return is
 }
 
@@ -315,7 +315,7 @@ func (l *locations) heardBridged(node string, now map[netip.Addr]string) {
 			continue
 		}
 		var err error
-		switch l.weigh(place, node, now[place.Address] == place.Container, l.agent.peers.reaches(place.Via)) {
+		switch l.weigh(place, node, now[place.Address] == place.Container, l.agent.peers.Reaches(place.Via)) {
 		case isThere:
 			err = l.agent.network.Route(place.Address, network.Via(node))
 		case isNoMore:

@@ -136,9 +136,9 @@ func (a *Agent) remove(ctx context.Context, reference string, force bool) error 
 // tellRemoved lets other nodes give up what they keep in case that a container comes back. One that
 // does not hear of it keeps it for its time.
 func (a *Agent) tellRemoved(container string) {
-	for _, node := range a.peers.others() {
+	for _, node := range a.peers.Others() {
 		go a.guarded(func() {
-			client, err := a.peers.client(node)
+			client, err := a.peers.Client(node)
 			if err != nil {
 				return
 			}

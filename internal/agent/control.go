@@ -138,7 +138,7 @@ func (c *control) askFor(ctx context.Context, limit time.Duration, call func(con
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if session := c.current(); session != nil {
-		client, err := c.agent.peers.client(c.peer)
+		client, err := c.agent.peers.Client(c.peer)
 		if err != nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func refusal(session *session, err error) (reason string, refused bool) {
 }
 
 func (c *sourceControl) dial(session *session) error {
-	client, done, err := c.agent.peers.sessionClient(c.peer)
+	client, done, err := c.agent.peers.SessionClient(c.peer)
 	if err != nil {
 		return err
 	}
@@ -258,17 +258,4 @@ func (c *sourceControl) receive(envelope *api.Envelope) {
 	}
 }
 
-// plain makes the text of an error that came from gRPC or from here.
-func plain(err error) string {
-	if err == nil {
-		return "it ended"
-	}
-	s, ok := status.FromError(err)
-	switch {
-	case !ok:
-		return err.Error()
-	case s.Code() == codes.DeadlineExceeded, s.Code() == codes.Canceled && s.Message() != context.Canceled.Error():
-		return "it does not answer" // for so long that the call, or the connection under it, was given up (peer.disconnect)
-	}
-	return s.Message()
-}
+func plain(err error) string { return api.Plain(err) }

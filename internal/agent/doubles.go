@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/engine"
 )
 
@@ -23,7 +24,7 @@ const (
 	// doubleAfter is how long, and doubleHeard how often, another node has to claim a container
 	// that runs here. What nodes know of each other is a few seconds old, and a container may move
 	// to and fro meanwhile.
-	doubleAfter = 3 * helloEvery
+	doubleAfter = 3 * cluster.HelloEvery
 	doubleHeard = 4
 )
 

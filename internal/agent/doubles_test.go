@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -37,7 +38,7 @@ func TestDoubles(t *testing.T) {
 	}
 	hear := func(times int, claims ...uint64) {
 		for range times {
-			now = now.Add(helloEvery / 2) // each says hello to the other
+			now = now.Add(cluster.HelloEvery / 2) // each says hello to the other
 			d.heard("b", claims)
 		}
 	}
@@ -125,7 +126,7 @@ func TestDoublesOfASlowEngine(t *testing.T) {
 	a.locations.toldBy(slow).patience = time.Millisecond
 	a.containersChanged(slow) // what is known of the engine is not valid any more
 	for range 10 {
-		now = now.Add(helloEvery)
+		now = now.Add(cluster.HelloEvery)
 		if claims, _ := d.here(); !slices.Contains(claims, short) {
 			t.Errorf("claims: %x", claims)
 		}

@@ -105,7 +105,7 @@ func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, no
 		if err := a.measure(ctx, node, choiceBudget(in.Container.PrivateBytes+in.Container.SharedBytes)); err != nil {
 			return nil, fmt.Errorf("node %s: %s", node.Name, plain(err)) // it could not be moved there, either
 		}
-		in.Link = a.peers.wayTo(node.Name)
+		in.Link = a.peers.WayTo(node.Name)
 	}
 	if len(in.Container.Curve) == 0 && !sure(variedWriting(in)) {
 		a.watchFor(ctx, &in, definition, a.watchTime(in))
@@ -121,21 +121,24 @@ func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, no
 
 // input is what a prediction is made from: what is known now, with nothing watched.
 func (a *Agent) input(ctx context.Context, definition engine.Definition, node identity.Node, demands predict.Demands) (predict.Input, error) {
-	in := predict.Input{Link: a.peers.wayTo(node.Name), Demands: demands, Source: a.machine(), Target: a.machine()}
+	in := predict.Input{
+		Link: a.peers.WayTo(node.Name), Demands: demands,
+		Source: a.machine.Predicted(), Target: a.machine.Predicted(), // the other is taken to be like this one
+	}
 	container, err := a.engines.Inspect(ctx, definition.ID)
 	if err != nil {
 		return in, err
 	}
-	seen, err := a.seen(ctx, container)
+	seen, err := a.samples.Look(ctx, container.Definition)
 	if err != nil {
 		return in, err
 	}
-	if _, fresh := a.samples.known(definition.ID, 0, autoAge); !fresh {
+	if _, fresh := a.samples.Known(definition.ID, 0, autoAge); !fresh {
 		seen.Curve = nil // of then; all else was just looked at
 	}
 	in.Container = seen.Container
 	in.Source.CompressBytesPerSec = seen.CompressBytesPerSecond
-	a.experience.of(node.Name, definition.ID, &in)
+	a.experience.Of(node.Name, definition.ID, &in)
 	if in.Container.StartSeconds == 0 && definition.Health == nil {
 		if ports, err := a.engines.Of(definition).Ports(ctx, definition.ID); err == nil && len(ports) == 0 {
 			in.Container.StartSeconds = engine.SettledAfter.Seconds() + startWork
@@ -168,11 +171,6 @@ func (a *Agent) filesOf(ctx context.Context, definition engine.Definition) (byte
 	return bytes, entries, ctx.Err()
 }
 
-// machine is this node as predictions take it. The other is taken to be like it.
-func (a *Agent) machine() predict.Machine {
-	return predict.Machine{Cores: a.cores, PageBytesPerSecond: a.speed(), Slowness: a.pastWork.slowness() * crowd(a.cores)}
-}
-
 // watchTime is for how long to watch what a container writes before its mode is chosen.
 func (a *Agent) watchTime(in predict.Input) time.Duration {
 	bits := in.Link.BandwidthBitsPerSecond
@@ -187,7 +185,7 @@ func (a *Agent) watchTime(in predict.Input) time.Duration {
 func (a *Agent) watchFor(ctx context.Context, in *predict.Input, definition engine.Definition, window time.Duration) {
 	for _, w := range predict.Windows() {
 		if seconds(w) <= window || in.Container.Curve.Longest() == 0 {
-			measured := a.samples.measure(ctx, definition, seconds(w), autoAge)
+			measured := a.samples.Measure(ctx, definition, seconds(w), autoAge)
 			if len(measured.Curve) == 0 {
 				return // nobody can tell
 			}
@@ -244,7 +242,7 @@ func (a *Agent) forecast(ctx context.Context, plan *predict.Plan, definition eng
 		if err := a.measure(ctx, node, measureBudget()); err != nil {
 			return err
 		}
-		in.Link = a.peers.wayTo(node.Name)
+		in.Link = a.peers.WayTo(node.Name)
 	}
 	if window == 0 {
 		window = a.watchTime(in)
@@ -260,7 +258,7 @@ func (a *Agent) forecast(ctx context.Context, plan *predict.Plan, definition eng
 		in.Container.RestartImpossible = problems[0].What + ": " + problems[0].Why
 	}
 	plan.Link = in.Link
-	plan.Measured, _ = a.samples.known(definition.ID, 0, keepSamples)
+	plan.Measured, _ = a.samples.Last(definition.ID)
 	plan.Measured.Name, plan.Measured.ID, plan.Measured.Node, plan.Measured.Container = definition.Name, definition.ID, a.self.Name, in.Container
 	plan.Predictions = predict.All(in)
 	choice, err := predict.Choose(plan.Predictions, demands)

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/kernel"
@@ -58,10 +59,10 @@ const lookPatience = 500 * time.Millisecond
 
 // watchedAge is for how long a list of an engine's containers is good while that engine tells of changes.
 // It may forget to: Docker drops events that nobody takes, and begins to send them a moment after it says so.
-const watchedAge = 10 * helloEvery
+const watchedAge = 10 * cluster.HelloEvery
 
 // oldAge is for how long the list of an engine is told that does not answer.
-const oldAge = 10 * helloEvery
+const oldAge = 10 * cluster.HelloEvery
 
 // errHangs is why nobody knows what containers an engine has.
 var errHangs = errors.New("it has not answered yet")
@@ -204,7 +205,7 @@ func (i *inventory) lacks(container string) bool {
 
 func (i *inventory) goodFor() time.Duration {
 	if i.age == nil {
-		return helloEvery
+		return cluster.HelloEvery
 	}
 	return i.age()
 }

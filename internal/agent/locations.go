@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
@@ -43,7 +44,7 @@ type place struct {
 
 // unclaimedFor is how long no node has told of a container before any of them may say that it is no
 // more: the node that has the container would have told of it in one of three hellos.
-const unclaimedFor = 3 * helloEvery
+const unclaimedFor = 3 * cluster.HelloEvery
 
 func newLocations(agent *Agent) *locations {
 	l := &locations{

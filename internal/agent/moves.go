@@ -542,7 +542,7 @@ func (a *Agent) migrationEnded(m *move, result migration.Finish) {
 	if err != nil {
 		a.log.Error("report not kept", "migration", m.tracker.spec.ID, "error", err)
 	}
-	a.learn(report, m.tracker.spec.Side, m.tracker.spec.Container)
+	a.experience.Learn(report, m.tracker.spec.Side, m.tracker.spec.Container, a.peers.WayTo)
 	a.log.Info("migration ended", "migration", m.tracker.spec.ID, "container", m.tracker.spec.Name,
 		"result", result.Result, "error", result.Error)
 	go a.guarded(a.moves.prune)()

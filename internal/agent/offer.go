@@ -23,7 +23,7 @@ import (
 
 // makeOffer describes a container that is to be moved, so that the target can tell whether it can take it.
 func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition engine.Definition, volumes []migration.VolumeMoved) (*api.Offer, error) {
-	protocol, err := a.peers.protocol(spec.Target)
+	protocol, err := a.peers.Protocol(spec.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition e
 		Protocol: uint32(protocol), Migration: spec.ID, Mode: string(spec.Mode), DefinitionJson: described,
 		PlatformJson: platformJSON, MemoryBytes: memory, TreesBytes: trees, StartedUnixNanoseconds: spec.Started.UnixNano(),
 		VolumesJson: volumesJSON,
-		Layers:      a.layersHere(definition.Layers),
+		Layers:      a.layers.Here(definition.Layers),
 	}, nil
 }
 
@@ -265,7 +265,7 @@ func (a *Agent) missing(ctx context.Context, definition engine.Definition, probl
 	lack := engine.Lack{Image: len(definition.Layers) > 0 && !a.images.Has(definition.ImageID), Layers: definition.Layers}
 	here := a.images.HasLayer
 	if images != nil {
-		here = a.onNode
+		here = a.layers.OnNode
 		if lack, err = images.Lacks(ctx, imageOf(definition)); err != nil {
 			return nil, err
 		}
@@ -397,7 +397,7 @@ func layerBytes(layers []*api.Layer, missing []string) (bytes int64) {
 
 // askTarget adds what the target says.
 func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Offer, plan *migration.Plan) error {
-	client, err := a.peers.client(node)
+	client, err := a.peers.Client(node)
 	if err != nil {
 		return err
 	}

@@ -1,115 +1,12 @@
 package agent
 
 import (
-	"crypto/hmac"
 	"fmt"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/network"
-	"github.com/godwit/godwit/internal/network/wireguard"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
-
-// heardOverlay is how a node says, over a connection on which it has proved who it is, that it sends
-// containers' packets.
-type heardOverlay struct {
-	kind   string // see network.Overlay.Kind
-	key    wireguard.Key
-	proven bool // that the key is that node's own, and not one of which it has heard
-}
-
-// overlayOf reads it. A node that says nothing is of a release that sends in the clear.
-func overlayOf(said *api.Overlay) (heardOverlay, error) {
-	if said == nil {
-		return heardOverlay{kind: network.OverlayVXLAN.Kind()}, nil
-	}
-	switch said.Kind {
-	case network.OverlayVXLAN.Kind():
-		return heardOverlay{kind: said.Kind}, nil
-	case network.OverlayWireGuard.Kind():
-		key, err := wireguard.ParseKey(said.Key)
-		return heardOverlay{kind: said.Kind, key: key}, err
-	}
-	return heardOverlay{}, fmt.Errorf("overlay %.40q is not known here", said.Kind)
-}
-
-// hearOverlay takes what a node says of its overlay, and has the network follow before it returns: who has
-// this node's answer may send.
-func (p *peers) hearOverlay(from string, said *api.Overlay) error {
-	heard, err := overlayOf(said)
-	if err != nil {
-		return fmt.Errorf("%w: overlay of node %s: %w", errInvalid, from, err)
-	}
-	heard.proven = p.provesKey(from, heard.key, said.GetProof())
-	p.mu.Lock()
-	changed, err := p.takeOverlay(from, heard)
-	p.mu.Unlock()
-	if changed {
-		p.changed()
-	}
-	return err
-}
-
-// provesKey tells whether a node has proved that a key is its own. A node of an earlier release proves
-// nothing, nor does one that does not know this node's key yet: see sayOverlay.
-func (p *peers) provesKey(from string, key wireguard.Key, proof []byte) bool {
-	if key.IsZero() || len(proof) == 0 {
-		return false
-	}
-	want, err := p.keyProof(key, from, p.id.Node.Name)
-	return err == nil && hmac.Equal(proof, want)
-}
-
-// takeOverlay notes what a node says, and tells whether that is new. Of two nodes that announce one key the
-// one that has proved it keeps it, or else the one that was first. The lock must be held.
-func (p *peers) takeOverlay(from string, heard heardOverlay) (changed bool, err error) {
-	for name, other := range p.overlays {
-		if name == from || heard.key.IsZero() || other.key != heard.key {
-			continue
-		}
-		if other.proven || !heard.proven {
-			return false, fmt.Errorf("%w: node %s announces the overlay key of node %s",
-				errInvalid, from, name)
-		}
-		p.overlays[name] = heardOverlay{kind: other.kind}
-	}
-	before, known := p.overlays[from]
-	changed = !known || before.kind != heard.kind || before.key != heard.key
-	heard.proven = heard.proven || before.proven && before.key == heard.key
-	p.overlays[from] = heard
-	return changed, nil
-}
-
-// recallKeys notes the keys that an earlier process of this agent had from the nodes with these numbers.
-func (p *peers) recallKeys(keys map[int]wireguard.Key) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, node := range p.nodes {
-		if key, ok := keys[node.Number]; ok {
-			p.overlays[node.Name] = heardOverlay{kind: network.OverlayWireGuard.Kind(), key: key}
-		}
-	}
-}
-
-// sayOverlay is what this node says to another one, with the proof that its key is its own if that one's
-// key is known.
-func (p *peers) sayOverlay(to string) (*api.Overlay, error) {
-	said, err := p.ownOverlay()
-	if err != nil || len(said.GetKey()) == 0 {
-		return said, err
-	}
-	if other := p.overlay(to).key; !other.IsZero() {
-		said.Proof, _ = p.keyProof(other, p.id.Node.Name, to) // none to what is no key of anybody's
-	}
-	return said, nil
-}
-
-// overlay is what a node has said of its own; the zero value if it has not been heard.
-func (p *peers) overlay(name string) heardOverlay {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.overlays[name]
-}
 
 // ownOverlay is what this node says.
 func (a *Agent) ownOverlay() (*api.Overlay, error) {
@@ -130,10 +27,10 @@ func (a *Agent) peerOf(node identity.Node) (network.Peer, error) {
 	if err != nil {
 		return network.Peer{}, err
 	}
-	heard := a.peers.overlay(node.Name)
+	heard := a.peers.OverlayOf(node.Name)
 	return network.Peer{
-		Name: node.Name, Number: node.Number, Underlay: ip, Key: heard.key,
-		Apart: heard.kind != "" && heard.kind != a.network.OverlayKind(),
+		Name: node.Name, Number: node.Number, Underlay: ip, Key: heard.Key,
+		Apart: heard.Kind != "" && heard.Kind != a.network.OverlayKind(),
 	}, nil
 }
 
@@ -148,7 +45,7 @@ func (a *Agent) describeOverlay(node *api.Node) {
 		return
 	}
 	own := a.network.OverlayKind()
-	node.Overlay = a.peers.overlay(node.Name).kind
+	node.Overlay = a.peers.OverlayOf(node.Name).Kind
 	if node.Overlay != "" && node.Overlay != own {
 		node.OverlayError = fmt.Sprintf("its overlay is %s, that of this node %s: no packets of containers pass between them; "+
 			"start both agents with the same --overlay", node.Overlay, own)

@@ -32,23 +32,10 @@ func recovering(log *slog.Logger) []grpc.ServerOption {
 }
 
 // logPanic writes the stack of a panic that a migration has failed by.
-func (a *Agent) logPanic(err error) { logPanic(a.log, err) }
-
-func logPanic(log *slog.Logger, err error) {
-	if stack := guard.Stack(err); stack != "" {
-		log.Error("panic; this is a bug of godwit", "error", err, "stack", stack)
-	}
-}
+func (a *Agent) logPanic(err error) { guard.LogPanic(a.log, err) }
 
 // guarded is do for a goroutine of its own, which nobody waits for: a panic is logged.
-func (a *Agent) guarded(do func()) func() {
-	return func() {
-		a.logPanic(guard.Do(func() error {
-			do()
-			return nil
-		}))
-	}
-}
+func (a *Agent) guarded(do func()) func() { return guard.Logged(a.log, do) }
 
 // guarded is do for a goroutine of its own. A panic breaks the migration off, as the loss of the peer does:
 // what the migration has done so far decides how it ends.

@@ -68,10 +68,10 @@ func (w *observer) situation(ctx context.Context, p placement.Policy, live liveC
 	}
 	w.measureLinks(ctx, p)
 	s.Now = time.Now()
-	for _, node := range a.peers.others() {
-		way := a.peers.wayTo(node.Name)
+	for _, node := range a.peers.Others() {
+		way := a.peers.WayTo(node.Name)
 		s.Nodes = append(s.Nodes, placement.Node{
-			Name: node.Name, Reachable: a.peers.reaches(node.Name), RTT: seconds(way.RTTSeconds), Bandwidth: way.BandwidthBitsPerSecond,
+			Name: node.Name, Reachable: a.peers.Reaches(node.Name), RTT: seconds(way.RTTSeconds), Bandwidth: way.BandwidthBitsPerSecond,
 			Need: w.need(ctx, needed{container.Definition, measured, node, way, p.At(node.Name), live}, s.Now),
 		})
 	}
@@ -111,7 +111,7 @@ func (w *observer) once(what string, every time.Duration) bool {
 func (w *observer) measured(ctx context.Context, container engine.Container, live liveCopy) (predict.Measured, error) {
 	a, id := w.agent, container.Definition.ID
 	if live == nil && w.once(id, measureEvery) {
-		a.samples.measure(ctx, container.Definition, writeWindow, measureEvery)
+		a.samples.Measure(ctx, container.Definition, writeWindow, measureEvery)
 	}
 	w.mu.Lock()
 	last, is := w.looked[id]
@@ -119,7 +119,7 @@ func (w *observer) measured(ctx context.Context, container engine.Container, liv
 	if is && time.Since(last.at) < lookEvery {
 		return last.seen, nil
 	}
-	seen, err := a.seen(ctx, container)
+	seen, err := a.samples.Look(ctx, container.Definition)
 	if err != nil {
 		return seen, err
 	}
@@ -134,9 +134,9 @@ func (w *observer) measured(ctx context.Context, container engine.Container, liv
 func (w *observer) measureLinks(ctx context.Context, p placement.Policy) {
 	a := w.agent
 	for _, stop := range p.Path {
-		node, err := a.peers.find(stop.Node)
-		_, bandwidth := a.peers.link(stop.Node)
-		if err == nil && bandwidth == 0 && node.Name != a.self.Name && a.peers.reaches(stop.Node) && w.once("link "+stop.Node, time.Minute) {
+		node, err := a.peers.Find(stop.Node)
+		_, bandwidth := a.peers.Link(stop.Node)
+		if err == nil && bandwidth == 0 && node.Name != a.self.Name && a.peers.Reaches(stop.Node) && w.once("link "+stop.Node, time.Minute) {
 			if err := a.measure(ctx, node, measureBudget()); err != nil {
 				a.log.Debug("link not measured", "node", stop.Node, "error", err)
 			}
@@ -157,7 +157,10 @@ type needed struct {
 // need is what it takes until a copy is up to date. What has to be sent is like the whole memory of
 // a smaller container, in one go: so the prediction is that of mode cold.
 func (w *observer) need(ctx context.Context, n needed, now time.Time) placement.Cost {
-	in := predict.Input{Container: n.measured.Container, Link: n.way, Source: w.agent.machine(), Target: w.agent.machine()}
+	in := predict.Input{
+		Container: n.measured.Container, Link: n.way,
+		Source: w.agent.machine.Predicted(), Target: w.agent.machine.Predicted(),
+	}
 	in.Source.CompressBytesPerSec = n.measured.CompressBytesPerSecond
 	memory := in.Container.PrivateBytes + in.Container.SharedBytes
 	isLive := n.live != nil && n.live.target() == n.node.Name
@@ -206,12 +209,12 @@ func (w *observer) missingLayers(ctx context.Context, n needed) int64 {
 	w.mu.Lock()
 	bytes, known := w.layers[key]
 	w.mu.Unlock()
-	if known || !w.agent.peers.reaches(n.node.Name) {
+	if known || !w.agent.peers.Reaches(n.node.Name) {
 		return bytes
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.agent.config.callTimeout())
 	defer cancel()
-	there, err := w.agent.askLayers(ctx, n.node, &api.LayersRequest{DiffIds: n.definition.Layers})
+	there, err := w.agent.layers.Ask(ctx, n.node, &api.LayersRequest{DiffIds: n.definition.Layers})
 	if err != nil {
 		return 0
 	}
@@ -219,7 +222,7 @@ func (w *observer) missingLayers(ctx context.Context, n needed) int64 {
 	for _, layer := range there {
 		has[layer.DiffId] = true
 	}
-	for _, layer := range w.agent.layersHere(n.definition.Layers) {
+	for _, layer := range w.agent.layers.Here(n.definition.Layers) {
 		if !has[layer.DiffId] {
 			bytes += layer.StoredBytes
 		}
@@ -276,14 +279,14 @@ var errAway = errors.New("it does not answer")
 // call asks a node, if it answers.
 func (w *observer) call(ctx context.Context, name string, do func(context.Context, api.PeerClient) error) error {
 	a := w.agent
-	if !a.peers.reaches(name) {
+	if !a.peers.Reaches(name) {
 		return errAway
 	}
-	node, err := a.peers.find(name)
+	node, err := a.peers.Find(name)
 	if err != nil {
 		return err
 	}
-	client, err := a.peers.client(node)
+	client, err := a.peers.Client(node)
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (a *Agent) departureRefused(to string, mode migration.Mode, definition engi
 // still refuse a mode when the container is offered.
 func (a *Agent) refusedModes(to string) map[migration.Mode]string {
 	refused := map[migration.Mode]string{}
-	for _, mode := range a.peers.refusedBy(to) {
+	for _, mode := range a.peers.RefusedBy(to) {
 		refused[mode] = refusedMode(to)
 	}
 	for _, mode := range a.config.Policy.Refused(modeNames()) {
@@ -129,27 +129,6 @@ func asAuto(refused map[migration.Mode]string) migration.Mode {
 		}
 	}
 	return modes[0]
-}
-
-// noteRefused records the modes that a node refuses. It ignores modes that only a later release knows.
-func (p *peers) noteRefused(name string, said []string) {
-	refused := slices.DeleteFunc(migration.Modes(), func(mode migration.Mode) bool {
-		return !slices.Contains(said, string(mode))
-	})
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.known[name]; known != nil {
-		known.refused = refused
-	}
-}
-
-func (p *peers) refusedBy(name string) []migration.Mode {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.known[name]; known != nil {
-		return known.refused
-	}
-	return nil
 }
 
 func describeFor(node, mode string, definition engine.Definition) policy.Container {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,9 +10,12 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cluster/clustertest"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network/wireguard"
 	"github.com/godwit/godwit/internal/policy"
+	"github.com/godwit/godwit/internal/wire/identity"
 )
 
 // TestPolicyRefusesOffers: the policy is asked before anything else is looked at, by the name of
@@ -63,20 +67,43 @@ func TestPolicyRefusesDepartures(t *testing.T) {
 	}
 }
 
+// quiet is a node without containers that other nodes hear of.
+type quiet struct{}
+
+func (quiet) Guests() []*api.Location                                { return nil }
+func (quiet) HearGuests(string, []*api.Location)                     {}
+func (quiet) Claims() ([]uint64, bool)                               { return nil, false }
+func (quiet) HearClaims(string, []uint64)                            {}
+func (quiet) Own() (*api.Overlay, error)                             { return nil, nil }
+func (quiet) KeyProof(wireguard.Key, string, string) ([]byte, error) { return nil, nil }
+func (quiet) Changed()                                               {}
+func (quiet) Removed(identity.Revocation)                            {}
+func (quiet) Lost(string)                                            {}
+func (quiet) Back(string)                                            {}
+
 // TestRefusedModesAreKnown: mode auto, and a plan of it, go by what both nodes refuse.
 func TestRefusedModesAreKnown(t *testing.T) {
-	both := newMembers(t, "a", "b")
-	ours, theirs := both[0].peers, both[1].peers
-	ours.known["b"] = &peer{}
+	both := clustertest.New(t, "a", "b")
 	modes := []string{"pre-copy", "cold"}
-	agent := &Agent{self: ours.id.Node, peers: ours, config: Config{Policy: policy.Policy{Modes: &modes}}}
+	agent := &Agent{
+		id: both[0].ID, self: both[0].ID.Node, log: slog.New(slog.DiscardHandler),
+		config: Config{StateDir: both[0].State, Policy: policy.Policy{Modes: &modes}},
+	}
+	var err error
+	if agent.peers, err = agent.newPeers(); err != nil {
+		t.Fatal(err)
+	}
+	defer agent.peers.Close()
+	agent.peers.Attach(quiet{}, quiet{}, quiet{})
+	theirs, err := agent.peers.Find("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agent.peers.Client(theirs); err != nil {
+		t.Fatal(err)
+	}
 	for _, said := range [][]string{{"cold", "teleport"}, nil} {
-		theirs.refused = said
-		request, err := theirs.helloRequest("a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ours.answer("b", request); err != nil {
+		if _, err := agent.peers.Answer("b", &api.HelloRequest{Refuses: said}); err != nil {
 			t.Fatal(err)
 		}
 		refused := agent.refusedModes("b")

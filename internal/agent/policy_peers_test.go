@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -10,6 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cluster/clustertest"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -34,14 +38,20 @@ func (f fetchStream) Context() context.Context { return f.ctx }
 // TestThePolicyHoldsForLayers: a node from which nothing is accepted could fill the disk with image layers,
 // and a node to which nothing is sent could read the layers of every image.
 func TestThePolicyHoldsForLayers(t *testing.T) {
-	all := newMembers(t, "a", "b")
-	a, b := all[0], all[1]
-	agent := &Agent{id: a.id, self: a.id.Node, peers: a.peers, log: a.log, cores: 1}
-	agent.transfers = newTransfers()
+	all := clustertest.New(t, "a", "b")
+	a, b := all[0].ID, all[1].ID
+	agent := &Agent{id: a, self: a.Node, log: slog.New(slog.DiscardHandler), cores: 1}
+	agent.config.StateDir = all[0].State
+	var err error
+	if agent.peers, err = agent.newPeers(); err != nil {
+		t.Fatal(err)
+	}
+	agent.engines = engine.NewSet((*embedded.Engine)(nil)) // nobody asks it
+	agent.layers = agent.newLayers()
 	agent.config.Policy = policy.Policy{AcceptFrom: &[]string{"c"}, SendTo: &[]string{"c"}}
 	service := &peerService{agent: agent}
 
-	err := service.Fetch(&api.FetchRequest{}, fetchStream{ctx: callFrom(t, "b")})
+	err = service.Fetch(&api.FetchRequest{}, fetchStream{ctx: callFrom(t, "b")})
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("b has this node fetch layers: %v", err)
 	}
@@ -52,7 +62,7 @@ func TestThePolicyHoldsForLayers(t *testing.T) {
 	if _, err := service.Layers(callFrom(t, "c"), &api.LayersRequest{}); err != nil {
 		t.Errorf("c asks which layers are here: %v", err)
 	}
-	listener, err := wire.Listen(t.Context(), "127.0.0.1:0", wire.ListenOptions{Identity: a.id})
+	listener, err := wire.Listen(t.Context(), "127.0.0.1:0", wire.ListenOptions{Identity: a})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +75,7 @@ func TestThePolicyHoldsForLayers(t *testing.T) {
 		}
 		served <- err
 	}()
-	conn, err := wire.Dial(t.Context(), b.id, listener.Addr().String(), "a")
+	conn, err := wire.Dial(t.Context(), b, listener.Addr().String(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func (a *Agent) proveAll(ctx context.Context, node identity.Node, volumes []engi
 	for i, v := range volumes {
 		request.Proofs = append(request.Proofs, &api.Proof{Volume: encodeVolume(v), File: filepath.Base(tokens.files[i])})
 	}
-	client, err := a.peers.client(node)
+	client, err := a.peers.Client(node)
 	if err != nil {
 		return nil, err
 	}

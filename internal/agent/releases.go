@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
@@ -106,7 +107,7 @@ func (a *Agent) homeOf(address netip.Addr) (name string, known bool) {
 	if err != nil {
 		return "", false
 	}
-	return a.peers.byNumber(number)
+	return a.peers.ByNumber(number)
 }
 
 func (a *Agent) releaseOne(todo release) {
@@ -130,7 +131,7 @@ func (a *Agent) releaseAgain(todo release) {
 	if _, soon := a.releases.again.LoadOrStore(todo.Container, true); soon {
 		return
 	}
-	time.AfterFunc(helloEvery, a.guarded(func() {
+	time.AfterFunc(cluster.HelloEvery, a.guarded(func() {
 		a.releases.again.Delete(todo.Container)
 		if a.ctx.Err() == nil {
 			a.releaseOne(todo)
@@ -143,11 +144,11 @@ func (a *Agent) callRelease(todo release) error {
 	if !known {
 		return fmt.Errorf("the node of %s is not known", todo.Address)
 	}
-	node, err := a.peers.find(name)
+	node, err := a.peers.Find(name)
 	if err != nil {
 		return err
 	}
-	client, err := a.peers.client(node)
+	client, err := a.peers.Client(node)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -32,5 +33,12 @@ func TestReleasesAreKept(t *testing.T) {
 	write(t, path, []byte("{"))
 	if _, err := kept.list(); err == nil {
 		t.Error("a damaged file counts as empty")
+	}
+}
+
+func write(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

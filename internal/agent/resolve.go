@@ -175,7 +175,7 @@ func (a *Agent) warning(m *move, q migration.Question, heard said) string {
 
 // lastContact says when a node was last heard.
 func (a *Agent) lastContact(node string) string {
-	at := a.peers.contact(node)
+	at := a.peers.Contact(node)
 	if at.IsZero() {
 		return fmt.Sprintf("last contact with %s: none since this agent was started", node)
 	}

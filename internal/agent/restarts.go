@@ -69,7 +69,7 @@ func newRestarts(a *Agent) *restarts {
 		return a.startAgain(ctx, d, false, a.embedded.Restart)
 	}
 	return &restarts{
-		agent: a, others: a.peers.allOthers, reaches: a.peers.reaches, presence: a.askPresence, again: again,
+		agent: a, others: a.peers.AllOthers, reaches: a.peers.Reaches, presence: a.askPresence, again: again,
 		slots: make(chan struct{}, restartsAtOnce), known: map[string]*followed{},
 	}
 }

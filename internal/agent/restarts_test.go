@@ -44,9 +44,15 @@ func newRestartsNode(t *testing.T, members ...string) *restartsNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.peers.nodes = []identity.Node{a.self}
+	saved := []identity.Node{}
 	for i, name := range members {
-		a.peers.nodes = append(a.peers.nodes, identity.Node{Name: name, Number: 10 + i})
+		saved = append(saved, identity.Node{Name: name, Number: 10 + i, Address: "192.0.2.1:7443"})
+	}
+	if err := identity.SaveNodes(a.config.StateDir, saved); err != nil {
+		t.Fatal(err)
+	}
+	if a.peers, err = a.newPeers(); err != nil {
+		t.Fatal(err)
 	}
 	r := newRestarts(a)
 	a.restarts = r

@@ -97,7 +97,7 @@ func (s *localService) Inspect(ctx context.Context, request *api.ContainerReques
 		Measured *predict.Measured `json:"measured,omitempty"` // of one that runs
 	}{Container: explained[0]}
 	if container.State == engine.Running {
-		if measured, err := s.agent.seen(ctx, container); err == nil { // or it has just ended
+		if measured, err := s.agent.samples.Look(ctx, container.Definition); err == nil { // or it has just ended
 			inspected.Measured = &measured
 		}
 	}
@@ -250,6 +250,6 @@ func wireError(err error) error {
 
 // Errors that are the caller's wrap one of these. wireError leaves their own words out.
 var (
-	errInvalid = errors.New("invalid request") // it makes no sense, whatever there is
-	errRefused = errors.New("refused")         // it makes no sense as things are
+	errInvalid = api.ErrInvalid
+	errRefused = api.ErrRefused
 )

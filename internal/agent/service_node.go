@@ -17,7 +17,7 @@ func (s *localService) Token(_ context.Context, request *api.TokenRequest) (*api
 	authority, err := s.agent.id.Authority()
 	if err != nil {
 		return nil, wireError(fmt.Errorf("%w; run this on the node that was initialised first, or one that was promoted%s", err,
-			s.agent.elsewhere()))
+			s.agent.members.Elsewhere()))
 	}
 	token, err := authority.IssueToken(time.Duration(request.TtlSeconds*float64(time.Second)), request.Node)
 	if err != nil {
@@ -29,9 +29,9 @@ func (s *localService) Token(_ context.Context, request *api.TokenRequest) (*api
 // Nodes says hello to every node now, so that the answer is about now.
 func (s *localService) Nodes(ctx context.Context, request *api.NodesRequest) (*api.NodesReply, error) {
 	var all sync.WaitGroup
-	for _, node := range s.agent.peers.others() {
+	for _, node := range s.agent.peers.Others() {
 		all.Go(s.agent.guarded(func() {
-			if err := s.agent.peers.hello(ctx, node); err != nil || !request.Measure {
+			if err := s.agent.peers.Hello(ctx, node); err != nil || !request.Measure {
 				return // What went wrong is in the answer.
 			}
 			if err := s.agent.measure(ctx, node, measureBudget()); err != nil {
@@ -40,7 +40,7 @@ func (s *localService) Nodes(ctx context.Context, request *api.NodesRequest) (*a
 		}))
 	}
 	all.Wait()
-	nodes := s.agent.peers.describe()
+	nodes := s.agent.peers.Describe()
 	for _, node := range nodes {
 		s.agent.describeOverlay(node)
 	}
@@ -94,9 +94,9 @@ func (a *Agent) measure(ctx context.Context, node identity.Node, budget stream.B
 	if err != nil {
 		return err
 	}
-	a.peers.noteLink(node.Name, link)
+	a.peers.NoteLink(node.Name, link)
 	if transport, known := data.Transport(); known {
-		a.peers.noteTransport(node.Name, transport)
+		a.peers.NoteTransport(node.Name, transport)
 	}
 	return nil
 }

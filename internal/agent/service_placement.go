@@ -69,7 +69,7 @@ func (a *Agent) policyOf(request *api.StageAheadRequest, definition engine.Defin
 		BandwidthLimit: request.BandwidthLimitBitsPerSecond,
 	}
 	for _, stop := range request.Path {
-		if _, err := a.peers.find(stop.Node); err != nil {
+		if _, err := a.peers.Find(stop.Node); err != nil {
 			return p, err
 		}
 		p.Path = append(p.Path, placement.Stop{Node: stop.Node, Deadline: time.Unix(0, stop.DeadlineUnixNanoseconds)})

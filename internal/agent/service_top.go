@@ -28,7 +28,7 @@ func (s *localService) Top(ctx context.Context, request *api.TopRequest) (*api.T
 	var all sync.WaitGroup
 	for i, container := range containers {
 		all.Go(s.agent.guarded(func() {
-			s.agent.samples.watch(container.Definition) // who looks again and again is told what is new
+			s.agent.samples.Watch(container.Definition) // who looks again and again is told what is new
 			measured[i] = s.agent.measured(ctx, container, window, topAge)
 		}))
 	}
@@ -56,26 +56,16 @@ func (a *Agent) running(ctx context.Context, reference string) ([]engine.Contain
 	return running, nil
 }
 
-// seen is what is known of a container without watching it: nothing is done in its processes. What
-// it writes is known if it was measured not long ago.
-func (a *Agent) seen(ctx context.Context, container engine.Container) (predict.Measured, error) {
-	known, _ := a.samples.known(container.Definition.ID, 0, keepSamples)
-	known.Name, known.ID, known.Node = container.Definition.Name, container.Definition.ID, a.self.Name
-	g := &gauge{agent: a, definition: container.Definition, now: known}
-	err := g.look(ctx)
-	return g.now, err
-}
-
 // measured is what is known of a container. One that does not run, or is being moved, is not measured now.
 func (a *Agent) measured(ctx context.Context, container engine.Container, window, age time.Duration) predict.Measured {
 	definition := container.Definition
 	if container.State == engine.Running && !a.moves.moving(definition.ID) {
-		measured := a.samples.measure(ctx, definition, window, age)
+		measured := a.samples.Measure(ctx, definition, window, age)
 		if measured.ID != "" {
 			return measured
 		}
 	}
-	known, _ := a.samples.known(definition.ID, 0, keepSamples)
+	known, _ := a.samples.Last(definition.ID)
 	known.Name, known.ID, known.Node, known.State = definition.Name, definition.ID, a.self.Name, string(container.State)
 	if a.moves.moving(definition.ID) {
 		known.State = "being moved"

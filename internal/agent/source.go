@@ -15,6 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -33,14 +35,14 @@ type source struct {
 	offered     *api.Offer
 	reservation *api.Reservation
 	data        *stream.Session
-	out         *sections      // of data
-	limiter     stream.Limiter // of all data connections
+	out         *stream.Sections // of data
+	limiter     stream.Limiter   // of all data connections
 	pages       *pageSender
 	departure   engine.Departure
 	hold        *network.Hold
 	held        bool         // the hold was started
 	quiesced    func() error // waits until no packet of the frozen container arrives; nil: it may send
-	sender      *stateSender
+	sender      *state.Sender
 	files       *fileSource
 	memory      *memorySource   // nil: all memory is in the execution state
 	keeper      *kernel.Seizure // of the frozen processes; nil: none
@@ -63,7 +65,7 @@ type source struct {
 	redirecting  sync.Mutex    // held while the hold is redirected; guards redirectable
 	redirectable *network.Hold // that the target may redirect to itself; nil: none
 	early        *earlyConns   // nil: none
-	known        *knownPages   // contents that the target has, and that the execution state may refer to; nil: none
+	known        *state.Known  // contents that the target has, and that the execution state may refer to; nil: none
 	// heardKnown is whether the target has what is known.
 	heardKnown chan bool
 	warming    chan error    // data is being measured while the target gets ready; nil: it was
@@ -286,7 +288,7 @@ func (s *source) ended(result migration.Finish) {
 	if data != nil { // Also when it failed: that has cost something, too.
 		s.move.tracker.counted(s.sent())
 		if transport, known := data.Transport(); known {
-			s.agent.peers.noteTransport(s.target.Name, transport)
+			s.agent.peers.NoteTransport(s.target.Name, transport)
 		}
 		s.noteTransfer()
 	}
@@ -313,4 +315,13 @@ func (s *source) reportJSON() []byte {
 		return nil // The target makes do with what it knows itself.
 	}
 	return report
+}
+
+// noteTransfer keeps what the first round has shown of the link: unless it was held back, or shared
+// the link with layers.
+func (s *source) noteTransfer() {
+	round, _ := predict.Transferred(s.move.tracker.now(s.move.machine.Record(), false))
+	if round.Seconds > 0 && s.settings.get().BandwidthLimit == 0 && s.layers == nil {
+		s.agent.peers.NoteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
+	}
 }

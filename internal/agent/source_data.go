@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -80,7 +82,7 @@ func (s *source) openData(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.data, s.out = data, &sections{data: data, sent: s.move.tracker.transferred}
+	s.data, s.out = data, stream.NewSections(data, s.move.tracker.transferred)
 	s.mu.Unlock()
 	go s.move.guarded(func() { s.listen(data) })()
 	go s.agent.guarded(func() {
@@ -141,8 +143,8 @@ func (s *source) hearSection(data *stream.Session) error {
 // is known, or all that is to leave is so little, a window is enough that holds so much; 0: the
 // link's.
 func (s *source) measure(ctx context.Context, enough int64) error {
-	known := s.agent.peers.wayTo(s.target.Name)
-	unknown := known.BandwidthBitsPerSecond == 0 || known.Seen > probeEvery.Seconds()
+	known := s.agent.peers.WayTo(s.target.Name)
+	unknown := known.BandwidthBitsPerSecond == 0 || known.Seen > cluster.ProbeEvery.Seconds()
 	if unknown && (enough > predict.LittleState || s.move.tracker.spec.Mode != migration.Cold) {
 		enough = 0
 	}
@@ -156,7 +158,7 @@ func (s *source) measure(ctx context.Context, enough int64) error {
 	}
 	switch {
 	case enough == 0:
-		s.agent.peers.noteLink(s.target.Name, link)
+		s.agent.peers.NoteLink(s.target.Name, link)
 	default: // what little shows is not exact
 		link.BandwidthBitsPerSecond = known.BandwidthBitsPerSecond
 	}
@@ -195,18 +197,18 @@ func (s *source) sendKnown(ctx context.Context) error {
 		return nil // all of it is one freeze
 	}
 	known, err := s.findKnown(ctx)
-	defer known.ahead.close()
+	defer known.Close()
 	if err != nil {
 		s.agent.log.Warn("changed pages of files all go in the freeze", "container", s.definition.Name, "error", err)
 		return nil
 	}
-	if len(known.content) == 0 {
+	if known.Empty() {
 		return nil
 	}
 	s.mu.Lock()
 	s.known, s.heardKnown = known, make(chan bool, 1)
 	s.mu.Unlock()
-	if err := s.section(kindKnown, "", known.ahead.all(known.content)); err != nil {
+	if err := s.section(kindKnown, "", known.All()); err != nil {
 		return err
 	}
 	return s.data.Flush()
@@ -245,23 +247,23 @@ func (s *source) awaitKnown(ctx context.Context) error {
 	}
 }
 
-func (s *source) findKnown(ctx context.Context) (*knownPages, error) {
-	known := newKnownPages(s.agent.layerFiles(s.definition))
+func (s *source) findKnown(ctx context.Context) (*state.Known, error) {
+	known := state.NewKnown(s.agent.layersOf(s.definition))
 	pids, err := s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID)
 	if err != nil {
 		return known, err
 	}
-	return known, memory.ChangedFilePages(pids, known.add)
+	return known, memory.ChangedFilePages(pids, known.Add)
 }
 
 // section sends a small section whole.
 func (s *source) section(kind, name string, content []byte) error {
-	return s.out.whole(kind, name, content)
+	return s.out.Whole(kind, name, content)
 }
 
 // begin starts a section; what is written to it counts as progress. Close must be called: it lets
 // the next one begin.
-func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out.begin(kind, name) }
+func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out.Begin(kind, name) }
 
 // sendState sends what is left of the state, the files, and the final marker. The journal is written and the
 // frozen copy is held while the bytes leave. The marker leaves only when nobody else can run the copy here:
@@ -305,7 +307,7 @@ func (s *source) sendContent(ctx context.Context) ([]byte, error) {
 	if err := s.handOverShared(ctx); err != nil {
 		return nil, err
 	}
-	sent, err := s.sender.rest()
+	sent, err := s.sender.Rest()
 	if err != nil {
 		return nil, err
 	}

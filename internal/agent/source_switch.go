@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/transfer/state"
 )
 
 // prepare does all that a dump needs and that takes time.
@@ -219,10 +220,10 @@ func (s *source) dump(ctx context.Context) error {
 			return err
 		}
 	}
-	s.sender = newStateSender(s.imagesDir(), func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
-	s.sender.known, s.sender.refer = s.known, func(name string) (io.WriteCloser, error) { return s.begin(kindRefers, name) }
+	s.sender = state.NewSender(s.imagesDir(), func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
+	s.sender.Refer(s.known, func(name string) (io.WriteCloser, error) { return s.begin(kindRefers, name) })
 	complete := make(chan struct{})
-	followed := guard.Go(func() error { return s.sender.follow(ctx, complete) })
+	followed := guard.Go(func() error { return s.sender.Follow(ctx, complete) })
 	last := func(context.Context) error { return nil }
 	if s.memory != nil {
 		last = s.memory.last

@@ -127,7 +127,7 @@ func (a *Agent) inputForSplit(ctx context.Context, mode migration.Mode, definiti
 		if err := a.measure(ctx, node, choiceBudget(in.Container.PrivateBytes+in.Container.SharedBytes)); err != nil {
 			return in, fmt.Errorf("node %s: %s", node.Name, plain(err))
 		}
-		in.Link = a.peers.wayTo(node.Name)
+		in.Link = a.peers.WayTo(node.Name)
 	}
 	if len(in.Container.Curve) == 0 && mode == migration.Hybrid {
 		a.watchFor(ctx, &in, definition, a.watchTime(in))

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -38,11 +39,11 @@ type stage struct {
 
 	limiter stream.Limiter // of all data connections
 	data    *stream.Session
-	out     *sections
+	out     *stream.Sections
 	pages   *memory.Source
 	sender  *pageSender
-	layers  *transfer // of image layers; nil: the target had all
-	most    uint64    // pages of a residual copy that the target may claim
+	layers  *layers.Transfer // of image layers; nil: the target had all
+	most    uint64           // pages of a residual copy that the target may claim
 
 	mu       sync.Mutex
 	settings migration.StageSettings
@@ -145,7 +146,7 @@ func (g *stage) describe() migration.Stage {
 		told.SentBytes = int64(g.data.Counters().SentWireBytes)
 	}
 	if g.layers != nil {
-		told.SentBytes += int64(g.layers.left().SentWireBytes)
+		told.SentBytes += int64(g.layers.Left().SentWireBytes)
 	}
 	return told
 }
@@ -194,7 +195,7 @@ func (g *stage) work(ctx context.Context) error {
 	if err := g.bringImage(ctx, missing); err != nil {
 		return fmt.Errorf("bring the image: %w", err)
 	}
-	if err := g.out.whole(kindStaged, "", nil); err != nil {
+	if err := g.out.Whole(kindStaged, "", nil); err != nil {
 		return err
 	}
 	g.state(migration.StageMemory)

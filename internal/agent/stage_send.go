@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -54,7 +55,7 @@ func (g *stage) offer(ctx context.Context) (*api.Reservation, error) {
 	}
 	content, err := proto.Marshal(&api.Envelope{Offer: offer})
 	if err == nil {
-		err = g.out.whole(kindOffer, "", content)
+		err = g.out.Whole(kindOffer, "", content)
 	}
 	if err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func (g *stage) connect(ctx context.Context) error {
 	}
 	data.Adapt(nil)
 	g.tell(func(*migration.Stage) {
-		g.data, g.sender, g.out = data, sender, &sections{data: data, sent: func(int64) {}}
+		g.data, g.sender, g.out = data, sender, stream.NewSections(data, nil)
 		data.SetRate(g.settings.BandwidthLimit)
 	})
 	context.AfterFunc(g.ctx, func() { // what is being written waits no longer
@@ -190,10 +191,10 @@ func (g *stage) bringImage(ctx context.Context, missing *api.Reservation) error 
 	if !missing.GetMissingImage() && len(missing.GetMissingLayers()) == 0 {
 		return nil
 	}
-	layers := &transfer{id: g.spec.ID, node: g.node.Name, limiter: &g.limiter, sent: g.sent}
-	g.tell(func(*migration.Stage) { g.layers = layers })
-	_, err := g.agent.bringImage(ctx, bringing{
-		node: g.node, container: g.definition, transfer: layers, bandwidth: g.bandwidth(),
+	outgoing := &layers.Transfer{ID: g.spec.ID, Node: g.node.Name, Limiter: &g.limiter, Sent: g.sent}
+	g.tell(func(*migration.Stage) { g.layers = outgoing })
+	_, err := g.agent.layers.Bring(ctx, layers.Bringing{
+		Node: g.node, Container: g.definition, Transfer: outgoing, Bandwidth: g.bandwidth(),
 	})
 	return err
 }
@@ -216,7 +217,7 @@ func (g *stage) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.agent.peers.noteLink(g.node.Name, link)
+	g.agent.peers.NoteLink(g.node.Name, link)
 	g.tell(func(told *migration.Stage) { told.BandwidthBitsPerSecond = link.BandwidthBitsPerSecond })
 	return g.data.SetCodec(stream.Choose(link.BandwidthBitsPerSecond, g.agent.cores).Codec)
 }
@@ -285,7 +286,7 @@ func (g *stage) take(ctx context.Context, id string, limit float64, sent func(by
 // handOver ends the stage, and gives its tracker to a migration when the target has given the copy
 // to the same.
 func (g *stage) handOver(ctx context.Context, claim stageClaim) error {
-	if err := g.out.whole(kindTaken, claim.migration, nil); err != nil {
+	if err := g.out.Whole(kindTaken, claim.migration, nil); err != nil {
 		return err
 	}
 	if _, err := g.expect(ctx, kindTaken, claim.migration); err != nil {

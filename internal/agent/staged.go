@@ -354,8 +354,8 @@ func (c *stagedCopy) handOver(id string) error {
 }
 
 func (c *stagedCopy) answer(kind, name string, content []byte) error {
-	out := sections{data: c.data, sent: func(int64) {}}
-	if err := out.whole(kind, name, content); err != nil {
+	out := stream.NewSections(c.data, nil)
+	if err := out.Whole(kind, name, content); err != nil {
 		return err
 	}
 	return c.data.Flush()

@@ -76,7 +76,7 @@ func (s *stages) start(ctx context.Context, container, node string, settings mig
 		g.refresh()
 		return g, nil
 	}
-	s.agent.samples.stop(definition.ID) // whoever begins to measure it now sees this stage
+	s.agent.samples.Stop(definition.ID) // whoever begins to measure it now sees this stage
 	go g.agent.guarded(g.run)()
 	return g, nil
 }

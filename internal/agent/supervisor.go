@@ -79,6 +79,6 @@ func (s *supervisor) watch(ctx context.Context, alive func()) {
 // alive returns when the agent's main locks can be taken.
 func (a *Agent) alive() {
 	a.moves.list()
-	a.peers.list()
+	a.peers.List()
 	a.locations.mayRelease("", netip.Addr{})
 }

@@ -8,8 +8,10 @@ import (
 	"io"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -71,7 +73,7 @@ func (t *target) receive(ctx context.Context) error {
 
 // receiveState takes the state, the files and the final marker of a container that is restored.
 func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFunc) error {
-	state := newStateReceiver(t.arrival.ImagesDir(), t.stateLimit())
+	images := state.NewReceiver(t.arrival.ImagesDir(), t.stateLimit())
 	mapped := t.pages == nil
 	var frame, known []byte
 	for {
@@ -85,7 +87,7 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 		case kindKnown:
 			known, err = t.takeKnown(section)
 		case kindRefers:
-			err = state.refers(section.Name, section, known)
+			err = images.Refers(section.Name, section, known)
 		case kindKey:
 			err = t.takeKey(section)
 		case kindPages:
@@ -96,14 +98,14 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 			mapped = true
 			err = t.keepPages(ctx, section)
 		case kindState:
-			err = state.piece(section.Name, section)
+			err = images.Piece(section.Name, section)
 		case kindFiles:
 			err = t.files.take(ctx, t, section)
 		case kindFinal:
 			if !mapped {
 				return errors.New("the final marker comes before the map of the memory")
 			}
-			return t.final(section, state)
+			return t.final(section, images)
 		default:
 			err = fmt.Errorf("a section %.40q comes in the freeze", section.Kind)
 		}
@@ -123,8 +125,8 @@ const (
 // in the freeze.
 func (t *target) takeKnown(section io.Reader) ([]byte, error) {
 	answer := heardAll
-	known, err := receiveKnown(section, t.agent.layerFiles(t.definition))
-	if errors.Is(err, errLacking) {
+	known, err := state.ReceiveKnown(section, t.agent.layersOf(t.definition))
+	if errors.Is(err, state.ErrLacking) {
 		t.agent.log.Warn("changed pages of files all come in the freeze", "container", t.definition.Name, "error", err)
 		answer, err = heardNone, nil
 	}
@@ -160,12 +162,12 @@ func treesLimit(offer *api.Offer) files.Limits {
 	return files.Limits{Bytes: bytes, Entries: entries + bytes/perEntry}
 }
 
-func (t *target) final(section stream.Section, state *stateReceiver) error {
+func (t *target) final(section stream.Section, images *state.Receiver) error {
 	marker, err := readFinal(section)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(state.check(marker.State), t.files.finish()); err != nil {
+	if err := errors.Join(images.Check(marker.State), t.files.finish()); err != nil {
 		return err
 	}
 	if _, err := t.data.Next(); !errors.Is(err, io.EOF) {
@@ -194,3 +196,12 @@ func readFinal(content io.Reader) (finalMarker, error) {
 }
 
 var errMoreComes = errors.New("the stream has not ended")
+
+// layersOf are the layers of a container's image, where this node's own engine keeps them. Other engines
+// keep layers where only they know.
+func (a *Agent) layersOf(definition engine.Definition) state.Layers {
+	if definition.EngineName != "" {
+		return state.Layers{}
+	}
+	return state.NewLayers(a.images, definition.Layers)
+}

@@ -308,7 +308,7 @@ func (t *target) giveUpPages(ctx context.Context, how string) error {
 	if err != nil {
 		return err
 	}
-	if t.push.connected() && t.agent.peers.reaches(t.move.tracker.spec.Source) { // a broken connection may tell nobody for long
+	if t.push.connected() && t.agent.peers.Reaches(t.move.tracker.spec.Source) { // a broken connection may tell nobody for long
 		return fmt.Errorf("%w: %s sends that memory, as far as is known: if it is lost, that is known after some seconds", errRefused, t.move.tracker.spec.Source)
 	}
 	pages, err := t.agent.engines.Of(t.definition).RemotePages(ctx, t.definition.ID)

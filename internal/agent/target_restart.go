@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/files/shared"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/transfer/state"
 )
 
 // This file has what the target does otherwise in mode restart: the container is started from the
@@ -74,7 +75,7 @@ func (t *target) receiveFiles(ctx context.Context) error {
 		case kindFiles:
 			err = t.files.take(ctx, t, section)
 		case kindFinal:
-			return t.final(section, newStateReceiver("", 0))
+			return t.final(section, state.NewReceiver("", 0))
 		default:
 			err = fmt.Errorf("a section %.40q comes when the container was stopped", section.Kind)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/cluster/clustertest"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
@@ -24,7 +25,7 @@ func newTestAgent(t *testing.T) *Agent {
 	t.Cleanup(stop)
 	a := &Agent{
 		config: Config{StateDir: t.TempDir(), RunDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), ctx: ctx, stop: stop,
-		self: identity.Node{Name: "b", Number: 2, Address: "192.0.2.2:7443"}, reservations: newReservations(), stagedCopies: newStagedCopies(),
+		reservations: newReservations(), stagedCopies: newStagedCopies(),
 		residuals: newResiduals(0), engines: engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
 	}
 	var err error
@@ -34,10 +35,15 @@ func newTestAgent(t *testing.T) *Agent {
 	if a.kept, err = newKeptCopies(a.config.StateDir, DefaultKeepBroken, a.log); err != nil {
 		t.Fatal(err)
 	}
-	a.id = &identity.Identity{Node: a.self}
-	a.peers = &peers{id: a.id, state: a.config.StateDir, known: map[string]*peer{}, nodes: []identity.Node{
-		{Name: "a", Number: 1, Address: "192.0.2.1:7443"}, a.self,
-	}}
+	a.id = clustertest.New(t, "a", "b")[1].ID
+	a.self = a.id.Node
+	saved := []identity.Node{{Name: "a", Number: 1, Address: "192.0.2.1:7443"}}
+	if err := identity.SaveNodes(a.config.StateDir, saved); err != nil {
+		t.Fatal(err)
+	}
+	if a.peers, err = a.newPeers(); err != nil {
+		t.Fatal(err)
+	}
 	a.spare = &spare{path: filepath.Join(a.config.StateDir, spareName)}
 	a.moves = newMoves(a)
 	return a

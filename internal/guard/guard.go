@@ -8,6 +8,7 @@ package guard
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 )
 
@@ -40,6 +41,23 @@ func Go(do func() error) chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- Do(do) }()
 	return ended
+}
+
+// Logged is do for a goroutine of its own, which nobody waits for: a panic is logged.
+func Logged(log *slog.Logger, do func()) func() {
+	return func() {
+		LogPanic(log, Do(func() error {
+			do()
+			return nil
+		}))
+	}
+}
+
+// LogPanic logs the panic in err's chain with its stack, if there is one.
+func LogPanic(log *slog.Logger, err error) {
+	if stack := Stack(err); stack != "" {
+		log.Error("panic; this is a bug of godwit", "error", err, "stack", stack)
+	}
 }
 
 // Stack returns the stack of the panic in err's chain; empty if there is none.

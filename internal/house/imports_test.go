@@ -16,11 +16,11 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "api audit compat criu durable engine engine/checkpoint " +
+	"internal/agent": "api audit cluster compat criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
-		"files/fetch files/image files/inodes files/parts files/regular files/shared guard kernel memory " +
+		"files/image files/inodes files/shared guard kernel memory " +
 		"memory/pipeline memory/postcopy migration network network/wireguard patience placement policy predict " +
-		"statedir wire wire/identity wire/stream",
+		"sampling statedir transfer/layers transfer/state wire wire/identity wire/stream",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
 	"internal/api":       "",
@@ -31,9 +31,12 @@ var mayImport = map[string]string{
 		"memory/pipeline migration network predict units wire wire/identity",
 	"internal/bench/page": "bench",
 	"internal/cli":        "units",
-	"internal/compat":     "",
-	"internal/criu":       "criu/vet kernel",
-	"internal/criu/vet":   "",
+	// cluster: knows nodes and links, no containers; greetings bring what the agent makes of them.
+	"internal/cluster":             "api compat guard migration network network/wireguard patience predict wire wire/identity wire/stream",
+	"internal/cluster/clustertest": "wire wire/identity",
+	"internal/compat":              "",
+	"internal/criu":                "criu/vet kernel",
+	"internal/criu/vet":            "",
 	// doctor: judges a whole node for a person; code asks kernel or criu for the one thing that it needs.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
@@ -100,9 +103,14 @@ var mayImport = map[string]string{
 	"internal/patience":          "",
 	"internal/policy":            "",
 	// predict: a function of what was measured.
-	"internal/predict":  "memory migration wire/stream",
-	"internal/statedir": "kernel",
-	"internal/units":    "",
+	"internal/predict": "memory migration wire/stream",
+	// sampling: measures, and decides nothing; the agent is its Node.
+	"internal/sampling":        "engine guard kernel memory memory/pipeline migration patience predict",
+	"internal/statedir":        "kernel",
+	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration wire/identity wire/stream",
+	// transfer/state: neither connections nor engines; likewise what is beside it.
+	"internal/transfer/state": "files/regular memory memory/pipeline",
+	"internal/units":          "",
 	// wire: moves bytes between nodes that know each other; what they mean is for the agent.
 	"internal/wire":          "guard patience wire/identity wire/stream",
 	"internal/wire/identity": "",

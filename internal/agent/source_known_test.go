@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/transfer/state"
+)
+
+// oneLayer is the directory of the only layer.
+type oneLayer string
+
+func (d oneLayer) LayerPath(string) (string, error) { return string(d), nil }
+
+// TestDamagedLayerEndsNoMove: what the target cannot make of its layers goes in the freeze.
+func TestDamagedLayerEndsNoMove(t *testing.T) {
+	a := newTestAgent(t)
+	content := bytes.Repeat([]byte("0123456789abcdef"), memory.PageSize()/4)
+	page := bytes.Clone(content[:memory.PageSize()])
+	copy(page, "relocated")
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "one.so"), content)
+	for answer, file := range map[string]string{heardAll: "/none.so", heardNone: "/one.so"} { // the target has no layer
+		near, far := dataPair(t)
+		s := &source{agent: a, known: state.NewKnown(state.NewLayers(oneLayer(dir), []string{"layer"})), heardKnown: make(chan bool, 1)}
+		s.known.Add(memory.FilePage{Content: page, File: file})
+		sent := s.known.All()
+		s.known.Close()
+		failed := make(chan error, 1)
+		go func() {
+			_, err := (&target{agent: a, data: far}).takeKnown(bytes.NewReader(sent))
+			failed <- err
+		}()
+		section, err := near.Next()
+		if err != nil || section.Kind != kindHeard || section.Name != answer {
+			t.Fatalf("%q %q is the answer, %v, not %s", section.Kind, section.Name, err, answer)
+		}
+		if err := errors.Join(<-failed, s.hearKnown(section.Name), s.awaitKnown(t.Context())); err != nil || (s.known != nil) != (answer == heardAll) {
+			t.Errorf("%s: %v, known: %v", answer, err, s.known != nil)
+		}
+	}
+	if (&source{}).hearKnown(heardAll) == nil || (&source{heardKnown: make(chan bool, 1)}).hearKnown("some") == nil {
+		t.Error("an answer was taken that makes no sense")
+	}
+}
+
+// TestNothingKnown: a migration goes on without the pages that could go ahead.
+func TestNothingKnown(t *testing.T) {
+	s := &source{agent: newTestAgent(t), memory: &memorySource{}, definition: engine.Definition{ID: "nowhere"}}
+	if _, err := s.findKnown(t.Context()); err == nil {
+		t.Fatal("the processes of no container were found")
+	}
+	if err := s.sendKnown(t.Context()); err != nil || s.known != nil {
+		t.Errorf("it ends with %v, known: %v", err, s.known)
+	}
+}

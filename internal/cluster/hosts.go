@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/godwit/godwit/internal/patience"
+
+	"github.com/godwit/godwit/internal/guard"
+)
+
+const (
+	hostsEvery     = time.Minute
+	lookupTimeout  = 5 * time.Second
+	maxOfOneHost   = 16 // addresses
+	lookupsAtATime = 4
+)
+
+// hosts are the addresses of the host names by which nodes are known. They are looked up in the background:
+// whoever asks whether a host is known holds up the port of the node.
+type hosts struct {
+	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+
+	mu    sync.Mutex
+	known map[string][]netip.Addr
+}
+
+func newHosts() *hosts {
+	lookup := func(ctx context.Context, host string) ([]netip.Addr, error) {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	}
+	return &hosts{lookup: lookup, known: map[string][]netip.Addr{}}
+}
+
+// refresh looks up all names, and forgets the others. A name that cannot be looked up now keeps the addresses
+// that it had.
+func (h *hosts) refresh(ctx context.Context, names []string) {
+	places := make(chan struct{}, lookupsAtATime)
+	var all sync.WaitGroup
+	for _, name := range names {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+			defer cancel()
+			_ = guard.Do(func() error {
+				found, err := h.lookup(ctx, name)
+				if err == nil {
+					h.learn(name, found)
+				}
+				return err
+			})
+		})
+	}
+	all.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name := range h.known {
+		if !slices.Contains(names, name) {
+			delete(h.known, name)
+		}
+	}
+}
+
+func (h *hosts) learn(name string, found []netip.Addr) {
+	addresses := make([]netip.Addr, 0, maxOfOneHost)
+	for _, address := range found[:min(len(found), maxOfOneHost)] {
+		addresses = append(addresses, address.Unmap())
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.known[name] = addresses
+}
+
+func (h *hosts) has(name string, address netip.Addr) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Contains(h.known[name], address)
+}
+
+// KeepHosts looks up the host names of other nodes now and then, until ctx ends.
+func (p *Peers) KeepHosts(ctx context.Context) {
+	for {
+		p.hosts.refresh(ctx, p.hostNames())
+		if patience.Until(ctx, time.Now().Add(hostsEvery)) != nil {
+			return
+		}
+	}
+}
+
+// hostNames are those of other nodes whose address is none in numbers.
+func (p *Peers) hostNames() (names []string) {
+	for _, node := range p.Others() {
+		host, _, err := net.SplitHostPort(node.Address)
+		_, numeric := netip.ParseAddr(host)
+		if err == nil && numeric != nil && !slices.Contains(names, host) {
+			names = append(names, host)
+		}
+	}
+	return names
+}
+
+// KnownHost tells whether another node of the cluster has an IP address.
+func (p *Peers) KnownHost(address string) bool {
+	asked, err := netip.ParseAddr(address)
+	if err != nil {
+		return false
+	}
+	asked = asked.Unmap()
+	for _, node := range p.Others() {
+		host, _, err := net.SplitHostPort(node.Address)
+		if err != nil {
+			continue
+		}
+		own, numeric := netip.ParseAddr(host)
+		if numeric == nil && own.Unmap() == asked || numeric != nil && p.hosts.has(host, asked) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,99 @@
+package cluster
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/wireguard"
+)
+
+// withKey gives a member a key of the overlay.
+func (m *member) withKey(t *testing.T) wireguard.Key {
+	t.Helper()
+	private, err := wireguard.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := private.Public()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.proof, m.attached.overlay = private.Proof, func() (*api.Overlay, error) { return overlayWith(public), nil }
+	return public
+}
+
+func overlayWith(key wireguard.Key) *api.Overlay {
+	return &api.Overlay{Kind: network.OverlayWireGuard.Kind(), Key: key[:]}
+}
+
+// greets has a member say hello to another one, and tells what each of them makes of the other's overlay.
+func (m *member) greets(t *testing.T, other *member) (there, here error) {
+	t.Helper()
+	said, err := m.sayOverlay(other.entry.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there = other.hearOverlay(m.entry.Name, said)
+	if said, err = other.sayOverlay(m.entry.Name); err != nil {
+		t.Fatal(err)
+	}
+	return there, m.hearOverlay(other.entry.Name, said)
+}
+
+// TestKeyOfAnother: a node that announces the key of another one keeps that one's packets out for no longer
+// than until it has proved that the key is its own.
+func TestKeyOfAnother(t *testing.T) {
+	all := newMembers(t, "a", "victim", "hostile")
+	a, victim, hostile := all[0], all[1], all[2]
+	a.withKey(t)
+	hostile.withKey(t)
+	key := victim.withKey(t)
+	if err := a.hearOverlay("hostile", overlayWith(key)); err != nil {
+		t.Fatal(err) // nobody else has it yet
+	}
+	// The victim learns the key of a with the answer to its first greeting, which is without proof.
+	if there, here := victim.greets(t, a); !errors.Is(there, api.ErrInvalid) || here != nil {
+		t.Errorf("a says %v, the victim %v", there, here)
+	}
+	a.changes = 0
+	if there, here := victim.greets(t, a); there != nil || here != nil {
+		t.Errorf("a says %v, the victim %v", there, here)
+	}
+	if a.changes != 1 || a.OverlayOf("victim").Key != key || !a.OverlayOf("hostile").Key.IsZero() {
+		t.Errorf("after %d changes: %+v", a.changes, a.overlays)
+	}
+	// Neither a proof for another node nor the loss of the victim's knowledge changes that.
+	stolen, err := victim.sayOverlay("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, said := range []*api.Overlay{overlayWith(key), stolen} {
+		if err := a.hearOverlay("hostile", said); !errors.Is(err, api.ErrInvalid) {
+			t.Errorf("the key is taken from another node: %v", err)
+		}
+	}
+	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || !a.OverlayOf("victim").proven {
+		t.Errorf("without proof: %v, %+v", err, a.OverlayOf("victim"))
+	}
+	if there, here := hostile.greets(t, a); there != nil || here != nil {
+		t.Errorf("with its own key: %v, %v", there, here)
+	}
+}
+
+// TestKeysOfAnEarlierProcess: who had a key keeps it when the agent is started anew, also against who is
+// heard first, and also if it is of a release that proves nothing.
+func TestKeysOfAnEarlierProcess(t *testing.T) {
+	all := newMembers(t, "a", "victim", "hostile")
+	a, victim := all[0], all[1]
+	a.withKey(t)
+	key := victim.withKey(t)
+	a.RecallKeys(map[int]wireguard.Key{victim.entry.Number: key, 99: {1}})
+	if err := a.hearOverlay("hostile", overlayWith(key)); !errors.Is(err, api.ErrInvalid) {
+		t.Errorf("the key is taken: %v", err)
+	}
+	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || a.OverlayOf("victim").Key != key {
+		t.Errorf("%v, %+v", err, a.overlays)
+	}
+}

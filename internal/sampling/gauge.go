@@ -1,0 +1,234 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/godwit/godwit/internal/patience"
+
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/predict"
+)
+
+// gauge measures one container, in cycles: what there is, what its pages hold, and how many of them
+// it writes within the windows of the dirtying curve. Looking takes a hundredth of a processor at
+// most.
+type gauge struct {
+	node       Node
+	definition engine.Definition
+	processes  func() ([]int, error) // of the container, also when the measuring has been ended
+	publish    func(predict.Measured)
+	wanted     func() bool
+
+	watcher *memory.Watcher
+	now     predict.Measured
+	began   time.Time // the cycle
+	wrote   uint64    // bytes of files by then
+	used    time.Duration
+	looked  time.Duration // what the last look took
+}
+
+// looksShare is how much longer than a look the pause before the next one is.
+const looksShare = 100
+
+// run goes on until nobody wants to know, or it cannot.
+func (g *gauge) run(ctx context.Context) (err error) {
+	config := memory.SourceConfig{Processes: g.processes}
+	if !g.mayTrack(ctx) {
+		config.Tracking = memory.Hashing
+	}
+	g.watcher = memory.NewWatcher(config)
+	defer func() { err = errors.Join(err, g.watcher.Close()) }()
+	best, _ := memory.BestTracking()
+	if config.Tracking == "" {
+		config.Tracking = best
+	}
+	g.now.Tracking = string(config.Tracking)
+	for g.wanted() && ctx.Err() == nil {
+		if err := g.cycle(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// mayTrack tells whether its processes may be tracked: nobody else does, and what fills their memory is done.
+func (g *gauge) mayTrack(ctx context.Context) bool {
+	if g.node.Staged(g.definition.ID) {
+		return false
+	}
+	filling, err := g.node.Engine(g.definition).Memory(ctx, g.definition.ID)
+	return err == nil && filling.State != memory.Filling
+}
+
+// cycle watches through all windows, as long as somebody wants to know.
+func (g *gauge) cycle(ctx context.Context) error {
+	if err := g.watcher.Begin(); err != nil {
+		return err
+	}
+	g.began, g.now.Curve = time.Now(), nil
+	if err := g.begin(ctx); err != nil {
+		return err
+	}
+	windows := predict.Windows()
+	for i := 0; i < len(windows); {
+		elapsed := time.Since(g.began)
+		due := time.Duration(windows[i] * float64(time.Second))
+		pause := min(due-elapsed, max(time.Second, looksShare*g.looked))
+		if err := patience.Until(ctx, time.Now().Add(pause)); err != nil {
+			return err
+		}
+		if due > watchOn && !g.wanted() {
+			return nil
+		}
+		if time.Since(g.began) < due {
+			if err := g.look(ctx); err != nil { // the memory may have grown
+				return err
+			}
+			g.publish(g.copied())
+			continue
+		}
+		if err := g.window(ctx, windows[i]); err != nil {
+			return err
+		}
+		i++
+	}
+	return nil
+}
+
+// copied is what is known, with a curve of its own.
+func (g *gauge) copied() predict.Measured {
+	m := g.now
+	m.Curve = append(predict.Curve{}, g.now.Curve...)
+	return m
+}
+
+// window takes one point of the curve.
+func (g *gauge) window(ctx context.Context, window float64) error {
+	written, err := g.watcher.Written()
+	if err != nil {
+		return err
+	}
+	elapsed := time.Since(g.began).Seconds()
+	if err := g.look(ctx); err != nil {
+		return err
+	}
+	g.now.Curve = appendPoint(g.now.Curve, window, elapsed, written.Bytes)
+	g.now.DeltaRatio = 0
+	if written.Changed > 0 {
+		g.now.DeltaRatio = min(1, deltaFactor*written.Changed)
+	}
+	wrote, used := g.counters(ctx)
+	if elapsed >= leastRate {
+		g.now.FilesChangedPerSecond = float64(wrote-min(wrote, g.wrote)) / elapsed
+		g.now.CPUs = max(0, (used-g.used).Seconds()/elapsed)
+	}
+	g.publish(g.copied())
+	return nil
+}
+
+// appendPoint adds to a curve what was written within about a window, which is a round number: on a
+// busy machine it was longer. A curve does not fall: what was written may have gone since.
+func appendPoint(curve predict.Curve, window, elapsed, bytes float64) predict.Curve {
+	bytes *= min(1, window/elapsed)
+	if n := len(curve); n > 0 {
+		bytes = max(bytes, curve[n-1].Bytes)
+	}
+	return append(curve, predict.Point{Seconds: window, Bytes: bytes})
+}
+
+const (
+	// deltaFactor is how much longer a delta is than what has changed: it says where.
+	deltaFactor = 1.25
+	leastRate   = 0.05 // seconds: what is measured over less says little
+)
+
+// begin is what is looked at once in a cycle.
+func (g *gauge) begin(ctx context.Context) error {
+	contents, err := g.watcher.Contents()
+	if err != nil {
+		return err
+	}
+	g.now.ZeroShare, g.now.DuplicateShare, g.now.Ratio, g.now.SampledPages = contents.Zero, contents.Duplicates, contents.Ratio, contents.Pages
+	if contents.CompressBytesPerSecond > 0 {
+		g.now.CompressBytesPerSecond = contents.CompressBytesPerSecond
+	}
+	g.wrote, g.used = g.counters(ctx)
+	return g.look(ctx)
+}
+
+// look adds up what there is.
+func (g *gauge) look(ctx context.Context) error {
+	began := time.Now()
+	defer func() { g.looked = time.Since(began) }()
+	pids, err := g.node.Engine(g.definition).Processes(ctx, g.definition.ID)
+	if err != nil {
+		return err
+	}
+	if len(pids) == 0 {
+		return fmt.Errorf("%w: %s", engine.ErrNotRunning, g.definition.Name)
+	}
+	c := &g.now.Container
+	c.Processes, c.Threads, c.Descriptors, c.Mappings = 0, 0, 0, 0
+	var sum kernel.Kinds
+	for _, pid := range pids {
+		kinds, err := kernel.ReadKinds(pid)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has ended
+		}
+		if err != nil {
+			return err
+		}
+		sum = sum.Plus(kinds)
+		c.Processes++
+		if process, err := kernel.ReadProcess(pid); err == nil {
+			c.Threads += process.Threads
+		}
+		if descriptors, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd"); err == nil {
+			c.Descriptors += len(descriptors)
+		}
+	}
+	c.PrivateBytes, c.SharedBytes, c.FileBytes = int64(sum.Private), int64(sum.Shared), int64(sum.File)
+	c.ChangedBytes, c.SwapBytes, c.Mappings = int64(sum.Changed), int64(sum.Swapped), sum.Mappings
+	c.SharesCopyOnWriteBytes = int64(sum.Private - min(sum.Private, sum.OwnShare))
+	if count, queued, err := g.node.Connections(g.definition.ID); err == nil {
+		c.Connections, c.QueuedBytes = count, queued
+	}
+	g.now.At = time.Now().UTC()
+	return nil
+}
+
+// counters are what its processes have written to files, without what they gave up before it was on
+// the disk, and how much processor time they have used.
+func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration) {
+	pids, err := g.node.Engine(g.definition).Processes(ctx, g.definition.ID)
+	if err != nil {
+		return 0, 0
+	}
+	for _, pid := range pids {
+		table, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/io")
+		if err != nil {
+			continue // it has ended
+		}
+		for line := range strings.Lines(string(table)) { // proc_pid_io(5)
+			if value, is := strings.CutPrefix(line, "write_bytes:"); is {
+				n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64) // 0 if the kernel says something else
+				wrote += n
+			}
+			if value, is := strings.CutPrefix(line, "cancelled_write_bytes:"); is {
+				n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+				wrote -= min(n, wrote)
+			}
+		}
+	}
+	used, _ = g.node.Engine(g.definition).CPUTime(ctx, g.definition.ID) // 0 where it is not counted
+	return wrote, used
+}
