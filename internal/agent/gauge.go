@@ -39,7 +39,7 @@ const looksShare = 100
 // run goes on until nobody wants to know, or it cannot.
 func (g *gauge) run(ctx context.Context) (err error) {
 	processes := func() ([]int, error) {
-		return g.agent.engines.Of(g.definition).Processes(g.agent.ctx, g.definition.ID)
+		return g.agent.engines.EngineFor(g.definition).Processes(g.agent.ctx, g.definition.ID)
 	}
 	config := memory.SourceConfig{Processes: processes}
 	if !g.mayTrack(ctx) {
@@ -65,7 +65,7 @@ func (g *gauge) mayTrack(ctx context.Context) bool {
 	if g.agent.stages.of(g.definition.ID) != nil {
 		return false
 	}
-	filling, err := g.agent.engines.Of(g.definition).Memory(ctx, g.definition.ID)
+	filling, err := g.agent.engines.EngineFor(g.definition).Memory(ctx, g.definition.ID)
 	return err == nil && filling.State != memory.Filling
 }
 
@@ -169,7 +169,7 @@ func (g *gauge) begin(ctx context.Context) error {
 func (g *gauge) look(ctx context.Context) error {
 	began := time.Now()
 	defer func() { g.looked = time.Since(began) }()
-	pids, err := g.agent.engines.Of(g.definition).Processes(ctx, g.definition.ID)
+	pids, err := g.agent.engines.EngineFor(g.definition).Processes(ctx, g.definition.ID)
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (g *gauge) look(ctx context.Context) error {
 // counters are what its processes have written to files, without what they gave up before it was on
 // the disk, and how much processor time they have used.
 func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration) {
-	pids, err := g.agent.engines.Of(g.definition).Processes(ctx, g.definition.ID)
+	pids, err := g.agent.engines.EngineFor(g.definition).Processes(ctx, g.definition.ID)
 	if err != nil {
 		return 0, 0
 	}
@@ -232,7 +232,7 @@ func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration)
 			}
 		}
 	}
-	used, _ = g.agent.engines.Of(g.definition).CPUTime(ctx, g.definition.ID) // 0 where it is not counted
+	used, _ = g.agent.engines.EngineFor(g.definition).CPUTime(ctx, g.definition.ID) // 0 if not counted
 	return wrote, used
 }
 

@@ -247,7 +247,7 @@ func (s *source) awaitKnown(ctx context.Context) error {
 
 func (s *source) findKnown(ctx context.Context) (*knownPages, error) {
 	known := newKnownPages(s.agent.layerFiles(s.definition))
-	pids, err := s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID)
+	pids, err := s.agent.engines.EngineFor(s.definition).Processes(ctx, s.definition.ID)
 	if err != nil {
 		return known, err
 	}

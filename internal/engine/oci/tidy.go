@@ -15,7 +15,7 @@ import (
 // is found by what the engine lists. It does so by itself, one after the other: what a container's
 // network takes away may wait for others. What fails for one is tried again at the next look, and
 // keeps nothing from being done for the others.
-func (e *Engine) tidy(listed []Found) {
+func (e *Engine) tidy(listed []Container) {
 	removed := e.removed(listed)
 	if len(removed) == 0 || !e.tidying.TryLock() {
 		return
@@ -29,7 +29,7 @@ func (e *Engine) tidy(listed []Found) {
 }
 
 // removed are the containers of which there is something here, and which the engine does not list.
-func (e *Engine) removed(listed []Found) (ids []string) {
+func (e *Engine) removed(listed []Container) (ids []string) {
 	there := map[string]bool{}
 	for _, found := range listed {
 		there[found.ID], there[e.identity(found)] = true, true
