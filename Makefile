@@ -277,9 +277,9 @@ bench-engines: setup ## containers of Docker, Podman, containerd and LXC, beside
 bench-engines-quick: setup ## the same, there and back once; leaves build/bench-engines-quick.json
 	build/godwit-lab bench engines --quick --json build/bench-engines-quick.json
 
-.PHONY: meddle
-meddle: setup ## stop, kill, rm, restart, pause, update and the end of daemons and shims, at each step of a move, in doubt and in a post-copy push, link up and down, with all engines: 411 cases (MEDDLE=docker-stop for some)
-	go test -count=1 -timeout 4h -run '^(TestMeddled|TestOrdered)$$/$(MEDDLE)' -v ./test/engines
+.PHONY: interference
+interference: setup ## stop, kill, rm, restart, pause, update and the end of daemons and shims, at each step of a move, in doubt and in a post-copy push, link up and down, with all engines: 411 cases (INTERFERENCE=docker-stop for some)
+	go test -count=1 -timeout 4h -run '^(TestInterference|TestOrdered)$$/$(INTERFERENCE)' -v ./test/engines
 
 TRIPS ?= 20
 

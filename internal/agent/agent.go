@@ -325,7 +325,7 @@ func (a *Agent) openOCI() ([]engine.Engine, error) {
 // does not work keeps nobody from the others.
 func (a *Agent) openRouted() []engine.Engine {
 	var found []engine.Engine
-	if lxc.Found() {
+	if lxc.Installed() {
 		one, err := lxc.New(lxc.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
 		if err != nil {
 			a.log.Warn("containers of LXC cannot be moved", "error", err)

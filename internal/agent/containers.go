@@ -86,7 +86,7 @@ func (a *Agent) attach(ctx context.Context, definition engine.Definition) (strin
 
 // forget removes all of a container, and gives its address back.
 func (a *Agent) forget(ctx context.Context, definition engine.Definition) error {
-	of := a.engines.Of(definition)
+	of := a.engines.EngineFor(definition)
 	defer a.containersChanged(of)
 	err := of.Remove(ctx, definition.ID, true)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -113,7 +113,7 @@ func (a *Agent) halt(ctx context.Context, reference string, grace time.Duration)
 	if err != nil {
 		return err
 	}
-	of := a.engines.Of(container.Definition)
+	of := a.engines.EngineFor(container.Definition)
 	defer a.containersChanged(of)
 	return of.Stop(ctx, container.Definition.ID, grace)
 }

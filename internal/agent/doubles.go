@@ -176,7 +176,7 @@ func (a *Agent) runningNow() (map[uint64]*engine.Definition, error) {
 // runsHere asks the engine whether a container runs. If the engine does not answer, the container runs as
 // long as its first process does.
 func (a *Agent) runsHere(definition engine.Definition) bool {
-	of := a.engines.Of(definition)
+	of := a.engines.EngineFor(definition)
 	if a.moves.moving(definition.ID) {
 		return false
 	}

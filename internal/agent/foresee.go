@@ -140,7 +140,7 @@ func (a *Agent) input(ctx context.Context, definition engine.Definition, node id
 	in.Source.CompressBytesPerSec = seen.CompressBytesPerSecond
 	a.experience.Of(node.Name, definition.ID, &in)
 	if in.Container.StartSeconds == 0 && definition.Health == nil {
-		if ports, err := a.engines.Of(definition).Ports(ctx, definition.ID); err == nil && len(ports) == 0 {
+		if ports, err := a.engines.EngineFor(definition).Ports(ctx, definition.ID); err == nil && len(ports) == 0 {
 			in.Container.StartSeconds = engine.SettledAfter.Seconds() + startWork
 		}
 	}
@@ -254,7 +254,7 @@ func (a *Agent) forecast(ctx context.Context, plan *predict.Plan, definition eng
 	for _, problem := range plan.Problems {
 		in.Container.CheckpointImpossible = problem.What + ": " + problem.Why
 	}
-	if problems, err := a.engines.Of(definition).ExamineAnew(ctx, definition.ID); err == nil && len(problems) > 0 {
+	if problems, err := a.engines.EngineFor(definition).ExamineAnew(ctx, definition.ID); err == nil && len(problems) > 0 {
 		in.Container.RestartImpossible = problems[0].What + ": " + problems[0].Why
 	}
 	plan.Link = in.Link

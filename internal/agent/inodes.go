@@ -26,7 +26,7 @@ func (a *Agent) examineInodes(
 	}
 	kept := chosen.keepInodes()
 	for deadline := time.Now().Add(inodePatience); ; {
-		pids, err := a.engines.Of(definition).Processes(ctx, definition.ID)
+		pids, err := a.engines.EngineFor(definition).Processes(ctx, definition.ID)
 		if err != nil {
 			return nil, err
 		}

@@ -272,7 +272,7 @@ func (l *locations) hangs(of engine.Engine) bool {
 
 // ended reports whether it is known that a container does not run here, of which no list says that it does.
 func (l *locations) ended(definition engine.Definition) bool {
-	of := l.agent.engines.Of(definition)
+	of := l.agent.engines.EngineFor(definition)
 	return of == engine.Engine(l.agent.embedded) || l.toldBy(of).lacks(definition.ID)
 }
 

@@ -119,7 +119,7 @@ func TestFilesOfAnEngine(t *testing.T) {
 		"no answer":     {elsewhere{upper: dir, err: failed}, failed},
 	} {
 		a := newTestAgent(t)
-		a.engines = engine.NewSet(a.engines.Of(engine.Definition{}), c.engine)
+		a.engines = engine.NewSet(a.engines.EngineFor(engine.Definition{}), c.engine)
 		journal := a.moves.journal("0000000000000001", engine.Definition{EngineName: "podman", ID: "x"})
 		if err := journal.put([]byte("{}")); err != nil {
 			t.Fatal(err)

@@ -55,7 +55,7 @@ func (s *source) hearReady() error {
 
 // startsLate tells whether the engine of what is to come is to be told when to start it.
 func (a *Agent) startsLate(definition engine.Definition) bool {
-	one, is := a.engines.Of(definition).(engine.LateStarter)
+	one, is := a.engines.EngineFor(definition).(engine.LateStarter)
 	return is && one.StartsLate(definition)
 }
 

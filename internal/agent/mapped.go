@@ -18,7 +18,7 @@ import (
 // the kernel may make pages that are dirty already writable without a fault (mm/mprotect.c,
 // can_change_shared_pte_writable), and it is faults that change a file's times.
 func (a *Agent) mappedFiles(ctx context.Context, definition engine.Definition) (files.Mapped, error) {
-	pids, err := a.engines.Of(definition).Processes(ctx, definition.ID)
+	pids, err := a.engines.EngineFor(definition).Processes(ctx, definition.ID)
 	if err != nil {
 		return files.Mapped{}, err
 	}

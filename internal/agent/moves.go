@@ -407,7 +407,7 @@ func (m *moves) recoverOne(id string) {
 		machine, actions, err = migration.Resume(read.Record)
 	}
 	if err == nil {
-		_, err = m.agent.engines.For(read.Definition)
+		_, err = m.agent.engines.Lookup(read.Definition)
 	}
 	if err == nil && read.Record.DeniesRun() {
 		err = m.agent.contradicted(read.Definition)

@@ -131,7 +131,7 @@ func (a *Agent) examineOffer(ctx context.Context, from string, definition engine
 	if err != nil {
 		return nil, err
 	}
-	one, err := a.engines.For(definition)
+	one, err := a.engines.Lookup(definition)
 	if errors.Is(err, engine.ErrNoEngine) {
 		return []migration.Problem{{
 			What: "engine " + definition.EngineName, Why: a.self.Name + " does not know it", Remedy: "use the same version of godwit on both nodes",
@@ -307,9 +307,9 @@ func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.E
 // examineFor lists what stands against a container leaving in a mode.
 func (a *Agent) examineFor(ctx context.Context, spec migration.Spec, definition engine.Definition) ([]engine.Problem, error) {
 	if spec.Mode == migration.Restart {
-		return a.engines.Of(definition).ExamineAnew(ctx, definition.ID)
+		return a.engines.EngineFor(definition).ExamineAnew(ctx, definition.ID)
 	}
-	found, err := a.engines.Of(definition).Examine(ctx, definition.ID)
+	found, err := a.engines.EngineFor(definition).Examine(ctx, definition.ID)
 	return a.restartRemedy(ctx, definition, found), err
 }
 
@@ -379,7 +379,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 
 // leavesBehind says what of a container stays at the source although users may look for it at the target.
 func (a *Agent) leavesBehind(definition engine.Definition) []string {
-	if leaver, is := a.engines.Of(definition).(engine.Leaver); is {
+	if leaver, is := a.engines.EngineFor(definition).(engine.Leaver); is {
 		return leaver.LeavesBehind(definition)
 	}
 	return nil

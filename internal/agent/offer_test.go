@@ -82,7 +82,7 @@ func TestOffersChangeNothing(t *testing.T) {
 	if err != nil || len(problems) != 1 || !strings.Contains(problems[0].Why, "docker") {
 		t.Errorf("%+v, %v", problems, err)
 	}
-	if a.engines.Of(here) != other {
+	if a.engines.EngineFor(here) != other {
 		t.Error("another engine is asked for the container now")
 	}
 	if one, err := a.engines.Inspect(t.Context(), here.ID); err != nil || one.Definition.Name != "web" {

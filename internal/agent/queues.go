@@ -30,7 +30,7 @@ func (a *Agent) giveRoom(definition engine.Definition) {
 			return
 		case <-time.After(wait):
 		}
-		pids, err := a.engines.Of(definition).Processes(a.ctx, definition.ID)
+		pids, err := a.engines.EngineFor(definition).Processes(a.ctx, definition.ID)
 		if err != nil || a.leaves(definition.ID) {
 			return // it has ended, or is elsewhere, or soon
 		}

@@ -172,7 +172,7 @@ func (m *moves) lost(one engine.Container) bool {
 // rebuildOne rebuilds the journal of one container and goes on with its migration. It first asks
 // the engine again: since the container was listed, the migration may have begun or ended.
 func (m *moves) rebuildOne(ctx context.Context, listed engine.Definition) error {
-	one, err := m.agent.engines.Of(listed).Inspect(ctx, listed.ID)
+	one, err := m.agent.engines.EngineFor(listed).Inspect(ctx, listed.ID)
 	if err != nil || one.Leaving == nil || !m.lost(one) {
 		return err
 	}

@@ -108,7 +108,7 @@ func (a *Agent) routeHere(ctx context.Context, definition engine.Definition) err
 	}
 	asking, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
-	container, err := a.engines.Of(definition).Inspect(asking, definition.ID)
+	container, err := a.engines.EngineFor(definition).Inspect(asking, definition.ID)
 	if asking.Err() != nil && ctx.Err() == nil {
 		return a.network.Route(definition.Network.Address, network.Local(definition.ID))
 	}

@@ -55,7 +55,7 @@ func (s *source) makeResidual(ctx context.Context, keep time.Duration) (*residua
 		node: s.agent.self.Name, started: now, fresh: now, until: now.Add(keep),
 	}
 	// Nothing is tracked any more, only read: that works whatever has become of the tracker.
-	processes := func() ([]int, error) { return s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID) }
+	processes := func() ([]int, error) { return s.agent.engines.EngineFor(s.definition).Processes(ctx, s.definition.ID) }
 	pages := memory.NewSource(memory.SourceConfig{Processes: processes, Tracking: memory.Hashing})
 	_, err = pages.Final(ctx, made.pages)
 	err = errors.Join(err, pages.Close())

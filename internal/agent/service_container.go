@@ -130,7 +130,7 @@ func (s *localService) Logs(request *api.LogsRequest, stream grpc.ServerStreamin
 		return wireError(err)
 	}
 	options := engine.LogOptions{Follow: request.Follow, Tail: int(request.Tail)}
-	return wireError(s.agent.engines.Of(container.Definition).Logs(stream.Context(), container.Definition.ID, options, func(entry engine.LogEntry) error {
+	return wireError(s.agent.engines.EngineFor(container.Definition).Logs(stream.Context(), container.Definition.ID, options, func(entry engine.LogEntry) error {
 		return stream.Send(&api.LogEntry{
 			UnixNanoseconds: entry.Time.UnixNano(), Stderr: entry.Stream == "stderr", Data: entry.Data,
 		})
@@ -168,7 +168,7 @@ func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.E
 		defer stdin.Close() // Who still writes to a process that has ended shall not wait for ever.
 		process.Stdin = stdin
 	}
-	code, err := s.agent.engines.Of(container.Definition).Exec(ctx, container.Definition.ID, process)
+	code, err := s.agent.engines.EngineFor(container.Definition).Exec(ctx, container.Definition.ID, process)
 	if err != nil {
 		return wireError(err)
 	}

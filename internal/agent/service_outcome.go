@@ -121,7 +121,7 @@ func (m *moves) recordOf(id string) *migration.Record {
 
 // presence looks for a container in its engine.
 func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migration.Presence, time.Time) {
-	one, err := a.engines.For(sought)
+	one, err := a.engines.Lookup(sought)
 	if errors.Is(err, engine.ErrNoEngine) {
 		return migration.Absent, time.Time{} // this node has never had it
 	}

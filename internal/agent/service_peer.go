@@ -223,7 +223,7 @@ func (a *Agent) syncFiles(definition engine.Definition) error {
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, a.config.callTimeout())
 	defer cancel()
-	one, err := a.engines.For(definition)
+	one, err := a.engines.Lookup(definition)
 	if err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func (s *source) examine(ctx context.Context) error {
 	if err := s.agent.awaitFilled(ctx, s.definition); err != nil {
 		return err
 	}
-	problems, err := s.agent.engines.Of(s.definition).Examine(ctx, s.definition.ID)
+	problems, err := s.agent.engines.EngineFor(s.definition).Examine(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (s *source) examineAgain(ctx context.Context) error {
 	if s.memory == nil {
 		return nil
 	}
-	problems, err := s.agent.engines.Of(s.definition).Examine(ctx, s.definition.ID)
+	problems, err := s.agent.engines.EngineFor(s.definition).Examine(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (s *source) examineAgain(ctx context.Context) error {
 // sameAgain wants the container to have the name and limits that the target was told. An engine may change
 // them meanwhile (docker update, docker rename), and the change would be lost.
 func (s *source) sameAgain(ctx context.Context) error {
-	now, err := s.agent.engines.Of(s.definition).Inspect(ctx, s.definition.ID)
+	now, err := s.agent.engines.EngineFor(s.definition).Inspect(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}

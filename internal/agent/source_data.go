@@ -249,7 +249,7 @@ func (s *source) awaitKnown(ctx context.Context) error {
 
 func (s *source) findKnown(ctx context.Context) (*state.Known, error) {
 	known := state.NewKnown(s.agent.layersOf(s.definition))
-	pids, err := s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID)
+	pids, err := s.agent.engines.EngineFor(s.definition).Processes(ctx, s.definition.ID)
 	if err != nil {
 		return known, err
 	}

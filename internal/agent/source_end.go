@@ -33,7 +33,7 @@ func (s *source) destroy(ctx context.Context) error {
 	if err := s.agent.network.SaveConntrack(s.definition.Network.Address); err != nil {
 		return err
 	}
-	if err := s.agent.engines.Of(s.definition).Destroy(ctx, s.definition.ID, s.stay()); err != nil {
+	if err := s.agent.engines.EngineFor(s.definition).Destroy(ctx, s.definition.ID, s.stay()); err != nil {
 		return err
 	}
 	s.agent.adoptions.drop(s.definition.ID) // its address is not given back

@@ -211,7 +211,7 @@ func holdWithNewKeeper(pids []int) error {
 
 // protect asks the engine, which knows whether they are still frozen for a move.
 func (s *source) protect(ctx context.Context, hold func(pids []int) error, held func()) error {
-	protector, can := s.agent.engines.Of(s.definition).(engine.Protector)
+	protector, can := s.agent.engines.EngineFor(s.definition).(engine.Protector)
 	if !can {
 		return nil
 	}
@@ -230,7 +230,7 @@ func (s *source) copyKilled(ctx context.Context) bool {
 	if s.restarts() {
 		return false
 	}
-	pids, err := s.agent.engines.Of(s.definition).Processes(ctx, s.definition.ID)
+	pids, err := s.agent.engines.EngineFor(s.definition).Processes(ctx, s.definition.ID)
 	return err == nil && slices.ContainsFunc(pids, kernel.Killed)
 }
 

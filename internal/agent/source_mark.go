@@ -32,7 +32,7 @@ func (s *source) marking(ctx context.Context, after time.Duration) (stop func())
 }
 
 func (s *source) markMoved(ctx context.Context) {
-	marker, can := s.agent.engines.Of(s.definition).(engine.Marker)
+	marker, can := s.agent.engines.EngineFor(s.definition).(engine.Marker)
 	if !can || s.marked.Load() {
 		return
 	}

@@ -203,7 +203,7 @@ func (s *source) newMemorySource() *memorySource {
 	} else {
 		// Also in the steps that follow: this one's context has ended then.
 		processes := func() ([]int, error) {
-			return s.agent.engines.Of(s.definition).Processes(s.agent.ctx, s.definition.ID)
+			return s.agent.engines.EngineFor(s.definition).Processes(s.agent.ctx, s.definition.ID)
 		}
 		pages = memory.NewSource(memory.SourceConfig{Processes: processes})
 	}
@@ -212,7 +212,7 @@ func (s *source) newMemorySource() *memorySource {
 		partly:   partly,
 		sink:     s.pages,
 		settings: &s.settings, tracker: s.move.tracker, sent: s.sent, carries: s.bytesPerSecond, files: s.filesTakeInFreeze, mode: s.move.tracker.spec.Mode, split: s.split,
-		throttle: &throttle{engine: s.agent.engines.Of(s.definition), container: s.definition.ID, tracker: s.move.tracker},
+		throttle: &throttle{engine: s.agent.engines.EngineFor(s.definition), container: s.definition.ID, tracker: s.move.tracker},
 	}
 	if s.agent.config.Faults {
 		m.fault = s.move.fault
@@ -458,7 +458,7 @@ func (s *source) untrack(ctx context.Context) error {
 	if !s.slowed {
 		return closed
 	}
-	if err := s.agent.engines.Of(s.definition).Throttle(ctx, s.definition.ID, 0); err != nil {
+	if err := s.agent.engines.EngineFor(s.definition).Throttle(ctx, s.definition.ID, 0); err != nil {
 		return errors.Join(closed, err)
 	}
 	s.slowed = false

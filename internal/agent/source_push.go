@@ -193,7 +193,7 @@ func (s *source) makeServer(ctx context.Context, config postcopy.ServerConfig) e
 
 // copyProcesses are those of the frozen copy: none if an earlier agent has come as far as to end them.
 func (s *source) copyProcesses(ctx context.Context) ([]int, error) {
-	of := s.agent.engines.Of(s.definition)
+	of := s.agent.engines.EngineFor(s.definition)
 	pids, err := of.Processes(ctx, s.definition.ID)
 	if err == nil {
 		return pids, nil
@@ -311,7 +311,7 @@ func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 		return nil // the machine says whether there is something to resolve
 	}
 	s.protectAgain(ctx)
-	one, err := s.agent.engines.Of(s.definition).Inspect(ctx, s.definition.ID)
+	one, err := s.agent.engines.EngineFor(s.definition).Inspect(ctx, s.definition.ID)
 	if copyIsGone(one, err) {
 		return fmt.Errorf("%w: this node no longer has the frozen copy of %s: "+
 			"the container runs at %s or nowhere", errRefused, s.definition.Name, s.target.Name)

@@ -20,14 +20,14 @@ import (
 
 // examineAnew finds what stands against stopping the container here and starting it at the target.
 func (s *source) examineAnew(ctx context.Context) error {
-	problems, err := s.agent.engines.Of(s.definition).ExamineAnew(ctx, s.definition.ID)
+	problems, err := s.agent.engines.EngineFor(s.definition).ExamineAnew(ctx, s.definition.ID)
 	if err == nil {
 		err = refuse(problems)
 	}
 	if err != nil {
 		return err
 	}
-	ports, err := s.agent.engines.Of(s.definition).Ports(ctx, s.definition.ID)
+	ports, err := s.agent.engines.EngineFor(s.definition).Ports(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (a *Agent) restartRemedy(ctx context.Context, definition engine.Definition,
 	}
 	ctx, cancel := context.WithTimeout(ctx, remedyPatience)
 	defer cancel()
-	if anew, err := a.engines.Of(definition).ExamineAnew(ctx, definition.ID); err != nil || len(anew) > 0 {
+	if anew, err := a.engines.EngineFor(definition).ExamineAnew(ctx, definition.ID); err != nil || len(anew) > 0 {
 		return problems // it would not help, as far as is known
 	}
 	problems = slices.Clone(problems)
@@ -126,7 +126,7 @@ func (s *source) holdNew() error {
 
 // stop ends the container.
 func (s *source) stop(ctx context.Context) error {
-	at, err := s.agent.engines.Of(s.definition).Halt(ctx, s.definition.ID, s.leave())
+	at, err := s.agent.engines.EngineFor(s.definition).Halt(ctx, s.definition.ID, s.leave())
 	if !at.IsZero() {
 		s.move.tracker.frozen(at)
 	}
@@ -201,7 +201,7 @@ func (s *source) sendFiles(ctx context.Context) ([]byte, error) {
 // waiting until it is healthy.
 func (s *source) revive(ctx context.Context) error {
 	s.setRedirectable(nil)
-	halted, err := s.agent.engines.Of(s.definition).Halted(ctx, s.definition.ID)
+	halted, err := s.agent.engines.EngineFor(s.definition).Halted(ctx, s.definition.ID)
 	if err != nil || !halted {
 		return err
 	}
@@ -209,7 +209,7 @@ func (s *source) revive(ctx context.Context) error {
 		return fmt.Errorf("network of %s: %w", s.definition.Name, err)
 	}
 	s.forgetShared(ctx) // what was on probation at the target may have written there
-	health, err := s.agent.engines.Of(s.definition).Revive(ctx, s.definition.ID)
+	health, err := s.agent.engines.EngineFor(s.definition).Revive(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (s *source) prepareDump(ctx context.Context) error {
 	if err := mountMemory(s.imagesDir()); err != nil {
 		return err
 	}
-	departure, err := s.agent.engines.Of(s.definition).PrepareDump(ctx, s.definition.ID, engine.DumpOptions{
+	departure, err := s.agent.engines.EngineFor(s.definition).PrepareDump(ctx, s.definition.ID, engine.DumpOptions{
 		LeaveMemory: s.memory != nil, Leave: s.leave(),
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *source) unprepare(ctx context.Context) error {
 	if s.departure != nil {
 		err = s.departure.Close()
 	} else {
-		err = s.agent.engines.Of(s.definition).Resume(ctx, s.definition.ID)
+		err = s.agent.engines.EngineFor(s.definition).Resume(ctx, s.definition.ID)
 	}
 	if s.hold != nil && !s.held {
 		err = errors.Join(err, s.hold.Close())
@@ -204,12 +204,11 @@ func (s *source) resume(ctx context.Context) error {
 	if s.quiesced != nil {
 		_ = s.quiesced() // the dump has told what was wrong
 	}
-	resume := s.agent.engines.Of(s.definition).Resume
-	if resumer, is := s.agent.engines.Of(s.definition).(engine.ProcessResumer); is {
+	resume := s.agent.engines.EngineFor(s.definition).Resume
+	if resumer, is := s.agent.engines.EngineFor(s.definition).(engine.ProcessResumer); is {
 		resume = resumer.ResumeProcesses
 	}
-	heard := s.agent.network.EndQuiesce(s.definition.Network.Address)
-	return errors.Join(err, heard, resume(ctx, s.definition.ID))
+	return errors.Join(err, s.agent.network.EndQuiesce(s.definition.Network.Address), resume(ctx, s.definition.ID))
 }
 
 // dump writes the execution state into memory, and sends what only grows while it does.

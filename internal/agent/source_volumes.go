@@ -103,7 +103,7 @@ func (s *source) trees(ctx context.Context) ([]files.Tree, error) {
 
 // treesOf are the directories of a container that move, in the order of its engine.
 func (a *Agent) treesOf(ctx context.Context, moving engine.Definition) ([]files.Tree, error) {
-	trees, err := a.engines.Of(moving).Trees(ctx, moving.ID)
+	trees, err := a.engines.EngineFor(moving).Trees(ctx, moving.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (s *source) releaseShared(ctx context.Context) error {
 	}
 	var pids []int
 	if !s.stoppedNow() {
-		if pids, err = s.agent.engines.Of(moving).Processes(ctx, moving.ID); err != nil {
+		if pids, err = s.agent.engines.EngineFor(moving).Processes(ctx, moving.ID); err != nil {
 			return err
 		}
 	}

@@ -208,7 +208,7 @@ func (g *stage) work(ctx context.Context) error {
 		}
 	}
 	processes := func() ([]int, error) {
-		return g.agent.engines.Of(g.definition).Processes(g.agent.ctx, g.definition.ID)
+		return g.agent.engines.EngineFor(g.definition).Processes(g.agent.ctx, g.definition.ID)
 	}
 	g.pages = memory.NewSource(memory.SourceConfig{Processes: processes})
 	if err := g.round(ctx); err != nil {
@@ -254,7 +254,7 @@ func (g *stage) keep(ctx context.Context) error {
 
 // look ends the stage of a container that runs no more, or whose time is over.
 func (g *stage) look(ctx context.Context) error {
-	container, err := g.agent.engines.Of(g.definition).Inspect(ctx, g.definition.ID)
+	container, err := g.agent.engines.EngineFor(g.definition).Inspect(ctx, g.definition.ID)
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}

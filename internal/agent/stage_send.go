@@ -30,7 +30,7 @@ const maxStageOffer = 1 << 20
 
 // offer connects to the target and asks it to take the copy. It returns what the target has not of the image.
 func (g *stage) offer(ctx context.Context) (*api.Reservation, error) {
-	problems, err := g.agent.engines.Of(g.definition).Examine(ctx, g.definition.ID)
+	problems, err := g.agent.engines.EngineFor(g.definition).Examine(ctx, g.definition.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -138,7 +138,7 @@ func (t *target) ask(context.Context, bool) (migration.Message, error) {
 func (t *target) unsent() bool { return false }
 
 func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
-	outcome, err := t.agent.engines.Of(t.definition).Arrived(ctx, t.definition.ID)
+	outcome, err := t.agent.engines.EngineFor(t.definition).Arrived(ctx, t.definition.ID)
 	if err == nil && outcome == engine.NeverRan {
 		t.giveBackShared(ctx)
 	}
@@ -352,7 +352,7 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 // engine: the copy here is the only one by now, so the engine may start it again when it ends, or
 // has ended.
 func (t *target) settle(ctx context.Context) error {
-	here := t.agent.engines.Of(t.definition)
+	here := t.agent.engines.EngineFor(t.definition)
 	_, err := here.Arrived(ctx, t.definition.ID)
 	restarter, restarts := here.(engine.Restarter)
 	if err != nil || !restarts {
@@ -380,7 +380,7 @@ func (t *target) discard(ctx context.Context) error {
 	}
 	failed = errors.Join(failed, t.files.undo(),
 		t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address),
-		t.agent.engines.Of(t.definition).Discard(ctx, t.definition.ID), t.redirectBack(ctx))
+		t.agent.engines.EngineFor(t.definition).Discard(ctx, t.definition.ID), t.redirectBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
 
@@ -411,7 +411,7 @@ func (t *target) fence(ctx context.Context) error {
 	if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 		return err
 	}
-	err := t.agent.engines.Of(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition))
+	err := t.agent.engines.EngineFor(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition))
 	t.agent.adoptions.drop(t.definition.ID) // it runs at the source, with its address
 	return errors.Join(err, t.leaveAddress(ctx))
 }

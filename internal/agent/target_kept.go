@@ -124,7 +124,7 @@ func (t *target) keepFiles(ctx context.Context) {
 		return
 	}
 	var one *keptCopy
-	err := t.agent.engines.Of(t.definition).Salvage(ctx, t.definition.ID, func(tree files.Tree) (err error) {
+	err := t.agent.engines.EngineFor(t.definition).Salvage(ctx, t.definition.ID, func(tree files.Tree) (err error) {
 		if entries, err := os.ReadDir(tree.Path); err != nil || len(entries) == 0 || tree.Kind == files.Memory {
 			return err
 		}

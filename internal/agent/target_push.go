@@ -137,7 +137,7 @@ func (t *target) pushOver(ctx context.Context, pair *pushPair) error {
 	if err := t.awaitFills(ctx); err != nil {
 		return err
 	}
-	pages, err := t.agent.engines.Of(t.definition).RemotePages(ctx, t.definition.ID)
+	pages, err := t.agent.engines.EngineFor(t.definition).RemotePages(ctx, t.definition.ID)
 	if errors.Is(err, engine.ErrNotFilling) { // then it has all that it needs, or has ended
 		err = t.nothingMissing(ctx)
 	}
@@ -250,7 +250,7 @@ func (t *target) watchPush() (stop func()) {
 }
 
 func (t *target) fillReport(ctx context.Context) (memory.FillReport, error) {
-	return t.agent.engines.Of(t.definition).Memory(ctx, t.definition.ID)
+	return t.agent.engines.EngineFor(t.definition).Memory(ctx, t.definition.ID)
 }
 
 // pushed tells how far the container's memory is, until the source's report tells it.
@@ -311,7 +311,7 @@ func (t *target) giveUpPages(ctx context.Context, how string) error {
 	if t.push.connected() && t.agent.peers.Reaches(t.move.tracker.spec.Source) { // a broken connection may tell nobody for long
 		return fmt.Errorf("%w: %s sends that memory, as far as is known: if it is lost, that is known after some seconds", errRefused, t.move.tracker.spec.Source)
 	}
-	pages, err := t.agent.engines.Of(t.definition).RemotePages(ctx, t.definition.ID)
+	pages, err := t.agent.engines.EngineFor(t.definition).RemotePages(ctx, t.definition.ID)
 	if err != nil {
 		return err
 	}

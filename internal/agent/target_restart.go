@@ -24,7 +24,7 @@ func (t *target) restarts() bool { return t.move.tracker.spec.Mode == migration.
 
 // expect has the engine prepare what is to come.
 func (t *target) expect(ctx context.Context, netns string) (engine.Arrival, error) {
-	one, err := t.agent.engines.For(t.definition)
+	one, err := t.agent.engines.Lookup(t.definition)
 	if err != nil {
 		return nil, err
 	}

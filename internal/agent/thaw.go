@@ -55,7 +55,7 @@ func (a *Agent) leaving(ctx context.Context, reference string) (*move, error) {
 		return nil, err
 	}
 	if one.Leaving != nil {
-		a.moves.rebuild(ctx, a.engines.Of(one.Definition))
+		a.moves.rebuild(ctx, a.engines.EngineFor(one.Definition))
 	}
 	if m := a.moves.of(one.Definition.ID); m != nil {
 		return m, nil

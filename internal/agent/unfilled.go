@@ -21,7 +21,7 @@ const (
 // matter of seconds.
 func (a *Agent) awaitFilled(ctx context.Context, definition engine.Definition) error {
 	err := awaitFilled(ctx, func() (memory.FillReport, error) {
-		return a.engines.Of(definition).Memory(ctx, definition.ID)
+		return a.engines.EngineFor(definition).Memory(ctx, definition.ID)
 	})
 	if err != nil {
 		return fmt.Errorf("wait for the memory with which %s came: %w", definition.Name, err)

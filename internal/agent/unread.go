@@ -39,7 +39,7 @@ func (u unread) busy() error {
 func (m *moves) newUnread(id string, entry entry, err error) unread {
 	spec := entry.Record.Spec
 	spec.ID = id
-	return unread{spec: spec, definition: entry.Definition, engine: m.agent.engines.Of(entry.Definition).Name(), err: err}
+	return unread{spec: spec, definition: entry.Definition, engine: m.agent.engines.EngineFor(entry.Definition).Name(), err: err}
 }
 
 func (m *moves) setUnread(id string, entry entry, err error) {

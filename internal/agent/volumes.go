@@ -264,7 +264,7 @@ func (a *Agent) examineLocks(ctx context.Context, definition engine.Definition, 
 	if !locked {
 		return nil, nil
 	}
-	pids, err := a.engines.Of(definition).Processes(ctx, definition.ID)
+	pids, err := a.engines.EngineFor(definition).Processes(ctx, definition.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -34,18 +34,17 @@ func NewSet(own Engine, others ...Engine) *Set {
 	return &Set{engines: append([]Engine{own}, others...), owners: map[string]owner{}}
 }
 
-// Of is the engine of a container of this node, or of one that For has found an engine for.
-// Nobody's word but the container's own decides: what a peer says of another container with its id
-// changes nothing.
-func (s *Set) Of(definition Definition) Engine {
-	if one, err := s.For(definition); err == nil {
+// EngineFor is the engine of a container of this node, or of one for which Lookup has found one. Only
+// the local definition is trusted: what a peer says of another container with its ID changes nothing.
+func (s *Set) EngineFor(definition Definition) Engine {
+	if one, err := s.Lookup(definition); err == nil {
 		return one
 	}
 	return s.engines[0]
 }
 
-// For is the engine for a container that is described, and may be to come. Error: ErrNoEngine.
-func (s *Set) For(definition Definition) (Engine, error) {
+// Lookup finds the engine for a container that is described, and may be to come. Error: ErrNoEngine.
+func (s *Set) Lookup(definition Definition) (Engine, error) {
 	if definition.EngineName == s.engines[0].Name() { // it would have two labels
 		return nil, fmt.Errorf("%w: the containers of %.40s name none", ErrNoEngine, definition.EngineName)
 	}
@@ -85,7 +84,7 @@ const elsewherePatience = 3 * time.Second
 // Elsewhere is the engine, of all but the container's own, that has a container of its id; nil:
 // none, as far as they answer.
 func (s *Set) Elsewhere(ctx context.Context, definition Definition) (Engine, error) {
-	own := s.Of(definition)
+	own := s.EngineFor(definition)
 	for _, one := range s.engines {
 		if one == own {
 			continue

@@ -29,9 +29,9 @@ func (s *some) Inspect(_ context.Context, ref string) (Container, error) {
 	if s.down != nil {
 		return Container{}, s.down
 	}
-	for _, one := range s.have {
-		if one.Definition.Name == ref || one.Definition.ID == ref {
-			return one, nil
+	for _, ctr := range s.have {
+		if ctr.Definition.Name == ref || ctr.Definition.ID == ref {
+			return ctr, nil
 		}
 	}
 	return Container{}, ErrNotFound
@@ -46,8 +46,8 @@ func TestSet(t *testing.T) {
 	other := &some{name: "docker", have: []Container{made("docker", "web", "3"), made("docker", "cache", "4")}}
 	s := NewSet(own, other)
 	for ref, want := range map[string]string{"db": "2", "cache": "4", "docker:web": "3", "embedded:web": "1", "3": "3", "docker:4": "4"} {
-		if one, err := s.Inspect(t.Context(), ref); err != nil || one.Definition.ID != want {
-			t.Errorf("%s: %+v, %v, want %s", ref, one.Definition, err, want)
+		if ctr, err := s.Inspect(t.Context(), ref); err != nil || ctr.Definition.ID != want {
+			t.Errorf("%s: %+v, %v, want %s", ref, ctr.Definition, err, want)
 		}
 	}
 	for ref, why := range map[string]string{"web": "embedded:web or docker:web", "none": "", "podman:web": "no such engine", "docker:db": ""} {
@@ -55,7 +55,7 @@ func TestSet(t *testing.T) {
 			t.Errorf("%s: %v, want %s", ref, err, why)
 		}
 	}
-	if s.Of(other.have[1].Definition) != other || s.Of(own.have[0].Definition) != own || s.owner("3") != other {
+	if s.EngineFor(other.have[1].Definition) != other || s.EngineFor(own.have[0].Definition) != own || s.owner("3") != other {
 		t.Error("a container is looked for in another engine")
 	}
 	all, err := s.List(t.Context())
@@ -69,7 +69,7 @@ func TestSet(t *testing.T) {
 func TestSetFor(t *testing.T) {
 	own, other := &some{name: "embedded", have: []Container{made("", "db", "5")}}, &some{name: "docker"}
 	s := NewSet(own, other)
-	if one, err := s.For(Definition{EngineName: "docker", ID: "5"}); err != nil || one != other {
+	if one, err := s.Lookup(Definition{EngineName: "docker", ID: "5"}); err != nil || one != other {
 		t.Errorf("%v, %v", one, err)
 	}
 	if one, err := s.Elsewhere(t.Context(), Definition{EngineName: "docker", ID: "5"}); err != nil || one != own {
@@ -78,11 +78,11 @@ func TestSetFor(t *testing.T) {
 	if one, err := s.Elsewhere(t.Context(), own.have[0].Definition); err != nil || one != nil {
 		t.Errorf("%v, %v", one, err)
 	}
-	if one, err := s.Inspect(t.Context(), "5"); err != nil || one.Definition.Name != "db" {
-		t.Errorf("%+v, %v: it is looked for elsewhere", one, err)
+	if ctr, err := s.Inspect(t.Context(), "5"); err != nil || ctr.Definition.Name != "db" {
+		t.Errorf("%+v, %v: it is looked for elsewhere", ctr, err)
 	}
 	for _, name := range []string{"lxc", "embedded"} {
-		if _, err := s.For(Definition{EngineName: name, ID: "6"}); !errors.Is(err, ErrNoEngine) {
+		if _, err := s.Lookup(Definition{EngineName: name, ID: "6"}); !errors.Is(err, ErrNoEngine) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -75,9 +75,9 @@ func Within(path, directory string) bool {
 // Sharing lists the other containers that have content in common with a volume of a container: all
 // of them, whether they run or not. One whose definition cannot be read may have any.
 func Sharing(all []Container, id string, volume Volume) (names []string) {
-	for _, one := range all {
-		if one.Definition.ID != id && (one.State == Damaged || slices.ContainsFunc(one.Definition.Volumes, volume.Overlaps)) {
-			names = append(names, one.Definition.Name)
+	for _, ctr := range all {
+		if ctr.Definition.ID != id && (ctr.State == Damaged || slices.ContainsFunc(ctr.Definition.Volumes, volume.Overlaps)) {
+			names = append(names, ctr.Definition.Name)
 		}
 	}
 	return names

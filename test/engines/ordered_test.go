@@ -14,8 +14,8 @@ import (
 const ownRunc = "runc --root /run/godwit/runc"
 
 // orders are what somebody has an engine do with the copy at the source of a migration.
-func orders() []meddling {
-	all := []meddling{
+func orders() []interference {
+	all := []interference{
 		{name: "stop-start", cli: "$0 stop --time 1 $1; $0 start $1", own: "godwit stop --time 1s $1",
 			ctr: "ctr task kill $1; ctr task kill -s KILL $1; ctr task rm $1; ctr task start --detach --null-io $1",
 			lxc: "lxc-stop -n $1 -t 2; lxc-start -n $1", ends: true},
@@ -32,7 +32,7 @@ func orders() []meddling {
 		{name: "start", cli: "$0 start $1", ctr: "ctr task start --detach --null-io $1", lxc: "lxc-start -n $1"},
 		{name: "monitor", own: "pkill -KILL -f '[c]ontainer-monitor'", lxc: `pkill -KILL -f "^.lxc [m]onitor. .* $1"`, ends: true},
 	}
-	for _, m := range meddlings() {
+	for _, m := range interferences() {
 		if m.name == "restart" || m.name == "shim" || m.name == "daemon" {
 			all = append(all, m)
 		}
@@ -82,7 +82,7 @@ func TestOrdered(t *testing.T) {
 	}
 }
 
-func ordered(t *testing.T, s subject, m meddling, at moment, had string) {
+func ordered(t *testing.T, s subject, m interference, at moment, had string) {
 	const container = "ordered"
 	c := conformance{s: s}
 	if s.name() == lxcEngine { // all of its containers have the same address
@@ -100,7 +100,7 @@ func ordered(t *testing.T, s subject, m meddling, at moment, had string) {
 		done <- err
 	}()
 	eventually(t, "it is being done", func() bool {
-		return len(done) > 0 || tried(t, "a", "pgrep", "-f", "^sh -c : meddling") == nil
+		return len(done) > 0 || tried(t, "a", "pgrep", "-f", "^sh -c : interference") == nil
 	})
 	if m.mends != nil {
 		m.mends(t, s, "a")

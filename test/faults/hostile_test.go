@@ -296,7 +296,7 @@ func (w *world) tooMany(t *testing.T, peer api.PeerClient) {
 	})
 }
 
-// othersMigrations meddles in a migration between two other nodes.
+// othersMigrations interferes in a migration between two other nodes.
 func (w *world) othersMigrations(t *testing.T, peer api.PeerClient) {
 	w.unchanged(t, func() {
 		w.set(t, "a", beforePrepare, "pause")

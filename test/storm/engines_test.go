@@ -70,8 +70,8 @@ func (v via) run(name, mark, beats string, program ...string) []string {
 	return append(args, program...)
 }
 
-// meddling is all that the engine can be told to do with a copy that has left.
-func (v via) meddling(name string) [][]string {
+// interference is all that the engine can be told to do with a copy that has left.
+func (v via) interference(name string) [][]string {
 	switch v {
 	case embedded:
 		return [][]string{{"godwit", "stop", "--time", "1s", name}, {"godwit", "rm", "--force", name}}

@@ -247,7 +247,7 @@ func (s *storm) startSecond(ctx context.Context, node string) error {
 func (s *storm) command(ctx context.Context, f fault, one *running) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	all := one.subject.engine.meddling(one.subject.name)
+	all := one.subject.engine.interference(one.subject.name)
 	return s.run(ctx, one, one.from, all[f.pick%len(all)]...)
 }
 

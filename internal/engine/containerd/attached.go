@@ -18,7 +18,7 @@ import (
 )
 
 // cniID is the name by which CNI knows a container, as ctr tells it.
-func cniID(own string) string { return strings.Replace(own, "/", "-", 1) }
+func cniID(engineID string) string { return strings.Replace(engineID, "/", "-", 1) }
 
 // ctr notes since containerd 1.7 that it has had CNI connect a container, and has it taken away
 // when it removes the process (cmd/ctr/commands, CtrCniMetadataExtension).
@@ -57,7 +57,7 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 	if len(names) == 0 {
 		return engine.Network{}, nil
 	}
-	attached, err := a.cni.GetCachedAttachments(cniID(ownID(t.namespace, t.container.GetID())))
+	attached, err := a.cni.GetCachedAttachments(cniID(engineID(t.namespace, t.container.GetID())))
 	if err != nil || len(attached) != 1 || len(names) != 1 || names[0] != cniInterface || attached[0].IfName != cniInterface {
 		for _, name := range names {
 			p.add(true, "network interface "+name, "it is not the only one, or was not made by CNI for ctr run: it is not moved", connectOtherwise)
@@ -88,9 +88,9 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 }
 
 // disconnectable wants the plugins to be there that take a container's networks away when it has left.
-func (a *adapter) disconnectable(own string) []engine.Problem {
+func (a *adapter) disconnectable(engineID string) []engine.Problem {
 	p := problems{}
-	attached, err := a.cni.GetCachedAttachments(cniID(own))
+	attached, err := a.cni.GetCachedAttachments(cniID(engineID))
 	p.add(err != nil, "networks of CNI", fmt.Sprint("what it keeps of them: ", err), connectOtherwise)
 	for _, one := range attached {
 		if list, err := libcni.NetworkConfFromBytes(one.Config); err == nil { // otherwise networkOf has said so

@@ -39,7 +39,7 @@ func titleOf(namespace, id string, labels map[string]string) string {
 	if name := nerdctl.Name(labels); nerdctl.Has(labels) && name != "" {
 		id = name
 	}
-	return nameOf(ownID(namespace, id))
+	return nameOf(engineID(namespace, id))
 }
 
 // keptOf tells which mounts are of files that nerdctl keeps for a container with these labels.
@@ -90,7 +90,7 @@ func reserveNerdctl(ctx context.Context, d engine.Definition, x extra) []engine.
 // nerdctl, if it is nerdctl's.
 func (a *adapter) logOf(namespace, id string, labels map[string]string) string {
 	if !nerdctl.Has(labels) {
-		return "file://" + a.logPath(ownID(namespace, id))
+		return "file://" + a.logPath(engineID(namespace, id))
 	}
 	program, _ := nerdctl.Find() // without it no container is made
 	return nerdctl.LogURI(program, nerdctlPlace(namespace, id))
@@ -121,7 +121,7 @@ func keepForNerdctl(ctx context.Context, d engine.Definition, x extra) error {
 }
 
 // Keep copies the files that nerdctl keeps of a container, and that its processes may have written to.
-func (a *adapter) Keep(found oci.Found, directory string) error {
+func (a *adapter) Keep(found oci.Container, directory string) error {
 	if t := native(found); t.byNerdctl() {
 		return nerdctl.Keep(t.place(), directory)
 	}
@@ -129,22 +129,23 @@ func (a *adapter) Keep(found oci.Found, directory string) error {
 }
 
 // Bring puts such files where they belong.
-func (a *adapter) Bring(own, directory string, d engine.Definition) error {
+func (a *adapter) Bring(engineID, directory string, d engine.Definition) error {
 	if !nerdctl.Has(d.Labels) {
 		return nil
 	}
-	return nerdctl.Bring(nerdctlPlace(splitOwn(own)), directory)
+	return nerdctl.Bring(nerdctlPlace(splitEngineID(engineID)), directory)
 }
 
 // noteHosts notes for nerdctl what plugins have made of a container's network.
-func (a *adapter) noteHosts(own string, d engine.Definition, made *types.Result) error {
+func (a *adapter) noteHosts(engineID string, d engine.Definition, made *types.Result) error {
 	if !nerdctl.Has(d.Labels) {
 		return nil
 	}
 	if made == nil {
 		return errors.New("CNI has not kept what its plugins have made, by which nerdctl tells others of it")
 	}
-	return nerdctl.NoteHosts(nerdctlPlace(splitOwn(own)), d.Labels, map[string]*types.Result{d.Network.Bridge: made})
+	networks := map[string]*types.Result{d.Network.Bridge: made}
+	return nerdctl.NoteHosts(nerdctlPlace(splitEngineID(engineID)), d.Labels, networks)
 }
 
 // listsOf are the directories of lists that whoever has started a container with these labels looks in.

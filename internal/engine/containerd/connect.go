@@ -47,8 +47,8 @@ func (c connection) runtime(netns string) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{ContainerID: c.ID, NetNS: netns, IfName: c.Interface, Args: c.Args, CapabilityArgs: c.settings}
 }
 
-func (a *adapter) connectionPath(own string) string {
-	return filepath.Join(a.networks, a.RestoreDir(own)+".json")
+func (a *adapter) connectionPath(engineID string) string {
+	return filepath.Join(a.networks, a.RestoreDir(engineID)+".json")
 }
 
 // checkNetwork wants what another node tells of a container's address to be what plugins can be told.
@@ -73,11 +73,11 @@ func checkNetwork(d engine.Definition, x extra) error {
 
 // Connect has the plugins of this node's list make the network of a container that comes, with the
 // addresses that it had. It gets and sends nothing before the agent lets it.
-func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Definition) error {
+func (a *adapter) Connect(ctx context.Context, engineID, netns string, d engine.Definition) error {
 	if !d.Network.OnBridge() {
 		return nil
 	}
-	namespace, _ := splitOwn(own)
+	namespace, _ := splitEngineID(engineID)
 	read, found := readNetwork(d.Network, listsOf(namespace, d.Labels))
 	if len(found) > 0 {
 		return fmt.Errorf("%s: %s", found[0].What, found[0].Why)
@@ -87,7 +87,7 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 		return err
 	}
 	c := connection{
-		ID: cniID(own), Interface: cniInterface, Config: list.Bytes,
+		ID: cniID(engineID), Interface: cniInterface, Config: list.Bytes,
 		Args:      [][2]string{{"IgnoreUnknown", "1"}, {"IP", d.Network.Address.String()}, {"MAC", d.Network.MAC}},
 		Addresses: []netip.Prefix{netip.PrefixFrom(d.Network.Address, d.Network.PrefixBits)}, Nerdctl: nerdctl.Has(d.Labels),
 	}
@@ -97,7 +97,7 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 	if err := os.MkdirAll(a.networks, 0o700); err != nil {
 		return err
 	}
-	if err := errors.Join(network.BlockNamespace(netns), durable.Save(a.connectionPath(own), c)); err != nil {
+	if err := errors.Join(network.BlockNamespace(netns), durable.Save(a.connectionPath(engineID), c)); err != nil {
 		return err
 	}
 	if err := a.add(ctx, read, list, c.runtime(netns)); err != nil {
@@ -110,7 +110,7 @@ func (a *adapter) Connect(ctx context.Context, own, netns string, d engine.Defin
 	if err != nil {
 		return err
 	}
-	return a.noteHosts(own, d, a.kept(list, c))
+	return a.noteHosts(engineID, d, a.kept(list, c))
 }
 
 // connectPatience bounds what plugins do to connect a container, or to take away what they have
@@ -135,9 +135,9 @@ func (a *adapter) add(ctx context.Context, read conflist, list *libcni.NetworkCo
 }
 
 // disconnect has the plugins take away what Connect has had them make.
-func (a *adapter) disconnect(ctx context.Context, own string) error {
+func (a *adapter) disconnect(ctx context.Context, engineID string) error {
 	var made connection
-	err := durable.Load(a.connectionPath(own), &made)
+	err := durable.Load(a.connectionPath(engineID), &made)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (a *adapter) disconnect(ctx context.Context, own string) error {
 	if err != nil && !a.takenByNerdctl(made) {
 		return err
 	}
-	return durable.Remove(a.connectionPath(own))
+	return durable.Remove(a.connectionPath(engineID))
 }
 
 // takenByNerdctl tells whether nerdctl has had plugins take away what they had made of a container.
@@ -172,10 +172,10 @@ func (a *adapter) takenByNerdctl(made connection) bool {
 
 // disconnectOthers has them take away what others have had them make of a container whose processes
 // have ended: who has started it in the background does not.
-func (a *adapter) disconnectOthers(ctx context.Context, own string) error {
-	attached, err := a.cni.GetCachedAttachments(cniID(own))
+func (a *adapter) disconnectOthers(ctx context.Context, engineID string) error {
+	attached, err := a.cni.GetCachedAttachments(cniID(engineID))
 	if err != nil {
-		return fmt.Errorf("what CNI has of container %s: %w", nameOf(own), err)
+		return fmt.Errorf("what CNI has of container %s: %w", nameOf(engineID), err)
 	}
 	var errs []error
 	for _, one := range attached {

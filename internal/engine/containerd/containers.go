@@ -46,19 +46,19 @@ type told struct {
 	spec      specs.Spec
 }
 
-func native(found oci.Found) told {
+func native(found oci.Container) told {
 	all, _ := found.Native.(told) // Find has put it there
 	return all
 }
 
 // List tells of every container. While a process of one is being made its shim does not answer: it
 // is not asked about those.
-func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found, error) {
+func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Container, error) {
 	spaces, err := a.namespaces.List(ctx, &namespaces.ListNamespacesRequest{})
 	if err != nil {
 		return nil, err
 	}
-	var all []oci.Found
+	var all []oci.Container
 	for _, space := range spaces.GetNamespaces() {
 		if slices.Contains(others, space.GetName()) {
 			continue
@@ -68,8 +68,8 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found
 			return nil, err
 		}
 		for _, one := range listed.GetContainers() {
-			own := ownID(space.GetName(), one.GetID())
-			found, err := a.withProcess(ctx, space.GetName(), one, busy(own) || a.isStarting(own))
+			engineID := engineID(space.GetName(), one.GetID())
+			found, err := a.withProcess(ctx, space.GetName(), one, busy(engineID) || a.isStarting(engineID))
 			if err == nil { // otherwise it is nothing that runc runs
 				all = append(all, found)
 			}
@@ -79,13 +79,15 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found
 }
 
 // withProcess asks for the process of a container.
-func (a *adapter) withProcess(ctx context.Context, namespace string, one *containers.Container, busy bool) (oci.Found, error) {
+func (a *adapter) withProcess(
+	ctx context.Context, namespace string, one *containers.Container, busy bool,
+) (oci.Container, error) {
 	if busy {
 		return describe(namespace, one, nil)
 	}
 	reply, err := a.tasks.Get(within(ctx, namespace), &tasks.GetRequest{ContainerID: one.GetID()})
 	if err != nil && !missing(err) {
-		return oci.Found{}, fmt.Errorf("ask containerd about container %s: %w", one.GetID(), err)
+		return oci.Container{}, fmt.Errorf("ask containerd about container %s: %w", one.GetID(), err)
 	}
 	found, err := describe(namespace, one, reply.GetProcess())
 	if err == nil {
@@ -96,18 +98,18 @@ func (a *adapter) withProcess(ctx context.Context, namespace string, one *contai
 
 // Find asks containerd about a container: by its own id, the one that it has elsewhere, or its id
 // alone if that is unique.
-func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
+func (a *adapter) Find(ctx context.Context, ref string) (oci.Container, error) {
 	unknown := fmt.Errorf("container %.80q of containerd: %w", ref, engine.ErrNotFound)
-	if namespace, id := splitOwn(ref); id != "" {
+	if namespace, id := splitEngineID(ref); id != "" {
 		return a.get(ctx, namespace, id, unknown)
 	}
 	all, err := a.List(ctx, func(string) bool { return true }) // whose it is; not yet what it does
 	if err != nil {
-		return oci.Found{}, fmt.Errorf("ask containerd about container %.80q: %w", ref, err)
+		return oci.Container{}, fmt.Errorf("ask containerd about container %.80q: %w", ref, err)
 	}
 	var meant, called []string
 	for _, found := range all {
-		switch _, id := splitOwn(found.ID); {
+		switch _, id := splitEngineID(found.ID); {
 		case found.Container.Definition.ID == ref:
 			return a.Find(ctx, found.ID)
 		case found.Container.Definition.Name == ref:
@@ -120,46 +122,47 @@ func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
 		meant = called
 	}
 	if len(called) > 1 {
-		return oci.Found{}, fmt.Errorf("%d containers of containerd are called %.80q: %s", len(called), ref, strings.Join(called, ", "))
+		return oci.Container{}, fmt.Errorf("%d containers of containerd are called %.80q: %s", len(called), ref, strings.Join(called, ", "))
 	}
 	if len(meant) != 1 {
-		return oci.Found{}, unknown
+		return oci.Container{}, unknown
 	}
 	return a.Find(ctx, meant[0])
 }
 
-func (a *adapter) get(ctx context.Context, namespace, id string, unknown error) (oci.Found, error) {
+func (a *adapter) get(ctx context.Context, namespace, id string, unknown error) (oci.Container, error) {
 	if !namePattern.MatchString(namespace) || !namePattern.MatchString(id) || slices.Contains(others, namespace) {
-		return oci.Found{}, unknown
+		return oci.Container{}, unknown
 	}
 	reply, err := a.containers.Get(within(ctx, namespace), &containers.GetContainerRequest{ID: id})
 	if missing(err) {
-		return oci.Found{}, unknown
+		return oci.Container{}, unknown
 	}
 	if err != nil {
-		return oci.Found{}, fmt.Errorf("ask containerd about container %.80q: %w", id, err)
+		return oci.Container{}, fmt.Errorf("ask containerd about container %.80q: %w", id, err)
 	}
-	return a.withProcess(ctx, namespace, reply.GetContainer(), a.isStarting(ownID(namespace, id)))
+	return a.withProcess(ctx, namespace, reply.GetContainer(), a.isStarting(engineID(namespace, id)))
 }
 
 // describe makes of what containerd says what other packages know of a container.
-func describe(namespace string, one *containers.Container, process *task.Process) (oci.Found, error) {
+func describe(namespace string, one *containers.Container, process *task.Process) (oci.Container, error) {
 	t := told{namespace: namespace, container: one, process: process}
 	if err := json.Unmarshal(one.GetSpec().GetValue(), &t.spec); err != nil {
-		return oci.Found{}, err
+		return oci.Container{}, err
 	}
 	if t.spec.Process == nil || t.spec.Linux == nil || t.spec.Root == nil {
-		return oci.Found{}, fmt.Errorf("container %s has no Linux process", one.GetID())
+		return oci.Container{}, fmt.Errorf("container %s has no Linux process", one.GetID())
 	}
 	p, created := t.spec.Process, one.GetCreatedAt().AsTime()
-	own := ownID(namespace, one.GetID())
-	sum := sha256.Sum256([]byte(own + "@" + strconv.FormatInt(created.UnixNano(), 10)))
+	engineID := engineID(namespace, one.GetID())
+	sum := sha256.Sum256([]byte(engineID + "@" + strconv.FormatInt(created.UnixNano(), 10)))
 	d := engine.Definition{
 		Namespace: namespace, ID: hex.EncodeToString(sum[:]), Name: titleOf(namespace, one.GetID(), one.GetLabels()), Image: one.GetImage(), Args: p.Args, Env: p.Env, Dir: p.Cwd, Hostname: t.spec.Hostname,
 		User: fmt.Sprintf("%d:%d", p.User.UID, p.User.GID), TTY: p.Terminal, ReadOnly: t.spec.Root.Readonly, Labels: one.GetLabels(),
 		Created: created, Limits: limitsOf(t.spec), Volumes: volumesOf(t.spec, keptOf(namespace, one.GetID(), one.GetLabels())),
 	}
-	found := oci.Found{ID: own, Container: engine.Container{Definition: d, State: engine.Created}, Native: t}
+	ctr := engine.Container{Definition: d, State: engine.Created}
+	found := oci.Container{ID: engineID, Container: ctr, Native: t}
 	switch process.GetStatus() { //nolint:exhaustive // what is not known does not run
 	case task.Status_RUNNING, task.Status_PAUSED, task.Status_PAUSING:
 		found.Container.State, found.Container.PID = engine.Running, int(process.GetPid())
@@ -174,8 +177,8 @@ func describe(namespace string, one *containers.Container, process *task.Process
 }
 
 // nameOf is how people call a container: by its id, after that of its namespace unless it is ctr's own.
-func nameOf(own string) string {
-	return strings.Replace(strings.TrimPrefix(own, defaultNamespace+"/"), "/", ".", 1)
+func nameOf(engineID string) string {
+	return strings.Replace(strings.TrimPrefix(engineID, defaultNamespace+"/"), "/", ".", 1)
 }
 
 // restartLabels are the labels by which containerd is told to start a container again
@@ -238,12 +241,12 @@ func takenRestart(labels map[string]string, log string) map[string]string {
 
 // StartsAtBoot is false: containerd starts what does not run and has its labels at any time, also
 // those that it gets again.
-func (a *adapter) StartsAtBoot(oci.Found, json.RawMessage) bool { return false }
+func (a *adapter) StartsAtBoot(oci.Container, json.RawMessage) bool { return false }
 
 // Restart says whether containerd is to start a container again that has ended. A container that
 // runs since it was restored, and of whose start an agent did not live to hear, is started for
 // containerd, too.
-func (a *adapter) Restart(ctx context.Context, found oci.Found, policy json.RawMessage) error {
+func (a *adapter) Restart(ctx context.Context, found oci.Container, policy json.RawMessage) error {
 	t := native(found)
 	ctx = within(ctx, t.namespace)
 	if t.process.GetStatus() == task.Status_CREATED {
@@ -312,7 +315,7 @@ func bound(m specs.Mount) bool {
 
 // Root is a container's root file system. The snapshotter tells its layers, and the shim mounts it
 // in its bundle.
-func (a *adapter) Root(found oci.Found) (mounts.Overlay, error) {
+func (a *adapter) Root(found oci.Container) (mounts.Overlay, error) {
 	t := native(found)
 	if t.container.GetSnapshotter() != snapshotter {
 		return mounts.Overlay{}, fmt.Errorf("container %s: only containerd's snapshotter overlayfs is supported", nameOf(found.ID))

@@ -54,16 +54,16 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	}
 	if nerdctl.Has(d.Labels) {
 		if err := keepForNerdctl(outer, d, x); err != nil {
-			return "", errors.Join(err, a.Remove(context.WithoutCancel(outer), ownID(x.Namespace, x.ID), oci.RemoveOptions{Force: true}))
+			return "", errors.Join(err, a.Remove(context.WithoutCancel(outer), engineID(x.Namespace, x.ID), oci.RemoveOptions{Force: true}))
 		}
 	}
-	return ownID(x.Namespace, x.ID), nil
+	return engineID(x.Namespace, x.ID), nil
 }
 
-// OwnID is the id of a container that Create makes: in its namespace it has the name that it had.
-func (a *adapter) OwnID(d engine.Definition) (string, error) {
+// EngineID is the id of a container that Create makes: in its namespace it has the name that it had.
+func (a *adapter) EngineID(d engine.Definition) (string, error) {
 	x, err := decode(d)
-	return ownID(x.Namespace, x.ID), err
+	return engineID(x.Namespace, x.ID), err
 }
 
 // forget takes a container back of which containerd could not make the files: a snapshot of its key
@@ -111,7 +111,7 @@ func (a *adapter) record(d engine.Definition, x extra, label, value string) (*co
 
 // Log is the file into which the shim writes. Those of containers that come are this package's:
 // containerd has none.
-func (a *adapter) Log(_ context.Context, found oci.Found) (string, error) {
+func (a *adapter) Log(_ context.Context, found oci.Container) (string, error) {
 	t := native(found)
 	if t.byNerdctl() {
 		return t.place().Log(), nil
@@ -127,18 +127,18 @@ func (a *adapter) Log(_ context.Context, found oci.Found) (string, error) {
 	return path, nil
 }
 
-func (a *adapter) logPath(own string) string {
-	return filepath.Join(a.logs, a.RestoreDir(own)+".log")
+func (a *adapter) logPath(engineID string) string {
+	return filepath.Join(a.logs, a.RestoreDir(engineID)+".log")
 }
 
 // Gone removes what a container that had come has written, and has CNI take its network away, which
 // containerd does not.
-func (a *adapter) Gone(own string) error {
-	if err := a.disconnect(context.Background(), own); err != nil {
+func (a *adapter) Gone(engineID string) error {
+	if err := a.disconnect(context.Background(), engineID); err != nil {
 		return err
 	}
-	if err := os.Remove(a.logPath(own)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("log of container %s: %w", nameOf(own), err)
+	if err := os.Remove(a.logPath(engineID)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("log of container %s: %w", nameOf(engineID), err)
 	}
 	return nil
 }
@@ -149,8 +149,8 @@ func (a *adapter) Gone(own string) error {
 const StartCommand = "containerd-start"
 
 // Start has a process of its own start a container.
-func (a *adapter) Start(ctx context.Context, own string) error {
-	namespace, id := splitOwn(own)
+func (a *adapter) Start(ctx context.Context, engineID string) error {
+	namespace, id := splitEngineID(engineID)
 	reply, err := a.containers.Get(within(ctx, namespace), &containers.GetContainerRequest{ID: id})
 	if err != nil {
 		return err
@@ -158,9 +158,10 @@ func (a *adapter) Start(ctx context.Context, own string) error {
 	if err := os.MkdirAll(a.logs, 0o700); err != nil {
 		return err
 	}
-	a.setStarting(own, true)
-	defer a.setStarting(own, false)
-	cmd := exec.Command(a.executable, StartCommand, a.socket, own, a.logOf(namespace, id, reply.GetContainer().GetLabels()))
+	a.setStarting(engineID, true)
+	defer a.setStarting(engineID, false)
+	log := a.logOf(namespace, id, reply.GetContainer().GetLabels())
+	cmd := exec.Command(a.executable, StartCommand, a.socket, engineID, log)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	err = kernel.StartLasting(cmd)
@@ -189,8 +190,8 @@ func StartMain(args []string) int {
 	return 0
 }
 
-func (a *adapter) start(ctx context.Context, own, log string) error {
-	namespace, id := splitOwn(own)
+func (a *adapter) start(ctx context.Context, engineID, log string) error {
+	namespace, id := splitEngineID(engineID)
 	ctx = within(ctx, namespace)
 	reply, err := a.snapshots.Mounts(ctx, &snapshots.MountsRequest{Snapshotter: snapshotter, Key: id})
 	if err != nil {
@@ -205,7 +206,9 @@ func (a *adapter) start(ctx context.Context, own, log string) error {
 }
 
 // Logs shows what is in the file that a container's output goes to: lines, without times.
-func (a *adapter) Logs(ctx context.Context, found oci.Found, options engine.LogOptions, emit func(engine.LogEntry) error) error {
+func (a *adapter) Logs(
+	ctx context.Context, found oci.Container, options engine.LogOptions, emit func(engine.LogEntry) error,
+) error {
 	path, err := a.Log(ctx, found)
 	if err == nil && path == "" {
 		err = errors.ErrUnsupported

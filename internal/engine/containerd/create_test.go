@@ -98,9 +98,9 @@ func TestOthersSnapshot(t *testing.T) {
 		if err != nil || len(found) > 0 != others || others && !strings.HasPrefix(found[0].What, "snapshot web") {
 			t.Errorf("somebody else has it: %v; %+v, %v", others, found, err)
 		}
-		own, err := a.Create(t.Context(), d, "label", "value")
-		if (err != nil) != others || (own == "") != others {
-			t.Errorf("somebody else has it: %v; made %q: %v", others, own, err)
+		engineID, err := a.Create(t.Context(), d, "label", "value")
+		if (err != nil) != others || (engineID == "") != others {
+			t.Errorf("somebody else has it: %v; made %q: %v", others, engineID, err)
 		}
 		if (len(made.ids) == 0) != others {
 			t.Errorf("somebody else has it: %v; containers %q", others, made.ids)
@@ -117,17 +117,17 @@ func TestRestoreDirs(t *testing.T) {
 	dirs, logs := map[string]bool{}, map[string]bool{}
 	for _, namespace := range names {
 		for _, id := range names {
-			dir := a.RestoreDir(ownID(namespace, id))
+			dir := a.RestoreDir(engineID(namespace, id))
 			if _, err := shim.At("/run", dir); err != nil {
 				t.Error(err)
 			}
-			dirs[dir], logs[a.logPath(ownID(namespace, id))] = true, true
+			dirs[dir], logs[a.logPath(engineID(namespace, id))] = true, true
 		}
 	}
 	if want := len(names) * len(names); len(dirs) != want || len(logs) != want {
 		t.Errorf("%d restore directories, %d logs, want %d", len(dirs), len(logs), want)
 	}
-	if _, err := shim.At("/run", a.RestoreDir(ownID(strings.Repeat("n", 40), strings.Repeat("i", 76)))); err != nil {
+	if _, err := shim.At("/run", a.RestoreDir(engineID(strings.Repeat("n", 40), strings.Repeat("i", 76)))); err != nil {
 		t.Error(err)
 	}
 	if namePattern.MatchString("a..b") || namePattern.MatchString("a.") {

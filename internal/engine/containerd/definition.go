@@ -49,7 +49,9 @@ type extra struct {
 }
 
 // Describe tells what another node needs to make a container that runs.
-func (a *adapter) Describe(ctx context.Context, found oci.Found, stdio []string, d *engine.Definition) error {
+func (a *adapter) Describe(
+	ctx context.Context, found oci.Container, stdio []string, d *engine.Definition,
+) error {
 	t := native(found)
 	settings, err := runtimeOptions(t)
 	if err != nil {

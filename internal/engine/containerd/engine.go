@@ -111,7 +111,7 @@ type adapter struct {
 
 	adding   chan struct{} // holds who has plugins connect a container, see add
 	mu       sync.Mutex
-	starting map[string]bool // own ids of containers whose processes are being made
+	starting map[string]bool // engine's IDs of containers whose processes are being made
 }
 
 var _ oci.Adapter = (*adapter)(nil)
@@ -147,16 +147,16 @@ func (a *adapter) Away() error {
 	return nil
 }
 
-// ownID is a container's own id, and splitOwn takes it apart.
-func ownID(namespace, id string) string { return namespace + "/" + id }
+// engineID is the engine's ID of a container, which splitEngineID takes apart.
+func engineID(namespace, id string) string { return namespace + "/" + id }
 
-func splitOwn(own string) (namespace, id string) {
-	namespace, id, _ = strings.Cut(own, "/")
+func splitEngineID(engineID string) (namespace, id string) {
+	namespace, id, _ = strings.Cut(engineID, "/")
 	return namespace, id
 }
 
 // RestoreDir is named after the namespace, too: runc learns that by the directory of its state.
-func (a *adapter) RestoreDir(own string) string { return shim.InRoot(splitOwn(own)) }
+func (a *adapter) RestoreDir(engineID string) string { return shim.InRoot(splitEngineID(engineID)) }
 
 // within says in which namespace a question is meant.
 func within(ctx context.Context, namespace string) context.Context {
@@ -181,8 +181,8 @@ func bundle(namespace, id string) string {
 }
 
 // Process finds the shim of a container and what runc knows of it.
-func (a *adapter) Process(found oci.Found) (oci.Process, error) {
-	namespace, id := splitOwn(found.ID)
+func (a *adapter) Process(found oci.Container) (oci.Process, error) {
+	namespace, id := splitEngineID(found.ID)
 	return oci.ShimProcess(found, filepath.Join(stateDir, "runc", namespace, id, "state.json"))
 }
 
@@ -198,20 +198,20 @@ func (a *adapter) RemoveVolume(context.Context, string) error { return nil }
 func (a *adapter) MadeFor(context.Context, string, string, string) (bool, error) { return false, nil }
 
 // Shm is none: runc makes it.
-func (a *adapter) Shm(oci.Found) string { return "" }
+func (a *adapter) Shm(oci.Container) string { return "" }
 
-func (a *adapter) isStarting(own string) bool {
+func (a *adapter) isStarting(engineID string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.starting[own]
+	return a.starting[engineID]
 }
 
-func (a *adapter) setStarting(own string, is bool) {
+func (a *adapter) setStarting(engineID string, is bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if is {
-		a.starting[own] = true
+		a.starting[engineID] = true
 	} else {
-		delete(a.starting, own)
+		delete(a.starting, engineID)
 	}
 }

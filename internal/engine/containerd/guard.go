@@ -32,7 +32,7 @@ func guardHook() specs.Hook {
 }
 
 // Guard keeps containerd from making a task of a container.
-func (a *adapter) Guard(ctx context.Context, found oci.Found) error {
+func (a *adapter) Guard(ctx context.Context, found oci.Container) error {
 	if err := a.changeHooks(ctx, found, guardedHooks); err != nil {
 		return fmt.Errorf("keep containerd from starting container %s: %w", nameOf(found.ID), err)
 	}
@@ -40,7 +40,7 @@ func (a *adapter) Guard(ctx context.Context, found oci.Found) error {
 }
 
 // Unguard lets containerd make one again.
-func (a *adapter) Unguard(ctx context.Context, found oci.Found) error {
+func (a *adapter) Unguard(ctx context.Context, found oci.Container) error {
 	if err := a.changeHooks(ctx, found, unguardedHooks); err != nil {
 		return fmt.Errorf("let containerd start container %s again: %w", nameOf(found.ID), err)
 	}
@@ -48,7 +48,9 @@ func (a *adapter) Unguard(ctx context.Context, found oci.Found) error {
 }
 
 // changeHooks changes the first hooks of a container's specification, and nothing else of it.
-func (a *adapter) changeHooks(ctx context.Context, found oci.Found, change func([]json.RawMessage) ([]json.RawMessage, error)) error {
+func (a *adapter) changeHooks(
+	ctx context.Context, found oci.Container, change func([]json.RawMessage) ([]json.RawMessage, error),
+) error {
 	t := native(found)
 	was := t.container.GetSpec()
 	changed, err := withHooks(was.GetValue(), change)

@@ -42,7 +42,7 @@ func pause(ctx context.Context) error {
 
 // Stop asks the first process of a container to end, and kills it when grace is over. What is left
 // of it stays, as with ctr.
-func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration) error {
+func (a *adapter) Stop(ctx context.Context, found oci.Container, grace time.Duration) error {
 	if grace < 0 {
 		grace = defaultGrace
 	}
@@ -60,8 +60,10 @@ func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration
 }
 
 // end sends a signal to a container and waits until it has ended.
-func (a *adapter) end(ctx context.Context, found oci.Found, signal unix.Signal, wait time.Duration) error {
-	namespace, id := splitOwn(found.ID)
+func (a *adapter) end(
+	ctx context.Context, found oci.Container, signal unix.Signal, wait time.Duration,
+) error {
+	namespace, id := splitEngineID(found.ID)
 	ctx, cancel := context.WithTimeout(within(ctx, namespace), wait)
 	defer cancel()
 	_, err := a.tasks.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(signal), All: signal == unix.SIGKILL})
@@ -81,8 +83,8 @@ func (a *adapter) end(ctx context.Context, found oci.Found, signal unix.Signal, 
 }
 
 // Remove has containerd remove a container, with what is left of its processes, and its snapshot.
-func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOptions) error {
-	found, err := a.Find(ctx, own)
+func (a *adapter) Remove(ctx context.Context, engineID string, options oci.RemoveOptions) error {
+	found, err := a.Find(ctx, engineID)
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
@@ -98,7 +100,7 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 			return err
 		}
 	}
-	if err := errors.Join(a.disconnect(ctx, own), a.disconnectOthers(ctx, own)); err != nil {
+	if err := errors.Join(a.disconnect(ctx, engineID), a.disconnectOthers(ctx, engineID)); err != nil {
 		return err
 	}
 	ctx = within(ctx, t.namespace)
@@ -121,7 +123,7 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 	if missing(err) {
 		err = nil
 	}
-	return errors.Join(err, a.Gone(own))
+	return errors.Join(err, a.Gone(engineID))
 }
 
 // forgetShim removes what is left of a shim that containerd has lost: as long as its bundle is
@@ -137,7 +139,7 @@ func (a *adapter) forgetShim(ctx context.Context, namespace, id string) error {
 }
 
 // Exec runs a process in a running container.
-func (a *adapter) Exec(ctx context.Context, found oci.Found, process engine.Exec) (int, error) {
+func (a *adapter) Exec(ctx context.Context, found oci.Container, process engine.Exec) (int, error) {
 	if err := os.MkdirAll(a.run, 0o700); err != nil {
 		return 0, err
 	}

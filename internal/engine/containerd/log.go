@@ -16,7 +16,9 @@ import (
 const pieceBytes = 64 << 10
 
 // show emits what is in a log, and what is added to it until the container has ended if somebody follows it.
-func (a *adapter) show(ctx context.Context, own, path string, options engine.LogOptions, emit func(engine.LogEntry) error) error {
+func (a *adapter) show(
+	ctx context.Context, engineID, path string, options engine.LogOptions, emit func(engine.LogEntry) error,
+) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
@@ -42,7 +44,7 @@ func (a *adapter) show(ctx context.Context, own, path string, options engine.Log
 		return emitLines(ctx, io.LimitReader(file, info.Size()-at), emit)
 	}
 	for {
-		found, err := a.Find(ctx, own)
+		found, err := a.Find(ctx, engineID)
 		if err != nil {
 			return errors.Join(ctx.Err(), err)
 		}

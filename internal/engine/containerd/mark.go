@@ -17,16 +17,16 @@ const movedLabel = "io.godwit.moved-to"
 var _ oci.Marker = (*adapter)(nil)
 
 // Mark gives a copy the label.
-func (a *adapter) Mark(ctx context.Context, found oci.Found, moved oci.Moved) error {
+func (a *adapter) Mark(ctx context.Context, found oci.Container, moved oci.Moved) error {
 	return a.setMovedLabel(ctx, found, moved.Node)
 }
 
 // Unmark takes the label away.
-func (a *adapter) Unmark(ctx context.Context, found oci.Found, _ oci.Moved) error {
+func (a *adapter) Unmark(ctx context.Context, found oci.Container, _ oci.Moved) error {
 	return a.setMovedLabel(ctx, found, "")
 }
 
-func (a *adapter) setMovedLabel(ctx context.Context, found oci.Found, node string) error {
+func (a *adapter) setMovedLabel(ctx context.Context, found oci.Container, node string) error {
 	t := native(found)
 	labels := map[string]string{}
 	maps.Copy(labels, t.container.GetLabels())

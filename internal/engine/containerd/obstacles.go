@@ -34,7 +34,7 @@ func (p *problems) add(bad bool, what, why, remedy string) {
 }
 
 // Obstacles lists what of a container's configuration cannot move.
-func (a *adapter) Obstacles(_ context.Context, found oci.Found) []engine.Problem {
+func (a *adapter) Obstacles(_ context.Context, found oci.Container) []engine.Problem {
 	t, p := native(found), problems{}
 	p.add(t.container.GetRuntime().GetName() != runtimeName, "runtime "+t.container.GetRuntime().GetName(), "only "+runtimeName+" is supported", without)
 	settings, err := runtimeOptions(t)
@@ -192,7 +192,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 		return nil, fmt.Errorf("ask containerd for its version: %w", err)
 	}
 	p = append(p, engine.TooOld(Name, told.GetVersion(), oldest)...)
-	if _, err := a.Find(ctx, ownID(x.Namespace, x.ID)); err == nil {
+	if _, err := a.Find(ctx, engineID(x.Namespace, x.ID)); err == nil {
 		p.add(true, "id "+x.ID+" in namespace "+x.Namespace+" of containerd", "a container on this node has it", "remove that container")
 	}
 	taken, err := contentstore.HasSnapshot(ctx, a.snapshots, x.Namespace, x.ID)

@@ -221,13 +221,13 @@ func (a *adapter) namesOn(ctx context.Context, network string) ([]string, error)
 		return nil, fmt.Errorf("ask containerd for the containers of network %s: %w", network, err)
 	}
 	var on []string
-	for _, one := range found {
-		attached, err := a.cni.GetCachedAttachments(cniID(one.ID))
+	for _, ctr := range found {
+		attached, err := a.cni.GetCachedAttachments(cniID(ctr.ID))
 		if err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(attached, func(to *libcni.NetworkAttachment) bool { return to.Network == network }) {
-			on = append(on, nameOf(one.ID))
+			on = append(on, nameOf(ctr.ID))
 		}
 	}
 	return on, nil

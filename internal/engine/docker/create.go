@@ -52,7 +52,7 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 }
 
 // Root is a container's root file system.
-func (a *adapter) Root(f oci.Found) (mounts.Overlay, error) {
+func (a *adapter) Root(f oci.Container) (mounts.Overlay, error) {
 	found := native(f)
 	switch keeperOf(found) {
 	case storageDriver:
@@ -87,7 +87,7 @@ func (a *adapter) LogStays(d engine.Definition) string {
 }
 
 // Log is the file that Docker writes, also before it has begun to.
-func (a *adapter) Log(ctx context.Context, f oci.Found) (string, error) {
+func (a *adapter) Log(ctx context.Context, f oci.Container) (string, error) {
 	found := native(f)
 	if found.HostConfig.LogConfig.Type != logDriver {
 		return "", nil
@@ -100,10 +100,10 @@ func (a *adapter) Log(ctx context.Context, f oci.Found) (string, error) {
 }
 
 // Shm is none: Docker has runc make it.
-func (a *adapter) Shm(oci.Found) string { return "" }
+func (a *adapter) Shm(oci.Container) string { return "" }
 
 // Gone has nothing to forget.
 func (a *adapter) Gone(string) error { return nil }
 
 // RestoreDir is called as the container: its runtime knows it by the same id.
-func (a *adapter) RestoreDir(own string) string { return own }
+func (a *adapter) RestoreDir(engineID string) string { return engineID }

@@ -56,17 +56,17 @@ func describe(found container.InspectResponse) engine.Container {
 	if c.StopTimeout != nil {
 		d.StopTimeout = float64(*c.StopTimeout)
 	}
-	one := engine.Container{Definition: d, State: stateOf(found.State), ExitCode: found.State.ExitCode}
-	one.Started, _ = time.Parse(time.RFC3339Nano, found.State.StartedAt)
-	one.Finished, _ = time.Parse(time.RFC3339Nano, found.State.FinishedAt)
-	if one.State == engine.Running {
-		one.PID = found.State.Pid
+	ctr := engine.Container{Definition: d, State: stateOf(found.State), ExitCode: found.State.ExitCode}
+	ctr.Started, _ = time.Parse(time.RFC3339Nano, found.State.StartedAt)
+	ctr.Finished, _ = time.Parse(time.RFC3339Nano, found.State.FinishedAt)
+	if ctr.State == engine.Running {
+		ctr.PID = found.State.Pid
 	}
-	return one
+	return ctr
 }
 
 // Describe adds what another node needs to make a container that runs.
-func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *engine.Definition) error {
+func (a *adapter) Describe(ctx context.Context, f oci.Container, stdio []string, d *engine.Definition) error {
 	found := native(f)
 	image, err := a.api(ctx).ImageInspect(ctx, found.Image)
 	if err != nil {

@@ -123,12 +123,12 @@ func (a *adapter) directory(ctx context.Context) (string, error) {
 }
 
 // List tells of every container.
-func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found, error) {
+func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Container, error) {
 	listed, err := a.api(ctx).ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
 		return nil, err
 	}
-	var all []oci.Found
+	var all []oci.Container
 	for _, item := range listed.Items {
 		found := summary(item)
 		if !busy(item.ID) {
@@ -146,49 +146,49 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found
 }
 
 // summary is what a list tells of a container.
-func summary(item container.Summary) oci.Found {
+func summary(item container.Summary) oci.Container {
 	d := engine.Definition{ID: item.ID, Image: item.Image, ImageID: item.ImageID, Labels: item.Labels}
 	if len(item.Names) > 0 {
 		d.Name = strings.TrimPrefix(item.Names[0], "/")
 	}
-	one := engine.Container{Definition: d, State: engine.Exited}
+	ctr := engine.Container{Definition: d, State: engine.Exited}
 	switch item.State {
 	case container.StateRunning, container.StatePaused:
-		one.State = engine.Running
+		ctr.State = engine.Running
 	case container.StateCreated:
-		one.State = engine.Created
+		ctr.State = engine.Created
 	}
-	return oci.Found{ID: item.ID, Container: one}
+	return oci.Container{ID: item.ID, Container: ctr}
 }
 
 // Find asks Docker about a container.
-func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
+func (a *adapter) Find(ctx context.Context, ref string) (oci.Container, error) {
 	found, err := a.api(ctx).ContainerInspect(ctx, ref, client.ContainerInspectOptions{})
 	if errdefs.IsNotFound(err) {
-		return oci.Found{}, fmt.Errorf("container %.80q of Docker: %w", ref, engine.ErrNotFound)
+		return oci.Container{}, fmt.Errorf("container %.80q of Docker: %w", ref, engine.ErrNotFound)
 	}
 	if err != nil {
-		return oci.Found{}, fmt.Errorf("ask Docker about container %.80q: %w", ref, err)
+		return oci.Container{}, fmt.Errorf("ask Docker about container %.80q: %w", ref, err)
 	}
 	c := found.Container
 	if c.State == nil || c.Config == nil || c.HostConfig == nil {
-		return oci.Found{}, fmt.Errorf("Docker says too little about container %.80q", ref) //nolint:staticcheck // its name
+		return oci.Container{}, fmt.Errorf("Docker says too little about container %.80q", ref) //nolint:staticcheck // its name
 	}
-	one := describe(c)
-	if own := &one.Definition.Network; own.OnBridge() {
+	ctr := describe(c)
+	if own := &ctr.Definition.Network; own.OnBridge() {
 		own.Routed = a.isRouted(ctx, c.NetworkSettings.Networks[own.Bridge])
 	}
 	restart, err := json.Marshal(c.HostConfig.RestartPolicy)
-	return oci.Found{ID: c.ID, Container: one, Paused: c.State.Paused, Restart: restart, Native: c}, err
+	return oci.Container{ID: c.ID, Container: ctr, Paused: c.State.Paused, Restart: restart, Native: c}, err
 }
 
 // native is what Docker has told of a container.
-func native(found oci.Found) container.InspectResponse {
+func native(found oci.Container) container.InspectResponse {
 	told, _ := found.Native.(container.InspectResponse) // Find has put it there
 	return told
 }
 
 // Process finds the shim of a container and what runc knows of it.
-func (a *adapter) Process(found oci.Found) (oci.Process, error) {
+func (a *adapter) Process(found oci.Container) (oci.Process, error) {
 	return oci.ShimProcess(found, filepath.Join(filepath.Dir(a.socket), "docker", "runtime-*", "moby", found.ID, "state.json"))
 }

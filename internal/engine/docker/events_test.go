@@ -87,13 +87,13 @@ func TestRestarts(t *testing.T) {
 		{"no", "", 1, false}, {"", "", 1, false},
 	} {
 		events.Store(c.events)
-		found := oci.Found{ID: "1", Native: container.InspectResponse{State: &container.State{ExitCode: c.code}}}
+		found := oci.Container{ID: "1", Native: container.InspectResponse{State: &container.State{ExitCode: c.code}}}
 		got, err := a.Restarts(t.Context(), found, json.RawMessage(`{"Name":"`+c.policy+`"}`), time.Now().Add(-time.Minute))
 		if err != nil || got != c.want {
 			t.Errorf("%+v: %t, %v", c, got, err)
 		}
 	}
-	if _, err := a.Restarts(t.Context(), oci.Found{}, json.RawMessage(`7`), time.Now()); err == nil {
+	if _, err := a.Restarts(t.Context(), oci.Container{}, json.RawMessage(`7`), time.Now()); err == nil {
 		t.Error("what is no policy is one")
 	}
 }

@@ -33,7 +33,7 @@ const asideSuffix = ".godwit"
 var _ oci.Guarder = (*adapter)(nil)
 
 // Guard keeps Docker from starting a container.
-func (a *adapter) Guard(ctx context.Context, found oci.Found) error {
+func (a *adapter) Guard(ctx context.Context, found oci.Container) error {
 	path, err := a.hostname(ctx, found)
 	if err == nil {
 		err = guard(path)
@@ -42,7 +42,7 @@ func (a *adapter) Guard(ctx context.Context, found oci.Found) error {
 }
 
 // Unguard lets Docker start it again.
-func (a *adapter) Unguard(ctx context.Context, found oci.Found) error {
+func (a *adapter) Unguard(ctx context.Context, found oci.Container) error {
 	path, err := a.hostname(ctx, found)
 	if err == nil {
 		err = unguard(path)
@@ -52,7 +52,7 @@ func (a *adapter) Unguard(ctx context.Context, found oci.Found) error {
 
 // hostname is the file of a container's host name (moby, container.Container.GetRootResourcePath).
 // What Docker tells of it is where it last tried to write, which is where a link led.
-func (a *adapter) hostname(ctx context.Context, found oci.Found) (string, error) {
+func (a *adapter) hostname(ctx context.Context, found oci.Container) (string, error) {
 	root, err := a.directory(ctx)
 	if err != nil {
 		return "", err

@@ -20,7 +20,7 @@ import (
 )
 
 // Stop has Docker stop a container.
-func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration) error {
+func (a *adapter) Stop(ctx context.Context, found oci.Container, grace time.Duration) error {
 	var options client.ContainerStopOptions
 	if grace >= 0 {
 		seconds := int(math.Ceil(grace.Seconds()))
@@ -33,8 +33,10 @@ func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration
 }
 
 // Remove has Docker remove a container.
-func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOptions) error {
-	_, err := a.api(ctx).ContainerRemove(ctx, own, client.ContainerRemoveOptions{Force: options.Force, RemoveVolumes: options.Volumes})
+func (a *adapter) Remove(ctx context.Context, engineID string, options oci.RemoveOptions) error {
+	_, err := a.api(ctx).ContainerRemove(ctx, engineID, client.ContainerRemoveOptions{
+		Force: options.Force, RemoveVolumes: options.Volumes,
+	})
 	if err != nil && !errdefs.IsNotFound(err) && !(options.Force && errdefs.IsConflict(err)) { // with --rm Docker does so itself
 		return err
 	}
@@ -42,13 +44,13 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 }
 
 // Start has Docker start a container.
-func (a *adapter) Start(ctx context.Context, own string) error {
-	_, err := a.api(ctx).ContainerStart(ctx, own, client.ContainerStartOptions{})
+func (a *adapter) Start(ctx context.Context, engineID string) error {
+	_, err := a.api(ctx).ContainerStart(ctx, engineID, client.ContainerStartOptions{})
 	return err
 }
 
 // Restart says whether Docker is to start a container again that has ended.
-func (a *adapter) Restart(ctx context.Context, found oci.Found, told json.RawMessage) error {
+func (a *adapter) Restart(ctx context.Context, found oci.Container, told json.RawMessage) error {
 	policy := container.RestartPolicy{Name: container.RestartPolicyDisabled}
 	if told != nil {
 		if err := json.Unmarshal(told, &policy); err != nil {
@@ -72,7 +74,9 @@ func samePolicy(a, b container.RestartPolicy) bool {
 }
 
 // Logs shows what Docker has logged of a container.
-func (a *adapter) Logs(ctx context.Context, f oci.Found, options engine.LogOptions, emit func(engine.LogEntry) error) error {
+func (a *adapter) Logs(
+	ctx context.Context, f oci.Container, options engine.LogOptions, emit func(engine.LogEntry) error,
+) error {
 	found, tail := native(f), "all"
 	if options.Tail >= 0 {
 		tail = strconv.Itoa(options.Tail)
@@ -97,7 +101,7 @@ func (a *adapter) Logs(ctx context.Context, f oci.Found, options engine.LogOptio
 }
 
 // Exec runs a process in a running container.
-func (a *adapter) Exec(ctx context.Context, f oci.Found, process engine.Exec) (int, error) {
+func (a *adapter) Exec(ctx context.Context, f oci.Container, process engine.Exec) (int, error) {
 	found := native(f)
 	made, err := a.api(ctx).ExecCreate(ctx, found.ID, client.ExecCreateOptions{
 		User: process.User, Env: process.Env, WorkingDir: process.Dir, Cmd: process.Args,

@@ -31,7 +31,7 @@ func (a *adapter) logPath(ctx context.Context, id string) (string, error) {
 
 // logBytes is how large a container's log is, without blanks before it, as far as it can have room:
 // of a larger one the end moves.
-func (a *adapter) logBytes(ctx context.Context, f oci.Found) (int64, error) {
+func (a *adapter) logBytes(ctx context.Context, f oci.Container) (int64, error) {
 	path, err := a.Log(ctx, f)
 	if err != nil || path == "" {
 		return 0, err

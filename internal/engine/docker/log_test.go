@@ -15,7 +15,7 @@ import (
 // takes makes no container unmovable.
 func TestLogBytes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	found := oci.Found{Native: container.InspectResponse{
+	found := oci.Container{Native: container.InspectResponse{
 		LogPath: path, HostConfig: &container.HostConfig{LogConfig: container.LogConfig{Type: logDriver}},
 	}}
 	for _, c := range []struct{ size, want int64 }{{5, 2}, {maxLog + 3, maxLog}, {maxLog + 4, maxLog}} {

@@ -14,17 +14,17 @@ import (
 var _ oci.Marker = (*adapter)(nil)
 
 // Mark renames a copy.
-func (a *adapter) Mark(ctx context.Context, found oci.Found, moved oci.Moved) error {
+func (a *adapter) Mark(ctx context.Context, found oci.Container, moved oci.Moved) error {
 	return a.rename(ctx, found, moved.Name, moved.MarkedName())
 }
 
 // Unmark gives it its name back.
-func (a *adapter) Unmark(ctx context.Context, found oci.Found, moved oci.Moved) error {
+func (a *adapter) Unmark(ctx context.Context, found oci.Container, moved oci.Moved) error {
 	return a.rename(ctx, found, moved.MarkedName(), moved.Name)
 }
 
 // rename does nothing to a container that has another name: somebody else may have renamed it.
-func (a *adapter) rename(ctx context.Context, found oci.Found, from, to string) error {
+func (a *adapter) rename(ctx context.Context, found oci.Container, from, to string) error {
 	if nameOf(native(found)) != from {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Obstacles lists what of a container's configuration cannot move.
-func (a *adapter) Obstacles(_ context.Context, found oci.Found) []engine.Problem {
+func (a *adapter) Obstacles(_ context.Context, found oci.Container) []engine.Problem {
 	told := native(found)
 	return append(obstacles(told.HostConfig), connectedObstacles(told)...)
 }

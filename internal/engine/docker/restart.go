@@ -18,7 +18,7 @@ import (
 var _ oci.Restarter = (*adapter)(nil)
 
 // StartsAtBoot tells whether Docker would start a container that ran when the machine went down.
-func (a *adapter) StartsAtBoot(found oci.Found, told json.RawMessage) bool {
+func (a *adapter) StartsAtBoot(found oci.Container, told json.RawMessage) bool {
 	var policy container.RestartPolicy
 	return json.Unmarshal(told, &policy) == nil && restarts(policy, native(found))
 }
@@ -32,7 +32,9 @@ func restarts(policy container.RestartPolicy, found container.InspectResponse) b
 // Restarts tells whether Docker would have started a container again that has ended. What somebody
 // has had Docker end it does not start; it remembers that, but tells it only as long as it tells of
 // the event, the last 256 of them (daemon/events, eventsLimit).
-func (a *adapter) Restarts(ctx context.Context, found oci.Found, told json.RawMessage, since time.Time) (bool, error) {
+func (a *adapter) Restarts(
+	ctx context.Context, found oci.Container, told json.RawMessage, since time.Time,
+) (bool, error) {
 	var policy container.RestartPolicy
 	if err := json.Unmarshal(told, &policy); err != nil {
 		return false, fmt.Errorf("restart policy of container %s: %w", nameOf(native(found)), err)
@@ -45,13 +47,13 @@ func (a *adapter) Restarts(ctx context.Context, found oci.Found, told json.RawMe
 }
 
 // wasEnded tells whether somebody has had Docker end a container since then.
-func (a *adapter) wasEnded(ctx context.Context, own string, since time.Time) (bool, error) {
+func (a *adapter) wasEnded(ctx context.Context, engineID string, since time.Time) (bool, error) {
 	ctx, cancel := asking(ctx)
 	defer cancel()
 	since, until := window(since, time.Now())
 	at := func(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }
 	told := a.api(ctx).Events(ctx, client.EventsListOptions{Since: at(since), Until: at(until), Filters: make(client.Filters).
-		Add("type", string(events.ContainerEventType)).Add("container", own).
+		Add("type", string(events.ContainerEventType)).Add("container", engineID).
 		Add("event", string(events.ActionKill), string(events.ActionStop)),
 	})
 	select {
@@ -61,7 +63,7 @@ func (a *adapter) wasEnded(ctx context.Context, own string, since time.Time) (bo
 		if errors.Is(err, io.EOF) {
 			return false, nil
 		}
-		return false, fmt.Errorf("ask Docker who has ended container %.12s: %w", own, err)
+		return false, fmt.Errorf("ask Docker who has ended container %.12s: %w", engineID, err)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestStartsAtBoot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := oci.Found{Native: container.InspectResponse{State: &container.State{ExitCode: c.code}}}
+		found := oci.Container{Native: container.InspectResponse{State: &container.State{ExitCode: c.code}}}
 		if got := (&adapter{}).StartsAtBoot(found, policy); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}

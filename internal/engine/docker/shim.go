@@ -21,21 +21,21 @@ const shimPatience = 5 * time.Second
 // EndLeft ends the shim that is left of a container that never ran and was removed. If dockerd is
 // killed while its runtime waits for the state of a container that arrives, the shim lives on, and
 // containerd 1.6 treats it as the shim of a live container.
-func (a *adapter) EndLeft(ctx context.Context, own string) error {
+func (a *adapter) EndLeft(ctx context.Context, engineID string) error {
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return err
 	}
 	for _, path := range commands {
-		if err := endShim(ctx, path, own); err != nil {
-			return fmt.Errorf("end the shim of container %.12s: %w", own, err)
+		if err := endShim(ctx, path, engineID); err != nil {
+			return fmt.Errorf("end the shim of container %.12s: %w", engineID, err)
 		}
 	}
 	return nil
 }
 
 // endShim ends the process that has this command line if it is the shim and has no processes.
-func endShim(ctx context.Context, path, own string) error {
+func endShim(ctx context.Context, path, engineID string) error {
 	pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func endShim(ctx context.Context, path, own string) error {
 		return err
 	}
 	command, err := os.ReadFile(path)
-	if err != nil || !isShimOf(string(command), own) {
+	if err != nil || !isShimOf(string(command), engineID) {
 		return nil // it has ended, or has nothing to do with the container
 	}
 	ctx, cancel := context.WithTimeout(ctx, shimPatience)
@@ -82,13 +82,13 @@ func childless(process string) bool {
 // isShimOf tells whether a command line, as in /proc/PID/cmdline, is that of the shim of a
 // container of Docker. The processes with which containerd starts a shim, and cleans up after one,
 // have the same name.
-func isShimOf(command, own string) bool {
+func isShimOf(command, engineID string) bool {
 	args := strings.Split(command, "\x00")
 	follows := func(name, value string) bool {
 		i := slices.Index(args, name)
 		return i >= 0 && i+1 < len(args) && args[i+1] == value
 	}
-	return own != "" && strings.HasPrefix(filepath.Base(args[0]), "containerd-shim-") &&
-		follows("-namespace", "moby") && follows("-id", own) &&
+	return engineID != "" && strings.HasPrefix(filepath.Base(args[0]), "containerd-shim-") &&
+		follows("-namespace", "moby") && follows("-id", engineID) &&
 		!slices.Contains(args, "start") && !slices.Contains(args, "delete")
 }

@@ -140,20 +140,20 @@ func (e *Engine) outcomeAnew(ctx context.Context, place container, err error) (e
 
 // ExamineAnew lists what stands against this running container being started anew on another node.
 func (e *Engine) ExamineAnew(ctx context.Context, id string) ([]engine.Problem, error) {
-	one, err := e.running(id)
+	ctr, err := e.running(id)
 	if err != nil {
 		return nil, err
 	}
-	if one.Definition.Health == nil {
+	if ctr.Definition.Health == nil {
 		return nil, nil
 	}
 	var problems []engine.Problem
-	if err := e.checkHealth(ctx, e.paths.of(id), one.Definition); err != nil {
+	if err := e.checkHealth(ctx, e.paths.of(id), ctr.Definition); err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		problems = append(problems, engine.Problem{
-			What: "health of container " + one.Definition.Name, Why: err.Error() + ": it would not count as healthy anywhere else either",
+			What: "health of container " + ctr.Definition.Name, Why: err.Error() + ": it would not count as healthy anywhere else either",
 			Remedy: "repair it, or run it with another --health-cmd, or with --health-cmd none",
 		})
 	}

@@ -29,11 +29,11 @@ func eventually(t *testing.T, what string, condition func() bool) {
 
 func (n *testNode) state(id string) engine.Container {
 	n.t.Helper()
-	one, err := n.Inspect(n.t.Context(), id)
+	ctr, err := n.Inspect(n.t.Context(), id)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return one
+	return ctr
 }
 
 const politeServer = `trap 'echo ends by 10; exit 7' USR1; trap '' TERM; httpd -p 8080; echo serves; while :; do sleep 0.02; done`
@@ -64,15 +64,15 @@ func TestHaltAndRevive(t *testing.T) {
 	if at, err := n.Halt(t.Context(), d.ID, engine.Leave{Migration: "0123456789abcdef", Target: "b"}); err != nil || at.IsZero() {
 		t.Fatal(at, err)
 	}
-	if one := n.state(d.ID); one.State != engine.Frozen || one.ExitCode != 7 {
-		t.Errorf("halted: %+v", one)
+	if ctr := n.state(d.ID); ctr.State != engine.Frozen || ctr.ExitCode != 7 {
+		t.Errorf("halted: %+v", ctr)
 	}
 	if err := n.Remove(t.Context(), d.ID, true); !errors.Is(err, engine.ErrBusy) {
 		t.Errorf("removed: %v", err)
 	}
 	again := n.reopen()
-	if one, err := again.Inspect(t.Context(), d.ID); err != nil || one.Leaving == nil || one.Leaving.Target != "b" {
-		t.Errorf("leaving as %+v, %v", one.Leaving, err)
+	if ctr, err := again.Inspect(t.Context(), d.ID); err != nil || ctr.Leaving == nil || ctr.Leaving.Target != "b" {
+		t.Errorf("leaving as %+v, %v", ctr.Leaving, err)
 	}
 	if halted, err := again.Halted(t.Context(), d.ID); err != nil || !halted {
 		t.Fatalf("halted: %t, %v", halted, err)
@@ -81,8 +81,8 @@ func TestHaltAndRevive(t *testing.T) {
 	if err != nil || !strings.Contains(health, "waits on tcp 8080") {
 		t.Fatalf("revived: %q, %v", health, err)
 	}
-	if one := n.state(d.ID); one.State != engine.Running || one.PID == 0 {
-		t.Errorf("revived: %+v", one)
+	if ctr := n.state(d.ID); ctr.State != engine.Running || ctr.PID == 0 {
+		t.Errorf("revived: %+v", ctr)
 	}
 	eventually(t, "what both have said", func() bool {
 		out := n.output(d.ID)
@@ -117,8 +117,8 @@ func TestHaltedFindsWhatIsBeingStarted(t *testing.T) {
 	if err := <-started; err != nil {
 		t.Error(err)
 	}
-	if one := n.state(d.ID); one.State != engine.Running {
-		t.Errorf("%+v", one)
+	if ctr := n.state(d.ID); ctr.State != engine.Running {
+		t.Errorf("%+v", ctr)
 	}
 }
 
@@ -152,8 +152,8 @@ func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 	if _, err := n.Revive(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
-	if one := n.state(d.ID); one.State != engine.Running || one.PID == before.PID {
-		t.Errorf("%+v", one)
+	if ctr := n.state(d.ID); ctr.State != engine.Running || ctr.PID == before.PID {
+		t.Errorf("%+v", ctr)
 	}
 	// Killed again, before it could say that it has done so.
 	if err := durable.Save(place.halted(), haltRecord{Init: checkpoint.Identity{PID: before.PID, StartTicks: 1}}); err != nil {
@@ -219,16 +219,16 @@ func TestPrepareStart(t *testing.T) {
 			asked := false
 			at, err := arrival.Restore(t.Context(), engine.Permission{Ask: func() error {
 				asked = true
-				if one := b.state(d.ID); one.State != engine.Arriving {
-					t.Errorf("on probation: %+v", one)
+				if ctr := b.state(d.ID); ctr.State != engine.Arriving {
+					t.Errorf("on probation: %+v", ctr)
 				}
 				return nil
 			}})
 			if err != nil || !asked || at.IsZero() {
 				t.Fatal(asked, at, err)
 			}
-			if one := b.state(d.ID); one.State != engine.Running || one.PID == 0 {
-				t.Errorf("started: %+v", one)
+			if ctr := b.state(d.ID); ctr.State != engine.Running || ctr.PID == 0 {
+				t.Errorf("started: %+v", ctr)
 			}
 			if outcome, err := b.Arrived(t.Context(), d.ID); err != nil || outcome != engine.Ran {
 				t.Errorf("outcome %s, %v", outcome, err)

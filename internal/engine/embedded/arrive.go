@@ -47,11 +47,11 @@ func (e *Engine) ReserveAnew(ctx context.Context, d engine.Definition) ([]engine
 	add := func(what, why, remedy string) {
 		problems = append(problems, engine.Problem{What: what, Why: why, Remedy: remedy})
 	}
-	for _, one := range all {
+	for _, ctr := range all {
 		switch {
-		case one.Definition.ID == d.ID:
-			add("container "+d.Name, "it is here already ("+string(one.State)+")", "remove what is left of it on this node")
-		case one.Definition.Name == d.Name:
+		case ctr.Definition.ID == d.ID:
+			add("container "+d.Name, "it is here already ("+string(ctr.State)+")", "remove what is left of it on this node")
+		case ctr.Definition.Name == d.Name:
 			add("name "+d.Name, "a container on this node has it", "remove or rename that container")
 		}
 	}
@@ -106,7 +106,9 @@ func refusal(d engine.Definition, problems []engine.Problem) error {
 }
 
 // expect makes an arrival and has it prepared.
-func (e *Engine) expect(ctx context.Context, d engine.Definition, prepare func(*arrival) error) (*arrival, error) {
+func (e *Engine) expect(
+	ctx context.Context, d engine.Definition, prepare func(*arrival) error,
+) (*arrival, error) {
 	unlockNames := e.lock("")
 	defer unlockNames()
 	defer e.lock(d.ID)()

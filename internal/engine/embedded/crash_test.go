@@ -131,9 +131,9 @@ func TestResumeAfterTheMonitorWasKilled(t *testing.T) {
 	if err := n.Resume(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
-	one, err := n.Inspect(t.Context(), d.ID)
-	if err != nil || one.State != engine.Running {
-		t.Errorf("after Resume: %+v, %v", one, err)
+	ctr, err := n.Inspect(t.Context(), d.ID)
+	if err != nil || ctr.State != engine.Running {
+		t.Errorf("after Resume: %+v, %v", ctr, err)
 	}
 	if problems, err := n.Examine(t.Context(), d.ID); err != nil || len(problems) != 1 {
 		t.Errorf("Examine: %+v, %v", problems, err)
@@ -141,8 +141,8 @@ func TestResumeAfterTheMonitorWasKilled(t *testing.T) {
 	if err := n.Stop(t.Context(), d.ID, 0); err != nil {
 		t.Error(err)
 	}
-	if one, err := n.Inspect(t.Context(), d.ID); err != nil || one.State != engine.Exited || one.ExitCode != exitUnknown {
-		t.Errorf("after Stop: %+v, %v", one, err)
+	if ctr, err := n.Inspect(t.Context(), d.ID); err != nil || ctr.State != engine.Exited || ctr.ExitCode != exitUnknown {
+		t.Errorf("after Stop: %+v, %v", ctr, err)
 	}
 	if err := n.Remove(t.Context(), d.ID, false); err != nil {
 		t.Error(err)
@@ -155,13 +155,13 @@ func TestArrivalWhoseHelpersWereKilled(t *testing.T) {
 	d := definition(t, "sh", "-c", "while :; do sleep 0.05; done")
 	d.Volumes = []engine.Volume{{Name: "v", Path: "/v"}}
 	source.start(d)
-	one, err := source.Inspect(t.Context(), d.ID)
+	ctr, err := source.Inspect(t.Context(), d.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, victim := range []string{"monitor", "runc", "criu"} {
 		t.Run(victim, func(t *testing.T) {
-			arrival, err := target.PrepareRestore(t.Context(), one.Definition, newNetns(t))
+			arrival, err := target.PrepareRestore(t.Context(), ctr.Definition, newNetns(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,13 +188,13 @@ func TestArrivalWhoseHelpersHang(t *testing.T) {
 	t.Parallel()
 	source, target := newTestNode(t), newTestNode(t)
 	d := source.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
-	one, err := source.Inspect(t.Context(), d.ID)
+	ctr, err := source.Inspect(t.Context(), d.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, victim := range []string{"monitor", "runc", "criu"} {
 		t.Run(victim, func(t *testing.T) {
-			arriving, err := target.PrepareRestore(t.Context(), one.Definition, newNetns(t))
+			arriving, err := target.PrepareRestore(t.Context(), ctr.Definition, newNetns(t))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -41,25 +41,25 @@ func (e *Engine) PrepareDump(
 	ctx context.Context, id string, options engine.DumpOptions,
 ) (engine.Departure, error) {
 	defer e.lock(id)()
-	one, err := e.running(id)
+	ctr, err := e.running(id)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkpoint.RefuseFilling(e.paths.of(id).memory()); err != nil {
-		return nil, fmt.Errorf("container %s: %w", one.Definition.Name, err)
+		return nil, fmt.Errorf("container %s: %w", ctr.Definition.Name, err)
 	}
-	d, err := e.depart(ctx, one, options)
+	d, err := e.depart(ctx, ctr, options)
 	if err != nil {
-		return nil, fmt.Errorf("prepare container %s for its move: %w", one.Definition.Name, err)
+		return nil, fmt.Errorf("prepare container %s for its move: %w", ctr.Definition.Name, err)
 	}
 	return d, nil
 }
 
 func (e *Engine) depart(
-	ctx context.Context, one engine.Container, options engine.DumpOptions,
+	ctx context.Context, ctr engine.Container, options engine.DumpOptions,
 ) (*departure, error) {
-	place := e.paths.of(one.Definition.ID)
-	leaving, err := e.leaving(place, one)
+	place := e.paths.of(ctr.Definition.ID)
+	leaving, err := e.leaving(place, ctr)
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +74,12 @@ func (e *Engine) depart(
 }
 
 // leaving is what a move must know of a container.
-func (e *Engine) leaving(place container, one engine.Container) (checkpoint.Leaving, error) {
+func (e *Engine) leaving(place container, ctr engine.Container) (checkpoint.Leaving, error) {
 	l := checkpoint.Leaving{
-		Name: one.Definition.Name, First: one.PID, Root: place.rootfs(), Terminal: one.Definition.TTY, WorkDir: place.criuWork(),
+		Name: ctr.Definition.Name, First: ctr.PID, Root: place.rootfs(), Terminal: ctr.Definition.TTY, WorkDir: place.criuWork(),
 		Drain: func(ctx context.Context) error { return askMonitor(ctx, place, opDrain) },
 	}
-	x, err := decodeExtra(one.Definition)
+	x, err := decodeExtra(ctr.Definition)
 	if err != nil {
 		return l, err
 	}
@@ -91,7 +91,7 @@ func (e *Engine) leaving(place container, one engine.Container) (checkpoint.Leav
 	if err != nil {
 		return l, err
 	}
-	if l.Externals, err = criu.ExternalFor(spec, place.rootfs(), one.PID); err != nil {
+	if l.Externals, err = criu.ExternalFor(spec, place.rootfs(), ctr.PID); err != nil {
 		return l, err
 	}
 	pids, err := l.Cgroup.Procs()

@@ -16,8 +16,8 @@ import (
 func (n *testNode) boot() *testNode {
 	n.t.Helper()
 	all, err := n.List(n.t.Context())
-	for _, one := range all {
-		place := n.paths.of(one.Definition.ID)
+	for _, ctr := range all {
+		place := n.paths.of(ctr.Definition.ID)
 		err = errors.Join(err, killMonitor(place), sweep(n.t.Context(), n.runc, place))
 	}
 	if err = errors.Join(err, mounts.UnmountBelow(n.paths.run), os.RemoveAll(n.paths.run)); err != nil {
@@ -41,8 +41,8 @@ func TestBootLeaving(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = n.boot()
-	if one := n.state(d.ID); one.State != engine.Exited || one.Leaving == nil || one.Leaving.Target != "b" {
-		t.Fatalf("after a boot it is %s, leaving as %+v", one.State, one.Leaving)
+	if ctr := n.state(d.ID); ctr.State != engine.Exited || ctr.Leaving == nil || ctr.Leaving.Target != "b" {
+		t.Fatalf("after a boot it is %s, leaving as %+v", ctr.State, ctr.Leaving)
 	}
 	if err := n.Start(t.Context(), d.ID); !errors.Is(err, engine.ErrBusy) {
 		t.Errorf("it is started although it may be at b: %v", err)
@@ -56,8 +56,8 @@ func TestBootLeaving(t *testing.T) {
 	if err := n.Resume(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
-	if one := n.state(d.ID); one.Leaving != nil {
-		t.Errorf("leaving as %+v, after the migration was undone", one.Leaving)
+	if ctr := n.state(d.ID); ctr.Leaving != nil {
+		t.Errorf("leaving as %+v, after the migration was undone", ctr.Leaving)
 	}
 	if err := n.Start(t.Context(), d.ID); err != nil {
 		t.Error(err)
@@ -74,14 +74,14 @@ func TestOldDeparture(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = n.reopen()
-	if one := n.state(d.ID); one.Leaving == nil || one.Leaving.Target != "b" {
-		t.Errorf("leaving as %+v", one.Leaving)
+	if ctr := n.state(d.ID); ctr.Leaving == nil || ctr.Leaving.Target != "b" {
+		t.Errorf("leaving as %+v", ctr.Leaving)
 	}
 	if err := n.Resume(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
 	n = n.reopen()
-	if one := n.state(d.ID); one.Leaving != nil || durable.Exists(place.oldDeparture()) {
-		t.Errorf("leaving as %+v, after the migration was undone", one.Leaving)
+	if ctr := n.state(d.ID); ctr.Leaving != nil || durable.Exists(place.oldDeparture()) {
+		t.Errorf("leaving as %+v, after the migration was undone", ctr.Leaving)
 	}
 }

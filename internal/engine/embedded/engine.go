@@ -147,14 +147,14 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 		if !idPattern.MatchString(entry.Name()) {
 			continue
 		}
-		one, err := e.inspect(entry.Name())
+		ctr, err := e.inspect(entry.Name())
 		if errors.Is(err, engine.ErrNotFound) { // removed meanwhile
 			continue
 		}
 		if err != nil {
-			one = damaged(entry.Name(), one)
+			ctr = damaged(entry.Name(), ctr)
 		}
-		all = append(all, one)
+		all = append(all, ctr)
 	}
 	slices.SortFunc(all, func(a, b engine.Container) int { return strings.Compare(a.Definition.Name, b.Definition.Name) })
 	return all, ctx.Err()
@@ -179,12 +179,12 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 		return engine.Container{}, err
 	}
 	var found []engine.Container
-	for _, one := range all {
-		if one.Definition.Name == ref {
-			return e.intact(one)
+	for _, ctr := range all {
+		if ctr.Definition.Name == ref {
+			return e.intact(ctr)
 		}
-		if ref != "" && strings.HasPrefix(one.Definition.ID, ref) {
-			found = append(found, one)
+		if ref != "" && strings.HasPrefix(ctr.Definition.ID, ref) {
+			found = append(found, ctr)
 		}
 	}
 	switch len(found) {
@@ -197,11 +197,11 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 }
 
 // intact says by an error what is wrong with a container that is damaged.
-func (e *Engine) intact(one engine.Container) (engine.Container, error) {
-	if one.State == engine.Damaged {
-		return e.inspect(one.Definition.ID)
+func (e *Engine) intact(ctr engine.Container) (engine.Container, error) {
+	if ctr.State == engine.Damaged {
+		return e.inspect(ctr.Definition.ID)
 	}
-	return one, nil
+	return ctr, nil
 }
 
 // inspect puts together what the disk and the kernel tell about one container.
@@ -210,28 +210,28 @@ func (e *Engine) inspect(id string) (engine.Container, error) {
 	if err != nil {
 		return engine.Container{}, err
 	}
-	var one engine.Container
+	var ctr engine.Container
 	var was record
-	err = durable.Load(files.definition(), &one.Definition)
+	err = durable.Load(files.definition(), &ctr.Definition)
 	if err == nil {
 		err = durable.Load(files.record(), &was)
 	}
 	if errors.Is(err, fs.ErrNotExist) && !durable.Exists(files.definition()) {
-		return one, fmt.Errorf("container %.12s: %w", id, engine.ErrNotFound)
+		return ctr, fmt.Errorf("container %.12s: %w", id, engine.ErrNotFound)
 	}
 	if err != nil {
-		return one, fmt.Errorf("inspect container %.12s: %w", id, err)
+		return ctr, fmt.Errorf("inspect container %.12s: %w", id, err)
 	}
-	one.State, one.Started, one.Finished, one.ExitCode = was.State, was.Started, was.Finished, was.ExitCode
+	ctr.State, ctr.Started, ctr.Finished, ctr.ExitCode = was.State, was.Started, was.Finished, was.ExitCode
 	if was.State == engine.Running || durable.Exists(files.arrival()) {
-		err = e.addProcesses(files, &one)
+		err = e.addProcesses(files, &ctr)
 	}
-	if one.State == engine.Exited && durable.Exists(files.halted()) {
-		one.State = engine.Frozen
+	if ctr.State == engine.Exited && durable.Exists(files.halted()) {
+		ctr.State = engine.Frozen
 	}
 	var failed error
-	one.Leaving, failed = leavingOf(files)
-	return one, errors.Join(err, failed)
+	ctr.Leaving, failed = leavingOf(files)
+	return ctr, errors.Join(err, failed)
 }
 
 // leavingOf tells why a container leaves; nil: it does not.
@@ -259,8 +259,8 @@ func (e *Engine) Leaves() (all []engine.Leave, failed error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range containers {
-		leave, err := leavingOf(e.paths.of(one.Definition.ID))
+	for _, ctr := range containers {
+		leave, err := leavingOf(e.paths.of(ctr.Definition.ID))
 		failed = errors.Join(failed, err)
 		if leave != nil {
 			all = append(all, *leave)
@@ -270,7 +270,7 @@ func (e *Engine) Leaves() (all []engine.Leave, failed error) {
 }
 
 // addProcesses tells the state of a container that was started or is arriving.
-func (e *Engine) addProcesses(files container, one *engine.Container) error {
+func (e *Engine) addProcesses(files container, ctr *engine.Container) error {
 	now, lives, err := living(files)
 	if err != nil {
 		return err
@@ -278,16 +278,16 @@ func (e *Engine) addProcesses(files container, one *engine.Container) error {
 	arriving := durable.Exists(files.arrival()) && !durable.Exists(files.resumed())
 	switch {
 	case arriving:
-		one.State = engine.Arriving
+		ctr.State = engine.Arriving
 		return nil
 	case !lives, now.Init.PID == 0 && e.starts(files.id): // whose record may be of before a boot
-		one.State, one.ExitCode = engine.Exited, exitUnknown
-		return e.lateExit(files, one)
+		ctr.State, ctr.ExitCode = engine.Exited, exitUnknown
+		return e.lateExit(files, ctr)
 	}
-	one.State, one.PID = engine.Running, now.Init.PID
-	one.Definition.Engine = encodeExtra(extra{Stdio: now.Stdio})
+	ctr.State, ctr.PID = engine.Running, now.Init.PID
+	ctr.Definition.Engine = encodeExtra(extra{Stdio: now.Stdio})
 	if frozen(files) {
-		one.State = engine.Frozen
+		ctr.State = engine.Frozen
 	}
 	return nil
 }
@@ -341,13 +341,13 @@ func firstProcess(files container) (first checkpoint.Identity, found bool, err e
 }
 
 // lateExit tells of a container that is found to have ended: its monitor may have recorded that just now.
-func (e *Engine) lateExit(files container, one *engine.Container) error {
+func (e *Engine) lateExit(files container, ctr *engine.Container) error {
 	var was record
 	if err := durable.Load(files.record(), &was); err != nil {
 		return err
 	}
 	if was.State == engine.Exited {
-		one.Finished, one.ExitCode = was.Finished, was.ExitCode
+		ctr.Finished, ctr.ExitCode = was.Finished, was.ExitCode
 	}
 	return nil
 }

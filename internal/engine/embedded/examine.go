@@ -19,7 +19,7 @@ func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, erro
 
 // examine looks once.
 func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, error) {
-	one, err := e.running(id)
+	ctr, err := e.running(id)
 	if err != nil {
 		return nil, err
 	}
@@ -29,14 +29,14 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 		return nil, err
 	}
 	problems := append(examineMonitor(place), filling...)
-	found, err := examineProcesses(ctx, place, one)
+	found, err := examineProcesses(ctx, place, ctr)
 	if err != nil {
-		return nil, fmt.Errorf("examine container %s: %w", one.Definition.Name, err)
+		return nil, fmt.Errorf("examine container %s: %w", ctr.Definition.Name, err)
 	}
 	return append(problems, found...), nil
 }
 
-func examineProcesses(ctx context.Context, place container, one engine.Container) ([]engine.Problem, error) {
+func examineProcesses(ctx context.Context, place container, ctr engine.Container) ([]engine.Problem, error) {
 	group, err := kernel.OpenCgroup(place.cgroup())
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func examineProcesses(ctx context.Context, place container, one engine.Container
 	if err != nil {
 		return nil, err
 	}
-	x, err := decodeExtra(one.Definition)
+	x, err := decodeExtra(ctr.Definition)
 	if err != nil {
 		return nil, err
 	}
@@ -53,18 +53,18 @@ func examineProcesses(ctx context.Context, place container, one engine.Container
 	if err != nil {
 		return nil, err
 	}
-	externals, err := criu.ExternalFor(spec, place.rootfs(), one.PID)
+	externals, err := criu.ExternalFor(spec, place.rootfs(), ctr.PID)
 	if err != nil {
 		return nil, err
 	}
 	problems, err := checkpoint.ExamineNetwork(ctx, checkpoint.Surroundings{
-		PID: one.PID, PIDs: pids, Network: one.Definition.Network, Spec: spec, Alone: true,
+		PID: ctr.PID, PIDs: pids, Network: ctr.Definition.Network, Spec: spec, Alone: true,
 	})
 	if err != nil {
 		return nil, err
 	}
 	subject := criu.Subject{PIDs: pids, Stdio: x.Stdio, Mounts: externals.Mounts}
-	found, err := checkpoint.Examine(ctx, one.PID, subject)
+	found, err := checkpoint.Examine(ctx, ctr.PID, subject)
 	return append(problems, found...), err
 }
 

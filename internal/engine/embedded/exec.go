@@ -35,7 +35,9 @@ func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int,
 }
 
 // runExec runs a process of which runc has been written what it must know.
-func (e *Engine) runExec(ctx context.Context, id string, session execSession, process engine.Exec) (int, error) {
+func (e *Engine) runExec(
+	ctx context.Context, id string, session execSession, process engine.Exec,
+) (int, error) {
 	pidFile := filepath.Join(session.dir, "pid")
 	cmd := e.runc.command(ctx, session.log(),
 		"exec", "--process", filepath.Join(session.dir, "process.json"), "--pid-file", pidFile, id)
@@ -79,16 +81,16 @@ func (e *Engine) openExec(id string, process engine.Exec) (execSession, error) {
 	if err != nil {
 		return none, err
 	}
-	one, err := e.running(id)
+	ctr, err := e.running(id)
 	if err != nil {
 		return none, err
 	}
 	if durable.Exists(files.departure()) {
-		return none, fmt.Errorf("exec in container %s: %w: it is being moved", one.Definition.Name, engine.ErrBusy)
+		return none, fmt.Errorf("exec in container %s: %w: it is being moved", ctr.Definition.Name, engine.ErrBusy)
 	}
-	session, err := e.makeExec(files, one.Definition, process)
+	session, err := e.makeExec(files, ctr.Definition, process)
 	if err != nil {
-		return none, fmt.Errorf("exec in container %s: %w", one.Definition.Name, err)
+		return none, fmt.Errorf("exec in container %s: %w", ctr.Definition.Name, err)
 	}
 	return session, nil
 }

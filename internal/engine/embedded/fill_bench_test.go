@@ -54,7 +54,7 @@ func (s samples) report(b *testing.B) {
 
 func (s samples) move(b *testing.B, source, target *testNode, id string) {
 	ctx := b.Context()
-	one, err := source.Inspect(ctx, id)
+	ctr, err := source.Inspect(ctx, id)
 	check := func(err error) {
 		b.Helper()
 		if err != nil {
@@ -62,7 +62,7 @@ func (s samples) move(b *testing.B, source, target *testNode, id string) {
 		}
 	}
 	check(err)
-	arrival, err := target.PrepareRestore(ctx, one.Definition, newNetns(b))
+	arrival, err := target.PrepareRestore(ctx, ctr.Definition, newNetns(b))
 	check(err)
 	defer arrival.Close()
 	store, err := memory.NewStore(8 << 30)

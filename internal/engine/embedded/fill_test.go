@@ -167,11 +167,11 @@ func moveLazily(t testing.TB, source, target *testNode, id string) {
 func moveThen(t testing.TB, source, target *testNode, id string, then func()) {
 	t.Helper()
 	ctx := t.Context()
-	one, err := source.Inspect(ctx, id)
+	ctr, err := source.Inspect(ctx, id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	arrival, err := target.PrepareRestore(ctx, one.Definition, newNetns(t))
+	arrival, err := target.PrepareRestore(ctx, ctr.Definition, newNetns(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,9 +324,9 @@ func TestFillIsLost(t *testing.T) {
 		}
 	})
 	waitFor(t, "the end of the container", func() bool {
-		one, err := b.Inspect(t.Context(), d.ID)
+		ctr, err := b.Inspect(t.Context(), d.ID)
 		// It may be killed before its monitor has taken it over, which then does not learn how it ended.
-		return err == nil && one.State == engine.Exited && (one.ExitCode == 137 || one.ExitCode == exitUnknown)
+		return err == nil && ctr.State == engine.Exited && (ctr.ExitCode == 137 || ctr.ExitCode == exitUnknown)
 	})
 	if out := b.output(d.ID); strings.Contains(out, "BAD") {
 		t.Errorf("%.2000s", out[strings.Index(out, "BAD"):])
@@ -454,7 +454,7 @@ func TestPreCopy(t *testing.T) {
 func preCopy(t *testing.T, source, target *testNode, id string) {
 	t.Helper()
 	ctx := t.Context()
-	one, err := source.Inspect(ctx, id)
+	ctr, err := source.Inspect(ctx, id)
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -462,7 +462,7 @@ func preCopy(t *testing.T, source, target *testNode, id string) {
 		}
 	}
 	check(err)
-	arrival, err := target.PrepareRestore(ctx, one.Definition, newNetns(t))
+	arrival, err := target.PrepareRestore(ctx, ctr.Definition, newNetns(t))
 	check(err)
 	defer arrival.Close()
 	store, err := memory.NewStore(1 << 30)

@@ -105,9 +105,9 @@ func (p *phases) move(b *testing.B, source, target *testNode, id string, hide bo
 			b.Fatal(err)
 		}
 	}
-	one, err := source.Inspect(ctx, id)
+	ctr, err := source.Inspect(ctx, id)
 	check(err)
-	arrival, err := target.PrepareRestore(ctx, one.Definition, newNetns(b))
+	arrival, err := target.PrepareRestore(ctx, ctr.Definition, newNetns(b))
 	check(err)
 	defer arrival.Close()
 	store, err := memory.NewStore(8 << 30)

@@ -29,28 +29,30 @@ const (
 // Halt ends a running container by its own stop signal. What ends it is recorded before.
 func (e *Engine) Halt(ctx context.Context, id string, leave engine.Leave) (time.Time, error) {
 	defer e.lock(id)()
-	one, err := e.running(id)
+	ctr, err := e.running(id)
 	if err != nil {
 		return time.Time{}, err
 	}
-	at, err := e.halt(ctx, e.paths.of(id), one, leave)
+	at, err := e.halt(ctx, e.paths.of(id), ctr, leave)
 	if err != nil {
-		return at, fmt.Errorf("stop container %s: %w", one.Definition.Name, err)
+		return at, fmt.Errorf("stop container %s: %w", ctr.Definition.Name, err)
 	}
 	return at, nil
 }
 
-func (e *Engine) halt(ctx context.Context, place container, one engine.Container, leave engine.Leave) (time.Time, error) {
-	init, err := checkpoint.Identify(one.PID)
+func (e *Engine) halt(
+	ctx context.Context, place container, ctr engine.Container, leave engine.Leave,
+) (time.Time, error) {
+	init, err := checkpoint.Identify(ctr.PID)
 	if err != nil {
 		return time.Time{}, err
 	}
-	tcp, err := kernel.OpenTCPWatch(one.PID)
+	tcp, err := kernel.OpenTCPWatch(ctr.PID)
 	if err != nil {
 		return time.Time{}, err
 	}
 	defer tcp.Close()
-	ports, err := portsOf(one.PID)
+	ports, err := portsOf(ctr.PID)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -60,7 +62,7 @@ func (e *Engine) halt(ctx context.Context, place container, one engine.Container
 	// A look that fails finds nothing that would have to be waited for.
 	_ = awaitTCP(ctx, tcp, acceptPatience, func(now kernel.TCPUnderWay) bool { return now.HalfOpen == 0 && now.Unaccepted == 0 })
 	at := time.Now()
-	if err := e.end(ctx, place, one, init, one.Definition.StopPatience()); err != nil {
+	if err := e.end(ctx, place, ctr, init, ctr.Definition.StopPatience()); err != nil {
 		return at, err
 	}
 	_ = awaitTCP(ctx, tcp, deliverPatience, func(now kernel.TCPUnderWay) bool { return now.Undelivered == 0 })
@@ -68,7 +70,9 @@ func (e *Engine) halt(ctx context.Context, place container, one engine.Container
 }
 
 // awaitTCP looks at the TCP of a container until it is as wanted, or patience is over.
-func awaitTCP(ctx context.Context, tcp *kernel.TCPWatch, patience time.Duration, wanted func(kernel.TCPUnderWay) bool) error {
+func awaitTCP(
+	ctx context.Context, tcp *kernel.TCPWatch, patience time.Duration, wanted func(kernel.TCPUnderWay) bool,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
@@ -87,9 +91,9 @@ func awaitTCP(ctx context.Context, tcp *kernel.TCPWatch, patience time.Duration,
 // end tells a container's first process to end, kills all of them when its grace is over, and waits
 // until that is recorded.
 func (e *Engine) end(
-	ctx context.Context, place container, one engine.Container, init checkpoint.Identity, patience time.Duration,
+	ctx context.Context, place container, ctr engine.Container, init checkpoint.Identity, patience time.Duration,
 ) error {
-	signal, err := engine.ParseSignal(one.Definition.StopSignal)
+	signal, err := engine.ParseSignal(ctr.Definition.StopSignal)
 	if err != nil {
 		return err
 	}
@@ -166,20 +170,20 @@ func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
 		}
 		return false, err
 	}
-	one, err := e.awaitStart(ctx, place)
+	ctr, err := e.awaitStart(ctx, place)
 	if err != nil {
 		return false, err
 	}
-	if one.State != engine.Running {
+	if ctr.State != engine.Running {
 		return true, nil
 	}
-	if now, err := checkpoint.Identify(one.PID); err == nil && now != was.Init {
+	if now, err := checkpoint.Identify(ctr.PID); err == nil && now != was.Init {
 		// It was started again by an agent that died before it could say so.
 		return false, kernel.RemoveDurable(place.halted())
 	}
-	left := time.Until(was.At.Add(acceptPatience + one.Definition.StopPatience()))
-	if err := e.end(ctx, place, one, was.Init, min(max(left, 0), one.Definition.StopPatience())); err != nil {
-		return false, fmt.Errorf("stop container %s: %w", one.Definition.Name, err)
+	left := time.Until(was.At.Add(acceptPatience + ctr.Definition.StopPatience()))
+	if err := e.end(ctx, place, ctr, was.Init, min(max(left, 0), ctr.Definition.StopPatience())); err != nil {
+		return false, fmt.Errorf("stop container %s: %w", ctr.Definition.Name, err)
 	}
 	return true, nil
 }
@@ -195,13 +199,13 @@ func (e *Engine) awaitStart(ctx context.Context, place container) (engine.Contai
 		if err := durable.Load(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return engine.Container{}, err
 		}
-		one, err := e.inspect(place.id)
-		if err != nil || one.State == engine.Running || !live.Monitor.Alive() {
-			return one, err
+		ctr, err := e.inspect(place.id)
+		if err != nil || ctr.State == engine.Running || !live.Monitor.Alive() {
+			return ctr, err
 		}
 		select {
 		case <-ctx.Done():
-			return one, fmt.Errorf("wait for the monitor of container %s: %w", one.Definition.Name, ctx.Err())
+			return ctr, fmt.Errorf("wait for the monitor of container %s: %w", ctr.Definition.Name, ctx.Err())
 		case <-time.After(pause):
 		}
 	}
@@ -218,25 +222,25 @@ func (e *Engine) Revive(ctx context.Context, id string) (string, error) {
 	if err := durable.Load(place.halted(), &was); err != nil {
 		return "", err
 	}
-	one, err := e.inspect(id)
+	ctr, err := e.inspect(id)
 	if err != nil {
 		return "", err
 	}
 	fail := func(err error) (string, error) {
-		return "", fmt.Errorf("start container %s again: %w", one.Definition.Name, err)
+		return "", fmt.Errorf("start container %s again: %w", ctr.Definition.Name, err)
 	}
-	if one.State != engine.Frozen {
-		return fail(fmt.Errorf("%w: it is %s", engine.ErrBusy, one.State))
+	if ctr.State != engine.Frozen {
+		return fail(fmt.Errorf("%w: it is %s", engine.ErrBusy, ctr.State))
 	}
 	if err := e.settle(ctx, place); err != nil {
 		return fail(err)
 	}
-	if err := e.bringUp(ctx, place, one.Definition, true); err != nil {
+	if err := e.bringUp(ctx, place, ctr.Definition, true); err != nil {
 		return fail(errors.Join(err, e.settle(ctx, place)))
 	}
 	waiting, cancel := context.WithTimeout(ctx, revivePatience)
 	defer cancel()
-	health, err := e.newProbation(place, one.Definition, was.Ports).await(waiting)
+	health, err := e.newProbation(place, ctr.Definition, was.Ports).await(waiting)
 	if err != nil { // it was healthy before, or as unhealthy: there is no better place for it
 		health = err.Error()
 	}

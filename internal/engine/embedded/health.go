@@ -212,13 +212,13 @@ func (t *tail) String() string {
 
 // Ports are those on which a running container waits.
 func (e *Engine) Ports(_ context.Context, id string) ([]engine.Port, error) {
-	one, err := e.running(id)
+	ctr, err := e.running(id)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := portsOf(one.PID)
+	ports, err := portsOf(ctr.PID)
 	if err != nil {
-		return nil, fmt.Errorf("ports of container %s: %w", one.Definition.Name, err)
+		return nil, fmt.Errorf("ports of container %s: %w", ctr.Definition.Name, err)
 	}
 	return ports, nil
 }

@@ -62,10 +62,10 @@ func (e *Engine) nameFree(ctx context.Context, d engine.Definition) error {
 	if err != nil {
 		return err
 	}
-	for _, one := range all {
-		if one.Definition.Name == d.Name || one.Definition.ID == d.ID {
+	for _, ctr := range all {
+		if ctr.Definition.Name == d.Name || ctr.Definition.ID == d.ID {
 			return fmt.Errorf("container %s (%.12s): %w by container %.12s; remove that one or choose another name",
-				d.Name, d.ID, engine.ErrNameTaken, one.Definition.ID)
+				d.Name, d.ID, engine.ErrNameTaken, ctr.Definition.ID)
 		}
 	}
 	return nil
@@ -91,30 +91,30 @@ func (e *Engine) start(
 	ctx context.Context, id string, prepare Prepare, due func(engine.Container) (restartRecord, error),
 ) error {
 	defer e.lock(id)()
-	one, err := e.inspect(id)
+	ctr, err := e.inspect(id)
 	if err != nil {
 		return err
 	}
 	var note restartRecord
 	switch {
-	case one.Leaving != nil:
+	case ctr.Leaving != nil:
 		err = errLeaving
-	case one.State != engine.Created && one.State != engine.Exited:
-		err = fmt.Errorf("%w: it is %s", engine.ErrBusy, one.State)
+	case ctr.State != engine.Created && ctr.State != engine.Exited:
+		err = fmt.Errorf("%w: it is %s", engine.ErrBusy, ctr.State)
 	default:
-		note, err = due(one)
+		note, err = due(ctr)
 	}
 	if err == nil {
-		err = prepare(ctx, one.Definition)
+		err = prepare(ctx, ctr.Definition)
 	}
 	if err == nil {
 		err = e.settle(ctx, e.paths.of(id))
 	}
 	if err == nil {
-		err = e.startNoted(ctx, one, note)
+		err = e.startNoted(ctx, ctr, note)
 	}
 	if err != nil {
-		return fmt.Errorf("start container %s: %w", one.Definition.Name, err)
+		return fmt.Errorf("start container %s: %w", ctr.Definition.Name, err)
 	}
 	return nil
 }
@@ -122,14 +122,14 @@ func (e *Engine) start(
 // startNoted starts a container that nothing stands against any more, and notes that before.
 // Nothing is noted of a start that is broken off, because the agent ends or the user does not wait:
 // that was no failure of the container.
-func (e *Engine) startNoted(ctx context.Context, one engine.Container, note restartRecord) error {
-	place := e.paths.of(one.Definition.ID)
+func (e *Engine) startNoted(ctx context.Context, ctr engine.Container, note restartRecord) error {
+	place := e.paths.of(ctr.Definition.ID)
 	was, known := loadRestarts(place)
 	err := e.noteStart(place, note)
 	if err != nil {
 		return err
 	}
-	if err = e.bringUpUnseen(ctx, place, one); err == nil {
+	if err = e.bringUpUnseen(ctx, place, ctr); err == nil {
 		return nil
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
@@ -142,10 +142,10 @@ func (e *Engine) startNoted(ctx context.Context, one engine.Container, note rest
 }
 
 // bringUpUnseen is bringUp of a container that does not count as running before that is over.
-func (e *Engine) bringUpUnseen(ctx context.Context, place container, one engine.Container) error {
+func (e *Engine) bringUpUnseen(ctx context.Context, place container, ctr engine.Container) error {
 	e.starting.Store(place.id, true)
 	defer e.starting.Delete(place.id)
-	return e.bringUp(ctx, place, one.Definition, one.State == engine.Exited)
+	return e.bringUp(ctx, place, ctr.Definition, ctr.State == engine.Exited)
 }
 
 // bringUp makes what a container needs from the kernel, and then its processes: if attended, not if
@@ -262,16 +262,16 @@ func killMonitor(place container) error {
 func (e *Engine) Wait(ctx context.Context, id string) (int, error) {
 	const pause = 20 * time.Millisecond
 	for {
-		one, err := e.inspect(id)
+		ctr, err := e.inspect(id)
 		if err != nil {
 			return 0, err
 		}
-		if one.State == engine.Exited {
-			return one.ExitCode, nil
+		if ctr.State == engine.Exited {
+			return ctr.ExitCode, nil
 		}
 		select {
 		case <-ctx.Done():
-			return 0, fmt.Errorf("wait for container %s: %w", one.Definition.Name, ctx.Err())
+			return 0, fmt.Errorf("wait for container %s: %w", ctr.Definition.Name, ctx.Err())
 		case <-time.After(pause):
 		}
 	}
@@ -280,39 +280,39 @@ func (e *Engine) Wait(ctx context.Context, id string) (int, error) {
 // Stop asks the first process to end, and ends it when grace is over.
 func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error {
 	defer e.lock(id)()
-	one, err := e.running(id)
-	if errors.Is(err, engine.ErrNotRunning) && one.State == engine.Exited {
-		return e.stoppedAs(one, nil) // its policy would start it again
+	ctr, err := e.running(id)
+	if errors.Is(err, engine.ErrNotRunning) && ctr.State == engine.Exited {
+		return e.stoppedAs(ctr, nil) // its policy would start it again
 	}
 	if err != nil {
 		return err
 	}
-	return e.stoppedAs(one, func() error { return e.stop(ctx, one, grace) })
+	return e.stoppedAs(ctr, func() error { return e.stop(ctx, ctr, grace) })
 }
 
 // stoppedAs notes that somebody stops a container, before stop does: its policy must not start it
 // again, also if this agent dies now. A full disk keeps nobody from stopping it.
-func (e *Engine) stoppedAs(one engine.Container, stop func() error) error {
-	noted := e.noteStopped(e.paths.of(one.Definition.ID))
+func (e *Engine) stoppedAs(ctr engine.Container, stop func() error) error {
+	noted := e.noteStopped(e.paths.of(ctr.Definition.ID))
 	if stop != nil {
 		if err := stop(); err != nil {
 			return err
 		}
 	}
-	if noted == nil || !restartable(one.Definition) {
+	if noted == nil || !restartable(ctr.Definition) {
 		return nil
 	}
 	return fmt.Errorf("container %s has been stopped, but that cannot be noted, so its restart policy starts it again when "+
-		"the agent has been started again: free some space on the disk, and stop it again: %w", one.Definition.Name, noted)
+		"the agent has been started again: free some space on the disk, and stop it again: %w", ctr.Definition.Name, noted)
 }
 
-func (e *Engine) stop(ctx context.Context, one engine.Container, grace time.Duration) error {
-	id := one.Definition.ID
-	init, err := checkpoint.Identify(one.PID)
+func (e *Engine) stop(ctx context.Context, ctr engine.Container, grace time.Duration) error {
+	id := ctr.Definition.ID
+	init, err := checkpoint.Identify(ctr.PID)
 	if err != nil {
 		return err
 	}
-	signal, err := engine.ParseSignal(one.Definition.StopSignal)
+	signal, err := engine.ParseSignal(ctr.Definition.StopSignal)
 	if err != nil {
 		return err
 	}
@@ -320,7 +320,7 @@ func (e *Engine) stop(ctx context.Context, one engine.Container, grace time.Dura
 		return err
 	}
 	if grace < 0 {
-		grace = one.Definition.StopPatience()
+		grace = ctr.Definition.StopPatience()
 	}
 	waiting, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
@@ -347,35 +347,35 @@ func (e *Engine) kill(ctx context.Context, id string) error {
 
 // running inspects a container that must be running and not be moving.
 func (e *Engine) running(id string) (engine.Container, error) {
-	one, err := e.inspect(id)
+	ctr, err := e.inspect(id)
 	switch {
 	case err != nil:
-		return one, err
-	case one.State == engine.Running && one.PID > 0:
-		return one, nil
-	case one.State == engine.Frozen || one.State == engine.Arriving:
-		return one, fmt.Errorf("container %s: %w: it is being moved", one.Definition.Name, engine.ErrBusy)
-	case one.State == engine.Running:
-		return one, fmt.Errorf("container %s: %w: it has processes, but what was recorded of them in %s is gone: "+
-			`only "godwit rm --force" can end it`, one.Definition.Name, engine.ErrBusy, e.paths.of(id).runDir())
+		return ctr, err
+	case ctr.State == engine.Running && ctr.PID > 0:
+		return ctr, nil
+	case ctr.State == engine.Frozen || ctr.State == engine.Arriving:
+		return ctr, fmt.Errorf("container %s: %w: it is being moved", ctr.Definition.Name, engine.ErrBusy)
+	case ctr.State == engine.Running:
+		return ctr, fmt.Errorf("container %s: %w: it has processes, but what was recorded of them in %s is gone: "+
+			`only "godwit rm --force" can end it`, ctr.Definition.Name, engine.ErrBusy, e.paths.of(id).runDir())
 	}
-	return one, fmt.Errorf("container %s: %w: it is %s", one.Definition.Name, engine.ErrNotRunning, one.State)
+	return ctr, fmt.Errorf("container %s: %w: it is %s", ctr.Definition.Name, engine.ErrNotRunning, ctr.State)
 }
 
 // Remove deletes a container that does not run; with force, one that does. Its volumes stay.
 func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	defer e.lock(id)()
-	one, err := e.inspect(id)
+	ctr, err := e.inspect(id)
 	if err != nil {
 		return err
 	}
-	name := one.Definition.Name
+	name := ctr.Definition.Name
 	switch {
-	case one.State == engine.Frozen || one.State == engine.Arriving:
+	case ctr.State == engine.Frozen || ctr.State == engine.Arriving:
 		return fmt.Errorf("remove container %s: %w: it is being moved", name, engine.ErrBusy)
-	case one.State == engine.Running && !force:
+	case ctr.State == engine.Running && !force:
 		return fmt.Errorf("remove container %s: %w: it runs; stop it first", name, engine.ErrBusy)
-	case one.State == engine.Running:
+	case ctr.State == engine.Running:
 		if err := e.kill(ctx, id); err != nil {
 			return err
 		}

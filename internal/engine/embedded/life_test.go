@@ -18,9 +18,9 @@ func TestRunToTheEnd(t *testing.T) {
 	if got := n.output(d.ID); len(got) != len("out\nerr\npart") {
 		t.Errorf("output %q", got)
 	}
-	one, err := n.Inspect(t.Context(), d.Name)
-	if err != nil || one.State != engine.Exited || one.ExitCode != 7 || one.Started.IsZero() || one.Finished.IsZero() {
-		t.Errorf("Inspect: %+v, %v", one, err)
+	ctr, err := n.Inspect(t.Context(), d.Name)
+	if err != nil || ctr.State != engine.Exited || ctr.ExitCode != 7 || ctr.Started.IsZero() || ctr.Finished.IsZero() {
+		t.Errorf("Inspect: %+v, %v", ctr, err)
 	}
 	waitFor(t, "the run directory to go", func() bool { return !durable.Exists(n.paths.of(d.ID).runDir()) })
 }
@@ -46,13 +46,13 @@ func TestDamagedRecord(t *testing.T) {
 	if err != nil || len(all) != 2 {
 		t.Fatalf("List: %+v, %v", all, err)
 	}
-	for _, one := range all {
-		if damaged := one.Definition.ID == bad.ID; damaged != (one.State == engine.Damaged) {
-			t.Errorf("container %s is %s", one.Definition.Name, one.State)
+	for _, ctr := range all {
+		if damaged := ctr.Definition.ID == bad.ID; damaged != (ctr.State == engine.Damaged) {
+			t.Errorf("container %s is %s", ctr.Definition.Name, ctr.State)
 		}
 	}
-	if one, err := n.Inspect(t.Context(), whole.Name); err != nil || one.State != engine.Running {
-		t.Errorf("Inspect: %+v, %v", one, err)
+	if ctr, err := n.Inspect(t.Context(), whole.Name); err != nil || ctr.State != engine.Running {
+		t.Errorf("Inspect: %+v, %v", ctr, err)
 	}
 	if _, err := n.Inspect(t.Context(), bad.ID[:12]); err == nil {
 		t.Error("Inspect of the damaged one says nothing of the damage")

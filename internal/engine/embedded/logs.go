@@ -78,6 +78,6 @@ func (e *Engine) emitAll(ctx context.Context, id string, reader *logReader, foll
 
 // ended tells whether a container will write no more here: it has ended, or is gone.
 func (e *Engine) ended(id string) bool {
-	one, err := e.inspect(id)
-	return errors.Is(err, engine.ErrNotFound) || err == nil && one.State == engine.Exited
+	ctr, err := e.inspect(id)
+	return errors.Is(err, engine.ErrNotFound) || err == nil && ctr.State == engine.Exited
 }

@@ -88,9 +88,9 @@ func (n *testNode) clean() {
 	if err != nil {
 		n.t.Error(err)
 	}
-	for _, one := range all {
-		id := one.Definition.ID
-		if one.State == engine.Arriving {
+	for _, ctr := range all {
+		id := ctr.Definition.ID
+		if ctr.State == engine.Arriving {
 			if err := n.Discard(ctx, id); err != nil {
 				n.t.Error(err)
 			}

@@ -30,12 +30,12 @@ func mountMemoryDir(t testing.TB) string {
 func move(t *testing.T, source, target *testNode, id string) {
 	t.Helper()
 	ctx := t.Context()
-	one, err := source.Inspect(ctx, id)
+	ctr, err := source.Inspect(ctx, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	netns := newNetns(t)
-	arrival, err := target.PrepareRestore(ctx, one.Definition, netns)
+	arrival, err := target.PrepareRestore(ctx, ctr.Definition, netns)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,8 +38,8 @@ func TestOldDepartureDecides(t *testing.T) {
 	must(t, err)
 	leaves := func(when string, state engine.State) {
 		t.Helper()
-		if one := n.state(d.ID); one.Leaving == nil || one.Leaving.Target != "c" || one.State != state {
-			t.Fatalf("%s it is %s, leaving as %+v", when, one.State, one.Leaving)
+		if ctr := n.state(d.ID); ctr.Leaving == nil || ctr.Leaving.Target != "c" || ctr.State != state {
+			t.Fatalf("%s it is %s, leaving as %+v", when, ctr.State, ctr.Leaving)
 		}
 	}
 	leaves("before the engine is opened again", engine.Frozen)
@@ -53,8 +53,8 @@ func TestOldDepartureDecides(t *testing.T) {
 	must(t, n.ResumeOf(t.Context(), d.ID, "one"))
 	leaves("when the other migration was undone", engine.Exited)
 	must(t, n.ResumeOf(t.Context(), d.ID, "two"))
-	if one := n.state(d.ID); one.Leaving != nil {
-		t.Errorf("leaving as %+v, after its migration was undone", one.Leaving)
+	if ctr := n.state(d.ID); ctr.Leaving != nil {
+		t.Errorf("leaving as %+v, after its migration was undone", ctr.Leaving)
 	}
 	must(t, n.ResumeOf(t.Context(), newID(t), "two")) // removed meanwhile
 }
@@ -69,12 +69,12 @@ func TestResumeOf(t *testing.T) {
 	_, err = departure.Freeze(t.Context())
 	must(t, err)
 	must(t, n.ResumeOf(t.Context(), d.ID, "one"))
-	if one := n.state(d.ID); one.State != engine.Frozen || one.Leaving == nil {
-		t.Errorf("it is %s, leaving as %+v", one.State, one.Leaving)
+	if ctr := n.state(d.ID); ctr.State != engine.Frozen || ctr.Leaving == nil {
+		t.Errorf("it is %s, leaving as %+v", ctr.State, ctr.Leaving)
 	}
 	must(t, n.ResumeOf(t.Context(), d.ID, "two"))
-	if one := n.state(d.ID); one.State != engine.Running || one.Leaving != nil {
-		t.Errorf("it is %s, leaving as %+v", one.State, one.Leaving)
+	if ctr := n.state(d.ID); ctr.State != engine.Running || ctr.Leaving != nil {
+		t.Errorf("it is %s, leaving as %+v", ctr.State, ctr.Leaving)
 	}
 }
 
@@ -150,8 +150,8 @@ func TestFullDiskWithoutRoom(t *testing.T) {
 	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "note that it leaves") {
 		t.Errorf("it leaves: %v", err)
 	}
-	if one := n.state(always.ID); one.State != engine.Running || one.Leaving != nil {
-		t.Errorf("it is %s, leaving as %+v", one.State, one.Leaving)
+	if ctr := n.state(always.ID); ctr.State != engine.Running || ctr.Leaving != nil {
+		t.Errorf("it is %s, leaving as %+v", ctr.State, ctr.Leaving)
 	}
 	must(t, n.Stop(t.Context(), none.ID, 0))
 	if err := n.Stop(t.Context(), always.ID, 0); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "has been stopped") {
@@ -177,8 +177,8 @@ func TestFullDiskUpgrade(t *testing.T) {
 	n = n.reopen()
 	leaves := func(when string) {
 		t.Helper()
-		if one := n.state(d.ID); one.Leaving == nil || one.Leaving.Target != "b" {
-			t.Fatalf("%s: leaving as %+v", when, one.Leaving)
+		if ctr := n.state(d.ID); ctr.Leaving == nil || ctr.Leaving.Target != "b" {
+			t.Fatalf("%s: leaving as %+v", when, ctr.Leaving)
 		}
 	}
 	leaves("on a full disk")
@@ -208,8 +208,8 @@ func TestRunDirectoryEmptied(t *testing.T) {
 	}
 	runs := func(when string) {
 		t.Helper()
-		if one := n.state(d.ID); one.State != engine.Running || one.PID != was.PID || !first.Alive() {
-			t.Fatalf("%s: it is %s, process %d, alive %t", when, one.State, one.PID, first.Alive())
+		if ctr := n.state(d.ID); ctr.State != engine.Running || ctr.PID != was.PID || !first.Alive() {
+			t.Fatalf("%s: it is %s, process %d, alive %t", when, ctr.State, ctr.PID, first.Alive())
 		}
 	}
 	runs("with its run directory emptied")

@@ -101,9 +101,9 @@ func (f *frozenPages) push(remote memory.RemotePages, most int) error {
 func moveRemote(t testing.TB, source, target *testNode, id string) (*frozenPages, memory.RemotePages, <-chan error) {
 	t.Helper()
 	ctx := t.Context()
-	one, err := source.Inspect(ctx, id)
+	ctr, err := source.Inspect(ctx, id)
 	check(t, err)
-	arrival, err := target.PrepareRestore(ctx, one.Definition, newNetns(t))
+	arrival, err := target.PrepareRestore(ctx, ctr.Definition, newNetns(t))
 	check(t, err)
 	t.Cleanup(func() { arrival.Close() })
 	store, err := memory.NewStore(8 << 30)
@@ -142,8 +142,8 @@ func moveRemote(t testing.TB, source, target *testNode, id string) (*frozenPages
 	}
 	t.Cleanup(func() { remote.Close() })
 	waitFor(t, "the monitor to have the container", func() bool {
-		one, err := target.Inspect(ctx, id)
-		return err == nil && (one.State != engine.Running || one.PID > 0)
+		ctr, err := target.Inspect(ctx, id)
+		return err == nil && (ctr.State != engine.Running || ctr.PID > 0)
 	})
 	return pages, remote, answered
 }
@@ -223,8 +223,8 @@ func TestRemotePagesLost(t *testing.T) {
 		t.Errorf("report: %+v", report)
 	}
 	waitFor(t, "the end of the program", func() bool {
-		one, err := b.Inspect(t.Context(), d.ID)
-		return err == nil && one.State == engine.Exited
+		ctr, err := b.Inspect(t.Context(), d.ID)
+		return err == nil && ctr.State == engine.Exited
 	})
 	if out := b.output(d.ID); strings.Contains(out, "BAD") {
 		t.Errorf("%.2000s", out[strings.Index(out, "BAD"):])

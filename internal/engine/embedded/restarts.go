@@ -76,13 +76,13 @@ func (e *Engine) Restartable() ([]string, error) {
 
 // Standing tells whether a container is to be started again now. It knows of no migration but by what
 // leaves records here.
-func (e *Engine) Standing(one engine.Container) (Standing, error) {
-	standing, _, err := e.standing(one)
+func (e *Engine) Standing(ctr engine.Container) (Standing, error) {
+	standing, _, err := e.standing(ctr)
 	return standing, err
 }
 
-func (e *Engine) standing(one engine.Container) (Standing, restartRecord, error) {
-	place := e.paths.of(one.Definition.ID)
+func (e *Engine) standing(ctr engine.Container) (Standing, restartRecord, error) {
+	place := e.paths.of(ctr.Definition.ID)
 	var ran record
 	boot, err := kernel.BootID()
 	if err == nil {
@@ -96,17 +96,17 @@ func (e *Engine) standing(one engine.Container) (Standing, restartRecord, error)
 		was.Stopped = boot
 	}
 	switch {
-	case one.Leaving != nil:
+	case ctr.Leaving != nil:
 		return Standing{Why: "it left by a migration, or is leaving, and is not back"}, was, nil
-	case one.State == engine.Created:
+	case ctr.State == engine.Created:
 		return Standing{Why: "it was never started"}, was, nil
-	case one.State != engine.Exited || durable.Exists(place.arrival()):
-		return Standing{Why: "it is " + string(one.State)}, was, nil
+	case ctr.State != engine.Exited || durable.Exists(place.arrival()):
+		return Standing{Why: "it is " + string(ctr.State)}, was, nil
 	case unread != nil:
 		why := fmt.Sprintf("it is not known whether this node has it: what was noted of its restarts cannot be read: %v", unread)
 		return Standing{Unheld: true, Why: why}, was, nil
 	}
-	standing, err := stands(one, ran, was, boot, e.config.State)
+	standing, err := stands(ctr, ran, was, boot, e.config.State)
 	return standing, was, err
 }
 
@@ -121,8 +121,8 @@ func loadRestarts(place container) (restartRecord, error) {
 
 // stands decides by a container that has ended, given the boot of the machine and the name of the
 // engine's state.
-func stands(one engine.Container, ran record, was restartRecord, boot, state string) (Standing, error) {
-	policy, err := engine.ParseRestartPolicy(one.Definition.Restart)
+func stands(ctr engine.Container, ran record, was restartRecord, boot, state string) (Standing, error) {
+	policy, err := engine.ParseRestartPolicy(ctr.Definition.Restart)
 	if err != nil {
 		return Standing{}, err
 	}
@@ -144,7 +144,7 @@ func stands(one engine.Container, ran record, was restartRecord, boot, state str
 		s.Why = "its node went down, and it has no restart policy"
 	case policy.When == engine.RestartNo:
 		s.Why = "it has no restart policy"
-	case policy.When == engine.RestartOnFailure && one.ExitCode == 0:
+	case policy.When == engine.RestartOnFailure && ctr.ExitCode == 0:
 		s.Why = "it ended without an error"
 	case policy.Most > 0 && s.Failures >= policy.Most:
 		s.Why = fmt.Sprintf("it failed again after %d restarts", s.Failures)
@@ -213,8 +213,8 @@ func (e *Engine) StartAfter(ctx context.Context, id string, prepare Prepare) err
 // Restart is StartAfter for a container that is due by its policy. Error: engine.ErrBusy if it is not
 // due any more. Only a start that nothing stands against counts as a failure.
 func (e *Engine) Restart(ctx context.Context, id string, prepare Prepare) error {
-	return e.start(ctx, id, prepare, func(one engine.Container) (restartRecord, error) {
-		standing, note, err := e.standing(one)
+	return e.start(ctx, id, prepare, func(ctr engine.Container) (restartRecord, error) {
+		standing, note, err := e.standing(ctr)
 		if err == nil && !standing.Due {
 			err = fmt.Errorf("%w: %s", engine.ErrBusy, standing.Why)
 		}

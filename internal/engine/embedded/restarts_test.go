@@ -44,12 +44,12 @@ func TestStands(t *testing.T) {
 		{name: "not confirmed", policy: "always", ran: long, was: restartRecord{Holder: "nobody"}, why: "has not confirmed", unheld: true},
 		{name: "another state", policy: "always", ran: long, was: restartRecord{Holder: "two", Stopped: "now"}, why: "put back", unheld: true},
 	} {
-		one := engine.Container{State: engine.Exited, ExitCode: c.code}
-		one.Definition.Restart = c.policy
+		ctr := engine.Container{State: engine.Exited, ExitCode: c.code}
+		ctr.Definition.Restart = c.policy
 		if c.was.Holder = strings.TrimPrefix(c.was.Holder, "nobody"); !c.unheld {
 			c.was.Holder = "one"
 		}
-		got, err := stands(one, c.ran, c.was, "now", "one")
+		got, err := stands(ctr, c.ran, c.was, "now", "one")
 		if err != nil || got.Due != (c.why == "") || !strings.Contains(got.Why, c.why) || got.Failures != c.failures || got.Unheld != c.unheld {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
@@ -182,8 +182,8 @@ func TestFailedStart(t *testing.T) {
 		if err := n.Restart(t.Context(), d.ID, noPreparation); err == nil {
 			t.Fatal("a broken runc starts it")
 		}
-		if one := n.state(d.ID); one.State != engine.Exited || one.ExitCode != 3 {
-			t.Errorf("after a failed start it is %s, %d", one.State, one.ExitCode)
+		if ctr := n.state(d.ID); ctr.State != engine.Exited || ctr.ExitCode != 3 {
+			t.Errorf("after a failed start it is %s, %d", ctr.State, ctr.ExitCode)
 		}
 	}
 	refused := errors.New("refused")
@@ -258,15 +258,15 @@ func TestStartingDoesNotRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := n.startsSlowly(ctx, t, d.ID, file)
-	if one, err := n.Inspect(t.Context(), d.ID); err != nil || one.State != engine.Exited {
-		t.Errorf("while it is started it is %s, %v", one.State, err)
+	if ctr, err := n.Inspect(t.Context(), d.ID); err != nil || ctr.State != engine.Exited {
+		t.Errorf("while it is started it is %s, %v", ctr.State, err)
 	}
 	cancel()
 	<-done
 	must(t, os.Remove(file))
 	must(t, n.Start(t.Context(), d.ID))
-	if one, err := n.Inspect(t.Context(), d.ID); err != nil || one.State != engine.Running {
-		t.Errorf("when it was started it is %s, %v", one.State, err)
+	if ctr, err := n.Inspect(t.Context(), d.ID); err != nil || ctr.State != engine.Running {
+		t.Errorf("when it was started it is %s, %v", ctr.State, err)
 	}
 }
 

@@ -176,7 +176,7 @@ func TestSharedAborted(t *testing.T) {
 	d := definition(t, "sharer", "8", "2", "200")
 	a.start(d)
 	waitFor(t, "the workload", func() bool { return strings.Contains(a.output(d.ID), "round 1 ") })
-	one, err := a.Inspect(t.Context(), d.ID)
+	ctr, err := a.Inspect(t.Context(), d.ID)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -184,7 +184,7 @@ func TestSharedAborted(t *testing.T) {
 		}
 	}
 	must(err)
-	arrival, err := b.PrepareRestore(t.Context(), one.Definition, newNetns(t))
+	arrival, err := b.PrepareRestore(t.Context(), ctr.Definition, newNetns(t))
 	must(err)
 	defer arrival.Close()
 	store, err := memory.NewStore(1 << 30)

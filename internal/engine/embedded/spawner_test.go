@@ -40,7 +40,7 @@ func TestMoveSpawner(t *testing.T) {
 		}
 		a, b = b, a
 	}
-	if one, err := a.Inspect(t.Context(), d.ID); err != nil || one.State != "running" {
-		t.Errorf("at the end: %+v, %v", one, err)
+	if ctr, err := a.Inspect(t.Context(), d.ID); err != nil || ctr.State != "running" {
+		t.Errorf("at the end: %+v, %v", ctr, err)
 	}
 }

@@ -29,22 +29,22 @@ func (e *Engine) CPUTime(_ context.Context, id string) (time.Duration, error) {
 // Throttle lets a container use so many processors. What it may use otherwise is in its definition,
 // so ending it needs no memory of how it was.
 func (e *Engine) Throttle(_ context.Context, id string, cpus float64) error {
-	one, err := e.inspect(id)
+	ctr, err := e.inspect(id)
 	if errors.Is(err, engine.ErrNotFound) && cpus == 0 {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	group, err := kernel.OpenCgroup(e.paths.of(one.Definition.ID).cgroup())
+	group, err := kernel.OpenCgroup(e.paths.of(ctr.Definition.ID).cgroup())
 	if err == nil {
-		err = checkpoint.Throttle(group, one.Definition.Limits.CPUs, cpus)
+		err = checkpoint.Throttle(group, ctr.Definition.Limits.CPUs, cpus)
 	}
 	if cpus == 0 && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, kernel.ErrUnsupported)) {
 		return nil // it has ended, or could never be throttled
 	}
 	if err != nil {
-		return fmt.Errorf("throttle container %s: %w", one.Definition.Name, checkpoint.Unsupported(err))
+		return fmt.Errorf("throttle container %s: %w", ctr.Definition.Name, checkpoint.Unsupported(err))
 	}
 	return nil
 }

@@ -303,15 +303,15 @@ func (e *Engine) pathsInUse(ctx context.Context, id string) (func(path string) b
 		return nil, err
 	}
 	var used []string
-	for _, one := range all {
-		if one.Definition.ID == id {
+	for _, ctr := range all {
+		if ctr.Definition.ID == id {
 			continue
 		}
-		if one.State == engine.Damaged {
+		if ctr.State == engine.Damaged {
 			return func(string) bool { return true }, nil // It may have any of them.
 		}
-		for i, v := range one.Definition.Volumes {
-			used = append(used, e.paths.of(one.Definition.ID).volumePath(i, v))
+		for i, v := range ctr.Definition.Volumes {
+			used = append(used, e.paths.of(ctr.Definition.ID).volumePath(i, v))
 		}
 	}
 	return func(path string) bool {

@@ -77,9 +77,9 @@ func define(t *testing.T, n Node, script string, change ...func(*engine.Definiti
 // state is a container's state now.
 func state(t *testing.T, n Node, id string) engine.Container {
 	t.Helper()
-	one, err := n.Inspect(t.Context(), id)
+	ctr, err := n.Inspect(t.Context(), id)
 	must(t, err)
-	return one
+	return ctr
 }
 
 // ended waits for a container's end.
@@ -138,19 +138,19 @@ func prepare(t *testing.T, from, to Node, id string) *trip {
 func prepareStaying(t *testing.T, from, to Node, id string, stay ...string) *trip {
 	t.Helper()
 	trip := &trip{from: from, to: to, id: id, stay: stay}
-	one := state(t, from, id)
-	one.Definition = staying(one.Definition, stay...)
+	ctr := state(t, from, id)
+	ctr.Definition = staying(ctr.Definition, stay...)
 	problems, err := from.Examine(t.Context(), id)
 	must(t, err)
 	if len(problems) > 0 {
 		t.Fatalf("Examine: %+v", problems)
 	}
-	problems, err = to.Reserve(t.Context(), one.Definition)
+	problems, err = to.Reserve(t.Context(), ctr.Definition)
 	must(t, err)
 	if len(problems) > 0 {
 		t.Fatalf("Reserve: %+v", problems)
 	}
-	trip.arrival, err = to.PrepareRestore(t.Context(), one.Definition, to.Netns(t))
+	trip.arrival, err = to.PrepareRestore(t.Context(), ctr.Definition, to.Netns(t))
 	must(t, err)
 	t.Cleanup(func() { _ = trip.arrival.Close() })
 	if late, is := trip.arrival.(engine.LateArrival); is {

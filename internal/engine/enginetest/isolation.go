@@ -50,8 +50,8 @@ func testLimits(t *testing.T, f Fixture) {
 	d := run(t, n, "sleep 60", limits(engine.Limits{MemoryBytes: 32 << 20, CPUs: 0.5, Pids: 12}))
 	checkLimits(t, n, d.ID)
 	hungry := run(t, n, "a=x; while :; do a=$a$a; done", limits(engine.Limits{MemoryBytes: 16 << 20}))
-	if one := ended(t, n, hungry.ID); one.ExitCode != 137 {
-		t.Errorf("one that took too much memory ended with %d", one.ExitCode)
+	if ctr := ended(t, n, hungry.ID); ctr.ExitCode != 137 {
+		t.Errorf("one that took too much memory ended with %d", ctr.ExitCode)
 	}
 	for _, bad := range []engine.Limits{{MemoryBytes: 1}, {MemoryBytes: -1}, {CPUs: -1}, {CPUs: 0.001}, {Pids: -1}} {
 		if err := n.TryRun(t, define(t, n, "true", limits(bad))); err == nil {

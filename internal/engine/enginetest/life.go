@@ -38,15 +38,15 @@ func Run(t *testing.T, f Fixture) {
 func testEnds(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
 	d := run(t, n, "exit 7")
-	one := ended(t, n, d.ID)
-	if one.ExitCode != 7 || one.PID != 0 || one.Started.IsZero() || one.Finished.Before(one.Started) {
-		t.Errorf("after its end: %+v", one)
+	ctr := ended(t, n, d.ID)
+	if ctr.ExitCode != 7 || ctr.PID != 0 || ctr.Started.IsZero() || ctr.Finished.Before(ctr.Started) {
+		t.Errorf("after its end: %+v", ctr)
 	}
 	killed := run(t, n, "kill -9 $$; sleep 60 & wait")
 	// The first process of a pid namespace is immune to its own signals: it goes on, and is stopped.
 	must(t, n.Stop(t.Context(), killed.ID, 0))
-	if one := ended(t, n, killed.ID); one.ExitCode != 128+9 {
-		t.Errorf("exit code after SIGKILL: %d", one.ExitCode)
+	if ctr := ended(t, n, killed.ID); ctr.ExitCode != 128+9 {
+		t.Errorf("exit code after SIGKILL: %d", ctr.ExitCode)
 	}
 	bad := n.Define(t, engine.Definition{Args: []string{"/no/such/program"}})
 	if err := n.TryRun(t, bad); err == nil || !strings.Contains(err.Error(), "/no/such/program") {
@@ -59,8 +59,8 @@ func testNames(t *testing.T, f Fixture) {
 	d := run(t, n, "sleep 60", func(d *engine.Definition) { d.Name = "first" })
 	run(t, n, "sleep 60", func(d *engine.Definition) { d.Name = "a-second" })
 	for _, ref := range []string{"first", d.ID, d.ID[:16]} {
-		if one := state(t, n, ref); one.Definition.ID != d.ID {
-			t.Errorf("Inspect(%q) finds %s", ref, one.Definition.Name)
+		if ctr := state(t, n, ref); ctr.Definition.ID != d.ID {
+			t.Errorf("Inspect(%q) finds %s", ref, ctr.Definition.Name)
 		}
 	}
 	again := define(t, n, "true", func(d *engine.Definition) { d.Name = "first" })
@@ -70,8 +70,8 @@ func testNames(t *testing.T, f Fixture) {
 	all, err := n.List(t.Context())
 	must(t, err)
 	var names []string
-	for _, one := range all {
-		names = append(names, one.Definition.Name)
+	for _, ctr := range all {
+		names = append(names, ctr.Definition.Name)
 	}
 	if !slices.Equal(names, []string{"a-second", "first"}) {
 		t.Errorf("List: %v", names)
@@ -188,8 +188,8 @@ func testStop(t *testing.T, f Fixture) {
 	polite := run(t, n, "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
 	said(t, n, polite.ID, "ready")
 	must(t, n.Stop(t.Context(), polite.ID, patience))
-	if one := state(t, n, polite.ID); one.State != engine.Exited || one.ExitCode != 5 {
-		t.Errorf("after a polite stop: %+v", one)
+	if ctr := state(t, n, polite.ID); ctr.State != engine.Exited || ctr.ExitCode != 5 {
+		t.Errorf("after a polite stop: %+v", ctr)
 	}
 	if !strings.Contains(output(t, n, polite.ID, ""), "bye") {
 		t.Error("its last words are lost")
@@ -198,8 +198,8 @@ func testStop(t *testing.T, f Fixture) {
 	deaf := run(t, n, "trap '' TERM; echo ready; while :; do sleep 0.05; done")
 	said(t, n, deaf.ID, "ready")
 	must(t, n.Stop(t.Context(), deaf.ID, 50*time.Millisecond))
-	if one := state(t, n, deaf.ID); one.State != engine.Exited || one.ExitCode != 137 {
-		t.Errorf("after an impolite stop: %+v", one)
+	if ctr := state(t, n, deaf.ID); ctr.State != engine.Exited || ctr.ExitCode != 137 {
+		t.Errorf("after an impolite stop: %+v", ctr)
 	}
 }
 
@@ -249,13 +249,13 @@ func testReopen(t *testing.T, f Fixture) {
 	d := run(t, n, "i=0; while :; do echo $i; i=$((i+1)); sleep 0.02; done")
 	said(t, n, d.ID, "5\n")
 	again := n.Reopen(t)
-	if one := state(t, again, d.ID); one.State != engine.Running || one.PID == 0 {
-		t.Errorf("after the engine was opened again: %+v", one)
+	if ctr := state(t, again, d.ID); ctr.State != engine.Running || ctr.PID == 0 {
+		t.Errorf("after the engine was opened again: %+v", ctr)
 	}
 	before := len(output(t, again, d.ID, ""))
 	eventually(t, "more output", func() bool { return len(output(t, again, d.ID, "")) > before })
 	must(t, again.Stop(t.Context(), d.ID, 0))
-	if one := state(t, again, d.ID); one.ExitCode != 137 {
-		t.Errorf("exit code %d", one.ExitCode)
+	if ctr := state(t, again, d.ID); ctr.ExitCode != 137 {
+		t.Errorf("exit code %d", ctr.ExitCode)
 	}
 }

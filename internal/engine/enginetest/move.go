@@ -39,9 +39,9 @@ func testMove(t *testing.T, f Fixture) {
 	if _, err := a.Inspect(t.Context(), d.ID); !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("at the source it is still there: %v", err)
 	}
-	one := state(t, b, d.ID)
-	if one.State != engine.Running || one.PID == 0 || one.Definition.Name != before.Name || one.Started.IsZero() {
-		t.Errorf("at the target: %+v", one)
+	ctr := state(t, b, d.ID)
+	if ctr.State != engine.Running || ctr.PID == 0 || ctr.Definition.Name != before.Name || ctr.Started.IsZero() {
+		t.Errorf("at the target: %+v", ctr)
 	}
 	if got, code := execute(t, b, d.ID, "kill -USR1 1"); code != 0 {
 		t.Errorf("exec at the target: %d, %s", code, got)
@@ -49,8 +49,8 @@ func testMove(t *testing.T, f Fixture) {
 	said(t, b, d.ID, "still here")
 	move(t, b, a, d.ID)
 	must(t, a.Stop(t.Context(), d.ID, 0))
-	if one := state(t, a, d.ID); one.State != engine.Exited || one.ExitCode != 137 {
-		t.Errorf("stopped after it came back: %+v", one)
+	if ctr := state(t, a, d.ID); ctr.State != engine.Exited || ctr.ExitCode != 137 {
+		t.Errorf("stopped after it came back: %+v", ctr)
 	}
 	must(t, a.Remove(t.Context(), d.ID, false))
 }

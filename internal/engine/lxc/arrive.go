@@ -54,11 +54,11 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range containers {
+	for _, ctr := range containers {
 		switch {
-		case one.Definition.ID == d.ID:
-			add("LXC container "+d.Name, "it is here already ("+string(one.State)+")", "remove what is left of it on this node")
-		case one.Definition.Name == d.Name:
+		case ctr.Definition.ID == d.ID:
+			add("LXC container "+d.Name, "it is here already ("+string(ctr.State)+")", "remove what is left of it on this node")
+		case ctr.Definition.Name == d.Name:
 			add("name "+d.Name, "an LXC container on this node has it", "remove or rename that container")
 		}
 	}

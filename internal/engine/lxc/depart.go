@@ -22,9 +22,9 @@ import (
 )
 
 // settingsOf are a container's configuration as it is written, and with what it includes.
-func settingsOf(one engine.Container) (written, all []setting, err error) {
+func settingsOf(ctr engine.Container) (written, all []setting, err error) {
 	var x extra
-	if err := json.Unmarshal(one.Definition.Engine, &x); err != nil {
+	if err := json.Unmarshal(ctr.Definition.Engine, &x); err != nil {
 		return nil, nil, err
 	}
 	if written, err = parseConfig(x.Config); err == nil {
@@ -34,14 +34,14 @@ func settingsOf(one engine.Container) (written, all []setting, err error) {
 }
 
 // rootOf is where a container's root file system is.
-func (e *Engine) rootOf(one engine.Container) (string, error) {
-	_, all, err := settingsOf(one)
+func (e *Engine) rootOf(ctr engine.Container) (string, error) {
+	_, all, err := settingsOf(ctr)
 	if err != nil {
 		return "", err
 	}
 	root := strings.TrimPrefix(last(all, "lxc.rootfs.path"), "dir:")
 	if !filepath.IsAbs(root) {
-		return "", fmt.Errorf("LXC container %s: %w: its root file system is %.80q, and not a directory", one.Definition.Name, errNotMovable, root)
+		return "", fmt.Errorf("LXC container %s: %w: its root file system is %.80q, and not a directory", ctr.Definition.Name, errNotMovable, root)
 	}
 	return root, nil
 }
@@ -58,21 +58,21 @@ func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, erro
 }
 
 func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, error) {
-	one, err := e.running(ctx, id)
+	ctr, err := e.running(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	written, all, err := settingsOf(one)
+	written, all, err := settingsOf(ctr)
 	if err != nil {
 		return nil, err
 	}
 	problems := checkSettings(written, all)
-	group, err := groupOf(one)
+	group, err := groupOf(ctr)
 	if err != nil {
 		return nil, err
 	}
 	if frozen, err := group.Paused(); err == nil && frozen { // at the target it would run
-		name := one.Definition.Name
+		name := ctr.Definition.Name
 		problems = append(problems, engine.Problem{What: "container " + name, Why: "it is paused", Remedy: "lxc-unfreeze -n " + name})
 	}
 	pids, err := group.Procs()
@@ -81,19 +81,19 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	}
 	problems = append(problems, examineGroups(group)...)
 	problems = append(problems, examineMounts(pids)...)
-	filling, err := checkpoint.ExamineMemory(e.place(id, one.Definition.Name).memory())
+	filling, err := checkpoint.ExamineMemory(e.place(id, ctr.Definition.Name).memory())
 	if err != nil {
 		return nil, err
 	}
 	problems = append(problems, filling...)
 	made, err := checkpoint.ExamineNetwork(ctx, checkpoint.Surroundings{
-		PID: one.PID, PIDs: pids, Network: one.Definition.Network, Alone: true, System: true,
+		PID: ctr.PID, PIDs: pids, Network: ctr.Definition.Network, Alone: true, System: true,
 	})
 	if err != nil {
 		return nil, err
 	}
 	problems = append(problems, made...)
-	found, err := checkpoint.Examine(ctx, one.PID, criu.Subject{PIDs: pids, Groups: true})
+	found, err := checkpoint.Examine(ctx, ctr.PID, criu.Subject{PIDs: pids, Groups: true})
 	return append(problems, found...), err
 }
 
@@ -177,33 +177,33 @@ func (e *Engine) PrepareDump(
 	ctx context.Context, id string, options engine.DumpOptions,
 ) (engine.Departure, error) {
 	defer e.lock(id)()
-	one, err := e.running(ctx, id)
+	ctr, err := e.running(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	d, err := e.depart(ctx, one, options)
+	d, err := e.depart(ctx, ctr, options)
 	if err != nil {
-		return nil, fmt.Errorf("prepare LXC container %s for its move: %w", one.Definition.Name, err)
+		return nil, fmt.Errorf("prepare LXC container %s for its move: %w", ctr.Definition.Name, err)
 	}
 	return d, nil
 }
 
 func (e *Engine) depart(
-	ctx context.Context, one engine.Container, options engine.DumpOptions,
+	ctx context.Context, ctr engine.Container, options engine.DumpOptions,
 ) (*departure, error) {
-	p := e.place(one.Definition.ID, one.Definition.Name)
+	p := e.place(ctr.Definition.ID, ctr.Definition.Name)
 	if err := checkpoint.RefuseFilling(p.memory()); err != nil {
 		return nil, err
 	}
-	root, err := e.rootOf(one)
+	root, err := e.rootOf(ctr)
 	if err != nil {
 		return nil, err
 	}
-	group, err := groupOf(one)
+	group, err := groupOf(ctr)
 	if err != nil {
 		return nil, err
 	}
-	first, err := checkpoint.Identify(one.PID)
+	first, err := checkpoint.Identify(ctr.PID)
 	if err != nil {
 		return nil, err
 	}
@@ -222,9 +222,9 @@ func (e *Engine) depart(
 	if err := p.guard(); err != nil {
 		return nil, errors.Join(err, p.unguard())
 	}
-	netns := fmt.Sprintf("/proc/%d/ns/net", one.PID)
+	netns := fmt.Sprintf("/proc/%d/ns/net", ctr.PID)
 	inner, err := checkpoint.PrepareDump(ctx, e.config.Criu, checkpoint.Leaving{
-		Name: one.Definition.Name, First: one.PID, Cgroup: group, Root: root, FindMounts: true,
+		Name: ctr.Definition.Name, First: ctr.PID, Cgroup: group, Root: root, FindMounts: true,
 		Network: netns, WorkDir: p.criuWork(),
 		Drain: func(context.Context) error { return nil }, // it has no log of ours
 	}, options)
@@ -414,11 +414,11 @@ func (e *Engine) endHere(ctx context.Context, p place) error {
 	if !durable.Exists(p.config()) { // its removal had begun
 		return nil
 	}
-	one, err := e.named(ctx, p.name)
-	if err != nil || one.PID == 0 {
+	ctr, err := e.named(ctx, p.name)
+	if err != nil || ctr.PID == 0 {
 		return err
 	}
-	return killQuietly(ctx, one.PID)
+	return killQuietly(ctx, ctr.PID)
 }
 
 // killQuietly kills all processes of the container to which this one belongs.

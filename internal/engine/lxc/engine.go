@@ -59,8 +59,8 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// Found tells whether LXC is on this node.
-func Found() bool {
+// Installed reports whether LXC is on this node.
+func Installed() bool {
 	_, err := exec.LookPath("lxc-checkpoint")
 	return err == nil
 }
@@ -68,7 +68,7 @@ func Found() bool {
 // Readiness looks at the LXC of this node, which needs no setting up. Error: engine.ErrAway.
 func Readiness(ctx context.Context) (engine.Readiness, error) {
 	ready := engine.Readiness{Title: "LXC"}
-	if !Found() {
+	if !Installed() {
 		return ready, fmt.Errorf("LXC: %w: there is no lxc-checkpoint", engine.ErrAway)
 	}
 	var err error
@@ -201,15 +201,15 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 			}
 			continue
 		}
-		one, err := e.inspect(ctx, entry.Name(), monitors[entry.Name()], e.listed)
+		ctr, err := e.inspect(ctx, entry.Name(), monitors[entry.Name()], e.listed)
 		if errors.Is(err, engine.ErrNotFound) { // removed meanwhile
 			continue
 		}
 		if err != nil {
-			one.State = engine.Damaged
+			ctr.State = engine.Damaged
 		}
-		if one.Definition.ID != "" {
-			all = append(all, one)
+		if ctr.Definition.ID != "" {
+			all = append(all, ctr)
 		} else {
 			unknown = errors.Join(unknown, err)
 		}
@@ -256,11 +256,11 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 
 // damaged says why nothing is known of a container that is here.
 func (e *Engine) damaged(ctx context.Context, name string) (engine.Container, error) {
-	one, err := e.named(ctx, name)
+	ctr, err := e.named(ctx, name)
 	if errors.Is(err, engine.ErrNotFound) {
 		err = fmt.Errorf("LXC container %s has no configuration: %s is not there", name, filepath.Join(e.config.Path, name, "config"))
 	}
-	return one, err
+	return ctr, err
 }
 
 // named inspects the container of this name.
@@ -276,32 +276,32 @@ func (e *Engine) named(ctx context.Context, name string) (engine.Container, erro
 func (e *Engine) inspect(
 	ctx context.Context, name string, watched bool, limit patience.Limit,
 ) (engine.Container, error) {
-	var one engine.Container
+	var ctr engine.Container
 	text, err := readConfig(filepath.Join(e.config.Path, name, "config"))
 	if aside := filepath.Join(e.config.Path, name, asideName); err == nil && durable.Exists(aside) {
 		text, err = readConfig(aside) // it is leaving, or was
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return one, fmt.Errorf("LXC container %s: %w", name, engine.ErrNotFound)
+		return ctr, fmt.Errorf("LXC container %s: %w", name, engine.ErrNotFound)
 	}
 	if err != nil {
-		return one, err
+		return ctr, err
 	}
 	id, err := e.identityOf(name, watched)
 	if err != nil {
-		return one, fmt.Errorf("LXC container %s: %w", name, err)
+		return ctr, fmt.Errorf("LXC container %s: %w", name, err)
 	}
-	one.Definition = engine.Definition{EngineName: Name, ID: id, Name: name, Engine: encodeExtra(extra{Config: text})}
-	one.State = engine.Exited
+	ctr.Definition = engine.Definition{EngineName: Name, ID: id, Name: name, Engine: encodeExtra(extra{Config: text})}
+	ctr.State = engine.Exited
 	settings, err := parseConfig(text)
 	if err == nil {
 		settings, err = expand(settings)
 	}
 	if err != nil {
-		return one, fmt.Errorf("LXC container %s: %w", name, err)
+		return ctr, fmt.Errorf("LXC container %s: %w", name, err)
 	}
-	describe(&one.Definition, settings)
-	return one, e.addProcesses(ctx, &one, watched, limit)
+	describe(&ctr.Definition, settings)
+	return ctr, e.addProcesses(ctx, &ctr, watched, limit)
 }
 
 // describe tells what is known from the configuration.
@@ -316,34 +316,34 @@ func describe(d *engine.Definition, settings []setting) {
 
 // addProcesses tells the state of a container, and what is known only of one that runs.
 func (e *Engine) addProcesses(
-	ctx context.Context, one *engine.Container, watched bool, limit patience.Limit,
+	ctx context.Context, ctr *engine.Container, watched bool, limit patience.Limit,
 ) error {
-	p := e.place(one.Definition.ID, one.Definition.Name)
-	if was, err := e.departureOf(one.Definition.ID); !errors.Is(err, fs.ErrNotExist) {
-		one.Leaving = &was.Leave // a record that cannot be read says that it leaves, and no more
+	p := e.place(ctr.Definition.ID, ctr.Definition.Name)
+	if was, err := e.departureOf(ctr.Definition.ID); !errors.Is(err, fs.ErrNotExist) {
+		ctr.Leaving = &was.Leave // a record that cannot be read says that it leaves, and no more
 	}
 	if durable.Exists(p.arrival()) && !durable.Exists(p.resumed()) {
-		one.State = engine.Arriving
+		ctr.State = engine.Arriving
 		return nil
 	}
 	if !watched {
 		return nil
 	}
-	first, err := e.first(ctx, one.Definition.Name, limit)
+	first, err := e.first(ctx, ctr.Definition.Name, limit)
 	if err != nil || first.PID == 0 {
 		return err
 	}
-	one.State, one.PID = engine.Running, first.PID
+	ctr.State, ctr.PID = engine.Running, first.PID
 	if group, err := containerGroup(first.PID); err == nil && durable.Exists(p.departure()) {
 		if frozen, err := group.ToldToFreeze(); err == nil && frozen {
-			one.State = engine.Frozen
+			ctr.State = engine.Frozen
 		}
 	}
-	one.Started = startOf(first.PID)
-	if !one.Definition.Network.Address.IsValid() {
+	ctr.Started = startOf(first.PID)
+	if !ctr.Definition.Network.Address.IsValid() {
 		return nil
 	}
-	addInterface(&one.Definition.Network, first.PID)
+	addInterface(&ctr.Definition.Network, first.PID)
 	return nil
 }
 
@@ -379,18 +379,18 @@ func (e *Engine) first(ctx context.Context, name string, limit patience.Limit) (
 
 // running finds a container that runs.
 func (e *Engine) running(ctx context.Context, id string) (engine.Container, error) {
-	one, err := e.Inspect(ctx, id)
-	if err == nil && one.State != engine.Running && one.State != engine.Frozen {
-		err = fmt.Errorf("LXC container %s: %w", one.Definition.Name, engine.ErrNotRunning)
+	ctr, err := e.Inspect(ctx, id)
+	if err == nil && ctr.State != engine.Running && ctr.State != engine.Frozen {
+		err = fmt.Errorf("LXC container %s: %w", ctr.Definition.Name, engine.ErrNotRunning)
 	}
-	return one, err
+	return ctr, err
 }
 
 // groupOf is the cgroup of a container that runs.
-func groupOf(one engine.Container) (*kernel.Cgroup, error) {
-	group, err := containerGroup(one.PID)
+func groupOf(ctr engine.Container) (*kernel.Cgroup, error) {
+	group, err := containerGroup(ctr.PID)
 	if err != nil {
-		return nil, fmt.Errorf("LXC container %s: %w", one.Definition.Name, err)
+		return nil, fmt.Errorf("LXC container %s: %w", ctr.Definition.Name, err)
 	}
 	return group, nil
 }

@@ -116,8 +116,8 @@ func TestDamagedConfig(t *testing.T) {
 	if all, err := e.List(t.Context()); err != nil || len(all) != 1 || all[0].State != engine.Damaged {
 		t.Errorf("listed: %+v, %v", all, err)
 	}
-	if one, err := e.Inspect(t.Context(), someID); err == nil {
-		t.Errorf("inspected: %+v", one)
+	if ctr, err := e.Inspect(t.Context(), someID); err == nil {
+		t.Errorf("inspected: %+v", ctr)
 	}
 }
 
@@ -134,8 +134,8 @@ func TestMissingConfig(t *testing.T) {
 		t.Errorf("listed: %+v, %v", all, err)
 	}
 	for _, ref := range []string{someID, "one"} {
-		if one, err := e.Inspect(t.Context(), ref); err == nil || errors.Is(err, engine.ErrNotFound) || !strings.Contains(err.Error(), p.config()) {
-			t.Errorf("inspected: %+v, %v", one, err)
+		if ctr, err := e.Inspect(t.Context(), ref); err == nil || errors.Is(err, engine.ErrNotFound) || !strings.Contains(err.Error(), p.config()) {
+			t.Errorf("inspected: %+v, %v", ctr, err)
 		}
 	}
 	if err := durable.Save(p.arrival(), struct{}{}); err != nil {

@@ -15,7 +15,7 @@ import (
 
 // Stop asks a container to shut down, and kills it when grace is over; negative: LXC's own minute.
 func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error {
-	one, err := e.running(ctx, id)
+	ctr, err := e.running(ctx, id)
 	if errors.Is(err, engine.ErrNotRunning) {
 		return nil
 	}
@@ -25,33 +25,33 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	if grace < 0 {
 		grace = time.Minute
 	}
-	cmd := exec.CommandContext(ctx, "lxc-stop", "-P", e.config.Path, "-n", one.Definition.Name, "-t",
+	cmd := exec.CommandContext(ctx, "lxc-stop", "-P", e.config.Path, "-n", ctr.Definition.Name, "-t",
 		strconv.Itoa(int(grace.Round(time.Second).Seconds())))
 	if grace < time.Second {
 		cmd.Args = append(cmd.Args, "-k")
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("lxc-stop of container %s: %w: %s", one.Definition.Name, err, lastLine(string(out)))
+		return fmt.Errorf("lxc-stop of container %s: %w: %s", ctr.Definition.Name, err, lastLine(string(out)))
 	}
 	return nil
 }
 
 // Remove deletes a container that does not run; with force, one that does.
 func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
-	one, err := e.Inspect(ctx, id)
+	ctr, err := e.Inspect(ctx, id)
 	if err != nil {
 		return err
 	}
-	if one.State != engine.Exited && !force {
-		return fmt.Errorf("LXC container %s: %w: it is %s", one.Definition.Name, engine.ErrBusy, one.State)
+	if ctr.State != engine.Exited && !force {
+		return fmt.Errorf("LXC container %s: %w: it is %s", ctr.Definition.Name, engine.ErrBusy, ctr.State)
 	}
 	defer e.lock(id)()
-	if one.State != engine.Exited {
-		if _, err := e.tool(ctx, "lxc-stop", one.Definition.Name, "-k"); err != nil {
+	if ctr.State != engine.Exited {
+		if _, err := e.tool(ctx, "lxc-stop", ctr.Definition.Name, "-k"); err != nil {
 			return err
 		}
 	}
-	return e.remove(ctx, e.place(id, one.Definition.Name))
+	return e.remove(ctx, e.place(id, ctr.Definition.Name))
 }
 
 // Logs are not LXC's to tell: a system container keeps its own.
@@ -61,14 +61,14 @@ func (e *Engine) Logs(context.Context, string, engine.LogOptions, func(engine.Lo
 
 // Exec runs a process in a running container and returns its exit code.
 func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int, error) {
-	one, err := e.running(ctx, id)
+	ctr, err := e.running(ctx, id)
 	if err != nil {
 		return 0, err
 	}
 	if process.User != "" || process.Dir != "" {
 		return 0, fmt.Errorf("%w: LXC runs programs as root in the root directory", errors.ErrUnsupported)
 	}
-	args := []string{"-P", e.config.Path, "-n", one.Definition.Name, "--clear-env"}
+	args := []string{"-P", e.config.Path, "-n", ctr.Definition.Name, "--clear-env"}
 	for _, variable := range process.Env {
 		args = append(args, "--set-var", variable)
 	}
@@ -80,21 +80,21 @@ func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int,
 		return exit.ExitCode(), nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("lxc-attach to container %s: %w", one.Definition.Name, err)
+		return 0, fmt.Errorf("lxc-attach to container %s: %w", ctr.Definition.Name, err)
 	}
 	return 0, nil
 }
 
 // Processes are all processes of a container at this moment.
 func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
-	var one engine.Container
+	var ctr engine.Container
 	was, err := e.departureOf(id)
 	if err == nil && was.First.Alive() { // LXC may hang, or say that a leaving container has been stopped
-		one.Definition.Name, one.PID = id, was.First.PID
-	} else if one, err = e.running(ctx, id); err != nil {
+		ctr.Definition.Name, ctr.PID = id, was.First.PID
+	} else if ctr, err = e.running(ctx, id); err != nil {
 		return nil, err
 	}
-	group, err := groupOf(one)
+	group, err := groupOf(ctr)
 	if err != nil {
 		return nil, err
 	}
@@ -103,11 +103,11 @@ func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 
 // CPUTime is how much processor time a container has used.
 func (e *Engine) CPUTime(ctx context.Context, id string) (time.Duration, error) {
-	one, err := e.running(ctx, id)
+	ctr, err := e.running(ctx, id)
 	if err != nil {
 		return 0, err
 	}
-	group, err := groupOf(one)
+	group, err := groupOf(ctr)
 	if err != nil {
 		return 0, err
 	}
@@ -128,11 +128,11 @@ func (e *Engine) Throttle(_ context.Context, _ string, cpus float64) error {
 
 // Trees are the directories that make up the container's own state.
 func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
-	one, err := e.Inspect(ctx, id)
+	ctr, err := e.Inspect(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	root, err := e.rootOf(one)
+	root, err := e.rootOf(ctr)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ type arrival struct {
 	title      string // of the engine
 	definition engine.Definition
 	expected   Expected
-	own        string // the engine's id of it
+	engineID   string // the engine's id of it
 	log        string // what the engine will log of it; "" if what was logged does not come
 	root       mounts.Overlay
 	shm        string // directory that the engine makes for its /dev/shm; "" if there is none
@@ -141,13 +141,13 @@ func (a *arrival) create(ctx context.Context) error {
 func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 	e, d := a.engine, a.definition
 	if reuser, is := e.adapter.(IDReuser); is {
-		own, err := reuser.OwnID(d)
+		engineID, err := reuser.EngineID(d)
 		if err != nil {
 			return err
 		}
-		defer e.owns.Lock(own)()
+		defer e.engineIDs.Lock(engineID)()
 	}
-	own, err := a.createPatiently(ctx)
+	engineID, err := a.createPatiently(ctx)
 	if err != nil {
 		err = fmt.Errorf("have %s make it: %w", a.title, err)
 		if !errors.Is(err, context.DeadlineExceeded) { // the engine reported a failure and will not create it later
@@ -156,23 +156,23 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 		}
 		return err
 	}
-	a.own, record.OwnID = own, own
-	return errors.Join(e.disown(own, d.ID), e.remember(d.ID, own), save(e.arrivalPath(d.ID), record))
+	a.engineID, record.EngineID = engineID, engineID
+	return errors.Join(e.disown(engineID, d.ID), e.remember(d.ID, engineID), save(e.arrivalPath(d.ID), record))
 }
 
 // createPatiently has the engine make the container, and waits for the engine even if ctx ends meanwhile.
 // Docker and containerd make the container although nobody waits for it any more, after the undo has looked
 // for what is to be removed; and a Podman that is killed halfway leaves files that keep the name taken.
-func (a *arrival) createPatiently(ctx context.Context) (own string, err error) {
+func (a *arrival) createPatiently(ctx context.Context) (engineID string, err error) {
 	ctx, cancel := createLimit.For(context.WithoutCancel(ctx), a.title, a.engine.signs())
 	defer cancel()
-	own, err = a.engine.adapter.Create(ctx, a.definition, idLabel, a.definition.ID)
-	return own, patience.Explain(ctx, err)
+	engineID, err = a.engine.adapter.Create(ctx, a.definition, idLabel, a.definition.ID)
+	return engineID, patience.Explain(ctx, err)
 }
 
 // check wants the engine to have made what it was told.
 func (a *arrival) check(ctx context.Context) error {
-	found, err := a.engine.ask(ctx, a.own)
+	found, err := a.engine.ask(ctx, a.engineID)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (a *arrival) openRestoreDir(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.restoreDir, err = e.restoreDir(a.own); err != nil {
+	if a.restoreDir, err = e.restoreDir(a.engineID); err != nil {
 		return err
 	}
 	settings := criu.ProxySettings{
@@ -248,7 +248,7 @@ func (a *arrival) start(ctx context.Context) error {
 	defer cancel()
 	go func() {
 		defer close(started)
-		a.startErr = a.engine.adapter.Start(context.WithoutCancel(ctx), a.own)
+		a.startErr = a.engine.adapter.Start(context.WithoutCancel(ctx), a.engineID)
 		if a.startErr != nil {
 			cancel()
 			a.endWaiting()
@@ -295,7 +295,7 @@ func (a *arrival) connect(ctx context.Context) error {
 	}
 	netns, err := a.Netns()
 	if err == nil {
-		err = creator.Connect(ctx, a.own, netns, a.definition)
+		err = creator.Connect(ctx, a.engineID, netns, a.definition)
 	}
 	if err != nil {
 		return fmt.Errorf("make its network: %w", err)

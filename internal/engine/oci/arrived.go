@@ -36,7 +36,7 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	if err != nil {
 		return "", err
 	}
-	outcome, err := e.outcome(ctx, id, was.OwnID)
+	outcome, err := e.outcome(ctx, id, was.EngineID)
 	if err == nil && outcome == engine.Ran {
 		err = e.settle(ctx, id)
 	}
@@ -49,9 +49,9 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 // outcome looks for the restore proxy's record, and makes sure that none can come any more if there
 // is none: a restore proxy without an agent makes none, and one that does not run yet finds no
 // agent.
-func (e *Engine) outcome(ctx context.Context, id, own string) (engine.Outcome, error) {
-	if own != "" { // otherwise the engine has started nothing
-		dir, err := e.restoreDir(own)
+func (e *Engine) outcome(ctx context.Context, id, engineID string) (engine.Outcome, error) {
+	if engineID != "" { // otherwise the engine has started nothing
+		dir, err := e.restoreDir(engineID)
 		if err == nil {
 			err = dir.Void()
 		}
@@ -82,7 +82,7 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 	}
 	found, err := e.find(ctx, id)
 	if errors.Is(err, engine.ErrNotFound) || err == nil && e.namesake(found, id) { // it has ended, and was removed, since
-		return e.settleRemoved(ctx, id, cmp.Or(was.OwnID, id))
+		return e.settleRemoved(ctx, id, cmp.Or(was.EngineID, id))
 	}
 	var dir shim.Dir
 	if err == nil {
@@ -98,7 +98,8 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 		err = dir.Settle()
 	}
 	if err == nil {
-		err = save(e.camePath(id), cameRecord{OwnID: found.ID, withheld: withheld{Restart: was.Restart, Boot: was.Boot, Since: was.Began}})
+		since := withheld{Restart: was.Restart, Boot: was.Boot, Since: was.Began}
+		err = save(e.camePath(id), cameRecord{EngineID: found.ID, withheld: since})
 	}
 	if err != nil {
 		return err
@@ -107,18 +108,18 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 }
 
 // settleRemoved forgets an arrival that was resumed, and that its engine has removed.
-func (e *Engine) settleRemoved(ctx context.Context, id, own string) error {
-	dir, err := e.restoreDir(own)
+func (e *Engine) settleRemoved(ctx context.Context, id, engineID string) error {
+	dir, err := e.restoreDir(engineID)
 	if err != nil {
 		return err
 	}
 	if orphan, err := e.orphan(id, dir); orphan || err != nil {
 		return err
 	}
-	remove := func() error { return errors.Join(dir.Remove(), e.adapter.Gone(own)) }
-	used, err := e.whileUnused(ctx, id, own, remove)
+	remove := func() error { return errors.Join(dir.Remove(), e.adapter.Gone(engineID)) }
+	used, err := e.whileUnused(ctx, id, engineID, remove)
 	if err == nil && used {
-		err = e.leaveToNamesake(id, own, dir)
+		err = e.leaveToNamesake(id, engineID, dir)
 	}
 	if err != nil {
 		return err
@@ -128,21 +129,21 @@ func (e *Engine) settleRemoved(ctx context.Context, id, own string) error {
 
 // leaveToNamesake ends an arrival in the place of a container that is no more, and whose id its
 // engine has given to another one: not one that comes here itself.
-func (e *Engine) leaveToNamesake(id, own string, dir shim.Dir) error {
-	defer e.owns.Lock(own)()
-	its, err := e.ownID(id)
-	if err != nil || its != own {
+func (e *Engine) leaveToNamesake(id, engineID string, dir shim.Dir) error {
+	defer e.engineIDs.Lock(engineID)()
+	its, err := e.engineID(id)
+	if err != nil || its != engineID {
 		return err
 	}
 	return dir.Settle()
 }
 
 // vacate removes the restore directory of an arrival, by the engine's own id.
-func (e *Engine) vacate(own string) error {
-	if own == "" { // the engine had made none
+func (e *Engine) vacate(engineID string) error {
+	if engineID == "" { // the engine had made none
 		return nil
 	}
-	dir, err := e.restoreDir(own)
+	dir, err := e.restoreDir(engineID)
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (e *Engine) neverRan(ctx context.Context, id string) (*arrivalRecord, error
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := e.outcome(ctx, id, was.OwnID)
+	outcome, err := e.outcome(ctx, id, was.EngineID)
 	if err == nil && outcome == engine.Ran {
 		err = fmt.Errorf("%w: it has been resumed; remove it instead", engine.ErrBusy)
 	}
@@ -191,32 +192,32 @@ func (e *Engine) neverRan(ctx context.Context, id string) (*arrivalRecord, error
 }
 
 func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord) error {
-	own, err := e.madeLate(ctx, id, was)
+	engineID, err := e.madeLate(ctx, id, was)
 	if err != nil {
 		return err
 	}
-	if err := e.unmountShm(ctx, own, was.Definition); err != nil {
+	if err := e.unmountShm(ctx, engineID, was.Definition); err != nil {
 		return err
 	}
-	defer e.owns.Lock(own)()
-	if own != "" { // with the volumes that the engine has made beside those of the definition
-		if err := e.adapter.Remove(ctx, own, RemoveOptions{Force: true, Volumes: true}); err != nil {
+	defer e.engineIDs.Lock(engineID)()
+	if engineID != "" { // with the volumes that the engine has made beside those of the definition
+		if err := e.adapter.Remove(ctx, engineID, RemoveOptions{Force: true, Volumes: true}); err != nil {
 			return fmt.Errorf("have %s remove it: %w", e.adapter.Title(), err)
 		}
-		if err := e.awaitRemoved(ctx, own); err != nil {
+		if err := e.awaitRemoved(ctx, engineID); err != nil {
 			return err
 		}
 		if ender, is := e.adapter.(LeftEnder); is {
-			if err := ender.EndLeft(ctx, own); err != nil {
+			if err := ender.EndLeft(ctx, engineID); err != nil {
 				return err
 			}
 		}
-		e.removeGroup(own)
-		if err := e.vacate(own); err != nil {
+		e.removeGroup(engineID)
+		if err := e.vacate(engineID); err != nil {
 			return err
 		}
 	}
-	for _, gone := range []string{own, id} { // by either it may be kept from being started
+	for _, gone := range []string{engineID, id} { // by either it may be kept from being started
 		if gone == "" {
 			continue
 		}
@@ -234,8 +235,8 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 // meanwhile, the engine may not know the cgroup, which its runtime had just made. A cgroup with processes
 // stays: they may be those of a new container with that name. No failure matters: an undo must not wait for
 // an empty cgroup.
-func (e *Engine) removeGroup(own string) {
-	dir, err := e.restoreDir(own)
+func (e *Engine) removeGroup(engineID string) {
+	dir, err := e.restoreDir(engineID)
 	if err != nil {
 		return
 	}

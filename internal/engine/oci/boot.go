@@ -29,7 +29,7 @@ type withheld struct {
 
 // cameRecord is there from when a container that has come here runs until the source has given its copy away.
 type cameRecord struct {
-	OwnID string `json:"own_id"`
+	EngineID string `json:"own_id"`
 	withheld
 }
 
@@ -58,7 +58,7 @@ func (e *Engine) Settled(ctx context.Context, id string) error {
 	}
 	failed, err := e.giveBack(ctx, id, was.withheld)
 	if errors.Is(err, engine.ErrNotFound) { // it has been removed
-		_, err = e.whileUnused(ctx, id, was.OwnID, func() error { return e.adapter.Gone(was.OwnID) })
+		_, err = e.whileUnused(ctx, id, was.EngineID, func() error { return e.adapter.Gone(was.EngineID) })
 	}
 	if err == nil {
 		err = durable.Remove(e.camePath(id))
@@ -95,7 +95,7 @@ func (e *Engine) giveBack(ctx context.Context, id string, was withheld) (failed,
 
 // wouldRun tells whether a container that has ended since would have been started again by its
 // engine, which was told not to.
-func (e *Engine) wouldRun(ctx context.Context, found Found, was withheld) (bool, error) {
+func (e *Engine) wouldRun(ctx context.Context, found Container, was withheld) (bool, error) {
 	if found.Container.State == engine.Running {
 		return false, nil
 	}

@@ -18,7 +18,7 @@ import (
 // booted is the adapter of an engine that is there, with one container, and notes what it is asked to do.
 type booted struct {
 	away
-	found  Found
+	found  Container
 	fails  error
 	starts bool
 	did    []string
@@ -26,11 +26,11 @@ type booted struct {
 	gone   bool
 }
 
-func (b *booted) Away() error                              { return nil }
-func (b *booted) RestoreDir(own string) string             { return own }
-func (b *booted) StartsAtBoot(Found, json.RawMessage) bool { return b.starts }
+func (b *booted) Away() error                                  { return nil }
+func (b *booted) RestoreDir(engineID string) string            { return engineID }
+func (b *booted) StartsAtBoot(Container, json.RawMessage) bool { return b.starts }
 
-func (b *booted) Find(context.Context, string) (Found, error) {
+func (b *booted) Find(context.Context, string) (Container, error) {
 	err := b.mute
 	b.mute = nil
 	if err == nil && b.gone {
@@ -39,8 +39,8 @@ func (b *booted) Find(context.Context, string) (Found, error) {
 	return b.found, err
 }
 
-func (b *booted) Gone(own string) error {
-	b.did = append(b.did, "gone "+own[:1])
+func (b *booted) Gone(engineID string) error {
+	b.did = append(b.did, "gone "+engineID[:1])
 	return nil
 }
 
@@ -49,7 +49,7 @@ func (b *booted) Remove(context.Context, string, RemoveOptions) error {
 	return nil
 }
 
-func (b *booted) Restart(_ context.Context, _ Found, policy json.RawMessage) error {
+func (b *booted) Restart(_ context.Context, _ Container, policy json.RawMessage) error {
 	if policy != nil {
 		b.did = append(b.did, "policy "+string(policy))
 	}
@@ -82,7 +82,7 @@ func TestGivenBack(t *testing.T) {
 	} {
 		for _, direction := range []string{"leaves", "arrives"} {
 			t.Run(name+" "+direction, func(t *testing.T) {
-				b := &booted{found: Found{ID: id, Container: engine.Container{State: engine.State(c.state)}}, fails: c.fails, starts: c.starts}
+				b := &booted{found: Container{ID: id, Container: engine.Container{State: engine.State(c.state)}}, fails: c.fails, starts: c.starts}
 				e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 				must(t, err)
 				again := func() error { return e.Resume(t.Context(), id) }
@@ -118,10 +118,10 @@ func TestGivenBack(t *testing.T) {
 // TestStartNotAnswered: a start that the engine has not answered is tried again.
 func TestStartNotAnswered(t *testing.T) {
 	id := strings.Repeat("a", 64)
-	b := &stopped{booted{found: Found{ID: id, Container: engine.Container{State: engine.Exited}}, fails: context.Canceled, starts: true}}
+	b := &stopped{booted{found: Container{ID: id, Container: engine.Container{State: engine.Exited}}, fails: context.Canceled, starts: true}}
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 	must(t, err)
-	must(t, save(e.camePath(id), cameRecord{OwnID: id, withheld: withheld{Restart: json.RawMessage(`1`), Boot: "another"}}))
+	must(t, save(e.camePath(id), cameRecord{EngineID: id, withheld: withheld{Restart: json.RawMessage(`1`), Boot: "another"}}))
 	for range 2 {
 		if err := e.Settled(t.Context(), id); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want that it is not answered", err)
@@ -137,19 +137,19 @@ func TestStartNotAnswered(t *testing.T) {
 // stopped does not answer any more after a start that fails.
 type stopped struct{ booted }
 
-func (s *stopped) Start(ctx context.Context, own string) error {
+func (s *stopped) Start(ctx context.Context, engineID string) error {
 	s.mute = s.fails
-	return s.booted.Start(ctx, own)
+	return s.booted.Start(ctx, engineID)
 }
 
 // TestSettledRemoved: of a container that has come and was removed before there was no other copy
 // nothing is left.
 func TestSettledRemoved(t *testing.T) {
-	id, own := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	id, engineID := strings.Repeat("a", 64), strings.Repeat("b", 64)
 	b := &booted{gone: true}
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 	must(t, err)
-	must(t, save(e.camePath(id), cameRecord{OwnID: own}))
+	must(t, save(e.camePath(id), cameRecord{EngineID: engineID}))
 	must(t, e.Settled(t.Context(), id))
 	if did := strings.Join(b.did, ", "); did != "gone b" || durable.Exists(e.camePath(id)) {
 		t.Errorf("it was told %q", did)
@@ -164,14 +164,14 @@ type asked struct {
 	ends     bool // when its engine is told what to do then
 }
 
-func (a *asked) Restart(ctx context.Context, found Found, policy json.RawMessage) error {
+func (a *asked) Restart(ctx context.Context, found Container, policy json.RawMessage) error {
 	if a.ends {
 		a.found.Container.State = engine.Exited
 	}
 	return a.booted.Restart(ctx, found, policy)
 }
 
-func (a *asked) Restarts(context.Context, Found, json.RawMessage, time.Time) (bool, error) {
+func (a *asked) Restarts(context.Context, Container, json.RawMessage, time.Time) (bool, error) {
 	return a.restarts, a.fails
 }
 
@@ -194,7 +194,7 @@ func TestEndedWhileItLeaves(t *testing.T) {
 		"never started": {engine.Created, true, nil, false, `policy "always"`},
 	} {
 		a := &asked{
-			booted:   booted{found: Found{ID: id, Container: engine.Container{State: c.state}}},
+			booted:   booted{found: Container{ID: id, Container: engine.Container{State: c.state}}},
 			restarts: c.restarts, fails: c.fails, ends: c.ends,
 		}
 		e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, a)

@@ -40,11 +40,11 @@ type Engine struct {
 	adapter Adapter
 	criu    *checkpoint.CRIU
 
-	locks    checkpoint.Locks
-	owns     checkpoint.Locks // by the engine's own ids, held after those: see whileUnused
-	marks    checkpoint.Locks // likewise, but by the same ids: see MarkMoved
-	arrivals checkpoint.Arrivals
-	gcActive sync.Mutex // see collectGarbage
+	locks     checkpoint.Locks
+	engineIDs checkpoint.Locks // by the engine's own ids, held after those: see whileUnused
+	marks     checkpoint.Locks // likewise, but by the same ids: see MarkMoved
+	arrivals  checkpoint.Arrivals
+	gcActive  sync.Mutex // see collectGarbage
 
 	mu   sync.Mutex
 	logs map[string]copiedLog
@@ -113,15 +113,15 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	}
 	asking, cancel := listed.For(ctx, e.adapter.Title(), e.answers())
 	defer cancel()
-	found, err := e.adapter.List(asking, func(own string) bool { _, is := coming[own]; return is })
+	found, err := e.adapter.List(asking, func(engineID string) bool { _, is := coming[engineID]; return is })
 	if err != nil {
 		return nil, fmt.Errorf("list the containers of %s: %w", e.adapter.Title(), patience.Explain(asking, err))
 	}
 	e.collectGarbage(found)
 	var all []engine.Container
 	for _, found := range found {
-		if one, is := coming[found.ID]; is {
-			all = append(all, one)
+		if ctr, is := coming[found.ID]; is {
+			all = append(all, ctr)
 			continue
 		}
 		all = append(all, e.describe(found))
@@ -130,14 +130,14 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 }
 
 // describe makes of what the engine says what this package's callers know of a container.
-func (e *Engine) describe(found Found) engine.Container {
-	one := found.Container
-	one.Definition.EngineName, one.Definition.ID = e.Name(), e.identity(found)
-	if one.State == engine.Running && e.frozen(one.Definition.ID, one.PID) {
-		one.State = engine.Frozen
+func (e *Engine) describe(found Container) engine.Container {
+	ctr := found.Container
+	ctr.Definition.EngineName, ctr.Definition.ID = e.Name(), e.identity(found)
+	if ctr.State == engine.Running && e.frozen(ctr.Definition.ID, ctr.PID) {
+		ctr.State = engine.Frozen
 	}
-	e.describeLeaving(&one)
-	return one
+	e.describeLeaving(&ctr)
+	return ctr
 }
 
 // Leaves are the notes of all containers that leave.
@@ -151,32 +151,32 @@ func (e *Engine) Leaves() (all []engine.Leave, err error) {
 
 // describeLeaving tells why a container leaves, and its own name if that is a mark. A record that cannot be
 // read says that it leaves, and no more.
-func (e *Engine) describeLeaving(one *engine.Container) {
+func (e *Engine) describeLeaving(ctr *engine.Container) {
 	var was departureRecord
-	if err := durable.Load(e.departurePath(one.Definition.ID), &was); errors.Is(err, os.ErrNotExist) {
+	if err := durable.Load(e.departurePath(ctr.Definition.ID), &was); errors.Is(err, os.ErrNotExist) {
 		return
 	}
-	one.Leaving = &was.Leave
-	if was.Name != "" && one.Definition.Name == was.moved().MarkedName() {
-		one.Definition.Name = was.Name
+	ctr.Leaving = &was.Leave
+	if was.Name != "" && ctr.Definition.Name == was.moved().MarkedName() {
+		ctr.Definition.Name = was.Name
 	}
 }
 
 // describeWhole adds what another node needs to make a container that runs.
-func (e *Engine) describeWhole(ctx context.Context, found Found) (engine.Container, error) {
-	one := e.describe(found)
-	if one.PID == 0 {
-		return one, nil
+func (e *Engine) describeWhole(ctx context.Context, found Container) (engine.Container, error) {
+	ctr := e.describe(found)
+	if ctr.PID == 0 {
+		return ctr, nil
 	}
 	process, err := e.adapter.Process(found)
 	if err != nil {
-		return one, err
+		return ctr, err
 	}
 	stdio, err := process.stdio()
 	if err != nil {
-		return one, err
+		return ctr, err
 	}
-	return one, e.adapter.Describe(ctx, found, stdio, &one.Definition)
+	return ctr, e.adapter.Describe(ctx, found, stdio, &ctr.Definition)
 }
 
 // asking bounds a question to the engine that it answers at once unless it is busy.
@@ -192,7 +192,7 @@ func (e *Engine) answers() patience.Signs { return patience.Program(e.adapter.Pr
 func (e *Engine) signs() patience.Signs { return patience.Programs(e.adapter.Programs()...) }
 
 // ask asks the engine about a container, by its own id or a name.
-func (e *Engine) ask(ctx context.Context, ref string) (Found, error) {
+func (e *Engine) ask(ctx context.Context, ref string) (Container, error) {
 	ctx, cancel := e.asking(ctx)
 	defer cancel()
 	found, err := e.adapter.Find(ctx, ref)
@@ -201,18 +201,18 @@ func (e *Engine) ask(ctx context.Context, ref string) (Found, error) {
 
 // find finds a container by the id that all nodes know it by. Errors: engine.ErrNotFound;
 // engine.ErrAway, of which nobody may conclude that the container does not run.
-func (e *Engine) find(ctx context.Context, id string) (Found, error) {
+func (e *Engine) find(ctx context.Context, id string) (Container, error) {
 	if !idPattern.MatchString(id) {
-		return Found{}, e.unknown(id)
+		return Container{}, e.unknown(id)
 	}
 	if err := e.adapter.Away(); err != nil {
-		return Found{}, err
+		return Container{}, err
 	}
-	own, err := e.ownID(id)
+	engineID, err := e.engineID(id)
 	if err != nil {
-		return Found{}, err
+		return Container{}, err
 	}
-	return e.ask(ctx, own)
+	return e.ask(ctx, engineID)
 }
 
 func (e *Engine) unknown(id string) error {
@@ -222,8 +222,8 @@ func (e *Engine) unknown(id string) error {
 // Inspect finds a container by name, id, or unique prefix of an id, as the engine does. Errors:
 // engine.ErrNotFound, engine.ErrAway.
 func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, error) {
-	if one, arriving, err := e.arriving(ref); arriving || err != nil {
-		return one, err
+	if ctr, arriving, err := e.arriving(ref); arriving || err != nil {
+		return ctr, err
 	}
 	if err := e.adapter.Away(); err != nil {
 		return engine.Container{}, err
@@ -239,16 +239,16 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 	if err != nil {
 		return engine.Container{}, err
 	}
-	if one, arriving, err := e.arriving(e.identity(found)); arriving || err != nil {
-		return one, err
+	if ctr, arriving, err := e.arriving(e.identity(found)); arriving || err != nil {
+		return ctr, err
 	}
 	return e.describeWhole(ctx, found)
 }
 
 // running finds a container that must be running and not be moving.
-func (e *Engine) running(ctx context.Context, id string) (Found, error) {
+func (e *Engine) running(ctx context.Context, id string) (Container, error) {
 	if _, arriving, err := e.arriving(id); arriving || err != nil {
-		return Found{}, errors.Join(err, fmt.Errorf("container %.12s: %w: it is being moved", id, engine.ErrBusy))
+		return Container{}, errors.Join(err, fmt.Errorf("container %.12s: %w: it is being moved", id, engine.ErrBusy))
 	}
 	found, err := e.find(ctx, id)
 	if err != nil {
@@ -304,6 +304,6 @@ func (e *Engine) workDir(id string) string {
 }
 
 // restoreDir is the restore directory of a container, by the engine's own id.
-func (e *Engine) restoreDir(own string) (shim.Dir, error) {
-	return shim.At(e.config.RunDir, e.adapter.RestoreDir(own))
+func (e *Engine) restoreDir(engineID string) (shim.Dir, error) {
+	return shim.At(e.config.RunDir, e.adapter.RestoreDir(engineID))
 }

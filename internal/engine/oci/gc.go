@@ -15,7 +15,7 @@ import (
 // their records are compared with the engine's list. It runs in the background, one container after the
 // other, because the removal of a container's network may wait for others. What fails for one container is
 // tried again at the next look, and does not affect the others.
-func (e *Engine) collectGarbage(listed []Found) {
+func (e *Engine) collectGarbage(listed []Container) {
 	removed := e.removed(listed)
 	if len(removed) == 0 || !e.gcActive.TryLock() {
 		return
@@ -29,7 +29,7 @@ func (e *Engine) collectGarbage(listed []Found) {
 }
 
 // removed are the containers of which there is something here, and which the engine does not list.
-func (e *Engine) removed(listed []Found) (ids []string) {
+func (e *Engine) removed(listed []Container) (ids []string) {
 	there := map[string]bool{}
 	for _, found := range listed {
 		there[found.ID], there[e.identity(found)] = true, true

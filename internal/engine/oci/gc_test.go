@@ -15,26 +15,26 @@ import (
 // that the engine has removed.
 type garbageAdapter struct {
 	booted
-	all   []Found
+	all   []Container
 	fails string
 }
 
-func (a *garbageAdapter) Gone(own string) error {
-	if own == a.fails {
+func (a *garbageAdapter) Gone(engineID string) error {
+	if engineID == a.fails {
 		return errors.New("a plugin fails")
 	}
 	return nil
 }
 
-func (a *garbageAdapter) List(context.Context, func(string) bool) ([]Found, error) { return a.all, nil }
+func (a *garbageAdapter) List(context.Context, func(string) bool) ([]Container, error) { return a.all, nil }
 
-func (a *garbageAdapter) Find(_ context.Context, own string) (Found, error) {
+func (a *garbageAdapter) Find(_ context.Context, engineID string) (Container, error) {
 	for _, found := range a.all {
-		if found.ID == own {
+		if found.ID == engineID {
 			return found, nil
 		}
 	}
-	return Found{}, engine.ErrNotFound
+	return Container{}, engine.ErrNotFound
 }
 
 // TestGarbageCollection: what was removed by the engine is forgotten, unless it is moving, also if that fails
@@ -43,7 +43,7 @@ func TestGarbageCollection(t *testing.T) {
 	e := awayEngine(t)
 	there, removed, arriving, came := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64), strings.Repeat("4", 64)
 	fails := strings.Repeat("0", 64)
-	e.adapter = &garbageAdapter{all: []Found{{ID: "own" + there, Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: "own" + fails}
+	e.adapter = &garbageAdapter{all: []Container{{ID: "own" + there, Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: "own" + fails}
 	for _, id := range []string{fails, there, removed, arriving, came} {
 		must(t, e.remember(id, "own"+id))
 		dir, err := e.restoreDir("own" + id)

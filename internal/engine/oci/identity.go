@@ -26,7 +26,7 @@ func (e *Engine) remembered(id string) string {
 	return filepath.Join(e.config.StateDir, "engines", e.Name()+"-ids", id)
 }
 
-func (e *Engine) remember(id, own string) error { return save(e.remembered(id), own) }
+func (e *Engine) remember(id, engineID string) error { return save(e.remembered(id), engineID) }
 
 // givesAgain tells whether the engine gives ids again.
 func (e *Engine) givesAgain() bool {
@@ -35,7 +35,7 @@ func (e *Engine) givesAgain() bool {
 }
 
 // disown forgets that another container than this one had this id of the engine's, which has given it again.
-func (e *Engine) disown(own, id string) error {
+func (e *Engine) disown(engineID, id string) error {
 	if !e.givesAgain() {
 		return nil
 	}
@@ -48,8 +48,8 @@ func (e *Engine) disown(own, id string) error {
 		if !idPattern.MatchString(other) || other == id {
 			continue
 		}
-		its, err := e.ownID(other)
-		if err == nil && its == own {
+		its, err := e.engineID(other)
+		if err == nil && its == engineID {
 			err = durable.Remove(e.remembered(other))
 		}
 		if err != nil {
@@ -62,15 +62,17 @@ func (e *Engine) disown(own, id string) error {
 // whileUnused does what may be done to what is kept by the engine's own id of a container that is
 // no more, unless it is another one's by now, of which it tells. As long as that is done none
 // arrives that gets the same.
-func (e *Engine) whileUnused(ctx context.Context, id, own string, do func() error) (used bool, err error) {
-	defer e.owns.Lock(own)()
-	if its, err := e.ownID(id); err != nil || its != own && e.givesAgain() {
+func (e *Engine) whileUnused(
+	ctx context.Context, id, engineID string, do func() error,
+) (used bool, err error) {
+	defer e.engineIDs.Lock(engineID)()
+	if its, err := e.engineID(id); err != nil || its != engineID && e.givesAgain() {
 		return true, err
 	}
 	if err := e.adapter.Away(); err != nil {
 		return false, err
 	}
-	_, err = e.ask(ctx, own)
+	_, err = e.ask(ctx, engineID)
 	if errors.Is(err, engine.ErrNotFound) {
 		return false, do()
 	}
@@ -79,29 +81,29 @@ func (e *Engine) whileUnused(ctx context.Context, id, own string, do func() erro
 
 // namesake tells whether the engine's container is another one than that of this id, which came
 // here and is no more.
-func (e *Engine) namesake(found Found, id string) bool {
+func (e *Engine) namesake(found Container, id string) bool {
 	return e.givesAgain() && e.identity(found) != id
 }
 
 // identity is the id that all nodes know a container by.
-func (e *Engine) identity(found Found) string {
+func (e *Engine) identity(found Container) string {
 	d := found.Container.Definition
 	if first := d.Labels[idLabel]; idPattern.MatchString(first) {
-		if own, err := e.ownID(first); err == nil && own == found.ID {
+		if engineID, err := e.engineID(first); err == nil && engineID == found.ID {
 			return first
 		}
 	}
 	return d.ID
 }
 
-// ownID is the engine's own id of a container.
-func (e *Engine) ownID(id string) (string, error) {
-	var own string
-	err := durable.Load(e.remembered(id), &own)
+// engineID is the engine's own id of a container.
+func (e *Engine) engineID(id string) (string, error) {
+	var engineID string
+	err := durable.Load(e.remembered(id), &engineID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return id, nil // it was started here
 	}
-	return own, err
+	return engineID, err
 }
 
 // madeFor is the engine's own id of a container that was made for an arrival; "" if there is none.
@@ -109,8 +111,8 @@ func (e *Engine) ownID(id string) (string, error) {
 // container, whatever others have started that have the label; that somebody has tried is seen by
 // its state.
 func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (string, error) {
-	if was.OwnID != "" {
-		return was.OwnID, nil
+	if was.EngineID != "" {
+		return was.EngineID, nil
 	}
 	ctx, cancel := e.asking(ctx)
 	defer cancel()
@@ -144,9 +146,9 @@ const lookAgain = 100 * time.Millisecond
 // has rebooted, or the arrival is old. An engine that is still busy at the end is an error: the
 // undo has to be tried again.
 func (e *Engine) madeLate(ctx context.Context, id string, was arrivalRecord) (string, error) {
-	own, err := e.madeFor(ctx, id, was)
-	if own != "" || err != nil || was.Unmade {
-		return own, err
+	engineID, err := e.madeFor(ctx, id, was)
+	if engineID != "" || err != nil || was.Unmade {
+		return engineID, err
 	}
 	boot, err := kernel.BootID()
 	if err != nil || boot != was.Boot || time.Since(was.Began) > makingAge {
@@ -154,15 +156,15 @@ func (e *Engine) madeLate(ctx context.Context, id string, was arrivalRecord) (st
 	}
 	making, cancel := makingLimit.For(ctx, e.adapter.Title(), e.signs())
 	defer cancel()
-	for wait := lookAgain; own == "" && err == nil && making.Err() == nil; wait *= 2 {
+	for wait := lookAgain; engineID == "" && err == nil && making.Err() == nil; wait *= 2 {
 		select {
 		case <-making.Done():
 		case <-time.After(wait):
 		}
-		own, err = e.madeFor(ctx, id, was)
+		engineID, err = e.madeFor(ctx, id, was)
 	}
-	if own != "" || err != nil {
-		return own, err
+	if engineID != "" || err != nil {
+		return engineID, err
 	}
 	var late *patience.LateError
 	if err := making.Err(); !errors.As(err, &late) || !late.Still {

@@ -14,31 +14,31 @@ import (
 // image that is made of it has the label too.
 func TestIdentity(t *testing.T) {
 	e := awayEngine(t)
-	first, own, other := strings.Repeat("1a", 32), strings.Repeat("2b", 32), strings.Repeat("3c", 32)
+	first, engineID, other := strings.Repeat("1a", 32), strings.Repeat("2b", 32), strings.Repeat("3c", 32)
 	labels := map[string]string{idLabel: first}
-	labelled := func(own string, labels map[string]string) Found {
-		return Found{ID: own, Container: engine.Container{Definition: engine.Definition{ID: own, Labels: labels}}}
+	labelled := func(engineID string, labels map[string]string) Container {
+		return Container{ID: engineID, Container: engine.Container{Definition: engine.Definition{ID: engineID, Labels: labels}}}
 	}
-	if got := e.identity(labelled(own, labels)); got != own {
+	if got := e.identity(labelled(engineID, labels)); got != engineID {
 		t.Errorf("before it has come: %s", got)
 	}
-	if err := e.remember(first, own); err != nil {
+	if err := e.remember(first, engineID); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Sweep(); err != nil {
 		t.Fatal(err)
 	}
-	for id, want := range map[string]string{own: first, other: other} {
+	for id, want := range map[string]string{engineID: first, other: other} {
 		if got := e.identity(labelled(id, labels)); got != want {
 			t.Errorf("%s is %s, want %s", id, got, want)
 		}
 	}
-	for id, want := range map[string]string{first: own, other: other} {
-		if got, err := e.ownID(id); err != nil || got != want {
+	for id, want := range map[string]string{first: engineID, other: other} {
+		if got, err := e.engineID(id); err != nil || got != want {
 			t.Errorf("%s is the engine's %s (%v), want %s", id, got, err, want)
 		}
 	}
-	if got := e.identity(labelled(own, map[string]string{idLabel: "../" + first})); got != own {
+	if got := e.identity(labelled(engineID, map[string]string{idLabel: "../" + first})); got != engineID {
 		t.Errorf("label that is no id: %s", got)
 	}
 }
@@ -46,16 +46,16 @@ func TestIdentity(t *testing.T) {
 // TestMadeFor: what an arrival has written down counts, whatever else has the label.
 func TestMadeFor(t *testing.T) {
 	e := &Engine{}
-	if got, err := e.madeFor(t.Context(), "x", arrivalRecord{OwnID: "y"}); got != "y" || err != nil {
+	if got, err := e.madeFor(t.Context(), "x", arrivalRecord{EngineID: "y"}); got != "y" || err != nil {
 		t.Error(got, err)
 	}
 	id := strings.Repeat("1a", 32)
-	one := func(own, name, arrival string, state engine.State) Found {
+	one := func(engineID, name, arrival string, state engine.State) Container {
 		d := engine.Definition{Name: name, Labels: map[string]string{idLabel: id}}
-		return Found{ID: own, Arrival: arrival, Container: engine.Container{State: state, Definition: d}}
+		return Container{ID: engineID, Arrival: arrival, Container: engine.Container{State: state, Definition: d}}
 	}
 	for what, c := range map[string]struct {
-		found Found
+		found Container
 		want  string
 	}{
 		"made":                  {one("own", "web", "", engine.Created), "own"},
@@ -65,7 +65,7 @@ func TestMadeFor(t *testing.T) {
 		"of another arrival":    {one("own", "web", "x", engine.Exited), ""},
 		"another, cloned of it": {one("own", "web-clone", id, engine.Exited), ""},
 	} {
-		e := &Engine{adapter: listing{Adapter: away{}, all: []Found{c.found}}}
+		e := &Engine{adapter: listing{Adapter: away{}, all: []Container{c.found}}}
 		if got, err := e.madeFor(t.Context(), id, arrivalRecord{Definition: engine.Definition{Name: "web"}}); got != c.want || err != nil {
 			t.Errorf("%s: %q, %v, want %q", what, got, err, c.want)
 		}
@@ -79,7 +79,7 @@ func TestMadeLate(t *testing.T) {
 	t.Cleanup(func() { makingLimit = limit })
 	id, boot := strings.Repeat("1a", 32), bootID(t)
 	d := engine.Definition{Name: "web", Labels: map[string]string{idLabel: id}}
-	made := Found{ID: "own", Container: engine.Container{State: engine.Created, Definition: d}}
+	made := Container{ID: "own", Container: engine.Container{State: engine.Created, Definition: d}}
 	for what, c := range map[string]struct {
 		was   arrivalRecord
 		limit patience.Limit
@@ -97,9 +97,9 @@ func TestMadeLate(t *testing.T) {
 	} {
 		asked := 0
 		makingLimit, c.was.Definition = c.limit, d
-		e := &Engine{adapter: making{Adapter: away{}, list: func() []Found {
+		e := &Engine{adapter: making{Adapter: away{}, list: func() []Container {
 			if asked++; asked > c.looks {
-				return []Found{made}
+				return []Container{made}
 			}
 			return nil
 		}}}
@@ -112,15 +112,15 @@ func TestMadeLate(t *testing.T) {
 // making is the adapter of an engine that makes a container.
 type making struct {
 	Adapter
-	list func() []Found
+	list func() []Container
 }
 
-func (m making) List(context.Context, func(string) bool) ([]Found, error) { return m.list(), nil }
+func (m making) List(context.Context, func(string) bool) ([]Container, error) { return m.list(), nil }
 
 // listing is the adapter of an engine with these containers.
 type listing struct {
 	Adapter
-	all []Found
+	all []Container
 }
 
-func (l listing) List(context.Context, func(string) bool) ([]Found, error) { return l.all, nil }
+func (l listing) List(context.Context, func(string) bool) ([]Container, error) { return l.all, nil }

@@ -62,11 +62,11 @@ func (a *arrival) undisturbed() error {
 
 // unmountShm lets go of the /dev/shm of an arrival that its engine has not started: it knows
 // nothing of that mount.
-func (e *Engine) unmountShm(ctx context.Context, own string, d engine.Definition) error {
-	if own == "" || !e.StartsLate(d) {
+func (e *Engine) unmountShm(ctx context.Context, engineID string, d engine.Definition) error {
+	if engineID == "" || !e.StartsLate(d) {
 		return nil
 	}
-	found, err := e.ask(ctx, own)
+	found, err := e.ask(ctx, engineID)
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}

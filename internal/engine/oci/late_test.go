@@ -130,7 +130,7 @@ func TestPatience(t *testing.T) {
 // told that it may start the container.
 func TestOrphan(t *testing.T) {
 	id := strings.Repeat("a", 64)
-	b := &booted{found: Found{ID: id}}
+	b := &booted{found: Container{ID: id}}
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 	must(t, err)
 	must(t, save(e.arrivalPath(id), arrivalRecord{Boot: bootID(t)}))
@@ -167,11 +167,11 @@ func TestOrphan(t *testing.T) {
 // which are ended by force.
 func TestRemoveUnseen(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
-	b := &booted{found: Found{ID: "own", Container: engine.Container{State: engine.Exited}}}
+	b := &booted{found: Container{ID: "own", Container: engine.Container{State: engine.Exited}}}
 	e.adapter = b
 	must(t, e.remember(id, "own"))
 	restoreDir := openRestoreDir(t, e)
-	must(t, errors.Join(save(e.arrivalPath(id), arrivalRecord{OwnID: "own"}), save(e.recordPath(id), "resumed"), restoreDir.Admit(shim.Job{})))
+	must(t, errors.Join(save(e.arrivalPath(id), arrivalRecord{EngineID: "own"}), save(e.recordPath(id), "resumed"), restoreDir.Admit(shim.Job{})))
 	spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, cgroupWithProcess(t))
 	dir := filepath.Join(restoreDir.Path(), "bundle")
 	must(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600)))

@@ -22,7 +22,7 @@ import (
 
 // alive is what the kernel and the runtime know of a running container.
 type alive struct {
-	found  Found
+	found  Container
 	group  *kernel.Cgroup
 	reader int         // process that reads its output
 	log    string      // what is written of it; "" if that does not move
@@ -162,7 +162,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 }
 
 // surroundings lists what connects a container with its node and with others there.
-func surroundings(found Found, pids []int) ([]engine.Problem, error) {
+func surroundings(found Container, pids []int) ([]engine.Problem, error) {
 	hosts, err := hostConnections(found.Container.PID, pids)
 	if err != nil {
 		return nil, err

@@ -46,9 +46,9 @@ type mute struct {
 
 func (mute) Away() error { return nil }
 
-func (m mute) Find(context.Context, string) (Found, error) {
+func (m mute) Find(context.Context, string) (Container, error) {
 	m.t.Error("the engine is asked")
-	return Found{}, context.DeadlineExceeded
+	return Container{}, context.DeadlineExceeded
 }
 
 // grouped starts a process with a cgroup of its own, which can be frozen.

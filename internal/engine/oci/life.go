@@ -38,7 +38,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	if err != nil {
 		return err
 	}
-	defer e.owns.Lock(found.ID)()
+	defer e.engineIDs.Lock(found.ID)()
 	if err := e.endUnseen(ctx, found, force); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 
 // endUnseen ends the processes of a container that has come and that its engine does not know to
 // run: it could not, and nobody would know of them when it is removed.
-func (e *Engine) endUnseen(ctx context.Context, found Found, force bool) error {
+func (e *Engine) endUnseen(ctx context.Context, found Container, force bool) error {
 	if found.Container.State == engine.Running {
 		return nil
 	}

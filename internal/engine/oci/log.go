@@ -118,7 +118,7 @@ func makePrivate(path string) error { return os.MkdirAll(path, 0o700) }
 
 // ownLog wants a log to be in its engine's directory of the container: what another node sends is
 // written to it.
-func ownLog(path string, found Found) error {
+func ownLog(path string, found Container) error {
 	if path == "" || found.Directory == "" {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (a *arrival) bringKept() error {
 	if !is {
 		return nil
 	}
-	if err := migrator.Bring(a.own, a.engine.private(a.definition.ID), a.definition); err != nil {
+	if err := migrator.Bring(a.engineID, a.engine.private(a.definition.ID), a.definition); err != nil {
 		return fmt.Errorf("files of the container: %w", err)
 	}
 	return nil

@@ -73,7 +73,7 @@ func TestCopyLog(t *testing.T) {
 
 // TestOwnLog: what has come of a log is written only into the engine's directory of the container.
 func TestOwnLog(t *testing.T) {
-	found := Found{Directory: "/store/abc/userdata"}
+	found := Container{Directory: "/store/abc/userdata"}
 	for path, want := range map[string]bool{
 		"": true, "/store/abc/userdata/ctr.log": true, "/store/abc/userdata": false, "/store/abc/userdata2/ctr.log": false,
 		"/etc/cron.d/x": false, "/store/abc/userdata/../x": false, "store/abc/userdata/ctr.log": false,
@@ -82,7 +82,7 @@ func TestOwnLog(t *testing.T) {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
-	if err := ownLog("/elsewhere", Found{}); err != nil {
+	if err := ownLog("/elsewhere", Container{}); err != nil {
 		t.Error(err)
 	}
 }

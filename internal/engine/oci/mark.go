@@ -33,7 +33,7 @@ func (e *Engine) MarkMoved(ctx context.Context, id string) error {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && was.Name == "" { // of an older agent
 		return nil
 	}
-	var found Found
+	var found Container
 	if err == nil {
 		found, err = e.find(ctx, id)
 	}

@@ -20,23 +20,23 @@ type renaming struct {
 func (r *renaming) Programs() []string { return []string{"some"} }
 func (r *renaming) Title() string      { return "Some" }
 
-func (r *renaming) found(own string) Found {
-	d := engine.Definition{ID: own, Name: r.names[own]}
-	return Found{ID: own, Container: engine.Container{Definition: d}}
+func (r *renaming) found(engineID string) Container {
+	d := engine.Definition{ID: engineID, Name: r.names[engineID]}
+	return Container{ID: engineID, Container: engine.Container{Definition: d}}
 }
 
-func (r *renaming) Find(_ context.Context, ref string) (Found, error) {
-	for own, name := range r.names {
-		if own == ref || name == ref {
-			return r.found(own), nil
+func (r *renaming) Find(_ context.Context, ref string) (Container, error) {
+	for engineID, name := range r.names {
+		if engineID == ref || name == ref {
+			return r.found(engineID), nil
 		}
 	}
-	return Found{}, engine.ErrNotFound
+	return Container{}, engine.ErrNotFound
 }
 
-func (r *renaming) List(context.Context, func(string) bool) (all []Found, err error) {
-	for own := range r.names {
-		all = append(all, r.found(own))
+func (r *renaming) List(context.Context, func(string) bool) (all []Container, err error) {
+	for engineID := range r.names {
+		all = append(all, r.found(engineID))
 	}
 	return all, nil
 }
@@ -44,15 +44,15 @@ func (r *renaming) List(context.Context, func(string) bool) (all []Found, err er
 func (r *renaming) Away() error  { return nil }
 func (r *renaming) Name() string { return "some" }
 
-func (r *renaming) Mark(_ context.Context, found Found, moved Moved) error {
+func (r *renaming) Mark(_ context.Context, found Container, moved Moved) error {
 	return r.rename(found, moved.Name, moved.MarkedName())
 }
 
-func (r *renaming) Unmark(_ context.Context, found Found, moved Moved) error {
+func (r *renaming) Unmark(_ context.Context, found Container, moved Moved) error {
 	return r.rename(found, moved.MarkedName(), moved.Name)
 }
 
-func (r *renaming) rename(found Found, from, to string) error {
+func (r *renaming) rename(found Container, from, to string) error {
 	if found.name() != from {
 		return nil
 	}
@@ -96,8 +96,8 @@ func TestMark(t *testing.T) {
 			if r.names[id] != "web-moved-to-b" {
 				t.Errorf("the copy is called %s", r.names[id])
 			}
-			if one := e.describe(r.found(id)); one.Definition.Name != "web" {
-				t.Errorf("Godwit calls it %s", one.Definition.Name)
+			if ctr := e.describe(r.found(id)); ctr.Definition.Name != "web" {
+				t.Errorf("Godwit calls it %s", ctr.Definition.Name)
 			}
 			c.meanwhile(r)
 			for range 2 {
@@ -116,7 +116,7 @@ type hesitant struct {
 	began, let chan struct{}
 }
 
-func (h *hesitant) Mark(ctx context.Context, found Found, moved Moved) error {
+func (h *hesitant) Mark(ctx context.Context, found Container, moved Moved) error {
 	close(h.began)
 	<-h.let
 	return h.renaming.Mark(ctx, found, moved)

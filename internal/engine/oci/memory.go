@@ -11,11 +11,11 @@ import (
 
 // Memory tells how far the memory of a container is that is filled while it runs.
 func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, error) {
-	own, err := e.ownID(id)
+	engineID, err := e.engineID(id)
 	if err != nil {
 		return memory.FillReport{}, err
 	}
-	dir, err := e.restoreDir(own)
+	dir, err := e.restoreDir(engineID)
 	if err != nil {
 		return memory.FillReport{}, err
 	}
@@ -28,11 +28,11 @@ func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, erro
 
 // RemotePages connects to the pager of a container.
 func (e *Engine) RemotePages(ctx context.Context, id string) (memory.RemotePages, error) {
-	own, err := e.ownID(id)
+	engineID, err := e.engineID(id)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := e.restoreDir(own)
+	dir, err := e.restoreDir(engineID)
 	if err != nil {
 		return nil, err
 	}

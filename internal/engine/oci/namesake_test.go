@@ -25,14 +25,14 @@ func (a *reusing) Create(ctx context.Context, _ engine.Definition, _, _ string) 
 	return "own", ctx.Err()
 }
 
-func (a *reusing) OwnID(engine.Definition) (string, error) { return "own", nil }
+func (a *reusing) EngineID(engine.Definition) (string, error) { return "own", nil }
 
-func (a *reusing) Gone(own string) error {
+func (a *reusing) Gone(engineID string) error {
 	if a.began != nil {
 		close(a.began)
 		<-a.goOn
 	}
-	return a.garbageAdapter.Gone(own)
+	return a.garbageAdapter.Gone(engineID)
 }
 
 // TestNamesakeWaits: as long as what a container had is taken away none is made that gets the same
@@ -46,7 +46,7 @@ func TestNamesakeWaits(t *testing.T) {
 	_, err := e.List(t.Context())
 	must(t, err)
 	<-a.began
-	if unlock, free := e.owns.TryLock("own"); free {
+	if unlock, free := e.engineIDs.TryLock("own"); free {
 		unlock()
 		t.Error("another one could be made")
 	}
@@ -65,8 +65,8 @@ func TestCreateIsNotGivenUp(t *testing.T) {
 	e.adapter = &reusing{creates: giveUp}
 	record := &arrivalRecord{}
 	a := &arrival{engine: e, definition: engine.Definition{ID: strings.Repeat("1", 64)}}
-	if err := a.make(ctx, record); err != nil || record.OwnID != "own" {
-		t.Errorf("made %q, %v", record.OwnID, err)
+	if err := a.make(ctx, record); err != nil || record.EngineID != "own" {
+		t.Errorf("made %q, %v", record.EngineID, err)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestNamesakeMade(t *testing.T) {
 	e := awayEngine(t)
 	id, other := strings.Repeat("1", 64), strings.Repeat("2", 64)
 	e.adapter = &reusing{creates: func() {
-		if unlock, free := e.owns.TryLock("own"); free {
+		if unlock, free := e.engineIDs.TryLock("own"); free {
 			unlock()
 			t.Error("what another one had could be taken away meanwhile")
 		}
@@ -85,8 +85,8 @@ func TestNamesakeMade(t *testing.T) {
 	a := &arrival{engine: e, definition: engine.Definition{ID: other}}
 	must(t, a.make(t.Context(), &arrivalRecord{}))
 	for one, want := range map[string]string{id: id, other: "own"} {
-		if own, err := e.ownID(one); own != want || err != nil {
-			t.Errorf("%.4s has the id %.4s, want %.4s (%v)", one, own, want, err)
+		if engineID, err := e.engineID(one); engineID != want || err != nil {
+			t.Errorf("%.4s has the id %.4s, want %.4s (%v)", one, engineID, want, err)
 		}
 	}
 	used, err := e.whileUnused(t.Context(), id, "own", func() error { t.Error("it is taken from who has it now"); return nil })
@@ -125,10 +125,10 @@ func TestNamesakeComes(t *testing.T) {
 func TestSettleNamesake(t *testing.T) {
 	e := awayEngine(t)
 	id := strings.Repeat("1", 64)
-	a := &reusing{garbageAdapter: garbageAdapter{all: []Found{{ID: "own"}}}}
+	a := &reusing{garbageAdapter: garbageAdapter{all: []Container{{ID: "own"}}}}
 	e.adapter = a
 	must(t, e.remember(id, "own"))
-	must(t, save(e.arrivalPath(id), arrivalRecord{OwnID: "own"}))
+	must(t, save(e.arrivalPath(id), arrivalRecord{EngineID: "own"}))
 	dir := openRestoreDir(t, e)
 	must(t, dir.Admit(shim.Job{}))
 	must(t, e.settle(t.Context(), id))

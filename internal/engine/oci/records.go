@@ -33,7 +33,7 @@ type arrivalRecord struct {
 	Definition engine.Definition `json:"definition"`
 	Restart    json.RawMessage   `json:"restart"`          // once it runs
 	Volumes    []string          `json:"volumes"`          // that the arrival makes
-	OwnID      string            `json:"own_id,omitempty"` // once the engine has made it
+	EngineID   string            `json:"own_id,omitempty"` // once the engine has made it
 	Boot       string            `json:"boot"`             // of the machine, in which it arrives
 	Began      time.Time         `json:"began"`
 	Unmade     bool              `json:"unmade,omitempty"` // the engine reported that it created none
@@ -77,8 +77,8 @@ func (e *Engine) comingHere() (map[string]engine.Container, error) {
 		if err != nil {
 			return nil, err
 		}
-		if is && was.OwnID != "" {
-			coming[was.OwnID] = engine.Container{Definition: was.Definition, State: engine.Arriving}
+		if is && was.EngineID != "" {
+			coming[was.EngineID] = engine.Container{Definition: was.Definition, State: engine.Arriving}
 		}
 	}
 	return coming, nil

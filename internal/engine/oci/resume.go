@@ -219,12 +219,12 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 // which one it is. What is kept by an id that the engine has given again meanwhile stays until that
 // one is no more, either.
 func (e *Engine) forgetGone(ctx context.Context, id string) error {
-	own, err := e.ownID(id)
+	engineID, err := e.engineID(id)
 	if err != nil {
 		return err
 	}
-	_, err = e.whileUnused(ctx, id, own, func() error {
-		if err := e.adapter.Gone(own); err != nil {
+	_, err = e.whileUnused(ctx, id, engineID, func() error {
+		if err := e.adapter.Gone(engineID); err != nil {
 			return err
 		}
 		if err := e.removeRestoreDir(id); err != nil {
@@ -242,11 +242,11 @@ func (e *Engine) forgetGone(ctx context.Context, id string) error {
 // its engine does not always have the runtime delete what the engine has removed (Podman, if conmon
 // was killed).
 func (e *Engine) removeRestoreDir(id string) error {
-	own, err := e.ownID(id)
-	if err != nil || own == id { // it was started here
+	engineID, err := e.engineID(id)
+	if err != nil || engineID == id { // it was started here
 		return err
 	}
-	dir, err := e.restoreDir(own)
+	dir, err := e.restoreDir(engineID)
 	if err != nil || dir.Waits() && !durable.Exists(e.arrivalPath(id)) { // another one comes there
 		return err
 	}
@@ -257,17 +257,17 @@ func (e *Engine) removeRestoreDir(id string) error {
 	if err != nil {
 		return err
 	}
-	e.removeGroup(own)
+	e.removeGroup(engineID)
 	return dir.Remove()
 }
 
 // gone forgets what the adapter keeps of a container that is no more.
 func (e *Engine) gone(ctx context.Context, id string) error {
-	own, err := e.ownID(id)
+	engineID, err := e.engineID(id)
 	if err != nil {
 		return err
 	}
-	_, err = e.whileUnused(ctx, id, own, func() error { return e.adapter.Gone(own) })
+	_, err = e.whileUnused(ctx, id, engineID, func() error { return e.adapter.Gone(engineID) })
 	return err
 }
 
@@ -306,8 +306,8 @@ func takeLinksDown(pid int) error {
 
 // removeGone has the engine remove a container whose processes have been killed, and the volumes
 // that went with it.
-func (e *Engine) removeGone(ctx context.Context, found Found, stay []string) error {
-	defer e.owns.Lock(found.ID)()
+func (e *Engine) removeGone(ctx context.Context, found Container, stay []string) error {
+	defer e.engineIDs.Lock(found.ID)()
 	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: true}); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
@@ -326,18 +326,19 @@ func (e *Engine) removeGone(ctx context.Context, found Found, stay []string) err
 }
 
 // awaitRemoved waits until the engine knows a container no more.
-func (e *Engine) awaitRemoved(ctx context.Context, own string) error {
+func (e *Engine) awaitRemoved(ctx context.Context, engineID string) error {
 	const pause = 10 * time.Millisecond
 	ctx, cancel := e.asking(ctx)
 	defer cancel()
 	for {
-		_, err := e.ask(ctx, own)
+		_, err := e.ask(ctx, engineID)
 		if errors.Is(err, engine.ErrNotFound) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %s to remove container %.12s: %w", e.adapter.Title(), own, errors.Join(ctx.Err(), err))
+			err = errors.Join(ctx.Err(), err)
+			return fmt.Errorf("wait for %s to remove container %.12s: %w", e.adapter.Title(), engineID, err)
 		case <-time.After(pause):
 		}
 	}

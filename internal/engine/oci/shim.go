@@ -11,7 +11,7 @@ import (
 
 // ShimProcess is what there is of a container that a shim of containerd runs. state is the pattern
 // of the name of the file in which runc keeps what it knows.
-func ShimProcess(found Found, state string) (Process, error) {
+func ShimProcess(found Container, state string) (Process, error) {
 	process, err := kernel.ReadProcess(found.Container.PID)
 	if err != nil {
 		return Process{}, err

@@ -51,14 +51,14 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	if err != nil {
 		return "", err
 	}
-	own := strings.TrimSpace(string(made))
-	if !idPattern.MatchString(own) {
-		return "", fmt.Errorf("Podman says %.80q", own) //nolint:staticcheck // its name
+	engineID := strings.TrimSpace(string(made))
+	if !idPattern.MatchString(engineID) {
+		return "", fmt.Errorf("Podman says %.80q", engineID) //nolint:staticcheck // its name
 	}
-	if err := a.guard(own); err != nil {
-		return own, err
+	if err := a.guard(engineID); err != nil {
+		return engineID, err
 	}
-	return own, durable.Remove(a.guardingArrival(value))
+	return engineID, durable.Remove(a.guardingArrival(value))
 }
 
 // flags are what Podman is told, each in one argument, so that no value is taken for a flag.

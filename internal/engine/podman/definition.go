@@ -50,7 +50,7 @@ type extra struct {
 }
 
 // Describe tells what another node needs to make a container that runs.
-func (a *adapter) Describe(ctx context.Context, f oci.Found, stdio []string, d *engine.Definition) error {
+func (a *adapter) Describe(ctx context.Context, f oci.Container, stdio []string, d *engine.Definition) error {
 	found := native(f)
 	x := extra{Config: found.Config.config, Host: found.Host, Mounts: found.Mounts, Stdio: stdio}
 	bundle, err := bundleOf(found)

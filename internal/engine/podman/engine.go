@@ -224,7 +224,7 @@ func askInfo(ctx context.Context, flags ...string) (info, error) {
 }
 
 // Process finds the monitor of a container and what its runtime knows of it.
-func (a *adapter) Process(f oci.Found) (oci.Process, error) {
+func (a *adapter) Process(f oci.Container) (oci.Process, error) {
 	found := native(f)
 	if found.State.ConmonPID <= 0 || found.OCIConfigPath == "" {
 		return oci.Process{}, fmt.Errorf("container %s: Podman does not say where its monitor and its bundle are", found.Name)
@@ -237,4 +237,4 @@ func (a *adapter) Process(f oci.Found) (oci.Process, error) {
 }
 
 // RestoreDir is called as the container: its runtime knows it by the same id.
-func (a *adapter) RestoreDir(own string) string { return own }
+func (a *adapter) RestoreDir(engineID string) string { return engineID }

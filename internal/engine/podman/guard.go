@@ -109,22 +109,25 @@ const arrivalAnnotation = "io.godwit.arrival"
 const saysMoving = `echo "container %s has moved, or is moving, to or from another node: godwit migration ls" >&2; exit 1`
 
 // guarding is the file that guards a container.
-func (a *adapter) guarding(own string) string { return filepath.Join(a.hooks, "godwit-"+own+".json") }
+func (a *adapter) guarding(engineID string) string {
+	return filepath.Join(a.hooks, "godwit-"+engineID+".json")
+}
 
 // guard has the runtime refuse to make the processes of a container. Podman runs the hook for all
 // containers, and tells it which by the state that runtimes give to hooks, so it compares; with
 // what every system has, because a hook whose program is gone would keep every container from
 // starting.
-func (a *adapter) guard(own string) error {
-	if !idPattern.MatchString(own) {
-		return fmt.Errorf("guard container %.80q: that is no id", own)
+func (a *adapter) guard(engineID string) error {
+	if !idPattern.MatchString(engineID) {
+		return fmt.Errorf("guard container %.80q: that is no id", engineID)
 	}
-	script := `case "$(cat)" in *'"id"'*` + own + `*) ` + fmt.Sprintf(saysMoving, own[:12]) + `;; esac`
-	return a.write(a.guarding(own), own, when{Always: true}, script)
+	refuse := fmt.Sprintf(saysMoving, engineID[:12])
+	script := `case "$(cat)" in *'"id"'*` + engineID + `*) ` + refuse + `;; esac`
+	return a.write(a.guarding(engineID), engineID, when{Always: true}, script)
 }
 
 // guarded tells whether a container is: it comes, or leaves.
-func (a *adapter) guarded(own string) bool { return durable.Exists(a.guarding(own)) }
+func (a *adapter) guarded(engineID string) bool { return durable.Exists(a.guarding(engineID)) }
 
 // guardArrival has it refuse a container that will be made for an arrival, of whatever id.
 func (a *adapter) guardArrival(id string) error {
@@ -158,7 +161,7 @@ func (a *adapter) write(path, id string, when when, script string) error {
 }
 
 // Restart says whether Podman may start a container again that has ended. Its policy stays as it is.
-func (a *adapter) Restart(_ context.Context, found oci.Found, policy json.RawMessage) error {
+func (a *adapter) Restart(_ context.Context, found oci.Container, policy json.RawMessage) error {
 	if policy == nil {
 		return a.guard(found.ID)
 	}
@@ -171,7 +174,7 @@ const unitLinks = "/etc/systemd/system/*.wants/podman-restart.service"
 
 // StartsAtBoot tells whether that service would start a container that ran when the machine went
 // down (podman-restart.service).
-func (a *adapter) StartsAtBoot(_ oci.Found, told json.RawMessage) bool {
+func (a *adapter) StartsAtBoot(_ oci.Container, told json.RawMessage) bool {
 	var policy restartPolicy
 	enabled, err := filepath.Glob(unitLinks)
 	return err == nil && len(enabled) > 0 && json.Unmarshal(told, &policy) == nil && policy.Name == "always"

@@ -67,17 +67,17 @@ func TestGuardObstacles(t *testing.T) {
 // TestCreateIsGuarded: a container is guarded before it is there, by what it is made with, and by
 // its id when that is known.
 func TestCreateIsGuarded(t *testing.T) {
-	own, hooks, seen := strings.Repeat("3c", 32), t.TempDir(), filepath.Join(t.TempDir(), "seen")
+	engineID, hooks, seen := strings.Repeat("3c", 32), t.TempDir(), filepath.Join(t.TempDir(), "seen")
 	s := newStorage(t)
 	low, _ := s.layer(t, idOf("a"), "", "low")
 	id := s.image(t, idOf("a"), "1")
 	d := valid(t, func(d *engine.Definition, x *extra) {
 		d.Volumes, x.Mounts, d.ImageID, d.Layers = nil, nil, id, []string{low}
 	})
-	fakePodman(t, `case "$*" in *" create "*) cat `+hooks+`/godwit-arrival-*; echo "$*";; esac >>`+seen+`; echo `+own)
+	fakePodman(t, `case "$*" in *" create "*) cat `+hooks+`/godwit-arrival-*; echo "$*";; esac >>`+seen+`; echo `+engineID)
 	a := s.podman
 	a.hooks = hooks
-	if got, err := a.Create(t.Context(), d, "io.godwit.id", testID); got != own || err != nil {
+	if got, err := a.Create(t.Context(), d, "io.godwit.id", testID); got != engineID || err != nil {
 		t.Fatal(got, err)
 	}
 	data, err := os.ReadFile(seen)
@@ -87,13 +87,13 @@ func TestCreateIsGuarded(t *testing.T) {
 		}
 	}
 	left, err := os.ReadDir(hooks)
-	if err != nil || len(left) != 1 || left[0].Name() != "godwit-"+own+".json" {
+	if err != nil || len(left) != 1 || left[0].Name() != "godwit-"+engineID+".json" {
 		t.Errorf("%v, %v", left, err)
 	}
 	if err := a.guardArrival(testID); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range []string{own, testID} {
+	for _, id := range []string{engineID, testID} {
 		if err := a.Gone(id); err != nil {
 			t.Error(err)
 		}

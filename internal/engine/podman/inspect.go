@@ -17,7 +17,7 @@ import (
 )
 
 // native is what Podman has told of a container.
-func native(found oci.Found) inspected {
+func native(found oci.Container) inspected {
 	told, _ := found.Native.(inspected) // Find has put it there
 	return told
 }
@@ -55,12 +55,12 @@ func (a *adapter) stored() ([]stored, error) {
 }
 
 // List tells of every container.
-func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found, error) {
+func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Container, error) {
 	all, err := a.stored()
 	if err != nil {
 		return nil, err
 	}
-	var listed []oci.Found
+	var listed []oci.Container
 	var ask []string
 	for _, one := range all {
 		if busy(one.ID) {
@@ -74,17 +74,17 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Found
 }
 
 // summary is what the storage tells of a container.
-func summary(one stored) oci.Found {
+func summary(one stored) oci.Container {
 	d := engine.Definition{ID: one.ID, ImageID: idPrefix + one.Image}
 	if len(one.Names) > 0 {
 		d.Name = one.Names[0]
 	}
-	return oci.Found{ID: one.ID, Container: engine.Container{Definition: d, State: engine.Created}}
+	return oci.Container{ID: one.ID, Container: engine.Container{Definition: d, State: engine.Created}}
 }
 
 // inspect asks Podman about containers. It leaves out those that are not there, and those in the
 // storage that are not Podman's.
-func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Found, error) {
+func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Container, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -96,7 +96,7 @@ func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Found, erro
 	if err := json.Unmarshal(data, &told); err != nil {
 		return nil, fmt.Errorf("decode what Podman says about its containers: %w", err)
 	}
-	all := make([]oci.Found, 0, len(told))
+	all := make([]oci.Container, 0, len(told))
 	for _, one := range told {
 		restart, err := json.Marshal(one.Host.RestartPolicy)
 		if err != nil {
@@ -106,28 +106,31 @@ func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Found, erro
 		if own := &container.Definition.Network; own.OnBridge() {
 			own.Routed = a.isRouted(ctx, own.Bridge)
 		}
-		all = append(all, oci.Found{ID: one.ID, Container: container, Paused: one.State.Paused, Restart: restart, Arrival: one.Config.Annotations[arrivalAnnotation], Directory: one.StaticDir, Native: one})
+		all = append(all, oci.Container{
+			ID: one.ID, Container: container, Paused: one.State.Paused, Restart: restart,
+			Arrival: one.Config.Annotations[arrivalAnnotation], Directory: one.StaticDir, Native: one,
+		})
 	}
 	return all, nil
 }
 
 // Find asks Podman about a container.
-func (a *adapter) Find(ctx context.Context, ref string) (oci.Found, error) {
+func (a *adapter) Find(ctx context.Context, ref string) (oci.Container, error) {
 	missing := fmt.Errorf("container %.80q of Podman: %w", ref, engine.ErrNotFound)
 	all, err := a.stored()
 	if err != nil {
-		return oci.Found{}, err
+		return oci.Container{}, err
 	}
 	id := matching(all, ref)
 	if id == "" {
-		return oci.Found{}, missing
+		return oci.Container{}, missing
 	}
 	found, err := a.inspect(ctx, id)
 	if err == nil && len(found) == 0 {
 		err = missing
 	}
 	if err != nil {
-		return oci.Found{}, err
+		return oci.Container{}, err
 	}
 	return found[0], nil
 }
@@ -163,13 +166,13 @@ func describe(found inspected) engine.Container {
 		Volumes: volumesOf(found.Mounts),
 	}
 	d.Network, d.Ports = networkOf(found)
-	one := engine.Container{
+	ctr := engine.Container{
 		Definition: d, State: stateOf(found), ExitCode: found.State.ExitCode, Started: found.State.StartedAt, Finished: found.State.FinishedAt,
 	}
-	if one.State == engine.Running {
-		one.PID = found.State.PID
+	if ctr.State == engine.Running {
+		ctr.PID = found.State.PID
 	}
-	return one
+	return ctr
 }
 
 func stateOf(found inspected) engine.State {
@@ -213,7 +216,7 @@ func volumesOf(all []mount) []engine.Volume {
 
 // Root is a container's root file system. Podman tells where it mounts it only while it is mounted,
 // which is beside the writable layer (containers/storage, drivers/overlay).
-func (a *adapter) Root(f oci.Found) (mounts.Overlay, error) {
+func (a *adapter) Root(f oci.Container) (mounts.Overlay, error) {
 	found := native(f)
 	if found.GraphDriver.Name != "overlay" {
 		return mounts.Overlay{}, fmt.Errorf("container %s: only Podman's storage driver overlay is supported", found.Name)
@@ -232,7 +235,7 @@ func (a *adapter) Root(f oci.Found) (mounts.Overlay, error) {
 }
 
 // Shm is the directory that is a container's /dev/shm; "" if it has none of its own.
-func (a *adapter) Shm(f oci.Found) string {
+func (a *adapter) Shm(f oci.Container) string {
 	found := native(f)
 	if found.Host.IpcMode == "none" {
 		return ""
@@ -253,7 +256,7 @@ func (a *adapter) LogStays(d engine.Definition) string {
 }
 
 // Log is the file that the container's monitor writes.
-func (a *adapter) Log(_ context.Context, f oci.Found) (string, error) {
+func (a *adapter) Log(_ context.Context, f oci.Container) (string, error) {
 	log := native(f).Host.LogConfig
 	if log.Type != logDriver && log.Type != "json-file" {
 		return "", nil

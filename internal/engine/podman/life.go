@@ -17,7 +17,7 @@ import (
 )
 
 // Stop has Podman stop a container.
-func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration) error {
+func (a *adapter) Stop(ctx context.Context, found oci.Container, grace time.Duration) error {
 	args := []string{"stop"}
 	if grace >= 0 {
 		args = append(args, "--time="+strconv.Itoa(int(math.Ceil(grace.Seconds()))))
@@ -29,7 +29,7 @@ func (a *adapter) Stop(ctx context.Context, found oci.Found, grace time.Duration
 }
 
 // Remove has Podman remove a container.
-func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOptions) error {
+func (a *adapter) Remove(ctx context.Context, engineID string, options oci.RemoveOptions) error {
 	args := []string{"rm"}
 	if options.Force {
 		args = append(args, "--force", "--time=0")
@@ -37,21 +37,22 @@ func (a *adapter) Remove(ctx context.Context, own string, options oci.RemoveOpti
 	if options.Volumes {
 		args = append(args, "--volumes")
 	}
-	if _, err := podman(ctx, append(args, own)...); err != nil && !says(err, saysNoContainer, saysNoObject) {
+	_, err := podman(ctx, append(args, engineID)...)
+	if err != nil && !says(err, saysNoContainer, saysNoObject) {
 		return err
 	}
-	return forgetStates(own)
+	return forgetStates(engineID)
 }
 
 // forgetStates removes what runtimes know of a container that is no more: Podman has none delete
 // one whose conmon was killed.
-func forgetStates(own string) error {
-	if !idPattern.MatchString(own) {
+func forgetStates(engineID string) error {
+	if !idPattern.MatchString(engineID) {
 		return nil
 	}
 	for _, runtime := range []string{"runc", "crun"} {
-		if err := shim.Forget(filepath.Dir(stateFile(runtime, own))); err != nil {
-			return fmt.Errorf("remove what %s knows of container %.12s: %w", runtime, own, err)
+		if err := shim.Forget(filepath.Dir(stateFile(runtime, engineID))); err != nil {
+			return fmt.Errorf("remove what %s knows of container %.12s: %w", runtime, engineID, err)
 		}
 	}
 	return nil
@@ -64,14 +65,16 @@ const startPatience = 225 * time.Second
 
 // Start has Podman start a container. It goes on if the caller gives up: half a start would have to
 // be mended.
-func (a *adapter) Start(ctx context.Context, own string) error {
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), "podman", "start", own)
+func (a *adapter) Start(ctx context.Context, engineID string) error {
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "podman", "start", engineID)
 	_, err := runBy(ctx, cmd, kernel.StartLasting) // conmon is its child and outlives it
 	return err
 }
 
 // Logs shows what Podman has logged of a container.
-func (a *adapter) Logs(ctx context.Context, f oci.Found, options engine.LogOptions, emit func(engine.LogEntry) error) error {
+func (a *adapter) Logs(
+	ctx context.Context, f oci.Container, options engine.LogOptions, emit func(engine.LogEntry) error,
+) error {
 	args := []string{"logs", "--timestamps"}
 	if options.Follow {
 		args = append(args, "--follow")
@@ -93,7 +96,7 @@ func (a *adapter) Logs(ctx context.Context, f oci.Found, options engine.LogOptio
 }
 
 // Exec runs a process in a running container.
-func (a *adapter) Exec(ctx context.Context, f oci.Found, process engine.Exec) (int, error) {
+func (a *adapter) Exec(ctx context.Context, f oci.Container, process engine.Exec) (int, error) {
 	args := []string{"exec"}
 	if process.Stdin != nil {
 		args = append(args, "--interactive")

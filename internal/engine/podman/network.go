@@ -327,7 +327,7 @@ func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 }
 
 // addressTaken refuses an address that the bridge or another container has here.
-func addressTaken(own engine.Network, gateway netip.Addr, here []oci.Found) []engine.Problem {
+func addressTaken(own engine.Network, gateway netip.Addr, here []oci.Container) []engine.Problem {
 	who := ""
 	if own.Address == gateway {
 		who = "the bridge"

@@ -106,8 +106,8 @@ func TestNetworkObstacles(t *testing.T) {
 // TestAddressTaken: an address that the bridge or another container has is refused by who has it.
 func TestAddressTaken(t *testing.T) {
 	own := engine.Network{Address: netip.MustParseAddr("172.31.0.7"), Bridge: "birds"}
-	other := func(network engine.Network) []oci.Found {
-		return []oci.Found{{Container: engine.Container{Definition: engine.Definition{Name: "taker", Network: network}}}}
+	other := func(network engine.Network) []oci.Container {
+		return []oci.Container{{Container: engine.Container{Definition: engine.Definition{Name: "taker", Network: network}}}}
 	}
 	gateway := netip.MustParseAddr("172.31.0.1")
 	elsewhere := own

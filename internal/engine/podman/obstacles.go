@@ -25,7 +25,7 @@ func (p *problems) add(bad bool, what, why, remedy string) {
 }
 
 // Obstacles lists what of a container's configuration cannot move.
-func (a *adapter) Obstacles(ctx context.Context, f oci.Found) []engine.Problem {
+func (a *adapter) Obstacles(ctx context.Context, f oci.Container) []engine.Problem {
 	found, p := native(f), problems{}
 	p.add(found.Pod != "" || found.IsInfra || found.IsService, "pod of container "+found.Name, "the containers of a pod would have to move together",
 		"start it without a pod")

@@ -155,7 +155,7 @@ func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
 }
 
 // namesOn are the containers on a network.
-func namesOn(network string, all []oci.Found) (names []string) {
+func namesOn(network string, all []oci.Container) (names []string) {
 	for _, found := range all {
 		one := native(found)
 		if _, is := one.NetworkSettings.Networks[network]; is {

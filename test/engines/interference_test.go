@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// meddling is what somebody does with a container, or with its engine, while it is being moved.
-type meddling struct {
+// interference is what somebody does with a container, or with its engine, while it is being moved.
+type interference struct {
 	name string
 	// Scripts on a node, for Docker and Podman, containerd, the embedded engine and LXC: $0 is the
 	// engine, $1 the container. Empty: the engine has no such command.
@@ -23,7 +23,7 @@ type meddling struct {
 }
 
 // script is what is run for an engine.
-func (m meddling) script(s subject) string {
+func (m interference) script(s subject) string {
 	switch s.name() {
 	case dockerEngine, podmanEngine:
 		if m.name == "daemon" && s.name() == podmanEngine { // it has none
@@ -39,12 +39,12 @@ func (m meddling) script(s subject) string {
 }
 
 // does is a command that runs the script, which pgrep finds by its first words.
-func (m meddling) does(s subject, container string) []string {
-	return []string{"sh", "-c", ": meddling; " + m.script(s), s.name(), container}
+func (m interference) does(s subject, container string) []string {
+	return []string{"sh", "-c", ": interference; " + m.script(s), s.name(), container}
 }
 
-func meddlings() []meddling {
-	return []meddling{
+func interferences() []interference {
+	return []interference{
 		{name: "stop", cli: "$0 stop $1", ends: true,
 			ctr: "ctr containers label $1 containerd.io/restart.status= && ctr task kill -s USR1 $1"},
 		{name: "kill", cli: "$0 kill $1", ctr: "ctr task kill -s KILL $1", ends: true},
@@ -60,7 +60,7 @@ func meddlings() []meddling {
 }
 
 // cleanUp removes what Podman leaves: Podman does not let the runtime delete a container that has lost its conmon.
-func (m meddling) cleanUp(t *testing.T, s subject, stayed bool) {
+func (m interference) cleanUp(t *testing.T, s subject, stayed bool) {
 	t.Helper()
 	if s.name() == podmanEngine && m.name == "shim" && stayed {
 		in(t, "a", "sh", "-c", "rm -rf /run/runc/*")
@@ -92,17 +92,17 @@ func restartDaemon(t *testing.T, s subject, node string) {
 	eventually(t, "the engine answers", func() bool { return tried(t, node, s.listing()...) == nil })
 }
 
-// TestMeddled: whatever somebody does with a container or with its engine, at whatever step of a
+// TestInterference: whatever somebody does with a container or with its engine, at whatever step of a
 // move and on whatever side, there are never two copies of it, and none only if one was ended; and
 // the node that has it not has nothing of it.
-func TestMeddled(t *testing.T) {
+func TestInterference(t *testing.T) {
 	points := []agent.Fault{
 		{Side: "source", Step: "prepare", When: "before"}, {Side: "target", Step: "arrive", When: "after"},
 		{Side: "source", Step: "dump", When: "after"}, {Side: "target", Step: "receive", When: "after"},
 		{Side: "target", Step: "restore", When: "after"}, {Side: "source", Step: "destroy", When: "before"},
 	}
 	for _, s := range []subject{byDocker{byCommand{inDocker}}, byCommand{inPodman}, inContainerd{}} {
-		for _, m := range meddlings() {
+		for _, m := range interferences() {
 			if m.script(s) == "" {
 				continue
 			}
@@ -112,15 +112,15 @@ func TestMeddled(t *testing.T) {
 						continue
 					}
 					name := strings.Join([]string{s.name(), m.name, "on", node, point.Side, point.Step, point.When}, "-")
-					t.Run(name, func(t *testing.T) { meddle(t, s, m, point, node) })
+					t.Run(name, func(t *testing.T) { interfere(t, s, m, point, node) })
 				}
 			}
 		}
 	}
 }
 
-func meddle(t *testing.T, s subject, m meddling, point agent.Fault, node string) {
-	const container = "meddled"
+func interfere(t *testing.T, s subject, m interference, point agent.Fault, node string) {
+	const container = "interfered"
 	c := conformance{s: s}
 	had := left(t)
 	c.begins(t, container, nil, count)
@@ -128,7 +128,7 @@ func meddle(t *testing.T, s subject, m meddling, point agent.Fault, node string)
 	at := map[string]string{"source": "a", "target": "b"}[point.Side]
 	stop := fault(t, at, point, agent.FaultPause)
 	moved := make(chan error, 1)
-	const says = "/tmp/meddled-move"
+	const says = "/tmp/interfered-move"
 	go func() {
 		_, err := world.lab.Exec(context.Background(), "a", "sh", "-c", `godwit migrate --mode pre-copy "$1" b >"$2" 2>&1 || { cat "$2" >&2; exit 1; }`,
 			"sh", godwitName(s, container), says)
@@ -146,7 +146,7 @@ func meddle(t *testing.T, s subject, m meddling, point agent.Fault, node string)
 		done <- err
 	}()
 	eventually(t, "it is being done", func() bool { // it may wait until the move goes on
-		return len(done) > 0 || tried(t, node, "pgrep", "-f", "^sh -c : meddling") == nil
+		return len(done) > 0 || tried(t, node, "pgrep", "-f", "^sh -c : interference") == nil
 	})
 	stop.goOn(t)
 	did := <-done
