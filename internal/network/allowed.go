@@ -14,18 +14,18 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// allowedName is a file in the state directory: the administrator lets the agent keep rules in
-// other programs' filters, by which packets of containers pass.
+// allowedName is a file in the state directory: if it exists, the administrator lets the agent keep rules in
+// other programs' filters that let packets of containers pass.
 const allowedName = "firewall-allowed"
 
-// AllowRules lets the agent of a state directory keep rules for its pool in the chains of Docker
-// and ufw that are for rules of others. The agent makes them again when these programs make their
-// chains anew, as at a boot.
+// AllowRules lets the agent of a state directory keep rules for its pool in the chains that Docker and ufw
+// provide for users' rules. The agent makes the rules again when these programs recreate their chains, as at
+// a boot.
 func AllowRules(stateDir string) error {
 	return kernel.WriteFileAtomic(filepath.Join(stateDir, allowedName), nil, 0o600)
 }
 
-// ForbidRules has the agent remove them.
+// ForbidRules makes the agent remove these rules.
 func ForbidRules(stateDir string) error {
 	err := kernel.RemoveDurable(filepath.Join(stateDir, allowedName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -34,17 +34,17 @@ func ForbidRules(stateDir string) error {
 	return err
 }
 
-// RulesAllowed tells whether the agent may keep such rules.
+// RulesAllowed reports whether the agent may keep such rules.
 func RulesAllowed(stateDir string) bool {
 	_, err := os.Stat(filepath.Join(stateDir, allowedName))
 	return err == nil
 }
 
-// userChain is where ufw has its user's rules for what is forwarded.
+// userChain is ufw's chain of its user's rules for forwarded packets.
 const userChain = "ufw-user-forward"
 
-// allowedRules let what comes from containers and what goes to them pass. The comment tells them
-// from an administrator's own.
+// allowedRules returns rules that let packets from and to containers pass. Their comment distinguishes them
+// from an administrator's own rules.
 func allowedRules(pool netip.Prefix) (rules []passRule) {
 	for _, chain := range []string{passChain, userChain} {
 		for _, end := range []string{"--source", "--destination"} {
@@ -55,8 +55,8 @@ func allowedRules(pool netip.Prefix) (rules []passRule) {
 	return rules
 }
 
-// keepAllowed makes the rules that are allowed and missing, and removes them when they are no
-// longer allowed. Only KeepPassing calls it.
+// keepAllowed makes missing rules that are allowed, and removes rules that are no longer allowed. Only
+// KeepPassing calls it.
 func (n *Network) keepAllowed() error {
 	if !RulesAllowed(n.config.StateDir) {
 		if n.forbidden {
@@ -77,8 +77,8 @@ func (n *Network) keepAllowed() error {
 	return err
 }
 
-// poolPasses tells without any other program whether the chains of Docker and ufw that nftables
-// knows let the pool's packets pass. Those of an older iptables it does not know.
+// poolPasses reports, without running other programs, whether the chains of Docker and ufw in nftables let
+// the pool's packets pass. It does not know chains of the older iptables.
 func (n *Network) poolPasses() (bool, error) {
 	conn, err := n.filter()
 	if err != nil {

@@ -97,15 +97,15 @@ func (n *Network) endRules(rules []passRule) error {
 	return failed
 }
 
-// The exit codes by which iptables says that a rule is not there: there is none, or the kernel
-// lacks its table. With other codes it says that it could not look, for example because another
-// program held its lock for too long (libxtables, enum xtables_exittype).
+// Exit codes of iptables for a missing rule: no such rule, or no such table in the kernel. Other codes mean
+// that it could not look, for example because another program held its lock for too long (libxtables, enum
+// xtables_exittype).
 const (
 	exitNoRule  = 1
 	exitNoTable = 3
 )
 
-// ruleThere tells whether a rule is in its chain. Where there is no iptables there are no rules of ours.
+// ruleThere reports whether a rule is in its chain. Without iptables on the node there are no rules of ours.
 func (n *Network) ruleThere(rule passRule) (bool, error) {
 	out, err := n.iptables("--check", rule)
 	var exit *exec.ExitError

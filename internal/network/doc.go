@@ -33,8 +33,8 @@
 // each node keeps an ingress mark in the connection's conntrack mark: where the latest packet to a
 // container came in, by this node's own interfaces or from a peer. Answers leave the same way. Packets
 // without an ingress mark go home, and from there wherever the main table says. A client that moves to
-// another node is followed with its first packet. One case is not served: a client that has moved and waits
-// in silence is found only when it next sends.
+// another node is followed with its first packet. One case is not served: a client that has moved and
+// sends nothing is found only when it next sends.
 //
 // Only the home masquerades, and only packets that begin a connection. Otherwise a connection first seen in
 // its middle, just after a move, would have its address translated. And conntrack checks no TCP windows

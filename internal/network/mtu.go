@@ -22,7 +22,7 @@ import (
 // narrowed is the MTU before the container is plugged in.
 func narrowed(address Address) int { return address.MTU - 1 }
 
-// narrow sets that MTU.
+// narrow sets the narrowed MTU.
 func narrow(inside *netlink.Handle, address Address) error {
 	eth0, err := inside.LinkByName(insideDevice)
 	if err == nil {
@@ -34,7 +34,7 @@ func narrow(inside *netlink.Handle, address Address) error {
 	return nil
 }
 
-// narrowRoutes does so for a container on a bridge.
+// narrowRoutes sets the narrowed MTU on the routes of a container on a bridge.
 func narrowRoutes(inside *netlink.Handle, address Address) error {
 	eth0, err := inside.LinkByName(insideDevice)
 	if err == nil {
@@ -77,8 +77,8 @@ func widen(path string, attached *attachment) error {
 	return nil
 }
 
-// limitRoutes gives IPv4 routes through an interface this MTU, unless somebody has given them a
-// smaller one. A byte less is what narrowRoutes has given them.
+// limitRoutes sets this MTU on IPv4 routes through an interface, unless somebody has set a smaller MTU. An
+// MTU that is one byte smaller was set by narrowRoutes.
 func limitRoutes(handle *netlink.Handle, eth0 netlink.Link, mtu int) error {
 	routes, err := dump.Whole(func() ([]netlink.Route, error) { return handle.RouteList(eth0, netlink.FAMILY_V4) })
 	for i := range routes {

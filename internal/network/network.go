@@ -51,7 +51,7 @@ type Network struct {
 
 	forbidden bool // no rules of allowedRules are there: see keepAllowed
 
-	contradicting bool      // somebody does: see contradict
+	contradicting bool      // contradictLater is repeated: see contradict
 	contradicted  time.Time // until when
 }
 

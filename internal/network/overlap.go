@@ -138,7 +138,7 @@ func routesInto(handle *netlink.Handle, prefix netip.Prefix, links map[int]netli
 			continue
 		}
 		wider := to.Bits() < prefix.Bits()
-		if wider && route.Type != unix.RTN_UNICAST { // that nothing is there but for what has a route is what it says
+		if wider && route.Type != unix.RTN_UNICAST { // it leaves other addresses unreachable
 			continue
 		}
 		uses = append(uses, use{what: describeRoute(to, route, link), wider: wider})

@@ -147,7 +147,7 @@ func (n *Network) removeDevices() error {
 			continue
 		}
 		if !strings.HasPrefix(link.Attrs().Name, "gw") {
-			continue // somebody else's choice of the same group
+			continue // another program has chosen the same group
 		}
 		if err := n.links.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
 			errs = append(errs, fmt.Errorf("remove device %s: %w", link.Attrs().Name, err))

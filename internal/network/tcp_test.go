@@ -169,7 +169,7 @@ func TestNobodyAnswersForAContainerThatIsAway(t *testing.T) {
 				_, err := net.DialTimeout("tcp4", netip.AddrPortFrom(ip, 7000).String(), 50*time.Millisecond)
 				var timeout net.Error
 				if !errors.As(err, &timeout) || !timeout.Timeout() {
-					t.Errorf("%s to %s: %v, want silence", from, ip, err)
+					t.Errorf("%s to %s: %v, want no answer", from, ip, err)
 				}
 				return nil
 			})

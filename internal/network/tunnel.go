@@ -52,7 +52,9 @@ func (n *Network) bringUpTunnel() error {
 	}
 	own := &netlink.Addr{IPNet: hostNet(n.config.nodeAddress(number)), Scope: unix.RT_SCOPE_UNIVERSE}
 	err = errors.Join(n.links.LinkSetMTU(link, mtu), n.links.AddrReplace(link, own), n.links.LinkSetUp(link))
-	if n.config.encrypted() { // a release that knows no encryption finds no address of the pool on a device that it does not know
+	if n.config.encrypted() {
+		// Not on the overlay's device: a release without encryption does not know that device, and would
+		// take an address of the pool there for another program's.
 		end := &netlink.Addr{IPNet: hostNet(n.tunnelEnd()), Scope: unix.RT_SCOPE_UNIVERSE}
 		err = errors.Join(err, n.links.AddrReplace(link, end))
 	}

@@ -10,12 +10,12 @@ import (
 	"slices"
 )
 
-// Settings of the kernel can also be carried: they are files.
+// Kernel settings can also be moved with the container: they are files.
 
-// ErrInvalid is the error for settings that no namespace has, as another node may send them.
+// ErrInvalid is the error for settings that no namespace has; another node may send such settings.
 var ErrInvalid = errors.New("invalid setting")
 
-// maxCarried bounds the settings that are carried.
+// maxCarried limits the number of settings that move.
 const maxCarried = 512
 
 var (
@@ -56,8 +56,8 @@ func Check(settings map[string]string) error {
 	return nil
 }
 
-// Apply gives these settings to the namespace at path. Some have to be given before others, so those that
-// fail are tried again.
+// Apply writes these settings in the namespace at path. Some must be written before others, so Apply tries
+// those that fail again.
 func Apply(path string, settings map[string]string) error {
 	if err := Check(settings); err != nil || len(settings) == 0 {
 		return err

@@ -1,13 +1,12 @@
-// Package nsstate finds what was made in a container's network namespace and is in none that an
-// engine makes for it at another node: rules of the packet filter, devices, addresses, routes,
-// routing rules, traffic control, IPsec, and settings of the kernel. Without that a container runs
-// on after a move, and its firewall is open.
+// Package nsstate finds objects in a container's network namespace that the engine would not make again at
+// another node: rules of the packet filter, devices, addresses, routes, routing rules, traffic control,
+// IPsec, and kernel settings. If they did not move, the container would run on with an open firewall.
 //
-// What the engine makes is told apart in three ways. The container's interface, its address and its
-// gateway are known (Expected). Docker's resolver has rules that are recognised by what they say.
-// And whatever a new namespace on this node has, every namespace has: tunnel devices of modules,
-// the kernel's own routing rules, defaults of settings.
+// The package recognises in three ways what the engine makes. The container's interface, its address and its
+// gateway are known (Expected). The rules of Docker's resolver are recognised by their contents. And every
+// namespace has what a new namespace on this node has: tunnel devices of modules, the kernel's own routing
+// rules, default settings.
 //
-// Nothing in the container is run for that, and nothing is changed: a table of iptables is made by
-// asking for it, so only those are asked for that the kernel lists.
+// The package runs nothing in the container and changes nothing. To query a table of iptables creates it, so
+// only tables that the kernel lists are queried.
 package nsstate

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A container with NET_ADMIN makes these lists as long as it likes. The libraries return them whole, so
-// their lengths are looked at first, one message at a time.
+// A container with NET_ADMIN can make these lists arbitrarily long. The libraries return whole lists, so
+// their lengths are checked first, one message at a time.
 const (
 	maxEntries = 4096
 	maxBytes   = 4 << 20
 )
 
-// list is one that the kernel keeps for a namespace.
+// list is a list that the kernel keeps for a namespace.
 type list struct {
 	what, kind string
 	protocol   int // of netlink
 	request    int
-	header     int // bytes, all zero, which ask for everything
+	header     int // bytes of the request's header; all zero asks for everything
 }
 
 var (
@@ -52,7 +52,7 @@ func filterList(what string, request int) list {
 	return list{"nftables " + what, filterRules, unix.NETLINK_NETFILTER, request, nl.SizeofNfgenmsg}
 }
 
-// tooLong finds lists that are longer than what is read.
+// tooLong finds lists that are longer than this package reads.
 func tooLong(ctx context.Context, ns netns.NsHandle, lists []list) ([]Finding, error) {
 	var found []Finding
 	for _, one := range lists {
@@ -72,13 +72,13 @@ func tooLong(ctx context.Context, ns netns.NsHandle, lists []list) ([]Finding, e
 	return found, nil
 }
 
-// each visits the entries of a list until visit returns false.
+// each calls visit for the entries of a list until visit returns false.
 func (l list) each(ctx context.Context, ns netns.NsHandle, visit func(entry []byte) bool) error {
 	socket, err := nl.GetNetlinkSocketAt(ns, netns.None(), l.protocol)
 	if err != nil {
 		return err
 	}
-	defer socket.Close() // ends a list that has not been read to its end
+	defer socket.Close() // also ends a list that was not read to its end
 	request := nl.NewNetlinkRequest(l.request, unix.NLM_F_DUMP)
 	request.AddRawData(make([]byte, l.header))
 	err = errors.Join(socket.SetReceiveTimeout(&nl.SocketTimeoutTv), socket.Send(request))
@@ -102,7 +102,7 @@ func (l list) each(ctx context.Context, ns netns.NsHandle, visit func(entry []by
 	return err
 }
 
-// errorOf reads how a list ended.
+// errorOf returns the error with which a list ended.
 func errorOf(data []byte) error {
 	if len(data) < 4 {
 		return nil
@@ -113,7 +113,7 @@ func errorOf(data []byte) error {
 	return nil
 }
 
-// permanent reads the neighbours that somebody has written down. The kernel finds others by itself.
+// permanent reads the permanent neighbours. The kernel finds others by itself.
 func permanent(ctx context.Context, ns netns.NsHandle) ([]netlink.Neigh, error) {
 	var all []netlink.Neigh
 	err := neighbourList.each(ctx, ns, func(entry []byte) bool {
@@ -121,13 +121,13 @@ func permanent(ctx context.Context, ns netns.NsHandle) ([]netlink.Neigh, error) 
 		if err == nil && one.State&netlink.NUD_PERMANENT != 0 {
 			all = append(all, *one)
 		}
-		return len(all) < maxEntries // all but one are refused
+		return len(all) < maxEntries // all but the gateway are refused
 	})
 	return all, err
 }
 
-// hasIPsec tells whether there is any policy or state of IPsec; a kernel without IPsec has none. How many
-// there are changes whenever keys do.
+// hasIPsec reports whether there is any IPsec policy or state; a kernel without IPsec has none. It does not
+// count them, because their number changes whenever keys change.
 func hasIPsec(ctx context.Context, ns netns.NsHandle) (has bool, err error) {
 	for _, one := range ipsecLists {
 		err = errors.Join(err, one.each(ctx, ns, func([]byte) bool {

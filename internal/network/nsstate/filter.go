@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Godwit's own tables in a namespace drop everything while its container is on its way, but what CRIU
-// marks (internal/network, block.go).
+// Godwit's own tables in a namespace drop all packets of an arriving container, except those that CRIU marks
+// (internal/network, block.go).
 const (
 	ownTable = "godwit"
 	criuMark = 0xc114
@@ -33,20 +33,20 @@ var (
 	nftResolverChains = []string{"dns-dnat", "dns-snat"}
 )
 
-// families are the names that nft has for them.
+// families maps families to nft's names for them.
 var families = map[nftables.TableFamily]string{
 	nftables.TableFamilyINet: "inet", nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",
 	nftables.TableFamilyARP: "arp", nftables.TableFamilyNetdev: "netdev",
 	nftables.TableFamilyBridge: "bridge",
 }
 
-// builtin are tables and chains that iptables-nft makes when it lists rules.
+// builtin lists tables and chains that iptables-nft makes when it lists rules.
 var (
 	builtinTables = []string{"filter", "nat", "mangle", "raw", "security"}
 	builtinChains = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 )
 
-// tables finds the tables of nftables, which are those of iptables-nft, too.
+// tables finds the tables of nftables, including those of iptables-nft.
 func tables(ctx context.Context, ns netns.NsHandle) ([]Finding, error) {
 	long, err := tooLong(ctx, ns, filterLists)
 	if withoutTables(err) {
@@ -89,7 +89,7 @@ func tables(ctx context.Context, ns netns.NsHandle) ([]Finding, error) {
 
 const filterRules = "rules of the packet filter"
 
-// withoutTables tells of an error that the kernel has no nf_tables.
+// withoutTables reports whether an error means that the kernel has no nf_tables.
 func withoutTables(err error) bool {
 	for _, none := range []error{unix.EINVAL, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EOPNOTSUPP} {
 		if errors.Is(err, none) {
@@ -99,10 +99,10 @@ func withoutTables(err error) bool {
 	return false
 }
 
-// chainCheck tells whether a chain is as an engine makes it.
+// chainCheck reports whether an engine makes such a chain.
 type chainCheck func(chain *nftables.Chain, rules []*nftables.Rule) bool
 
-// checkOf is the check for the chains of a table; nil if no engine makes such a table.
+// checkOf returns the check for the chains of a table; nil if no engine makes such a table.
 func checkOf(table *nftables.Table) chainCheck {
 	switch family := families[table.Family]; {
 	case table.Name == ownTable && family == "inet":
@@ -132,7 +132,7 @@ func checkOf(table *nftables.Table) chainCheck {
 	return nil
 }
 
-// madeByEngine tells whether a table is Godwit's own, or one in which nobody but Docker's resolver has rules.
+// madeByEngine reports whether a table is Godwit's own, or has no rules but those of Docker's resolver.
 func madeByEngine(conn *nftables.Conn, table *nftables.Table, chains []*nftables.Chain) (bool, error) {
 	check := checkOf(table)
 	if check == nil {
@@ -155,7 +155,7 @@ func isOwn(chain *nftables.Chain) bool {
 	return slices.Contains(ownChains, chain.Name) && chain.Hooknum != nil && !accepts(chain)
 }
 
-// letsCRIU tells whether a rule accepts what CRIU marks, and nothing else.
+// letsCRIU reports whether a rule accepts the packets that CRIU marks, and no others.
 func letsCRIU(rule []expr.Any) bool {
 	if len(rule) != 3 {
 		return false
@@ -172,8 +172,8 @@ func allResolvers(rules []*nftables.Rule, own bool) bool {
 	return !slices.ContainsFunc(rules, func(r *nftables.Rule) bool { return !isResolvers(r.Exprs, own) })
 }
 
-// isResolvers tells whether a rule is one of Docker's resolver: for its address, and, in a chain of
-// others, a jump to one of its chains.
+// isResolvers reports whether a rule belongs to Docker's resolver: it matches the resolver's address, and, in
+// a chain that is not the resolver's own, jumps to one of the resolver's chains.
 func isResolvers(rule []expr.Any, own bool) bool {
 	address, jumps := false, false
 	for _, part := range rule {

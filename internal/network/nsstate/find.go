@@ -19,16 +19,16 @@ import (
 type Expected struct {
 	// Device is the container's interface.
 	Device string
-	// Address is that of the interface; the zero value if the container has none.
+	// Address is the interface's address; the zero value if the container has none.
 	Address netip.Addr
 	// Gateway is where the default route leads. The zero value: to an address of this node.
 	Gateway netip.Addr
-	// Settings are those of the definition, such as net.ipv4.ping_group_range.
+	// Settings are the definition's settings, such as net.ipv4.ping_group_range.
 	Settings map[string]string
-	// AnySettings leaves settings alone.
+	// AnySettings accepts all settings.
 	AnySettings bool
-	// ReadOnly tells that the container cannot write settings: those that a namespace has from the node
-	// are as the node's were when the namespace was made.
+	// ReadOnly means that the container cannot write settings: the settings that a namespace inherits from
+	// the node are the node's at the time when the namespace was made.
 	ReadOnly bool
 
 	gateways []netip.Addr // of this node
@@ -41,10 +41,10 @@ type Finding struct {
 	Remedy string
 }
 
-// maxOfKind is how many findings of one kind are named; the last one says whether there are more.
+// maxOfKind limits the findings of one kind; the last one says whether there are more.
 const maxOfKind = 5
 
-// made is a finding of what the target would not have.
+// made is a finding of an object that the target would not have.
 func made(kind, what string) Finding {
 	return Finding{
 		What: what, Why: kind + " made in the container's network namespace do not move",
@@ -52,7 +52,7 @@ func made(kind, what string) Finding {
 	}
 }
 
-// removed is a finding of what the target would have again.
+// removed is a finding of an object that the target would have again.
 func removed(what string) Finding {
 	return Finding{
 		What: what + ", which was removed", Why: "the engine makes it again at the target",
@@ -60,7 +60,7 @@ func removed(what string) Finding {
 	}
 }
 
-// maxTries is how often a list is read again that changes while it is read.
+// maxTries is how often a list is read again if it changes while it is read.
 const maxTries = 3
 
 // Filters finds rules of nftables and iptables in the network namespace at path.
@@ -118,7 +118,7 @@ func others(ctx context.Context, ns netns.NsHandle, path string, expected Expect
 	return found, err
 }
 
-// open opens a namespace; one that is not open if its process has ended.
+// open opens a namespace. It returns a closed handle if the namespace's process has ended.
 func open(path string) (netns.NsHandle, error) {
 	ns, err := netns.GetFromPath(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
@@ -135,7 +135,7 @@ func inside(ns netns.NsHandle, run func() error) error {
 	return onThread(func() error { return netns.Set(ns) }, run)
 }
 
-// onThread runs a function on a thread that has entered something, and that ends with it.
+// onThread runs a function on a new thread that has entered a namespace, and then ends.
 func onThread(enter, run func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -156,8 +156,8 @@ type Fresh struct {
 	settings map[string]string // below /proc/sys/net
 }
 
-// bounded names a few of each kind. It does not count the others: a finding that two looks name
-// differently is taken for one that has passed.
+// bounded keeps a few findings of each kind. It does not count the others: if two looks named a finding
+// differently, the first would count as resolved.
 func bounded(found []Finding) []Finding {
 	count := map[string]int{}
 	var kept []Finding

@@ -14,20 +14,20 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// legacy is one protocol of the iptables that are older than nftables
+// legacy is one protocol of the iptables interface that is older than nftables
 // (include/uapi/linux/netfilter_ipv4/ip_tables.h and netfilter_ipv6/ip6_tables.h).
 type legacy struct {
 	program string
-	names   string // file that lists the tables which there are
+	names   string // file that lists the existing tables
 	family  int
 	level   int // of socket options
 	layout  layout
 }
 
-// layout is how an entry of a table begins: struct ipt_entry or ip6t_entry.
+// layout describes the beginning of a table's entry: struct ipt_entry or ip6t_entry.
 type layout struct {
 	header  int // bytes before its matches
-	offsets int // of target_offset, after which comes next_offset
+	offsets int // offset of target_offset, which next_offset follows
 }
 
 var (
@@ -75,7 +75,7 @@ func legacyTables() ([]Finding, error) {
 	return found, err
 }
 
-// readNames reads the names of the tables that were made; none where the kernel has no such tables.
+// readNames reads the names of the existing tables; none if the kernel has no such tables.
 func readNames(path string) ([]string, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,7 +90,7 @@ func readNames(path string) ([]string, error) {
 	return strings.Fields(string(data)), nil
 }
 
-// isEngines tells whether in a table nobody but Docker's resolver has rules, and all policies accept.
+// isEngines reports whether a table has no rules but those of Docker's resolver, and all policies accept.
 func (l legacy) isEngines(name string) (bool, error) {
 	fd, err := unix.Socket(l.family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
@@ -104,7 +104,7 @@ func (l legacy) isEngines(name string) (bool, error) {
 	}
 	size := binary.NativeEndian.Uint32(info[80:])
 	if size > maxTable {
-		return false, nil // nobody's but the container's
+		return false, nil // only a container makes such a table
 	}
 	entries := make([]byte, 40+int(size)) // struct ipt_get_entries: a name, a size, padding, and the entries
 	copy(entries[:31], name)
@@ -115,29 +115,29 @@ func (l legacy) isEngines(name string) (bool, error) {
 	return l.layout.onlyResolver(entries[40:], name), nil
 }
 
-// target is what an entry does: struct xt_entry_target, and the verdict of a standard one.
+// target is the target of an entry: struct xt_entry_target, and the verdict of a standard target.
 type target struct {
 	name    string
 	verdict int32
 }
 
-// Of standard targets (include/uapi/linux/netfilter/x_tables.h).
+// Names and verdicts of standard targets (include/uapi/linux/netfilter/x_tables.h).
 const (
 	errorTarget = "ERROR"
 	accept      = -2 // -NF_ACCEPT - 1
 	goesBack    = -5 // XT_RETURN
 )
 
-// ends tells whether a target without conditions is what a chain without rules has: its policy, or its end.
+// ends reports whether an unconditional target is all that a chain without rules has: its policy, or its end.
 func (t target) ends(chain string) bool {
 	return t.name == "" && (t.verdict == accept || t.verdict == goesBack && chain != "")
 }
 
 func (t target) jumps() bool { return t.name == "" && t.verdict >= 0 }
 
-// onlyResolver tells whether entries are the policies of chains, and rules of Docker's resolver.
+// onlyResolver reports whether entries are only the policies of chains and rules of Docker's resolver.
 func (l layout) onlyResolver(entries []byte, table string) bool {
-	chain := "" // one of the kernel's own
+	chain := "" // a built-in chain
 	for len(entries) > 0 {
 		entry, rest, ok := l.cut(entries)
 		if !ok {
@@ -148,7 +148,7 @@ func (l layout) onlyResolver(entries []byte, table string) bool {
 		switch {
 		case !ok:
 			return false
-		case does.name == errorTarget: // the beginning of a chain, or the end
+		case does.name == errorTarget: // the beginning of a chain, or the end of the table
 			if chain = chainName(entry[at:]); chain != errorTarget && !resolves(table, chain) {
 				return false
 			}
@@ -179,7 +179,7 @@ func (l layout) cut(entries []byte) (entry, rest []byte, ok bool) {
 	return entries[:next], entries[next:], true
 }
 
-// readTarget reads struct xt_standard_target, of which others have the beginning.
+// readTarget reads struct xt_standard_target; other targets begin like it.
 func readTarget(data []byte) (target, bool) {
 	const name, verdict = 2, 32
 	if len(data) < verdict {
@@ -195,7 +195,7 @@ func readTarget(data []byte) (target, bool) {
 	return does, true
 }
 
-// chainName is that of struct xt_error_target.
+// chainName returns the chain's name in struct xt_error_target.
 func chainName(data []byte) string {
 	const name = 32
 	return cString(data[min(name, len(data)):min(name+30, len(data))])
@@ -206,8 +206,8 @@ func cString(data []byte) string {
 	return string(text)
 }
 
-// unconditional tells whether an entry is for every packet: it has no matches, and its struct
-// ipt_ip or ip6t_ip6 is zero.
+// unconditional reports whether an entry applies to every packet: it has no matches, and its struct ipt_ip or
+// ip6t_ip6 is zero.
 func (l layout) unconditional(entry []byte, target int) bool {
 	const afterwards = 4 // nfcache
 	for _, b := range entry[:l.offsets-afterwards] {
@@ -218,8 +218,8 @@ func (l layout) unconditional(entry []byte, target int) bool {
 	return target == l.header
 }
 
-// forResolver tells whether an entry is for packets from or to Docker's resolver: struct ipt_ip
-// begins with source, destination, and the masks of both.
+// forResolver reports whether an entry applies to packets from or to Docker's resolver: struct ipt_ip begins
+// with source, destination, and the masks of both.
 func (l layout) forResolver(entry []byte) bool {
 	if l != layoutIPv4 {
 		return false

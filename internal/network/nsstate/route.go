@@ -26,7 +26,7 @@ const (
 	ipsec     = "IPsec policies and keys"
 )
 
-// network is what a namespace has, beside rules of the packet filter and settings.
+// network is the contents of a namespace, except rules of the packet filter and settings.
 type network struct {
 	links     []netlink.Link
 	addresses []netlink.Addr
@@ -37,7 +37,7 @@ type network struct {
 	ipsec     bool
 }
 
-// read lists all of that.
+// read reads all of these lists.
 func read(ctx context.Context, ns netns.NsHandle) (network, error) {
 	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -63,7 +63,7 @@ func read(ctx context.Context, ns netns.NsHandle) (network, error) {
 			err = list()
 		}
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return n, err // otherwise a list that keeps changing was read in part
+			return n, err // otherwise a list that keeps changing was read incompletely
 		}
 		if ctx.Err() != nil {
 			return n, ctx.Err()
@@ -72,7 +72,7 @@ func read(ctx context.Context, ns netns.NsHandle) (network, error) {
 	return n, nil
 }
 
-// linksAndRoutes finds what of these the engine has not made.
+// linksAndRoutes finds the objects in these lists that the engine has not made.
 func (f Fresh) linksAndRoutes(
 	ctx context.Context, ns netns.NsHandle, expected Expected,
 ) ([]Finding, error) {
@@ -110,7 +110,7 @@ func (f Fresh) linksAndRoutes(
 	return found, nil
 }
 
-// devicesOf names the devices that are there in every case, by index, and finds the others.
+// devicesOf returns the names of the expected devices, by index, and finds the others.
 func (f Fresh) devicesOf(n network, own string) (map[int]string, []Finding) {
 	known := map[int]string{}
 	var found []Finding
@@ -125,7 +125,7 @@ func (f Fresh) devicesOf(n network, own string) (map[int]string, []Finding) {
 	return known, found
 }
 
-// addressesOf finds addresses of known devices: what is on another device goes with that.
+// addressesOf finds addresses of known devices; those of another device are part of that finding.
 func addressesOf(n network, known map[int]string, expected Expected) []Finding {
 	var found []Finding
 	own := false
@@ -150,10 +150,10 @@ func addressesOf(n network, known map[int]string, expected Expected) []Finding {
 	return found
 }
 
-// forever is the lifetime of an address that nobody announces.
+// forever is the lifetime of an address that no router has announced.
 const forever = 1<<32 - 1
 
-// routesOf finds routes of known devices, and those of none.
+// routesOf finds routes of known devices, and routes without a device.
 func routesOf(n network, known map[int]string, expected Expected) []Finding {
 	var found []Finding
 	leaves := false
@@ -173,7 +173,7 @@ func routesOf(n network, known map[int]string, expected Expected) []Finding {
 	return found
 }
 
-// neighboursOf finds hardware addresses that somebody has written down. Godwit does so for the gateway.
+// neighboursOf finds permanent hardware addresses. Godwit makes the gateway's.
 func neighboursOf(n network, known map[int]string, expected Expected) []Finding {
 	var found []Finding
 	for _, one := range n.neighbour {
@@ -186,15 +186,15 @@ func neighboursOf(n network, known map[int]string, expected Expected) []Finding 
 	return found
 }
 
-// isKernels tells whether the kernel made a route, for an address or by what a router announced.
-// Older kernels do not say so of that of multicast.
+// isKernels reports whether the kernel made a route, for an address or because a router announced it. Older
+// kernels do not mark the multicast route as theirs.
 func isKernels(route netlink.Route) bool {
 	multicast := route.Table == unix.RT_TABLE_LOCAL && route.Dst != nil && route.Dst.String() == "ff00::/8"
 	return route.Protocol == unix.RTPROT_KERNEL || route.Protocol == unix.RTPROT_RA || multicast
 }
 
-// isEngines tells whether a route is the way out that the engine gives to a container, or leads to
-// its gateway, which LXC's is not on a network of the interface.
+// isEngines reports whether a route is the default route that the engine gives a container, or leads to the
+// gateway. LXC's gateway is not in a network of the interface.
 func (e Expected) isEngines(route netlink.Route, device string) bool {
 	if route.Table != unix.RT_TABLE_MAIN || device != e.Device || route.Type != unix.RTN_UNICAST {
 		return false
@@ -223,7 +223,7 @@ func everywhere(to *net.IPNet) bool {
 	return ones == 0 && to.IP.IsUnspecified()
 }
 
-// routeTypes are words for routes that lead nowhere.
+// routeTypes names the types of routes that lead nowhere.
 var routeTypes = map[int]string{
 	unix.RTN_BLACKHOLE: "blackhole ", unix.RTN_UNREACHABLE: "unreachable ", unix.RTN_PROHIBIT: "prohibiting ",
 	unix.RTN_THROW: "throwing ", unix.RTN_LOCAL: "local ",
@@ -247,7 +247,7 @@ func routeName(route netlink.Route, device string) string {
 	return name
 }
 
-// ruleName tells rules apart that the library's words do not.
+// ruleName distinguishes rules for which the library has the same text.
 func ruleName(rule netlink.Rule) string {
 	family := map[int]string{netlink.FAMILY_V4: "IPv4", netlink.FAMILY_V6: "IPv6"}[rule.Family]
 	if family == "" {
@@ -268,7 +268,7 @@ func ruleName(rule netlink.Rule) string {
 	return name + fmt.Sprintf(", table %d", rule.Table)
 }
 
-// ownAddresses are those of this node, among which are the gateways of bridges.
+// ownAddresses returns the addresses of this node, which include the gateways of bridges.
 func ownAddresses() ([]netip.Addr, error) {
 	list, err := dump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {

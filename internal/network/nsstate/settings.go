@@ -25,8 +25,8 @@ const (
 	maxTold     = 60   // characters of a value in a message
 )
 
-// What is not compared: settings of one device or of those to come, which engines make as well;
-// counters; and what a namespace has from the node of the moment at which it was made.
+// Settings that are not compared: those of one device or of future devices, which engines make as well;
+// counters; and those that a namespace takes from the node when it is made.
 var (
 	perDevice = []string{"ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh", "mpls/conf"}
 	varying   = []string{
@@ -41,9 +41,9 @@ var (
 	}
 )
 
-// inherited are settings that a namespace has from the node, too: whether the container made them
-// can be told only if they are not the kernel's own, which are these, or zero. Those of IPv6 are the
-// node's only where net.core.devconf_inherit_init_net says so.
+// inherited lists settings that a namespace also takes from the node. Only a value that is not the kernel's
+// default (inheritedDefaults, or zero) shows that the container made it. IPv6 settings are taken from the
+// node only if net.core.devconf_inherit_init_net says so.
 var (
 	inherited         = []string{"ipv4/ip_forward", "ipv4/conf/all/"}
 	inheritedIPv6     = "ipv6/conf/all/"
@@ -52,9 +52,9 @@ var (
 	}
 )
 
-// usualFor is how long a look at a new namespace is good for others: what it shows is of the kernel and the
-// node. To make and to remove a namespace takes the lock of all network devices, and should not be done
-// just before a container is frozen.
+// usualFor is how long the contents of a new namespace are reused for other containers: they depend on the
+// kernel and the node. Making and removing a namespace takes the lock of all network devices, and should not
+// happen just before a container is frozen.
 const usualFor = time.Minute
 
 var lastLook struct {
@@ -64,7 +64,7 @@ var lastLook struct {
 	at    time.Time
 }
 
-// recent is what a namespace has that was made within the last minute, or now, if it has to be new.
+// recent returns the contents of a namespace that was made within the last minute, or now if anew is set.
 func recent(anew bool) (Fresh, error) {
 	lastLook.Lock()
 	defer lastLook.Unlock()
@@ -78,7 +78,7 @@ func recent(anew bool) (Fresh, error) {
 	return fresh, err
 }
 
-// NewFresh looks at a new namespace.
+// NewFresh reads the contents of a new namespace.
 func NewFresh() (Fresh, error) {
 	f := Fresh{devices: map[string]bool{}, rules: map[string]bool{}}
 	enter := func() error { return unix.Unshare(unix.CLONE_NEWNET) }
@@ -100,7 +100,8 @@ func NewFresh() (Fresh, error) {
 	return f, err
 }
 
-// readSettings reads those of the calling thread's namespace. What cannot be read has no value yet.
+// readSettings reads the settings of the calling thread's namespace. A setting that cannot be read has no
+// value yet.
 func readSettings() map[string]string {
 	all := map[string]string{}
 	_ = fs.WalkDir(os.DirFS(settingsDir), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -118,12 +119,12 @@ func readSettings() map[string]string {
 	return all
 }
 
-// isDevices tells whether a directory has the settings of one device, or of those to come.
+// isDevices reports whether a directory has the settings of one device, or of future devices.
 func isDevices(directory string) bool {
 	return slices.Contains(perDevice, filepath.Dir(directory)) && filepath.Base(directory) != "all"
 }
 
-// isLeftOut tells whether a setting is not compared.
+// isLeftOut reports whether a setting is not compared.
 func isLeftOut(name string) bool {
 	return slices.Contains(varying, name) || isDevices(filepath.Dir(name))
 }
@@ -142,8 +143,8 @@ func readSetting(name string) (string, bool) {
 	return strings.Join(strings.Fields(string(data[:n])), " "), true
 }
 
-// settingsOf finds those of the calling thread's namespace that are as neither in a new one nor in
-// the definition.
+// settingsOf finds settings of the calling thread's namespace with values other than in a new namespace and
+// in the definition.
 func (f Fresh) settingsOf(expected Expected) []Finding {
 	defined := map[string]string{}
 	for name, value := range expected.Settings {
@@ -168,7 +169,7 @@ func (f Fresh) settingsOf(expected Expected) []Finding {
 	return found
 }
 
-// changed are the settings of the calling thread's namespace that are not as in a new one.
+// changed returns the settings of the calling thread's namespace that differ from a new one.
 func (f Fresh) changed() map[string]string {
 	all := readSettings()
 	maps.DeleteFunc(all, func(name, value string) bool {
@@ -178,13 +179,13 @@ func (f Fresh) changed() map[string]string {
 	return all
 }
 
-// isInherited tells whether a namespace may have had a value from the node since it was made.
+// isInherited reports whether a namespace may have had a value from the node since it was made.
 func isInherited(name, value string) bool {
 	return isNodes(name) && !strings.HasPrefix(name, inheritedIPv6) &&
 		value == cmp.Or(inheritedDefaults[filepath.Base(name)], "0")
 }
 
-// isNodes tells whether a new namespace may have a setting from the node.
+// isNodes reports whether a new namespace may take a setting from the node.
 func isNodes(name string) bool {
 	has := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
 	return slices.ContainsFunc(inherited, has) || has(inheritedIPv6)

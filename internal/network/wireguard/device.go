@@ -26,11 +26,11 @@ type Config struct {
 	Within func(run func() error) error // runs a function in that namespace
 	MTU    int
 	Group  int
-	Socket string // of the process, where it is one
-	Log    string // file for what the process cannot say otherwise
+	Socket string // of the process, if a process encrypts
+	Log    string // file for errors that the process cannot report otherwise
 }
 
-// way is a device that is there.
+// way is an existing device.
 type way interface {
 	get() (State, error)
 	set(c change) error
@@ -67,7 +67,7 @@ func (d *Device) Apply(want State) error {
 	return d.bringUp()
 }
 
-// bringUp gives the device what every link has.
+// bringUp sets the device's link attributes and brings it up.
 func (d *Device) bringUp() error {
 	link, err := d.config.Links.LinkByName(d.config.Name)
 	if err != nil {
@@ -106,17 +106,17 @@ func (d *Device) Peers() ([]Peer, error) {
 	return state.Peers, errors.Join(err, w.close())
 }
 
-// kernelKind is the kernel's name of the kind of its devices.
+// kernelKind is the kernel's name for this kind of device.
 const kernelKind = "wireguard"
 
-// find opens the device that is there; nil if there is none that can be used.
+// find opens the existing device; nil if none can be used.
 func (d *Device) find() (way, error) {
 	current, err := d.Current()
 	switch {
 	case err != nil || current == "":
 		return nil, err
 	case d.config.Way != Auto && current != d.config.Way:
-		return nil, nil //nolint:nilnil // it is to be made anew
+		return nil, nil //nolint:nilnil // the device must be recreated
 	case current == Kernel:
 		return openKernel(d.config)
 	}
@@ -162,13 +162,13 @@ func IsMissing(err error) bool {
 }
 
 // Remove removes the device, and waits until its process has ended, if it has one. Doing nothing is success.
-// The process of a device that somebody else has removed may still be ending: it removes its socket last,
-// which must not be that of the next process.
+// If somebody else has removed the device, its process may still be ending. It removes its socket last, and
+// must not remove the next process's socket.
 func (d *Device) Remove() error {
 	await := watchEnd(d.config.Socket)
 	link, err := d.config.Links.LinkByName(d.config.Name)
 	if isNotFound(err) {
-		_ = await() // a process that hangs must not be in the way of the next one
+		_ = await() // a process that hangs must not block the next one
 		return nil
 	}
 	if err == nil {
@@ -180,7 +180,7 @@ func (d *Device) Remove() error {
 	return await()
 }
 
-// isNotFound tells a missing device from a failure to look.
+// isNotFound distinguishes a missing device from a failed lookup.
 func isNotFound(err error) bool {
 	var notFound netlink.LinkNotFoundError
 	return errors.As(err, &notFound)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where fields of a datagram in IPv4 without options are (RFC 791, RFC 768), and of VXLAN within it (RFC
+// Offsets of fields in an IPv4 datagram without options (RFC 791, RFC 768), and of VXLAN within it (RFC
 // 7348).
 const (
 	ipLength    = 2
@@ -18,17 +18,17 @@ const (
 	udpLength   = 24
 	udpChecksum = 26
 	udpEnd      = 28
-	// sameEnd is up to where joined datagrams are equal: the packet filter sees the first one's headers,
-	// and decides by those of VXLAN and Ethernet whether the peer sends as itself.
+	// Joined datagrams are equal up to sameEnd. The packet filter sees the headers of the first datagram,
+	// and checks by its VXLAN and Ethernet headers whether the peer sends as itself.
 	sameEnd = udpEnd + 8 + 14
 )
 
 // joiner finds datagrams that can be joined. The kernel splits them up again just before VXLAN reads them.
 type joiner struct {
-	most int // how many at once; 1 if the kernel takes none that are joined
+	most int // datagrams at once; 1 if the kernel accepts no joined datagrams
 }
 
-// count is how many of the first packets can be written as one.
+// count returns how many of the first packets can be written as one.
 func (j joiner) count(packets [][]byte, offset int) int {
 	first := packets[0][offset:]
 	if !isDatagram(first) {
@@ -49,7 +49,7 @@ func (j joiner) count(packets [][]byte, offset int) int {
 	return count
 }
 
-// isDatagram tells that a packet is a whole datagram without IPv4 options and padding, long enough for
+// isDatagram reports whether a packet is a whole datagram without IPv4 options and padding, long enough for
 // VXLAN and Ethernet.
 func isDatagram(packet []byte) bool {
 	const moreOrLater = 0x3fff // flag and offset of fragments
@@ -59,16 +59,16 @@ func isDatagram(packet []byte) bool {
 		int(binary.BigEndian.Uint16(packet[udpLength:])) == len(packet)-ipEnd
 }
 
-// sameHeaders compares datagrams, but for their lengths, identifications, and checksums.
+// sameHeaders compares datagrams, except for their lengths, identifications, and checksums.
 func sameHeaders(a, b []byte) bool {
 	same := func(from, to int) bool { return bytes.Equal(a[from:to], b[from:to]) }
 	return same(0, ipLength) && same(ipFragment, ipChecksum) &&
 		same(ipSource, udpLength) && same(udpEnd, sameEnd)
 }
 
-// joinHeaders makes the headers of the first datagram, and what is before it, those of all of them. The UDP
-// checksum is that of the pseudo-header, as of a datagram whose checksum is still to be made: WireGuard has
-// proved what they carry.
+// joinHeaders changes the headers of the first datagram, and the header before it, to describe all of the
+// joined datagrams. The UDP checksum covers only the pseudo-header, as in a datagram whose checksum is still
+// to be computed: WireGuard has authenticated the contents.
 func joinHeaders(packets [][]byte, offset int) {
 	first := packets[0][offset:]
 	length := 0
@@ -89,7 +89,7 @@ func joinHeaders(packets [][]byte, offset int) {
 	binary.BigEndian.PutUint16(first[udpChecksum:], sumOf(first[ipSource:ipEnd], pseudo))
 }
 
-// sumOf adds an even number of bytes to a sum in one's complement (RFC 1071).
+// sumOf adds an even number of bytes to a one's complement sum (RFC 1071).
 func sumOf(data []byte, sum uint32) uint16 {
 	for at := 0; at < len(data); at += 2 {
 		sum += uint32(binary.BigEndian.Uint16(data[at:]))

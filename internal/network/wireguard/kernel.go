@@ -16,8 +16,8 @@ type inKernel struct {
 	client *wgctrl.Client
 }
 
-// openKernel opens the kernel's interface to a device. Its socket belongs to the network namespace
-// in which it is made.
+// openKernel opens the kernel's interface to a device. Its socket belongs to the network namespace of the
+// calling thread.
 func openKernel(config Config) (*inKernel, error) {
 	k := &inKernel{name: config.Name}
 	err := config.Within(func() (err error) {

@@ -14,16 +14,16 @@ import (
 	"path/filepath"
 )
 
-// keySize is that of a Curve25519 key.
+// keySize is the size of a Curve25519 key.
 const keySize = 32
 
 // Key is a private or a public key.
 type Key [keySize]byte
 
-// String is the key as WireGuard's tools write it.
+// String returns the key in the format of WireGuard's tools.
 func (k Key) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
-// IsZero tells that there is no key.
+// IsZero reports whether there is no key.
 func (k Key) IsZero() bool { return k == Key{} }
 
 // ParseKey reads the raw bytes of a public key from another node.
@@ -34,7 +34,7 @@ func ParseKey(raw []byte) (Key, error) {
 	return Key(raw), nil
 }
 
-// Public is the public key of a private one.
+// Public returns the public key of a private key.
 func (k Key) Public() (Key, error) {
 	private, err := ecdh.X25519().NewPrivateKey(k[:])
 	if err != nil {
@@ -43,9 +43,8 @@ func (k Key) Public() (Key, error) {
 	return Key(private.PublicKey().Bytes()), nil
 }
 
-// Proof is what only the holders of this private key and of the one of another public key can compute: by
-// it a node proves to another one that the key which it announces is its own, and not one that it has heard
-// of.
+// Proof returns a value that only the holders of this private key and of the private key for the other
+// public key can compute. With it a node proves to another node that the key that it announces is its own.
 func (k Key) Proof(other Key, from, to string) ([]byte, error) {
 	private, err := ecdh.X25519().NewPrivateKey(k[:])
 	if err != nil {
@@ -71,9 +70,8 @@ func NewKey() (Key, error) {
 	return Key(private.Bytes()), nil
 }
 
-// LoadKey reads the private key of this node from a file that only root can read. It makes one if there is
-// none. A file that has something else in it is an error: another key is a key that other nodes do not
-// know.
+// LoadKey reads the private key of this node from a file that only root can read. It makes the file if it is
+// missing. A file with other contents is an error, because other nodes would not know a new key.
 func LoadKey(path string) (Key, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +86,7 @@ func LoadKey(path string) (Key, error) {
 	return Key{}, fmt.Errorf("%s is not a WireGuard key; remove it, and the agent makes another one", path)
 }
 
-// makeKey writes the file as a whole: a crash leaves either no key or this one.
+// makeKey writes the file atomically: a crash leaves either no key or this key.
 func makeKey(path string) (Key, error) {
 	key, err := NewKey()
 	if err != nil {
@@ -112,7 +110,7 @@ func makeKey(path string) (Key, error) {
 	return key, nil
 }
 
-// parseHex reads a key as the configuration protocol writes it.
+// parseHex reads a key in the format of the configuration protocol.
 func parseHex(text string) (Key, error) {
 	var key Key
 	if len(text) != hex.EncodedLen(keySize) {

@@ -21,15 +21,15 @@ import (
 
 const (
 	ready = "ready"
-	// controlVersion changes with what the process and the agent say to each other besides the
-	// configuration protocol.
+	// controlVersion is the version of the messages between process and agent that the configuration
+	// protocol does not have.
 	controlVersion = "1"
-	// mostProcessors bounds what the process takes of a machine that has many.
+	// mostProcessors limits the processors that the process uses.
 	mostProcessors = 4
 )
 
-// ownVersion is that of the process which this program would start. Another version of the module
-// is another version.
+// ownVersion is the version of the process that this program would start. It includes the version of the
+// module that implements WireGuard.
 func ownVersion() string {
 	const module = "golang.zx2c4.com/wireguard"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -67,7 +67,8 @@ func run(args []string, ready func() error) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile("/proc/self/comm", []byte("godwit"), 0); err != nil { // it is started by another name: see startProcess
+	// It was started under another name: see startProcess.
+	if err := os.WriteFile("/proc/self/comm", []byte("godwit"), 0); err != nil {
 		return fmt.Errorf("name the process: %w", err)
 	}
 	runtime.GOMAXPROCS(min(runtime.NumCPU(), mostProcessors))
@@ -78,7 +79,7 @@ func run(args []string, ready func() error) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("control socket: %w", err)
 	}
-	listener, err := net.Listen("unix", socket) // in a directory of root's
+	listener, err := net.Listen("unix", socket) // in a directory of root
 	if err == nil {
 		err = os.Chmod(socket, 0o600)
 	}
@@ -94,11 +95,11 @@ func run(args []string, ready func() error) error {
 	return listener.Close()
 }
 
-// lookEvery is how often the process looks whether it can still be reached.
+// lookEvery is how often the process checks whether it can still be reached.
 const lookEvery = 10 * time.Second
 
-// awaitEnd waits until the device is removed, or nobody can find the process any more: its socket
-// is gone, or another's.
+// awaitEnd waits until the device is removed, or until nobody can find the process any more because its
+// socket is gone or belongs to another process.
 func awaitEnd(dev *device.Device, socket string) {
 	own, err := os.Stat(socket)
 	ticker := time.NewTicker(lookEvery)
@@ -117,7 +118,7 @@ func awaitEnd(dev *device.Device, socket string) {
 	dev.Close()
 }
 
-// answer serves the control socket. Who connects and says nothing sees by that when the process ends.
+// answer serves the control socket. A client that connects and sends nothing learns when the process ends.
 func answer(listener net.Listener, dev *device.Device) {
 	for {
 		connection, err := listener.Accept()
@@ -128,7 +129,7 @@ func answer(listener net.Listener, dev *device.Device) {
 	}
 }
 
-// handle answers who asks for the version itself, and has WireGuard answer the rest.
+// handle answers requests for the version itself, and passes all others to WireGuard.
 func handle(connection net.Conn, dev *device.Device) {
 	reader := bufio.NewReader(connection)
 	first, err := reader.ReadSlice('\n')
@@ -144,8 +145,8 @@ func handle(connection net.Conn, dev *device.Device) {
 	dev.IpcHandle(request)
 }
 
-// peeked is a connection of which something was read ahead. Before the first answer to what was set
-// the device is brought up: its port is known by then.
+// peeked is a connection of which some bytes were read ahead. The device is brought up before the first
+// answer to a change of the configuration: its port is known by then.
 type peeked struct {
 	net.Conn
 	reader io.Reader
@@ -163,11 +164,11 @@ func (p *peeked) Write(answer []byte) (int, error) {
 	return p.Conn.Write(answer)
 }
 
-// logEvery keeps the log small, which is in a directory in memory: WireGuard says of each packet
-// that it cannot send it.
+// logEvery keeps the log small, because it is in a directory in memory, and WireGuard logs each packet that
+// it cannot send.
 const logEvery = time.Second
 
-// newLogger logs errors, at most one in a while.
+// newLogger logs errors, at most one in each interval of logEvery.
 func newLogger() *device.Logger {
 	var mu sync.Mutex
 	var last time.Time

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// keepalive is how often a peer hears something, in seconds. It also has the device begin with a
-// peer as soon as it is told of it: otherwise the first packet would wait until the other side
-// knows this one (5 s, REKEY_TIMEOUT).
+// keepalive is the interval, in seconds, at which something is sent to each peer. It also makes the device
+// start the handshake with a peer as soon as the peer is configured. Otherwise the first packet would wait
+// until the other side knows this node (5 s, REKEY_TIMEOUT).
 const keepalive = 25
 
 // Peer is another member.
 type Peer struct {
 	Key      Key
-	Endpoint netip.AddrPort // where it receives; invalid: where it was last heard from
+	Endpoint netip.AddrPort // where it receives; invalid: where its latest packet came from
 	Address  netip.Addr     // its address within the overlay, the only one that it may send from
 }
 
@@ -24,7 +24,7 @@ type State struct {
 	Peers   []Peer
 }
 
-// change is what makes one state another.
+// change turns one state into another.
 type change struct {
 	private *Key
 	port    *int
@@ -32,13 +32,13 @@ type change struct {
 	set     []Peer // then
 }
 
-// isNothing tells that there is nothing to do.
+// isNothing reports whether there is nothing to change.
 func (c change) isNothing() bool {
 	return c.private == nil && c.port == nil && len(c.remove)+len(c.set) == 0
 }
 
-// difference is what is to be done to have what is wanted. What is so already is left alone:
-// WireGuard opens its sockets anew when it is told its port.
+// difference returns the change from the current to the wanted state. It leaves out settings that are right
+// already, because WireGuard reopens its sockets whenever its port is set.
 func difference(have, want State) change {
 	var c change
 	if have.Private != want.Private {
@@ -60,7 +60,7 @@ func difference(have, want State) change {
 		if at >= 0 && have.Peers[at] == peer {
 			continue
 		}
-		if at >= 0 { // its sessions end, too: it begins anew from where it is now
+		if at >= 0 { // its sessions end, too: it starts again from its new endpoint
 			c.remove = append(c.remove, peer.Key)
 		}
 		c.set = append(c.set, peer)

@@ -14,9 +14,9 @@ import (
 )
 
 // batchedTUN is a TUN device that reads and writes many packets at once. WireGuard hands packets from
-// goroutine to goroutine, and to the network, by the batch in which they were read. The kernel segments
-// what it gives to the device; what has come is joined, so that the kernel takes a batch of datagrams in
-// one pass: see joiner.
+// goroutine to goroutine, and to the network, in the batches in which they were read. The kernel segments
+// the packets that it sends to the device. Received datagrams are joined, so that the kernel accepts a batch
+// of them in one pass: see joiner.
 type batchedTUN struct {
 	name   string
 	mtu    int
@@ -30,14 +30,14 @@ type batchedTUN struct {
 	vector  [][]byte
 }
 
-// tunQueue is how many packets the kernel keeps for the process while it is not scheduled.
+// tunQueue is the number of packets that the kernel queues while the process is not scheduled.
 const tunQueue = 16384
 
-// headerSize is that of a packet's virtio_net_hdr (linux/virtio_net.h). It is where WireGuard leaves space
-// before each.
+// headerSize is the size of a packet's virtio_net_hdr (linux/virtio_net.h). WireGuard leaves space for it
+// before each packet.
 const headerSize = 10
 
-// lengthen gives the device that queue. It is not among what a TUN device is made with.
+// lengthen sets the length of the device's queue, which cannot be set when a TUN device is made.
 func lengthen(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {
@@ -49,7 +49,7 @@ func lengthen(name string) error {
 	return nil
 }
 
-// openTUN makes the device in this process's network namespace. It is gone when the process ends.
+// openTUN makes the device in this process's network namespace. The device vanishes when the process ends.
 func openTUN(name string, mtu int) (*batchedTUN, error) {
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = name
@@ -72,8 +72,8 @@ func openTUN(name string, mtu int) (*batchedTUN, error) {
 	return t, nil
 }
 
-// mostJoined is how many datagrams the kernel takes as one. Linux 6.2 and later take joined datagrams,
-// those which also let a reader have them joined. No reader of ours: what is read stays segmented.
+// mostJoined returns how many joined datagrams the kernel accepts. Linux 6.2 and later accept joined
+// datagrams if they can also deliver joined datagrams to a reader. This reader does not ask for those.
 func mostJoined(fd int) int {
 	const most = 64 // UDP_MAX_SEGMENTS before Linux 6.9
 	if unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_USO4|unix.TUN_F_USO6) != nil {
@@ -88,7 +88,7 @@ func mostJoined(fd int) int {
 // File is the device's descriptor.
 func (t *batchedTUN) File() *os.File { return t.file }
 
-// Read waits for a packet, and reads all that are there by then, up to a batch.
+// Read waits for a packet, and reads all available packets, up to a batch.
 func (t *batchedTUN) Read(packets [][]byte, sizes []int, offset int) (int, error) {
 	count := 0
 	var failed error
@@ -108,13 +108,13 @@ func (t *batchedTUN) Read(packets [][]byte, sizes []int, offset int) (int, error
 		}
 		return true
 	})
-	if count > 0 { // what has failed now fails the next time, too
+	if count > 0 { // a read that has failed now fails the next time, too
 		return count, nil
 	}
 	return 0, errors.Join(err, failed)
 }
 
-// Write writes packets. One that the kernel does not take keeps none of the others from it.
+// Write writes packets. A packet that the kernel refuses does not affect the others.
 func (t *batchedTUN) Write(packets [][]byte, offset int) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
@@ -150,16 +150,16 @@ func (t *batchedTUN) writeJoined(packets [][]byte, offset int) error {
 	return errors.Join(err, failed)
 }
 
-// MTU is that with which the device is made.
+// MTU returns the MTU with which the device was made.
 func (t *batchedTUN) MTU() (int, error) { return t.mtu, nil }
 
 // Name of the device.
 func (t *batchedTUN) Name() (string, error) { return t.name, nil }
 
-// Events tells of nothing: the agent brings the device up.
+// Events reports nothing: the agent brings the device up.
 func (t *batchedTUN) Events() <-chan tun.Event { return t.events }
 
-// BatchSize is how many packets are read at once.
+// BatchSize returns how many packets are read at once.
 func (t *batchedTUN) BatchSize() int { return conn.IdealBatchSize }
 
 // Close removes the device.

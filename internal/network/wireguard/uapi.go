@@ -17,7 +17,7 @@ const (
 	maxPeers  = 4096
 )
 
-// encodeSet writes a change as the configuration protocol has it.
+// encodeSet writes a change in the format of the configuration protocol.
 func encodeSet(c change) string {
 	var b strings.Builder
 	b.WriteString("set=1\n")
@@ -45,8 +45,8 @@ func encodeSet(c change) string {
 	return b.String()
 }
 
-// readAnswer reads the lines of an answer up to the empty one, and gives each to a function. An
-// error number that is not zero is an error.
+// readAnswer reads the lines of an answer up to the empty line, and passes each line to a function. A
+// nonzero error number is an error.
 func readAnswer(r io.Reader, each func(key, value string) error) error {
 	scanner := bufio.NewScanner(io.LimitReader(r, maxAnswer))
 	for scanner.Scan() {
@@ -79,7 +79,7 @@ func decodeGet(r io.Reader) (State, error) {
 	return s, err
 }
 
-// line takes in one line of the answer. Lines that do not matter here are left out.
+// line reads one line of the answer. It ignores lines that do not matter here.
 func (s *State) line(key, value string) (err error) {
 	switch key {
 	case "private_key":

@@ -17,10 +17,10 @@ import (
 // Command is the hidden command of this program that becomes the process of a device: see Main.
 const Command = "wireguard-device"
 
-// patience is how long the process may take for an answer, its start, or its end.
+// patience is how long the process may take to answer, to start, or to end.
 const patience = 20 * time.Second
 
-// readyFD is where the process says that it answers: nothing, or why it ends.
+// readyFD is where the process reports that it answers (nothing), or why it ends.
 const readyFD = 3
 
 // inProcess is a device of a process of this program.
@@ -28,7 +28,7 @@ type inProcess struct {
 	socket string
 }
 
-// openProcess finds the process of a device. That there is none, or one of another version, is an error.
+// openProcess finds the process of a device. It is an error if there is none, or one of another version.
 func openProcess(config Config) (*inProcess, error) {
 	p := &inProcess{socket: config.Socket}
 	var version string
@@ -46,7 +46,7 @@ func openProcess(config Config) (*inProcess, error) {
 	return p, err
 }
 
-// startProcess starts one. It is in the network namespace in which it is started.
+// startProcess starts a process, in the network namespace of the calling thread.
 func startProcess(config Config) (*inProcess, error) {
 	log, err := os.OpenFile(config.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -66,7 +66,7 @@ func startProcess(config Config) (*inProcess, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the WireGuard process: %w", err)
 	}
-	go func() { _ = cmd.Wait() }() // that it is there no more is seen by its socket
+	go func() { _ = cmd.Wait() }() // its socket shows when it has ended
 	if err := errors.Join(ours.SetReadDeadline(time.Now().Add(patience)), awaitReady(ours)); err != nil {
 		_ = cmd.Process.Kill()
 		return nil, fmt.Errorf("start the WireGuard process: %w", err)
@@ -74,7 +74,7 @@ func startProcess(config Config) (*inProcess, error) {
 	return &inProcess{socket: config.Socket}, nil
 }
 
-// awaitReady reads what the process says of its start.
+// awaitReady reads what the process reports about its start.
 func awaitReady(r io.Reader) error {
 	const most = 4096
 	said, err := io.ReadAll(io.LimitReader(r, most))
@@ -87,7 +87,7 @@ func awaitReady(r io.Reader) error {
 	return nil
 }
 
-// ask sends a request and has a function read the answer.
+// ask sends a request and passes the answer to a function.
 func (p *inProcess) ask(request string, read func(io.Reader) error) error {
 	conn, err := net.DialTimeout("unix", p.socket, patience)
 	if err != nil {
@@ -123,7 +123,7 @@ func (p *inProcess) set(c change) error {
 
 func (p *inProcess) close() error { return nil }
 
-// watchEnd returns a function that waits until the process has ended that has the socket now.
+// watchEnd returns a function that waits until the process that now has the socket has ended.
 func watchEnd(socket string) (await func() error) {
 	conn, err := net.DialTimeout("unix", socket, patience)
 	if err != nil {
