@@ -18,7 +18,7 @@ import (
 func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
 	spec := m.tracker.spec
 	if spec.Side == migration.Source {
-		work := newSource(a, m, definition, a.node(spec.Target), migration.Settings{}) // it will only be undone, or settled
+		work := newSource(a, m, definition, a.node(spec.Target), migration.Settings{}) // it will only be undone, or finalised
 		work.slowed = true                                                             // after a crash nobody knows
 		m.take(work)
 	} else {

@@ -158,7 +158,7 @@ func (a *Agent) idle(ctx context.Context, reference string) (engine.Container, e
 	if err != nil {
 		return container, err
 	}
-	a.moves.awaitSettled(ctx, container.Definition.ID)
+	a.moves.awaitReceipt(ctx, container.Definition.ID)
 	return container, a.moves.refuse(container.Definition.ID)
 }
 

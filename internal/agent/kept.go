@@ -164,8 +164,8 @@ func (k *keptCopies) take(one *keptCopy, tree files.Tree) error {
 	return err
 }
 
-// settle looks at what was kept, and tells whether it is worth it.
-func (k *keptCopies) settle(one *keptCopy, measure func(path string) (files.Size, error)) (bool, error) {
+// assess measures the files that were kept, and reports whether they are worth keeping.
+func (k *keptCopies) assess(one *keptCopy, measure func(path string) (files.Size, error)) (bool, error) {
 	one.Broke, one.Bytes, one.Files = time.Now().UTC(), 0, 0
 	for i := range one.Trees {
 		size, err := measure(k.tree(one.ContainerID, i))

@@ -41,7 +41,7 @@ func (k *keptCopies) test(t *testing.T, container, id string, bytes int) *keptCo
 	if err := k.take(one, files.Tree{Kind: files.VolumeOf, Name: "data", Path: volume}); err != nil {
 		t.Fatal(err)
 	}
-	worth, err := k.settle(one, func(path string) (files.Size, error) { return files.TreeSize(t.Context(), files.Tree{Path: path}) })
+	worth, err := k.assess(one, func(path string) (files.Size, error) { return files.TreeSize(t.Context(), files.Tree{Path: path}) })
 	if err != nil {
 		t.Fatal(err)
 	}

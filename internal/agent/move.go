@@ -426,9 +426,9 @@ func permission(ctx context.Context, answer <-chan bool) error {
 	}
 }
 
-// settling is how long after the end of a migration its last connections and callers may hold on to
-// what it took. Then the memory goes back: containers need it more.
-const settling = time.Second
+// lingering is how long after the end of a migration its last connections and callers may hold on to
+// its resources. Then the memory goes back: containers need it more.
+const lingering = time.Second
 
 func (m *move) finish(result migration.Finish) {
 	if m.over {
@@ -442,7 +442,7 @@ func (m *move) finish(result migration.Finish) {
 	done()
 	m.agent.adopted.look()
 	m.take(m.work().fresh()) // the migration is remembered for long, and what it was done with is large
-	time.AfterFunc(settling, m.resumeGC)
+	time.AfterFunc(lingering, m.resumeGC)
 }
 
 // putOffGC keeps the freeze, which comes soon, free of garbage collections: see collector.

@@ -56,7 +56,7 @@ func (r *reservations) release(by string) {
 	delete(r.taken, by)
 	had := r.bytes[by].node
 	delete(r.bytes, by)
-	r.settle(had)
+	r.forgetFree(had)
 }
 
 // fill notes how much memory the container of a node will need here, and how much is free now.
@@ -72,11 +72,11 @@ func (r *reservations) fill(by, node string, bytes, free int64) {
 		order = r.orders
 	}
 	r.bytes[by] = promise{node, bytes, order}
-	r.settle(node)
+	r.forgetFree(node)
 }
 
-// settle forgets what was free when nothing is promised to a node any more. The caller has locked mu.
-func (r *reservations) settle(node string) {
+// forgetFree forgets what was free when nothing is promised to a node any more. The caller has locked mu.
+func (r *reservations) forgetFree(node string) {
 	for _, have := range r.bytes {
 		if have.node == node && have.bytes > 0 {
 			return

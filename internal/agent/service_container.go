@@ -149,7 +149,7 @@ func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.E
 	if err != nil {
 		return wireError(err)
 	}
-	s.agent.moves.awaitSettled(stream.Context(), container.Definition.ID)
+	s.agent.moves.awaitReceipt(stream.Context(), container.Definition.ID)
 	leave, err := s.agent.moves.enter(container.Definition.ID)
 	if err != nil {
 		return wireError(err)

@@ -227,7 +227,7 @@ func (m *memorySource) round(ctx context.Context, do func(context.Context, memor
 	start, wire, before := time.Now(), m.wireBytes(), m.sink.Stats()
 	stats, err := do(ctx, m.sink)
 	if err == nil && !stats.Final {
-		err = m.sink.settle(ctx, func(missing []memory.TaskMap) error {
+		err = m.sink.awaitPlaced(ctx, func(missing []memory.TaskMap) error {
 			_, err := m.pages.Again(ctx, m.sink, missing)
 			return err
 		})

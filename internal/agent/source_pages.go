@@ -281,8 +281,8 @@ func (p *pageSender) hearPlaced(section stream.Section) error {
 	}
 }
 
-// settle waits until all that was put is in place at the target. What it lacks is sent once more.
-func (p *pageSender) settle(ctx context.Context, again func([]memory.TaskMap) error) error {
+// awaitPlaced waits until all pages that were put are in place at the target. Missing ones are sent again.
+func (p *pageSender) awaitPlaced(ctx context.Context, again func([]memory.TaskMap) error) error {
 	for try := 0; ; try++ {
 		missing, err := p.await(ctx)
 		if err != nil || len(missing) == 0 {

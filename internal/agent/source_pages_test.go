@@ -51,7 +51,7 @@ func TestMissingPagesAreSentAgain(t *testing.T) {
 		}
 	}
 	put()
-	if err := pages.settle(t.Context(), nil); err != nil {
+	if err := pages.awaitPlaced(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Put(run, make([]byte, 3*size)); err != nil { // behind the pipeline's back
@@ -62,7 +62,7 @@ func TestMissingPagesAreSentAgain(t *testing.T) {
 	content[2*size+5]++
 	put()
 	asked := 0
-	err = pages.settle(t.Context(), func(missing []memory.TaskMap) error {
+	err = pages.awaitPlaced(t.Context(), func(missing []memory.TaskMap) error {
 		asked++
 		if len(missing) != 1 || len(missing[0].Areas) != 1 || missing[0].Areas[0] != (memory.Area{Start: run.Address, Pages: 3}) {
 			t.Errorf("missing are %+v", missing)

@@ -123,21 +123,21 @@ func (s *source) unprepare(ctx context.Context) error {
 	return errors.Join(err, os.RemoveAll(filepath.Dir(s.imagesDir())))
 }
 
-// settledQuickly is how long what a catching up has left may grow again without another one.
-const settledQuickly = 10 * time.Millisecond
+// quiescedQuickly is how long quiescing may take without another round: memory written since is little.
+const quiescedQuickly = 10 * time.Millisecond
 
-// holdPackets has packets for the container wait: those that open connections first, so that none
-// is half open when it is frozen. That may take a round trip, or more.
+// holdPackets holds packets for the container, those that open connections first, so that no connection
+// is half open at the freeze. That may take a round trip, or more.
 func (s *source) holdPackets(ctx context.Context) error {
 	if s.restarts() {
 		return s.holdNew()
 	}
 	s.held = true
-	return s.settle(ctx)
+	return s.quiesce(ctx)
 }
 
-// settle has no connection be on its way in or out, and then holds all packets.
-func (s *source) settle(ctx context.Context) error {
+// quiesce waits until no TCP handshake or close is in flight, and then holds all packets.
+func (s *source) quiesce(ctx context.Context) error {
 	if err := s.hold.StartNew(network.Local(s.definition.ID)); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (s *source) settle(ctx context.Context) error {
 	if err := s.departure.Settle(ctx); err != nil {
 		return err
 	}
-	if s.memory != nil && s.memory.fits && !s.memory.pages.Leaving() && time.Since(began) > settledQuickly {
+	if s.memory != nil && s.memory.fits && !s.memory.pages.Leaving() && time.Since(began) > quiescedQuickly {
 		if _, err := s.memory.round(ctx, s.memory.pages.Round); err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (s *source) release(ctx context.Context, to network.Destination) error {
 func (s *source) freeze(ctx context.Context) (time.Time, error) {
 	at, err := s.departure.Freeze(ctx)
 	for errors.Is(err, engine.ErrUnsettled) {
-		if err = s.settle(ctx); err == nil {
+		if err = s.quiesce(ctx); err == nil {
 			at, err = s.departure.Freeze(ctx)
 		}
 	}

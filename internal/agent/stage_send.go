@@ -232,7 +232,7 @@ func (g *stage) round(ctx context.Context) error {
 	if stats.Tasks == 0 {
 		return errStageGone
 	}
-	err = g.sender.settle(ctx, func(missing []memory.TaskMap) error {
+	err = g.sender.awaitPlaced(ctx, func(missing []memory.TaskMap) error {
 		_, err := g.pages.Again(ctx, g.sender, missing)
 		return err
 	})

@@ -111,8 +111,8 @@ func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, er
 		return t.restore(ctx)
 	case migration.StepStart:
 		return t.startAnew(ctx)
-	case migration.StepSettle:
-		return time.Time{}, t.settle(ctx)
+	case migration.StepFinalise:
+		return time.Time{}, t.finalise(ctx)
 	}
 	return time.Time{}, fmt.Errorf("the target has no step %s", step)
 }
@@ -347,11 +347,11 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 	return at, err
 }
 
-// settle makes an ordinary container of what arrived. An agent that was killed after the resume may
-// not have come to that. What has become of the container since does not matter here, but to its
+// finalise makes an ordinary container of the one that arrived: an agent that was killed after the resume
+// may not have done so. What has become of the container since does not matter here, but to its
 // engine: the copy here is the only one by now, so the engine may start it again when it ends, or
 // has ended.
-func (t *target) settle(ctx context.Context) error {
+func (t *target) finalise(ctx context.Context) error {
 	here := t.agent.engines.EngineFor(t.definition)
 	_, err := here.Arrived(ctx, t.definition.ID)
 	restarter, restarts := here.(engine.Restarter)

@@ -137,7 +137,7 @@ func (t *target) keepFiles(ctx context.Context) {
 	})
 	worth := false
 	if err == nil && one != nil {
-		worth, err = kept.settle(one, func(path string) (files.Size, error) { return files.TreeSize(ctx, files.Tree{Path: path}) })
+		worth, err = kept.assess(one, func(path string) (files.Size, error) { return files.TreeSize(ctx, files.Tree{Path: path}) })
 	}
 	switch {
 	case err != nil:

@@ -74,7 +74,7 @@ func TestSharedGivenBack(t *testing.T) {
 	must(t, err)
 	defer store.Close()
 	for i := range 3 { // the first finds the memory, and later its times tell that nothing was written by system calls
-		time.Sleep(2 * timesSettle)
+		time.Sleep(2 * timesStable)
 		_, err := s.Round(t.Context(), store)
 		must(t, err)
 		tell(fmt.Sprintf("write 0 10 %d", 100+i))

@@ -26,7 +26,7 @@ import (
 type watch struct {
 	mappings map[place]*task
 	info     unix.Stat_t
-	settled  bool // its times are so old that a change would show
+	stable   bool // its times are so old that a change would show
 }
 
 // vantage is what was noted of the container at the same time.
@@ -36,9 +36,9 @@ type vantage struct {
 	failed error
 }
 
-// timesSettle is how much older than now times must be so that the next change gives others: a few
+// timesStable is how much older than now times must be so that the next change gives others: a few
 // ticks of the kernel's clock.
-const timesSettle = 50 * time.Millisecond
+const timesStable = 50 * time.Millisecond
 
 // watchShared begins to watch all objects.
 func (s *Source) watchShared() {
@@ -114,7 +114,7 @@ func (o *object) protect() *watch {
 	if modified := time.Unix(w.info.Mtim.Unix()); modified.After(changed) {
 		changed = modified
 	}
-	w.settled = time.Since(changed) > timesSettle
+	w.stable = time.Since(changed) > timesStable
 	return w
 }
 
@@ -143,7 +143,7 @@ func (o *object) touched(device uint64) string {
 	switch {
 	case w == nil:
 		return "not all of its mappings can be watched"
-	case !w.settled:
+	case !w.stable:
 		return "it is new, or was written by system calls"
 	case !maps.Equal(w.mappings, o.found.mappings):
 		return "mappings of it have changed"

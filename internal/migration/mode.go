@@ -33,25 +33,25 @@ type StepName string
 
 // The steps of a migration, in the order in which they come.
 const (
-	StepExamine StepName = "examine" // source: what in the container cannot be dumped
-	StepReserve StepName = "reserve" // target: may it come, is there room
-	StepStage   StepName = "stage"   // source: send what the target has not: layers
-	StepArrive  StepName = "arrive"  // target: make all that can stand ready before the state is here
-	StepRounds  StepName = "rounds"  // source: send the memory while the container runs
-	StepPrepare StepName = "prepare" // source: start what the dump needs
-	StepHold    StepName = "hold"    // source: packets for the container queue
-	StepFreeze  StepName = "freeze"  // source: its processes stop
-	StepDump    StepName = "dump"    // source: write the execution state
-	StepSend    StepName = "send"    // source: images, trees, final marker
-	StepReceive StepName = "receive" // target: images, trees, final marker
-	StepRestore StepName = "restore" // target: make the processes; the commit point
-	StepStop    StepName = "stop"    // source: its processes end
-	StepStart   StepName = "start"   // target: start it anew and wait until it is healthy; the commit point
-	StepForward StepName = "forward" // source: queued packets go to the target, the route follows
-	StepPush    StepName = "drain"   // source: the pages that stayed here go to the target
-	StepDestroy StepName = "destroy" // source: the frozen copy goes
-	StepCleanup StepName = "cleanup" // source: all else that the migration made
-	StepSettle  StepName = "settle"  // target: the source needs nothing more
+	StepExamine  StepName = "examine" // source: what in the container cannot be dumped
+	StepReserve  StepName = "reserve" // target: may it come, is there room
+	StepStage    StepName = "stage"   // source: send what the target has not: layers
+	StepArrive   StepName = "arrive"  // target: make all that can stand ready before the state is here
+	StepRounds   StepName = "rounds"  // source: send the memory while the container runs
+	StepPrepare  StepName = "prepare" // source: start what the dump needs
+	StepHold     StepName = "hold"    // source: packets for the container queue
+	StepFreeze   StepName = "freeze"  // source: its processes stop
+	StepDump     StepName = "dump"    // source: write the execution state
+	StepSend     StepName = "send"    // source: images, trees, final marker
+	StepReceive  StepName = "receive" // target: images, trees, final marker
+	StepRestore  StepName = "restore" // target: make the processes; the commit point
+	StepStop     StepName = "stop"    // source: its processes end
+	StepStart    StepName = "start"   // target: start it anew and wait until it is healthy; the commit point
+	StepForward  StepName = "forward" // source: queued packets go to the target, the route follows
+	StepPush     StepName = "drain"   // source: the pages that stayed here go to the target
+	StepDestroy  StepName = "destroy" // source: the frozen copy goes
+	StepCleanup  StepName = "cleanup" // source: all else that the migration made
+	StepFinalise StepName = "settle"  // target: the source needs nothing more
 )
 
 // The undos of steps.
@@ -154,7 +154,7 @@ func coldSteps() []Step {
 		{Name: StepForward, At: Source, Phase: "forward"},
 		{Name: StepDestroy, At: Source, Phase: "destroy", Joined: true},
 		{Name: StepCleanup, At: Source, Phase: "cleanup", Joined: true},
-		{Name: StepSettle, At: Target, Phase: "settle", Ask: KindConfirm},
+		{Name: StepFinalise, At: Target, Phase: "settle", Ask: KindConfirm},
 	}
 }
 

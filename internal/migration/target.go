@@ -201,11 +201,11 @@ func (m *Machine) targetTicks() {
 	case m.rec.State == Undoing:
 		m.undo()
 	case m.rec.State == Running:
-		settle := m.commitIndex() + 1
-		if slices.Contains(m.rec.Begun, m.steps[settle].Name) {
-			m.do(settle)
+		finalise := m.commitIndex() + 1
+		if slices.Contains(m.rec.Begun, m.steps[finalise].Name) {
+			m.do(finalise)
 		} else {
-			m.at = settle
+			m.at = finalise
 			m.tellRunning()
 		}
 	}

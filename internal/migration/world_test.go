@@ -218,7 +218,7 @@ func (s *system) send(to int, c call, session bool) {
 
 // effect is what a step does to the world. Undos bear that there is nothing to undo.
 func (s *system) effect(step StepName) {
-	if ofTarget := slices.Contains([]StepName{StepReserve, StepArrive, UndoArrive, UndoReserve, StepSettle, UndoRestore}, step); s.away && ofTarget {
+	if ofTarget := slices.Contains([]StepName{StepReserve, StepArrive, UndoArrive, UndoReserve, StepFinalise, UndoRestore}, step); s.away && ofTarget {
 		return // it is another machine that does it
 	}
 	switch step {
@@ -269,7 +269,7 @@ func (s *system) effect(step StepName) {
 			s.fail("discard of a running container")
 		}
 		s.copies[dst] = copyNone
-	case UndoReserve, StepSettle:
+	case UndoReserve, StepFinalise:
 		s.room = false
 	case UndoRestore:
 		s.copies[dst] = copyNone

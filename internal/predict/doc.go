@@ -26,7 +26,7 @@
 // because a round is over when the target says that its pages are in place, and sends what was
 // written in the one before. They end where memory.Decide says so. While the freeze is prepared (P
 // seconds) the container writes on, one more round brings what it wrote, and what is left in the
-// freeze is D of how long that round and the settling of connections took.
+// freeze is D of how long that round and the quiescing of connections took.
 //
 // # Downtime
 //

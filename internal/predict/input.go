@@ -71,7 +71,7 @@ type Costs struct {
 	Examine, Reserve, Arrive float64 // the steps of these names
 	Rounds                   float64 // of files, and to open what pages go over
 	Prepare                  float64 // CRIU is started, and all is made ready
-	Settle                   float64 // from the end of the last round until nothing runs
+	Quiesce                  float64 // from the end of the last round until nothing runs
 	Dump, Restore            float64 // the freeze
 	End                      float64 // from the resume until the source has nothing left
 
@@ -96,7 +96,7 @@ type Costs struct {
 // "bench postcopy". What differs on another machine is learned: Machine.Slowness.
 func DefaultCosts() Costs {
 	return Costs{
-		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Settle: 0.005, Dump: 0.022, Restore: 0.022, End: 0.035,
+		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Quiesce: 0.005, Dump: 0.022, Restore: 0.022, End: 0.035,
 		TripsConnect: 2.2, TripsRounds: 0.3, TripsPrepare: 1, TripsPush: 2, TripsEnd: 1.7,
 		Process: 2e-3, Thread: 0.15e-3, Mapping: 15e-6, Descriptor: 60e-6, Connection: 0.4e-3, Touched: 15e-3, Tables: 12e-3 / (1 << 30),
 		DumpByte: 0.35 / (1 << 30), RestoreByte: 0.6 / (1 << 30), StateBytes: 17e3, StateProcess: 4e3, StateRatio: 0.13,

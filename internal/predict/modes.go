@@ -45,14 +45,14 @@ func (m *model) fixed(mode migration.Mode) Parts {
 	asked := (k.Examine+k.Reserve+k.Entry*float64(c.FileTreeEntries))*slow + m.rtt
 	ready, connected := asked+k.Arrive*slow, max(asked, k.TripsConnect*m.rtt)
 	p := Parts{
-		Ahead:  (k.Prepare + k.Settle) * slow,
+		Ahead:  (k.Prepare + k.Quiesce) * slow,
 		Freeze: m.anyway(),
 		End:    k.End*slow + k.TripsEnd*m.rtt + k.Kill*c.memory(),
 	}
 	if mode == migration.Cold { // which opens the window until it is needed
 		p.Begin = max(ready, connected)
 		warmed := connected + m.warm(StateMargin*(c.memory()*m.wire+m.state())) - p.Begin
-		p.Ahead = max(k.Prepare*slow, warmed) + k.Settle*slow
+		p.Ahead = max(k.Prepare*slow, warmed) + k.Quiesce*slow
 		return p
 	}
 	p.Begin = max(ready, connected+m.warm(m.ahead()))
@@ -133,7 +133,7 @@ func (m *model) live(out *outcome, mode migration.Mode) {
 	if leaving {
 		if mode != migration.PostCopy {
 			ahead, between = ahead+k.TripsPush*m.rtt, between+k.TripsPush*m.rtt
-			out.remote = m.written(last+between+k.Settle*slow, r.share)
+			out.remote = m.written(last+between+k.Quiesce*slow, r.share)
 		}
 		left = min(touchedBytes, max(leastTouched, touchedTime*m.bandwidth), out.remote)
 	} else {
@@ -177,7 +177,7 @@ func (m *model) catchUp(out *outcome, mode migration.Mode, r *roundsSoFar, inter
 			break
 		}
 	}
-	return took, m.written(interval+m.costs.Settle*m.slowness(), r.share)
+	return took, m.written(interval+m.costs.Quiesce*m.slowness(), r.share)
 }
 
 // follow is what comes after the handover.

@@ -129,7 +129,7 @@ func (s *simulation) run(mode migration.Mode) (downtime, total float64) {
 			break
 		}
 	}
-	left := s.transfer(s.program.distinct(last+k.Settle, s.chance))
+	left := s.transfer(s.program.distinct(last+k.Quiesce, s.chance))
 	downtime = freeze + math.Max(0, left-k.Dump/2) + k.Tables*raw
 	return downtime, before + rounds + downtime + end
 }

@@ -227,8 +227,8 @@ func (m *family) forsake(page, pages int) {
 	}
 }
 
-// settle says that all processes that there will be are known.
-func (m *family) settle() {
+// allKnown notes that no further processes will come.
+func (m *family) allKnown() {
 	m.mu.Lock()
 	m.known = true
 	m.mu.Unlock()

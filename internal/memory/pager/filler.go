@@ -275,10 +275,10 @@ func (f *filler) bury() {
 	}
 }
 
-// settle is when all memory is registered: what no process has is needed by none.
-func (f *filler) settle() {
+// allKnown is called when all memory is registered: pages that no process has are not needed.
+func (f *filler) allKnown() {
 	for _, m := range f.order {
-		m.settle()
+		m.allKnown()
 	}
 }
 

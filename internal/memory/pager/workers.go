@@ -98,7 +98,7 @@ func (a *arrivals) take() (arrival, bool) {
 
 // run fills in the background until nothing is missing. It is called when all memory is registered.
 func (f *filler) run() error {
-	f.settle()
+	f.allKnown()
 	go f.rest()
 	var workers sync.WaitGroup
 	for range min(runtime.NumCPU(), maxWorkers) {

@@ -9,19 +9,19 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// settlePatience is how long a user's command waits for the last word of a migration that has
-// brought its container.
-const settlePatience = 5 * time.Second
+// receiptPatience is how long a user's command waits for the source's receipt of a migration that has
+// brought the command's container.
+const receiptPatience = 5 * time.Second
 
-// awaitSettled waits for a container that has arrived and runs here, until the source has confirmed
-// that it knows: users are told at the source that it has moved, and may be quicker than that word.
-// If the source cannot say it now, the caller finds the migration under way.
-func (m *moves) awaitSettled(ctx context.Context, container string) {
+// awaitReceipt waits until the source has confirmed that it knows of a container that has arrived and
+// runs here. Users hear at the source that the container has moved, and their next command may come
+// before the receipt. If the source cannot confirm now, the caller finds the migration under way.
+func (m *moves) awaitReceipt(ctx context.Context, container string) {
 	move := m.of(container)
 	if move == nil || move.record().State != migration.Running {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, settlePatience)
+	ctx, cancel := context.WithTimeout(ctx, receiptPatience)
 	defer cancel()
 	select {
 	case <-move.done:
@@ -41,8 +41,8 @@ func (a *Agent) awaitOver(ctx context.Context, reference string) error {
 	return a.moves.refuse(container.Definition.ID)
 }
 
-// own finds a container that is this node's to do something with, although its last migration may
-// not be over: it runs here, and its source has only to send the rest.
+// own finds a container that this node may act on, although its last migration may not be over: the
+// container runs here, and its source has only to send the rest.
 func (a *Agent) own(ctx context.Context, reference string) (engine.Container, error) {
 	container, err := a.inspect(ctx, reference)
 	if err != nil {
