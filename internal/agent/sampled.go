@@ -8,7 +8,9 @@ import (
 // sampledNode is the node as sampling sees it.
 type sampledNode struct{ agent *Agent }
 
-func (n sampledNode) Engine(of engine.Definition) sampling.Engine { return n.agent.engines.EngineFor(of) }
+func (n sampledNode) Engine(of engine.Definition) sampling.Engine {
+	return n.agent.engines.EngineFor(of)
+}
 
 func (n sampledNode) Connections(container string) (count int, queuedBytes int64, err error) {
 	connections, err := n.agent.network.Established(container)

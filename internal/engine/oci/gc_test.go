@@ -26,7 +26,9 @@ func (a *garbageAdapter) Gone(engineID string) error {
 	return nil
 }
 
-func (a *garbageAdapter) List(context.Context, func(string) bool) ([]Container, error) { return a.all, nil }
+func (a *garbageAdapter) List(context.Context, func(string) bool) ([]Container, error) {
+	return a.all, nil
+}
 
 func (a *garbageAdapter) Find(_ context.Context, engineID string) (Container, error) {
 	for _, found := range a.all {
