@@ -272,6 +272,7 @@ install: build ## godwit (not godwit-lab), its manual pages, the guide and syste
 	build/godwit man '$(DESTDIR)$(PREFIX)/share/man/man1'
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit' README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs' docs/*.md
+	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs/internals' docs/internals/*.md
 	install -d -m 0755 '$(DESTDIR)$(UNITDIR)'
 	install -m 0644 -t '$(DESTDIR)$(UNITDIR)' packaging/godwit.slice packaging/godwit-containers.service
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/godwit-agent.service >'$(DESTDIR)$(UNITDIR)/godwit-agent.service'
