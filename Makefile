@@ -108,77 +108,9 @@ test-services: setup ## move 30 services (databases, brokers, servers, runtimes)
 	  SERVICES_JSON='$(CURDIR)/build/services.json' SERVICES_TABLE='$(CURDIR)/build/services.md' \
 	  go test -C test/services -count=1 -timeout 6h -run '^TestServices$$' -v .
 
-# Versions of engines that are fetched from another Debian suite than the system's.
-ENGINES ?= $(HOME)/.cache/godwit
-
-define test-engine
-	test -e '$(ENGINES)/$(1)-$(2)/VERSION' || scripts/install-engine.sh $(1) '$(ENGINES)/$(1)-$(2)' $(3)
-	$(call test-version,$(1),$(2),$(4))
-endef
-
-test-version = GODWIT_LAB_ENGINES='$(ENGINES)/$(1)-$(2)' go test -count=1 -timeout 40m -run '$(3)' -v ./test/engines
-
-DOCKER_TESTS := ^TestDocker(Moves|Anonymous|Committed|Starts|RolledBack|Removed|Refused|LateNetworks|Image|PowerLost|Ends|NetAdmin)
-
-.PHONY: test-docker-26
-test-docker-26: setup ## containers of Docker 26.1 (Debian 13), which is fetched, moved in all modes
-	$(call test-engine,docker,26,trixie,$(DOCKER_TESTS)|^TestDocker(Network|Bridge))
-
-.PHONY: test-docker-28
-test-docker-28: setup ## containers of Docker 28.5 (Debian sid), which is fetched, moved in all modes, with both image stores
-	$(call test-engine,docker,28,sid,$(DOCKER_TESTS)|^TestDocker(Network|Bridge))
-	GODWIT_LAB_DOCKER_STORE=containerd $(call test-version,docker,28,^TestDocker(Moves|Anonymous|Starts|RolledBack|Removed|LateNetworks|Image|Network(Stays|Restarts|Routed|Killed)?$$|Bridge))
-	GODWIT_LAB_CGROUPS=2 $(call test-version,docker,28,^TestDocker(Anonymous|Starts|RolledBack|NetworkRestarts))
-
-.PHONY: test-podman-5
-test-podman-5: setup ## containers of Podman 5.4 (Debian 13), which is fetched, of runc and of crun, moved in all modes
-	$(call test-engine,podman,5,trixie,^TestPodman)
-	GODWIT_LAB_CGROUPS=1 GODWIT_LAB_RUNTIME=crun $(call test-version,podman,5,^TestPodman)
-	GODWIT_LAB_CGROUPS=2 GODWIT_LAB_RUNTIME=crun $(call test-version,podman,5,^TestPodman(Image|Network|Runtime|Starts|RolledBack|Removed|Killed|Refused|Shared|Setup))
-
-.PHONY: test-containerd-1.7
-test-containerd-1.7: setup ## containers of containerd 1.7 (Debian 13), which is fetched, moved in all modes
-	$(call test-engine,containerd,1.7,trixie,^TestContainerd)
-
-.PHONY: test-containerd-2
-test-containerd-2: setup ## containers of containerd 2.1 (Debian sid), which is fetched, moved in all modes
-	$(call test-engine,containerd,2,sid,^TestContainerd)
-
-NERDCTL := 2.0.5
-NERDCTL_PREFIX := $(ENGINES)/nerdctl-$(NERDCTL)
-
-# The module in test/nerdctl says with go.sum what is built.
-$(NERDCTL_PREFIX)/bin/nerdctl:
-	@mkdir -p '$(@D)'
-	CGO_ENABLED=0 go build -C test/nerdctl -trimpath -ldflags '-s -w -X github.com/containerd/nerdctl/v2/pkg/version.Version=v$(NERDCTL)' \
-	  -o '$@' github.com/containerd/nerdctl/v2/cmd/nerdctl
-
-.PHONY: test-nerdctl
-test-nerdctl: setup $(NERDCTL_PREFIX)/bin/nerdctl ## containers of nerdctl 2.0, which is built from its Go module, moved in all modes
-	GODWIT_ENGINES_NERDCTL=1 GODWIT_LAB_ENGINES='$(NERDCTL_PREFIX)' go test -count=1 -timeout 40m -run '^TestNerdctl' -v ./test/engines
-
-LXC_TESTS := ^TestLXC|^TestConformance$$/^lxc$$
-
-.PHONY: test-lxc-6
-test-lxc-6: setup ## containers of LXC 6.0 (Debian 13), which is fetched, moved in all modes
-	$(call test-engine,lxc,6,trixie,$(LXC_TESTS))
-
-.PHONY: test-lxc-7
-test-lxc-7: setup ## containers of LXC 7.0 (Debian sid), which is fetched, moved in all modes
-	$(call test-engine,lxc,7,sid,$(LXC_TESTS))
-
-define test-mixed
-	test -e '$(ENGINES)/$(1)-$(2)/VERSION' || scripts/install-engine.sh $(1) '$(ENGINES)/$(1)-$(2)' $(3)
-	GODWIT_LAB_ENGINES_B='$(ENGINES)/$(1)-$(2)' go test -count=1 -timeout 40m -v ./test/engines \
-		-run '^Test$(4)Moves$$|^TestConformance$$/^$(1)$$/^(user|read-only_root|terminal|secrets|restarting|connections)$$'
-endef
-
-.PHONY: test-mixed
-test-mixed: setup ## the system's engines on one node and newer ones, which are fetched, on the other: containers go there and back
-	$(call test-mixed,docker,28,sid,Docker)
-	$(call test-mixed,podman,5,trixie,Podman)
-	$(call test-mixed,containerd,2,sid,Containerd)
-	$(call test-mixed,lxc,7,sid,LXC)
+.PHONY: test-engines
+test-engines: setup ## the engines' tests with other versions than the system's, which are fetched, and with different ones at the two ends; RUNS="docker-28 mixed" for some (scripts/test-engines.sh --list)
+	scripts/test-engines.sh $(RUNS)
 
 HOSTS ?= trixie trixie
 hosts-of = HOSTS_SUITES='$(HOSTS)' HOSTS_LONG=$(1) HOSTS_JSON='$(CURDIR)/build/hosts.json' \
@@ -201,7 +133,7 @@ test-upgrade: setup ## MOVES (default 100) moves during a rolling upgrade from t
 	@mkdir -p build
 	UPGRADE_MOVES=$(MOVES) UPGRADE_JSON=$(CURDIR)/build/upgrade.json go test -count=1 -timeout 2h -v ./test/upgrade
 
-ZDTM_SUITE := $(ENGINES)/zdtm
+ZDTM_SUITE := $(HOME)/.cache/godwit/zdtm
 
 .PHONY: zdtm
 zdtm: setup ## CRIU's own test suite, which is fetched and built: each program moves in all modes, beside plain runc (hours; ZDTM='^static/pipe' for some programs, WAYS="runc pre-copy" for some ways, RESUME=1 to go on); leaves build/zdtm.json and the table for docs/compatibility.md
@@ -217,18 +149,20 @@ compatibility: setup ## the conformance suite with containers of all engines and
 	rm -rf build/compatibility
 	mkdir -p build/compatibility
 	go test -count=1 -timeout 40m -run '^TestConformance' ./test/engines
-	$(call test-engine,docker,26,trixie,^TestConformance/^docker)
-	$(call test-engine,docker,28,sid,^TestConformance/^docker)
-	$(call test-engine,podman,5,trixie,^TestConformance/^podman)
-	$(call test-engine,containerd,1.7,trixie,^TestConformance/^containerd)
-	$(call test-engine,containerd,2,sid,^TestConformance/^containerd)
-	$(call test-engine,lxc,6,trixie,^TestConformance/^lxc)
-	$(call test-engine,lxc,7,sid,^TestConformance/^lxc)
+	scripts/test-engines.sh compatibility
 	go run ./test/engines/compatibility build/compatibility docs/compatibility.md
+
+.PHONY: messages
+messages: ## all texts for people that the programs have, to be read; leaves build/messages.txt
+	go test -count=1 -run '^TestMessages$$' -v ./internal/house
 
 .PHONY: lint
 lint: ## gofmt, golangci-lint with the import rules of the design, shellcheck
 	scripts/lint.sh
+
+.PHONY: recording
+recording: setup ## the session that the README shows, recorded from a real run in a lab; leaves docs/recording.cast and docs/recording.svg
+	scripts/recording.sh
 
 .PHONY: demo
 demo: setup ## two nodes, a link, a Redis that moves while a client counts; leaves build/demo.json
@@ -338,6 +272,7 @@ install: build ## godwit (not godwit-lab), its manual pages, the guide and syste
 	build/godwit man '$(DESTDIR)$(PREFIX)/share/man/man1'
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit' README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs' docs/*.md
+	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs/internals' docs/internals/*.md
 	install -d -m 0755 '$(DESTDIR)$(UNITDIR)'
 	install -m 0644 -t '$(DESTDIR)$(UNITDIR)' packaging/godwit.slice packaging/godwit-containers.service
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/godwit-agent.service >'$(DESTDIR)$(UNITDIR)/godwit-agent.service'

@@ -45,27 +45,18 @@ func CgroupHierarchies() ([]string, error) {
 
 // hierarchies lists the cgroup hierarchies mounted in the caller's mount namespace, each once.
 func hierarchies() ([]hierarchy, error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	mounts, err := ReadMounts(0)
 	if err != nil {
 		return nil, fmt.Errorf("list cgroup mounts: %w", err)
 	}
-	defer f.Close()
 	var all []hierarchy
 	seen := map[string]bool{}
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		m, ok := ParseMount(lines.Text())
-		if !ok {
-			continue
-		}
+	for _, m := range mounts {
 		h, ok := cgroupHierarchy(m)
 		if ok && !seen[h.controllers] {
 			seen[h.controllers] = true
 			all = append(all, h)
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("list cgroup mounts: %w", err)
 	}
 	return all, nil
 }
@@ -83,15 +74,21 @@ type Mount struct {
 	Flags   string // of the mount: ro, nosuid and the like
 }
 
-// ReadMounts are the mounts that a process sees, in the order in which they were made.
+// ReadMounts lists the mounts that a process sees, in the order of mountinfo; 0: the calling process, also if
+// /proc shows another pid namespace.
 func ReadMounts(pid int) ([]Mount, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	process := "self"
+	if pid != 0 {
+		process = strconv.Itoa(pid)
+	}
+	f, err := os.Open("/proc/" + process + "/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("read mounts: %w", err)
 	}
 	defer f.Close()
 	var all []Mount
 	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20) // an overlay of many layers has a long line
 	for lines.Scan() {
 		if m, ok := ParseMount(lines.Text()); ok {
 			all = append(all, m)

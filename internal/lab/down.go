@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // downTimeout is how long the processes of a lab may take to die.
@@ -179,7 +181,7 @@ func removeCgroup(ctx context.Context, dir string) error {
 
 // removeTree removes a directory of the lab, but never what is mounted in it.
 func removeTree(dir string) error {
-	mounts, err := readMounts()
+	mounts, err := kernel.ReadMounts(0)
 	if err != nil {
 		return err
 	}

@@ -1,12 +1,12 @@
 package lab
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -33,15 +33,30 @@ type hierarchy struct {
 
 // hierarchies finds the machine's cgroup file systems.
 func hierarchies() ([]hierarchy, error) {
-	mounts, err := readMounts()
+	mounts, err := kernel.ReadMounts(0)
 	if err != nil {
 		return nil, err
 	}
+	found := hierarchiesAmong(mounts)
+	if len(found) == 0 {
+		return nil, errors.New("no cgroup file system is mounted at its root on this machine")
+	}
+	return found, nil
+}
+
+// hierarchiesAmong are those below cgroupMount, or wherever they are if there is none: a CRIU that was
+// killed leaves mounts of its own elsewhere, which come and go.
+func hierarchiesAmong(mounts []kernel.Mount) (found []hierarchy) {
+	below := func(m kernel.Mount) bool {
+		return m.Point == cgroupMount || strings.HasPrefix(m.Point, cgroupMount+"/")
+	}
+	usual := slices.ContainsFunc(mounts, func(m kernel.Mount) bool {
+		return strings.HasPrefix(m.Type, "cgroup") && m.Root == "/" && below(m)
+	})
 	seen := make(map[string]bool)
-	var found []hierarchy
 	for _, m := range mounts {
 		h := hierarchy{Mount: m.Point, V2: m.Type == "cgroup2"}
-		if (m.Type != "cgroup" && !h.V2) || m.Root != "/" {
+		if (m.Type != "cgroup" && !h.V2) || m.Root != "/" || usual && !below(m) {
 			continue
 		}
 		if !h.V2 {
@@ -52,10 +67,7 @@ func hierarchies() ([]hierarchy, error) {
 			found = append(found, h)
 		}
 	}
-	if len(found) == 0 {
-		return nil, errors.New("no cgroup file system is mounted at its root on this machine")
-	}
-	return found, nil
+	return found
 }
 
 // cgroupMount is where cgroups are mounted.
@@ -100,24 +112,6 @@ func cgroupOptions(options string) string {
 	}
 	sort.Strings(kept)
 	return strings.Join(kept, ",")
-}
-
-// readMounts lists the mounts that this process sees, in the order in which they were made.
-func readMounts() ([]kernel.Mount, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("mounts: %w", err)
-	}
-	defer f.Close()
-	var mounts []kernel.Mount
-	scanner := bufio.NewScanner(f)
-	scanner.Buffer(nil, 1<<20) // an overlay of many layers has a long line
-	for scanner.Scan() {
-		if m, ok := kernel.ParseMount(scanner.Text()); ok {
-			mounts = append(mounts, m)
-		}
-	}
-	return mounts, scanner.Err()
 }
 
 // path is the cgroup of a machine of a lab, or of the lab if no machine is named.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // lockThread keeps the goroutine on its thread for good: the thread's namespaces are about to change.
@@ -188,7 +190,7 @@ func setupNetwork(spec initSpec) error {
 // replaceMount takes away what is mounted at a place and below it, and mounts something new.
 // Covering it would leave the old mounts in mountinfo, where runc and CRIU find them.
 func replaceMount(point, kind, options string) error {
-	mounts, err := readMounts()
+	mounts, err := kernel.ReadMounts(0)
 	if err != nil {
 		return err
 	}

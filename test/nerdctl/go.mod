@@ -1,4 +1,4 @@
-// What `make test-nerdctl` builds: a nerdctl of a known version, pinned by this module's go.sum.
+// What `make test-engines RUNS=nerdctl` builds: a nerdctl of a known version, pinned by this module's go.sum.
 module github.com/godwit/godwit/test/nerdctl
 
 go 1.24
