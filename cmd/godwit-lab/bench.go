@@ -69,7 +69,8 @@ func newBenchSwitchoverCommand() *cobra.Command {
 			config.Memory = pages.Config{Size: size.Value, Rate: rate.Value, Hot: hot.Value}
 			return bench.Switchover(ctx, config)
 		},
-		workloads: bench.WorkloadNames(), ways: bench.WayNames(), quick: "fewer runs, of fewer workloads, over one link each",
+		workloads: bench.WorkloadNames(), ways: bench.WayNames(),
+		quick: "fewer runs, of fewer workloads, over one link each",
 		more: func(flags *pflag.FlagSet, config *bench.Config) {
 			flags.Var(size, "memory", "move only a process with this much memory, such as 512MiB")
 			flags.Var(rate, "written", "with --memory: how much is written per second, such as 20MiB")
@@ -208,20 +209,23 @@ func suitesInTurns() []benchInTurns {
   godwit-lab bench files --workload 100,000 --way rsync --way "godwit pre"`},
 		},
 		{
-			suite: bench.Predict, workloads: bench.ForetoldNames(), ways: bench.ForetoldWays(), quick: "one run of fewer workloads",
+			suite: bench.Predict, workloads: bench.ForetoldNames(), ways: bench.ForetoldWays(),
+			quick: "one run of fewer workloads",
 			command: cobra.Command{Use: "predict", Short: "Measure how good predictions and mode auto are",
 				Long: benchPredictLong, Example: `  godwit-lab bench predict --json predict.json
   godwit-lab bench predict --quick --workload tiny`},
 		},
 		{
-			suite: bench.Engines, workloads: bench.EngineNames(), ways: bench.EngineWays(), quick: "there and back once",
+			suite: bench.Engines, workloads: bench.EngineNames(), ways: bench.EngineWays(),
+			quick: "there and back once",
 			command: cobra.Command{Use: "engines",
 				Short: "Compare moves of engines' containers with the engines' own ways",
 				Long:  benchEnginesLong, Example: `  godwit-lab bench engines --json engines.json
   godwit-lab bench engines --quick --workload tiny`},
 		},
 		{
-			suite: bench.Journey, workloads: bench.JourneyNames(), ways: bench.JourneyWays(), quick: "one journey of each kind, with one workload",
+			suite: bench.Journey, workloads: bench.JourneyNames(), ways: bench.JourneyWays(),
+			quick: "one journey of each kind, with one workload",
 			command: cobra.Command{Use: "journey",
 				Short: "Measure the gain from knowing where a user will go",
 				Long:  benchJourneyLong, Example: `  godwit-lab bench journey --json journey.json
@@ -278,11 +282,12 @@ func newBenchRoundsCommand() *cobra.Command {
 	var config bench.RoundsConfig
 	var file string
 	cmd := &cobra.Command{
-		Use:     "rounds",
-		Short:   "Measure the cost of the parts of a pre-copy",
-		Long:    benchRoundsLong,
-		Example: "  godwit-lab bench rounds --json rounds.json\n  godwit-lab bench rounds --experiment scan --experiment attach",
-		Args:    cli.NoArguments,
+		Use:   "rounds",
+		Short: "Measure the cost of the parts of a pre-copy",
+		Long:  benchRoundsLong,
+		Example: "  godwit-lab bench rounds --json rounds.json\n  godwit-lab bench rounds --experiment " +
+			"scan --experiment attach",
+		Args: cli.NoArguments,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "json", "", "write the result to this file")

@@ -24,16 +24,18 @@ func newBenchNetworkCommand() *cobra.Command {
 	var config bench.NetworkConfig
 	var file string
 	cmd := &cobra.Command{
-		Use:     "network",
-		Short:   "Measure the throughput of the overlay between nodes, encrypted and not",
-		Long:    benchNetworkLong,
-		Example: "  godwit-lab bench network --json network.json\n  godwit-lab bench network --quick --way vxlan",
-		Args:    cli.NoArguments,
+		Use:   "network",
+		Short: "Measure the throughput of the overlay between nodes, encrypted and not",
+		Long:  benchNetworkLong,
+		Example: "  godwit-lab bench network --json network.json\n  godwit-lab bench network --quick " +
+			"--way vxlan",
+		Args: cli.NoArguments,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "json", "", "write the result to this file")
 	flags.BoolVar(&config.Quick, "quick", false, "take one short sample")
-	flags.StringArrayVar(&config.Ways, "way", nil, "measure only this way: "+strings.Join(bench.NetworkWayNames(), "; "))
+	flags.StringArrayVar(&config.Ways, "way", nil,
+		"measure only this way: "+strings.Join(bench.NetworkWayNames(), "; "))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 		result, err := bench.Network(cmd.Context(), config)

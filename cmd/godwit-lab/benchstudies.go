@@ -59,7 +59,8 @@ func newBenchStudiesCommand() *cobra.Command {
 			}
 			return result, err
 		},
-		workloads: bench.StudyTitles(), ways: bench.StudyWays(), quick: "one run, of fewer ways, over one link each",
+		workloads: bench.StudyTitles(), ways: bench.StudyWays(),
+		quick: "one run, of fewer ways, over one link each",
 		more: func(flags *pflag.FlagSet, config *bench.Config) {
 			flags.StringVar(&html, "html", "", "write a page with charts to this file")
 			flags.BoolVar(&config.Resume, "resume", false, "measure only what the --json file lacks")

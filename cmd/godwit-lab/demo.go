@@ -78,7 +78,8 @@ func (d *demo) run(ctx context.Context, file string) (err error) {
 		return fmt.Errorf("what an earlier demo left: %w", err)
 	}
 	d.lab, err = lab.Up(ctx, lab.Config{
-		Name: demoLab, Nodes: 2, Link: lab.Link{BandwidthBitsPerSecond: 100_000_000, RTT: 20 * time.Millisecond},
+		Name: demoLab, Nodes: 2, Link: lab.Link{BandwidthBitsPerSecond: 100_000_000,
+			RTT: 20 * time.Millisecond},
 	})
 	if err != nil {
 		return err
@@ -134,7 +135,8 @@ func (d *demo) show(ctx context.Context) (demoResult, error) {
 		gap := counter.Gap()
 		result.Migrations = append(result.Migrations, report)
 		result.Client.LongestGaps = append(result.Client.LongestGaps, gap.Seconds())
-		d.say("the client's longest wait for an answer was %s, and it is still connected", units.FormatSeconds(gap.Seconds()))
+		d.say("the client's longest wait for an answer was %s, and it is still connected",
+			units.FormatSeconds(gap.Seconds()))
 	}
 	stop()
 	counted, err := counter.Result(10 * time.Second)
@@ -171,7 +173,8 @@ func (d *demo) startRedis(ctx context.Context) (string, error) {
 	return address + ":6379", nil
 }
 
-func (d *demo) startClient(ctx context.Context, address string) (*workload.RedisCounter, context.CancelFunc, error) {
+func (d *demo) startClient(ctx context.Context, address string) (*workload.RedisCounter, context.CancelFunc,
+	error) {
 	if err := d.lab.Client("client", "a", lab.Link{}); err != nil {
 		return nil, nil, err
 	}
@@ -183,7 +186,8 @@ func (d *demo) startClient(ctx context.Context, address string) (*workload.Redis
 	if err := counter.Fill(demoDataBytes); err != nil {
 		return nil, nil, err
 	}
-	d.say("a client has connected and stored %s; now it counts, %d times a second", units.FormatBytes(demoDataBytes), demoRate)
+	d.say("a client has connected and stored %s; now it counts, %d times a second",
+		units.FormatBytes(demoDataBytes), demoRate)
 	counting, stop := context.WithCancel(ctx)
 	counter.Start(counting, demoRate)
 	if err := d.countOn(ctx, counter); err != nil {
@@ -255,11 +259,15 @@ func (d *demo) tell(report migration.Report) {
 		}
 	}
 	sent := report.Bytes
-	d.note("%-8s while it ran (mode %s): %s of image layers and %s of memory sent ahead, all made ready on node %s", units.FormatSeconds(before),
+	d.note("%-8s while it ran (mode %s): %s of image layers and %s of memory sent ahead, all made ready "+
+		"on node %s", units.FormatSeconds(before),
 		report.Mode, units.FormatBytes(sent.Layers), units.FormatBytes(sent.MemoryPrecopy), report.Target)
-	d.note("%-8s frozen, %s of memory and state sent: %s", units.FormatSeconds(report.DowntimeSeconds), units.FormatBytes(sent.MemoryFinal), strings.Join(frozen, ", "))
-	d.note("%-8s running again: %d packets forwarded that were held for it, %s of memory sent after it, what was left on node %s removed",
-		units.FormatSeconds(after), report.Held.Packets, units.FormatBytes(sent.MemoryFaulted+sent.MemoryPushed), report.Source)
+	d.note("%-8s frozen, %s of memory and state sent: %s", units.FormatSeconds(report.DowntimeSeconds),
+		units.FormatBytes(sent.MemoryFinal), strings.Join(frozen, ", "))
+	d.note("%-8s running again: %d packets forwarded that were held for it, %s of memory sent after it, "+
+		"what was left on node %s removed",
+		units.FormatSeconds(after), report.Held.Packets,
+		units.FormatBytes(sent.MemoryFaulted+sent.MemoryPushed), report.Source)
 	d.say("redis runs on node %s", report.Target)
 }
 
@@ -281,7 +289,8 @@ func (d *demo) godwit(ctx context.Context, node string, args ...string) (string,
 func (d *demo) judge(result demoResult) error {
 	c := result.Client
 	if c.Errors+c.Lost+c.Doubled > 0 || !c.SameConnection {
-		return fmt.Errorf("the client saw %d errors, %d lost and %d doubled counts; same connection: %t", c.Errors, c.Lost, c.Doubled, c.SameConnection)
+		return fmt.Errorf("the client saw %d errors, %d lost and %d doubled counts; same connection: %t",
+			c.Errors, c.Lost, c.Doubled, c.SameConnection)
 	}
 	d.say("%d requests over one TCP connection: none lost, none doubled, no error", c.Requests)
 	return nil

@@ -31,7 +31,8 @@ kept. This needs apt-get and dpkg-deb (Debian, Ubuntu). Load it on a node with "
 		ValidArgs: labimage.Names(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(labimage.Names(), args[0]) {
-				return cli.Usage(fmt.Errorf("unknown lab image %q; available: %s", args[0], strings.Join(labimage.Names(), ", ")))
+				return cli.Usage(fmt.Errorf("unknown lab image %q; available: %s", args[0],
+					strings.Join(labimage.Names(), ", ")))
 			}
 			path, err := labimage.Build(cmd.Context(), args[0], cache)
 			if err != nil {

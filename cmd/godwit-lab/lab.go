@@ -19,8 +19,8 @@ import (
 
 // labCommands returns the commands that manage labs.
 func labCommands() []*cobra.Command {
-	all := []*cobra.Command{newUpCommand(), newDownCommand(), newStatusCommand(), newLinkCommand(), newExecCommand(),
-		newClientCommand()}
+	all := []*cobra.Command{newUpCommand(), newDownCommand(), newStatusCommand(), newLinkCommand(),
+		newExecCommand(), newClientCommand()}
 	for _, cmd := range all {
 		cmd.Flags().String("name", lab.DefaultName, "name of the lab; several can be up at once")
 	}
@@ -55,8 +55,10 @@ link is measured when it comes up, and a warning says if this machine cannot rea
 		"keep each node's state in a memory file system of this size, such as 256MiB")
 	flags.BoolVar(&config.Bare, "bare", false, "start nodes without identities and agents")
 	flags.BoolVar(&config.NoCheck, "no-check", false, "do not measure the links")
-	flags.StringVar(&config.Program, "program", "", "the godwit program (default: the one beside this program or in PATH)")
-	flags.StringVar(&wires, "wires", "", "how to emulate links: netem or relay (default: netem if the kernel has it)")
+	flags.StringVar(&config.Program, "program", "",
+		"the godwit program (default: the one beside this program or in PATH)")
+	flags.StringVar(&wires, "wires", "",
+		"how to emulate links: netem or relay (default: netem if the kernel has it)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Name, config.StateSizeBytes, config.Wires = labName(cmd), size.Value, lab.Wires(wires)
 		link.apply(&config.Link)
@@ -125,7 +127,8 @@ func newStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show nodes, links and clients of the labs that are up",
-		Long:  "Show the nodes, links and clients of the lab given by --name, or of every lab if none is given.",
+		Long: "Show the nodes, links and clients of the lab given by --name, or of every lab if none is " +
+			"given.",
 		Example: `  godwit-lab status
   godwit-lab status --name lan --json`,
 		Args: cli.NoArguments,

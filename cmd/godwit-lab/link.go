@@ -19,10 +19,11 @@ type linkFlags struct {
 
 func addLinkFlags(cmd *cobra.Command, start lab.Link) *linkFlags {
 	f := &linkFlags{
-		bandwidth: &cli.Parsed[int64]{Kind: "rate", Parse: units.ParseBandwidth, Value: start.BandwidthBitsPerSecond},
-		rtt:       &cli.Parsed[time.Duration]{Kind: "time", Parse: units.ParseDelay, Value: start.RTT},
-		jitter:    &cli.Parsed[time.Duration]{Kind: "time", Parse: units.ParseDelay, Value: start.Jitter},
-		loss:      &cli.Parsed[float64]{Kind: "percent", Parse: units.ParseLoss, Value: start.Loss},
+		bandwidth: &cli.Parsed[int64]{Kind: "rate", Parse: units.ParseBandwidth,
+			Value: start.BandwidthBitsPerSecond},
+		rtt:    &cli.Parsed[time.Duration]{Kind: "time", Parse: units.ParseDelay, Value: start.RTT},
+		jitter: &cli.Parsed[time.Duration]{Kind: "time", Parse: units.ParseDelay, Value: start.Jitter},
+		loss:   &cli.Parsed[float64]{Kind: "percent", Parse: units.ParseLoss, Value: start.Loss},
 	}
 	f.bandwidth.Text = units.FormatBandwidth(start.BandwidthBitsPerSecond)
 	f.rtt.Text, f.jitter.Text, f.loss.Text = start.RTT.String(), start.Jitter.String(), "0"
@@ -30,7 +31,8 @@ func addLinkFlags(cmd *cobra.Command, start lab.Link) *linkFlags {
 	flags.Var(f.bandwidth, "bandwidth", "in each direction, such as 100mbit, 1gbit or unlimited")
 	flags.Var(f.rtt, "rtt", "round-trip time without queueing, such as 20ms or 400us")
 	flags.Var(f.loss, "loss", "packets lost in each direction, such as 0.5%")
-	flags.Var(f.jitter, "jitter", "maximum deviation from the round-trip time (the relay keeps packets in order)")
+	flags.Var(f.jitter, "jitter", "maximum deviation from the round-trip time (the relay keeps packets in "+
+		"order)")
 	return f
 }
 

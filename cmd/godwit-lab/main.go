@@ -52,7 +52,8 @@ func newRootCommand() *cobra.Command {
 		Use: "godwit-lab", Short: "Run nodes and links on this machine",
 		Long: long, Example: example, Version: version,
 	}
-	root.AddGroup(&cobra.Group{ID: "lab", Title: "Labs:"}, &cobra.Group{ID: "show", Title: "Show and measure:"})
+	root.AddGroup(&cobra.Group{ID: "lab", Title: "Labs:"},
+		&cobra.Group{ID: "show", Title: "Show and measure:"})
 	cli.AddGroup(root, "lab", append(labCommands(), newImageCommand())...)
 	cli.AddGroup(root, "show", newDemoCommand(), newBenchCommand())
 	root.AddCommand(cli.NewManCommand("godwit-lab"))

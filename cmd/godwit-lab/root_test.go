@@ -21,7 +21,8 @@ func execute(line string) (string, error) {
 }
 
 func TestUsageErrors(t *testing.T) {
-	for _, line := range []string{"frob", "help frob", "image frob", "client", "up --rtt x", "up --state-size x", "bench frob"} {
+	for _, line := range []string{"frob", "help frob", "image frob", "client", "up --rtt x",
+		"up --state-size x", "bench frob"} {
 		var coded *cli.Error
 		if _, err := execute(line); !errors.As(err, &coded) || coded.Code != cli.ExitUsage {
 			t.Errorf("godwit-lab %s: %v, want a usage error", line, err)
@@ -40,7 +41,8 @@ func TestGroupsShowHelp(t *testing.T) {
 // TestLinkKeeps: flags of a link have no defaults, because what is not named stays.
 func TestLinkKeeps(t *testing.T) {
 	out, err := execute("link --help")
-	if err != nil || !strings.Contains(out, "--rtt") || strings.Contains(strings.ReplaceAll(out, `(default "lab")`, ""), "default") {
+	if err != nil || !strings.Contains(out, "--rtt") ||
+		strings.Contains(strings.ReplaceAll(out, `(default "lab")`, ""), "default") {
 		t.Errorf("%v, %s", err, out)
 	}
 }

@@ -81,10 +81,12 @@ func (o *agentOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	if o.config.PeerTimeout < agent.MinPeerTimeout {
-		return cli.Usage(fmt.Errorf("--peer-timeout %s: must be at least %s", o.config.PeerTimeout, agent.MinPeerTimeout))
+		return cli.Usage(fmt.Errorf("--peer-timeout %s: must be at least %s", o.config.PeerTimeout,
+			agent.MinPeerTimeout))
 	}
 	if o.config.KeepBroken < 0 {
-		return cli.Usage(fmt.Errorf("--keep-broken-copies %s: must be a time, or 0 for none", o.config.KeepBroken))
+		return cli.Usage(fmt.Errorf("--keep-broken-copies %s: must be a time, or 0 for none",
+			o.config.KeepBroken))
 	}
 	use, err := migration.ParsePostCopyUse(o.postCopy)
 	if err != nil {
@@ -106,7 +108,8 @@ func (o *agentOptions) run(cmd *cobra.Command) error {
 
 func (o *agentOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.config.StateDir, "state", defaultState, "directory for identity, images, containers and journals")
+	flags.StringVar(&o.config.StateDir, "state", defaultState,
+		"directory for identity, images, containers and journals")
 	flags.StringVar(&o.config.RunDir, "run", "/run/godwit",
 		"directory for the socket and other data that a reboot deletes")
 	flags.StringVar(&o.config.Listen, "listen", "",
@@ -139,8 +142,10 @@ func (o *agentOptions) flags(cmd *cobra.Command) {
 			"the first three work together, vxlan works only with vxlan")
 	flags.StringVar(&o.postCopy, "post-copy", string(migration.PostCopyAuto),
 		"whether memory of leaving containers may follow after the handover: auto, on-request or never")
-	completeValues(cmd, "post-copy", string(migration.PostCopyAuto), string(migration.PostCopyOnRequest), string(migration.PostCopyNever))
-	flags.BoolVar(&o.config.Faults, "faults", false, "for tests: let steps fail or wait as files in the run directory say")
+	completeValues(cmd, "post-copy", string(migration.PostCopyAuto), string(migration.PostCopyOnRequest),
+		string(migration.PostCopyNever))
+	flags.BoolVar(&o.config.Faults, "faults", false,
+		"for tests: let steps fail or wait as files in the run directory say")
 	if err := flags.MarkHidden("faults"); err != nil {
 		panic(err) // The flag was defined a line above.
 	}

@@ -21,14 +21,17 @@ func TestAlarms(t *testing.T) {
 	if _, is := alarmRequirement(nil); is {
 		t.Error("doctor tells of alarms that there are not")
 	}
-	alarms := []*api.Alarm{{Kind: "double", Name: "web", Container: strings.Repeat("a", 64), Text: "it runs on b, too"}}
+	alarms := []*api.Alarm{{Kind: "double", Name: "web", Container: strings.Repeat("a", 64),
+		Text: "it runs on b, too"}}
 	var coded *cli.Error
-	if err := alarmed(&out, alarms); !errors.As(err, &coded) || coded.Code != exitAlarm || !strings.Contains(out.String(), "web") ||
+	if err := alarmed(&out, alarms); !errors.As(err, &coded) || coded.Code != exitAlarm ||
+		!strings.Contains(out.String(), "web") ||
 		!strings.Contains(out.String(), "runs on b") {
 		t.Errorf("ps: %v, %s", err, out.String())
 	}
 	line, is := alarmRequirement(alarms)
-	if !is || line.Level != doctor.Required || line.Status != doctor.Missing || !strings.Contains(line.Detail, "runs on b") {
+	if !is || line.Level != doctor.Required || line.Status != doctor.Missing ||
+		!strings.Contains(line.Detail, "runs on b") {
 		t.Errorf("doctor: %+v", line)
 	}
 }

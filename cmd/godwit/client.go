@@ -27,7 +27,8 @@ func withAgent(cmd *cobra.Command, body func(api.AgentClient) error) error {
 	if err := checkSocket(socket); err != nil {
 		return err
 	}
-	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	connection, err := grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("connect to the agent at %s: %w", socket, err)
 	}
@@ -43,7 +44,8 @@ func checkSocket(path string) error {
 		return fmt.Errorf("no agent runs on this node (there is no %s): start one with \"godwit agent\", "+
 			"or name its socket with --socket", path)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("no permission to reach the agent at %s: be root or a member of the socket's group", path)
+		return fmt.Errorf("no permission to reach the agent at %s: be root or a member of the socket's group",
+			path)
 	case err != nil:
 		return fmt.Errorf("agent socket: %w", err)
 	case file.Mode()&os.ModeSocket == 0:
@@ -66,7 +68,8 @@ func plainError(err error) string {
 
 var (
 	grpcCode = regexp.MustCompile(`rpc error: code = \w+ desc = `)
-	grpcDial = regexp.MustCompile(`connection error: desc = "(?:transport: )?(?:Error while dialing: )?([^"]*)"`)
+	grpcDial = regexp.MustCompile(
+		`connection error: desc = "(?:transport: )?(?:Error while dialing: )?([^"]*)"`)
 )
 
 // plainText leaves out what only gRPC's authors want to know.

@@ -27,7 +27,8 @@ func completeNames(cmd *cobra.Command) {
 	if !cmd.Runnable() || cmd.ValidArgsFunction != nil || len(cmd.ValidArgs) > 0 {
 		return
 	}
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string,
+		cobra.ShellCompDirective) {
 		known := namesOf(placeholderAt(wanted, len(args)), cmd.Name())
 		if known == nil {
 			return nil, cobra.ShellCompDirectiveDefault
@@ -70,7 +71,8 @@ func completeNodes(cmd *cobra.Command, flag string) {
 
 // completeWords makes the shell offer words for a flag.
 func completeWords(cmd *cobra.Command, flag string, words ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(flag,
+		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // Only where there is no such flag.
 	}
 }
@@ -177,7 +179,8 @@ func migrationNames(list []migration.Report, command string) []string {
 		if ended(r) && slices.Contains([]string{"set", "cancel", "switch", "resolve"}, command) {
 			continue
 		}
-		names = append(names, r.Migration+"\t"+r.Container+": "+r.Source+" -> "+r.Target+", "+string(r.Result))
+		names = append(names, r.Migration+"\t"+r.Container+": "+r.Source+" -> "+r.Target+
+			", "+string(r.Result))
 	}
 	return names
 }

@@ -68,7 +68,8 @@ func newRunCommand() *cobra.Command {
 			if err := parseRun(request, memory, volumes, memories); err != nil {
 				return cli.Usage(err)
 			}
-			return withAgent(cmd, func(agent api.AgentClient) error { return run(cmd, agent, request, detach) })
+			return withAgent(cmd,
+				func(agent api.AgentClient) error { return run(cmd, agent, request, detach) })
 		},
 	}
 	flags := cmd.Flags()
@@ -186,8 +187,9 @@ func run(cmd *cobra.Command, agent api.AgentClient, request *api.RunRequest, det
 		return errAway
 	}
 	if cmd.Context().Err() != nil {
-		return cli.Exit(cli.ExitSignal, fmt.Errorf("detached; the container keeps running: follow its output "+
-			"with \"godwit logs -f %.12s\", or stop it with \"godwit stop %.12s\"", reply.Id, reply.Id))
+		return cli.Exit(cli.ExitSignal,
+			fmt.Errorf("detached; the container keeps running: follow its output "+
+				"with \"godwit logs -f %.12s\", or stop it with \"godwit stop %.12s\"", reply.Id, reply.Id))
 	}
 	return err
 }
@@ -271,7 +273,8 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	header, why := "ID\tNAME\tIMAGE\tSTATE\tADDRESS\tSINCE", func(engine.Container) string { return "" }
 	if slices.ContainsFunc(containers, func(c engine.Container) bool { return c.NotRunning != "" }) {
-		header, why = header+"\tNOT RUNNING", func(c engine.Container) string { return "\t" + cmp.Or(c.NotRunning, "-") }
+		header, why = header+"\tNOT RUNNING",
+			func(c engine.Container) string { return "\t" + cmp.Or(c.NotRunning, "-") }
 	}
 	fmt.Fprintln(table, header)
 	for _, c := range containers {
@@ -283,8 +286,8 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 		if c.Definition.Network.Address.IsValid() {
 			address = c.Definition.Network.Address.String()
 		}
-		fmt.Fprintf(table, "%.12s\t%s\t%s\t%s\t%s\t%s%s\n", c.Definition.ID, engine.Label(c.Definition), c.Definition.Image, state,
-			address, ago(since), why(c))
+		fmt.Fprintf(table, "%.12s\t%s\t%s\t%s\t%s\t%s%s\n", c.Definition.ID, engine.Label(c.Definition),
+			c.Definition.Image, state, address, ago(since), why(c))
 	}
 	return table.Flush()
 }
@@ -331,12 +334,14 @@ memory, processes and connections.
 
 How fast the container writes to memory, and what its pages contain, is included if it was measured recently
 (godwit top), or with --measure.`,
-		Example: "  godwit inspect cache | jq .definition.network\n  godwit inspect --measure 1s cache | jq .measured.dirtying_curve",
-		Args:    cli.Arguments(cobra.ExactArgs(1)),
+		Example: "  godwit inspect cache | jq .definition.network\n  godwit inspect --measure 1s cache | " +
+			"jq .measured.dirtying_curve",
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				if measure > 0 {
-					_, err := agent.Top(cmd.Context(), &api.TopRequest{Container: args[0], WindowSeconds: measure.Seconds()})
+					_, err := agent.Top(cmd.Context(),
+						&api.TopRequest{Container: args[0], WindowSeconds: measure.Seconds()})
 					if err != nil {
 						return err
 					}
@@ -418,7 +423,8 @@ can be used until they are removed.`,
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				return eachContainer(cmd, args, func(reference string) error {
 					_, err := agent.Stop(cmd.Context(), &api.StopRequest{
-						Reference: reference, GraceSeconds: grace.Seconds(), OwnGrace: !cmd.Flags().Changed("time"),
+						Reference: reference, GraceSeconds: grace.Seconds(),
+						OwnGrace: !cmd.Flags().Changed("time"),
 					})
 					return err
 				})
@@ -440,7 +446,8 @@ func newRmCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				return eachContainer(cmd, args, func(reference string) error {
-					_, err := agent.Remove(cmd.Context(), &api.RemoveRequest{Reference: reference, Force: force})
+					_, err := agent.Remove(cmd.Context(),
+						&api.RemoveRequest{Reference: reference, Force: force})
 					return err
 				})
 			})

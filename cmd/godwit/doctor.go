@@ -40,7 +40,8 @@ func newDoctorCommand() *cobra.Command {
 				return fmt.Errorf("find this program: %w", err)
 			}
 			options.Program = []string{program, "doctor", "trial-server"}
-			options.More = append(engineChecks(program), networkCheck(&options.State), overlayCheck(cmd), alarmCheck(cmd), policyCheck(cmd))
+			options.More = append(engineChecks(program), networkCheck(&options.State), overlayCheck(cmd),
+				alarmCheck(cmd), policyCheck(cmd))
 			report := doctor.Examine(cmd.Context(), options)
 			if err := printDoctor(cmd, report, asJSON); err != nil {
 				return err

@@ -40,7 +40,9 @@ func alarmRequirement(alarms []*api.Alarm) (doctor.Requirement, bool) {
 		texts = append(texts, fmt.Sprintf("%s (%.12s): %s", one.Name, one.Container, one.Text))
 	}
 	return doctor.Requirement{
-		Name: "each container at one node", Level: doctor.Required, Status: doctor.Missing, Detail: strings.Join(texts, "; "),
-		Lost: "the promise that a container runs once, at one node", Advice: doctor.Advice{General: "follow the instruction given for each container"},
+		Name: "each container at one node", Level: doctor.Required, Status: doctor.Missing,
+		Detail: strings.Join(texts, "; "),
+		Lost:   "the promise that a container runs once, at one node",
+		Advice: doctor.Advice{General: "follow the instruction given for each container"},
 	}, len(alarms) > 0
 }

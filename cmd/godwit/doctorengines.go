@@ -50,7 +50,8 @@ func engineRequirement(ready engine.Readiness, err error) (doctor.Requirement, b
 		why, remedies = append(why, p.What+": "+p.Why), append(remedies, p.Remedy)
 	}
 	if len(why) > 0 {
-		r.Status, r.Detail, r.Advice = doctor.Missing, strings.Join(why, "; "), doctor.Advice{General: strings.Join(remedies, "; ")}
+		r.Status, r.Detail, r.Advice = doctor.Missing, strings.Join(why, "; "),
+			doctor.Advice{General: strings.Join(remedies, "; ")}
 	}
 	return r, true
 }

@@ -11,12 +11,14 @@ import (
 )
 
 func TestEngineRequirement(t *testing.T) {
-	lacking := engine.Readiness{Title: "Some", Problems: []engine.Problem{{What: "a", Why: "b", Remedy: "c"}, {What: "d", Why: "e", Remedy: "f"}}}
+	lacking := engine.Readiness{Title: "Some",
+		Problems: []engine.Problem{{What: "a", Why: "b", Remedy: "c"}, {What: "d", Why: "e", Remedy: "f"}}}
 	for want, one := range map[string]struct {
 		ready engine.Readiness
 		err   error
 	}{
-		"": {lacking, fmt.Errorf("gone: %w", engine.ErrAway)}, "unknown no answer ": {lacking, errors.New("no answer")}, "missing a: b; d: e c; f": {lacking, nil},
+		"":                   {lacking, fmt.Errorf("gone: %w", engine.ErrAway)},
+		"unknown no answer ": {lacking, errors.New("no answer")}, "missing a: b; d: e c; f": {lacking, nil},
 		"found  ": {engine.Readiness{Title: "Some"}, nil},
 	} {
 		r, is := engineRequirement(one.ready, one.err)
@@ -33,10 +35,12 @@ func TestNetworkRequirement(t *testing.T) {
 		found []network.Obstacle
 		err   error
 	}{
-		"found  ": {}, "missing a; c b; d": {found: two}, "unknown no answer ": {found: two, err: errors.New("no answer")},
+		"found  ": {}, "missing a; c b; d": {found: two},
+		"unknown no answer ": {found: two, err: errors.New("no answer")},
 	} {
 		r := networkRequirement(one.found, one.err)
-		if got := fmt.Sprintf("%s %s %s", r.Status, r.Detail, r.Advice.General); got != want || r.Level != doctor.Recommended || r.Lost == "" {
+		if got := fmt.Sprintf("%s %s %s", r.Status, r.Detail, r.Advice.General); got != want ||
+			r.Level != doctor.Recommended || r.Lost == "" {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -38,7 +38,8 @@ func networkRequirement(found []network.Obstacle, err error) doctor.Requirement 
 		whats, remedies = append(whats, one.What), append(remedies, one.Remedy)
 	}
 	if len(found) > 0 {
-		r.Status, r.Detail, r.Advice = doctor.Missing, strings.Join(whats, "; "), doctor.Advice{General: strings.Join(slices.Compact(remedies), "; ")}
+		r.Status, r.Detail, r.Advice = doctor.Missing, strings.Join(whats, "; "),
+			doctor.Advice{General: strings.Join(slices.Compact(remedies), "; ")}
 	}
 	return r
 }

@@ -53,7 +53,8 @@ func overlayRequirement(nodes []*api.Node) doctor.Requirement {
 		r.Advice.General = "start all agents with the same --overlay"
 	case r.Detail == network.OverlayVXLAN.Kind():
 		r.Status, r.Detail = doctor.Missing, "vxlan: nothing is encrypted"
-		r.Advice.General = "start all agents without --overlay vxlan, unless nobody else can send on the links between nodes"
+		r.Advice.General = "start all agents without --overlay vxlan, unless nobody else can send on the " +
+			"links between nodes"
 	case r.Detail == network.OverlayWireGuard.Kind():
 		r.Detail += ", from when there is another node"
 	}

@@ -59,6 +59,7 @@ func policyLine(file string, restricts []string) doctor.Requirement {
 		detail = file + ", which restricts nothing"
 	}
 	return doctor.Requirement{
-		Name: "policy", Level: doctor.Required, Status: doctor.Found, Lost: "the agent does not start", Detail: detail,
+		Name: "policy", Level: doctor.Required, Status: doctor.Found, Lost: "the agent does not start",
+		Detail: detail,
 	}
 }

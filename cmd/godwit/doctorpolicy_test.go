@@ -22,7 +22,8 @@ func TestObeyedPolicy(t *testing.T) {
 	}
 	line, shown = obeyedPolicy(&api.PolicyReply{File: file, Changed: "it has an error"})
 	if !shown || line.Status != doctor.Missing || line.Level == doctor.Required ||
-		!strings.Contains(line.Detail, "it has an error") || !strings.Contains(line.Detail, "restricts nothing") {
+		!strings.Contains(line.Detail, "it has an error") ||
+		!strings.Contains(line.Detail, "restricts nothing") {
 		t.Errorf("%+v", line)
 	}
 }

@@ -92,7 +92,8 @@ func (s engineSettings) tell(out io.Writer, name, title, link string) error {
 	if runs {
 		fmt.Fprintf(out, "%s knows runtime %s: %s\n", title, oci.Runtime, link)
 	} else {
-		fmt.Fprintf(out, "%s does not run here; when it is started it will know runtime %s: %s\n", title, oci.Runtime, link)
+		fmt.Fprintf(out, "%s does not run here; when it is started it will know runtime %s: %s\n", title,
+			oci.Runtime, link)
 	}
 	return nil
 }
@@ -120,7 +121,8 @@ With --firewall (also without an engine), the agent may keep rules in the filter
 in their chains for rules of others (DOCKER-USER, ufw-user-forward), that let forwarded packets of containers
 pass: from and to the pool. The agent makes them again after a boot, and when Docker or ufw starts or reloads.
 "godwit engine remove --firewall" takes the permission back, and the agent removes them.`,
-		Example: "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit engine setup podman --network birds\n" +
+		Example: "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit " +
+			"engine setup podman --network birds\n" +
 			"  godwit engine setup --firewall",
 		Args:      engineOrFirewall(&firewall),
 		ValidArgs: engineNames(),

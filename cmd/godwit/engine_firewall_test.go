@@ -31,7 +31,8 @@ func TestEngineFirewall(t *testing.T) {
 			t.Errorf("%s: %v, it says %q", c.what, err, said)
 		}
 	}
-	if _, err := do("setup", "--firewall", "--state", filepath.Join(state, "none")); err == nil || !strings.Contains(err.Error(), "make the node first") {
+	if _, err := do("setup", "--firewall", "--state", filepath.Join(state, "none")); err == nil ||
+		!strings.Contains(err.Error(), "make the node first") {
 		t.Errorf("without a node: %v", err)
 	}
 	if _, err := do("setup"); err == nil {

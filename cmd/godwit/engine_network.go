@@ -82,7 +82,8 @@ func (s *routedSettings) make(ctx context.Context, engines engineSettings, name 
 	}
 	part, err := network.RoutedNetwork{Subnet: subnet}.Part(id.Node.Number)
 	if err == nil && subnet.Overlaps(id.Pool) {
-		err = fmt.Errorf("subnet %s overlaps %s, of which Godwit gives addresses: choose another with --subnet", subnet, id.Pool)
+		err = fmt.Errorf("subnet %s overlaps %s, of which Godwit gives addresses: choose another with "+
+			"--subnet", subnet, id.Pool)
 	}
 	if err != nil {
 		return err
@@ -125,14 +126,16 @@ func checkRouted(ctx context.Context, containers routedEngine, subnet netip.Pref
 		devices = append(devices, routed.Device)
 	}
 	if err := network.CheckFree("", subnet, devices...); err != nil {
-		return fmt.Errorf("subnet of the network: %w; choose another with --subnet, the same on all nodes", err)
+		return fmt.Errorf("subnet of the network: %w; choose another with --subnet, the same on all nodes",
+			err)
 	}
 	return nil
 }
 
 // checkOthers refuses a subnet that overlaps a routed network of another engine: a network of Podman has no
 // device while it has no containers. It does not wait for an engine that does not answer.
-func (s engineSettings) checkOthers(ctx context.Context, name, state string, subnet netip.Prefix, out io.Writer) error {
+func (s engineSettings) checkOthers(ctx context.Context, name, state string, subnet netip.Prefix,
+	out io.Writer) error {
 	for _, other := range engineNames() {
 		containers, _, err := s.routedEngine(other, state)
 		if err != nil || other == name {
@@ -146,7 +149,8 @@ func (s engineSettings) checkOthers(ctx context.Context, name, state string, sub
 		}
 		for _, one := range made {
 			if one.Subnet.Overlaps(subnet) {
-				return fmt.Errorf("subnet %s overlaps network %s of %s: choose another with --subnet, the same on all nodes", subnet, one.Name, title)
+				return fmt.Errorf("subnet %s overlaps network %s of %s: choose another with --subnet, the "+
+					"same on all nodes", subnet, one.Name, title)
 			}
 		}
 	}

@@ -28,7 +28,8 @@ func TestEngineRemoveRefused(t *testing.T) {
 		case r.Method == http.MethodDelete:
 			removed.Store(true)
 		case strings.HasSuffix(r.URL.Path, "/networks"):
-			fmt.Fprint(w, `[{"Name":"birds","Id":"1","Driver":"bridge","IPAM":{"Config":[{"Subnet":"10.89.0.0/16"}]}}]`)
+			fmt.Fprint(w,
+				`[{"Name":"birds","Id":"1","Driver":"bridge","IPAM":{"Config":[{"Subnet":"10.89.0.0/16"}]}}]`)
 		case strings.HasSuffix(r.URL.Path, "/containers/json"):
 			fmt.Fprint(w, `[{"Id":"3","Names":["/crow"],"State":"exited"}]`)
 		case strings.HasSuffix(r.URL.Path, "/containers/3/json"):
@@ -41,8 +42,10 @@ func TestEngineRemoveRefused(t *testing.T) {
 	defer server.Close()
 	cmd := newEngineRemoveCommand()
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
-	cmd.SetArgs([]string{"docker", "--docker-socket", filepath.Join(dir, "s"), "--config", filepath.Join(dir, "daemon.json"), "--pidfile", filepath.Join(dir, "pid")})
-	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "crow") || removed.Load() {
+	cmd.SetArgs([]string{"docker", "--docker-socket", filepath.Join(dir, "s"), "--config",
+		filepath.Join(dir, "daemon.json"), "--pidfile", filepath.Join(dir, "pid")})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "crow") ||
+		removed.Load() {
 		t.Errorf("%v; removed: %v", err, removed.Load())
 	}
 }
@@ -53,8 +56,11 @@ func TestEngineSetupNotRunning(t *testing.T) {
 	cmd := newEngineSetupCommand()
 	var out bytes.Buffer
 	cmd.SetOut(&out)
-	cmd.SetArgs([]string{"docker", "--docker-socket", filepath.Join(dir, "s"), "--config", filepath.Join(dir, "daemon.json"), "--pidfile", filepath.Join(dir, "pid")})
-	if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.HasPrefix(out.String(), "Docker does not run here; when it is started it will know runtime godwit: ") {
+	cmd.SetArgs([]string{"docker", "--docker-socket", filepath.Join(dir, "s"), "--config",
+		filepath.Join(dir, "daemon.json"), "--pidfile", filepath.Join(dir, "pid")})
+	if err := cmd.ExecuteContext(t.Context()); err != nil ||
+		!strings.HasPrefix(out.String(),
+			"Docker does not run here; when it is started it will know runtime godwit: ") {
 		t.Errorf("%v; it says %q", err, out.String())
 	}
 }
@@ -72,7 +78,8 @@ func TestCheckOthers(t *testing.T) {
 		case broken.Load():
 			w.WriteHeader(http.StatusInternalServerError)
 		case strings.HasSuffix(r.URL.Path, "/networks"):
-			fmt.Fprint(w, `[{"Name":"birds","Id":"1","Driver":"bridge","IPAM":{"Config":[{"Subnet":"10.89.0.0/16"}]}}]`)
+			fmt.Fprint(w,
+				`[{"Name":"birds","Id":"1","Driver":"bridge","IPAM":{"Config":[{"Subnet":"10.89.0.0/16"}]}}]`)
 		default:
 			fmt.Fprint(w, "{}")
 		}
@@ -83,9 +90,11 @@ func TestCheckOthers(t *testing.T) {
 	engines := engineSettings{docker: docker.DaemonConfig{Socket: socket}}
 	var said bytes.Buffer
 	check := func() error {
-		return engines.checkOthers(t.Context(), containerd.Name, t.TempDir(), netip.MustParsePrefix("10.89.0.0/16"), &said)
+		return engines.checkOthers(t.Context(), containerd.Name, t.TempDir(),
+			netip.MustParsePrefix("10.89.0.0/16"), &said)
 	}
-	if err := check(); err == nil || !strings.Contains(err.Error(), "network birds of Docker") || said.Len() > 0 {
+	if err := check(); err == nil || !strings.Contains(err.Error(), "network birds of Docker") ||
+		said.Len() > 0 {
 		t.Errorf("%v; %s", err, &said)
 	}
 	broken.Store(true)

@@ -14,10 +14,11 @@ import (
 func newExecCommand() *cobra.Command {
 	start := &api.ExecStart{}
 	cmd := &cobra.Command{
-		Use:     "exec [flags] CONTAINER COMMAND [ARG...]",
-		Short:   "Run a command in a running container, and exit with its code",
-		Example: "  godwit exec cache redis-cli incr visits\n  echo data | godwit exec -i web sh -c 'cat >/tmp/in'",
-		Args:    cli.Arguments(cobra.MinimumNArgs(2)),
+		Use:   "exec [flags] CONTAINER COMMAND [ARG...]",
+		Short: "Run a command in a running container, and exit with its code",
+		Example: "  godwit exec cache redis-cli incr visits\n  echo data | godwit exec -i web sh -c 'cat " +
+			">/tmp/in'",
+		Args: cli.Arguments(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start.Reference, start.Args = args[0], args[1:]
 			fillEnvironment(start.Env)
@@ -75,7 +76,8 @@ func sendStdin(stdin io.Reader, stream api.Agent_ExecClient) {
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) {
-				_ = stream.Send(&api.ExecInput{EndOfStdin: true}) // The process may have ended: nobody to tell.
+				// The process may have ended: nobody to tell.
+				_ = stream.Send(&api.ExecInput{EndOfStdin: true})
 			}
 			return
 		}

@@ -18,7 +18,8 @@ import (
 
 func newImageCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "image", Short: "Manage the images of this node"}
-	cmd.AddCommand(newImageLoadCommand(), newImagePullCommand(), newImageListCommand(), newImageRemoveCommand())
+	cmd.AddCommand(newImageLoadCommand(), newImagePullCommand(), newImageListCommand(),
+		newImageRemoveCommand())
 	return cmd
 }
 
@@ -98,10 +99,11 @@ func showImageProgress(cmd *cobra.Command, stream imageProgressStream) error {
 func newImagePullCommand() *cobra.Command {
 	request := &api.PullImageRequest{}
 	cmd := &cobra.Command{
-		Use:     "pull REFERENCE",
-		Short:   "Pull an image from a registry",
-		Example: "  godwit image pull docker.io/library/redis:7\n  godwit image pull --plain-http registry.example:5000/web",
-		Args:    cli.Arguments(cobra.ExactArgs(1)),
+		Use:   "pull REFERENCE",
+		Short: "Pull an image from a registry",
+		Example: "  godwit image pull docker.io/library/redis:7\n  godwit image pull --plain-http " +
+			"registry.example:5000/web",
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Reference = args[0]
 			return withAgent(cmd, func(agent api.AgentClient) error {

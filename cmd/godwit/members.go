@@ -33,7 +33,8 @@ func newNodeRmCommand() *cobra.Command {
 		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
-				reply, err := agent.RemoveNode(cmd.Context(), &api.RemoveNodeRequest{Name: args[0], Force: force})
+				reply, err := agent.RemoveNode(cmd.Context(),
+					&api.RemoveNodeRequest{Name: args[0], Force: force})
 				if err != nil {
 					return err
 				}

@@ -132,9 +132,11 @@ func newMigrateCommand() *cobra.Command {
 		Args:    cli.Arguments(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Container, request.Node, request.TimeoutSeconds = args[0], args[1], timeout.Seconds()
-			request.DowntimeTargetSeconds, request.KeepFootprintSeconds = downtime.Seconds(), residual.Seconds()
+			request.DowntimeTargetSeconds, request.KeepFootprintSeconds = downtime.Seconds(),
+				residual.Seconds()
 			request.BandwidthLimitBitsPerSecond = float64(limit.Value)
-			if err := errors.Join(checkModeFlags(cmd, request.Mode), checkCheckpoints(checkpoints)); err != nil {
+			if err := errors.Join(checkModeFlags(cmd, request.Mode),
+				checkCheckpoints(checkpoints)); err != nil {
 				return err
 			}
 			demands.fill(request)
@@ -152,8 +154,8 @@ func newMigrateCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&request.Mode, "mode", string(migration.Auto),
 		"auto, cold, pre-copy, post-copy, hybrid or restart")
-	completeValues(cmd, "mode", string(migration.Auto), string(migration.Cold), string(migration.PreCopy), string(migration.PostCopy), string(migration.Hybrid),
-		string(migration.Restart))
+	completeValues(cmd, "mode", string(migration.Auto), string(migration.Cold), string(migration.PreCopy),
+		string(migration.PostCopy), string(migration.Hybrid), string(migration.Restart))
 	demands.add(cmd)
 	flags.Int32Var(&checkpoints, "checkpoints", 0,
 		"mode restart: how often to copy the files while the container runs; 0: never "+
@@ -208,7 +210,8 @@ func checkCheckpoints(n int32) error {
 	return cli.Usage(fmt.Errorf("--checkpoints %d: must be from 0 to %d", n, migration.MaxMaxRounds))
 }
 
-func migrate(cmd *cobra.Command, agent api.AgentClient, request *api.MigrateRequest, asJSON, detach bool) error {
+func migrate(cmd *cobra.Command, agent api.AgentClient, request *api.MigrateRequest, asJSON,
+	detach bool) error {
 	reply, err := agent.Migrate(cmd.Context(), request)
 	if err != nil {
 		return err
@@ -247,10 +250,12 @@ func watch(cmd *cobra.Command, agent api.AgentClient, id string, asJSON bool) er
 func unwatched(cmd *cobra.Command, id string, err error) error {
 	switch {
 	case cmd.Context().Err() != nil:
-		return cli.Exit(cli.ExitSignal, fmt.Errorf("no longer watching; the migration goes on: see \"godwit migration watch %s\", "+
+		return cli.Exit(cli.ExitSignal, fmt.Errorf("no longer watching; the migration goes on: see "+
+			"\"godwit migration watch %s\", "+
 			"or stop it with \"godwit migration cancel %s\"", id, id))
 	case status.Code(err) == codes.Unavailable:
-		return cli.Exit(exitInDoubt, fmt.Errorf("the agent of this node ended; when it runs again, it finishes or undoes the "+
+		return cli.Exit(exitInDoubt, fmt.Errorf("the agent of this node ended; when it runs again, it "+
+			"finishes or undoes the "+
 			"migration: see \"godwit migration watch %s\"", id))
 	}
 	return err
@@ -272,7 +277,8 @@ func showReport(cmd *cobra.Command, document []byte, asJSON bool) error {
 	case migration.Moved:
 		return nil
 	case migration.ResultDoubt:
-		return cli.Exit(exitInDoubt, fmt.Errorf("migration %s is in doubt: %s", report.Migration, errorOf(report)))
+		return cli.Exit(exitInDoubt, fmt.Errorf("migration %s is in doubt: %s", report.Migration,
+			errorOf(report)))
 	}
 	return cli.Exit(cli.ExitError, fmt.Errorf("%s did not move: %s", report.Container, errorOf(report)))
 }
@@ -345,7 +351,8 @@ func (d *display) wait(p migration.Progress) {
 	}
 	d.waiting = p.Phase
 	d.clear()
-	fmt.Fprintf(d.out, "           %s waits: %s\n", p.Phase, strings.ReplaceAll(plainText(p.Waiting), "\n", "; "))
+	fmt.Fprintf(d.out, "           %s waits: %s\n", p.Phase,
+		strings.ReplaceAll(plainText(p.Waiting), "\n", "; "))
 }
 
 func (d *display) clear() {

@@ -17,7 +17,8 @@ func TestDisplayWaits(t *testing.T) {
 	var out bytes.Buffer
 	d := &display{out: &out, id: "0123456789abcdef"}
 	for _, p := range []migration.Progress{
-		{Phase: "dump"}, {Phase: "thaw"}, {Phase: "thaw", Waiting: "no engine\nof this name"}, {Phase: "thaw", Waiting: "another reason"},
+		{Phase: "dump"}, {Phase: "thaw"}, {Phase: "thaw", Waiting: "no engine\nof this name"},
+		{Phase: "thaw", Waiting: "another reason"},
 		{Phase: "release", Waiting: "no network"}, {Phase: "release", Waiting: "no network"},
 	} {
 		document, err := json.Marshal(p)
@@ -29,7 +30,8 @@ func TestDisplayWaits(t *testing.T) {
 		}
 	}
 	for text, times := range map[string]int{
-		"thaw waits: no engine; of this name\n": 1, "another reason": 0, "release waits: no network\n": 1, "0.0 s  thaw\n": 1,
+		"thaw waits: no engine; of this name\n": 1, "another reason": 0, "release waits: no network\n": 1,
+		"0.0 s  thaw\n": 1,
 	} {
 		if got := strings.Count(out.String(), text); got != times {
 			t.Errorf("%q is there %d times, want %d: %s", text, got, times, &out)
@@ -44,7 +46,8 @@ func TestDisplayGoesOn(t *testing.T) {
 		var out bytes.Buffer
 		d := &display{out: &out, id: "0123456789abcdef"}
 		for range 25 {
-			document, err := json.Marshal(migration.Progress{Phase: "send", DoneBytes: 1 << 20, TotalBytes: 8 << 20, Rate: 1 << 20, LeftTime: 7})
+			document, err := json.Marshal(migration.Progress{Phase: "send", DoneBytes: 1 << 20,
+				TotalBytes: 8 << 20, Rate: 1 << 20, LeftTime: 7})
 			if err == nil {
 				err = d.update(document)
 			}
@@ -53,7 +56,8 @@ func TestDisplayGoesOn(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if lines, rates := strings.Count(out.String(), "send"), strings.Count(out.String(), "/s  7s left"); lines != 3 || rates != 2 {
+		if lines, rates := strings.Count(out.String(), "send"),
+			strings.Count(out.String(), "/s  7s left"); lines != 3 || rates != 2 {
 			t.Errorf("%d lines, %d with a rate: %s", lines, rates, &out)
 		}
 	})

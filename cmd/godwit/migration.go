@@ -27,7 +27,8 @@ func newMigrationCommand() *cobra.Command {
 prefix that no other ID has.`,
 	}
 	cmd.AddCommand(newMigrationListCommand(), newMigrationShowCommand(), newMigrationWatchCommand(),
-		newMigrationSetCommand(), newMigrationSwitchCommand(), newMigrationCancelCommand(), newMigrationResolveCommand())
+		newMigrationSetCommand(), newMigrationSwitchCommand(), newMigrationCancelCommand(),
+		newMigrationResolveCommand())
 	return cmd
 }
 
@@ -86,8 +87,8 @@ func printReports(w io.Writer, list []migration.Report) error {
 		if r.Result == migration.Moved {
 			downtime, total = units.FormatSeconds(r.DowntimeSeconds), units.FormatSeconds(r.TotalSeconds)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Migration, r.Container, r.Source, r.Target, r.Mode,
-			r.Result, downtime, total, units.FormatAge(time.Since(r.Started)))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Migration, r.Container, r.Source,
+			r.Target, r.Mode, r.Result, downtime, total, units.FormatAge(time.Since(r.Started)))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -143,7 +144,8 @@ func named(list []migration.Report, id string) (migration.Report, error) {
 	}
 	switch len(alike) {
 	case 0:
-		return migration.Report{}, fmt.Errorf("no migration %q on this node; \"godwit migration ls\" lists them", id)
+		return migration.Report{},
+			fmt.Errorf("no migration %q on this node; \"godwit migration ls\" lists them", id)
 	case 1:
 		return alike[0], nil
 	}
@@ -158,7 +160,8 @@ func newMigrationWatchCommand() *cobra.Command {
 		Example: "  godwit migration watch 3f2a81c09b7d5e60",
 		Args:    cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withAgent(cmd, func(agent api.AgentClient) error { return watch(cmd, agent, args[0], asJSON) })
+			return withAgent(cmd,
+				func(agent api.AgentClient) error { return watch(cmd, agent, args[0], asJSON) })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
@@ -211,7 +214,8 @@ func newMigrationSetCommand() *cobra.Command {
 }
 
 // addRoundFlags adds the flags that bound the rounds of a pre-copy.
-func addRoundFlags(cmd *cobra.Command, downtime *time.Duration, rounds *int32, choice *string, limit *cli.Parsed[int64]) {
+func addRoundFlags(cmd *cobra.Command, downtime *time.Duration, rounds *int32, choice *string,
+	limit *cli.Parsed[int64]) {
 	flags := cmd.Flags()
 	positiveVar(cmd, downtime, "downtime-target", migration.DefaultDowntimeTarget,
 		"pre-copy, hybrid: freeze when the freeze will take no longer than this")
@@ -220,14 +224,15 @@ func addRoundFlags(cmd *cobra.Command, downtime *time.Duration, rounds *int32, c
 	flags.StringVar(choice, "on-no-convergence", "",
 		"pre-copy: what to do when the downtime target cannot be met: "+
 			"stop-and-copy, throttle, hybrid or give-up (default: stop-and-copy)")
-	completeValues(cmd, "on-no-convergence", string(migration.StopAndCopy), string(migration.Throttle), string(migration.TurnHybrid),
-		string(migration.GiveUp))
+	completeValues(cmd, "on-no-convergence", string(migration.StopAndCopy), string(migration.Throttle),
+		string(migration.TurnHybrid), string(migration.GiveUp))
 	flags.Var(limit, "bandwidth-limit", "bandwidth that the migration may use, such as 50mbit (default: all)")
 }
 
 // completeValues makes the shell offer the values of a flag instead of files.
 func completeValues(cmd *cobra.Command, flag string, values ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(flag,
+		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // Only where there is no such flag.
 	}
 }
@@ -296,7 +301,8 @@ func newMigrationResolveCommand() *cobra.Command {
 		Short: "Decide a migration that is in doubt",
 		Long:  resolveLong,
 		Example: "  godwit migration resolve 3f2a81c09b7d5e60 --runs-at source\n" +
-			"  godwit migration resolve 3f2a81c09b7d5e60 --runs-at source --force     # the target is lost for good\n" +
+			"  godwit migration resolve 3f2a81c09b7d5e60 --runs-at source --force     # the target is " +
+			"lost for good\n" +
 			"  godwit migration resolve 3f2a81c09b7d5e60 --runs-at target --missing-pages kill",
 		Args: cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -57,7 +57,8 @@ func newNodeCommand() *cobra.Command {
 		Example: "  godwit node init --address 192.0.2.10           # on the first machine\n" +
 			"  godwit node token                               # there, once its agent runs\n" +
 			"  godwit node join 192.0.2.10 --token-file - --address 192.0.2.11   # on the second\n" +
-			"  godwit node promote b                           # a second node that can admit and remove others\n" +
+			"  godwit node promote b                           # a second node that can admit and remove " +
+			"others\n" +
 			"  godwit node rm c                                # for good",
 	}
 	cmd.AddCommand(newNodeInitCommand(), newNodeJoinCommand())
@@ -105,11 +106,12 @@ func newNodeInitCommand() *cobra.Command {
 	var flags nodeFlags
 	var pool string
 	cmd := &cobra.Command{
-		Use:     "init --address HOST[:PORT]",
-		Short:   "Make this machine the first node of a cluster",
-		Long:    nodeInitLong,
-		Example: "  godwit node init --address 192.0.2.10\n  godwit node init --name a --address a.example.net:7443 --pool 10.99.0.0/16",
-		Args:    cli.NoArguments,
+		Use:   "init --address HOST[:PORT]",
+		Short: "Make this machine the first node of a cluster",
+		Long:  nodeInitLong,
+		Example: "  godwit node init --address 192.0.2.10\n  godwit node init --name a --address " +
+			"a.example.net:7443 --pool 10.99.0.0/16",
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := flags.complete(); err != nil {
 				return err
@@ -125,7 +127,8 @@ func newNodeInitCommand() *cobra.Command {
 				return fmt.Errorf("pool of container addresses: %w; choose another with --pool", err)
 			}
 			made, aside, err := identity.Init(identity.InitOptions{
-				State: flags.state, Name: flags.name, Address: flags.address, Pool: prefix, Force: flags.force,
+				State: flags.state, Name: flags.name, Address: flags.address, Pool: prefix,
+				Force: flags.force,
 			})
 			if err != nil {
 				return fmt.Errorf("initialise this node: %w", err)
@@ -180,11 +183,13 @@ func joinToken(cmd *cobra.Command, args []string, file string) (string, error) {
 	case len(args) > 0 && file != "":
 		return "", cli.Usage(errors.New("two tokens: give either the argument or --token-file"))
 	case len(args) > 0:
-		fmt.Fprintln(cmd.ErrOrStderr(), "Warning: other users of this machine can see a token that is an argument; "+
+		fmt.Fprintln(cmd.ErrOrStderr(), "Warning: other users of this machine can see a token that is an "+
+			"argument; "+
 			"--token-file keeps it secret.")
 		return args[0], nil
 	case file == "":
-		return "", cli.Usage(errors.New("no token: give a file with --token-file, or --token-file - for standard input"))
+		return "", cli.Usage(errors.New("no token: give a file with --token-file, or --token-file - for " +
+			"standard input"))
 	}
 	input := cmd.InOrStdin()
 	if file != "-" {
@@ -210,8 +215,8 @@ func printIdentity(w io.Writer, id *identity.Identity, aside, verb string) error
 	if aside != "" {
 		fmt.Fprintf(w, "The old identity is in %s.\n", aside)
 	}
-	fmt.Fprintf(w, "Node %s %s: number %d at %s, containers in %s, certificate valid until %s.\n", id.Node.Name, verb,
-		id.Node.Number, id.Node.Address, subnet, id.Expires().UTC().Format(time.DateOnly))
+	fmt.Fprintf(w, "Node %s %s: number %d at %s, containers in %s, certificate valid until %s.\n",
+		id.Node.Name, verb, id.Node.Number, id.Node.Address, subnet, id.Expires().UTC().Format(time.DateOnly))
 	_, err = fmt.Fprintln(w, "Now start the agent: systemctl enable --now godwit-agent, or godwit agent.")
 	return err
 }

@@ -31,12 +31,14 @@ func runNode(args ...string) (string, error) {
 
 func TestNodeInit(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
-	args := []string{"init", "--state", state, "--name", "a", "--address", "192.0.2.1", "--pool", "10.9.0.0/16"}
+	args := []string{"init", "--state", state, "--name", "a", "--address", "192.0.2.1", "--pool",
+		"10.9.0.0/16"}
 	out, err := runNode(args...)
 	if err != nil || !strings.Contains(out, "10.9.1.0/24") || !strings.Contains(out, "192.0.2.1:7443") {
 		t.Fatalf("%q, %v", out, err)
 	}
-	if _, err := runNode(args...); !errors.Is(err, identity.ErrExists) || !strings.Contains(err.Error(), "--force") {
+	if _, err := runNode(args...); !errors.Is(err, identity.ErrExists) ||
+		!strings.Contains(err.Error(), "--force") {
 		t.Errorf("again: %v", err)
 	}
 	if out, err := runNode(append(args, "--force")...); err != nil || !strings.Contains(out, "old identity") {
@@ -55,12 +57,14 @@ func TestNodeInitRefusesWhatIsInUse(t *testing.T) {
 	}
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "podman0"}}
 	address, err := netlink.ParseAddr("10.88.0.1/16")
-	if err := errors.Join(err, netlink.LinkAdd(bridge), netlink.AddrAdd(bridge, address), netlink.LinkSetUp(bridge)); err != nil {
+	if err := errors.Join(err, netlink.LinkAdd(bridge), netlink.AddrAdd(bridge, address),
+		netlink.LinkSetUp(bridge)); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"init", "--state", t.TempDir(), "--name", "a", "--address", "192.0.2.1"}
 	_, err = runNode(append(args, "--pool", "10.88.0.0/16")...)
-	if !errors.Is(err, network.ErrInUse) || !strings.Contains(err.Error(), "podman0") || !strings.Contains(err.Error(), "--pool") {
+	if !errors.Is(err, network.ErrInUse) || !strings.Contains(err.Error(), "podman0") ||
+		!strings.Contains(err.Error(), "--pool") {
 		t.Errorf("Podman's network as the pool: %v", err)
 	}
 	if out, err := runNode(args...); err != nil || !strings.Contains(out, "10.57.1.0/24") {
@@ -84,7 +88,8 @@ func TestNodeCommandsRefuseBadUse(t *testing.T) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
-	_, err := runNode("join", "192.0.2.1", "token", "--address", "192.0.2.2", "--name", "b", "--state", t.TempDir())
+	_, err := runNode("join", "192.0.2.1", "token", "--address", "192.0.2.2", "--name", "b", "--state",
+		t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "not a token") {
 		t.Errorf("a bad token: %v", err)
 	}

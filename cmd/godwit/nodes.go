@@ -41,7 +41,8 @@ func newNodesCommand() *cobra.Command {
 
 func printNodes(w io.Writer, nodes []*api.Node) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tADDRESS\tSTATE\tRTT\tJITTER\tBANDWIDTH\tBACK\tLOSS\tOVERLAY\tAUTHORITY\tVERSION")
+	fmt.Fprintln(table,
+		"NODE\tADDRESS\tSTATE\tRTT\tJITTER\tBANDWIDTH\tBACK\tLOSS\tOVERLAY\tAUTHORITY\tVERSION")
 	var errs []string
 	for _, node := range nodes {
 		state, rtt, jitter, bandwidth, back, loss := "reachable", "-", "-", "-", "-", "-"
@@ -59,7 +60,8 @@ func printNodes(w io.Writer, nodes []*api.Node) error {
 			rtt, jitter = units.FormatSeconds(node.RttSeconds), units.FormatSeconds(node.JitterSeconds)
 		}
 		if node.Reachable && node.BandwidthBitsPerSecond > 0 {
-			bandwidth, loss = units.FormatBits(node.BandwidthBitsPerSecond), fmt.Sprintf("%.2g %%", node.Loss*100)
+			bandwidth, loss = units.FormatBits(node.BandwidthBitsPerSecond),
+				fmt.Sprintf("%.2g %%", node.Loss*100)
 		}
 		if node.Reachable && node.BackBitsPerSecond > 0 {
 			back = units.FormatBits(node.BackBitsPerSecond)
@@ -68,7 +70,8 @@ func printNodes(w io.Writer, nodes []*api.Node) error {
 		if node.Authority {
 			authority = "yes"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", node.Name, node.Address, state, rtt, jitter,
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", node.Name, node.Address, state,
+			rtt, jitter,
 			bandwidth, back, loss, cmp.Or(node.Overlay, "-"), authority, cmp.Or(node.Version, "-"))
 	}
 	if err := table.Flush(); err != nil {
@@ -103,12 +106,15 @@ for a machine that lost its disk and should get its number and addresses back.`,
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withAgent(cmd, func(agent api.AgentClient) error {
-				reply, err := agent.Token(cmd.Context(), &api.TokenRequest{TtlSeconds: ttl.Seconds(), Node: name})
+				reply, err := agent.Token(cmd.Context(),
+					&api.TokenRequest{TtlSeconds: ttl.Seconds(), Node: name})
 				if err != nil {
 					return err
 				}
 				fmt.Fprintln(cmd.OutOrStdout(), reply.Token)
-				fmt.Fprintf(cmd.ErrOrStderr(), "On the new node: godwit node join %s --token-file - --address ITS_ADDRESS\n", reply.Address)
+				fmt.Fprintf(cmd.ErrOrStderr(),
+					"On the new node: godwit node join %s --token-file - --address ITS_ADDRESS\n",
+					reply.Address)
 				return nil
 			})
 		},

@@ -44,7 +44,8 @@ func (d *demandFlags) add(cmd *cobra.Command) {
 }
 
 func (d *demandFlags) fill(request *api.MigrateRequest) {
-	request.DeadlineSeconds, request.MaxBytes, request.NoPostCopy = d.deadline.Seconds(), d.bytes.Value, d.noPostCopy
+	request.DeadlineSeconds, request.MaxBytes, request.NoPostCopy = d.deadline.Seconds(), d.bytes.Value,
+		d.noPostCopy
 	request.MaxSplitSeconds, request.Spill, request.NewInodes = d.split.Seconds(), d.spill, d.newInodes
 }
 
@@ -87,7 +88,8 @@ func newPlanCommand() *cobra.Command {
 			request.DowntimeTargetSeconds, request.WatchSeconds = downtime.Seconds(), measure.Seconds()
 			request.BandwidthLimitBitsPerSecond = float64(limit.Value)
 			demands.fill(request)
-			return withAgent(cmd, func(agent api.AgentClient) error { return showPlan(cmd, agent, request, asJSON) })
+			return withAgent(cmd,
+				func(agent api.AgentClient) error { return showPlan(cmd, agent, request, asJSON) })
 		},
 	}
 	flags := cmd.Flags()
@@ -139,7 +141,8 @@ func printForecast(w io.Writer, p predict.Plan) error {
 	fmt.Fprintf(w, "  files   %s, layers %d that %s lacks\n\n",
 		units.FormatBytes(m.FileTreeBytes), len(p.MissingLayers), p.Target)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\tMODE\tDOWNTIME\tCLIENT WAITS\tHANDOFF\tTOTAL\tSENT (FROZEN)\tCPU\tSPLIT\tPAGES WAIT")
+	fmt.Fprintln(table, "\tMODE\tDOWNTIME\tCLIENT WAITS\tHANDOFF\tTOTAL\tSENT (FROZEN)\tCPU\tSPLIT\tPAGES "+
+		"WAIT")
 	for _, one := range p.Predictions {
 		printPrediction(table, one, one.Mode == p.Choice.Mode)
 	}
@@ -151,7 +154,8 @@ func printForecast(w io.Writer, p predict.Plan) error {
 }
 
 func printLink(w io.Writer, l predict.Link) {
-	fmt.Fprintf(w, "  link    %s, round trip %s", units.FormatBits(l.BandwidthBitsPerSecond), units.FormatSeconds(l.RTTSeconds))
+	fmt.Fprintf(w, "  link    %s, round trip %s", units.FormatBits(l.BandwidthBitsPerSecond),
+		units.FormatSeconds(l.RTTSeconds))
 	if l.JitterSeconds > 0 {
 		fmt.Fprintf(w, " ± %s", units.FormatSeconds(l.JitterSeconds))
 	}
@@ -173,9 +177,12 @@ func printPrediction(w io.Writer, p predict.Prediction, chosen bool) {
 		fmt.Fprintf(w, "%s\t%s\tnot possible: %s\n", mark, p.Mode, p.Why)
 		return
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s (%s)\t%s, %s\t%s\t%s\n", mark, p.Mode, between(p.Downtime), between(p.Interruption),
-		between(p.Handoff), between(p.Total), units.FormatBytes(int64(p.Bytes.Expected)), units.FormatBytes(int64(p.FrozenBytes.Expected)),
-		predict.Seconds(p.SourceCPU.Expected), predict.Seconds(p.TargetCPU.Expected), orNone(p.Split), orNone(p.Waiting))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s (%s)\t%s, %s\t%s\t%s\n", mark, p.Mode, between(p.Downtime),
+		between(p.Interruption),
+		between(p.Handoff), between(p.Total), units.FormatBytes(int64(p.Bytes.Expected)),
+		units.FormatBytes(int64(p.FrozenBytes.Expected)),
+		predict.Seconds(p.SourceCPU.Expected), predict.Seconds(p.TargetCPU.Expected), orNone(p.Split),
+		orNone(p.Waiting))
 }
 
 // printSplits tells for how long both nodes would be needed, in the modes that may be chosen, or
@@ -196,7 +203,8 @@ func printSplits(w io.Writer, p predict.Plan) {
 
 // between is an expectation and its interval.
 func between(i predict.Interval) string {
-	return fmt.Sprintf("%s (%s-%s)", predict.Seconds(i.Expected), predict.Seconds(i.Low), predict.Seconds(i.High))
+	return fmt.Sprintf("%s (%s-%s)", predict.Seconds(i.Expected), predict.Seconds(i.Low),
+		predict.Seconds(i.High))
 }
 
 func orNone(i predict.Interval) string {
@@ -216,7 +224,8 @@ func printReasons(w io.Writer, p predict.Plan) {
 	}
 	for _, one := range p.Predictions {
 		if one.Mode == p.Choice.Mode {
-			fmt.Fprintf(w, "  it would use: rounds %d, codec %s, connections %d", one.Use.Rounds, one.Use.Codec, one.Use.Streams)
+			fmt.Fprintf(w, "  it would use: rounds %d, codec %s, connections %d", one.Use.Rounds,
+				one.Use.Codec, one.Use.Streams)
 			if one.Use.CPUs > 0 {
 				fmt.Fprintf(w, ", and slow it down to %.2f processors", one.Use.CPUs)
 			}

@@ -23,9 +23,11 @@ func progressLine(p migration.Progress) string {
 	if p.Phase == string(migration.StepRounds) && p.Rounds == 0 && p.FileRounds > 0 {
 		parts = append(parts, fmt.Sprintf("files, round %d", p.FileRounds+1))
 	}
-	sending := p.Phase == string(migration.StepStage) || p.Phase == string(migration.StepRounds) || p.Phase == string(migration.StepDump) || p.Phase == string(migration.StepSend)
+	sending := p.Phase == string(migration.StepStage) || p.Phase == string(migration.StepRounds) ||
+		p.Phase == string(migration.StepDump) || p.Phase == string(migration.StepSend)
 	if p.DoneBytes > 0 && !pushing {
-		parts = append(parts, fmt.Sprintf("%s done", units.FormatBytes(p.DoneBytes))) // Before compression, so not what the link carried.
+		// Before compression, so not what the link carried.
+		parts = append(parts, fmt.Sprintf("%s done", units.FormatBytes(p.DoneBytes)))
 		if sending && p.TotalBytes > p.DoneBytes {
 			parts = append(parts, fmt.Sprintf("of at most %s", units.FormatBytes(p.TotalBytes)))
 		}
@@ -34,10 +36,12 @@ func progressLine(p migration.Progress) string {
 		parts = append(parts, fmt.Sprintf("%s/s", units.FormatBytes(int64(p.Rate))))
 	}
 	if sending && p.LeftTime > 0 {
-		parts = append(parts, fmt.Sprintf("%s left", max(time.Second, time.Duration(p.LeftTime*float64(time.Second)).Round(time.Second))))
+		parts = append(parts, fmt.Sprintf("%s left",
+			max(time.Second, time.Duration(p.LeftTime*float64(time.Second)).Round(time.Second))))
 	}
 	if p.Phase == string(migration.StepRounds) && p.Rounds == 0 && p.ExpectedFilesSeconds > 0 {
-		parts = append(parts, fmt.Sprintf("what changes takes %s then", units.FormatSeconds(p.ExpectedFilesSeconds)))
+		parts = append(parts, fmt.Sprintf("what changes takes %s then",
+			units.FormatSeconds(p.ExpectedFilesSeconds)))
 	}
 	if p.Phase == string(migration.StepRounds) && p.Rounds > 0 {
 		if p.DirtyingRate > 0 { // It is not known before the second round has looked.
@@ -61,7 +65,8 @@ func progressLine(p migration.Progress) string {
 func pushProgress(d migration.Push) string {
 	text := fmt.Sprintf("%d of %d pages left", d.LeftPages, d.RemotePages)
 	if d.Faults > 0 {
-		text += fmt.Sprintf("  %d faults, half within %s, 99 %% within %s", d.Faults, units.FormatSeconds(d.FaultMedianSeconds), units.FormatSeconds(d.FaultP99Seconds))
+		text += fmt.Sprintf("  %d faults, half within %s, 99 %% within %s", d.Faults,
+			units.FormatSeconds(d.FaultMedianSeconds), units.FormatSeconds(d.FaultP99Seconds))
 	}
 	if why, known := spillWords[d.Spill]; known {
 		text += "  " + why
@@ -90,12 +95,15 @@ func printPush(w io.Writer, d *migration.Push, bytes migration.Bytes) {
 		fmt.Fprintf(w, " in %s", units.FormatSeconds(d.Seconds))
 	}
 	if d.UrgentPages+d.PushedPages > 0 { // An agent knows only what it has sent itself.
-		fmt.Fprintf(w, ": %d wanted (%s), %d pushed (%s)", d.UrgentPages, units.FormatBytes(bytes.MemoryFaulted), d.PushedPages, units.FormatBytes(bytes.MemoryPushed))
+		fmt.Fprintf(w, ": %d wanted (%s), %d pushed (%s)", d.UrgentPages,
+			units.FormatBytes(bytes.MemoryFaulted), d.PushedPages, units.FormatBytes(bytes.MemoryPushed))
 	}
 	fmt.Fprintln(w)
 	if d.Faults > 0 {
-		fmt.Fprintf(w, "  faults          %d; half took %s, 99 %% %s, the longest %s; threads waited %s in all\n", d.Faults,
-			units.FormatSeconds(d.FaultMedianSeconds), units.FormatSeconds(d.FaultP99Seconds), units.FormatSeconds(d.FaultMaximumSeconds), units.FormatSeconds(d.WaitedSeconds))
+		fmt.Fprintf(w, "  faults          %d; half took %s, 99 %% %s, the longest %s; threads waited %s "+
+			"in all\n", d.Faults,
+			units.FormatSeconds(d.FaultMedianSeconds), units.FormatSeconds(d.FaultP99Seconds),
+			units.FormatSeconds(d.FaultMaximumSeconds), units.FormatSeconds(d.WaitedSeconds))
 	}
 	if why, known := spillWords[d.Spill]; known {
 		fmt.Fprintf(w, "  spill           %s\n", why)
@@ -128,13 +136,15 @@ func printSwitchover(w io.Writer, r migration.Report) {
 	printSent(w, r)
 	printKept(w, r)
 	if r.Link.BandwidthBitsPerSecond > 0 {
-		fmt.Fprintf(w, "  link            %s, %s\n", units.FormatBits(r.Link.BandwidthBitsPerSecond), units.FormatSeconds(r.Link.RTTSeconds))
+		fmt.Fprintf(w, "  link            %s, %s\n", units.FormatBits(r.Link.BandwidthBitsPerSecond),
+			units.FormatSeconds(r.Link.RTTSeconds))
 	}
 }
 
 // printSent tells what was sent, and what it was.
 func printSent(w io.Writer, r migration.Report) {
-	files, layers := units.FormatBytes(r.Bytes.FilesPrecopy+r.Bytes.FilesFinal), units.FormatBytes(r.Bytes.Layers)
+	files, layers := units.FormatBytes(r.Bytes.FilesPrecopy+r.Bytes.FilesFinal),
+		units.FormatBytes(r.Bytes.Layers)
 	if r.Mode == migration.Restart {
 		fmt.Fprintf(w, "  sent            %s files, %s layers\n", files, layers)
 	} else if r.Bytes.MemoryRaw > 0 {
@@ -143,7 +153,8 @@ func printSent(w io.Writer, r migration.Report) {
 			remote = r.Push.RemotePages * int64(os.Getpagesize()) // both nodes have pages of the same size
 		}
 		fmt.Fprintf(w, "  sent            %s memory and state (%s before compression), %s files, %s layers\n",
-			units.FormatBytes(r.Bytes.MemoryPrecopy+r.Bytes.MemoryFinal+r.Bytes.MemoryFaulted+r.Bytes.MemoryPushed),
+			units.FormatBytes(r.Bytes.MemoryPrecopy+r.Bytes.MemoryFinal+r.Bytes.MemoryFaulted+
+				r.Bytes.MemoryPushed),
 			units.FormatBytes(r.Bytes.MemoryRaw+remote), files, layers)
 	}
 }
@@ -151,7 +162,8 @@ func printSent(w io.Writer, r migration.Report) {
 // printKept tells what was not sent because an earlier attempt had brought it.
 func printKept(w io.Writer, r migration.Report) {
 	if r.Bytes.FilesKept > 0 {
-		fmt.Fprintf(w, "  kept            %s of files, from an earlier attempt\n", units.FormatBytes(r.Bytes.FilesKept))
+		fmt.Fprintf(w, "  kept            %s of files, from an earlier attempt\n",
+			units.FormatBytes(r.Bytes.FilesKept))
 	}
 }
 
@@ -165,7 +177,8 @@ func printReport(w io.Writer, r migration.Report) {
 	}
 	if r.Result != migration.Moved {
 		if r.Mode == migration.Restart && r.Result == migration.RolledBack && r.DowntimeSeconds > 0 {
-			fmt.Fprintf(w, "  stopped for     %s, until it ran again at %s\n", units.FormatSeconds(r.DowntimeSeconds), r.Source)
+			fmt.Fprintf(w, "  stopped for     %s, until it ran again at %s\n",
+				units.FormatSeconds(r.DowntimeSeconds), r.Source)
 		}
 		printPush(w, r.Push, r.Bytes)
 		printKept(w, r)
@@ -176,8 +189,8 @@ func printReport(w io.Writer, r migration.Report) {
 	}
 	printSwitchover(w, r)
 	if r.Held.Packets > 0 {
-		fmt.Fprintf(w, "  packets held    %d, forwarded in order, %d lost; the longest waited %s\n", r.Held.Packets, r.Held.Dropped,
-			units.FormatSeconds(r.Held.LongestSeconds))
+		fmt.Fprintf(w, "  packets held    %d, forwarded in order, %d lost; the longest waited %s\n",
+			r.Held.Packets, r.Held.Dropped, units.FormatSeconds(r.Held.LongestSeconds))
 	}
 	printPush(w, r.Push, r.Bytes)
 	printVolumes(w, r.Volumes)
@@ -191,8 +204,8 @@ func printReport(w io.Writer, r migration.Report) {
 		if phase.Downtime {
 			frozen = "  " + still(r)
 		}
-		fmt.Fprintf(table, "\t%s\t%s\t%s\t%s\t%s\n", phase.Name, phase.Node, units.FormatSeconds(phase.StartSeconds),
-			units.FormatSeconds(phase.Seconds), frozen)
+		fmt.Fprintf(table, "\t%s\t%s\t%s\t%s\t%s\n", phase.Name, phase.Node,
+			units.FormatSeconds(phase.StartSeconds), units.FormatSeconds(phase.Seconds), frozen)
 	}
 	_ = table.Flush() // As with Fprintf: nobody to tell.
 }
@@ -208,7 +221,8 @@ func printChoice(w io.Writer, r migration.Report) {
 
 // printFileRounds lists the rounds of files in which something moved ahead.
 func printFileRounds(w io.Writer, r migration.Report) {
-	if !slices.ContainsFunc(r.FileRounds, func(f migration.FileRound) bool { return !f.Final && f.SentBytes > 0 }) {
+	if !slices.ContainsFunc(r.FileRounds,
+		func(f migration.FileRound) bool { return !f.Final && f.SentBytes > 0 }) {
 		return
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -218,7 +232,8 @@ func printFileRounds(w io.Writer, r migration.Report) {
 		if f.Final {
 			after = "  " + still(r)
 		}
-		fmt.Fprintf(table, "\t%d\t%d\t%d\t%s\t%s\t%s\n", i+1, f.Entries, f.ChangedEntries, units.FormatBytes(f.SentBytes), units.FormatSeconds(f.Seconds), after)
+		fmt.Fprintf(table, "\t%d\t%d\t%d\t%s\t%s\t%s\n", i+1, f.Entries, f.ChangedEntries,
+			units.FormatBytes(f.SentBytes), units.FormatSeconds(f.Seconds), after)
 	}
 	_ = table.Flush() // As with Fprintf: nobody to tell.
 }
@@ -235,7 +250,8 @@ func printRounds(w io.Writer, rounds []migration.Round) {
 		if !r.Final {
 			after = units.FormatSeconds(r.ExpectedDowntimeSeconds)
 		}
-		fmt.Fprintf(table, "\t%d\t%d\t%s\t%s\t%s\t\n", i+1, r.Pages, units.FormatBytes(r.SentBytes), units.FormatSeconds(r.Seconds), after)
+		fmt.Fprintf(table, "\t%d\t%d\t%s\t%s\t%s\t\n", i+1, r.Pages, units.FormatBytes(r.SentBytes),
+			units.FormatSeconds(r.Seconds), after)
 	}
 	_ = table.Flush() // As with Fprintf: nobody to tell.
 }
@@ -243,7 +259,8 @@ func printRounds(w io.Writer, rounds []migration.Round) {
 // printThrottles tells what processor time was taken from a container, and for how long.
 func printThrottles(w io.Writer, throttles []migration.ThrottleStep) {
 	for _, t := range throttles {
-		fmt.Fprintf(w, "  throttled       to %.2f processors after round %d, for %s\n", t.CPUs, t.AfterRounds, units.FormatSeconds(t.Seconds))
+		fmt.Fprintf(w, "  throttled       to %.2f processors after round %d, for %s\n", t.CPUs, t.AfterRounds,
+			units.FormatSeconds(t.Seconds))
 	}
 }
 
@@ -255,7 +272,8 @@ func printReason(w io.Writer, r migration.Report) {
 	if r.Alarm != "" {
 		fmt.Fprintf(w, "  ALARM: %s\n", r.Alarm)
 	} else if r.Result == migration.ResultDoubt {
-		fmt.Fprintf(w, "  %s asks %s until it answers; if %s is gone for good, see \"godwit migration resolve --help\"\n", r.Source, r.Target, r.Target)
+		fmt.Fprintf(w, "  %s asks %s until it answers; if %s is gone for good, see \"godwit migration "+
+			"resolve --help\"\n", r.Source, r.Target, r.Target)
 	}
 }
 

@@ -19,7 +19,8 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: "godwit", Short: "Live migration of running containers", Long: rootLong, Version: version,
 	}
-	root.PersistentFlags().String("socket", defaultSocket(), "unix socket of the agent (environment: GODWIT_SOCKET)")
+	root.PersistentFlags().String("socket", defaultSocket(),
+		"unix socket of the agent (environment: GODWIT_SOCKET)")
 	root.AddGroup(
 		&cobra.Group{ID: "move", Title: "Move containers:"},
 		&cobra.Group{ID: "run", Title: "Run containers (embedded engine):"},
@@ -28,10 +29,12 @@ func newRootCommand() *cobra.Command {
 	)
 	cli.AddGroup(root, "move", newMigrateCommand(), newPlanCommand(), newMigrationCommand(), newThawCommand(),
 		newStageCommand())
-	cli.AddGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(), newTopCommand(),
-		newLogsCommand(), newExecCommand(), newStartCommand(), newStopCommand(), newRmCommand(), newWaitCommand(), newVolumeCommand())
-	cli.AddGroup(root, "node", newAgentCommand(), withAgentCommands(newNodeCommand()), newNodesCommand(), newAuditCommand(),
-		newEngineCommand())
+	cli.AddGroup(root, "run", newImageCommand(), newRunCommand(), newPsCommand(), newInspectCommand(),
+		newTopCommand(),
+		newLogsCommand(), newExecCommand(), newStartCommand(), newStopCommand(), newRmCommand(),
+		newWaitCommand(), newVolumeCommand())
+	cli.AddGroup(root, "node", newAgentCommand(), withAgentCommands(newNodeCommand()), newNodesCommand(),
+		newAuditCommand(), newEngineCommand())
 	cli.AddGroup(root, "machine", newDoctorCommand(), newSetupCommand())
 	root.AddCommand(newVersionCommand(), cli.NewManCommand("godwit"))
 	completeNames(root)

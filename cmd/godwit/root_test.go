@@ -12,7 +12,8 @@ import (
 )
 
 func TestUsageErrors(t *testing.T) {
-	for _, line := range []string{"frob", "migrat", "image frob", "migration frob", "help frob", "help image frob", "ps frob",
+	for _, line := range []string{"frob", "migrat", "image frob", "migration frob", "help frob",
+		"help image frob", "ps frob",
 		"logs web --tail -5", "stop web --time -1s", "inspect web --measure -1s",
 		"stage web b --keep 0s", "plan web b --measure -1s", "node token --ttl 0s"} {
 		root := newRootCommand()
@@ -46,7 +47,8 @@ func TestFlagsThatChange(t *testing.T) {
 		var out strings.Builder
 		root.SetOut(&out)
 		err := root.Execute()
-		if own, _, found := strings.Cut(out.String(), "Global Flags:"); err != nil || !found || strings.Contains(own, "default") {
+		if own, _, found := strings.Cut(out.String(), "Global Flags:"); err != nil || !found ||
+			strings.Contains(own, "default") {
 			t.Errorf("godwit %s --help: %v, %s", line, err, out.String())
 		}
 	}
@@ -54,7 +56,8 @@ func TestFlagsThatChange(t *testing.T) {
 
 func TestPlaceholders(t *testing.T) {
 	for use, want := range map[string][]string{
-		"ps": {"", ""}, "migrate CONTAINER NODE": {"CONTAINER", "NODE", ""}, "rm CONTAINER...": {"CONTAINER", "CONTAINER"},
+		"ps": {"", ""}, "migrate CONTAINER NODE": {"CONTAINER", "NODE", ""},
+		"rm CONTAINER...":                           {"CONTAINER", "CONTAINER"},
 		"exec [flags] CONTAINER COMMAND [ARG...]":   {"CONTAINER", "COMMAND", "ARG", "ARG"},
 		"resolve MIGRATION --runs-at source|target": {"MIGRATION", ""},
 		"join ADDRESS TOKEN --address HOST[:PORT]":  {"ADDRESS", "TOKEN", ""},
@@ -75,11 +78,13 @@ func TestCompletionWithoutAgent(t *testing.T) {
 		"image rm": ":4", "run": ":4", "run --stage-to": ":4",
 	} {
 		root := newRootCommand()
-		root.SetArgs(append(append([]string{"__complete", "--socket", "/nonexistent"}, strings.Fields(line)...), ""))
+		root.SetArgs(append(append([]string{"__complete", "--socket", "/nonexistent"},
+			strings.Fields(line)...), ""))
 		var out strings.Builder
 		root.SetOut(&out)
 		root.SetErr(io.Discard)
-		if err := root.Execute(); err != nil || !strings.Contains(out.String(), "\n"+want) && !strings.HasPrefix(out.String(), want) {
+		if err := root.Execute(); err != nil || !strings.Contains(out.String(), "\n"+want) &&
+			!strings.HasPrefix(out.String(), want) {
 			t.Errorf("godwit %s: %v, %q, want %s", line, err, out.String(), want)
 		}
 	}
@@ -88,11 +93,14 @@ func TestCompletionWithoutAgent(t *testing.T) {
 // What has ended is offered where it can be looked at, and not where it would be changed.
 func TestMigrationNames(t *testing.T) {
 	list := []migration.Report{
-		{Migration: "first", Container: "web", Source: "a", Target: "b", Result: migration.Moved}, {Migration: "second", Result: migration.ResultDoubt},
-		{Migration: "third", Result: migration.RolledBack}, {Migration: "fourth", Result: migration.ResultRuns},
+		{Migration: "first", Container: "web", Source: "a", Target: "b", Result: migration.Moved},
+		{Migration: "second", Result: migration.ResultDoubt},
+		{Migration: "third", Result: migration.RolledBack},
+		{Migration: "fourth", Result: migration.ResultRuns},
 	}
 	for command, want := range map[string][]string{
-		"show": {"fourth", "third", "second", "first"}, "cancel": {"fourth", "second"}, "resolve": {"fourth", "second"},
+		"show": {"fourth", "third", "second", "first"}, "cancel": {"fourth", "second"},
+		"resolve": {"fourth", "second"},
 	} {
 		var got []string
 		for _, name := range migrationNames(list, command) {

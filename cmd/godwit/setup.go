@@ -39,7 +39,8 @@ func newSetupCRIUCommand() *cobra.Command {
 		Use:   "criu",
 		Short: "Install a CRIU and a runc that work on this kernel",
 		Long:  setupCRIULong,
-		Example: "  godwit setup criu\n  godwit setup criu --force      # a newer version, although this one works\n" +
+		Example: "  godwit setup criu\n  godwit setup criu --force      # a newer version, although this " +
+			"one works\n" +
 			"  GODWIT_DEBIAN_MIRROR=ADDRESS godwit setup criu",
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return setupCRIU(cmd, doctor.Prefix, force) },
@@ -63,19 +64,23 @@ func setupCRIU(cmd *cobra.Command, prefix string, force bool) error {
 	}
 	for _, variable := range []string{"GODWIT_CRIU", "GODWIT_RUNC"} {
 		if path := os.Getenv(variable); path != "" {
-			return fmt.Errorf("%s names %s, which Godwit uses instead of what this command installs: unset it first", variable, path)
+			return fmt.Errorf("%s names %s, which Godwit uses instead of what this command installs: "+
+				"unset it first", variable, path)
 		}
 	}
 	if passed {
-		fmt.Fprintf(out, "CRIU and runc: the trial passed; installing Debian's under %s nevertheless\n", prefix)
+		fmt.Fprintf(out, "CRIU and runc: the trial passed; installing Debian's under %s nevertheless\n",
+			prefix)
 	} else {
-		fmt.Fprintf(out, "CRIU and runc: the trial failed (%s); installing newer ones under %s\n", why, prefix)
+		fmt.Fprintf(out, "CRIU and runc: the trial failed (%s); installing newer ones under %s\n",
+			why, prefix)
 	}
 	if err := installCRIU(cmd, prefix); err != nil {
 		return err
 	}
 	if passed, why, err = moves(cmd); err == nil && !passed {
-		err = fmt.Errorf("the trial fails with CRIU and runc from %s, too (%s): godwit doctor says more", prefix, why)
+		err = fmt.Errorf("the trial fails with CRIU and runc from %s, too (%s): godwit doctor says more",
+			prefix, why)
 	}
 	if err == nil {
 		fmt.Fprintln(out, "CRIU and runc: the trial passed")
@@ -105,7 +110,8 @@ func installCRIU(cmd *cobra.Command, prefix string) (err error) {
 	if err := os.CopyFS(directory, scripts.Files); err != nil {
 		return fmt.Errorf("unpack the script: %w", err)
 	}
-	script := exec.CommandContext(cmd.Context(), "bash", filepath.Join(directory, scripts.InstallCRIU), prefix)
+	script := exec.CommandContext(cmd.Context(), "bash", filepath.Join(directory, scripts.InstallCRIU),
+		prefix)
 	script.Stdout, script.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if err := script.Run(); err != nil {
 		return fmt.Errorf("install CRIU and runc: %w: the lines above say why", err)

@@ -32,7 +32,8 @@ func TestSetupScript(t *testing.T) {
 	t.Setenv("PATH", tools)
 	prefix := filepath.Join(t.TempDir(), "prefix")
 	err := installCRIU(cmd, prefix)
-	if err == nil || !strings.Contains(said.String(), "patchelf is needed and not installed: apt-get install patchelf") {
+	if err == nil || !strings.Contains(said.String(),
+		"patchelf is needed and not installed: apt-get install patchelf") {
 		t.Errorf("without patchelf: %v, and it says %q", err, said.String())
 	}
 	if _, err := os.Stat(prefix); !os.IsNotExist(err) {

@@ -83,7 +83,8 @@ func newStageCommand() *cobra.Command {
 			request.Container, request.Node = args[0], args[1]
 			request.KeepSeconds, request.KeepFreshSeconds = keep.Seconds(), fresh.Seconds()
 			request.BandwidthLimitBitsPerSecond = float64(limit.Value)
-			return withAgent(cmd, func(agent api.AgentClient) error { return stage(cmd, agent, request, asJSON, detach) })
+			return withAgent(cmd,
+				func(agent api.AgentClient) error { return stage(cmd, agent, request, asJSON, detach) })
 		}
 		order, err := way.request(args[0], time.Now())
 		if err != nil {
@@ -142,13 +143,16 @@ func stage(cmd *cobra.Command, agent api.AgentClient, request *api.StageRequest,
 		err = cli.PrintJSON(cmd.OutOrStdout(), told)
 	case told.State != migration.StageReady:
 	case told.Kind == migration.LayersCopy:
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has all layers of its image, %s of them from here\n", told.Container, told.Target, units.FormatBytes(told.SentBytes))
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has all layers of its image, %s of them from here\n",
+			told.Container, told.Target, units.FormatBytes(told.SentBytes))
 	default:
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of memory staged at %s, %s sent, until %s\n", told.Container, units.FormatBytes(told.MemoryBytes),
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s of memory staged at %s, %s sent, until %s\n", told.Container,
+			units.FormatBytes(told.MemoryBytes),
 			told.Target, units.FormatBytes(told.SentBytes), told.Until.Local().Format(time.DateTime))
 	}
 	if err == nil && told.State == migration.StageEnded {
-		return cli.Exit(cli.ExitError, fmt.Errorf("%s is not staged at %s: %s", told.Container, told.Target, plainText(told.Error)))
+		return cli.Exit(cli.ExitError, fmt.Errorf("%s is not staged at %s: %s", told.Container, told.Target,
+			plainText(told.Error)))
 	}
 	return err
 }
@@ -157,10 +161,12 @@ func stage(cmd *cobra.Command, agent api.AgentClient, request *api.StageRequest,
 func unstaged(cmd *cobra.Command, request *api.StageRequest, err error) error {
 	switch {
 	case cmd.Context().Err() != nil:
-		return cli.Exit(cli.ExitSignal, fmt.Errorf("no longer watching; staging goes on: see \"godwit stage ls\", "+
+		return cli.Exit(cli.ExitSignal, fmt.Errorf("no longer watching; staging goes on: see \"godwit "+
+			"stage ls\", "+
 			"or stop it with \"godwit stage rm %s %s\"", request.Container, request.Node))
 	case status.Code(err) == codes.Unavailable:
-		return cli.Exit(cli.ExitError, errors.New("the agent of this node ended, and nothing is staged any more; the container runs on"))
+		return cli.Exit(cli.ExitError, errors.New("the agent of this node ended, and nothing is staged "+
+			"any more; the container runs on"))
 	}
 	return err
 }
@@ -209,7 +215,8 @@ func newStageListCommand() *cobra.Command {
 
 func printStages(w io.Writer, list []migration.Stage) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "CONTAINER\tKIND\tOF\tAT\tSTATE\tMEMORY\tDISK\tSENT\tROUNDS\tAS OF\tUNTIL\tAHEAD\tWHY")
+	fmt.Fprintln(table,
+		"CONTAINER\tKIND\tOF\tAT\tSTATE\tMEMORY\tDISK\tSENT\tROUNDS\tAS OF\tUNTIL\tAHEAD\tWHY")
 	for _, s := range list {
 		asOf, until := "-", "-"
 		if !s.Fresh.IsZero() {
@@ -218,8 +225,10 @@ func printStages(w io.Writer, list []migration.Stage) error {
 		if !s.Until.IsZero() && s.State != migration.StageEnded {
 			until = s.Until.Local().Format(time.DateTime)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.Container, s.Kind, s.Source, s.Target, s.State,
-			units.FormatBytes(s.MemoryBytes), units.FormatBytes(s.DiskBytes), units.FormatBytes(s.SentBytes), s.Rounds, asOf, until,
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.Container, s.Kind,
+			s.Source, s.Target, s.State,
+			units.FormatBytes(s.MemoryBytes), units.FormatBytes(s.DiskBytes), units.FormatBytes(s.SentBytes),
+			s.Rounds, asOf, until,
 			placementText(s.Placement, time.Now()), cmp.Or(plainText(s.Error), "-"))
 	}
 	return table.Flush()

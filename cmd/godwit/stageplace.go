@@ -63,7 +63,8 @@ func (f *placementFlags) stageArgs(cmd *cobra.Command, args []string) error {
 }
 
 func (f *placementFlags) request(container string, now time.Time) (*api.StageAheadRequest, error) {
-	request := &api.StageAheadRequest{Container: container, Nearest: f.nearest, BudgetBytes: f.budget.Value, Off: f.off}
+	request := &api.StageAheadRequest{Container: container, Nearest: f.nearest, BudgetBytes: f.budget.Value,
+		Off: f.off}
 	if f.budget.WasSet && f.nearest == 0 {
 		return nil, cli.Usage(errors.New("a budget is for copies at neighbours: say how many, by --nearest"))
 	}
@@ -103,7 +104,8 @@ func parseDeadline(text string, now time.Time) (time.Time, error) {
 	}
 	for _, layout := range []string{"15:04", "15:04:05"} {
 		if at, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
-			at = time.Date(now.Year(), now.Month(), now.Day(), at.Hour(), at.Minute(), at.Second(), 0, now.Location())
+			at = time.Date(now.Year(), now.Month(), now.Day(), at.Hour(), at.Minute(), at.Second(),
+				0, now.Location())
 			if !at.After(now) { // the next time that clocks show it
 				at = at.AddDate(0, 0, 1)
 			}
@@ -149,7 +151,8 @@ func printPlacement(w io.Writer, list []migration.Stage, now time.Time) error {
 		if !a.Deadline.IsZero() {
 			deadline, outlook = formatMoment(a.Deadline, now), outlookText(a)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s (at worst %s)\t%s\t%s\n", s.Target, deadline, beginText(a, now), units.FormatSeconds(a.NeedSeconds),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s (at worst %s)\t%s\t%s\n", s.Target, deadline, beginText(a, now),
+			units.FormatSeconds(a.NeedSeconds),
 			units.FormatSeconds(a.NeedWorstSeconds), units.FormatBytes(int64(a.NeedBytes)), outlook)
 	}
 	return table.Flush()

@@ -11,11 +11,14 @@ import (
 func TestParseStop(t *testing.T) {
 	now := time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC)
 	for text, want := range map[string]string{
-		"b@90s": "2026-03-04T13:01:30Z", " b@14:30": "2026-03-04T14:30:00Z", "b@14:30:05": "2026-03-04T14:30:05Z",
-		"b@12:59": "2026-03-05T12:59:00Z", "b@2026-04-01T00:00:00Z": "2026-04-01T00:00:00Z", "b@-1s": "2026-03-04T12:59:59Z",
+		"b@90s": "2026-03-04T13:01:30Z", " b@14:30": "2026-03-04T14:30:00Z",
+		"b@14:30:05": "2026-03-04T14:30:05Z",
+		"b@12:59":    "2026-03-05T12:59:00Z", "b@2026-04-01T00:00:00Z": "2026-04-01T00:00:00Z",
+		"b@-1s": "2026-03-04T12:59:59Z",
 	} {
 		stop, err := parseStop(text, now)
-		if err != nil || stop.Node != "b" || time.Unix(0, stop.DeadlineUnixNanoseconds).UTC().Format(time.RFC3339) != want {
+		if err != nil || stop.Node != "b" ||
+			time.Unix(0, stop.DeadlineUnixNanoseconds).UTC().Format(time.RFC3339) != want {
 			t.Errorf("%q: %v, %v", text, stop, err)
 		}
 	}
@@ -30,10 +33,13 @@ func TestPrintPlacement(t *testing.T) {
 	now := time.Date(2026, 3, 4, 13, 0, 0, 0, time.Local)
 	list := []migration.Stage{
 		{Target: "b", Placement: &migration.Placement{
-			Why: migration.PlacementPath, Deadline: now.Add(time.Minute), Begin: now.Add(10 * time.Second), Outlook: "in time", NeedSeconds: 2,
+			Why: migration.PlacementPath, Deadline: now.Add(time.Minute), Begin: now.Add(10 * time.Second),
+			Outlook: "in time", NeedSeconds: 2,
 			NeedWorstSeconds: 3, NeedBytes: 1 << 20,
 		}},
-		{Target: "c", Placement: &migration.Placement{Why: migration.PlacementPath, Deadline: now.Add(48 * time.Hour), Begin: now.Add(time.Hour), From: "b", Outlook: "late", LateSeconds: 2}},
+		{Target: "c", Placement: &migration.Placement{Why: migration.PlacementPath,
+			Deadline: now.Add(48 * time.Hour), Begin: now.Add(time.Hour), From: "b", Outlook: "late",
+			LateSeconds: 2}},
 		{Target: "d", Placement: &migration.Placement{Why: migration.PlacementNearest}},
 	}
 	var out strings.Builder

@@ -14,7 +14,8 @@ func addRestartFlag(cmd *cobra.Command, request *api.RunRequest) {
 		_, err := engine.ParseRestartPolicy(text)
 		request.Restart = text
 		return text, err
-	}}, "restart", "when to start the container again: no, on-failure[:N], always or unless-stopped (default: no)")
+	}}, "restart",
+		"when to start the container again: no, on-failure[:N], always or unless-stopped (default: no)")
 	completeWords(cmd, "restart", string(engine.RestartNo), string(engine.RestartOnFailure),
 		string(engine.RestartAlways), string(engine.RestartUnlessStopped))
 }
@@ -48,6 +49,7 @@ func newStartCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&request.Force, "force", "f", false, "even if nobody knows whether another node has it")
+	cmd.Flags().BoolVarP(&request.Force, "force", "f", false,
+		"even if nobody knows whether another node has it")
 	return cmd
 }

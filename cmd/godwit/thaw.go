@@ -35,6 +35,7 @@ func newThawCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&request.Force, "force", false, "thaw even if the target cannot be reached, or cannot tell")
+	cmd.Flags().BoolVar(&request.Force, "force", false,
+		"thaw even if the target cannot be reached, or cannot tell")
 	return cmd
 }

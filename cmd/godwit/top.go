@@ -85,7 +85,8 @@ func newTopCommand() *cobra.Command {
 	return cmd
 }
 
-func topOnce(ctx context.Context, agent api.AgentClient, request *api.TopRequest) ([]predict.Measured, error) {
+func topOnce(ctx context.Context, agent api.AgentClient, request *api.TopRequest) ([]predict.Measured,
+	error) {
 	reply, err := agent.Top(ctx, request)
 	if err != nil {
 		return nil, err
@@ -114,12 +115,15 @@ func printTop(w io.Writer, measured []predict.Measured) error {
 		if m.State != "" {
 			name += " (" + m.State + ")"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%.2f\t%s\t%s\t%s", name, m.Processes, m.CPUs, units.FormatBytes(m.PrivateBytes), units.FormatBytes(m.SharedBytes), units.FormatBytes(m.FileBytes))
+		fmt.Fprintf(table, "%s\t%d\t%.2f\t%s\t%s\t%s", name, m.Processes, m.CPUs,
+			units.FormatBytes(m.PrivateBytes), units.FormatBytes(m.SharedBytes),
+			units.FormatBytes(m.FileBytes))
 		for _, window := range predict.Windows() {
 			fmt.Fprintf(table, "\t%s", writtenWithin(m.Curve, window))
 		}
 		if m.SampledPages > 0 {
-			fmt.Fprintf(table, "\t%.0f %%\t%.0f %%\t%.0f %%", m.ZeroShare*100, m.DuplicateShare*100, m.Ratio*100)
+			fmt.Fprintf(table, "\t%.0f %%\t%.0f %%\t%.0f %%", m.ZeroShare*100, m.DuplicateShare*100,
+				m.Ratio*100)
 		} else {
 			fmt.Fprint(table, "\t-\t-\t-")
 		}

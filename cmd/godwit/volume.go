@@ -74,7 +74,8 @@ func addVolumesFlag(cmd *cobra.Command, ways *[]string) {
 		}
 		return offered, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
-	_ = cmd.RegisterFlagCompletionFunc("volumes", complete) // It fails only for a flag that does not exist, or twice.
+	// It fails only for a flag that does not exist, or twice.
+	_ = cmd.RegisterFlagCompletionFunc("volumes", complete)
 }
 
 // volumesOfFirst are the volumes of the container that the first argument names, as far as an agent
@@ -133,7 +134,8 @@ func newVolumeCommand() *cobra.Command {
 		Short: "Manage the named volumes of this node",
 		Long: `Named volumes are created when a container first uses them, and stay when the container is
 removed. They move with their container: see "godwit migrate --help".`,
-		Example: "  godwit run -d -v data:/data busybox sleep 1000\n  godwit volume ls\n  godwit volume inspect data\n  godwit volume rm data",
+		Example: "  godwit run -d -v data:/data busybox sleep 1000\n  godwit volume ls\n  godwit volume " +
+			"inspect data\n  godwit volume rm data",
 	}
 	cmd.AddCommand(newVolumeLsCommand(), newVolumeInspectCommand(), newVolumeRmCommand())
 	return cmd
@@ -158,7 +160,8 @@ func newVolumeLsCommand() *cobra.Command {
 				table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				fmt.Fprintln(table, "NAME\tCONTAINERS\tCHANGED")
 				for _, v := range volumes {
-					fmt.Fprintf(table, "%s\t%s\t%s ago\n", v.Name, strings.Join(v.Containers, ", "), units.FormatAge(time.Since(v.Changed)))
+					fmt.Fprintf(table, "%s\t%s\t%s ago\n", v.Name, strings.Join(v.Containers, ", "),
+						units.FormatAge(time.Since(v.Changed)))
 				}
 				return table.Flush()
 			})

@@ -46,10 +46,12 @@ func TestPrintVolumes(t *testing.T) {
 	var out bytes.Buffer
 	printVolumes(&out, []migration.VolumeMoved{
 		{Volume: "data", Path: "/data", Way: migration.VolumeMove, Bytes: 2048, Files: 3},
-		{Volume: "/www", Path: "/www", Source: "/srv", Way: migration.VolumeShared, Why: "both nodes mount it"},
+		{Volume: "/www", Path: "/www", Source: "/srv", Way: migration.VolumeShared,
+			Why: "both nodes mount it"},
 		{Volume: "/tmp", Path: "/tmp", Way: migration.VolumeSkip},
 	})
-	for _, want := range []string{"data at /data: moves, 2.0 KiB in 3 files", "/srv at /www: shared\n    both", "/tmp: skipped"} {
+	for _, want := range []string{"data at /data: moves, 2.0 KiB in 3 files",
+		"/srv at /www: shared\n    both", "/tmp: skipped"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("nothing of %q in:\n%s", want, out.String())
 		}

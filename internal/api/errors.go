@@ -24,7 +24,8 @@ func Plain(err error) string {
 	switch {
 	case !ok:
 		return err.Error()
-	case s.Code() == codes.DeadlineExceeded, s.Code() == codes.Canceled && s.Message() != context.Canceled.Error():
+	case s.Code() == codes.DeadlineExceeded, s.Code() == codes.Canceled &&
+		s.Message() != context.Canceled.Error():
 		return "it does not answer" // for so long that the call, or the connection under it, was given up
 	}
 	return s.Message()

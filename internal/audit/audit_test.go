@@ -22,7 +22,8 @@ func TestLogIsBoundedPrivateAndInOrder(t *testing.T) {
 	l.limit = 2000
 	began := time.Unix(1000, 0).UTC()
 	for i := range 100 {
-		entry := Entry{Time: began.Add(time.Duration(i) * time.Second), Method: "Migrate", Object: strings.Repeat("x", 999), Outcome: "ok"}
+		entry := Entry{Time: began.Add(time.Duration(i) * time.Second), Method: "Migrate",
+			Object: strings.Repeat("x", 999), Outcome: "ok"}
 		if err := l.Append(entry); err != nil {
 			t.Fatal(err)
 		}

@@ -70,18 +70,22 @@ func (m medians) cold() []Asked {
 	asked := []Asked{
 		atMost(fmt.Sprintf("cold, tiny, %s: downtime at most %.1f x floor", linkFast, floorFactor),
 			fast, floorFactor*m.downtime(workloadTiny, linkFast, wayFloor)),
-		atMost(fmt.Sprintf("cold, tiny, %s: downtime at most %.0f ms", linkFast, tinyDowntime*1e3), fast, tinyDowntime),
-		atMost(fmt.Sprintf("cold, tiny, %s: downtime at most %.1f x floor + %.1f RTT", linkDistant, floorFactor, distantRTTs),
-			m.downtime(workloadTiny, linkDistant, wayCold),
+		atMost(fmt.Sprintf("cold, tiny, %s: downtime at most %.0f ms", linkFast, tinyDowntime*1e3), fast,
+			tinyDowntime),
+		atMost(fmt.Sprintf("cold, tiny, %s: downtime at most %.1f x floor + %.1f RTT", linkDistant,
+			floorFactor, distantRTTs), m.downtime(workloadTiny, linkDistant, wayCold),
 			floorFactor*m.downtime(workloadTiny, linkDistant, wayFloor)+distantRTTs*rttOf(linkDistant)),
 	}
 	for _, link := range []string{linkFast, linkMiddle, linkDistant} {
 		for _, way := range []string{wayCold, wayPreCopy} {
-			what := fmt.Sprintf("%s, redis, %s: client's longest gap beyond the downtime at most 1 RTT + %.0f ms",
+			what := fmt.Sprintf("%s, redis, %s: client's longest gap beyond the downtime at most 1 RTT + "+
+				"%.0f ms",
 				strings.TrimPrefix(way, "godwit "), link, gapSlack*1e3)
-			asked = append(asked, atMost(what, m.of(workloadRedis, link, way, metricBeyond), rttOf(link)+gapSlack))
+			asked = append(asked, atMost(what, m.of(workloadRedis, link, way, metricBeyond),
+				rttOf(link)+gapSlack))
 		}
-		what := fmt.Sprintf("cold, redis, %s: downtime at most %.2f x (bytes / bandwidth) + tiny's downtime", link, transferFactor)
+		what := fmt.Sprintf("cold, redis, %s: downtime at most %.2f x (bytes / bandwidth) + tiny's downtime",
+			link, transferFactor)
 		needed := m.of(workloadRedis, link, wayCold, metricSent) / bandwidthOf(link)
 		asked = append(asked, atMost(what, m.downtime(workloadRedis, link, wayCold),
 			transferFactor*needed+m.downtime(workloadTiny, link, wayCold)))
@@ -96,22 +100,28 @@ func (m medians) preCopy() []Asked {
 	asked := []Asked{
 		atMost(fmt.Sprintf("pre-copy, tiny, %s: downtime at most %.2f x floor", linkFast, preCopyFloorFactor),
 			tiny, preCopyFloorFactor*m.downtime(workloadTiny, linkFast, wayFloor)),
-		atMost(fmt.Sprintf("pre-copy, tiny, %s: downtime at most %.0f ms", linkFast, preCopyTiny*1e3), tiny, preCopyTiny),
-		atMost(fmt.Sprintf("pre-copy, %s, %s: downtime at most tiny's + dirty bytes / bandwidth + %.0f ms", workloadBusy, linkFast, preCopySlack*1e3),
+		atMost(fmt.Sprintf("pre-copy, tiny, %s: downtime at most %.0f ms", linkFast, preCopyTiny*1e3), tiny,
+			preCopyTiny),
+		atMost(fmt.Sprintf("pre-copy, %s, %s: downtime at most tiny's + dirty bytes / bandwidth + %.0f ms",
+			workloadBusy, linkFast, preCopySlack*1e3),
 			m.downtime(workloadBusy, linkFast, wayPreCopy), tiny+written+preCopySlack),
-		atMost(fmt.Sprintf("pre-copy, %s, %s: downtime at most tiny's + %.0f ms", workloadShared, linkFast, preCopySlack*1e3),
-			m.downtime(workloadShared, linkFast, wayPreCopy), tiny+preCopySlack),
+		atMost(fmt.Sprintf("pre-copy, %s, %s: downtime at most tiny's + %.0f ms", workloadShared, linkFast,
+			preCopySlack*1e3), m.downtime(workloadShared, linkFast, wayPreCopy), tiny+preCopySlack),
 	}
 	for _, idle := range []struct {
 		workload, link string
 		gibibytes      float64
 	}{{workloadIdle1024, linkFast, 1}, {workloadIdle4096, linkFaster, 4}} {
-		what := fmt.Sprintf("pre-copy, %s: downtime at most tiny's + %.0f ms per GiB", idle.workload, perGibibyte*1e3)
-		asked = append(asked, atMost(what, m.downtime(idle.workload, idle.link, wayPreCopy), tiny+perGibibyte*idle.gibibytes))
+		what := fmt.Sprintf("pre-copy, %s: downtime at most tiny's + %.0f ms per GiB", idle.workload,
+			perGibibyte*1e3)
+		asked = append(asked, atMost(what, m.downtime(idle.workload, idle.link, wayPreCopy),
+			tiny+perGibibyte*idle.gibibytes))
 	}
 	return append(asked,
-		atMost(fmt.Sprintf("pre-copy, %s, %s: total time at most %.1f x bytes / bandwidth", workloadIdle1024, linkFast, roundsFactor),
-			m.of(workloadIdle1024, linkFast, wayPreCopy, metricTotal), roundsFactor*gibi/bandwidthOf(linkFast)),
+		atMost(fmt.Sprintf("pre-copy, %s, %s: total time at most %.1f x bytes / bandwidth", workloadIdle1024,
+			linkFast, roundsFactor),
+			m.of(workloadIdle1024, linkFast, wayPreCopy, metricTotal),
+			roundsFactor*gibi/bandwidthOf(linkFast)),
 		atMost(fmt.Sprintf("pre-copy, %s, %s: downtime at most study A's", workloadRecogniser, linkSlow),
 			m.downtime(workloadRecogniser, linkSlow, wayPreCopy), studySlow))
 }
@@ -124,15 +134,17 @@ func (m medians) preCopyBytes() []Asked {
 		return a
 	}
 	sent := func(workload, link string) float64 { return m.of(workload, link, wayPreCopy, metricSent) }
-	growth := atMost(fmt.Sprintf("pre-copy, %s: memory at the target at most %.1f x the source's", workloadForked, growthFactor),
-		m.of(workloadForked, linkFast, wayPreCopy, metricGrowth), growthFactor)
+	growth := atMost(fmt.Sprintf("pre-copy, %s: memory at the target at most %.1f x the source's",
+		workloadForked, growthFactor), m.of(workloadForked, linkFast, wayPreCopy, metricGrowth), growthFactor)
 	growth.Unit = "ratio"
 	return []Asked{
 		growth,
-		bytes(fmt.Sprintf("pre-copy, %s: sent at most %.2f x the source's memory", workloadForked, onceFactor),
-			sent(workloadForked, linkFast), onceFactor*m.of(workloadForked, linkFast, wayPreCopy, metricMemory)),
-		bytes(fmt.Sprintf("pre-copy, %s, %s: sent at most %.1f x its memory", workloadFog, linkMobility, fogFactor),
-			sent(workloadFog, linkMobility), fogFactor*fogBytes),
+		bytes(fmt.Sprintf("pre-copy, %s: sent at most %.2f x the source's memory", workloadForked,
+			onceFactor),
+			sent(workloadForked, linkFast),
+			onceFactor*m.of(workloadForked, linkFast, wayPreCopy, metricMemory)),
+		bytes(fmt.Sprintf("pre-copy, %s, %s: sent at most %.1f x its memory", workloadFog, linkMobility,
+			fogFactor), sent(workloadFog, linkMobility), fogFactor*fogBytes),
 		bytes(fmt.Sprintf("pre-copy, %s, %s: sent less than its memory", workloadFogHalf, linkMobility),
 			sent(workloadFogHalf, linkMobility), fogBytes),
 	}

@@ -53,7 +53,8 @@ func findRunc() (string, error) {
 			return found, nil
 		}
 	}
-	return "", errors.New("find runc: not in GODWIT_RUNC, /opt/godwit/bin or PATH; \"godwit doctor\" tells how to get it")
+	return "", errors.New("find runc: not in GODWIT_RUNC, /opt/godwit/bin or PATH; \"godwit doctor\" " +
+		"tells how to get it")
 }
 
 // command makes a command in a node, which finds the same CRIU as Godwit does.
@@ -63,7 +64,10 @@ func (b *bed) command(ctx context.Context, node string, args []string) (*exec.Cm
 		return nil, err
 	}
 	// Variables of the user's for Podman would lead it out of the node.
-	inherited := func(v string) bool { return strings.HasPrefix(v, "CONTAINERS_") || strings.HasPrefix(v, "PATH=") }
+	inherited := func(v string) bool {
+		return strings.HasPrefix(v, "CONTAINERS_") ||
+			strings.HasPrefix(v, "PATH=")
+	}
 	path := "PATH=" + filepath.Dir(b.criu.Path) + ":" + os.Getenv("PATH")
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), inherited), path)
 	return cmd, nil
@@ -79,7 +83,8 @@ func (b *bed) exec(ctx context.Context, node string, args ...string) (string, er
 	cmd.Stdout, cmd.Stderr = &out, &complaints
 	if err := cmd.Run(); err != nil {
 		text := strings.TrimSpace(complaints.String())
-		return out.String(), fmt.Errorf("node %s: %s: %w: %s", node, strings.Join(args, " "), err, text[max(0, len(text)-maxErrorText):])
+		return out.String(), fmt.Errorf("node %s: %s: %w: %s", node, strings.Join(args, " "), err,
+			text[max(0, len(text)-maxErrorText):])
 	}
 	return out.String(), nil
 }

@@ -104,7 +104,8 @@ func TestJudge(t *testing.T) {
 	for i, w := range want {
 		a := asked[i]
 		if math.Abs(a.Limit-w.limit) > 1e-9 || a.Value != w.value || a.Met != w.met {
-			t.Errorf("%s: limit %v, value %v, met %t; want %v, %v, %t", a.What, a.Limit, a.Value, a.Met, w.limit, w.value, w.met)
+			t.Errorf("%s: limit %v, value %v, met %t; want %v, %v, %t", a.What, a.Limit, a.Value, a.Met,
+				w.limit, w.value, w.met)
 		}
 	}
 }
@@ -118,8 +119,9 @@ func TestWhatIsNotMeasuredIsNotJudged(t *testing.T) {
 func TestResultFile(t *testing.T) {
 	rows := exampleRows()
 	result := Result{
-		Suite: "switchover", Host: Host{Cores: 2, Kernel: "6.18", CRIU: "4.2.1"}, Started: time.Unix(0, 0).UTC(),
-		Rows: rows, Asked: judge(rows),
+		Suite: "switchover", Host: Host{Cores: 2, Kernel: "6.18", CRIU: "4.2.1"},
+		Started: time.Unix(0, 0).UTC(),
+		Rows:    rows, Asked: judge(rows),
 	}
 	path := filepath.Join(t.TempDir(), "made", "result.json")
 	for range 2 { // it replaces an older one
@@ -138,7 +140,8 @@ func TestResultFile(t *testing.T) {
 	if !reflect.DeepEqual(read, result) {
 		t.Errorf("read back:\n%+v\nwant\n%+v", read, result)
 	}
-	for _, key := range []string{`"suite"`, `"host"`, `"started"`, `"rows"`, `"asked"`, `"median"`, `"low"`, `"high"`, `"met"`} {
+	for _, key := range []string{`"suite"`, `"host"`, `"started"`, `"rows"`, `"asked"`, `"median"`, `"low"`,
+		`"high"`, `"met"`} {
 		if !strings.Contains(string(data), key) {
 			t.Errorf("the file has no %s", key)
 		}
@@ -150,11 +153,14 @@ func TestResultFile(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	rows := append(exampleRows(), (&series{workload: workloadTiny, link: linkFast, way: wayPodman, note: "it has gone\nfar away"}).rows()...)
+	rows := append(exampleRows(),
+		(&series{workload: workloadTiny, link: linkFast, way: wayPodman,
+			note: "it has gone\nfar away"}).rows()...)
 	var text strings.Builder
 	Result{Suite: "switchover", Rows: rows, Asked: judge(rows)}.WriteText(&text)
 	for _, want := range []string{
-		"tiny, 1gbit/0.4ms", "100.0 ms", "podman", "it has gone", "met, 20.0 ms to spare", "NOT met: 10.0 ms too much (8%)",
+		"tiny, 1gbit/0.4ms", "100.0 ms", "podman", "it has gone", "met, 20.0 ms to spare",
+		"NOT met: 10.0 ms too much (8%)",
 		"longest gap of the client 710.0 ms", "47.7 MiB",
 	} {
 		if !strings.Contains(text.String(), want) {
@@ -174,14 +180,16 @@ func TestFromReportTakesThePhasesOfTheDowntime(t *testing.T) {
 			{Name: "arrive-last", Seconds: 0.2, Downtime: true}, {Name: "dump", Seconds: 0.5, Downtime: true},
 		},
 		Rounds: []migration.Round{{Pages: 1}, {Pages: 2, Final: true}},
-		Bytes:  migration.Bytes{MemoryPrecopy: 5, MemoryFinal: 10, FilesFinal: 20, Metadata: 30, Layers: 1000, MemoryRaw: 50, Uncompressed: 40},
+		Bytes: migration.Bytes{MemoryPrecopy: 5, MemoryFinal: 10, FilesFinal: 20, Metadata: 30, Layers: 1000,
+			MemoryRaw: 50, Uncompressed: 40},
 	})
 	got := map[string]float64{}
 	for _, m := range measured {
 		got[m.metric] = m.value
 	}
 	want := map[string]float64{
-		metricDowntime: 0.5, metricHandoff: 0, metricTotal: 0, metricSent: 65, metricFrozen: 10, metricUncompressed: 40, metricRaw: 50, metricRounds: 1,
+		metricDowntime: 0.5, metricHandoff: 0, metricTotal: 0, metricSent: 65, metricFrozen: 10,
+		metricUncompressed: 40, metricRaw: 50, metricRounds: 1,
 		"phase_dump_seconds": 0.75, "phase_arrive_last_seconds": 0.2,
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -197,7 +205,8 @@ func TestSelected(t *testing.T) {
 		}
 		var lines []string
 		for _, s := range chosen {
-			lines = append(lines, fmt.Sprintf("%s over %s by %s: %d", s.name, strings.Join(s.links, ", "), strings.Join(s.ways, ", "), s.runs))
+			lines = append(lines, fmt.Sprintf("%s over %s by %s: %d", s.name, strings.Join(s.links, ", "),
+				strings.Join(s.ways, ", "), s.runs))
 		}
 		return strings.Join(lines, "\n")
 	}
@@ -205,19 +214,28 @@ func TestSelected(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{Config{Workloads: []string{"tiny"}, Links: []string{"10mbit", "1gbit"}, Ways: []string{"godwit"}, Runs: 2},
-			"tiny over 1gbit/0.4ms by godwit cold, godwit pre-copy: 2\ntiny over 10mbit/100ms by godwit cold, godwit pre-copy: 2"},
-		{Config{Workloads: []string{"redis"}, Ways: []string{"godwit pre", "criu"}, Quick: true}, "redis over 1gbit/0.4ms by criu floor, godwit pre-copy: 3"},
-		{Config{Workloads: []string{"tiny"}, Links: []string{"50mbit/10ms"}, Ways: []string{"godwit"}, Runs: 2},
-			"tiny over 50mbit/10ms by godwit cold, godwit pre-copy: 2"},
-		{Config{Workloads: []string{"recogniser"}, Links: []string{"50mbit/10ms"}}, "recogniser over 50mbit/10ms by godwit pre-copy: 1"},
-		{Config{Memory: pages.Config{Size: 1 << 20}, Ways: []string{"godwit"}}, "memory over 1gbit/0.4ms by godwit cold, godwit pre-copy: 5"},
+		{Config{Workloads: []string{"tiny"}, Links: []string{"10mbit", "1gbit"}, Ways: []string{"godwit"},
+			Runs: 2},
+			"tiny over 1gbit/0.4ms by godwit cold, godwit pre-copy: 2\ntiny over 10mbit/100ms by godwit " +
+				"cold, godwit pre-copy: 2"},
+		{Config{Workloads: []string{"redis"}, Ways: []string{"godwit pre", "criu"}, Quick: true},
+			"redis over 1gbit/0.4ms by criu floor, godwit pre-copy: 3"},
+		{Config{Workloads: []string{"tiny"}, Links: []string{"50mbit/10ms"}, Ways: []string{"godwit"},
+			Runs: 2}, "tiny over 50mbit/10ms by godwit cold, godwit pre-copy: 2"},
+		{Config{Workloads: []string{"recogniser"}, Links: []string{"50mbit/10ms"}},
+			"recogniser over 50mbit/10ms by godwit pre-copy: 1"},
+		{Config{Memory: pages.Config{Size: 1 << 20}, Ways: []string{"godwit"}},
+			"memory over 1gbit/0.4ms by godwit cold, godwit pre-copy: 5"},
 		{Config{Workloads: []string{"idle-4GiB"}, Ways: []string{"podman"}},
-			"nothing to measure: these workloads are not moved in these ways over these links, or not in a quick run"},
-		{Config{Workloads: []string{"tiny"}, Links: []string{"moon"}}, `no such link: "moon"; there are ` + strings.Join(LinkNames(), ", ")},
-		{Config{Workloads: []string{"tiny"}, Links: []string{"1gbit/moon"}}, `link "1gbit/moon": give bandwidth and round trip, such as 100mbit/20ms: ` +
-			`time: invalid duration "moon"`},
-		{Config{Ways: []string{"on foot"}}, `no such way: "on foot"; there are criu floor, runc and rsync, podman, godwit cold, godwit pre-copy`},
+			"nothing to measure: these workloads are not moved in these ways over these links, or not in " +
+				"a quick run"},
+		{Config{Workloads: []string{"tiny"}, Links: []string{"moon"}},
+			`no such link: "moon"; there are ` + strings.Join(LinkNames(), ", ")},
+		{Config{Workloads: []string{"tiny"}, Links: []string{"1gbit/moon"}},
+			`link "1gbit/moon": give bandwidth and round trip, such as 100mbit/20ms: ` +
+				`time: invalid duration "moon"`},
+		{Config{Ways: []string{"on foot"}},
+			`no such way: "on foot"; there are criu floor, runc and rsync, podman, godwit cold, godwit pre-copy`},
 	} {
 		if got := all(c.config); got != c.want {
 			t.Errorf("%+v chooses\n%s, want\n%s", c.config, got, c.want)
@@ -273,7 +291,8 @@ func TestTimeCommand(t *testing.T) {
 	if err := TimeCommand(t.Context(), []string{"cat", "/no/such/file"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parseTimed(out.String()); err == nil || !strings.Contains(err.Error(), "/no/such/file: No such file") {
+	if _, err := parseTimed(out.String()); err == nil ||
+		!strings.Contains(err.Error(), "/no/such/file: No such file") {
 		t.Errorf("the error of a command that failed is %v", err)
 	}
 }

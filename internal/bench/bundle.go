@@ -206,14 +206,16 @@ func (c bundle) checkpoint(ctx context.Context, node string, options ...string) 
 			return 0, err
 		}
 	}
-	args := append([]string{"checkpoint", "--image-path", c.images(), "--work-path", c.work(), "--tcp-established"}, options...)
+	args := append([]string{"checkpoint", "--image-path", c.images(), "--work-path", c.work(),
+		"--tcp-established"}, options...)
 	return c.bed.time(ctx, node, c.runc(append(args, c.name)...)...)
 }
 
 // restore makes the container from what is in a directory.
 func (c bundle) restore(ctx context.Context, node, images string, options ...string) (float64, error) {
 	args := append([]string{
-		"restore", "--detach", "--bundle", c.dir, "--image-path", images, "--work-path", c.work(), "--tcp-established",
+		"restore", "--detach", "--bundle", c.dir, "--image-path", images, "--work-path", c.work(),
+		"--tcp-established",
 	}, options...)
 	return c.bed.time(ctx, node, c.runc(append(args, c.name)...)...)
 }

@@ -16,16 +16,18 @@ const (
 
 // FilesWays lists the ways of the suite files.
 func FilesWays() []string {
-	return []string{wayRsyncTwice, wayRsyncSSH, wayVolume, waySave, wayCold, wayPreCopy, wayRestart, wayStopped}
+	return []string{wayRsyncTwice, wayRsyncSSH, wayVolume, waySave, wayCold, wayPreCopy, wayRestart,
+		wayStopped}
 }
 
 // Metrics of the suite files. What is sent is counted on the link, in both directions, whoever
 // sends it; but of Godwit's parts it is the content of files that its report tells.
 const (
-	metricTree         = "tree_bytes"    // what there is to copy: in a quick run less than its name says
-	metricFirst        = "first_seconds" // the first copy
-	metricFirstSent    = "first_sent_bytes"
-	metricAgain        = "again_seconds"    // what is copied of it while nothing is written: for Godwit a part of the freeze
+	metricTree      = "tree_bytes"    // what there is to copy: in a quick run less than its name says
+	metricFirst     = "first_seconds" // the first copy
+	metricFirstSent = "first_sent_bytes"
+	// what is copied of it while nothing is written: for Godwit a part of the freeze
+	metricAgain        = "again_seconds"
 	metricAgainSent    = "again_sent_bytes" // all after the first copy
 	metricLink         = "link_bytes"       // in all
 	metricChanged      = "changed_entries"  // that the last copy found
@@ -83,7 +85,8 @@ func copyings() []copying {
 	}
 	return []copying{
 		{
-			name: workloadOneFile, link: linkFast, tree: tree.Config{Files: 1, Size: kibi, Rate: 200}, there: true, ways: own,
+			name: workloadOneFile, link: linkFast, tree: tree.Config{Files: 1, Size: kibi, Rate: 200},
+			there: true, ways: own,
 			runs: 7, quick: 3,
 		},
 		{
@@ -94,18 +97,22 @@ func copyings() []copying {
 			name: workloadMany, link: linkFast, tree: small, there: true, next: 10,
 			ways: with(own, wayRsyncTwice, wayRsyncSSH, wayVolume), runs: 3, quick: 1, part: 10,
 		},
-		{name: workloadMany, link: linkFar, tree: small, there: true, next: 10, ways: with([]string{wayPreCopy}, rsyncs...), runs: 3},
+		{name: workloadMany, link: linkFar, tree: small, there: true, next: 10,
+			ways: with([]string{wayPreCopy}, rsyncs...), runs: 3},
 		{
-			name: workloadByte, link: linkFast, tree: tree.Config{Files: 1, Size: gibi}, there: true, flip: true,
+			name: workloadByte, link: linkFast, tree: tree.Config{Files: 1, Size: gibi}, there: true,
+			flip: true,
 			ways: with([]string{wayPreCopy}, rsyncs...), runs: 3, quick: 1, part: 8,
 		},
 		{
-			name: workloadThere, link: linkStudyA, tree: tree.Config{Files: 1, Size: kibi}, image: bulk(8, 256*mebi), there: true,
+			name: workloadThere, link: linkStudyA, tree: tree.Config{Files: 1, Size: kibi},
+			image: bulk(8, 256*mebi), there: true,
 			ways: with(own, wayRsyncTwice), runs: 3, quick: 1, part: 16,
 		},
 		{
-			name: workloadNotThere, link: linkFast, tree: tree.Config{Files: 1, Size: kibi}, image: bulk(5, 111e6),
-			ways: with(own, wayRsyncTwice, waySave), runs: 3, quick: 1, part: 8,
+			name: workloadNotThere, link: linkFast, tree: tree.Config{Files: 1, Size: kibi},
+			image: bulk(5, 111e6),
+			ways:  with(own, wayRsyncTwice, waySave), runs: 3, quick: 1, part: 8,
 		},
 		{
 			name: workloadStore, link: linkStudyD, tree: messages, there: true, runs: 1, quick: 1, part: 20,

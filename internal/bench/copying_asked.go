@@ -31,16 +31,18 @@ func judgeCopying(rows []Row) []Asked {
 func (m medians) firstCopy() []Asked {
 	faster := func(link, way string, times float64) Asked {
 		a := Asked{
-			What:  fmt.Sprintf("first copy of %s, %s: at least %.0f x as fast as %s", workloadMany, link, times, way),
+			What: fmt.Sprintf("first copy of %s, %s: at least %.0f x as fast as %s", workloadMany, link,
+				times, way),
 			Least: true, Limit: times,
-			Value: m.of(workloadMany, link, way, metricFirst) / m.of(workloadMany, link, wayPreCopy, metricFirst),
+			Value: m.of(workloadMany, link, way, metricFirst) / m.of(workloadMany, link, wayPreCopy,
+				metricFirst),
 		}
 		a.Met = a.Value >= a.Limit
 		return a
 	}
 	return []Asked{
-		atMost(fmt.Sprintf("first copy of %s, %s: at most %.1f x bytes / bandwidth", workloadLarge, linkFast, firstFactor),
-			m.of(workloadLarge, linkFast, wayPreCopy, metricFirst),
+		atMost(fmt.Sprintf("first copy of %s, %s: at most %.1f x bytes / bandwidth", workloadLarge, linkFast,
+			firstFactor), m.of(workloadLarge, linkFast, wayPreCopy, metricFirst),
 			firstFactor*m.of(workloadLarge, linkFast, wayPreCopy, metricTree)/bandwidthOf(linkFast)),
 		faster(linkFast, wayRsyncTwice, fasterPlain), faster(linkFar, wayRsyncSSH, fasterFar),
 	}
@@ -50,8 +52,10 @@ func (m medians) firstCopy() []Asked {
 func (m medians) filesFrozen() []Asked {
 	var asked []Asked
 	for _, workload := range []string{workloadMany, workloadByte} {
-		added := m.downtime(workload, linkFast, wayPreCopy) - m.downtime(workloadOneFile, linkFast, wayPreCopy)
-		what := fmt.Sprintf("pre-copy, %s, %s: files add at most %.0f ms to the freeze", workload, linkFast, filesFreeze*1e3)
+		added := m.downtime(workload, linkFast, wayPreCopy) - m.downtime(workloadOneFile, linkFast,
+			wayPreCopy)
+		what := fmt.Sprintf("pre-copy, %s, %s: files add at most %.0f ms to the freeze", workload, linkFast,
+			filesFreeze*1e3)
 		asked = append(asked, atMost(what, added, filesFreeze))
 	}
 	sent := atMost(fmt.Sprintf("pre-copy, %s: sent for it at most %s", workloadByte, size(byteSent)),
@@ -68,28 +72,33 @@ func (m medians) images() []Asked {
 		atMost(fmt.Sprintf("cold, %s, %s: total time at most %d s", workloadThere, linkStudyA, thereTotal),
 			m.of(workloadThere, linkStudyA, wayCold, metricTotal), thereTotal),
 		layers,
-		atMost(fmt.Sprintf("cold, %s, %s: total time at most %.1f x bytes / bandwidth", workloadNotThere, linkFast, notThereFactor),
-			m.of(workloadNotThere, linkFast, wayCold, metricTotal), notThereFactor*m.of(workloadNotThere, linkFast, wayCold, metricLayers)/bandwidthOf(linkFast)),
+		atMost(fmt.Sprintf("cold, %s, %s: total time at most %.1f x bytes / bandwidth", workloadNotThere,
+			linkFast, notThereFactor),
+			m.of(workloadNotThere, linkFast, wayCold, metricTotal),
+			notThereFactor*m.of(workloadNotThere, linkFast, wayCold, metricLayers)/bandwidthOf(linkFast)),
 	}
 }
 
 func (m medians) stores() []Asked {
 	downtime := func(mode, way string, most float64) Asked {
-		return atMost(fmt.Sprintf("%s, %s, %s: downtime at most %.0f s", mode, workloadStore, linkStudyD, most),
-			m.downtime(workloadStore, linkStudyD, way), most)
+		return atMost(fmt.Sprintf("%s, %s, %s: downtime at most %.0f s", mode, workloadStore, linkStudyD,
+			most), m.downtime(workloadStore, linkStudyD, way), most)
 	}
-	return []Asked{downtime("pre-copy", wayPreCopy, storePreCopy), downtime("restart", wayRestart, storeRestart)}
+	return []Asked{downtime("pre-copy", wayPreCopy, storePreCopy),
+		downtime("restart", wayRestart, storeRestart)}
 }
 
 // agentMemory judges the most memory that any agent had in any of the medians.
 func (m medians) agentMemory() Asked {
 	most := math.NaN()
 	for _, row := range m {
-		if row.Median != nil && (row.Metric == metricSourceMemory || row.Metric == metricTargetMemory) && !(*row.High <= most) {
+		if row.Median != nil && (row.Metric == metricSourceMemory || row.Metric == metricTargetMemory) &&
+			!(*row.High <= most) {
 			most = *row.High
 		}
 	}
-	a := atMost(fmt.Sprintf("memory of an agent, whatever it copies: at most %s", size(agentMost)), most, agentMost)
+	a := atMost(fmt.Sprintf("memory of an agent, whatever it copies: at most %s", size(agentMost)), most,
+		agentMost)
 	a.Unit = "bytes"
 	return a
 }

@@ -6,8 +6,10 @@ import "io"
 func (r Result) writeCopying(w io.Writer) {
 	r.writeWays(w, wayTable{
 		columns: []column{
-			{"first copy", metricFirst}, {"sent", metricFirstSent}, {"again, frozen", metricAgain}, {"sent after the first", metricAgainSent},
-			{"downtime", metricDowntime}, {"total", metricTotal}, {"sent in all", metricLink}, {"of layers", metricLayers},
+			{"first copy", metricFirst}, {"sent", metricFirstSent}, {"again, frozen", metricAgain},
+			{"sent after the first", metricAgainSent},
+			{"downtime", metricDowntime}, {"total", metricTotal}, {"sent in all", metricLink},
+			{"of layers", metricLayers},
 			{"agent's memory", metricSourceMemory}, {"target's", metricTargetMemory},
 		},
 		ways: FilesWays(), size: metricTree,

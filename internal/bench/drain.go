@@ -45,7 +45,8 @@ func (m *moved) pushed(at time.Time, size float64) {
 // unfinished notes that until now no more than this came.
 func (m *moved) unfinished(at time.Time, came float64) {
 	m.partly, m.came = true, came
-	m.measured = append(m.measured, measurement{metricCame, came}, measurement{metricGoodput, came / at.Sub(m.resumed).Seconds()})
+	m.measured = append(m.measured, measurement{metricCame, came},
+		measurement{metricGoodput, came / at.Sub(m.resumed).Seconds()})
 }
 
 // dialProgram connects to a program that may just be starting.
@@ -91,7 +92,8 @@ func (g followerOfGodwit) dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := net.JoinHostPort(container.Definition.Network.Address.String(), fmt.Sprint(g.workload.memory.Listen))
+	server := net.JoinHostPort(container.Definition.Network.Address.String(),
+		fmt.Sprint(g.workload.memory.Listen))
 	if g.hasClient {
 		return g.bed.dialProgram(ctx, g.clientMachine(), server)
 	}
@@ -119,7 +121,8 @@ func (g followerOfGodwit) stop(ctx context.Context) error {
 
 func (g followerOfGodwit) move(ctx context.Context, atResume func()) (moved, error) {
 	var report migration.Report
-	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", string(g.mode), "--json"); err != nil {
+	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", string(g.mode),
+		"--json"); err != nil {
 		return moved{}, err
 	}
 	g.at = report.Target
@@ -142,7 +145,8 @@ func fromPush(r migration.Report) []measurement {
 		{metricPush, d.Seconds}, {metricGoodput, followed / d.Seconds}, {metricLate, followed},
 		{metricFaulted, float64(r.Bytes.MemoryFaulted)}, {metricPushed, float64(r.Bytes.MemoryPushed)},
 		{metricUrgent, float64(d.UrgentPages)}, {metricServed, float64(d.Faults)},
-		{metricServedMedian, d.FaultMedianSeconds}, {metricServedP99, d.FaultP99Seconds}, {metricServedLongest, d.FaultMaximumSeconds},
+		{metricServedMedian, d.FaultMedianSeconds}, {metricServedP99, d.FaultP99Seconds},
+		{metricServedLongest, d.FaultMaximumSeconds},
 		{metricShare, d.WaitingShare},
 	}
 }
@@ -151,7 +155,8 @@ func fromPush(r migration.Report) []measurement {
 func fromAccessed(seen pages.Accessed, came float64) []measurement {
 	return []measurement{
 		{metricWaits, float64(seen.Waits)}, {metricFaultsPer, float64(seen.Waits) * gibi / came},
-		{metricWaitMedian, seen.MedianSeconds}, {metricWaitP99, seen.P99Seconds}, {metricWaitLongest, seen.LongestSeconds},
+		{metricWaitMedian, seen.MedianSeconds}, {metricWaitP99, seen.P99Seconds},
+		{metricWaitLongest, seen.LongestSeconds},
 		{metricWaitedInAll, seen.WaitedSeconds},
 	}
 }

@@ -30,7 +30,8 @@ const (
 // enginePairs are Godwit's way and the engine's own, of each engine.
 func enginePairs() [][2]string {
 	return [][2]string{
-		{wayByDocker, wayDockerOwn}, {wayByPodman, wayPodmanOwn}, {wayByContainerd, wayContainerdOwn}, {wayByLXC, wayLXCOwn},
+		{wayByDocker, wayDockerOwn}, {wayByPodman, wayPodmanOwn}, {wayByContainerd, wayContainerdOwn},
+		{wayByLXC, wayLXCOwn},
 	}
 }
 
@@ -56,9 +57,12 @@ type engined struct {
 
 // engineds are what the suite engines measures.
 func engineds() []engined {
-	tiny := containerWorkload{name: workloadTiny, image: "busybox", args: []string{"/usr/bin/sleep", "1000000"}}
-	redis := containerWorkload{name: workloadRedis, image: "redis", port: redisPort, args: []string{ // as the image says: LXC takes it not from there
-		"/usr/bin/redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "no",
+	tiny := containerWorkload{name: workloadTiny, image: "busybox",
+		args: []string{"/usr/bin/sleep", "1000000"}}
+	// as the image says: LXC takes it not from there
+	redis := containerWorkload{name: workloadRedis, image: "redis", port: redisPort, args: []string{
+		"/usr/bin/redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly",
+		"no",
 	}}
 	return []engined{{tiny, EngineWays(), 14, 2}, {redis, EngineWays(), 8, 2}}
 }
@@ -72,11 +76,13 @@ func EngineNames() []string {
 // engine's own way. When it returns nothing is left of it on the machine. If some ways failed the
 // result has what was measured; the error says which of Godwit's.
 func Engines(ctx context.Context, config Config) (Result, error) {
-	chosen, err := selectTurns(config, engineds(), EngineWays(), func(e *engined) turns { return turns{e.name, &e.ways, &e.runs, e.quick} })
+	chosen, err := selectTurns(config, engineds(), EngineWays(),
+		func(e *engined) turns { return turns{e.name, &e.ways, &e.runs, e.quick} })
 	if err != nil {
 		return Result{}, err
 	}
-	return runInTurns(ctx, config, suiteEngines, func(ctx context.Context, s *suite) error { return s.byEngines(ctx, chosen) }, judgeEngines)
+	return runInTurns(ctx, config, suiteEngines,
+		func(ctx context.Context, s *suite) error { return s.byEngines(ctx, chosen) }, judgeEngines)
 }
 
 // byEngines measures all that was chosen.
@@ -107,7 +113,8 @@ func (s *suite) byEngines(ctx context.Context, chosen []engined) (err error) {
 }
 
 func (s *suite) outsideEngines() []outsideEngine {
-	return []outsideEngine{docker{byCommand{s.bed, "docker"}}, podman{byCommand{s.bed, "podman"}}, containerd{s.bed}, lxc{s.bed}}
+	return []outsideEngine{docker{byCommand{s.bed, "docker"}}, podman{byCommand{s.bed, "podman"}},
+		containerd{s.bed}, lxc{s.bed}}
 }
 
 // engineOf is the engine whose containers a way moves; empty: Godwit's own.
@@ -142,17 +149,18 @@ func (s *suite) byEnginesOne(ctx context.Context, e engined) (err error) {
 			}
 		}
 	}()
-	return s.takeTurns(ctx, turns{e.name, &e.ways, &e.runs, e.quick}, linkFast, func(name string) ([]measurement, error) {
-		one := started[name]
-		if one == nil {
-			one = s.engineWay(name, e.containerWorkload, archive)
-			started[name] = one
-			if err := one.start(ctx); err != nil {
-				return nil, err
+	return s.takeTurns(ctx, turns{e.name, &e.ways, &e.runs, e.quick}, linkFast,
+		func(name string) ([]measurement, error) {
+			one := started[name]
+			if one == nil {
+				one = s.engineWay(name, e.containerWorkload, archive)
+				started[name] = one
+				if err := one.start(ctx); err != nil {
+					return nil, err
+				}
 			}
-		}
-		return one.move(ctx)
-	})
+			return one.move(ctx)
+		})
 }
 
 // engineWay makes a way.
@@ -163,8 +171,10 @@ func (s *suite) engineWay(name string, w containerWorkload, archive string) way 
 	}
 	engines := s.outsideEngines()
 	engine := engines[slices.IndexFunc(engines, func(e outsideEngine) bool { return e.name() == of })]
-	container := outside{name: "bench-" + strings.NewReplacer(", ", "-", " ", "-").Replace(name), args: w.args, port: w.port}
-	one := engineWay{bed: s.bed, engine: engine, title: name, container: container, archive: archive, at: nodes[0]}
+	container := outside{name: "bench-" + strings.NewReplacer(", ", "-", " ", "-").Replace(name),
+		args: w.args, port: w.port}
+	one := engineWay{bed: s.bed, engine: engine, title: name, container: container, archive: archive,
+		at: nodes[0]}
 	if isGodwit(name) {
 		one.container.connected = engine.connects()
 		return &movedWay{engineWay: one}
@@ -176,7 +186,8 @@ func (s *suite) engineWay(name string, w containerWorkload, archive string) way 
 func (r Result) writeEngines(w io.Writer) {
 	r.writeWays(w, wayTable{
 		columns: []column{
-			{"freeze", metricDowntime}, {"client waited", metricGap}, {"in all", metricTotal}, {"create, before", metricCreate}, {"sent", metricSent},
+			{"freeze", metricDowntime}, {"client waited", metricGap}, {"in all", metricTotal},
+			{"create, before", metricCreate}, {"sent", metricSent},
 			{"checkpoint", metricCheckpoint}, {"copy", metricCopy}, {"restore", metricRestore},
 		},
 		ways: EngineWays(),
@@ -194,13 +205,15 @@ func judgeEngines(rows []Row) []Asked {
 	var asked []Asked
 	for _, workload := range EngineNames() {
 		for _, way := range EngineWays() {
-			asked = append(asked, atMost(fmt.Sprintf("%s, %s: client's longest gap beyond the downtime at most 1 RTT + %.0f ms", way, workload, gapSlack*1e3),
+			asked = append(asked, atMost(fmt.Sprintf("%s, %s: client's longest gap beyond the downtime at "+
+				"most 1 RTT + %.0f ms", way, workload, gapSlack*1e3),
 				m.of(workload, linkFast, way, metricBeyond), rttOf(linkFast)+gapSlack))
 		}
 		for _, ways := range enginePairs() {
 			freeze := m.downtime(workload, linkFast, ways[0])
 			asked = append(asked,
-				atMost(fmt.Sprintf("%s, %s: freeze at most the embedded engine's + %.0f ms", ways[0], workload, engineSlack*1e3),
+				atMost(fmt.Sprintf("%s, %s: freeze at most the embedded engine's + %.0f ms", ways[0],
+					workload, engineSlack*1e3),
 					freeze, m.downtime(workload, linkFast, wayEmbedded)+engineSlack),
 				atMost(fmt.Sprintf("%s, %s: freeze at most %.2f x %s", ways[0], workload, ownPart, ways[1]),
 					freeze, ownPart*m.downtime(workload, linkFast, ways[1])))

@@ -207,7 +207,8 @@ func (c containerd) load(ctx context.Context, node, archive string, _ outside) (
 }
 
 func (c containerd) run(ctx context.Context, node string, one outside) error {
-	_, err := c.bed.exec(ctx, node, append([]string{"ctr", "run", "--detach", "--null-io", one.image, one.name}, one.args...)...)
+	_, err := c.bed.exec(ctx, node,
+		append([]string{"ctr", "run", "--detach", "--null-io", one.image, one.name}, one.args...)...)
 	return err
 }
 
@@ -255,7 +256,8 @@ func (c containerd) checkpointed(ctx context.Context, from string, one outside) 
 		return nil, err
 	}
 	restore, err := c.bed.timed(ctx, to,
-		[]string{"ctr", "images", "import", "--no-unpack", incoming + "/" + filepath.Base(ctrArchive)}, // unpacking knows no checkpoints
+		// unpacking knows no checkpoints
+		[]string{"ctr", "images", "import", "--no-unpack", incoming + "/" + filepath.Base(ctrArchive)},
 		[]string{"ctr", "containers", "restore", "--rw", "--live", one.name, ctrCheckpoint})
 	for _, node := range nodes {
 		_, removeErr := c.bed.exec(ctx, node, "ctr", "images", "rm", ctrCheckpoint)

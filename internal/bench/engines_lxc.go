@@ -58,7 +58,9 @@ func (l lxc) load(ctx context.Context, node, archive string, c outside) (string,
 	root := filepath.Join(lxcPlace, c.name, "rootfs")
 	command := slices.Clone(c.args)
 	for i, word := range command {
-		if word == "" { // LXC splits at spaces, whatever is quoted (split_init_cmd); what Redis reads so is an empty word
+		// LXC splits at spaces, whatever is quoted (split_init_cmd); what Redis reads so is an
+		// empty word
+		if word == "" {
 			command[i] = `""`
 		}
 	}
@@ -120,7 +122,8 @@ func (l lxc) checkpointed(ctx context.Context, from string, c outside) ([]measur
 	if err := l.bed.empty(from, lxcImages); err != nil {
 		return nil, err
 	}
-	checkpoint, err := l.bed.time(ctx, from, "lxc-checkpoint", "--name", c.name, "--stop", "--checkpoint-dir", lxcImages)
+	checkpoint, err := l.bed.time(ctx, from, "lxc-checkpoint", "--name", c.name, "--stop", "--checkpoint-dir",
+		lxcImages)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +131,7 @@ func (l lxc) checkpointed(ctx context.Context, from string, c outside) ([]measur
 	if err != nil {
 		return nil, err
 	}
-	restore, err := l.bed.time(ctx, other(from), "lxc-checkpoint", "--name", c.name, "--restore", "--checkpoint-dir", incoming)
+	restore, err := l.bed.time(ctx, other(from), "lxc-checkpoint", "--name", c.name, "--restore",
+		"--checkpoint-dir", incoming)
 	return tookOwn(checkpoint, copied, restore, size), err
 }

@@ -23,7 +23,8 @@ func TestEngines(t *testing.T) {
 			metrics = append(metrics, metricCheckpoint, metricCopy, metricRestore)
 		}
 		for _, metric := range metrics {
-			if row := find(result.Rows, workloadTiny, linkFast, way, metric); row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
+			if row := find(result.Rows, workloadTiny, linkFast, way, metric); row == nil ||
+				len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s: %s is %+v, want one sample", way, metric, row)
 			}
 		}
@@ -39,9 +40,11 @@ func TestEngines(t *testing.T) {
 // TestJudgeEngines: what was not measured is not judged.
 func TestJudgeEngines(t *testing.T) {
 	row := func(way string, seconds float64) Row {
-		return Row{Workload: workloadTiny, Link: linkFast, Way: way, Metric: metricDowntime, Samples: []float64{seconds}, Median: &seconds}
+		return Row{Workload: workloadTiny, Link: linkFast, Way: way, Metric: metricDowntime,
+			Samples: []float64{seconds}, Median: &seconds}
 	}
-	asked := judgeEngines([]Row{row(wayEmbedded, 0.1), row(wayByDocker, 0.17), row(wayDockerOwn, 0.6), row(wayByPodman, 0.19)})
+	asked := judgeEngines([]Row{row(wayEmbedded, 0.1), row(wayByDocker, 0.17), row(wayDockerOwn, 0.6),
+		row(wayByPodman, 0.19)})
 	met := []bool{}
 	for _, a := range asked {
 		met = append(met, a.Met)

@@ -92,7 +92,8 @@ func (e *engineWay) within(ctx context.Context, do func(*workload.RedisCounter) 
 func (e *engineWay) stop(ctx context.Context) error {
 	failed := e.users.end()
 	if e.filled {
-		failed = errors.Join(failed, e.within(ctx, func(r *workload.RedisCounter) error { return r.Verify(redisDataBytes) }))
+		failed = errors.Join(failed,
+			e.within(ctx, func(r *workload.RedisCounter) error { return r.Verify(redisDataBytes) }))
 	}
 	failed = errors.Join(failed, e.engine.remove(ctx, e.at, e.container))
 	_ = e.engine.remove(ctx, other(e.at), e.container) // there is one if a way of the engine's own broke off

@@ -20,13 +20,15 @@ import (
 
 // Metrics of the suite rounds.
 const (
-	metricStopped   = "stopped_seconds"          // the process did not run
-	metricAttach    = "attach_seconds"           // until its memory is registered
-	metricDetach    = "detach_seconds"           // until nothing is left in it
-	metricScan      = "scan_seconds"             // finding what was written, protecting it again, looking for zeros
-	metricFound     = "found_bytes"              // the pages of it
-	metricRead      = "read_seconds"             // copying it out of the process
-	metricPass      = "pipeline_seconds"         // what it is to the receiver, and putting that into frames; of which…
+	metricStopped = "stopped_seconds" // the process did not run
+	metricAttach  = "attach_seconds"  // until its memory is registered
+	metricDetach  = "detach_seconds"  // until nothing is left in it
+	// finding what was written, protecting it again, looking for zeros
+	metricScan  = "scan_seconds"
+	metricFound = "found_bytes"  // the pages of it
+	metricRead  = "read_seconds" // copying it out of the process
+	// what it is to the receiver, and putting that into frames; of which…
+	metricPass      = "pipeline_seconds"
 	metricHash      = "hash_seconds"             // …the digests, measured alone
 	metricRate      = "rate_bytes_per_second"    // of all together, per second of a processor
 	metricRound     = "round_seconds"            // all together
@@ -50,23 +52,27 @@ func experiments() []experiment {
 		{
 			name: "attach", way: wayTracking, memory: pages.Config{Size: gibi, Rate: 10e6},
 			samples: 50, quick: 10, needs: canTrack, measure: measureAttach,
-			asked: []demand{{what: "a process is stopped for less than 1 ms", metric: metricStopped, most: 0.001}},
+			asked: []demand{{what: "a process is stopped for less than 1 ms", metric: metricStopped,
+				most: 0.001}},
 		},
 		{
 			name: "scan, 1 MB dirty", way: wayTracking, memory: pages.Config{Size: gibi, Rate: 10e6},
 			samples: 30, quick: 5, needs: canTrack, measure: measureScan,
-			asked: []demand{{what: "a scan of 1 GiB, little dirty, takes less than 3 ms", metric: metricScan, most: 0.003}},
+			asked: []demand{{what: "a scan of 1 GiB, little dirty, takes less than 3 ms", metric: metricScan,
+				most: 0.003}},
 		},
 		{
 			name: "scan, all dirty", way: wayTracking, memory: pages.Config{Size: gibi, Pound: true},
 			samples: 15, quick: 3, needs: canTrack, measure: measureScanOfAll,
-			asked: []demand{{what: "a scan of 1 GiB, all dirty, takes less than 25 ms", metric: metricScan, most: 0.025}},
+			asked: []demand{{what: "a scan of 1 GiB, all dirty, takes less than 25 ms", metric: metricScan,
+				most: 0.025}},
 		},
 		{
 			name: "round to frames", way: wayTracking, memory: pages.Config{Size: gibi},
 			samples: 7, quick: 2, measure: measurePipeline,
 			asked: []demand{{
-				what: "incompressible memory goes from process to frame at 1.5 GB/s on one core", metric: metricRate, least: 1.5e9,
+				what:   "incompressible memory goes from process to frame at 1.5 GB/s on one core",
+				metric: metricRate, least: 1.5e9,
 			}},
 		},
 		{
@@ -74,9 +80,11 @@ func experiments() []experiment {
 			samples: 5, quick: 2, needs: canPreDump, measure: measurePreDump,
 		},
 		{
-			name: "writer beside rounds at 1 Gbit/s", way: wayTracking, memory: pages.Config{Size: gibi, Pound: true},
+			name: "writer beside rounds at 1 Gbit/s", way: wayTracking,
+			memory:  pages.Config{Size: gibi, Pound: true},
 			samples: 1, quick: 1, needs: canBeApart, measure: measureSlowDown,
-			asked: []demand{{what: "a writer that memory limits is slowed down by less than 10 %", metric: metricSlowDown, most: 0.1}},
+			asked: []demand{{what: "a writer that memory limits is slowed down by less than 10 %",
+				metric: metricSlowDown, most: 0.1}},
 		},
 	}
 }
@@ -98,7 +106,8 @@ func measureAttach(_ context.Context, s *subject) ([]measurement, error) {
 		return nil, err
 	}
 	return []measurement{
-		{metricStopped, stopped.Seconds()}, {metricAttach, attached.Seconds()}, {metricDetach, time.Since(began).Seconds()},
+		{metricStopped, stopped.Seconds()}, {metricAttach, attached.Seconds()},
+		{metricDetach, time.Since(began).Seconds()},
 	}, nil
 }
 
@@ -135,7 +144,8 @@ func scanAfter(s *subject, meanwhile func() error) ([]measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []measurement{{metricScan, took.Seconds()}, {metricFound, float64(found) * float64(pageSize())}}, nil
+	return []measurement{{metricScan, took.Seconds()}, {metricFound, float64(found) * float64(pageSize())}},
+		nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -151,7 +161,10 @@ func pageSize() int { return memory.PageSize() }
 
 // source is what a migration looks at the process with.
 func (s *subject) source() *memory.Source {
-	return memory.NewSource(memory.SourceConfig{Processes: func() ([]int, error) { return []int{s.pid()}, nil }})
+	return memory.NewSource(memory.SourceConfig{Processes: func() ([]int, error) {
+		return []int{s.pid()},
+			nil
+	}})
 }
 
 // link is where frames go: at once to nowhere, or as fast as a link of a bandwidth would take them.
@@ -213,7 +226,8 @@ func measurePipeline(ctx context.Context, s *subject) (_ []measurement, err erro
 	hash, err := hashing(stats.Pages)
 	return []measurement{
 		{metricRate, float64(stats.Bytes()) / cpu}, {metricRound, all},
-		{metricScan, stats.Scan.Seconds()}, {metricRead, stats.Read.Seconds()}, {metricPass, stats.Write.Seconds()}, {metricHash, hash},
+		{metricScan, stats.Scan.Seconds()}, {metricRead, stats.Read.Seconds()},
+		{metricPass, stats.Write.Seconds()}, {metricHash, hash},
 	}, err
 }
 
@@ -281,7 +295,8 @@ func measureSlowDown(ctx context.Context, s *subject) (_ []measurement, err erro
 	slowDown := 1 - during.perSecond/free
 	return []measurement{
 		{metricSlowDown, slowDown}, {metricFree, free}, {metricTracked, during.perSecond},
-		{metricPageCosts, slowDown * copied.Sub(copying).Seconds() / float64(found)}, {metricWaited, during.waited},
+		{metricPageCosts, slowDown * copied.Sub(copying).Seconds() / float64(found)},
+		{metricWaited, during.waited},
 	}, nil
 }
 

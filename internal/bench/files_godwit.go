@@ -76,7 +76,8 @@ func (g *godwitFiles) copy(ctx context.Context) ([]measurement, error) {
 	}
 	var report migration.Report
 	sent, err := g.bed.counted(func() error {
-		command := append([]string{"migrate", g.container(), other(g.at), "--mode", string(g.mode), "--json"}, g.flags...)
+		command := append([]string{"migrate", g.container(), other(g.at), "--mode", string(g.mode), "--json"},
+			g.flags...)
 		return g.ask(ctx, &report, command...)
 	})
 	if err != nil {
@@ -122,7 +123,8 @@ func (g *godwitFiles) flip(ctx context.Context, at float64) error {
 func (g *godwitFiles) verify(ctx context.Context) error {
 	after, err := g.bed.askTree(ctx, g.at, g.address, tree.AskVerify)
 	if err == nil && after.Written < g.before.Written {
-		err = fmt.Errorf("%d files were written, and the copy has %d of them", g.before.Written, after.Written)
+		err = fmt.Errorf("%d files were written, and the copy has %d of them", g.before.Written,
+			after.Written)
 	}
 	return err
 }
@@ -164,7 +166,8 @@ func fromFiles(r migration.Report) []measurement {
 			again.SentBytes += round.SentBytes
 		}
 		if round.Final {
-			last.Seconds, last.ChangedEntries = last.Seconds+round.Seconds, last.ChangedEntries+round.ChangedEntries
+			last.Seconds, last.ChangedEntries = last.Seconds+round.Seconds,
+				last.ChangedEntries+round.ChangedEntries
 		} else {
 			rounds++
 		}
@@ -173,11 +176,13 @@ func fromFiles(r migration.Report) []measurement {
 		again.SentBytes = first.SentBytes
 	}
 	measured := []measurement{
-		{metricAgain, last.Seconds}, {metricAgainSent, float64(again.SentBytes)}, {metricChanged, float64(last.ChangedEntries)},
+		{metricAgain, last.Seconds}, {metricAgainSent, float64(again.SentBytes)},
+		{metricChanged, float64(last.ChangedEntries)},
 		{metricFileRounds, rounds},
 	}
 	if rounds > 0 {
-		measured = append(measured, measurement{metricFirst, first.Seconds}, measurement{metricFirstSent, float64(first.SentBytes)})
+		measured = append(measured, measurement{metricFirst, first.Seconds},
+			measurement{metricFirstSent, float64(first.SentBytes)})
 	}
 	return measured
 }

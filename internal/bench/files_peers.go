@@ -98,7 +98,8 @@ func (p *peerFiles) twice(ctx context.Context, do timed) ([]measurement, error) 
 		return nil, err
 	}
 	return []measurement{
-		{metricFirst, first}, {metricFirstSent, firstSent}, {metricAgain, again}, {metricAgainSent, againSent},
+		{metricFirst, first}, {metricFirstSent, firstSent}, {metricAgain, again},
+		{metricAgainSent, againSent},
 		{metricDowntime, again}, {metricTotal, first + again}, {metricLink, firstSent + againSent},
 	}, nil
 }
@@ -175,7 +176,9 @@ func (r *rsyncFilesWay) copy(ctx context.Context) ([]measurement, error) {
 
 func (r *rsyncFilesWay) verify(ctx context.Context) error {
 	if len(r.what.image) > 0 {
-		return nil // rsync has compared their times and sizes, and there is nobody who knows what must be in them
+		// rsync has compared their times and sizes, and there is nobody who knows what must be in
+		// them
+		return nil
 	}
 	return r.bed.verifyTree(ctx, nodes[1], filesIncoming, r.what.tree)
 }
@@ -217,7 +220,8 @@ func (b *bed) pipe(ctx context.Context, from, to []string) (float64, error) {
 		_, _ = io.Copy(io.Discard, right.Stdin) // so that the other can end
 	}
 	if err = errors.Join(err, left.Wait()); err != nil {
-		return 0, fmt.Errorf("%s | %s: %w: %s%s", strings.Join(from, " "), strings.Join(to, " "), err, &complaints[0], &complaints[1])
+		return 0, fmt.Errorf("%s | %s: %w: %s%s", strings.Join(from, " "), strings.Join(to, " "),
+			err, &complaints[0], &complaints[1])
 	}
 	return time.Since(began).Seconds(), nil
 }
@@ -235,7 +239,8 @@ func (p *podmanVolumeWay) start(ctx context.Context) error {
 		if err := p.bed.mountPodman(ctx, node); err != nil {
 			return err
 		}
-		if _, err := p.bed.exec(ctx, node, p.bed.podmanStore("volume", "create", filesVolume)...); err != nil {
+		if _, err := p.bed.exec(ctx, node,
+			p.bed.podmanStore("volume", "create", filesVolume)...); err != nil {
 			return err
 		}
 	}
@@ -244,7 +249,8 @@ func (p *podmanVolumeWay) start(ctx context.Context) error {
 
 func (p *podmanVolumeWay) copy(ctx context.Context) ([]measurement, error) {
 	return p.twice(ctx, func(ctx context.Context) (float64, error) {
-		return p.bed.pipe(ctx, p.bed.podmanStore("volume", "export", filesVolume), p.bed.podmanStore("volume", "import", filesVolume, "-"))
+		return p.bed.pipe(ctx, p.bed.podmanStore("volume", "export", filesVolume),
+			p.bed.podmanStore("volume", "import", filesVolume, "-"))
 	})
 }
 
@@ -282,7 +288,8 @@ func (p *podmanSaveWay) image() string { return "localhost/" + filesImage + ":la
 
 func (p *podmanSaveWay) copy(ctx context.Context) ([]measurement, error) {
 	return p.once(ctx, func(ctx context.Context) (float64, error) {
-		return p.bed.pipe(ctx, p.bed.podmanStore("save", "--quiet", p.image()), p.bed.podmanStore("load", "--quiet"))
+		return p.bed.pipe(ctx, p.bed.podmanStore("save", "--quiet", p.image()),
+			p.bed.podmanStore("load", "--quiet"))
 	})
 }
 

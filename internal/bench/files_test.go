@@ -14,11 +14,13 @@ import (
 func smallCopyings() []copying {
 	return []copying{
 		{
-			name: "files", link: linkFast, tree: tree.Config{Files: 300, Size: 5 * kibi, Rate: 50}, there: true, next: 3, flip: true,
+			name: "files", link: linkFast, tree: tree.Config{Files: 300, Size: 5 * kibi, Rate: 50},
+			there: true, next: 3, flip: true,
 			ways: []string{wayRsyncTwice, wayRsyncSSH, wayVolume, wayCold, wayPreCopy}, runs: 1,
 		},
 		{
-			name: "image", link: linkFast, tree: tree.Config{Files: 1, Size: 1}, image: []int64{3 * mebi}, runs: 1,
+			name: "image", link: linkFast, tree: tree.Config{Files: 1, Size: 1}, image: []int64{3 * mebi},
+			runs: 1,
 			ways: []string{wayRsyncTwice, waySave, wayCold},
 		},
 	}
@@ -38,12 +40,14 @@ func TestFiles(t *testing.T) {
 		workload, way string
 		metrics       []string
 	}{
-		{"files", wayRsyncTwice, peers}, {"files", wayRsyncSSH, peers}, {"files", wayVolume, peers}, {"files", wayCold, own},
+		{"files", wayRsyncTwice, peers}, {"files", wayRsyncSSH, peers}, {"files", wayVolume, peers},
+		{"files", wayCold, own},
 		{"files", wayPreCopy, own}, {"image", wayRsyncTwice, image}, {"image", waySave, image},
 		{"image", wayCold, slices.Concat(own, []string{metricLayers})},
 	} {
 		for _, metric := range c.metrics {
-			if row := find(result.Rows, c.workload, linkFast, c.way, metric); row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
+			if row := find(result.Rows, c.workload, linkFast, c.way, metric); row == nil ||
+				len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s, %s: %s is %+v, want one sample", c.workload, c.way, metric, row)
 			}
 		}
@@ -119,10 +123,12 @@ func TestJudgeCopying(t *testing.T) {
 
 func TestFilesText(t *testing.T) {
 	rows := exampleCopying(1)
-	rows = append(rows, (&series{workload: "late", link: linkFast, way: wayVolume, note: "it has gone\nfar away"}).rows()...)
+	rows = append(rows,
+		(&series{workload: "late", link: linkFast, way: wayVolume, note: "it has gone\nfar away"}).rows()...)
 	var text strings.Builder
 	Result{Suite: suiteFiles, Rows: rows, Asked: judgeCopying(rows)}.WriteText(&text)
-	for _, want := range []string{"1GiB in 10 files, 1gbit/0.4ms (119.2 MiB)", "podman volume: it has gone\n", "1.10 s", "64.0 MiB", "met, "} {
+	for _, want := range []string{"1GiB in 10 files, 1gbit/0.4ms (119.2 MiB)", "podman volume: it has gone\n",
+		"1.10 s", "64.0 MiB", "met, "} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text has no %q:\n%s", want, text.String())
 		}
@@ -131,7 +137,8 @@ func TestFilesText(t *testing.T) {
 
 func TestFromFiles(t *testing.T) {
 	all := []migration.FileRound{
-		{SentBytes: 100, Seconds: 4, ChangedEntries: 9}, {SentBytes: 20, Seconds: 2}, {SentBytes: 3, Seconds: 0.5, Final: true, ChangedEntries: 4},
+		{SentBytes: 100, Seconds: 4, ChangedEntries: 9}, {SentBytes: 20, Seconds: 2},
+		{SentBytes: 3, Seconds: 0.5, Final: true, ChangedEntries: 4},
 		{Seconds: 0.25, Final: true, ChangedEntries: 1},
 	}
 	for _, c := range []struct {
@@ -139,9 +146,11 @@ func TestFromFiles(t *testing.T) {
 		want   []measurement
 	}{
 		{all, []measurement{
-			{metricAgain, 0.75}, {metricAgainSent, 23}, {metricChanged, 5}, {metricFileRounds, 2}, {metricFirst, 4}, {metricFirstSent, 100},
+			{metricAgain, 0.75}, {metricAgainSent, 23}, {metricChanged, 5}, {metricFileRounds, 2},
+			{metricFirst, 4}, {metricFirstSent, 100},
 		}},
-		{all[2:], []measurement{{metricAgain, 0.75}, {metricAgainSent, 3}, {metricChanged, 5}, {metricFileRounds, 0}}},
+		{all[2:], []measurement{{metricAgain, 0.75}, {metricAgainSent, 3}, {metricChanged, 5},
+			{metricFileRounds, 0}}},
 	} {
 		if got := fromFiles(migration.Report{FileRounds: c.rounds}); !slices.Equal(got, c.want) {
 			t.Errorf("of %d rounds: %+v, want %+v", len(c.rounds), got, c.want)

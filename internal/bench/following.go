@@ -36,7 +36,8 @@ const (
 	metricWaitP99     = "wait_p99_seconds"
 	metricWaitLongest = "wait_longest_seconds"
 	metricWaitedInAll = "waited_seconds"
-	metricAnswered    = "answered_seconds" // from the resume until its client has an answer for which all that is hot was looked at
+	// from the resume until its client has an answer for which all that is hot was looked at
+	metricAnswered = "answered_seconds"
 )
 
 // The workloads of the suite postcopy: programs of so much memory that cannot be compressed.
@@ -76,38 +77,49 @@ type following struct {
 func followings() []following {
 	lazy, both := []string{wayLazy, wayPostCopy}, []string{wayPreCopy, wayHybrid}
 	return []following{
-		{name: workloadSmall, memory: pages.Config{Size: mebi}, link: linkFaster, ways: lazy, runs: 7, quick: 2},
-		{name: workload64, memory: pages.Config{Size: 64 * mebi}, link: linkFaster, ways: lazy, runs: 5, quick: 1},
+		{name: workloadSmall, memory: pages.Config{Size: mebi}, link: linkFaster, ways: lazy, runs: 7,
+			quick: 2},
+		{name: workload64, memory: pages.Config{Size: 64 * mebi}, link: linkFaster, ways: lazy, runs: 5,
+			quick: 1},
 		{name: workload1024, memory: pages.Config{Size: gibi}, link: linkFaster, ways: lazy, runs: 3},
-		{name: workload1024Slow, memory: pages.Config{Size: gibi, Rate: 10e6}, link: linkFaster, ways: lazy, runs: 3},
-		{name: workload1024Fast, memory: pages.Config{Size: gibi, Rate: 200e6}, link: linkFaster, ways: lazy, runs: 3, quick: 1},
+		{name: workload1024Slow, memory: pages.Config{Size: gibi, Rate: 10e6}, link: linkFaster, ways: lazy,
+			runs: 3},
+		{name: workload1024Fast, memory: pages.Config{Size: gibi, Rate: 200e6}, link: linkFaster, ways: lazy,
+			runs: 3, quick: 1},
 		{name: workload4096, memory: pages.Config{Size: 4 * gibi}, link: linkFaster, ways: lazy, runs: 3},
 		{
-			name: workloadRewritten, memory: pages.Config{Size: gibi, Rate: 100e6}, link: linkFast, ways: both,
+			name: workloadRewritten, memory: pages.Config{Size: gibi, Rate: 100e6}, link: linkFast,
+			ways: both,
 			runs: 3, quick: 1, size: 256 * mebi,
 		},
 		{
-			name: workloadLoaded, memory: pages.Config{Size: gibi, Threads: 4}, access: pages.Jump, link: linkFast, ways: lazy,
+			name: workloadLoaded, memory: pages.Config{Size: gibi, Threads: 4}, access: pages.Jump,
+			link: linkFast, ways: lazy,
 			runs: 2, quick: 1, size: 256 * mebi,
 		},
 		{
-			name: workloadLoaded, memory: pages.Config{Size: 256 * mebi, Threads: 4}, access: pages.Jump, link: linkLong, ways: lazy,
+			name: workloadLoaded, memory: pages.Config{Size: 256 * mebi, Threads: 4}, access: pages.Jump,
+			link: linkLong, ways: lazy,
 			runs: 1, quick: 1, size: 64 * mebi,
 		},
 		{
-			name: workloadJumps, memory: pages.Config{Size: 256 * mebi}, access: pages.Jump, link: linkMiddle, ways: lazy,
+			name: workloadJumps, memory: pages.Config{Size: 256 * mebi}, access: pages.Jump, link: linkMiddle,
+			ways: lazy,
 			runs: 2, quick: 1, size: 64 * mebi,
 		},
 		{
-			name: workloadScans, memory: pages.Config{Size: gibi}, access: pages.Scan, link: linkFast, ways: lazy,
+			name: workloadScans, memory: pages.Config{Size: gibi}, access: pages.Scan, link: linkFast,
+			ways: lazy,
 			runs: 2, quick: 1, size: 256 * mebi,
 		},
 		{
-			name: workloadJumps, memory: pages.Config{Size: gibi}, access: pages.Jump, link: linkFast, ways: lazy,
+			name: workloadJumps, memory: pages.Config{Size: gibi}, access: pages.Jump, link: linkFast,
+			ways: lazy,
 			runs: 2, quick: 1, size: 256 * mebi,
 		},
 		{
-			name: workloadFollowingFog, memory: pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6}, link: linkMobility,
+			name: workloadFollowingFog, memory: pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6},
+			link: linkMobility,
 			ways: []string{wayLazy, wayCold, wayPostCopy}, runs: 1, quick: 1, size: 8 * mebi,
 		},
 		recogniser(workloadWhole, 0), recogniser(workloadPartly, 64),
@@ -118,7 +130,8 @@ func followings() []following {
 // again. How much of each page that changes it does not say.
 func recogniser(name string, change int) following {
 	return following{
-		name: name, memory: pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle, Change: change}, link: linkSlow,
+		name: name, memory: pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle,
+			Change: change}, link: linkSlow,
 		client: true, ways: []string{wayLazy, wayPostCopy, wayHybrid}, runs: 1,
 	}
 }

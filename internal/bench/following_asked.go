@@ -34,33 +34,41 @@ func (m medians) followingFreeze() []Asked {
 	for _, w := range []struct {
 		name      string
 		gibibytes float64
-	}{{workload64, 1.0 / 16}, {workload1024, 1}, {workload1024Slow, 1}, {workload1024Fast, 1}, {workload4096, 4}} {
-		what := fmt.Sprintf("post-copy, %s: freeze at most that of %s + %.0f ms per GiB + %.0f ms", w.name, workloadSmall,
-			followPerGibibyte*1e3, followSlack*1e3)
-		asked = append(asked, atMost(what, m.downtime(w.name, linkFaster, wayPostCopy), small+followPerGibibyte*w.gibibytes+followSlack))
+	}{{workload64, 1.0 / 16}, {workload1024, 1}, {workload1024Slow, 1}, {workload1024Fast, 1},
+		{workload4096, 4}} {
+		what := fmt.Sprintf("post-copy, %s: freeze at most that of %s + %.0f ms per GiB + %.0f ms", w.name,
+			workloadSmall, followPerGibibyte*1e3, followSlack*1e3)
+		asked = append(asked, atMost(what, m.downtime(w.name, linkFaster, wayPostCopy),
+			small+followPerGibibyte*w.gibibytes+followSlack))
 	}
-	bytes := atMost(fmt.Sprintf("hybrid, %s: sent at most %.1f x pre-copy's", workloadRewritten, hybridFactor),
-		m.of(workloadRewritten, linkFast, wayHybrid, metricSent), hybridFactor*m.of(workloadRewritten, linkFast, wayPreCopy, metricSent))
+	bytes := atMost(fmt.Sprintf("hybrid, %s: sent at most %.1f x pre-copy's", workloadRewritten,
+		hybridFactor),
+		m.of(workloadRewritten, linkFast, wayHybrid, metricSent),
+		hybridFactor*m.of(workloadRewritten, linkFast, wayPreCopy, metricSent))
 	bytes.Unit = "bytes"
-	return append(asked, atMost(fmt.Sprintf("hybrid, %s: freeze at most %.0f ms", workloadRewritten, hybridFreeze*1e3),
-		m.downtime(workloadRewritten, linkFast, wayHybrid), hybridFreeze), bytes)
+	return append(asked,
+		atMost(fmt.Sprintf("hybrid, %s: freeze at most %.0f ms", workloadRewritten, hybridFreeze*1e3),
+			m.downtime(workloadRewritten, linkFast, wayHybrid), hybridFreeze), bytes)
 }
 
 func (m medians) followingPush() []Asked {
 	var asked []Asked
 	for _, link := range []string{linkFast, linkLong} {
 		a := Asked{
-			What: fmt.Sprintf("post-copy, %s, %s: goodput at least %.0f %% of the link", workloadLoaded, link, goodputPart*100),
+			What: fmt.Sprintf("post-copy, %s, %s: goodput at least %.0f %% of the link", workloadLoaded,
+				link, goodputPart*100),
 			Unit: unit(metricGoodput), Least: true, Limit: goodputPart * bandwidthOf(link),
 			Value: m.of(workloadLoaded, link, wayPostCopy, metricGoodput),
 		}
 		a.Met = a.Value >= a.Limit
 		asked = append(asked, a)
 	}
-	asked = append(asked, atMost(fmt.Sprintf("post-copy, %s, %s: 99 %% of the waits for a page at most 1 RTT + %.0f ms", workloadJumps, linkMiddle, waitSlack*1e3),
+	asked = append(asked, atMost(fmt.Sprintf("post-copy, %s, %s: 99 %% of the waits for a page at most 1 "+
+		"RTT + %.0f ms", workloadJumps, linkMiddle, waitSlack*1e3),
 		m.of(workloadJumps, linkMiddle, wayPostCopy, metricWaitP99), rttOf(linkMiddle)+waitSlack))
 	for _, name := range []string{workloadScans, workloadJumps} {
-		a := atMost(fmt.Sprintf("post-copy, %s, %s: faults per GiB at most %.1f for each page", name, linkFast, faultsPart),
+		a := atMost(fmt.Sprintf("post-copy, %s, %s: faults per GiB at most %.1f for each page", name,
+			linkFast, faultsPart),
 			m.of(name, linkFast, wayPostCopy, metricFaultsPer), faultsPart*gibi/float64(pageSize()))
 		a.Unit = ""
 		asked = append(asked, a)
@@ -70,12 +78,12 @@ func (m medians) followingPush() []Asked {
 
 func (m medians) followingWhole() []Asked {
 	return []Asked{
-		atMost(fmt.Sprintf("post-copy, %s, %s: total time at most %.1f x cold's", workloadFollowingFog, linkMobility, totalFactor),
-			m.of(workloadFollowingFog, linkMobility, wayPostCopy, metricTotal),
+		atMost(fmt.Sprintf("post-copy, %s, %s: total time at most %.1f x cold's", workloadFollowingFog,
+			linkMobility, totalFactor), m.of(workloadFollowingFog, linkMobility, wayPostCopy, metricTotal),
 			totalFactor*m.of(workloadFollowingFog, linkMobility, wayCold, metricTotal)),
 		atMost(fmt.Sprintf("hybrid, %s, %s: freeze at most %.1f s", workloadPartly, linkSlow, partlyFreeze),
 			m.downtime(workloadPartly, linkSlow, wayHybrid), partlyFreeze),
-		atMost(fmt.Sprintf("hybrid, %s, %s: answers with all that is hot within %d s", workloadPartly, linkSlow, partlyAnswer),
-			m.of(workloadPartly, linkSlow, wayHybrid, metricAnswered), partlyAnswer),
+		atMost(fmt.Sprintf("hybrid, %s, %s: answers with all that is hot within %d s", workloadPartly,
+			linkSlow, partlyAnswer), m.of(workloadPartly, linkSlow, wayHybrid, metricAnswered), partlyAnswer),
 	}
 }

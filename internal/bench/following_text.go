@@ -9,8 +9,10 @@ import (
 func (r Result) writeFollowing(w io.Writer) {
 	r.writeWays(w, wayTable{
 		columns: []column{
-			{"freeze", metricDowntime}, {"until all is there", metricPush}, {"goodput", metricGoodput}, {"sent", metricSent},
-			{"faults per GiB", metricFaultsPer}, {"wait p50", metricWaitMedian}, {"p99", metricWaitP99}, {"longest", metricWaitLongest},
+			{"freeze", metricDowntime}, {"until all is there", metricPush}, {"goodput", metricGoodput},
+			{"sent", metricSent},
+			{"faults per GiB", metricFaultsPer}, {"wait p50", metricWaitMedian}, {"p99", metricWaitP99},
+			{"longest", metricWaitLongest},
 			{"answers after", metricAnswered},
 		},
 		ways: FollowingWays(), size: metricProgram, remark: r.remarkCame,

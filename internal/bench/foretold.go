@@ -60,18 +60,21 @@ type foretold struct {
 func foretolds() []foretold {
 	links := []string{linkFast, linkMiddle, "20mbit/50ms"}
 	of := func(w containerWorkload, quick int) foretold {
-		return foretold{containerWorkload: w, links: links, ways: append(foretoldModes(), wayAuto), runs: 3, quick: quick}
+		return foretold{containerWorkload: w, links: links, ways: append(foretoldModes(), wayAuto), runs: 3,
+			quick: quick}
 	}
 	coap := coapApp(500)
 	service := of(containerWorkload{name: coap.name, image: coap.image}, 0)
 	service.app, service.links = &coap, links[:2]
-	shell := of(containerWorkload{name: "shell", image: "busybox", args: []string{"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"}}, 1)
+	shell := of(containerWorkload{name: "shell", image: "busybox",
+		args: []string{"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"}}, 1)
 	shell.ways = []string{wayRestart}
 	return []foretold{
 		shell,
 		of(containerWorkload{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}}, 1),
 		of(ofPages("32MiB, idle", pages.Config{Size: 32 * mebi}), 0),
-		of(ofPages("64MiB, 2 MB/s to 8 MB", pages.Config{Size: 64 * mebi, Rate: 2e6, Hot: 8e6, Half: true}), 1),
+		of(ofPages("64MiB, 2 MB/s to 8 MB", pages.Config{Size: 64 * mebi, Rate: 2e6, Hot: 8e6, Half: true}),
+			1),
 		of(ofPages("32MiB, 20 MB/s to 16 MB", pages.Config{Size: 32 * mebi, Rate: 20e6, Hot: 16e6}), 0),
 		of(containerWorkload{name: workloadRedis, image: "redis", port: redisPort}, 0),
 		service,
@@ -123,7 +126,8 @@ func (s *suite) measureForetold(ctx context.Context, f foretold) (err error) {
 			return err
 		}
 		of := turns{title: f.name, ways: &f.ways, runs: &f.runs}
-		if err := s.takeTurns(ctx, of, link, func(way string) ([]measurement, error) { return seer.foretell(ctx, way) }); err != nil {
+		if err := s.takeTurns(ctx, of, link,
+			func(way string) ([]measurement, error) { return seer.foretell(ctx, way) }); err != nil {
 			return err
 		}
 	}
@@ -178,7 +182,8 @@ func (g *seer) foretell(ctx context.Context, way string) ([]measurement, error) 
 		return nil, err
 	}
 	var report migration.Report
-	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", way[len("godwit "):], "--wait", "--json"); err != nil {
+	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", way[len("godwit "):],
+		"--wait", "--json"); err != nil {
 		return nil, err
 	}
 	g.at = report.Target
@@ -205,13 +210,16 @@ func stalled(report migration.Report) float64 {
 // compared is a prediction beside what it was.
 func compared(p predict.Prediction, report migration.Report) []measurement {
 	all := []measurement{
-		{metricForetoldDowntime, p.Downtime.Expected}, {metricForetoldTotal, p.Total.Expected}, {metricForetoldBytes, p.Bytes.Expected},
+		{metricForetoldDowntime, p.Downtime.Expected}, {metricForetoldTotal, p.Total.Expected},
+		{metricForetoldBytes, p.Bytes.Expected},
 		{metricDowntimeError, wrongBy(p.Downtime.Expected, report.DowntimeSeconds)},
 		{metricTotalError, wrongBy(p.Total.Expected, report.TotalSeconds)},
-		{metricDowntimeWithin, isWithin(p.Downtime, report.DowntimeSeconds)}, {metricTotalWithin, isWithin(p.Total, report.TotalSeconds)},
+		{metricDowntimeWithin, isWithin(p.Downtime, report.DowntimeSeconds)},
+		{metricTotalWithin, isWithin(p.Total, report.TotalSeconds)},
 	}
 	if push := report.Push; push != nil {
-		all = append(all, measurement{metricForetoldWaiting, p.Waiting.Expected}, measurement{metricWaitedInAll, push.WaitedSeconds},
+		all = append(all, measurement{metricForetoldWaiting, p.Waiting.Expected},
+			measurement{metricWaitedInAll, push.WaitedSeconds},
 			measurement{metricWaitedWithin, isWithin(p.Waiting, push.WaitedSeconds)})
 	}
 	return all
@@ -237,7 +245,8 @@ func wrongBy(expected, measured float64) float64 {
 // judgeForetold compares errors, intervals and choices with what is asked.
 func judgeForetold(rows []Row) []Asked {
 	var asked []Asked
-	for metric, what := range map[string]string{metricDowntimeError: "downtime", metricTotalError: "total time"} {
+	for metric, what := range map[string]string{metricDowntimeError: "downtime",
+		metricTotalError: "total time"} {
 		errors := samplesOf(rows, metric)
 		if len(errors) == 0 {
 			continue
@@ -246,19 +255,22 @@ func judgeForetold(rows []Row) []Asked {
 		for share, limit := range map[float64]float64{0.5: medianError, 0.9: mostError} {
 			value := errors[min(len(errors)-1, int(share*float64(len(errors))))]
 			asked = append(asked, Asked{
-				What: fmt.Sprintf("prediction of the %s: wrong by at most %.0f %%, or %.0f ms, in %.0f %% of %d moves", what, limit*100, unnoticed*1e3,
+				What: fmt.Sprintf("prediction of the %s: wrong by at most %.0f %%, or %.0f ms, in %.0f %% "+
+					"of %d moves", what, limit*100, unnoticed*1e3,
 					share*100, len(errors)),
 				Unit: "ratio", Limit: limit, Value: value, Met: value <= limit,
 			})
 		}
 	}
 	for metric, what := range map[string]string{
-		metricDowntimeWithin: "downtime", metricTotalWithin: "total time", metricWaitedWithin: "waiting for pages that follow",
+		metricDowntimeWithin: "downtime", metricTotalWithin: "total time",
+		metricWaitedWithin: "waiting for pages that follow",
 	} {
 		if within := samplesOf(rows, metric); len(within) > 0 {
 			share := mean(within)
 			asked = append(asked, Asked{
-				What: fmt.Sprintf("interval of the %s: share of %d moves that were within", what, len(within)),
+				What: fmt.Sprintf("interval of the %s: share of %d moves that were within", what,
+					len(within)),
 				Unit: "ratio", Least: true, Limit: withinShare, Value: share, Met: share >= withinShare,
 			})
 		}
@@ -312,10 +324,12 @@ func judgeAuto(rows []Row) []Asked {
 	}
 	return []Asked{
 		{
-			What: fmt.Sprintf("auto: clients wait at most %.1f x the best mode's longest wait + %.0f ms, share of %.0f cells", autoFactor, autoSlack*1e3, cells),
+			What: fmt.Sprintf("auto: clients wait at most %.1f x the best mode's longest wait + %.0f ms, "+
+				"share of %.0f cells", autoFactor, autoSlack*1e3, cells),
 			Unit: "ratio", Least: true, Limit: autoShare, Value: good / cells, Met: good/cells >= autoShare,
 		},
-		{What: "auto: cells in which it is as bad as the worst mode, and not as good as the best", Unit: "cells", Value: worst, Met: worst == 0},
+		{What: "auto: cells in which it is as bad as the worst mode, and not as good as the best",
+			Unit: "cells", Value: worst, Met: worst == 0},
 	}
 }
 

@@ -56,7 +56,8 @@ func (g *godwitWay) start(ctx context.Context) error {
 	if g.workload.port == 0 {
 		return nil
 	}
-	g.users, err = g.bed.newRedisClient(ctx, g.clientMachine(), netip.AddrPortFrom(container.Definition.Network.Address, redisPort).String())
+	g.users, err = g.bed.newRedisClient(ctx, g.clientMachine(),
+		netip.AddrPortFrom(container.Definition.Network.Address, redisPort).String())
 	return err
 }
 
@@ -100,7 +101,8 @@ func (g *godwitWay) move(ctx context.Context) ([]measurement, error) {
 		g.memory = used
 	}
 	var report migration.Report
-	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", string(g.mode), "--json"); err != nil {
+	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", string(g.mode),
+		"--json"); err != nil {
 		return nil, err
 	}
 	g.at = report.Target
@@ -113,7 +115,8 @@ func (g *godwitWay) move(ctx context.Context) ([]measurement, error) {
 		return nil, err
 	}
 	if after > 0 {
-		measured = append(measured, measurement{metricMemory, g.memory}, measurement{metricGrowth, after / g.memory})
+		measured = append(measured, measurement{metricMemory, g.memory},
+			measurement{metricGrowth, after / g.memory})
 	}
 	waited, err := g.users.waited(ctx, report.DowntimeSeconds)
 	return append(measured, waited...), err
@@ -139,12 +142,14 @@ func (g *godwitWay) awaitFilled(ctx context.Context) error {
 	defer cancel()
 	for {
 		var plan migration.Plan
-		err := g.ask(ctx, &plan, "migrate", g.container(), other(g.at), "--dry-run", "--json", "--mode", string(migration.PreCopy))
+		err := g.ask(ctx, &plan, "migrate", g.container(), other(g.at), "--dry-run", "--json", "--mode",
+			string(migration.PreCopy))
 		if err == nil && plan.Possible {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return errors.Join(fmt.Errorf("the container cannot be moved on: %+v", plan.Problems), err, ctx.Err())
+			return errors.Join(fmt.Errorf("the container cannot be moved on: %+v", plan.Problems),
+				err, ctx.Err())
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
 			return err
@@ -164,7 +169,8 @@ func fromReport(r migration.Report) []measurement {
 	}
 	measured := []measurement{
 		{metricDowntime, r.DowntimeSeconds}, {metricHandoff, r.HandoffSeconds}, {metricTotal, r.TotalSeconds},
-		{metricSent, float64(sent)}, {metricFrozen, float64(r.Bytes.MemoryFinal)}, {metricUncompressed, float64(r.Bytes.Uncompressed)},
+		{metricSent, float64(sent)}, {metricFrozen, float64(r.Bytes.MemoryFinal)},
+		{metricUncompressed, float64(r.Bytes.Uncompressed)},
 		{metricRaw, float64(r.Bytes.MemoryRaw)},
 		{metricRounds, float64(rounds)},
 	}

@@ -52,8 +52,10 @@ type journey struct {
 
 func journeys() []journey {
 	return []journey{
-		{ofPages("64MiB, 1 MB/s to 4 MB", pages.Config{Size: 64 * mebi, Rate: 1e6, Hot: 4e6}), "100mbit/10ms", 20 * time.Second, JourneyWays(), 3, 1},
-		{ofPages("32MiB, 0.2 MB/s to 2 MB", pages.Config{Size: 32 * mebi, Rate: 2e5, Hot: 2e6}), "20mbit/20ms", 40 * time.Second, JourneyWays(), 1, 0},
+		{ofPages("64MiB, 1 MB/s to 4 MB", pages.Config{Size: 64 * mebi, Rate: 1e6, Hot: 4e6}), "100mbit/10ms",
+			20 * time.Second, JourneyWays(), 3, 1},
+		{ofPages("32MiB, 0.2 MB/s to 2 MB", pages.Config{Size: 32 * mebi, Rate: 2e5, Hot: 2e6}),
+			"20mbit/20ms", 40 * time.Second, JourneyWays(), 1, 0},
 	}
 }
 
@@ -92,13 +94,15 @@ func (s *suite) measureJourney(ctx context.Context, j journey) error {
 		if _, err := s.bed.exec(ctx, node, program, "image", "load", archive); err != nil {
 			return err
 		}
-		if _, err := s.bed.exec(ctx, node, program, "nodes", "--measure"); err != nil { // what was known of other links is of no use
+		// what was known of other links is of no use
+		if _, err := s.bed.exec(ctx, node, program, "nodes", "--measure"); err != nil {
 			return err
 		}
 	}
-	return s.takeTurns(ctx, turns{title: j.name, ways: &j.ways, runs: &j.runs}, j.link, func(way string) ([]measurement, error) {
-		return s.travel(ctx, j, way)
-	})
+	return s.takeTurns(ctx, turns{title: j.name, ways: &j.ways, runs: &j.runs}, j.link,
+		func(way string) ([]measurement, error) {
+			return s.travel(ctx, j, way)
+		})
 }
 
 // layOut gives each pair of nodes a link that is as long as they are apart.
@@ -109,7 +113,8 @@ func (s *suite) layOut(name string) error {
 	}
 	for i, a := range journeyNodes {
 		for k, b := range journeyNodes[i+1:] {
-			link := lab.Link{BandwidthBitsPerSecond: shape.BandwidthBitsPerSecond, RTT: time.Duration(k+1) * shape.RTT}
+			link := lab.Link{BandwidthBitsPerSecond: shape.BandwidthBitsPerSecond,
+				RTT: time.Duration(k+1) * shape.RTT}
 			if err := s.bed.lab.SetLink(a, b, link); err != nil {
 				return err
 			}
@@ -146,7 +151,8 @@ func (s *suite) travel(ctx context.Context, j journey, way string) (measured []m
 	}
 	began := time.Now()
 	if flags := t.flags(); len(flags) > 0 {
-		if _, err := s.bed.exec(ctx, g.at, append([]string{program, "stage", g.container()}, flags...)...); err != nil {
+		if _, err := s.bed.exec(ctx, g.at,
+			append([]string{program, "stage", g.container()}, flags...)...); err != nil {
 			return nil, err
 		}
 	}
@@ -230,7 +236,8 @@ func (t *traveller) moveTo(ctx context.Context, node string) error {
 		return err
 	}
 	var report migration.Report
-	if err := t.ask(ctx, &report, "migrate", t.container(), node, "--mode", string(t.mode), "--wait", "--json"); err != nil {
+	if err := t.ask(ctx, &report, "migrate", t.container(), node, "--mode", string(t.mode), "--wait",
+		"--json"); err != nil {
 		return err
 	}
 	t.used += t.staged[node]
@@ -248,14 +255,17 @@ func (t *traveller) measured() []measurement {
 	var downtimes, handoffs, totals []float64
 	moved := 0.0
 	for _, r := range t.reports {
-		downtimes, handoffs, totals = append(downtimes, r.DowntimeSeconds), append(handoffs, r.HandoffSeconds), append(totals, r.TotalSeconds)
+		downtimes, handoffs, totals = append(downtimes, r.DowntimeSeconds),
+			append(handoffs, r.HandoffSeconds), append(totals, r.TotalSeconds)
 		b := r.Bytes
 		moved += float64(b.MemoryPrecopy + b.MemoryFinal + b.FilesPrecopy + b.FilesFinal + b.Metadata)
 	}
 	handoff := summarise(handoffs)
 	return []measurement{
-		{metricDowntime, summarise(downtimes).median}, {metricHandoff, handoff.median}, {metricWorst, handoff.high},
-		{metricTotal, summarise(totals).median}, {metricMoved, moved}, {metricStaged, t.used + vain}, {metricVain, vain},
+		{metricDowntime, summarise(downtimes).median}, {metricHandoff, handoff.median},
+		{metricWorst, handoff.high},
+		{metricTotal, summarise(totals).median}, {metricMoved, moved}, {metricStaged, t.used + vain},
+		{metricVain, vain},
 		{metricAll, moved + t.used + vain},
 	}
 }
@@ -272,11 +282,15 @@ func judgeJourney(rows []Row) []Asked {
 	for _, j := range journeys() {
 		nothing := m.of(j.name, j.link, wayNothing, metricHandoff)
 		for _, way := range []string{wayPath, wayNearest2} {
-			what := fmt.Sprintf("%s, %s: handoff at most %.2f x that with nothing staged", way, j.name, journeyHandoff)
-			asked = append(asked, atMost(what, m.of(j.name, j.link, way, metricHandoff), journeyHandoff*nothing))
+			what := fmt.Sprintf("%s, %s: handoff at most %.2f x that with nothing staged", way, j.name,
+				journeyHandoff)
+			asked = append(asked, atMost(what, m.of(j.name, j.link, way, metricHandoff),
+				journeyHandoff*nothing))
 		}
-		bytes := atMost(fmt.Sprintf("%s, %s: sent in all at most %.1f x that with nothing staged", wayPath, j.name, journeyBytes),
-			m.of(j.name, j.link, wayPath, metricAll), journeyBytes*m.of(j.name, j.link, wayNothing, metricAll))
+		bytes := atMost(fmt.Sprintf("%s, %s: sent in all at most %.1f x that with nothing staged", wayPath,
+			j.name, journeyBytes),
+			m.of(j.name, j.link, wayPath, metricAll),
+			journeyBytes*m.of(j.name, j.link, wayNothing, metricAll))
 		bytes.Unit = "bytes"
 		asked = append(asked, bytes)
 	}
@@ -287,7 +301,8 @@ func judgeJourney(rows []Row) []Asked {
 func (r Result) writeJourney(w io.Writer) {
 	r.writeWays(w, wayTable{
 		columns: []column{
-			{"downtime", metricDowntime}, {"handoff", metricHandoff}, {"worst", metricWorst}, {"total", metricTotal}, {"sent by moves", metricMoved},
+			{"downtime", metricDowntime}, {"handoff", metricHandoff}, {"worst", metricWorst},
+			{"total", metricTotal}, {"sent by moves", metricMoved},
 			{"staged", metricStaged}, {"in vain", metricVain}, {"in all", metricAll},
 		},
 		ways: JourneyWays(),

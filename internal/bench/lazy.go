@@ -67,7 +67,8 @@ func newLazyWay(b *bed, w containerWorkload, model bundle, patience time.Duratio
 	if w.memory != nil {
 		model.command = w.command()
 	}
-	return &lazyWay{peer: peer{bed: b, workload: w, plug: model.plug, at: nodes[0]}, container: model, patience: patience}
+	return &lazyWay{peer: peer{bed: b, workload: w, plug: model.plug, at: nodes[0]}, container: model,
+		patience: patience}
 }
 
 func (l *lazyWay) name() string { return wayLazy }
@@ -117,7 +118,8 @@ func (l *lazyWay) leave(ctx context.Context) (*leaving, float64, error) {
 		}
 	}
 	args := append([]string{helper, "bench", "time", "--ready", "--"}, c.runc(
-		"checkpoint", "--lazy-pages", "--page-server", net.JoinHostPort("0.0.0.0", strconv.Itoa(lazyPort)), "--status-fd", readyFD,
+		"checkpoint", "--lazy-pages", "--page-server", net.JoinHostPort("0.0.0.0", strconv.Itoa(lazyPort)),
+		"--status-fd", readyFD,
 		"--image-path", c.images(), "--work-path", c.work(), "--tcp-established", c.name)...)
 	ctx, cancel := context.WithCancel(ctx)
 	left := &leaving{end: cancel}
@@ -175,8 +177,10 @@ func (l *lazyWay) fetch(ctx context.Context, to string) (*fetcher, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &fetcher{end: cancel, ended: make(chan struct{})}
 	cmd, err := l.bed.command(ctx, to, []string{
-		l.bed.criu.Path, "lazy-pages", "--page-server", "--address", source.String(), "--port", strconv.Itoa(lazyPort),
-		"--images-dir", incoming, "--work-dir", l.container.work(), "--log-file", "lazy-pages.log", "--verbosity=1",
+		l.bed.criu.Path, "lazy-pages", "--page-server", "--address", source.String(), "--port",
+		strconv.Itoa(lazyPort),
+		"--images-dir", incoming, "--work-dir", l.container.work(), "--log-file", "lazy-pages.log",
+		"--verbosity=1",
 	})
 	if err == nil {
 		f.log, err = l.bed.path(to, l.container.work()+"/lazy-pages.log")
@@ -205,7 +209,8 @@ func (l *lazyWay) fetch(ctx context.Context, to string) (*fetcher, error) {
 }
 
 func (f *fetcher) failed() error {
-	return fmt.Errorf("criu lazy-pages has ended: %w%s", errors.Join(errors.New("it is needed until all memory is there"), f.err), tail(f.log))
+	return fmt.Errorf("criu lazy-pages has ended: %w%s",
+		errors.Join(errors.New("it is needed until all memory is there"), f.err), tail(f.log))
 }
 
 // close ends it, if it has not ended.
@@ -247,7 +252,8 @@ func (l *lazyWay) move(ctx context.Context, atResume func()) (moved, error) {
 	}
 	result := moved{resumed: time.Now(), measured: []measurement{
 		{metricDowntime, ready + copied + connected + restore},
-		{metricCheckpoint, ready}, {metricCopy, copied}, {metricConnect, connected}, {metricRestore, restore}, {metricImages, size},
+		{metricCheckpoint, ready}, {metricCopy, copied}, {metricConnect, connected}, {metricRestore, restore},
+		{metricImages, size},
 	}}
 	l.at = to
 	atResume()

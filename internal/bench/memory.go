@@ -103,7 +103,8 @@ func (b *bed) awaitMemory(ctx context.Context, node string, pid int, size int64)
 			return nil
 		}
 		if pauseErr := pause(ctx, 20*time.Millisecond); pauseErr != nil {
-			return errors.Join(fmt.Errorf("process %d on node %s has %d of %d bytes: %w", pid, node, resident, size, pauseErr), err)
+			return errors.Join(fmt.Errorf("process %d on node %s has %d of %d bytes: %w", pid, node, resident,
+				size, pauseErr), err)
 		}
 	}
 }

@@ -80,9 +80,11 @@ func Network(ctx context.Context, config NetworkConfig) (Result, error) {
 			config.Progress(way.name + " is measured")
 		}
 	}
-	if row := find(result.Rows, "one TCP connection", "veth", "wireguard by the kernel", metricCarried); row != nil {
-		result.Asked = append(result.Asked, Asked{What: "WireGuard by the kernel carries 2 Gbit/s", Way: row.Way, Unit: "bytes_per_second",
-			Least: true, Limit: kernelLeast, Value: *row.Median, Met: *row.Median >= kernelLeast})
+	if row := find(result.Rows, "one TCP connection", "veth", "wireguard by the kernel",
+		metricCarried); row != nil {
+		result.Asked = append(result.Asked,
+			Asked{What: "WireGuard by the kernel carries 2 Gbit/s", Way: row.Way, Unit: "bytes_per_second",
+				Least: true, Limit: kernelLeast, Value: *row.Median, Met: *row.Median >= kernelLeast})
 	}
 	return result, nil
 }
@@ -160,7 +162,8 @@ func busySeconds() (float64, error) {
 		return 0, err
 	}
 	var user, nice, system, idle, wait, interrupts, soft float64
-	if _, err := fmt.Sscanf(string(data), "cpu %f %f %f %f %f %f %f", &user, &nice, &system, &idle, &wait, &interrupts, &soft); err != nil {
+	if _, err := fmt.Sscanf(string(data), "cpu %f %f %f %f %f %f %f", &user, &nice, &system, &idle, &wait,
+		&interrupts, &soft); err != nil {
 		return 0, fmt.Errorf("read /proc/stat: %w", err)
 	}
 	return (user + nice + system + interrupts + soft) / 100, nil
@@ -189,7 +192,8 @@ func newNetworkPair(dir string, overlay network.Overlay) (*networkPair, error) {
 	var peers []network.Peer
 	for i, name := range nodes {
 		config := network.Config{
-			NodeName: name, NodeNumber: i + 1, Pool: netip.MustParsePrefix("10.57.0.0/16"), Underlay: underlayOf(i), Overlay: overlay,
+			NodeName: name, NodeNumber: i + 1, Pool: netip.MustParsePrefix("10.57.0.0/16"),
+			Underlay: underlayOf(i), Overlay: overlay,
 			RunDir: filepath.Join(dir, name, "run"), StateDir: filepath.Join(dir, name, "state"),
 			Namespace: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(p.namespaces[i])),
 		}

@@ -38,7 +38,8 @@ func exists(path string) bool {
 // plugIn makes a container's network in a node anew: of an earlier stay CRIU's lock is left in it.
 func (b *bed) plugIn(ctx context.Context, node string, p plug) error {
 	if b.has(node, p.namespace()) {
-		err := b.all(ctx, node, []string{"ip", "link", "delete", p.outside()}, []string{"ip", "netns", "delete", p.name})
+		err := b.all(ctx, node, []string{"ip", "link", "delete", p.outside()},
+			[]string{"ip", "netns", "delete", p.name})
 		if err != nil {
 			return err
 		}

@@ -50,7 +50,8 @@ func (p *podmanWay) start(ctx context.Context) error {
 		}
 	}
 	run := []string{
-		"run", "--detach", "--pull", "never", "--name", podmanName, "--network", "ns:" + p.plug.namespace(), p.image,
+		"run", "--detach", "--pull", "never", "--name", podmanName, "--network", "ns:" + p.plug.namespace(),
+		p.image,
 	}
 	if _, err := p.bed.exec(ctx, p.at, p.podman(append(run, p.workload.command()...)...)...); err != nil {
 		return err
@@ -95,9 +96,14 @@ func (p *podmanWay) move(ctx context.Context) ([]measurement, error) {
 }
 
 // podmanMove has Podman checkpoint a container into an archive, copies that, and has Podman restore from it.
-func (b *bed) podmanMove(ctx context.Context, from string, podman []string, container string, options ...string) ([]measurement, error) {
-	command := func(args ...string) []string { return slices.Concat(podman, []string{"container"}, args, options) }
-	checkpoint, err := b.time(ctx, from, append(command("checkpoint", "--compress", "none", "--export", podmanArchive), container)...)
+func (b *bed) podmanMove(ctx context.Context, from string, podman []string, container string,
+	options ...string) ([]measurement, error) {
+	command := func(args ...string) []string {
+		return slices.Concat(podman, []string{"container"}, args,
+			options)
+	}
+	checkpoint, err := b.time(ctx, from,
+		append(command("checkpoint", "--compress", "none", "--export", podmanArchive), container)...)
 	if err != nil {
 		return nil, err
 	}

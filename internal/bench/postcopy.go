@@ -95,7 +95,8 @@ func (s *suite) followOne(ctx context.Context, f following, archive string, mode
 }
 
 // followOnce moves a program once, with what it does meanwhile.
-func (s *suite) followOnce(ctx context.Context, f following, way follower, w containerWorkload) (_ []measurement, err error) {
+func (s *suite) followOnce(ctx context.Context, f following, way follower,
+	w containerWorkload) (_ []measurement, err error) {
 	if err := s.setLink(linkFaster); err != nil {
 		return nil, err
 	}
@@ -155,7 +156,8 @@ func verifyAsked(ctx context.Context, way follower) error {
 }
 
 // moveServed moves a program that may have a client.
-func (s *suite) moveServed(ctx context.Context, f following, way follower) (_ moved, _ []measurement, err error) {
+func (s *suite) moveServed(ctx context.Context, f following, way follower) (_ moved, _ []measurement,
+	err error) {
 	if !f.client {
 		result, err := way.move(ctx, func() {})
 		return result, nil, err

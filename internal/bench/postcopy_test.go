@@ -13,7 +13,8 @@ import (
 // smallFollowing does all that others do, with little memory.
 func smallFollowing() following {
 	return following{
-		name: "small", memory: pages.Config{Size: 16 * mebi, Hot: 2 * mebi, Threads: 2}, link: linkFast, access: pages.Jump, client: true,
+		name: "small", memory: pages.Config{Size: 16 * mebi, Hot: 2 * mebi, Threads: 2}, link: linkFast,
+		access: pages.Jump, client: true,
 		ways: []string{wayLazy, wayPostCopy, wayHybrid}, runs: 1,
 	}
 }
@@ -26,12 +27,14 @@ func TestPostCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for way, metrics := range map[string][]string{
-		wayLazy:     {metricDowntime, metricGoodput, metricWaits, metricWaitP99, metricAnswered},
-		wayPostCopy: {metricDowntime, metricGoodput, metricWaits, metricWaitP99, metricAnswered, metricGap, metricLate, metricServed},
-		wayHybrid:   {metricDowntime, metricAnswered, metricGap},
+		wayLazy: {metricDowntime, metricGoodput, metricWaits, metricWaitP99, metricAnswered},
+		wayPostCopy: {metricDowntime, metricGoodput, metricWaits, metricWaitP99, metricAnswered, metricGap,
+			metricLate, metricServed},
+		wayHybrid: {metricDowntime, metricAnswered, metricGap},
 	} {
 		for _, metric := range metrics {
-			if row := find(result.Rows, "small", linkFast, way, metric); row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
+			if row := find(result.Rows, "small", linkFast, way, metric); row == nil ||
+				len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s: %s is %+v, want one sample", way, metric, row)
 			}
 		}
@@ -83,7 +86,8 @@ func TestSelectedFollowings(t *testing.T) {
 		want   string
 	}{
 		{Config{Workloads: []string{"64"}, Runs: 4}, "64MiB by criu lazy, godwit post-copy: 4"},
-		{Config{Workloads: []string{"fog"}, Ways: []string{"godwit"}, Quick: true}, "fog by godwit cold, godwit post-copy: 1"},
+		{Config{Workloads: []string{"fog"}, Ways: []string{"godwit"}, Quick: true},
+			"fog by godwit cold, godwit post-copy: 1"},
 		{
 			Config{Workloads: []string{"64", "recogniser"}, Ways: []string{"criu", "godwit cold"}},
 			"64MiB by criu lazy: 5recogniser by criu lazy: 1recogniser, 64 B by criu lazy: 1",
@@ -92,8 +96,10 @@ func TestSelectedFollowings(t *testing.T) {
 			Config{Workloads: []string{"4GiB"}, Quick: true},
 			"nothing to measure: these workloads are not moved in these ways, or not in a quick run",
 		},
-		{Config{Ways: []string{"on foot"}}, `no such way: "on foot"; there are criu lazy, godwit cold, godwit pre-copy, godwit post-copy, godwit hybrid`},
-		{Config{Workloads: []string{"doom"}}, `no such workload: "doom"; there are ` + strings.Join(FollowingNames(), ", ")},
+		{Config{Ways: []string{"on foot"}},
+			`no such way: "on foot"; there are criu lazy, godwit cold, godwit pre-copy, godwit post-copy, godwit hybrid`},
+		{Config{Workloads: []string{"doom"}}, `no such workload: "doom"; there are ` +
+			strings.Join(FollowingNames(), ", ")},
 	} {
 		got := ""
 		chosen, err := c.config.selectedFollowings()
@@ -143,12 +149,15 @@ func TestJudgeFollowing(t *testing.T) {
 
 func TestFollowingText(t *testing.T) {
 	rows := exampleFollowing(1)
-	rows = append(rows, measuredRow("late", linkFast, wayLazy, metricProgram, 7*mebi), measuredRow("late", linkFast, wayLazy, metricDowntime, 0.5), measuredRow("late", linkFast, wayLazy, metricCame, 5*mebi))
-	rows = append(rows, (&series{workload: "late", link: linkFast, way: wayHybrid, note: "it has gone\nfar away"}).rows()...)
+	rows = append(rows, measuredRow("late", linkFast, wayLazy, metricProgram, 7*mebi), measuredRow("late",
+		linkFast, wayLazy, metricDowntime, 0.5), measuredRow("late", linkFast, wayLazy, metricCame, 5*mebi))
+	rows = append(rows,
+		(&series{workload: "late", link: linkFast, way: wayHybrid, note: "it has gone\nfar away"}).rows()...)
 	var text strings.Builder
 	Result{Suite: suitePostCopy, Rows: rows, Asked: judgeFollowing(rows)}.WriteText(&text)
 	for _, want := range []string{
-		"late, 1gbit/0.4ms (7.0 MiB)", "not in time", "criu lazy: 5.0 MiB had come", "godwit hybrid: it has gone\n", "100.0 MB/s", "26214", "met, ",
+		"late, 1gbit/0.4ms (7.0 MiB)", "not in time", "criu lazy: 5.0 MiB had come",
+		"godwit hybrid: it has gone\n", "100.0 MB/s", "26214", "met, ",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text has no %q:\n%s", want, text.String())

@@ -59,8 +59,10 @@ func (p preDumpWay) move(ctx context.Context) ([]measurement, error) {
 	p.at = to
 	down := checkpoint + copied + restore
 	return []measurement{
-		{metricDowntime, down}, {metricHandoff, ahead + first + down}, {metricTotal, ahead + first + down}, {metricRound, ahead},
-		{metricCheckpoint, checkpoint}, {metricCopy, copied}, {metricRestore, restore}, {metricSent, size + rest}, {metricFreezeBytes, rest},
+		{metricDowntime, down}, {metricHandoff, ahead + first + down}, {metricTotal, ahead + first + down},
+		{metricRound, ahead},
+		{metricCheckpoint, checkpoint}, {metricCopy, copied}, {metricRestore, restore},
+		{metricSent, size + rest}, {metricFreezeBytes, rest},
 	}, nil
 }
 
@@ -78,6 +80,7 @@ func (p preDumpWay) dump(ctx context.Context, name string, options ...string) (f
 			return 0, err
 		}
 	}
-	args := append([]string{"checkpoint", "--image-path", images + "/" + name, "--work-path", c.work(), "--tcp-established"}, options...)
+	args := append([]string{"checkpoint", "--image-path", images + "/" + name, "--work-path", c.work(),
+		"--tcp-established"}, options...)
 	return p.bed.time(ctx, p.at, c.runc(append(args, c.name)...)...)
 }

@@ -75,7 +75,8 @@ func (c *redisClient) end() error {
 	c.cancel()
 	seen, err := c.counter.Result(10 * time.Second)
 	if err == nil && seen.Errors+seen.Lost+seen.Doubled > 0 {
-		err = fmt.Errorf("the client saw %d errors, %d lost and %d doubled counts", seen.Errors, seen.Lost, seen.Doubled)
+		err = fmt.Errorf("the client saw %d errors, %d lost and %d doubled counts", seen.Errors, seen.Lost,
+			seen.Doubled)
 	}
 	return errors.Join(err, c.conn.Close(), c.bed.lab.RemoveClient(c.machine))
 }

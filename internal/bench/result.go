@@ -86,7 +86,8 @@ func (r Result) WriteFile(path string) error {
 // find is the row of a metric; nil if it was not measured.
 func find(rows []Row, workload, link, way, metric string) *Row {
 	i := slices.IndexFunc(rows, func(r Row) bool {
-		return r.Workload == workload && r.Link == link && r.Way == way && r.Metric == metric && r.Median != nil
+		return r.Workload == workload && r.Link == link && r.Way == way && r.Metric == metric &&
+			r.Median != nil
 	})
 	if i < 0 {
 		return nil
@@ -142,7 +143,8 @@ func (s *series) rows() []Row {
 	}
 	if len(rows) == 0 && s.note != "" {
 		rows = append(rows, Row{
-			Workload: s.workload, Link: s.link, Way: s.way, Metric: metricDowntime, Note: s.note, Samples: []float64{},
+			Workload: s.workload, Link: s.link, Way: s.way, Metric: metricDowntime, Note: s.note,
+			Samples: []float64{},
 		})
 	}
 	return rows

@@ -30,7 +30,8 @@ type experiment struct {
 	samples int // of a whole run, without the one before them that does not count
 	quick   int // of a quick one
 	asked   []demand
-	needs   func(context.Context) error // why it cannot be measured on this machine, which is no failure; nil: it always can
+	// why it cannot be measured on this machine, which is no failure; nil: it always can
+	needs   func(context.Context) error
 	measure func(context.Context, *subject) ([]measurement, error)
 }
 
@@ -130,6 +131,7 @@ func (r *roundsSuite) run(ctx context.Context, e experiment) (one *series, failu
 
 func (r *roundsSuite) say(format string, args ...any) {
 	if r.config.Progress != nil {
-		r.config.Progress(fmt.Sprintf("%7.1f s  %s", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...)))
+		r.config.Progress(fmt.Sprintf("%7.1f s  %s", time.Since(r.began).Seconds(),
+			fmt.Sprintf(format, args...)))
 	}
 }

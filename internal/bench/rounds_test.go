@@ -11,7 +11,8 @@ import (
 
 // Every experiment works, of little memory: what it measures is nothing that a test could judge.
 func TestExperiments(t *testing.T) {
-	suite := roundsSuite{config: RoundsConfig{Program: build(t).helper, Quick: true, Progress: func(line string) { t.Log(line) }}, began: time.Now()}
+	suite := roundsSuite{config: RoundsConfig{Program: build(t).helper, Quick: true,
+		Progress: func(line string) { t.Log(line) }}, began: time.Now()}
 	small := experiments()
 	for i := range small {
 		small[i].memory.Size, small[i].quick = 32<<20, 1
@@ -26,7 +27,8 @@ func TestExperiments(t *testing.T) {
 		if len(rows) == 1 && rows[0].Note != "" && e.name == "pre-dump" {
 			continue // the kernel has not what it needs
 		}
-		if len(rows) == 0 || slices.ContainsFunc(rows, func(r Row) bool { return len(r.Samples) != 1 || unit(r.Metric) == "" }) {
+		if len(rows) == 0 || slices.ContainsFunc(rows,
+			func(r Row) bool { return len(r.Samples) != 1 || unit(r.Metric) == "" }) {
 			t.Errorf("%s: rows %+v, want one sample of each metric, whose unit is known", e.name, rows)
 		}
 		asked += len(e.asked)
@@ -39,15 +41,18 @@ func TestExperiments(t *testing.T) {
 func TestInterruptedRounds(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if _, err := Rounds(ctx, RoundsConfig{Program: build(t).helper, Quick: true}); !errors.Is(err, context.Canceled) {
+	if _, err := Rounds(ctx, RoundsConfig{Program: build(t).helper, Quick: true}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("interrupted rounds end with %v, want %v", err, context.Canceled)
 	}
 }
 
 func TestDemands(t *testing.T) {
-	rows := []Row{measuredRow("x", "", "w", "a_seconds", 2), measuredRow("x", "", "w", "b_bytes_per_second", 3e9)}
+	rows := []Row{measuredRow("x", "", "w", "a_seconds", 2),
+		measuredRow("x", "", "w", "b_bytes_per_second", 3e9)}
 	e := experiment{name: "x", way: "w", asked: []demand{
-		{what: "quick", metric: "a_seconds", most: 1}, {what: "much", metric: "b_bytes_per_second", least: 1e9}, {what: "else", metric: "c_ratio"},
+		{what: "quick", metric: "a_seconds", most: 1},
+		{what: "much", metric: "b_bytes_per_second", least: 1e9}, {what: "else", metric: "c_ratio"},
 	}}
 	want := []Asked{
 		{What: "quick", Unit: "seconds", Limit: 1, Value: 2},

@@ -22,7 +22,8 @@ type rsyncDaemons struct{ running []*exec.Cmd }
 
 func (d *rsyncDaemons) start(ctx context.Context, b *bed) error {
 	config := "use chroot = no\nreverse lookup = no\nuid = 0\ngid = 0\nread only = no\n"
-	for _, module := range [][2]string{{rsyncModule, incoming}, {rsyncFiles, filesIncoming}, {rsyncBench, benchDir}} {
+	for _, module := range [][2]string{{rsyncModule, incoming}, {rsyncFiles, filesIncoming},
+		{rsyncBench, benchDir}} {
 		config += fmt.Sprintf("[%s]\npath = %s\n", module[0], module[1])
 	}
 	for _, node := range nodes {
@@ -96,5 +97,6 @@ func (b *bed) copyMore(ctx context.Context, from, path string) (float64, error) 
 	if err != nil {
 		return 0, err
 	}
-	return b.time(ctx, from, "rsync", "--archive", path, fmt.Sprintf("rsync://%s:%d/%s/", address, rsyncPort, rsyncModule))
+	return b.time(ctx, from, "rsync", "--archive", path,
+		fmt.Sprintf("rsync://%s:%d/%s/", address, rsyncPort, rsyncModule))
 }

@@ -14,17 +14,18 @@ import (
 
 // The workloads of the suite switchover. All but two are nothing but memory, whose every page is verified.
 const (
-	workloadTiny       = "tiny"          // a shell's sleep
-	workloadRedis      = "redis"         // 64 MiB of data, and a client that counts
-	workloadIdle64     = "idle-64MiB"    // nothing is written
-	workloadIdle1024   = "idle-1GiB"     // the same
-	workloadIdle4096   = "idle-4GiB"     // the same
-	workloadBusy       = "busy-1GiB"     // 10 MB/s are written, anywhere
-	workloadShared     = "shared-256MiB" // nothing is written to shared memory
-	workloadForked     = "forked-256MiB" // 4 processes share it copy-on-write
-	workloadFog        = "fog"           // study B's server: 110 MB, of which 10 MB are written at 500 KB/s
-	workloadFogHalf    = "fog-half"      // the same, half compressible
-	workloadRecogniser = "recogniser"    // study A's OpenFace: 140 MB, of which 22 MB are written again and again
+	workloadTiny     = "tiny"          // a shell's sleep
+	workloadRedis    = "redis"         // 64 MiB of data, and a client that counts
+	workloadIdle64   = "idle-64MiB"    // nothing is written
+	workloadIdle1024 = "idle-1GiB"     // the same
+	workloadIdle4096 = "idle-4GiB"     // the same
+	workloadBusy     = "busy-1GiB"     // 10 MB/s are written, anywhere
+	workloadShared   = "shared-256MiB" // nothing is written to shared memory
+	workloadForked   = "forked-256MiB" // 4 processes share it copy-on-write
+	workloadFog      = "fog"           // study B's server: 110 MB, of which 10 MB are written at 500 KB/s
+	workloadFogHalf  = "fog-half"      // the same, half compressible
+	// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+	workloadRecogniser = "recogniser"
 )
 
 // The links: bandwidth in each direction, and round trip.
@@ -60,14 +61,16 @@ const (
 	metricBeyond       = "client_gap_beyond_downtime_seconds"
 	metricHandoff      = "handoff_seconds"
 	metricTotal        = "total_seconds"
-	metricSent         = "sent_bytes"          // in all
-	metricFrozen       = "sent_frozen_bytes"   // of these, memory in the freeze
-	metricUncompressed = "uncompressed_bytes"  // what would have been sent without compression
-	metricRaw          = "raw_bytes"           // memory and execution state of which that was made, in whole pages
-	metricRounds       = "rounds"              // before the freeze
-	metricMemory       = "source_memory_bytes" // what the container's processes take before the first move, shared pages once
-	metricGrowth       = "target_memory_ratio" // the same at the target, when all is there
-	metricPhase        = "phase_%s_seconds"    // a part of the downtime
+	metricSent         = "sent_bytes"         // in all
+	metricFrozen       = "sent_frozen_bytes"  // of these, memory in the freeze
+	metricUncompressed = "uncompressed_bytes" // what would have been sent without compression
+	// memory and execution state of which that was made, in whole pages
+	metricRaw    = "raw_bytes"
+	metricRounds = "rounds" // before the freeze
+	// what the container's processes take before the first move, shared pages once
+	metricMemory = "source_memory_bytes"
+	metricGrowth = "target_memory_ratio" // the same at the target, when all is there
+	metricPhase  = "phase_%s_seconds"    // a part of the downtime
 )
 
 // containerWorkload is what runs in the containers that are moved.
@@ -115,15 +118,18 @@ func scenarios() []scenario {
 		{ofPages(workloadIdle1024, pages.Config{Size: gibi}), fast, own, 3, 0, 0},
 		{ofPages(workloadIdle4096, pages.Config{Size: 4 * gibi}), faster, preCopy, 3, 0, 0},
 		{ofPages(workloadBusy, pages.Config{Size: gibi, Rate: 10e6}), fast, withRsync, 3, 1, 0},
-		{ofPages(workloadShared, pages.Config{Size: 256 * mebi, Kind: pages.Shared}), fast, append([]string{wayFloor}, own...), 3, 1, 0},
+		{ofPages(workloadShared, pages.Config{Size: 256 * mebi, Kind: pages.Shared}), fast,
+			append([]string{wayFloor}, own...), 3, 1, 0},
 		{ofPages(workloadForked, pages.Config{Size: 256 * mebi, Processes: 4}), fast, own, 3, 1, 0},
 		// Study B does not say which pages are written: here it is 10 MB of them, again and again.
-		{ofPages(workloadFog, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6}), []string{linkMobility}, withRsync, 1, 0, 0},
+		{ofPages(workloadFog, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6}), []string{linkMobility},
+			withRsync, 1, 0, 0},
 		{
 			ofPages(workloadFogHalf, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6, Half: true}),
 			[]string{linkMobility}, preCopy, 1, 0, 0,
 		},
-		{ofPages(workloadRecogniser, pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle}), []string{linkSlow}, preCopy, 1, 0, 0},
+		{ofPages(workloadRecogniser, pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle}),
+			[]string{linkSlow}, preCopy, 1, 0, 0},
 	}
 }
 
@@ -176,12 +182,15 @@ func choose[T any](kind string, all []T, title func(T) string, named []string) (
 		return all, nil
 	}
 	for _, name := range named {
-		if name == "" || !slices.ContainsFunc(all, func(one T) bool { return strings.HasPrefix(title(one), name) }) {
-			return nil, fmt.Errorf("no such %s: %q; there are %s", kind, name, strings.Join(namesOf(all, title), ", "))
+		if name == "" || !slices.ContainsFunc(all,
+			func(one T) bool { return strings.HasPrefix(title(one), name) }) {
+			return nil, fmt.Errorf("no such %s: %q; there are %s", kind,
+				name, strings.Join(namesOf(all, title), ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(one T) bool {
-		return !slices.ContainsFunc(named, func(name string) bool { return strings.HasPrefix(title(one), name) })
+		return !slices.ContainsFunc(named,
+			func(name string) bool { return strings.HasPrefix(title(one), name) })
 	}), nil
 }
 
@@ -194,7 +203,8 @@ func parseLink(name string) (lab.Link, error) {
 	}
 	rtt, err := time.ParseDuration(roundTrip)
 	if err != nil {
-		return lab.Link{}, fmt.Errorf("link %q: give bandwidth and round trip, such as 100mbit/20ms: %w", name, err)
+		return lab.Link{}, fmt.Errorf("link %q: give bandwidth and round trip, such as 100mbit/20ms: %w",
+			name, err)
 	}
 	return lab.Link{BandwidthBitsPerSecond: bits, RTT: rtt}, nil
 }
@@ -203,7 +213,8 @@ func parseLink(name string) (lab.Link, error) {
 func (c Config) selected() ([]scenario, error) {
 	all := scenarios()
 	if c.Memory.Size > 0 {
-		all = []scenario{{ofPages("memory", c.Memory), []string{linkFast}, []string{wayRsync, wayCold, wayPreCopy}, 5, 2, 2}}
+		all = []scenario{{ofPages("memory", c.Memory), []string{linkFast},
+			[]string{wayRsync, wayCold, wayPreCopy}, 5, 2, 2}}
 	}
 	chosen, err := choose("workload", all, scenario.title, c.Workloads)
 	if err != nil {
@@ -218,7 +229,8 @@ func (c Config) selected() ([]scenario, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.links = slices.DeleteFunc(slices.Clone(links), func(link string) bool { return measures(selected, s.name, link) })
+		s.links = slices.DeleteFunc(slices.Clone(links),
+			func(link string) bool { return measures(selected, s.name, link) })
 		if ways, err := choose("way", s.ways, itself, c.Ways); err == nil {
 			s.ways = ways
 		} else {
@@ -235,7 +247,8 @@ func (c Config) selected() ([]scenario, error) {
 		}
 	}
 	if len(selected) == 0 {
-		return nil, errors.New("nothing to measure: these workloads are not moved in these ways over these links, or not in a quick run")
+		return nil, errors.New("nothing to measure: these workloads are not moved in these ways over " +
+			"these links, or not in a quick run")
 	}
 	return selected, nil
 }
@@ -243,7 +256,8 @@ func (c Config) selected() ([]scenario, error) {
 // measures tells whether a workload is measured over a link already: one that is asked for in full
 // is a link of every scenario.
 func measures(selected []scenario, workload, link string) bool {
-	return slices.ContainsFunc(selected, func(s scenario) bool { return s.name == workload && slices.Contains(s.links, link) })
+	return slices.ContainsFunc(selected,
+		func(s scenario) bool { return s.name == workload && slices.Contains(s.links, link) })
 }
 
 // linksOf are the links over which a scenario is measured: of its own those whose beginnings are

@@ -45,8 +45,10 @@ func (d *sshDaemons) start(ctx context.Context, b *bed) error {
 // makeKeys makes what both nodes need, once: each lets the other in.
 func (b *bed) makeKeys(ctx context.Context) error {
 	config := strings.Join([]string{
-		fmt.Sprintf("Port %d", sshPort), "HostKey " + sshDir + "/key", "AuthorizedKeysFile " + sshDir + "/key.pub",
-		"PermitRootLogin prohibit-password", "UsePAM no", "StrictModes no", "PidFile none", "LogLevel ERROR", "",
+		fmt.Sprintf("Port %d", sshPort), "HostKey " + sshDir + "/key",
+		"AuthorizedKeysFile " + sshDir + "/key.pub",
+		"PermitRootLogin prohibit-password", "UsePAM no", "StrictModes no", "PidFile none", "LogLevel ERROR",
+		"",
 	}, "\n")
 	for _, node := range nodes {
 		for _, dir := range []string{sshDir, "/run/sshd"} { // the latter is where sshd locks itself in
@@ -58,7 +60,8 @@ func (b *bed) makeKeys(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := b.exec(ctx, nodes[0], "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", sshDir+"/key"); err != nil {
+	if _, err := b.exec(ctx, nodes[0], "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+		sshDir+"/key"); err != nil {
 		return err
 	}
 	for _, name := range []string{"/key", "/key.pub"} {

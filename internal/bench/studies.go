@@ -153,7 +153,8 @@ func (s *suite) tryOver(ctx context.Context, t trial, g *godwitApp, link string,
 				}
 				continue
 			}
-			if err := s.measured(all[i], withLimits(measured, s.bed.bandwidth, rttOf(link)), points); err != nil {
+			if err := s.measured(all[i], withLimits(measured, s.bed.bandwidth, rttOf(link)),
+				points); err != nil {
 				return err
 			}
 		}
@@ -193,7 +194,8 @@ func (s *suite) tryAbsent(ctx context.Context, t trial, archive string, ways []s
 					s.giveUp(all[i], err)
 					continue
 				}
-				if err := s.measured(all[i], withLimits(measured, s.bed.bandwidth, rttOf(link)), points); err != nil {
+				if err := s.measured(all[i], withLimits(measured, s.bed.bandwidth, rttOf(link)),
+					points); err != nil {
 					return err
 				}
 			}
@@ -234,7 +236,8 @@ func (s *suite) tryAbsentOnce(
 
 // withLimits adds what no way could be quicker than that sends as much: bytes over bandwidth.
 func withLimits(measured []measurement, bandwidth, rtt float64) []measurement {
-	for metric, limit := range map[string]string{metricFreezeBytes: metricDowntimeLimit, metricSent: metricTotalLimit} {
+	for metric, limit := range map[string]string{metricFreezeBytes: metricDowntimeLimit,
+		metricSent: metricTotalLimit} {
 		for _, m := range measured {
 			if m.metric == metric {
 				measured = append(measured, measurement{limit, m.value/bandwidth + rtt/2})
@@ -258,7 +261,10 @@ func (c Config) selectedTrials() ([]trial, error) {
 			return nil, fmt.Errorf("no such study: %q; there are a, b, c and d", study)
 		}
 	}
-	all = slices.DeleteFunc(all, func(t trial) bool { return len(c.Studies) > 0 && !slices.Contains(c.Studies, t.study) })
+	all = slices.DeleteFunc(all, func(t trial) bool {
+		return len(c.Studies) > 0 &&
+			!slices.Contains(c.Studies, t.study)
+	})
 	for i := range all {
 		t := &all[i]
 		switch {

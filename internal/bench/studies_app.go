@@ -69,9 +69,11 @@ func (d dialer) patient(ctx context.Context) (net.Conn, error) {
 
 // busyboxApp is study A's: a loop of a shell, whose count somebody looks at.
 func busyboxApp() app {
-	const loop = "httpd -p 80 -h /tmp; i=0; while :; do i=$((i+1)); echo $i >/tmp/.count; mv /tmp/.count /tmp/count; sleep 0.1; done"
+	const loop = "httpd -p 80 -h /tmp; i=0; while :; do i=$((i+1)); echo $i >/tmp/.count; mv /tmp/.count " +
+		"/tmp/count; sleep 0.1; done"
 	return app{
-		name: "busybox", image: "busybox", args: []string{"sh", "-c", loop}, network: "tcp", port: 80, connect: clockOf("count"),
+		name: "busybox", image: "busybox", args: []string{"sh", "-c", loop}, network: "tcp", port: 80,
+		connect: clockOf("count"),
 	}
 }
 
@@ -253,7 +255,8 @@ func (g *godwitApp) check(ctx context.Context) error {
 // lost tells that there is no container any more that could be moved on.
 func (g *godwitApp) lost(ctx context.Context) bool {
 	for _, node := range nodes {
-		if out, err := g.bed.exec(ctx, node, program, "ps"); err == nil && strings.Contains(out, g.container()) {
+		if out, err := g.bed.exec(ctx, node, program, "ps"); err == nil &&
+			strings.Contains(out, g.container()) {
 			g.at = node
 			return g.client.Err() != nil
 		}

@@ -57,7 +57,8 @@ func (j judged) best(metric string, ways ...string) (way string) {
 // atMost is asked of a metric of a way. Beside a time stands what the bytes alone need that were sent.
 func (j judged) atMost(what, way, metric string, limit float64) Asked {
 	value := j.value(way, metric)
-	a := Asked{What: j.workload + ", " + j.link + ": " + what, Way: way, Unit: unit(metric), Limit: limit, Value: value, Met: value <= limit}
+	a := Asked{What: j.workload + ", " + j.link + ": " + what, Way: way, Unit: unit(metric), Limit: limit,
+		Value: value, Met: value <= limit}
 	bound := map[string]string{metricDowntime: metricDowntimeLimit, metricTotal: metricTotalLimit}[metric]
 	if reach := j.value(way, bound); !math.IsNaN(reach) {
 		a.Reach = &reach
@@ -106,36 +107,46 @@ func (j judged) recogniser() []Asked {
 	}
 	return []Asked{
 		j.atMost("downtime", j.best(metricDowntime, j.ways()...), metricDowntime, askedFaceDowntime),
-		j.atMost("downtime, staged", j.best(metricDowntime, j.staged()...), metricDowntime, askedFaceDowntime),
-		j.atMost("sent in the handoff, staged, at most the study's and what was written", staged, metricSent, most),
+		j.atMost("downtime, staged", j.best(metricDowntime, j.staged()...), metricDowntime,
+			askedFaceDowntime),
+		j.atMost("sent in the handoff, staged, at most the study's and what was written", staged, metricSent,
+			most),
 	}
 }
 
 func (j judged) coap() []Asked {
 	return []Asked{
-		j.atMost("downtime, 20 times lower than cold's", j.best(metricDowntime, j.ways()...), metricDowntime, j.value(wayRsync, metricDowntime)/askedTimes),
-		j.atMost("total time, at most 1.1 of cold's", j.best(metricTotal, j.ways()...), metricTotal, askedTotalFactor*j.value(wayRsync, metricTotal)),
-		j.atMost("bytes, not compressed, at most cold's", j.best(metricUncompressed, j.ways()...), metricUncompressed, j.value(wayRsync, metricSent)),
+		j.atMost("downtime, 20 times lower than cold's", j.best(metricDowntime, j.ways()...), metricDowntime,
+			j.value(wayRsync, metricDowntime)/askedTimes),
+		j.atMost("total time, at most 1.1 of cold's", j.best(metricTotal, j.ways()...), metricTotal,
+			askedTotalFactor*j.value(wayRsync, metricTotal)),
+		j.atMost("bytes, not compressed, at most cold's", j.best(metricUncompressed, j.ways()...),
+			metricUncompressed, j.value(wayRsync, metricSent)),
 	}
 }
 
 func (j judged) follow(name string) []Asked {
 	total := map[string]float64{blankApp().name: askedBlankTotal, videoApp().name: askedVideoTotal}
-	asked := []Asked{j.atMost("downtime", j.best(metricDowntime, j.ways()...), metricDowntime, askedFollowDowntime)}
+	asked := []Asked{j.atMost("downtime", j.best(metricDowntime, j.ways()...), metricDowntime,
+		askedFollowDowntime)}
 	if workload, absent := strings.CutSuffix(name, imageNotThere); absent {
 		name = workload
-		asked = append(asked, j.atMost("total time", j.best(metricTotal, j.ways()...), metricTotal, total[name]))
+		asked = append(asked, j.atMost("total time", j.best(metricTotal, j.ways()...), metricTotal,
+			total[name]))
 	} else {
 		asked = append(asked,
-			j.atMost("downtime, staged", j.best(metricDowntime, j.staged()...), metricDowntime, askedFollowDowntime),
+			j.atMost("downtime, staged", j.best(metricDowntime, j.staged()...), metricDowntime,
+				askedFollowDowntime),
 			j.atMost("total time, staged", j.best(metricTotal, j.staged()...), metricTotal, askedStagedTotal))
 	}
-	return append(asked, j.atMost("the picture stands still", j.best(metricStill, j.ways()...), metricStill, 0))
+	return append(asked, j.atMost("the picture stands still", j.best(metricStill, j.ways()...), metricStill,
+		0))
 }
 
 func (j judged) broker() []Asked {
 	none := j.value(wayStopRsync, metricDowntime) / askedTimes
 	return []Asked{
-		j.atMost("downtime, 20 times lower than with no checkpoint", j.best(metricDowntime, j.ways()...), metricDowntime, none),
+		j.atMost("downtime, 20 times lower than with no checkpoint", j.best(metricDowntime, j.ways()...),
+			metricDowntime, none),
 	}
 }

@@ -31,7 +31,8 @@ func (s *suite) tryPeers(ctx context.Context, t trial, archive string, ways []st
 		return err
 	}
 	defer func() {
-		_, rmErr := s.bed.exec(context.WithoutCancel(ctx), model.at, program, "rm", "--force", model.container())
+		_, rmErr := s.bed.exec(context.WithoutCancel(ctx), model.at, program, "rm", "--force",
+			model.container())
 		err = errors.Join(err, rmErr, s.bed.removeVolume(model.at, studyVolume))
 	}()
 	container, err := model.inspect(ctx)
@@ -175,7 +176,8 @@ func withTotal(measured []measurement) []measurement {
 	for _, m := range measured {
 		switch m.metric {
 		case metricDowntime:
-			measured = append(measured, measurement{metricTotal, m.value}, measurement{metricHandoff, m.value})
+			measured = append(measured, measurement{metricTotal, m.value},
+				measurement{metricHandoff, m.value})
 		case metricSent:
 			measured = append(measured, measurement{metricFreezeBytes, m.value})
 		}
@@ -256,7 +258,8 @@ type restartMover struct {
 func newRestartMover(b *bed, w containerWorkload, model engine.Container, ahead bool) *restartMover {
 	plug := plug{name: "restart", number: 5}
 	r := &restartMover{
-		peer: peer{bed: b, workload: w, plug: plug, at: nodes[0]}, app: w.app, container: newBundle(b, plug, model), ahead: ahead,
+		peer: peer{bed: b, workload: w, plug: plug, at: nodes[0]}, app: w.app,
+		container: newBundle(b, plug, model), ahead: ahead,
 	}
 	r.now.Store(r.at)
 	return r
@@ -305,7 +308,8 @@ func (r *restartMover) move(ctx context.Context) ([]measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop, err := r.bed.time(ctx, from, "sh", "-c", "kill -TERM $0; while [ -d /proc/$0 ]; do sleep 0.02; done", fmt.Sprint(r.mustPID(ctx, from)))
+	stop, err := r.bed.time(ctx, from, "sh", "-c",
+		"kill -TERM $0; while [ -d /proc/$0 ]; do sleep 0.02; done", fmt.Sprint(r.mustPID(ctx, from)))
 	if err != nil {
 		return nil, err
 	}
@@ -323,7 +327,8 @@ func (r *restartMover) move(ctx context.Context) ([]measurement, error) {
 	}
 	down := stop + again + start
 	return []measurement{
-		{metricDowntime, down}, {metricHandoff, first + down}, {metricTotal, first + down}, {metricStop, stop}, {metricCopy, again},
+		{metricDowntime, down}, {metricHandoff, first + down}, {metricTotal, first + down},
+		{metricStop, stop}, {metricCopy, again},
 		{metricStart, start}, {metricSent, sent - before}, {metricFreezeBytes, sent - between},
 	}, nil
 }
@@ -349,7 +354,8 @@ func (r *restartMover) sync(ctx context.Context, from, dir string) (float64, err
 	}
 	// rsync says with 24 that files went while it looked at them.
 	const copyAll = `rsync -aHAXS --numeric-ids --delete "$0/" "$1/" || [ $? = 24 ]`
-	return r.bed.time(ctx, from, "sh", "-c", copyAll, dir, fmt.Sprintf("rsync://%s:%d/%s/%s", address, rsyncPort, rsyncBench, below))
+	return r.bed.time(ctx, from, "sh", "-c", copyAll, dir,
+		fmt.Sprintf("rsync://%s:%d/%s/%s", address, rsyncPort, rsyncBench, below))
 }
 
 // startAt starts the service and waits until it answers.

@@ -16,7 +16,8 @@ const (
 // bandwidth is not told with them: with 400 MB in 40 s it was about 100 Mbit/s.
 func publishedFigures() []published {
 	handoff := func(seconds, down, before, sent float64) []measurement {
-		return []measurement{{metricDowntime, down}, {metricHandoff, seconds}, {metricStageBytes, before * mega}, {metricSent, sent * mega}}
+		return []measurement{{metricDowntime, down}, {metricHandoff, seconds},
+			{metricStageBytes, before * mega}, {metricSent, sent * mega}}
 	}
 	follow := func(downMilliseconds, total float64) []measurement {
 		return []measurement{{metricDowntime, downMilliseconds / 1e3}, {metricTotal, total}}
@@ -38,7 +39,8 @@ func publishedFigures() []published {
 		{"d", rabbit, linkStudyD100, wayStudy + ", no checkpoint", []measurement{{metricDowntime, 40}}},
 		{"d", rabbit, linkStudyD100, wayStudy + ", 1 checkpoint", []measurement{{metricDowntime, 10}}},
 	}
-	for _, link := range []string{linkStudyA5, linkStudyA10, linkStudyA20, linkStudyA50, linkStudyA100, linkStudyA500} {
+	for _, link := range []string{linkStudyA5, linkStudyA10, linkStudyA20, linkStudyA50, linkStudyA100,
+		linkStudyA500} {
 		all = append(all, published{"a", busyboxApp().name, link, wayStudy, handoff(3.1, 2.7, 0.01, 0.03)})
 	}
 	return all
@@ -67,7 +69,8 @@ func publishedOf(workload, link string) []Row {
 		for _, m := range p.measured {
 			value := m.value
 			rows = append(rows, Row{
-				Workload: workload, Link: link, Way: p.way, Metric: m.metric, Samples: []float64{}, Median: &value, Low: &value, High: &value,
+				Workload: workload, Link: link, Way: p.way, Metric: m.metric, Samples: []float64{},
+				Median: &value, Low: &value, High: &value,
 			})
 		}
 	}

@@ -49,7 +49,8 @@ func (s *suite) goOnWith(earlier Result) error {
 	was, now := earlier.Host, s.host
 	was.Load, now.Load = 0, 0
 	if earlier.Suite != suiteStudies || was != now {
-		return fmt.Errorf("what was measured before is of the benchmark %s on %+v, and this is %s on %+v: begin anew, in another file",
+		return fmt.Errorf("what was measured before is of the benchmark %s on %+v, and this is %s on %+v: "+
+			"begin anew, in another file",
 			earlier.Suite, was, suiteStudies, now)
 	}
 	s.began, s.traces = earlier.Started, earlier.Traces
@@ -59,11 +60,13 @@ func (s *suite) goOnWith(earlier Result) error {
 		}
 		one := s.known(row.Workload, row.Link, row.Way)
 		if one == nil {
-			one = &series{workload: row.Workload, link: row.Link, way: row.Way, runs: len(row.Samples), samples: map[string][]float64{}}
+			one = &series{workload: row.Workload, link: row.Link, way: row.Way, runs: len(row.Samples),
+				samples: map[string][]float64{}}
 			s.series = append(s.series, one)
 		}
 		if len(row.Samples) != one.runs || one.samples[row.Metric] != nil {
-			return fmt.Errorf("what was measured before is damaged: %s, %s, %s: %s", row.Workload, row.Link, row.Way, row.Metric)
+			return fmt.Errorf("what was measured before is damaged: %s, %s, %s: %s", row.Workload, row.Link,
+				row.Way, row.Metric)
 		}
 		one.metrics = append(one.metrics, row.Metric)
 		one.samples[row.Metric] = row.Samples
@@ -73,7 +76,10 @@ func (s *suite) goOnWith(earlier Result) error {
 
 // known is what there is of a way; nil: nothing.
 func (s *suite) known(workload, link, way string) *series {
-	i := slices.IndexFunc(s.series, func(one *series) bool { return one.workload == workload && one.link == link && one.way == way })
+	i := slices.IndexFunc(s.series, func(one *series) bool {
+		return one.workload == workload &&
+			one.link == link && one.way == way
+	})
 	if i < 0 {
 		return nil
 	}
@@ -109,7 +115,8 @@ func (s *suite) measured(one *series, measured []measurement, points [][2]float6
 
 // resultOfStudies is all that there is.
 func (s *suite) resultOfStudies() Result {
-	result := Result{Suite: suiteStudies, Host: s.host, Started: s.began.UTC(), Rows: []Row{}, Traces: s.traces}
+	result := Result{Suite: suiteStudies, Host: s.host, Started: s.began.UTC(), Rows: []Row{},
+		Traces: s.traces}
 	for _, one := range s.series {
 		result.Rows = append(result.Rows, one.rows()...)
 	}

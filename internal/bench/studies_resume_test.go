@@ -14,14 +14,16 @@ func TestResume(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "studies.json")
 	box, film := trial{study: "a", app: busyboxApp(), runs: 2}, trial{study: "c", app: videoApp(), runs: 2}
 	measure := func(of trial, ways ...string) *suite {
-		s := &suite{config: Config{File: file, Resume: true}, began: time.Now(), host: Host{Cores: 2, Kernel: "6", Load: float64(of.runs)}}
+		s := &suite{config: Config{File: file, Resume: true}, began: time.Now(),
+			host: Host{Cores: 2, Kernel: "6", Load: float64(of.runs)}}
 		if err := s.goOn(); err != nil {
 			t.Fatal(err)
 		}
 		for _, one := range s.newTrialSeries(of, linkFast, s.lacking(of, []string{linkFast}, ways)) {
 			s.kept = time.Time{} // it is long ago
 			points := [][2]float64{{float64(one.runs), 1}}
-			if err := s.measured(one, []measurement{{metricDowntime, float64(one.runs + 1)}, {metricTotal, 5}}, points); err != nil {
+			if err := s.measured(one, []measurement{{metricDowntime, float64(one.runs + 1)},
+				{metricTotal, 5}}, points); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -36,7 +38,8 @@ func TestResume(t *testing.T) {
 	}
 
 	s = measure(box, wayRsync, wayCold)
-	if s.lacks(box, []string{linkFast}, wayCold) || !s.lacks(film, []string{linkFast}, wayCold) || !s.lacks(film, []string{linkFast}, wayLazy) ||
+	if s.lacks(box, []string{linkFast}, wayCold) || !s.lacks(film, []string{linkFast}, wayCold) ||
+		!s.lacks(film, []string{linkFast}, wayLazy) ||
 		!s.lacks(box, []string{linkFast, linkMiddle}, wayCold) {
 		t.Errorf("what was measured, and what has failed, is not told apart: %+v", s.series)
 	}

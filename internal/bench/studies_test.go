@@ -25,7 +25,8 @@ func shortTrials() []trial {
 			trial{study: "b", app: coapApp(500), ways: append(modes, wayRsync, wayLazy)},
 			trial{study: "c", app: videoApp(), ways: modes},
 			trial{study: "c", app: blankApp(), ways: []string{wayPreCopy}, absent: true},
-			trial{study: "d", app: brokerApp(20e6, 20), ways: append(modes, wayRestart, wayStopped, wayRestartRsync)},
+			trial{study: "d", app: brokerApp(20e6, 20),
+				ways: append(modes, wayRestart, wayStopped, wayRestartRsync)},
 		)
 	}
 	for i := range short {
@@ -44,11 +45,13 @@ func TestStudies(t *testing.T) {
 	for _, s := range shortTrials() {
 		for _, way := range s.ways {
 			for _, metric := range []string{metricDowntime, metricTotal, metricTotalLimit} {
-				if row := find(result.Rows, s.title(), linkFast, way, metric); row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
+				if row := find(result.Rows, s.title(), linkFast, way, metric); row == nil ||
+					len(row.Samples) != 1 || *row.Median <= 0 {
 					t.Errorf("%s, %s: %s is %+v, want one sample", s.title(), way, metric, row)
 				}
 			}
-			if row := find(result.Rows, s.title(), linkFast, way, metricGap); isGodwit(way) && (row == nil || *row.Median <= 0) {
+			if row := find(result.Rows, s.title(), linkFast, way, metricGap); isGodwit(way) &&
+				(row == nil || *row.Median <= 0) {
 				t.Errorf("%s, %s: the client's longest gap is %+v", s.title(), way, row)
 			}
 		}
@@ -105,16 +108,19 @@ func TestSelectedTrials(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, study := range []string{"a", "b", "c", "d"} {
-		if !slices.ContainsFunc(quick, func(one trial) bool { return one.study == study && slices.Contains(one.ways, wayAuto) }) {
+		if !slices.ContainsFunc(quick,
+			func(one trial) bool { return one.study == study && slices.Contains(one.ways, wayAuto) }) {
 			t.Errorf("a quick run has nothing of study %s that auto does", study)
 		}
 	}
 	for _, one := range chosen {
-		if len(one.links) != 1 || slices.ContainsFunc(one.ways, func(way string) bool { return !isGodwit(way) }) {
+		if len(one.links) != 1 ||
+			slices.ContainsFunc(one.ways, func(way string) bool { return !isGodwit(way) }) {
 			t.Errorf("%s: over %q by %q", one.title(), one.links, one.ways)
 		}
 	}
-	for _, bad := range []Config{{Studies: []string{"e"}}, {Links: []string{"fast"}}, {Ways: []string{"pigeon"}}} {
+	for _, bad := range []Config{{Studies: []string{"e"}}, {Links: []string{"fast"}},
+		{Ways: []string{"pigeon"}}} {
 		if _, err := bad.selectedTrials(); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
@@ -127,13 +133,15 @@ func TestInterval(t *testing.T) {
 	for _, want := range []struct {
 		samples, low, high int
 		certainty          float64
-	}{{1, 1, 1, 0}, {2, 1, 2, 0.5}, {5, 1, 5, 0.9375}, {6, 1, 6, 0.96875}, {9, 2, 8, 0.9609}, {20, 6, 15, 0.9586}} {
+	}{{1, 1, 1, 0}, {2, 1, 2, 0.5}, {5, 1, 5, 0.9375}, {6, 1, 6, 0.96875}, {9, 2, 8, 0.9609},
+		{20, 6, 15, 0.9586}} {
 		var samples []float64
 		for i := range want.samples {
 			samples = append(samples, float64(want.samples-i))
 		}
 		low, high, certainty := interval(samples)
-		if low != float64(want.low) || high != float64(want.high) || math.Abs(certainty-want.certainty) > 1e-4 {
+		if low != float64(want.low) || high != float64(want.high) ||
+			math.Abs(certainty-want.certainty) > 1e-4 {
 			t.Errorf("%d samples: from %v to %v with %v, want %+v", want.samples, low, high, certainty, want)
 		}
 	}
@@ -145,14 +153,16 @@ func TestJudgeStudies(t *testing.T) {
 		return Row{Workload: workload, Link: linkStudyA20, Way: way, Metric: metric, Median: &v}
 	}
 	rows := []Row{
-		value(wayCold, metricDowntime, 20), value(wayHybrid, metricDowntime, 0.3), value(wayPostCopy, metricDowntime, 0.2),
+		value(wayCold, metricDowntime, 20), value(wayHybrid, metricDowntime, 0.3),
+		value(wayPostCopy, metricDowntime, 0.2),
 		value(wayStagedHybrid, metricSent, 30*mega), value(wayPostCopy, metricDowntimeLimit, 0.1),
 	}
 	asked := judgeStudies(withPublished(rows))
 	if len(asked) != 2 {
 		t.Fatalf("asked: %+v", asked)
 	}
-	if down := asked[0]; down.Value != 0.2 || !down.Met || down.Way != wayPostCopy || down.Reach == nil || *down.Reach != 0.1 {
+	if down := asked[0]; down.Value != 0.2 || !down.Met || down.Way != wayPostCopy || down.Reach == nil ||
+		*down.Reach != 0.1 {
 		t.Errorf("downtime: %+v", down)
 	}
 	if sent := asked[1]; sent.Limit != 21.2*mega || sent.Met {

@@ -18,9 +18,11 @@ func inOrder(rows []Row) []Row {
 		}
 	}
 	titles := StudyTitles() // what was measured in several runs may have come in any order
-	slices.SortStableFunc(cells, func(x, y cell) int { return slices.Index(titles, x.workload) - slices.Index(titles, y.workload) })
+	slices.SortStableFunc(cells,
+		func(x, y cell) int { return slices.Index(titles, x.workload) - slices.Index(titles, y.workload) })
 	place := func(r Row) int {
-		return slices.Index(cells, cell{r.Workload, r.Link})*len(StudyWays()) + slices.Index(StudyWays(), r.Way)
+		return slices.Index(cells, cell{r.Workload, r.Link})*len(StudyWays()) +
+			slices.Index(StudyWays(), r.Way)
 	}
 	slices.SortStableFunc(rows, func(x, y Row) int { return place(x) - place(y) })
 	for i, row := range rows {
@@ -34,7 +36,8 @@ func inOrder(rows []Row) []Row {
 
 // writeStudies has a table for each workload and link.
 func (r Result) writeStudies(w io.Writer) {
-	fmt.Fprintln(w, "median (interval that has it with 95 % certainty, or all that was seen in fewer than 6 runs);")
+	fmt.Fprintln(w, "median (interval that has it with 95 % certainty, or all that was seen in fewer than "+
+		"6 runs);")
 	fmt.Fprintln(w, `"limit" is what the bytes that were sent need at the link's bandwidth`)
 	ways := slices.Clone(StudyWays())
 	for _, row := range r.Rows {
@@ -44,13 +47,16 @@ func (r Result) writeStudies(w io.Writer) {
 	}
 	r.writeWays(w, wayTable{
 		columns: []column{
-			{"downtime", metricDowntime}, {"limit", metricDowntimeLimit}, {"handoff", metricHandoff}, {"total", metricTotal},
-			{"limit", metricTotalLimit}, {"sent", metricSent}, {"before the request", metricStageBytes}, {"client waited", metricGap},
+			{"downtime", metricDowntime}, {"limit", metricDowntimeLimit}, {"handoff", metricHandoff},
+			{"total", metricTotal},
+			{"limit", metricTotalLimit}, {"sent", metricSent}, {"before the request", metricStageBytes},
+			{"client waited", metricGap},
 			{"picture stood still", metricStill},
 		},
 		ways: ways,
 		remark: func(workload, link, way string, cells []string) string {
-			if row := find(r.Rows, workload, link, way, metricDowntime); row != nil && row.Interval != nil && len(row.Samples) > 1 {
+			if row := find(r.Rows, workload, link, way, metricDowntime); row != nil && row.Interval != nil &&
+				len(row.Samples) > 1 {
 				cells[0] += fmt.Sprintf(" (%s .. %s)", seconds(row.Interval[0]), seconds(row.Interval[1]))
 			}
 			return ""

@@ -18,7 +18,8 @@ const (
 // StudyWays lists the ways of the suite studies.
 func StudyWays() []string {
 	return []string{
-		wayRsync, wayPreDump, wayLazy, wayPodman, wayStopRsync, wayRestartRsync, wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid,
+		wayRsync, wayPreDump, wayLazy, wayPodman, wayStopRsync, wayRestartRsync, wayAuto, wayCold, wayPreCopy,
+		wayPostCopy, wayHybrid,
 		wayStagedAuto, wayStagedPreCopy, wayStagedHybrid, wayRestart, wayStopped,
 	}
 }
@@ -84,22 +85,28 @@ func trials() []trial {
 	fast := []string{linkFast}
 	follow := with([]string{wayRsync, wayPreDump}, staged)
 	return []trial{
-		{study: "a", app: busyboxApp(), links: studyA, ways: with(peers, staged), few: with(peers, modes, []string{wayStagedAuto}), runs: 6, quick: 1},
+		{study: "a", app: busyboxApp(), links: studyA, ways: with(peers, staged),
+			few: with(peers, modes, []string{wayStagedAuto}), runs: 6, quick: 1},
 		{
 			study: "a", app: recogniserApp(), links: studyA, ways: with(peers, staged), runs: 6, quick: 1,
 			few: []string{wayRsync, wayPreDump, wayAuto, wayCold, wayPostCopy, wayStagedAuto},
 		},
 		{
-			study: "b", app: coapApp(500), links: []string{linkManagement, linkMobility}, ways: with(peers, modes), runs: 6, quick: 1,
+			study: "b", app: coapApp(500), links: []string{linkManagement, linkMobility},
+			ways: with(peers, modes), runs: 6, quick: 1,
 			few: with([]string{wayRsync, wayPreDump, wayLazy}, modes),
 		},
-		{study: "b", app: coapApp(10), links: []string{linkManagement, linkMobility}, ways: with(peers, modes), runs: 6},
+		{study: "b", app: coapApp(10), links: []string{linkManagement, linkMobility},
+			ways: with(peers, modes), runs: 6},
 		{study: "c", app: blankApp(), links: fast, ways: with(peers, staged), few: follow, runs: 6, quick: 1},
-		{study: "c", app: blankApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6, quick: 1},
+		{study: "c", app: blankApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6,
+			quick: 1},
 		{study: "c", app: videoApp(), links: fast, ways: with(peers, staged), few: follow, runs: 6, quick: 1},
-		{study: "c", app: videoApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6, quick: 1},
+		{study: "c", app: videoApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6,
+			quick: 1},
 		{
-			study: "d", app: brokerApp(400e6, 100), links: []string{linkStudyD100, linkStudyD50, linkStudyD}, runs: 6, quick: 1,
+			study: "d", app: brokerApp(400e6, 100), links: []string{linkStudyD100, linkStudyD50, linkStudyD},
+			runs: 6, quick: 1,
 			ways: with([]string{wayStopRsync, wayRestartRsync}, modes, []string{wayRestart, wayStopped}),
 			few:  []string{wayStopRsync, wayRestartRsync, wayAuto, wayRestart},
 		},

@@ -46,7 +46,8 @@ func startSubject(ctx context.Context, program string, config pages.Config) (*su
 	}
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() || lines.Text() != pages.Ready {
-		return nil, errors.Join(fmt.Errorf("the workload says %q instead of %s", lines.Text(), pages.Ready), s.stop())
+		return nil, errors.Join(fmt.Errorf("the workload says %q instead of %s", lines.Text(), pages.Ready),
+			s.stop())
 	}
 	go s.listen(lines)
 	if s.space, err = kernel.OpenAddressSpace(s.cmd.Process.Pid); err != nil {

@@ -31,8 +31,9 @@ type Config struct {
 	Studies    []string     // of the suite studies: a, b, c, d; all if empty
 	Memory     pages.Config // if it has a size this is moved, and nothing else
 	Progress   func(string)
-	File       string // where the result is to be, which the suite studies writes as it goes on; empty: nowhere
-	Resume     bool   // of the suite studies: what is in File is not measured again
+	// where the result is to be, which the suite studies writes as it goes on; empty: nowhere
+	File   string
+	Resume bool // of the suite studies: what is in File is not measured again
 
 	users bool // there is a third node, which has their machines
 	nodes int  // of the lab, without that; two if 0
@@ -154,7 +155,8 @@ func (s *suite) up(ctx context.Context) error {
 // say tells how far it is.
 func (s *suite) say(format string, args ...any) {
 	if s.config.Progress != nil {
-		s.config.Progress(fmt.Sprintf("%7.1f s  %s", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...)))
+		s.config.Progress(fmt.Sprintf("%7.1f s  %s", time.Since(s.began).Seconds(),
+			fmt.Sprintf(format, args...)))
 	}
 }
 

@@ -24,7 +24,8 @@ func build(t *testing.T) programs {
 	t.Helper()
 	dir := t.TempDir()
 	made := programs{filepath.Join(dir, "godwit"), filepath.Join(dir, "godwit-lab")}
-	err := errors.Join(labtest.GoBuild(t.Context(), made.program, labtest.Program), labtest.GoBuild(t.Context(), made.helper, labtest.Helper))
+	err := errors.Join(labtest.GoBuild(t.Context(), made.program, labtest.Program),
+		labtest.GoBuild(t.Context(), made.helper, labtest.Helper))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +36,9 @@ func quickConfig(t *testing.T, made programs) Config {
 	t.Helper()
 	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "/")
 	return Config{
-		Lab: fmt.Sprintf("bench-%s-%d", name, os.Getpid()), Program: made.program, Helper: made.helper, ImageCache: testImageCache,
-		Runs: 1, Quick: true, Progress: func(line string) { t.Log(line) },
+		Lab: fmt.Sprintf("bench-%s-%d", name, os.Getpid()), Program: made.program, Helper: made.helper,
+		ImageCache: testImageCache,
+		Runs:       1, Quick: true, Progress: func(line string) { t.Log(line) },
 	}
 }
 
@@ -85,11 +87,13 @@ func wholeRun(t *testing.T, config Config) {
 			}
 		}
 	}
-	if row := find(result.Rows, workloadRedis, linkFast, wayCold, metricSent); row == nil || *row.Median < redisDataBytes/2 {
+	if row := find(result.Rows, workloadRedis, linkFast, wayCold, metricSent); row == nil ||
+		*row.Median < redisDataBytes/2 {
 		t.Errorf("Redis moved with %+v, want most of %d bytes", row, redisDataBytes)
 	}
 	// It may be less: parts of its program are not used again.
-	if row := find(result.Rows, workloadIdle64, linkFaster, wayPreCopy, metricGrowth); row == nil || *row.Median < 0.7 || *row.Median > 1.5 {
+	if row := find(result.Rows, workloadIdle64, linkFaster, wayPreCopy, metricGrowth); row == nil ||
+		*row.Median < 0.7 || *row.Median > 1.5 {
 		t.Errorf("64 MiB of memory became %+v times as much", row)
 	}
 	if len(result.Asked) != 7 {
@@ -112,12 +116,14 @@ func phasesAddUp(t *testing.T, result Result) {
 		}
 		sum, downtime := 0.0, total.Samples[0]
 		for _, row := range result.Rows {
-			if row.Workload == total.Workload && row.Way == total.Way && strings.HasPrefix(row.Metric, "phase_") {
+			if row.Workload == total.Workload && row.Way == total.Way &&
+				strings.HasPrefix(row.Metric, "phase_") {
 				sum += row.Samples[0]
 			}
 		}
 		if sum < 0.99*downtime || sum > 1.01*downtime {
-			t.Errorf("%s, %s: the phases add up to %v s, the downtime is %v s", total.Workload, total.Way, sum, downtime)
+			t.Errorf("%s, %s: the phases add up to %v s, the downtime is %v s", total.Workload, total.Way,
+				sum, downtime)
 		}
 	}
 }

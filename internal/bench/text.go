@@ -11,8 +11,8 @@ import (
 
 // WriteText writes a result for people: a table for each workload and link, and what is asked.
 func (r Result) WriteText(w io.Writer) {
-	fmt.Fprintf(w, "%s: %d cores, %s, Linux %s, CRIU %s, load average %.1f at the beginning\n", r.Suite, r.Host.Cores,
-		r.Host.Architecture, r.Host.Kernel, r.Host.CRIU, r.Host.Load)
+	fmt.Fprintf(w, "%s: %d cores, %s, Linux %s, CRIU %s, load average %.1f at the beginning\n", r.Suite,
+		r.Host.Cores, r.Host.Architecture, r.Host.Kernel, r.Host.CRIU, r.Host.Load)
 	switch r.Suite {
 	case suiteRounds, suiteNetwork, suiteIdle:
 		fmt.Fprintln(w)
@@ -53,8 +53,8 @@ func (r Result) writeMetrics(w io.Writer) {
 		}
 		name := strings.ReplaceAll(strings.TrimSuffix(row.Metric, "_"+unit(row.Metric)), "_", " ")
 		show := func(v float64) string { return amount(v, unit(row.Metric)) }
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s .. %s\t%d\n", what, way, name, show(*row.Median), show(*row.Low), show(*row.High),
-			len(row.Samples))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s .. %s\t%d\n", what, way, name, show(*row.Median),
+			show(*row.Low), show(*row.High), len(row.Samples))
 	}
 	_ = table.Flush() // as with Fprintf: nobody to tell
 	for _, note := range notes {
@@ -86,8 +86,8 @@ func (r Result) writeTable(w io.Writer, workload, link string) {
 			fmt.Fprintf(table, "  %s\t-\t\t%s\t\n", row.Way, firstLine(row.Note))
 			continue
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%s .. %s\t%s\t%s\n", row.Way, seconds(*row.Median), seconds(*row.Low), seconds(*row.High),
-			r.parts(row), r.sent(row))
+		fmt.Fprintf(table, "  %s\t%s\t%s .. %s\t%s\t%s\n", row.Way, seconds(*row.Median), seconds(*row.Low),
+			seconds(*row.High), r.parts(row), r.sent(row))
 	}
 	_ = table.Flush() // as with Fprintf: nobody to tell
 	r.writeRest(w, workload, link)
@@ -130,13 +130,15 @@ func (r Result) writeRest(w io.Writer, workload, link string) {
 	for _, way := range []string{wayCold, wayPreCopy} {
 		var parts []string
 		for _, m := range []struct{ metric, what string }{
-			{metricRounds, "rounds"}, {metricFrozen, "memory sent in the freeze"}, {metricGap, "longest gap of the client"},
+			{metricRounds, "rounds"}, {metricFrozen, "memory sent in the freeze"},
+			{metricGap, "longest gap of the client"},
 			{metricBeyond, "beyond the downtime"}, {metricHandoff, "handoff"}, {metricTotal, "total"},
 			{metricMemory, "memory"}, {metricGrowth, "of it at the target"},
 		} {
 			if row := find(r.Rows, workload, link, way, m.metric); row != nil {
 				show := func(v float64) string { return amount(v, unit(m.metric)) }
-				parts = append(parts, fmt.Sprintf("%s %s (%s .. %s)", m.what, show(*row.Median), show(*row.Low), show(*row.High)))
+				parts = append(parts, fmt.Sprintf("%s %s (%s .. %s)", m.what, show(*row.Median),
+					show(*row.Low), show(*row.High)))
 			}
 		}
 		if len(parts) > 0 {
@@ -153,7 +155,8 @@ func (r Result) writeAsked(w io.Writer) {
 		if a.Way != "" {
 			what += " (" + a.Way + ")"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", what, amount(a.Limit, a.Unit), amount(a.Value, a.Unit), a.verdict())
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", what, amount(a.Limit, a.Unit), amount(a.Value, a.Unit),
+			a.verdict())
 	}
 	_ = table.Flush() // as above
 }
@@ -191,7 +194,8 @@ func (a Asked) Near() string {
 	if a.Reach == nil || *a.Reach <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("; what was sent needs %s on this link, it took %.2f x that", amount(*a.Reach, a.Unit), a.Value / *a.Reach)
+	return fmt.Sprintf("; what was sent needs %s on this link, it took %.2f x that", amount(*a.Reach, a.Unit),
+		a.Value / *a.Reach)
 }
 
 // amount writes a number with its unit.

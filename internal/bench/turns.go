@@ -34,7 +34,8 @@ func selectTurns[T any](c Config, all []T, ways []string, of func(*T) turns) ([]
 		t := of(&one)
 		// Of the ways that are asked for not all may be its.
 		*t.ways = slices.DeleteFunc(slices.Clone(*t.ways), func(way string) bool {
-			return len(c.Ways) > 0 && !slices.ContainsFunc(c.Ways, func(asked string) bool { return strings.HasPrefix(way, asked) })
+			return len(c.Ways) > 0 &&
+				!slices.ContainsFunc(c.Ways, func(asked string) bool { return strings.HasPrefix(way, asked) })
 		})
 		if c.Quick {
 			*t.runs = t.quick
@@ -47,13 +48,15 @@ func selectTurns[T any](c Config, all []T, ways []string, of func(*T) turns) ([]
 		}
 	}
 	if len(selected) == 0 {
-		return nil, errors.New("nothing to measure: these workloads are not moved in these ways, or not in a quick run")
+		return nil, errors.New("nothing to measure: these workloads are not moved in these ways, or not " +
+			"in a quick run")
 	}
 	return selected, nil
 }
 
 // takeTurns measures a workload in all ways, in turn.
-func (s *suite) takeTurns(ctx context.Context, of turns, link string, measure func(way string) ([]measurement, error)) error {
+func (s *suite) takeTurns(ctx context.Context, of turns, link string,
+	measure func(way string) ([]measurement, error)) error {
 	all := make([]*series, len(*of.ways))
 	for i, way := range *of.ways {
 		all[i] = &series{workload: of.title, link: link, way: way}
@@ -93,7 +96,8 @@ func isGodwit(way string) bool { return strings.HasPrefix(way, "godwit") }
 
 // runInTurns is a suite in which ways take turns: it makes the lab, measures and judges.
 func runInTurns(
-	ctx context.Context, config Config, name string, measure func(context.Context, *suite) error, judge func([]Row) []Asked,
+	ctx context.Context, config Config, name string, measure func(context.Context, *suite) error,
+	judge func([]Row) []Asked,
 ) (result Result, err error) {
 	if err := needRoot(); err != nil {
 		return Result{}, err

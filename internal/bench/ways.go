@@ -134,7 +134,8 @@ func (r *rsyncWay) start(ctx context.Context) error {
 		if err := r.container.make(ctx, nodes[0], node); err != nil {
 			return err
 		}
-		if err := r.container.start(ctx, node); err != nil { // on both, so that both have the devices that runc makes
+		// on both, so that both have the devices that runc makes
+		if err := r.container.start(ctx, node); err != nil {
 			return err
 		}
 	}

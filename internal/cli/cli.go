@@ -104,7 +104,8 @@ func AddGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
 // NoArguments rejects all arguments.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return Usage(fmt.Errorf("%s takes no arguments, but got %q; usage: %s", cmd.CommandPath(), args[0], cmd.UseLine()))
+		return Usage(fmt.Errorf("%s takes no arguments, but got %q; usage: %s", cmd.CommandPath(), args[0],
+			cmd.UseLine()))
 	}
 	return nil
 }

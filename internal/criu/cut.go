@@ -47,7 +47,8 @@ func readMappings(r io.Reader) ([]mapping, error) {
 			all[len(all)-1].flags = string(flags)
 			continue
 		}
-		if field, _, ok := bytes.Cut(line, []byte{' '}); !ok || len(field) == 0 || field[len(field)-1] == ':' {
+		if field, _, ok := bytes.Cut(line, []byte{' '}); !ok || len(field) == 0 ||
+			field[len(field)-1] == ':' {
 			continue
 		}
 		m, err := parseFirstLine(string(line))
@@ -90,7 +91,8 @@ func (m mapping) canCut() bool {
 		return false
 	}
 	fields := strings.Fields(m.rest) // offset, device, inode, name
-	if len(fields) < 3 || fields[1] != "00:00" || fields[2] != "0" || len(fields) > 3 && isKernels(fields[3]) {
+	if len(fields) < 3 || fields[1] != "00:00" || fields[2] != "0" || len(fields) > 3 &&
+		isKernels(fields[3]) {
 		return false
 	}
 	for flag := range strings.FieldsSeq(m.flags) {

@@ -68,7 +68,8 @@ func TestCut(t *testing.T) {
 		t.Errorf("cut: %+v", d.Cut())
 	}
 	left := memory.Left{Listed: wanted(t, c.images), Unseen: unseen}
-	if stats, err := s.Complete(t.Context(), memory.NewEncoder(io.Discard), left); err != nil || stats.Pages > 0 {
+	if stats, err := s.Complete(t.Context(), memory.NewEncoder(io.Discard), left); err != nil ||
+		stats.Pages > 0 {
 		t.Errorf("Complete: %+v, %v", stats, err)
 	}
 	wantAll(t, wholeLeft, append(cutLeft, unseen...))
@@ -105,7 +106,8 @@ func TestCutReserve(t *testing.T) {
 		must(t, c.refreeze())
 		images, left := c.memoryImages(request)
 		if len(images) != 1 || !lazy && len(left) > 0 {
-			t.Errorf("lazy %v: %d images of memory, %d lists of what is left out", lazy, len(images), len(left))
+			t.Errorf("lazy %v: %d images of memory, %d lists of what is left out", lazy, len(images),
+				len(left))
 		}
 		c.abort()
 		client.count()
@@ -158,7 +160,8 @@ func wantAll(t *testing.T, pages, in []memory.TaskMap) {
 						return b.Start <= at && at < b.Start+b.Pages*4096
 					})
 				}) {
-					t.Fatalf("%#x of process %d is left out of the whole dump, and neither listed nor cut in the other", at, m.Task)
+					t.Fatalf("%#x of process %d is left out of the whole dump, and neither listed nor cut "+
+						"in the other", at, m.Task)
 				}
 			}
 		}
@@ -183,7 +186,8 @@ func TestCutFails(t *testing.T) {
 	must(t, err)
 	d.tables.of[0].pid = maxPID + 1
 	must(t, c.refreeze())
-	if err := d.Run(deadline(t), c.images); err == nil || !strings.Contains(err.Error(), "there is no table") {
+	if err := d.Run(deadline(t), c.images); err == nil ||
+		!strings.Contains(err.Error(), "there is no table") {
 		t.Errorf("Run: %v, want that there is no table", err)
 	}
 	must(t, d.Close())
@@ -291,7 +295,8 @@ func TestReadMappings(t *testing.T) {
 		}
 		m.write(&out)
 	}
-	want := "7f0020000000-7f0020400000 rw-p 00000000 00:00 0                          [anon:a name]\nVmFlags: rd wr mr mw me lo ac\n"
+	want := "7f0020000000-7f0020400000 rw-p 00000000 00:00 0                          [anon:a " +
+		"name]\nVmFlags: rd wr mr mw me lo ac\n"
 	if len(all) != 5 || !strings.Contains(out.String(), want) {
 		t.Errorf("%d mappings:\n%s", len(all), &out)
 	}

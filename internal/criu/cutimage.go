@@ -16,7 +16,8 @@ const (
 	fieldStart   = 1  // of vma_entry (images/vma.proto)
 	fieldEnd     = 2
 
-	maxMemoryImage = 64 << 20 // a mapping has some 60 bytes, and a process at most vm.max_map_count of them, usually 65530
+	// a mapping has some 60 bytes, and a process at most vm.max_map_count of them, usually 65530
+	maxMemoryImage = 64 << 20
 )
 
 // mendMappings puts right the ends of mappings that were cut, in the image of one process.
@@ -53,7 +54,8 @@ func readBounded(path string, most int64) ([]byte, error) {
 func mendMemoryImage(image []byte, cut []PageRange, pageSize uint64) ([]byte, error) {
 	const head = 12 // two magic numbers and the length
 	if len(image) < head || binary.LittleEndian.Uint32(image) != imageCommon ||
-		binary.LittleEndian.Uint32(image[4:]) != imageMemory || uint64(binary.LittleEndian.Uint32(image[8:])) != uint64(len(image)-head) {
+		binary.LittleEndian.Uint32(image[4:]) != imageMemory ||
+		uint64(binary.LittleEndian.Uint32(image[8:])) != uint64(len(image)-head) {
 		return nil, fmt.Errorf("%w: it is no image of memory", errImage)
 	}
 	missing := make(map[uint64]uint64, len(cut)) // by start: the right end
@@ -115,7 +117,8 @@ func mendMapping(entry []byte, missing map[uint64]uint64, pageSize uint64) ([]by
 		return entry, nil
 	}
 	if values[fieldEnd] != values[fieldStart]+pageSize {
-		return nil, fmt.Errorf("%w: the mapping at %#x was cut, and ends at %#x", errImage, values[fieldStart], values[fieldEnd])
+		return nil, fmt.Errorf("%w: the mapping at %#x was cut, and ends at %#x", errImage,
+			values[fieldStart], values[fieldEnd])
 	}
 	delete(missing, values[fieldStart])
 	mended := append([]byte(nil), entry[:from]...)

@@ -23,20 +23,26 @@ type Mount struct {
 
 // DumpRequest says what to dump.
 type DumpRequest struct {
-	RootPID        int          // first process of the container
-	Root           string       // its root file system, as the dumping process sees it
-	WorkDir        string       // for the log; must exist
-	FreezeCgroup   string       // kernel.Cgroup.FreezerDir
-	Network        string       // network namespace in which CRIU runs, see NetworkFor; "": this process's own
-	ExternalMounts []Mount      // see ExternalFor
-	External       []string     // see ExternalFor
-	Auto           bool         // CRIU finds external mounts itself: those of which the node has the source mounted
-	TTY            bool         // the container's stdio is a terminal
-	Watched        []string     // what inotify watches of the container watch, as it sees it: CRIU cannot find that on an overlay
-	GhostLimit     uint32       // largest deleted but open file that is carried in the images, bytes; 0: 1 GiB
-	LazyPages      bool         // leave the content of private anonymous memory to somebody else: see LeftOut
-	Large          []int        // processes with much private memory, at which CRIU need not look: with LazyPages all, see Cut, else what is unused
-	Facts          *KernelFacts // nil: shared memory cannot be left out, see LeaveShared
+	RootPID      int    // first process of the container
+	Root         string // its root file system, as the dumping process sees it
+	WorkDir      string // for the log; must exist
+	FreezeCgroup string // kernel.Cgroup.FreezerDir
+	// network namespace in which CRIU runs, see NetworkFor; "": this process's own
+	Network        string
+	ExternalMounts []Mount  // see ExternalFor
+	External       []string // see ExternalFor
+	// CRIU finds external mounts itself: those of which the node has the source mounted
+	Auto bool
+	TTY  bool // the container's stdio is a terminal
+	// what inotify watches of the container watch, as it sees it: CRIU cannot find that on an
+	// overlay
+	Watched    []string
+	GhostLimit uint32 // largest deleted but open file that is carried in the images, bytes; 0: 1 GiB
+	LazyPages  bool   // leave the content of private anonymous memory to somebody else: see LeftOut
+	// processes with much private memory, at which CRIU need not look: with LazyPages all, see Cut,
+	// else what is unused
+	Large []int
+	Facts *KernelFacts // nil: shared memory cannot be left out, see LeaveShared
 }
 
 // Dump is one warm CRIU that waits to dump one container.
@@ -50,8 +56,9 @@ type Dump struct {
 }
 
 const (
-	dumpLog           = "dump.log"
-	logWarnings       = 2       // errors and warnings: enough for Explain; more costs tens of milliseconds in large trees
+	dumpLog = "dump.log"
+	// errors and warnings: enough for Explain; more costs tens of milliseconds in large trees
+	logWarnings       = 2
 	defaultGhostLimit = 1 << 30 // CRIU's own is 1 MiB, and it fails the dump
 )
 
@@ -60,7 +67,8 @@ const (
 func (t Tool) StartDump(ctx context.Context, request DumpRequest) (*Dump, error) {
 	with := sessionFiles{}
 	if len(request.Large) > 0 {
-		with.cut, with.cutUsed, with.scratch = request.Large, request.LazyPages, filepath.Join(request.WorkDir, "tables")
+		with.cut, with.cutUsed, with.scratch = request.Large, request.LazyPages,
+			filepath.Join(request.WorkDir, "tables")
 		if err := os.MkdirAll(with.scratch, 0o700); err != nil {
 			return nil, fmt.Errorf("make a directory for CRIU: %w", err)
 		}
@@ -158,7 +166,8 @@ func (d *Dump) untilPostDump(ctx context.Context) error {
 	for {
 		var answer rpc.CriuResp
 		if _, err := d.receive(&answer); err != nil {
-			return d.failure(firstOf(ctx.Err(), errEnded(ctx, err))) // if ctx has ended CRIU was killed for that
+			// if ctx has ended CRIU was killed for that
+			return d.failure(firstOf(ctx.Err(), errEnded(ctx, err)))
 		}
 		switch answer.GetType() {
 		case rpc.CriuReqType_NOTIFY:
@@ -266,7 +275,8 @@ func (d *Dump) Release(refreeze func() error) error {
 		return d.failure(fmt.Errorf("release the dump of process %d: %w", d.request.RootPID, err))
 	}
 	if !d.alive() {
-		return d.failure(fmt.Errorf("release the dump of process %d: CRIU ended before it was told to", d.request.RootPID))
+		return d.failure(fmt.Errorf("release the dump of process %d: CRIU ended before it was told to",
+			d.request.RootPID))
 	}
 	d.kill()
 	return nil

@@ -180,7 +180,8 @@ func TestDumpFails(t *testing.T) {
 	client := c.dial()
 	client.do("socket-mptcp")
 	err := c.startDump().Run(deadline(t), c.images)
-	if err == nil || !strings.Contains(err.Error(), "Unsupported proto 262") || strings.Contains(err.Error(), "RLIMIT") {
+	if err == nil || !strings.Contains(err.Error(), "Unsupported proto 262") ||
+		strings.Contains(err.Error(), "RLIMIT") {
 		t.Errorf("Run: %v, want that MPTCP is not supported, and nothing of limits", err)
 	}
 	must(t, c.group.Thaw())

@@ -37,7 +37,8 @@ type Subject struct {
 	PIDs   []int    // all processes of the container (kernel.Cgroup.Procs)
 	Stdio  []string // what descriptors.json names: pipes that the restore gets from outside
 	Groups bool     // the caller makes control groups within the container's again
-	Mounts []Mount  // external mounts (ExternalFor), whose file systems do not matter; nil: mounts are not examined
+	// external mounts (ExternalFor), whose file systems do not matter; nil: mounts are not examined
+	Mounts []Mount
 }
 
 // finding is what a check says; the process is added by the caller.
@@ -100,7 +101,8 @@ func problemsOf(t *task, found []finding) []Problem {
 	var problems []Problem
 	for _, f := range found {
 		problems = append(problems, Problem{
-			PID: t.PID, Inside: t.NamespaceID, Name: t.Name, FD: f.fd, What: f.what, Why: f.why, Remedy: f.remedy,
+			PID: t.PID, Inside: t.NamespaceID, Name: t.Name, FD: f.fd, What: f.what, Why: f.why,
+			Remedy: f.remedy,
 		})
 	}
 	return problems
@@ -201,7 +203,8 @@ func (x *examination) process(t *task) ([]finding, error) {
 	for until := time.Now().Add(exitPatience); len(found) > 0; time.Sleep(time.Millisecond) {
 		now, err := kernel.ReadProcess(t.PID)
 		first := now.State == 'Z' && now.Threads > 1
-		if errors.Is(err, fs.ErrNotExist) || err == nil && (now.StartTicks != t.StartTicks || now.Exiting && !first) {
+		if errors.Is(err, fs.ErrNotExist) || err == nil &&
+			(now.StartTicks != t.StartTicks || now.Exiting && !first) {
 			return nil, nil
 		}
 		if !first || time.Now().After(until) {

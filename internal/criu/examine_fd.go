@@ -66,8 +66,8 @@ func (x *examination) checkDescriptor(t *task, pidfd *os.File, d descriptor) (fi
 // namespaceLink matches "net:[4026531840]": an open namespace.
 func namespaceLink(target string) bool {
 	kind, _, ok := strings.Cut(target, ":[")
-	return ok && slices.Contains([]string{"net", "mnt", "pid", "pid_for_children", "user", "ipc", "uts", "cgroup", "time",
-		"time_for_children"}, kind)
+	return ok && slices.Contains([]string{"net", "mnt", "pid", "pid_for_children", "user", "ipc", "uts",
+		"cgroup", "time", "time_for_children"}, kind)
 }
 
 // anonymousKind is the name of an anonymous inode: io_uring for anon_inode:[io_uring].
@@ -93,7 +93,8 @@ func (x *examination) checkAnonymous(t *task, d descriptor) (finding, error) {
 		return x.checkPidfd(t, d)
 	case "bpf-prog", "bpf-map":
 		return finding{what: kind, why: "CRIU does not carry programs of the kernel",
-			remedy: "turn the feature off in the application; systemd makes them for IPAddressDeny= and IPAddressAllow= of services"}, nil
+			remedy: "turn the feature off in the application; systemd makes them for IPAddressDeny= and " +
+				"IPAddressAllow= of services"}, nil
 	case "io_uring":
 		return finding{what: kind, why: "CRIU cannot dump io_uring instances",
 			remedy: "turn io_uring off in the application, for example by a seccomp profile"}, nil
@@ -109,8 +110,8 @@ func (x *examination) checkPidfd(t *task, d descriptor) (finding, error) {
 		return finding{}, err
 	}
 	if info.flags&unix.PIDFD_THREAD != 0 {
-		return finding{what: "pidfd of a thread", why: "CRIU cannot dump pidfds that were opened with PIDFD_THREAD",
-			remedy: "close it"}, nil
+		return finding{what: "pidfd of a thread",
+			why: "CRIU cannot dump pidfds that were opened with PIDFD_THREAD", remedy: "close it"}, nil
 	}
 	pid, err := strconv.Atoi(info.values["Pid"])
 	if err == nil && pid > 0 && !slices.Contains(x.subject.PIDs, pid) && !isZombie(pid) {
@@ -177,7 +178,8 @@ func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 	}
 	switch {
 	case uint32(st.Type) == hugetlbMagic:
-		return finding{what: "file in huge pages: " + d.target, why: "CRIU cannot dump open files of hugetlbfs",
+		return finding{what: "file in huge pages: " + d.target,
+			why:    "CRIU cannot dump open files of hugetlbfs",
 			remedy: "turn huge pages off in the application"}, nil
 	case uint32(st.Type) == mqueueMagic:
 		return finding{what: "POSIX message queue " + d.target, why: "CRIU cannot dump message queues",
@@ -185,8 +187,10 @@ func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 	case strings.HasPrefix(d.target, "/memfd:"):
 		return finding{}, nil
 	case isLargeGhost(info.Sys().(*syscall.Stat_t)):
-		return finding{what: fmt.Sprintf("deleted file with %d bytes on disk: %s", info.Sys().(*syscall.Stat_t).Blocks*512, d.target),
-			why:    fmt.Sprintf("a deleted but open file travels with the memory, up to %d bytes", defaultGhostLimit),
+		return finding{what: fmt.Sprintf("deleted file with %d bytes on disk: %s",
+			info.Sys().(*syscall.Stat_t).Blocks*512, d.target),
+			why: fmt.Sprintf("a deleted but open file travels with the memory, up to %d bytes",
+				defaultGhostLimit),
 			remedy: "close it, or do not delete it"}, nil
 	}
 	more, err := readFdinfo(t.PID, d.fd)
@@ -196,8 +200,9 @@ func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 	mount, inside := x.mounts[more.values["mnt_id"]]
 	if !inside {
 		return finding{what: "file from outside of the container: " + d.target,
-			why:    "it is on no mount of the container, so the target cannot open it",
-			remedy: "give it to the container as a volume; standard input and output may be pipes, terminals or /dev/null"}, nil
+			why: "it is on no mount of the container, so the target cannot open it",
+			remedy: "give it to the container as a volume; standard input and output may be pipes, " +
+				"terminals or /dev/null"}, nil
 	}
 	if bad := x.covered(mount, asFile, d.target); bad.what != "" {
 		return bad, nil
@@ -265,15 +270,18 @@ func (x *examination) checkPipe(t *task, d descriptor) (finding, error) {
 		return finding{}, err
 	}
 	if info.flags&unix.O_DIRECT != 0 {
-		return finding{what: "pipe in packet mode", why: "CRIU cannot dump pipes that were opened with O_DIRECT",
+		return finding{what: "pipe in packet mode",
+			why:    "CRIU cannot dump pipes that were opened with O_DIRECT",
 			remedy: "open the pipe without O_DIRECT"}, nil
 	}
 	if x.ends[d.target] == readEnd|writeEnd || slices.Contains(x.subject.Stdio, d.target) {
 		return finding{}, nil
 	}
 	if holder := x.outsider(d.target); holder != 0 {
-		return finding{what: fmt.Sprintf("%s, whose other end process %d outside of the container has", d.target, holder),
-			why: "that process does not move", remedy: "end the exec session or program that the pipe leads to"}, nil
+		return finding{what: fmt.Sprintf("%s, whose other end process %d outside of the container has",
+			d.target, holder),
+			why:    "that process does not move",
+			remedy: "end the exec session or program that the pipe leads to"}, nil
 	}
 	return finding{}, nil // the other end is closed
 }

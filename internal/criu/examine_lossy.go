@@ -18,8 +18,8 @@ func checkEventfd(info fdinfo) finding {
 		return finding{what: "eventfd with EFD_SEMAPHORE", why: "CRIU would make an ordinary counter of it",
 			remedy: "use a semaphore or a pipe in the application"}
 	case err == nil && count > 0xffffffff:
-		return finding{what: fmt.Sprintf("eventfd with a count of %d", count), why: "CRIU would cut it to 32 bits",
-			remedy: "try again when the application has read it"}
+		return finding{what: fmt.Sprintf("eventfd with a count of %d", count),
+			why: "CRIU would cut it to 32 bits", remedy: "try again when the application has read it"}
 	}
 	return finding{}
 }
@@ -39,7 +39,8 @@ func checkLease(d descriptor, info fdinfo) finding {
 				remedy: "try again when the application has given up the lease"}
 		}
 		if fields[3] == "WRITE" {
-			return finding{what: "write lease on " + d.target, why: "the copy of the file would wait until the lease is given up",
+			return finding{what: "write lease on " + d.target,
+				why:    "the copy of the file would wait until the lease is given up",
 				remedy: "turn leases off in the application"}
 		}
 	}
@@ -51,7 +52,8 @@ func checkLease(d descriptor, info fdinfo) finding {
 func (x *examination) checkUnixQueue(fd int, inode uint32) finding {
 	unsent, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ)
 	if err == nil && unsent > 0 && x.waiting[inode] != 0 {
-		return finding{what: "unix socket with data, whose connection is not accepted yet", why: "CRIU cannot dump what waits in it",
+		return finding{what: "unix socket with data, whose connection is not accepted yet",
+			why:    "CRIU cannot dump what waits in it",
 			remedy: "try again when the application has accepted the connection"}
 	}
 	for _, option := range []int{unix.SO_PASSCRED, unix.SO_PASSPIDFD} {
@@ -60,7 +62,8 @@ func (x *examination) checkUnixQueue(fd int, inode uint32) finding {
 			continue
 		}
 		if unread, err := unix.IoctlGetInt(fd, unix.TIOCINQ); err == nil && unread > 0 {
-			return finding{what: "unix socket with messages that tell who sent them (SO_PASSCRED, SO_PASSPIDFD)",
+			return finding{what: "unix socket with messages that tell who sent them (SO_PASSCRED, " +
+				"SO_PASSPIDFD)",
 				why: "CRIU cannot dump such messages", remedy: "try again when the application has read them"}
 		}
 	}

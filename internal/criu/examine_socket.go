@@ -57,7 +57,8 @@ func (x *examination) checkSocket(t *task, pidfd *os.File, d descriptor) (findin
 
 // families are those that people know by name.
 var families = map[int]string{
-	unix.AF_VSOCK: "AF_VSOCK", unix.AF_XDP: "AF_XDP", unix.AF_ALG: "AF_ALG", unix.AF_KEY: "AF_KEY", unix.AF_CAN: "AF_CAN",
+	unix.AF_VSOCK: "AF_VSOCK", unix.AF_XDP: "AF_XDP", unix.AF_ALG: "AF_ALG", unix.AF_KEY: "AF_KEY",
+	unix.AF_CAN:  "AF_CAN",
 	unix.AF_TIPC: "AF_TIPC", unix.AF_BLUETOOTH: "AF_BLUETOOTH", unix.AF_RDS: "AF_RDS", unix.AF_SMC: "AF_SMC",
 	unix.AF_NFC: "AF_NFC", unix.AF_QIPCRTR: "AF_QIPCRTR",
 }
@@ -102,7 +103,8 @@ func checkUpperProtocol(fd int) finding {
 	if err != nil || strings.Trim(name, "\x00") == "" {
 		return finding{} // none, or the kernel has no upper layer protocols
 	}
-	return finding{what: "TCP socket with kernel " + strings.Trim(name, "\x00"), why: "CRIU does not carry what the kernel adds to the stream",
+	return finding{what: "TCP socket with kernel " + strings.Trim(name, "\x00"),
+		why:    "CRIU does not carry what the kernel adds to the stream",
 		remedy: "turn kernel TLS off in the application"}
 }
 
@@ -116,8 +118,10 @@ func checkCork(fd int) finding {
 	if err != nil || on == 0 {
 		return finding{}
 	}
-	return finding{what: "UDP socket that collects a datagram (UDP_CORK)", why: "CRIU cannot dump what it has collected",
-		remedy: "try again when the application has sent the datagram, or turn UDP_CORK off in the application"}
+	return finding{what: "UDP socket that collects a datagram (UDP_CORK)",
+		why: "CRIU cannot dump what it has collected",
+		remedy: "try again when the application has sent the datagram, or turn UDP_CORK off in the " +
+			"application"}
 }
 
 // checkNetlink finds memberships that CRIU cannot dump: in groups above 32 (criu/sk-netlink.c).
@@ -145,11 +149,13 @@ func (x *examination) checkUnix(fd int, d descriptor) finding {
 	s, listed := x.peers[inode]
 	if !listed && isStill(fd, inode) || x.isOutside(s.Peer) || x.isOutside(x.waiting[inode]) {
 		return finding{what: "unix socket connected to a process outside of the container",
-			why: "that process does not move", remedy: "close the connection; use TCP for what leads out of the container"}
+			why:    "that process does not move",
+			remedy: "close the connection; use TCP for what leads out of the container"}
 	}
 	for _, w := range s.Waiting {
 		if w == 0 {
-			return finding{what: "listening unix socket with a connection that its other end has closed before it was accepted",
+			return finding{what: "listening unix socket with a connection that its other end has closed " +
+				"before it was accepted",
 				why:    "CRIU cannot tell whether data waits in it, and cannot dump it",
 				remedy: "try again when the application has accepted the connection"}
 		}

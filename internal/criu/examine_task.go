@@ -20,7 +20,8 @@ func (x *examination) checkTask(t *task) []finding {
 	var found []finding
 	if t.Tracer != 0 {
 		found = append(found, finding{noFD, fmt.Sprintf("traced by process %d", t.Tracer),
-			"CRIU traces the process itself, and only one tracer is possible", "end the debugger, strace or profiler"})
+			"CRIU traces the process itself, and only one tracer is possible",
+			"end the debugger, strace or profiler"})
 	}
 	if t.State == 'Z' && t.Threads > 1 {
 		found = append(found, finding{noFD, "first thread has ended, others run",
@@ -34,7 +35,8 @@ func (x *examination) checkTask(t *task) []finding {
 	}
 	if x.isLostSession(t) {
 		found = append(found, finding{noFD, fmt.Sprintf("in session %d, whose leader has ended", t.Session),
-			"CRIU can restore that only for children of the container's first process and of the session's processes",
+			"CRIU can restore that only for children of the container's first process and of the " +
+				"session's processes",
 			"end the process, or restart it without a process between it and the first one"})
 	}
 	return found
@@ -44,7 +46,8 @@ func (x *examination) checkTask(t *task) []finding {
 // prepare_pstree_ids). For children of the first process it makes leaders that end again.
 func (x *examination) isLostSession(t *task) bool {
 	parent := x.byPID[t.Parent]
-	if t.Session == 0 || t.Session == t.NamespaceID || parent == nil || parent == x.root || parent.Session == t.Session {
+	if t.Session == 0 || t.Session == t.NamespaceID || parent == nil || parent == x.root ||
+		parent.Session == t.Session {
 		return false
 	}
 	for range x.tasks { // a bound: the list was read while processes changed their parents
@@ -119,7 +122,8 @@ func (x *examination) checkMemory(t *task) ([]finding, error) {
 		seen[name] = true
 		if bad, ok := badMapping(t.PID, fields[0], name); ok {
 			found = append(found, bad)
-		} else if bad := x.coveredAt(fmt.Sprintf("/proc/%d/map_files/%s", t.PID, fields[0]), asFile, name); bad.what != "" {
+		} else if bad := x.coveredAt(fmt.Sprintf("/proc/%d/map_files/%s", t.PID, fields[0]), asFile,
+			name); bad.what != "" {
 			found = append(found, bad)
 		}
 	}
@@ -140,7 +144,8 @@ func badMapping(pid int, addresses, name string) (finding, bool) {
 				"turn the feature off in the application"}, true
 		}
 	}
-	if !strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/dev/shm/") || strings.HasPrefix(name, "/dev/zero") {
+	if !strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/dev/shm/") ||
+		strings.HasPrefix(name, "/dev/zero") {
 		return finding{}, false
 	}
 	info, err := os.Stat(fmt.Sprintf("/proc/%d/map_files/%s", pid, addresses))
@@ -154,8 +159,8 @@ func badMapping(pid int, addresses, name string) (finding, bool) {
 // dumpable are the file systems that CRIU mounts anew (criu/filesystems.c of 4.2). It knows
 // overlay, btrfs and aufs as root file systems only: it dumps an overlay that was mounted inside,
 // and fails to restore it.
-var dumpable = [...]string{"proc", "sysfs", "devtmpfs", "binfmt_misc", "tmpfs", "devpts", "pstore", "mqueue", "securityfs",
-	"fusectl", "debugfs", "tracefs", "cgroup", "cgroup2", "autofs", "rpc_pipefs"}
+var dumpable = [...]string{"proc", "sysfs", "devtmpfs", "binfmt_misc", "tmpfs", "devpts", "pstore", "mqueue",
+	"securityfs", "fusectl", "debugfs", "tracefs", "cgroup", "cgroup2", "autofs", "rpc_pipefs"}
 
 // collectMounts reads the mounts of a mount namespace.
 func (x *examination) collectMounts(pid int, space string) error {
@@ -201,7 +206,8 @@ func (x *examination) wholeContainer() ([]Problem, error) {
 		if m.Point == "/" {
 			found = append(found, placeOfRoot(m.Flags, fmt.Sprintf("/proc/%d/root", x.root.PID))...)
 		}
-		if x.subject.Mounts == nil || m.Device == root || slices.Contains(dumpable[:], m.Type) || x.isExternal(m.Point) {
+		if x.subject.Mounts == nil || m.Device == root || slices.Contains(dumpable[:], m.Type) ||
+			x.isExternal(m.Point) {
 			continue
 		}
 		found = append(found, finding{noFD, fmt.Sprintf("mount of %s (%s)", m.Point, m.Type),
@@ -222,7 +228,8 @@ func placeOfRoot(flags, root string) []finding {
 	if _, err := os.Lstat(filepath.Join(root, "tmp")); !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return []finding{{noFD, "root file system", "it can only be read, and has no /tmp, without which CRIU cannot restore it", "give its image a directory /tmp"}}
+	return []finding{{noFD, "root file system", "it can only be read, and has no /tmp, without which CRIU " +
+		"cannot restore it", "give its image a directory /tmp"}}
 }
 
 func rootDevice(mounts map[string]kernel.Mount) string {
@@ -246,7 +253,8 @@ func queues(pid int, point string) []finding {
 	}
 	var found []finding
 	for _, e := range entries {
-		found = append(found, finding{noFD, "POSIX message queue /" + e.Name(), "CRIU cannot dump message queues",
+		found = append(found, finding{noFD, "POSIX message queue /" + e.Name(), "CRIU cannot dump message " +
+			"queues",
 			"remove the queue (mq_unlink)"})
 	}
 	return found

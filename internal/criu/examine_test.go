@@ -40,7 +40,8 @@ var refusals = []struct{ do, says, log string }{
 	{"pipe-packet", "packet mode", "packetized mode"},
 	{"eventfd-semaphore", "EFD_SEMAPHORE", ""},
 	{"eventfd-large", "count of 4294967296", ""},
-	{"lease", "write lease on /data/leased", ""}, // CRIU carries it; it is the copy of the file that cannot be made
+	// CRIU carries it; it is the copy of the file that cannot be made
+	{"lease", "write lease on /data/leased", ""},
 	{"device /dev/kvm", "character device 10:232 (/dev/kvm)", "chr 10:232"},
 	{"child-pid", "pid namespace", "nested pid namespace"},
 	{"child-uts", "uts namespace", "nested uts namespace"},
@@ -64,15 +65,19 @@ var refusals = []struct{ do, says, log string }{
 // restorable is what CRIU 4.2.1 dumps and restores, and Examine must not refuse. Of each file and
 // lock there is one.
 var restorable = []string{
-	"eventfd", "timerfd", "signalfd", "epoll", "inotify", "fanotify", "memfd", "namespace", "pidfd-self", "pidfd-child",
+	"eventfd", "timerfd", "signalfd", "epoll", "inotify", "fanotify", "memfd", "namespace", "pidfd-self",
+	"pidfd-child",
 	"aio", "socket-icmp", "socket-icmp6", "socket-raw", "socket-tcp", "socket-udp", "socket-udp6",
 	"socket-udplite", "socket-packet", "socket-route", "socket-route-bound", "socket-uevent", "unix-pair",
 	"unix-dgram-pair", "unix-seqpacket-pair", "unix-listen", "tcp-listen", "pipe", "pipe-half",
-	"file", "file-deleted", "file-unlinked", "file-tmpfile", "file-proc", "file-sys", "file-shm", "directory", "path",
+	"file", "file-deleted", "file-unlinked", "file-tmpfile", "file-proc", "file-sys", "file-shm", "directory",
+	"path",
 	"flock", "lease-read", "device /dev/null", "device /dev/zero", "device /dev/full", "device /dev/random",
 	"device /dev/urandom", "device /dev/net/tun", "terminal", "map-shared", "map-droppable", "map-guard",
-	"map-device /dev/zero", "thread-stopped", "child", "child-net", "child-mount", "child-zombie", "child-chroot",
-	"descriptor-in-flight", "flight-pair", "flight-stream", "child-session", "child-session-tty", "fanotify-mount", "fanotify-id", "watch-file",
+	"map-device /dev/zero", "thread-stopped", "child", "child-net", "child-mount", "child-zombie",
+	"child-chroot",
+	"descriptor-in-flight", "flight-pair", "flight-stream", "child-session", "child-session-tty",
+	"fanotify-mount", "fanotify-id", "watch-file",
 	"file-sparse-deleted",
 }
 
@@ -81,8 +86,8 @@ var restorable = []string{
 // then is the pid of a thread that another process makes at this moment ("Unable to create a
 // thread: -17", 9 of 52 restores of all that is above together with it, 0 of 20 without). Nothing
 // runs then, and the restore may be tried again.
-var alone = []string{"pidfd-dead", "mount-tmpfs", "mount-proc", "mount-bind", "mount-debugfs", "mount-over-mount",
-	"mount-over-socket", "watch-directory"}
+var alone = []string{"pidfd-dead", "mount-tmpfs", "mount-proc", "mount-bind", "mount-debugfs",
+	"mount-over-mount", "mount-over-socket", "watch-directory"}
 
 // TestExamineRefuses tries each refusal on Examine and on CRIU. After each the container goes on.
 func TestExamineRefuses(t *testing.T) {
@@ -125,8 +130,9 @@ func TestExamineLost(t *testing.T) {
 		"fanotify-system":                    "FAN_MARK_FILESYSTEM",
 		"watch-removed":                      "inotify watch of a removed file: /data/watched",
 		"watch-linked":                       "inotify watch of a removed file: /data/watched",
-		"watch-where-linked":                 "inotify watch of /data, where the name of an open file was removed: /data/watched",
-		"lease-breaking":                     "lease on /data/leased that another process wants",
+		"watch-where-linked": "inotify watch of /data, where the name of an open file was " +
+			"removed: /data/watched",
+		"lease-breaking": "lease on /data/leased that another process wants",
 	} {
 		client.do(do)
 		if said := c.examine(t); !strings.Contains(said, says) {
@@ -138,7 +144,8 @@ func TestExamineLost(t *testing.T) {
 
 // nestedCgroup is the path, in the container, of a group below its own.
 func nestedCgroup(c *container) string {
-	if strings.HasPrefix(c.group.FreezerDir(), "/sys/fs/cgroup/unified") { // not mounted in the container: see freezer
+	// not mounted in the container: see freezer
+	if strings.HasPrefix(c.group.FreezerDir(), "/sys/fs/cgroup/unified") {
 		return "/sys/fs/cgroup/freezer/nested"
 	}
 	return "/sys/fs/cgroup/nested"
@@ -210,8 +217,10 @@ func TestMoveSettings(t *testing.T) {
 	c := newContainer(t, privileged)
 	client := c.dial()
 	settings := map[string]string{
-		"kernel/msgmax": "9000", "kernel/msgmnb": "20000", "kernel/msgmni": "30", "kernel/shmmax": "123456", "kernel/shmall": "77777",
-		"kernel/shmmni": "22", "kernel/shm_rmid_forced": "1", "kernel/sem": "300 40000 50 60", "kernel/domainname": "example",
+		"kernel/msgmax": "9000", "kernel/msgmnb": "20000", "kernel/msgmni": "30", "kernel/shmmax": "123456",
+		"kernel/shmall": "77777",
+		"kernel/shmmni": "22", "kernel/shm_rmid_forced": "1", "kernel/sem": "300 40000 50 60",
+		"kernel/domainname":    "example",
 		"fs/mqueue/queues_max": "11", "fs/mqueue/msg_max": "77", "fs/mqueue/msgsize_max": "9999",
 	}
 	for name, value := range settings {
@@ -290,7 +299,8 @@ func privileged(s *specs.Spec) {
 		caps = append(caps, "CAP_"+name)
 	}
 	s.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
-	s.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}}
+	s.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true,
+		Access: "rwm"}}}
 	for i, m := range s.Mounts {
 		if m.Type == "cgroup" {
 			s.Mounts[i].Options = []string{"nosuid", "noexec", "nodev", "rw"}
@@ -298,7 +308,8 @@ func privileged(s *specs.Spec) {
 	}
 	mode := os.FileMode(0o666)
 	for path, minor := range map[string]int64{"/dev/fuse": 229, "/dev/net/tun": 200, "/dev/kvm": 232} {
-		s.Linux.Devices = append(s.Linux.Devices, specs.LinuxDevice{Path: path, Type: "c", Major: 10, Minor: minor, FileMode: &mode})
+		s.Linux.Devices = append(s.Linux.Devices,
+			specs.LinuxDevice{Path: path, Type: "c", Major: 10, Minor: minor, FileMode: &mode})
 	}
 }
 
@@ -353,7 +364,8 @@ func TestExaminePipe(t *testing.T) {
 	t.Cleanup(func() { _ = out.Close() })
 	c := newContainerWith(t, in)
 	must(t, in.Close())
-	if said := c.examine(t); !strings.Contains(said, "descriptor 1: pipe:[") || !strings.Contains(said, "whose other end process") {
+	if said := c.examine(t); !strings.Contains(said, "descriptor 1: pipe:[") ||
+		!strings.Contains(said, "whose other end process") {
 		t.Errorf("Examine says %q, want that a pipe leads outside", said)
 	}
 	name, err := os.Readlink("/proc/" + itoa(c.pid) + "/fd/1")

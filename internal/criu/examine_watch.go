@@ -35,19 +35,21 @@ func (x *examination) checkWatches(t *task, d descriptor) (finding, error) {
 	}
 	kind := anonymousKind(d.target)
 	if len(watches.Systems) > 0 {
-		return finding{what: kind + " watch of a whole file system (FAN_MARK_FILESYSTEM)", why: "CRIU does not carry such watches",
-			remedy: "turn the feature off in the application"}, nil
+		return finding{what: kind + " watch of a whole file system (FAN_MARK_FILESYSTEM)",
+			why: "CRIU does not carry such watches", remedy: "turn the feature off in the application"}, nil
 	}
 	for _, w := range watches.Files {
 		removed := x.removedFiles()
 		if path, ok := removed.files[fileKey{w.Device, w.Inode}]; ok {
 			return finding{what: kind + " watch of a removed file: " + path,
-				why:    "CRIU loses such a watch, and the application would see events of names that CRIU makes",
+				why: "CRIU loses such a watch, and the application would see events of names that CRIU " +
+					"makes",
 				remedy: "try again when the application has closed the file"}, nil
 		}
 		path, ok := removed.directories[fileKey{w.Device, w.Inode}]
 		if ok && w.Mask&(unix.IN_CREATE|unix.IN_DELETE) != 0 {
-			return finding{what: fmt.Sprintf("%s watch of %s, where the name of an open file was removed: %s", kind, filepath.Dir(path), path),
+			return finding{what: fmt.Sprintf("%s watch of %s, where the name of an open file was removed: %s",
+				kind, filepath.Dir(path), path),
 				why:    "CRIU makes a name for that file there, and the application would see that",
 				remedy: "try again when the application has closed the file"}, nil
 		}

@@ -24,8 +24,9 @@ Error (criu/cr-restore.c:2331): Restoring FAILED.
 Error (criu/cgroup.c:2055): cg: cgroupd: recv req error: No such file or directory
 `, "Unable to create a thread: -17"},
 		"consequences only": {"Error (criu/cr-dump.c:1975): Dumping FAILED.\n", "Dumping FAILED."},
-		"harmless":          {"Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n", ""},
-		"empty":             {"", ""},
+		"harmless": {"Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self: " +
+			"Operation not permitted\n", ""},
+		"empty": {"", ""},
 	} {
 		if got := Explain(c.log); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

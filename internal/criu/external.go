@@ -67,7 +67,8 @@ func ExternalFor(spec *specs.Spec, rootfs string, pid int) (Externals, error) {
 // there. A path that does not exist is returned as it is.
 func resolveIn(root *os.File, path string) string {
 	path = filepath.Clean("/" + path)
-	fd, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	fd, err := unix.Openat2(int(root.Fd()), path,
+		&unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
 	if err != nil {
 		return path
 	}
@@ -137,7 +138,8 @@ func externalCgroupMounts(spec *specs.Spec, pid int) ([]Mount, error) {
 }
 
 func hasCgroupNamespace(spec *specs.Spec) bool {
-	return slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
+	return slices.ContainsFunc(spec.Linux.Namespaces,
+		func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
 }
 
 // externalNamespaces names the namespaces that are given by path, in the way in which `runc

@@ -129,7 +129,8 @@ func newContainerWith(t testing.TB, stdout *os.File, change ...func(*specs.Spec)
 	must(t, unix.Mount("tmpfs", c.images, "tmpfs", 0, "mode=700"))
 	c.makeBundle(change)
 	command(t, "ip", "netns", "exec", c.id, "sysctl", "-qw", "net.ipv4.ping_group_range=0 1000")
-	c.runcWith(stdout, "run", "--detach", "--bundle", c.bundle, "--pid-file", filepath.Join(c.dir, "pid"), c.id)
+	c.runcWith(stdout, "run", "--detach", "--bundle", c.bundle, "--pid-file", filepath.Join(c.dir, "pid"),
+		c.id)
 	c.attach()
 	return c
 }
@@ -239,7 +240,8 @@ func (c *container) makeBundle(change []func(*specs.Spec)) {
 }
 
 func testSpec(netns, cgroupsPath string) *specs.Spec {
-	caps := []string{"CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_SETUID", "CAP_SETGID", "CAP_NET_RAW"}
+	caps := []string{"CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_SETUID",
+		"CAP_SETGID", "CAP_NET_RAW"}
 	return &specs.Spec{
 		Version:  "1.0.2",
 		Hostname: "test",
@@ -249,21 +251,30 @@ func testSpec(netns, cgroupsPath string) *specs.Spec {
 			Capabilities: &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
 		},
 		Mounts: []specs.Mount{
-			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=65536k"}},
-			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}},
-			{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
-			{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
+			{Destination: "/proc", Type: "proc", Source: "proc",
+				Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs",
+				Options: []string{"nosuid", "mode=755", "size=65536k"}},
+			{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
+				Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm",
+				Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}},
+			{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue",
+				Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs",
+				Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+			{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
+				Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
 		},
 		Linux: &specs.Linux{
 			CgroupsPath: cgroupsPath,
 			Namespaces: []specs.LinuxNamespace{
-				{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
+				{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+				{Type: specs.MountNamespace},
 				{Type: specs.CgroupNamespace}, {Type: specs.NetworkNamespace, Path: netns},
 			},
-			MaskedPaths:   []string{"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/scsi", "/sys/firmware"},
+			MaskedPaths: []string{"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/scsi",
+				"/sys/firmware"},
 			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 		},
 	}
@@ -278,7 +289,8 @@ func (c *container) request() DumpRequest {
 	network, err := NetworkFor(c.spec, pids)
 	must(c.t, err)
 	return DumpRequest{
-		RootPID: c.pid, Root: filepath.Join(c.bundle, "rootfs"), WorkDir: c.dir, FreezeCgroup: c.group.FreezerDir(),
+		RootPID: c.pid, Root: filepath.Join(c.bundle, "rootfs"), WorkDir: c.dir,
+		FreezeCgroup:   c.group.FreezerDir(),
 		ExternalMounts: e.Mounts, External: e.External, Network: network,
 	}
 }

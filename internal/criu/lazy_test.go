@@ -23,7 +23,8 @@ func lazyPair(t testing.TB, workDir string) (*LazyRestore, *net.UnixConn) {
 	dir, err := os.Open(workDir)
 	must(t, err)
 	defer dir.Close()
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: "/proc/self/fd/" + itoa(int(dir.Fd())) + "/lazy-pages.socket", Net: "unix"})
+	conn, err := net.DialUnix("unix", nil,
+		&net.UnixAddr{Name: "/proc/self/fd/" + itoa(int(dir.Fd())) + "/lazy-pages.socket", Net: "unix"})
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	r, err := l.Accept(context.Background())
@@ -70,8 +71,10 @@ func TestLazyRestore(t *testing.T) {
 
 func TestLazyRestoreFails(t *testing.T) {
 	for name, data := range map[string][]byte{
-		"nothing": nil, "half a word": word(42)[:2], "no descriptor": word(42), "a byte without": append(word(42), 0),
-		"two words": append(word(42), word(43)...), "no pid": word(0), "too large": word(maxPID + 1), "too small": word(-maxPID - 1),
+		"nothing": nil, "half a word": word(42)[:2], "no descriptor": word(42),
+		"a byte without": append(word(42), 0),
+		"two words":      append(word(42), word(43)...), "no pid": word(0), "too large": word(maxPID + 1),
+		"too small": word(-maxPID - 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, conn := lazyPair(t, t.TempDir())

@@ -88,7 +88,8 @@ func parsePagemap(r io.Reader) ([]PageRange, error) {
 	if _, err := io.ReadFull(r, magic[:]); err != nil {
 		return nil, fmt.Errorf("%w: %w", errImage, err)
 	}
-	if binary.LittleEndian.Uint32(magic[:]) != imageCommon || binary.LittleEndian.Uint32(magic[4:]) != imagePagemap {
+	if binary.LittleEndian.Uint32(magic[:]) != imageCommon ||
+		binary.LittleEndian.Uint32(magic[4:]) != imagePagemap {
 		return nil, fmt.Errorf("%w: it begins with %x", errImage, magic)
 	}
 	if _, err := readImageEntry(r, maxImageEntry); err != nil {
@@ -143,7 +144,8 @@ func parsePagemapEntry(data []byte) (PageRange, error) {
 	if fields[fieldFlags]&(pageLazy|pagePresent) != pageLazy {
 		return PageRange{}, nil
 	}
-	return PageRange{Start: fields[fieldAddress], Pages: max(fields[fieldPages], fields[fieldCompatPages])}, nil
+	return PageRange{Start: fields[fieldAddress], Pages: max(fields[fieldPages], fields[fieldCompatPages])},
+		nil
 }
 
 // readImageEntry reads a length and that many bytes. io.EOF means that there is no entry.

@@ -37,7 +37,8 @@ func TestLazyDump(t *testing.T) {
 		must(t, <-dumped)
 		must(t, d.Release(c.refreeze))
 		receive(t, received, s.Final) // what CRIU has changed
-		if stats, err := s.Complete(t.Context(), memory.NewEncoder(io.Discard), memory.Left{Listed: wanted(t, c.images)}); err != nil || stats.Pages > 0 {
+		if stats, err := s.Complete(t.Context(), memory.NewEncoder(io.Discard),
+			memory.Left{Listed: wanted(t, c.images)}); err != nil || stats.Pages > 0 {
 			t.Errorf("CRIU leaves out what was not sent: %+v, %v", stats, err)
 		}
 		compareLeftOut(t, c, s, received)
@@ -64,7 +65,8 @@ func wanted(t testing.TB, imagesDir string) []memory.TaskMap {
 	return maps
 }
 
-func receive(t *testing.T, into map[memory.Task]map[uint64][]byte, round func(context.Context, memory.Sink) (memory.RoundStats, error)) {
+func receive(t *testing.T, into map[memory.Task]map[uint64][]byte,
+	round func(context.Context, memory.Sink) (memory.RoundStats, error)) {
 	t.Helper()
 	var wire bytes.Buffer
 	stats, err := round(t.Context(), memory.NewEncoder(&wire))
@@ -89,7 +91,8 @@ func receive(t *testing.T, into map[memory.Task]map[uint64][]byte, round func(co
 	}))
 }
 
-func compareLeftOut(t *testing.T, c *container, s *memory.Source, received map[memory.Task]map[uint64][]byte) {
+func compareLeftOut(t *testing.T, c *container, s *memory.Source,
+	received map[memory.Task]map[uint64][]byte) {
 	t.Helper()
 	left, err := LeftOut(c.images)
 	must(t, err)
@@ -125,7 +128,8 @@ func compareLeftOut(t *testing.T, c *container, s *memory.Source, received map[m
 					must(t, err)
 					total++
 					if !listed[memory.Task(m.PID)][address] {
-						t.Errorf("CRIU leaves out %#x of process %d, the map does not list it", address, m.PID)
+						t.Errorf("CRIU leaves out %#x of process %d, the map does not list it", address,
+							m.PID)
 					}
 					if !bytes.Equal(received[memory.Task(m.PID)][address], is) {
 						t.Errorf("%#x of process %d is not what was sent", address, m.PID)
@@ -149,7 +153,9 @@ func compareLeftOut(t *testing.T, c *container, s *memory.Source, received map[m
 }
 
 func FuzzParsePagemap(f *testing.F) {
-	f.Add([]byte("\x19\x43\x56\x54\x25\x40\x08\x56\x02\x00\x00\x00\x08\x01\x08\x00\x00\x00\x08\x80\x20\x10\x00\x20\x02\x28\x03"))
+	f.Add(
+		[]byte(
+			"\x19\x43\x56\x54\x25\x40\x08\x56\x02\x00\x00\x00\x08\x01\x08\x00\x00\x00\x08\x80\x20\x10\x00\x20\x02\x28\x03"))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		ranges, err := parsePagemap(bytes.NewReader(input))
 		if err == nil && len(ranges) > len(input) {

@@ -45,7 +45,8 @@ func dumpedLocks(imagesDir string) (map[int][]kernel.RecordLock, error) {
 		if count++; count > maxRecordLocks || one.GetFd() < 0 || one.GetStart() < 0 || one.GetLen() < 0 {
 			return errImage
 		}
-		lock := kernel.RecordLock{FD: int(one.GetFd()), Write: one.GetType() == lockWrite, Start: one.GetStart(), Length: one.GetLen()}
+		lock := kernel.RecordLock{FD: int(one.GetFd()), Write: one.GetType() == lockWrite,
+			Start: one.GetStart(), Length: one.GetLen()}
 		locks[int(one.GetPid())] = append(locks[int(one.GetPid())], lock)
 		return nil
 	})
@@ -77,7 +78,8 @@ func retakeLocks(root int, locks map[int][]kernel.RecordLock) error {
 			return fmt.Errorf("process %d of the container: %w", process.NamespaceID, err)
 		}
 		if len(lost) > 0 {
-			return fmt.Errorf("process %d of the container: its lock on descriptor %d was lost again", process.NamespaceID, lost[0].FD)
+			return fmt.Errorf("process %d of the container: its lock on descriptor %d was lost again",
+				process.NamespaceID, lost[0].FD)
 		}
 		delete(locks, process.NamespaceID)
 	}

@@ -37,10 +37,12 @@ func TestDumpedLocks(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(dir, locksName), lockImage(t,
 		lockEntry(lockPOSIX, lockWrite, 1, 5, 120, 1), lockEntry(flock, lockWrite, 1, 6, 0, 0),
-		lockEntry(lockPOSIX, 0, 7, 5, 128, 1), lockEntry(description, lockWrite, 1, 7, 0, 0), lockEntry(lockPOSIX, 0, 1, 5, 128, 0)), 0o600))
+		lockEntry(lockPOSIX, 0, 7, 5, 128, 1), lockEntry(description, lockWrite, 1, 7, 0, 0),
+		lockEntry(lockPOSIX, 0, 1, 5, 128, 0)), 0o600))
 	locks, err := dumpedLocks(dir)
 	want := map[int][]kernel.RecordLock{
-		1: {{FD: 5, Write: true, Start: 120, Length: 1}, {FD: 5, Start: 128}}, 7: {{FD: 5, Start: 128, Length: 1}},
+		1: {{FD: 5, Write: true, Start: 120, Length: 1}, {FD: 5, Start: 128}},
+		7: {{FD: 5, Start: 128, Length: 1}},
 	}
 	if err != nil || !reflect.DeepEqual(locks, want) {
 		t.Errorf("%+v, %v, want %+v", locks, err, want)

@@ -20,7 +20,8 @@ func timerEntry(flags uint32, ticks, vsec, vnsec, insec uint64) *images.FileEntr
 		Tfd: &timerfd.TimerfdEntry{
 			Id: proto.Uint32(1), Flags: proto.Uint32(2), Clockid: proto.Uint32(1), Ticks: proto.Uint64(ticks),
 			Fown: &fown.FownEntry{
-				Uid: proto.Uint32(0), Euid: proto.Uint32(0), Signum: proto.Uint32(0), PidType: proto.Uint32(0), Pid: proto.Uint32(0),
+				Uid: proto.Uint32(0), Euid: proto.Uint32(0), Signum: proto.Uint32(0),
+				PidType: proto.Uint32(0), Pid: proto.Uint32(0),
 			},
 			SettimeFlags: proto.Uint32(flags), Vsec: proto.Uint64(vsec), Vnsec: proto.Uint64(vnsec),
 			Isec: proto.Uint64(0), Insec: proto.Uint64(insec),
@@ -42,7 +43,8 @@ func filesOf(t *testing.T, entries ...*images.FileEntry) []byte {
 
 func TestMendFiles(t *testing.T) {
 	other := &images.FileEntry{Type: images.FdTypes_REG.Enum(), Id: proto.Uint32(9)}
-	sound := []*images.FileEntry{other, timerEntry(0, 0, 0, 0, 0), timerEntry(0, 3, 0, 7, 5), timerEntry(3, 0, 9, 0, 0), timerEntry(0, 1, 0, 0, 0)}
+	sound := []*images.FileEntry{other, timerEntry(0, 0, 0, 0, 0), timerEntry(0, 3, 0, 7, 5),
+		timerEntry(3, 0, 9, 0, 0), timerEntry(0, 1, 0, 0, 0)}
 	image := filesOf(t, sound...)
 	if got, changed, err := mendEntries(image); err != nil || changed || !bytes.Equal(got, image) {
 		t.Errorf("entries that are right were changed: %t, %v", changed, err)
@@ -64,8 +66,10 @@ func unixEntry(state, ino, peer uint32) *images.FileEntry {
 	return &images.FileEntry{
 		Type: images.FdTypes_UNIXSK.Enum(), Id: proto.Uint32(ino),
 		Usk: &sk_unix.UnixSkEntry{
-			Id: proto.Uint32(ino), Ino: proto.Uint32(ino), Type: proto.Uint32(unix.SOCK_STREAM), State: proto.Uint32(state),
-			Flags: proto.Uint32(0), Uflags: proto.Uint32(0), Backlog: proto.Uint32(0), Peer: proto.Uint32(peer),
+			Id: proto.Uint32(ino), Ino: proto.Uint32(ino), Type: proto.Uint32(unix.SOCK_STREAM),
+			State: proto.Uint32(state),
+			Flags: proto.Uint32(0), Uflags: proto.Uint32(0), Backlog: proto.Uint32(0),
+			Peer: proto.Uint32(peer),
 			Fown: timerEntry(0, 0, 0, 0, 0).GetTfd().GetFown(), Name: []byte{},
 			Opts: &sk_opts.SkOptsEntry{
 				SoSndbuf: proto.Uint32(0), SoRcvbuf: proto.Uint32(0), SoSndTmoSec: proto.Uint64(0),
@@ -79,11 +83,13 @@ func unixEntry(state, ino, peer uint32) *images.FileEntry {
 func TestMendOrder(t *testing.T) {
 	other := timerEntry(0, 0, 0, 0, 0)
 	first, second := unixEntry(stateListen, 5, 0), unixEntry(stateListen, 6, 0)
-	waits, pair, pairOf := unixEntry(stateEstablished, 7, 6), unixEntry(stateEstablished, 8, 9), unixEntry(stateEstablished, 9, 8)
+	waits, pair, pairOf := unixEntry(stateEstablished, 7, 6), unixEntry(stateEstablished, 8, 9),
+		unixEntry(stateEstablished, 9, 8)
 	for name, c := range map[string]struct{ image, want []byte }{
-		"right":            {filesOf(t, pair, second, other, waits, pairOf, first), nil},
-		"no one waits":     {filesOf(t, pair, other, second, pairOf, first), nil},
-		"the client first": {filesOf(t, pair, waits, other, first, second, pairOf), filesOf(t, second, pair, waits, other, first, pairOf)},
+		"right":        {filesOf(t, pair, second, other, waits, pairOf, first), nil},
+		"no one waits": {filesOf(t, pair, other, second, pairOf, first), nil},
+		"the client first": {filesOf(t, pair, waits, other, first, second, pairOf),
+			filesOf(t, second, pair, waits, other, first, pairOf)},
 	} {
 		want := c.want
 		if want == nil {

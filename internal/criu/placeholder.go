@@ -69,7 +69,8 @@ func (p *proxyProcess) introduce(socket string) error {
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
-			return fmt.Errorf("wait for the engine to start the container: the agent is gone or has given up: %w", err)
+			return fmt.Errorf("wait for the engine to start the container: the agent is gone or has given "+
+				"up: %w", err)
 		}
 		asked, err := p.answerRuntime(conn, restorer)
 		_ = conn.Close() // all was said
@@ -115,7 +116,8 @@ func (p *proxyProcess) checkPID() error {
 		return errors.New("CRIU has not said when it makes the first process")
 	}
 	if p.pid != p.placeholder.PID() {
-		return fmt.Errorf("the first process has PID %d, and the engine knows it by %d", p.pid, p.placeholder.PID())
+		return fmt.Errorf("the first process has PID %d, and the engine knows it by %d",
+			p.pid, p.placeholder.PID())
 	}
 	return nil
 }

@@ -88,7 +88,8 @@ func TestPlaceholderEnds(t *testing.T) {
 	t.Run("by the engine", func(t *testing.T) {
 		c, _, r, pid := withPlaceholder(t)
 		must(t, EndRestore(c.placeholder()))
-		if err := r.proxy.WaitReady(deadline(t)); err == nil || !strings.Contains(err.Error(), "the engine has ended") {
+		if err := r.proxy.WaitReady(deadline(t)); err == nil ||
+			!strings.Contains(err.Error(), "the engine has ended") {
 			t.Errorf("the agent is told %v", err)
 		}
 		r.neverRan()
@@ -97,7 +98,8 @@ func TestPlaceholderEnds(t *testing.T) {
 	t.Run("before the resume", func(t *testing.T) {
 		_, _, r, pid := withPlaceholder(t)
 		over := r.started()
-		if _, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return errors.New("no") }); err == nil {
+		if _, err := r.proxy.Go(deadline(t), ProxyOptions{},
+			func() error { return errors.New("no") }); err == nil {
 			t.Error("it was resumed")
 		}
 		must(t, <-over)

@@ -247,7 +247,8 @@ func (p *Proxy) Go(ctx context.Context, options ProxyOptions, beforeResume func(
 		return Resumed{}, p.giveUp(fmt.Errorf("restore: %w", err))
 	}
 	if err := p.conn.send(proxyMessage{Kind: kindResume}); err != nil {
-		return Resumed{}, p.giveUp(fmt.Errorf("restore: allow the processes to run: %w: %w", ErrUncertain, err))
+		return Resumed{},
+			p.giveUp(fmt.Errorf("restore: allow the processes to run: %w: %w", ErrUncertain, err))
 	}
 	return p.awaitResumed(context.WithoutCancel(ctx), options.Open) // the answer comes or the proxy ends
 }

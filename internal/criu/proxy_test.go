@@ -258,7 +258,8 @@ func TestKilled(t *testing.T) {
 			if err == nil {
 				t.Error("Go succeeds")
 			}
-			if errors.Is(err, ErrUncertain) { // It died just when it was told to go on: nobody can say that it did not.
+			// It died just when it was told to go on: nobody can say that it did not.
+			if errors.Is(err, ErrUncertain) {
 				<-r.done
 				r.nothingRuns()
 				return
@@ -282,7 +283,8 @@ func TestRestoreFails(t *testing.T) {
 	c, _, r := dumped(t)
 	must(t, os.Truncate(filepath.Join(c.images, "mm-1.img"), 10))
 	_, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "CRIU failed to restore") || errors.Is(err, ErrUncertain) {
+	if err == nil || !strings.Contains(err.Error(), "CRIU failed to restore") ||
+		errors.Is(err, ErrUncertain) {
 		t.Errorf("Go: %v, want that CRIU failed", err)
 	}
 	t.Log(err)
@@ -293,7 +295,8 @@ func TestRestoreFails(t *testing.T) {
 func TestRestoreHangs(t *testing.T) {
 	c := newContainer(t, func(s *specs.Spec) {
 		for _, set := range []*[]string{
-			&s.Process.Capabilities.Bounding, &s.Process.Capabilities.Effective, &s.Process.Capabilities.Permitted,
+			&s.Process.Capabilities.Bounding, &s.Process.Capabilities.Effective,
+			&s.Process.Capabilities.Permitted,
 		} {
 			*set = append(slices.Clone(*set), "CAP_SYS_BOOT")
 		}
@@ -308,7 +311,8 @@ func TestRestoreHangs(t *testing.T) {
 	must(t, r.proxy.WaitReady(deadline(t)))
 	_, err := r.proxy.Go(deadline(t), ProxyOptions{}, func() error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "restore capabilities") || errors.Is(err, ErrUncertain) {
-		t.Errorf("Go: %v, want that CRIU cannot restore capabilities, and that nothing has run\n%s", err, r.logs())
+		t.Errorf("Go: %v, want that CRIU cannot restore capabilities, and that nothing has run\n%s", err,
+			r.logs())
 	}
 	r.neverRan()
 }
@@ -320,7 +324,8 @@ func TestSecondProxy(t *testing.T) {
 	c.killQuietly()
 	must(t, os.WriteFile(filepath.Join(c.dir, "record"), nil, 0o600))
 	r := c.startRestore()
-	if err := r.proxy.WaitReady(deadline(t)); err == nil || !strings.Contains(err.Error(), "was allowed to run before") {
+	if err := r.proxy.WaitReady(deadline(t)); err == nil ||
+		!strings.Contains(err.Error(), "was allowed to run before") {
 		t.Errorf("WaitReady: %v, want that it ran before", err)
 	}
 	if err := <-r.done; err == nil {

@@ -108,7 +108,8 @@ func (p *proxyProcess) watchFailure(patience time.Duration) (stop func()) {
 			if len(log) == before {
 				p.stuck.Store(true)
 				p.real.signalKill()
-				_ = p.real.conn.SetDeadline(time.Unix(1, 0)) // processes that it made have its end of the connection
+				// processes that it made have its end of the connection
+				_ = p.real.conn.SetDeadline(time.Unix(1, 0))
 				return
 			}
 			before = len(log)
@@ -142,7 +143,8 @@ func killChildren() {
 		}
 		for field := range strings.FieldsSeq(string(data)) {
 			if pid, err := strconv.Atoi(field); err == nil {
-				_ = unix.Kill(pid, unix.SIGKILL) // a child that is not collected keeps its number: it is this one or a zombie
+				// a child that is not collected keeps its number: it is this one or a zombie
+				_ = unix.Kill(pid, unix.SIGKILL)
 			}
 		}
 	}

@@ -40,7 +40,8 @@ func (p *proxyProcess) inherit(o *rpc.CriuOpts, wanted []proxyFile) error {
 		return fmt.Errorf("hand files over to CRIU: %w", err)
 	}
 	for i, fd := range fds {
-		o.InheritFd = append(o.InheritFd, &rpc.InheritFd{Key: proto.String(wanted[i].Key), Fd: proto.Int32(int32(fd))})
+		o.InheritFd = append(o.InheritFd,
+			&rpc.InheritFd{Key: proto.String(wanted[i].Key), Fd: proto.Int32(int32(fd))})
 	}
 	return nil
 }

@@ -71,7 +71,8 @@ func isRestore(fd int) (bool, error) {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EAGAIN):
-			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != nil &&
+				!errors.Is(err, unix.EINTR) {
 				return false, err
 			}
 			continue
@@ -101,10 +102,11 @@ type proxyProcess struct {
 	opens   bool                        // the agent opens the network when there is a record
 	allowed bool                        // the record was made, or may have been
 	freed   bool                        // CRIU was told so
-	refused bool                        // CRIU answered that it failed: it has killed what it made before any of it ran
-	going   bool                        // CRIU may let go what it made from now on
-	stuck   atomic.Bool                 // CRIU failed, but hung before it said so
-	agreed  vet.Agreed                  // what the images may say
+	// CRIU answered that it failed: it has killed what it made before any of it ran
+	refused bool
+	going   bool        // CRIU may let go what it made from now on
+	stuck   atomic.Bool // CRIU failed, but hung before it said so
+	agreed  vet.Agreed  // what the images may say
 
 	placeholder *kernel.PIDPlaceholder // for the first process; nil: there is none
 	handover    <-chan error           // when its PID was handed over, or that has failed; nil: not begun
@@ -169,7 +171,8 @@ func (p *proxyProcess) startReal(request *rpc.CriuReq) error {
 	}
 	p.agreed.NetworkHeld = with.network != nil
 	if os.Getenv(envCgroupNamespace) != "" {
-		with.namespaces = unix.CLONE_NEWCGROUP // its root is the container's cgroup, where runc has put this process
+		// its root is the container's cgroup, where runc has put this process
+		with.namespaces = unix.CLONE_NEWCGROUP
 	}
 	p.real, err = startSession(p.criu, with)
 	if err != nil {
@@ -183,7 +186,8 @@ func (p *proxyProcess) startReal(request *rpc.CriuReq) error {
 		if fd == nil || *fd < 0 {
 			continue
 		}
-		dir, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", peer, *fd), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		dir, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", peer, *fd), unix.O_RDONLY|unix.O_DIRECTORY|
+			unix.O_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("open directory %d of runc: %w", *fd, err)
 		}
@@ -296,7 +300,8 @@ func (p *proxyProcess) waitForGo(request *rpc.CriuReq) error {
 // runc wants it. As a child of CRIU it passes to this process when CRIU ends.
 func (p *proxyProcess) expectLocks(o *rpc.CriuOpts) error {
 	var err error
-	if p.locks, err = dumpedLocks(fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd())); err != nil || len(p.locks) == 0 {
+	if p.locks, err = dumpedLocks(fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd())); err != nil ||
+		len(p.locks) == 0 {
 		return err
 	}
 	if p.runc == nil {

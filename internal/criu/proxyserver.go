@@ -29,12 +29,13 @@ const ProxyServerCommand = "restore-gatekeeper" // as in release v0.1.0
 // ProxyServer has the settings of a restore proxy to which the engine gives nothing but a wrapper
 // of CRIU.
 type ProxyServer struct {
-	Proxy  string     `json:"Gate"` // socket on which ListenProxy listens; the key is that of release v0.1.0
-	Record string     // file that is made durably before anything runs
-	Socket string     // that is made for the wrapper
-	Images string     // directory
-	Work   string     // directory, for CRIU's log
-	Cgroup string     // the container's, as for kernel.OpenCgroup: what a restore that failed leaves there is killed
+	Proxy  string `json:"Gate"` // socket on which ListenProxy listens; the key is that of release v0.1.0
+	Record string // file that is made durably before anything runs
+	Socket string // that is made for the wrapper
+	Images string // directory
+	Work   string // directory, for CRIU's log
+	// the container's, as for kernel.OpenCgroup: what a restore that failed leaves there is killed
+	Cgroup string
 	Agreed vet.Agreed // what the images may say
 }
 

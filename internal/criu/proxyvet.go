@@ -21,11 +21,13 @@ const specification = "config.json"
 func agreedHere() (vet.Agreed, error) {
 	data, err := os.ReadFile(specification)
 	if err != nil {
-		return vet.Agreed{}, fmt.Errorf("read the specification of the container, with which its images must agree: %w", err)
+		return vet.Agreed{},
+			fmt.Errorf("read the specification of the container, with which its images must agree: %w", err)
 	}
 	var spec specs.Spec
 	if err := json.Unmarshal(data, &spec); err != nil {
-		return vet.Agreed{}, fmt.Errorf("read the specification of the container, with which its images must agree: %w", err)
+		return vet.Agreed{},
+			fmt.Errorf("read the specification of the container, with which its images must agree: %w", err)
 	}
 	return vet.FromSpec(&spec), nil
 }

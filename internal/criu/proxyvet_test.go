@@ -29,8 +29,10 @@ func TestHostileImages(t *testing.T) {
 		asked = true
 		return nil
 	})
-	if err == nil || asked || !strings.Contains(err.Error(), "process 1: its") || !strings.Contains(err.Error(), "CAP_SYS_ADMIN") {
-		t.Errorf("the restore of hostile images: %v (asked whether it may run: %v), want a refusal that names process 1 and CAP_SYS_ADMIN", err, asked)
+	if err == nil || asked || !strings.Contains(err.Error(), "process 1: its") ||
+		!strings.Contains(err.Error(), "CAP_SYS_ADMIN") {
+		t.Errorf("the restore of hostile images: %v (asked whether it may run: %v), want a refusal that "+
+			"names process 1 and CAP_SYS_ADMIN", err, asked)
 	}
 	<-r.done
 	log, err := os.ReadFile(filepath.Join(c.dir, "work", restoreLog))
@@ -59,11 +61,13 @@ func withAllCapabilities(t *testing.T, image []byte) []byte {
 		if err := proto.Unmarshal(data, &entry); err != nil {
 			return err
 		}
-		for _, set := range [][]uint32{entry.ThreadCore.Creds.CapEff, entry.ThreadCore.Creds.CapPrm, entry.ThreadCore.Creds.CapBnd} {
+		for _, set := range [][]uint32{entry.ThreadCore.Creds.CapEff, entry.ThreadCore.Creds.CapPrm,
+			entry.ThreadCore.Creds.CapBnd} {
 			set[0] = ^uint32(0)
 		}
 		changed, err := proto.Marshal(&entry)
-		out = append(append(bytes.Clone(image[:8]), byte(len(changed)), byte(len(changed)>>8), 0, 0), changed...)
+		out = append(append(bytes.Clone(image[:8]), byte(len(changed)), byte(len(changed)>>8), 0, 0),
+			changed...)
 		return err
 	})
 	must(t, err)

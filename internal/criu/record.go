@@ -35,7 +35,8 @@ func lockRecord(path string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("lock %s: another proxy uses it: %w", f.Name(), err), f.Close())
 	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.Join(fmt.Errorf("record %s exists: this restore was allowed to run before", path), f.Close())
+		return nil, errors.Join(fmt.Errorf("record %s exists: this restore was allowed to run before", path),
+			f.Close())
 	}
 	return f, nil
 }

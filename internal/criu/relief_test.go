@@ -102,7 +102,8 @@ func write(t *testing.T, conn *net.TCPConn, size int) {
 func await(t *testing.T, conn *net.TCPConn, size int) {
 	t.Helper()
 	received := 0
-	for end := time.Now().Add(30 * time.Second); received < size && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); received < size &&
+		time.Now().Before(end); time.Sleep(time.Millisecond) {
 		control(t, conn, func(fd int) (err error) {
 			received, err = unix.IoctlGetInt(fd, unix.SIOCINQ)
 			return err
@@ -124,7 +125,8 @@ func take(conn *net.TCPConn, size int, deadline time.Time) error {
 // fill writes until nothing more goes.
 func fill(conn *net.TCPConn) (written int) {
 	for block := make([]byte, 1<<16); ; {
-		_ = conn.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)) // what is wrong shows when it is written
+		// what is wrong shows when it is written
+		_ = conn.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 		n, err := conn.Write(block)
 		written += n
 		if err != nil {

@@ -99,7 +99,9 @@ func removeNamesOf(file fs.FileInfo, pid int, dir string) (int, error) {
 	// What is there now need not be what was: a fifo must not be waited for.
 	d, err := root.OpenFile(rel, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return 0, nil // the directory is deleted, too, or on a mount that is not seen from here: CRIU made no name there
+		// the directory is deleted, too, or on a mount that is not seen from here: CRIU made no
+		// name there
+		return 0, nil
 	}
 	defer d.Close()
 	names, err := d.Readdirnames(-1)

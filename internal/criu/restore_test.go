@@ -46,10 +46,13 @@ func (c *container) startRestore(change ...func(*ProxySettings)) *restore {
 	must(c.t, err)
 	c.t.Cleanup(func() { _ = r.proxy.Close() })
 	work := filepath.Join(c.dir, "work")
-	args := append(slices.Clone(c.under), runcPath(), "--root", c.root(), "--log", filepath.Join(c.dir, "runc.log"), "restore", "--detach",
-		"--bundle", c.bundle, "--image-path", c.images, "--work-path", work, "--pid-file", filepath.Join(c.dir, "pid"), c.id)
+	args := append(slices.Clone(c.under), runcPath(), "--root", c.root(), "--log",
+		filepath.Join(c.dir, "runc.log"), "restore", "--detach",
+		"--bundle", c.bundle, "--image-path", c.images, "--work-path", work, "--pid-file",
+		filepath.Join(c.dir, "pid"), c.id)
 	r.runc = exec.Command(args[0], args[1:]...)
-	settings := ProxySettings{Socket: filepath.Join(c.dir, "gate.sock"), Record: r.record, Tool: findTool(c.t), CgroupNamespace: true}
+	settings := ProxySettings{Socket: filepath.Join(c.dir, "gate.sock"), Record: r.record,
+		Tool: findTool(c.t), CgroupNamespace: true}
 	for _, f := range change {
 		f(&settings)
 	}
@@ -112,7 +115,8 @@ func BenchmarkSwitchover(b *testing.B) {
 		start := time.Now()
 		resumed, err := r.proxy.Go(deadline(b), ProxyOptions{}, func() error { return nil })
 		must(b, err)
-		dump, release, restore = append(dump, run), append(release, let), append(restore, resumed.At.Sub(start))
+		dump, release, restore = append(dump, run), append(release, let),
+			append(restore, resumed.At.Sub(start))
 		must(b, <-r.done)
 		must(b, os.Remove(r.record))
 		c.attach()
@@ -120,7 +124,8 @@ func BenchmarkSwitchover(b *testing.B) {
 		client.count()
 		c.emptyImages()
 	}
-	for name, samples := range map[string][]time.Duration{"dump": dump, "release": release, "restore": restore} {
+	for name, samples := range map[string][]time.Duration{"dump": dump, "release": release,
+		"restore": restore} {
 		slices.Sort(samples)
 		b.ReportMetric(samples[len(samples)/2].Seconds()*1e3, name+"-median-ms")
 		b.ReportMetric(samples[0].Seconds()*1e3, name+"-least-ms")
@@ -139,7 +144,8 @@ func (c *container) unplug(down bool) {
 	c.t.Helper()
 	rule := []string{"netns", "exec", c.id, "nft"}
 	if down {
-		command(c.t, "ip", append(rule, "add table ip hold; add chain ip hold out { type filter hook output priority 0; policy drop; }")...)
+		command(c.t, "ip", append(rule, "add table ip hold; add chain ip hold out { type filter hook "+
+			"output priority 0; policy drop; }")...)
 		return
 	}
 	command(c.t, "ip", append(rule, "delete table ip hold")...)

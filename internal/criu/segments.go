@@ -18,7 +18,8 @@ const stateCloseWait = 8
 func SyncSegments(pids []int) error {
 	_, err := eachTCP(pids, func(sk int) (bool, error) {
 		info, err := unix.GetsockoptTCPInfo(sk, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil || info.State != stateEstablished && info.State != stateCloseWait { // others send nothing any more
+		// others send nothing any more
+		if err != nil || info.State != stateEstablished && info.State != stateCloseWait {
 			return false, err
 		}
 		return true, kernel.SyncSegmentSize(sk)

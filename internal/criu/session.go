@@ -93,18 +93,21 @@ const swrkFD = 3
 // criuEnvironment is small for speed: CRIU runs tar, which runs sh and gzip, for every tmpfs,
 // inside the freeze. They look through PATH and load a locale each time. HOME is missing so that no
 // ~/.criu changes the options.
-var criuEnvironment = [...]string{"PATH=/usr/bin:/usr/sbin:/bin:/sbin:/usr/local/bin:/usr/local/sbin", "LC_ALL=C"}
+var criuEnvironment = [...]string{"PATH=/usr/bin:/usr/sbin:/bin:/sbin:/usr/local/bin:/usr/local/sbin",
+	"LC_ALL=C"}
 
 // sessionFiles are what a new CRIU gets, and the namespaces that it runs in.
 type sessionFiles struct {
 	stdio      [3]*os.File
-	more       []*os.File   // descriptors from 4 on
-	namespaces uintptr      // that are made for it (CLONE_NEW…)
-	network    *os.File     // the network namespace that it enters; nil: this one
-	mounts     func() error // called in the thread that starts it, which has a mount namespace of its own; nil: nothing to do
-	cut        []int        // processes of which it gets other tables of mappings, see tables
-	cutUsed    bool         // with cut: mappings are cut though there is something in them
-	scratch    string       // with cut: an empty directory
+	more       []*os.File // descriptors from 4 on
+	namespaces uintptr    // that are made for it (CLONE_NEW…)
+	network    *os.File   // the network namespace that it enters; nil: this one
+	// called in the thread that starts it, which has a mount namespace of its own; nil: nothing to
+	// do
+	mounts  func() error
+	cut     []int  // processes of which it gets other tables of mappings, see tables
+	cutUsed bool   // with cut: mappings are cut though there is something in them
+	scratch string // with cut: an empty directory
 }
 
 // startSession starts CRIU.
@@ -245,7 +248,8 @@ func (s *session) interruptOn(ctx context.Context) (stop func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !over {
-			_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed socket, on which receive fails too
+			// fails only on a closed socket, on which receive fails too
+			_ = s.conn.SetReadDeadline(time.Unix(1, 0))
 		}
 	})
 	return func() {

@@ -78,7 +78,8 @@ func (t Tool) kernelFacts(ctx context.Context) (*KernelFacts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(data) < factsDevice+8 || len(data) > maxFacts || binary.NativeEndian.Uint64(data[factsDevice:]) != device {
+	if len(data) < factsDevice+8 || len(data) > maxFacts ||
+		binary.NativeEndian.Uint64(data[factsDevice:]) != device {
 		return nil, fmt.Errorf("%d bytes do not have the form that is known", len(data))
 	}
 	return &KernelFacts{data: data, device: device, mount: mount}, nil
@@ -106,7 +107,8 @@ func (s *session) probe(ctx context.Context) error {
 // this thread alone.
 func emptyRun() error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	if err := unix.Mount("tmpfs", filepath.Dir(kernelFacts), "tmpfs", flags, "mode=0755,size=1m"); err != nil {
+	if err := unix.Mount("tmpfs", filepath.Dir(kernelFacts), "tmpfs", flags,
+		"mode=0755,size=1m"); err != nil {
 		return fmt.Errorf("mount memory for what CRIU knows about the kernel: %w", err)
 	}
 	return nil
@@ -206,7 +208,8 @@ func sharedFiles(image []byte) ([]SharedFile, error) {
 		}
 		seen[name] = true
 		var mount, inode uint64
-		if n, err := fmt.Sscanf(name, "file[%x:%x]", &mount, &inode); n != 2 || err != nil || sharedKey(mount, inode) != name {
+		if n, err := fmt.Sscanf(name, "file[%x:%x]", &mount, &inode); n != 2 || err != nil ||
+			sharedKey(mount, inode) != name {
 			return fmt.Errorf("%w: external file %.100q", errFilesImage, name)
 		}
 		all = append(all, SharedFile{Key: name, Inode: inode})

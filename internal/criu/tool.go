@@ -60,7 +60,8 @@ func Find() (Tool, error) {
 	if err != nil {
 		return Tool{}, fmt.Errorf("%s: %w", path, errEnded(ctx, err))
 	}
-	return Tool{Path: path, Version: Version{int(v.GetMajorNumber()), int(v.GetMinorNumber()), int(v.GetSublevel())}}, nil
+	return Tool{Path: path, Version: Version{int(v.GetMajorNumber()), int(v.GetMinorNumber()),
+		int(v.GetSublevel())}}, nil
 }
 
 // findPath is the path of the real CRIU.
@@ -82,7 +83,8 @@ func findPath() (string, error) {
 			return "", fmt.Errorf("find CRIU: %s=%s is not a program that can be run", envCRIU, path)
 		}
 	}
-	return "", errors.New("find CRIU: not in " + envCRIU + ", " + installPath + " or PATH: run godwit setup criu, or install criu 4.2 or newer")
+	return "", errors.New("find CRIU: not in " + envCRIU + ", " + installPath +
+		" or PATH: run godwit setup criu, or install criu 4.2 or newer")
 }
 
 // isSelf tells whether path leads to the running program: the proxy is called criu, too.

@@ -34,7 +34,8 @@ const (
 	imageCore   = 0x55053847 // CORE_MAGIC
 	pstreeName  = "pstree.img"
 
-	maxTouched     = 1 << 16 // of all processes together: more are of no use, as they are sent while nothing runs
+	// of all processes together: more are of no use, as they are sent while nothing runs
+	maxTouched     = 1 << 16
 	maxTouchEntry  = 4 << 20 // an entry has a few bytes for each thread, or 150 for each signal that waits
 	redZone        = 128     // below the stack pointer, that a function may use (System V ABI, AMD64)
 	signalFrame    = 4 << 10 // with AVX-512 it has 3.5 KiB (arch/x86/kernel/fpu/signal.c)
@@ -71,7 +72,8 @@ func Touched(imagesDir string) ([]Touch, error) {
 		for _, thread := range process.GetThreads() {
 			err := touchedBy(imagesDir, process.GetPid(), thread, &all)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) { // of what is no process any more
-				return nil, fmt.Errorf("list the pages that are touched first: thread %d of process %d: %w", thread, process.GetPid(), err)
+				return nil, fmt.Errorf("list the pages that are touched first: thread %d of process %d: %w",
+					thread, process.GetPid(), err)
 			}
 			if len(all[byKernel])+len(all[byFirst]) > maxTouched {
 				break
@@ -122,7 +124,8 @@ func touchesOf(entry *core.CoreEntry) (t touches) {
 	thread := entry.GetThreadCore()
 	t[byKernel] = append(t[byKernel], thread.GetRseqEntry().GetRseqAbiPointer())
 	t[byFirst] = append(t[byFirst], stack, area)
-	t[beside] = append(t[beside], stack-redZone, stack+page, area-page, area+page, thread.GetFutexRla(), stack+2*page)
+	t[beside] = append(t[beside], stack-redZone, stack+page, area-page, area+page, thread.GetFutexRla(),
+		stack+2*page)
 	frames := beside
 	if len(thread.GetSignalsP().GetSignals())+len(entry.GetTc().GetSignalsS().GetSignals()) > 0 {
 		frames = byKernel
@@ -138,8 +141,10 @@ func (t *touches) registersX86(entry *core.CoreEntry) (stack, area uint64) {
 	r := entry.GetThreadInfo().GetGpregs()
 	t[byFirst] = append(t[byFirst], r.GetIp())
 	// Arguments of a system call first: it is begun anew, and looks at them at once.
-	t[byRegister] = append(t[byRegister], r.GetDi(), r.GetSi(), r.GetDx(), r.GetR10(), r.GetR8(), r.GetR9(), r.GetBp(),
-		r.GetBx(), r.GetR12(), r.GetR13(), r.GetR14(), r.GetR15(), r.GetAx(), r.GetCx(), r.GetR11(), r.GetGsBase())
+	t[byRegister] = append(t[byRegister], r.GetDi(), r.GetSi(), r.GetDx(), r.GetR10(), r.GetR8(), r.GetR9(),
+		r.GetBp(),
+		r.GetBx(), r.GetR12(), r.GetR13(), r.GetR14(), r.GetR15(), r.GetAx(), r.GetCx(), r.GetR11(),
+		r.GetGsBase())
 	for _, tls := range entry.GetThreadInfo().GetTls() { // of a program of 32 bits
 		t[byFirst] = append(t[byFirst], uint64(tls.GetBaseAddr()))
 	}

@@ -81,19 +81,23 @@ func TestTouchedOrder(t *testing.T) {
 	stack, area := uint64(0x7f0000010000), uint64(0x7f0000020000)
 	entry := &core.CoreEntry{
 		TiAarch64: &core_aarch64.ThreadInfoAarch64{
-			Tls: &area, Gpregs: &core_aarch64.UserAarch64RegsEntry{Sp: &stack, Regs: []uint64{1, 0x7f0000030000}},
+			Tls: &area, Gpregs: &core_aarch64.UserAarch64RegsEntry{Sp: &stack,
+				Regs: []uint64{1, 0x7f0000030000}},
 		},
 		ThreadCore: &core.ThreadCoreEntry{
 			RseqEntry: &rseq.RseqEntry{RseqAbiPointer: proto.Uint64(area + 32)},
 			SignalsP:  &siginfo.SignalQueueEntry{Signals: []*siginfo.SiginfoEntry{{}}},
-			Sas:       &core.ThreadSasEntry{SsSp: proto.Uint64(0x7f0000040000), SsSize: proto.Uint64(0x8000), SsFlags: proto.Uint32(0)},
+			Sas: &core.ThreadSasEntry{SsSp: proto.Uint64(0x7f0000040000), SsSize: proto.Uint64(0x8000),
+				SsFlags: proto.Uint32(0)},
 		},
 	}
 	got := touchesOf(entry)
-	if want := []uint64{area + 32, 0x7f0000048000 - redZone, 0x7f0000048000 - redZone - signalFrame}; !slices.Equal(got[byKernel], want) {
+	if want := []uint64{area + 32, 0x7f0000048000 - redZone,
+		0x7f0000048000 - redZone - signalFrame}; !slices.Equal(got[byKernel], want) {
 		t.Errorf("by the kernel: %x, want %x", got[byKernel], want)
 	}
-	if !slices.Contains(got[byFirst], stack) || !slices.Contains(got[byFirst], area) || !slices.Contains(got[byRegister], 0x7f0000030000) {
+	if !slices.Contains(got[byFirst], stack) || !slices.Contains(got[byFirst], area) ||
+		!slices.Contains(got[byRegister], 0x7f0000030000) {
 		t.Errorf("by the first instructions: %x, registers %x", got[byFirst], got[byRegister])
 	}
 	if ended := touchesOf(&core.CoreEntry{}); len(slices.Concat(ended[:]...)) > 0 {
@@ -106,7 +110,8 @@ func FuzzTouched(f *testing.F) {
 	entry, err := proto.Marshal(&core.CoreEntry{
 		Mtype: core.CoreEntryMarch(3).Enum(),
 		TiAarch64: &core_aarch64.ThreadInfoAarch64{
-			ClearTidAddr: &stack, Tls: &stack, Gpregs: &core_aarch64.UserAarch64RegsEntry{Sp: &stack, Pc: &stack, Pstate: &stack},
+			ClearTidAddr: &stack, Tls: &stack,
+			Gpregs: &core_aarch64.UserAarch64RegsEntry{Sp: &stack, Pc: &stack, Pstate: &stack},
 			Fpsimd: &core_aarch64.UserAarch64FpsimdContextEntry{Fpsr: proto.Uint32(0), Fpcr: proto.Uint32(0)},
 		},
 	})

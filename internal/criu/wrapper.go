@@ -39,7 +39,8 @@ type WrapperSettings struct {
 // WrapperEnv is the environment for the engine's command. Its PATH must begin with a directory in
 // which `criu` is a link to this program: the caller adds that.
 func WrapperEnv(s WrapperSettings) []string {
-	return []string{envWrapper + "=" + s.Socket, envWrapperNetwork + "=" + s.Network, envCRIU + "=" + s.Tool.Path}
+	return []string{envWrapper + "=" + s.Socket, envWrapperNetwork + "=" + s.Network,
+		envCRIU + "=" + s.Tool.Path}
 }
 
 // isWrapper tells whether this process was started as a wrapper. All else that engines ask of

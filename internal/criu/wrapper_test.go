@@ -7,11 +7,16 @@ import (
 
 // fromLXC is what LXC 5.0.2 and 7.0 start CRIU with (src/lxc/criu.c, exec_criu).
 var fromLXC = []string{
-	"criu", "restore", "--tcp-established", "--file-locks", "--link-remap", "--manage-cgroups=full", "--ext-mount-map", "auto",
-	"--enable-external-sharing", "--enable-external-masters", "--enable-fs", "hugetlbfs", "--enable-fs", "tracefs", "-D", "/ck",
-	"-o", "/ck/restore.log", "--cgroup-root", "name=systemd:/lxc.payload.one", "--cgroup-root", "freezer:/lxc.payload.one",
-	"--cgroup-root", "hugetlb:/init/lxc.payload.one", "--ext-mount-map", "lib:/usr/lib", "--root", "/usr/lib/lxc/rootfs",
-	"--restore-detached", "--restore-sibling", "--ext-mount-map", "console:", "--lsm-profile", "apparmor:unconfined",
+	"criu", "restore", "--tcp-established", "--file-locks", "--link-remap", "--manage-cgroups=full",
+	"--ext-mount-map", "auto",
+	"--enable-external-sharing", "--enable-external-masters", "--enable-fs", "hugetlbfs", "--enable-fs",
+	"tracefs", "-D", "/ck",
+	"-o", "/ck/restore.log", "--cgroup-root", "name=systemd:/lxc.payload.one", "--cgroup-root",
+	"freezer:/lxc.payload.one",
+	"--cgroup-root", "hugetlb:/init/lxc.payload.one", "--ext-mount-map", "lib:/usr/lib", "--root",
+	"/usr/lib/lxc/rootfs",
+	"--restore-detached", "--restore-sibling", "--ext-mount-map", "console:", "--lsm-profile",
+	"apparmor:unconfined",
 }
 
 func TestRestoreOptions(t *testing.T) {
@@ -19,7 +24,8 @@ func TestRestoreOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.GetRoot() != "/usr/lib/lxc/rootfs" || !o.GetRstSibling() || o.GetLsmProfile() != "apparmor:unconfined" ||
+	if o.GetRoot() != "/usr/lib/lxc/rootfs" || !o.GetRstSibling() ||
+		o.GetLsmProfile() != "apparmor:unconfined" ||
 		!slices.Equal(o.EnableFs, []string{"hugetlbfs", "tracefs", "ramfs"}) {
 		t.Errorf("options: %v", o)
 	}
@@ -33,7 +39,8 @@ func TestRestoreOptions(t *testing.T) {
 
 func TestCgroupRoots(t *testing.T) {
 	groups, err := cgroupRoots(fromLXC)
-	want := map[string]string{"name=systemd": "/lxc.payload.one", "freezer": "/lxc.payload.one", "hugetlb": "/init/lxc.payload.one"}
+	want := map[string]string{"name=systemd": "/lxc.payload.one", "freezer": "/lxc.payload.one",
+		"hugetlb": "/init/lxc.payload.one"}
 	if err != nil || len(groups) != len(want) {
 		t.Fatalf("%v, %v", groups, err)
 	}
@@ -42,7 +49,8 @@ func TestCgroupRoots(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, groups[name], path)
 		}
 	}
-	if only, err := cgroupRoots([]string{"--cgroup-root=/lxc.payload.one"}); err != nil || only[""] != "/lxc.payload.one" {
+	if only, err := cgroupRoots([]string{"--cgroup-root=/lxc.payload.one"}); err != nil ||
+		only[""] != "/lxc.payload.one" {
 		t.Errorf("version 2 only: %v, %v", only, err)
 	}
 	const controllers = "cpuset,cpu,io,memory,hugetlb,pids,rdma,misc"
@@ -50,7 +58,8 @@ func TestCgroupRoots(t *testing.T) {
 	if err != nil || six[controllers] != "/lxc.payload.one" {
 		t.Errorf("version 2 only, with controllers: %v, %v", six, err)
 	}
-	for _, wrong := range [][]string{nil, {"--cgroup-root", "freezer"}, {"--cgroup-root", "freezer:"}, {"--cgroup-root", ""}} {
+	for _, wrong := range [][]string{nil, {"--cgroup-root", "freezer"}, {"--cgroup-root", "freezer:"},
+		{"--cgroup-root", ""}} {
 		if _, err := cgroupRoots(wrong); err == nil {
 			t.Errorf("%q: no error", wrong)
 		}

@@ -14,7 +14,8 @@ var adviceCRIU = Advice{
 
 // adviceRunc is how to get a runc.
 var adviceRunc = Advice{
-	Debian: "run godwit setup criu (it installs a newer runc beside the system's); on Ubuntu: apt-get install runc",
+	Debian: "run godwit setup criu (it installs a newer runc beside the system's); on Ubuntu: apt-get " +
+		"install runc",
 	General: "install runc 1.2 or later, and put it into PATH or " + prefixBin +
 		" or name it in GODWIT_RUNC",
 }
@@ -28,9 +29,11 @@ var symptoms = []struct {
 	advice Advice
 }{
 	{errDynamic.Error(), adviceStatic},
-	{"permission denied", Advice{General: "run as root; if the state directory is mounted noexec, choose another by --state"}},
+	{"permission denied", Advice{General: "run as root; if the state directory is mounted noexec, choose " +
+		"another by --state"}},
 	{"operation not permitted", Advice{
-		General: "run as root with all capabilities; in a container or a restricted virtual machine ask whoever runs it",
+		General: "run as root with all capabilities; in a container or a restricted virtual machine ask " +
+			"whoever runs it",
 	}},
 	{"no space left", Advice{General: "make room in the state directory, or choose another by --state"}},
 	{"start: runc", adviceRunc},

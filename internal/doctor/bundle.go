@@ -56,7 +56,8 @@ func trialSpec(args []string, name, netns, criuConfig string) *specs.Spec {
 		Hostname: "trial",
 		Mounts: []specs.Mount{
 			{Destination: "/proc", Type: "proc", Source: "proc"},
-			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=64k"}},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs",
+				Options: []string{"nosuid", "mode=755", "size=64k"}},
 		},
 		Annotations: map[string]string{"org.criu.config": criuConfig},
 		Linux: &specs.Linux{

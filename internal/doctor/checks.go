@@ -33,7 +33,8 @@ func unknown(err error) finding            { return finding{Unknown, "", err.Err
 func (c check) requirement(ctx context.Context, m machine) Requirement {
 	f := c.look(ctx, m)
 	return Requirement{
-		Name: c.name, Level: c.level, Status: f.status, Version: f.version, Detail: f.detail, Lost: c.lost, Advice: c.advice,
+		Name: c.name, Level: c.level, Status: f.status, Version: f.version, Detail: f.detail, Lost: c.lost,
+		Advice: c.advice,
 	}
 }
 
@@ -53,8 +54,10 @@ var neededCapabilities = []struct {
 	bit  uint
 	name string
 }{
-	{0, "CAP_CHOWN"}, {1, "CAP_DAC_OVERRIDE"}, {5, "CAP_KILL"}, {6, "CAP_SETGID"}, {7, "CAP_SETUID"}, {8, "CAP_SETPCAP"},
-	{12, "CAP_NET_ADMIN"}, {13, "CAP_NET_RAW"}, {18, "CAP_SYS_CHROOT"}, {19, "CAP_SYS_PTRACE"}, {21, "CAP_SYS_ADMIN"},
+	{0, "CAP_CHOWN"}, {1, "CAP_DAC_OVERRIDE"}, {5, "CAP_KILL"}, {6, "CAP_SETGID"}, {7, "CAP_SETUID"},
+	{8, "CAP_SETPCAP"},
+	{12, "CAP_NET_ADMIN"}, {13, "CAP_NET_RAW"}, {18, "CAP_SYS_CHROOT"}, {19, "CAP_SYS_PTRACE"},
+	{21, "CAP_SYS_ADMIN"},
 	{25, "CAP_SYS_TIME"}, {27, "CAP_MKNOD"},
 }
 
@@ -64,8 +67,9 @@ func privilegeChecks() []check {
 	return []check{
 		{
 			name: "root", level: Required,
-			lost:   "containers, namespaces and CRIU need root and its capabilities",
-			advice: Advice{General: "run as root (sudo godwit doctor); in a container, give it all capabilities"},
+			lost: "containers, namespaces and CRIU need root and its capabilities",
+			advice: Advice{General: "run as root (sudo godwit doctor); in a container, give it all " +
+				"capabilities"},
 			look: func(_ context.Context, m machine) finding {
 				effective, err := m.capabilities()
 				if err != nil {
@@ -88,7 +92,8 @@ func privilegeChecks() []check {
 		},
 		{
 			name: "CAP_SYS_RESOURCE", level: Recommended,
-			lost:   "containers with processes that are not root's cannot be moved: CRIU may not read their limits",
+			lost: "containers with processes that are not root's cannot be moved: CRIU may not read " +
+				"their limits",
 			advice: Advice{General: "run outside of a container that drops capabilities"},
 			look: func(_ context.Context, m machine) finding {
 				effective, err := m.capabilities()

@@ -89,17 +89,33 @@ func TestChecks(t *testing.T) {
 			},
 			Missing, "", "without CAP_NET_ADMIN, CAP_SYS_ADMIN",
 		},
-		{"root", func(m *machine) { m.capabilities = func() (uint64, error) { return 0, failure } }, Unknown, "", "no luck"},
+		{"root", func(m *machine) { m.capabilities = func() (uint64, error) { return 0, failure } }, Unknown,
+			"", "no luck"},
 		{
 			"CAP_SYS_RESOURCE",
-			func(m *machine) { m.capabilities = func() (uint64, error) { return allCapabilities &^ (1 << 24), nil } },
+			func(m *machine) {
+				m.capabilities = func() (uint64, error) {
+					return allCapabilities &^ (1 << 24),
+						nil
+				}
+			},
 			Missing, "", "",
 		},
-		{"CAP_SYS_RESOURCE", func(m *machine) { m.capabilities = func() (uint64, error) { return 0, failure } }, Unknown, "", "no luck"},
+		{"CAP_SYS_RESOURCE", func(m *machine) {
+			m.capabilities = func() (uint64, error) {
+				return 0,
+					failure
+			}
+		}, Unknown, "", "no luck"},
 		{"criu", func(*machine) {}, Found, "4.2.1", "/opt/criu"},
 		{"runc", func(*machine) {}, Found, "1.3.6", "/opt/runc"},
 		{
-			"criu", func(m *machine) { m.findTool = func(string, string) (string, error) { return "", errNotInstalled } },
+			"criu", func(m *machine) {
+				m.findTool = func(string, string) (string, error) {
+					return "",
+						errNotInstalled
+				}
+			},
 			Missing, "", "not installed",
 		},
 		{
@@ -118,36 +134,49 @@ func TestChecks(t *testing.T) {
 		},
 		{
 			"runc", func(m *machine) {
-				m.output = func(context.Context, string, ...string) (string, error) { return "crun version 1", nil }
+				m.output = func(context.Context, string, ...string) (string, error) {
+					return "crun version 1",
+						nil
+				}
 			},
 			Missing, "", "/opt/runc does not tell its version as runc does",
 		},
-		{"loopback", func(m *machine) { m.loopbackUp = func() (bool, error) { return false, nil } }, Missing, "", "it is down"},
-		{"loopback", func(m *machine) { m.loopbackUp = func() (bool, error) { return false, failure } }, Unknown, "", "no luck"},
+		{"loopback", func(m *machine) { m.loopbackUp = func() (bool, error) { return false, nil } }, Missing,
+			"", "it is down"},
+		{"loopback", func(m *machine) { m.loopbackUp = func() (bool, error) { return false, failure } },
+			Unknown, "", "no luck"},
 		{
-			"VXLAN tunnels", func(m *machine) { m.inNamespace = func(func() error) error { return unix.EOPNOTSUPP } },
+			"VXLAN tunnels",
+			func(m *machine) { m.inNamespace = func(func() error) error { return unix.EOPNOTSUPP } },
 			Missing, "", unix.EOPNOTSUPP.Error(),
 		},
 		{
-			"TUN devices", func(m *machine) { m.inNamespace = func(func() error) error { return unix.EPERM } },
+			"TUN devices",
+			func(m *machine) { m.inNamespace = func(func() error) error { return unix.EPERM } },
 			Unknown, "", unix.EPERM.Error(),
 		},
 		{
-			"IPv4 forwarding", func(m *machine) { m.readFile = func(string) ([]byte, error) { return []byte("0\n"), nil } },
+			"IPv4 forwarding",
+			func(m *machine) { m.readFile = func(string) ([]byte, error) { return []byte("0\n"), nil } },
 			Missing, "", "it is off",
 		},
 		{
-			"IPv4 forwarding", func(m *machine) { m.readFile = func(string) ([]byte, error) { return nil, fs.ErrNotExist } },
+			"IPv4 forwarding",
+			func(m *machine) { m.readFile = func(string) ([]byte, error) { return nil, fs.ErrNotExist } },
 			Unknown, "", fs.ErrNotExist.Error(),
 		},
 		{
 			"/run in memory",
 			func(m *machine) {
-				m.fileSystem = func(string) (unix.Statfs_t, error) { return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC}, nil }
+				m.fileSystem = func(string) (unix.Statfs_t,
+					error) {
+					return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC}, nil
+				}
 			},
 			Missing, "", "it is not a tmpfs",
 		},
-		{"finding written memory", func(*machine) {}, Found, "", "by asynchronous write-protection, the best way"},
+		{"finding written memory", func(*machine) {}, Found, "",
+			"by asynchronous write-protection, the best way"},
 		{
 			"finding written memory", func(m *machine) { m.writeProtect = func() error { return failure } },
 			Found, "", "by soft-dirty notes, the second best way: more is read in each round (no luck)",
@@ -168,17 +197,22 @@ func TestChecks(t *testing.T) {
 		},
 		{
 			"finding written memory", func(m *machine) { m.traceScope = func() string { return "3\n" } },
-			Missing, "", "kernel.yama.ptrace_scope is 3: no process may be traced until the machine starts again",
+			Missing, "",
+			"kernel.yama.ptrace_scope is 3: no process may be traced until the machine starts again",
 		},
 		{"memory", func(*machine) {}, Found, "", "4096 MiB available"},
 		{
-			"memory", func(m *machine) { m.memoryAvailable = func() (int64, error) { return 100 << 20, nil } },
+			"memory",
+			func(m *machine) { m.memoryAvailable = func() (int64, error) { return 100 << 20, nil } },
 			Missing, "", "100 MiB available, at least 256 MiB are asked for",
 		},
 		{
 			"disk",
 			func(m *machine) {
-				m.fileSystem = func(string) (unix.Statfs_t, error) { return unix.Statfs_t{Bsize: 1 << 20, Bavail: 5}, nil }
+				m.fileSystem = func(string) (unix.Statfs_t,
+					error) {
+					return unix.Statfs_t{Bsize: 1 << 20, Bavail: 5}, nil
+				}
 			},
 			Missing, "", "5 MiB free in /state, at least 1024 MiB are asked for",
 		},
@@ -194,7 +228,8 @@ func TestChecks(t *testing.T) {
 			test.change(&m)
 			got := find(t, look(t.Context(), m, machineChecks()), test.requirement)
 			if got.Status != test.status || got.Version != test.version || got.Detail != test.detail {
-				t.Errorf("got %s %q %q, want %s %q %q", got.Status, got.Version, got.Detail, test.status, test.version, test.detail)
+				t.Errorf("got %s %q %q, want %s %q %q", got.Status, got.Version, got.Detail, test.status,
+					test.version, test.detail)
 			}
 		})
 	}
@@ -281,7 +316,8 @@ func TestExamine(t *testing.T) {
 				}
 			}, false, NotRun, "runc is missing: containers cannot be run or restored",
 		},
-		{"not root", func(m *machine) { m.user = func() int { return 1 } }, false, NotRun, "root is missing: "},
+		{"not root", func(m *machine) { m.user = func() int { return 1 } }, false, NotRun,
+			"root is missing: "},
 		{
 			"the trial passes, and something else is missing",
 			func(m *machine) { m.inNamespace = func(func() error) error { return unix.ENODEV } },
@@ -303,7 +339,8 @@ func TestExamine(t *testing.T) {
 			m := thisMachine(t.TempDir())
 			test.change(&m)
 			report := examine(t.Context(), m, Options{Program: program, State: m.state})
-			if report.Works != test.works || report.Trial.Result != test.trial || !strings.HasPrefix(report.Reason(), test.reason) {
+			if report.Works != test.works || report.Trial.Result != test.trial ||
+				!strings.HasPrefix(report.Reason(), test.reason) {
 				t.Errorf("got works %t, trial %s, %q; want %t, %s, %q",
 					report.Works, report.Trial.Result, report.Reason(), test.works, test.trial, test.reason)
 			}
@@ -338,9 +375,10 @@ func expectSameInText(t *testing.T, report Report) {
 
 func TestReportAsJSON(t *testing.T) {
 	report := Report{
-		Host:         Host{Name: "n", System: "Debian", Kernel: "6.12", Architecture: "x86_64"},
-		Requirements: []Requirement{{Name: "criu", Level: Required, Status: Missing, Lost: "all", Advice: Advice{General: "get it"}}},
-		Trial:        notRun(errNotInstalled, Advice{Debian: "apt", General: "get it"}),
+		Host: Host{Name: "n", System: "Debian", Kernel: "6.12", Architecture: "x86_64"},
+		Requirements: []Requirement{{Name: "criu", Level: Required, Status: Missing, Lost: "all",
+			Advice: Advice{General: "get it"}}},
+		Trial: notRun(errNotInstalled, Advice{Debian: "apt", General: "get it"}),
 	}
 	got, err := json.Marshal(report)
 	if err != nil {
@@ -383,7 +421,8 @@ func TestFindTool(t *testing.T) {
 	})
 	t.Run("named in the environment and not there", func(t *testing.T) {
 		t.Setenv("GODWIT_TOOL", "/nonexistent/tool")
-		if got, err := findTool("sh", "GODWIT_TOOL"); err == nil || !strings.Contains(err.Error(), "GODWIT_TOOL") {
+		if got, err := findTool("sh", "GODWIT_TOOL"); err == nil ||
+			!strings.Contains(err.Error(), "GODWIT_TOOL") {
 			t.Errorf("got %q, %v; want an error that names the variable, and no other tool", got, err)
 		}
 	})

@@ -34,7 +34,8 @@ func openWorkplace(ctx context.Context, state string) (*workplace, error) {
 	if err := lock(ctx, file); err != nil {
 		return nil, errors.Join(fmt.Errorf("wait for another trial on this machine: %w", err), file.Close())
 	}
-	return &workplace{directory: filepath.Join(state, "doctor"), container: containerOf(state), lock: file}, nil
+	return &workplace{directory: filepath.Join(state, "doctor"), container: containerOf(state), lock: file},
+		nil
 }
 
 // containerOf is the name of the container of trials in a state directory. It is the same each

@@ -59,7 +59,8 @@ func look(ctx context.Context, m machine, checks []check) []Requirement {
 // tryOut makes the trial if there is what it takes.
 func tryOut(ctx context.Context, m machine, options Options) Trial {
 	if m.user() != 0 {
-		return notRun(errors.New("only root can checkpoint and restore"), Advice{General: "run as root: sudo godwit doctor"})
+		return notRun(errors.New("only root can checkpoint and restore"),
+			Advice{General: "run as root: sudo godwit doctor"})
 	}
 	criu, err := m.findTool("criu", "GODWIT_CRIU")
 	if err != nil {

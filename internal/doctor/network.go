@@ -30,20 +30,24 @@ func networkChecks() []check {
 		device("veth pairs", Required, "CONFIG_VETH", "containers have no network", func() error {
 			return addLink(&netlink.Veth{LinkAttrs: attributes(), PeerName: "peer"})
 		}),
-		device("VXLAN tunnels", Required, "CONFIG_VXLAN", "containers on different nodes cannot reach each other", func() error {
-			return addLink(&netlink.Vxlan{LinkAttrs: attributes(), VxlanId: 1, Port: 4789})
-		}),
+		device("VXLAN tunnels", Required, "CONFIG_VXLAN",
+			"containers on different nodes cannot reach each other", func() error {
+				return addLink(&netlink.Vxlan{LinkAttrs: attributes(), VxlanId: 1, Port: 4789})
+			}),
 		device("WireGuard in the kernel", Optional, "CONFIG_WIREGUARD",
-			"packets of containers are encrypted between nodes by a process, which takes more of the processor", func() error {
+			"packets of containers are encrypted between nodes by a process, which takes more of the "+
+				"processor", func() error {
 				return addLink(&netlink.Wireguard{LinkAttrs: attributes()})
 			}),
-		device("TUN devices", Required, "CONFIG_TUN", "packets cannot be held while a container moves", func() error {
-			return addLink(&netlink.Tuntap{
-				LinkAttrs: attributes(), Mode: netlink.TUNTAP_MODE_TUN, Flags: netlink.TUNTAP_NO_PI, NonPersist: true, Queues: 1,
-			})
-		}),
-		device("nftables", Optional, "CONFIG_NF_TABLES", "engines other than the embedded one cannot publish ports by nftables",
-			addTable),
+		device("TUN devices", Required, "CONFIG_TUN", "packets cannot be held while a container moves",
+			func() error {
+				return addLink(&netlink.Tuntap{
+					LinkAttrs: attributes(), Mode: netlink.TUNTAP_MODE_TUN, Flags: netlink.TUNTAP_NO_PI,
+					NonPersist: true, Queues: 1,
+				})
+			}),
+		device("nftables", Optional, "CONFIG_NF_TABLES",
+			"engines other than the embedded one cannot publish ports by nftables", addTable),
 		device("netem", Optional, "CONFIG_NET_SCH_NETEM",
 			"the lab's links are delayed by a program of Godwit's own, which needs more CPU time", addNetem),
 		{
@@ -70,7 +74,8 @@ func device(name string, level Level, option, lost string, try func() error) che
 	return check{
 		name: name, level: level, lost: lost,
 		advice: Advice{
-			Debian:  "Debian's and Ubuntu's kernels have it as a module: apt-get install linux-image-amd64 or linux-generic",
+			Debian: "Debian's and Ubuntu's kernels have it as a module: apt-get install " +
+				"linux-image-amd64 or linux-generic",
 			General: "run a kernel with " + option,
 		},
 		look: func(_ context.Context, m machine) finding {
@@ -119,7 +124,8 @@ func addNetem() error {
 		return err
 	}
 	return netlink.QdiscAdd(netlink.NewNetem(
-		netlink.QdiscAttrs{LinkIndex: loopback.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+		netlink.QdiscAttrs{LinkIndex: loopback.Attrs().Index, Handle: netlink.MakeHandle(1, 0),
+			Parent: netlink.HANDLE_ROOT},
 		netlink.NetemQdiscAttrs{Latency: 1000},
 	))
 }

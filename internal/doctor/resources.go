@@ -17,7 +17,8 @@ func resourceChecks() []check {
 	return []check{
 		{
 			name: "/run in memory", level: Recommended,
-			lost:   "CRIU probes the kernel anew each time, and a container's memory may go to a disk while it moves",
+			lost: "CRIU probes the kernel anew each time, and a container's memory may go to a disk " +
+				"while it moves",
 			advice: Advice{General: "mount -t tmpfs tmpfs /run (systemd does it)"},
 			look: func(_ context.Context, m machine) finding {
 				stat, err := m.fileSystem("/run")

@@ -70,7 +70,8 @@ func (p *printer) trial(t Trial) {
 	for i, step := range t.Steps {
 		steps[i] = fmt.Sprintf("%s %.0f ms", step.Name, step.Seconds*1000)
 	}
-	p.line("\n  trial %s in %.2f s: %s, and answers (%s)", t.Result, t.Seconds, what, strings.Join(steps, ", "))
+	p.line("\n  trial %s in %.2f s: %s, and answers (%s)", t.Result, t.Seconds, what,
+		strings.Join(steps, ", "))
 }
 
 func indent(text string) string { return strings.ReplaceAll(text, "\n", "\n  ") }

@@ -86,7 +86,8 @@ func (r runtimeTool) prepare(tools tools) error {
 func (r runtimeTool) run(ctx context.Context, args ...string) error {
 	log := filepath.Join(r.directory, "runc.log")
 	_ = os.Remove(log) // that of an earlier call
-	args = append([]string{"--root", filepath.Join(r.directory, "runc"), "--log", log, "--log-format", "json"}, args...)
+	args = append([]string{"--root", filepath.Join(r.directory, "runc"), "--log", log, "--log-format",
+		"json"}, args...)
 	command := exec.CommandContext(ctx, r.runc, args...)
 	command.Env = r.environment
 	err := command.Run()
@@ -126,7 +127,8 @@ func lastMessage(log string) string {
 	lines := bufio.NewScanner(bytes.NewReader(content))
 	for lines.Scan() {
 		var entry struct{ Level, Msg string }
-		if json.Unmarshal(lines.Bytes(), &entry) == nil && (entry.Level == "error" || entry.Level == "fatal") {
+		if json.Unmarshal(lines.Bytes(), &entry) == nil &&
+			(entry.Level == "error" || entry.Level == "fatal") {
 			// The second line names a log that is removed with the trial.
 			last, _, _ = strings.Cut(entry.Msg, "\n")
 		}

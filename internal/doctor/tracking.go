@@ -17,12 +17,14 @@ func trackingChecks() []check {
 		name: "finding written memory", level: Recommended,
 		lost: "pre-copy has to read and compare all memory in each round",
 		advice: Advice{
-			Debian:  newerKernel,
-			General: "run Linux 6.7 or later, on arm64 6.10, as root and outside of a container that drops capabilities",
+			Debian: newerKernel,
+			General: "run Linux 6.7 or later, on arm64 6.10, as root and outside of a container that " +
+				"drops capabilities",
 		},
 		look: func(_ context.Context, m machine) finding {
 			if strings.TrimSpace(m.traceScope()) == noTracing {
-				return missing("kernel.yama.ptrace_scope is 3: no process may be traced until the machine starts again")
+				return missing("kernel.yama.ptrace_scope is 3: no process may be traced until the machine " +
+					"starts again")
 			}
 			protect := m.writeProtect()
 			if protect == nil {
@@ -31,7 +33,8 @@ func trackingChecks() []check {
 			if err := m.softDirty(); err != nil {
 				return unlessUnsupported(fmt.Errorf("%w; %w", protect, err))
 			}
-			return found("", fmt.Sprintf("by soft-dirty notes, the second best way: more is read in each round (%v)", protect))
+			return found("", fmt.Sprintf("by soft-dirty notes, the second best way: more is read in each "+
+				"round (%v)", protect))
 		},
 	}}
 }

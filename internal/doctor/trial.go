@@ -78,7 +78,8 @@ func (t *trial) steps(ctx context.Context) Trial {
 		name string
 		do   func(context.Context) error
 	}{
-		{"start", t.start}, {"connect", t.connect}, {"checkpoint", t.checkpoint}, {"restore", t.restore}, {"answer", t.ask},
+		{"start", t.start}, {"connect", t.connect}, {"checkpoint", t.checkpoint}, {"restore", t.restore},
+		{"answer", t.ask},
 	}
 	result := Trial{Result: Passed}
 	for _, step := range steps {
@@ -122,7 +123,8 @@ func newTrial(ctx context.Context, tools tools, program []string, state string) 
 	if err := os.WriteFile(criuConfig, []byte("network-lock skip\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("write the trial's CRIU configuration: %w", err)
 	}
-	return t, writeBundle(place.directory, program, trialSpec(program[1:], place.container, t.namespace.path, criuConfig))
+	return t, writeBundle(place.directory, program,
+		trialSpec(program[1:], place.container, t.namespace.path, criuConfig))
 }
 
 func (t *trial) start(ctx context.Context) error {
@@ -160,7 +162,8 @@ func (t *trial) checkpoint(ctx context.Context) error {
 }
 
 func (t *trial) restore(ctx context.Context) error {
-	return t.runtime.run(ctx, append([]string{"restore", "--detach", "--bundle", t.directory}, t.criuOptions()...)...)
+	return t.runtime.run(ctx, append([]string{"restore", "--detach", "--bundle", t.directory},
+		t.criuOptions()...)...)
 }
 
 // criuOptions are the same for both directions. CRIU leaves cgroups to runc, as in a migration: it
@@ -184,7 +187,8 @@ func (t *trial) ask(ctx context.Context) error {
 		return fmt.Errorf("hear from the container on its connection: %w", err)
 	}
 	if answer != t.asked {
-		return fmt.Errorf("the container answered %d to question %d: its memory is not what it was", answer, t.asked)
+		return fmt.Errorf("the container answered %d to question %d: its memory is not what it was", answer,
+			t.asked)
 	}
 	return nil
 }

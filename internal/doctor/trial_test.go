@@ -105,8 +105,9 @@ func TestTrialFails(t *testing.T) {
 		advice  Advice
 	}{
 		{
-			name: "criu that fails", tools: tools{criu: script(t, "exit 1"), runc: good.runc}, program: program,
-			said: "checkpoint: ", advice: adviceCRIU,
+			name: "criu that fails", tools: tools{criu: script(t, "exit 1"), runc: good.runc},
+			program: program,
+			said:    "checkpoint: ", advice: adviceCRIU,
 		},
 		{
 			name: "criu that dumps and cannot restore", program: program,
@@ -114,8 +115,9 @@ func TestTrialFails(t *testing.T) {
 			said:  "restore: ", advice: adviceCRIU,
 		},
 		{
-			name: "runc that fails", tools: tools{criu: good.criu, runc: script(t, "exit 3")}, program: program,
-			said: "start: runc: exit status 3", advice: adviceRunc,
+			name: "runc that fails", tools: tools{criu: good.criu, runc: script(t, "exit 3")},
+			program: program,
+			said:    "start: runc: exit status 3", advice: adviceRunc,
 		},
 		{
 			name: "program that needs a loader", tools: good, program: []string{"/bin/sh"},

@@ -18,7 +18,8 @@ func TestRecords(t *testing.T) {
 		t.Error(err)
 	}
 	for _, name := range []string{"first", "second"} {
-		if err := errors.Join(Save(path, struct{ Name string }{name}), Load(path, &read)); err != nil || read.Name != name {
+		if err := errors.Join(Save(path, struct{ Name string }{name}), Load(path, &read)); err != nil ||
+			read.Name != name {
 			t.Errorf("%s was saved, %s read: %v", name, read.Name, err)
 		}
 	}
@@ -52,7 +53,8 @@ func TestLoadEach(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if all, err := LoadEach[record](within, "record.json"); err == nil || len(all) != 1 || all[0].Name != "second" {
+	if all, err := LoadEach[record](within, "record.json"); err == nil || len(all) != 1 ||
+		all[0].Name != "second" {
 		t.Errorf("%v, %v", all, err)
 	}
 }

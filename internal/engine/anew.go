@@ -94,7 +94,8 @@ func (h Health) Check() error {
 	if len(h.Command) == 0 || h.Command[0] == "" {
 		return errors.New("a health check without a command")
 	}
-	for what, seconds := range map[string]float64{"interval": h.Interval, "timeout": h.Timeout, "start period": h.StartPeriod} {
+	for what, seconds := range map[string]float64{"interval": h.Interval, "timeout": h.Timeout,
+		"start period": h.StartPeriod} {
 		if err := CheckLifeTimeout(seconds); err != nil {
 			return fmt.Errorf("%s of health checks: %w", what, err)
 		}

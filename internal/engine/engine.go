@@ -45,7 +45,8 @@ const (
 	Frozen   State = "frozen" // by a migration; its processes do not run
 	Arriving State = "arriving"
 	Exited   State = "exited"
-	Damaged  State = "damaged" // what is recorded of it cannot be read: only List tells of it, and nothing touches it
+	// what is recorded of it cannot be read: only List tells of it, and nothing touches it
+	Damaged State = "damaged"
 )
 
 // Definition describes a container so that another node can make the same one. It holds no path of
@@ -58,11 +59,13 @@ type Definition struct {
 	// Namespace is that of the engine in which it has the container, and its image, if it has several.
 	Namespace string `json:"namespace,omitempty"`
 
-	ID       string            `json:"id"`   // 64 lower-case hexadecimal digits, the same on every node
-	Name     string            `json:"name"` // unique on a node: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}
-	Image    string            `json:"image"`
-	ImageID  string            `json:"image_id"` // digest of the image's configuration, or what its engine calls it
-	Layers   []string          `json:"layers"`   // DiffIDs, lowest first; empty: the engine cares for images itself
+	ID    string `json:"id"`   // 64 lower-case hexadecimal digits, the same on every node
+	Name  string `json:"name"` // unique on a node: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}
+	Image string `json:"image"`
+	// digest of the image's configuration, or what its engine calls it
+	ImageID string `json:"image_id"`
+	// DiffIDs, lowest first; empty: the engine cares for images itself
+	Layers   []string          `json:"layers"`
 	Args     []string          `json:"args"`
 	Env      []string          `json:"env"`
 	Dir      string            `json:"dir"`
@@ -137,10 +140,11 @@ type Published struct {
 type Container struct {
 	Definition Definition `json:"definition"`
 	State      State      `json:"state"`
-	PID        int        `json:"pid"` // of its first process, in the agent's pid namespace; 0 if it does not run
-	Started    time.Time  `json:"started"`
-	Finished   time.Time  `json:"finished"`
-	ExitCode   int        `json:"exit_code"`
+	// of its first process, in the agent's pid namespace; 0 if it does not run
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started"`
+	Finished time.Time `json:"finished"`
+	ExitCode int       `json:"exit_code"`
 	// Leaving is there from PrepareDump or Halt until Resume, Revive or Destroy: it is that of the
 	// departure.
 	Leaving *Leave `json:"leaving,omitempty"`

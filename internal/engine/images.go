@@ -28,8 +28,10 @@ type Image struct {
 
 // Lack is what an engine has not of an image.
 type Lack struct {
-	Image  bool     // it could not make a container from it
-	Layers []string // that it has not at their places, lowest first: DiffIDs, or what is kept as layers (Image.Blobs)
+	Image bool // it could not make a container from it
+	// that it has not at their places, lowest first: DiffIDs, or what is kept as layers
+	// (Image.Blobs)
+	Layers []string
 }
 
 // ImageKeeper is an engine that may keep images itself. Those of any other are in the agent's store.
@@ -57,7 +59,8 @@ type Images interface {
 	// Take makes an image, without a name: names are the operator's. It opens the layers that it
 	// lacks. When it fails nothing of the image is here that was not. It is not on the disk before
 	// Sync.
-	Take(ctx context.Context, image Image, open func(diffID string) (archive io.ReadCloser, bytes int64, err error)) error
+	Take(ctx context.Context, image Image,
+		open func(diffID string) (archive io.ReadCloser, bytes int64, err error)) error
 	// Sync brings all that the engine keeps to the disk, also what others have written into its containers.
 	Sync(ctx context.Context) error
 }

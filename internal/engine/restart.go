@@ -30,7 +30,8 @@ const maxRestarts = 1 << 20
 func ParseRestartPolicy(text string) (RestartPolicy, error) {
 	name, most, counted := strings.Cut(text, ":")
 	policy := RestartPolicy{When: RestartWhen(name)}
-	wrong := fmt.Errorf("restart policy %.40q: want no, on-failure, on-failure:N, always or unless-stopped", text)
+	wrong := fmt.Errorf("restart policy %.40q: want no, on-failure, on-failure:N, always or unless-stopped",
+		text)
 	switch policy.When {
 	case "":
 		policy.When = RestartNo

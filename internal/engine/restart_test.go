@@ -13,7 +13,8 @@ func TestParseRestartPolicy(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"never", "Always", "always:3", "no:1", ":3", "on-failure:", "on-failure:0", "on-failure:-1", "on-failure:+1", "on-failure:01",
+		"never", "Always", "always:3", "no:1", ":3", "on-failure:", "on-failure:0", "on-failure:-1",
+		"on-failure:+1", "on-failure:01",
 		"on-failure:1:2", "on-failure:99999999", " always",
 	} {
 		if got, err := ParseRestartPolicy(text); err == nil {

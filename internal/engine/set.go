@@ -156,7 +156,10 @@ func (s *Set) Ask(ctx context.Context, one Engine) ([]Container, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.owners, func(_ string, have owner) bool { return have.engine == one && have.told <= asked })
+	maps.DeleteFunc(s.owners, func(_ string, have owner) bool {
+		return have.engine == one &&
+			have.told <= asked
+	})
 	for _, container := range found {
 		s.own(container.Definition.ID, one)
 	}
@@ -226,7 +229,8 @@ func (s *Set) list(ctx context.Context, list ListFunc) (all []Container, own, ot
 		}
 		all = append(all, found...)
 	}
-	slices.SortStableFunc(all, func(a, b Container) int { return cmp.Compare(a.Definition.Name, b.Definition.Name) })
+	slices.SortStableFunc(all,
+		func(a, b Container) int { return cmp.Compare(a.Definition.Name, b.Definition.Name) })
 	return all, errors.Join(own, ctx.Err()), others
 }
 
@@ -273,7 +277,8 @@ func (s *Set) Inspect(ctx context.Context, ref string) (Container, error) {
 	var found []Container
 	var names []string
 	var failed error
-	for i, asked := range askAll(s.engines, func(one Engine) (Container, error) { return s.inspect(ctx, one, ref) }) {
+	for i, asked := range askAll(s.engines,
+		func(one Engine) (Container, error) { return s.inspect(ctx, one, ref) }) {
 		container, err := asked.told, asked.err
 		switch {
 		case err == nil:
@@ -291,7 +296,8 @@ func (s *Set) Inspect(ctx context.Context, ref string) (Container, error) {
 	case len(found) == 1:
 		return found[0], nil
 	}
-	return Container{}, fmt.Errorf("container %.80q: %w: it may be %s", ref, ErrNotFound, strings.Join(names, " or "))
+	return Container{}, fmt.Errorf("container %.80q: %w: it may be %s", ref, ErrNotFound,
+		strings.Join(names, " or "))
 }
 
 // inspect asks one engine, and notes what it says.

@@ -43,23 +43,29 @@ func made(engine, name, id string) Container {
 
 func TestSet(t *testing.T) {
 	own := &some{name: "embedded", have: []Container{made("", "web", "1"), made("", "db", "2")}}
-	other := &some{name: "docker", have: []Container{made("docker", "web", "3"), made("docker", "cache", "4")}}
+	other := &some{name: "docker", have: []Container{made("docker", "web", "3"),
+		made("docker", "cache", "4")}}
 	s := NewSet(own, other)
-	for ref, want := range map[string]string{"db": "2", "cache": "4", "docker:web": "3", "embedded:web": "1", "3": "3", "docker:4": "4"} {
+	for ref, want := range map[string]string{"db": "2", "cache": "4", "docker:web": "3", "embedded:web": "1",
+		"3": "3", "docker:4": "4"} {
 		if ctr, err := s.Inspect(t.Context(), ref); err != nil || ctr.Definition.ID != want {
 			t.Errorf("%s: %+v, %v, want %s", ref, ctr.Definition, err, want)
 		}
 	}
-	for ref, why := range map[string]string{"web": "embedded:web or docker:web", "none": "", "podman:web": "no such engine", "docker:db": ""} {
-		if _, err := s.Inspect(t.Context(), ref); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), why) {
+	for ref, why := range map[string]string{"web": "embedded:web or docker:web", "none": "",
+		"podman:web": "no such engine", "docker:db": ""} {
+		if _, err := s.Inspect(t.Context(), ref); !errors.Is(err, ErrNotFound) ||
+			!strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want %s", ref, err, why)
 		}
 	}
-	if s.EngineFor(other.have[1].Definition) != other || s.EngineFor(own.have[0].Definition) != own || s.owner("3") != other {
+	if s.EngineFor(other.have[1].Definition) != other || s.EngineFor(own.have[0].Definition) != own ||
+		s.owner("3") != other {
 		t.Error("a container is looked for in another engine")
 	}
 	all, err := s.List(t.Context())
-	if err != nil || len(all) != 4 || Label(all[0].Definition) != "docker:cache" || Label(all[1].Definition) != "db" {
+	if err != nil || len(all) != 4 || Label(all[0].Definition) != "docker:cache" ||
+		Label(all[1].Definition) != "db" {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -72,7 +78,8 @@ func TestSetFor(t *testing.T) {
 	if one, err := s.Lookup(Definition{EngineName: "docker", ID: "5"}); err != nil || one != other {
 		t.Errorf("%v, %v", one, err)
 	}
-	if one, err := s.Elsewhere(t.Context(), Definition{EngineName: "docker", ID: "5"}); err != nil || one != own {
+	if one, err := s.Elsewhere(t.Context(), Definition{EngineName: "docker", ID: "5"}); err != nil ||
+		one != own {
 		t.Errorf("%v, %v: it would be here twice", one, err)
 	}
 	if one, err := s.Elsewhere(t.Context(), own.have[0].Definition); err != nil || one != nil {
@@ -93,7 +100,8 @@ func TestSetFor(t *testing.T) {
 
 // TestSetAway: nobody may take a container for gone because its engine is not there.
 func TestSetAway(t *testing.T) {
-	own, other := &some{name: "embedded"}, &some{name: "docker", have: []Container{made("docker", "web", "3")}}
+	own, other := &some{name: "embedded"},
+		&some{name: "docker", have: []Container{made("docker", "web", "3")}}
 	s := NewSet(own, other)
 	if _, err := s.List(t.Context()); err != nil {
 		t.Fatal(err)
@@ -150,7 +158,8 @@ func TestSetForgets(t *testing.T) {
 // and nobody takes what it has for free.
 func TestSetDown(t *testing.T) {
 	down := errors.New("connection refused")
-	own, other := &some{name: "embedded", have: []Container{made("", "db", "2")}}, &some{name: "docker", down: down}
+	own, other := &some{name: "embedded", have: []Container{made("", "db", "2")}},
+		&some{name: "docker", down: down}
 	s := NewSet(own, other)
 	if all, err := s.ListAnswered(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
@@ -191,7 +200,8 @@ func TestOldListsForgetNobody(t *testing.T) {
 		}
 	}
 	if _, err := s.List(t.Context()); err != nil || s.Owner("3") != "" || s.Owner("4") != "docker" {
-		t.Errorf("%v, owners %q and %q: a list that was under way forgets a container", err, s.Owner("3"), s.Owner("4"))
+		t.Errorf("%v, owners %q and %q: a list that was under way forgets a container", err, s.Owner("3"),
+			s.Owner("4"))
 	}
 }
 

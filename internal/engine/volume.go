@@ -12,7 +12,8 @@ type VolumeKind string
 
 // The kinds of volumes.
 const (
-	Named VolumeKind = "named" // a directory of the engine's, found by name; it stays when its containers are removed
+	// a directory of the engine's, found by name; it stays when its containers are removed
+	Named VolumeKind = "named"
 	Bind  VolumeKind = "bind"  // a directory of the node
 	Tmpfs VolumeKind = "tmpfs" // memory; gone with the container
 )
@@ -76,7 +77,8 @@ func Within(path, directory string) bool {
 // of them, whether they run or not. One whose definition cannot be read may have any.
 func Sharing(all []Container, id string, volume Volume) (names []string) {
 	for _, ctr := range all {
-		if ctr.Definition.ID != id && (ctr.State == Damaged || slices.ContainsFunc(ctr.Definition.Volumes, volume.Overlaps)) {
+		if ctr.Definition.ID != id &&
+			(ctr.State == Damaged || slices.ContainsFunc(ctr.Definition.Volumes, volume.Overlaps)) {
 			names = append(names, ctr.Definition.Name)
 		}
 	}

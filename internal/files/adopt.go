@@ -153,7 +153,8 @@ func dropOverlay(n node) error {
 	for _, name := range []string{"origin", "impure", "nlink", "upper"} {
 		err := n.remove("trusted.overlay." + name)
 		switch {
-		case err == nil, errors.Is(err, unix.ENODATA), errors.Is(err, unix.EPERM): // it is locked, and has none as far as is known
+		// it is locked, and has none as far as is known
+		case err == nil, errors.Is(err, unix.ENODATA), errors.Is(err, unix.EPERM):
 		case errors.Is(err, unix.EOPNOTSUPP):
 			return nil
 		default:
@@ -199,7 +200,8 @@ func moveSome(l *listing, source, target int) (moved bool, err error) {
 			return moved, nil
 		}
 		if err == nil {
-			err = withoutLocks(source, name, func() error { return unix.Renameat2(source, name, target, name, unix.RENAME_NOREPLACE) })
+			err = withoutLocks(source, name,
+				func() error { return unix.Renameat2(source, name, target, name, unix.RENAME_NOREPLACE) })
 			moved = moved || err == nil
 		}
 		if err != nil && !errors.Is(err, unix.EEXIST) {

@@ -69,7 +69,8 @@ func setTimes(fd int, entry *Entry) error {
 
 // attributesOfName does for what cannot be opened what attributesOfOpen does for the rest.
 func (b *builder) attributesOfName(dirfd int, entry *Entry, exactly bool) error {
-	if err := unix.Fchownat(dirfd, entry.Name, int(entry.UID), int(entry.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.Fchownat(dirfd, entry.Name, int(entry.UID), int(entry.GID),
+		unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return fmt.Errorf("set the owner: %w", err)
 	}
 	if err := b.setXattrs(named(dirfd, entry.Name), entry.Xattrs, exactly); err != nil {

@@ -26,7 +26,8 @@ func manyFiles(b *testing.B, directories, each int) string {
 			b.Fatal(err)
 		}
 		for f := range each {
-			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("file-%05d", f)), content[:200+(d*f)%1000], 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("file-%05d", f)), content[:200+(d*f)%1000],
+				0o644); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -40,7 +41,8 @@ func BenchmarkManyFiles(b *testing.B) {
 			root := manyFiles(b, shape.directories, shape.each)
 			var first, idle, ten, named, used time.Duration
 			for range b.N {
-				s, err := NewSource(SourceConfig{Trees: []Tree{{Kind: VolumeOf, Name: "v", Path: root}}, Dir: b.TempDir()})
+				s, err := NewSource(SourceConfig{Trees: []Tree{{Kind: VolumeOf, Name: "v", Path: root}},
+					Dir: b.TempDir()})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -56,7 +58,8 @@ func BenchmarkManyFiles(b *testing.B) {
 				round(liveRound)
 				idle += round(liveRound)
 				for i := range 10 {
-					path := filepath.Join(root, fmt.Sprintf("d%05d", i*shape.directories/10), fmt.Sprintf("file-%05d", i*shape.each/10))
+					path := filepath.Join(root, fmt.Sprintf("d%05d", i*shape.directories/10),
+						fmt.Sprintf("file-%05d", i*shape.each/10))
 					if err := os.WriteFile(path, []byte(time.Now().String()), 0o644); err != nil {
 						b.Fatal(err)
 					}
@@ -64,20 +67,24 @@ func BenchmarkManyFiles(b *testing.B) {
 				before := processorTime(b)
 				ten += round(finalRound)
 				used += processorTime(b) - before
-				if err := os.WriteFile(filepath.Join(root, "d00000", "file-5"), []byte(time.Now().String()), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(root, "d00000", "file-5"), []byte(time.Now().String()),
+					0o644); err != nil {
 					b.Fatal(err)
 				}
-				if err := os.Rename(filepath.Join(root, "d00000", "file-00000"), filepath.Join(root, "d00000", "file-00000")+"x"); err != nil {
+				if err := os.Rename(filepath.Join(root, "d00000", "file-00000"),
+					filepath.Join(root, "d00000", "file-00000")+"x"); err != nil {
 					b.Fatal(err)
 				}
 				named += round(finalRound)
 				b.ReportMetric(peak(), "MB-heap")
-				os.Rename(filepath.Join(root, "d00000", "file-00000")+"x", filepath.Join(root, "d00000", "file-00000"))
+				os.Rename(filepath.Join(root, "d00000", "file-00000")+"x",
+					filepath.Join(root, "d00000", "file-00000"))
 				if err := s.Close(); err != nil {
 					b.Fatal(err)
 				}
 			}
-			for name, d := range map[string]time.Duration{"first": first, "idle": idle, "ten": ten, "named": named, "ten-processors": used} {
+			for name, d := range map[string]time.Duration{"first": first, "idle": idle, "ten": ten,
+				"named": named, "ten-processors": used} {
 				b.ReportMetric(float64(d.Microseconds())/1000/float64(b.N), "ms-"+name)
 			}
 		})
@@ -99,7 +106,8 @@ func BenchmarkLargeFile(b *testing.B) {
 		b.Fatal(err)
 	}
 	for range b.N {
-		s, err := NewSource(SourceConfig{Trees: []Tree{{Kind: VolumeOf, Name: "v", Path: root}}, Dir: b.TempDir()})
+		s, err := NewSource(SourceConfig{Trees: []Tree{{Kind: VolumeOf, Name: "v", Path: root}},
+			Dir: b.TempDir()})
 		if err != nil {
 			b.Fatal(err)
 		}

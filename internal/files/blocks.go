@@ -33,7 +33,8 @@ const (
 // Errors of a stream that is not whole. They are wrapped with what was found.
 var (
 	ErrCorrupt = errors.New("the file stream is damaged")
-	ErrVersion = errors.New("the file stream has a version that this program does not know; run the same version of godwit on both nodes")
+	ErrVersion = errors.New("the file stream has a version that this program does not know; run the same " +
+		"version of godwit on both nodes")
 )
 
 // blockWriter collects records into blocks. After an error every call returns it.
@@ -46,7 +47,8 @@ type blockWriter struct {
 }
 
 func newBlockWriter(out io.Writer, onBlock func(int64)) (*blockWriter, error) {
-	w := &blockWriter{out: out, digest: sha256.New(), block: make([]byte, blockHeader, firstBlock), onBlock: onBlock}
+	w := &blockWriter{out: out, digest: sha256.New(), block: make([]byte, blockHeader, firstBlock),
+		onBlock: onBlock}
 	return w, w.emit(append([]byte(streamMagic), streamVersion))
 }
 
@@ -191,7 +193,8 @@ func (r *blockReader) load() error {
 		return r.verify()
 	}
 	if length > maxBlock {
-		return fmt.Errorf("%w: a block announces %d bytes, at most %d are allowed", ErrCorrupt, length, maxBlock)
+		return fmt.Errorf("%w: a block announces %d bytes, at most %d are allowed", ErrCorrupt, length,
+			maxBlock)
 	}
 	if cap(r.buffer) < int(length) {
 		r.buffer = make([]byte, length)

@@ -26,7 +26,8 @@ func inUse() uint64 {
 // TestMemoryForDeepTrees has paths of 200 KB: one for each of the directories on the way would be 80 MB.
 func TestMemoryForDeepTrees(t *testing.T) {
 	root := shaft(t, 800, strings.Repeat("large", 500_000))
-	source, err := NewSource(SourceConfig{Trees: []Tree{{Kind: Writable, Path: root}}, Dir: scratch(t), Workers: 2})
+	source, err := NewSource(SourceConfig{Trees: []Tree{{Kind: Writable, Path: root}}, Dir: scratch(t),
+		Workers: 2})
 	check(t, err)
 	defer func() { check(t, source.Close()) }()
 	before := inUse()
@@ -79,7 +80,8 @@ func TestPathsThatAreTooLong(t *testing.T) {
 func TestNothingIsHeldAfterAnError(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		root, dir := scratch(t), scratch(t)
-		source, err := NewSource(SourceConfig{Trees: []Tree{{Kind: Writable, Path: root}}, Dir: dir, Workers: 1})
+		source, err := NewSource(SourceConfig{Trees: []Tree{{Kind: Writable, Path: root}}, Dir: dir,
+			Workers: 1})
 		check(t, err)
 		if again {
 			_, err := source.Round(context.Background(), &bytes.Buffer{}, nil)
@@ -107,7 +109,8 @@ func openIn(t *testing.T, dir string) (found []string) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	check(t, err)
 	for _, e := range entries {
-		if target, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.HasPrefix(target, dir+"/") {
+		if target, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil &&
+			strings.HasPrefix(target, dir+"/") {
 			found = append(found, target)
 		}
 	}

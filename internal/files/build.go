@@ -223,7 +223,8 @@ func (b *builder) enter(name string) error {
 // absent says what it means that something is not there, or is something else: the sender believes
 // that it is.
 func absent(err error) error {
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EEXIST) {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
+		errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("%w: what it changes is not there: %w", ErrCorrupt, err)
 	}
 	return err

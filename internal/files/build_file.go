@@ -25,11 +25,17 @@ func (b *builder) other(entry *Entry) error {
 		}
 		return b.create(dirfd, entry)
 	case unix.S_IFLNK:
-		if err := b.edit(func() error { return unix.Symlinkat(entry.Target, dirfd, entry.Name) }); err != nil {
+		if err := b.edit(func() error {
+			return unix.Symlinkat(entry.Target, dirfd,
+				entry.Name)
+		}); err != nil {
 			return b.failed("make the symbolic link", entry.Name, err)
 		}
 	default:
-		err := b.edit(func() error { return unix.Mknodat(dirfd, entry.Name, entry.Type()|0o600, int(entry.Device)) })
+		err := b.edit(func() error {
+			return unix.Mknodat(dirfd, entry.Name, entry.Type()|
+				0o600, int(entry.Device))
+		})
 		if err != nil {
 			return b.failed("make the special file", entry.Name, err)
 		}
@@ -108,7 +114,8 @@ func matches(path int, entry *Entry, stat *unix.Stat_t) error {
 			return err
 		}
 	}
-	if is.Type() != entry.Type() || is.Device != entry.Device && is.Type() != unix.S_IFREG || is.Target != entry.Target {
+	if is.Type() != entry.Type() || is.Device != entry.Device && is.Type() != unix.S_IFREG ||
+		is.Target != entry.Target {
 		return fmt.Errorf("%w: something else is there", ErrCorrupt)
 	}
 	return nil
@@ -124,7 +131,8 @@ func (b *builder) reopen(path int, stat *unix.Stat_t, entry *Entry, content cont
 	switch content {
 	case keepContent:
 		if entry.Size != stat.Size {
-			return b.failed("change", entry.Name, fmt.Errorf("%w: it has %d bytes, not %d", ErrCorrupt, stat.Size, entry.Size))
+			return b.failed("change", entry.Name,
+				fmt.Errorf("%w: it has %d bytes, not %d", ErrCorrupt, stat.Size, entry.Size))
 		}
 		return b.complete()
 	case withCopies:

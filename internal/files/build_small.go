@@ -53,7 +53,8 @@ type growing struct {
 // collects tells whether the content of a new file is to be collected. Each directory in which
 // files are under way is held open.
 func (b *builder) collects(entry *Entry) bool {
-	return entry.Links == 0 && entry.Size <= inlineSize && b.spot().made && len(b.spots) <= openLevels && !heavy(entry)
+	return entry.Links == 0 && entry.Size <= inlineSize && b.spot().made && len(b.spots) <= openLevels &&
+		!heavy(entry)
 }
 
 // heavy tells whether an entry itself takes so much memory that it must not wait beside many others.

@@ -61,7 +61,8 @@ func (b *builder) makeBeside(stat *unix.Stat_t) error {
 	if f.entry.Links != 0 || stat.Nlink > 1 {
 		name = beforeName
 	}
-	fd, err := unix.Openat(s.fd, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(s.fd, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+		0o600)
 	if err != nil {
 		return err
 	}
@@ -204,7 +205,8 @@ func (b *builder) keep(offset, length int64) error {
 // had tells whether the content before reached so far.
 func (f *openFile) had(from, length int64) error {
 	if f.fresh || from > f.size-length {
-		return fmt.Errorf("%w: %d bytes at %d are to be kept, the file has %d", ErrCorrupt, length, from, f.size)
+		return fmt.Errorf("%w: %d bytes at %d are to be kept, the file has %d", ErrCorrupt, length, from,
+			f.size)
 	}
 	return nil
 }
@@ -262,7 +264,8 @@ func copyData(from int, start int64, to int, offset, length int64) error {
 		n, err := unix.CopyFileRange(from, &start, to, &offset, int(length), 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP):
+		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS),
+			errors.Is(err, unix.EOPNOTSUPP):
 			return copyThrough(from, start, to, offset, length)
 		case err != nil:
 			return err
@@ -352,6 +355,7 @@ func (b *builder) swap() error {
 		return unix.Unlinkat(s.fd, f.stored, 0)
 	}
 	return b.edit(func() error {
-		return withoutLocks(s.fd, f.stored, func() error { return unix.Renameat(s.fd, f.stored, b.way.fd(), f.entry.Name) })
+		return withoutLocks(s.fd, f.stored,
+			func() error { return unix.Renameat(s.fd, f.stored, b.way.fd(), f.entry.Name) })
 	})
 }

@@ -175,7 +175,8 @@ func (c *copier) file(r *fileReader, job *copyJob, i int) error {
 		res.lost = true
 		return nil
 	}
-	if w.links > 1 || w.other && c.wasParked(job.path, w) || w.old != nil && w.old.links != 0 || len(job.out) > batchBytes {
+	if w.links > 1 || w.other && c.wasParked(job.path, w) || w.old != nil && w.old.links != 0 ||
+		len(job.out) > batchBytes {
 		res.deferred = true
 		return nil
 	}

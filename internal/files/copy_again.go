@@ -132,7 +132,8 @@ func (f *feeder) part(part *frame, path string, plan *differenceReader, top *pre
 	begin := &copyJob{kind: jobPart, path: path, frame: *part}
 	begin.frame.entries = bytes.Clone(part.entries)
 	if plan.next.self {
-		begin.self = &directory{quiet: plan.next.quiet, known: self{stamp: plan.next.stamp, attrs: part.self.attrs}}
+		begin.self = &directory{quiet: plan.next.quiet,
+			known: self{stamp: plan.next.stamp, attrs: part.self.attrs}}
 		begin.dir = dir.use()
 		top.self = begin.self
 	}
@@ -209,7 +210,8 @@ func (g *goneNames) add(path, name string) {
 
 // above tells whether a path is that of something gone, or leads through it. Paths come as in a manifest.
 func (g *goneNames) above(path string) bool {
-	for n := len(g.levels); n > 0 && g.levels[n-1].path != path && below(g.levels[n-1].path, path) == ""; n-- {
+	for n := len(g.levels); n > 0 && g.levels[n-1].path != path &&
+		below(g.levels[n-1].path, path) == ""; n-- {
 		g.levels = g.levels[:n-1]
 	}
 	for _, l := range g.levels {

@@ -88,7 +88,8 @@ func (f *feeder) close() { f.atDir.done() }
 // returns nil if it is not there. The caller need not give it up.
 func (f *feeder) open(path string) (*openDir, error) {
 	root, rest := f.c.tree.root, path
-	if f.atDir != nil && len(path) > len(f.at) && path[:len(f.at)] == f.at && (f.at == "" || path[len(f.at)] == '/') {
+	if f.atDir != nil && len(path) > len(f.at) && path[:len(f.at)] == f.at &&
+		(f.at == "" || path[len(f.at)] == '/') {
 		root, rest = f.atDir.fd, path[len(f.at):]
 		if rest[0] == '/' {
 			rest = rest[1:]
@@ -197,7 +198,8 @@ func (f *feeder) make(path, name string, depth int) (l branch, err error) {
 	l = branch{path: path, name: name, children: &nameList{}, self: &directory{made: true, sends: true}}
 	l.self.entry = Entry{Mode: unix.S_IFDIR | 0o700}
 	if depth >= maxDepth || len(path) > maxPath {
-		return l, fmt.Errorf("%.100q...: directories are more than %d deep, or their path is longer than %d bytes", path, maxDepth, maxPath)
+		return l, fmt.Errorf("%.100q...: directories are more than %d deep, or their path is longer than "+
+			"%d bytes", path, maxDepth, maxPath)
 	}
 	defer func() {
 		if err != nil {
@@ -221,7 +223,9 @@ func (f *feeder) make(path, name string, depth int) (l branch, err error) {
 		}
 		defer names.close()
 	}
-	if err := f.put(&copyJob{kind: jobDirectory, path: path, frame: frame{depth: depth, name: name, first: true, last: true}, dir: dir.use(), self: l.self}); err != nil {
+	if err := f.put(&copyJob{kind: jobDirectory, path: path,
+		frame: frame{depth: depth, name: name, first: true, last: true}, dir: dir.use(),
+		self: l.self}); err != nil {
 		return l, err
 	}
 	if names != nil {
@@ -253,7 +257,8 @@ func (f *feeder) names(path string, dir *openDir, names *sortedNames, children *
 			continue
 		}
 		last = name.name
-		if job, err = f.want(job, children, want{delta: delta{kind: deltaNew, name: name.name, mode: kind}}); err != nil {
+		if job, err = f.want(job, children,
+			want{delta: delta{kind: deltaNew, name: name.name, mode: kind}}); err != nil {
 			return err
 		}
 	}

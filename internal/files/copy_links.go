@@ -347,7 +347,8 @@ func (f *namesake) severalNames() error {
 		}
 		f.names++
 	}
-	if f.round == f.source.number || f.subject.leased { // an earlier name of it has brought all the rest, or it has to wait
+	// an earlier name of it has brought all the rest, or it has to wait
+	if f.round == f.source.number || f.subject.leased {
 		f.res.known = f.known
 		f.res.known.name = entry.Name
 		f.res.known.settled = f.known.settled && !f.subject.leased

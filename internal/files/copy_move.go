@@ -167,7 +167,8 @@ func leadsThrough(gone map[string]bool, path string) bool {
 
 // send takes them all away, what is deeper first, and then gives them their new names.
 func (m *mover) send() error {
-	m.starts, m.leaves, m.comes = make(map[int64]*piece), make(map[string]map[string]bool), make(map[string][]*piece)
+	m.starts, m.leaves, m.comes = make(map[int64]*piece), make(map[string]map[string]bool),
+		make(map[string][]*piece)
 	slices.SortFunc(m.pieces, func(a, b *piece) int { return strings.Compare(b.from, a.from) })
 	for _, p := range m.pieces {
 		in, name := parent(p.from), lastName(p.from)

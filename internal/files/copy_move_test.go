@@ -40,23 +40,27 @@ func TestDirectoriesThatMove(t *testing.T) {
 		"another name": {[]string{"a", "a/b/c", "d"}, func(t *testing.T, at func(string) string) {
 			check(t, os.Rename(at("a"), at("z")))
 		}, 0},
-		"another directory, whose names are in several frames": {[]string{"a/b/c"}, func(t *testing.T, at func(string) string) {
-			check(t, os.Rename(at("a/b"), at("many/name-0500-b")))
-			check(t, os.Rename(at("a"), at("many/zzz")))
-		}, 0},
-		"below one that moves as well": {[]string{"a/b/c", "d/e"}, func(t *testing.T, at func(string) string) {
-			check(t, os.Rename(at("a/b/c"), at("d/c")))
-			check(t, os.Rename(at("a"), at("d/e/a")))
-		}, 0},
-		"the place of another one that moves": {[]string{"old", "new", "new/sub"}, func(t *testing.T, at func(string) string) {
-			check(t, os.Rename(at("old"), at("older")))
-			check(t, os.Rename(at("new"), at("old")))
-		}, 0},
-		"the place of one that is removed": {[]string{"old", "old/sub", "new", "new/sub"}, func(t *testing.T, at func(string) string) {
-			check(t, os.Rename(at("old/sub"), at("saved")))
-			check(t, os.RemoveAll(at("old")))
-			check(t, os.Rename(at("new"), at("old")))
-		}, 0},
+		"another directory, whose names are in several frames": {[]string{"a/b/c"},
+			func(t *testing.T, at func(string) string) {
+				check(t, os.Rename(at("a/b"), at("many/name-0500-b")))
+				check(t, os.Rename(at("a"), at("many/zzz")))
+			}, 0},
+		"below one that moves as well": {[]string{"a/b/c", "d/e"},
+			func(t *testing.T, at func(string) string) {
+				check(t, os.Rename(at("a/b/c"), at("d/c")))
+				check(t, os.Rename(at("a"), at("d/e/a")))
+			}, 0},
+		"the place of another one that moves": {[]string{"old", "new", "new/sub"},
+			func(t *testing.T, at func(string) string) {
+				check(t, os.Rename(at("old"), at("older")))
+				check(t, os.Rename(at("new"), at("old")))
+			}, 0},
+		"the place of one that is removed": {[]string{"old", "old/sub", "new", "new/sub"},
+			func(t *testing.T, at func(string) string) {
+				check(t, os.Rename(at("old/sub"), at("saved")))
+				check(t, os.RemoveAll(at("old")))
+				check(t, os.Rename(at("new"), at("old")))
+			}, 0},
 		"two that swap": {[]string{"a", "b/c"}, func(t *testing.T, at func(string) string) {
 			check(t, unix.Renameat2(unix.AT_FDCWD, at("a"), unix.AT_FDCWD, at("b"), unix.RENAME_EXCHANGE))
 		}, 0},

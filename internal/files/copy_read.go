@@ -66,10 +66,12 @@ func (r *fileReader) open(dirfd int, name string, kind byte) (*subject, error) {
 
 func (r *fileReader) find(s *subject, dirfd int, name string, kind byte) (gone bool, err error) {
 	if kind == unix.DT_REG {
-		const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOATIME | unix.O_CLOEXEC
+		const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOATIME |
+			unix.O_CLOEXEC
 		s.fd, err = unix.Openat(dirfd, name, flags, 0)
 		if err == nil {
-			first, seek := unix.Seek(s.fd, 0, unix.SEEK_DATA) // Waits for a write that goes on, see settle.go.
+			// Waits for a write that goes on, see settle.go.
+			first, seek := unix.Seek(s.fd, 0, unix.SEEK_DATA)
 			s.data = seek == nil && first == 0
 			err = unix.Fstat(s.fd, &s.stat)
 		} else {
@@ -96,7 +98,8 @@ func (r *fileReader) find(s *subject, dirfd int, name string, kind byte) (gone b
 // not to be left out.
 func replaced(dirfd int, name string, kind byte, err error) (bool, error) {
 	var now unix.Stat_t
-	if unix.Fstatat(dirfd, name, &now, unix.AT_SYMLINK_NOFOLLOW) == nil && byte(now.Mode&unix.S_IFMT>>12) == kind {
+	if unix.Fstatat(dirfd, name, &now, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		byte(now.Mode&unix.S_IFMT>>12) == kind {
 		return false, fmt.Errorf("open it: %w", err)
 	}
 	return true, nil
@@ -131,7 +134,8 @@ func (r *fileReader) attrs(entry *Entry) chunk.Digest {
 
 // known makes what the manifest says about a file, but its content.
 func (r *fileReader) known(s *subject, settled bool) known {
-	return known{name: s.entry.Name, settled: settled, stamp: stampOf(&s.stat), attrs: r.attrs(&s.entry), links: s.entry.Links}
+	return known{name: s.entry.Name, settled: settled, stamp: stampOf(&s.stat), attrs: r.attrs(&s.entry),
+		links: s.entry.Links}
 }
 
 // errLeased is a file on which a process holds a lease for writing. The kernel has asked that
@@ -142,7 +146,8 @@ var errLeased = errors.New("a process holds a lease on it, and has been asked to
 func (r *fileReader) leased(dirfd int, name string) (*subject, error) {
 	s := &r.last
 	*s = subject{fd: -1, leased: true}
-	if err := unix.Fstatat(dirfd, name, &s.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil || s.stat.Mode&unix.S_IFMT != unix.S_IFREG {
+	if err := unix.Fstatat(dirfd, name, &s.stat, unix.AT_SYMLINK_NOFOLLOW); err != nil ||
+		s.stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, unlessGone(err)
 	}
 	s.entry = describe(name, &s.stat)
@@ -180,7 +185,8 @@ func (r *fileReader) inline(s *subject) (chunk.Digest, uint64, error) {
 		r.ops.dataHeader(length)
 		begin := len(r.ops.scratch)
 		r.ops.scratch = append(r.ops.scratch, make([]byte, length)...)
-		if short = readFull(s.fd, r.ops.scratch[begin:], start); short != nil && !errors.Is(short, errShorter) {
+		if short = readFull(s.fd, r.ops.scratch[begin:], start); short != nil &&
+			!errors.Is(short, errShorter) {
 			return chunk.Digest{}, 0, short
 		}
 		data += uint64(length)
@@ -205,7 +211,8 @@ func (r *fileReader) nextData(s *subject, from int64) (start, end int64, err err
 
 // dataHeader begins a data operation.
 func (e *encoder) dataHeader(length int) {
-	e.scratch = append(e.scratch, byte(opData), byte(length), byte(length>>8), byte(length>>16), byte(length>>24))
+	e.scratch = append(e.scratch, byte(opData), byte(length), byte(length>>8), byte(length>>16),
+		byte(length>>24))
 }
 
 func readFull(fd int, p []byte, offset int64) error {

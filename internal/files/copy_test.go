@@ -218,7 +218,8 @@ func sparse(t *testing.T, at func(string) string) {
 func TestCopyIsExact(t *testing.T) {
 	source := awkward(t)
 	want := snapshot(t, source, func(name string) bool {
-		return name != "trusted.overlay.origin" && name != "trusted.overlay.impure" && name != "trusted.overlay.nlink"
+		return name != "trusted.overlay.origin" && name != "trusted.overlay.impure" &&
+			name != "trusted.overlay.nlink"
 	})
 	// A name that is linked from outside of the tree is a file of its own in the copy.
 	got := snapshot(t, copyTree(t, source), nil)
@@ -343,7 +344,8 @@ func BenchmarkSmallTree(b *testing.B) {
 		b.Fatal(err)
 	}
 	for i := range 5 {
-		if err := os.WriteFile(filepath.Join(source, fmt.Sprint(i)), bytes.Repeat([]byte("x"), 1000), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(source, fmt.Sprint(i)), bytes.Repeat([]byte("x"), 1000),
+			0o644); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -351,12 +353,16 @@ func BenchmarkSmallTree(b *testing.B) {
 	for i := range b.N {
 		var stream bytes.Buffer
 		begin := time.Now()
-		if err := sendTrees(context.Background(), &stream, []Tree{{Kind: Writable, Path: source}}, nil); err != nil {
+		if err := sendTrees(context.Background(), &stream, []Tree{{Kind: Writable, Path: source}},
+			nil); err != nil {
 			b.Fatal(err)
 		}
 		sending += time.Since(begin)
 		begin = time.Now()
-		place := func(TreeKind, string) (string, error) { return filepath.Join(dir, fmt.Sprint("copy", i)), nil }
+		place := func(TreeKind, string) (string, error) {
+			return filepath.Join(dir, fmt.Sprint("copy", i)),
+				nil
+		}
 		if err := receiveTrees(context.Background(), &stream, place, Limits{}); err != nil {
 			b.Fatal(err)
 		}

@@ -12,12 +12,14 @@ const openLevels = 64
 
 // openDirectory never follows a link, never leaves the file system that the directory is mounted
 // from, and does not touch access times.
-const openDirectoryFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NOATIME
+const openDirectoryFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC |
+	unix.O_NOATIME
 
 func openDirectory(parent int, name string) (int, error) {
 	fd, err := unix.Openat2(parent, name, &unix.OpenHow{
-		Flags:   openDirectoryFlags,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		Flags: openDirectoryFlags,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS |
+			unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err == unix.EXDEV {
 		return -1, fmt.Errorf("another file system is mounted there: %w", err)

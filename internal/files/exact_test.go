@@ -49,7 +49,8 @@ func TestWrittenThroughAMapping(t *testing.T) {
 		}
 		settle(t)
 		c.do(liveRound)
-		if content, err := os.ReadFile(filepath.Join(c.to, "mapped")); err != nil || content[70_000] != byte(value) {
+		if content, err := os.ReadFile(filepath.Join(c.to, "mapped")); err != nil ||
+			content[70_000] != byte(value) {
 			t.Errorf("round %d does not have what was written through the mapping, %v", round, err)
 		}
 	}
@@ -64,13 +65,28 @@ func TestWrittenThroughAMapping(t *testing.T) {
 // TestChangedWhileCopied changes files, names and directories while a round is in the middle of them.
 func TestChangedWhileCopied(t *testing.T) {
 	for what, change := range map[string]func(t *testing.T, at func(string) string){
-		"shorter":          func(t *testing.T, at func(string) string) { check(t, os.Truncate(at("b-large"), 1000)) },
-		"longer":           func(t *testing.T, at func(string) string) { check(t, os.Truncate(at("b-large"), 20<<20)) },
-		"rewritten":        func(t *testing.T, at func(string) string) { overwrite(t, at("b-large"), 7<<20, "changed") },
-		"punched":          func(t *testing.T, at func(string) string) { punch(t, at("b-large"), 0, 6<<20) },
-		"renamed":          func(t *testing.T, at func(string) string) { check(t, os.Rename(at("b-large"), at("a-first"))) },
-		"renamed to later": func(t *testing.T, at func(string) string) { check(t, os.Rename(at("a"), at("z"))) },
-		"removed":          func(t *testing.T, at func(string) string) { check(t, os.Remove(at("b-large"))) },
+		"shorter": func(t *testing.T,
+			at func(string) string) {
+			check(t, os.Truncate(at("b-large"), 1000))
+		},
+		"longer": func(t *testing.T,
+			at func(string) string) {
+			check(t, os.Truncate(at("b-large"), 20<<20))
+		},
+		"rewritten": func(t *testing.T,
+			at func(string) string) {
+			overwrite(t, at("b-large"), 7<<20, "changed")
+		},
+		"punched": func(t *testing.T, at func(string) string) { punch(t, at("b-large"), 0, 6<<20) },
+		"renamed": func(t *testing.T,
+			at func(string) string) {
+			check(t, os.Rename(at("b-large"), at("a-first")))
+		},
+		"renamed to later": func(t *testing.T,
+			at func(string) string) {
+			check(t, os.Rename(at("a"), at("z")))
+		},
+		"removed": func(t *testing.T, at func(string) string) { check(t, os.Remove(at("b-large"))) },
 		"replaced": func(t *testing.T, at func(string) string) {
 			write(t, at("new"), "new")
 			check(t, os.Rename(at("new"), at("b-large")))

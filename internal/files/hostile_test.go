@@ -28,7 +28,8 @@ func leave(w *roundWriter) { w.leave(&Entry{Mode: unix.S_IFDIR | 0o755}) }
 func refused(t *testing.T, stream []byte) error {
 	t.Helper()
 	dir := scratch(t)
-	err := receiveTrees(context.Background(), bytes.NewReader(stream), into(dir), Limits{Bytes: 1 << 20, Entries: 1000})
+	err := receiveTrees(context.Background(), bytes.NewReader(stream), into(dir),
+		Limits{Bytes: 1 << 20, Entries: 1000})
 	if err == nil {
 		t.Fatal("a bad stream was accepted")
 	}
@@ -109,15 +110,31 @@ func TestBrokenRules(t *testing.T) {
 			w.number(1)
 			w.number(0)
 		},
-		"unknown record":      func(w *roundWriter) { begin(w); w.kind(99) },
-		"nothing":             func(w *roundWriter) { w.kind(recordRound) },
-		"leave of a file":     func(w *roundWriter) { begin(w); w.leave(&regular) },
-		"directory as other":  func(w *roundWriter) { begin(w); w.other(&Entry{Name: "d", Mode: unix.S_IFDIR}) },
-		"twice the same name": func(w *roundWriter) { begin(w); w.directory("d"); leave(w); w.directory("d") },
-		"unknown type":        func(w *roundWriter) { begin(w); w.other(&Entry{Name: "x", Mode: 0o644}) },
-		"link to nothing":     func(w *roundWriter) { begin(w); w.link("l", 7) },
-		"content behind end":  func(w *roundWriter) { begin(w); w.other(&regular); w.hole(5); w.bytes([]byte("123456")) },
-		"hole behind end":     func(w *roundWriter) { begin(w); w.other(&regular); w.hole(math.MaxInt64) },
+		"unknown record":  func(w *roundWriter) { begin(w); w.kind(99) },
+		"nothing":         func(w *roundWriter) { w.kind(recordRound) },
+		"leave of a file": func(w *roundWriter) { begin(w); w.leave(&regular) },
+		"directory as other": func(w *roundWriter) {
+			begin(w)
+			w.other(&Entry{Name: "d",
+				Mode: unix.S_IFDIR})
+		},
+		"twice the same name": func(w *roundWriter) {
+			begin(w)
+			w.directory("d")
+			leave(w)
+			w.directory(
+				"d")
+		},
+		"unknown type":    func(w *roundWriter) { begin(w); w.other(&Entry{Name: "x", Mode: 0o644}) },
+		"link to nothing": func(w *roundWriter) { begin(w); w.link("l", 7) },
+		"content behind end": func(w *roundWriter) {
+			begin(w)
+			w.other(&regular)
+			w.hole(5)
+			w.bytes(
+				[]byte("123456"))
+		},
+		"hole behind end": func(w *roundWriter) { begin(w); w.other(&regular); w.hole(math.MaxInt64) },
 		"more than agreed": func(w *roundWriter) {
 			begin(w)
 			w.other(&Entry{Name: "f", Mode: unix.S_IFREG, Size: 1 << 40})
@@ -137,7 +154,11 @@ func TestBrokenRules(t *testing.T) {
 			w.other(&regular)
 			w.scratch = append(w.scratch, byte(opData), 10, 0, 0, 0)
 		},
-		"impossible flags": func(w *roundWriter) { begin(w); w.other(&Entry{Name: "f", Mode: unix.S_IFREG, Flags: 0x80000}) },
+		"impossible flags": func(w *roundWriter) {
+			begin(w)
+			w.other(&Entry{Name: "f", Mode: unix.S_IFREG,
+				Flags: 0x80000})
+		},
 		"foreign attribute": func(w *roundWriter) {
 			begin(w)
 			w.other(&Entry{Name: "f", Mode: unix.S_IFREG, Xattrs: []Xattr{{Name: "system.nfs4_acl"}}})
@@ -257,7 +278,8 @@ func TestOnlyEmptyDirectoriesAreFilled(t *testing.T) {
 	same(t, before, snapshot(t, dir, nil))
 
 	check(t, os.Remove(filepath.Join(target, "mine")))
-	if err := receiveTrees(context.Background(), bytes.NewReader(stream[:len(stream)-1]), into(dir), Limits{}); err == nil {
+	if err := receiveTrees(context.Background(), bytes.NewReader(stream[:len(stream)-1]), into(dir),
+		Limits{}); err == nil {
 		t.Error("a truncated stream was accepted")
 	}
 	if left, err := os.ReadDir(target); err != nil || len(left) > 0 {
@@ -301,7 +323,8 @@ func TestSourceErrors(t *testing.T) {
 		}
 	}
 	write(t, filepath.Join(dir, "big"), strings.Repeat("x", 4<<20))
-	if err := sendTrees(context.Background(), brokenWriter{}, []Tree{{Kind: Writable, Path: dir}}, nil); !errors.Is(err, os.ErrClosed) {
+	if err := sendTrees(context.Background(), brokenWriter{}, []Tree{{Kind: Writable, Path: dir}},
+		nil); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("closed connection: %v", err)
 	}
 }
@@ -346,11 +369,14 @@ func FuzzMirror(f *testing.F) {
 		target := filepath.Join(dir, "target")
 		place := func(TreeKind, string) (string, error) { return target, nil }
 		m := NewMirror(place, Limits{Bytes: 1 << 16, Entries: 1000})
-		if _, err := m.Round(context.Background(), bytes.NewReader(forgeRound(t, 1, liveRound, fuzzBase))); err != nil {
+		if _, err := m.Round(context.Background(),
+			bytes.NewReader(forgeRound(t, 1, liveRound, fuzzBase))); err != nil {
 			t.Fatal(err)
 		}
-		stream := forgeRound(t, 2, lastRound, func(w *roundWriter) { w.scratch = append(w.scratch, records...) })
-		if _, err := m.Round(context.Background(), bytes.NewReader(stream)); err == nil && m.b.used.bytes > 1<<16 {
+		stream := forgeRound(t, 2, lastRound,
+			func(w *roundWriter) { w.scratch = append(w.scratch, records...) })
+		if _, err := m.Round(context.Background(), bytes.NewReader(stream)); err == nil &&
+			m.b.used.bytes > 1<<16 {
 			t.Errorf("counted %+v", m.b.used)
 		}
 		if err := m.Undo(); err != nil {
@@ -374,7 +400,8 @@ func fuzzBase(w *roundWriter) {
 	w.bytes([]byte("x"))
 	w.endContent()
 	leave(w)
-	w.other(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "/", Links: 1, Xattrs: []Xattr{{Name: "trusted.x", Value: []byte("v")}}})
+	w.other(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "/", Links: 1,
+		Xattrs: []Xattr{{Name: "trusted.x", Value: []byte("v")}}})
 	w.other(&Entry{Name: "g", Mode: unix.S_IFREG, Links: 2, Flags: flagImmutable})
 	w.endContent()
 	w.link("h", 2)

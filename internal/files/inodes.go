@@ -126,7 +126,8 @@ func (t *linkTable) read(slot int64) (key inode, l linked, mark byte, err error)
 	le := binary.LittleEndian
 	key = inode{le.Uint64(p[:]), le.Uint64(p[8:])}
 	mark = p[44]
-	l = linked{number: le.Uint64(p[16:]), round: le.Uint64(p[24:]), state: int64(le.Uint64(p[32:])), names: le.Uint32(p[40:]), parked: mark == slotParked}
+	l = linked{number: le.Uint64(p[16:]), round: le.Uint64(p[24:]), state: int64(le.Uint64(p[32:])),
+		names: le.Uint32(p[40:]), parked: mark == slotParked}
 	return key, l, mark, nil
 }
 

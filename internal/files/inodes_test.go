@@ -10,7 +10,8 @@ func TestManyFilesWithSeveralNames(t *testing.T) {
 	key := func(i int) inode { return inode{device: uint64(i % 3), number: uint64(i)} }
 	for i := range count {
 		l := linked{number: uint64(i) + 1, names: uint32(i % 7), round: uint64(i % 5), parked: i%2 == 0}
-		check(t, table.keep(&l, &known{name: "n", links: l.number, content: content{form: contentList, offset: int64(i), count: 3}}))
+		check(t, table.keep(&l, &known{name: "n", links: l.number,
+			content: content{form: contentList, offset: int64(i), count: 3}}))
 		check(t, table.put(key(i), l))
 		if i%3 == 0 {
 			check(t, table.remove(key(i/2)))
@@ -47,7 +48,8 @@ func TestNamesOfALargeDirectoryAreSortedOnDisk(t *testing.T) {
 	dir := scratch(t)
 	const count = 10_000
 	for i := range count {
-		s.memory = append(s.memory, found{name: string(rune('a'+i*7919%26)) + string(rune('a'+i%26)) + string(rune(i)), kind: 8})
+		s.memory = append(s.memory,
+			found{name: string(rune('a'+i*7919%26)) + string(rune('a'+i%26)) + string(rune(i)), kind: 8})
 		if i%1500 == 1499 {
 			check(t, s.spill(dir))
 		}

@@ -69,7 +69,8 @@ func (m *Mirror) Have(ctx context.Context, w io.Writer, key chunk.Key, dir strin
 	defer s.Close()
 	s.key, s.kind = key, finalRound // what becomes shorter now is an error
 	// A first round makes the manifest; that it also would be sent costs next to nothing.
-	unsent := &roundWriter{encoder: encoder{out: &blockWriter{out: io.Discard, digest: nowhere{}, block: make([]byte, blockHeader, firstBlock)}}}
+	unsent := &roundWriter{encoder: encoder{out: &blockWriter{out: io.Discard, digest: nowhere{},
+		block: make([]byte, blockHeader, firstBlock)}}}
 	for _, tree := range s.trees {
 		if err := s.tree(ctx, tree, unsent, true); err != nil {
 			return fmt.Errorf("read %s: %w", tree.Path, err)
@@ -196,7 +197,8 @@ func (s *Source) resume(ctx context.Context, r io.Reader, most int64) error {
 		return err
 	}
 	defer in.settle()
-	k := &keptReader{decoder: decoder{in: in}, source: s, most: uint64(most), manifests: make(map[*sourceTree]*spool), seed: maphash.MakeSeed()}
+	k := &keptReader{decoder: decoder{in: in}, source: s, most: uint64(most),
+		manifests: make(map[*sourceTree]*spool), seed: maphash.MakeSeed()}
 	if err := k.all(ctx); err != nil {
 		for _, manifest := range k.manifests {
 			manifest.close()
@@ -235,7 +237,8 @@ func (k *keptReader) all(ctx context.Context) error {
 			return err
 		}
 		kind := recordKind(k.byte())
-		if k.err == nil && len(k.levels) == 0 && kind != keptTree && kind != keptDirectory && kind != keptEnd {
+		if k.err == nil && len(k.levels) == 0 && kind != keptTree && kind != keptDirectory &&
+			kind != keptEnd {
 			k.fail("a record of kind %d comes outside of all directories", kind)
 		}
 		if k.err != nil {
@@ -271,9 +274,11 @@ func (k *keptReader) tree() error {
 	if k.err != nil {
 		return k.err
 	}
-	i := slices.IndexFunc(k.source.trees, func(t *sourceTree) bool { return t.Kind == kind && t.Name == name })
+	i := slices.IndexFunc(k.source.trees,
+		func(t *sourceTree) bool { return t.Kind == kind && t.Name == name })
 	if i < 0 || k.manifests[k.source.trees[i]] != nil {
-		return fmt.Errorf("%w: tree %.80q of kind %.80q is not to be sent, or comes twice", ErrCorrupt, name, kind)
+		return fmt.Errorf("%w: tree %.80q of kind %.80q is not to be sent, or comes twice", ErrCorrupt, name,
+			kind)
 	}
 	k.writer = frameWriter{out: newSpool(k.source.config.Dir)}
 	k.manifests[k.source.trees[i]] = k.writer.out
@@ -424,9 +429,11 @@ func (k *keptReader) end() error {
 	if err := k.endTree(); err != nil {
 		return err
 	}
-	directories, files := k.number(math.MaxUint64, "the number of directories"), k.number(math.MaxUint64, "the number of files")
+	directories, files := k.number(math.MaxUint64, "the number of directories"),
+		k.number(math.MaxUint64, "the number of files")
 	if k.err == nil && (directories != k.directories || files != k.files) {
-		k.fail("%d directories and %d files came, %d and %d were sent", k.directories, k.files, directories, files)
+		k.fail("%d directories and %d files came, %d and %d were sent", k.directories, k.files, directories,
+			files)
 	}
 	if k.err != nil {
 		return k.err

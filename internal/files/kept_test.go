@@ -47,12 +47,14 @@ func TestABrokenCopyGoesOn(t *testing.T) {
 	again, told := goOn(t, root, c.give())
 	second := again.do(liveRound)
 	if second.SentBytes > 100 || second.KeptBytes < first.SentBytes-100 || told > 8<<10 {
-		t.Errorf("%d bytes are sent, %d were kept, and %d in %d told, of %d", second.SentBytes, second.KeptBytes, again.sent, told, first.SentBytes)
+		t.Errorf("%d bytes are sent, %d were kept, and %d in %d told, of %d", second.SentBytes,
+			second.KeptBytes, again.sent, told, first.SentBytes)
 	}
 	settle(t)
 	again.do(liveRound)
 	settle(t)
-	if third := again.do(liveRound); third.SentBytes != 0 || third.ChangedEntries != 0 || third.KeptBytes != 0 {
+	if third := again.do(liveRound); third.SentBytes != 0 || third.ChangedEntries != 0 ||
+		third.KeptBytes != 0 {
 		t.Errorf("when nothing has changed: %+v", third)
 	}
 	again.end()
@@ -75,8 +77,10 @@ func TestABrokenCopyGoesOnFromAnywhere(t *testing.T) {
 		again, _ := goOn(t, root, c.give())
 		stats := again.do(liveRound)
 		const block = 2 << 20 // not all of what came was in a whole one
-		if want := max(0, int64(length)-block); stats.KeptBytes < want || stats.SentBytes > int64(len(stream))-want {
-			t.Errorf("cut at %d of %d: %d are kept, and %d sent", length, len(stream), stats.KeptBytes, stats.SentBytes)
+		if want := max(0, int64(length)-block); stats.KeptBytes < want ||
+			stats.SentBytes > int64(len(stream))-want {
+			t.Errorf("cut at %d of %d: %d are kept, and %d sent", length, len(stream), stats.KeptBytes,
+				stats.SentBytes)
 		}
 		again.end()
 	}
@@ -110,11 +114,14 @@ func TestAnythingMayHappenToWhatWasKept(t *testing.T) {
 		"zeros": func(t *testing.T, at func(string) string) {
 			overwrite(t, at("large"), 1<<20, strings.Repeat("\x00", 70_000))
 		},
-		"a byte":         func(t *testing.T, at func(string) string) { overwrite(t, at("small"), 1, "x") },
-		"a byte of much": func(t *testing.T, at func(string) string) { overwrite(t, at("large"), 3_000_000, "x") },
-		"longer":         func(t *testing.T, at func(string) string) { check(t, os.Truncate(at("large"), 9<<20)) },
-		"hole":           func(t *testing.T, at func(string) string) { punch(t, at("large"), 1<<20, 1<<20) },
-		"more":           func(t *testing.T, at func(string) string) { write(t, at("nobody knows"), "x") },
+		"a byte": func(t *testing.T, at func(string) string) { overwrite(t, at("small"), 1, "x") },
+		"a byte of much": func(t *testing.T,
+			at func(string) string) {
+			overwrite(t, at("large"), 3_000_000, "x")
+		},
+		"longer": func(t *testing.T, at func(string) string) { check(t, os.Truncate(at("large"), 9<<20)) },
+		"hole":   func(t *testing.T, at func(string) string) { punch(t, at("large"), 1<<20, 1<<20) },
+		"more":   func(t *testing.T, at func(string) string) { write(t, at("nobody knows"), "x") },
 		"more directories": func(t *testing.T, at func(string) string) {
 			check(t, os.MkdirAll(at("nobody/knows/these"), 0o700))
 			write(t, at("nobody/knows/these/x"), "x")
@@ -133,10 +140,12 @@ func TestAnythingMayHappenToWhatWasKept(t *testing.T) {
 			check(t, os.Link(at("large"), at("small")))
 		},
 		"kinds swapped": func(t *testing.T, at func(string) string) {
-			check(t, unix.Renameat2(unix.AT_FDCWD, at("small"), unix.AT_FDCWD, at("dir"), unix.RENAME_EXCHANGE))
+			check(t, unix.Renameat2(unix.AT_FDCWD, at("small"), unix.AT_FDCWD, at("dir"),
+				unix.RENAME_EXCHANGE))
 		},
 		"files swapped": func(t *testing.T, at func(string) string) {
-			check(t, unix.Renameat2(unix.AT_FDCWD, at("small"), unix.AT_FDCWD, at("large"), unix.RENAME_EXCHANGE))
+			check(t, unix.Renameat2(unix.AT_FDCWD, at("small"), unix.AT_FDCWD, at("large"),
+				unix.RENAME_EXCHANGE))
 		},
 		"locked": func(t *testing.T, at func(string) string) {
 			setFlags(t, at("large"), flagImmutable)
@@ -314,20 +323,54 @@ func TestLiesAboutWhatThereIs(t *testing.T) {
 		}
 	}
 	for what, write := range map[string]func(k *keptWriter){
-		"nothing":           func(*keptWriter) {},
-		"a round":           func(k *keptWriter) { k.kind(recordRound) },
-		"no tree":           func(k *keptWriter) { k.dir(0, ""); k.close(1, 0) },
-		"another tree":      func(k *keptWriter) { k.begin("x"); k.dir(0, ""); k.close(1, 0) },
-		"a tree twice":      func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.begin(""); k.dir(0, ""); k.close(2, 0) },
-		"no root":           func(k *keptWriter) { k.begin(""); k.close(0, 0) },
-		"root with a name":  func(k *keptWriter) { k.begin(""); k.dir(0, "x"); k.close(1, 0) },
-		"two roots":         func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.dir(0, ""); k.close(2, 0) },
-		"file outside":      func(k *keptWriter) { k.begin(""); k.small("f", 1); k.dir(0, ""); k.close(1, 1) },
-		"too deep":          func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.sub("d"); k.dir(2, "d"); k.close(2, 0) },
-		"not announced":     func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.dir(1, "d"); k.close(2, 0) },
-		"does not come":     func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.sub("d"); k.close(1, 0) },
-		"comes as another":  func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.sub("d"); k.dir(1, "e"); k.close(2, 0) },
-		"names in no order": func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.small("b", 1); k.small("a", 1); k.close(1, 2) },
+		"nothing":      func(*keptWriter) {},
+		"a round":      func(k *keptWriter) { k.kind(recordRound) },
+		"no tree":      func(k *keptWriter) { k.dir(0, ""); k.close(1, 0) },
+		"another tree": func(k *keptWriter) { k.begin("x"); k.dir(0, ""); k.close(1, 0) },
+		"a tree twice": func(k *keptWriter) {
+			k.begin("")
+			k.dir(0, "")
+			k.begin("")
+			k.dir(0,
+				"")
+			k.close(2, 0)
+		},
+		"no root":          func(k *keptWriter) { k.begin(""); k.close(0, 0) },
+		"root with a name": func(k *keptWriter) { k.begin(""); k.dir(0, "x"); k.close(1, 0) },
+		"two roots":        func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.dir(0, ""); k.close(2, 0) },
+		"file outside": func(k *keptWriter) {
+			k.begin("")
+			k.small("f", 1)
+			k.dir(0, "")
+			k.close(1,
+				1)
+		},
+		"too deep": func(k *keptWriter) {
+			k.begin("")
+			k.dir(0, "")
+			k.sub("d")
+			k.dir(2,
+				"d")
+			k.close(2, 0)
+		},
+		"not announced": func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.dir(1, "d"); k.close(2, 0) },
+		"does not come": func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.sub("d"); k.close(1, 0) },
+		"comes as another": func(k *keptWriter) {
+			k.begin("")
+			k.dir(0, "")
+			k.sub("d")
+			k.dir(1,
+				"e")
+			k.close(2, 0)
+		},
+		"names in no order": func(k *keptWriter) {
+			k.begin("")
+			k.dir(0, "")
+			k.small("b", 1)
+			k.small("a",
+				1)
+			k.close(1, 2)
+		},
 		"a name twice": func(k *keptWriter) {
 			k.begin("")
 			k.dir(0, "")
@@ -336,11 +379,42 @@ func TestLiesAboutWhatThereIs(t *testing.T) {
 			k.dir(1, "a")
 			k.close(2, 1)
 		},
-		"..":               func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.sub(".."); k.dir(1, ".."); k.close(2, 0) },
-		"a/b":              func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.small("a/b", 1); k.close(1, 1) },
-		"too short pieces": func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.large("a", 10, 3<<1); k.close(1, 1) },
-		"too long pieces":  func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.large("a", 10, 11<<1); k.close(1, 1) },
-		"empty piece":      func(k *keptWriter) { k.begin(""); k.dir(0, ""); k.large("a", 10, 10<<1, 0); k.close(1, 1) },
+		"..": func(k *keptWriter) {
+			k.begin("")
+			k.dir(0, "")
+			k.sub("..")
+			k.dir(1,
+				"..")
+			k.close(2, 0)
+		},
+		"a/b": func(k *keptWriter) {
+			k.begin("")
+			k.dir(0, "")
+			k.small("a/b", 1)
+			k.close(1,
+				1)
+		},
+		"too short pieces": func(k *keptWriter) {
+			k.begin("")
+			k.dir(0, "")
+			k.large("a",
+				10, 3<<1)
+			k.close(1, 1)
+		},
+		"too long pieces": func(k *keptWriter) {
+			k.begin("")
+			k.dir(0, "")
+			k.large("a",
+				10, 11<<1)
+			k.close(1, 1)
+		},
+		"empty piece": func(k *keptWriter) {
+			k.begin("")
+			k.dir(0, "")
+			k.large("a", 10, 10<<1, 0)
+			k.close(1,
+				1)
+		},
 		"pieces past 2^63": func(k *keptWriter) {
 			k.begin("")
 			k.dir(0, "")
@@ -362,7 +436,8 @@ func TestLiesAboutWhatThereIs(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	check(t, resume(t, telling(t, func(k *keptWriter) { k.begin(""); k.dir(0, ""); many(k, 19); k.close(1, 19) })))
+	check(t,
+		resume(t, telling(t, func(k *keptWriter) { k.begin(""); k.dir(0, ""); many(k, 19); k.close(1, 19) })))
 }
 
 func many(k *keptWriter, n int) {
@@ -379,7 +454,8 @@ func TestClaimsThatAreNotTrueBreakTheCopyOnly(t *testing.T) {
 		write(t, filepath.Join(root, name), strings.Repeat("12345", 60))
 	}
 	c := startCopy(t, root)
-	check(t, c.source.Resume(context.Background(), bytes.NewReader(telling(t, honest)), Limits{Bytes: 1 << 20, Entries: 1000}))
+	check(t, c.source.Resume(context.Background(), bytes.NewReader(telling(t, honest)),
+		Limits{Bytes: 1 << 20, Entries: 1000}))
 	var stream bytes.Buffer
 	_, err := c.source.Round(context.Background(), &stream, nil)
 	check(t, err)
@@ -406,7 +482,8 @@ func FuzzKept(f *testing.F) {
 		k.close(1, 4)
 	}))
 	root := f.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(root, "d"), 0o755), os.WriteFile(filepath.Join(root, "d", "f"), []byte("12345"), 0o600),
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "d"), 0o755),
+		os.WriteFile(filepath.Join(root, "d", "f"), []byte("12345"), 0o600),
 		os.WriteFile(filepath.Join(root, "g"), bytes.Repeat([]byte("x"), 200_000), 0o600)); err != nil {
 		f.Fatal(err)
 	}
@@ -417,7 +494,8 @@ func FuzzKept(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if s.Resume(context.Background(), bytes.NewReader(stream), Limits{Bytes: 1 << 20, Entries: 1000}) != nil {
+		if s.Resume(context.Background(), bytes.NewReader(stream),
+			Limits{Bytes: 1 << 20, Entries: 1000}) != nil {
 			return
 		}
 		var round bytes.Buffer

@@ -16,23 +16,45 @@ import (
 func TestMirrorBelievesNothing(t *testing.T) {
 	fifo := Entry{Name: "p", Mode: unix.S_IFIFO | 0o600}
 	for what, records := range map[string]func(w *roundWriter){
-		"enter of a link":          func(w *roundWriter) { w.enter("l") },
-		"enter of a file":          func(w *roundWriter) { w.enter("f") },
-		"enter of nothing":         func(w *roundWriter) { w.enter("x") },
-		"change of nothing":        func(w *roundWriter) { w.change(aFile("x", ""), keepContent) },
-		"change through a link":    func(w *roundWriter) { w.rewrite(aFile("l", "bad"), "bad") },
-		"content for a device":     func(w *roundWriter) { w.rewrite(aFile("n", "bad"), "bad") },
-		"content for a fifo":       func(w *roundWriter) { w.rewrite(aFile("p", "bad"), "bad") },
-		"a file becomes a fifo":    func(w *roundWriter) { e := fifo; e.Name = "f"; w.change(&e, keepContent) },
-		"a link leads elsewhere":   func(w *roundWriter) { w.change(&Entry{Name: "l", Mode: unix.S_IFLNK, Target: "/"}, keepContent) },
-		"another device":           func(w *roundWriter) { w.change(&Entry{Name: "n", Mode: unix.S_IFCHR, Device: 5}, keepContent) },
-		"another size":             func(w *roundWriter) { w.change(aFile("f", "longer than it is"), keepContent) },
-		"keep behind the end":      func(w *roundWriter) { w.change(aFile("f", "longer"), inPlace); w.keep(5) },
-		"copy from behind the end": func(w *roundWriter) { w.change(aFile("f", "long"), withCopies); w.copy(1, 4) },
-		"keep in a new file":       func(w *roundWriter) { w.other(aFile("x", "123")); w.keep(1) },
-		"removal of nothing":       func(w *roundWriter) { w.remove("x") },
-		"parking of nothing":       func(w *roundWriter) { w.park("x", 1) },
-		"a number twice":           func(w *roundWriter) { w.park("f", 1); w.park("p", 1) },
+		"enter of a link":       func(w *roundWriter) { w.enter("l") },
+		"enter of a file":       func(w *roundWriter) { w.enter("f") },
+		"enter of nothing":      func(w *roundWriter) { w.enter("x") },
+		"change of nothing":     func(w *roundWriter) { w.change(aFile("x", ""), keepContent) },
+		"change through a link": func(w *roundWriter) { w.rewrite(aFile("l", "bad"), "bad") },
+		"content for a device":  func(w *roundWriter) { w.rewrite(aFile("n", "bad"), "bad") },
+		"content for a fifo":    func(w *roundWriter) { w.rewrite(aFile("p", "bad"), "bad") },
+		"a file becomes a fifo": func(w *roundWriter) {
+			e := fifo
+			e.Name = "f"
+			w.change(&e,
+				keepContent)
+		},
+		"a link leads elsewhere": func(w *roundWriter) {
+			w.change(&Entry{Name: "l", Mode: unix.S_IFLNK,
+				Target: "/"}, keepContent)
+		},
+		"another device": func(w *roundWriter) {
+			w.change(&Entry{Name: "n", Mode: unix.S_IFCHR,
+				Device: 5}, keepContent)
+		},
+		"another size": func(w *roundWriter) {
+			w.change(aFile("f", "longer than it is"),
+				keepContent)
+		},
+		"keep behind the end": func(w *roundWriter) {
+			w.change(aFile("f", "longer"),
+				inPlace)
+			w.keep(5)
+		},
+		"copy from behind the end": func(w *roundWriter) {
+			w.change(aFile("f", "long"), withCopies)
+			w.copy(1,
+				4)
+		},
+		"keep in a new file": func(w *roundWriter) { w.other(aFile("x", "123")); w.keep(1) },
+		"removal of nothing": func(w *roundWriter) { w.remove("x") },
+		"parking of nothing": func(w *roundWriter) { w.park("x", 1) },
+		"a number twice":     func(w *roundWriter) { w.park("f", 1); w.park("p", 1) },
 		"two inodes with one number": func(w *roundWriter) {
 			w.change(numbered("f", 1), keepContent)
 			e := fifo

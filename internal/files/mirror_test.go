@@ -62,7 +62,8 @@ func moment(n int64) Timestamp {
 }
 
 func aFile(name, content string) *Entry {
-	return &Entry{Name: name, Mode: unix.S_IFREG | 0o640, UID: 3, GID: 4, Size: int64(len(content)), Accessed: moment(1), Modified: moment(2)}
+	return &Entry{Name: name, Mode: unix.S_IFREG | 0o640, UID: 3, GID: 4, Size: int64(len(content)),
+		Accessed: moment(1), Modified: moment(2)}
 }
 
 func aDirectory(n int64) *Entry {
@@ -141,17 +142,23 @@ func TestAttributesBecomeExact(t *testing.T) {
 	user := func(name, value string) Xattr { return Xattr{Name: "user." + name, Value: []byte(value)} }
 	s.round(func(w *roundWriter) {
 		w.directory("d")
-		w.leave(with(aDirectory(1), flagImmutable|flagNoDump, user("d", "1"), Xattr{"system.posix_acl_default", acl(8)}))
-		w.file(with(aFile("f", "1"), flagAppend|flagNoDump, user("stays", "1"), user("goes", "1"), user("changes", "1"),
+		w.leave(with(aDirectory(1), flagImmutable|flagNoDump, user("d", "1"),
+			Xattr{"system.posix_acl_default", acl(8)}))
+		w.file(with(aFile("f", "1"), flagAppend|flagNoDump, user("stays", "1"), user("goes", "1"),
+			user("changes", "1"),
 			Xattr{"system.posix_acl_access", acl(7)}, Xattr{"security.capability", fileCapability()}), "1")
-		w.other(with(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "x", Modified: moment(0)}, 0, Xattr{"trusted.l", []byte("1")}))
-		w.leave(with(aDirectory(1), flagImmutable|flagNoAtime, user("root", "1"), Xattr{"system.posix_acl_default", acl(9)}))
+		w.other(with(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "x", Modified: moment(0)}, 0,
+			Xattr{"trusted.l", []byte("1")}))
+		w.leave(with(aDirectory(1), flagImmutable|flagNoAtime, user("root", "1"),
+			Xattr{"system.posix_acl_default", acl(9)}))
 	})
 	s.round(func(w *roundWriter) {
 		w.enter("d")
 		w.leave(with(aDirectory(5), 0))
-		w.change(with(aFile("f", "1"), flagImmutable, user("stays", "1"), user("changes", "2"), user("comes", "")), keepContent)
-		w.change(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "x", UID: 9, Modified: moment(9)}, keepContent)
+		w.change(with(aFile("f", "1"), flagImmutable, user("stays", "1"), user("changes", "2"),
+			user("comes", "")), keepContent)
+		w.change(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "x", UID: 9, Modified: moment(9)},
+			keepContent)
 		w.directory("n")
 		w.file(aFile("f", ""), "")
 		w.leave(aDirectory(7))
@@ -164,7 +171,8 @@ func TestAttributesBecomeExact(t *testing.T) {
 	check(t, want.try(lastRound, func(w *roundWriter) {
 		w.directory("d")
 		w.leave(aDirectory(5))
-		w.file(with(aFile("f", "1"), flagImmutable, user("stays", "1"), user("changes", "2"), user("comes", "")), "1")
+		w.file(with(aFile("f", "1"), flagImmutable, user("stays", "1"), user("changes", "2"),
+			user("comes", "")), "1")
 		w.other(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "x", UID: 9, Modified: moment(9)})
 		w.directory("n")
 		w.file(aFile("f", ""), "")
@@ -286,12 +294,14 @@ func TestLimitsAreOnWhatIsThere(t *testing.T) {
 	if used := s.mirror.b.used; used.bytes != 60_000 || used.entries != 1 {
 		t.Errorf("counted: %+v", used)
 	}
-	if err := s.try(liveRound, func(w *roundWriter) { w.file(aFile("b", large), large); w.up() }); err == nil {
+	if err := s.try(liveRound,
+		func(w *roundWriter) { w.file(aFile("b", large), large); w.up() }); err == nil {
 		t.Error("more bytes than were agreed on were taken")
 	}
 	s = newStagehand(t, Limits{Entries: 2})
 	s.round(func(w *roundWriter) { w.directory("d"); w.file(aFile("f", ""), ""); w.up(); w.up() })
-	if err := s.try(liveRound, func(w *roundWriter) { w.enter("d"); w.file(aFile("g", ""), "") }); err == nil {
+	if err := s.try(liveRound,
+		func(w *roundWriter) { w.enter("d"); w.file(aFile("g", ""), "") }); err == nil {
 		t.Error("more files than were agreed on were made")
 	}
 }
@@ -300,7 +310,8 @@ func TestUndoAtAnyTime(t *testing.T) {
 	for name, after := range map[string]func(s *stagehand){
 		"a round": func(s *stagehand) {},
 		"half a round": func(s *stagehand) {
-			if s.try(liveRound, func(w *roundWriter) { w.park("a", 7); w.file(aFile("b", "b"), "b"); w.kind(99) }) == nil {
+			if s.try(liveRound,
+				func(w *roundWriter) { w.park("a", 7); w.file(aFile("b", "b"), "b"); w.kind(99) }) == nil {
 				s.t.Error("a bad round was taken")
 			}
 			if s.try(liveRound, func(w *roundWriter) { w.up() }) == nil {

@@ -30,7 +30,8 @@ func lowerTree(t *testing.T) string {
 	for _, dir := range []string{"etc/deep/er", "replaced", "moved/inner", "gone"} {
 		check(t, os.MkdirAll(at(dir), 0o755))
 	}
-	for _, file := range []string{"etc/one", "etc/two", "etc/deep/er/three", "replaced/old", "moved/inner/file", "gone/x", "touched"} {
+	for _, file := range []string{"etc/one", "etc/two", "etc/deep/er/three", "replaced/old",
+		"moved/inner/file", "gone/x", "touched"} {
 		write(t, at(file), "lower "+file)
 	}
 	write(t, at("big"), strings.Repeat("big", 100_000))

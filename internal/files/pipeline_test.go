@@ -24,7 +24,8 @@ func TestPanicEndsAPipeline(t *testing.T) {
 		return func(_, job int) error { return do(job) }
 	}
 	for name, p := range map[string]pipeline[int]{
-		"feed":  {feed: func(func(int) error) error { panic("on purpose") }, work: work(nothing), drain: nothing},
+		"feed": {feed: func(func(int) error) error { panic("on purpose") }, work: work(nothing),
+			drain: nothing},
 		"work":  {feed: feed, work: work(bad), drain: nothing},
 		"drain": {feed: feed, work: work(nothing), drain: bad},
 	} {

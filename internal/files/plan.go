@@ -28,7 +28,8 @@ type delta struct {
 
 // first tells whether something is to be done for it before anything is made.
 func (d *delta) first() bool {
-	return d.kind == deltaGone || d.kind == deltaReplaced || d.kind == deltaChanged && (d.links > 1 || d.other)
+	return d.kind == deltaGone || d.kind == deltaReplaced || d.kind == deltaChanged &&
+		(d.links > 1 || d.other)
 }
 
 // difference is what a scan has found in a part of a directory. A part in which nothing differs has none.
@@ -118,7 +119,8 @@ func (r *differenceReader) advance() error {
 	d := &r.next
 	*d = difference{frame: int64(le.Uint64(p[4:])), deltas: d.deltas[:0]}
 	marks, p := p[12], p[13:]
-	d.absent, d.self, d.quiet = marks&differenceAbsent != 0, marks&differenceSelf != 0, marks&differenceQuiet != 0
+	d.absent, d.self, d.quiet = marks&differenceAbsent != 0, marks&differenceSelf != 0,
+		marks&differenceQuiet != 0
 	if d.self {
 		p = p[copy(d.stamp[:], p):]
 	}

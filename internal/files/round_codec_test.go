@@ -69,7 +69,9 @@ func forgeRound(t testing.TB, number uint64, kind roundKind, write func(w *round
 // oneOfEach writes every record that there is.
 func oneOfEach(w *roundWriter) {
 	root := Entry{Mode: unix.S_IFDIR | 0o755}
-	file := Entry{Name: "f", Mode: unix.S_IFREG | 0o640, UID: 1, GID: 1<<32 - 1, Size: 100, Stored: 512, Modified: Timestamp{Seconds: -1, Nanoseconds: 999_999_999}, Flags: flagAppend, Xattrs: []Xattr{{Name: "user.a", Value: []byte("b")}}}
+	file := Entry{Name: "f", Mode: unix.S_IFREG | 0o640, UID: 1, GID: 1<<32 - 1, Size: 100, Stored: 512,
+		Modified: Timestamp{Seconds: -1, Nanoseconds: 999_999_999}, Flags: flagAppend,
+		Xattrs: []Xattr{{Name: "user.a", Value: []byte("b")}}}
 	w.tree(VolumeOf, "data")
 	w.directory("d")
 	w.enter("e")
@@ -122,14 +124,16 @@ func TestRoundComesOutAsItWentIn(t *testing.T) {
 	}
 	for i, line := range map[int]string{
 		0: "round 12 1", 1: `tree volume "data"`, 9: "hole 0 10", 10: `data 10 "content"`, 11: "done 17",
-		14: "keep 0 5", 18: `park "p" 3`, 20: "copy 0 1125899906842624 60", 21: "hole 60 40", 25: `link "l" 7`,
+		14: "keep 0 5", 18: `park "p" 3`, 20: "copy 0 1125899906842624 60", 21: "hole 60 40",
+		25: `link "l" 7`,
 	} {
 		if got.lines[i] != line {
 			t.Errorf("record %d is %s, want %s", i, got.lines[i], line)
 		}
 	}
 	if !strings.Contains(got.lines[19], "Name:f Mode:33184 UID:1 GID:4294967295 Size:100 Stored:512") ||
-		!strings.Contains(got.lines[19], "Modified:{Seconds:-1 Nanoseconds:999999999} Flags:32") || !strings.HasSuffix(got.lines[19], " 2") {
+		!strings.Contains(got.lines[19], "Modified:{Seconds:-1 Nanoseconds:999999999} Flags:32") ||
+		!strings.HasSuffix(got.lines[19], " 2") {
 		t.Errorf("entry: %s", got.lines[19])
 	}
 }
@@ -137,7 +141,8 @@ func TestRoundComesOutAsItWentIn(t *testing.T) {
 func TestRoundsOfWhichAPieceIsMissingOrDamaged(t *testing.T) {
 	stream := forgeRound(t, 1, liveRound, oneOfEach)
 	for length := range stream {
-		if _, err := readRound(context.Background(), bytes.NewReader(stream[:length]), &transcript{}); !errors.Is(err, ErrCorrupt) {
+		if _, err := readRound(context.Background(), bytes.NewReader(stream[:length]),
+			&transcript{}); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("cut at %d: %v", length, err)
 		}
 	}
@@ -155,26 +160,60 @@ func TestRulesOfARound(t *testing.T) {
 	numbered := Entry{Name: "f", Mode: unix.S_IFIFO, Links: 2}
 	root := Entry{Mode: unix.S_IFDIR}
 	for what, write := range map[string]func(w *roundWriter){
-		"no tree":            func(w *roundWriter) { w.up() },
-		"tree in a tree":     func(w *roundWriter) { w.tree(Writable, ""); w.tree(Writable, "") },
-		"end within a tree":  func(w *roundWriter) { w.tree(Writable, "") },
-		"round in a round":   func(w *roundWriter) { w.tree(Writable, ""); w.kind(recordRound) },
-		"wrong totals":       func(w *roundWriter) { w.tree(Writable, ""); w.leave(&root); w.entries++ },
-		"unknown record":     func(w *roundWriter) { w.tree(Writable, ""); w.kind(200) },
-		"leave of a file":    func(w *roundWriter) { w.tree(Writable, ""); w.leave(&file) },
-		"directory as other": func(w *roundWriter) { w.tree(Writable, ""); w.other(&Entry{Name: "d", Mode: unix.S_IFDIR}) },
-		"number 0":           func(w *roundWriter) { w.tree(Writable, ""); w.link("l", 0) },
-		"parked as 0":        func(w *roundWriter) { w.tree(Writable, ""); w.park("l", 0) },
-		"two numbers":        func(w *roundWriter) { w.tree(Writable, ""); w.place(3, &numbered, keepContent) },
-		"unknown content":    func(w *roundWriter) { w.tree(Writable, ""); w.change(&file, 9) },
-		"unknown operation":  func(w *roundWriter) { w.tree(Writable, ""); w.other(&file); w.op(77, 1) },
-		"data behind end":    func(w *roundWriter) { w.tree(Writable, ""); w.other(&file); w.bytes(make([]byte, 11)) },
-		"hole behind end":    func(w *roundWriter) { w.tree(Writable, ""); w.other(&file); w.hole(11) },
-		"keep behind end":    func(w *roundWriter) { w.tree(Writable, ""); w.change(&file, inPlace); w.keep(4); w.keep(7) },
-		"copy behind end":    func(w *roundWriter) { w.tree(Writable, ""); w.change(&file, withCopies); w.copy(0, 11) },
-		"copy in place":      func(w *roundWriter) { w.tree(Writable, ""); w.change(&file, inPlace); w.copy(0, 1) },
-		"copy from 2^63":     func(w *roundWriter) { w.tree(Writable, ""); w.change(&file, withCopies); w.copy(1<<63-1, 1) },
-		"hole of nothing":    func(w *roundWriter) { w.tree(Writable, ""); w.other(&file); w.hole(0) },
+		"no tree":           func(w *roundWriter) { w.up() },
+		"tree in a tree":    func(w *roundWriter) { w.tree(Writable, ""); w.tree(Writable, "") },
+		"end within a tree": func(w *roundWriter) { w.tree(Writable, "") },
+		"round in a round":  func(w *roundWriter) { w.tree(Writable, ""); w.kind(recordRound) },
+		"wrong totals":      func(w *roundWriter) { w.tree(Writable, ""); w.leave(&root); w.entries++ },
+		"unknown record":    func(w *roundWriter) { w.tree(Writable, ""); w.kind(200) },
+		"leave of a file":   func(w *roundWriter) { w.tree(Writable, ""); w.leave(&file) },
+		"directory as other": func(w *roundWriter) {
+			w.tree(Writable,
+				"")
+			w.other(&Entry{Name: "d", Mode: unix.S_IFDIR})
+		},
+		"number 0":    func(w *roundWriter) { w.tree(Writable, ""); w.link("l", 0) },
+		"parked as 0": func(w *roundWriter) { w.tree(Writable, ""); w.park("l", 0) },
+		"two numbers": func(w *roundWriter) {
+			w.tree(Writable, "")
+			w.place(3, &numbered,
+				keepContent)
+		},
+		"unknown content":   func(w *roundWriter) { w.tree(Writable, ""); w.change(&file, 9) },
+		"unknown operation": func(w *roundWriter) { w.tree(Writable, ""); w.other(&file); w.op(77, 1) },
+		"data behind end": func(w *roundWriter) {
+			w.tree(Writable,
+				"")
+			w.other(&file)
+			w.bytes(make([]byte, 11))
+		},
+		"hole behind end": func(w *roundWriter) { w.tree(Writable, ""); w.other(&file); w.hole(11) },
+		"keep behind end": func(w *roundWriter) {
+			w.tree(Writable, "")
+			w.change(&file,
+				inPlace)
+			w.keep(4)
+			w.keep(7)
+		},
+		"copy behind end": func(w *roundWriter) {
+			w.tree(Writable, "")
+			w.change(&file, withCopies)
+			w.copy(0,
+				11)
+		},
+		"copy in place": func(w *roundWriter) {
+			w.tree(Writable, "")
+			w.change(&file, inPlace)
+			w.copy(0,
+				1)
+		},
+		"copy from 2^63": func(w *roundWriter) {
+			w.tree(Writable, "")
+			w.change(&file,
+				withCopies)
+			w.copy(1<<63-1, 1)
+		},
+		"hole of nothing": func(w *roundWriter) { w.tree(Writable, ""); w.other(&file); w.hole(0) },
 		"data of nothing": func(w *roundWriter) {
 			w.tree(Writable, "")
 			w.other(&file)
@@ -183,7 +222,8 @@ func TestRulesOfARound(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			stream := forgeRound(t, 1, liveRound, write)
-			if _, err := readRound(context.Background(), bytes.NewReader(stream), &transcript{}); !errors.Is(err, ErrCorrupt) {
+			if _, err := readRound(context.Background(), bytes.NewReader(stream),
+				&transcript{}); !errors.Is(err, ErrCorrupt) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -202,7 +242,8 @@ func TestRulesOfARound(t *testing.T) {
 			"link":            func(w *roundWriter) { w.link(name, 1) },
 		} {
 			stream := forgeRound(t, 1, liveRound, func(w *roundWriter) { w.tree(Writable, ""); write(w) })
-			if _, err := readRound(context.Background(), bytes.NewReader(stream), &transcript{}); !errors.Is(err, ErrCorrupt) {
+			if _, err := readRound(context.Background(), bytes.NewReader(stream),
+				&transcript{}); !errors.Is(err, ErrCorrupt) {
 				t.Errorf("%s %q: %v", what, name, err)
 			}
 		}

@@ -271,7 +271,8 @@ func (d *roundReader) operations(entry *Entry, content contentKind) error {
 }
 
 // operation does one that has a length, and returns that.
-func (d *roundReader) operation(op contentOp, position int64, entry *Entry, content contentKind) (int64, error) {
+func (d *roundReader) operation(op contentOp, position int64, entry *Entry, content contentKind) (int64,
+	error) {
 	var from int64
 	if op == opCopy {
 		from = int64(d.number(math.MaxInt64, "a position"))
@@ -346,7 +347,8 @@ func (d *roundReader) end() error {
 	entries := d.number(math.MaxUint64, "the number of entries")
 	content := d.number(math.MaxUint64, "the number of bytes")
 	if d.err == nil && (trees != d.trees || entries != d.entries || content != d.content) {
-		d.fail("%d trees, %d entries and %d bytes came, %d, %d and %d were sent", d.trees, d.entries, d.content, trees, entries, content)
+		d.fail("%d trees, %d entries and %d bytes came, %d, %d and %d were sent", d.trees, d.entries,
+			d.content, trees, entries, content)
 	}
 	if d.err != nil {
 		return d.err

@@ -94,7 +94,8 @@ type roundWriter struct {
 
 // newRoundWriter begins a round. Progress, which may be nil, is told now and then how many bytes
 // have gone to out.
-func newRoundWriter(out io.Writer, number uint64, kind roundKind, progress func(sent int64)) (*roundWriter, error) {
+func newRoundWriter(out io.Writer, number uint64, kind roundKind, progress func(sent int64)) (*roundWriter,
+	error) {
 	blocks, err := newBlockWriter(out, progress)
 	if err != nil {
 		return nil, err

@@ -163,7 +163,8 @@ func (s *Source) Last(ctx context.Context, w io.Writer, progress func(sent int64
 	return s.round(ctx, w, lastRound, progress)
 }
 
-func (s *Source) round(ctx context.Context, w io.Writer, kind roundKind, progress func(int64)) (RoundStats, error) {
+func (s *Source) round(ctx context.Context, w io.Writer, kind roundKind, progress func(int64)) (RoundStats,
+	error) {
 	if s.broken != nil {
 		return RoundStats{}, fmt.Errorf("send files: an earlier round failed: %w", s.broken)
 	}
@@ -208,7 +209,8 @@ func (s *Source) tree(ctx context.Context, tree *sourceTree, out *roundWriter, b
 		return c.first()
 	}
 	begin := time.Now()
-	found := &scan{source: s, tree: tree, shallow: s.kind == lastRound && !tree.doubtful, trusting: s.kind == lastRound, believed: believed}
+	found := &scan{source: s, tree: tree, shallow: s.kind == lastRound && !tree.doubtful,
+		trusting: s.kind == lastRound, believed: believed}
 	tree.doubtful = false
 	err := found.run(ctx)
 	if err == nil && s.kind != lastRound {

@@ -31,7 +31,8 @@ func startCopy(t *testing.T, tree string) *copying {
 	t.Helper()
 	c := &copying{t: t, from: tree}
 	var err error
-	c.source, err = NewSource(SourceConfig{Trees: []Tree{{Kind: Writable, Path: tree}}, Dir: scratch(t), Workers: 2})
+	c.source, err = NewSource(SourceConfig{Trees: []Tree{{Kind: Writable, Path: tree}}, Dir: scratch(t),
+		Workers: 2})
 	check(t, err)
 	t.Cleanup(func() { check(t, c.source.Close()) })
 	dir := scratch(t)
@@ -67,7 +68,8 @@ func (c *copying) compare() {
 }
 
 func travels(name string) bool {
-	return name != "trusted.overlay.origin" && name != "trusted.overlay.impure" && name != "trusted.overlay.nlink"
+	return name != "trusted.overlay.origin" && name != "trusted.overlay.impure" &&
+		name != "trusted.overlay.nlink"
 }
 
 func TestRoundsOfATreeThatStaysAsItIs(t *testing.T) {
@@ -81,7 +83,8 @@ func TestRoundsOfATreeThatStaysAsItIs(t *testing.T) {
 		c.do(liveRound)
 	}
 	quiet := c.do(liveRound)
-	if quiet.Entries < 35 || quiet.ChangedEntries != 0 || quiet.SentBytes != 0 || quiet.UnsettledFiles != 0 || quiet.ReadBytes != 0 {
+	if quiet.Entries < 35 || quiet.ChangedEntries != 0 || quiet.SentBytes != 0 || quiet.UnsettledFiles != 0 ||
+		quiet.ReadBytes != 0 {
 		t.Errorf("quiet round: %+v", quiet)
 	}
 	c.end()
@@ -92,7 +95,8 @@ func settle(t *testing.T) {
 	t.Helper()
 	var now, files unix.Timespec
 	check(t, unix.ClockGettime(unix.CLOCK_REALTIME, &now))
-	for deadline := time.Now().Add(10 * time.Second); files.Nano() <= now.Nano(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); files.Nano() <= now.Nano(); time.Sleep(
+		time.Millisecond) {
 		check(t, unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &files))
 		if time.Now().After(deadline) {
 			t.Fatal("the clock of files stands still")
@@ -135,17 +139,23 @@ func changes(at func(string) string) map[string]func(t *testing.T) {
 		},
 		"content in place":       func(t *testing.T) { overwrite(t, at("small"), 1, "E") },
 		"content of a large one": func(t *testing.T) { overwrite(t, at("large"), 2_500_000, "changed") },
-		"appended":               func(t *testing.T) { overwrite(t, at("large"), 5<<20+4, strings.Repeat("more", 100_000)) },
-		"inserted":               func(t *testing.T) { insert(t, at("large"), "at the beginning") },
-		"shorter":                func(t *testing.T) { check(t, os.Truncate(at("large"), 1_000_000)) },
-		"much shorter":           func(t *testing.T) { check(t, os.Truncate(at("large"), 10)) },
-		"longer":                 func(t *testing.T) { check(t, os.Truncate(at("large"), 50<<20)) },
-		"empty":                  func(t *testing.T) { check(t, os.Truncate(at("small"), 0)) },
-		"punched":                func(t *testing.T) { punch(t, at("large"), 1<<20, 1<<20) },
-		"punched, small":         func(t *testing.T) { punch(t, at("sparse"), 1<<20, 8192) },
-		"filled":                 func(t *testing.T) { overwrite(t, at("sparse"), 3<<20, strings.Repeat("f", 200_000)) },
-		"removed tree":           func(t *testing.T) { check(t, os.RemoveAll(at("dir"))) },
-		"renamed":                func(t *testing.T) { check(t, os.Rename(at("large"), at("dir/moved"))) },
+		"appended": func(t *testing.T) {
+			overwrite(t, at("large"), 5<<20+4,
+				strings.Repeat("more", 100_000))
+		},
+		"inserted":       func(t *testing.T) { insert(t, at("large"), "at the beginning") },
+		"shorter":        func(t *testing.T) { check(t, os.Truncate(at("large"), 1_000_000)) },
+		"much shorter":   func(t *testing.T) { check(t, os.Truncate(at("large"), 10)) },
+		"longer":         func(t *testing.T) { check(t, os.Truncate(at("large"), 50<<20)) },
+		"empty":          func(t *testing.T) { check(t, os.Truncate(at("small"), 0)) },
+		"punched":        func(t *testing.T) { punch(t, at("large"), 1<<20, 1<<20) },
+		"punched, small": func(t *testing.T) { punch(t, at("sparse"), 1<<20, 8192) },
+		"filled": func(t *testing.T) {
+			overwrite(t, at("sparse"), 3<<20,
+				strings.Repeat("f", 200_000))
+		},
+		"removed tree": func(t *testing.T) { check(t, os.RemoveAll(at("dir"))) },
+		"renamed":      func(t *testing.T) { check(t, os.Rename(at("large"), at("dir/moved"))) },
 		"renamed in a ring": func(t *testing.T) {
 			check(t, os.Rename(at("large"), at("x")))
 			check(t, os.Rename(at("sparse"), at("large")))
@@ -166,14 +176,17 @@ func changes(at func(string) string) map[string]func(t *testing.T) {
 		"replaced by what was there": func(t *testing.T) { check(t, os.Rename(at("large"), at("sparse"))) },
 		"renamed over":               func(t *testing.T) { check(t, os.Rename(at("acl"), at("small"))) },
 		"swapped": func(t *testing.T) {
-			check(t, unix.Renameat2(unix.AT_FDCWD, at("small"), unix.AT_FDCWD, at("large"), unix.RENAME_EXCHANGE))
+			check(t, unix.Renameat2(unix.AT_FDCWD, at("small"), unix.AT_FDCWD, at("large"),
+				unix.RENAME_EXCHANGE))
 		},
 		"swapped kinds": func(t *testing.T) {
-			check(t, unix.Renameat2(unix.AT_FDCWD, at("small"), unix.AT_FDCWD, at("dir"), unix.RENAME_EXCHANGE))
+			check(t, unix.Renameat2(unix.AT_FDCWD, at("small"), unix.AT_FDCWD, at("dir"),
+				unix.RENAME_EXCHANGE))
 		},
 		"moved tree": func(t *testing.T) { check(t, os.Rename(at("dir"), at("sticky/elsewhere"))) },
 		"swapped trees": func(t *testing.T) {
-			check(t, unix.Renameat2(unix.AT_FDCWD, at("dir"), unix.AT_FDCWD, at("opaque"), unix.RENAME_EXCHANGE))
+			check(t, unix.Renameat2(unix.AT_FDCWD, at("dir"), unix.AT_FDCWD, at("opaque"),
+				unix.RENAME_EXCHANGE))
 		},
 		"link to what has one name": func(t *testing.T) { check(t, os.Link(at("large"), at("dir/a-link"))) },
 		"link before it":            func(t *testing.T) { check(t, os.Link(at("small"), at("a-link"))) },
@@ -189,7 +202,11 @@ func changes(at func(string) string) map[string]func(t *testing.T) {
 			check(t, os.Remove(at("third")))
 			check(t, os.Remove(at("dir/sub/second")))
 		},
-		"link broken": func(t *testing.T) { check(t, os.Remove(at("third"))); write(t, at("third"), "alone") },
+		"link broken": func(t *testing.T) {
+			check(t, os.Remove(at("third")))
+			write(t, at("third"),
+				"alone")
+		},
 		"links renamed": func(t *testing.T) {
 			check(t, os.Rename(at("third"), at("0")))
 			check(t, os.Rename(at("dir/first"), at("~")))
@@ -273,7 +290,8 @@ func TestFilesOnWhichAProcessHasALease(t *testing.T) {
 	overwrite(t, filepath.Join(root, "known"), 0, "change")
 	known := lease("known")
 	c.do(liveRound)
-	if _, err := c.source.round(context.Background(), io.Discard, finalRound, nil); !errors.Is(err, errLeased) {
+	if _, err := c.source.round(context.Background(), io.Discard, finalRound, nil); !errors.Is(err,
+		errLeased) {
 		t.Errorf("in the freeze: %v", err)
 	}
 	known()
@@ -301,7 +319,8 @@ func TestLeasedFilesOfSeveralNames(t *testing.T) {
 	settle(t)
 	c.do(liveRound)
 	write(t, at("new"), "new")
-	for name, further := range map[string]string{"new": "new-2", "several": "several-3", "single": "single-2", "big": "big-2"} {
+	for name, further := range map[string]string{"new": "new-2", "several": "several-3", "single": "single-2",
+		"big": "big-2"} {
 		check(t, os.Link(at(name), at(further)))
 	}
 	check(t, os.Rename(at("moving"), at("moved")))

@@ -84,7 +84,8 @@ func (s *scan) compare(w *scanWorker, part *scanPart, fd int) error {
 		d.stamp = stampOf(&part.stat)
 		d.quiet = s.source.since.settled(s.tree, &part.stat, "")
 		d.self = !part.self.settled || !s.believed || d.stamp != part.self.stamp
-		if was, is := part.self.stamp.inode(), d.stamp.inode(); was != is && was != (inode{}) && part.depth > 0 {
+		if was, is := part.self.stamp.inode(), d.stamp.inode(); was != is && was != (inode{}) &&
+			part.depth > 0 {
 			s.candidates.add(is, part.path, true)
 		}
 	}
@@ -161,7 +162,8 @@ func (s *scan) same(d *difference, fd int, entry *known, kind byte, listed bool)
 	if !entry.directory && now == entry.stamp && (entry.settled && s.believed || s.trusting || s.shallow) {
 		return nil
 	}
-	c := delta{kind: deltaChanged, name: entry.name, mode: byte(now.kind() >> 12), inode: now.inode(), links: uint64(stat.Nlink)}
+	c := delta{kind: deltaChanged, name: entry.name, mode: byte(now.kind() >> 12), inode: now.inode(),
+		links: uint64(stat.Nlink)}
 	if entry.directory || now.kind() != entry.stamp.kind() {
 		c.kind = deltaReplaced
 	} else if c.other = c.inode != entry.stamp.inode(); c.other {

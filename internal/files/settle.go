@@ -36,7 +36,8 @@ const bcachefsMagic = 0xca451a4e
 
 func clockOf(stat *unix.Statfs_t) fileClock {
 	switch int64(stat.Type) {
-	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, bcachefsMagic:
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC,
+		bcachefsMagic:
 		return localClock
 	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.HUGETLBFS_MAGIC:
 		return noClock
@@ -122,7 +123,8 @@ func offset() (clockOffset, error) {
 			}
 		}
 		shown := times[1].Nano()
-		now := clockOffset{least: time.Duration(shown - times[2].Nano()), most: time.Duration(shown - times[0].Nano())}
+		now := clockOffset{least: time.Duration(shown - times[2].Nano()),
+			most: time.Duration(shown - times[0].Nano())}
 		if now.most-now.least < best.most-best.least {
 			best = now
 		}

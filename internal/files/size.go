@@ -81,7 +81,8 @@ type NoSpaceError struct {
 }
 
 func (e *NoSpaceError) Error() string {
-	return fmt.Sprintf("not enough space at %s: %d bytes are needed, %d are free; make room there", e.Path, e.Needed, e.Free)
+	return fmt.Sprintf("not enough space at %s: %d bytes are needed, %d are free; make room there", e.Path,
+		e.Needed, e.Free)
 }
 
 // Unwrap gives the kernel's error, usually unix.ENOSPC.

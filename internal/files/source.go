@@ -65,7 +65,8 @@ func describe(name string, stat *unix.Stat_t) Entry {
 func inodeFlags(fd int) (uint32, error) {
 	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
 	switch {
-	case errors.Is(err, unix.ENOTTY), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
+	case errors.Is(err, unix.ENOTTY), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL),
+		errors.Is(err, unix.ENOSYS):
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("read inode flags: %w", err)

@@ -49,7 +49,8 @@ func tormented(t *testing.T, tree Tree, seed uint64, processes int) *tortured {
 	}
 	reserve := seed%4 < 2
 	gang, err := torture.Start("/proc/self/exe", torture.Config{
-		Dir: tree.Path, Seed: seed, Processes: processes, Rate: 1500, Locks: seed%2 == 0, Reserve: reserve, Long: true, Tell: 50,
+		Dir: tree.Path, Seed: seed, Processes: processes, Rate: 1500, Locks: seed%2 == 0, Reserve: reserve,
+		Long: true, Tell: 50,
 	})
 	check(t, err)
 	t.Cleanup(func() { check(t, gang.Kill()) })
@@ -117,16 +118,19 @@ func survivesTorture(t *testing.T, seed uint64, rounds int) {
 		for _, d := range all {
 			check(t, d.gang.Await(5))
 		}
-		stats, _ := transfer(t, mirror, func(w io.Writer) (RoundStats, error) { return source.Round(ctx, w, nil) })
+		stats, _ := transfer(t, mirror,
+			func(w io.Writer) (RoundStats, error) { return source.Round(ctx, w, nil) })
 		t.Logf("%+v", stats)
 	}
 	for _, d := range all {
 		check(t, d.gang.Freeze())
 	}
-	stats, _ := transfer(t, mirror, func(w io.Writer) (RoundStats, error) { return source.Final(ctx, w, nil) })
+	stats, _ := transfer(t, mirror,
+		func(w io.Writer) (RoundStats, error) { return source.Final(ctx, w, nil) })
 	t.Logf("%+v", stats)
 	remap(t, all[0].tree.Path)
-	if _, last := transfer(t, mirror, func(w io.Writer) (RoundStats, error) { return source.Last(ctx, w, nil) }); !last {
+	if _, last := transfer(t, mirror,
+		func(w io.Writer) (RoundStats, error) { return source.Last(ctx, w, nil) }); !last {
 		t.Error("the last round is not the last")
 	}
 	for _, d := range all {

@@ -9,8 +9,9 @@ type TreeKind string
 const (
 	Writable TreeKind = "writable" // upper directory of its overlay, with whiteouts and opaque directories
 	VolumeOf TreeKind = "volume"   // a named volume
-	Memory   TreeKind = "memory"   // a directory in memory that the engine binds into the container, such as /dev/shm
-	Private  TreeKind = "private"  // the engine's own files for this container: hosts, resolv.conf, log
+	// a directory in memory that the engine binds into the container, such as /dev/shm
+	Memory  TreeKind = "memory"
+	Private TreeKind = "private" // the engine's own files for this container: hosts, resolv.conf, log
 )
 
 // Tree is a directory on this node that makes up part of a container.

@@ -26,7 +26,8 @@ func TestADirectoryThatWasThereIsAsItWas(t *testing.T) {
 		want := snapshot(t, target, nil)
 
 		m := NewMirror(func(TreeKind, string) (string, error) { return target, nil }, Limits{})
-		if _, err := m.Round(context.Background(), bytes.NewReader(stream[:length])); (err == nil) != (length == len(stream)) {
+		if _, err := m.Round(context.Background(),
+			bytes.NewReader(stream[:length])); (err == nil) != (length == len(stream)) {
 			t.Errorf("%d bytes of %d: %v", length, len(stream), err)
 		}
 		check(t, m.Undo())

@@ -17,7 +17,8 @@ type usage struct {
 func (u *usage) names(n int64) error {
 	u.entries += n
 	if n > 0 && u.limits.Entries > 0 && u.entries > u.limits.Entries {
-		return fmt.Errorf("the file stream makes more than the %d files that were agreed on; if so many have come since, begin again", u.limits.Entries)
+		return fmt.Errorf("the file stream makes more than the %d files that were agreed on; if so many "+
+			"have come since, begin again", u.limits.Entries)
 	}
 	return nil
 }
@@ -29,7 +30,8 @@ func (u *usage) room(more int64) bool {
 
 // full is the error for when there is none.
 func (u *usage) full() error {
-	return fmt.Errorf("the file stream takes more than the %d bytes that were agreed on; if they have grown so much since, begin again", u.limits.Bytes)
+	return fmt.Errorf("the file stream takes more than the %d bytes that were agreed on; if they have "+
+		"grown so much since, begin again", u.limits.Bytes)
 }
 
 // gone counts a name that was removed, by what it stood for.

@@ -142,7 +142,8 @@ func (x *xattrReader) read(n node) ([]Xattr, error) {
 			return nil, fmt.Errorf("read extended attribute %q: %w", name, err)
 		}
 		if total += len(name) + size; total > maxXattrBytes || len(found) >= maxXattrs {
-			return nil, fmt.Errorf("more than %d extended attributes, or %d bytes of them, cannot be copied", maxXattrs, maxXattrBytes)
+			return nil, fmt.Errorf("more than %d extended attributes, or %d bytes of them, cannot be copied",
+				maxXattrs, maxXattrBytes)
 		}
 		found = append(found, Xattr{Name: name, Value: bytes.Clone(x.values[:size])})
 	}

@@ -18,7 +18,8 @@ func TestDoReturnsAPanicAsAnError(t *testing.T) {
 	if !errors.As(err, &p) || !strings.Contains(err.Error(), "index out of range") {
 		t.Fatalf("error %v, want the panic", err)
 	}
-	if stack := guard.Stack(fmt.Errorf("step: %w", err)); !strings.Contains(stack, "TestDoReturnsAPanicAsAnError") {
+	if stack := guard.Stack(fmt.Errorf("step: %w", err)); !strings.Contains(stack,
+		"TestDoReturnsAPanicAsAnError") {
 		t.Errorf("the stack does not name the function that panicked:\n%s", stack)
 	}
 }

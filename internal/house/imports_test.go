@@ -19,20 +19,23 @@ var mayImport = map[string]string{
 	"internal/agent": "api audit cluster compat criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
 		"files/image files/inodes files/shared guard kernel memory " +
-		"memory/pipeline memory/postcopy migration network network/wireguard patience placement policy predict " +
+		"memory/pipeline memory/postcopy migration network network/wireguard patience placement policy " +
+		"predict " +
 		"sampling statedir transfer/layers transfer/state wire wire/identity wire/stream",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
 	"internal/api":       "",
 	"internal/audit":     "",
 	// bench: starts programs and reads what they print: neither agent nor engines.
-	"internal/bench": "api criu engine kernel lab lab/image lab/workload lab/workload/broker lab/workload/coap " +
+	"internal/bench": "api criu engine kernel lab lab/image lab/workload lab/workload/broker " +
+		"lab/workload/coap " +
 		"lab/workload/face lab/workload/pages lab/workload/player lab/workload/tree memory " +
 		"memory/pipeline migration network predict units wire wire/identity",
 	"internal/bench/page": "bench",
 	"internal/cli":        "units",
 	// cluster: knows nodes and links, no containers; greetings bring what the agent makes of them.
-	"internal/cluster":             "api compat guard migration network network/wireguard patience predict wire wire/identity wire/stream",
+	"internal/cluster": "api compat guard migration network network/wireguard patience " +
+		"predict wire wire/identity wire/stream",
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
 	"internal/criu":                "criu/vet kernel",
@@ -41,8 +44,9 @@ var mayImport = map[string]string{
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
 	// engine: the contract: nothing of any engine shows through it.
-	"internal/engine":            "files guard memory",
-	"internal/engine/checkpoint": "criu durable engine kernel memory memory/pager network network/dump network/nsstate",
+	"internal/engine": "files guard memory",
+	"internal/engine/checkpoint": "criu durable engine kernel memory memory/pager network network/dump " +
+		"network/nsstate",
 	// engine/containerd: an engine knows no other engine, no migration and no other node. What two engines
 	// need is a mechanism.
 	"internal/engine/containerd": "durable engine engine/containerd/nerdctl engine/contentstore " +
@@ -105,9 +109,10 @@ var mayImport = map[string]string{
 	// predict: a function of what was measured.
 	"internal/predict": "memory migration wire/stream",
 	// sampling: measures, and decides nothing; the agent is its Node.
-	"internal/sampling":        "engine guard kernel memory memory/pipeline migration patience predict",
-	"internal/statedir":        "kernel",
-	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration wire/identity wire/stream",
+	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
+	"internal/statedir": "kernel",
+	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
+		"wire/identity wire/stream",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",
@@ -123,8 +128,8 @@ var mayImport = map[string]string{
 var pure = []string{"compat", "migration", "placement", "policy", "predict", "units"}
 
 // impure are packages of the standard library and others that act, wait, lock, or draw lots.
-var impure = []string{"os", "io/fs", "net", "net/http", "syscall", "golang.org/x/sys/unix", "context", "sync", "math/rand",
-	"math/rand/v2", "crypto/rand"}
+var impure = []string{"os", "io/fs", "net", "net/http", "syscall", "golang.org/x/sys/unix", "context", "sync",
+	"math/rand", "math/rand/v2", "crypto/rand"}
 
 // TestImports: each package imports what its row says, and no more.
 func TestImports(t *testing.T) {
@@ -194,7 +199,8 @@ func TestTestImports(t *testing.T) {
 			if name == "agent" && strings.HasPrefix(p.name(), "internal/") && p.name() != "internal/agent" {
 				t.Errorf("tests of %s import the agent: start one and speak its API", p.name())
 			}
-			if other, is := strings.CutPrefix(name, "engine/"); is && isEngine(p) && slices.Contains(engines, other) &&
+			if other, is := strings.CutPrefix(name, "engine/"); is && isEngine(p) &&
+				slices.Contains(engines, other) &&
 				!strings.HasSuffix(p.name(), "/"+other) {
 				t.Errorf("tests of %s import the engine %s", p.name(), other)
 			}

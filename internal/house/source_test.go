@@ -35,7 +35,8 @@ func sources(t *testing.T) (all []source) {
 		exports[p.ImportPath] = p.Export
 	}
 	set := token.NewFileSet()
-	imports := importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	imports := importer.ForCompiler(set, "gc",
+		func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	for _, p := range packages(t) {
 		if !strings.HasPrefix(p.name(), "test/") {
 			all = append(all, read(t, set, imports, p))
@@ -60,7 +61,8 @@ func read(t *testing.T, set *token.FileSet, imports types.Importer, p listed) so
 			s.count(file)
 		}
 	}
-	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{},
+		Selections: map[*ast.SelectorExpr]*types.Selection{}}
 	checked, err := (&types.Config{Importer: imports}).Check(p.ImportPath, set, parsed, info)
 	if err != nil {
 		t.Fatal(err)

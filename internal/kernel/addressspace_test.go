@@ -105,7 +105,8 @@ func TestOpenDescriptor(t *testing.T) {
 
 	path := filepath.Join(t.TempDir(), "fifo")
 	must(t, unix.Mkfifo(path, 0o600))
-	fifo, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // without anybody who writes
+	// without anybody who writes
+	fifo, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	must(t, err)
 	defer unix.Close(fifo)
 	opened := make(chan error, 1)

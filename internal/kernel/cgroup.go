@@ -177,7 +177,8 @@ func findCgroup(name func(hierarchy) (string, bool)) (*Cgroup, error) {
 		return nil, fs.ErrNotExist
 	}
 	if c.freeze.dir == "" {
-		return nil, fmt.Errorf("no cgroup of its own that can freeze: mount cgroup v2 or the v1 freezer: %w", ErrUnsupported)
+		return nil, fmt.Errorf("no cgroup of its own that can freeze: mount cgroup v2 or the v1 freezer: %w",
+			ErrUnsupported)
 	}
 	return c, nil
 }

@@ -27,13 +27,15 @@ func (c *Cgroup) LimitCPU(cpus float64) error {
 		case exists(v2):
 			return limitCPU(v2, "max", quota, " "+strconv.Itoa(cpuPeriod))
 		case exists(v1):
-			if err := writeFile(filepath.Join(dir, "cpu.cfs_period_us"), strconv.Itoa(cpuPeriod)); err != nil {
+			if err := writeFile(filepath.Join(dir, "cpu.cfs_period_us"),
+				strconv.Itoa(cpuPeriod)); err != nil {
 				return fmt.Errorf("limit the processor time of %s: %w", dir, err)
 			}
 			return limitCPU(v1, "-1", quota, "")
 		}
 	}
-	return fmt.Errorf("limit the processor time of a container: %w: its cgroup has no cpu controller", ErrUnsupported)
+	return fmt.Errorf("limit the processor time of a container: %w: its cgroup has no cpu controller",
+		ErrUnsupported)
 }
 
 func limitCPU(file, none string, quota int64, period string) error {
@@ -50,7 +52,8 @@ func limitCPU(file, none string, quota int64, period string) error {
 // CPUTime is how much processor time the group's processes have used.
 func (c *Cgroup) CPUTime() (time.Duration, error) {
 	for _, dir := range c.dirs {
-		if text, err := os.ReadFile(filepath.Join(dir, "cpuacct.usage")); err == nil { // version 1, nanoseconds
+		// version 1, nanoseconds
+		if text, err := os.ReadFile(filepath.Join(dir, "cpuacct.usage")); err == nil {
 			used, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 			return time.Duration(used), err
 		}

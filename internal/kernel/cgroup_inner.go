@@ -22,7 +22,8 @@ type InnerGroup struct {
 	Path      string            `json:"path"`                // from the container's own group
 	Processes []int             `json:"processes,omitempty"` // as the container sees them
 	Values    map[string]string `json:"values,omitempty"`    // of files, by their names
-	Owners    map[string]Owner  `json:"owners,omitempty"`    // of the directory (".") and files, where the kernel would give others
+	// of the directory (".") and files, where the kernel would give others
+	Owners map[string]Owner `json:"owners,omitempty"`
 }
 
 // Bounds of inner groups: they may come from another node.
@@ -35,7 +36,8 @@ const (
 // innerFiles are those of a group that are carried, by the hierarchy's controllers, in the order in
 // which they can be set. notCarried has the others that limit.
 var innerFiles = map[string][]string{
-	"memory": {"memory.limit_in_bytes"}, "pids": {"pids.max"}, "cpu": {"cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"},
+	"memory": {"memory.limit_in_bytes"}, "pids": {"pids.max"},
+	"cpu":     {"cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"},
 	"devices": {devicesList},
 }
 
@@ -169,7 +171,8 @@ func CheckInner(all []InnerGroups) error {
 			if count++; count > maxInnerGroups {
 				return fmt.Errorf("more than %d groups", maxInnerGroups)
 			}
-			if !filepath.IsLocal(group.Path) || filepath.Clean(group.Path) != group.Path || group.Path == "." || len(group.Path) > maxInnerPath {
+			if !filepath.IsLocal(group.Path) || filepath.Clean(group.Path) != group.Path ||
+				group.Path == "." || len(group.Path) > maxInnerPath {
 				return fmt.Errorf("group %.80q: its name leads elsewhere", group.Path)
 			}
 			if err := checkOwners(group.Owners); err != nil {
@@ -237,7 +240,8 @@ func (c *Cgroup) FillInner(all []InnerGroups) error {
 	processes := map[int]int{}
 	for _, pid := range pids {
 		space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-		if process, failed := ReadProcess(pid); err == nil && failed == nil && space != own { // who restores them is no process of the container
+		// who restores them is no process of the container
+		if process, failed := ReadProcess(pid); err == nil && failed == nil && space != own {
 			processes[process.NamespaceID] = pid
 		}
 	}
@@ -265,7 +269,8 @@ func (g InnerGroup) fill(dir, hierarchy string, processes map[int]int) error {
 			return err
 		}
 	}
-	for _, name := range filesOf(hierarchy) { // a quota is refused that is more than that above it, by another period
+	// a quota is refused that is more than that above it, by another period
+	for _, name := range filesOf(hierarchy) {
 		value, is := g.Values[name]
 		if name == devicesList || !is {
 			continue

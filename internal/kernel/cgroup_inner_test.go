@@ -25,19 +25,22 @@ func TestAround(t *testing.T) {
 // TestCheckInner: what another node asks for leads to nowhere else, and sets nothing but limits.
 func TestCheckInner(t *testing.T) {
 	ask := func(hierarchy, path, file string) error {
-		return CheckInner([]InnerGroups{{Hierarchy: hierarchy, Groups: []InnerGroup{{Path: path, Values: map[string]string{file: "1"}}}}})
+		return CheckInner([]InnerGroups{{Hierarchy: hierarchy,
+			Groups: []InnerGroup{{Path: path, Values: map[string]string{file: "1"}}}}})
 	}
 	for _, path := range []string{"init.scope", "system.slice/nginx.service", "a..b"} {
 		if err := ask("pids", path, "pids.max"); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	for _, path := range []string{"", ".", "..", "../other", "/etc", "a/../../b", "a//b", "a/", strings.Repeat("x", maxInnerPath+1)} {
+	for _, path := range []string{"", ".", "..", "../other", "/etc", "a/../../b", "a//b",
+		"a/", strings.Repeat("x", maxInnerPath+1)} {
 		if err := ask("pids", path, "pids.max"); err == nil {
 			t.Errorf("%.40q is taken", path)
 		}
 	}
-	for _, file := range []string{"cgroup.procs", "release_agent", "memory.limit_in_bytes", "../pids.max", "devices.allow"} {
+	for _, file := range []string{"cgroup.procs", "release_agent", "memory.limit_in_bytes", "../pids.max",
+		"devices.allow"} {
 		if err := ask("pids", "one", file); err == nil {
 			t.Errorf("%s is taken", file)
 		}

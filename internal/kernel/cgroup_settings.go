@@ -21,7 +21,8 @@ type Owner struct {
 }
 
 // ownedFiles are what is given to somebody with a group, and the group's directory.
-var ownedFiles = []string{".", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks", "cgroup.clone_children"}
+var ownedFiles = []string{".", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks",
+	"cgroup.clone_children"}
 
 // ownersOf are the owners that the kernel would not give.
 func ownersOf(dir string) (map[string]Owner, error) {
@@ -57,7 +58,8 @@ func ownersOf(dir string) (map[string]Owner, error) {
 func checkOwners(owners map[string]Owner) error {
 	const nobody = 1<<32 - 1 // leaves the owner as it is
 	for name, one := range owners {
-		if !slices.Contains(ownedFiles, name) || one.Mode&^fs.ModePerm != 0 || one.UID == nobody || one.GID == nobody {
+		if !slices.Contains(ownedFiles, name) || one.Mode&^fs.ModePerm != 0 || one.UID == nobody ||
+			one.GID == nobody {
 			return fmt.Errorf("owner of %.40q: %d, %d, mode %v", name, one.UID, one.GID, one.Mode)
 		}
 	}
@@ -80,14 +82,19 @@ func setOwners(dir string, owners map[string]Owner) error {
 // notCarried are settings that a group at the target would not have, with what they are in a group
 // in which nobody has set them. "max": no limit, "base": as in the container's own group.
 var notCarried = map[string]string{
-	"memory.memsw.limit_in_bytes": "max", "memory.soft_limit_in_bytes": "max", "memory.kmem.limit_in_bytes": "max",
-	"memory.kmem.tcp.limit_in_bytes": "max", "memory.oom_control": "oom_kill_disable 0", "memory.swappiness": "base",
-	"cpu.idle": "0", "cpu.cfs_burst_us": "0", "cpu.rt_runtime_us": "0",
-	"blkio.throttle.read_bps_device": "", "blkio.throttle.read_iops_device": "", "blkio.throttle.write_bps_device": "",
+	"memory.memsw.limit_in_bytes": "max", "memory.soft_limit_in_bytes": "max",
+	"memory.kmem.limit_in_bytes":     "max",
+	"memory.kmem.tcp.limit_in_bytes": "max", "memory.oom_control": "oom_kill_disable 0",
+	"memory.swappiness": "base",
+	"cpu.idle":          "0", "cpu.cfs_burst_us": "0", "cpu.rt_runtime_us": "0",
+	"blkio.throttle.read_bps_device": "", "blkio.throttle.read_iops_device": "",
+	"blkio.throttle.write_bps_device":  "",
 	"blkio.throttle.write_iops_device": "", "blkio.weight": "base", "blkio.bfq.weight": "base",
-	"cpuset.cpus": "base", "cpuset.mems": "base", "cpuset.cpu_exclusive": "base", "cpuset.mem_exclusive": "base",
-	"hugetlb.2MB.limit_in_bytes": "max", "hugetlb.1GB.limit_in_bytes": "max", "net_cls.classid": "base", "net_prio.ifpriomap": "base",
-	"cgroup.max.depth": "max", "cgroup.max.descendants": "max",
+	"cpuset.cpus": "base", "cpuset.mems": "base", "cpuset.cpu_exclusive": "base",
+	"cpuset.mem_exclusive":       "base",
+	"hugetlb.2MB.limit_in_bytes": "max", "hugetlb.1GB.limit_in_bytes": "max", "net_cls.classid": "base",
+	"net_prio.ifpriomap": "base",
+	"cgroup.max.depth":   "max", "cgroup.max.descendants": "max",
 	"cgroup.freeze": "0", "freezer.self_freezing": "0",
 }
 

@@ -72,7 +72,8 @@ func TestInnerGroups(t *testing.T) {
 	sleeping(t, inner)
 	sleeping(t, to.dirs[0])
 	want, err := from.Inner()
-	if err != nil || len(want) != 1 || want[0].Groups[0].Owners["."] != (Owner{UID: 1000, GID: 1001, Mode: 0o775}) {
+	if err != nil || len(want) != 1 ||
+		want[0].Groups[0].Owners["."] != (Owner{UID: 1000, GID: 1001, Mode: 0o775}) {
 		t.Fatalf("%+v, %v", want, err)
 	}
 	for range 8 { // in any order

@@ -31,7 +31,8 @@ func freezers(t *testing.T) map[string]string {
 			found["version 1"] = h.mount
 		}
 	}
-	for version, mount := range map[string][2]string{"version 1": {"cgroup", "freezer"}, "version 2": {"cgroup2", ""}} {
+	for version, mount := range map[string][2]string{"version 1": {"cgroup", "freezer"},
+		"version 2": {"cgroup2", ""}} {
 		if found[version] != "" {
 			continue
 		}
@@ -247,7 +248,8 @@ func TestGone(t *testing.T) {
 func TestFreezeVfork(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "vfork")
 	gcc := exec.Command("gcc", "-x", "c", "-o", program, "-")
-	gcc.Stdin = strings.NewReader("#include <unistd.h>\nint main(void) { char c; read(0, &c, 1); if (!vfork()) for (;;) usleep(100); }\n")
+	gcc.Stdin = strings.NewReader("#include <unistd.h>\nint main(void) { char c; read(0, &c, 1); if " +
+		"(!vfork()) for (;;) usleep(100); }\n")
 	if out, err := gcc.CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
@@ -263,7 +265,8 @@ func TestFreezeVfork(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-			if err := os.WriteFile(c.FreezerDir()+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0); err != nil {
+			if err := os.WriteFile(c.FreezerDir()+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid),
+				0); err != nil {
 				t.Fatal(err)
 			}
 			begin.Close()

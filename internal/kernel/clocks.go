@@ -39,7 +39,8 @@ const (
 	shortestRun, longestRun = 50 * time.Microsecond, 5 * time.Millisecond
 )
 
-var errAlwaysReading = fmt.Errorf("in %s there was no moment at which none of its threads was in the middle of reading a clock", finishPatience)
+var errAlwaysReading = fmt.Errorf("in %s there was no moment at which none of its threads was in the "+
+	"middle of reading a clock", finishPatience)
 
 // vdsoName is how the kernel calls its code in a process's mappings.
 const vdsoName = "[vdso]"
@@ -113,12 +114,14 @@ func (f *finish) hold(ctx context.Context, reading []thread) error {
 		if err := f.halt(reading); err != nil {
 			return err
 		}
-		reading = slices.DeleteFunc(reading, func(one thread) bool { return f.held[one.tid] == nil || !one.inside() })
+		reading = slices.DeleteFunc(reading,
+			func(one thread) bool { return f.held[one.tid] == nil || !one.inside() })
 		if len(reading) == 0 {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: thread %d (process %d)", context.Cause(ctx), reading[0].tid, reading[0].pid)
+			return fmt.Errorf("%w: thread %d (process %d)", context.Cause(ctx), reading[0].tid,
+				reading[0].pid)
 		}
 		for _, one := range reading {
 			_ = f.held[one.tid].ptrace(unix.PTRACE_CONT, 0, 0) // if it is gone, awaitStop notices
@@ -252,7 +255,8 @@ func instructionOf(pid, tid int) (at uint64, computing bool) {
 	path := filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(tid), "syscall")
 	line, err := os.ReadFile(path)
 	pause := newBackoff()
-	for deadline := time.Now().Add(busyPatience); err == nil && strings.HasPrefix(string(line), "running") && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(busyPatience); err == nil && strings.HasPrefix(string(line), "running") &&
+		time.Now().Before(deadline); {
 		pause.wait()
 		line, err = os.ReadFile(path)
 	}

@@ -22,7 +22,8 @@ type readers struct {
 func newReaders(t *testing.T, mount string, number int) *readers {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "clocks")
-	if out, err := exec.Command("gcc", "-O1", "-pthread", "-o", program, "testdata/clocks/clocks.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", "-O1", "-pthread", "-o", program,
+		"testdata/clocks/clocks.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	dir := filepath.Join(mount, fmt.Sprintf("godwit-clocks-%d", os.Getpid()))

@@ -34,7 +34,8 @@ func inMounts(pid int, f func() error) error {
 	defer namespace.Close()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with this goroutine, and nobody else gets into the namespace
+		// for good: the thread ends with this goroutine, and nobody else gets into the namespace
+		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_FS)
 		if err == nil {
 			err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS)
@@ -65,7 +66,8 @@ func SealMounts(pid int, paths []string) error {
 }
 
 func sealMount(path string) error {
-	at, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	at, err := unix.Openat2(unix.AT_FDCWD, path,
+		&unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -84,7 +86,8 @@ func sealMount(path string) error {
 // clone is called in the mount namespace.
 func clone(path string) (int, error) {
 	at, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_NO_SYMLINKS |
+			unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
 		return -1, err

@@ -25,7 +25,8 @@ func (a *AddressSpace) Collapse(start, end uint64) error {
 		return err
 	}
 	remote := unix.RemoteIovec{Base: uintptr(start), Len: int(end - start)}
-	n, _, errno := unix.Syscall6(unix.SYS_PROCESS_MADVISE, pidfd.Fd(), uintptr(unsafe.Pointer(&remote)), 1, madviseCollapse, 0, 0)
+	n, _, errno := unix.Syscall6(unix.SYS_PROCESS_MADVISE, pidfd.Fd(), uintptr(unsafe.Pointer(&remote)),
+		1, madviseCollapse, 0, 0)
 	if errno == unix.ESRCH {
 		return fmt.Errorf("memory of process %d: %w", a.pid, fs.ErrNotExist)
 	}
@@ -33,7 +34,8 @@ func (a *AddressSpace) Collapse(start, end uint64) error {
 		return fmt.Errorf("memory of process %d: huge pages from %#x to %#x: %w", a.pid, start, end, errno)
 	}
 	if uint64(n) != end-start {
-		return fmt.Errorf("memory of process %d: huge pages from %#x to %#x: only %d bytes", a.pid, start, end, n)
+		return fmt.Errorf("memory of process %d: huge pages from %#x to %#x: only %d bytes", a.pid, start,
+			end, n)
 	}
 	return nil
 }

@@ -11,11 +11,12 @@ import (
 
 // UnixSocket is a unix socket as sock_diag(7) tells of it.
 type UnixSocket struct {
-	Inode   uint32
-	Type    uint8    // SOCK_STREAM and the like
-	State   uint8    // TCP_ESTABLISHED, TCP_LISTEN or TCP_CLOSE of include/net/tcp_states.h
-	Peer    uint32   // inode of the socket it is connected to, 0 if there is none
-	Waiting []uint32 // of a listening socket: inodes of those whose connection is not accepted yet, 0 if closed
+	Inode uint32
+	Type  uint8  // SOCK_STREAM and the like
+	State uint8  // TCP_ESTABLISHED, TCP_LISTEN or TCP_CLOSE of include/net/tcp_states.h
+	Peer  uint32 // inode of the socket it is connected to, 0 if there is none
+	// of a listening socket: inodes of those whose connection is not accepted yet, 0 if closed
+	Waiting []uint32
 }
 
 // Numbers of include/uapi/linux/unix_diag.h.
@@ -141,8 +142,8 @@ func parseUnixSocket(b []byte) (UnixSocket, error) {
 func NetlinkGroups(fd int) ([]int, error) {
 	words := make([]uint32, 64)
 	size := uint32(len(words) * 4)
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_NETLINK, unix.NETLINK_LIST_MEMBERSHIPS,
-		uintptr(unsafe.Pointer(&words[0])), uintptr(unsafe.Pointer(&size)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_NETLINK,
+		unix.NETLINK_LIST_MEMBERSHIPS, uintptr(unsafe.Pointer(&words[0])), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
 		return nil, fmt.Errorf("list the groups of netlink socket %d: %w", fd, errno)
 	}

@@ -62,7 +62,8 @@ func (a *AddressSpace) writesDirectly(fd string) (bool, error) {
 		if err != nil {
 			return false, a.failed("read the flags of descriptor "+fd, err)
 		}
-		return flags&unix.O_DIRECT != 0 && flags&unix.O_ACCMODE != unix.O_RDONLY && flags&unix.O_PATH != unix.O_PATH, nil
+		return flags&unix.O_DIRECT != 0 && flags&unix.O_ACCMODE != unix.O_RDONLY &&
+			flags&unix.O_PATH != unix.O_PATH, nil
 	}
 	return false, a.failed("read descriptor "+fd, errors.Join(fs.ErrNotExist, lines.Err()))
 }

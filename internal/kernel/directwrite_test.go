@@ -43,7 +43,8 @@ func TestDirectWrites(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = space.Close() })
 	found, err := space.DirectWrites()
-	if err != nil || len(found) != 1 || found[0] != (OpenFile{Inode: inode, Path: filepath.Join(dir, "direct")}) {
+	if err != nil || len(found) != 1 ||
+		found[0] != (OpenFile{Inode: inode, Path: filepath.Join(dir, "direct")}) {
 		t.Errorf("found %+v, %v; want inode %d", found, err, inode)
 	}
 }

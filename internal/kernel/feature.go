@@ -28,18 +28,23 @@ func Features() []Feature {
 		{"checkpoint and restore", "Linux 3.11 with CONFIG_CHECKPOINT_RESTORE", probeCheckpoint},
 		{"time namespaces", "Linux 5.6 with CONFIG_TIME_NS", probeNamespace("time")},
 		{"TCP repair mode", "Linux 3.5 with CONFIG_CHECKPOINT_RESTORE", probeTCPRepair},
-		{"socket diagnosis for TCP", "Linux 3.3 with CONFIG_INET_DIAG", probeDiag(unix.AF_INET, unix.IPPROTO_TCP)},
-		{"socket diagnosis for UDP", "Linux 3.3 with CONFIG_INET_UDP_DIAG", probeDiag(unix.AF_INET, unix.IPPROTO_UDP)},
+		{"socket diagnosis for TCP", "Linux 3.3 with CONFIG_INET_DIAG",
+			probeDiag(unix.AF_INET, unix.IPPROTO_TCP)},
+		{"socket diagnosis for UDP", "Linux 3.3 with CONFIG_INET_UDP_DIAG",
+			probeDiag(unix.AF_INET, unix.IPPROTO_UDP)},
 		{"socket diagnosis for unix sockets", "Linux 3.3 with CONFIG_UNIX_DIAG", probeDiag(unix.AF_UNIX, 0)},
-		{"socket diagnosis for netlink", "Linux 3.10 with CONFIG_NETLINK_DIAG", probeDiag(unix.AF_NETLINK, 0)},
-		{"socket diagnosis for packet sockets", "Linux 3.7 with CONFIG_PACKET_DIAG", probeDiag(unix.AF_PACKET, 0)},
+		{"socket diagnosis for netlink", "Linux 3.10 with CONFIG_NETLINK_DIAG",
+			probeDiag(unix.AF_NETLINK, 0)},
+		{"socket diagnosis for packet sockets", "Linux 3.7 with CONFIG_PACKET_DIAG",
+			probeDiag(unix.AF_PACKET, 0)},
 		{"pidfd_getfd", "Linux 5.6", probePidfdGetfd},
 		{"cgroup freezer", "Linux 5.2 with cgroup v2, or CONFIG_CGROUP_FREEZER with v1", probeFreezer},
 		{"cgroup.kill", "Linux 5.14 with cgroup v2", probeCgroupKill},
 		{"overlayfs", "Linux 3.18 with CONFIG_OVERLAY_FS", probeOverlay},
 		{"tmpfs without swap", "Linux 6.4", probeNoswap},
 		{"userfaultfd", "Linux 4.11 with CONFIG_USERFAULTFD", probeUserfault(0)},
-		{"userfaultfd asynchronous write-protection", "Linux 6.7, on arm64 6.10", probeUserfault(uffdWPAsync | uffdWPUnpopulated)},
+		{"userfaultfd asynchronous write-protection", "Linux 6.7, on arm64 6.10",
+			probeUserfault(uffdWPAsync | uffdWPUnpopulated)},
 		{"PAGEMAP_SCAN", "Linux 6.7", probePagemapScan},
 		{"soft-dirty", "Linux 3.11 with CONFIG_MEM_SOFT_DIRTY", probeSoftDirty},
 	}
@@ -83,7 +88,8 @@ func (f Feature) Probe() error {
 // saysNo tells an answer of the kernel from a probe that failed for another reason, such as a
 // missing privilege.
 func saysNo(err error) bool {
-	for _, no := range []error{ErrUnsupported, unix.ENOSYS, unix.EINVAL, unix.ENOTTY, unix.ENODEV, unix.EOPNOTSUPP,
+	for _, no := range []error{ErrUnsupported, unix.ENOSYS, unix.EINVAL, unix.ENOTTY, unix.ENODEV,
+		unix.EOPNOTSUPP,
 		unix.ENOPROTOOPT, unix.EPROTONOSUPPORT, unix.ENOENT} {
 		if errors.Is(err, no) {
 			return true

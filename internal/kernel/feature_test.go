@@ -9,7 +9,8 @@ import (
 )
 
 // needed are the features without which nothing can be moved; the others are probed, whatever they answer.
-var needed = []string{"checkpoint and restore", "TCP repair mode", "socket diagnosis for TCP", "pidfd_getfd", "cgroup freezer", "overlayfs"}
+var needed = []string{"checkpoint and restore", "TCP repair mode", "socket diagnosis for TCP", "pidfd_getfd",
+	"cgroup freezer", "overlayfs"}
 
 func TestProbes(t *testing.T) {
 	for _, f := range Features() {
@@ -37,7 +38,8 @@ func TestAnswers(t *testing.T) {
 	if err := answer(nil); err != nil {
 		t.Errorf("there: %v", err)
 	}
-	if err := answer(unix.ENOSYS); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "Linux 9.9") {
+	if err := answer(unix.ENOSYS); !errors.Is(err, ErrUnsupported) ||
+		!strings.Contains(err.Error(), "Linux 9.9") {
 		t.Errorf("missing: %v", err)
 	}
 	if err := answer(unix.EPERM); err == nil || errors.Is(err, ErrUnsupported) {

@@ -38,7 +38,8 @@ func CreateDurable(path string, perm fs.FileMode) error {
 // writeThenRename writes into a file that has no name yet, so that a process that is killed while
 // it waits for the disk leaves nothing behind.
 func writeThenRename(path string, data []byte, perm fs.FileMode) error {
-	fresh := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.new-%d-%d", filepath.Base(path), os.Getpid(), rand.Uint32()))
+	fresh := filepath.Join(filepath.Dir(path),
+		fmt.Sprintf(".%s.new-%d-%d", filepath.Base(path), os.Getpid(), rand.Uint32()))
 	f, named, err := openNew(fresh)
 	if err != nil {
 		return err
@@ -107,7 +108,8 @@ func openNew(path string) (f *os.File, named bool, err error) {
 
 // link gives an open file its first name. This way needs no further capability (linkat(2)).
 func link(f *os.File, path string) error {
-	err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+	err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, path,
+		unix.AT_SYMLINK_FOLLOW)
 	if err != nil {
 		return &os.LinkError{Op: "link", Old: "a new file", New: path, Err: err}
 	}

@@ -78,8 +78,10 @@ func TestRemoveUnfinished(t *testing.T) {
 	ended := exec.Command("true")
 	must(t, ended.Run())
 	names := []string{
-		fmt.Sprintf(".report.json.new-%d-7", ended.Process.Pid), fmt.Sprintf(".report.json.new-%d-7", os.Getppid()),
-		fmt.Sprintf("report.json.new-%d-7", ended.Process.Pid), ".report.json.new-x-7", ".report.json.new-99999999999999999999-7", "report.json",
+		fmt.Sprintf(".report.json.new-%d-7", ended.Process.Pid),
+		fmt.Sprintf(".report.json.new-%d-7", os.Getppid()),
+		fmt.Sprintf("report.json.new-%d-7", ended.Process.Pid), ".report.json.new-x-7",
+		".report.json.new-99999999999999999999-7", "report.json",
 	}
 	for _, name := range names {
 		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))

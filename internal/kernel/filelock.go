@@ -94,7 +94,8 @@ func (t *tracee) takeLocks(locks []RecordLock) error {
 	if err := t.stopInCall(); err != nil {
 		return err
 	}
-	if err := t.ptrace(unix.PTRACE_GETSIGMASK, unsafe.Sizeof(t.mask), uintptr(unsafe.Pointer(&t.mask))); err != nil {
+	if err := t.ptrace(unix.PTRACE_GETSIGMASK, unsafe.Sizeof(t.mask),
+		uintptr(unsafe.Pointer(&t.mask))); err != nil {
 		return fmt.Errorf("read the signal mask: %w", err)
 	}
 	at := (t.regs.stackPointer() - lockRoom) &^ 15
@@ -103,11 +104,13 @@ func (t *tracee) takeLocks(locks []RecordLock) error {
 		if lock.Write {
 			flock.Type = unix.F_WRLCK
 		}
-		if err := t.write(at, unsafe.Slice((*byte)(unsafe.Pointer(&flock)), unsafe.Sizeof(flock))); err != nil {
+		if err := t.write(at, unsafe.Slice((*byte)(unsafe.Pointer(&flock)),
+			unsafe.Sizeof(flock))); err != nil {
 			return err
 		}
 		if _, err := t.syscall(unix.SYS_FCNTL, uint64(lock.FD), unix.F_SETLK, at); err != nil {
-			return fmt.Errorf("lock descriptor %d from %d, %d bytes: %w", lock.FD, lock.Start, lock.Length, err)
+			return fmt.Errorf("lock descriptor %d from %d, %d bytes: %w", lock.FD, lock.Start, lock.Length,
+				err)
 		}
 	}
 	return nil
@@ -128,7 +131,8 @@ func (t *tracee) stopInCall() error {
 			return err
 		}
 		length := uint64(len(syscallInstruction))
-		for _, at := range []uint64{*t.regs.instruction() - length, *t.regs.instruction()} { // the kernel may have gone back to it
+		// the kernel may have gone back to it
+		for _, at := range []uint64{*t.regs.instruction() - length, *t.regs.instruction()} {
 			var is [len(syscallInstruction)]byte
 			if t.read(at, is[:]) == nil && bytes.Equal(is[:], syscallInstruction[:]) {
 				t.gadget.syscall = at

@@ -250,7 +250,8 @@ func anyThreadRuns(pid int) (bool, error) {
 			return false, err
 		}
 		_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
-		if strings.HasPrefix(rest, "R") || strings.HasPrefix(rest, "D") && !waitsForChild(thread) || aboutToSleep(thread) {
+		if strings.HasPrefix(rest, "R") || strings.HasPrefix(rest, "D") && !waitsForChild(thread) ||
+			aboutToSleep(thread) {
 			return true, nil
 		}
 	}
@@ -290,7 +291,8 @@ func (c *Cgroup) Kill(ctx context.Context) error {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("kill cgroup %s: %w while %d processes are still ending", c.freeze.dir, err, left)
+			return fmt.Errorf("kill cgroup %s: %w while %d processes are still ending", c.freeze.dir, err,
+				left)
 		}
 		pause.wait()
 	}

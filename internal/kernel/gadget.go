@@ -68,14 +68,18 @@ func (t *tracee) look() error {
 	if t.shadow, err = hasShadowStack(t.pid); err != nil {
 		return err
 	}
-	code := slices.DeleteFunc(all, func(m Mapping) bool { return !m.Executable || !m.Readable || m.Name == "[vsyscall]" })
+	code := slices.DeleteFunc(all, func(m Mapping) bool {
+		return !m.Executable || !m.Readable ||
+			m.Name == "[vsyscall]"
+	})
 	slices.SortStableFunc(code, func(a, b Mapping) int { return cmp.Compare(codeRank(a), codeRank(b)) })
 	r := space.Reader()
 	window := make([]byte, gadgetWindow)
 	budget := gadgetLimit
 	for _, m := range code {
 		for at := m.Start; at < m.End && budget > 0 && !t.gadget.complete(); at += gadgetWindow {
-			n, err := r.Read([]PageRange{{Start: at, End: min(at+gadgetWindow, m.End)}}, window[:min(gadgetWindow, m.End-at)])
+			n, err := r.Read([]PageRange{{Start: at, End: min(at+gadgetWindow, m.End)}},
+				window[:min(gadgetWindow, m.End-at)])
 			if err != nil {
 				return err
 			}
@@ -87,7 +91,8 @@ func (t *tracee) look() error {
 		if is32Bit(t.pid) { // its instructions are others
 			return fmt.Errorf("%w: it is a 32-bit process", ErrUntraceable)
 		}
-		return fmt.Errorf("%w: %w: no system call instruction in it", ErrUntraceable, errMoved) // perhaps it is not mapped yet
+		// perhaps it is not mapped yet
+		return fmt.Errorf("%w: %w: no system call instruction in it", ErrUntraceable, errMoved)
 	}
 	return nil
 }

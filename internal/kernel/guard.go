@@ -118,7 +118,8 @@ func guard(o *guardOrders) {
 		}
 	}
 	one := byte('1')
-	for round := 0; round < 2000; round++ { // 10 s: what is listed after that has no life of its own, as a zombie of version 1
+	// 10 s: what is listed after that has no life of its own, as a zombie of version 1
+	for round := 0; round < 2000; round++ {
 		if o.kill != noDescriptor {
 			_, _, _ = unix.RawSyscall(unix.SYS_WRITE, o.kill, uintptr(unsafe.Pointer(&one)), 1)
 		}
@@ -139,7 +140,8 @@ func guard(o *guardOrders) {
 //go:norace
 func killListed(o *guardOrders) int {
 	at := unix.AT_FDCWD
-	fd, _, errno := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(&o.path[0])), unix.O_RDONLY, 0, 0, 0)
+	fd, _, errno := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(&o.path[0])),
+		unix.O_RDONLY, 0, 0, 0)
 	if errno != 0 {
 		return 0
 	}
@@ -153,7 +155,8 @@ func killListed(o *guardOrders) int {
 		switch c := o.text[i]; {
 		case c >= '0' && c <= '9':
 			pid = pid*10 + uintptr(c-'0')
-		case pid > 1: // 0 is a process of another pid namespace; a number that is cut off ends without a newline
+		// 0 is a process of another pid namespace; a number that is cut off ends without a newline
+		case pid > 1:
 			_, _, _ = unix.RawSyscall(unix.SYS_KILL, pid, uintptr(unix.SIGKILL), 0)
 			found, pid = found+1, 0
 		default:

@@ -140,7 +140,8 @@ func FuzzFault(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, child, err := parseFault(b)
-		if err == nil && (len(b) != faultMessage || e.Kind < FaultPage || e.Kind > FaultUnmap || (e.Kind == FaultFork) != (child >= 0)) {
+		if err == nil && (len(b) != faultMessage || e.Kind < FaultPage || e.Kind > FaultUnmap ||
+			(e.Kind == FaultFork) != (child >= 0)) {
 			t.Errorf("%+v of %x, %d", e, b, child)
 		}
 	})

@@ -85,7 +85,9 @@ func (t *tracee) unusedStack() (uint64, error) {
 	}
 	at, size, sp := t.stack.Start, uint64(healBytes()), t.regs.stackPointer()
 	if sp >= at && sp < at+size && t.marked() {
-		at += size // it had no processor yet since an earlier tracer died: it is on the way back there, and needs it
+		// it had no processor yet since an earlier tracer died: it is on the way back there, and
+		// needs it
+		at += size
 	}
 	if sp >= at && sp < at+3*size { // with room for a second one
 		return 0, errors.New("its stack is nearly full")

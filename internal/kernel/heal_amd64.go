@@ -60,12 +60,14 @@ func (t *tracee) layOut(image []byte, at uint64) (healing, error) {
 	if err != nil {
 		return healing{}, err
 	}
-	const chain, frame = healSlack, healSlack + chainSize - 8 // the frame's first word is the address that leads to it
+	// the frame's first word is the address that leads to it
+	const chain, frame = healSlack, healSlack + chainSize - 8
 	fp := (frame + frameSize + fpAlign - 1) / fpAlign * fpAlign
 	if fp+len(state) > len(image) {
 		return healing{}, errors.New("its floating point state is too large")
 	}
-	for i, word := range []uint64{cmp.Or(t.gadget.exchange, t.gadget.move), t.gadget.popRAX, sysClose, t.gadget.syscallReturn, t.gadget.sigreturn} {
+	for i, word := range []uint64{cmp.Or(t.gadget.exchange, t.gadget.move), t.gadget.popRAX, sysClose,
+		t.gadget.syscallReturn, t.gadget.sigreturn} {
 		binary.LittleEndian.PutUint64(image[chain+i*8:], word)
 	}
 	t.fillFrame(image[frame:], t.regs.afterRestart(), t.mask, at+uint64(fp))
@@ -100,7 +102,8 @@ func (t *tracee) fillFrame(frame []byte, r registers, mask, fp uint64) {
 	put := func(offset int, v uint64) { binary.LittleEndian.PutUint64(frame[offset:], v) }
 	put(8, ucFlags)
 	put(32, 0x7fff) // no valid flags of a sigaltstack: it stays what it is
-	for i, v := range []uint64{r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15, r.Rdi, r.Rsi, r.Rbp, r.Rbx, r.Rdx, r.Rax, r.Rcx,
+	for i, v := range []uint64{r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15, r.Rdi, r.Rsi, r.Rbp,
+		r.Rbx, r.Rdx, r.Rax, r.Rcx,
 		r.Rsp, r.Rip, r.Eflags, r.Cs&0xffff | r.Ss<<48} {
 		put(48+i*8, v)
 	}

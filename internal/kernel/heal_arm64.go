@@ -22,7 +22,8 @@ const (
 	fpsimdMagic = 0x46508001 // arch/arm64/include/uapi/asm/sigcontext.h
 	fpsimdSize  = 528
 	sveMagic    = 0x53564501
-	sveHeader   = 16 // of struct user_sve_header and of struct sve_context; the registers follow in the same layout
+	// of struct user_sve_header and of struct sve_context; the registers follow in the same layout
+	sveHeader = 16
 
 	ntFPRegisters = 2     // NT_PRFPREG
 	ntSVE         = 0x405 // NT_ARM_SVE
@@ -66,7 +67,8 @@ func (t *tracee) layOutCall(frame []byte, way healing, number uint64, arguments 
 
 // fillFrame writes struct rt_sigframe but for its records.
 func fillFrame(frame []byte, r registers, mask uint64) {
-	binary.LittleEndian.PutUint32(frame[frameFlags:], 0x7fff) // no valid flags of a sigaltstack: it stays what it is
+	// no valid flags of a sigaltstack: it stays what it is
+	binary.LittleEndian.PutUint32(frame[frameFlags:], 0x7fff)
 	binary.LittleEndian.PutUint64(frame[frameMask:], mask)
 	for i, v := range append(r.Regs[:], r.Sp, r.Pc, r.Pstate) {
 		binary.LittleEndian.PutUint64(frame[frameRegisters+i*8:], v)
@@ -84,7 +86,8 @@ func (t *tracee) floatingPoint(records []byte) error {
 	binary.LittleEndian.PutUint32(records[4:], fpsimdSize)
 	copy(records[8:16], state[512:520])
 	copy(records[16:], state[:512])
-	if n, err := t.registerSet(ntZA, state[:sveHeader]); err == nil && n == sveHeader && binary.LittleEndian.Uint32(state) > sveHeader {
+	if n, err := t.registerSet(ntZA, state[:sveHeader]); err == nil && n == sveHeader &&
+		binary.LittleEndian.Uint32(state) > sveHeader {
 		return errors.New("it uses the matrix registers (SME)")
 	}
 	return t.vectors(records[fpsimdSize:])

@@ -104,7 +104,8 @@ func ParseMount(line string) (Mount, bool) {
 	if !ok || len(mount) < 6 || len(fs) < 3 {
 		return Mount{}, false
 	}
-	return Mount{ID: mount[0], Parent: mount[1], Device: mount[2], Root: unescape(mount[3]), Point: unescape(mount[4]), Type: fs[0],
+	return Mount{ID: mount[0], Parent: mount[1], Device: mount[2], Root: unescape(mount[3]),
+		Point: unescape(mount[4]), Type: fs[0],
 		Source: unescape(fs[1]), Options: fs[2], Flags: mount[5]}, true
 }
 
@@ -123,8 +124,8 @@ func cgroupHierarchy(m Mount) (hierarchy, bool) {
 // controllersOf picks the controllers from the super block options of a version 1 mount, in the
 // order and spelling of /proc/PID/cgroup.
 func controllersOf(options string) string {
-	notControllers := map[string]bool{"rw": true, "ro": true, "xattr": true, "noprefix": true, "clone_children": true,
-		"none": true, "favordynmods": true, "cpuset_v2_mode": true}
+	notControllers := map[string]bool{"rw": true, "ro": true, "xattr": true, "noprefix": true,
+		"clone_children": true, "none": true, "favordynmods": true, "cpuset_v2_mode": true}
 	var named []string
 	for o := range strings.SplitSeq(options, ",") {
 		if !notControllers[o] && !strings.HasPrefix(o, "release_agent=") {

@@ -243,7 +243,8 @@ func (t *tracee) seize() error {
 			return e
 		}
 		if mode != "" && mode != "0" && tracedBy(t.pid) == "" {
-			return fmt.Errorf("%w: it has a seccomp filter, which this process may not suspend: %w", ErrUntraceable, err)
+			return fmt.Errorf("%w: it has a seccomp filter, which this process may not suspend: %w",
+				ErrUntraceable, err)
 		}
 		err = t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACESYSGOOD)
 	}
@@ -307,7 +308,8 @@ func (t *tracee) save() error {
 	if err := t.regs.check(); err != nil {
 		return err
 	}
-	if err := t.ptrace(unix.PTRACE_GETSIGMASK, unsafe.Sizeof(t.mask), uintptr(unsafe.Pointer(&t.mask))); err != nil {
+	if err := t.ptrace(unix.PTRACE_GETSIGMASK, unsafe.Sizeof(t.mask),
+		uintptr(unsafe.Pointer(&t.mask))); err != nil {
 		return fmt.Errorf("read the signal mask: %w", err)
 	}
 	if err := t.abortRseq(); err != nil {
@@ -421,7 +423,9 @@ func (t *tracee) toSyscallStop() error {
 		case stop == int(unix.SIGTRAP)|syscallStop:
 			return nil
 		case status>>16 != eventStop:
-			signal = stop // SIGSTOP, the only one that cannot be blocked: it stops all threads, and this one when it is released
+			// SIGSTOP, the only one that cannot be blocked: it stops all threads, and this one when
+			// it is released
+			signal = stop
 		}
 	}
 }

@@ -43,13 +43,15 @@ func TestTracerDiesAnytime(t *testing.T) {
 	if testing.Short() {
 		times = 3
 	}
-	for _, kind := range []string{"main-spin-alarm", "main-rseq", "main-write-churn", "main-spin stopped", "block-write-alarm stopped"} {
+	for _, kind := range []string{"main-spin-alarm", "main-rseq", "main-write-churn", "main-spin stopped",
+		"block-write-alarm stopped"} {
 		t.Run(kind, func(t *testing.T) {
 			kind, stops := strings.CutSuffix(kind, " stopped")
 			p := startProgram(t, kind)
 			for i := range times {
 				tracer := startTracer(t, p)
-				for until := time.Now().Add(time.Duration(rand.IntN(20_000)) * time.Microsecond); time.Now().Before(until); {
+				for until := time.Now().Add(
+					time.Duration(rand.IntN(20_000)) * time.Microsecond); time.Now().Before(until); {
 					if stops {
 						_ = unix.Kill(p.pid(), unix.SIGSTOP)
 						_ = unix.Kill(p.pid(), unix.SIGCONT)
@@ -99,7 +101,8 @@ func TestFilteredTracer(t *testing.T) {
 	if err := filterSelf(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := OpenUserfault(pid); !errors.Is(err, ErrUntraceable) || !strings.Contains(err.Error(), "seccomp") {
+	if _, _, err := OpenUserfault(pid); !errors.Is(err, ErrUntraceable) ||
+		!strings.Contains(err.Error(), "seccomp") {
 		t.Errorf("attached: %v", err)
 	}
 }

@@ -161,7 +161,8 @@ func (p *program) trace() string {
 		p.t.Fatal(err)
 	}
 	for _, e := range entries {
-		if target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", p.pid(), e.Name())); strings.Contains(target, "userfault") {
+		if target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", p.pid(),
+			e.Name())); strings.Contains(target, "userfault") {
 			return fmt.Sprintf("descriptor %s is %s", e.Name(), target)
 		}
 	}
@@ -172,7 +173,8 @@ func (p *program) trace() string {
 	for line := range strings.Lines(string(status)) {
 		key, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
-		if (key == "SigBlk" || key == "TracerPid") && strings.Trim(value, "0") != "" || key == "SigIgn" && value != p.ignored {
+		if (key == "SigBlk" || key == "TracerPid") && strings.Trim(value, "0") != "" || key == "SigIgn" &&
+			value != p.ignored {
 			return fmt.Sprintf("%s is %s", key, value)
 		}
 	}
@@ -181,7 +183,8 @@ func (p *program) trace() string {
 
 // TestOpenUserfault opens many descriptors in programs of all kinds: they do not notice.
 func TestOpenUserfault(t *testing.T) {
-	for _, kind := range []string{"main-spin", "main-wait", "main-write", "main-rseq", "main-spin-alarm", "block-write-alarm", "wait-spin-block-churn", "block-write", "spin-nobody-filtered"} {
+	for _, kind := range []string{"main-spin", "main-wait", "main-write", "main-rseq", "main-spin-alarm",
+		"block-write-alarm", "wait-spin-block-churn", "block-write", "spin-nobody-filtered"} {
 		t.Run(kind, func(t *testing.T) {
 			p := startProgram(t, kind)
 			longest, total := time.Duration(0), time.Duration(0)
@@ -238,13 +241,15 @@ func TestDyingTracer(t *testing.T) {
 // TestTracerDies kills the tracer before each of its requests in turn: the process goes on as if
 // nothing had been.
 func TestTracerDies(t *testing.T) {
-	for _, kind := range []string{"main-spin", "main-wait", "main-rseq", "block-write", "spin-churn", "main-spin-alarm", "static-main-spin", "go"} {
+	for _, kind := range []string{"main-spin", "main-wait", "main-rseq", "block-write", "spin-churn",
+		"main-spin-alarm", "static-main-spin", "go"} {
 		t.Run(kind, func(t *testing.T) {
 			p := startProgram(t, kind)
 			for at := 1; ; at++ {
 				killed := dieAt(t, p, at)
 				if killed && (kind == "static-main-spin" || runtime.GOARCH != "amd64") {
-					p.proceeds(fmt.Sprintf("tracer killed before request %d", at)) // it may not close the descriptor itself
+					// it may not close the descriptor itself
+					p.proceeds(fmt.Sprintf("tracer killed before request %d", at))
 					continue
 				}
 				p.goesOn(fmt.Sprintf("tracer killed before request %d", at))
@@ -274,7 +279,8 @@ func TestTracerDiesAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 				if killed && runtime.GOARCH != "amd64" {
-					p.proceeds(fmt.Sprintf("two tracers killed before request %d", at)) // it may not close the descriptor itself
+					// it may not close the descriptor itself
+					p.proceeds(fmt.Sprintf("two tracers killed before request %d", at))
 					continue
 				}
 				p.goesOn(fmt.Sprintf("two tracers killed before request %d", at))

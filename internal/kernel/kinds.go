@@ -34,10 +34,12 @@ func parseKinds(table string) Kinds {
 	bytes := map[string]uint64{}
 	for line := range strings.Lines(table) {
 		key, value, _ := strings.Cut(line, ":")
-		if strings.Contains(key, "-") && strings.Contains(key, " ") { // the line of a mapping has a device's numbers
+		// the line of a mapping has a device's numbers
+		if strings.Contains(key, "-") && strings.Contains(key, " ") {
 			all.add(m, bytes)
 			clear(bytes)
-			m, _ = parseMapping([]byte(strings.TrimSuffix(line, "\n"))) // what cannot be read counts as nobody's
+			// what cannot be read counts as nobody's
+			m, _ = parseMapping([]byte(strings.TrimSuffix(line, "\n")))
 			continue
 		}
 		number, _, _ := strings.Cut(strings.TrimSpace(value), " ")
@@ -71,7 +73,9 @@ func (k *Kinds) add(m Mapping, bytes map[string]uint64) {
 // Plus adds up those of two processes.
 func (k Kinds) Plus(other Kinds) Kinds {
 	return Kinds{
-		Private: k.Private + other.Private, Shared: k.Shared + other.Shared, File: k.File + other.File, Changed: k.Changed + other.Changed,
-		Swapped: k.Swapped + other.Swapped, OwnShare: k.OwnShare + other.OwnShare, Mappings: k.Mappings + other.Mappings,
+		Private: k.Private + other.Private, Shared: k.Shared + other.Shared, File: k.File + other.File,
+		Changed: k.Changed + other.Changed,
+		Swapped: k.Swapped + other.Swapped, OwnShare: k.OwnShare + other.OwnShare,
+		Mappings: k.Mappings + other.Mappings,
 	}
 }

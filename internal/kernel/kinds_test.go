@@ -27,7 +27,8 @@ Anonymous:             0 kB
 `
 
 func TestParseKinds(t *testing.T) {
-	want := Kinds{Private: 4096 << 10, OwnShare: 2048 << 10, Shared: 512 << 10, File: 4 << 10, Changed: 4 << 10, Swapped: 96 << 10, Mappings: 3}
+	want := Kinds{Private: 4096 << 10, OwnShare: 2048 << 10, Shared: 512 << 10, File: 4 << 10,
+		Changed: 4 << 10, Swapped: 96 << 10, Mappings: 3}
 	if got := parseKinds(someKinds); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -43,7 +44,8 @@ func TestKindsOfThisProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	const size = 32 << 20
-	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANONYMOUS|unix.MAP_PRIVATE|unix.MAP_POPULATE)
+	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANONYMOUS|unix.MAP_PRIVATE|
+		unix.MAP_POPULATE)
 	if err != nil {
 		t.Fatal(err)
 	}

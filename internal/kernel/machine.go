@@ -85,10 +85,14 @@ func parseCPU(r io.Reader) (model string, features []string, err error) {
 // program can use, besides those with the prefixes below. All others (mitigations, virtualisation,
 // power, topology) do not matter to a process that moves. Source of the names:
 // arch/x86/include/asm/cpufeatures.h.
-const x86Instructions = " fpu tsc cx8 cmov clflush mmx fxsr ht syscall mmxext fxsr_opt rdtscp lm 3dnowext 3dnow" +
-	" pni pclmulqdq monitor ssse3 fma cx16 movbe popcnt aes xsave f16c rdrand lahf_lm abm misalignsse 3dnowprefetch" +
-	" xop fma4 tbm monitorx mwaitx fsgsbase bmi1 hle bmi2 erms rtm mpx rdseed adx clflushopt clwb xsaveopt xsavec" +
-	" xgetbv1 clzero rdpid rdpru pku ospke gfni vaes vpclmulqdq waitpkg cldemote movdiri movdir64b serialize fsrm" +
+const x86Instructions = " fpu tsc cx8 cmov clflush mmx fxsr ht syscall mmxext fxsr_opt rdtscp lm 3dnowext " +
+	"3dnow" +
+	" pni pclmulqdq monitor ssse3 fma cx16 movbe popcnt aes xsave f16c rdrand lahf_lm abm misalignsse " +
+	"3dnowprefetch" +
+	" xop fma4 tbm monitorx mwaitx fsgsbase bmi1 hle bmi2 erms rtm mpx rdseed adx clflushopt clwb " +
+	"xsaveopt xsavec" +
+	" xgetbv1 clzero rdpid rdpru pku ospke gfni vaes vpclmulqdq waitpkg cldemote movdiri movdir64b " +
+	"serialize fsrm" +
 	" tsxldtrk enqcmd user_shstk lwp la57 cmpccxadd fzrm fsrs fsrc prefetchi raoint "
 
 var x86Prefixes = [...]string{"sse", "avx", "amx", "sha", "sm3", "sm4", "apx"}

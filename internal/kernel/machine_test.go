@@ -11,7 +11,8 @@ func TestReadMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Architecture == "" || m.KernelRelease == "" || len(m.CPUFeatures) == 0 || m.MemoryAvailableBytes <= 0 ||
+	if m.Architecture == "" || m.KernelRelease == "" || len(m.CPUFeatures) == 0 ||
+		m.MemoryAvailableBytes <= 0 ||
 		m.MemoryAvailableBytes > m.MemoryTotalBytes {
 		t.Errorf("incomplete: %+v", m)
 	}
@@ -47,7 +48,8 @@ func TestParseMemory(t *testing.T) {
 	if err != nil || total != 200<<10 || available != 100<<10 {
 		t.Errorf("%d, %d, %v", total, available, err)
 	}
-	for _, bad := range []string{"", "MemTotal: 1 kB\n", "MemTotal: 1 kB\nMemAvailable: -5 kB\n", "MemTotal: 1 kB\nMemAvailable: 99999999999999999999 kB\n"} {
+	for _, bad := range []string{"", "MemTotal: 1 kB\n", "MemTotal: 1 kB\nMemAvailable: -5 kB\n",
+		"MemTotal: 1 kB\nMemAvailable: 99999999999999999999 kB\n"} {
 		if _, _, err := parseMemory(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}

@@ -194,7 +194,8 @@ func parseLocked(r io.Reader) ([]Mapping, error) {
 			head = append(head[:0], line...)
 			continue
 		}
-		if flags, ok := bytes.CutPrefix(line, []byte("VmFlags:")); ok && bytes.Contains(append(flags, ' '), []byte(" lo ")) {
+		if flags, ok := bytes.CutPrefix(line, []byte("VmFlags:")); ok &&
+			bytes.Contains(append(flags, ' '), []byte(" lo ")) {
 			m, err := parseMapping(head)
 			if err != nil {
 				return nil, err

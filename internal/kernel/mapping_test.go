@@ -7,8 +7,10 @@ import (
 
 // TestParseLocked finds the locked mapping among others, and refuses one that it cannot read.
 func TestParseLocked(t *testing.T) {
-	const smaps = "7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \nSize:                  4 kB\nVmFlags: rd wr mr mw me ac \n" +
-		"7f0000002000-7f0000004000 rw-p 00000000 00:00 0          [heap]\nLocked:                8 kB\nVmFlags: rd wr mr mw me lo ac \n" +
+	const smaps = "7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \nSize:                  4 " +
+		"kB\nVmFlags: rd wr mr mw me ac \n" +
+		"7f0000002000-7f0000004000 rw-p 00000000 00:00 0          [heap]\nLocked:                8 " +
+		"kB\nVmFlags: rd wr mr mw me lo ac \n" +
 		"7f0000005000-7f0000006000 r--p 00000000 08:01 12 /lib/lo x\nVmFlags: rd mr mw me loo \n"
 	locked, err := parseLocked(strings.NewReader(smaps))
 	if err != nil || len(locked) != 1 || locked[0].Start != 0x7f0000002000 || locked[0].Name != "[heap]" {
@@ -21,8 +23,10 @@ func TestParseLocked(t *testing.T) {
 
 // TestMappingsThatGrow has a mapping told again that has grown since, one within it, and one of a file.
 func TestMappingsThatGrow(t *testing.T) {
-	const maps = "7f0000000000-7f0000003000 rw-p 00000000 00:00 0 \n7f0000000000-7f0000006000 rw-p 00000000 00:00 0 \n" +
-		"7f0000004000-7f0000005000 r--p 00000000 00:00 0 \n7f0000008000-7f0000009000 r--p 00000000 08:01 12 /lib/x\n" +
+	const maps = "7f0000000000-7f0000003000 rw-p 00000000 00:00 0 \n7f0000000000-7f0000006000 rw-p " +
+		"00000000 00:00 0 \n" +
+		"7f0000004000-7f0000005000 r--p 00000000 00:00 0 \n7f0000008000-7f0000009000 r--p 00000000 08:01 " +
+		"12 /lib/x\n" +
 		"7f0000008000-7f000000b000 r--p 00002000 08:01 12 /lib/x\n"
 	all, err := parseMappings(strings.NewReader(maps))
 	if err != nil || len(all) != 4 {
@@ -30,7 +34,8 @@ func TestMappingsThatGrow(t *testing.T) {
 	}
 	for i, want := range []Mapping{
 		{Start: 0x7f0000000000, End: 0x7f0000003000}, {Start: 0x7f0000003000, End: 0x7f0000006000},
-		{Start: 0x7f0000008000, End: 0x7f0000009000}, {Start: 0x7f0000009000, End: 0x7f000000b000, Offset: 0x3000},
+		{Start: 0x7f0000008000, End: 0x7f0000009000},
+		{Start: 0x7f0000009000, End: 0x7f000000b000, Offset: 0x3000},
 	} {
 		if got := all[i]; got.Start != want.Start || got.End != want.End || got.Offset != want.Offset {
 			t.Errorf("mapping %d: %+v, want %+v", i, got, want)

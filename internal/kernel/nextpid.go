@@ -43,7 +43,8 @@ func nextPID(pid int) (int, error) {
 	}
 	// A fork would copy the page tables of this process, which may be large, and slow it down for a
 	// while. This does not, and the program never runs: it stops when it is loaded.
-	child, err := syscall.ForkExec("/proc/self/exe", []string{"probe"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}})
+	child, err := syscall.ForkExec("/proc/self/exe", []string{"probe"},
+		&syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}})
 	if err != nil {
 		return 0, err
 	}

@@ -95,7 +95,8 @@ func (c *Cgroup) AvoidOOMD() error {
 // EndAvoidOOMD takes that back. It is no error if the group is gone.
 func (c *Cgroup) EndAvoidOOMD() error {
 	err := unix.Removexattr(c.freeze.dir, oomdAvoid)
-	if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTSUP) {
+	if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOENT) &&
+		!errors.Is(err, unix.ENOTSUP) {
 		return fmt.Errorf("remove %s of cgroup %s: %w", oomdAvoid, c.freeze.dir, err)
 	}
 	return nil

@@ -103,7 +103,8 @@ func (p *Pagemap) WrittenSoFar(start, end, maxPages uint64) (ranges []PageRange,
 // Existing returns all pages that exist, written or not, and write-protects nothing; so nothing
 // need be registered, and it works on all kernels.
 func (p *Pagemap) Existing(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
-	return p.scan(pageScan{start: start, end: end, maxPages: maxPages, anyOf: PagePresent | PageSwapped, returned: PageZero | PageSwapped})
+	return p.scan(pageScan{start: start, end: end, maxPages: maxPages, anyOf: PagePresent | PageSwapped,
+		returned: PageZero | PageSwapped})
 }
 
 // Exists tells whether a page exists. What other calls have returned stays valid.
@@ -119,7 +120,8 @@ func (p *Pagemap) Exists(address uint64) (bool, error) {
 // none is there.
 func (p *Pagemap) Registered(address uint64) bool {
 	end := address + uint64(os.Getpagesize())
-	_, _, err := p.scan(pageScan{flags: scanCheckAsync, start: address, end: end, maxPages: 1, anyOf: PagePresent, returned: PageZero})
+	_, _, err := p.scan(pageScan{flags: scanCheckAsync, start: address, end: end, maxPages: 1,
+		anyOf: PagePresent, returned: PageZero})
 	return !errors.Is(err, unix.EPERM)
 }
 
@@ -127,7 +129,8 @@ func (p *Pagemap) Registered(address uint64) bool {
 // or the page of zeros.
 func (p *Pagemap) Small(start, end uint64) (bool, error) {
 	ranges, _, err := p.scan(pageScan{
-		start: start, end: end, inverted: PageHuge | PageZero, mask: PagePresent | PageHuge | PageZero, returned: PagePresent,
+		start: start, end: end, inverted: PageHuge | PageZero, mask: PagePresent | PageHuge | PageZero,
+		returned: PagePresent,
 	})
 	return len(ranges) == 1 && ranges[0].Start == start && ranges[0].End == end, err
 }
@@ -148,7 +151,8 @@ func (p *Pagemap) Anonymous(start, end uint64) (ranges []PageRange, next uint64,
 func (p *Pagemap) Changed(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
 	return p.scan(pageScan{
 		start: start, end: end, maxPages: maxPages,
-		inverted: PageZero | PageFile, mask: PageZero | PageFile, anyOf: PagePresent | PageSwapped, returned: PagePresent,
+		inverted: PageZero | PageFile, mask: PageZero | PageFile, anyOf: PagePresent | PageSwapped,
+		returned: PagePresent,
 	})
 }
 
@@ -158,7 +162,8 @@ func (p *Pagemap) Guarded(start, end uint64) (bool, error) {
 	if p.noGuard {
 		return false, nil
 	}
-	ranges, _, err := p.ioctl(pageScan{start: start, end: end, maxPages: 1, mask: pageGuard, returned: pageGuard})
+	ranges, _, err := p.ioctl(pageScan{start: start, end: end, maxPages: 1, mask: pageGuard,
+		returned: pageGuard})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTTY) {
 		p.noGuard = true
 		return false, nil
@@ -173,7 +178,8 @@ func (p *Pagemap) TellsGuards() bool { return !p.noGuard || !hasGuards() }
 // hasGuards finds out whether this kernel has guards: other advice it refuses.
 func hasGuards() bool {
 	const installGuard = 102 // MADV_GUARD_INSTALL of include/uapi/asm-generic/mman-common.h
-	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|
+		unix.MAP_ANONYMOUS)
 	if err != nil {
 		return true // it may
 	}

@@ -20,8 +20,9 @@ const (
 	entrySwapped   = 1 << 62
 	entryFile      = 1 << 61
 	entrySoftDirty = 1 << softDirtyBit
-	entryPlace     = entryFrame | entryPresent | entrySwapped // where the page is: a frame, or a place in the swap
-	entryFrame     = 1<<55 - 1
+	// where the page is: a frame, or a place in the swap
+	entryPlace = entryFrame | entryPresent | entrySwapped
+	entryFrame = 1<<55 - 1
 
 	entrySize   = 8
 	entriesRead = 4096 // at a time: 32 KiB
@@ -44,7 +45,8 @@ func newEntries() (*entries, error) {
 // zeroFrame finds the frame of the page of zeros: what is mapped where this process has read and
 // never written.
 func zeroFrame() (uint64, error) {
-	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|
+		unix.MAP_POPULATE)
 	if err != nil {
 		return 0, fmt.Errorf("map a page of zeros: %w", err)
 	}

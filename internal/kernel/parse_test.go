@@ -12,9 +12,11 @@ import (
 )
 
 func TestParseMount(t *testing.T) {
-	m, ok := ParseMount(`36 35 98:0 /root /mnt\040a rw,noatime master:1 - ext4 /dev/x\011y rw,errors=continue`)
-	want := Mount{ID: "36", Parent: "35", Device: "98:0", Root: "/root", Point: "/mnt a", Type: "ext4", Source: "/dev/x\ty",
-		Options: "rw,errors=continue", Flags: "rw,noatime"}
+	m,
+		ok := ParseMount(
+		`36 35 98:0 /root /mnt\040a rw,noatime master:1 - ext4 /dev/x\011y rw,errors=continue`)
+	want := Mount{ID: "36", Parent: "35", Device: "98:0", Root: "/root", Point: "/mnt a", Type: "ext4",
+		Source: "/dev/x\ty", Options: "rw,errors=continue", Flags: "rw,noatime"}
 	if !ok || m != want {
 		t.Errorf("%+v, want %+v", m, want)
 	}
@@ -100,7 +102,8 @@ func FuzzParseMount(f *testing.F) {
 			t.Error("a mount without a type")
 		}
 		if h, ok := cgroupHierarchy(m); ok {
-			if d, ok := h.dir("/a"); ok && strings.Contains(filepath.Clean(d), "..") && !strings.Contains(line, "..") {
+			if d, ok := h.dir("/a"); ok && strings.Contains(filepath.Clean(d), "..") &&
+				!strings.Contains(line, "..") {
 				t.Errorf("directory %q", d)
 			}
 		}
@@ -139,7 +142,8 @@ func FuzzParseUnixSockets(f *testing.F) {
 }
 
 func TestParsePrivateUse(t *testing.T) {
-	rollup := "5588-7fff ---p 00000000 00:00 0  [rollup]\nRss:  1836 kB\nPss_Anon:  112 kB\nAnonymous:  448 kB\nSwap:  8 kB\nSwapPss:  4 kB\n"
+	rollup := "5588-7fff ---p 00000000 00:00 0  [rollup]\nRss:  1836 kB\nPss_Anon:  112 kB\nAnonymous:  " +
+		"448 kB\nSwap:  8 kB\nSwapPss:  4 kB\n"
 	if use := parsePrivateUse(rollup); use.Whole != 456<<10 || use.Parts != 116<<10 {
 		t.Errorf("%+v", use)
 	}

@@ -17,8 +17,8 @@ func PeerGroups(socket int) ([]uint32, error) {
 	for room := uint32(32); ; {
 		groups := make([]uint32, room)
 		size := room * uint32(unsafe.Sizeof(groups[0]))
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(socket), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
-			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(socket), unix.SOL_SOCKET,
+			unix.SO_PEERGROUPS, uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
 		needed := size / uint32(unsafe.Sizeof(groups[0]))
 		switch {
 		case errno == 0 && needed <= room:

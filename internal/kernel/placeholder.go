@@ -40,7 +40,10 @@ func StartPIDPlaceholder(network *os.File) (*PIDPlaceholder, error) {
 	}
 	defer told.Close()
 	keep := [2]uintptr{min(life.Fd(), tell.Fd()), max(life.Fd(), tell.Fd())}
-	pid, err := forkQuietly(func() (uintptr, unix.Errno) { return forkPlaceholder(life.Fd(), tell.Fd(), network.Fd(), keep) })
+	pid, err := forkQuietly(func() (uintptr,
+		unix.Errno) {
+		return forkPlaceholder(life.Fd(), tell.Fd(), network.Fd(), keep)
+	})
 	_ = tell.Close() // so that the end of the placeholder is that of the pipe
 	if err != nil {
 		return nil, err
@@ -129,11 +132,13 @@ func (p *PIDPlaceholder) End() error {
 		return nil
 	}
 	err := p.endAgain()
-	for end := time.Now().Add(takenPatience); errors.Is(err, unix.EEXIST) && time.Now().Before(end); err = p.endAgain() {
+	for end := time.Now().Add(takenPatience); errors.Is(err, unix.EEXIST) &&
+		time.Now().Before(end); err = p.endAgain() {
 		time.Sleep(takenPoll)
 	}
 	if errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("another process took PID %[1]d, so the engine does not learn that its container has ended: "+
+		return fmt.Errorf("another process took PID %[1]d, so the engine does not learn that its "+
+			"container has ended: "+
 			"kill the shim of the container: %[2]w", p.pid, err)
 	}
 	if err != nil {
@@ -151,7 +156,8 @@ const (
 
 func (p *PIDPlaceholder) endAgain() error {
 	number := [1]int32{int32(p.pid)}
-	args := cloneArgs{exitSignal: uint64(unix.SIGCHLD), setTID: uint64(uintptr(unsafe.Pointer(&number))), setTIDSize: 1}
+	args := cloneArgs{exitSignal: uint64(unix.SIGCHLD), setTID: uint64(uintptr(unsafe.Pointer(&number))),
+		setTIDSize: 1}
 	_, err := forkQuietly(func() (uintptr, unix.Errno) { return forkEnded(&args) })
 	runtime.KeepAlive(&number)
 	return err
@@ -230,7 +236,8 @@ func (p *PIDPlaceholder) follow(t *tracee) error {
 			if err := t.readArgs(call.words[1], call.words[2], &args); err != nil {
 				return err
 			}
-			if args.flags&unix.CLONE_NEWPID != 0 && args.setTIDSize == 1 && args.flags&unix.CLONE_SETTLS == 0 {
+			if args.flags&unix.CLONE_NEWPID != 0 && args.setTIDSize == 1 &&
+				args.flags&unix.CLONE_SETTLS == 0 {
 				return p.handOver(t, call.words[1], args)
 			}
 		}
@@ -364,7 +371,8 @@ const syscallEntry = 1 // PTRACE_SYSCALL_INFO_ENTRY
 
 func (t *tracee) syscallInfo() (syscallInfo, error) {
 	var info syscallInfo
-	if err := t.ptrace(unix.PTRACE_GET_SYSCALL_INFO, unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info))); err != nil {
+	if err := t.ptrace(unix.PTRACE_GET_SYSCALL_INFO, unsafe.Sizeof(info),
+		uintptr(unsafe.Pointer(&info))); err != nil {
 		return info, fmt.Errorf("look at a system call: %w", err)
 	}
 	return info, nil

@@ -36,9 +36,11 @@ func startCloner(t *testing.T, exitSignal uint64) *cloner {
 	must(t, err)
 	answer, out, err := os.Pipe()
 	must(t, err)
-	c := &cloner{tell: tell, answer: answer, orders: clonerOrders{in: in.Fd(), out: out.Fd(), first: [1]int32{1}}}
+	c := &cloner{tell: tell, answer: answer,
+		orders: clonerOrders{in: in.Fd(), out: out.Fd(), first: [1]int32{1}}}
 	c.orders.args = cloneArgs{
-		flags: unix.CLONE_NEWPID, exitSignal: exitSignal, setTID: uint64(uintptr(unsafe.Pointer(&c.orders.first))), setTIDSize: 1,
+		flags: unix.CLONE_NEWPID, exitSignal: exitSignal,
+		setTID: uint64(uintptr(unsafe.Pointer(&c.orders.first))), setTIDSize: 1,
 	}
 	pid, err := forkQuietly(func() (uintptr, unix.Errno) { return forkCloner(&c.orders) })
 	must(t, err)
@@ -61,13 +63,15 @@ func forkCloner(o *clonerOrders) (uintptr, unix.Errno) {
 		return pid, errno
 	}
 	_, _, _ = unix.RawSyscall(unix.SYS_READ, o.in, uintptr(unsafe.Pointer(&o.byte)), 1)
-	first, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&o.args)), unsafe.Sizeof(o.args), 0)
+	first, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&o.args)),
+		unsafe.Sizeof(o.args), 0)
 	if errno == 0 && first == 0 {
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 	}
 	_, _, _ = unix.RawSyscall6(unix.SYS_WAIT4, first, 0, 0, 0, 0, 0)
 	o.result = [2]uintptr{first, uintptr(errno)}
-	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, o.out, uintptr(unsafe.Pointer(&o.result)), unsafe.Sizeof(o.result))
+	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, o.out, uintptr(unsafe.Pointer(&o.result)),
+		unsafe.Sizeof(o.result))
 	for {
 		_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 	}
@@ -149,7 +153,8 @@ func TestPIDPlaceholderStays(t *testing.T) {
 	done, err := f.HandOver(c.pid)
 	must(t, err)
 	_, errno := c.clone(t)
-	if err := <-done; errno != unix.EINVAL || err == nil || !strings.Contains(err.Error(), unix.EINVAL.Error()) {
+	if err := <-done; errno != unix.EINVAL || err == nil ||
+		!strings.Contains(err.Error(), unix.EINVAL.Error()) {
 		t.Errorf("%v, told as %v", errno, err)
 	}
 	must(t, f.End())
@@ -194,10 +199,12 @@ func TestPIDPlaceholderTaken(t *testing.T) {
 func TestPIDPlaceholderWaitsForNobody(t *testing.T) {
 	f := startPlaceholder(t)
 	var status unix.WaitStatus
-	if pid, err := unix.Wait4(f.PID(), &status, unix.WNOHANG|unix.WUNTRACED|unix.WCONTINUED, nil); pid != 0 || err != nil {
+	if pid, err := unix.Wait4(f.PID(), &status, unix.WNOHANG|unix.WUNTRACED|unix.WCONTINUED, nil); pid != 0 ||
+		err != nil {
 		t.Errorf("it was stopped: %v, %v", status, err)
 	}
-	if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", f.PID())); err != nil || len(open) > 2 { // that to tell is closed, or about to be
+	// that to tell is closed, or about to be
+	if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", f.PID())); err != nil || len(open) > 2 {
 		t.Errorf("it has %d files open: %v", len(open), err)
 	}
 	must(t, f.End())

@@ -29,7 +29,8 @@ func TestReadPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []Port{
-		{"tcp", uint16(listener.Addr().(*net.TCPAddr).Port)}, {"udp", uint16(datagrams.LocalAddr().(*net.UDPAddr).Port)},
+		{"tcp", uint16(listener.Addr().(*net.TCPAddr).Port)},
+		{"udp", uint16(datagrams.LocalAddr().(*net.UDPAddr).Port)},
 	} {
 		if !slices.Contains(ports, want) {
 			t.Errorf("%v is missing in %v", want, ports)

@@ -26,7 +26,8 @@ const (
 
 func mmMapSize() error {
 	var size uint32
-	_, _, errno := unix.Syscall6(unix.SYS_PRCTL, unix.PR_SET_MM, prSetMMMapSize, uintptr(unsafe.Pointer(&size)), 0, 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_PRCTL, unix.PR_SET_MM, prSetMMMapSize,
+		uintptr(unsafe.Pointer(&size)), 0, 0, 0)
 	if errno != 0 {
 		return errno
 	}
@@ -63,7 +64,8 @@ func probePagemapScan() error {
 	arg := struct {
 		size, flags, start, end, walkEnd, vec, vecLen, maxPages         uint64
 		categoryInverted, categoryMask, categoryAnyOfMask, returnedMask uint64
-	}{start: uint64(start), end: uint64(start) + uint64(os.Getpagesize()), categoryMask: pageIsWritten, returnedMask: pageIsWritten}
+	}{start: uint64(start), end: uint64(start) + uint64(os.Getpagesize()), categoryMask: pageIsWritten,
+		returnedMask: pageIsWritten}
 	arg.size = uint64(unsafe.Sizeof(arg))
 	var region [3]uint64
 	arg.vec, arg.vecLen = uint64(uintptr(unsafe.Pointer(&region[0]))), 1
@@ -79,7 +81,8 @@ func probePagemapScan() error {
 // probeSoftDirty writes to a page and looks whether /proc/self/pagemap says so
 // (admin-guide/mm/soft-dirty.rst).
 func probeSoftDirty() error {
-	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|
+		unix.MAP_ANONYMOUS)
 	if err != nil {
 		return err
 	}
@@ -98,7 +101,8 @@ func probeSoftDirty() error {
 	if binary.NativeEndian.Uint64(entry[:])&(1<<softDirtyBit) == 0 {
 		return fmt.Errorf("a page just written is not marked: %w", ErrUnsupported)
 	}
-	if binary.NativeEndian.Uint64(entry[:])&entryFrame == 0 { // without them pages that mremap moves are not seen
+	// without them pages that mremap moves are not seen
+	if binary.NativeEndian.Uint64(entry[:])&entryFrame == 0 {
 		return errors.New("it does not tell page frames to this process, which has not CAP_SYS_ADMIN")
 	}
 	return nil
@@ -112,7 +116,8 @@ func probeDiag(family, protocol int) func() error {
 			return err
 		}
 		defer unix.Close(fd)
-		if err := unix.Sendto(fd, diagRequest(family, protocol), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		if err := unix.Sendto(fd, diagRequest(family, protocol),
+			0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 			return err
 		}
 		return diagAnswer(fd)

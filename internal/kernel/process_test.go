@@ -30,7 +30,8 @@ func TestProcessName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Process{PID: 7, NamespaceID: 1, Parent: 5, Name: "a) S 1 (b", State: 'R', StartTicks: 99, Threads: 3, Tracer: 4}
+	want := Process{PID: 7, NamespaceID: 1, Parent: 5, Name: "a) S 1 (b", State: 'R', StartTicks: 99,
+		Threads: 3, Tracer: 4}
 	if p != want {
 		t.Errorf("%+v, want %+v", p, want)
 	}

@@ -47,7 +47,8 @@ func (t *tracee) abortRseq() error {
 		return err
 	}
 	ip := t.regs.instruction()
-	if *ip-binary.NativeEndian.Uint64(section[rseqStart:]) < binary.NativeEndian.Uint64(section[rseqPostCommit:]) {
+	if *ip-binary.NativeEndian.Uint64(section[rseqStart:]) < binary.NativeEndian.Uint64(
+		section[rseqPostCommit:]) {
 		*ip = binary.NativeEndian.Uint64(section[rseqAbort:])
 	}
 	return nil

@@ -17,7 +17,8 @@ func TestSyncSegmentSize(t *testing.T) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} { // of IPv6 it is a mapped address
 		socket := repaired(t, family, announced)
 		if got := segmentSize(t, socket); got > 536 {
-			t.Errorf("family %d: segments of %d bytes after a restore; is there nothing to mend?", family, got)
+			t.Errorf("family %d: segments of %d bytes after a restore; is there nothing to mend?", family,
+				got)
 		}
 		if err := SyncSegmentSize(socket); err != nil {
 			t.Fatal(err)
@@ -51,8 +52,10 @@ func repaired(t *testing.T, family, announced int) int {
 		to = &unix.SockaddrInet6{Port: 7, Addr: loopback.As16()} // ::ffff:127.0.0.1
 	}
 	const optionMaxseg = 2 // TCPOPT_MAXSEG of include/net/tcp.h
-	option := binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, optionMaxseg), uint32(announced))
-	err = errors.Join(unix.SetsockoptInt(socket, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1), unix.Connect(socket, to),
+	option := binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, optionMaxseg),
+		uint32(announced))
+	err = errors.Join(unix.SetsockoptInt(socket, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1),
+		unix.Connect(socket, to),
 		unix.SetsockoptString(socket, unix.IPPROTO_TCP, unix.TCP_REPAIR_OPTIONS, string(option)),
 		unix.SetsockoptInt(socket, unix.IPPROTO_TCP, unix.TCP_REPAIR, -1))
 	if err != nil {

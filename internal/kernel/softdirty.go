@@ -67,7 +67,8 @@ func (f *Frames) moved(page, entry uint64) bool {
 // not where they were when the same frames were given last; with all, of all pages that exist. The
 // notes stay. It reads an entry for each page that the range has room for. Error: fs.ErrNotExist
 // when the memory is gone.
-func (p *Pagemap) SoftDirty(frames *Frames, all bool, start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
+func (p *Pagemap) SoftDirty(frames *Frames, all bool, start, end, maxPages uint64) (ranges []PageRange,
+	next uint64, err error) {
 	size := uint64(os.Getpagesize())
 	arg := pageScan{start: start, end: end, maxPages: maxPages, returned: PageZero | PageSwapped}
 	return p.walk(arg, func(address, entry uint64) bool {

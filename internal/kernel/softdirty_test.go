@@ -39,7 +39,8 @@ const tableSize = 2 << 20 // what one page table maps: 512 pages of 4 KiB
 
 func newOwn(t *testing.T, tables int) *own {
 	t.Helper()
-	m, err := unix.Mmap(-1, 0, (tables+1)*tableSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	m, err := unix.Mmap(-1, 0, (tables+1)*tableSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|
+		unix.MAP_ANONYMOUS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,8 @@ func self(t *testing.T) (*AddressSpace, *Pagemap) {
 }
 
 // collect gathers all that a scan finds, in pages.
-func collect(t *testing.T, look func(start, end, pages uint64) ([]PageRange, uint64, error), start, end, most uint64) []PageRange {
+func collect(t *testing.T, look func(start, end, pages uint64) ([]PageRange, uint64, error), start, end,
+	most uint64) []PageRange {
 	t.Helper()
 	var all []PageRange
 	for at := start; at < end; {
@@ -151,11 +153,13 @@ func TestSoftDirtyMoved(t *testing.T) {
 		t.Errorf("%d pages are written before they are moved", n)
 	}
 	to := o.at + 2*tableSize
-	got, err := unix.MremapPtr(unsafe.Pointer(&o.bytes[0]), tableSize, unsafe.Pointer(&o.bytes[2*tableSize]), tableSize, unix.MREMAP_FIXED|unix.MREMAP_MAYMOVE)
+	got, err := unix.MremapPtr(unsafe.Pointer(&o.bytes[0]), tableSize, unsafe.Pointer(&o.bytes[2*tableSize]),
+		tableSize, unix.MREMAP_FIXED|unix.MREMAP_MAYMOVE)
 	if err != nil || uint64(uintptr(got)) != to {
 		t.Fatalf("mremap: %v", err)
 	}
-	if n := len(collect(t, written(pagemap, frames), to, to+tableSize, 1<<30)); n != tableSize/os.Getpagesize() {
+	if n := len(collect(t, written(pagemap, frames), to, to+tableSize,
+		1<<30)); n != tableSize/os.Getpagesize() {
 		t.Errorf("%d pages of the moved mapping are written, want all", n)
 	}
 }
@@ -195,7 +199,8 @@ func TestEntries(t *testing.T) {
 			existing, own = look(false)
 		}
 		if !slices.Equal(existing, oldExisting) || !slices.Equal(own, oldOwn) {
-			t.Errorf("%+v: %d and %d pages exist, %d and %d have content", m, len(existing), len(oldExisting), len(own), len(oldOwn))
+			t.Errorf("%+v: %d and %d pages exist, %d and %d have content", m, len(existing), len(oldExisting),
+				len(own), len(oldOwn))
 		}
 		pages += len(own)
 	}
@@ -206,5 +211,8 @@ func TestEntries(t *testing.T) {
 
 func all(t *testing.T, pagemap *Pagemap, m Mapping) []PageRange {
 	t.Helper()
-	return collect(t, func(start, end, _ uint64) ([]PageRange, uint64, error) { return pagemap.Anonymous(start, end) }, m.Start, m.End, 0)
+	return collect(t, func(start, end, _ uint64) ([]PageRange, uint64,
+		error) {
+		return pagemap.Anonymous(start, end)
+	}, m.Start, m.End, 0)
 }

@@ -15,7 +15,8 @@ import (
 // yet: a dump of its processes loses it. What stays within the namespace is counted apart: the kernel
 // needs no network to bring it to its end, but may need a process that takes what comes.
 type TCPUnderWay struct {
-	HalfOpen    int // in the middle of the handshake: the peer has been answered, and may believe itself connected
+	// in the middle of the handshake: the peer has been answered, and may believe itself connected
+	HalfOpen    int
 	Unaccepted  int // in the queues of listening sockets; also from within
 	Ending      int // closed by its process, while the peer has not acknowledged it
 	Undelivered int // of those: where data is not acknowledged either
@@ -25,7 +26,8 @@ type TCPUnderWay struct {
 // TCPWatch looks at the TCP of a network namespace again and again. It is for one goroutine.
 type TCPWatch struct {
 	socket int
-	within map[uint64]time.Time // by their cookies, the connections that Within counted last, and when they were seen first
+	// by their cookies, the connections that Within counted last, and when they were seen first
+	within map[uint64]time.Time
 }
 
 // OpenTCPWatch watches the network namespace of a process.
@@ -50,7 +52,8 @@ func socketIn(pid, family, kind, protocol int) (int, error) {
 	}
 	done := make(chan result)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is in another namespace and ends with the goroutine
+		// never unlocked: the thread is in another namespace and ends with the goroutine
+		runtime.LockOSThread()
 		if err := enterNetwork(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
 			done <- result{-1, err}
 			return
@@ -215,7 +218,8 @@ func (t *tcpLook) add(b []byte) error {
 		return errNetlink
 	}
 	state, repeated := b[1], b[3]
-	received, sent, inode := binary.NativeEndian.Uint32(b[56:]), binary.NativeEndian.Uint32(b[60:]), binary.NativeEndian.Uint32(b[68:])
+	received, sent, inode := binary.NativeEndian.Uint32(b[56:]), binary.NativeEndian.Uint32(b[60:]),
+		binary.NativeEndian.Uint32(b[68:])
 	switch {
 	case state == tcpListening:
 		t.Unaccepted += int(received)

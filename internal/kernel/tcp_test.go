@@ -113,7 +113,8 @@ func TestTCPUnderWayCounts(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if want := (TCPUnderWay{HalfOpen: 2, Unaccepted: 7, Ending: 3, Undelivered: 1, Within: 3}); found.TCPUnderWay != want || len(found.within) != want.Within {
+	if want := (TCPUnderWay{HalfOpen: 2, Unaccepted: 7, Ending: 3, Undelivered: 1,
+		Within: 3}); found.TCPUnderWay != want || len(found.within) != want.Within {
 		t.Errorf("%+v, want %+v", found, want)
 	}
 }
@@ -135,8 +136,10 @@ func TestTCPWithinSince(t *testing.T) {
 	w.notice(look(1, 2, 3))
 	between := time.Now()
 	w.notice(look(2, 3, 4))
-	if now := time.Now(); w.WithinSince(time.Time{}) != 0 || w.WithinSince(between) != 2 || w.WithinSince(now) != 3 {
-		t.Errorf("%d, %d, %d; want 0, 2, 3", w.WithinSince(time.Time{}), w.WithinSince(between), w.WithinSince(now))
+	if now := time.Now(); w.WithinSince(time.Time{}) != 0 || w.WithinSince(between) != 2 ||
+		w.WithinSince(now) != 3 {
+		t.Errorf("%d, %d, %d; want 0, 2, 3", w.WithinSince(time.Time{}), w.WithinSince(between),
+			w.WithinSince(now))
 	}
 	w.notice(nil)
 	w.notice(look(2))

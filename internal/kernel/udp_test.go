@@ -31,7 +31,8 @@ func TestUnreadDatagrams(t *testing.T) {
 	if _, err := socket.WriteTo([]byte("waits"), socket.LocalAddr()); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(5 * time.Second); unread() <= before; time.Sleep(time.Millisecond) { // a busy kernel delivers later
+	// a busy kernel delivers later
+	for until := time.Now().Add(5 * time.Second); unread() <= before; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("%d bytes wait when a datagram has come, %d before", unread(), before)
 		}
@@ -48,7 +49,8 @@ func TestUnreadDatagrams(t *testing.T) {
 }
 
 func FuzzParseUnread(f *testing.F) {
-	f.Add("  sl  local_address rem_address   st tx_queue rx_queue\n  1: 0100007F:1B59 00000000:0000 07 00000000:00000300 00:00000000\n")
+	f.Add("  sl  local_address rem_address   st tx_queue rx_queue\n  1: 0100007F:1B59 00000000:0000 07 " +
+		"00000000:00000300 00:00000000\n")
 	f.Add("1 2 3 4 :ffffffffffff\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if n := parseUnread(text); n < 0 {

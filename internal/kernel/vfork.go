@@ -49,5 +49,6 @@ func (v vfork) goesOn() bool {
 }
 
 func (v vfork) String() string {
-	return fmt.Sprintf("process %d waits in vfork for child %d, which has not called execve", v.parent, v.child)
+	return fmt.Sprintf("process %d waits in vfork for child %d, which has not called execve", v.parent,
+		v.child)
 }

@@ -31,7 +31,8 @@ func (r *MemoryReader) Read(ranges []PageRange, into []byte) (int, error) {
 		return 0, nil
 	}
 	if len(ranges) > MaxReadRanges {
-		return 0, fmt.Errorf("memory of process %d: read %d ranges at once, want at most %d", r.space.pid, len(ranges), MaxReadRanges)
+		return 0, fmt.Errorf("memory of process %d: read %d ranges at once, want at most %d", r.space.pid,
+			len(ranges), MaxReadRanges)
 	}
 	for i, one := range ranges {
 		r.remote[i] = unix.RemoteIovec{Base: uintptr(one.Start), Len: int(one.End - one.Start)}
@@ -39,7 +40,8 @@ func (r *MemoryReader) Read(ranges []PageRange, into []byte) (int, error) {
 	local := []unix.Iovec{{Base: &into[0]}}
 	local[0].SetLen(len(into))
 	n, err := unix.ProcessVMReadv(r.space.pid, local, r.remote[:len(ranges)], 0)
-	if gone := r.space.stillThere(); gone != nil { // what was read may be of another process, which has its number
+	// what was read may be of another process, which has its number
+	if gone := r.space.stillThere(); gone != nil {
 		clear(into)
 		return 0, gone
 	}

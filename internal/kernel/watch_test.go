@@ -33,12 +33,14 @@ func TestReadWatches(t *testing.T) {
 	}
 	defer unix.Close(fan)
 	for _, mark := range []uint{0, unix.FAN_MARK_FILESYSTEM, unix.FAN_MARK_MOUNT} {
-		if err := unix.FanotifyMark(fan, unix.FAN_MARK_ADD|mark, unix.FAN_MODIFY, unix.AT_FDCWD, path); err != nil {
+		if err := unix.FanotifyMark(fan, unix.FAN_MARK_ADD|mark, unix.FAN_MODIFY, unix.AT_FDCWD,
+			path); err != nil {
 			t.Fatal(err)
 		}
 	}
 	file := []Watch{{Device: stat.Dev, Inode: stat.Ino, Mask: unix.IN_MODIFY}}
-	for fd, want := range map[int]Watches{in: {Files: file}, fan: {Files: file, Systems: []uint64{stat.Dev}}} {
+	for fd, want := range map[int]Watches{in: {Files: file},
+		fan: {Files: file, Systems: []uint64{stat.Dev}}} {
 		if got, err := ReadWatches(os.Getpid(), fd); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("descriptor %d: %+v, %v, want %+v", fd, got, err, want)
 		}

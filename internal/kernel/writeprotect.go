@@ -26,7 +26,8 @@ type WriteProtect struct {
 // NewWriteProtect takes over a new userfaultfd.
 func NewWriteProtect(fd int) (*WriteProtect, error) {
 	api := struct{ api, features, ioctls uint64 }{api: uffdAPI, features: uffdWPAsync | uffdWPUnpopulated}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), ioctlUffdAPI, uintptr(unsafe.Pointer(&api))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), ioctlUffdAPI,
+		uintptr(unsafe.Pointer(&api))); errno != 0 {
 		_ = unix.Close(fd) // it was never used
 		return nil, fmt.Errorf("userfaultfd: asynchronous write-protection: %w", errno)
 	}
@@ -51,10 +52,12 @@ const registerTries = 100
 func (w *WriteProtect) Register(start, end uint64) error {
 	for tries := 1; ; tries++ {
 		register := struct{ start, length, mode, ioctls uint64 }{start, end - start, uffdRegisterWP, 0}
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(w.fd), ioctlUffdRegister, uintptr(unsafe.Pointer(&register)))
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(w.fd), ioctlUffdRegister,
+			uintptr(unsafe.Pointer(&register)))
 		if errno == 0 {
 			unmark := struct{ start, length, mode uint64 }{start, end - start, 0}
-			_, _, errno = unix.Syscall(unix.SYS_IOCTL, uintptr(w.fd), ioctlUffdWriteProtect, uintptr(unsafe.Pointer(&unmark)))
+			_, _, errno = unix.Syscall(unix.SYS_IOCTL, uintptr(w.fd), ioctlUffdWriteProtect,
+				uintptr(unsafe.Pointer(&unmark)))
 		}
 		if errno == 0 {
 			return nil

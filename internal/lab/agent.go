@@ -32,7 +32,8 @@ func (l *Lab) AgentLog(node string) string {
 func (l *Lab) startAgents(ctx context.Context, config Config, report func(string)) error {
 	founder := nodeName(1)
 	address := nodeAddress(1).String()
-	if _, err := l.Exec(ctx, founder, nodeProgram, "node", "init", "--name", founder, "--address", address, "--pool", agentPool); err != nil {
+	if _, err := l.Exec(ctx, founder, nodeProgram, "node", "init", "--name", founder, "--address", address,
+		"--pool", agentPool); err != nil {
 		return fmt.Errorf("first identity: %w", err)
 	}
 	if err := l.StartAgent(ctx, founder, config.AgentArgs...); err != nil {

@@ -47,7 +47,8 @@ type Checked struct {
 func (c Checked) String() string {
 	var parts []string
 	if c.BandwidthThere > 0 {
-		parts = append(parts, fmt.Sprintf("%.4g and %.4g Mbit/s", float64(c.BandwidthThere)/1e6, float64(c.BandwidthBack)/1e6))
+		parts = append(parts, fmt.Sprintf("%.4g and %.4g Mbit/s", float64(c.BandwidthThere)/1e6,
+			float64(c.BandwidthBack)/1e6))
 	}
 	parts = append(parts, fmt.Sprintf("rtt %.2f ms", c.RTT.Seconds()*1e3))
 	text := strings.Join(parts, ", ")
@@ -155,14 +156,16 @@ func (l *Lab) measureOnce(ctx context.Context, a, b *machine, asked Link) (Check
 // rateMeasurable tells whether a short transfer by TCP shows the rate of a link: it does not where
 // packets are lost, and on a very slow link it would not be short.
 func rateMeasurable(l Link) bool {
-	return l.Loss == 0 && (l.BandwidthBitsPerSecond == units.Unlimited || l.BandwidthBitsPerSecond >= slowestChecked)
+	return l.Loss == 0 && (l.BandwidthBitsPerSecond == units.Unlimited ||
+		l.BandwidthBitsPerSecond >= slowestChecked)
 }
 
 // judge compares what was measured with what was asked.
 func (c *Checked) judge(asked Link) {
 	expected := asked.RTT + 2*wireTime(asked, checkPingBytes)
 	if off := (c.RTT - expected).Abs(); off > rttTolerance+asked.Jitter {
-		c.Problems = append(c.Problems, fmt.Sprintf("the rtt is %s, not %s", c.RTT.Round(10*time.Microsecond), expected))
+		c.Problems = append(c.Problems,
+			fmt.Sprintf("the rtt is %s, not %s", c.RTT.Round(10*time.Microsecond), expected))
 	}
 	bandwidth := asked.BandwidthBitsPerSecond
 	if bandwidth != units.Unlimited && bandwidth <= checkedBandwidth && rateMeasurable(asked) {

@@ -21,11 +21,12 @@ const minStateSize = 1 << 20
 // Link says what a link between two nodes, or between a client and its node, is like. Both
 // directions are alike.
 type Link struct {
-	BandwidthBitsPerSecond int64         `json:"bandwidth_bits_per_second"` // units.Unlimited for none
-	RTT                    time.Duration `json:"rtt_nanoseconds"`           // there and back, without queueing
-	Jitter                 time.Duration `json:"jitter_nanoseconds"`        // the RTT varies by this much either way
-	Loss                   float64       `json:"loss_ratio"`                // share of packets lost in each direction
-	Down                   bool          `json:"down"`                      // nothing gets through, silently
+	BandwidthBitsPerSecond int64 `json:"bandwidth_bits_per_second"` // units.Unlimited for none
+	// there and back, without queueing
+	RTT    time.Duration `json:"rtt_nanoseconds"`
+	Jitter time.Duration `json:"jitter_nanoseconds"` // the RTT varies by this much either way
+	Loss   float64       `json:"loss_ratio"`         // share of packets lost in each direction
+	Down   bool          `json:"down"`               // nothing gets through, silently
 }
 
 // String describes the link in the words of the command line.
@@ -118,7 +119,8 @@ func checkLabName(name string) error {
 
 func checkClientName(name string) error {
 	if !clientNamePattern.MatchString(name) {
-		return fmt.Errorf("client name %q: use 2 to 12 lower-case letters, digits and dashes, a letter first", name)
+		return fmt.Errorf("client name %q: use 2 to 12 lower-case letters, digits and dashes, a letter first",
+			name)
 	}
 	return nil
 }

@@ -20,13 +20,15 @@ func (l *Lab) StartContainerd(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(filepath.Join(runDirectory(l.name), node+"-containerd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(filepath.Join(runDirectory(l.name), node+"-containerd.log"), os.O_CREATE|
+		os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	cmd, err := l.enter(ctx, node, "detach", []string{
-		"containerd", "--config", "/dev/null", "--root", containerdData, "--state", filepath.Dir(containerdSocket), "--address", containerdSocket,
+		"containerd", "--config", "/dev/null", "--root", containerdData, "--state",
+		filepath.Dir(containerdSocket), "--address", containerdSocket,
 	})
 	if err != nil {
 		return err

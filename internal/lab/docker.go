@@ -37,7 +37,8 @@ func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) err
 	if err := os.Symlink(nodeProgram, root+dockerRuntime); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("Docker of node %s: %w", node, err) //nolint:staticcheck // its name
 	}
-	log, err := os.OpenFile(filepath.Join(runDirectory(l.name), node+"-docker.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(filepath.Join(runDirectory(l.name), node+"-docker.log"), os.O_CREATE|os.O_APPEND|
+		os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -59,9 +60,10 @@ func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, dockerTimeout)
 	defer cancel()
-	api := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", root+dockerSocket)
-	}}}
+	api := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", root+dockerSocket)
+		}}}
 	err = poll(ctx, func() (bool, error) { // it listens before it answers, and may end in between
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/_ping", nil)
 		if err != nil {
@@ -74,7 +76,9 @@ func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) err
 		return answer.StatusCode == http.StatusOK, answer.Body.Close()
 	})
 	if err != nil {
-		return fmt.Errorf("Docker of node %s does not answer: %w; its log ends with %s", node, err, endOf(log.Name())) //nolint:staticcheck // its name
+		//nolint:staticcheck // its name
+		return fmt.Errorf("Docker of node %s does not answer: %w; its log ends with %s", node, err,
+			endOf(log.Name()))
 	}
 	return nil
 }
@@ -108,7 +112,8 @@ func (l *Lab) StopDocker(ctx context.Context, node string) error {
 
 // RemoveDocker removes what a Docker that was stopped has stored, and its links.
 func (l *Lab) RemoveDocker(ctx context.Context, node string) error {
-	script := "umount -R " + dockerData + " 2>/dev/null; rm -rf " + dockerData + " /run/docker /run/docker.sock " + dockerRuntime
+	script := "umount -R " + dockerData + " 2>/dev/null; rm -rf " + dockerData +
+		" /run/docker /run/docker.sock " + dockerRuntime
 	_, err := l.Exec(ctx, node, "sh", "-c", script)
 	return err
 }

@@ -36,7 +36,8 @@ func (l *Lab) enter(ctx context.Context, name, mode string, args []string) (*exe
 		return nil, err
 	}
 	if s.Helper == "" {
-		return nil, fmt.Errorf("lab %s was made by an older version; end it with: godwit-lab down --name %s", s.Name, s.Name)
+		return nil, fmt.Errorf("lab %s was made by an older version; end it with: godwit-lab down --name %s",
+			s.Name, s.Name)
 	}
 	started := strconv.FormatUint(m.Started, 10)
 	hidden := append([]string{"lab-enter", l.name, name, strconv.Itoa(m.PID), started, mode}, args...)
@@ -52,8 +53,9 @@ func (s *state) running(name string) (*machine, error) {
 		return nil, err
 	}
 	if !m.alive() {
-		return nil, fmt.Errorf("%s of lab %s is not running: its init is gone; take the lab down and up again",
-			name, s.Name)
+		return nil,
+			fmt.Errorf("%s of lab %s is not running: its init is gone; take the lab down and up again",
+				name, s.Name)
 	}
 	return m, nil
 }
@@ -98,7 +100,8 @@ func (l *Lab) Dial(ctx context.Context, machine, network, address string) (conn 
 
 // DialBeside connects from the network of a process of a node, such as one of a container, by the
 // process's number in the node.
-func (l *Lab) DialBeside(ctx context.Context, node string, pid int, network, address string) (conn net.Conn, err error) {
+func (l *Lab) DialBeside(ctx context.Context, node string, pid int, network, address string) (conn net.Conn,
+	err error) {
 	root, err := l.Root(node)
 	if err != nil {
 		return nil, err
@@ -111,7 +114,8 @@ func (l *Lab) DialBeside(ctx context.Context, node string, pid int, network, add
 }
 
 // Listen listens for connections in a node or client.
-func (l *Lab) Listen(ctx context.Context, machine, network, address string) (listener net.Listener, err error) {
+func (l *Lab) Listen(ctx context.Context, machine, network, address string) (listener net.Listener,
+	err error) {
 	err = l.InNetwork(machine, func() error {
 		listener, err = (&net.ListenConfig{}).Listen(ctx, network, address)
 		return err

@@ -9,8 +9,10 @@ import (
 
 // TestHierarchies: mounts that a killed CRIU left are not taken for the machine's.
 func TestHierarchies(t *testing.T) {
-	left := kernel.Mount{Type: "cgroup", Root: "/", Point: "/tmp/.criu.cgyard.x/freezer", Options: "rw,freezer"}
-	named := kernel.Mount{Type: "cgroup", Root: "/", Point: "/tmp/.criu.cgyard.x/zdtm", Options: "rw,name=zdtm"}
+	left := kernel.Mount{Type: "cgroup", Root: "/", Point: "/tmp/.criu.cgyard.x/freezer",
+		Options: "rw,freezer"}
+	named := kernel.Mount{Type: "cgroup", Root: "/", Point: "/tmp/.criu.cgyard.x/zdtm",
+		Options: "rw,name=zdtm"}
 	usual := kernel.Mount{Type: "cgroup", Root: "/", Point: "/sys/fs/cgroup/freezer", Options: "rw,freezer"}
 	bound := kernel.Mount{Type: "cgroup", Root: "/web", Point: "/sys/fs/cgroup/bound", Options: "rw,pids"}
 	for _, one := range []struct {

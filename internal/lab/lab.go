@@ -89,7 +89,8 @@ func FindProgram(program string) (string, error) {
 		return beside, nil
 	}
 	if program, err = exec.LookPath(programName); err != nil {
-		return "", fmt.Errorf("cannot find the program godwit: not at %s and not in PATH; build it with: make build",
+		return "", fmt.Errorf("cannot find the program godwit: not at %s and not in PATH; build it with: "+
+			"make build",
 			beside)
 	}
 	return existing(program)
@@ -120,7 +121,8 @@ func (l *Lab) claim(config Config) error {
 	defer unlock()
 	if err := os.Mkdir(runDirectory(l.name), 0o755); err != nil {
 		if errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("lab %s %w, perhaps left by a crash; take it down first: godwit-lab down --name %s",
+			return fmt.Errorf("lab %s %w, perhaps left by a crash; take it down first: godwit-lab down "+
+				"--name %s",
 				l.name, ErrExists, l.name)
 		}
 		return fmt.Errorf("lab %s: %w", l.name, err)
@@ -129,7 +131,8 @@ func (l *Lab) claim(config Config) error {
 		return fmt.Errorf("lab %s: %w", l.name, err)
 	}
 	s := &state{
-		Name: config.Name, Program: config.Program, Helper: config.Helper, Wires: config.Wires, Bare: config.Bare,
+		Name: config.Name, Program: config.Program, Helper: config.Helper, Wires: config.Wires,
+		Bare:      config.Bare,
 		StateSize: config.StateSizeBytes, Created: time.Now(),
 	}
 	return s.save()
@@ -234,7 +237,8 @@ func (s *state) chooseWires() error {
 		s.Wires = WiresNetem
 		return nil
 	case !exists(tunDevice):
-		return fmt.Errorf("the kernel has neither netem nor %s; try modprobe sch_netem or modprobe tun", tunDevice)
+		return fmt.Errorf("the kernel has neither netem nor %s; try modprobe sch_netem or modprobe tun",
+			tunDevice)
 	}
 	s.Wires = WiresRelay
 	return s.startRelay()

@@ -94,7 +94,11 @@ func TestCommands(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	asleep := func() bool { _, err := l.Exec(t.Context(), "a", "pgrep", "-f", "^sleep 4711"); return err == nil }
+	asleep := func() bool {
+		_, err := l.Exec(t.Context(), "a", "pgrep", "-f",
+			"^sleep 4711")
+		return err == nil
+	}
 	within(t, 5*time.Second, "the command runs", asleep)
 	cancel()
 	_ = cmd.Wait()
@@ -113,7 +117,8 @@ func TestDownAfterCrashes(t *testing.T) {
 			if err := l.Kill("a"); err != nil {
 				t.Fatal(err)
 			}
-			within(t, 5*time.Second, "the node is dead", func() bool { _, err := l.PID("a"); return err != nil })
+			within(t, 5*time.Second, "the node is dead",
+				func() bool { _, err := l.PID("a"); return err != nil })
 			_, err := l.Exec(t.Context(), "a", "true")
 			if err == nil || !strings.Contains(err.Error(), "not running") {
 				t.Errorf("a command in a dead node: %v", err)
@@ -188,7 +193,8 @@ func TestTwoLabsAtOnce(t *testing.T) {
 	t.Run("second", func(t *testing.T) {
 		second := up(t, Config{Nodes: 2, Bare: true, NoCheck: true, Link: quick})
 		run(t, second, "a", "ping", "-c", "1", "-W", "5", "10.77.0.2")
-		if _, err := Up(t.Context(), Config{Name: second.Name(), Nodes: 1, Program: os.Args[0]}); !errors.Is(err, ErrExists) {
+		if _, err := Up(t.Context(),
+			Config{Name: second.Name(), Nodes: 1, Program: os.Args[0]}); !errors.Is(err, ErrExists) {
 			t.Errorf("a lab of the same name: %v", err)
 		}
 		names, err := List()
@@ -212,7 +218,8 @@ func TestStateSizeFillsUp(t *testing.T) {
 
 func TestUpThatFailsLeavesNothing(t *testing.T) {
 	name := uniqueName(t)
-	_, err := Up(t.Context(), Config{Name: name, Nodes: 2, NoCheck: true, Link: quick, Program: os.Args[0], AgentArgs: []string{"--broken"}})
+	_, err := Up(t.Context(), Config{Name: name, Nodes: 2, NoCheck: true, Link: quick, Program: os.Args[0],
+		AgentArgs: []string{"--broken"}})
 	if err == nil || !strings.Contains(err.Error(), "broken on purpose") {
 		t.Errorf("an agent that does not start: %v", err)
 	}
@@ -221,7 +228,8 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancelled := func(string) { cancel() }
-	if _, err := Up(ctx, Config{Name: name, Nodes: 3, Link: quick, Program: os.Args[0], Progress: cancelled}); !errors.Is(err, context.Canceled) {
+	if _, err := Up(ctx, Config{Name: name, Nodes: 3, Link: quick, Program: os.Args[0],
+		Progress: cancelled}); !errors.Is(err, context.Canceled) {
 		t.Errorf("up that was cancelled: %v", err)
 	}
 	if left := traces(t, name); len(left) > 0 {
@@ -231,7 +239,8 @@ func TestUpThatFailsLeavesNothing(t *testing.T) {
 
 func TestAgents(t *testing.T) {
 	l := up(t, Config{Nodes: 2, NoCheck: true, Link: quick, Program: os.Args[0], AgentArgs: []string{"--x"}})
-	if got := run(t, l, "a", "cat", nodeStateDirectory+"/identity"); got != "[node init --name a --address 10.77.0.1 --pool 10.88.0.0/16]" {
+	if got := run(t, l, "a", "cat", nodeStateDirectory+
+		"/identity"); got != "[node init --name a --address 10.77.0.1 --pool 10.88.0.0/16]" {
 		t.Errorf("identity of a: %s", got)
 	}
 	want := "[node join 10.77.0.1:7443 secret-of-a --name b --address 10.77.0.2]"
@@ -274,7 +283,8 @@ func TestBadInput(t *testing.T) {
 	for _, config := range []Config{
 		{Name: "Big", Nodes: 2}, {Name: "a/b", Nodes: 2}, {Name: "..", Nodes: 1}, {Nodes: 27, Name: "x"},
 		{Name: "x", Nodes: 2, Link: Link{Loss: 2}}, {Name: "x", Nodes: 2, Link: Link{Jitter: time.Second}},
-		{Name: "x", Nodes: 2, Link: Link{BandwidthBitsPerSecond: 1}}, {Name: "x", Nodes: 2, StateSizeBytes: 5},
+		{Name: "x", Nodes: 2, Link: Link{BandwidthBitsPerSecond: 1}},
+		{Name: "x", Nodes: 2, StateSizeBytes: 5},
 		{Name: "x", Nodes: 2, Wires: "string"}, {Name: "x", Nodes: 2, Program: "/no/such/program"},
 	} {
 		if _, err := Up(t.Context(), config); err == nil {
@@ -299,7 +309,8 @@ func TestReboot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run(t, l, "b", "sh", "-c", "echo kept > /var/lib/godwit/file; echo lost > /run/file; sleep 1234 >/dev/null 2>&1 &")
+	run(t, l, "b", "sh", "-c", "echo kept > /var/lib/godwit/file; echo lost > /run/file; sleep 1234 "+
+		">/dev/null 2>&1 &")
 	if err := l.Reboot("b"); err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,8 @@ func (l *Lab) CreateLXCSystem(node, name, address string, fill func(directory st
 // are the machine's: without terminals, with these settings besides, and an init that does what is
 // in inittab. What is returned is where it is on the machine: its configuration, and its files in
 // rootfs. It is not started.
-func (l *Lab) CreateLXC(ctx context.Context, node, name, address, inittab string, settings ...string) (directory string, err error) {
+func (l *Lab) CreateLXC(ctx context.Context, node, name, address, inittab string,
+	settings ...string) (directory string, err error) {
 	root, err := l.Root(node)
 	if err != nil {
 		return "", err

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 		os.Exit(playGodwit(os.Args[1:]))
 	}
 	if len(os.Args) == 3 && os.Args[1] == "up-for-test" {
-		_, err := Up(context.Background(), Config{Name: os.Args[2], Nodes: 3, Bare: true, NoCheck: true, Program: os.Args[0]})
+		_, err := Up(context.Background(),
+			Config{Name: os.Args[2], Nodes: 3, Bare: true, NoCheck: true, Program: os.Args[0]})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

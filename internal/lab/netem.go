@@ -168,7 +168,8 @@ func hardwareAddress(end relayEnd) (hardware net.HardwareAddr, err error) {
 
 // netemFor describes a link to the kernel. Its limit is in packets: what is under way and what waits.
 func netemFor(link netlink.Link, shape Link) *netlink.Netem {
-	attrs := netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
+	attrs := netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0),
+		Parent: netlink.HANDLE_ROOT}
 	loss := float32(shape.Loss * 100)
 	if shape.Down {
 		loss = 100

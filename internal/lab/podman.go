@@ -26,7 +26,8 @@ const podmanSettings = "/etc/containers/containers.conf.d"
 
 // PreparePodman gives a node a storage of its own for Podman, which has no daemon.
 func (l *Lab) PreparePodman(ctx context.Context, node string) error {
-	script := "set -e; mkdir -p " + podmanData + podmanHome + " " + podmanHome + "; mount --bind " + podmanData + podmanHome + " " + podmanHome
+	script := "set -e; mkdir -p " + podmanData + podmanHome + " " + podmanHome + "; mount --bind " +
+		podmanData + podmanHome + " " + podmanHome
 	_, err := l.Exec(ctx, node, "sh", "-c", script)
 	if err == nil {
 		err = l.nameHelpers(node)
@@ -53,7 +54,8 @@ func (l *Lab) nameHelpers(node string) error {
 		return "[" + strings.Join(paths, ", ") + "]"
 	}
 	settings := []string{
-		"[engine]", "runtime = " + strconv.Quote(cmp.Or(os.Getenv(envRuntime), "runc")), "conmon_path = " + named("conmon"), "helper_binaries_dir = " + named(""),
+		"[engine]", "runtime = " + strconv.Quote(cmp.Or(os.Getenv(envRuntime), "runc")),
+		"conmon_path = " + named("conmon"), "helper_binaries_dir = " + named(""),
 		"[engine.runtimes]", "runc = " + named("runc"), "crun = " + named("crun"), "",
 	}
 	if os.Getenv(envCgroups) == "2" { // where controllers are of version 1, version 2 has them not

@@ -29,7 +29,8 @@ func (s *state) reboot(m *machine) error {
 	if err != nil {
 		return err
 	}
-	links := slices.DeleteFunc(slices.Clone(s.Links), func(w *wire) bool { return w.A != m.Name && w.B != m.Name })
+	links := slices.DeleteFunc(slices.Clone(s.Links),
+		func(w *wire) bool { return w.A != m.Name && w.B != m.Name })
 	for _, w := range links {
 		if err := s.wiring().detach(w); err != nil {
 			return err

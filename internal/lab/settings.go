@@ -67,7 +67,8 @@ func copySettings(from, to string) error {
 		return fmt.Errorf("copy %s: %w: %s", from, err, strings.TrimSpace(string(out)))
 	}
 	if from == pluginHome {
-		if err := os.Symlink(packagedPlugins, filepath.Join(to, "bin")); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Symlink(packagedPlugins, filepath.Join(to, "bin")); err != nil &&
+			!errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
@@ -88,7 +89,8 @@ func makeMountPoints() error {
 		if err := os.WriteFile(createdMark, append(made, dir+"\n"...), 0o600); err != nil {
 			return err
 		}
-		if err := os.MkdirAll(dir, 0o755); err != nil && (dir == nodeStateDirectory || !errors.Is(err, unix.EROFS)) {
+		if err := os.MkdirAll(dir, 0o755); err != nil &&
+			(dir == nodeStateDirectory || !errors.Is(err, unix.EROFS)) {
 			return err // no node can change settings either where nothing can be made
 		}
 	}

@@ -26,7 +26,8 @@ func setupMachine(spec initSpec) error {
 	if err := unix.Sethostname([]byte(spec.Machine)); err != nil {
 		return fmt.Errorf("set host name: %w", err)
 	}
-	steps := []func(initSpec) error{mountState, mountSettings, mountRun, mountProc, mountSys, mountCgroups, mountIPC, setupNetwork}
+	steps := []func(initSpec) error{mountState, mountSettings, mountRun, mountProc, mountSys, mountCgroups,
+		mountIPC, setupNetwork}
 	for _, step := range steps {
 		if err := step(spec); err != nil {
 			return err
@@ -176,7 +177,8 @@ func setupNetwork(spec initSpec) error {
 		{"ipv4/ip_forward", forward},
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		{"ipv6/conf/default/disable_ipv6", "1"}, // of the links; no router advertisements between packets that count
+		// of the links; no router advertisements between packets that count
+		{"ipv6/conf/default/disable_ipv6", "1"},
 	}
 	for _, setting := range settings {
 		err := writeControl(filepath.Join("/proc/sys/net", setting.name), setting.value)
@@ -197,7 +199,8 @@ func replaceMount(point, kind, options string) error {
 	for i := len(mounts) - 1; i >= 0; i-- { // what was mounted last comes off first
 		if old := mounts[i].Point; old == point || strings.HasPrefix(old, point+"/") {
 			err := unix.Unmount(old, unix.MNT_DETACH)
-			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // it went with another
+			// it went with another
+			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("unmount %s: %w", old, err)
 			}
 		}

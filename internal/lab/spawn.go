@@ -17,7 +17,8 @@ import (
 // upTimeout is how long a machine's init may take.
 const upTimeout = 20 * time.Second
 
-const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS |
+	unix.CLONE_NEWIPC
 
 // startMachine makes a node's or client's cgroups and namespaces and returns when its init says
 // that it is up.

@@ -58,7 +58,8 @@ func loadState(lab string) (*state, error) {
 	}
 	s := new(state)
 	if err := json.Unmarshal(data, s); err != nil {
-		return nil, fmt.Errorf("lab %s: %s is damaged: %w; take the lab down and up again", lab, statePath(lab), err)
+		return nil, fmt.Errorf("lab %s: %s is damaged: %w; take the lab down and up again", lab,
+			statePath(lab), err)
 	}
 	return s, nil
 }
@@ -114,7 +115,8 @@ func (s *state) machine(name string) (*machine, error) {
 		}
 		names = append(names, m.Name)
 	}
-	return nil, fmt.Errorf("%w: %q in lab %s (there is %s)", ErrNoMachine, name, s.Name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("%w: %q in lab %s (there is %s)", ErrNoMachine, name, s.Name,
+		strings.Join(names, ", "))
 }
 
 func (s *state) node(name string) (*machine, error) {

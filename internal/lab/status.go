@@ -25,12 +25,13 @@ type ProcessStatus struct {
 
 // NodeStatus is a node of a lab.
 type NodeStatus struct {
-	Name           string        `json:"name"`
-	Address        string        `json:"address"`
-	Init           ProcessStatus `json:"init"`
-	Agent          ProcessStatus `json:"agent"`
-	StateDirectory string        `json:"state_directory"` // on the machine, unless the state has a size of its own
-	AgentLog       string        `json:"agent_log"`
+	Name    string        `json:"name"`
+	Address string        `json:"address"`
+	Init    ProcessStatus `json:"init"`
+	Agent   ProcessStatus `json:"agent"`
+	// on the machine, unless the state has a size of its own
+	StateDirectory string `json:"state_directory"`
+	AgentLog       string `json:"agent_log"`
 }
 
 // ClientStatus is a client of a lab.
@@ -100,7 +101,8 @@ func (l *Lab) Status() (Status, error) {
 	}
 	for _, m := range s.Clients {
 		status.Clients = append(status.Clients, ClientStatus{
-			Name: m.Name, Node: m.Node, Address: m.address().String(), Init: ProcessStatus{PID: m.PID, Running: m.alive()},
+			Name: m.Name, Node: m.Node, Address: m.address().String(),
+			Init: ProcessStatus{PID: m.PID, Running: m.alive()},
 		})
 	}
 	for _, w := range s.Links {
@@ -116,7 +118,8 @@ func (s *state) linkStatus(w *wire) LinkStatus {
 	}
 	if c := w.Check; c != nil {
 		status.Measured = &MeasureStatus{
-			There: c.BandwidthThere, Back: c.BandwidthBack, RTTSeconds: c.RTT.Seconds(), OK: c.OK, Problems: c.Problems,
+			There: c.BandwidthThere, Back: c.BandwidthBack, RTTSeconds: c.RTT.Seconds(), OK: c.OK,
+			Problems: c.Problems,
 		}
 	}
 	ends, err := s.ends(w)

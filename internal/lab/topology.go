@@ -61,7 +61,8 @@ func (s *state) ends(w *wire) ([2]relayEnd, error) {
 	}
 	for _, m := range []*machine{a, b} {
 		if !m.alive() {
-			return [2]relayEnd{}, fmt.Errorf("%s of lab %s is not running; take the lab down and up again", m.Name, s.Name)
+			return [2]relayEnd{}, fmt.Errorf("%s of lab %s is not running; take the lab down and up again",
+				m.Name, s.Name)
 		}
 	}
 	nearA := interfaceTo(b)

@@ -67,7 +67,8 @@ func (r relayWiring) ask(request relayRequest) (relayAnswer, error) {
 	var answer relayAnswer
 	conn, err := net.DialTimeout("unix", relaySocket(r.lab), 5*time.Second)
 	if err != nil {
-		return answer, fmt.Errorf("the relay of lab %s does not answer: %w; take the lab down and up again", r.lab, err)
+		return answer, fmt.Errorf("the relay of lab %s does not answer: %w; take the lab down and up again",
+			r.lab, err)
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {

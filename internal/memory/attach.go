@@ -37,7 +37,8 @@ func (s *Source) update(frozen bool, stats *RoundStats) error {
 			return err
 		}
 		if t.refused != nil {
-			stats.Refused = append(stats.Refused, Refusal{PID: pid, Task: t.id, Name: t.name, Reason: t.refused.Error(), Instead: t.tracking})
+			stats.Refused = append(stats.Refused,
+				Refusal{PID: pid, Task: t.id, Name: t.name, Reason: t.refused.Error(), Instead: t.tracking})
 		}
 	}
 	return nil

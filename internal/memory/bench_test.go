@@ -85,7 +85,8 @@ func BenchmarkScan(b *testing.B) {
 
 // BenchmarkRound sends a GiB: scan, read, look for zeros, encode.
 func BenchmarkRound(b *testing.B) {
-	for name, sink := range map[string]Sink{"discard": ignoreRuns(), "copy": NewEncoder(&copyWriter{make([]byte, 1<<20)})} {
+	for name, sink := range map[string]Sink{"discard": ignoreRuns(),
+		"copy": NewEncoder(&copyWriter{make([]byte, 1<<20)})} {
 		b.Run(name, func(b *testing.B) {
 			_, s, t := attached(b, "block")
 			b.SetBytes(benchMebibytes << 20)
@@ -96,9 +97,11 @@ func BenchmarkRound(b *testing.B) {
 				b.StartTimer()
 				stats, err := s.Round(context.Background(), sink)
 				must(b, err)
-				total.Scan, total.Read, total.Write = total.Scan+stats.Scan, total.Read+stats.Read, total.Write+stats.Write
+				total.Scan, total.Read, total.Write = total.Scan+stats.Scan, total.Read+stats.Read,
+					total.Write+stats.Write
 			}
-			for unit, d := range map[string]time.Duration{"scan-ns/op": total.Scan, "read-ns/op": total.Read, "write-ns/op": total.Write} {
+			for unit, d := range map[string]time.Duration{"scan-ns/op": total.Scan, "read-ns/op": total.Read,
+				"write-ns/op": total.Write} {
 				b.ReportMetric(float64(d.Nanoseconds())/float64(b.N), unit)
 			}
 		})

@@ -78,7 +78,8 @@ func noEnough(err error) error {
 }
 
 // visitRanges reads page by page: a copy that processes share stays shared.
-func visitRanges(reader *kernel.MemoryReader, ranges []kernel.PageRange, visit func(at uint64, page []byte) bool) (more bool, err error) {
+func visitRanges(reader *kernel.MemoryReader, ranges []kernel.PageRange,
+	visit func(at uint64, page []byte) bool) (more bool, err error) {
 	size := uint64(PageSize())
 	page := make([]byte, size)
 	for _, r := range ranges {

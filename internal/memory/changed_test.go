@@ -40,7 +40,8 @@ func TestChangedFilePages(t *testing.T) {
 		t.Errorf("it was found %d times, %v (read %d)", found, err, read)
 	}
 	visited := 0
-	if err := ChangedFilePages([]int{os.Getpid()}, func(FilePage) bool { visited++; return false }); err != nil || visited != 1 {
+	if err := ChangedFilePages([]int{os.Getpid()},
+		func(FilePage) bool { visited++; return false }); err != nil || visited != 1 {
 		t.Errorf("%d pages were visited, %v", visited, err)
 	}
 	opened, err := filepath.Glob("/proc/self/fd/*")

@@ -62,7 +62,8 @@ func TestCompare(t *testing.T) {
 	const size = 5 << 20
 	o, writer := anObject(t, size)
 	if sent, stats := compared(t, o); len(sent) != 0 || stats.UnchangedPages != uint64(2*size/PageSize()) {
-		t.Errorf("%d pages are sent though nothing was written, %d unchanged", len(sent), stats.UnchangedPages)
+		t.Errorf("%d pages are sent though nothing was written, %d unchanged", len(sent),
+			stats.UnchangedPages)
 	}
 	page := uint64(PageSize())
 	written := []uint64{0, page, sharedChunk - page, sharedChunk, size - page, 2 * size, 3*size - page}

@@ -67,7 +67,8 @@ func (w *Watcher) Contents() (Contents, error) {
 
 // compress tells what is left of it, each piece compressed by itself.
 func (c *Contents) compress(pieces [][]byte) error {
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return fmt.Errorf("sample the memory: %w", err)
 	}

@@ -12,9 +12,10 @@ type Verdict int
 
 // Verdicts of Decide.
 const (
-	Continue      Verdict = iota // another round brings the downtime down
-	Switch                       // what is left fits the budget
-	NotConverging                // it does not fit, and another round does not help: the user's policy decides
+	Continue Verdict = iota // another round brings the downtime down
+	Switch                  // what is left fits the budget
+	// it does not fit, and another round does not help: the user's policy decides
+	NotConverging
 )
 
 func (v Verdict) String() string {
@@ -50,7 +51,8 @@ type Decision struct {
 	ExpectedDowntime           time.Duration // if the switch were now
 	DirtyingRateBytesPerSecond float64       // as the last round saw it
 	Reason                     string
-	Bounded                    bool // NotConverging because no more rounds or time are allowed: nothing is left to try
+	// NotConverging because no more rounds or time are allowed: nothing is left to try
+	Bounded bool
 }
 
 const (
@@ -78,15 +80,22 @@ func Decide(history []RoundStats, bandwidth float64, policy Policy) Decision {
 	recent, patience := history[min(policy.Since, len(history)-1):], cmp.Or(policy.Patience, shrinkRounds)
 	switch {
 	case expected <= policy.Budget:
-		d.Verdict, d.Reason = Switch, fmt.Sprintf("what is left takes %s, %s are allowed", rounded(expected), rounded(policy.Budget))
+		d.Verdict, d.Reason = Switch, fmt.Sprintf("what is left takes %s, %s are allowed", rounded(expected),
+			rounded(policy.Budget))
 	case policy.MaxRounds > 0 && len(history) >= policy.MaxRounds:
-		d.Verdict, d.Bounded, d.Reason = NotConverging, true, fmt.Sprintf("%d rounds are over, and what is left takes %s", len(history), rounded(expected))
+		d.Verdict, d.Bounded, d.Reason = NotConverging, true,
+			fmt.Sprintf("%d rounds are over, and what is left takes %s", len(history), rounded(expected))
 	case policy.Timeout > 0 && total+last.Duration/2 > policy.Timeout:
-		d.Verdict, d.Bounded, d.Reason = NotConverging, true, fmt.Sprintf("the time of %s is over, and what is left takes %s", policy.Timeout, rounded(expected))
+		d.Verdict, d.Bounded, d.Reason = NotConverging, true,
+			fmt.Sprintf("the time of %s is over, and what is left takes %s", policy.Timeout,
+				rounded(expected))
 	case stalled(recent, bandwidth, patience):
-		d.Verdict, d.Reason = NotConverging, fmt.Sprintf("what is left takes %s and stays so", rounded(expected))
-	case policy.Within > 0 && expectedAfter(policy.Within, recent, bandwidth, min(patience, mostRatios)) > policy.Budget:
-		d.Verdict, d.Reason = NotConverging, fmt.Sprintf("what is left takes %s, and would take more than %s after %d more rounds", rounded(expected), rounded(policy.Budget), policy.Within)
+		d.Verdict, d.Reason = NotConverging,
+			fmt.Sprintf("what is left takes %s and stays so", rounded(expected))
+	case policy.Within > 0 && expectedAfter(policy.Within, recent, bandwidth,
+		min(patience, mostRatios)) > policy.Budget:
+		d.Verdict, d.Reason = NotConverging, fmt.Sprintf("what is left takes %s, and would take more than "+
+			"%s after %d more rounds", rounded(expected), rounded(policy.Budget), policy.Within)
 	default:
 		d.Verdict, d.Reason = Continue, fmt.Sprintf("what is left takes %s", rounded(expected))
 	}

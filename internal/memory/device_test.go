@@ -31,7 +31,8 @@ type device struct {
 // newDevice mounts it in a mount namespace of this thread, in which programs must be started that use it.
 func newDevice(t *testing.T) *device {
 	t.Helper()
-	d := &device{t: t, path: filepath.Join(t.TempDir(), "device"), reading: make(chan struct{}), answer: make(chan struct{})}
+	d := &device{t: t, path: filepath.Join(t.TempDir(), "device"), reading: make(chan struct{}),
+		answer: make(chan struct{})}
 	must(t, os.WriteFile(d.path, nil, 0o600))
 	runtime.LockOSThread() // never unlocked: the thread, and the namespace with it, ends with the test
 	must(t, unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS))
@@ -39,7 +40,8 @@ func newDevice(t *testing.T) *device {
 	var err error
 	d.fd, err = unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	must(t, err)
-	must(t, unix.Mount("device", d.path, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=100644,user_id=0,group_id=0", d.fd)))
+	must(t, unix.Mount("device", d.path, "fuse", 0,
+		fmt.Sprintf("fd=%d,rootmode=100644,user_id=0,group_id=0", d.fd)))
 	t.Cleanup(func() {
 		must(t, unix.Unmount(d.path, unix.MNT_DETACH))
 		must(t, unix.Close(d.fd))
@@ -145,7 +147,8 @@ func TestAsynchronousReads(t *testing.T) {
 			target.round(s, false)
 		}
 		p.freeze()
-		for quiet, deadline := 0, time.Now().Add(time.Minute); quiet < 2; quiet++ { // what is under way comes in
+		// what is under way comes in
+		for quiet, deadline := 0, time.Now().Add(time.Minute); quiet < 2; quiet++ {
 			if target.round(s, true).Pages > 0 {
 				quiet = -1
 			}
@@ -179,7 +182,8 @@ func TestWrittenByOthers(t *testing.T) {
 	must(t, err)
 	local := []unix.Iovec{{Base: &content[0]}}
 	local[0].SetLen(len(content))
-	_, err = unix.ProcessVMWritev(p.pid(), local, []unix.RemoteIovec{{Base: uintptr(at + 1<<20), Len: len(content)}}, 0)
+	_, err = unix.ProcessVMWritev(p.pid(), local,
+		[]unix.RemoteIovec{{Base: uintptr(at + 1<<20), Len: len(content)}}, 0)
 	must(t, err)
 	p.freeze()
 	if stats := target.round(s, true); stats.Pages < 14 {
@@ -202,7 +206,8 @@ func largest(t *testing.T, pid int) uint64 {
 	must(t, err)
 	var found kernel.Mapping
 	for _, m := range all {
-		if m.Readable && !m.Shared && !m.File && m.Name == "" && m.End-m.Start > found.End-found.Start && m.End-m.Start < 8<<20 {
+		if m.Readable && !m.Shared && !m.File && m.Name == "" && m.End-m.Start > found.End-found.Start &&
+			m.End-m.Start < 8<<20 {
 			found = m
 		}
 	}

@@ -13,7 +13,10 @@ import (
 // been read often enough long before that of its end.
 func TestReportedInALongRound(t *testing.T) {
 	size, began := uint64(PageSize()), time.Now()
-	page := func(n uint64) []kernel.PageRange { return []kernel.PageRange{{Start: n * size, End: (n + 1) * size}} }
+	page := func(n uint64) []kernel.PageRange {
+		return []kernel.PageRange{{Start: n * size,
+			End: (n + 1) * size}}
+	}
 	d := directIO{used: true}
 	end := began.Add(10 * directWindow)
 	d.begin(began)
@@ -33,12 +36,13 @@ func TestReportedInALongRound(t *testing.T) {
 	} {
 		d.begin(end.Add(c.after))
 		pages := []uint64{}
-		must(t, d.again(area{Mapping: kernel.Mapping{Start: 0, End: 8 * size}}, func(one kernel.PageRange) error {
-			for at := one.Start; at < one.End; at += size {
-				pages = append(pages, at/size)
-			}
-			return nil
-		}))
+		must(t, d.again(area{Mapping: kernel.Mapping{Start: 0, End: 8 * size}},
+			func(one kernel.PageRange) error {
+				for at := one.Start; at < one.End; at += size {
+					pages = append(pages, at/size)
+				}
+				return nil
+			}))
 		if got := fmt.Sprint(pages); got != c.want {
 			t.Errorf("%s after the round the pages %s are read again, want %s", c.after, got, c.want)
 		}
@@ -55,7 +59,8 @@ func TestMuchReportedInALongRound(t *testing.T) {
 	d := directIO{used: true}
 	d.begin(began)
 	for i := range uint64(seconds) {
-		d.note([]kernel.PageRange{{Start: i * size, End: (i + 1) * size}}, began.Add(time.Duration(i)*time.Second))
+		d.note([]kernel.PageRange{{Start: i * size, End: (i + 1) * size}},
+			began.Add(time.Duration(i)*time.Second))
 	}
 	if n := len(d.recent); n > 12 {
 		t.Errorf("%d sets are kept", n)
@@ -64,10 +69,11 @@ func TestMuchReportedInALongRound(t *testing.T) {
 	for i, most := range []uint64{seconds, 12, 10} {
 		d.begin(end.Add(time.Duration(i) * time.Second))
 		pages := uint64(0)
-		must(t, d.again(area{Mapping: kernel.Mapping{Start: 0, End: seconds * size}}, func(one kernel.PageRange) error {
-			pages += countPages([]kernel.PageRange{one})
-			return nil
-		}))
+		must(t, d.again(area{Mapping: kernel.Mapping{Start: 0, End: seconds * size}},
+			func(one kernel.PageRange) error {
+				pages += countPages([]kernel.PageRange{one})
+				return nil
+			}))
 		if i == 0 && pages != seconds || pages > most {
 			t.Errorf("round %d reads %d pages again, want at most %d", i, pages, most)
 		}

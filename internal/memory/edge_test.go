@@ -114,7 +114,8 @@ func refusedFor(t *testing.T, stats RoundStats, pid int, why string) {
 	if kernel.ProbeSoftDirty() == nil {
 		instead = SoftDirty
 	}
-	if len(stats.Refused) != 1 || stats.Refused[0].PID != pid || !strings.Contains(stats.Refused[0].Reason, why) ||
+	if len(stats.Refused) != 1 || stats.Refused[0].PID != pid ||
+		!strings.Contains(stats.Refused[0].Reason, why) ||
 		stats.Refused[0].Instead != instead {
 		t.Errorf("refused: %+v, want %s instead", stats.Refused, instead)
 	}

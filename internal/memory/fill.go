@@ -25,16 +25,20 @@ type FillReport struct {
 	RemoteLeft  int64     `json:"late_left"`  // of these, those that have not come yet
 	LostPages   int64     `json:"lost_pages"` // of these, those that were given up: accesses to them fail
 	Started     time.Time `json:"started"`    // the image was handed over
-	Resumed     time.Time `json:"resumed"`    // the memory of all processes was registered; they run right after it
-	Completed   time.Time `json:"completed"`  // nothing was missing any more
+	// the memory of all processes was registered; they run right after it
+	Resumed   time.Time `json:"resumed"`
+	Completed time.Time `json:"completed"` // nothing was missing any more
 
-	FaultedPages        int64   `json:"faulted_pages"`         // for which a process waited
-	ZeroPages           int64   `json:"zero_pages"`            // of these, those that were never sent: they are zero
-	FaultMedianSeconds  float64 `json:"fault_median_seconds"`  // from when the pager knew until the page was there
+	FaultedPages int64 `json:"faulted_pages"` // for which a process waited
+	// of these, those that were never sent: they are zero
+	ZeroPages int64 `json:"zero_pages"`
+	// from when the pager knew until the page was there
+	FaultMedianSeconds  float64 `json:"fault_median_seconds"`
 	FaultP99Seconds     float64 `json:"fault_p99_seconds"`     // with a precision of 7 %
 	FaultMaximumSeconds float64 `json:"fault_maximum_seconds"` // of all
-	FetchedPages        int64   `json:"fetched_pages"`         // of FaultedPages, those that were still at the source
-	FetchMedianSeconds  float64 `json:"fetch_median_seconds"`  // of these alone, as the three above
+	// of FaultedPages, those that were still at the source
+	FetchedPages        int64   `json:"fetched_pages"`
+	FetchMedianSeconds  float64 `json:"fetch_median_seconds"` // of these alone, as the three above
 	FetchP99Seconds     float64 `json:"fetch_p99_seconds"`
 	FetchMaximumSeconds float64 `json:"fetch_maximum_seconds"`
 	WaitedSeconds       float64 `json:"waited_seconds"`  // how long threads waited for pages, added up

@@ -115,14 +115,15 @@ func (t *task) neverSent(r kernel.PageRange) error {
 // between two rounds. What has gone meanwhile is left out. When pages stay they are remote.
 func (s *Source) Again(ctx context.Context, sink Sink, lost []TaskMap) (RoundStats, error) {
 	remote := uint64(0)
-	stats, err := s.send(ctx, sink, lost, false, func(t *task, a Area, found func(kernel.PageRange) error) error {
-		if !s.Leaving() {
-			return wholeArea(t, a, found)
-		}
-		t.remote.add(a.Start, a.pageRange().End)
-		remote += a.Pages
-		return nil
-	})
+	stats, err := s.send(ctx, sink, lost, false,
+		func(t *task, a Area, found func(kernel.PageRange) error) error {
+			if !s.Leaving() {
+				return wholeArea(t, a, found)
+			}
+			t.remote.add(a.Start, a.pageRange().End)
+			remote += a.Pages
+			return nil
+		})
 	stats.RemotePages += remote
 	return stats, err
 }
@@ -150,7 +151,8 @@ func (s *Source) send(ctx context.Context, sink Sink, wanted []TaskMap, all bool
 		}
 		r.begin(t, func(uint64, []byte) bool { return true })
 		for _, a := range m.Areas {
-			err := choose(t, a, func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
+			err := choose(t, a,
+				func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
 			if err == nil {
 				err = r.flush(ctx)
 			}

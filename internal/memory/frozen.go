@@ -42,7 +42,8 @@ func (f *Frozen) open(pid int) error {
 		return err
 	}
 	if other, is := f.tasks[t.id]; is {
-		return errors.Join(fmt.Errorf("process %d has the number %d in its pid namespace too", other.pid, t.id), memory.Close())
+		return errors.Join(fmt.Errorf("process %d has the number %d in its pid namespace too", other.pid,
+			t.id), memory.Close())
 	}
 	f.tasks[t.id] = frozenTask{pid: pid, name: t.name, memory: memory}
 	return nil
@@ -52,12 +53,15 @@ func (f *Frozen) open(pid int) error {
 // the address that could not be read.
 func (f *Frozen) Read(task Task, address uint64, buffer []byte) error {
 	size := uint64(PageSize())
-	if address%size != 0 || uint64(len(buffer))%size != 0 || address >= maxAddress || uint64(len(buffer)) > maxAddress-address {
-		return fmt.Errorf("read %d bytes at %#x of task %d: no whole pages of a process", len(buffer), address, task)
+	if address%size != 0 || uint64(len(buffer))%size != 0 || address >= maxAddress ||
+		uint64(len(buffer)) > maxAddress-address {
+		return fmt.Errorf("read %d bytes at %#x of task %d: no whole pages of a process", len(buffer),
+			address, task)
 	}
 	t, is := f.tasks[task]
 	if !is {
-		return fmt.Errorf("read the page at %#x of task %d: no process with memory has this number", address, task)
+		return fmt.Errorf("read the page at %#x of task %d: no process with memory has this number", address,
+			task)
 	}
 	n, err := t.memory.ReadAt(buffer, int64(address))
 	if n == len(buffer) {

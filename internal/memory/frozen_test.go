@@ -87,7 +87,8 @@ func TestFrozenRefuses(t *testing.T) {
 		}
 	}
 	p.end()
-	if err := frozen.Read(task, scriptBase, make([]byte, size)); err == nil || !strings.Contains(err.Error(), "its memory is gone") {
+	if err := frozen.Read(task, scriptBase, make([]byte, size)); err == nil ||
+		!strings.Contains(err.Error(), "its memory is gone") {
 		t.Errorf("a process that has ended: %v", err)
 	}
 	must(t, frozen.Close())

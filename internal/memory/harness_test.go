@@ -57,7 +57,8 @@ var buildWorkload = sync.OnceValues(func() (string, error) {
 		command("gcc", "-O1", "-pthread", "-o", path, "testdata/workload/workload.c"),
 		command("gcc", "-O1", "-o", path+"shared", "testdata/sharer/sharer.c"),
 		command("gcc", "-O1", "-o", path+"script", "testdata/script/script.c"),
-		command("env", "CGO_ENABLED=0", "GOARCH=386", "go", "build", "-o", path+"32", "./testdata/workload32"))
+		command("env", "CGO_ENABLED=0", "GOARCH=386", "go", "build", "-o", path+"32",
+			"./testdata/workload32"))
 })
 
 func command(name string, args ...string) error {
@@ -280,7 +281,8 @@ func (c *copied) verify(p *program, maps []TaskMap) int {
 	must(c.t, err)
 	compared := 0
 	for i, pid := range pids {
-		if sharesWithAny(pid, pids[:i]) || sharesWithAny(pid, pids[i+1:]) && len(c.pages[taskOf(c.t, pid)]) == 0 {
+		if sharesWithAny(pid, pids[:i]) || sharesWithAny(pid, pids[i+1:]) &&
+			len(c.pages[taskOf(c.t, pid)]) == 0 {
 			continue // a child of vfork before its execve
 		}
 		compared += c.verifyProcess(pid, listed)
@@ -327,7 +329,8 @@ func (c *copied) verifyProcess(pid int, listed map[Task]map[uint64]bool) int {
 		}
 	}
 	if wrong+missing+unlisted > 0 {
-		c.t.Errorf("process %d, %d pages: %d have another content, %d were not sent, the map is wrong about %d", pid, len(truth), wrong, missing, unlisted)
+		c.t.Errorf("process %d, %d pages: %d have another content, %d were not sent, the map is wrong "+
+			"about %d", pid, len(truth), wrong, missing, unlisted)
 	}
 	return len(truth)
 }
@@ -351,7 +354,8 @@ func pagesOf(t testing.TB, pid int) map[uint64][]byte {
 		if strings.Contains(fields[0], "-") {
 			_, err := fmt.Sscanf(fields[0], "%x-%x", &begin, &end)
 			must(t, err)
-			anonymous = fields[1][3] == 'p' && fields[4] == "0" && !strings.Contains(line, "[v") && !strings.Contains(line, "[sigpage]")
+			anonymous = fields[1][3] == 'p' && fields[4] == "0" && !strings.Contains(line, "[v") &&
+				!strings.Contains(line, "[sigpage]")
 		}
 		if fields[0] != "VmFlags:" || !anonymous || strings.Contains(line, " lo ") {
 			continue
@@ -395,7 +399,8 @@ func leavesNoTrace(t testing.TB, pid int) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	must(t, err)
 	for _, e := range entries {
-		if target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name())); strings.Contains(target, "userfault") {
+		if target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name())); strings.Contains(target,
+			"userfault") {
 			t.Errorf("descriptor %s of process %d is %s", e.Name(), pid, target)
 		}
 	}

@@ -33,9 +33,11 @@ func TestHugePages(t *testing.T) {
 		must(t, s.Close())
 		after := hugeKibibytes(t, p.pid())
 		if after < before/2 { // there may not be as many free ones as there were
-			t.Errorf("%s: %d KiB in huge pages before, %d while it was tracked, %d after", c.kind, before, under, after)
+			t.Errorf("%s: %d KiB in huge pages before, %d while it was tracked, %d after", c.kind, before,
+				under, after)
 		}
-		t.Logf("%s: %d KiB in huge pages before, %d while it was tracked, %d after", c.kind, before, under, after)
+		t.Logf("%s: %d KiB in huge pages before, %d while it was tracked, %d after", c.kind, before, under,
+			after)
 		p.end()
 	}
 }

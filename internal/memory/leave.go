@@ -121,7 +121,8 @@ func (t *task) eachHeld(do func(m area) error) error {
 // SendRemote sends those of the requested pages that are remote, and they are remote no more: what is
 // touched so soon that it cannot come after. At most so many are sent, the first ones. The
 // processes are frozen, and a final round has been.
-func (s *Source) SendRemote(ctx context.Context, sink Sink, wanted []RemoteFault, most int) (RoundStats, error) {
+func (s *Source) SendRemote(ctx context.Context, sink Sink, wanted []RemoteFault, most int) (RoundStats,
+	error) {
 	byID, size := s.byID(), uint64(PageSize())
 	chosen := map[Task]*TaskMap{}
 	for _, w := range wanted {

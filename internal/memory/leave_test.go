@@ -131,7 +131,8 @@ func compareLeft(t *testing.T, p *program, s *Source, target *copied) (remote, h
 		for task, pages := range some {
 			for address := range pages {
 				if !listed[task][address] || !isRemote[task][address] {
-					t.Errorf("the page at %#x of task %d is %s, and not in the map or not remote", address, task, what)
+					t.Errorf("the page at %#x of task %d is %s, and not in the map or not remote", address,
+						task, what)
 				}
 			}
 		}
@@ -163,7 +164,8 @@ func remoteOf(maps []TaskMap) []uint64 {
 	for _, m := range maps {
 		for _, a := range m.Areas {
 			for i := range a.Pages {
-				if at := a.Start + i*uint64(PageSize()); at >= scriptBase && at < scriptBase+4096*uint64(PageSize()) {
+				if at := a.Start + i*uint64(PageSize()); at >= scriptBase &&
+					at < scriptBase+4096*uint64(PageSize()) {
 					pages = append(pages, (at-scriptBase)/uint64(PageSize()))
 				}
 			}
@@ -253,7 +255,8 @@ func sendSome(t *testing.T, p *program, s *Source, remote []TaskMap) {
 	t.Helper()
 	task, size := remote[0].Task, uint64(PageSize())
 	wanted := []RemoteFault{
-		{maxTask - 1, scriptBase}, {task, scriptBase + 9*size + 5}, {task, scriptBase + 64*size}, {task, scriptBase + 3*size},
+		{maxTask - 1, scriptBase}, {task, scriptBase + 9*size + 5}, {task, scriptBase + 64*size},
+		{task, scriptBase + 3*size},
 		{task, scriptBase - size}, {task, scriptBase + 9*size}, {task, scriptBase + 10*size}, {task, 1 << 63},
 	}
 	target := newCopied(t)
@@ -290,7 +293,8 @@ func TestSoon(t *testing.T) {
 	_, err := s.Round(context.Background(), ignoreRuns())
 	must(t, err)
 	s.Leave()
-	for from, to := range []uint64{2, 2, 7, 3, 12, 40} { // 3 to itself; 7 was sent, 12 has no content, 40 is not there
+	// 3 to itself; 7 was sent, 12 has no content, 40 is not there
+	for from, to := range []uint64{2, 2, 7, 3, 12, 40} {
 		p.obey(fmt.Sprintf("write %d 1 %d", from, scriptBase+to*size+to))
 	}
 	p.freeze()

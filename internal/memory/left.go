@@ -20,9 +20,10 @@ func (s *Source) Complete(ctx context.Context, sink Sink, left Left) (RoundStats
 	if err := s.covers(left.Unseen); err != nil {
 		return RoundStats{Number: s.rounds, Final: true}, err
 	}
-	return s.send(ctx, sink, left.Listed, true, func(t *task, a Area, found func(kernel.PageRange) error) error {
-		return t.sent.in(a.Start, a.Start+a.Pages*uint64(PageSize()), false, found)
-	})
+	return s.send(ctx, sink, left.Listed, true,
+		func(t *task, a Area, found func(kernel.PageRange) error) error {
+			return t.sent.in(a.Start, a.Start+a.Pages*uint64(PageSize()), false, found)
+		})
 }
 
 func (s *Source) byID() map[Task]*task {
@@ -40,11 +41,13 @@ func (s *Source) covers(unseen []TaskMap) error {
 	for _, m := range unseen {
 		t := byID[m.Task]
 		if t == nil {
-			return fmt.Errorf("complete the memory: there is no process %d, of which some was left to the source", m.Task)
+			return fmt.Errorf("complete the memory: there is no process %d, of which some was left to the "+
+				"source", m.Task)
 		}
 		for _, a := range m.Areas {
 			if !covers(t.heldAreas, a) {
-				return t.describe(fmt.Errorf("%d pages at %#x were left to the source, which does not carry them", a.Pages, a.Start))
+				return t.describe(fmt.Errorf("%d pages at %#x were left to the source, which does not "+
+					"carry them", a.Pages, a.Start))
 			}
 		}
 	}

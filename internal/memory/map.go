@@ -60,7 +60,8 @@ func DecodeMap(r io.Reader) ([]TaskMap, error) {
 		m := TaskMap{Task: Task(binary.LittleEndian.Uint32(header[0:]))}
 		count := binary.LittleEndian.Uint64(header[4:])
 		if m.Task == 0 || m.Task > lastTask || seen[m.Task] || len(maps) == MaxTasks || count > left {
-			return nil, fmt.Errorf("%w map: task %d with %d areas, after %d tasks", ErrMalformed, m.Task, count, len(maps))
+			return nil, fmt.Errorf("%w map: task %d with %d areas, after %d tasks", ErrMalformed, m.Task,
+				count, len(maps))
 		}
 		seen[m.Task] = true
 		left -= count

@@ -70,8 +70,9 @@ func parseDescription(task Task, page []byte) (Object, error) {
 	}
 	length := binary.LittleEndian.Uint32(page[40:])
 	if o.Inode == 0 || o.Size > maxObjectBytes || o.Mode&^0o7777 != 0 || length > maxObjectName {
-		return Object{}, fmt.Errorf("%w description of shared memory: inode %d, %d bytes, mode %#o, name of %d bytes",
-			ErrMalformed, o.Inode, o.Size, o.Mode, length)
+		return Object{},
+			fmt.Errorf("%w description of shared memory: inode %d, %d bytes, mode %#o, name of %d bytes",
+				ErrMalformed, o.Inode, o.Size, o.Mode, length)
 	}
 	name := page[descriptionSize : descriptionSize+length]
 	if bytes.IndexByte(name, 0) >= 0 {

@@ -47,7 +47,8 @@ func TestStoredObject(t *testing.T) {
 	put(1, fullPage(4))
 	put(2, fullPage(5))
 	put(2, nil)
-	listed := TaskMap{Task: FirstObject, Areas: []Area{{0, 1}, {2 * size, 1}, {600 * size, 1}, {descriptionAddress, 1}}}
+	listed := TaskMap{Task: FirstObject,
+		Areas: []Area{{0, 1}, {2 * size, 1}, {600 * size, 1}, {descriptionAddress, 1}}}
 	must(t, s.Keep([]TaskMap{listed}))
 	all, err := s.TakeObjects()
 	must(t, err)
@@ -57,7 +58,8 @@ func TestStoredObject(t *testing.T) {
 	defer all[0].File.Close()
 	var info unix.Stat_t
 	must(t, unix.Fstat(int(all[0].File.Fd()), &info))
-	if info.Uid != 1000 || info.Gid != 1001 || info.Mode&0o7777 != 0o640 || info.Size != int64(want.Size) || info.Blocks*512 != int64(2*size) {
+	if info.Uid != 1000 || info.Gid != 1001 || info.Mode&0o7777 != 0o640 || info.Size != int64(want.Size) ||
+		info.Blocks*512 != int64(2*size) {
 		t.Errorf("%+v", info)
 	}
 	seals := func() int {

@@ -23,14 +23,17 @@ import (
 
 // ordering is how a round is put in order.
 type ordering struct {
-	few   uint64        // so many pages are sent as they are found
-	size  uint64        // of a part: huge pages are not divided
-	look  time.Duration // the least pause between two looks at what is written
-	pause time.Duration // how many times as long as a look takes, and as it costs the container, the next one is put off
+	few  uint64        // so many pages are sent as they are found
+	size uint64        // of a part: huge pages are not divided
+	look time.Duration // the least pause between two looks at what is written
+	// how many times as long as a look takes, and as it costs the container, the next one is put
+	// off
+	pause time.Duration
 }
 
 func usualOrdering() ordering {
-	return ordering{few: chunkPages, size: uint64(chunkPages * PageSize()), look: 100 * time.Millisecond, pause: 50}
+	return ordering{few: chunkPages, size: uint64(chunkPages * PageSize()), look: 100 * time.Millisecond,
+		pause: 50}
 }
 
 const (
@@ -66,14 +69,17 @@ type part struct {
 	area       int // of waiting.areas
 	start, end uint64
 	sent       bool
-	busy       time.Time // when pages of it were last found written that were not lately; zero: not since the round began
-	front      uint64    // where these pages end: there writing goes on
-	loss       float64   // pages of it that will be written in the rest of the round
+	// when pages of it were last found written that were not lately; zero: not since the round
+	// began
+	busy  time.Time
+	front uint64  // where these pages end: there writing goes on
+	loss  float64 // pages of it that will be written in the rest of the round
 }
 
 func newWaiting(o ordering, areas []area, now time.Time) *waiting {
 	return &waiting{
-		ordering: o, areas: areas, found: pageSet{}, anew: pageSet{}, again: pageSet{}, lately: [2]pageSet{{}, {}}, pages: make([]float64, len(areas)),
+		ordering: o, areas: areas, found: pageSet{}, anew: pageSet{}, again: pageSet{},
+		lately: [2]pageSet{{}, {}}, pages: make([]float64, len(areas)),
 		began: now, turned: now, looks: [2]time.Time{now, now.Add(o.look)},
 	}
 }
@@ -89,7 +95,8 @@ func (w *waiting) cut() {
 	for i, m := range w.areas {
 		_ = w.found.in(m.Start, m.End, true, func(one kernel.PageRange) error {
 			for at := one.Start; at < one.End; {
-				p := part{area: i, start: max(m.Start, at/w.size*w.size), end: min(m.End, (at/w.size+1)*w.size)}
+				p := part{area: i, start: max(m.Start, at/w.size*w.size),
+					end: min(m.End, (at/w.size+1)*w.size)}
 				if last := len(w.parts) - 1; last < 0 || w.parts[last].start != p.start {
 					w.queue = append(w.queue, len(w.parts))
 					w.parts = append(w.parts, p)
@@ -107,7 +114,8 @@ func (w *waiting) cut() {
 func (w *waiting) wrote(one kernel.PageRange, now time.Time) {
 	w.eachPart(one, func(p *part, r kernel.PageRange) {
 		_ = w.lately[0].in(r.Start, r.End, false, func(r kernel.PageRange) error {
-			return w.lately[1].in(r.Start, r.End, false, func(r kernel.PageRange) error { return w.goesOn(p, r, now) })
+			return w.lately[1].in(r.Start, r.End, false,
+				func(r kernel.PageRange) error { return w.goesOn(p, r, now) })
 		})
 		w.lately[0].add(r.Start, r.End)
 	})
@@ -153,7 +161,8 @@ func (w *waiting) each(sent bool, do func(area) error) error {
 		}
 		m := w.areas[first.area]
 		m.Start, m.End = first.start, first.end
-		for i+1 < len(w.parts) && w.parts[i+1].sent == sent && w.parts[i+1].area == first.area && w.parts[i+1].start == m.End {
+		for i+1 < len(w.parts) && w.parts[i+1].sent == sent && w.parts[i+1].area == first.area &&
+			w.parts[i+1].start == m.End {
 			i++
 			m.End = w.parts[i].end
 		}
@@ -187,7 +196,8 @@ func (w *waiting) order() {
 	w.queue = slices.DeleteFunc(w.queue, func(i int) bool { return w.parts[i].sent })
 	size := func(i int) uint64 { return w.areas[w.parts[i].area].End - w.areas[w.parts[i].area].Start }
 	slices.SortFunc(w.queue, func(a, b int) int {
-		return cmp.Or(cmp.Compare(w.parts[a].loss, w.parts[b].loss), cmp.Compare(size(b), size(a)), cmp.Compare(b, a))
+		return cmp.Or(cmp.Compare(w.parts[a].loss, w.parts[b].loss), cmp.Compare(size(b), size(a)),
+			cmp.Compare(b, a))
 	})
 }
 
@@ -220,7 +230,8 @@ func fade(after time.Duration) float64 { return math.Exp(-after.Seconds() / pace
 // estimate tells of the parts of a mapping, of which so many pages are written in a second, how
 // many of each will be written in so many seconds.
 func estimate(parts []part, rate, seconds float64, now time.Time) {
-	front, busy := uint64(0), false // where writing goes on: the nearest place below; below the first part it is the last
+	// where writing goes on: the nearest place below; below the first part it is the last
+	front, busy := uint64(0), false
 	for _, p := range parts {
 		if p.isBusy(now) {
 			front, busy = p.front, true

@@ -81,8 +81,10 @@ func TestWhatIsWrittenSoonLeavesLast(t *testing.T) {
 		target.verify(p, maps)
 		p.thaw()
 		must(t, s.Close())
-		if written := second.Written() / uint64(PageSize()); written < uint64(at-from) || written > uint64(at-from)+16 {
-			t.Errorf("%d pages were written in the first round, and the second says %d: %+v", at-from, written, second)
+		if written := second.Written() / uint64(PageSize()); written < uint64(at-from) ||
+			written > uint64(at-from)+16 {
+			t.Errorf("%d pages were written in the first round, and the second says %d: %+v", at-from,
+				written, second)
 		}
 		return second
 	}

@@ -219,7 +219,8 @@ func decodeContent(r io.Reader, run Run, limits *Limits, buffer []byte) ([]byte,
 	limits.Pages -= uint64(run.Pages)
 	data := buffer[:int(run.Pages)*PageSize()]
 	if _, err := io.ReadFull(r, data); err != nil {
-		return nil, fmt.Errorf("read %d pages at %#x of task %d: %w", run.Pages, run.Address, run.Task, noEOF(err))
+		return nil, fmt.Errorf("read %d pages at %#x of task %d: %w", run.Pages, run.Address, run.Task,
+			noEOF(err))
 	}
 	return data, nil
 }

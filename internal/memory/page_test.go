@@ -19,7 +19,8 @@ func TestRunsRoundTrip(t *testing.T) {
 	e := NewEncoder(&wire)
 	random := rand.NewChaCha8([32]byte{1})
 	for i := range uint32(50) {
-		s := sent{run: Run{Task: Task(i + 1), Address: uint64(i) << 32, Pages: i%MaxRunPages + 1, Zero: i%3 == 0}}
+		s := sent{run: Run{Task: Task(i + 1), Address: uint64(i) << 32, Pages: i%MaxRunPages + 1,
+			Zero: i%3 == 0}}
 		if !s.run.Zero {
 			s.data = make([]byte, int(s.run.Pages)*PageSize())
 			_, _ = random.Read(s.data)
@@ -37,21 +38,25 @@ func TestRunsRoundTrip(t *testing.T) {
 		got = append(got, sent{r, bytes.Clone(data)})
 		return nil
 	})
-	if err != nil || !slices.EqualFunc(got, want, func(a, b sent) bool { return a.run == b.run && bytes.Equal(a.data, b.data) }) {
+	if err != nil || !slices.EqualFunc(got, want,
+		func(a, b sent) bool { return a.run == b.run && bytes.Equal(a.data, b.data) }) {
 		t.Fatalf("decoded %d runs of %d: %v", len(got), len(want), err)
 	}
-	for name, l := range map[string]Limits{"runs": {Pages: 1 << 20, Runs: 49}, "pages": {Pages: 10, Runs: 50}} {
+	for name, l := range map[string]Limits{"runs": {Pages: 1 << 20, Runs: 49},
+		"pages": {Pages: 10, Runs: 50}} {
 		if err := Decode(bytes.NewReader(whole), &l, ignoreRun); !errors.Is(err, ErrMalformed) {
 			t.Errorf("limit of %s: %v", name, err)
 		}
 	}
 	limits = Limits{Pages: 1 << 20, Runs: 50}
-	if err := Decode(bytes.NewReader(whole[:len(whole)-1]), &limits, ignoreRun); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := Decode(bytes.NewReader(whole[:len(whole)-1]), &limits, ignoreRun); !errors.Is(err,
+		io.ErrUnexpectedEOF) {
 		t.Errorf("cut off: %v", err)
 	}
 	limits = Limits{Pages: 1 << 20, Runs: 50}
 	refused := errors.New("refused")
-	if err := Decode(bytes.NewReader(whole), &limits, func(Run, []byte) error { return refused }); err != refused {
+	if err := Decode(bytes.NewReader(whole), &limits,
+		func(Run, []byte) error { return refused }); err != refused {
 		t.Errorf("an error of place becomes %v", err)
 	}
 }
@@ -153,7 +158,8 @@ func FuzzDecodeMap(f *testing.F) {
 			return
 		}
 		var again bytes.Buffer
-		if err := EncodeMap(&again, maps); err != nil || again.Len() > len(input) { // numbers can be written longer
+		// numbers can be written longer
+		if err := EncodeMap(&again, maps); err != nil || again.Len() > len(input) {
 			t.Errorf("%d bytes were decoded and encoded again, to %d: %v", len(input), again.Len(), err)
 		}
 		if same, err := DecodeMap(&again); err != nil || !slices.EqualFunc(same, maps, equalMaps) {

@@ -138,7 +138,8 @@ func (l chunkList) until(page uint64) uint64 {
 
 // split calls both for each range of pages between start and end that are in both sets, and returns
 // those that are in s alone.
-func (s pageSet) split(other pageSet, start, end uint64, both func(kernel.PageRange)) (alone []kernel.PageRange) {
+func (s pageSet) split(other pageSet, start, end uint64,
+	both func(kernel.PageRange)) (alone []kernel.PageRange) {
 	size := uint64(PageSize())
 	first, last := start/size, end/size
 	chunks := s.chunks(first/chunkPages, (last+chunkPages-1)/chunkPages)

@@ -90,7 +90,8 @@ func TestPageSetSplit(t *testing.T) {
 			for at := r.Start; at < r.End; at += size {
 				is := at >= first
 				if both.has(at) != (is && other.has(at)) || alone.has(at) != (is && !other.has(at)) {
-					t.Fatalf("page %#x from %#x on: both %v, alone %v", at, first, both.has(at), alone.has(at))
+					t.Fatalf("page %#x from %#x on: both %v, alone %v", at, first, both.has(at),
+						alone.has(at))
 				}
 			}
 			return nil

@@ -32,7 +32,8 @@ type reader struct {
 func newReader(sink Sink, stats *RoundStats) *reader {
 	return &reader{
 		sink: sink, stats: stats, zeros: make([]byte, PageSize()),
-		buffer: make([]byte, batchPages*PageSize()), ranges: make([]kernel.PageRange, 0, kernel.MaxReadRanges),
+		buffer: make([]byte, batchPages*PageSize()),
+		ranges: make([]kernel.PageRange, 0, kernel.MaxReadRanges),
 	}
 }
 
@@ -152,7 +153,8 @@ const readTries = 5
 
 // errUnreadable is of a page that is there and that nobody can read. Without it the container would
 // find zeros at the target.
-var errUnreadable = errors.New("it cannot be read: it was lost in an earlier migration (--missing-pages fail), or the machine's memory has failed; " +
+var errUnreadable = errors.New("it cannot be read: it was lost in an earlier migration (--missing-pages " +
+	"fail), or the machine's memory has failed; " +
 	"the container can only move without its memory, if its engine is Godwit's own: --mode restart")
 
 // unreadable looks again at a page that could not be read. If its mapping was gone, it is there no

@@ -55,7 +55,8 @@ func (r *Residual) Contents(most uint64) []TaskMap {
 			for page := range slotBytes / PageSize() {
 				if most > 0 && one.have.has(page) {
 					at := address + uint64(page*PageSize())
-					m.Areas = appendArea(m.Areas, 0, kernel.PageRange{Start: at, End: at + uint64(PageSize())})
+					m.Areas = appendArea(m.Areas, 0,
+						kernel.PageRange{Start: at, End: at + uint64(PageSize())})
 					most--
 				}
 			}

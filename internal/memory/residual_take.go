@@ -47,10 +47,12 @@ func (r *Residual) takeSlot(s *Store, task Task, address uint64, buffer []byte) 
 			continue
 		}
 		data := buffer[:(to-from)*size]
-		if _, err := s.fileOf(one).ReadAt(data, one.offset+int64(from*size)); err != nil && !errors.Is(err, io.EOF) {
+		if _, err := s.fileOf(one).ReadAt(data, one.offset+int64(from*size)); err != nil &&
+			!errors.Is(err, io.EOF) {
 			return err
 		}
-		if err := r.Put(Run{Task: task, Address: address + uint64(from*size), Pages: uint32(to - from)}, data); err != nil {
+		if err := r.Put(Run{Task: task, Address: address + uint64(from*size), Pages: uint32(to - from)},
+			data); err != nil {
 			return err
 		}
 		if err := s.punch(one, from, to); err != nil {

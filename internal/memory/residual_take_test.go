@@ -18,9 +18,12 @@ func TestResidualTakesStore(t *testing.T) {
 		Run
 		content byte
 	}{
-		{Run{Task: 7, Address: slotBytes - 2*size, Pages: 4}, 1}, {Run{Task: 7, Address: 9 * slotBytes, Pages: 3}, 2},
-		{Run{Task: 7, Address: 9*slotBytes + size, Pages: 1, Zero: true}, 0}, {Run{Task: FirstObject + 5, Address: size, Pages: 2}, 3},
-		{Run{Task: 8, Pages: MaxRunPages}, 4}, {Run{Task: 8, Address: MaxRunPages * size, Pages: MaxRunPages}, 5},
+		{Run{Task: 7, Address: slotBytes - 2*size, Pages: 4}, 1},
+		{Run{Task: 7, Address: 9 * slotBytes, Pages: 3}, 2},
+		{Run{Task: 7, Address: 9*slotBytes + size, Pages: 1, Zero: true}, 0},
+		{Run{Task: FirstObject + 5, Address: size, Pages: 2}, 3},
+		{Run{Task: 8, Pages: MaxRunPages}, 4},
+		{Run{Task: 8, Address: MaxRunPages * size, Pages: MaxRunPages}, 5},
 	} {
 		var data []byte
 		if !run.Zero {
@@ -42,7 +45,8 @@ func TestResidualTakesStore(t *testing.T) {
 		t.Errorf("it has %+v, want %+v", got, want)
 	}
 	page := make([]byte, size)
-	if has, err := f.ReadPage(7, 9*slotBytes+2*size, page); err != nil || !has || !bytes.Equal(page, filledWith(1, 2)) {
+	if has, err := f.ReadPage(7, 9*slotBytes+2*size, page); err != nil || !has ||
+		!bytes.Equal(page, filledWith(1, 2)) {
 		t.Errorf("a page of it: %v, %v", has, err)
 	}
 	if err := f.Take(s); !errors.Is(err, errSealed) {

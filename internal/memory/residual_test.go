@@ -25,7 +25,8 @@ func TestResidual(t *testing.T) {
 		Run
 		content byte
 	}{
-		{Run{Task: 7, Address: slotBytes - 2*size, Pages: 4}, 1}, {Run{Task: 7, Address: 9 * slotBytes, Pages: 1}, 2},
+		{Run{Task: 7, Address: slotBytes - 2*size, Pages: 4}, 1},
+		{Run{Task: 7, Address: 9 * slotBytes, Pages: 1}, 2},
 		{Run{Task: 3, Pages: 5, Zero: true}, 0}, {Run{Task: FirstObject + 5, Address: size, Pages: 2}, 3},
 		{Run{Task: FirstObject + 5, Address: descriptionAddress, Pages: 1}, 4},
 	} {
@@ -45,13 +46,15 @@ func TestResidual(t *testing.T) {
 	if !sameMaps(got, want) {
 		t.Errorf("it has %+v, want %+v", got, want)
 	}
-	if got := f.Contents(3); len(got) == 0 || !sameMaps(got[:1], []TaskMap{{Task: 7, Areas: []Area{{slotBytes - 2*size, 3}}}}) {
+	if got := f.Contents(3); len(got) == 0 ||
+		!sameMaps(got[:1], []TaskMap{{Task: 7, Areas: []Area{{slotBytes - 2*size, 3}}}}) {
 		t.Errorf("at most three pages are %+v", got)
 	}
 	page := make([]byte, size)
 	for _, m := range want {
 		for _, area := range m.Areas {
-			if has, err := f.ReadPage(m.Task, area.Start, page); err != nil || !has || bytes.Equal(page, make([]byte, size)) {
+			if has, err := f.ReadPage(m.Task, area.Start, page); err != nil || !has ||
+				bytes.Equal(page, make([]byte, size)) {
 				t.Errorf("page at %#x of %d: %v, %v", area.Start, m.Task, has, err)
 			}
 		}
@@ -71,10 +74,12 @@ func TestResidualFull(t *testing.T) {
 	if err := f.Put(Run{Task: 1, Pages: 8}, filledWith(8, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Put(Run{Task: 1, Address: uint64(8 * size), Pages: 8}, filledWith(8, 1)); !errors.Is(err, ErrStoreFull) {
+	if err := f.Put(Run{Task: 1, Address: uint64(8 * size), Pages: 8}, filledWith(8, 1)); !errors.Is(err,
+		ErrStoreFull) {
 		t.Errorf("too much: %v", err)
 	}
-	if maps := f.Contents(100); !sameMaps(maps, []TaskMap{{Task: 1, Areas: []Area{{0, 8}}}}) || f.Bytes() > 10*size+slotCost {
+	if maps := f.Contents(100); !sameMaps(maps, []TaskMap{{Task: 1, Areas: []Area{{0, 8}}}}) ||
+		f.Bytes() > 10*size+slotCost {
 		t.Errorf("it has %+v, %d bytes", maps, f.Bytes())
 	}
 }

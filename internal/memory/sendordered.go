@@ -159,10 +159,12 @@ func (s *Source) find(ctx context.Context, t *task, r *reader, m area, found fun
 var everywhere = kernel.PageRange{End: maxAddress}
 
 // sendFound sends those of the pages there that were found.
-func (s *Source) sendFound(ctx context.Context, t *task, r *reader, found pageSet, there kernel.PageRange) error {
+func (s *Source) sendFound(ctx context.Context, t *task, r *reader, found pageSet,
+	there kernel.PageRange) error {
 	s.beginArea(t, r)
 	t.tracker.counts() // what had to be compared has left
-	err := found.in(there.Start, there.End, true, func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
+	err := found.in(there.Start, there.End, true,
+		func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
 	if err != nil {
 		return err
 	}

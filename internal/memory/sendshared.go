@@ -72,7 +72,8 @@ func (s *Source) sendSharedAgain(ctx context.Context, r *reader, wanted TaskMap)
 		}
 		r.begin(o.owner, func(uint64, []byte) bool { return true })
 		for _, a := range wanted.Areas {
-			err := o.sendAgain(ctx, r, kernel.DataRange{Start: a.Start, End: a.Start + a.Pages*uint64(PageSize())})
+			err := o.sendAgain(ctx, r,
+				kernel.DataRange{Start: a.Start, End: a.Start + a.Pages*uint64(PageSize())})
 			if err != nil {
 				return fmt.Errorf("shared memory %q, inode %d: %w", o.Name, o.Inode, err)
 			}
@@ -95,7 +96,8 @@ func (o *object) tell(r *reader) error {
 		return nil
 	}
 	told := o.Object
-	if err := r.sink.Put(Run{Task: o.Task, Address: descriptionAddress, Pages: 1}, told.description()); err != nil {
+	if err := r.sink.Put(Run{Task: o.Task, Address: descriptionAddress, Pages: 1},
+		told.description()); err != nil {
 		return err
 	}
 	o.told = &told

@@ -35,7 +35,8 @@ func (y *play) do(command string) {
 func (y *play) some(most int) {
 	for range y.random.IntN(most + 1) {
 		what := y.mix[y.random.IntN(len(y.mix))]
-		y.do(fmt.Sprintf("%s %d %d %d", what, y.random.IntN(playPages), 1+y.random.IntN(playPages/4), y.random.IntN(playPages)))
+		y.do(fmt.Sprintf("%s %d %d %d", what, y.random.IntN(playPages), 1+y.random.IntN(playPages/4),
+			y.random.IntN(playPages)))
 	}
 }
 
@@ -61,8 +62,9 @@ func (y *play) round(s *Source, target *copied) {
 func TestAnySequence(t *testing.T) {
 	writes := []string{"write", "write", "write", "read"}
 	for name, mix := range map[string][]string{
-		"move":    append([]string{"map", "move", "move", "move"}, writes...),
-		"all":     append([]string{"map", "map", "unmap", "move", "grow", "drop", "free", "hide", "show", "freeze", "show"}, writes...),
+		"move": append([]string{"map", "move", "move", "move"}, writes...),
+		"all": append([]string{"map", "map", "unmap", "move", "grow", "drop", "free", "hide", "show",
+			"freeze", "show"}, writes...),
 		"lock":    append([]string{"map", "move", "lock", "unlock", "unmap"}, writes...),
 		"fork":    append([]string{"map", "move", "fork", "drop"}, writes...),
 		"protect": append([]string{"map", "hide", "show", "show", "freeze", "move"}, writes...),

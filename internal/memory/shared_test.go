@@ -73,7 +73,8 @@ func TestSharedGivenBack(t *testing.T) {
 	store, err := NewStore(1 << 30)
 	must(t, err)
 	defer store.Close()
-	for i := range 3 { // the first finds the memory, and later its times tell that nothing was written by system calls
+	// the first finds the memory, and later its times tell that nothing was written by system calls
+	for i := range 3 {
 		time.Sleep(2 * timesStable)
 		_, err := s.Round(t.Context(), store)
 		must(t, err)

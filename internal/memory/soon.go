@@ -41,7 +41,8 @@ func (s *Source) Soon(touched []RemoteFault, most int) ([]RemoteFault, error) {
 			return nil, t.describe(err)
 		}
 		for at := 0; at < n; at += wordBytes {
-			if address := binary.NativeEndian.Uint64(page[at:]); address >= lowestAddress && address < maxAddress {
+			if address := binary.NativeEndian.Uint64(page[at:]); address >= lowestAddress &&
+				address < maxAddress {
 				look.list(t, RemoteFault{Task: w.Task, Address: address &^ (size - 1)})
 			}
 		}

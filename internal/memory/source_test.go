@@ -88,7 +88,8 @@ func TestComplete(t *testing.T) {
 	must(t, err)
 	maps, err := s.Map()
 	must(t, err)
-	if stats, err := s.Complete(context.Background(), ignoreRuns(), Left{Listed: maps}); err != nil || stats.Pages > 0 {
+	if stats, err := s.Complete(context.Background(), ignoreRuns(), Left{Listed: maps}); err != nil ||
+		stats.Pages > 0 {
 		t.Errorf("all was sent: %+v, %v", stats, err)
 	}
 	s.tasks[p.pid()].sent = pageSet{}
@@ -103,11 +104,14 @@ func TestComplete(t *testing.T) {
 	if n := target.verify(p, maps); n < 1024 {
 		t.Errorf("only %d pages were compared", n)
 	}
-	if _, err := s.Complete(context.Background(), ignoreRuns(), Left{Listed: []TaskMap{{Task: 1}}}); err == nil {
+	if _, err := s.Complete(context.Background(), ignoreRuns(),
+		Left{Listed: []TaskMap{{Task: 1}}}); err == nil {
 		t.Error("there is no process 1")
 	}
-	one := []TaskMap{{Task: 1, Areas: []Area{{0, 1}}}, {Task: maps[0].Task, Areas: []Area{maps[0].Areas[0], {0, 1}}}}
-	if stats, err := s.Again(context.Background(), ignoreRuns(), one); err != nil || stats.Pages != maps[0].Areas[0].Pages || stats.Gone != 1 {
+	one := []TaskMap{{Task: 1, Areas: []Area{{0, 1}}},
+		{Task: maps[0].Task, Areas: []Area{maps[0].Areas[0], {0, 1}}}}
+	if stats, err := s.Again(context.Background(), ignoreRuns(), one); err != nil ||
+		stats.Pages != maps[0].Areas[0].Pages || stats.Gone != 1 {
 		t.Errorf("once more: %+v, %v", stats, err)
 	}
 	p.thaw()

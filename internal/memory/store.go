@@ -50,10 +50,11 @@ func (m *mask) count() int {
 
 // slot is one part of a task's address space.
 type slot struct {
-	offset int64         // in the file; negative as long as there is nothing but zeros
-	have   mask          // pages with content
-	zero   mask          // pages that are known to be zero; they take no memory
-	remote mask          // pages that come after the restore: see Remote. A page is in at most one of the three
+	offset int64 // in the file; negative as long as there is nothing but zeros
+	have   mask  // pages with content
+	zero   mask  // pages that are known to be zero; they take no memory
+	// pages that come after the restore: see Remote. A page is in at most one of the three
+	remote mask
 	had    mask          // of remote, those whose place has what was there before
 	again  mask          // pages whose content came more than once, whatever has become of them since
 	object *storedObject // whose file it is in, at its own place; nil: the store's
@@ -103,7 +104,8 @@ func NewStore(limit int64) (*Store, error) {
 }
 
 func newStore(file *os.File, limit int64) *Store {
-	return &Store{limit: limit, file: file, tasks: map[Task]map[uint64]*slot{}, shared: map[Task]*storedObject{}}
+	return &Store{limit: limit, file: file, tasks: map[Task]map[uint64]*slot{},
+		shared: map[Task]*storedObject{}}
 }
 
 // piece is the part of a run that is in one slot.

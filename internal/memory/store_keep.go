@@ -97,7 +97,8 @@ func (s *Store) masks(m TaskMap) (map[uint64]*mask, error) {
 			from := int(address % slotBytes / size)
 			to := int(min(uint64(from)+left, slotBytes/size))
 			if slots[base] == nil {
-				return nil, fmt.Errorf("%w: process %d has %d at %#x that never came", ErrPagesMissing, m.Task, to-from, address)
+				return nil, fmt.Errorf("%w: process %d has %d at %#x that never came", ErrPagesMissing,
+					m.Task, to-from, address)
 			}
 			wanted := want[base]
 			if wanted == nil {
@@ -116,7 +117,8 @@ func (s *slot) check(wanted *mask) error {
 	for i := range wanted {
 		if missing := wanted[i] &^ (s.have[i] | s.zero[i] | s.remote[i]); missing != 0 {
 			page := i*maskBits + bits.TrailingZeros64(missing)
-			return fmt.Errorf("%w: %d of them, the first is number %d there", ErrPagesMissing, bits.OnesCount64(missing), page)
+			return fmt.Errorf("%w: %d of them, the first is number %d there", ErrPagesMissing,
+				bits.OnesCount64(missing), page)
 		}
 	}
 	return nil

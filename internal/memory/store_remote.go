@@ -16,7 +16,8 @@ func (s *Store) Remote(maps []TaskMap) error {
 		}
 		for _, area := range m.Areas {
 			if err := s.remote(m.Task, area); err != nil {
-				return fmt.Errorf("make room for %d remote pages at %#x of process %d: %w", area.Pages, area.Start, m.Task, err)
+				return fmt.Errorf("make room for %d remote pages at %#x of process %d: %w", area.Pages,
+					area.Start, m.Task, err)
 			}
 		}
 	}

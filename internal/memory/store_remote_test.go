@@ -33,9 +33,11 @@ func TestStoreRemote(t *testing.T) {
 	if stats := s.Stats(); stats.RemotePages != 13 || stats.Pages != 6 {
 		t.Errorf("%+v", stats)
 	}
-	all := []TaskMap{{Task: 1, Areas: []Area{{Start: 0, Pages: 14}, {Start: slotBytes - 2*size, Pages: 3}}}, remote[1]}
+	all := []TaskMap{{Task: 1, Areas: []Area{{Start: 0, Pages: 14}, {Start: slotBytes - 2*size, Pages: 3}}},
+		remote[1]}
 	must(t, s.Check(all))
-	if err := s.Check([]TaskMap{{Task: 2, Areas: []Area{{Start: 7 * slotBytes, Pages: 2}}}}); !errors.Is(err, ErrPagesMissing) {
+	if err := s.Check([]TaskMap{{Task: 2, Areas: []Area{{Start: 7 * slotBytes, Pages: 2}}}}); !errors.Is(err,
+		ErrPagesMissing) {
 		t.Errorf("Check of a page that is not remote: %v", err)
 	}
 	must(t, s.Keep(all))
@@ -71,9 +73,11 @@ func hasBefore(t *testing.T, s *Store) {
 		t.Fatal("what there was of remote pages is not given, or twice")
 	}
 	page := make([]byte, size)
-	for number, want := range map[uint64]bool{4: false, 5: true, 6: false, 7: false, 8: true, 9: true, 10: false, 511: false, 512: false, 9999: false} {
+	for number, want := range map[uint64]bool{4: false, 5: true, 6: false, 7: false, 8: true, 9: true,
+		10: false, 511: false, 512: false, 9999: false} {
 		has, err := before.ReadPage(1, number*size, page)
-		if err != nil || has != want || has && !bytes.Equal(page, filledWith(10, 1)[number*size:(number+1)*size]) {
+		if err != nil || has != want || has &&
+			!bytes.Equal(page, filledWith(10, 1)[number*size:(number+1)*size]) {
 			t.Errorf("page %d: %v, %v, want %v", number, has, err, want)
 		}
 	}

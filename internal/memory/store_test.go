@@ -94,7 +94,8 @@ func TestStoreModel(t *testing.T) {
 	found := readImage(t, image)
 	for p, content := range model {
 		data, has := found[p.task][p.address]
-		if want := kept[p] && content != 0; has != want && !(has && kept[p]) { // content may happen to be zero
+		// content may happen to be zero
+		if want := kept[p] && content != 0; has != want && !(has && kept[p]) {
 			t.Fatalf("image: %+v: %v, want %v", p, has, want)
 		}
 		if has && !bytes.Equal(data, filledWith(1, content)) {
@@ -147,7 +148,8 @@ func TestStoreLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Put(Run{Task: 1, Address: uint64(100 * size), Pages: 1}, filledWith(1, 3)); !errors.Is(err, ErrStoreFull) {
+	if err := s.Put(Run{Task: 1, Address: uint64(100 * size), Pages: 1}, filledWith(1, 3)); !errors.Is(err,
+		ErrStoreFull) {
 		t.Errorf("one page too many: %v", err)
 	}
 	if err := s.Put(Run{Task: 2, Pages: 1, Zero: true}, nil); !errors.Is(err, ErrStoreFull) {
@@ -174,7 +176,8 @@ func TestStoreZerosAreBounded(t *testing.T) {
 	var err error
 	n := uint64(0)
 	for ; err == nil && n < 1<<20; n++ {
-		err = s.Put(Run{Task: 1, Address: n * MaxZeroPages * uint64(PageSize()), Pages: MaxZeroPages, Zero: true}, nil)
+		err = s.Put(Run{Task: 1, Address: n * MaxZeroPages * uint64(PageSize()), Pages: MaxZeroPages,
+			Zero: true}, nil)
 	}
 	if !errors.Is(err, ErrStoreFull) || n > 4 {
 		t.Errorf("after %d runs: %v", n, err)
@@ -203,7 +206,8 @@ func TestStoreMissing(t *testing.T) {
 		})
 	}
 	s := newTestStore(t, 1<<30)
-	if err := s.Keep([]TaskMap{{Task: 9, Areas: []Area{{Start: 0, Pages: 1}}}}); !errors.Is(err, ErrPagesMissing) {
+	if err := s.Keep([]TaskMap{{Task: 9, Areas: []Area{{Start: 0, Pages: 1}}}}); !errors.Is(err,
+		ErrPagesMissing) {
 		t.Errorf("Keep of a task that never came: %v", err)
 	}
 	if err := s.Keep([]TaskMap{{Task: 9}}); err != nil {
@@ -300,7 +304,8 @@ func TestStoreTogether(t *testing.T) {
 	all.Wait()
 	page := make([]byte, PageSize())
 	for n := range 800 {
-		if has, err := s.ReadPage(1, uint64(n*PageSize()), page); err != nil || !has || page[0] != byte(n+49) || page[PageSize()-1] != page[0] {
+		if has, err := s.ReadPage(1, uint64(n*PageSize()), page); err != nil || !has ||
+			page[0] != byte(n+49) || page[PageSize()-1] != page[0] {
 			t.Fatalf("page %d: %v, %v, %d", n, has, err, page[0])
 		}
 	}
@@ -315,14 +320,16 @@ func FuzzIndex(f *testing.F) {
 		f.Fatal(err)
 	}
 	for n := range uint64(3) {
-		if err := s.Put(Run{Task: Task(n + 1), Address: n * slotBytes, Pages: 3}, filledWith(3, 1)); err != nil {
+		if err := s.Put(Run{Task: Task(n + 1), Address: n * slotBytes, Pages: 3},
+			filledWith(3, 1)); err != nil {
 			f.Fatal(err)
 		}
 	}
 	if err := s.Put(Run{Task: 3, Address: 2 * slotBytes, Pages: 2}, filledWith(2, 2)); err != nil { // again
 		f.Fatal(err)
 	}
-	if err := s.Remote([]TaskMap{{Task: 2, Areas: []Area{{Start: slotBytes + uint64(PageSize()), Pages: 600}}}}); err != nil {
+	if err := s.Remote([]TaskMap{{Task: 2,
+		Areas: []Area{{Start: slotBytes + uint64(PageSize()), Pages: 600}}}}); err != nil {
 		f.Fatal(err)
 	}
 	image, err := s.Seal()
@@ -351,7 +358,8 @@ func FuzzIndex(f *testing.F) {
 					t.Errorf("slot %d: what is not there came again: %+v", i, slots[i])
 				}
 			}
-			if slots[i].Offset+SlotBytes > size || slots[i].Pages() > SlotBytes/PageSize() || i > 0 && !slots[i-1].before(&slots[i]) {
+			if slots[i].Offset+SlotBytes > size || slots[i].Pages() > SlotBytes/PageSize() || i > 0 &&
+				!slots[i-1].before(&slots[i]) {
 				t.Errorf("slot %d: %+v", i, slots[i])
 			}
 		}
@@ -378,7 +386,8 @@ func BenchmarkStore(b *testing.B) {
 					b.StartTimer()
 				}
 				for page := uint64(0); page < pages; page += MaxRunPages {
-					if err := s.Put(Run{Task: 1, Address: page * 4096, Pages: MaxRunPages}, data); err != nil {
+					if err := s.Put(Run{Task: 1, Address: page * 4096, Pages: MaxRunPages},
+						data); err != nil {
 						b.Fatal(err)
 					}
 				}

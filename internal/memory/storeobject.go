@@ -53,7 +53,8 @@ func (o *storedObject) write(data []byte, offset int64) error {
 // describe takes the page that describes an object.
 func (s *Store) describe(run Run, data []byte) error {
 	if run.Address != descriptionAddress || run.Pages != 1 || run.Zero {
-		return fmt.Errorf("%w run of pages: %d pages at %#x of shared memory", ErrMalformed, run.Pages, run.Address)
+		return fmt.Errorf("%w run of pages: %d pages at %#x of shared memory", ErrMalformed, run.Pages,
+			run.Address)
 	}
 	is, err := parseDescription(run.Task, data)
 	if err != nil {
@@ -181,7 +182,8 @@ func copyData(to, from *os.File) error {
 		if _, err := to.Seek(int64(part.Start), io.SeekStart); err != nil {
 			return err
 		}
-		if _, err := io.Copy(to, io.NewSectionReader(from, int64(part.Start), int64(part.End-part.Start))); err != nil {
+		if _, err := io.Copy(to, io.NewSectionReader(from, int64(part.Start),
+			int64(part.End-part.Start))); err != nil {
 			return err
 		}
 	}

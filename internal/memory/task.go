@@ -145,7 +145,8 @@ func selectLazy(all, locked []kernel.Mapping) []area {
 			locked = locked[1:]
 		}
 		isLocked := len(locked) > 0 && locked[0].Start < m.End
-		if !isLocked && !m.Shared && !m.File && !strings.HasPrefix(m.Name, "[v") && m.Name != "[uprobes]" && m.Name != "[sigpage]" {
+		if !isLocked && !m.Shared && !m.File && !strings.HasPrefix(m.Name, "[v") && m.Name != "[uprobes]" &&
+			m.Name != "[sigpage]" {
 			lazy = append(lazy, area{m, min(low, m.Start), m.End})
 			continue
 		}

@@ -66,7 +66,8 @@ func (s *Source) vantage() vantage {
 		return v
 	}
 	var err error
-	v.next, err = kernel.NextPID(oldest.pid) // the container's first process: all others have numbers in its namespace
+	// the container's first process: all others have numbers in its namespace
+	v.next, err = kernel.NextPID(oldest.pid)
 	v.failed = errors.Join(v.failed, err)
 	return v
 }

@@ -40,7 +40,8 @@ type Written struct {
 // NewWatcher returns a watcher that has attached to nothing yet.
 func NewWatcher(config SourceConfig) *Watcher {
 	seed := uint64(time.Now().UnixNano())
-	return &Watcher{source: NewSource(config), chance: rand.New(rand.NewPCG(seed, seed))} //nolint:gosec // which pages are looked at is no secret
+	return &Watcher{source: NewSource(config),
+		chance: rand.New(rand.NewPCG(seed, seed))} //nolint:gosec // which pages are looked at is no secret
 }
 
 // spot is some pages of a process.
@@ -242,7 +243,8 @@ func (w *Watcher) read(p *spot) bool {
 // choose takes n spots of some pages each, at random, of the memory that processes share without a
 // file, if that is wanted, and of that of the wanted processes; and tells how much that is. What is
 // swapped out stays so.
-func (w *Watcher) choose(n, pages int, shared bool, wanted func(*task) bool) (spots []spot, bytes float64, err error) {
+func (w *Watcher) choose(n, pages int, shared bool, wanted func(*task) bool) (spots []spot, bytes float64,
+	err error) {
 	type found struct {
 		task *task
 		at   kernel.PageRange

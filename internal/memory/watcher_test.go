@@ -77,7 +77,8 @@ func TestContents(t *testing.T) {
 	c, err := w.Contents()
 	must(t, err)
 	must(t, w.Close())
-	if c.Pages == 0 || c.Zero < 0 || c.Zero > 1 || c.Duplicates > 1 || c.Ratio <= 0 || c.Ratio > 1 || c.CompressBytesPerSecond <= 0 {
+	if c.Pages == 0 || c.Zero < 0 || c.Zero > 1 || c.Duplicates > 1 || c.Ratio <= 0 || c.Ratio > 1 ||
+		c.CompressBytesPerSecond <= 0 {
 		t.Errorf("%+v", c)
 	}
 }

@@ -73,9 +73,10 @@ type MessageKind string
 
 // The messages of the source.
 const (
-	KindReserve   MessageKind = "reserve"
-	KindAbort     MessageKind = "abort"     // it will not come
-	KindConfirm   MessageKind = "confirm"   // the source knows that it runs at the target, and has nothing left
+	KindReserve MessageKind = "reserve"
+	KindAbort   MessageKind = "abort" // it will not come
+	// the source knows that it runs at the target, and has nothing left
+	KindConfirm   MessageKind = "confirm"
 	KindOverruled MessageKind = "overruled" // an operator decided that it runs at the source
 )
 
@@ -84,9 +85,10 @@ const (
 	KindReserved MessageKind = "reserved"
 	KindPrepared MessageKind = "prepared"
 	KindRunning  MessageKind = "running"
-	KindNeverRan MessageKind = "never-ran" // and never will, which is durable; with the reason, or with problems: refused
-	KindPending  MessageKind = "pending"   // not known yet: ask again
-	KindUnknown  MessageKind = "unknown"   // it cannot be known there: an operator has to look
+	// and never will, which is durable; with the reason, or with problems: refused
+	KindNeverRan MessageKind = "never-ran"
+	KindPending  MessageKind = "pending" // not known yet: ask again
+	KindUnknown  MessageKind = "unknown" // it cannot be known there: an operator has to look
 )
 
 // NeedsSession tells of a message that means nothing without the session: nobody would notice that

@@ -19,21 +19,34 @@ func TestCompare(t *testing.T) {
 		problem  string // in one of them; empty: none
 		warnings int
 	}{
-		"same":                 {func(_, _ *Platform) {}, "", 0},
-		"architecture":         {func(_, t *Platform) { t.Architecture = "arm64" }, "architecture arm64", 0},
-		"page size":            {func(_, t *Platform) { t.PageBytes = 65536 }, "page size 65536", 0},
-		"more cgroups":         {func(_, t *Platform) { t.Cgroups = append([]string{"blkio"}, t.Cgroups...) }, "", 0},
-		"other cgroups":        {func(_, t *Platform) { t.Cgroups = []string{"cpu", "memory", "unified"} }, "in which the container is: cpu,cpuacct name=systemd", 0},
-		"cgroups of version 2": {func(_, t *Platform) { t.Cgroups = []string{"unified"} }, "cpu,cpuacct memory name=systemd", 0},
-		"cgroups of version 1": {func(s, _ *Platform) { s.Cgroups = []string{"unified"} }, "version 1 beside", 0},
-		"all of version 2":     {func(s, t *Platform) { s.Cgroups, t.Cgroups = []string{"unified"}, []string{"unified"} }, "", 0},
-		"more features":        {func(_, t *Platform) { t.CPUFeatures = []string{"avx512f", "amx_tile", "avx2", "sse2"} }, "", 0},
+		"same":         {func(_, _ *Platform) {}, "", 0},
+		"architecture": {func(_, t *Platform) { t.Architecture = "arm64" }, "architecture arm64", 0},
+		"page size":    {func(_, t *Platform) { t.PageBytes = 65536 }, "page size 65536", 0},
+		"more cgroups": {func(_, t *Platform) { t.Cgroups = append([]string{"blkio"}, t.Cgroups...) },
+			"", 0},
+		"other cgroups": {func(_, t *Platform) { t.Cgroups = []string{"cpu", "memory", "unified"} },
+			"in which the container is: cpu,cpuacct name=systemd", 0},
+		"cgroups of version 2": {func(_, t *Platform) { t.Cgroups = []string{"unified"} },
+			"cpu,cpuacct memory name=systemd", 0},
+		"cgroups of version 1": {func(s, _ *Platform) { s.Cgroups = []string{"unified"} }, "version 1 beside",
+			0},
+		"all of version 2": {func(s, t *Platform) {
+			s.Cgroups, t.Cgroups = []string{"unified"},
+				[]string{"unified"}
+		}, "", 0},
+		"more features": {func(_, t *Platform) {
+			t.CPUFeatures = []string{"avx512f", "amx_tile", "avx2",
+				"sse2"}
+		}, "", 0},
 		"fewer features": {func(_, t *Platform) { t.CPUFeatures = []string{"sse2"} },
 			"the container may use: avx2 avx512f", 0},
 		"no features known": {func(_, t *Platform) { t.CPUFeatures = nil }, "avx2 avx512f sse2", 0},
-		"kernel's own flags": {func(s, _ *Platform) { s.CPUFeatures = append(s.CPUFeatures, "constant_tsc", "smep", "vmx") },
-			"", 0},
-		"unknown flag": {func(s, _ *Platform) { s.CPUFeatures = append(s.CPUFeatures, "avx4096") }, "avx4096", 0},
+		"kernel's own flags": {func(s, _ *Platform) {
+			s.CPUFeatures = append(s.CPUFeatures, "constant_tsc",
+				"smep", "vmx")
+		}, "", 0},
+		"unknown flag": {func(s, _ *Platform) { s.CPUFeatures = append(s.CPUFeatures, "avx4096") }, "avx4096",
+			0},
 		"flags count on arm64": {func(s, t *Platform) {
 			s.Architecture, t.Architecture = "arm64", "arm64"
 			s.CPUFeatures = append(s.CPUFeatures, "cpuid")
@@ -49,7 +62,8 @@ func TestCompare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			source, target := base, base
-			source.CPUFeatures, target.CPUFeatures = slices.Clone(base.CPUFeatures), slices.Clone(base.CPUFeatures)
+			source.CPUFeatures, target.CPUFeatures = slices.Clone(base.CPUFeatures),
+				slices.Clone(base.CPUFeatures)
 			test.change(&source, &target)
 			problems, warnings := Compare(source, target)
 			text := ""
@@ -70,7 +84,8 @@ func TestCompare(t *testing.T) {
 }
 
 func TestCompareBoundsWhatThePeerSays(t *testing.T) {
-	source := Platform{Architecture: "amd64", Kernel: strings.Repeat("9", 1e6), CPUFeatures: slices.Repeat([]string{"x"}, 1e5)}
+	source := Platform{Architecture: "amd64", Kernel: strings.Repeat("9", 1e6),
+		CPUFeatures: slices.Repeat([]string{"x"}, 1e5)}
 	for i := range source.CPUFeatures {
 		source.CPUFeatures[i] = strings.Repeat("f", 200) + string(rune('a'+i%26)) + strings.Repeat("g", i%300)
 	}
@@ -149,13 +164,15 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	for _, name := range []string{"", ".", "..", "-a", "_a", "a/b", "a b", "a\x00", "ä", "a\n", strings.Repeat("a", 64), "../x"} {
+	for _, name := range []string{"", ".", "..", "-a", "_a", "a/b", "a b", "a\x00", "ä",
+		"a\n", strings.Repeat("a", 64), "../x"} {
 		if CheckName(name) == nil || CheckNode(name) == nil {
 			t.Errorf("%q was accepted", name)
 		}
 	}
 	for _, id := range []string{
-		"", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef0", "../../../../../ab", "0123456789abcde\n",
+		"", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef0", "../../../../../ab",
+		"0123456789abcde\n",
 	} {
 		if CheckID(id) == nil {
 			t.Errorf("id %q was accepted", id)
@@ -164,7 +181,8 @@ func TestNames(t *testing.T) {
 	if err := CheckContainerID(strings.Repeat("f", 64)); err != nil {
 		t.Error(err)
 	}
-	if CheckContainerID(strings.Repeat("f", 63)) == nil || CheckRoute("a", "a") == nil || CheckRoute("a", "b") != nil {
+	if CheckContainerID(strings.Repeat("f", 63)) == nil || CheckRoute("a", "a") == nil ||
+		CheckRoute("a", "b") != nil {
 		t.Error("container id or route")
 	}
 	for d, good := range map[time.Duration]bool{

@@ -32,7 +32,8 @@ type Machine struct {
 	told     bool     // the peer was told to give up
 	withheld bool     // source: the target would not say that the copy here may go; it is whole
 	cut      bool     // source: pages are here that the target has not, and the way to it is broken
-	heard    StepName // source: a step that the target has done before this side came to wait for it; empty: none
+	// source: a step that the target has done before this side came to wait for it; empty: none
+	heard StepName
 
 	readyAt time.Time // target: when the restore asked whether it may resume
 
@@ -44,7 +45,8 @@ func New(spec Spec) (*Machine, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
 	}
-	rec := Record{Version: recordVersion, ReadableFrom: readableFrom, Spec: spec, State: Waiting, Begun: []StepName{}, Result: ResultRuns}
+	rec := Record{Version: recordVersion, ReadableFrom: readableFrom, Spec: spec, State: Waiting,
+		Begun: []StepName{}, Result: ResultRuns}
 	return &Machine{rec: rec, steps: sideSteps(spec)}, nil
 }
 
@@ -58,7 +60,8 @@ func Resume(rec Record) (*Machine, []Action, error) {
 	if err := rec.check(m.steps); err != nil {
 		return nil, nil, fmt.Errorf("resume migration %s: %w", rec.Spec.ID, err)
 	}
-	m.rec.Version, m.rec.ReadableFrom = recordVersion, readableFrom // what a newer program wrote besides is not kept
+	// what a newer program wrote besides is not kept
+	m.rec.Version, m.rec.ReadableFrom = recordVersion, readableFrom
 	if n := len(rec.Begun); n > 0 {
 		m.at = m.index(rec.Begun[n-1])
 	}

@@ -63,7 +63,8 @@ const (
 	UndoHold    StepName = "unhold"  // source: queued packets go to the container here
 	UndoFreeze  StepName = "thaw"    // source: its processes go on, whatever a dump did to them
 	UndoStop    StepName = "revive"  // source: what was stopped is started again
-	UndoRestore StepName = "fence"   // target: kill and remove the copy that runs, because an operator said so
+	// target: kill and remove the copy that runs, because an operator said so
+	UndoRestore StepName = "fence"
 )
 
 // StepCheck is what a StepFailed names when CheckArrived could not be answered.
@@ -112,7 +113,8 @@ func Steps(mode Mode) []Step {
 // liveSteps are those of modes in which memory leaves while the container runs.
 func liveSteps() []Step {
 	// Rounds stand before the prepare: they may take long, and what is prepared is to be fresh in the freeze.
-	steps := insertBefore(coldSteps(), StepPrepare, Step{Name: StepRounds, At: Source, Phase: "rounds", Undo: UndoRounds})
+	steps := insertBefore(coldSteps(), StepPrepare,
+		Step{Name: StepRounds, At: Source, Phase: "rounds", Undo: UndoRounds})
 	// From the commit on the newest state is at the target, and the pages that the post-copy push brings are
 	// at the source: until it has ended, each node has something that the other has not.
 	return insertBefore(steps, StepDestroy, Step{Name: StepPush, At: Source, Phase: "drain", Joined: true})
@@ -124,12 +126,14 @@ func liveSteps() []Step {
 // to be healthy; until then the source has a copy that can be started again. The end of the start
 // by a failure means that they have been stopped.
 func restartSteps() []Step {
-	steps := insertBefore(coldSteps(), StepPrepare, Step{Name: StepRounds, At: Source, Phase: "rounds", Undo: UndoRounds})
+	steps := insertBefore(coldSteps(), StepPrepare,
+		Step{Name: StepRounds, At: Source, Phase: "rounds", Undo: UndoRounds})
 	replace := func(name StepName, s Step) {
 		steps[slices.IndexFunc(steps, func(s Step) bool { return s.Name == name })] = s
 	}
 	replace(StepFreeze, Step{Name: StepStop, At: Source, Phase: "stop", Undo: UndoStop, Joined: true})
-	replace(StepRestore, Step{Name: StepStart, At: Target, Phase: "start", Undo: UndoRestore, Answer: KindRunning, Commit: true, Joined: true})
+	replace(StepRestore, Step{Name: StepStart, At: Target, Phase: "start", Undo: UndoRestore,
+		Answer: KindRunning, Commit: true, Joined: true})
 	return slices.DeleteFunc(steps, func(s Step) bool { return s.Name == StepDump })
 }
 
@@ -141,7 +145,8 @@ func insertBefore(steps []Step, name StepName, s Step) []Step {
 func coldSteps() []Step {
 	return []Step{
 		{Name: StepExamine, At: Source, Phase: "examine"},
-		{Name: StepReserve, At: Target, Phase: "reserve", Undo: UndoReserve, Ask: KindReserve, Answer: KindReserved},
+		{Name: StepReserve, At: Target, Phase: "reserve", Undo: UndoReserve, Ask: KindReserve,
+			Answer: KindReserved},
 		{Name: StepStage, At: Source, Phase: "stage"},
 		{Name: StepArrive, At: Target, Phase: "arrive", Undo: UndoArrive, Answer: KindPrepared},
 		{Name: StepPrepare, At: Source, Phase: "prepare", Undo: UndoPrepare},
@@ -150,7 +155,8 @@ func coldSteps() []Step {
 		{Name: StepDump, At: Source, Phase: "dump", Joined: true},
 		{Name: StepSend, At: Source, Phase: "transfer", Final: true, Joined: true},
 		{Name: StepReceive, At: Target, Phase: "receive"},
-		{Name: StepRestore, At: Target, Phase: "restore", Undo: UndoRestore, Answer: KindRunning, Commit: true, Joined: true},
+		{Name: StepRestore, At: Target, Phase: "restore", Undo: UndoRestore, Answer: KindRunning,
+			Commit: true, Joined: true},
 		{Name: StepForward, At: Source, Phase: "forward"},
 		{Name: StepDestroy, At: Source, Phase: "destroy", Joined: true},
 		{Name: StepCleanup, At: Source, Phase: "cleanup", Joined: true},

@@ -138,7 +138,8 @@ func (s *system) stepMoves(i int, add func(string, int)) {
 	if mayFail {
 		add("fail", i)
 	}
-	if a.cut && a.doing != StepRestore && a.doing != StepStart && a.doing != StepReceive && a.doing != StepSend && a.doing != StepPush &&
+	if a.cut && a.doing != StepRestore && a.doing != StepStart && a.doing != StepReceive &&
+		a.doing != StepSend && a.doing != StepPush &&
 		a.doing != StepDestroy {
 		add("done", i) // it was faster than the interrupt
 	}

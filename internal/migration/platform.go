@@ -15,7 +15,8 @@ type Platform struct {
 	Kernel       string   `json:"kernel"`
 	CRIU         string   `json:"criu"`
 	PageBytes    int      `json:"page_bytes"`
-	Cgroups      []string `json:"cgroups"` // hierarchies: of version 1 by their controllers, that of version 2 as "unified"
+	// hierarchies: of version 1 by their controllers, that of version 2 as "unified"
+	Cgroups []string `json:"cgroups"`
 }
 
 // maxListed bounds how many missing features a refusal names.
@@ -36,9 +37,10 @@ func Compare(source, target Platform) (problems []Problem, warnings []string) {
 	}
 	if missing := missingFeatures(source, target); len(missing) > 0 {
 		problems = append(problems, Problem{
-			What:   "CPU " + bounded(target.CPUModel, maxName),
-			Why:    "it lacks what the source's has and the container may use: " + listed(missing),
-			Remedy: "choose a node whose CPU is the same or newer, or give virtual machines a common CPU model",
+			What: "CPU " + bounded(target.CPUModel, maxName),
+			Why:  "it lacks what the source's has and the container may use: " + listed(missing),
+			Remedy: "choose a node whose CPU is the same or newer, or give virtual machines a common CPU " +
+				"model",
 		})
 	}
 	problems = append(problems, compareCgroups(source.Cgroups, target.Cgroups)...)
@@ -78,11 +80,13 @@ func compareCgroups(source, target []string) []Problem {
 		if !slices.Equal(source, alone) || slices.Equal(target, alone) {
 			return nil
 		}
-		why = "it has hierarchies of control groups of version 1 beside that of version 2, in which alone the container is"
+		why = "it has hierarchies of control groups of version 1 beside that of version 2, in which alone " +
+			"the container is"
 	}
 	return []Problem{{
 		What: "control groups of the target", Why: why,
-		Remedy: "boot both nodes with the same systemd.unified_cgroup_hierarchy= and cgroup_no_v1=, or choose another node",
+		Remedy: "boot both nodes with the same systemd.unified_cgroup_hierarchy= and cgroup_no_v1=, or " +
+			"choose another node",
 	}}
 }
 
@@ -98,16 +102,19 @@ func compareCRIU(source, target string) ([]Problem, []string) {
 	switch {
 	case sok && tok && t[0] < s[0]:
 		return []Problem{{
-			What:   "CRIU " + target,
-			Why:    fmt.Sprintf("it need not understand what the source's %s writes", source),
-			Remedy: "install on the target the version of the source, or a newer one (godwit setup criu; godwit doctor)",
+			What: "CRIU " + target,
+			Why:  fmt.Sprintf("it need not understand what the source's %s writes", source),
+			Remedy: "install on the target the version of the source, or a newer one (godwit setup criu; " +
+				"godwit doctor)",
 		}}, nil
 	case sok && tok && slices.Compare(t, s) < 0:
-		return nil, []string{fmt.Sprintf("the target's CRIU %s is older than the source's %s", target, source)}
+		return nil, []string{fmt.Sprintf("the target's CRIU %s is older than the source's %s", target,
+			source)}
 	case sok && tok:
 		return nil, nil // newer
 	}
-	return nil, []string{fmt.Sprintf("versions of CRIU differ: %q at the source, %q at the target", source, target)}
+	return nil, []string{fmt.Sprintf("versions of CRIU differ: %q at the source, %q at the target", source,
+		target)}
 }
 
 // compareKernels: an older kernel may lack what the processes use. Only the restore can find out,
@@ -123,7 +130,8 @@ func compareKernels(source, target string) []string {
 		return nil
 	}
 	if sok && tok {
-		return []string{fmt.Sprintf("the target's kernel %s is older than the source's %s: what the container uses of the newer "+
+		return []string{fmt.Sprintf("the target's kernel %s is older than the source's %s: what the "+
+			"container uses of the newer "+
 			"one is missing there", target, source)}
 	}
 	return []string{fmt.Sprintf("kernels differ: %q at the source, %q at the target", source, target)}

@@ -11,7 +11,8 @@ func Rebuilt(spec Spec, why string) (Record, error) {
 		return Record{}, err
 	}
 	rec := Record{
-		Version: recordVersion, ReadableFrom: readableFrom, Spec: spec, State: InDoubt, Begun: []StepName{}, Final: true, Rebuilt: true,
+		Version: recordVersion, ReadableFrom: readableFrom, Spec: spec, State: InDoubt, Begun: []StepName{},
+		Final: true, Rebuilt: true,
 		Result: ResultRuns, Error: bounded(why, maxText),
 	}
 	steps := sideSteps(spec)

@@ -15,7 +15,8 @@ func TestRebuilt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for kind, want := range map[MessageKind]State{KindNeverRan: Undoing, KindRunning: Committed, KindPending: InDoubt} {
+		for kind, want := range map[MessageKind]State{KindNeverRan: Undoing, KindRunning: Committed,
+			KindPending: InDoubt} {
 			m, actions, err := Resume(rec)
 			if err != nil {
 				t.Fatalf("%s: %v", mode, err)

@@ -25,10 +25,11 @@ type State string
 
 // The states of a machine.
 const (
-	Waiting   State = "waiting"   // nothing has begun
-	Forward   State = "forward"   // going through the steps before the commit
-	InDoubt   State = "in-doubt"  // source: frozen, does not know whether the target resumed
-	Undoing   State = "undoing"   // it runs, or will run, at the source; at the target: it never ran here and never will
+	Waiting State = "waiting"  // nothing has begun
+	Forward State = "forward"  // going through the steps before the commit
+	InDoubt State = "in-doubt" // source: frozen, does not know whether the target resumed
+	// it runs, or will run, at the source; at the target: it never ran here and never will
+	Undoing   State = "undoing"
 	Committed State = "committed" // source: it runs at the target; target: it may run here from now on
 	Running   State = "running"   // target: it runs here, and the source is told until it confirms
 	Done      State = "done"
@@ -105,7 +106,8 @@ func (r Record) clone() Record {
 // check refuses a record that no machine can have written.
 func (r Record) check(steps []Step) error {
 	if r.Version < 1 || cmp.Or(r.ReadableFrom, r.Version) > recordVersion {
-		return fmt.Errorf("journal has format %d, which can be read from format %d on; this version of godwit reads %d",
+		return fmt.Errorf("journal has format %d, which can be read from format %d on; this version of "+
+			"godwit reads %d",
 			r.Version, cmp.Or(r.ReadableFrom, r.Version), recordVersion)
 	}
 	states := []State{Waiting, Forward, InDoubt, Undoing, Committed, Done}
@@ -117,7 +119,8 @@ func (r Record) check(steps []Step) error {
 			r.Spec.Side, bounded(string(r.State), maxName))
 	}
 	if len(r.Incarnation) > maxName || len(r.Alarm) > 2*maxText {
-		return fmt.Errorf("journal has an incarnation of %d bytes and an alarm of %d", len(r.Incarnation), len(r.Alarm))
+		return fmt.Errorf("journal has an incarnation of %d bytes and an alarm of %d", len(r.Incarnation),
+			len(r.Alarm))
 	}
 	last := -1
 	for _, name := range r.Begun {
@@ -134,14 +137,16 @@ func (r Record) check(steps []Step) error {
 // Banned is the record of a migration that the target has never heard of, and which it will refuse for ever.
 func Banned(id, source, target string, at time.Time) (Record, error) {
 	spec := Spec{
-		ID: id, Side: Target, Container: strings.Repeat("0", containerDigits), Name: "unknown", Source: source, Target: target,
+		ID: id, Side: Target, Container: strings.Repeat("0", containerDigits), Name: "unknown",
+		Source: source, Target: target,
 		Mode: Cold, Started: at,
 	}
 	if err := spec.check(); err != nil {
 		return Record{}, err
 	}
 	return Record{
-		Version: recordVersion, ReadableFrom: readableFrom, Spec: spec, State: Done, Begun: []StepName{}, Decision: NeverRan, Result: RolledBack,
+		Version: recordVersion, ReadableFrom: readableFrom, Spec: spec, State: Done, Begun: []StepName{},
+		Decision: NeverRan, Result: RolledBack,
 		Error: "it was given up before it was known here",
 	}, nil
 }

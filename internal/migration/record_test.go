@@ -11,17 +11,20 @@ import (
 // someEvents is one of each kind, for both sides.
 func someEvents() []Event {
 	events := []Event{
-		Start{}, FinalMarker{}, Ready{}, Asked{}, Asked{Abort: true}, PeerLost{}, PeerBack{}, Cancel{}, Timeout{},
+		Start{}, FinalMarker{}, Ready{}, Asked{}, Asked{Abort: true}, PeerLost{}, PeerBack{}, Cancel{},
+		Timeout{},
 		Tick{},
 		Arrived{Outcome: Ran}, Arrived{Outcome: NeverRan}, Arrived{},
 		Resolve{RunsAt: Source}, Resolve{RunsAt: Target}, Resolve{},
 		StepDone{Step: StepCheck}, StepFailed{Step: StepCheck},
 	}
 	for _, s := range Steps(Cold) {
-		events = append(events, StepDone{Step: s.Name}, StepFailed{Step: s.Name}, StepDone{Step: s.Undo}, StepFailed{Step: s.Undo})
+		events = append(events, StepDone{Step: s.Name}, StepFailed{Step: s.Name}, StepDone{Step: s.Undo},
+			StepFailed{Step: s.Undo})
 	}
 	for _, k := range []MessageKind{
-		KindReserve, KindAbort, KindConfirm, KindOverruled, KindReserved, KindPrepared, KindRunning, KindNeverRan,
+		KindReserve, KindAbort, KindConfirm, KindOverruled, KindReserved, KindPrepared, KindRunning,
+		KindNeverRan,
 		KindPending, "", "nonsense",
 	} {
 		events = append(events, Received{Message{Kind: k}})
@@ -56,7 +59,8 @@ func FuzzResume(f *testing.F) {
 		}
 		for _, b := range script {
 			actions, err := m.Step(events[int(b)%len(events)])
-			if err != nil && !errors.Is(err, ErrUnexpected) && !errors.Is(err, ErrTooLate) && !errors.Is(err, ErrNotInDoubt) {
+			if err != nil && !errors.Is(err, ErrUnexpected) && !errors.Is(err, ErrTooLate) &&
+				!errors.Is(err, ErrNotInDoubt) {
 				t.Fatalf("error without a kind: %v", err)
 			}
 			for _, action := range actions {
@@ -136,7 +140,8 @@ func TestRecordsAreCopies(t *testing.T) {
 	}
 	before := journal.Record.clone()
 	for _, event := range []Event{
-		StepDone{Step: StepExamine}, Received{Message{Kind: KindReserved}}, Cancel{}, StepFailed{Step: StepStage},
+		StepDone{Step: StepExamine}, Received{Message{Kind: KindReserved}}, Cancel{},
+		StepFailed{Step: StepStage},
 	} {
 		if _, err := m.Step(event); err != nil {
 			t.Fatal(err)
@@ -164,8 +169,10 @@ func TestMessagesAreBounded(t *testing.T) {
 		}
 	}
 	rec := m.Record()
-	if rec.State != Done || len(rec.Error) > 2*maxText || len(rec.Problems) > maxProblems || len(rec.PeerSpans) > maxSpans {
-		t.Errorf("%s, %d bytes of error, %d problems, %d spans", rec.State, len(rec.Error), len(rec.Problems), len(rec.PeerSpans))
+	if rec.State != Done || len(rec.Error) > 2*maxText || len(rec.Problems) > maxProblems ||
+		len(rec.PeerSpans) > maxSpans {
+		t.Errorf("%s, %d bytes of error, %d problems, %d spans", rec.State, len(rec.Error), len(rec.Problems),
+			len(rec.PeerSpans))
 	}
 }
 
@@ -180,7 +187,8 @@ func TestBanned(t *testing.T) {
 		t.Fatalf("%v, %v", actions, err)
 	}
 	for _, event := range []Event{
-		Received{Message{Kind: KindReserve}}, Asked{}, Asked{Abort: true}, Received{Message{Kind: KindConfirm}},
+		Received{Message{Kind: KindReserve}}, Asked{}, Asked{Abort: true},
+		Received{Message{Kind: KindConfirm}},
 	} {
 		actions, err := m.Step(event)
 		if err != nil || len(actions) != 1 || !strings.Contains(showAction(actions[0]), "never-ran") {

@@ -68,16 +68,19 @@ type Phase struct {
 
 // Round is one pass of a pre-copy.
 type Round struct {
-	Pages          int64   `json:"pages"`           // found and sent, of which…
-	ZeroPages      int64   `json:"zero_pages"`      // …were zero
-	ReferencePages int64   `json:"reference_pages"` // …had content that the target had elsewhere
-	DeltaPages     int64   `json:"delta_pages"`     // …went as a difference to what was sent before
-	UnchangedPages int64   `json:"unchanged_pages"` // written, or looked at, with what the target had there; not sent
-	ComparedPages  int64   `json:"compared_pages"`  // of shared memory: looked at because nobody could say whether they were written
-	RawBytes       int64   `json:"raw_bytes"`       // of the pages
-	SentBytes      int64   `json:"sent_bytes"`      // on the wire
-	WrittenBytes   int64   `json:"written_bytes"`   // of memory, since the round before began; it may have taken some of them along
-	Seconds        float64 `json:"seconds"`
+	Pages          int64 `json:"pages"`           // found and sent, of which…
+	ZeroPages      int64 `json:"zero_pages"`      // …were zero
+	ReferencePages int64 `json:"reference_pages"` // …had content that the target had elsewhere
+	DeltaPages     int64 `json:"delta_pages"`     // …went as a difference to what was sent before
+	// written, or looked at, with what the target had there; not sent
+	UnchangedPages int64 `json:"unchanged_pages"`
+	// of shared memory: looked at because nobody could say whether they were written
+	ComparedPages int64 `json:"compared_pages"`
+	RawBytes      int64 `json:"raw_bytes"`  // of the pages
+	SentBytes     int64 `json:"sent_bytes"` // on the wire
+	// of memory, since the round before began; it may have taken some of them along
+	WrittenBytes int64   `json:"written_bytes"`
+	Seconds      float64 `json:"seconds"`
 	// Stopped is the longest that a process was stopped in this round, to attach to it.
 	StoppedSeconds float64 `json:"stopped_seconds"`
 	// ExpectedDowntime is that of a switchover right after this round.
@@ -87,16 +90,18 @@ type Round struct {
 
 // FileRound is one pass over the container's files.
 type FileRound struct {
-	Entries        int64   `json:"entries"`         // files of all types that there are, of which…
-	ChangedEntries int64   `json:"changed_entries"` // …were new, changed or gone
-	SentBytes      int64   `json:"sent_bytes"`      // content that the target had not, before compression
-	ReadBytes      int64   `json:"read_bytes"`      // content that was read to find that
-	KeptBytes      int64   `json:"kept_bytes"`      // content that the target had from an earlier attempt
-	UnsettledFiles int64   `json:"unsettled_files"` // that may have changed unseen, and so are read again in the next pass
+	Entries        int64 `json:"entries"`         // files of all types that there are, of which…
+	ChangedEntries int64 `json:"changed_entries"` // …were new, changed or gone
+	SentBytes      int64 `json:"sent_bytes"`      // content that the target had not, before compression
+	ReadBytes      int64 `json:"read_bytes"`      // content that was read to find that
+	KeptBytes      int64 `json:"kept_bytes"`      // content that the target had from an earlier attempt
+	// that may have changed unseen, and so are read again in the next pass
+	UnsettledFiles int64   `json:"unsettled_files"`
 	UnsettledBytes int64   `json:"unsettled_bytes"` // of them
 	ScanSeconds    float64 `json:"scan_seconds"`    // of the time, to find what changed
-	Seconds        float64 `json:"seconds"`         // until it was in place at the target; in the freeze: until it was sent
-	Final          bool    `json:"final"`           // in the freeze: the first beside the dump, the second after it
+	// until it was in place at the target; in the freeze: until it was sent
+	Seconds float64 `json:"seconds"`
+	Final   bool    `json:"final"` // in the freeze: the first beside the dump, the second after it
 }
 
 // ThrottleStep is a time in which the container could use only so much processor time.
@@ -115,14 +120,17 @@ type Push struct {
 	UrgentPages int64 `json:"urgent_pages"` // that came because a process waited for them
 	PushedPages int64 `json:"pushed_pages"` // that came by themselves
 
-	Faults              int64   `json:"faults"` // pages for which a process waited while they were at the source
+	// pages for which a process waited while they were at the source
+	Faults              int64   `json:"faults"`
 	FaultMedianSeconds  float64 `json:"fault_median_seconds"`
 	FaultP99Seconds     float64 `json:"fault_p99_seconds"`
 	FaultMaximumSeconds float64 `json:"fault_maximum_seconds"`
 	WaitedSeconds       float64 `json:"waited_seconds"` // by all threads together
-	WaitingShare        float64 `json:"waiting_share"`  // of the push's time, in which at least one thread waited
-	Seconds             float64 `json:"seconds"`        // from the resume until all was there, or now
-	Connections         int     `json:"connections"`    // how often the two connections were opened: more than once if they broke
+	// of the push's time, in which at least one thread waited
+	WaitingShare float64 `json:"waiting_share"`
+	Seconds      float64 `json:"seconds"` // from the resume until all was there, or now
+	// how often the two connections were opened: more than once if they broke
+	Connections int `json:"connections"`
 
 	// Spill is what became of the copy of these pages on the source's disk; empty: none was asked for, as far
 	// as is known.
@@ -205,9 +213,12 @@ type Facts struct {
 func NewReport(rec Record, facts Facts, at time.Time) Report {
 	spec := rec.Spec
 	report := Report{
-		Migration: spec.ID, Container: spec.Name, Source: spec.Source, Target: spec.Target, Mode: spec.Mode, Requested: facts.Requested,
-		Result: rec.Result, Alarm: rec.Alarm, Problems: slices.Clone(rec.Problems), Notes: slices.Clone(rec.Notes), Started: spec.Started,
-		Rounds: append([]Round{}, facts.Rounds...), FileRounds: append([]FileRound{}, facts.FileRounds...), Bytes: facts.Bytes, Link: facts.Link, Held: facts.Held, Decisions: slices.Clone(facts.Decisions),
+		Migration: spec.ID, Container: spec.Name, Source: spec.Source, Target: spec.Target, Mode: spec.Mode,
+		Requested: facts.Requested,
+		Result:    rec.Result, Alarm: rec.Alarm, Problems: slices.Clone(rec.Problems),
+		Notes: slices.Clone(rec.Notes), Started: spec.Started,
+		Rounds: append([]Round{}, facts.Rounds...), FileRounds: append([]FileRound{}, facts.FileRounds...),
+		Bytes: facts.Bytes, Link: facts.Link, Held: facts.Held, Decisions: slices.Clone(facts.Decisions),
 		Throttles: slices.Clone(facts.Throttles), DirtyingRateBytesPerSecond: facts.DirtyingRate,
 		MemoryGrowthBytes: facts.MemoryGrowth, Volumes: slices.Clone(facts.Volumes), Layers: facts.Layers,
 	}
@@ -231,7 +242,8 @@ func NewReport(rec Record, facts Facts, at time.Time) Report {
 		report.HandoffSeconds = max(0, line.since(line.resumed))
 		report.DowntimeSeconds = line.downtime()
 		report.DowntimeErrorSeconds = facts.AheadMay.Seconds()
-	} else if thawed := endOf(rec.Spans, UndoFreeze, UndoStop); !facts.Frozen.IsZero() && thawed.After(facts.Frozen) {
+	} else if thawed := endOf(rec.Spans, UndoFreeze, UndoStop); !facts.Frozen.IsZero() &&
+		thawed.After(facts.Frozen) {
 		report.DowntimeSeconds = thawed.Sub(facts.Frozen).Seconds() // it stood still, and runs where it was
 	}
 	return report

@@ -32,9 +32,11 @@ func movedRecord() Record {
 	spec := testSpec(Source, Cold)
 	spec.Started = start
 	return Record{
-		Version: recordVersion, Spec: spec, State: Done, Result: Moved, Decision: Ran, Resumed: ms(190).Add(ahead),
+		Version: recordVersion, Spec: spec, State: Done, Result: Moved, Decision: Ran,
+		Resumed: ms(190).Add(ahead),
 		Spans: []Span{
-			span("examine", 0.1, 5), span("stage", 20, 50), span("prepare", 80, 100), span("hold", 100.2, 102),
+			span("examine", 0.1, 5), span("stage", 20, 50), span("prepare", 80, 100),
+			span("hold", 100.2, 102),
 			span("freeze", 102.1, 110), span("dump", 110.1, 150), span("transfer", 150.1, 165),
 			span("forward", 201, 203), span("destroy", 203, 220), span("cleanup", 220, 230),
 		},
@@ -44,10 +46,12 @@ func movedRecord() Record {
 }
 
 func TestReportPhases(t *testing.T) {
-	report := NewReport(movedRecord(), Facts{Frozen: ms(108), Ahead: ahead, AheadMay: time.Millisecond}, ms(230.9))
+	report := NewReport(movedRecord(), Facts{Frozen: ms(108), Ahead: ahead, AheadMay: time.Millisecond},
+		ms(230.9))
 	var got strings.Builder
 	for _, p := range report.Phases {
-		fmt.Fprintf(&got, "%s %s %.1f %.1f %t\n", p.Name, p.Node, 1000*p.StartSeconds, 1000*p.Seconds, p.Downtime)
+		fmt.Fprintf(&got, "%s %s %.1f %.1f %t\n", p.Name, p.Node, 1000*p.StartSeconds, 1000*p.Seconds,
+			p.Downtime)
 	}
 	const want = `wait a 0.0 0.1 false
 examine a 0.1 4.9 false
@@ -92,7 +96,8 @@ func checkSums(t *testing.T, r Report) {
 	var total, down, at float64
 	for i, p := range r.Phases {
 		if p.Seconds < 0 || math.Abs(p.StartSeconds-at) > 1e-6 {
-			t.Errorf("phase %d %s begins at %g and lasts %g, after %g", i, p.Name, p.StartSeconds, p.Seconds, at)
+			t.Errorf("phase %d %s begins at %g and lasts %g, after %g", i, p.Name, p.StartSeconds, p.Seconds,
+				at)
 		}
 		at = p.StartSeconds + p.Seconds
 		total += p.Seconds
@@ -137,7 +142,8 @@ func TestReportAddsUpAlways(t *testing.T) {
 
 func TestReportOfOthers(t *testing.T) {
 	rolledBack := movedRecord()
-	rolledBack.Result, rolledBack.Error, rolledBack.Resumed = RolledBack, "dump failed: no space left", time.Time{}
+	rolledBack.Result, rolledBack.Error, rolledBack.Resumed = RolledBack, "dump failed: no space left",
+		time.Time{}
 	doubt := rolledBack
 	doubt.State = InDoubt
 	target := movedRecord()
@@ -170,7 +176,8 @@ func TestReportJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{
-		"migration", "container", "source", "target", "mode", "result", "error", "started", "handoff_seconds", "total_seconds",
+		"migration", "container", "source", "target", "mode", "result", "error", "started", "handoff_seconds",
+		"total_seconds",
 		"downtime_seconds", "downtime_error_seconds", "phases", "rounds", "bytes", "link", "held",
 		"dirtying_rate_bytes_per_second",
 	} {

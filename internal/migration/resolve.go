@@ -5,12 +5,15 @@ type Word string
 
 // The words.
 const (
-	WordNone    Word = ""           // it cannot be reached
-	WordElse    Word = "runs-there" // at the other node it runs, or is taken to run
-	WordNever   Word = "not-there"  // nothing of it runs at the other node, and nothing will: that is durable there
-	WordGiven   Word = "given"      // the other node has given its copy away, or does so
-	WordPending Word = "pending"    // the other node answers, and does not know yet
-	WordUnknown Word = "unknown"    // the other node answers, and can never know: it is not the one that took the container, or has lost its state
+	WordNone Word = ""           // it cannot be reached
+	WordElse Word = "runs-there" // at the other node it runs, or is taken to run
+	// nothing of it runs at the other node, and nothing will: that is durable there
+	WordNever   Word = "not-there"
+	WordGiven   Word = "given"   // the other node has given its copy away, or does so
+	WordPending Word = "pending" // the other node answers, and does not know yet
+	// the other node answers, and can never know: it is not the one that took the container, or has
+	// lost its state
+	WordUnknown Word = "unknown"
 )
 
 // Ruling is what becomes of an operator's decision, given the other node's word.
@@ -19,7 +22,8 @@ type Ruling string
 // The rulings.
 const (
 	RuleCarryOut Ruling = "carry-out" // the decision is what decides
-	RuleHeed     Ruling = "heed"      // the other node's word says the same, and decides: nothing has to be overruled
+	// the other node's word says the same, and decides: nothing has to be overruled
+	RuleHeed     Ruling = "heed"
 	RuleAskAgain Ruling = "ask-again" // it answers, and will know more soon
 	RuleRefuse   Ruling = "refuse"
 )
@@ -118,7 +122,8 @@ func (q Question) laterUnforced() Ruling {
 func (m *Machine) WordOf(message Message) Word {
 	foreign := m.rec.Incarnation != "" && message.Incarnation != m.rec.Incarnation
 	switch {
-	case message.Kind == KindUnknown, foreign && (message.Kind == KindRunning || message.Kind == KindNeverRan):
+	case message.Kind == KindUnknown, foreign &&
+		(message.Kind == KindRunning || message.Kind == KindNeverRan):
 		return WordUnknown
 	case message.Kind == KindRunning:
 		return WordElse

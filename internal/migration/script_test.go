@@ -47,7 +47,8 @@ func firstDifference(want, got string) string {
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
 	for i := range w {
 		if i >= len(g) || w[i] != g[i] {
-			return fmt.Sprintf("line %d\nwant %q\n got %q", i+1, w[i], strings.Join(g[i:min(i+1, len(g))], ""))
+			return fmt.Sprintf("line %d\nwant %q\n got %q", i+1,
+				w[i], strings.Join(g[i:min(i+1, len(g))], ""))
 		}
 	}
 	return "more than expected"

@@ -12,10 +12,12 @@ type NoConvergence string
 
 // The choices.
 const (
-	StopAndCopy NoConvergence = "stop-and-copy" // freeze, and send the rest: the downtime is longer than wanted
-	Throttle    NoConvergence = "throttle"      // give the container less and less processor time, then stop and copy
-	GiveUp      NoConvergence = "give-up"       // the container stays where it is
-	TurnHybrid  NoConvergence = "hybrid"        // freeze, and let the rest follow when it runs at the target
+	// freeze, and send the rest: the downtime is longer than wanted
+	StopAndCopy NoConvergence = "stop-and-copy"
+	// give the container less and less processor time, then stop and copy
+	Throttle   NoConvergence = "throttle"
+	GiveUp     NoConvergence = "give-up" // the container stays where it is
+	TurnHybrid NoConvergence = "hybrid"  // freeze, and let the rest follow when it runs at the target
 )
 
 // Settings are what a user can choose of a migration. Only the source uses them. Zero values are defaults.
@@ -71,10 +73,12 @@ func (s Settings) Complete() (Settings, error) {
 	}
 	s.DowntimeTarget = cmp.Or(s.DowntimeTarget, DefaultDowntimeTarget)
 	if s.DowntimeTarget < 0 || s.DowntimeTarget > MaxDowntimeTarget {
-		return s, fmt.Errorf("downtime target %s: must be more than 0 and at most %s", s.DowntimeTarget, MaxDowntimeTarget)
+		return s, fmt.Errorf("downtime target %s: must be more than 0 and at most %s", s.DowntimeTarget,
+			MaxDowntimeTarget)
 	}
 	if s.MaxRounds < 0 || s.MaxRounds > MaxMaxRounds {
-		return s, fmt.Errorf("at most %d rounds: must be from 1 to %d, or 0 for as many as help", s.MaxRounds, MaxMaxRounds)
+		return s, fmt.Errorf("at most %d rounds: must be from 1 to %d, or 0 for as many as help", s.MaxRounds,
+			MaxMaxRounds)
 	}
 	if s.Checkpoints < NoCheckpoints || s.Checkpoints > MaxMaxRounds {
 		return s, fmt.Errorf("%d checkpoints: must be from 0 to %d", s.Checkpoints, MaxMaxRounds)
@@ -107,7 +111,8 @@ func (s Settings) Complete() (Settings, error) {
 func (s Settings) For(mode Mode) (Settings, error) {
 	if mode == Hybrid {
 		if s.OnNoConvergence != "" && s.OnNoConvergence != TurnHybrid {
-			return s, fmt.Errorf("mode %s with %q when rounds do not converge: that is mode %s", Hybrid, bounded(string(s.OnNoConvergence), maxName), PreCopy)
+			return s, fmt.Errorf("mode %s with %q when rounds do not converge: that is mode %s", Hybrid,
+				bounded(string(s.OnNoConvergence), maxName), PreCopy)
 		}
 		s.OnNoConvergence = TurnHybrid
 	}
@@ -115,7 +120,8 @@ func (s Settings) For(mode Mode) (Settings, error) {
 		return s, fmt.Errorf("checkpoints are of mode %s, not of %s", Restart, mode)
 	}
 	if s.MaxSplit != 0 && (mode == Cold || mode == Restart) {
-		return s, fmt.Errorf("a longest time that both nodes are needed is not of mode %s, which never needs both", mode)
+		return s, fmt.Errorf("a longest time that both nodes are needed is not of mode %s, which never "+
+			"needs both", mode)
 	}
 	if s.Spill && (mode == Cold || mode == Restart) {
 		return s, fmt.Errorf("no page stays at the source after the handover in mode %s, so none is spilled",

@@ -14,7 +14,8 @@ func TestSettings(t *testing.T) {
 	}
 	for _, good := range []Settings{
 		{DowntimeTarget: time.Microsecond, MaxRounds: 1, BandwidthLimit: 8e3, OnNoConvergence: Throttle},
-		{DowntimeTarget: time.Hour, MaxRounds: 1000, BandwidthLimit: 1e13, OnNoConvergence: GiveUp, Timeout: time.Minute},
+		{DowntimeTarget: time.Hour, MaxRounds: 1000, BandwidthLimit: 1e13, OnNoConvergence: GiveUp,
+			Timeout: time.Minute},
 	} {
 		if got, err := good.Complete(); err != nil || got != good {
 			t.Errorf("%+v becomes %+v, %v", good, got, err)
@@ -38,10 +39,12 @@ func TestSettingsOfHybrid(t *testing.T) {
 	if got, err := (Settings{}).For(Hybrid); err != nil || got.OnNoConvergence != TurnHybrid {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := (Settings{OnNoConvergence: GiveUp}).For(Hybrid); err == nil || !strings.Contains(err.Error(), "mode pre-copy") {
+	if _, err := (Settings{OnNoConvergence: GiveUp}).For(Hybrid); err == nil ||
+		!strings.Contains(err.Error(), "mode pre-copy") {
 		t.Errorf("a hybrid that gives up: %v", err)
 	}
-	if got, err := (Settings{OnNoConvergence: TurnHybrid}).For(PreCopy); err != nil || got.OnNoConvergence != TurnHybrid {
+	if got, err := (Settings{OnNoConvergence: TurnHybrid}).For(PreCopy); err != nil ||
+		got.OnNoConvergence != TurnHybrid {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -138,7 +138,8 @@ func (m *Machine) sourceFailed(e StepFailed, reason string) {
 			return
 		}
 		m.note(reason)
-		for _, p := range problems { // nobody waits for an error any more: this is where an operator finds what to do
+		// nobody waits for an error any more: this is where an operator finds what to do
+		for _, p := range problems {
 			m.note(p.Remedy)
 		}
 		m.withheld = (step == StepDestroy || step == StepPush) && len(problems) > 0
@@ -246,7 +247,8 @@ func (m *Machine) sourceHears(msg Message) error {
 	}
 	s := m.steps[m.at]
 	if m.rec.State != Forward || s.At != Target || s.Answer != msg.Kind {
-		return fmt.Errorf("%w: message %s while %s", ErrUnexpected, bounded(string(msg.Kind), maxName), m.rec.State)
+		return fmt.Errorf("%w: message %s while %s", ErrUnexpected, bounded(string(msg.Kind), maxName),
+			m.rec.State)
 	}
 	if msg.Kind == KindReserved {
 		m.rec.Incarnation = bounded(msg.Incarnation, maxName)
@@ -320,7 +322,8 @@ func (m *Machine) hearsNeverRan(msg Message) error {
 	case Undoing:
 		m.rec.Decision = NeverRan
 	case Committed, Running:
-		return fmt.Errorf("%w: %s says now that the container never ran there", ErrUnexpected, m.rec.Spec.Target)
+		return fmt.Errorf("%w: %s says now that the container never ran there", ErrUnexpected,
+			m.rec.Spec.Target)
 	case Waiting, Done:
 	}
 	return nil
@@ -363,11 +366,13 @@ func (m *Machine) sourceResolves(e Resolve) error {
 func (m *Machine) sourceResolvable(e Resolve) error {
 	switch {
 	case e.RunsAt != Source && e.RunsAt != Target:
-		return fmt.Errorf("%w: it runs at the source or at the target, not at %q", ErrNotInDoubt, bounded(string(e.RunsAt), maxName))
+		return fmt.Errorf("%w: it runs at the source or at the target, not at %q", ErrNotInDoubt,
+			bounded(string(e.RunsAt), maxName))
 	case m.rec.State == InDoubt, m.withheld, m.cut:
 		return nil
 	case m.rec.State == Committed:
-		return fmt.Errorf("%w: %s was handed over to %s, of which is not known that it is lost: to know it takes some seconds",
+		return fmt.Errorf("%w: %s was handed over to %s, of which is not known that it is lost: to know "+
+			"it takes some seconds",
 			ErrNotInDoubt, m.rec.Spec.Name, m.rec.Spec.Target)
 	}
 	return fmt.Errorf("%w: migration %s is %s, not in doubt", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)

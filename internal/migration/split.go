@@ -43,7 +43,8 @@ func ParsePostCopyUse(text string) (PostCopyUse, error) {
 		}
 		names = append(names, string(use))
 	}
-	return "", fmt.Errorf("%q is no use of post-copy; choose one of: %s", bounded(text, maxName), strings.Join(names, ", "))
+	return "", fmt.Errorf("%q is no use of post-copy; choose one of: %s", bounded(text, maxName),
+		strings.Join(names, ", "))
 }
 
 // SplitLimit bounds for how long a container's state may be on two nodes, which both are needed
@@ -63,7 +64,8 @@ func (l SplitLimit) Refuses(predicted time.Duration) string {
 	case l.Forbidden:
 		return "its state would be on two nodes for a while: " + l.By
 	case l.Most > 0 && predicted > l.Most:
-		return fmt.Sprintf("its state would be on two nodes for about %s, longer than %s: %s", shortTime(predicted), l.Most, l.By)
+		return fmt.Sprintf("its state would be on two nodes for about %s, longer than %s: %s",
+			shortTime(predicted), l.Most, l.By)
 	}
 	return ""
 }
@@ -82,7 +84,8 @@ func shortTime(d time.Duration) time.Duration {
 func SplitLimits(use PostCopyUse, s Settings) (asked, auto SplitLimit) {
 	switch {
 	case use == PostCopyNever:
-		asked = SplitLimit{Forbidden: true, By: `this node never does that ("godwit agent --post-copy never")`}
+		asked = SplitLimit{Forbidden: true,
+			By: `this node never does that ("godwit agent --post-copy never")`}
 		return asked, asked
 	case s.MaxSplit > 0:
 		asked = SplitLimit{Most: s.MaxSplit, By: "that is what --max-split allows"}
@@ -90,16 +93,19 @@ func SplitLimits(use PostCopyUse, s Settings) (asked, auto SplitLimit) {
 	case s.OnNoConvergence == TurnHybrid:
 		return SplitLimit{}, SplitLimit{}
 	case use == PostCopyOnRequest:
-		return SplitLimit{}, SplitLimit{Forbidden: true, By: `this node leaves it to users ("godwit agent --post-copy on-request"): ` +
-			"name --max-split, or mode post-copy or hybrid"}
+		return SplitLimit{}, SplitLimit{Forbidden: true,
+			By: `this node leaves it to users ("godwit agent --post-copy on-request"): ` +
+				"name --max-split, or mode post-copy or hybrid"}
 	}
-	return SplitLimit{}, SplitLimit{Most: DefaultMaxSplit, By: "that is what mode auto allows; --max-split allows another time"}
+	return SplitLimit{}, SplitLimit{Most: DefaultMaxSplit,
+		By: "that is what mode auto allows; --max-split allows another time"}
 }
 
 // CheckMaxSplit refuses a bound that makes no sense. Zero is none.
 func CheckMaxSplit(most time.Duration) error {
 	if most < 0 || most > MaxMaxSplit {
-		return fmt.Errorf("both nodes needed for at most %s: must be more than 0 and at most %s", most, MaxMaxSplit)
+		return fmt.Errorf("both nodes needed for at most %s: must be more than 0 and at most %s",
+			most, MaxMaxSplit)
 	}
 	return nil
 }

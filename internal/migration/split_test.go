@@ -22,18 +22,22 @@ func TestSplitLimits(t *testing.T) {
 		{"default, long", PostCopyAuto, Settings{}, long, "", "mode auto"},
 		{"no configuration, long", "", Settings{}, long, "", "mode auto"},
 		{"the user allows more", PostCopyAuto, Settings{MaxSplit: 2 * time.Hour}, long, "", ""},
-		{"the user allows less", PostCopyAuto, Settings{MaxSplit: time.Second}, short, "--max-split", "--max-split"},
+		{"the user allows less", PostCopyAuto, Settings{MaxSplit: time.Second}, short, "--max-split",
+			"--max-split"},
 		{"the user chooses hybrid", PostCopyAuto, hybrid, long, "", ""},
 		{"on request, nobody asks", PostCopyOnRequest, Settings{}, short, "", "on-request"},
 		{"on request, with a bound", PostCopyOnRequest, Settings{MaxSplit: time.Minute}, short, "", ""},
-		{"on request, with a bound that is too short", PostCopyOnRequest, Settings{MaxSplit: time.Second}, short, "--max-split", "--max-split"},
+		{"on request, with a bound that is too short", PostCopyOnRequest, Settings{MaxSplit: time.Second},
+			short, "--max-split", "--max-split"},
 		{"on request, hybrid", PostCopyOnRequest, hybrid, long, "", ""},
 		{"never", PostCopyNever, Settings{}, 0, "never", "never"},
-		{"never, whatever the user allows", PostCopyNever, Settings{MaxSplit: time.Hour, OnNoConvergence: TurnHybrid}, 0, "never", "never"},
+		{"never, whatever the user allows", PostCopyNever,
+			Settings{MaxSplit: time.Hour, OnNoConvergence: TurnHybrid}, 0, "never", "never"},
 	} {
 		asked, byAuto := SplitLimits(one.use, one.settings)
 		for what, pair := range map[string][2]string{
-			"who asks": {asked.Refuses(one.predicted), one.asked}, "mode auto": {byAuto.Refuses(one.predicted), one.byAuto},
+			"who asks":  {asked.Refuses(one.predicted), one.asked},
+			"mode auto": {byAuto.Refuses(one.predicted), one.byAuto},
 		} {
 			if got, want := pair[0], pair[1]; (got == "") != (want == "") || !strings.Contains(got, want) {
 				t.Errorf("%s, %s: refused by %q, want %q", one.name, what, got, want)
@@ -43,7 +47,8 @@ func TestSplitLimits(t *testing.T) {
 }
 
 func TestParsePostCopyUse(t *testing.T) {
-	for text, want := range map[string]PostCopyUse{"": PostCopyAuto, "auto": PostCopyAuto, "on-request": PostCopyOnRequest, "never": PostCopyNever} {
+	for text, want := range map[string]PostCopyUse{"": PostCopyAuto, "auto": PostCopyAuto,
+		"on-request": PostCopyOnRequest, "never": PostCopyNever} {
 		if got, err := ParsePostCopyUse(text); err != nil || got != want {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}

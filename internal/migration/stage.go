@@ -12,12 +12,13 @@ type StageState string
 // The states, in their order.
 const (
 	StageConnecting StageState = "connecting"
-	StageLayers     StageState = "layers"  // image layers are being sent
-	StageMemory     StageState = "memory"  // the first round is being sent
-	StageReady      StageState = "ready"   // a migration can start from it
-	StageIdle       StageState = "parked"  // an idle copy: a migration refers to it by digests, and sends pages that differ
-	StageWaiting    StageState = "waiting" // nothing is there yet
-	StageEnded      StageState = "ended"
+	StageLayers     StageState = "layers" // image layers are being sent
+	StageMemory     StageState = "memory" // the first round is being sent
+	StageReady      StageState = "ready"  // a migration can start from it
+	// an idle copy: a migration refers to it by digests, and sends pages that differ
+	StageIdle    StageState = "parked"
+	StageWaiting StageState = "waiting" // nothing is there yet
+	StageEnded   StageState = "ended"
 )
 
 // StageKind says what a copy is.
@@ -25,10 +26,12 @@ type StageKind string
 
 // The kinds.
 const (
-	StagedCopy StageKind = "base"      // of a container that runs, at a node to which it may move
-	LayersCopy StageKind = "layers"    // of the layers of a container's image only, at a node to which it may go
+	StagedCopy StageKind = "base" // of a container that runs, at a node to which it may move
+	// of the layers of a container's image only, at a node to which it may go
+	LayersCopy StageKind = "layers"
 	Residual   StageKind = "footprint" // of a container that has left, at the node where it was
-	BrokenCopy StageKind = "broken"    // of the files of a container, by a migration that failed; the next one goes on from it
+	// of the files of a container, by a migration that failed; the next one goes on from it
+	BrokenCopy StageKind = "broken"
 )
 
 // Stage is what a node tells of a copy of what a container holds.
@@ -74,7 +77,8 @@ type Placement struct {
 	Why      string    `json:"why"` // PlacementPath, PlacementNearest or PlacementSpare
 	Deadline time.Time `json:"deadline,omitzero"`
 	Begin    time.Time `json:"begin,omitzero"` // when it will be begun, or brought up to date
-	From     string    `json:"from,omitempty"` // the node at which the container will be then; empty: where it is now
+	// the node at which the container will be then; empty: where it is now
+	From string `json:"from,omitempty"`
 	// Outlook says whether the deadline will be met: in time, may be late, late, cannot be reached.
 	Outlook          string  `json:"outlook,omitempty"`
 	LateSeconds      float64 `json:"late_seconds,omitempty"`

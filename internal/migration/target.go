@@ -233,7 +233,8 @@ func (m *Machine) targetHears(msg Message) error {
 		m.tellNeverRan()
 		return nil
 	}
-	return fmt.Errorf("%w: message %s while %s", ErrUnexpected, bounded(string(msg.Kind), maxName), m.rec.State)
+	return fmt.Errorf("%w: message %s while %s", ErrUnexpected, bounded(string(msg.Kind), maxName),
+		m.rec.State)
 }
 
 // asked answers a source in doubt. Such a source will send nothing more: what has not all arrived never will.
@@ -260,7 +261,8 @@ func (m *Machine) neverRanMessage() Message {
 		reason = "this migration has ended"
 	}
 	return Message{
-		Kind: KindNeverRan, Error: reason, Problems: slices.Clone(m.rec.Problems), Spans: slices.Clone(m.rec.Spans),
+		Kind: KindNeverRan, Error: reason, Problems: slices.Clone(m.rec.Problems),
+		Spans: slices.Clone(m.rec.Spans),
 	}
 }
 
@@ -305,7 +307,8 @@ func (m *Machine) overruled(why string) error {
 	case Undoing, InDoubt:
 	case Done:
 		if m.rec.Result == Moved {
-			return fmt.Errorf("%w: migration %s is over, the container was moved", ErrNotInDoubt, m.rec.Spec.ID)
+			return fmt.Errorf("%w: migration %s is over, the container was moved", ErrNotInDoubt,
+				m.rec.Spec.ID)
 		}
 	}
 	return nil

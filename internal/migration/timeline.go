@@ -26,7 +26,8 @@ type timeline struct {
 type placed struct {
 	name, node string
 	from, to   time.Time
-	behind     bool // it only counts where nothing else is done: the receive runs beside all that the source does
+	// it only counts where nothing else is done: the receive runs beside all that the source does
+	behind bool
 }
 
 func newTimeline(rec Record, facts Facts, at time.Time) *timeline {
@@ -116,7 +117,8 @@ func (l *timeline) pieces() []Phase {
 		name, node := l.owner(from)
 		down := l.down(from)
 		p := Phase{Name: name, Node: node, StartSeconds: l.since(from), Downtime: down}
-		if n := len(pieces); n > 0 && pieces[n-1].Downtime == down && pieces[n-1].Name == name && pieces[n-1].Node == node {
+		if n := len(pieces); n > 0 && pieces[n-1].Downtime == down && pieces[n-1].Name == name &&
+			pieces[n-1].Node == node {
 			p = pieces[n-1]
 			pieces = pieces[:n-1]
 		}

@@ -44,11 +44,13 @@ func (s *system) answer(abort bool) []Action {
 	}
 	for n, action := range actions {
 		answer, is := action.(Answer)
-		if !is || answer.Message.Kind != KindNeverRan || known && a.m.rec.State != Done || s.without == "evidence" {
+		if !is || answer.Message.Kind != KindNeverRan || known && a.m.rec.State != Done ||
+			s.without == "evidence" {
 			continue
 		}
 		evidence := Evidence{
-			Reserved: said(src, reservedBy), Incarnation: said(src, s.state), Journaled: known, Presence: s.presence(),
+			Reserved: said(src, reservedBy), Incarnation: said(src, s.state), Journaled: known,
+			Presence: s.presence(),
 		}
 		if _, may := MayDeny(evidence); !may {
 			actions[n] = Answer{Message{Kind: KindUnknown}}
@@ -74,7 +76,9 @@ var losses = map[string]func(*system){
 		s.agents[dst].disk = &older
 	},
 	"state was copied": func(s *system) { s.state, s.away = anotherState, true },
-	"machine was replaced": func(s *system) { // what it has said is not under way any more: a container that is known to run there dies with it
+	// what it has said is not under way any more: a container that is known to run there dies with
+	// it
+	"machine was replaced": func(s *system) {
 		s.state, s.away, s.copies[dst], s.calls[src] = anotherState, true, copyNone, nil
 	},
 }
@@ -88,11 +92,13 @@ func (s *system) trustMoves(addAny func(string, int)) {
 	}
 	doubtful := false
 	if m := s.agents[src].m; m != nil {
-		doubtful = m.rec.State == InDoubt || m.rec.Final && (m.rec.State == Forward || m.rec.State == Committed)
+		doubtful = m.rec.State == InDoubt || m.rec.Final &&
+			(m.rec.State == Forward || m.rec.State == Committed)
 	}
 	quiet := s.copies[dst] == copyNone || s.copies[dst] == copyPrepared || s.copies[dst] == copyRuns
 	if doubtful && quiet && s.loss == "" && s.copies[src] == copyFrozen {
-		for _, kind := range []string{"journal lost", "state is lost", "state put back", "state was copied", "machine was replaced"} {
+		for _, kind := range []string{"journal lost", "state is lost", "state put back", "state was copied",
+			"machine was replaced"} {
 			add(kind, dst)
 		}
 	}
@@ -107,7 +113,8 @@ func (s *system) trustMoves(addAny func(string, int)) {
 		add("out of memory", src)
 		add("source loses its journal", src)
 	}
-	if !s.away && (s.copies[dst] == copyPrepared || s.copies[dst] == copyAtGate || s.copies[dst] == copyReleased) {
+	if !s.away && (s.copies[dst] == copyPrepared || s.copies[dst] == copyAtGate ||
+		s.copies[dst] == copyReleased) {
 		add("engine starts what arrives", dst)
 		add("engine removes what arrives", dst)
 	}
@@ -165,8 +172,9 @@ func (s *system) applyTrust(v move) int {
 // container are at the source only.
 func (s *system) actOnLeaving(kind string) {
 	protection := map[string]string{
-		"engine starts it": "guard", "engine removes it": "guard", "engine thaws it": "hold", "engine kills it": "hold",
-		"out of memory": "protection from the kernel",
+		"engine starts it": "guard", "engine removes it": "guard", "engine thaws it": "hold",
+		"engine kills it": "hold",
+		"out of memory":   "protection from the kernel",
 	}[kind]
 	s.killed = s.killed || kind == "engine kills it"
 	pushing := s.split && s.copies[dst] == copyRuns

@@ -18,16 +18,22 @@ func TestMayDeny(t *testing.T) {
 		{"as journaled", Evidence{own, own, true, Absent, since}, ""},
 		{"as journaled, what came is still there", Evidence{own, own, true, Standing, since}, ""},
 		{"as journaled, and the engine is away", Evidence{own, own, true, Unlooked, since}, ""},
-		{"a journal that was put back", Evidence{own, own, true, RunsThere, since}, "running since 2026-01-02T03:04:05Z"},
-		{"a journal that was copied", Evidence{other, own, true, Absent, since}, "its state is aa-0123, and not bb-4567"},
+		{"a journal that was put back", Evidence{own, own, true, RunsThere, since},
+			"running since 2026-01-02T03:04:05Z"},
+		{"a journal that was copied", Evidence{other, own, true, Absent, since},
+			"its state is aa-0123, and not bb-4567"},
 		{"it never came", Evidence{own, own, false, Absent, since}, ""},
 		{"the journal was lost", Evidence{own, own, false, RunsThere, time.Time{}}, "which is running;"},
-		{"the journal was lost, and the container was stopped", Evidence{own, own, false, Standing, time.Time{}}, "which is there"},
-		{"the journal was lost, and the engine is away", Evidence{own, own, false, Unlooked, since}, "does not say"},
+		{"the journal was lost, and the container was stopped",
+			Evidence{own, own, false, Standing, time.Time{}}, "which is there"},
+		{"the journal was lost, and the engine is away", Evidence{own, own, false, Unlooked, since},
+			"does not say"},
 		{"the state was lost", Evidence{other, own, false, Absent, since}, "lost, put back or copied"},
-		{"the state was lost, and the container runs", Evidence{other, own, false, RunsThere, since}, "says: running since"},
+		{"the state was lost, and the container runs", Evidence{other, own, false, RunsThere, since},
+			"says: running since"},
 		{"an old journal at the source", Evidence{"", own, false, Absent, since}, ""},
-		{"an old journal at the source, and the container runs", Evidence{"", own, false, RunsThere, since}, "which is running"},
+		{"an old journal at the source, and the container runs", Evidence{"", own, false, RunsThere, since},
+			"which is running"},
 	} {
 		why, may := MayDeny(test.evidence)
 		if may != (test.why == "") || !strings.Contains(why, test.why) {
@@ -64,7 +70,8 @@ func TestDoubtedWord(t *testing.T) {
 		{"running by another", "aa", Message{Kind: KindRunning, Incarnation: "bb"}, InDoubt},
 		{"never-ran, nothing noted", "", Message{Kind: KindNeverRan, Incarnation: "bb"}, Undoing},
 		{"running, nothing noted", "", Message{Kind: KindRunning}, Committed},
-		{"unknown, nothing noted", "", Message{Kind: KindUnknown, Error: strings.Repeat("x", 2*maxText)}, InDoubt},
+		{"unknown, nothing noted", "", Message{Kind: KindUnknown, Error: strings.Repeat("x", 2*maxText)},
+			InDoubt},
 	} {
 		m := inDoubt(t, test.noted)
 		_, err := m.Step(Received{test.said})
@@ -78,7 +85,8 @@ func TestDoubtedWord(t *testing.T) {
 			if actions, _ := m.Step(Tick{}); len(actions) != 1 {
 				t.Errorf("%s: it asks no more: %v", test.name, actions)
 			}
-			if _, err := m.Step(Received{Message{Kind: KindRunning, Incarnation: test.noted}}); err != nil || m.Alarm() != "" {
+			if _, err := m.Step(Received{Message{Kind: KindRunning, Incarnation: test.noted}}); err != nil ||
+				m.Alarm() != "" {
 				t.Errorf("%s, then known: %v, alarm %q", test.name, err, m.Alarm())
 			}
 		}
@@ -90,7 +98,8 @@ func TestDoubtedWord(t *testing.T) {
 func TestDoubtedAfterCommit(t *testing.T) {
 	for incarnation, want := range map[string]Word{"aa": WordElse, "bb": WordUnknown, "": WordUnknown} {
 		m := inDoubt(t, "aa")
-		if _, err := m.Step(Received{Message{Kind: KindRunning, Incarnation: "aa"}}); err != nil || m.rec.State != Committed {
+		if _, err := m.Step(Received{Message{Kind: KindRunning, Incarnation: "aa"}}); err != nil ||
+			m.rec.State != Committed {
 			t.Fatalf("it is %s: %v", m.rec.State, err)
 		}
 		if got := m.WordOf(Message{Kind: KindRunning, Incarnation: incarnation}); got != want {
@@ -132,17 +141,19 @@ func TestReservedIncarnation(t *testing.T) {
 
 // TestDeniesRun tells the records of a target by which its engine cannot run the container.
 func TestDeniesRun(t *testing.T) {
-	before, resumes := []StepName{StepReserve, StepArrive, StepReceive}, []StepName{StepReserve, StepArrive, StepReceive, StepRestore}
+	before, resumes := []StepName{StepReserve, StepArrive, StepReceive},
+		[]StepName{StepReserve, StepArrive, StepReceive, StepRestore}
 	spec := testSpec(Target, Cold)
 	for name, one := range map[string]struct {
 		record Record
 		want   bool
 	}{
-		"begun":              {Record{Spec: spec, State: Forward, Begun: before}, true},
-		"undoing":            {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan}, true},
-		"restoring":          {Record{Spec: spec, State: Forward, Begun: resumes}, false},
-		"running":            {Record{Spec: spec, State: Running, Begun: resumes, Decision: Ran}, false},
-		"being fenced":       {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan, Overruled: true}, false},
+		"begun":     {Record{Spec: spec, State: Forward, Begun: before}, true},
+		"undoing":   {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan}, true},
+		"restoring": {Record{Spec: spec, State: Forward, Begun: resumes}, false},
+		"running":   {Record{Spec: spec, State: Running, Begun: resumes, Decision: Ran}, false},
+		"being fenced": {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan,
+			Overruled: true}, false},
 		"over":               {Record{Spec: spec, State: Done, Decision: NeverRan}, false},
 		"that of the source": {Record{Spec: testSpec(Source, Cold), State: Forward}, false},
 	} {
@@ -155,19 +166,23 @@ func TestDeniesRun(t *testing.T) {
 // TestNeverRuns tells the records of a target that has told the source, or may, that the container
 // does not run there.
 func TestNeverRuns(t *testing.T) {
-	before, resumes := []StepName{StepReserve, StepArrive, StepReceive}, []StepName{StepReserve, StepArrive, StepReceive, StepRestore}
+	before, resumes := []StepName{StepReserve, StepArrive, StepReceive},
+		[]StepName{StepReserve, StepArrive, StepReceive, StepRestore}
 	spec := testSpec(Target, Cold)
 	for name, one := range map[string]struct {
 		record Record
 		want   bool
 	}{
-		"begun":              {Record{Spec: spec, State: Forward, Begun: before}, false},
-		"undoing":            {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan}, true},
-		"restored, failed":   {Record{Spec: spec, State: Undoing, Begun: resumes, Decision: NeverRan}, true},
-		"being fenced":       {Record{Spec: spec, State: Undoing, Begun: resumes, Decision: NeverRan, Overruled: true}, false},
-		"fenced":             {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan, Overruled: true}, true},
-		"running":            {Record{Spec: spec, State: Running, Begun: resumes, Decision: Ran}, false},
-		"that of the source": {Record{Spec: testSpec(Source, Cold), State: Undoing, Decision: NeverRan}, false},
+		"begun":            {Record{Spec: spec, State: Forward, Begun: before}, false},
+		"undoing":          {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan}, true},
+		"restored, failed": {Record{Spec: spec, State: Undoing, Begun: resumes, Decision: NeverRan}, true},
+		"being fenced": {Record{Spec: spec, State: Undoing, Begun: resumes, Decision: NeverRan,
+			Overruled: true}, false},
+		"fenced": {Record{Spec: spec, State: Undoing, Begun: before, Decision: NeverRan,
+			Overruled: true}, true},
+		"running": {Record{Spec: spec, State: Running, Begun: resumes, Decision: Ran}, false},
+		"that of the source": {Record{Spec: testSpec(Source, Cold), State: Undoing, Decision: NeverRan},
+			false},
 	} {
 		if got := one.record.NeverRuns(); got != one.want {
 			t.Errorf("%s: %t", name, got)

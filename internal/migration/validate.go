@@ -30,7 +30,8 @@ const (
 // file name.
 func CheckID(id string) error {
 	if !isHex(id, idDigits) {
-		return fmt.Errorf("migration id %q: must be %d lower-case hexadecimal digits", bounded(id, maxName), idDigits)
+		return fmt.Errorf("migration id %q: must be %d lower-case hexadecimal digits", bounded(id, maxName),
+			idDigits)
 	}
 	return nil
 }
@@ -39,7 +40,8 @@ func CheckID(id string) error {
 // becomes a file name.
 func CheckContainerID(id string) error {
 	if !isHex(id, containerDigits) {
-		return fmt.Errorf("container id %q: must be %d lower-case hexadecimal digits", bounded(id, 2*maxName), containerDigits)
+		return fmt.Errorf("container id %q: must be %d lower-case hexadecimal digits", bounded(id, 2*maxName),
+			containerDigits)
 	}
 	return nil
 }

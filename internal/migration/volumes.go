@@ -12,9 +12,11 @@ type VolumeWay string
 
 // The ways.
 const (
-	VolumeMove   VolumeWay = "move"   // it comes with the container, and goes from the source; unless both nodes mount it
-	VolumeShared VolumeWay = "shared" // both nodes mount it, which must be proven: nothing is copied or removed
-	VolumeSkip   VolumeWay = "skip"   // the container has at the target what is there; here it stays
+	// it comes with the container, and goes from the source; unless both nodes mount it
+	VolumeMove VolumeWay = "move"
+	// both nodes mount it, which must be proven: nothing is copied or removed
+	VolumeShared VolumeWay = "shared"
+	VolumeSkip   VolumeWay = "skip" // the container has at the target what is there; here it stays
 )
 
 // VolumeWayNames lists what a user may choose.
@@ -41,7 +43,8 @@ func ParseVolumeWays(items []string) (VolumeWays, error) {
 			}
 		}
 		if !slices.Contains(VolumeWayNames(), VolumeWay(way)) {
-			return "", fmt.Errorf("%q is nothing that a volume can do; choose one of: %s", bounded(way, maxName), joinWays())
+			return "", fmt.Errorf("%q is nothing that a volume can do; choose one of: %s",
+				bounded(way, maxName), joinWays())
 		}
 		if _, twice := chosen[volume]; twice {
 			return "", fmt.Errorf("volumes %q: there are two ways for the same", bounded(item, maxName))

@@ -20,8 +20,10 @@ func TestVolumeWays(t *testing.T) {
 		way   VolumeWay
 		named bool
 	}{
-		{[]string{"cache", "/data"}, VolumeSkip, true}, {[]string{"/data", "cache"}, VolumeSkip, true}, {[]string{"other"}, VolumeShared, false},
-		{[]string{"/a=b"}, VolumeMove, true}, {[]string{"/x,y"}, VolumeShared, true}, {nil, VolumeShared, false},
+		{[]string{"cache", "/data"}, VolumeSkip, true}, {[]string{"/data", "cache"}, VolumeSkip, true},
+		{[]string{"other"}, VolumeShared, false},
+		{[]string{"/a=b"}, VolumeMove, true}, {[]string{"/x,y"}, VolumeShared, true},
+		{nil, VolumeShared, false},
 	} {
 		if way, named := ways.For(one.names...); way != one.way || named != one.named {
 			t.Errorf("for %v: %s, %v", one.names, way, named)
@@ -33,7 +35,9 @@ func TestVolumeWays(t *testing.T) {
 	if way, named := VolumeWays("").For("data"); way != VolumeMove || named {
 		t.Errorf("nothing chosen: %s, %v", way, named)
 	}
-	for bad, want := range map[string]string{"": "choose one of", "data": "choose one of", "data=": "choose one of", "=move": "VOLUME=WAY", "data=copy": "move, shared, skip", "x=move\x00x=skip": "VOLUME=WAY"} {
+	for bad, want := range map[string]string{"": "choose one of", "data": "choose one of",
+		"data=": "choose one of", "=move": "VOLUME=WAY", "data=copy": "move, shared, skip",
+		"x=move\x00x=skip": "VOLUME=WAY"} {
 		if ways, err := ParseVolumeWays([]string{bad}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %q, %v", bad, ways, err)
 		}

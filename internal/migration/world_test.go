@@ -16,9 +16,10 @@ const (
 	copyNone     copyState = iota
 	copyPrepared           // target: an arrival waits for its state
 	copyAtGate             // target: a restore waits before the resume; in mode restart it runs on probation
-	copyReleased           // target: it was allowed to go, and may run at any instant, with or without an agent
-	copyFrozen             // source
-	copyEnded              // source: it was killed, and stayed
+	// target: it was allowed to go, and may run at any instant, with or without an agent
+	copyReleased
+	copyFrozen // source
+	copyEnded  // source: it was killed, and stayed
 	copyRuns
 )
 
@@ -87,7 +88,8 @@ const (
 
 func testSpec(side Side, mode Mode) Spec {
 	const id = "0123456789abcdef"
-	return Spec{ID: id, Side: side, Container: id + id + id + id, Name: "redis", Source: "a", Target: "b", Mode: mode}
+	return Spec{ID: id, Side: side, Container: id + id + id + id, Name: "redis", Source: "a", Target: "b",
+		Mode: mode}
 }
 
 func mustNew(side Side, mode Mode) *Machine {
@@ -218,7 +220,8 @@ func (s *system) send(to int, c call, session bool) {
 
 // effect is what a step does to the world. Undos bear that there is nothing to undo.
 func (s *system) effect(step StepName) {
-	if ofTarget := slices.Contains([]StepName{StepReserve, StepArrive, UndoArrive, UndoReserve, StepFinalise, UndoRestore}, step); s.away && ofTarget {
+	if ofTarget := slices.Contains([]StepName{StepReserve, StepArrive, UndoArrive, UndoReserve, StepFinalise,
+		UndoRestore}, step); s.away && ofTarget {
 		return // it is another machine that does it
 	}
 	switch step {
@@ -378,7 +381,8 @@ func (s *system) stuck() string {
 	if s.stayed() || s.runsThere() || s.agents[src].m.rec.State == InDoubt {
 		return ""
 	}
-	return fmt.Sprintf("the link is down, and the container does not run although the source is %s", s.agents[src].m.rec.State)
+	return fmt.Sprintf("the link is down, and the container does not run although the source is %s",
+		s.agents[src].m.rec.State)
 }
 
 // ended checks what must hold when nothing more happens and the link is up.
@@ -409,7 +413,8 @@ func (s *system) ended() string {
 			return fmt.Sprintf("%s ends %s", side(i), rec.State)
 		}
 		if rec.State == Done && (rec.Result == Moved) != moved {
-			return fmt.Sprintf("%s says %s, but the container runs at the %s", side(i), rec.Result, side(runs[0]))
+			return fmt.Sprintf("%s says %s, but the container runs at the %s", side(i), rec.Result,
+				side(runs[0]))
 		}
 	}
 	return ""
@@ -426,12 +431,13 @@ func (s *system) key(b []byte) []byte {
 		}
 		return out
 	}
-	b = append(b, byte(s.faults), byte(s.copies[src]), byte(s.copies[dst]), s.marker, s.state, byte(len(s.loss)),
-		flags(s.held, s.warm, s.room, s.link, s.joined, s.tracked, s.slowed, s.split),
+	b = append(b, byte(s.faults), byte(s.copies[src]), byte(s.copies[dst]), s.marker, s.state,
+		byte(len(s.loss)), flags(s.held, s.warm, s.room, s.link, s.joined, s.tracked, s.slowed, s.split),
 		flags(s.away, s.agents[dst].unread, s.killed, s.blind))
 	for i := range s.agents {
 		a := &s.agents[i]
-		b = append(b, flags(a.m == nil, a.disk == nil, a.cut, a.raised, a.granted, a.denied, a.lost, a.finished))
+		b = append(b, flags(a.m == nil, a.disk == nil, a.cut, a.raised, a.granted, a.denied, a.lost,
+			a.finished))
 		b = append(append(b, a.doing...), 0)
 		if a.m != nil {
 			b = recordKey(b, &a.m.rec)
@@ -458,7 +464,8 @@ func recordKey(b []byte, r *Record) []byte {
 	}
 	b = append(append(b, 3), r.Decision...)
 	bits := byte(0)
-	for i, bit := range []bool{r.Final, r.Abort, r.Overruled, r.Resolved, r.Error != "", r.Incarnation != "", r.Alarm != ""} {
+	for i, bit := range []bool{r.Final, r.Abort, r.Overruled, r.Resolved, r.Error != "", r.Incarnation != "",
+		r.Alarm != ""} {
 		if bit {
 			bits |= 1 << i
 		}

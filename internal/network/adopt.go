@@ -77,7 +77,8 @@ func (n *Network) adopt(ctx context.Context, id, path, theirs string, address Ad
 	if err := n.takePair(handle, id, address); err != nil {
 		return errors.Join(err, removeNamespace(path))
 	}
-	if err := errors.Join(n.configureOutside(id, address, mac), configureInside(handle, inside, address)); err != nil {
+	if err := errors.Join(n.configureOutside(id, address, mac),
+		configureInside(handle, inside, address)); err != nil {
 		return err
 	}
 	n.containers[id] = &attachment{address: address, device: containerDevice(id)}
@@ -92,10 +93,12 @@ func (n *Network) takePair(handle *netlink.Handle, id string, address Address) e
 	}
 	outside, err := n.links.LinkByIndex(eth0.Attrs().ParentIndex)
 	if err != nil || outside.Type() != "veth" || outside.Attrs().ParentIndex != eth0.Attrs().Index {
-		return fmt.Errorf("the container's %s is %w: its other end is no veth device of this node", insideDevice, ErrInvalid)
+		return fmt.Errorf("the container's %s is %w: its other end is no veth device of this node",
+			insideDevice, ErrInvalid)
 	}
 	if outside.Attrs().MasterIndex != 0 {
-		return fmt.Errorf("the container's device %s is %w: it is on a bridge", outside.Attrs().Name, ErrInvalid)
+		return fmt.Errorf("the container's device %s is %w: it is on a bridge", outside.Attrs().Name,
+			ErrInvalid)
 	}
 	_, gatewayMAC := gateway()
 	old, name := outside.Attrs().Name, containerDevice(id)
@@ -105,7 +108,8 @@ func (n *Network) takePair(handle *netlink.Handle, id string, address Address) e
 		}
 		_ = n.links.LinkAddAltName(outside, old) // Linux 5.5; its engine finds it by this name
 	}
-	err = errors.Join(n.links.LinkSetGroup(outside, groupContainer), n.links.LinkSetHardwareAddr(outside, gatewayMAC),
+	err = errors.Join(n.links.LinkSetGroup(outside, groupContainer),
+		n.links.LinkSetHardwareAddr(outside, gatewayMAC),
 		n.links.LinkSetMTU(outside, address.MTU), handle.LinkSetMTU(eth0, address.MTU))
 	if err != nil {
 		return fmt.Errorf("take over device %s: %w", name, err)
@@ -167,11 +171,12 @@ func (n *Network) takeLease(id string, address Address) error {
 		case lease.Container == id:
 			return fmt.Errorf("%w: its address was %s before; give it that one", ErrInvalid, ip)
 		case ip == address.IP:
-			return fmt.Errorf("%w: %s is that of container %s; give it another one of %s", ErrAddressTaken, ip, lease.Container,
-				l.config.subnet(l.config.NodeNumber))
+			return fmt.Errorf("%w: %s is that of container %s; give it another one of %s", ErrAddressTaken,
+				ip, lease.Container, l.config.subnet(l.config.NodeNumber))
 		}
 	}
-	l.held[address.IP] = Lease{Container: id, Address: address.IP, MAC: address.MAC, MTU: address.MTU, Since: time.Now().UTC()}
+	l.held[address.IP] = Lease{Container: id, Address: address.IP, MAC: address.MAC, MTU: address.MTU,
+		Since: time.Now().UTC()}
 	if err := l.save(); err != nil {
 		delete(l.held, address.IP)
 		return err

@@ -23,7 +23,8 @@ func (s *site) foreign(node, name, address string) string {
 		if err := h.LinkSetUp(pair); err != nil {
 			return err
 		}
-		return h.RouteAdd(&netlink.Route{LinkIndex: pair.Attrs().Index, Dst: hostNet(netip.MustParseAddr(address)), Scope: netlink.SCOPE_LINK})
+		return h.RouteAdd(&netlink.Route{LinkIndex: pair.Attrs().Index,
+			Dst: hostNet(netip.MustParseAddr(address)), Scope: netlink.SCOPE_LINK})
 	})
 	inside(s.t, ns, func(h *netlink.Handle) error {
 		eth0, err := h.LinkByName(insideDevice)

@@ -88,7 +88,10 @@ func (n *Network) poolPasses() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("list the chains of the packet filter: %w", err)
 	}
-	if !slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return c.Name == passChain || c.Name == userChain }) {
+	if !slices.ContainsFunc(chains, func(c *nftables.Chain) bool {
+		return c.Name == passChain ||
+			c.Name == userChain
+	}) {
 		return false, nil
 	}
 	found, err := droppers(n.config.Namespace, n.config.Pool)

@@ -35,7 +35,8 @@ func TestAllowedRules(t *testing.T) {
 			must(t, AllowRules(n.config.StateDir))
 			passes(true)
 			passes(true)
-			if out, err := s.run("a", "iptables", "-S", chain); err != nil || strings.Count(out, "ACCEPT") != 2 {
+			if out, err := s.run("a", "iptables", "-S", chain); err != nil ||
+				strings.Count(out, "ACCEPT") != 2 {
 				t.Errorf("there is\n%s", out)
 			}
 			end()
@@ -45,7 +46,8 @@ func TestAllowedRules(t *testing.T) {
 			must(t, ForbidRules(n.config.StateDir))
 			must(t, ForbidRules(n.config.StateDir))
 			passes(false)
-			if out, err := s.run("a", "iptables", "-S", chain); err != nil || strings.Count(out, "ACCEPT") != 1 || strings.Contains(out, "godwit") {
+			if out, err := s.run("a", "iptables", "-S", chain); err != nil ||
+				strings.Count(out, "ACCEPT") != 1 || strings.Contains(out, "godwit") {
 				t.Errorf("left is\n%s", out)
 			}
 			end()

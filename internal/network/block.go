@@ -30,7 +30,8 @@ func blockNamespace(path string, leaving bool) error {
 		if table.Family == nftables.TableFamilyARP {
 			for name, hook := range map[string]uint32{"arriving": arpIn, "leaving": arpOut} {
 				conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter,
-					Hooknum: nftables.ChainHookRef(nftables.ChainHook(hook)), Priority: nftables.ChainPriorityFilter, Policy: &drop})
+					Hooknum:  nftables.ChainHookRef(nftables.ChainHook(hook)),
+					Priority: nftables.ChainPriorityFilter, Policy: &drop})
 			}
 			return
 		}
@@ -43,7 +44,8 @@ func blockNamespace(path string, leaving bool) error {
 				Hooknum: hook, Priority: nftables.ChainPriorityRaw, Policy: &drop})
 			ruleAdder(conn, table, chain)(is(
 				&expr.Meta{Key: expr.MetaKeyMARK, Register: unix.NFT_REG_1},
-				&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: binary.NativeEndian.AppendUint32(nil, criuMark)},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1,
+					Data: binary.NativeEndian.AppendUint32(nil, criuMark)},
 			), accept())
 		}
 	})
@@ -82,7 +84,8 @@ func (n *Network) unblock(id string, attached *attachment) error {
 		return nil
 	}
 	path := n.NetnsPath(id)
-	err := inTables(path, attached.bridged, func(conn *nftables.Conn, table *nftables.Table) { conn.DelTable(table) })
+	err := inTables(path, attached.bridged,
+		func(conn *nftables.Conn, table *nftables.Table) { conn.DelTable(table) })
 	if err == nil {
 		err = widen(path, attached)
 	}
@@ -116,7 +119,8 @@ func unsupported(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-func inFamilies(path string, families []nftables.TableFamily, change func(*nftables.Conn, *nftables.Table)) error {
+func inFamilies(path string, families []nftables.TableFamily,
+	change func(*nftables.Conn, *nftables.Table)) error {
 	inside, err := openNamespace(path)
 	if err != nil {
 		return err
@@ -132,7 +136,8 @@ func inFamilies(path string, families []nftables.TableFamily, change func(*nftab
 		change(conn, conn.AddTable(&nftables.Table{Name: tableName, Family: family}))
 	}
 	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("change the packet filter of %s: %w; does the kernel have nf_tables with inet?", path, err)
+		return fmt.Errorf("change the packet filter of %s: %w; does the kernel have nf_tables with inet?",
+			path, err)
 	}
 	return nil
 }

@@ -78,7 +78,8 @@ func (n *Network) checkBridged(own Bridged) error {
 	case !validID.MatchString(own.Container):
 		return fmt.Errorf("container id is %w", ErrInvalid)
 	case !ip.Is4() || !ip.IsGlobalUnicast() || n.config.Pool.Contains(ip):
-		return fmt.Errorf("address is %w: it must be IPv4, of one host, and outside of %s", ErrInvalid, n.config.Pool)
+		return fmt.Errorf("address is %w: it must be IPv4, of one host, and outside of %s", ErrInvalid,
+			n.config.Pool)
 	case len(own.Ports) > maxPublished:
 		return fmt.Errorf("%d published ports are %w: at most %d", len(own.Ports), ErrInvalid, maxPublished)
 	}
@@ -88,7 +89,8 @@ func (n *Network) checkBridged(own Bridged) error {
 		case at.Here && !n.hasEnded(at):
 			return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, at.Container)
 		case away && own.From != "": // for a container that is here, the engine knows the address
-			return fmt.Errorf("%w: what comes for it is forwarded to container %s on %s; remove that container, or give this one another address",
+			return fmt.Errorf("%w: what comes for it is forwarded to container %s on %s; remove that "+
+				"container, or give this one another address",
 				ErrAddressTaken, at.Container, to.Name)
 		}
 	}
@@ -218,11 +220,13 @@ func (n *Network) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, 
 	addresses, err := addressesOf(handle, eth0, netlink.FAMILY_V4)
 	has := func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }
 	if err != nil || !slices.ContainsFunc(addresses, has) {
-		return "", 0, errors.Join(err, fmt.Errorf("the container's %s is %w: it has not that address", insideDevice, ErrInvalid))
+		return "", 0, errors.Join(err,
+			fmt.Errorf("the container's %s is %w: it has not that address", insideDevice, ErrInvalid))
 	}
 	outside, err := n.links.LinkByIndex(eth0.Attrs().ParentIndex)
 	if err != nil || outside.Type() != "veth" || outside.Attrs().MasterIndex == 0 {
-		return "", 0, errors.Join(err, fmt.Errorf("the container's %s is %w: its other end is on no bridge of this node", insideDevice, ErrInvalid))
+		return "", 0, errors.Join(err, fmt.Errorf("the container's %s is %w: its other end is on no "+
+			"bridge of this node", insideDevice, ErrInvalid))
 	}
 	master, err := n.links.LinkByIndex(outside.Attrs().MasterIndex)
 	if err != nil {
@@ -353,7 +357,8 @@ func (one *bridged) undone() {
 func (n *Network) forgetBridged(ip netip.Addr) error {
 	one := n.bridged[ip]
 	delete(n.bridged, ip)
-	err := errors.Join(n.unclaim(one.Bridge, ip), n.removeRoutes(isHostRoute(ip)), n.forgetFlows(ip), n.saveBridged(), n.applyFirewall())
+	err := errors.Join(n.unclaim(one.Bridge, ip), n.removeRoutes(isHostRoute(ip)), n.forgetFlows(ip),
+		n.saveBridged(), n.applyFirewall())
 	if len(n.bridged)+len(n.routed) == 0 {
 		err = errors.Join(err, n.endPass())
 	}

@@ -23,7 +23,8 @@ func (n *Network) recoverBridged() error {
 	all, err := n.readBridged()
 	if err != nil {
 		aside := n.bridgedPath() + ".unreadable"
-		n.config.Log.Error("what is remembered of containers on bridges cannot be read: what was forwarded to those that have left is not any more",
+		n.config.Log.Error("what is remembered of containers on bridges cannot be read: what was "+
+			"forwarded to those that have left is not any more",
 			"error", err, "kept as", aside)
 		if err := os.Rename(n.bridgedPath(), aside); err != nil {
 			return fmt.Errorf("containers on bridges: %w", err)
@@ -33,7 +34,8 @@ func (n *Network) recoverBridged() error {
 	for _, one := range all {
 		if err := n.recoverOne(one); err != nil {
 			left = true
-			n.config.Log.Error("what is remembered of a container on a bridge is left out", "container", one.Container, "address", one.Address, "error", err)
+			n.config.Log.Error("what is remembered of a container on a bridge is left out", "container",
+				one.Container, "address", one.Address, "error", err)
 		}
 	}
 	if left && len(n.bridged) == 0 {
@@ -74,13 +76,15 @@ func (n *Network) readBridged() ([]bridged, error) {
 
 // recoverOne takes over one record.
 func (n *Network) recoverOne(one bridged) error {
-	if err := n.checkBridged(Bridged{Container: one.Container, Address: one.Address, Ports: one.Ports}); err != nil {
+	if err := n.checkBridged(Bridged{Container: one.Container, Address: one.Address,
+		Ports: one.Ports}); err != nil {
 		return err
 	}
 	if n.bridged[one.Address] != nil {
 		return fmt.Errorf("address is %w: it is there twice", ErrInvalid)
 	}
-	if max(one.Via, one.Origin, one.Before) > maxNodeNumber || min(one.Via, one.Origin, one.Before, one.MTU) < 0 || one.MTU > maxMTU {
+	if max(one.Via, one.Origin, one.Before) > maxNodeNumber ||
+		min(one.Via, one.Origin, one.Before, one.MTU) < 0 || one.MTU > maxMTU {
 		return fmt.Errorf("number of a node, or the MTU, is %w", ErrInvalid)
 	}
 	if one.Here {

@@ -23,7 +23,8 @@ const (
 
 // bridgedRules returns the rules for containers on bridges. They do for these containers what other rules
 // do for the pool: see the package comment.
-func (n *Network) bridgedRules(conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule))) {
+func (n *Network) bridgedRules(conn *nftables.Conn, table *nftables.Table, set *nftables.Set,
+	inside func(add func(...rule))) {
 	if len(n.bridged)+len(n.routed) == 0 {
 		return
 	}
@@ -48,14 +49,14 @@ func (n *Network) bridgedElements() []nftables.SetElement {
 
 // isBridged: the address at this offset belongs to a container on a bridge.
 func isBridged(offset uint32, set *nftables.Set) rule {
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
-		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID})
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
+		Len: 4}, &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID})
 }
 
 // isAddress: the address at this offset equals this one.
 func isAddress(offset uint32, ip netip.Addr) rule {
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: ip.AsSlice()})
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
+		Len: 4}, &expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: ip.AsSlice()})
 }
 
 // bridgedIngress remembers the ingress of each connection to a container on a bridge. Packets of a connection
@@ -64,8 +65,10 @@ func isAddress(offset uint32, ip netip.Addr) rule {
 func (n *Network) bridgedIngress(
 	conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule)),
 ) {
-	chain := conn.AddChain(&nftables.Chain{Name: "bridged-doors", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 2)})
+	chain := conn.AddChain(&nftables.Chain{Name: "bridged-doors", Table: table,
+		Type:     nftables.ChainTypeFilter,
+		Hooknum:  nftables.ChainHookPrerouting,
+		Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 2)})
 	add := ruleAdder(conn, table, chain)
 	inside(add)
 	in, out := isBridged(offsetDestination, set), isBridged(offsetSource, set)
@@ -85,8 +88,8 @@ func (n *Network) bridgedIngress(
 			add(fromGroup(groupTunnel), isAddress(offsetSource, ip), markWith(n.config.NodeNumber), accept())
 		}
 		if one.Origin != 0 {
-			add(isAddress(offsetSource, ip), protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensNone(), ctState(expr.CtStateBitNEW),
-				setIngressMark(one.Origin))
+			add(isAddress(offsetSource, ip), protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensNone(),
+				ctState(expr.CtStateBitNEW), setIngressMark(one.Origin))
 		}
 	}
 	add(out, useIngressMark())
@@ -98,7 +101,8 @@ func (n *Network) bridgedIngress(
 
 // opensNone: TCP, but not a SYN without ACK.
 func opensNone() rule {
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: offsetTCPFlags, Len: 1},
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader,
+		Offset: offsetTCPFlags, Len: 1},
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 1,
 			Mask: []byte{tcpSYN | tcpACK}, Xor: []byte{0}},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: []byte{tcpSYN}})
@@ -107,7 +111,8 @@ func opensNone() rule {
 // ctState: the packet's connection tracking state is one of these.
 func ctState(bits uint32) rule {
 	return is(&expr.Ct{Key: expr.CtKeySTATE, Register: unix.NFT_REG_1},
-		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: native(bits), Xor: native(0)},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
+			Mask: native(bits), Xor: native(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)})
 }
 
@@ -116,7 +121,8 @@ func ctState(bits uint32) rule {
 func translated() rule {
 	const destination = 1 << 5
 	return is(&expr.Ct{Key: expr.CtKeySTATUS, Register: unix.NFT_REG_1},
-		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: native(destination), Xor: native(0)},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
+			Mask: native(destination), Xor: native(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)})
 }
 
@@ -127,7 +133,8 @@ func translated() rule {
 // neighbours.
 func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-pass", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
+		Hooknum:  nftables.ChainHookForward,
+		Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
 	add := ruleAdder(conn, table, chain)
 	pass := is(&expr.Immediate{Register: unix.NFT_REG_1, Data: native(passMark)},
 		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1})
@@ -170,9 +177,11 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 // restored: see SaveConntrack.
 func (n *Network) bridgedSource(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-source", Table: table, Type: nftables.ChainTypeNAT,
-		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 1)})
+		Hooknum:  nftables.ChainHookPostrouting,
+		Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 1)})
 	add := ruleAdder(conn, table, chain)
-	same := is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource, Len: 4},
+	same := is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader,
+		Offset: offsetSource, Len: 4},
 		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: unix.NFT_REG_1})
 	for _, number := range []uint32{groupTunnel, groupHold} {
 		for _, offset := range []uint32{offsetSource, offsetDestination} {
@@ -191,12 +200,15 @@ var loopback = netip.MustParsePrefix("127.0.0.0/8")
 
 // bridgedPorts makes the published ports of containers that have left lead to where the containers are.
 func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
-	closed := ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: "bridged-closing", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw}))
+	closed := ruleAdder(conn, table,
+		conn.AddChain(&nftables.Chain{Name: "bridged-closing", Table: table, Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw}))
 	var open []func(parts ...rule)
-	for name, hook := range map[string]*nftables.ChainHook{"bridged-ports": nftables.ChainHookPrerouting, "bridged-own": nftables.ChainHookOutput} {
-		open = append(open, ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeNAT,
-			Hooknum: hook, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 1)})))
+	for name, hook := range map[string]*nftables.ChainHook{"bridged-ports": nftables.ChainHookPrerouting,
+		"bridged-own": nftables.ChainHookOutput} {
+		open = append(open, ruleAdder(conn, table,
+			conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeNAT,
+				Hooknum: hook, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 1)})))
 	}
 	for ip, one := range n.bridged {
 		for _, port := range one.Ports {
@@ -207,9 +219,11 @@ func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 				continue
 			}
 			for _, add := range open { // no other node can answer a loopback source
-				add(toPublished(port), inPool(offsetDestination, loopback, false), is(&expr.Immediate{Register: unix.NFT_REG_1, Data: ip.AsSlice()},
-					&expr.Immediate{Register: unix.NFT_REG_2, Data: bigEndian(port.ContainerPort)},
-					&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: unix.NFT_REG_1, RegProtoMin: unix.NFT_REG_2}))
+				add(toPublished(port), inPool(offsetDestination, loopback, false),
+					is(&expr.Immediate{Register: unix.NFT_REG_1, Data: ip.AsSlice()},
+						&expr.Immediate{Register: unix.NFT_REG_2, Data: bigEndian(port.ContainerPort)},
+						&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4,
+							RegAddrMin: unix.NFT_REG_1, RegProtoMin: unix.NFT_REG_2}))
 			}
 		}
 	}
@@ -232,7 +246,8 @@ func toPublished(port Published) rule {
 // conflicts reports whether a packet could come by both ports.
 func (p Published) conflicts(other Published) bool {
 	each := func(host netip.Addr) bool { return !host.IsValid() || host.IsUnspecified() }
-	return p.Protocol == other.Protocol && p.HostPort == other.HostPort && (each(p.Host) || each(other.Host) || p.Host == other.Host)
+	return p.Protocol == other.Protocol && p.HostPort == other.HostPort &&
+		(each(p.Host) || each(other.Host) || p.Host == other.Host)
 }
 
 // YieldPorts stops forwarding from ports of containers that have left if containers that are here have

@@ -93,7 +93,8 @@ func (s *site) dial(where, from, to string) (err error) {
 func TestYieldPorts(t *testing.T) {
 	s := newSite(t)
 	ip := netip.MustParseAddr("172.30.0.2")
-	s.away(ip, Published{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}, Published{Protocol: "tcp", HostPort: 8081, ContainerPort: 80})
+	s.away(ip, Published{Protocol: "tcp", HostPort: 8080, ContainerPort: 80},
+		Published{Protocol: "tcp", HostPort: 8081, ContainerPort: 80})
 	s.serve("a", ip.String()+":80")
 	for _, port := range []string{"8080", "8081"} {
 		must(t, s.dial("client-b", "", "203.0.113.1:"+port))
@@ -107,7 +108,8 @@ func TestYieldPorts(t *testing.T) {
 			t.Errorf("%v, %v", yielded, err)
 		}
 	}
-	yielded, err := b.YieldPorts([]Published{{Protocol: "tcp", Host: netip.MustParseAddr("203.0.113.1"), HostPort: 8080, ContainerPort: 99}})
+	yielded, err := b.YieldPorts([]Published{{Protocol: "tcp", Host: netip.MustParseAddr("203.0.113.1"),
+		HostPort: 8080, ContainerPort: 99}})
 	if err != nil || len(yielded) != 1 || yielded[0].HostPort != 8080 {
 		t.Errorf("%v, %v", yielded, err)
 	}
@@ -123,7 +125,8 @@ func TestYieldPorts(t *testing.T) {
 	if places := b.BridgedPlaces(); len(places) != 0 {
 		t.Errorf("%v, and its node is none", places)
 	}
-	routes, err := b.links.RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: hostNet(ip)}, netlink.RT_FILTER_DST)
+	routes, err := b.links.RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: hostNet(ip)},
+		netlink.RT_FILTER_DST)
 	if err != nil || len(routes) != 0 {
 		t.Errorf("%v, %v", routes, err)
 	}
@@ -179,8 +182,12 @@ func TestPassRoutedNetwork(t *testing.T) {
 	s.must("b", "iptables", "-N", passChain)
 	s.must("b", "iptables", "-P", "FORWARD", "DROP")
 	s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
-	s.must("b", "iptables", "-t", "raw", "-A", "PREROUTING", "-d", "10.89.2.5", "!", "-i", engineBridge, "-j", "DROP") // as Docker since 28
-	must(t, b.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	// as Docker since 28
+	s.must("b", "iptables", "-t", "raw", "-A", "PREROUTING", "-d", "10.89.2.5", "!", "-i", engineBridge,
+		"-j", "DROP")
+	must(t,
+		b.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge,
+			Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.serve("guest", "10.89.2.5:80")
 	s.serve("client-b", "203.0.113.2:7000")
 	s.must("a", "ip", "address", "add", "10.89.1.7/32", "dev", "lo")
@@ -203,7 +210,8 @@ func TestPassRoutedNetwork(t *testing.T) {
 	}
 	must(t, b.SetRoutedNetworks(nil))
 	must(t, b.KeepPassing())
-	if out, err := s.run("b", "iptables", "-t", "raw", "-S", "PREROUTING"); err != nil || strings.Contains(out, "devgroup") {
+	if out, err := s.run("b", "iptables", "-t", "raw", "-S", "PREROUTING"); err != nil ||
+		strings.Contains(out, "devgroup") {
 		t.Errorf("left: %s (%v)", out, err)
 	}
 }
@@ -216,7 +224,8 @@ func TestBlockedARP(t *testing.T) {
 	s.guest("a", "172.30.0.1/24", "172.30.0.2/24")
 	ip := netip.MustParseAddr("172.30.0.2")
 	must(t, os.MkdirAll(n.config.StateDir, 0o700))
-	must(t, n.AdoptBridged(t.Context(), filepath.Join(s.dir, "guest"), Bridged{Container: "guest", Address: ip, From: "b"}))
+	must(t, n.AdoptBridged(t.Context(), filepath.Join(s.dir, "guest"),
+		Bridged{Container: "guest", Address: ip, From: "b"}))
 	defer func() { must(t, n.Detach("guest")) }()
 	s.serve("guest", "172.30.0.2:80")
 	if err := s.dial("a", "", "172.30.0.2:80"); err == nil {

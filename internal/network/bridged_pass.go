@@ -22,9 +22,11 @@ type passRule struct {
 // decides about them. Docker appends its rules to that chain, so a rule before them stays there.
 func passRules() []passRule {
 	mark := strconv.Itoa(passMark)
-	rules := []passRule{{"filter", passChain, []string{"--match", "mark", "--mark", mark + "/" + mark}, func(string) bool { return true }}}
+	rules := []passRule{{"filter", passChain, []string{"--match", "mark", "--mark", mark + "/" + mark},
+		func(string) bool { return true }}}
 	for _, number := range []uint32{groupTunnel, groupHold} {
-		rules = append(rules, passRule{"raw", "PREROUTING", []string{"--match", "devgroup", "--src-group", fmt.Sprintf("%#x", number)},
+		rules = append(rules, passRule{"raw", "PREROUTING",
+			[]string{"--match", "devgroup", "--src-group", fmt.Sprintf("%#x", number)},
 			func(rules string) bool { return strings.Contains(rules, "-j DROP") }})
 	}
 	return rules
@@ -91,7 +93,8 @@ func (n *Network) endRules(rules []passRule) error {
 			continue
 		}
 		if out, err := n.iptables("--delete", rule); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("remove the rule in chain %s: %w: %s", rule.chain, err, out))
+			failed = errors.Join(failed,
+				fmt.Errorf("remove the rule in chain %s: %w: %s", rule.chain, err, out))
 		}
 	}
 	return failed
@@ -122,7 +125,8 @@ func (n *Network) ruleThere(rule passRule) (bool, error) {
 
 // iptables adds, removes or checks a rule, with the program that Docker uses, too.
 func (n *Network) iptables(do string, rule passRule) (string, error) {
-	args := slices.Concat([]string{"--wait", "5", "--table", rule.table, do, rule.chain}, rule.match, []string{"--jump", "ACCEPT"})
+	args := slices.Concat([]string{"--wait", "5", "--table", rule.table, do, rule.chain}, rule.match,
+		[]string{"--jump", "ACCEPT"})
 	var out []byte
 	err := within(n.ns, func() (err error) {
 		out, err = exec.Command("iptables", args...).CombinedOutput()
@@ -134,7 +138,8 @@ func (n *Network) iptables(do string, rule passRule) (string, error) {
 // listChain returns the contents of a rule's chain.
 func (n *Network) listChain(rule passRule) (rules string, there bool, err error) {
 	err = within(n.ns, func() error {
-		out, err := exec.Command("iptables", "--wait", "5", "--table", rule.table, "--list-rules", rule.chain).Output()
+		out, err := exec.Command("iptables", "--wait", "5", "--table", rule.table, "--list-rules",
+			rule.chain).Output()
 		there, rules = err == nil, string(out)
 		var failed *exec.ExitError
 		if errors.As(err, &failed) || errors.Is(err, exec.ErrNotFound) {

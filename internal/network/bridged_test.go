@@ -37,7 +37,8 @@ func (s *site) onBridge(node, name, address string) (netnsPath string) {
 		if err != nil {
 			return err
 		}
-		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "veth-" + name, TxQLen: -1, MasterIndex: link.Attrs().Index})
+		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "veth-" + name, TxQLen: -1,
+			MasterIndex: link.Attrs().Index})
 		pair.PeerName, pair.PeerNamespace = insideDevice, netlink.NsFd(ns)
 		return errors.Join(h.LinkSetUp(link), h.LinkAdd(pair), h.LinkSetUp(pair))
 	})
@@ -75,7 +76,8 @@ func (s *site) sendAway(id, name, address string) (ip netip.Addr, ports []Publis
 	s.t.Helper()
 	a, ip := s.nodes["a"], netip.MustParseAddr(address)
 	ports = []Published{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}
-	must(s.t, a.AdoptBridged(s.t.Context(), s.onBridge("a", name, address+"/24"), Bridged{Container: id, Address: ip, Ports: ports}))
+	must(s.t, a.AdoptBridged(s.t.Context(), s.onBridge("a", name, address+"/24"),
+		Bridged{Container: id, Address: ip, Ports: ports}))
 	must(s.t, a.Route(ip, Via("b")))
 	must(s.t, a.SaveConntrack(ip))
 	must(s.t, a.Detach(id))
@@ -94,7 +96,8 @@ func TestAdoptBridged(t *testing.T) {
 		must(t, a.AdoptBridged(t.Context(), s.dir+"/guest", own))
 		must(t, s.dial("a", "", "172.30.0.2:80"))
 	}
-	if one := s.record("a", ip); !one.Here || one.Via != 0 || one.Origin != 0 || one.MTU != 1500 || !sameFile(a.NetnsPath("one"), s.dir+"/guest") {
+	if one := s.record("a", ip); !one.Here || one.Via != 0 || one.Origin != 0 || one.MTU != 1500 ||
+		!sameFile(a.NetnsPath("one"), s.dir+"/guest") {
 		t.Errorf("%+v", one)
 	}
 	if gateway, there := s.hostRoute("a", ip); there {
@@ -135,13 +138,20 @@ func TestAdoptBridgedRefused(t *testing.T) {
 		change func(*Bridged)
 		want   error
 	}{
-		"id":             {guest, func(b *Bridged) { b.Container = "../one" }, ErrInvalid},
-		"IPv6":           {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("fd00::2") }, ErrInvalid},
-		"multicast":      {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("224.0.0.1") }, ErrInvalid},
-		"pool":           {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("10.88.1.2") }, ErrInvalid},
-		"another's":      {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("172.30.0.3") }, ErrInvalid},
-		"ports":          {guest, func(b *Bridged) { b.Ports = make([]Published, maxPublished+1) }, ErrInvalid},
-		"port":           {guest, func(b *Bridged) { b.Ports = []Published{{Protocol: "tcp", Host: netip.MustParseAddr("::1")}} }, ErrInvalid},
+		"id": {guest, func(b *Bridged) { b.Container = "../one" }, ErrInvalid},
+		"IPv6": {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("fd00::2") },
+			ErrInvalid},
+		"multicast": {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("224.0.0.1") },
+			ErrInvalid},
+		"pool": {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("10.88.1.2") },
+			ErrInvalid},
+		"another's": {guest, func(b *Bridged) { b.Address = netip.MustParseAddr("172.30.0.3") },
+			ErrInvalid},
+		"ports": {guest, func(b *Bridged) { b.Ports = make([]Published, maxPublished+1) },
+			ErrInvalid},
+		"port": {guest,
+			func(b *Bridged) { b.Ports = []Published{{Protocol: "tcp", Host: netip.MustParseAddr("::1")}} },
+			ErrInvalid},
 		"unknown node":   {guest, func(b *Bridged) { b.From = "z" }, ErrUnknownPeer},
 		"no device":      {s.dir + "/alone", func(*Bridged) {}, nil},
 		"on no bridge":   {loose, func(*Bridged) {}, ErrInvalid},
@@ -150,7 +160,8 @@ func TestAdoptBridgedRefused(t *testing.T) {
 	} {
 		own := good
 		c.change(&own)
-		if err := a.AdoptBridged(t.Context(), c.netns, own); err == nil || c.want != nil && !errors.Is(err, c.want) {
+		if err := a.AdoptBridged(t.Context(), c.netns, own); err == nil || c.want != nil &&
+			!errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 		if places := a.BridgedPlaces(); len(places) != 0 || len(a.containers) != 0 {
@@ -185,8 +196,10 @@ func TestBridgedReturnUndone(t *testing.T) {
 				t.Error("what comes in while its engine makes it would be forgotten")
 			}
 			if c.arrives {
-				must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
-				must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
+				must(t, s.nodes["a"].AdoptBridged(t.Context(), path,
+					Bridged{Container: "one", Address: ip, From: "b"}))
+				must(t, s.nodes["a"].AdoptBridged(t.Context(), path,
+					Bridged{Container: "one", Address: ip, From: "b"}))
 				if s.record("a", ip).closing {
 					t.Error("nobody can connect to it where it still is")
 				}
@@ -208,7 +221,8 @@ func TestBridgedReturnUndone(t *testing.T) {
 			must(t, a.Detach("one"))
 			must(t, errors.Join(a.GiveBack("one", ip, "b"), a.Detach("one"))) // as after a crash
 			after := s.record("a", ip)
-			if after.Via != before.Via || after.Origin != before.Origin || after.Here || after.closing || !slices.Equal(after.Ports, ports) {
+			if after.Via != before.Via || after.Origin != before.Origin || after.Here || after.closing ||
+				!slices.Equal(after.Ports, ports) {
 				t.Errorf("%+v, was %+v", after, before)
 			}
 			if gateway, _ := s.hostRoute("a", ip); gateway != a.config.nodeAddress(2).String() {
@@ -222,7 +236,8 @@ func TestBridgedReturnUndone(t *testing.T) {
 func TestBridgedArrivalUndone(t *testing.T) {
 	s := newSite(t)
 	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
-	must(t, a.AdoptBridged(t.Context(), s.onBridge("a", "first", "172.30.0.2/24"), Bridged{Container: "one", Address: ip, From: "b"}))
+	must(t, a.AdoptBridged(t.Context(), s.onBridge("a", "first", "172.30.0.2/24"),
+		Bridged{Container: "one", Address: ip, From: "b"}))
 	must(t, a.Route(ip, Local("one")))
 	must(t, errors.Join(a.ResaveConntrack("one", ip), a.GiveBack("one", ip, "b"), a.Detach("one")))
 	if places := a.BridgedPlaces(); len(places) != 0 {
@@ -241,7 +256,8 @@ func TestBridgedArriving(t *testing.T) {
 	must(t, s.nodes["a"].AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, From: "b"}))
 	wants := func(when string, stable bool) {
 		t.Helper()
-		if places := s.nodes["a"].BridgedPlaces(); len(places) != 1 || places[0].Stable() != stable || !places[0].Here {
+		if places := s.nodes["a"].BridgedPlaces(); len(places) != 1 || places[0].Stable() != stable ||
+			!places[0].Here {
 			t.Errorf("%s: %+v", when, places)
 		}
 	}
@@ -272,7 +288,8 @@ func TestBridgedAddressTaken(t *testing.T) {
 		t.Errorf("%v, want a refusal that names the other one", err)
 	}
 	must(t, errors.Join(a.ResaveConntrack("two", ip), a.GiveBack("two", ip, "c"), a.Detach("two")))
-	if after := s.record("a", ip); after.Container != "one" || after.Via != 2 || !slices.Equal(after.Ports, ports) {
+	if after := s.record("a", ip); after.Container != "one" || after.Via != 2 ||
+		!slices.Equal(after.Ports, ports) {
 		t.Errorf("%+v", after)
 	}
 	must(t, a.AdoptBridged(t.Context(), path, Bridged{Container: "two", Address: ip}))
@@ -294,16 +311,19 @@ func TestBridgedAddressTaken(t *testing.T) {
 func TestBridgedAddressOfEnded(t *testing.T) {
 	s := newSite(t)
 	b, ip := s.nodes["b"], netip.MustParseAddr("172.30.0.2")
-	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "first", "172.30.0.2/24"), Bridged{Container: "one", Address: ip, From: "a"}))
+	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "first", "172.30.0.2/24"),
+		Bridged{Container: "one", Address: ip, From: "a"}))
 	must(t, b.Route(ip, Local("one")))
 	second := s.onBridge("b", "second", "172.30.0.2/24")
-	if err := b.AdoptBridged(t.Context(), second, Bridged{Container: "two", Address: ip, From: "c"}); !errors.Is(err, ErrAddressTaken) {
+	if err := b.AdoptBridged(t.Context(), second,
+		Bridged{Container: "two", Address: ip, From: "c"}); !errors.Is(err, ErrAddressTaken) {
 		t.Errorf("%v, while the first one runs", err)
 	}
 	s.must("b", "ip", "link", "del", "veth-first")
 	anew := s.onBridge("b", "anew", "172.30.0.2/24")
 	must(t, b.KeepBridged(anew, "one", ip))
-	if at := s.record("b", ip); at.Container != "one" || at.Origin != 1 || !at.Here || !sameFile(b.NetnsPath("one"), anew) {
+	if at := s.record("b", ip); at.Container != "one" || at.Origin != 1 || !at.Here ||
+		!sameFile(b.NetnsPath("one"), anew) {
 		t.Errorf("started again: %+v", at)
 	}
 	s.must("b", "ip", "link", "del", "veth-anew")
@@ -367,7 +387,8 @@ func TestBridgedFileBroken(t *testing.T) {
 			file(t, n.bridgedPath(), c.content)
 			must(t, n.recoverBridged())
 			kept := n.bridged[netip.MustParseAddr("172.30.0.2")]
-			if (kept != nil) != c.kept || c.kept && (kept.Container != "one" || kept.Via != 2 || len(kept.Ports) != 1) || len(n.bridged) > 1 {
+			if (kept != nil) != c.kept || c.kept &&
+				(kept.Container != "one" || kept.Via != 2 || len(kept.Ports) != 1) || len(n.bridged) > 1 {
 				t.Errorf("kept: %+v", n.bridged)
 			}
 			if _, err := os.Stat(n.bridgedPath() + ".unreadable"); (err == nil) != c.aside {
@@ -389,7 +410,8 @@ func TestBridgedFileLimit(t *testing.T) {
 		a.bridged[at] = &bridged{Container: "other", Address: at, Via: 2, Ports: ports}
 	}
 	a.mu.Unlock()
-	if err := a.AdoptBridged(t.Context(), path, Bridged{Container: "one", Address: ip, Ports: ports}); !errors.Is(err, ErrInvalid) {
+	if err := a.AdoptBridged(t.Context(), path,
+		Bridged{Container: "one", Address: ip, Ports: ports}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("%v, want a refusal", err)
 	}
 	if a.IsBridged("one", ip) || a.containers["one"] != nil {
@@ -404,8 +426,10 @@ func (s *site) migrate(id, address, from, before, to, after string) {
 	s.t.Helper()
 	ip := netip.MustParsePrefix(address).Addr()
 	source, target := s.nodes[from], s.nodes[to]
-	must(s.t, source.AdoptBridged(s.t.Context(), filepath.Join(s.dir, before), Bridged{Container: id, Address: ip}))
-	must(s.t, target.AdoptBridged(s.t.Context(), s.onBridge(to, after, address), Bridged{Container: id, Address: ip, From: from}))
+	must(s.t, source.AdoptBridged(s.t.Context(), filepath.Join(s.dir, before),
+		Bridged{Container: id, Address: ip}))
+	must(s.t, target.AdoptBridged(s.t.Context(), s.onBridge(to, after, address),
+		Bridged{Container: id, Address: ip, From: from}))
 	must(s.t, errors.Join(target.Route(ip, Local(id)), source.Route(ip, Via(to)), source.SaveConntrack(ip)))
 	s.must(from, "ip", "link", "del", "veth-"+before)
 	must(s.t, source.Detach(id))
@@ -420,12 +444,15 @@ func TestBridgedArrivalUndoneOnRoutedNetwork(t *testing.T) {
 	s.onBridge("b", "asker", "10.89.2.2/16")
 	for node, gateway := range map[string]string{"a": "10.89.1.1/16", "b": "10.89.2.1/16"} {
 		s.must(node, "ip", "address", "add", gateway, "dev", engineBridge)
-		must(t, s.nodes[node].SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+		must(t, s.nodes[node].SetRoutedNetworks(
+			[]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	}
 	say := s.converse("asker", "server", "10.89.1.2:80")
 	must(t, say())
-	must(t, a.AdoptBridged(t.Context(), filepath.Join(s.dir, "server"), Bridged{Container: "one", Address: ip}))
-	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "comes", "10.89.1.2/16"), Bridged{Container: "one", Address: ip, From: "a"}))
+	must(t, a.AdoptBridged(t.Context(), filepath.Join(s.dir, "server"),
+		Bridged{Container: "one", Address: ip}))
+	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "comes", "10.89.1.2/16"),
+		Bridged{Container: "one", Address: ip, From: "a"}))
 	must(t, b.Route(ip, Local("one")))
 	must(t, b.Quiesce(ip)) // nothing of it has run
 	s.must("b", "ip", "link", "del", "veth-comes")
@@ -441,13 +468,16 @@ func TestBridgedArrivingContradicted(t *testing.T) {
 	b, ip, broken := s.nodes["b"], netip.MustParseAddr("10.89.1.2"), netip.MustParseAddr("10.89.1.3")
 	s.onBridge("b", "asker", "10.89.2.2/16")
 	s.must("b", "ip", "address", "add", "10.89.2.1/16", "dev", engineBridge)
-	must(t, b.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	must(t,
+		b.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge,
+			Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.must("b", "ip", "link", "add", "down", "type", "veth", "peer", "name", "down-peer")
 	b.mu.Lock()
 	b.bridged[broken] = &bridged{Container: "broken", Address: broken, Arriving: true}
 	b.containers["broken"] = &attachment{device: "down", bridged: true}
 	b.mu.Unlock()
-	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "comes", "10.89.1.2/16"), Bridged{Container: "one", Address: ip, From: "a"}))
+	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "comes", "10.89.1.2/16"),
+		Bridged{Container: "one", Address: ip, From: "a"}))
 	const lie = "02:00:00:00:00:99"
 	s.must("asker", "ip", "neigh", "replace", ip.String(), "lladdr", lie, "dev", "eth0", "nud", "stale")
 	eventually(t, "the neighbour is told where it is", func() bool {
@@ -466,7 +496,8 @@ func TestBridgedBothMoved(t *testing.T) {
 	s.onBridge("b", "other", "10.89.2.9/16")
 	for node, gateway := range map[string]string{"a": "10.89.1.1/16", "b": "10.89.2.1/16"} {
 		s.must(node, "ip", "address", "add", gateway, "dev", engineBridge)
-		must(t, s.nodes[node].SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+		must(t, s.nodes[node].SetRoutedNetworks(
+			[]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	}
 	s.migrate("server", server, "a", "server1", "b", "server2")
 	s.migrate("asker", asker, "a", "asker1", "b", "asker2")
@@ -475,15 +506,18 @@ func TestBridgedBothMoved(t *testing.T) {
 	roaming, err := s.nodes["a"].Lease("roaming")
 	must(t, err)
 	s.attach("b", "roaming", roaming)
-	must(t, errors.Join(s.nodes["a"].Route(roaming.IP, Via("b")), s.nodes["b"].Route(roaming.IP, Local("roaming"))))
+	must(t, errors.Join(s.nodes["a"].Route(roaming.IP, Via("b")),
+		s.nodes["b"].Route(roaming.IP, Local("roaming"))))
 	s.must("other", "ip", "route", "add", "default", "via", "10.89.2.1")
 	s.must("server3", "ip", "route", "add", "default", "via", "10.89.1.1")
 	s.must("asker2", "ip", "route", "add", "default", "via", "10.89.2.1")
 	for _, c := range []struct{ from, to, at string }{
-		{"asker2", "server3", "10.89.1.2:80"}, {"server3", "asker2", "10.89.1.3:80"}, {"other", "server3", "10.89.1.2:81"},
+		{"asker2", "server3", "10.89.1.2:80"}, {"server3", "asker2", "10.89.1.3:80"},
+		{"other", "server3", "10.89.1.2:81"},
 		{"a/pooled", "asker2", "10.89.1.3:81"}, {"asker2", "a/pooled", pooled.IP.String() + ":80"},
 		{"b/roaming", "asker2", "10.89.1.3:82"}, {"asker2", "b/roaming", roaming.IP.String() + ":80"},
-		{"server3", "b/roaming", roaming.IP.String() + ":81"}, {"other", "b/roaming", roaming.IP.String() + ":82"},
+		{"server3", "b/roaming", roaming.IP.String() + ":81"},
+		{"other", "b/roaming", roaming.IP.String() + ":82"},
 	} {
 		said := s.converse(c.from, c.to, c.at)
 		must(t, said())

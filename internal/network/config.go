@@ -42,14 +42,15 @@ type Config struct {
 	NodeNumber int          // from 1; unique in the cluster
 	Pool       netip.Prefix // of all containers' addresses
 	Underlay   netip.Addr   // this node's address that peers send the tunnel's packets to
-	Port       int          // UDP port of VXLAN, the same on all nodes; 7444 if zero. WireGuard has the next one
-	Overlay    Overlay      // how packets go between nodes; OverlayAuto if empty
-	MTU        int          // of containers; if zero, derived from the underlay's interface
-	RunDir     string       // network namespaces are mounted below this directory
-	StateDir   string       // for leases
-	Namespace  string       // path of the network namespace to use; the calling thread's if empty
-	HoldBytes  int64        // limit of one hold's queue; 64 MiB if zero
-	Log        *slog.Logger // for problems that do not stop the node; nowhere if nil
+	// UDP port of VXLAN, the same on all nodes; 7444 if zero. WireGuard has the next one
+	Port      int
+	Overlay   Overlay      // how packets go between nodes; OverlayAuto if empty
+	MTU       int          // of containers; if zero, derived from the underlay's interface
+	RunDir    string       // network namespaces are mounted below this directory
+	StateDir  string       // for leases
+	Namespace string       // path of the network namespace to use; the calling thread's if empty
+	HoldBytes int64        // limit of one hold's queue; 64 MiB if zero
+	Log       *slog.Logger // for problems that do not stop the node; nowhere if nil
 }
 
 // Peer is another node.
@@ -85,20 +86,26 @@ func (c Config) withDefaults() (_ Config, err error) {
 	}
 	c.Underlay = c.Underlay.Unmap()
 	switch {
-	case !c.Pool.Addr().Is4() || c.Pool.Bits() < 8 || c.Pool.Bits() >= subnetBits || c.Pool != c.Pool.Masked():
-		return c, fmt.Errorf("pool %s is %w: it must be an IPv4 prefix of 8 to 23 bits, such as 10.57.0.0/16", c.Pool, ErrInvalid)
+	case !c.Pool.Addr().Is4() || c.Pool.Bits() < 8 || c.Pool.Bits() >= subnetBits ||
+		c.Pool != c.Pool.Masked():
+		return c, fmt.Errorf("pool %s is %w: it must be an IPv4 prefix of 8 to 23 bits, such as 10.57.0.0/16",
+			c.Pool, ErrInvalid)
 	case c.NodeName == "":
 		return c, fmt.Errorf("node name is %w: it must not be empty", ErrInvalid)
-	case !c.Underlay.IsValid() || c.Underlay.IsUnspecified() || c.Underlay.IsMulticast() || c.Pool.Contains(c.Underlay):
-		return c, fmt.Errorf("underlay address %s is %w: it must be an address of this node outside %s", c.Underlay, ErrInvalid, c.Pool)
+	case !c.Underlay.IsValid() || c.Underlay.IsUnspecified() || c.Underlay.IsMulticast() ||
+		c.Pool.Contains(c.Underlay):
+		return c, fmt.Errorf("underlay address %s is %w: it must be an address of this node outside %s",
+			c.Underlay, ErrInvalid, c.Pool)
 	case c.Port < 1 || c.Port > 65534:
 		return c, fmt.Errorf("overlay port %d is %w: it must be from 1 to 65534", c.Port, ErrInvalid)
 	case c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU):
 		return c, fmt.Errorf("MTU %d is %w: it must be from %d to %d", c.MTU, ErrInvalid, minMTU, maxMTU)
 	case c.HoldBytes < 1<<16:
-		return c, fmt.Errorf("hold limit of %d bytes is %w: it must be at least 64 KiB", c.HoldBytes, ErrInvalid)
+		return c, fmt.Errorf("hold limit of %d bytes is %w: it must be at least 64 KiB", c.HoldBytes,
+			ErrInvalid)
 	case !filepath.IsAbs(c.RunDir) || !filepath.IsAbs(c.StateDir):
-		return c, fmt.Errorf("run directory %q or state directory %q is %w: both must be absolute", c.RunDir, c.StateDir, ErrInvalid)
+		return c, fmt.Errorf("run directory %q or state directory %q is %w: both must be absolute", c.RunDir,
+			c.StateDir, ErrInvalid)
 	}
 	if c.Overlay, err = ParseOverlay(string(cmp.Or(c.Overlay, OverlayAuto))); err != nil {
 		return c, err
@@ -110,7 +117,8 @@ func (c Config) withDefaults() (_ Config, err error) {
 func (c Config) checkNumber(number int) error {
 	last := min(1<<(subnetBits-c.Pool.Bits())-1, maxNodeNumber)
 	if number < 1 || number > last {
-		return fmt.Errorf("node number %d is %w: pool %s has subnets for nodes 1 to %d", number, ErrInvalid, c.Pool, last)
+		return fmt.Errorf("node number %d is %w: pool %s has subnets for nodes 1 to %d", number, ErrInvalid,
+			c.Pool, last)
 	}
 	return nil
 }
@@ -164,10 +172,12 @@ func (c Config) check(address Address) (net.HardwareAddr, error) {
 	}
 	mac, err := net.ParseMAC(address.MAC)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
-		return nil, fmt.Errorf("hardware address %q of %s is %w: it must be a unicast Ethernet address", address.MAC, address.IP, ErrInvalid)
+		return nil, fmt.Errorf("hardware address %q of %s is %w: it must be a unicast Ethernet address",
+			address.MAC, address.IP, ErrInvalid)
 	}
 	if address.MTU < minMTU || address.MTU > maxMTU {
-		return nil, fmt.Errorf("MTU %d of %s is %w: it must be from %d to %d", address.MTU, address.IP, ErrInvalid, minMTU, maxMTU)
+		return nil, fmt.Errorf("MTU %d of %s is %w: it must be from %d to %d", address.MTU, address.IP,
+			ErrInvalid, minMTU, maxMTU)
 	}
 	return mac, nil
 }

@@ -51,7 +51,8 @@ func containerDevice(id string) string {
 // Attach leaves what exists already unchanged, so a running container does not notice.
 func (n *Network) Attach(ctx context.Context, id string, address Address) (string, error) {
 	if !validID.MatchString(id) {
-		return "", fmt.Errorf("container id %q is %w: it must be letters, digits, and _ . - after the first", id, ErrInvalid)
+		return "", fmt.Errorf("container id %q is %w: it must be letters, digits, and _ . - after the first",
+			id, ErrInvalid)
 	}
 	mac, err := n.config.check(address)
 	if err != nil {
@@ -64,15 +65,18 @@ func (n *Network) Attach(ctx context.Context, id string, address Address) (strin
 	}
 	for other, attached := range n.containers {
 		if attached.address.IP == address.IP && other != id {
-			return "", fmt.Errorf("attach container %s: %w: container %s has %s here", id, ErrAddressTaken, other, address.IP)
+			return "", fmt.Errorf("attach container %s: %w: container %s has %s here", id, ErrAddressTaken,
+				other, address.IP)
 		}
 	}
 	if old, ok := n.containers[id]; ok && old.address != address {
-		return "", fmt.Errorf("attach container %s with %+v is %w: it is attached with %+v; detach it first", id, address, ErrInvalid, old.address)
+		return "", fmt.Errorf("attach container %s with %+v is %w: it is attached with %+v; detach it first",
+			id, address, ErrInvalid, old.address)
 	}
 	path := n.NetnsPath(id)
 	if err := n.attach(id, path, address, mac); err != nil {
-		return "", errors.Join(fmt.Errorf("attach container %s with %s: %w", id, address.IP, err), n.undoAttach(id))
+		return "", errors.Join(fmt.Errorf("attach container %s with %s: %w", id, address.IP, err),
+			n.undoAttach(id))
 	}
 	if n.containers[id] == nil {
 		n.containers[id] = &attachment{address: address, device: containerDevice(id), blocked: true}
@@ -125,7 +129,8 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 
 // makePair makes the veth pair unless both ends exist with the right settings. The container may have
 // changed an existing pair.
-func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id string, address Address, mac net.HardwareAddr) error {
+func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id string, address Address,
+	mac net.HardwareAddr) error {
 	name := containerDevice(id)
 	_, stands := n.containers[id]
 	outside, err := n.links.LinkByName(name)
@@ -134,7 +139,8 @@ func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id str
 	}
 	if err == nil {
 		eth0, err := handle.LinkByIndex(outside.Attrs().ParentIndex)
-		if err == nil && eth0.Attrs().ParentIndex == outside.Attrs().Index && (stands || isMade(eth0.Attrs(), address, mac)) {
+		if err == nil && eth0.Attrs().ParentIndex == outside.Attrs().Index &&
+			(stands || isMade(eth0.Attrs(), address, mac)) {
 			return nil
 		}
 		if err := n.links.LinkDel(outside); err != nil {
@@ -156,7 +162,8 @@ func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id str
 
 // isMade reports whether a container's interface is as makePair and narrow make it.
 func isMade(eth0 *netlink.LinkAttrs, address Address, mac net.HardwareAddr) bool {
-	return eth0.Name == insideDevice && bytes.Equal(eth0.HardwareAddr, mac) && (eth0.MTU == address.MTU || eth0.MTU == narrowed(address))
+	return eth0.Name == insideDevice && bytes.Equal(eth0.HardwareAddr, mac) &&
+		(eth0.MTU == address.MTU || eth0.MTU == narrowed(address))
 }
 
 // configureOutside prepares the node's end. Its alias names the container, for a restarted agent.
@@ -169,9 +176,10 @@ func (n *Network) configureOutside(id string, address Address, mac net.HardwareA
 	if err := within(n.ns, func() error { return deviceSysctls(name) }); err != nil {
 		return fmt.Errorf("prepare device %s: %w", name, err)
 	}
-	neighbour := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
-		IP: net.IP(address.IP.AsSlice()), HardwareAddr: mac}
-	err = errors.Join(n.links.LinkSetAlias(link, aliasOf(id, address)), n.links.LinkSetUp(link), n.links.NeighSet(neighbour))
+	neighbour := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET,
+		State: netlink.NUD_PERMANENT, IP: net.IP(address.IP.AsSlice()), HardwareAddr: mac}
+	err = errors.Join(n.links.LinkSetAlias(link, aliasOf(id, address)), n.links.LinkSetUp(link),
+		n.links.NeighSet(neighbour))
 	if err != nil {
 		return fmt.Errorf("configure device %s: %w", name, err)
 	}
@@ -197,7 +205,8 @@ func configureInside(handle *netlink.Handle, inside netns.NsHandle, address Addr
 	own := &netlink.Addr{IPNet: hostNet(address.IP), Scope: unix.RT_SCOPE_UNIVERSE}
 	neighbour := &netlink.Neigh{LinkIndex: index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
 		IP: net.IP(router.AsSlice()), HardwareAddr: routerMAC}
-	out := &netlink.Route{LinkIndex: index, Dst: allAddresses(), Gw: net.IP(router.AsSlice()), Flags: int(netlink.FLAG_ONLINK)}
+	out := &netlink.Route{LinkIndex: index, Dst: allAddresses(), Gw: net.IP(router.AsSlice()),
+		Flags: int(netlink.FLAG_ONLINK)}
 	err = errors.Join(handle.LinkSetUp(lo), handle.AddrReplace(eth0, own), handle.LinkSetUp(eth0),
 		handle.NeighSet(neighbour), handle.RouteReplace(out))
 	if err != nil {
@@ -262,7 +271,8 @@ func (n *Network) detach(id string) error {
 
 // aliasOf returns the alias that recoverContainers reads.
 func aliasOf(id string, address Address) string {
-	return strings.Join([]string{"godwit", id, address.IP.String(), address.MAC, strconv.Itoa(address.MTU)}, " ")
+	return strings.Join([]string{"godwit", id, address.IP.String(), address.MAC, strconv.Itoa(address.MTU)},
+		" ")
 }
 
 // parseAlias is the inverse of aliasOf. Any privileged program may have changed the alias.
@@ -303,7 +313,8 @@ func (n *Network) recoverContainers() error {
 			return isHostRoute(address.IP)(route) && route.LinkIndex == attributes.Index
 		}
 		n.containers[id] = &attachment{
-			address: address, device: attributes.Name, plugged: slices.ContainsFunc(routes, toIt), blocked: true,
+			address: address, device: attributes.Name, plugged: slices.ContainsFunc(routes, toIt),
+			blocked: true,
 		}
 	}
 	return nil

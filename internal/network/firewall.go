@@ -18,8 +18,9 @@ const tableName = "godwit"
 const (
 	setContainers = "containers" // device and source address of each container that is plugged in
 	setHere       = "here"       // addresses of those containers
-	setEnds       = "ends"       // outer source and inner hardware address of what peers send through the tunnel
-	setPeers      = "peers"      // underlay addresses of the peers
+	// outer source and inner hardware address of what peers send through the tunnel
+	setEnds  = "ends"
+	setPeers = "peers" // underlay addresses of the peers
 )
 
 // applyFirewall replaces our tables in one transaction, to match the current peers and containers.
@@ -60,7 +61,8 @@ func (n *Network) applyFirewall() error {
 		return err
 	}
 	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("replace table %s of the packet filter: %w; does the kernel have nf_tables with ct and masquerade?", tableName, err)
+		return fmt.Errorf("replace table %s of the packet filter: %w; does the kernel have nf_tables with "+
+			"ct and masquerade?", tableName, err)
 	}
 	return nil
 }
@@ -168,8 +170,10 @@ func (n *Network) arriveChain(conn *nftables.Conn, table *nftables.Table, contai
 	add(fromGroup(groupHold), is(&expr.Notrack{}))
 	add(fromGroup(groupContainer), is(
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: unix.NFT_REG_1},
-		&expr.Payload{DestRegister: unix.NFT_REG_2, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource, Len: 4},
-		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: containers.Name, SetID: containers.ID, Invert: true},
+		&expr.Payload{DestRegister: unix.NFT_REG_2, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource,
+			Len: 4},
+		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: containers.Name, SetID: containers.ID,
+			Invert: true},
 	), drop())
 }
 
@@ -183,7 +187,8 @@ func (n *Network) ingressChain(
 	conn *nftables.Conn, table *nftables.Table, here *nftables.Set, inside func(add func(...rule)),
 ) {
 	chain := conn.AddChain(&nftables.Chain{Name: "doors", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
+		Hooknum:  nftables.ChainHookPrerouting,
+		Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 1)})
 	add := ruleAdder(conn, table, chain)
 	inside(add)
 	in := join(inPool(offsetDestination, n.config.Pool, true), inPool(offsetSource, n.config.Pool, false))
@@ -193,7 +198,8 @@ func (n *Network) ingressChain(
 	}
 	add(notGroups(expr.MetaKeyIIFGROUP), in, setIngressMark(n.config.NodeNumber))
 	add(fromGroup(groupContainer), out, useIngressMark())
-	ours := is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource, Len: 4},
+	ours := is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader,
+		Offset: offsetSource, Len: 4},
 		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: here.Name, SetID: here.ID})
 	add(fromGroup(groupTunnel), out, ours, markWith(n.config.NodeNumber), accept())
 	add(fromGroup(groupTunnel), out, useIngressMark())
@@ -207,8 +213,12 @@ func (n *Network) ingressChain(
 // of ingress marks. These packets need no mark: since both ends may move, a node that remembered a mark
 // would send packets back to where they came from, and the next node would do the same. A container of the
 // pool that is away from home sends unmarked packets home; here they are told to take the routes.
-func (n *Network) insideChain(conn *nftables.Conn, table *nftables.Table, bridged *nftables.Set) (inside func(add func(...rule))) {
-	onBridges := func(offset uint32) []rule { return n.bridgedAlternatives(offset, isBridged(offset, bridged)) }
+func (n *Network) insideChain(conn *nftables.Conn, table *nftables.Table,
+	bridged *nftables.Set) (inside func(add func(...rule))) {
+	onBridges := func(offset uint32) []rule {
+		return n.bridgedAlternatives(offset,
+			isBridged(offset, bridged))
+	}
 	pooled := func(offset uint32) rule { return inPool(offset, n.config.Pool, true) }
 	const name = "inside"
 	chain := ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: name, Table: table}))
@@ -230,7 +240,8 @@ func (n *Network) outputChain(conn *nftables.Conn, table *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{Name: "output", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter})
 	add := ruleAdder(conn, table, chain)
-	add(group(expr.MetaKeyOIFGROUP, groupTunnel), protocol(unix.IPPROTO_ICMP, expr.CmpOpEq), icmpType(icmpRedirect), drop())
+	add(group(expr.MetaKeyOIFGROUP, groupTunnel), protocol(unix.IPPROTO_ICMP, expr.CmpOpEq),
+		icmpType(icmpRedirect), drop())
 }
 
 // leaveChain gives connections that this node's containers open to the outside the node's address. For TCP
@@ -239,8 +250,8 @@ func (n *Network) leaveChain(conn *nftables.Conn, table *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{Name: "leave", Table: table, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	add := ruleAdder(conn, table, chain)
-	out := join(inPool(offsetSource, n.config.subnet(n.config.NodeNumber), true), inPool(offsetDestination, n.config.Pool, false),
-		notGroups(expr.MetaKeyOIFGROUP))
+	out := join(inPool(offsetSource, n.config.subnet(n.config.NodeNumber), true),
+		inPool(offsetDestination, n.config.Pool, false), notGroups(expr.MetaKeyOIFGROUP))
 	add(out, protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensConnection(), is(&expr.Masq{}))
 	add(out, protocol(unix.IPPROTO_TCP, expr.CmpOpNeq), is(&expr.Masq{}))
 }
@@ -252,9 +263,11 @@ func (n *Network) leaveChain(conn *nftables.Conn, table *nftables.Table) {
 // port.
 func (n *Network) lateChain(conn *nftables.Conn, table *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{Name: "late", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource + 1)})
+		Hooknum:  nftables.ChainHookPostrouting,
+		Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource + 1)})
 	add := ruleAdder(conn, table, chain)
-	late := join(fromGroup(groupTunnel), inPool(offsetDestination, n.config.subnet(n.config.NodeNumber), true), inPool(offsetSource, n.config.Pool, false))
+	late := join(fromGroup(groupTunnel), inPool(offsetDestination, n.config.subnet(n.config.NodeNumber),
+		true), inPool(offsetSource, n.config.Pool, false))
 	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), late, originalSourcePort(checksumTCP))
 	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), late, hasChecksum(true), originalSourcePort(checksumUDP))
 	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), late, hasChecksum(false), originalSourcePort(noChecksum))

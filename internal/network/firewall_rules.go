@@ -43,7 +43,10 @@ func join(parts ...rule) rule {
 
 // ruleAdder adds rules to one chain.
 func ruleAdder(conn *nftables.Conn, table *nftables.Table, chain *nftables.Chain) func(parts ...rule) {
-	return func(parts ...rule) { conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: join(parts...)}) }
+	return func(parts ...rule) {
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain,
+			Exprs: join(parts...)})
+	}
 }
 
 // drop the packet.
@@ -52,7 +55,8 @@ func drop() rule { return is(&expr.Verdict{Kind: expr.VerdictDrop}) }
 // group compares the interface group.
 func group(key expr.MetaKey, number uint32) rule {
 	return is(&expr.Meta{Key: key, Register: unix.NFT_REG_1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: binaryutil.NativeEndian.PutUint32(number)})
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1,
+			Data: binaryutil.NativeEndian.PutUint32(number)})
 }
 
 // fromGroup: the packet came in by a device of this group.
@@ -62,7 +66,8 @@ func fromGroup(number uint32) rule { return group(expr.MetaKeyIIFGROUP, number) 
 func notGroups(key expr.MetaKey) rule {
 	parts := is(&expr.Meta{Key: key, Register: unix.NFT_REG_1})
 	for _, number := range []uint32{groupContainer, groupTunnel, groupHold, groupOverlay} {
-		parts = append(parts, &expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: binaryutil.NativeEndian.PutUint32(number)})
+		parts = append(parts, &expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1,
+			Data: binaryutil.NativeEndian.PutUint32(number)})
 	}
 	return parts
 }
@@ -73,9 +78,9 @@ func inPool(offset uint32, prefix netip.Prefix, within bool) rule {
 	if !within {
 		op = expr.CmpOpNeq
 	}
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
-		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
-			Mask: net.CIDRMask(prefix.Bits(), 32), Xor: make([]byte, 4)},
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
+		Len: 4}, &expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
+		Mask: net.CIDRMask(prefix.Bits(), 32), Xor: make([]byte, 4)},
 		&expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: prefix.Addr().AsSlice()})
 }
 
@@ -93,14 +98,16 @@ func protocol(number byte, op expr.CmpOp) rule {
 
 // toPort compares the destination port.
 func toPort(port int) rule {
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: offsetPort, Len: 2},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: binary.BigEndian.AppendUint16(nil, uint16(port))})
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader,
+		Offset: offsetPort, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1,
+			Data: binary.BigEndian.AppendUint16(nil, uint16(port))})
 }
 
 // icmpType compares the type of an ICMP message.
 func icmpType(number byte) rule {
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{number}})
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: 0,
+		Len: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{number}})
 }
 
 // accept ends the chain for the packet.
@@ -108,7 +115,8 @@ func accept() rule { return is(&expr.Verdict{Kind: expr.VerdictAccept}) }
 
 // opensConnection: TCP with SYN and without ACK.
 func opensConnection() rule {
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: offsetTCPFlags, Len: 1},
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader,
+		Offset: offsetTCPFlags, Len: 1},
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 1,
 			Mask: []byte{tcpSYN | tcpACK}, Xor: []byte{0}},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{tcpSYN}})
@@ -132,7 +140,8 @@ func hasIngressMark() rule {
 
 // useIngressMark marks the packet with its connection's ingress mark, if it has one.
 func useIngressMark() rule {
-	return join(hasIngressMark(), is(&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1}))
+	return join(hasIngressMark(),
+		is(&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: unix.NFT_REG_1}))
 }
 
 // markWith marks the packet with an ingress mark.
@@ -162,7 +171,8 @@ func originalSourcePort(checksum uint32) rule {
 	return is(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: unix.NFT_REG_1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{original}},
 		&expr.Ct{Key: expr.CtKeyPROTOSRC, Register: unix.NFT_REG_1, Direction: original},
-		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2,
+		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: unix.NFT_REG_1,
+			Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2,
 			CsumType: checksumType(checksum), CsumOffset: checksum})
 }
 
@@ -180,8 +190,8 @@ func hasChecksum(has bool) rule {
 	if has {
 		op = expr.CmpOpNeq
 	}
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: checksumUDP, Len: 2},
-		&expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: []byte{0, 0}})
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader,
+		Offset: checksumUDP, Len: 2}, &expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: []byte{0, 0}})
 }
 
 // checksumType says how to update a checksum at an offset in the transport header.

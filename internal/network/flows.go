@@ -39,8 +39,9 @@ const (
 	maxFlows  = 1 << 15 // connections of one container
 	flowSize  = 1 << 18 // elements of each map
 
-	flowIdle = 124 * time.Minute // that TCP may be silent (RFC 5382, section 5): keepalives come every two hours
-	flowOver = 2 * time.Minute   // the same for UDP (RFC 4787, section 4.3), and for what has said that it ends
+	// that TCP may be silent (RFC 5382, section 5): keepalives come every two hours
+	flowIdle = 124 * time.Minute
+	flowOver = 2 * time.Minute // the same for UDP (RFC 4787, section 4.3), and for what has said that it ends
 )
 
 // Registers: a key of five words, and what is found for it.
@@ -127,7 +128,8 @@ func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (saved flowElem
 			continue
 		}
 		for _, way := range [][2]packetKind{
-			{forward, {forward.protocol, reverse.to, reverse.from}}, {reverse, {forward.protocol, forward.to, forward.from}},
+			{forward, {forward.protocol, reverse.to, reverse.from}},
+			{reverse, {forward.protocol, forward.to, forward.from}},
 		} {
 			saved.add(way[0], way[1], ends)
 		}
@@ -166,7 +168,8 @@ func (f *flowElements) add(comes, goes packetKind, ends bool) {
 	}
 	if comes.from != goes.from {
 		between := packetKind{comes.protocol, comes.from, goes.to}
-		f.from = append(f.from, nftables.SetElement{Key: between.key(), Val: endpointKey(goes.from), Timeout: flowIdle})
+		f.from = append(f.from, nftables.SetElement{Key: between.key(), Val: endpointKey(goes.from),
+			Timeout: flowIdle})
 	}
 }
 
@@ -197,7 +200,8 @@ func packetOf(tuple netlink.IPTuple) (packetKind, bool) {
 	to, okTo := netip.AddrFromSlice(tuple.DstIP.To4())
 	known := tuple.Protocol == unix.IPPROTO_TCP || tuple.Protocol == unix.IPPROTO_UDP
 	return packetKind{
-		protocol: tuple.Protocol, from: netip.AddrPortFrom(from, tuple.SrcPort), to: netip.AddrPortFrom(to, tuple.DstPort),
+		protocol: tuple.Protocol, from: netip.AddrPortFrom(from, tuple.SrcPort),
+		to: netip.AddrPortFrom(to, tuple.DstPort),
 	}, ok && okTo && known
 }
 
@@ -206,7 +210,8 @@ func packetOf(tuple netlink.IPTuple) (packetKind, bool) {
 type flowSets struct{ to, from, ended, ingress *nftables.Set }
 
 func describeFlows(table *nftables.Table) (sets flowSets, err error) {
-	key, err := nftables.ConcatSetType(nftables.TypeInetProto, nftables.TypeIPAddr, nftables.TypeInetService, nftables.TypeIPAddr, nftables.TypeInetService)
+	key, err := nftables.ConcatSetType(nftables.TypeInetProto, nftables.TypeIPAddr, nftables.TypeInetService,
+		nftables.TypeIPAddr, nftables.TypeInetService)
 	if err != nil {
 		return sets, fmt.Errorf("describe the maps of connections: %w", err)
 	}
@@ -215,9 +220,11 @@ func describeFlows(table *nftables.Table) (sets flowSets, err error) {
 		return sets, fmt.Errorf("describe the maps of connections: %w", err)
 	}
 	describe := func(name string) *nftables.Set {
-		return &nftables.Set{Table: table, Name: name, KeyType: key, Concatenation: true, HasTimeout: true, Dynamic: true, Size: flowSize}
+		return &nftables.Set{Table: table, Name: name, KeyType: key, Concatenation: true, HasTimeout: true,
+			Dynamic: true, Size: flowSize}
 	}
-	sets = flowSets{to: describe(mapTo), from: describe(mapFrom), ended: describe(setEnded), ingress: describe(mapIngress)}
+	sets = flowSets{to: describe(mapTo), from: describe(mapFrom), ended: describe(setEnded),
+		ingress: describe(mapIngress)}
 	sets.ingress.IsMap, sets.ingress.DataType = true, nftables.TypeMark
 	for _, one := range []*nftables.Set{sets.to, sets.from} {
 		one.IsMap, one.DataType = true, data
@@ -280,7 +287,8 @@ func addElements(conn *nftables.Conn, set *nftables.Set, elements []nftables.Set
 }
 
 // replaceFlows removes elements that contradict the new ones, and returns the missing elements.
-func replaceFlows(conn *nftables.Conn, set *nftables.Set, elements []nftables.SetElement) (missing []nftables.SetElement, err error) {
+func replaceFlows(conn *nftables.Conn, set *nftables.Set,
+	elements []nftables.SetElement) (missing []nftables.SetElement, err error) {
 	wanted, same := map[string]string{}, map[string]bool{}
 	for _, e := range elements {
 		wanted[string(e.Key)] = string(e.Val)
@@ -308,16 +316,21 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 			return err
 		}
 	}
-	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) func(parts ...rule) {
-		return ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: hook, Priority: priority}))
+	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook,
+		priority *nftables.ChainPriority) func(parts ...rule) {
+		return ruleAdder(conn, table,
+			conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: hook,
+				Priority: priority}))
 	}
 	// Since Docker 28, Docker drops packets from outside to a container at that priority; the destination
 	// must not be translated yet.
 	afterRaw := nftables.ChainPriorityRef(*nftables.ChainPriorityRaw + 1)
 	sets.arrive(chain("arrive", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, afterRaw))
 	sets.arrive(chain("own", nftables.ChainTypeRoute, nftables.ChainHookOutput, nftables.ChainPriorityRaw))
-	sets.leave(chain("leave", nftables.ChainTypeFilter, nftables.ChainHookPostrouting, nftables.ChainPriorityMangle))
-	sets.leave(chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityMangle))
+	sets.leave(chain("leave", nftables.ChainTypeFilter, nftables.ChainHookPostrouting,
+		nftables.ChainPriorityMangle))
+	sets.leave(chain("input", nftables.ChainTypeFilter, nftables.ChainHookInput,
+		nftables.ChainPriorityMangle))
 	return conn.Flush()
 }
 
@@ -327,24 +340,31 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 func (f flowSets) arrive(add func(parts ...rule)) {
 	tcp, udp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq), protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
 	find, done := join(loadFlow(false), findFlow(f.to)), join(is(&expr.Notrack{}), accept())
-	add(tcp, hasFlag(tcpSYN), find, is(&expr.Dynset{SrcRegKey: registerKey, SetName: f.ended.Name, SetID: f.ended.ID, Operation: opDelete}))
+	add(tcp, hasFlag(tcpSYN), find,
+		is(&expr.Dynset{SrcRegKey: registerKey, SetName: f.ended.Name, SetID: f.ended.ID,
+			Operation: opDelete}))
 	add(tcp, hasFlag(tcpFIN|tcpRST), find, again(f.ended, flowOver))
-	add(tcp, find, hasFlow(f.ended), again(f.ended, flowOver), again(f.to, flowOver), mayFragment(), rewrite(offsetDestination, offsetPort, checksumTCP), done)
-	add(tcp, find, again(f.to, flowIdle), mayFragment(), rewrite(offsetDestination, offsetPort, checksumTCP), done)
-	add(udp, hasChecksum(true), find, again(f.to, flowOver), mayFragment(), rewrite(offsetDestination, offsetPort, checksumUDP), done)
-	add(udp, hasChecksum(false), find, again(f.to, flowOver), mayFragment(), rewrite(offsetDestination, offsetPort, noChecksum), done)
+	add(tcp, find, hasFlow(f.ended), again(f.ended, flowOver), again(f.to, flowOver), mayFragment(),
+		rewrite(offsetDestination, offsetPort, checksumTCP), done)
+	add(tcp, find, again(f.to, flowIdle), mayFragment(), rewrite(offsetDestination, offsetPort, checksumTCP),
+		done)
+	add(udp, hasChecksum(true), find, again(f.to, flowOver), mayFragment(),
+		rewrite(offsetDestination, offsetPort, checksumUDP), done)
+	add(udp, hasChecksum(false), find, again(f.to, flowOver), mayFragment(),
+		rewrite(offsetDestination, offsetPort, noChecksum), done)
 }
 
 // leave gives new sources to packets that have their new destination from here, and so are not tracked. A
 // reset ends the other side of its connection, too.
 func (f flowSets) leave(add func(parts ...rule)) {
-	find := join(ctState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from), again(f.from, flowIdle))
+	find := join(ctState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from),
+		again(f.from, flowIdle))
 	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), find, rewrite(offsetSource, 0, checksumTCP))
 	udp := protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
 	add(udp, hasChecksum(true), find, rewrite(offsetSource, 0, checksumUDP))
 	add(udp, hasChecksum(false), find, rewrite(offsetSource, 0, noChecksum))
-	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), hasFlag(tcpRST), ctState(expr.CtStateBitUNTRACKED), loadFlow(true), findFlow(f.to),
-		again(f.ended, flowOver), again(f.to, flowOver))
+	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), hasFlag(tcpRST), ctState(expr.CtStateBitUNTRACKED),
+		loadFlow(true), findFlow(f.to), again(f.ended, flowOver), again(f.to, flowOver))
 }
 
 // opDelete removes an element (NFT_DYNSET_OP_DELETE, linux/netfilter/nf_tables.h).
@@ -352,15 +372,18 @@ const opDelete = 2
 
 // hasFlag: a packet of TCP has one of these flags.
 func hasFlag(flags byte) rule {
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader, Offset: offsetTCPFlags, Len: 1},
-		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 1, Mask: []byte{flags}, Xor: []byte{0}},
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader,
+		Offset: offsetTCPFlags, Len: 1},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 1,
+			Mask: []byte{flags}, Xor: []byte{0}},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: []byte{0}})
 }
 
 // loadFlow loads the packet's key, or the key of its answer.
 func loadFlow(answer bool) rule {
 	load := func(register, base, offset, length uint32) *expr.Payload {
-		return &expr.Payload{DestRegister: register, Base: expr.PayloadBase(base), Offset: offset, Len: length}
+		return &expr.Payload{DestRegister: register, Base: expr.PayloadBase(base), Offset: offset,
+			Len: length}
 	}
 	from, to := uint32(registerKey+1), uint32(registerKey+3)
 	if answer {
@@ -377,7 +400,8 @@ func loadFlow(answer bool) rule {
 
 // findFlow looks up the translation for the key.
 func findFlow(set *nftables.Set) rule {
-	return is(&expr.Lookup{SourceRegister: registerKey, DestRegister: registerFound, IsDestRegSet: true, SetName: set.Name, SetID: set.ID})
+	return is(&expr.Lookup{SourceRegister: registerKey, DestRegister: registerFound, IsDestRegSet: true,
+		SetName: set.Name, SetID: set.ID})
 }
 
 // hasFlow: the key is in the set.
@@ -387,7 +411,8 @@ func hasFlow(set *nftables.Set) rule {
 
 // again renews the timeout of the element found for the key.
 func again(set *nftables.Set, timeout time.Duration) rule {
-	update := &expr.Dynset{SrcRegKey: registerKey, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout}
+	update := &expr.Dynset{SrcRegKey: registerKey, SetName: set.Name, SetID: set.ID,
+		Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout}
 	if set.IsMap {
 		update.SrcRegData = registerFound
 	}
@@ -404,9 +429,12 @@ const (
 // rewrite replaces an address and its port by the result of the lookup.
 func rewrite(address, port, checksum uint32) rule {
 	return is(
-		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerFound, Base: expr.PayloadBaseNetworkHeader, Offset: address,
-			Len: 4, CsumType: expr.CsumTypeInet, CsumOffset: offsetChecksum, CsumFlags: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR},
-		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerFound + 1, Base: expr.PayloadBaseTransportHeader, Offset: port,
+		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerFound,
+			Base: expr.PayloadBaseNetworkHeader, Offset: address,
+			Len: 4, CsumType: expr.CsumTypeInet, CsumOffset: offsetChecksum,
+			CsumFlags: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR},
+		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerFound + 1,
+			Base: expr.PayloadBaseTransportHeader, Offset: port,
 			Len: 2, CsumType: checksumType(checksum), CsumOffset: checksum},
 	)
 }
@@ -416,9 +444,12 @@ func rewrite(address, port, checksum uint32) rule {
 // knows neither of the addresses in the message.
 func mayFragment() rule {
 	return is(
-		&expr.Payload{DestRegister: registerKey, Base: expr.PayloadBaseNetworkHeader, Offset: offsetFlags, Len: 2},
-		&expr.Bitwise{SourceRegister: registerKey, DestRegister: registerKey, Len: 2, Mask: []byte{0xff &^ dontFragment, 0xff}, Xor: []byte{0, 0}},
-		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerKey, Base: expr.PayloadBaseNetworkHeader, Offset: offsetFlags,
+		&expr.Payload{DestRegister: registerKey, Base: expr.PayloadBaseNetworkHeader, Offset: offsetFlags,
+			Len: 2},
+		&expr.Bitwise{SourceRegister: registerKey, DestRegister: registerKey, Len: 2,
+			Mask: []byte{0xff &^ dontFragment, 0xff}, Xor: []byte{0, 0}},
+		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerKey,
+			Base: expr.PayloadBaseNetworkHeader, Offset: offsetFlags,
 			Len: 2, CsumType: expr.CsumTypeInet, CsumOffset: offsetChecksum},
 	)
 }
@@ -442,8 +473,10 @@ func (n *Network) forgetFlows(ip netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(removeElements(conn, sets.to, concerns(ip)), removeElements(conn, sets.from, concerns(ip)))
-	if _, missing := conn.GetSetByName(table, mapIngress); errors.Is(missing, os.ErrNotExist) { // an older version made the table
+	err = errors.Join(removeElements(conn, sets.to, concerns(ip)),
+		removeElements(conn, sets.from, concerns(ip)))
+	// an older version made the table
+	if _, missing := conn.GetSetByName(table, mapIngress); errors.Is(missing, os.ErrNotExist) {
 		return err
 	}
 	return errors.Join(err, removeElements(conn, sets.ingress, concerns(ip)))

@@ -39,7 +39,8 @@ func replaceIngress(conn *nftables.Conn, set *nftables.Set, elements []nftables.
 	for _, e := range elements {
 		wanted[string(e.Key)] = true
 	}
-	if err := removeElements(conn, set, func(e nftables.SetElement) bool { return wanted[string(e.Key)] }); err != nil {
+	if err := removeElements(conn, set,
+		func(e nftables.SetElement) bool { return wanted[string(e.Key)] }); err != nil {
 		return err
 	}
 	if err := addElements(conn, set, elements); !errors.Is(err, unix.ENFILE) {
@@ -57,7 +58,8 @@ func (n *Network) makeIngress(conn *nftables.Conn, table *nftables.Table, sets f
 		return err
 	}
 	chain := conn.AddChain(&nftables.Chain{Name: "ingress", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 3)})
+		Hooknum:  nftables.ChainHookPrerouting,
+		Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 3)})
 	conn.FlushChain(chain)
 	add := ruleAdder(conn, table, chain)
 	restored := join(notMarkedWith(n.config.NodeNumber), loadFlow(false), findFlow(sets.ingress),

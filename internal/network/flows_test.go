@@ -18,12 +18,14 @@ import (
 )
 
 func tuple(protocol uint8, from string, fromPort uint16, to string, toPort uint16) netlink.IPTuple {
-	return netlink.IPTuple{Protocol: protocol, SrcIP: net.ParseIP(from), SrcPort: fromPort, DstIP: net.ParseIP(to), DstPort: toPort}
+	return netlink.IPTuple{Protocol: protocol, SrcIP: net.ParseIP(from), SrcPort: fromPort,
+		DstIP: net.ParseIP(to), DstPort: toPort}
 }
 
 // tcpFlow is a connection in a state of connection tracking.
 func tcpFlow(state uint8, forward, reverse netlink.IPTuple) *netlink.ConntrackFlow {
-	return &netlink.ConntrackFlow{Forward: forward, Reverse: reverse, ProtoInfo: &netlink.ProtoInfoTCP{State: state}}
+	return &netlink.ConntrackFlow{Forward: forward, Reverse: reverse,
+		ProtoInfo: &netlink.ProtoInfoTCP{State: state}}
 }
 
 // TestFlowElements: saved elements translate each packet of a connection as connection tracking did.
@@ -31,17 +33,32 @@ func TestFlowElements(t *testing.T) {
 	ip := netip.MustParseAddr("172.30.0.2")
 	const established = nl.TCP_CONNTRACK_ESTABLISHED
 	tracked := []*netlink.ConntrackFlow{
-		tcpFlow(established, tuple(6, "10.99.1.2", 5000, "192.0.2.10", 8080), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5000)), // to a published port
-		tcpFlow(established, tuple(6, "172.30.0.2", 4000, "192.0.2.99", 53), tuple(6, "192.0.2.99", 53, "192.0.2.10", 4001)), // masqueraded
-		tcpFlow(established, tuple(6, "10.99.1.2", 5001, "172.30.0.2", 80), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5001)),   // as it is
-		tcpFlow(established, tuple(6, "10.99.1.2", 5002, "192.0.2.10", 8080), tuple(6, "172.30.0.3", 80, "10.99.1.2", 5002)), // another's
-		{Forward: tuple(1, "10.99.1.2", 0, "192.0.2.10", 0), Reverse: tuple(1, "172.30.0.2", 0, "10.99.1.2", 0)},             // without ports
-		{Forward: tuple(17, "172.30.0.2", 4000, "192.0.2.99", 53), Reverse: tuple(17, "192.0.2.99", 53, "192.0.2.10", 4001)}, // what it has asked
+		// to a published port
+		tcpFlow(established, tuple(6, "10.99.1.2", 5000, "192.0.2.10", 8080),
+			tuple(6, "172.30.0.2", 80, "10.99.1.2", 5000)),
+		// masqueraded
+		tcpFlow(established, tuple(6, "172.30.0.2", 4000, "192.0.2.99", 53),
+			tuple(6, "192.0.2.99", 53, "192.0.2.10", 4001)),
+		// as it is
+		tcpFlow(established, tuple(6, "10.99.1.2", 5001, "172.30.0.2", 80),
+			tuple(6, "172.30.0.2", 80, "10.99.1.2", 5001)),
+		// another's
+		tcpFlow(established, tuple(6, "10.99.1.2", 5002, "192.0.2.10", 8080),
+			tuple(6, "172.30.0.3", 80, "10.99.1.2", 5002)),
+		// without ports
+		{Forward: tuple(1, "10.99.1.2", 0, "192.0.2.10", 0),
+			Reverse: tuple(1, "172.30.0.2", 0, "10.99.1.2", 0)},
+		// what it has asked
+		{Forward: tuple(17, "172.30.0.2", 4000, "192.0.2.99", 53),
+			Reverse: tuple(17, "192.0.2.99", 53, "192.0.2.10", 4001)},
 	}
-	for _, state := range []uint8{nl.TCP_CONNTRACK_SYN_SENT, nl.TCP_CONNTRACK_SYN_RECV, nl.TCP_CONNTRACK_TIME_WAIT, nl.TCP_CONNTRACK_CLOSE} {
-		tracked = append(tracked, tcpFlow(state, tuple(6, "172.30.0.2", 4002, "192.0.2.99", 53), tuple(6, "192.0.2.99", 53, "192.0.2.10", 4003)))
+	for _, state := range []uint8{nl.TCP_CONNTRACK_SYN_SENT, nl.TCP_CONNTRACK_SYN_RECV,
+		nl.TCP_CONNTRACK_TIME_WAIT, nl.TCP_CONNTRACK_CLOSE} {
+		tracked = append(tracked, tcpFlow(state, tuple(6, "172.30.0.2", 4002, "192.0.2.99", 53),
+			tuple(6, "192.0.2.99", 53, "192.0.2.10", 4003)))
 	}
-	marked := tcpFlow(established, tuple(6, "10.99.1.2", 5003, "172.30.0.2", 80), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5003))
+	marked := tcpFlow(established, tuple(6, "10.99.1.2", 5003, "172.30.0.2", 80),
+		tuple(6, "172.30.0.2", 80, "10.99.1.2", 5003))
 	marked.Mark = 7<<ingressShift | 1 // the last bit is not ours
 	tracked = append(tracked, marked)
 	saved := elementsOf(tracked, ip)
@@ -76,18 +93,21 @@ func TestFlowElements(t *testing.T) {
 			t.Errorf("%s to %s goes to %x, want %s", c.from, c.to, gotTo, c.newTo)
 		}
 		gotFrom := maps[1][string(packetKind{c.protocol, at(c.from), at(c.newTo)}.key())]
-		if c.from != c.newFrom && gotFrom != string(endpointKey(at(c.newFrom))) || c.from == c.newFrom && gotFrom != "" {
+		if c.from != c.newFrom && gotFrom != string(endpointKey(at(c.newFrom))) || c.from == c.newFrom &&
+			gotFrom != "" {
 			t.Errorf("%s to %s comes from %x, want %s", c.from, c.to, gotFrom, c.newFrom)
 		}
 	}
 	if key := (packetKind{6, at("172.30.0.2:80"), at("10.99.1.2:5003")}).key(); len(saved.ingress) != 1 ||
-		!bytes.Equal(saved.ingress[0].Key, key) || !bytes.Equal(saved.ingress[0].Val, native(7<<ingressShift)) {
+		!bytes.Equal(saved.ingress[0].Key, key) ||
+		!bytes.Equal(saved.ingress[0].Val, native(7<<ingressShift)) {
 		t.Errorf("ingress marks: %+v", saved.ingress)
 	}
 	if match := concerns(ip); !match(to[0]) || concerns(netip.MustParseAddr("172.30.0.3"))(to[0]) {
 		t.Error("elements are not found by their address")
 	}
-	if key := (packetKind{6, at("1.2.3.4:256"), at("5.6.7.8:1")}).key(); !bytes.Equal(key, []byte{6, 0, 0, 0, 1, 2, 3, 4, 1, 0, 0, 0, 5, 6, 7, 8, 0, 1, 0, 0}) {
+	if key := (packetKind{6, at("1.2.3.4:256"), at("5.6.7.8:1")}).key(); !bytes.Equal(key,
+		[]byte{6, 0, 0, 0, 1, 2, 3, 4, 1, 0, 0, 0, 5, 6, 7, 8, 0, 1, 0, 0}) {
 		t.Errorf("key %v", key)
 	}
 }
@@ -107,11 +127,13 @@ func TestFlowsEnd(t *testing.T) {
 			Reverse: tuple(17, "172.30.0.2", 80, "10.99.1.2", 5000)}, flowOver, 0},
 	} {
 		saved := elementsOf([]*netlink.ConntrackFlow{c.flow}, ip)
-		if len(saved.to) != 2 || saved.to[0].Timeout != c.timeout || saved.to[1].Timeout != c.timeout || len(saved.ended) != c.ended {
+		if len(saved.to) != 2 || saved.to[0].Timeout != c.timeout || saved.to[1].Timeout != c.timeout ||
+			len(saved.ended) != c.ended {
 			t.Errorf("%s: %+v", what, saved)
 		}
 	}
-	many := slices.Repeat([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, in, out)}, 2*maxFlows)
+	many := slices.Repeat([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, in, out)},
+		2*maxFlows)
 	if saved := elementsOf(many, ip); len(saved.to) != 2*maxFlows {
 		t.Errorf("%d elements are saved", len(saved.to))
 	}
@@ -150,7 +172,8 @@ func TestFlowsLast(t *testing.T) {
 		{"closed by the client", 5001, -1, false},
 		{"closed by the server", 5002, -1, true},
 	} {
-		saved := elementsOf([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, tuple(6, "198.51.100.2", c.port, "198.51.100.1", 8080),
+		saved := elementsOf([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
+			tuple(6, "198.51.100.2", c.port, "198.51.100.1", 8080),
 			tuple(6, address.IP.String(), 80, "198.51.100.2", c.port))}, address.IP)
 		for i := range saved.to {
 			saved.to[i].Timeout = time.Hour
@@ -175,7 +198,8 @@ func TestFlowsLast(t *testing.T) {
 			t.Error("read after the end")
 		}
 		must(t, ends[1].Close())
-		eventually(t, "an end: "+c.what, func() bool { return slices.Max(s.flowTimes("a", c.port)) <= flowOver })
+		eventually(t, "an end: "+c.what,
+			func() bool { return slices.Max(s.flowTimes("a", c.port)) <= flowOver })
 		if i > 0 && len(s.flowTimes("a", 5000)) != 2 {
 			t.Error("one that has just ended is forgotten")
 		}
@@ -196,7 +220,10 @@ func (s *site) savedConnection(ip netip.Addr, port int) (client, server *net.TCP
 	s.in("client-a", func() error {
 		from := net.Dialer{LocalAddr: &net.TCPAddr{Port: port}, Timeout: 5 * time.Second,
 			Control: func(_, _ string, raw syscall.RawConn) error {
-				return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+				return raw.Control(func(fd uintptr) {
+					_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET,
+						unix.SO_REUSEADDR, 1)
+				})
 			}}
 		conn, err := from.Dial("tcp4", "198.51.100.1:8080")
 		if err == nil {
@@ -214,7 +241,8 @@ func TestRoutedNetworkPart(t *testing.T) {
 	if part, err := routed.Part(3); err != nil || part.String() != "10.89.3.0/24" {
 		t.Errorf("%s, %v", part, err)
 	}
-	for subnet, number := range map[string]int{"10.89.0.0/16": 256, "10.89.0.0/24": 1, "10.89.1.0/16": 1, "2001:db8::/16": 1} {
+	for subnet, number := range map[string]int{"10.89.0.0/16": 256, "10.89.0.0/24": 1, "10.89.1.0/16": 1,
+		"2001:db8::/16": 1} {
 		if part, err := (RoutedNetwork{Subnet: netip.MustParsePrefix(subnet)}).Part(number); err == nil {
 			t.Errorf("part %d of %s is %s", number, subnet, part)
 		}
@@ -228,7 +256,8 @@ func TestForgottenConnections(t *testing.T) {
 	s := newSite(t)
 	b, ip := s.nodes["b"], netip.MustParseAddr("172.30.0.2")
 	s.away(ip)
-	s.must("b", "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "172.30.0.0/24", "!", "-o", engineBridge, "-j", "MASQUERADE")
+	s.must("b", "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "172.30.0.0/24", "!", "-o", engineBridge,
+		"-j", "MASQUERADE")
 	s.must("b", "iptables", "-N", passChain)
 	s.must("b", "iptables", "-P", "FORWARD", "DROP") // as Docker
 	s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
@@ -302,16 +331,19 @@ func TestFlowsOfOlderVersion(t *testing.T) {
 	s := newSite(t)
 	ip := netip.MustParseAddr("172.30.0.2")
 	s.away(ip)
-	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, tuple(6, "10.99.1.2", 5003, ip.String(), 80), tuple(6, ip.String(), 80, "10.99.1.2", 5003))
+	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, tuple(6, "10.99.1.2", 5003, ip.String(), 80),
+		tuple(6, ip.String(), 80, "10.99.1.2", 5003))
 	flow.Mark = 1 << ingressShift
 	saved := elementsOf([]*netlink.ConntrackFlow{flow}, ip)
 	b := s.nodes["b"]
 	for range 2 {
 		must(t, b.addFlows(saved))
-		if out, err := s.run("b", "nft", "list", "map", "ip", flowTable, mapIngress); err != nil || !strings.Contains(out, ip.String()) {
+		if out, err := s.run("b", "nft", "list", "map", "ip", flowTable, mapIngress); err != nil ||
+			!strings.Contains(out, ip.String()) {
 			t.Errorf("%s (%v)", out, err)
 		}
-		if out, err := s.run("b", "nft", "list", "chain", "ip", flowTable, "ingress"); err != nil || strings.Count(out, "ct state") != 2 {
+		if out, err := s.run("b", "nft", "list", "chain", "ip", flowTable, "ingress"); err != nil ||
+			strings.Count(out, "ct state") != 2 {
 			t.Errorf("%s (%v)", out, err)
 		}
 		s.must("b", "nft", "delete", "chain", "ip", flowTable, "ingress")

@@ -82,7 +82,8 @@ func (n *Network) endForwarding() error {
 // before, all other packets unrelated to any container.
 func (n *Network) forwardChain(conn *nftables.Conn, table *nftables.Table, bridged *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "forward", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)})
+		Hooknum:  nftables.ChainHookForward,
+		Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)})
 	add := ruleAdder(conn, table, chain)
 	for _, key := range []expr.MetaKey{expr.MetaKeyIIFGROUP, expr.MetaKeyOIFGROUP} {
 		add(group(key, groupOverlay), drop())
@@ -124,5 +125,6 @@ var containerKinds = []string{"bridge", "veth"}
 func ofKind(key expr.MetaKey, kind string) rule {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, kind)
-	return is(&expr.Meta{Key: key, Register: unix.NFT_REG_1}, &expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: padded})
+	return is(&expr.Meta{Key: key, Register: unix.NFT_REG_1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: padded})
 }

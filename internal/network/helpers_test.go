@@ -170,7 +170,8 @@ func configure(t *testing.T, ns netns.NsHandle, device, address, gateway string)
 		if gateway == "" {
 			return nil
 		}
-		return h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: netip.MustParseAddr(gateway).AsSlice()})
+		return h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index,
+			Gw: netip.MustParseAddr(gateway).AsSlice()})
 	})
 }
 
@@ -192,8 +193,9 @@ func (s *site) ns(name string) netns.NsHandle {
 // config of a node.
 func (s *site) config(name string) Config {
 	number := int(name[0]-'a') + 1
-	return Config{NodeName: name, Pool: netip.MustParsePrefix("10.88.0.0/16"), NodeNumber: number, Underlay: netip.AddrFrom4([4]byte{192, 0, 2, byte(number)}),
-		RunDir: filepath.Join(s.dir, "run-"+name), StateDir: filepath.Join(s.dir, "state-"+name),
+	return Config{NodeName: name, Pool: netip.MustParsePrefix("10.88.0.0/16"), NodeNumber: number,
+		Underlay: netip.AddrFrom4([4]byte{192, 0, 2, byte(number)}),
+		RunDir:   filepath.Join(s.dir, "run-"+name), StateDir: filepath.Join(s.dir, "state-"+name),
 		Namespace: filepath.Join(s.dir, name), Overlay: s.overlay}
 }
 
@@ -226,7 +228,8 @@ func (s *site) setPeers(name string) {
 	var peers []Peer
 	for _, other := range []string{"a", "b", "c"} {
 		if config := s.config(other); other != name {
-			peers = append(peers, Peer{Name: other, Number: config.NodeNumber, Underlay: config.Underlay, Key: s.key(other)})
+			peers = append(peers, Peer{Name: other, Number: config.NodeNumber, Underlay: config.Underlay,
+				Key: s.key(other)})
 		}
 	}
 	must(s.t, s.nodes[name].SetPeers(peers))

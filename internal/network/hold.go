@@ -73,7 +73,8 @@ func (n *Network) Prepare(ip netip.Addr) (*Hold, error) {
 	if hold := n.holds[ip]; hold != nil {
 		return hold, nil
 	}
-	hold := &Hold{network: n, ip: ip, table: n.takeTable(ip), queue: newQueue(n.config.HoldBytes), stats: HoldStats{Address: ip}}
+	hold := &Hold{network: n, ip: ip, table: n.takeTable(ip), queue: newQueue(n.config.HoldBytes),
+		stats: HoldStats{Address: ip}}
 	if err := hold.prepare(); err != nil {
 		delete(n.tables, hold.table)
 		return nil, fmt.Errorf("prepare to hold %s: %w", ip, err)
@@ -120,7 +121,8 @@ func (h *Hold) prepare() error {
 		err = n.addRules(rule)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("set the routes of device %s: %w", opened.name, err), opened.file.Close(), h.removeTable())
+		return errors.Join(fmt.Errorf("set the routes of device %s: %w", opened.name, err),
+			opened.file.Close(), h.removeTable())
 	}
 	h.tun = opened
 	h.reader.Add(1)
@@ -272,7 +274,8 @@ func (h *Hold) Release(ctx context.Context, to Destination, bitsPerSecond int64)
 	}
 	if err := h.drain(ctx, newPacer(bitsPerSecond)); err != nil {
 		packets, bytes, _ := h.queue.size()
-		return fmt.Errorf("release %s to %s: %w; %d packets (%d bytes) are still held", h.ip, to, err, packets, bytes)
+		return fmt.Errorf("release %s to %s: %w; %d packets (%d bytes) are still held", h.ip, to,
+			err, packets, bytes)
 	}
 	return h.end(func() error { return h.network.switchTo(h.ip, to) })
 }

@@ -53,7 +53,8 @@ func TestHoldNewConnections(t *testing.T) {
 	must(t, hold.Start())
 	before := hold.Stats()
 	says("nothing goes on")
-	eventually(t, "held data", func() bool { return hold.Stats().QueuedBytes-before.QueuedBytes > int64(len("nothing goes on")) })
+	eventually(t, "held data",
+		func() bool { return hold.Stats().QueuedBytes-before.QueuedBytes > int64(len("nothing goes on")) })
 	must(t, hold.StartNew(Local("one")))
 	hears("nothing goes on")
 	if stats := hold.Stats(); stats.QueuedPackets == 0 || len(dialled) != 0 {
@@ -89,8 +90,11 @@ func TestOpensTCP(t *testing.T) {
 		packet []byte
 		opens  bool
 	}{
-		{tcpPacket(5, syn), true}, {tcpPacket(15, syn), true}, {dontFragment, true}, {tcpPacket(5, syn|0xc0), true}, // with ECN
-		{tcpPacket(5, syn|ack), false}, {tcpPacket(5, ack), false}, {tcpPacket(5, rst), false}, {fragment, false}, {udp, false},
+		// with ECN
+		{tcpPacket(5, syn), true}, {tcpPacket(15, syn), true}, {dontFragment, true},
+		{tcpPacket(5, syn|0xc0), true},
+		{tcpPacket(5, syn|ack), false}, {tcpPacket(5, ack), false}, {tcpPacket(5, rst), false},
+		{fragment, false}, {udp, false},
 		{tcpPacket(5, syn)[:33], false}, {bytes.Repeat([]byte{0x4f}, 20), false},
 	} {
 		if opensTCP(one.packet) != one.opens {
@@ -144,7 +148,8 @@ func TestHoldRequests(t *testing.T) {
 		before := hold.Stats().QueuedPackets
 		_, err := s.dialUDP(client, netip.AddrPortFrom(address.IP, 53).String()).Write([]byte(client))
 		must(t, err)
-		eventually(t, "a held request of "+client, func() bool { return hold.Stats().QueuedPackets == before+1 })
+		eventually(t, "a held request of "+client,
+			func() bool { return hold.Stats().QueuedPackets == before+1 })
 	}
 	ask()
 	must(t, there.Release(t.Context(), Local("one"), 0))

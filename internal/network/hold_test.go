@@ -24,7 +24,8 @@ func (s *site) listen(where string, at netip.AddrPort) *net.UDPConn {
 	s.in(where, func() error {
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 			return raw.Control(func(fd uintptr) {
-				if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20); err != nil {
+				if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE,
+					64<<20); err != nil {
 					s.t.Error(err)
 				}
 			})
@@ -157,9 +158,11 @@ func TestHoldAndForwardKeepsEveryPacketInOrder(t *testing.T) {
 			// Those that come in the instant of the switch, and those that another processor has in hand
 			// then.
 			if overtaken > stats.LatePackets+100 {
-				t.Errorf("%d packets were overtaken, and only %d came in the instant of the switch", overtaken, stats.LatePackets)
+				t.Errorf("%d packets were overtaken, and only %d came in the instant of the switch",
+					overtaken, stats.LatePackets)
 			}
-			if stats.DroppedPackets != 0 || stats.ForwardedPackets != stats.HeldPackets || stats.LongestHoldSeconds <= 0 {
+			if stats.DroppedPackets != 0 || stats.ForwardedPackets != stats.HeldPackets ||
+				stats.LongestHoldSeconds <= 0 {
 				t.Errorf("%+v", stats)
 			}
 		})
@@ -178,7 +181,8 @@ func TestHoldPing(t *testing.T) {
 		return err
 	})
 	defer func() { _ = socket.Close() }()
-	request := []byte{8, 0, 0xf7, 0xfd, 0, 1, 0, 1} // echo request with checksum, identifier 1, sequence 1 (RFC 792)
+	// echo request with checksum, identifier 1, sequence 1 (RFC 792)
+	request := []byte{8, 0, 0xf7, 0xfd, 0, 1, 0, 1}
 	_, err = socket.WriteTo(request, &net.IPAddr{IP: address.IP.AsSlice()})
 	must(t, err)
 	eventually(t, "the request is held", func() bool { return hold.Stats().QueuedPackets == 1 })
@@ -198,7 +202,8 @@ func TestHoldsOfTwoBridges(t *testing.T) {
 	n := s.nodes["a"]
 	one, other := netip.MustParseAddr("172.20.0.2"), netip.MustParseAddr("10.20.0.2")
 	n.mu.Lock()
-	n.bridged[one], n.bridged[other] = &bridged{Container: "one", Address: one}, &bridged{Container: "other", Address: other}
+	n.bridged[one], n.bridged[other] = &bridged{Container: "one", Address: one},
+		&bridged{Container: "other", Address: other}
 	n.mu.Unlock()
 	first, err := n.Prepare(one)
 	must(t, err)
@@ -215,7 +220,10 @@ func TestHoldsOfTwoBridges(t *testing.T) {
 	must(t, err)
 	routes, err := n.listRoutes()
 	must(t, err)
-	if !slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.IifName == second.tun.name && r.Table == second.table }) {
+	if !slices.ContainsFunc(rules, func(r netlink.Rule) bool {
+		return r.IifName == second.tun.name &&
+			r.Table == second.table
+	}) {
 		t.Error("the second hold has no rule")
 	}
 	if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Table == second.table }) {

@@ -40,7 +40,8 @@ func datagram(from, to netip.AddrPort, payload []byte) []byte {
 
 // inVXLAN is what a node sends to another through the tunnel (RFC 7348).
 func inVXLAN(from, to int, packet []byte) []byte {
-	return slices.Concat([]byte{8, 0, 0, 0, vni >> 16, vni >> 8 & 0xff, vni & 0xff, 0}, tunnelMAC(to), tunnelMAC(from), []byte{8, 0}, packet)
+	return slices.Concat([]byte{8, 0, 0, 0, vni >> 16, vni >> 8 & 0xff, vni & 0xff, 0}, tunnelMAC(to),
+		tunnelMAC(from), []byte{8, 0}, packet)
 }
 
 // raw sends an IPv4 packet as it is, with any source.
@@ -52,7 +53,8 @@ func (s *site) raw(where string, packet []byte) {
 			return err
 		}
 		defer func() { _ = unix.Close(socket) }()
-		return unix.Sendto(socket, packet, 0, &unix.SockaddrInet4{Addr: [4]byte(packet[offsetDestination:20])})
+		return unix.Sendto(socket, packet, 0,
+			&unix.SockaddrInet4{Addr: [4]byte(packet[offsetDestination:20])})
 	})
 }
 
@@ -177,7 +179,8 @@ func TestInjected(t *testing.T) {
 				to := port("192.0.2.1", number)
 				i.raw("stranger", datagram(port(strangerAddress, 7444), to, i.inner(b, b, "own source")))
 				i.raw("stranger", datagram(port("192.0.2.2", 7444), to, i.inner(b, b, "source of b")))
-				i.raw("stranger", datagram(port("10.88.2.255", defaultPort), to, i.inner(b, b, "source of b's end")))
+				i.raw("stranger", datagram(port("10.88.2.255", defaultPort), to,
+					i.inner(b, b, "source of b's end")))
 				i.raw("stranger", datagram(port("192.0.2.2", 7444), to, i.inner(c, c, "c with source of b")))
 				for _, there := range []string{"192.0.2.1", "10.88.1.1", "10.88.1.255"} {
 					i.say(i.sender, port(there, number), i.inner(b, b, "from a container of b"))
@@ -202,7 +205,10 @@ func TestInjectedByMember(t *testing.T) {
 	const a, b, c = 1, 2, 3
 	i := newIntruder(t, encrypted())
 	config := i.nodes["a"].config
-	end := func(number int) netip.AddrPort { return netip.AddrPortFrom(config.overlayAddress(number), defaultPort) }
+	end := func(number int) netip.AddrPort {
+		return netip.AddrPortFrom(config.overlayAddress(number),
+			defaultPort)
+	}
 	i.raw("b", datagram(end(b), end(a), i.inner(b, b, "as itself")))
 	i.raw("b", datagram(end(b), end(a), i.inner(c, c, "with the hardware address of c")))
 	i.raw("b", datagram(end(c), end(a), i.inner(c, c, "from the end of c")))
@@ -218,8 +224,12 @@ func TestInjectedOnward(t *testing.T) {
 	config := i.nodes["a"].config
 	outside := netip.MustParseAddrPort("198.51.100.2:7001")
 	box := i.mailbox("client-a", outside)
-	end := func(number int) netip.AddrPort { return netip.AddrPortFrom(config.overlayAddress(number), defaultPort) }
-	i.raw("b", datagram(end(b), end(a), inVXLAN(b, a, datagram(port("203.0.113.9", 1), outside, []byte("onward")))))
+	end := func(number int) netip.AddrPort {
+		return netip.AddrPortFrom(config.overlayAddress(number),
+			defaultPort)
+	}
+	i.raw("b", datagram(end(b), end(a),
+		inVXLAN(b, a, datagram(port("203.0.113.9", 1), outside, []byte("onward")))))
 	i.expect("nothing", false)
 	eventually(t, "what a container sends", func() bool {
 		i.say("a/one", outside, []byte("own"))
@@ -309,11 +319,14 @@ func (s *site) sniff(device, where string) (stop func() [][]byte) {
 		if err != nil {
 			return err
 		}
-		socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0x0008) // ETH_P_IP, swapped
+		// ETH_P_IP, swapped
+		socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+			0x0008)
 		if err != nil {
 			return err
 		}
-		return unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: 0x0300, Ifindex: link.Index}) // ETH_P_ALL, which has what is sent
+		// ETH_P_ALL, which has what is sent
+		return unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: 0x0300, Ifindex: link.Index})
 	})
 	return func() (packets [][]byte) {
 		defer func() { _ = unix.Close(socket) }()
@@ -338,7 +351,8 @@ func TestEncrypted(t *testing.T) {
 		frames := i.sniff("under0", "b")
 		i.say(i.sender, i.server, []byte("a secret"))
 		i.expect("a secret", true)
-		seen := slices.ContainsFunc(frames(), func(packet []byte) bool { return containsText(packet, "a secret") })
+		seen := slices.ContainsFunc(frames(),
+			func(packet []byte) bool { return containsText(packet, "a secret") })
 		if want := overlay == OverlayVXLAN; seen != want {
 			t.Errorf("%s: readable %t, want %t", overlay, seen, want)
 		}
@@ -370,7 +384,8 @@ func TestOverlayProcess(t *testing.T) {
 	i.crash("a")
 	i.arrives("without the agent", "c")
 	a = i.start("a")
-	i.attach("a", "one", Address{IP: i.server.Addr(), MAC: containerMAC(i.server.Addr()).String(), MTU: a.MTU()})
+	i.attach("a", "one", Address{IP: i.server.Addr(), MAC: containerMAC(i.server.Addr()).String(),
+		MTU: a.MTU()})
 	if now := index(); now != before || now == 0 {
 		t.Errorf("the device was %d and is %d", before, now)
 	}
@@ -430,9 +445,11 @@ func TestForwarding(t *testing.T) {
 			for range 2 { // the second time it is Godwit that has switched it on
 				s.start("a")
 				in, out := s.tun("a", "left0", "198.18.1.1/24"), s.tun("a", "right0", "198.18.2.1/24")
-				_, err := in.file.Write(datagram(port("198.18.1.2", 7000), port("198.18.2.2", 7000), []byte("through")))
+				_, err := in.file.Write(datagram(port("198.18.1.2", 7000), port("198.18.2.2", 7000),
+					[]byte("through")))
 				must(t, err)
-				_, err = in.file.Write(datagram(port("198.18.1.2", 7000), port("198.18.2.1", 7000), []byte("to the node")))
+				_, err = in.file.Write(datagram(port("198.18.1.2", 7000), port("198.18.2.1", 7000),
+					[]byte("to the node")))
 				must(t, err)
 				buffer := make([]byte, 2048)
 				must(t, out.file.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
@@ -456,7 +473,8 @@ func TestForwarding(t *testing.T) {
 // tun makes a network of a node that is neither a container's nor an engine's.
 func (s *site) tun(where, name, address string) *tun {
 	s.t.Helper()
-	device := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1}, Mode: netlink.TUNTAP_MODE_TUN, NonPersist: true,
+	device := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1},
+		Mode: netlink.TUNTAP_MODE_TUN, NonPersist: true,
 		Queues: 1, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_ONE_QUEUE}
 	s.in(where, func() error { return netlink.LinkAdd(device) })
 	configure(s.t, s.ns(where), name, address, "")

@@ -61,7 +61,8 @@ func openLeases(path string, config Config) (*leases, error) {
 		return nil, fmt.Errorf("read the address leases %s: %w", path, err)
 	}
 	if err := l.decode(data); err != nil {
-		return nil, fmt.Errorf("address leases %s: %w; restore the file, or remove it when no container of this node runs anywhere", path, err)
+		return nil, fmt.Errorf("address leases %s: %w; restore the file, or remove it when no container "+
+			"of this node runs anywhere", path, err)
 	}
 	return l, nil
 }
@@ -84,10 +85,12 @@ func (l *leases) decode(data []byte) error {
 		}
 		_, twice := l.held[lease.Address]
 		if twice || owners[lease.Container] || !validID.MatchString(lease.Container) {
-			return fmt.Errorf("lease of %s to %q is %w: one of them is there twice, or is no id", lease.Address, lease.Container, ErrInvalid)
+			return fmt.Errorf("lease of %s to %q is %w: one of them is there twice, or is no id",
+				lease.Address, lease.Container, ErrInvalid)
 		}
 		if !l.config.subnet(l.config.NodeNumber).Contains(lease.Address) {
-			return fmt.Errorf("lease of %s is %w: the address is not of this node (number %d)", lease.Address, ErrInvalid, l.config.NodeNumber)
+			return fmt.Errorf("lease of %s is %w: the address is not of this node (number %d)", lease.Address,
+				ErrInvalid, l.config.NodeNumber)
 		}
 		l.held[lease.Address], owners[lease.Container] = lease, true
 	}
@@ -130,7 +133,8 @@ func (n *Network) Lease(id string) (Address, error) {
 		}
 		return address, nil
 	}
-	return Address{}, fmt.Errorf("lease an address to container %s: %w in %s; remove containers of this node that are no longer needed",
+	return Address{}, fmt.Errorf("lease an address to container %s: %w in %s; remove containers of this "+
+		"node that are no longer needed",
 		id, ErrNoAddress, l.config.subnet(l.config.NodeNumber))
 }
 
@@ -161,7 +165,8 @@ func (n *Network) Leases() []Lease {
 
 // sorted by address.
 func (l *leases) sorted() []Lease {
-	return slices.SortedFunc(maps.Values(l.held), func(a, b Lease) int { return a.Address.Compare(b.Address) })
+	return slices.SortedFunc(maps.Values(l.held),
+		func(a, b Lease) int { return a.Address.Compare(b.Address) })
 }
 
 // save replaces the file, and returns when the new one survives a power cut.

@@ -24,7 +24,8 @@ func (s *site) state(node string) string {
 		for _, link := range links {
 			lines = append(lines, "link "+link.Attrs().Name)
 		}
-		routes, err := h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		routes, err := h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
+			netlink.RT_FILTER_TABLE)
 		must(s.t, err)
 		for _, route := range routes {
 			lines = append(lines, "route "+route.String())
@@ -103,7 +104,8 @@ func TestRestartAfterCrash(t *testing.T) {
 	s.nodes["a"] = n
 	s.sees("c", server, "10.88.3.1") // nor the agent's list of peers
 	s.setPeers("a")
-	must(t, n.Reconcile(Keep{Containers: []string{"kept", "held", "moved"}, Routes: []netip.Addr{kept.IP, held.IP, moved.IP}}))
+	must(t, n.Reconcile(Keep{Containers: []string{"kept", "held", "moved"},
+		Routes: []netip.Addr{kept.IP, held.IP, moved.IP}}))
 	s.sees("client-a", server, "198.51.100.2")
 	s.sees("client-b", server, "203.0.113.2")
 	hold, err := n.Hold(held.IP)
@@ -117,7 +119,8 @@ func TestRestartAfterCrash(t *testing.T) {
 	if _, err := os.Stat(n.NetnsPath("half-made")); err == nil {
 		t.Error("a half-made mount point is still there")
 	}
-	if state := s.state("a"); strings.Contains(state, lost.IP.String()) || !strings.Contains(state, moved.IP.String()) {
+	if state := s.state("a"); strings.Contains(state, lost.IP.String()) ||
+		!strings.Contains(state, moved.IP.String()) {
 		t.Errorf("after Reconcile:\n%s", state)
 	}
 	must(t, n.Detach("moved"))

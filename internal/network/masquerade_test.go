@@ -76,7 +76,8 @@ func TestMasqueradedLate(t *testing.T) {
 	a, b := s.nodes["a"], s.nodes["b"]
 	outside := netip.MustParseAddrPort("198.51.100.2:7000")
 	client, server := s.tcp("a/one", "client-a", outside)
-	must(t, errors.Join(client.SetDeadline(time.Now().Add(10*time.Second)), server.SetDeadline(time.Now().Add(10*time.Second))))
+	must(t, errors.Join(client.SetDeadline(time.Now().Add(10*time.Second)),
+		server.SetDeadline(time.Now().Add(10*time.Second))))
 	question, answer := []byte("late"), []byte("here")
 	for range 3 {
 		hold, err := b.Hold(address.IP)
@@ -116,7 +117,10 @@ func TestMasqueradedLateDatagrams(t *testing.T) {
 		raw, err := server.SyscallConn()
 		must(t, err)
 		var told error
-		must(t, raw.Control(func(fd uintptr) { told = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NO_CHECK, without) }))
+		must(t, raw.Control(func(fd uintptr) {
+			told = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET,
+				unix.SO_NO_CHECK, without)
+		}))
 		must(t, told)
 		var client net.Conn
 		s.in("a/one", func() (err error) {
@@ -124,7 +128,8 @@ func TestMasqueradedLateDatagrams(t *testing.T) {
 			return err
 		})
 		defer client.Close()
-		must(t, errors.Join(client.SetDeadline(time.Now().Add(10*time.Second)), server.SetDeadline(time.Now().Add(10*time.Second))))
+		must(t, errors.Join(client.SetDeadline(time.Now().Add(10*time.Second)),
+			server.SetDeadline(time.Now().Add(10*time.Second))))
 		_, err = client.Write([]byte("question"))
 		must(t, err)
 		_, from, err := server.ReadFrom(make([]byte, 16))

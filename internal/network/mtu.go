@@ -80,7 +80,10 @@ func widen(path string, attached *attachment) error {
 // limitRoutes sets this MTU on IPv4 routes through an interface, unless somebody has set a smaller MTU. An
 // MTU that is one byte smaller was set by narrowRoutes.
 func limitRoutes(handle *netlink.Handle, eth0 netlink.Link, mtu int) error {
-	routes, err := dump.Whole(func() ([]netlink.Route, error) { return handle.RouteList(eth0, netlink.FAMILY_V4) })
+	routes, err := dump.Whole(func() ([]netlink.Route,
+		error) {
+		return handle.RouteList(eth0, netlink.FAMILY_V4)
+	})
 	for i := range routes {
 		route := &routes[i]
 		if err == nil && (route.MTU == 0 || route.MTU == mtu-1 || route.MTU > mtu) {

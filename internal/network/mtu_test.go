@@ -26,7 +26,8 @@ func (s *site) restoredSocket(where string, from, to netip.AddrPort, segment uin
 	must(s.t, unix.Bind(fd, &unix.SockaddrInet4{Addr: from.Addr().As4(), Port: int(from.Port())}))
 	must(s.t, unix.Connect(fd, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}))
 	const maximumSegmentSize = 2 // RFC 9293, section 3.2
-	option := binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, maximumSegmentSize), segment)
+	option := binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, maximumSegmentSize),
+		segment)
 	must(s.t, unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_OPTIONS, string(option)))
 	return fd
 }
@@ -74,8 +75,10 @@ func TestLargePacketsForArrived(t *testing.T) {
 	s.guest("b", gateway+"/24", own+"/24")
 	must(t, b.AdoptBridged(t.Context(), s.dir+"/guest", Bridged{Container: "one", Address: ip, From: "a"}))
 	most := uint32(b.MTU() - 40)
-	s.must("guest", "ip", "neighbour", "add", nobody, "lladdr", "02:00:00:00:00:03", "dev", insideDevice) // resets nothing
-	fd := s.restoredSocket("guest", netip.AddrPortFrom(ip, 7000), netip.MustParseAddrPort(nobody+":7001"), whole-40)
+	// resets nothing
+	s.must("guest", "ip", "neighbour", "add", nobody, "lladdr", "02:00:00:00:00:03", "dev", insideDevice)
+	fd := s.restoredSocket("guest", netip.AddrPortFrom(ip, 7000), netip.MustParseAddrPort(nobody+":7001"),
+		whole-40)
 	if got := segmentOf(t, fd); got >= most {
 		t.Errorf("this kernel makes segments of %d bytes by itself: nothing has to be done any more", got)
 	}
@@ -109,7 +112,8 @@ func openWindow(t *testing.T, fd int) {
 	t.Helper()
 	var window []byte // struct tcp_repair_window, include/uapi/linux/tcp.h
 	const open = 1 << 16
-	for _, field := range []uint32{0 /* snd_wl1 */, open /* snd_wnd */, open /* max_window */, open, 0 /* rcv_wup */} {
+	for _, field := range []uint32{0 /* snd_wl1 */, open /* snd_wnd */, open /* max_window */, open,
+		0 /* rcv_wup */} {
 		window = binary.NativeEndian.AppendUint32(window, field)
 	}
 	must(t, unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_WINDOW, string(window)))

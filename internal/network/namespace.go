@@ -128,7 +128,8 @@ func makeNamespace(path string) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends in the new namespace, together with this goroutine
+		// never unlocked: the thread ends in the new namespace, together with this goroutine
+		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("make a network namespace: %w", err)
 			return

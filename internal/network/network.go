@@ -73,7 +73,8 @@ func New(config Config) (*Network, error) {
 		return nil, err
 	}
 	if err := n.setUp(); err != nil {
-		return nil, errors.Join(fmt.Errorf("set up the network of node %s: %w", n.config.NodeName, err), n.Close())
+		return nil, errors.Join(fmt.Errorf("set up the network of node %s: %w", n.config.NodeName, err),
+			n.Close())
 	}
 	return n, nil
 }
@@ -149,7 +150,8 @@ func (n *Network) setUp() error {
 // connection that is not translated back is for the node itself, which answers it with a reset.
 func (n *Network) trackLoosely() error {
 	err := within(n.ns, func() error { return sysctl("netfilter/nf_conntrack_tcp_be_liberal", "1") })
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without connection tracking of TCP has no windows
+	// a kernel without connection tracking of TCP has no windows
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("let the node follow connections that move: %w", err)
 	}
 	return nil

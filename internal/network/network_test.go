@@ -99,7 +99,8 @@ func TestReachable(t *testing.T) {
 	server := netip.AddrPortFrom(one.IP, 7000)
 	s.echo("a/one", server)
 	for where, source := range map[string]string{
-		"a": "10.88.1.1", "b": "10.88.2.1", "c": "10.88.3.1", "b/two": two.IP.String(), "a/one": one.IP.String(),
+		"a": "10.88.1.1", "b": "10.88.2.1", "c": "10.88.3.1", "b/two": two.IP.String(),
+		"a/one":    one.IP.String(),
 		"client-a": "198.51.100.2", "client-b": "203.0.113.2",
 	} {
 		s.sees(where, server, source)
@@ -139,7 +140,8 @@ func TestMovedContainer(t *testing.T) {
 	must(t, s.nodes["b"].Unroute(address.IP))
 	must(t, s.nodes["b"].Detach("one"))
 	s.echo("a/one", server)
-	for where, source := range map[string]string{"b": "10.88.2.1", "client-a": "198.51.100.2", "client-b": "203.0.113.2"} {
+	for where, source := range map[string]string{"b": "10.88.2.1", "client-a": "198.51.100.2",
+		"client-b": "203.0.113.2"} {
 		s.sees(where, server, source)
 	}
 }

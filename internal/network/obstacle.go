@@ -37,8 +37,9 @@ func Obstacles(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	}
 	for _, u := range uses {
 		found = append(found, Obstacle{
-			What:   fmt.Sprintf("%s is of the pool of container addresses, %s, too", u.what, pool),
-			Remedy: "who has such an address there and who has it as a container cannot both be reached from this node; give one of them another network",
+			What: fmt.Sprintf("%s is of the pool of container addresses, %s, too", u.what, pool),
+			Remedy: "who has such an address there and who has it as a container cannot both be reached " +
+				"from this node; give one of them another network",
 		})
 	}
 	return found, nil
@@ -63,7 +64,8 @@ func droppers(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	for _, chain := range chains {
 		forwards := chain.Hooknum != nil && *chain.Hooknum == *nftables.ChainHookForward &&
 			(chain.Table.Family == nftables.TableFamilyIPv4 || chain.Table.Family == nftables.TableFamilyINet)
-		if !forwards || chain.Table.Name == tableName || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
+		if !forwards || chain.Table.Name == tableName || chain.Policy == nil ||
+			*chain.Policy != nftables.ChainPolicyDrop {
 			continue
 		}
 		beside := slices.DeleteFunc(slices.Clone(chains), func(c *nftables.Chain) bool {
@@ -73,7 +75,8 @@ func droppers(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 			continue
 		}
 		found = append(found, Obstacle{
-			What: fmt.Sprintf("chain %s of packet filter table %s drops forwarded packets that it does not know, as those of containers in %s",
+			What: fmt.Sprintf("chain %s of packet filter table %s drops forwarded packets that it does "+
+				"not know, as those of containers in %s",
 				chain.Name, chain.Table.Name, pool),
 			Remedy: acceptance(chain, beside, pool),
 		})
@@ -95,8 +98,10 @@ func acceptance(chain *nftables.Chain, beside []*nftables.Chain, pool netip.Pref
 	}
 	switch {
 	case chain.Table.Name != "filter" || chain.Name != "FORWARD":
-		family := map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip", nftables.TableFamilyINet: "inet"}[chain.Table.Family]
-		return both("nft insert rule "+family+" "+chain.Table.Name+" "+chain.Name+" ip %s %s accept", "saddr", "daddr")
+		family := map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip",
+			nftables.TableFamilyINet: "inet"}[chain.Table.Family]
+		return both("nft insert rule "+family+" "+chain.Table.Name+" "+chain.Name+" ip %s %s accept", "saddr",
+			"daddr")
 	case has(passChain):
 		return both("iptables -I DOCKER-USER %s %s -j ACCEPT", "-s", "-d") + orAllow
 	case has(userChain):
@@ -145,7 +150,8 @@ func acceptsPool(rule []expr.Any, pool netip.Prefix) (offset uint32, is bool) {
 				protocol = false
 				continue
 			}
-			compared = part.Op == expr.CmpOpEq && len(part.Data) <= len(base) && len(part.Data)*8 >= pool.Bits() && bytes.Equal(part.Data, base[:len(part.Data)])
+			compared = part.Op == expr.CmpOpEq && len(part.Data) <= len(base) &&
+				len(part.Data)*8 >= pool.Bits() && bytes.Equal(part.Data, base[:len(part.Data)])
 			if !compared {
 				return 0, false
 			}

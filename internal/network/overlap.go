@@ -46,8 +46,10 @@ func (n *Network) checkPool() error {
 	}
 	uses = slices.DeleteFunc(uses, func(u use) bool { return u.wider })
 	if err := inUse(n.config.Pool, uses); err != nil {
-		return fmt.Errorf("pool of container addresses: %w: give that another network; or, if no container of the cluster "+
-			"matters, another pool to the cluster: godwit node init --force --pool, and godwit node join --force at the others", err)
+		return fmt.Errorf("pool of container addresses: %w: give that another network; or, if no "+
+			"container of the cluster "+
+			"matters, another pool to the cluster: godwit node init --force --pool, and godwit node join "+
+			"--force at the others", err)
 	}
 	return nil
 }
@@ -124,7 +126,8 @@ func addressesIn(handle *netlink.Handle, prefix netip.Prefix, links map[int]netl
 // may come before ours.
 func routesInto(handle *netlink.Handle, prefix netip.Prefix, links map[int]netlink.Link) ([]use, error) {
 	routes, err := dump.Whole(func() ([]netlink.Route, error) {
-		return handle.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		return handle.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
+			netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
@@ -133,7 +136,8 @@ func routesInto(handle *netlink.Handle, prefix netip.Prefix, links map[int]netli
 	for _, route := range routes {
 		to, ok := prefixOf(route.Dst)
 		link := links[route.LinkIndex]
-		if !ok || route.Table == unix.RT_TABLE_LOCAL || route.Protocol == routeProtocol || !to.Overlaps(prefix) || to.Bits() <= everywhere ||
+		if !ok || route.Table == unix.RT_TABLE_LOCAL || route.Protocol == routeProtocol ||
+			!to.Overlaps(prefix) || to.Bits() <= everywhere ||
 			route.LinkIndex != 0 && link == nil || toContainer(to, link) {
 			continue
 		}

@@ -39,17 +39,37 @@ func TestInUse(t *testing.T) {
 		agent  bool   // it begins
 		except string
 	}{
-		"nothing":       {make: func(*netlink.Handle) {}, agent: true},
-		"Podman's":      {make: func(h *netlink.Handle) { bridge(t, h, "podman0", "10.88.0.1/16") }, found: "route 10.88.0.0/16 dev podman0"},
-		"a device's":    {make: func(h *netlink.Handle) { bridge(t, h, "some0", "10.88.9.9/32") }, found: "address 10.88.9.9/32 of some0"},
-		"its own":       {make: func(h *netlink.Handle) { bridge(t, h, "own0", "10.88.0.1/16") }, except: "own0"},
-		"another":       {make: func(h *netlink.Handle) { bridge(t, h, "docker0", "172.17.0.1/16") }, agent: true},
-		"a VPN's half":  {make: func(h *netlink.Handle) { must(t, h.RouteAdd(&netlink.Route{Dst: half, Gw: gateway})) }, agent: true},
-		"a VPN's":       {make: func(h *netlink.Handle) { must(t, h.RouteAdd(&netlink.Route{Dst: ten, Gw: gateway})) }, found: "route 10.0.0.0/8 via", agent: true},
-		"nobody's":      {make: func(h *netlink.Handle) { must(t, h.RouteAdd(&netlink.Route{Dst: ten, Type: unix.RTN_BLACKHOLE})) }, agent: true},
-		"a part":        {make: func(h *netlink.Handle) { must(t, h.RouteAdd(&netlink.Route{Dst: part, Gw: gateway, Table: 52})) }, found: "route 10.88.5.0/24"},
-		"another's":     {make: func(h *netlink.Handle) { must(t, h.RouteAdd(&netlink.Route{Dst: part, Type: unix.RTN_BLACKHOLE})) }, found: "(to nowhere)"},
-		"LXC's already": {make: func(*netlink.Handle) { s.foreign("new", "theirs", "10.88.4.77") }, agent: true},
+		"nothing": {make: func(*netlink.Handle) {}, agent: true},
+		"Podman's": {make: func(h *netlink.Handle) { bridge(t, h, "podman0", "10.88.0.1/16") },
+			found: "route 10.88.0.0/16 dev podman0"},
+		"a device's": {make: func(h *netlink.Handle) { bridge(t, h, "some0", "10.88.9.9/32") },
+			found: "address 10.88.9.9/32 of some0"},
+		"its own": {make: func(h *netlink.Handle) { bridge(t, h, "own0", "10.88.0.1/16") },
+			except: "own0"},
+		"another": {make: func(h *netlink.Handle) { bridge(t, h, "docker0", "172.17.0.1/16") },
+			agent: true},
+		"a VPN's half": {make: func(h *netlink.Handle) {
+			must(t,
+				h.RouteAdd(&netlink.Route{Dst: half, Gw: gateway}))
+		}, agent: true},
+		"a VPN's": {make: func(h *netlink.Handle) {
+			must(t,
+				h.RouteAdd(&netlink.Route{Dst: ten, Gw: gateway}))
+		}, found: "route 10.0.0.0/8 via", agent: true},
+		"nobody's": {make: func(h *netlink.Handle) {
+			must(t,
+				h.RouteAdd(&netlink.Route{Dst: ten, Type: unix.RTN_BLACKHOLE}))
+		}, agent: true},
+		"a part": {make: func(h *netlink.Handle) {
+			must(t,
+				h.RouteAdd(&netlink.Route{Dst: part, Gw: gateway, Table: 52}))
+		}, found: "route 10.88.5.0/24"},
+		"another's": {make: func(h *netlink.Handle) {
+			must(t,
+				h.RouteAdd(&netlink.Route{Dst: part, Type: unix.RTN_BLACKHOLE}))
+		}, found: "(to nowhere)"},
+		"LXC's already": {make: func(*netlink.Handle) { s.foreign("new", "theirs", "10.88.4.77") },
+			agent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.t = t
@@ -62,12 +82,14 @@ func TestInUse(t *testing.T) {
 				one.make(h)
 				return nil
 			})
-			config := Config{NodeName: "d", NodeNumber: 4, Pool: netip.MustParsePrefix("10.88.0.0/16"), Underlay: netip.MustParseAddr("198.51.100.1"),
-				RunDir: t.TempDir(), StateDir: t.TempDir(), Namespace: s.dir + "/new"}
+			config := Config{NodeName: "d", NodeNumber: 4, Pool: netip.MustParsePrefix("10.88.0.0/16"),
+				Underlay: netip.MustParseAddr("198.51.100.1"),
+				RunDir:   t.TempDir(), StateDir: t.TempDir(), Namespace: s.dir + "/new"}
 			check := func() {
 				t.Helper()
 				err := CheckFree(config.Namespace, config.Pool, one.except)
-				if errors.Is(err, ErrInUse) != (one.found != "") || one.found != "" && !strings.Contains(err.Error(), one.found) {
+				if errors.Is(err, ErrInUse) != (one.found != "") || one.found != "" &&
+					!strings.Contains(err.Error(), one.found) {
 					t.Errorf("%v, want %q", err, one.found)
 				}
 			}
@@ -120,7 +142,8 @@ func routesOf(t *testing.T, ns netns.NsHandle) string {
 	t.Helper()
 	var lines []string
 	inside(t, ns, func(h *netlink.Handle) error {
-		routes, err := h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		routes, err := h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
+			netlink.RT_FILTER_TABLE)
 		for _, route := range routes {
 			if route.Table != unix.RT_TABLE_LOCAL {
 				lines = append(lines, route.String()+"\n")

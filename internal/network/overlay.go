@@ -21,7 +21,8 @@ const (
 	OverlayAuto      Overlay = "auto"      // WireGuard by the kernel, or by a process if the kernel has none
 	OverlayWireGuard Overlay = "wireguard" // WireGuard by the kernel
 	OverlayUserspace Overlay = "userspace" // WireGuard by a process
-	OverlayVXLAN     Overlay = "vxlan"     // in the clear: whoever can send packets with a peer's address gets in
+	// in the clear: whoever can send packets with a peer's address gets in
+	OverlayVXLAN Overlay = "vxlan"
 )
 
 // ParseOverlay parses a user's choice.
@@ -30,7 +31,8 @@ func ParseOverlay(text string) (Overlay, error) {
 	if slices.Contains(known, Overlay(text)) {
 		return Overlay(text), nil
 	}
-	return "", fmt.Errorf("overlay %.40q is %w: it must be auto, wireguard, userspace or vxlan", text, ErrInvalid)
+	return "", fmt.Errorf("overlay %.40q is %w: it must be auto, wireguard, userspace or vxlan",
+		text, ErrInvalid)
 }
 
 // Kind is the part on which two nodes must agree: "wireguard" or "vxlan".
@@ -119,7 +121,8 @@ func (n *Network) overlayDevice() *wireguard.Device {
 		Name: OverlayDevice, Way: n.config.Overlay.way(), Links: n.links,
 		Within: func(run func() error) error { return within(n.ns, run) },
 		Group:  groupOverlay,
-		Socket: filepath.Join(n.config.RunDir, "wireguard.sock"), Log: filepath.Join(n.config.RunDir, "wireguard.log"),
+		Socket: filepath.Join(n.config.RunDir, "wireguard.sock"),
+		Log:    filepath.Join(n.config.RunDir, "wireguard.log"),
 	}
 	if n.underlay != nil {
 		config.MTU = min(n.underlay.Attrs().MTU, maxMTU) - n.config.wireguardOverhead()
@@ -190,11 +193,13 @@ func (n *Network) routeOverlay(peers []wireguard.Peer) error {
 	}
 	err = n.removeRoutes(func(route netlink.Route) bool {
 		to, _ := prefixOf(route.Dst)
-		return n.toOverlay(route) && !slices.ContainsFunc(peers, func(p wireguard.Peer) bool { return p.Address == to.Addr() })
+		return n.toOverlay(route) &&
+			!slices.ContainsFunc(peers, func(p wireguard.Peer) bool { return p.Address == to.Addr() })
 	})
 	for _, peer := range peers {
-		route := &netlink.Route{Dst: hostNet(peer.Address), Table: unix.RT_TABLE_MAIN, Protocol: routeProtocol,
-			Scope: unix.RT_SCOPE_LINK, LinkIndex: link.Attrs().Index, Src: n.tunnelEnd().AsSlice()}
+		route := &netlink.Route{Dst: hostNet(peer.Address), Table: unix.RT_TABLE_MAIN,
+			Protocol: routeProtocol,
+			Scope:    unix.RT_SCOPE_LINK, LinkIndex: link.Attrs().Index, Src: n.tunnelEnd().AsSlice()}
 		if failed := n.links.RouteReplace(route); failed != nil {
 			err = errors.Join(err, fmt.Errorf("route to %s by %s: %w", peer.Address, OverlayDevice, failed))
 		}
@@ -205,7 +210,8 @@ func (n *Network) routeOverlay(peers []wireguard.Peer) error {
 // toOverlay reports whether a route leads to a node's end of the tunnel.
 func (n *Network) toOverlay(route netlink.Route) bool {
 	to, ok := prefixOf(route.Dst)
-	return ok && n.overlay != nil && to.IsSingleIP() && n.config.Pool.Contains(to.Addr()) && to.Addr().As4()[3] == 255
+	return ok && n.overlay != nil && to.IsSingleIP() && n.config.Pool.Contains(to.Addr()) &&
+		to.Addr().As4()[3] == 255
 }
 
 // KeepOverlay makes the device again if it has gone: its process may have been killed.

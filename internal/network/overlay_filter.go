@@ -12,14 +12,16 @@ import (
 // overlayRules accepts from the tunnel what each peer sends as itself, and keeps containers away from the
 // overlay's ports. An encrypted tunnel is in IPv4's table; otherwise the tunnel is, like the underlay
 // always, in the table of the underlay's family.
-func (n *Network) overlayRules(conn *nftables.Conn, table, outer *nftables.Table, bridged *nftables.Set) error {
+func (n *Network) overlayRules(conn *nftables.Conn, table, outer *nftables.Table,
+	bridged *nftables.Set) error {
 	peers, err := n.peerSet(conn, outer)
 	if err != nil {
 		return err
 	}
 	filter := func(table *nftables.Table, name string, hook *nftables.ChainHook) func(...rule) {
-		return ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter,
-			Hooknum: hook, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)}))
+		return ruleAdder(conn, table,
+			conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter,
+				Hooknum: hook, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityFilter - 10)}))
 	}
 	inner := outer
 	if n.config.encrypted() {
@@ -40,10 +42,12 @@ func (n *Network) overlayRules(conn *nftables.Conn, table, outer *nftables.Table
 			n.notFromContainers(own, toOverlay, bridged)
 		}
 		for _, kind := range containerKinds { // of engines whose networks Godwit does not know
-			own(toOverlay, ofKind(metaKeyIIFKIND, kind), notFromDevice(n.underlay.Attrs().Name), source, notIn(peers), drop())
+			own(toOverlay, ofKind(metaKeyIIFKIND, kind), notFromDevice(n.underlay.Attrs().Name), source,
+				notIn(peers), drop())
 		}
 		// A peer's packets may come by, if its machine is behind this one.
-		other(toOverlay, fieldOf(outer, offsetDestination, offsetDestination6), isIn(peers), source, notIn(peers), drop())
+		other(toOverlay, fieldOf(outer, offsetDestination, offsetDestination6), isIn(peers), source,
+			notIn(peers), drop())
 	}
 	return nil
 }
@@ -63,7 +67,8 @@ func (n *Network) tunnelInput(add func(...rule), ends *nftables.Set) {
 	}
 	const innerSource = 8 + 8 + 6 // after UDP (RFC 768), VXLAN (RFC 7348) and the inner destination
 	add(toTunnel, source, is(
-		&expr.Payload{DestRegister: unix.NFT_REG32_00 + size/4, Base: expr.PayloadBaseTransportHeader, Offset: innerSource, Len: hardwareSize},
+		&expr.Payload{DestRegister: unix.NFT_REG32_00 + size/4, Base: expr.PayloadBaseTransportHeader,
+			Offset: innerSource, Len: hardwareSize},
 		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: ends.Name, SetID: ends.ID}), accept())
 	add(toTunnel, drop())
 	add(fromGroup(groupOverlay), drop()) // what else comes by the encrypted device
@@ -104,7 +109,8 @@ func (n *Network) endSet(conn *nftables.Conn, table *nftables.Table) (*nftables.
 	var elements []nftables.SetElement
 	for _, peer := range n.peers {
 		if end := n.tunnelEndOf(peer); end.IsValid() && !peer.Apart {
-			whole := slices.Concat(end.AsSlice(), tunnelMAC(peer.Number), make([]byte, 2)) // registers have four bytes
+			// registers have four bytes
+			whole := slices.Concat(end.AsSlice(), tunnelMAC(peer.Number), make([]byte, 2))
 			elements = append(elements, nftables.SetElement{Key: whole})
 		}
 	}
@@ -128,7 +134,8 @@ func fieldOf(table *nftables.Table, offset, offset6 uint32) rule {
 	if table.Family == nftables.TableFamilyIPv6 {
 		offset, size = offset6, 16
 	}
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size})
+	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
+		Len: size})
 }
 
 // isIn: the loaded value is in a set.
@@ -145,5 +152,6 @@ func notIn(set *nftables.Set) rule {
 func notFromDevice(name string) rule {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
-	return is(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: unix.NFT_REG_1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: padded})
+	return is(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: unix.NFT_REG_1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: padded})
 }

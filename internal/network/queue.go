@@ -41,7 +41,8 @@ func (q *queue) push(packet []byte, now time.Time) bool {
 	if q.bytes+int64(len(packet)) > q.limit || len(packet) > slabSize-recordHeader {
 		return false
 	}
-	if last := len(q.slabs) - 1; last < 0 || cap(q.slabs[last])-len(q.slabs[last]) < recordHeader+len(packet) {
+	if last := len(q.slabs) - 1; last < 0 || cap(q.slabs[last])-len(q.slabs[last]) < recordHeader+
+		len(packet) {
 		q.slabs = append(q.slabs, make([]byte, 0, slabSize))
 	}
 	slab := &q.slabs[len(q.slabs)-1]
@@ -66,7 +67,8 @@ func (q *queue) peek() (packet []byte, came time.Time, ok bool) {
 	}
 	record := q.slabs[0][q.read:]
 	length := int(binary.NativeEndian.Uint32(record[8:]))
-	return record[recordHeader : recordHeader+length], q.made.Add(time.Duration(binary.NativeEndian.Uint64(record))), true
+	return record[recordHeader : recordHeader+length],
+		q.made.Add(time.Duration(binary.NativeEndian.Uint64(record))), true
 }
 
 // pop removes the oldest packet.

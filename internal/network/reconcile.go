@@ -33,7 +33,8 @@ func (n *Network) Reconcile(keep Keep) error {
 	if err != nil {
 		return err
 	}
-	for _, one := range n.BridgedPlaces() { // migrations, and their engines, say when they are not needed any more
+	// migrations, and their engines, say when they are not needed any more
+	for _, one := range n.BridgedPlaces() {
 		containers[one.Container] = containers[one.Container] || one.Here
 		routes[hostNet(one.Address).String()] = true
 	}
@@ -103,7 +104,8 @@ func (n *Network) sweep(routes, devices map[string]bool) error {
 		return err
 	}
 	return n.removeRules(func(rule netlink.Rule) bool {
-		return ended(rule.Table) || rule.Priority == priorityHome && rule.Src != nil && !routes[rule.Src.String()]
+		return ended(rule.Table) || rule.Priority == priorityHome && rule.Src != nil &&
+			!routes[rule.Src.String()]
 	})
 }
 

@@ -149,7 +149,8 @@ func (n *Network) switchTo(ip netip.Addr, to Destination) error {
 }
 
 // routeTo returns a route to the address's destination, after checking that the destination exists.
-func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip.Addr) (*netlink.Route, error) {
+func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip.Addr) (*netlink.Route,
+	error) {
 	if err := n.known(ip); err != nil {
 		return nil, err
 	}
@@ -175,7 +176,8 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 	route := n.route(prefix, table)
 	// With the container itself as gateway its permanent neighbour entry is used also by a hold's
 	// default route.
-	route.LinkIndex, route.Gw, route.Flags = link.Attrs().Index, net.IP(ip.AsSlice()), int(netlink.FLAG_ONLINK)
+	route.LinkIndex, route.Gw, route.Flags = link.Attrs().Index, net.IP(ip.AsSlice()),
+		int(netlink.FLAG_ONLINK)
 	return route, nil
 }
 
@@ -190,7 +192,8 @@ func (n *Network) via(prefix *net.IPNet, number, table int) *netlink.Route {
 // route returns a route with the common attributes of our routes. The source is the node's address in the
 // pool, so that containers everywhere know the way back to the node.
 func (n *Network) route(prefix *net.IPNet, table int) *netlink.Route {
-	return &netlink.Route{Dst: prefix, Table: table, Protocol: routeProtocol, Src: net.IP(n.NodeAddress().AsSlice())}
+	return &netlink.Route{Dst: prefix, Table: table, Protocol: routeProtocol,
+		Src: net.IP(n.NodeAddress().AsSlice())}
 }
 
 // plug lets a container send. If the container's home is another node, packets to hosts outside go home.
@@ -318,7 +321,8 @@ func (n *Network) removeRoutes(match func(netlink.Route) bool) error {
 func (n *Network) listRoutes() ([]netlink.Route, error) {
 	filter := &netlink.Route{Protocol: routeProtocol, Table: unix.RT_TABLE_UNSPEC}
 	routes, err := dump.Whole(func() ([]netlink.Route, error) {
-		return n.links.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+		return n.links.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL|
+			netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
@@ -329,7 +333,8 @@ func (n *Network) listRoutes() ([]netlink.Route, error) {
 // isHostRoute reports whether a route is an address's own route in the main table.
 func isHostRoute(ip netip.Addr) func(netlink.Route) bool {
 	return func(route netlink.Route) bool {
-		return route.Table == unix.RT_TABLE_MAIN && route.Dst != nil && route.Dst.String() == hostNet(ip).String()
+		return route.Table == unix.RT_TABLE_MAIN && route.Dst != nil &&
+			route.Dst.String() == hostNet(ip).String()
 	}
 }
 

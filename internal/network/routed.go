@@ -110,7 +110,8 @@ func (n *Network) unclaim(device string, ip netip.Addr) error {
 		return nil
 	}
 	if err == nil {
-		err = n.links.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET, Flags: netlink.NTF_PROXY, IP: ip.AsSlice()})
+		err = n.links.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET,
+			Flags: netlink.NTF_PROXY, IP: ip.AsSlice()})
 	}
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("answer for %s on %s no more: %w", ip, device, err)
@@ -138,7 +139,8 @@ func (n *Network) sendElsewhere() (some bool) {
 		}
 		some = true
 		if err := n.announceOn(attached.device, ip); err != nil {
-			n.config.Log.Warn("neighbours are not told where a container is that comes", "container", one.Container, "error", err)
+			n.config.Log.Warn("neighbours are not told where a container is that comes", "container",
+				one.Container, "error", err)
 		}
 	}
 	return some
@@ -219,7 +221,9 @@ func announce(link netlink.Link, ip netip.Addr) error {
 	packet = append(packet, byte(len(mac)), 4)
 	packet = binary.BigEndian.AppendUint16(packet, request)
 	packet = slices.Concat(packet, mac, ip.AsSlice(), make([]byte, len(mac)), ip.AsSlice())
-	to := &unix.SockaddrLinklayer{Protocol: 0x0608, Ifindex: link.Attrs().Index, Halen: 6, Addr: [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}} // ETH_P_ARP, swapped
+	// ETH_P_ARP, swapped
+	to := &unix.SockaddrLinklayer{Protocol: 0x0608, Ifindex: link.Attrs().Index, Halen: 6,
+		Addr: [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}
 	if err := unix.Sendto(socket, packet, 0, to); err != nil {
 		return fmt.Errorf("announce %s on %s: %w", ip, link.Attrs().Name, err)
 	}

@@ -47,7 +47,8 @@ func (n *Network) proxy(device string, ip netip.Addr) (netlink.Link, error) {
 	if link == nil || err != nil {
 		return nil, err
 	}
-	entry := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET, Flags: netlink.NTF_PROXY, IP: ip.AsSlice()}
+	entry := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET, Flags: netlink.NTF_PROXY,
+		IP: ip.AsSlice()}
 	if err := n.links.NeighSet(entry); err != nil && !errors.Is(err, unix.ENODEV) {
 		return nil, fmt.Errorf("answer for %s on %s: %w", ip, device, err)
 	}
@@ -93,7 +94,8 @@ func (n *Network) watchBridges() {
 // watchBridgesOnce does so until the kernel stops reporting.
 func (n *Network) watchBridgesOnce() {
 	changes, over := make(chan netlink.LinkUpdate), make(chan struct{})
-	options := netlink.LinkSubscribeOptions{Namespace: &n.ns, ErrorCallback: func(error) {}} // changes ends then
+	// changes ends then
+	options := netlink.LinkSubscribeOptions{Namespace: &n.ns, ErrorCallback: func(error) {}}
 	if err := netlink.LinkSubscribeWithOptions(changes, over, options); err != nil {
 		return
 	}

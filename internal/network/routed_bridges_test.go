@@ -14,7 +14,10 @@ import (
 func TestBridgeMadeAnew(t *testing.T) {
 	s := newSite(t)
 	a, away := s.nodes["a"], netip.MustParseAddr("10.89.1.2")
-	must(t, a.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}})) // there is none yet
+	// there is none yet
+	must(t,
+		a.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge,
+			Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.sendAway("one", "leaves", away.String())
 	says := func(want string, args ...string) {
 		t.Helper()
@@ -55,10 +58,12 @@ func TestRoutedNetworksTriedAgain(t *testing.T) {
 			t.Error("what cannot be done is done")
 		}
 	})
-	if err := a.SetRoutedNetworks(routed); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), overlaps.Device) {
+	if err := a.SetRoutedNetworks(routed); !errors.Is(err, ErrInvalid) ||
+		!strings.Contains(err.Error(), overlaps.Device) {
 		t.Errorf("%v, want that %s is not routed", err, overlaps.Device)
 	}
-	if out, err := s.run("a", "cat", "/proc/sys/net/ipv4/conf/"+engineBridge+"/proxy_arp"); err != nil || strings.TrimSpace(out) != "1" {
+	if out, err := s.run("a", "cat", "/proc/sys/net/ipv4/conf/"+engineBridge+"/proxy_arp"); err != nil ||
+		strings.TrimSpace(out) != "1" {
 		t.Errorf("proxy_arp of the good one is %s", out)
 	}
 }
@@ -85,7 +90,9 @@ func TestWatchesOnce(t *testing.T) {
 		before = strings.Join(all, " ")
 		return len(all) == 1
 	})
-	must(t, a.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge, Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
+	must(t,
+		a.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge,
+			Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.onBridge("a", "one", "10.89.1.3/16")
 	a.mu.Lock() // so nobody takes what the kernel tells
 	inside(t, s.ns("a"), func(h *netlink.Handle) error {

@@ -34,7 +34,8 @@ func (n *Network) Established(id string) ([]Connection, error) {
 	}
 	defer handle.Close()
 	var connections []Connection
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} { // a listener on :: accepts IPv4 on IPv6 sockets
+	// a listener on :: accepts IPv4 on IPv6 sockets
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		sockets, err := handle.SocketDiagTCP(family)
 		if err != nil && !(family == unix.AF_INET6 && errors.Is(err, unix.ENOENT)) {
 			return nil, fmt.Errorf("list connections of container %s: %w", id, err)
@@ -52,7 +53,8 @@ func (n *Network) Established(id string) ([]Connection, error) {
 func toConnection(socket *netlink.Socket) (Connection, bool) {
 	local, okLocal := netip.AddrFromSlice(socket.ID.Source)
 	remote, okRemote := netip.AddrFromSlice(socket.ID.Destination)
-	if !okLocal || !okRemote || socket.State != netlink.TCP_ESTABLISHED || remote.IsLoopback() || remote.Unmap().IsLoopback() {
+	if !okLocal || !okRemote || socket.State != netlink.TCP_ESTABLISHED || remote.IsLoopback() ||
+		remote.Unmap().IsLoopback() {
 		return Connection{}, false
 	}
 	return Connection{

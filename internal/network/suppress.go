@@ -98,14 +98,19 @@ func (n *Network) suppressRules(conn *nftables.Conn, table *nftables.Table) erro
 	if err := conn.AddSet(set, elements); err != nil {
 		return fmt.Errorf("describe the set of suppressed addresses: %w", err)
 	}
-	add := ruleAdder(conn, table, conn.AddChain(&nftables.Chain{Name: "arrive", Table: table, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw}))
+	add := ruleAdder(conn, table,
+		conn.AddChain(&nftables.Chain{Name: "arrive", Table: table, Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw}))
 	const source, senderInARP = 6, 14 // of Ethernet's header, and RFC 826 with Ethernet and IPv4
-	for protocol, offset := range map[uint16]uint32{unix.ETH_P_IP: offsetSource, unix.ETH_P_ARP: senderInARP} {
+	for protocol, offset := range map[uint16]uint32{unix.ETH_P_IP: offsetSource,
+		unix.ETH_P_ARP: senderInARP} {
 		add(is(&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: unix.NFT_REG_1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: binaryutil.BigEndian.PutUint16(protocol)},
-			&expr.Payload{DestRegister: unix.NFT_REG32_00, Base: expr.PayloadBaseLLHeader, Offset: source, Len: hardwareSize},
-			&expr.Payload{DestRegister: unix.NFT_REG32_02, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1,
+				Data: binaryutil.BigEndian.PutUint16(protocol)},
+			&expr.Payload{DestRegister: unix.NFT_REG32_00, Base: expr.PayloadBaseLLHeader, Offset: source,
+				Len: hardwareSize},
+			&expr.Payload{DestRegister: unix.NFT_REG32_02, Base: expr.PayloadBaseNetworkHeader,
+				Offset: offset, Len: 4},
 			&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: set.Name, SetID: set.ID}), drop())
 	}
 	return nil

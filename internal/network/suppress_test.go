@@ -12,7 +12,8 @@ import (
 func TestSuppressARP(t *testing.T) {
 	s := newSite(t)
 	ip := netip.MustParseAddr("172.30.0.2")
-	for name, address := range map[string]string{"comes": ip.String(), "asker": "172.30.0.3", "other": "172.30.0.4"} {
+	for name, address := range map[string]string{"comes": ip.String(), "asker": "172.30.0.3",
+		"other": "172.30.0.4"} {
 		s.onBridge("a", name, address+"/24")
 	}
 	mac := ""

@@ -106,7 +106,8 @@ func TestHoldDuringBulkTransfer(t *testing.T) {
 		}
 		hold, err := s.nodes["a"].Hold(address.IP)
 		must(t, err)
-		eventually(t, "a held packet or the end", func() bool { return hold.Stats().HeldPackets > 0 || len(errs) > 0 })
+		eventually(t, "a held packet or the end",
+			func() bool { return hold.Stats().HeldPackets > 0 || len(errs) > 0 })
 		must(t, hold.Release(t.Context(), Local("one"), 0))
 		if stats := hold.Stats(); stats.DroppedPackets != 0 {
 			t.Errorf("%+v", stats)
@@ -135,7 +136,8 @@ func TestEstablished(t *testing.T) {
 	eventually(t, "one connection with six unread bytes", func() bool {
 		list, err := s.nodes["a"].Established("one")
 		must(t, err)
-		return len(list) == 1 && list[0].Local == at && list[0].Remote.String() == client.LocalAddr().String() && list[0].UnreadBytes == 6
+		return len(list) == 1 && list[0].Local == at &&
+			list[0].Remote.String() == client.LocalAddr().String() && list[0].UnreadBytes == 6
 	})
 	if _, err := s.nodes["a"].Established("nobody"); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("connections of an unknown container: %v", err)

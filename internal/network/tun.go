@@ -25,8 +25,8 @@ func (n *Network) openTun(ip netip.Addr) (*tun, error) {
 	bytes := ip.As4()
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = "gwhold" + hex.EncodeToString(bytes[:])
-	device := &netlink.Tuntap{LinkAttrs: attributes, Mode: netlink.TUNTAP_MODE_TUN, NonPersist: true, Queues: 1,
-		Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_ONE_QUEUE}
+	device := &netlink.Tuntap{LinkAttrs: attributes, Mode: netlink.TUNTAP_MODE_TUN, NonPersist: true,
+		Queues: 1, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_ONE_QUEUE}
 	err := within(n.ns, func() error {
 		if err := n.links.LinkAdd(device); err != nil {
 			return fmt.Errorf("make TUN device %s: %w", attributes.Name, err)
@@ -55,7 +55,8 @@ func (n *Network) configureTun(t *tun) error {
 		return fmt.Errorf("find TUN device %s: %w", t.name, err)
 	}
 	for _, step := range []error{
-		n.links.LinkSetGroup(link, groupHold), n.links.LinkSetMTU(link, n.mtu), n.links.LinkSetTxQLen(link, tunQueue),
+		n.links.LinkSetGroup(link, groupHold), n.links.LinkSetMTU(link, n.mtu),
+		n.links.LinkSetTxQLen(link, tunQueue),
 		n.links.LinkSetUp(link),
 	} {
 		if step != nil {
@@ -79,7 +80,8 @@ func (n *Network) routeInto(t *tun, ip netip.Addr) error {
 // isPacketFor reports whether this is an IPv4 packet to the address: a hold may forward nothing else.
 func isPacketFor(packet []byte, ip netip.Addr) bool {
 	const header = 20
-	return len(packet) >= header && packet[0]>>4 == 4 && ip == netip.AddrFrom4([4]byte(packet[offsetDestination:header]))
+	return len(packet) >= header && packet[0]>>4 == 4 &&
+		ip == netip.AddrFrom4([4]byte(packet[offsetDestination:header]))
 }
 
 // opensTCP reports whether this IPv4 packet is a TCP SYN without ACK.
@@ -102,5 +104,6 @@ func isRequest(packet []byte) bool {
 	length := int(packet[0]&0xf) * 4
 	return length >= header && packet[protocol] == unix.IPPROTO_UDP &&
 		(int(packet[fragment])<<8|int(packet[fragment+1]))&0x1fff == 0 &&
-		len(packet) > length+port+1 && int(packet[length+port])<<8|int(packet[length+port+1]) < firstClientPort
+		len(packet) > length+port+1 && int(packet[length+port])<<8|
+		int(packet[length+port+1]) < firstClientPort
 }

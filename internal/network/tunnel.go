@@ -38,7 +38,8 @@ func (n *Network) bringUpTunnel() error {
 	attributes.Name, attributes.MTU, attributes.Group = TunnelDevice, mtu, groupTunnel
 	attributes.HardwareAddr = tunnelMAC(number)
 	wanted := &netlink.Vxlan{
-		LinkAttrs: attributes, VxlanId: vni, SrcAddr: n.tunnelEnd().AsSlice(), Port: n.config.Port, UDPCSum: true,
+		LinkAttrs: attributes, VxlanId: vni, SrcAddr: n.tunnelEnd().AsSlice(), Port: n.config.Port,
+		UDPCSum: true,
 	}
 	if err := n.makeTunnel(wanted); err != nil {
 		return err
@@ -73,8 +74,10 @@ func (n *Network) makeTunnel(wanted *netlink.Vxlan) error {
 	}
 	if err == nil {
 		old, ok := found.(*netlink.Vxlan)
-		if ok && old.VxlanId == wanted.VxlanId && old.Port == wanted.Port && old.SrcAddr.Equal(wanted.SrcAddr) &&
-			bytes.Equal(old.HardwareAddr, wanted.HardwareAddr) && old.Attrs().Group == groupTunnel && !old.Learning {
+		if ok && old.VxlanId == wanted.VxlanId && old.Port == wanted.Port &&
+			old.SrcAddr.Equal(wanted.SrcAddr) &&
+			bytes.Equal(old.HardwareAddr, wanted.HardwareAddr) && old.Attrs().Group == groupTunnel &&
+			!old.Learning {
 			return nil
 		}
 		if err := n.links.LinkDel(found); err != nil {
@@ -82,7 +85,8 @@ func (n *Network) makeTunnel(wanted *netlink.Vxlan) error {
 		}
 	}
 	if err := n.links.LinkAdd(wanted); err != nil {
-		return fmt.Errorf("make the tunnel %s (VXLAN %d, UDP port %d, from %s): %w; is another VXLAN device using the port?",
+		return fmt.Errorf("make the tunnel %s (VXLAN %d, UDP port %d, from %s): %w; is another VXLAN "+
+			"device using the port?",
 			TunnelDevice, vni, wanted.Port, n.config.Underlay, err)
 	}
 	return nil
@@ -103,7 +107,8 @@ func (n *Network) findUnderlay() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("underlay address %s is %w: no interface of this node has it", n.config.Underlay, ErrInvalid)
+	return fmt.Errorf("underlay address %s is %w: no interface of this node has it", n.config.Underlay,
+		ErrInvalid)
 }
 
 // tunnelMTU is the MTU that remains of the underlay's interface.
@@ -148,7 +153,8 @@ func (n *Network) SetPeers(peers []Peer) error {
 	}
 	for _, peer := range wanted {
 		if err := n.addPeer(peer); err != nil {
-			return fmt.Errorf("set up peer %s (node %d at %s): %w", peer.Name, peer.Number, peer.Underlay, err)
+			return fmt.Errorf("set up peer %s (node %d at %s): %w", peer.Name, peer.Number, peer.Underlay,
+				err)
 		}
 	}
 	return n.routeBridged()
@@ -196,12 +202,16 @@ func (n *Network) checkPeers(peers []Peer) (map[int]Peer, error) {
 		_, twice := wanted[peer.Number]
 		switch {
 		case peer.Name == "" || names[peer.Name]:
-			return nil, fmt.Errorf("peer name %q is %w: it is empty, used twice, or this node's own", peer.Name, ErrInvalid)
+			return nil, fmt.Errorf("peer name %q is %w: it is empty, used twice, or this node's own",
+				peer.Name, ErrInvalid)
 		case twice || peer.Number == n.config.NodeNumber:
-			return nil, fmt.Errorf("number %d of peer %s is %w: another node has it", peer.Number, peer.Name, ErrInvalid)
-		case !peer.Underlay.IsValid() || peer.Underlay.Is4() != n.config.Underlay.Is4() || peer.Underlay.IsUnspecified() ||
+			return nil, fmt.Errorf("number %d of peer %s is %w: another node has it", peer.Number, peer.Name,
+				ErrInvalid)
+		case !peer.Underlay.IsValid() || peer.Underlay.Is4() != n.config.Underlay.Is4() ||
+			peer.Underlay.IsUnspecified() ||
 			peer.Underlay.IsMulticast() || underlays[peer.Underlay] || n.config.Pool.Contains(peer.Underlay):
-			return nil, fmt.Errorf("underlay address %s of peer %s is %w: it must be another node's, outside %s, and of the kind of %s",
+			return nil, fmt.Errorf("underlay address %s of peer %s is %w: it must be another node's, "+
+				"outside %s, and of the kind of %s",
 				peer.Underlay, peer.Name, ErrInvalid, n.config.Pool, n.config.Underlay)
 		}
 		if !peer.Key.IsZero() && keys[peer.Key] {
@@ -236,7 +246,8 @@ func (n *Network) addPeer(peer Peer) error {
 
 // removePeer undoes addPeer and removes every other route through the peer.
 func (n *Network) removePeer(peer Peer) error {
-	if err := n.removeRules(func(rule netlink.Rule) bool { return rule.Table == peerTable(peer.Number) }); err != nil {
+	if err := n.removeRules(
+		func(rule netlink.Rule) bool { return rule.Table == peerTable(peer.Number) }); err != nil {
 		return err
 	}
 	gateway := n.config.nodeAddress(peer.Number)
@@ -267,8 +278,10 @@ func (n *Network) peerNeighbours(peer Peer) []*netlink.Neigh {
 
 // forwardingEntry returns the entry with the location of a peer's end of the tunnel.
 func (n *Network) forwardingEntry(peer Peer) *netlink.Neigh {
-	return &netlink.Neigh{LinkIndex: n.tunnel.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT,
-		Flags: netlink.NTF_SELF, IP: net.IP(n.tunnelEndOf(peer).AsSlice()), HardwareAddr: tunnelMAC(peer.Number)}
+	return &netlink.Neigh{LinkIndex: n.tunnel.Attrs().Index, Family: unix.AF_BRIDGE,
+		State: netlink.NUD_PERMANENT,
+		Flags: netlink.NTF_SELF, IP: net.IP(n.tunnelEndOf(peer).AsSlice()),
+		HardwareAddr: tunnelMAC(peer.Number)}
 }
 
 // removeForwarding stops sending to a peer.

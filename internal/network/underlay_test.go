@@ -88,33 +88,40 @@ func TestObstacles(t *testing.T) {
 	must(t, err)
 	table := conn.AddTable(&nftables.Table{Name: "filter", Family: nftables.TableFamilyIPv4})
 	policy := nftables.ChainPolicyDrop
-	forward := conn.AddChain(&nftables.Chain{Name: "FORWARD", Table: table, Type: nftables.ChainTypeFilter, Policy: &policy,
-		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
+	forward := conn.AddChain(&nftables.Chain{Name: "FORWARD", Table: table, Type: nftables.ChainTypeFilter,
+		Policy: &policy, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
 	must(t, conn.Flush())
 	list, err := s.nodes["a"].Obstacles()
-	if err != nil || len(list) != 1 || list[0].Remedy != "iptables -I FORWARD -s 10.88.0.0/16 -j ACCEPT && iptables -I FORWARD -d 10.88.0.0/16 -j ACCEPT" {
+	if err != nil || len(list) != 1 ||
+		list[0].Remedy != "iptables -I FORWARD -s 10.88.0.0/16 -j ACCEPT && iptables -I FORWARD -d "+
+			"10.88.0.0/16 -j ACCEPT" {
 		t.Errorf("obstacles: %q, %v", list, err)
 	}
 	users := conn.AddChain(&nftables.Chain{Name: "DOCKER-USER", Table: table})
 	must(t, conn.Flush())
 	list, err = s.nodes["a"].Obstacles()
-	if err != nil || len(list) != 1 || !strings.HasPrefix(list[0].Remedy, "iptables -I DOCKER-USER -s 10.88.0.0/16 -j ACCEPT && ") {
+	if err != nil || len(list) != 1 ||
+		!strings.HasPrefix(list[0].Remedy, "iptables -I DOCKER-USER -s 10.88.0.0/16 -j ACCEPT && ") {
 		t.Errorf("obstacles with Docker: %q, %v", list, err)
 	}
 	// Half of what is to be let pass, rules of others, and then all, as iptables writes it and as nft does.
 	pool := s.nodes["a"].config.Pool
 	from := rule{
-		&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource, Len: 2},
+		&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource,
+			Len: 2},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{10, 88}}, &expr.Counter{},
 	}
 	conn.AddRule(&nftables.Rule{Table: table, Chain: users, Exprs: append(slices.Clone(from), accept()...)})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: users, Exprs: slices.Concat(inPool(offsetDestination, pool, true), drop())})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: users, Exprs: slices.Concat(fromGroup(1), inPool(offsetDestination, pool, true), accept())})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: users,
+		Exprs: slices.Concat(inPool(offsetDestination, pool, true), drop())})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: users,
+		Exprs: slices.Concat(fromGroup(1), inPool(offsetDestination, pool, true), accept())})
 	must(t, conn.Flush())
 	if list, err := s.nodes["a"].Obstacles(); err != nil || len(list) != 1 {
 		t.Errorf("obstacles after half of the commands: %q, %v", list, err)
 	}
-	conn.AddRule(&nftables.Rule{Table: table, Chain: forward, Exprs: slices.Concat(inPool(offsetDestination, pool, true), accept())})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: forward,
+		Exprs: slices.Concat(inPool(offsetDestination, pool, true), accept())})
 	must(t, conn.Flush())
 	if list, err := s.nodes["a"].Obstacles(); err != nil || len(list) != 0 {
 		t.Errorf("obstacles after the commands: %q, %v", list, err)

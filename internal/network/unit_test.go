@@ -17,8 +17,8 @@ import (
 
 func testConfig(t *testing.T) Config {
 	t.Helper()
-	config, err := Config{NodeName: "a", NodeNumber: 1, Pool: netip.MustParsePrefix("10.88.0.0/16"), Underlay: netip.MustParseAddr("192.0.2.1"),
-		RunDir: t.TempDir(), StateDir: t.TempDir()}.withDefaults()
+	config, err := Config{NodeName: "a", NodeNumber: 1, Pool: netip.MustParsePrefix("10.88.0.0/16"),
+		Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: t.TempDir(), StateDir: t.TempDir()}.withDefaults()
 	must(t, err)
 	return config
 }
@@ -34,22 +34,25 @@ func leasing(t *testing.T, config Config) *Network {
 func TestConfigRefuses(t *testing.T) {
 	good := testConfig(t)
 	for what, spoil := range map[string]func(*Config){
-		"no name":           func(c *Config) { c.NodeName = "" },
-		"no number":         func(c *Config) { c.NodeNumber = 0 },
-		"number too high":   func(c *Config) { c.NodeNumber = 256 },
-		"pool of IPv6":      func(c *Config) { c.Pool = netip.MustParsePrefix("fd00::/16") },
-		"pool too small":    func(c *Config) { c.Pool = netip.MustParsePrefix("10.88.0.0/24") },
-		"pool with host":    func(c *Config) { c.Pool = netip.MustParsePrefix("10.88.0.1/16") },
-		"no underlay":       func(c *Config) { c.Underlay = netip.Addr{} },
-		"underlay in pool":  func(c *Config) { c.Underlay = netip.MustParseAddr("10.88.1.9") },
-		"underlay anybody":  func(c *Config) { c.Underlay = netip.IPv4Unspecified() },
-		"port":              func(c *Config) { c.Port = 65536 },
-		"small MTU":         func(c *Config) { c.MTU = 100 },
-		"relative path":     func(c *Config) { c.RunDir = "run" },
-		"negative hold":     func(c *Config) { c.HoldBytes = -1 },
-		"multicast":         func(c *Config) { c.Underlay = netip.MustParseAddr("224.0.0.1") },
-		"negative number":   func(c *Config) { c.NodeNumber = -1 },
-		"mark has no space": func(c *Config) { c.Pool, c.NodeNumber = netip.MustParsePrefix("10.0.0.0/8"), 4096 },
+		"no name":          func(c *Config) { c.NodeName = "" },
+		"no number":        func(c *Config) { c.NodeNumber = 0 },
+		"number too high":  func(c *Config) { c.NodeNumber = 256 },
+		"pool of IPv6":     func(c *Config) { c.Pool = netip.MustParsePrefix("fd00::/16") },
+		"pool too small":   func(c *Config) { c.Pool = netip.MustParsePrefix("10.88.0.0/24") },
+		"pool with host":   func(c *Config) { c.Pool = netip.MustParsePrefix("10.88.0.1/16") },
+		"no underlay":      func(c *Config) { c.Underlay = netip.Addr{} },
+		"underlay in pool": func(c *Config) { c.Underlay = netip.MustParseAddr("10.88.1.9") },
+		"underlay anybody": func(c *Config) { c.Underlay = netip.IPv4Unspecified() },
+		"port":             func(c *Config) { c.Port = 65536 },
+		"small MTU":        func(c *Config) { c.MTU = 100 },
+		"relative path":    func(c *Config) { c.RunDir = "run" },
+		"negative hold":    func(c *Config) { c.HoldBytes = -1 },
+		"multicast":        func(c *Config) { c.Underlay = netip.MustParseAddr("224.0.0.1") },
+		"negative number":  func(c *Config) { c.NodeNumber = -1 },
+		"mark has no space": func(c *Config) {
+			c.Pool, c.NodeNumber = netip.MustParsePrefix("10.0.0.0/8"),
+				4096
+		},
 	} {
 		config := good
 		spoil(&config)
@@ -62,7 +65,8 @@ func TestConfigRefuses(t *testing.T) {
 func TestHome(t *testing.T) {
 	config := testConfig(t)
 	for text, want := range map[string]int{
-		"10.88.1.2": 1, "10.88.255.254": 255, "10.88.1.1": 0, "10.88.1.0": 0, "10.88.1.255": 0, "10.88.0.5": 0,
+		"10.88.1.2": 1, "10.88.255.254": 255, "10.88.1.1": 0, "10.88.1.0": 0, "10.88.1.255": 0,
+		"10.88.0.5": 0,
 		"10.89.1.2": 0, "::1": 0, "::ffff:10.88.1.2": 0,
 	} {
 		got, err := config.home(netip.MustParseAddr(text))
@@ -80,11 +84,13 @@ func TestHostileInputChangesNothing(t *testing.T) {
 	n := s.nodes["a"]
 	one := s.container("a", "one")
 	before := s.state("a")
-	for _, text := range []string{"8.8.8.8", "10.88.1.1", "10.88.1.255", "127.0.0.1", "fe80::1", "192.0.2.1"} {
+	for _, text := range []string{"8.8.8.8", "10.88.1.1", "10.88.1.255", "127.0.0.1", "fe80::1",
+		"192.0.2.1"} {
 		ip := netip.MustParseAddr(text)
 		_, errHold := n.Hold(ip)
 		_, errAttach := n.Attach(context.Background(), "bad", Address{IP: ip, MAC: one.MAC, MTU: 1450})
-		for what, err := range map[string]error{"route": n.Route(ip, Via("b")), "local": n.Route(ip, Local("one")),
+		for what, err := range map[string]error{"route": n.Route(ip, Via("b")),
+			"local":   n.Route(ip, Local("one")),
 			"unroute": n.Unroute(ip), "hold": errHold, "attach": errAttach} {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s of %s: %v", what, text, err)
@@ -93,7 +99,8 @@ func TestHostileInputChangesNothing(t *testing.T) {
 	}
 	other := netip.MustParseAddr("10.88.1.77")
 	for what, err := range map[string]error{
-		"unknown peer": n.Route(other, Via("nobody")), "own name": n.Route(other, Via("a")), "no name": n.Route(other, Destination{}),
+		"unknown peer": n.Route(other, Via("nobody")), "own name": n.Route(other, Via("a")),
+		"no name": n.Route(other, Destination{}),
 	} {
 		if !errors.Is(err, ErrUnknownPeer) {
 			t.Errorf("%s: %v", what, err)
@@ -105,7 +112,8 @@ func TestHostileInputChangesNothing(t *testing.T) {
 		}
 	}
 	for id, address := range map[string]Address{
-		"../x": {IP: other, MAC: one.MAC, MTU: 1450}, "": {IP: other, MAC: one.MAC, MTU: 1450}, "a b": {IP: other, MAC: one.MAC, MTU: 1450},
+		"../x": {IP: other, MAC: one.MAC, MTU: 1450}, "": {IP: other, MAC: one.MAC, MTU: 1450},
+		"a b": {IP: other, MAC: one.MAC, MTU: 1450},
 		"mac": {IP: other, MAC: "01:00:00:00:00:01", MTU: 1450}, "nomac": {IP: other, MTU: 1450},
 		"mtu": {IP: other, MAC: one.MAC, MTU: 1 << 30}, "negative": {IP: other, MAC: one.MAC, MTU: -1},
 		"one": {IP: other, MAC: one.MAC, MTU: 1450},
@@ -122,10 +130,13 @@ func TestHostileInputChangesNothing(t *testing.T) {
 	}
 	b, c := s.config("b").Underlay, s.config("c").Underlay
 	for _, peers := range [][]Peer{
-		{{Name: "b", Number: 1, Underlay: b}}, {{Name: "a", Number: 2, Underlay: b}}, {{Name: "b", Number: 0, Underlay: b}},
+		{{Name: "b", Number: 1, Underlay: b}}, {{Name: "a", Number: 2, Underlay: b}},
+		{{Name: "b", Number: 0, Underlay: b}},
 		{{Name: "b", Number: 2, Underlay: b}, {Name: "c", Number: 2, Underlay: c}}, {{Name: "b", Number: 2}},
-		{{Name: "b", Number: 2, Underlay: b}, {Name: "b", Number: 3, Underlay: c}}, {{Name: "b", Number: 300, Underlay: b}},
-		{{Name: "b", Number: 2, Underlay: b}, {Name: "c", Number: 3, Underlay: b}}, {{Name: "b", Number: 2, Underlay: s.config("a").Underlay}},
+		{{Name: "b", Number: 2, Underlay: b}, {Name: "b", Number: 3, Underlay: c}},
+		{{Name: "b", Number: 300, Underlay: b}},
+		{{Name: "b", Number: 2, Underlay: b}, {Name: "c", Number: 3, Underlay: b}},
+		{{Name: "b", Number: 2, Underlay: s.config("a").Underlay}},
 		{{Name: "b", Number: 2, Underlay: netip.MustParseAddr("2001:db8::1")}}, {{Number: 2, Underlay: b}},
 	} {
 		if err := n.SetPeers(peers); !errors.Is(err, ErrInvalid) {
@@ -142,12 +153,15 @@ func TestHostileInputChangesNothing(t *testing.T) {
 func TestConsistentPeers(t *testing.T) {
 	own, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	n := &Network{
-		config: Config{NodeName: "a", NodeNumber: 1, Underlay: own, Pool: netip.MustParsePrefix("10.88.0.0/16")},
-		peers:  map[int]Peer{3: {Name: "c", Number: 3, Underlay: other}},
+		config: Config{NodeName: "a", NodeNumber: 1, Underlay: own,
+			Pool: netip.MustParsePrefix("10.88.0.0/16")},
+		peers: map[int]Peer{3: {Name: "c", Number: 3, Underlay: other}},
 	}
 	kept, contradictions := n.Consistent([]Peer{
-		{Name: "b", Number: 2, Underlay: other}, {Name: "c", Number: 3, Underlay: other}, {Name: "d", Number: 4, Underlay: own},
-		{Name: "e", Number: 5, Underlay: netip.MustParseAddr("192.0.2.5")}, {Name: "f", Number: 6, Underlay: netip.MustParseAddr("10.88.1.1")},
+		{Name: "b", Number: 2, Underlay: other}, {Name: "c", Number: 3, Underlay: other},
+		{Name: "d", Number: 4, Underlay: own},
+		{Name: "e", Number: 5, Underlay: netip.MustParseAddr("192.0.2.5")},
+		{Name: "f", Number: 6, Underlay: netip.MustParseAddr("10.88.1.1")},
 	})
 	var names []string
 	for _, peer := range kept {
@@ -197,7 +211,8 @@ func TestLeasesRunOut(t *testing.T) {
 	n := leasing(t, config)
 	for i := 2; i < 255; i++ {
 		ip := netip.AddrFrom4([4]byte{10, 88, 1, byte(i)})
-		n.leases.held[ip] = Lease{Container: fmt.Sprint("c", i), Address: ip, MAC: containerMAC(ip).String(), MTU: 1450}
+		n.leases.held[ip] = Lease{Container: fmt.Sprint("c", i), Address: ip, MAC: containerMAC(ip).String(),
+			MTU: 1450}
 	}
 	if _, err := n.Lease("more"); !errors.Is(err, ErrNoAddress) {
 		t.Errorf("lease number 254: %v", err)
@@ -225,12 +240,15 @@ func TestLeaseThatCannotBeWrittenIsNotGiven(t *testing.T) {
 func FuzzLeaseFile(f *testing.F) {
 	for _, seed := range []string{
 		`{"next":5,"leases":[{"container":"one","address":"10.88.1.2","mac":"0e:67:0a:58:01:02","mtu":1450,"since":"2025-01-01T00:00:00Z"}]}`,
-		`{}`, `{"next":-1}`, `{"leases":[{"container":"../x","address":"10.88.1.2","mac":"0e:67:0a:58:01:02","mtu":1450}]}`,
-		`{"leases":[{"container":"x","address":"10.88.2.2","mac":"0e:67:0a:58:01:02","mtu":1450}]}`, `[`, "null",
+		`{}`, `{"next":-1}`,
+		`{"leases":[{"container":"../x","address":"10.88.1.2","mac":"0e:67:0a:58:01:02","mtu":1450}]}`,
+		`{"leases":[{"container":"x","address":"10.88.2.2","mac":"0e:67:0a:58:01:02","mtu":1450}]}`, `[`,
+		"null",
 	} {
 		f.Add([]byte(seed))
 	}
-	config, err := Config{NodeName: "a", NodeNumber: 1, Pool: netip.MustParsePrefix("10.88.0.0/16"), Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: "/r", StateDir: "/s"}.withDefaults()
+	config, err := Config{NodeName: "a", NodeNumber: 1, Pool: netip.MustParsePrefix("10.88.0.0/16"),
+		Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: "/r", StateDir: "/s"}.withDefaults()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -243,7 +261,8 @@ func FuzzLeaseFile(f *testing.F) {
 			t.Errorf("next is %d", l.next)
 		}
 		for ip, lease := range l.held {
-			if home, err := config.home(ip); err != nil || home != 1 || !validID.MatchString(lease.Container) {
+			if home, err := config.home(ip); err != nil || home != 1 ||
+				!validID.MatchString(lease.Container) {
 				t.Errorf("accepted %+v", lease)
 			}
 		}
@@ -253,7 +272,8 @@ func FuzzLeaseFile(f *testing.F) {
 func FuzzAlias(f *testing.F) {
 	f.Add("godwit one 10.88.1.2 0e:67:0a:58:01:02 1450")
 	f.Add("godwit ../x 8.8.8.8 x -1")
-	config, err := Config{NodeName: "a", NodeNumber: 1, Pool: netip.MustParsePrefix("10.88.0.0/16"), Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: "/r", StateDir: "/s"}.withDefaults()
+	config, err := Config{NodeName: "a", NodeNumber: 1, Pool: netip.MustParsePrefix("10.88.0.0/16"),
+		Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: "/r", StateDir: "/s"}.withDefaults()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -333,7 +353,8 @@ func TestFullQueueDropsTheNewestAndCounts(t *testing.T) {
 		h.accept(bytes.Repeat([]byte{byte(i)}, 300))
 	}
 	stats := h.Stats()
-	if stats.HeldPackets != 10 || stats.DroppedPackets != 7 || stats.QueuedPackets != 3 || stats.DroppedBytes != 2100 {
+	if stats.HeldPackets != 10 || stats.DroppedPackets != 7 || stats.QueuedPackets != 3 ||
+		stats.DroppedBytes != 2100 {
 		t.Errorf("%+v", stats)
 	}
 	if oldest, _, _ := h.queue.peek(); oldest[0] != 0 {

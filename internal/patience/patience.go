@@ -44,7 +44,8 @@ func (e *LateError) Is(target error) bool { return target == context.DeadlineExc
 
 // For returns a context that ends with a *LateError when who has not answered for that long. The caller
 // must call cancel.
-func (l Limit) For(ctx context.Context, who string, signs Signs) (limited context.Context, cancel context.CancelFunc) {
+func (l Limit) For(ctx context.Context, who string, signs Signs) (limited context.Context,
+	cancel context.CancelFunc) {
 	inner, end := context.WithCancelCause(ctx)
 	w := &wait{Context: inner, limit: l, who: who, began: time.Now()}
 	ticker := time.NewTicker(max(l.Still/looks, shortest))
@@ -76,7 +77,9 @@ type wait struct {
 // Err is that of the context. It is the *LateError when the time is over.
 func (w *wait) Err() error {
 	err := w.Context.Err()
-	if late, is := context.Cause(w.Context).(*LateError); err != nil && is { //nolint:errorlint // only its own counts
+	//nolint:errorlint // only its own counts
+	if late, is := context.Cause(w.Context).(*LateError); err != nil &&
+		is {
 		return late
 	}
 	return err
@@ -105,7 +108,8 @@ func (w *wait) watch(signs Signs, ticks <-chan time.Time, over <-chan struct{}, 
 // Explain returns the *LateError by which a context of this package ended, in place of an error of what was
 // done with it.
 func Explain(ctx context.Context, err error) error {
-	if late, is := context.Cause(ctx).(*LateError); err != nil && is { //nolint:errorlint // it is the cause itself
+	if late, is := context.Cause(ctx).(*LateError); err != nil && //nolint:errorlint // it is the cause itself
+		is {
 		return late
 	}
 	return err

@@ -75,7 +75,8 @@ func spinner(t *testing.T, name string, wanted time.Duration) *exec.Cmd {
 // slow makes a cgroup that allows a twentieth of a processor.
 func slow(t *testing.T) (join func(pid int)) {
 	t.Helper()
-	group, files := "/sys/fs/cgroup/cpu", map[string]string{"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "5000"}
+	group, files := "/sys/fs/cgroup/cpu",
+		map[string]string{"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "5000"}
 	if _, err := os.Stat(group); err != nil {
 		group, files = "/sys/fs/cgroup", map[string]string{"cpu.max": "5000 100000"}
 	}
@@ -103,7 +104,8 @@ func slow(t *testing.T) (join func(pid int)) {
 // nothing.
 func TestSlowIsNotGivenUp(t *testing.T) {
 	cmd := spinner(t, "slow-engine", 200*time.Millisecond) // 4 s at a twentieth of a processor
-	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine", Programs("slow-eng"))
+	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine",
+		Programs("slow-eng"))
 	defer cancel()
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
@@ -119,11 +121,14 @@ func TestStoppedIsGivenUp(t *testing.T) {
 	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine", Programs("still-eng"))
+	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine",
+		Programs("still-eng"))
 	defer cancel()
 	<-ctx.Done()
-	if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "did not answer within") ||
-		!strings.Contains(err.Error(), "shows no sign of work") || Explain(ctx, io.EOF) == io.EOF || Explain(ctx, nil) != nil {
+	if err := ctx.Err(); !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "did not answer within") ||
+		!strings.Contains(err.Error(), "shows no sign of work") || Explain(ctx, io.EOF) == io.EOF ||
+		Explain(ctx, nil) != nil {
 		t.Errorf("the wait has ended with %v", err)
 	}
 }
@@ -131,10 +136,13 @@ func TestStoppedIsGivenUp(t *testing.T) {
 // TestCirclesAreGivenUp: a program that works for ever is not waited for for ever.
 func TestCirclesAreGivenUp(t *testing.T) {
 	spinner(t, "busy-engine", time.Hour)
-	ctx, cancel := Limit{Still: time.Second, Most: 3 * time.Second}.For(t.Context(), "the engine", Programs("busy-eng"))
+	ctx, cancel := Limit{Still: time.Second, Most: 3 * time.Second}.For(t.Context(), "the engine",
+		Programs("busy-eng"))
 	defer cancel()
 	<-ctx.Done()
-	if err := ctx.Err(); err == nil || !regexp.MustCompile(`^the engine did not answer within \d+s and is still busy$`).MatchString(err.Error()) {
+	if err := ctx.Err(); err == nil ||
+		!regexp.MustCompile(`^the engine did not answer within \d+s and is still busy$`).MatchString(
+			err.Error()) {
 		t.Errorf("the wait has ended with %v", err)
 	}
 }
@@ -143,10 +151,11 @@ func TestCirclesAreGivenUp(t *testing.T) {
 // theirs does.
 func TestBytesMove(t *testing.T) {
 	var bytes, looked atomic.Int64
-	ctx, cancel := Limit{Still: 100 * time.Millisecond, Most: time.Hour}.For(t.Context(), "node b", func() bool {
-		looked.Add(1)
-		return Count(func() int64 { return 0 })() || looked.Load() < 50
-	})
+	ctx, cancel := Limit{Still: 100 * time.Millisecond, Most: time.Hour}.For(t.Context(), "node b",
+		func() bool {
+			looked.Add(1)
+			return Count(func() int64 { return 0 })() || looked.Load() < 50
+		})
 	defer cancel()
 	derived, end := context.WithCancel(ctx)
 	defer end()
@@ -233,7 +242,8 @@ func TestStat(t *testing.T) {
 // while the daemon hangs.
 func TestOnlyThatProgramIsASign(t *testing.T) {
 	spinner(t, "some-daemon-x", time.Hour)
-	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine", Program("some-daemon"))
+	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine",
+		Program("some-daemon"))
 	defer cancel()
 	<-ctx.Done()
 	if err := ctx.Err(); err == nil || !strings.Contains(err.Error(), "shows no sign of work") {

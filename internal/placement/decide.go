@@ -45,11 +45,13 @@ type Decision struct {
 type Target struct {
 	Node     string
 	Deadline time.Time // zero: none
-	Begin    time.Time // when it is begun, or brought up to date, if the container is still here then; zero: it is there
-	From     string    // the node at which the container will be then; empty: here
-	Outlook  Outlook
-	Late     time.Duration // for Late
-	Need     Cost
+	// when it is begun, or brought up to date, if the container is still here then; zero: it is
+	// there
+	Begin   time.Time
+	From    string // the node at which the container will be then; empty: here
+	Outlook Outlook
+	Late    time.Duration // for Late
+	Need    Cost
 
 	by time.Time // when it has to be whole
 }

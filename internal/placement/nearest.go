@@ -33,7 +33,8 @@ func (p Policy) decideNearest(s Situation) Decision {
 
 // byDistance are the nodes that can be reached, the nearest first.
 func (p Policy) byDistance(s Situation) []Node {
-	order := slices.DeleteFunc(slices.Clone(s.Nodes), func(n Node) bool { return !n.Reachable || n.RTT <= 0 || n.Name == s.Node })
+	order := slices.DeleteFunc(slices.Clone(s.Nodes),
+		func(n Node) bool { return !n.Reachable || n.RTT <= 0 || n.Name == s.Node })
 	distance := func(n Node) time.Duration {
 		if p.At(n.Name).whole() {
 			return time.Duration(nearerWith * float64(n.RTT))
@@ -63,7 +64,8 @@ func (p Policy) over(s Situation, order, wanted []Node) (drop []string) {
 	spare := p.unwanted(func(node string) bool {
 		return slices.ContainsFunc(wanted, func(n Node) bool { return n.Name == node })
 	})
-	slices.SortStableFunc(spare, func(a, b Copy) int { // the most useful first; what cannot be reached is last
+	// the most useful first; what cannot be reached is last
+	slices.SortStableFunc(spare, func(a, b Copy) int {
 		x, y := rank(a), rank(b)
 		if (x < 0) != (y < 0) {
 			return cmp.Compare(y, x)

@@ -60,25 +60,33 @@ func TestPath(t *testing.T) {
 		live   string
 		round  bool
 	}{
-		"long before":                        {near, around(0, 10, "b c"), "", false},
-		"three times what it takes is left":  {near, around(70, 10, "b c"), "b", false},
-		"it was begun, and less is left":     {near, around(75, 1, "b c").live("b"), "b", false},
-		"it is being made":                   {near, around(75, 10, "b c").live("b"), "b", false},
-		"it is there, and the deadline far":  {near.with("b", 75), around(85, 10, "b c").live("b"), "b", false},
-		"right before the deadline":          {near.with("b", 75), around(98.5, 1, "b c").live("b"), "b", true},
-		"just brought up to date":            {near.with("b", 98.4), around(98.6, 1, "b c").live("b"), "b", false},
-		"the container is late":              {near.with("b", 99), around(104, 1, "b c").live("b"), "b", true},
-		"an idle copy":                       {near.with("b", 10), around(80, 1, "b c"), "", false},
-		"an idle copy, near its end":         {near.with("b", 10), around(96.5, 1, "b c"), "b", false},
-		"late: the next is due too":          {near.with("b", 99), around(170, 10, "b c").live("b"), "c", false},
-		"no time between two":                {tight.with("b", 30), around(35, 10, "b c").live("b"), "b", false},
-		"no time between two: made before":   {tight.with("b", 30), around(60, 7, "b c").live("b"), "c", false},
-		"not so late that the first suffers": {tight.with("b", 30), around(80, 7, "b c").live("b"), "b", false},
-		"not when the first is due":          {tight.with("b", 30), around(99.5, 10, "b c").live("b"), "b", true},
-		"made before: the first is idle":     {tight.with("b", 30), around(65, 7, "b c").live("c"), "c", false},
-		"the first is away":                  {tight, around(80, 10, "b c").without("b"), "c", false},
-		"both are away":                      {tight, around(80, 10, "b c").without("b").without("c"), "", false},
-		"it was at the first":                {path("c", 110.0), around(80, 10, "b c"), "c", false},
+		"long before":                       {near, around(0, 10, "b c"), "", false},
+		"three times what it takes is left": {near, around(70, 10, "b c"), "b", false},
+		"it was begun, and less is left":    {near, around(75, 1, "b c").live("b"), "b", false},
+		"it is being made":                  {near, around(75, 10, "b c").live("b"), "b", false},
+		"it is there, and the deadline far": {near.with("b", 75), around(85, 10, "b c").live("b"), "b",
+			false},
+		"right before the deadline": {near.with("b", 75), around(98.5, 1, "b c").live("b"), "b",
+			true},
+		"just brought up to date": {near.with("b", 98.4), around(98.6, 1, "b c").live("b"), "b",
+			false},
+		"the container is late": {near.with("b", 99), around(104, 1, "b c").live("b"), "b",
+			true},
+		"an idle copy":               {near.with("b", 10), around(80, 1, "b c"), "", false},
+		"an idle copy, near its end": {near.with("b", 10), around(96.5, 1, "b c"), "b", false},
+		"late: the next is due too": {near.with("b", 99), around(170, 10, "b c").live("b"), "c",
+			false},
+		"no time between two": {tight.with("b", 30), around(35, 10, "b c").live("b"), "b",
+			false},
+		"no time between two: made before": {tight.with("b", 30), around(60, 7, "b c").live("b"), "c",
+			false},
+		"not so late that the first suffers": {tight.with("b", 30), around(80, 7, "b c").live("b"), "b",
+			false},
+		"not when the first is due":      {tight.with("b", 30), around(99.5, 10, "b c").live("b"), "b", true},
+		"made before: the first is idle": {tight.with("b", 30), around(65, 7, "b c").live("c"), "c", false},
+		"the first is away":              {tight, around(80, 10, "b c").without("b"), "c", false},
+		"both are away":                  {tight, around(80, 10, "b c").without("b").without("c"), "", false},
+		"it was at the first":            {path("c", 110.0), around(80, 10, "b c"), "c", false},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			d := test.policy.Decide(test.in)
@@ -140,7 +148,8 @@ func TestPathEnds(t *testing.T) {
 	if d := p.Decide(around(15, 1, "b c x")); !slices.Equal(d.Drop, []string{"x"}) {
 		t.Errorf("off the path: %+v", d)
 	}
-	if d := p.Decide(around(25, 1, "b c x").live("b")); !slices.Equal(d.Drop, []string{"b", "x"}) || d.Live != "c" {
+	if d := p.Decide(around(25, 1, "b c x").live("b")); !slices.Equal(d.Drop, []string{"b", "x"}) ||
+		d.Live != "c" {
 		t.Errorf("it was not at b in time: %+v", d)
 	}
 	p.Arrive("b")
@@ -172,19 +181,27 @@ func TestNearest(t *testing.T) {
 		round  bool
 		drop   string
 	}{
-		"the nearest first":              {two, around(0, 1, "b c d"), "b", false, ""},
-		"then the next":                  {two.with("b", 1), around(2, 1, "b c d").live("b"), "c", false, ""},
-		"nothing is due":                 {both, around(115, 1, "b c d").live("c"), "c", false, ""},
-		"the oldest in turn":             {both, around(130, 1, "b c d").live("c"), "b", false, ""},
-		"a round of the live one":        {two.with("b", 120).with("c", 110), around(140, 1, "b c d").live("c"), "c", true, ""},
-		"beside a migration":             {both, busy, "c", false, ""},
-		"one is away":                    {both, around(130, 1, "b c d").live("c").without("b"), "d", false, "b"},
-		"a little nearer is not nearer":  {two.with("c", 100).with("d", 110), around(115, 1, "b c d").live("d"), "b", false, "d"},
-		"one fits":                       {cheap.with("b", 100), around(105, 1, "b c d").live("b"), "b", false, ""},
-		"what was near stays":            {spare.with("b", 100).with("c", 110).with("e", 90), around(115, 1, "b c d e").live("c"), "c", false, ""},
-		"the farthest goes first":        {spare.with("b", 100).with("c", 110).with("e", 90).with("d", 20), around(115, 1, "b c d e").live("c"), "c", false, "e"},
-		"what is away goes first":        {spare.with("b", 100).with("c", 110).with("e", 90).with("d", 20), around(115, 1, "b c d e").live("c").without("d"), "c", false, "d"},
-		"without a budget none is spare": {both.with("e", 90), around(115, 1, "b c d e").live("c"), "c", false, "e"},
+		"the nearest first":  {two, around(0, 1, "b c d"), "b", false, ""},
+		"then the next":      {two.with("b", 1), around(2, 1, "b c d").live("b"), "c", false, ""},
+		"nothing is due":     {both, around(115, 1, "b c d").live("c"), "c", false, ""},
+		"the oldest in turn": {both, around(130, 1, "b c d").live("c"), "b", false, ""},
+		"a round of the live one": {two.with("b", 120).with("c", 110),
+			around(140, 1, "b c d").live("c"), "c", true, ""},
+		"beside a migration": {both, busy, "c", false, ""},
+		"one is away": {both, around(130, 1, "b c d").live("c").without("b"), "d", false,
+			"b"},
+		"a little nearer is not nearer": {two.with("c", 100).with("d", 110),
+			around(115, 1, "b c d").live("d"), "b", false, "d"},
+		"one fits": {cheap.with("b", 100), around(105, 1, "b c d").live("b"), "b",
+			false, ""},
+		"what was near stays": {spare.with("b", 100).with("c", 110).with("e", 90),
+			around(115, 1, "b c d e").live("c"), "c", false, ""},
+		"the farthest goes first": {spare.with("b", 100).with("c", 110).with("e", 90).with("d", 20),
+			around(115, 1, "b c d e").live("c"), "c", false, "e"},
+		"what is away goes first": {spare.with("b", 100).with("c", 110).with("e", 90).with("d", 20),
+			around(115, 1, "b c d e").live("c").without("d"), "c", false, "d"},
+		"without a budget none is spare": {both.with("e", 90), around(115, 1, "b c d e").live("c"), "c",
+			false, "e"},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			d := test.policy.Decide(test.in)
@@ -254,14 +271,16 @@ func TestCheck(t *testing.T) {
 	}
 	moved := good.Clone()
 	moved.Shift(time.Minute)
-	if moved.Path[1].Deadline != at(62) || moved.Copies[0].Fresh != at(61) || !moved.Copies[0].Tried.IsZero() || moved.Until != at(3660) {
+	if moved.Path[1].Deadline != at(62) || moved.Copies[0].Fresh != at(61) ||
+		!moved.Copies[0].Tried.IsZero() || moved.Until != at(3660) {
 		t.Errorf("%+v", moved)
 	}
 }
 
 // FuzzPolicy: what another node sends is refused, or can be decided about.
 func FuzzPolicy(f *testing.F) {
-	for _, p := range []Policy{path("b", 100.0, "c", 200.0).with("b", 3), {Container: "c", Nearest: 2, BudgetBytes: 5, Until: at(9)}} {
+	for _, p := range []Policy{path("b", 100.0, "c", 200.0).with("b", 3),
+		{Container: "c", Nearest: 2, BudgetBytes: 5, Until: at(9)}} {
 		data, err := json.Marshal(p)
 		if err != nil {
 			f.Fatal(err)
@@ -274,7 +293,8 @@ func FuzzPolicy(f *testing.F) {
 			return
 		}
 		before := len(p.Copies)
-		for _, in := range []Situation{around(now, need, "b c"), around(now, need, "b c").live("b").without("c"), {Now: epoch}} {
+		for _, in := range []Situation{around(now, need, "b c"),
+			around(now, need, "b c").live("b").without("c"), {Now: epoch}} {
 			d := p.Decide(in)
 			if len(d.Drop) > before || d.Round && d.Live == "" || !(d.Rate >= 0) {
 				t.Errorf("%+v", d)

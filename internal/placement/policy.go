@@ -35,8 +35,9 @@ type Copy struct {
 	SentBytes int64     `json:"sent_bytes"` // for it, in all
 	Tried     time.Time `json:"tried,omitzero"`
 	Failures  int       `json:"failures,omitempty"` // since it went well
-	Unkept    int       `json:"unkept,omitempty"`   // times that its node did not keep the idle copy, since it last did
-	Error     string    `json:"error,omitempty"`
+	// times that its node did not keep the idle copy, since it last did
+	Unkept int    `json:"unkept,omitempty"`
+	Error  string `json:"error,omitempty"`
 }
 
 // Bounds of a policy.
@@ -112,7 +113,8 @@ func checkName(node string) error {
 func within(t, now time.Time, most time.Duration) bool { return t.Sub(now).Abs() <= most }
 
 func (c Copy) check(now time.Time) error {
-	numbers := c.Bytes >= 0 && c.Bytes <= MaxBytes && c.SentBytes >= 0 && c.Seconds >= 0 && c.Seconds <= maxAway.Seconds() &&
+	numbers := c.Bytes >= 0 && c.Bytes <= MaxBytes && c.SentBytes >= 0 && c.Seconds >= 0 &&
+		c.Seconds <= maxAway.Seconds() &&
 		c.Failures >= 0 && c.Unkept >= 0 && len(c.Error) <= MaxError
 	if !numbers || !c.happened(c.Fresh, now) || !c.happened(c.Tried, now) {
 		return fmt.Errorf("the copy at %.80q is not possible", c.Node)
@@ -130,7 +132,8 @@ func (p *Policy) Sort(now time.Time) error {
 	slices.SortStableFunc(p.Path, func(a, b Stop) int { return a.Deadline.Compare(b.Deadline) })
 	for _, stop := range p.Path {
 		if !stop.Deadline.After(now) {
-			return fmt.Errorf("the deadline of %s is past, by %s", stop.Node, now.Sub(stop.Deadline).Round(time.Second))
+			return fmt.Errorf("the deadline of %s is past, by %s", stop.Node,
+				now.Sub(stop.Deadline).Round(time.Second))
 		}
 	}
 	return nil

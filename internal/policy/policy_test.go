@@ -23,7 +23,8 @@ func TestParseRefuses(t *testing.T) {
 		``:                                    "EOF",
 		strings.Repeat(" ", 70000):            "bytes",
 	} {
-		if _, err := policy.Parse([]byte(content), modes()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := policy.Parse([]byte(content), modes()); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: error %v, want %q", content, err, want)
 		}
 	}
@@ -31,7 +32,8 @@ func TestParseRefuses(t *testing.T) {
 
 func TestDecisions(t *testing.T) {
 	one := policy.Container{
-		Node: "b", Engine: "docker", Mode: "cold", HostDirectories: []string{"/srv/web"}, MemoryBytes: 1000, FilesBytes: 1000,
+		Node: "b", Engine: "docker", Mode: "cold", HostDirectories: []string{"/srv/web"}, MemoryBytes: 1000,
+		FilesBytes: 1000,
 	}
 	for content, keys := range map[string]struct{ arriving, leaving []string }{
 		`{}`: {},
@@ -69,7 +71,9 @@ func named(refusals []policy.Refusal) (keys []string) {
 
 // FuzzParse: whatever is parsed can be used and described.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"accept_from": ["a"], "host_directories": ["/srv"], "modes": ["cold"], "max_memory_bytes": 1}`))
+	f.Add(
+		[]byte(
+			`{"accept_from": ["a"], "host_directories": ["/srv"], "modes": ["cold"], "max_memory_bytes": 1}`))
 	f.Add([]byte(`{"engines": []}`))
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(_ *testing.T, content []byte) {

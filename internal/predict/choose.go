@@ -57,7 +57,8 @@ func Choose(all []Prediction, demands Demands) (Choice, error) {
 	var choice Choice
 	can = choice.punctual(can, demands.Deadline)
 	if can = choice.affordable(can, demands.MaxBytes); len(can) == 0 {
-		return Choice{}, fmt.Errorf("%s may be sent at most, and all modes need more: %s", Size(float64(demands.MaxBytes)), costs(all))
+		return Choice{}, fmt.Errorf("%s may be sent at most, and all modes need more: %s",
+			Size(float64(demands.MaxBytes)), costs(all))
 	}
 	choice.take(can, demands)
 	for _, p := range all {
@@ -83,7 +84,8 @@ func (c *Choice) take(can []Prediction, demands Demands) {
 		other := best(splitting, target)
 		now, then := chosen.Interruption.Expected, other.Interruption.Expected
 		if chosen.Downtime.Expected > target && ClearlyBetter(now, then, target) {
-			c.Why = append(c.Why, fmt.Sprintf("its state is on two nodes for about %s, because that is clearly better: clients wait up to %s, in mode %s %s",
+			c.Why = append(c.Why, fmt.Sprintf("its state is on two nodes for about %s, because that is "+
+				"clearly better: clients wait up to %s, in mode %s %s",
 				Seconds(other.Split.Expected), Seconds(then), chosen.Mode, Seconds(now)))
 			chosen = other
 		}
@@ -91,7 +93,8 @@ func (c *Choice) take(can []Prediction, demands Demands) {
 	c.Mode = chosen.Mode
 	c.explain(chosen, all)
 	if target > 0 && chosen.Downtime.Expected > target {
-		c.Unmet = append(c.Unmet, fmt.Sprintf("a downtime of %s: %s are expected", demands.Settings.DowntimeTarget, Seconds(chosen.Downtime.Expected)))
+		c.Unmet = append(c.Unmet, fmt.Sprintf("a downtime of %s: %s are expected",
+			demands.Settings.DowntimeTarget, Seconds(chosen.Downtime.Expected)))
 	}
 }
 
@@ -106,7 +109,8 @@ func worthwhile(can []Prediction) []Prediction {
 	cold := can[i]
 	return slices.DeleteFunc(slices.Clone(can), func(p Prediction) bool {
 		return p.Total.Expected > sameFactor*cold.Total.Expected+sameSlack &&
-			cold.FrozenBytes.Expected-p.FrozenBytes.Expected < window && cold.FrozenBytes.Expected-p.FrozenBytes.Low < fraction*window
+			cold.FrozenBytes.Expected-p.FrozenBytes.Expected < window &&
+			cold.FrozenBytes.Expected-p.FrozenBytes.Low < fraction*window
 	})
 }
 
@@ -125,7 +129,8 @@ func (c *Choice) affordable(can []Prediction, most int64) []Prediction {
 		if p.Bytes.Expected <= float64(most) {
 			return false
 		}
-		c.Why = append(c.Why, fmt.Sprintf("not %s: %s may be sent at most, %s are expected", p.Mode, Size(float64(most)), Size(p.Bytes.Expected)))
+		c.Why = append(c.Why, fmt.Sprintf("not %s: %s may be sent at most, %s are expected", p.Mode,
+			Size(float64(most)), Size(p.Bytes.Expected)))
 		return true
 	})
 }
@@ -149,14 +154,17 @@ func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction
 	late := func(p Prediction) bool { return p.Handoff.Expected > deadline.Seconds() }
 	left := slices.DeleteFunc(slices.Clone(can), late)
 	if len(left) == 0 {
-		fastest := slices.MinFunc(can, func(a, b Prediction) int { return cmp.Compare(a.Handoff.Expected, b.Handoff.Expected) })
-		c.Unmet = append(c.Unmet, fmt.Sprintf("to run there within %s: %s are expected in mode %s, more in all others", deadline,
+		fastest := slices.MinFunc(can,
+			func(a, b Prediction) int { return cmp.Compare(a.Handoff.Expected, b.Handoff.Expected) })
+		c.Unmet = append(c.Unmet, fmt.Sprintf("to run there within %s: %s are expected in mode %s, more "+
+			"in all others", deadline,
 			Seconds(fastest.Handoff.Expected), fastest.Mode))
 		return []Prediction{fastest}
 	}
 	for _, p := range can {
 		if late(p) {
-			c.Why = append(c.Why, fmt.Sprintf("not %s: it has to run there within %s, %s are expected", p.Mode, deadline, Seconds(p.Handoff.Expected)))
+			c.Why = append(c.Why, fmt.Sprintf("not %s: it has to run there within %s, %s are expected",
+				p.Mode, deadline, Seconds(p.Handoff.Expected)))
 		}
 	}
 	return left
@@ -193,18 +201,23 @@ func best(all []Prediction, target float64) Prediction {
 // asGood leaves those that take at most as long as the least one, by a factor.
 func asGood(all []Prediction, factor float64, seconds func(Prediction) float64) []Prediction {
 	least := slices.MinFunc(all, func(a, b Prediction) int { return cmp.Compare(seconds(a), seconds(b)) })
-	return slices.DeleteFunc(slices.Clone(all), func(p Prediction) bool { return seconds(p) > factor*seconds(least)+sameSlack })
+	return slices.DeleteFunc(slices.Clone(all),
+		func(p Prediction) bool { return seconds(p) > factor*seconds(least)+sameSlack })
 }
 
 // explain says what was chosen, and what the others would have cost.
 func (c *Choice) explain(chosen Prediction, can []Prediction) {
-	expected := fmt.Sprintf("mode %s: downtime %s, clients wait up to %s, total %s, %s to send are expected", chosen.Mode,
-		spread(chosen.Downtime), Seconds(chosen.Interruption.Expected), Seconds(chosen.Total.Expected), Size(chosen.Bytes.Expected))
+	expected := fmt.Sprintf("mode %s: downtime %s, clients wait up to %s, total %s, %s to send are expected",
+		chosen.Mode,
+		spread(chosen.Downtime), Seconds(chosen.Interruption.Expected), Seconds(chosen.Total.Expected),
+		Size(chosen.Bytes.Expected))
 	c.Why = append([]string{expected}, c.Why...)
 	for _, p := range can {
 		if p.Mode != chosen.Mode {
-			c.Why = append(c.Why, fmt.Sprintf("mode %s: downtime %s, clients wait up to %s, total %s, %s", p.Mode,
-				Seconds(p.Downtime.Expected), Seconds(p.Interruption.Expected), Seconds(p.Total.Expected), Size(p.Bytes.Expected)))
+			c.Why = append(c.Why, fmt.Sprintf("mode %s: downtime %s, clients wait up to %s, total %s, %s",
+				p.Mode,
+				Seconds(p.Downtime.Expected), Seconds(p.Interruption.Expected), Seconds(p.Total.Expected),
+				Size(p.Bytes.Expected)))
 		}
 	}
 }

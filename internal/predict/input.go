@@ -11,8 +11,9 @@ type Container struct {
 	PrivateBytes int64 `json:"private_bytes"` // anonymous memory of its processes
 	SharedBytes  int64 `json:"shared_bytes"`  // that they share without a file
 	FileBytes    int64 `json:"file_bytes"`    // of files that they have mapped: these do not travel
-	ChangedBytes int64 `json:"changed_bytes"` // pages of files that they have changed for themselves: these are in the execution state
-	SwapBytes    int64 `json:"swap_bytes"`    // of the first two, that are swapped out
+	// pages of files that they have changed for themselves: these are in the execution state
+	ChangedBytes int64 `json:"changed_bytes"`
+	SwapBytes    int64 `json:"swap_bytes"` // of the first two, that are swapped out
 
 	Curve Curve `json:"dirtying_curve"`
 	// What its pages hold, of a sample of them.
@@ -23,21 +24,24 @@ type Container struct {
 	DeltaRatio   float64 `json:"delta_ratio"`
 	SampledPages int     `json:"sampled_pages"` // 0: nothing is known of them
 
-	Processes   int     `json:"processes"`
-	Threads     int     `json:"threads"`
-	Descriptors int     `json:"descriptors"`
-	Mappings    int     `json:"mappings"`
-	Connections int     `json:"connections"`
-	QueuedBytes int64   `json:"queued_bytes"` // in the queues of connections: these are in the execution state
-	CPUs        float64 `json:"cpus"`         // that it uses
+	Processes   int `json:"processes"`
+	Threads     int `json:"threads"`
+	Descriptors int `json:"descriptors"`
+	Mappings    int `json:"mappings"`
+	Connections int `json:"connections"`
+	// in the queues of connections: these are in the execution state
+	QueuedBytes int64   `json:"queued_bytes"`
+	CPUs        float64 `json:"cpus"` // that it uses
 
-	FileTreeBytes          int64   `json:"file_tree_bytes"` // writable layer and volumes
-	FileTreeEntries        int64   `json:"file_tree_entries"`
-	FilesChangedPerSecond  float64 `json:"files_changed_bytes_per_second"`
-	MissingLayerBytes      int64   `json:"missing_layer_bytes"` // of the image, that the target has not
-	StagedAge              float64 `json:"staged_age_seconds"`  // of the copy of the memory at the target; 0: there is none
-	StopSeconds            float64 `json:"stop_seconds"`        // that it takes to end in mode restart; 0: not known
-	StartSeconds           float64 `json:"start_seconds"`       // until it is healthy
+	FileTreeBytes         int64   `json:"file_tree_bytes"` // writable layer and volumes
+	FileTreeEntries       int64   `json:"file_tree_entries"`
+	FilesChangedPerSecond float64 `json:"files_changed_bytes_per_second"`
+	MissingLayerBytes     int64   `json:"missing_layer_bytes"` // of the image, that the target has not
+	// of the copy of the memory at the target; 0: there is none
+	StagedAge float64 `json:"staged_age_seconds"`
+	// that it takes to end in mode restart; 0: not known
+	StopSeconds            float64 `json:"stop_seconds"`
+	StartSeconds           float64 `json:"start_seconds"` // until it is healthy
 	CheckpointImpossible   string  `json:"checkpoint_impossible,omitempty"`
 	RestartImpossible      string  `json:"restart_impossible,omitempty"`
 	SharesCopyOnWriteBytes int64   `json:"shares_copy_on_write_bytes"`
@@ -58,9 +62,11 @@ type Link struct {
 
 // Machine is what a node takes for the work.
 type Machine struct {
-	Cores               int     `json:"cores"`
-	PageBytesPerSecond  float64 `json:"page_bytes_per_second"`     // read, digest, copy and encrypt, on one core
-	CompressBytesPerSec float64 `json:"compress_bytes_per_second"` // by the fastest level of zstd, on one core
+	Cores int `json:"cores"`
+	// read, digest, copy and encrypt, on one core
+	PageBytesPerSecond float64 `json:"page_bytes_per_second"`
+	// by the fastest level of zstd, on one core
+	CompressBytesPerSec float64 `json:"compress_bytes_per_second"`
 	// Slowness is how much longer it took than Costs say, the last times. 0: not known, as long.
 	Slowness float64 `json:"slowness"`
 }
@@ -80,14 +86,15 @@ type Costs struct {
 
 	// More of dump and restore together, for each beyond the first.
 	Process, Thread, Mapping, Descriptor, Connection float64
-	Touched                                          float64 // to find and send first what is touched first, of pages that follow
-	Tables                                           float64 // for a byte of memory that was sent ahead or follows
-	DumpByte, RestoreByte                            float64 // for a byte of memory that goes with the state
-	StateBytes, StateProcess                         float64 // of execution state on the link: of one process, of each more
-	StateRatio                                       float64 // of changed pages of files, which are in it: what compression leaves
-	Entry                                            float64 // for an entry of the file trees, in the freeze
-	Scan                                             float64 // for a byte of memory, in each round
-	Kill                                             float64 // for a byte of memory, when the source's copy goes
+	// to find and send first what is touched first, of pages that follow
+	Touched                  float64
+	Tables                   float64 // for a byte of memory that was sent ahead or follows
+	DumpByte, RestoreByte    float64 // for a byte of memory that goes with the state
+	StateBytes, StateProcess float64 // of execution state on the link: of one process, of each more
+	StateRatio               float64 // of changed pages of files, which are in it: what compression leaves
+	Entry                    float64 // for an entry of the file trees, in the freeze
+	Scan                     float64 // for a byte of memory, in each round
+	Kill                     float64 // for a byte of memory, when the source's copy goes
 }
 
 // DefaultCosts are the costs on a virtual machine with two cores of an AMD EPYC and Linux 6.18,
@@ -96,11 +103,14 @@ type Costs struct {
 // "bench postcopy". What differs on another machine is learned: Machine.Slowness.
 func DefaultCosts() Costs {
 	return Costs{
-		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Quiesce: 0.005, Dump: 0.022, Restore: 0.022, End: 0.035,
+		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Quiesce: 0.005,
+		Dump: 0.022, Restore: 0.022, End: 0.035,
 		TripsConnect: 2.2, TripsRounds: 0.3, TripsPrepare: 1, TripsPush: 2, TripsEnd: 1.7,
-		Process: 2e-3, Thread: 0.15e-3, Mapping: 15e-6, Descriptor: 60e-6, Connection: 0.4e-3, Touched: 15e-3, Tables: 12e-3 / (1 << 30),
-		DumpByte: 0.35 / (1 << 30), RestoreByte: 0.6 / (1 << 30), StateBytes: 17e3, StateProcess: 4e3, StateRatio: 0.13,
-		Entry: 0.5e-6, Scan: 1.5e-3 / (1 << 30), Kill: 0.1 / (1 << 30),
+		Process: 2e-3, Thread: 0.15e-3, Mapping: 15e-6, Descriptor: 60e-6, Connection: 0.4e-3, Touched: 15e-3,
+		Tables:   12e-3 / (1 << 30),
+		DumpByte: 0.35 / (1 << 30), RestoreByte: 0.6 / (1 << 30), StateBytes: 17e3, StateProcess: 4e3,
+		StateRatio: 0.13,
+		Entry:      0.5e-6, Scan: 1.5e-3 / (1 << 30), Kill: 0.1 / (1 << 30),
 	}
 }
 
@@ -124,9 +134,10 @@ type Input struct {
 	Target    Machine   `json:"target"`
 	Past      Past      `json:"past,omitempty"`
 	Pace      Pace      `json:"pace"`
-	Longer    Curve     `json:"longer_curve,omitempty"` // of past rounds, for times longer than those in which it was watched
-	Demands   Demands   `json:"-"`
-	Costs     Costs     `json:"-"` // zero: DefaultCosts
+	// of past rounds, for times longer than those in which it was watched
+	Longer  Curve   `json:"longer_curve,omitempty"`
+	Demands Demands `json:"-"`
+	Costs   Costs   `json:"-"` // zero: DefaultCosts
 }
 
 // sane is the input with what cannot be as if it were not known: it comes from other nodes too, and
@@ -134,22 +145,26 @@ type Input struct {
 func (in Input) sane() Input {
 	c, l := &in.Container, &in.Link
 	for _, n := range []*int64{
-		&c.PrivateBytes, &c.SharedBytes, &c.FileBytes, &c.ChangedBytes, &c.SwapBytes, &c.QueuedBytes, &c.FileTreeBytes, &c.FileTreeEntries, &c.MissingLayerBytes,
+		&c.PrivateBytes, &c.SharedBytes, &c.FileBytes, &c.ChangedBytes, &c.SwapBytes, &c.QueuedBytes,
+		&c.FileTreeBytes, &c.FileTreeEntries, &c.MissingLayerBytes,
 	} {
 		*n = min(max(*n, 0), mostBytes)
 	}
-	for _, n := range []*int{&c.Processes, &c.Threads, &c.Descriptors, &c.Mappings, &c.Connections, &c.SampledPages} {
+	for _, n := range []*int{&c.Processes, &c.Threads, &c.Descriptors, &c.Mappings, &c.Connections,
+		&c.SampledPages} {
 		*n = min(max(*n, 0), mostThings)
 	}
 	for _, x := range []*float64{&c.ZeroShare, &c.DuplicateShare, &c.Ratio, &c.DeltaRatio, &l.Loss} {
 		*x = within(*x, 1)
 	}
 	for _, x := range []*float64{
-		&c.CPUs, &c.StagedAge, &c.StopSeconds, &c.StartSeconds, &l.RTTSeconds, &l.JitterSeconds, &in.Source.Slowness, &in.Target.Slowness,
+		&c.CPUs, &c.StagedAge, &c.StopSeconds, &c.StartSeconds, &l.RTTSeconds, &l.JitterSeconds,
+		&in.Source.Slowness, &in.Target.Slowness,
 	} {
 		*x = within(*x, mostSeconds)
 	}
-	l.BandwidthBitsPerSecond, l.BackBitsPerSecond = within(l.BandwidthBitsPerSecond, 1e13), within(l.BackBitsPerSecond, 1e13)
+	l.BandwidthBitsPerSecond, l.BackBitsPerSecond = within(l.BandwidthBitsPerSecond, 1e13),
+		within(l.BackBitsPerSecond, 1e13)
 	if l.BandwidthBitsPerSecond < leastBandwidth {
 		l.BandwidthBitsPerSecond = 0
 	}

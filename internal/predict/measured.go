@@ -27,5 +27,6 @@ type Plan struct {
 	Measured    Measured     `json:"measured"`
 	Predictions []Prediction `json:"predictions"`
 	Choice      Choice       `json:"choice"`
-	Better      []string     `json:"better"` // what would make it better than what was chosen, and by how much
+	// what would make it better than what was chosen, and by how much
+	Better []string `json:"better"`
 }

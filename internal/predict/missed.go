@@ -46,8 +46,10 @@ func (f Forecast) Missed(report migration.Report) string {
 		expected Interval
 		took     float64
 	}{{"the freeze", p.Downtime, report.DowntimeSeconds}, {"the migration", p.Total, report.TotalSeconds}} {
-		if one.took > max(one.expected.High, farOff*one.expected.Expected, one.expected.Expected+farOffSlack) {
-			missed = append(missed, fmt.Sprintf("%s took %s, and %s was expected", one.what, Seconds(one.took), spread(one.expected)))
+		if one.took > max(one.expected.High, farOff*one.expected.Expected,
+			one.expected.Expected+farOffSlack) {
+			missed = append(missed, fmt.Sprintf("%s took %s, and %s was expected", one.what,
+				Seconds(one.took), spread(one.expected)))
 		}
 	}
 	if len(missed) == 0 {
@@ -59,21 +61,25 @@ func (f Forecast) Missed(report migration.Report) string {
 // causes lists what was otherwise than the forecast assumed.
 func (f Forecast) causes(report migration.Report) (causes []string) {
 	link, seen := f.Input.Link, report.Link
-	if now, then := seen.BandwidthBitsPerSecond, link.BandwidthBitsPerSecond; now > 0 && then > causeFactor*now {
+	if now, then := seen.BandwidthBitsPerSecond, link.BandwidthBitsPerSecond; now > 0 &&
+		then > causeFactor*now {
 		causes = append(causes, fmt.Sprintf("the link carried %s, not %s", bits(now), bits(then)))
 	}
 	if now, then := seen.RTTSeconds, link.RTTSeconds; now > causeFactor*then+farOffSlack/10 {
 		causes = append(causes, fmt.Sprintf("a round trip took %s, not %s", Seconds(now), Seconds(then)))
 	}
 	if now, then := report.DirtyingRateBytesPerSecond, f.rate(report); then > 0 && now > causeFactor*then {
-		causes = append(causes, fmt.Sprintf("the container wrote %s of pages per second, not %s", Size(now), Size(then)))
+		causes = append(causes, fmt.Sprintf("the container wrote %s of pages per second, not %s", Size(now),
+			Size(then)))
 	}
 	frozen := float64(report.Bytes.MemoryFinal + report.Bytes.FilesFinal)
-	if now, then := frozen, f.Prediction.FrozenBytes; len(causes) == 0 && now > causeFactor*then.High && now > window {
+	if now, then := frozen, f.Prediction.FrozenBytes; len(causes) == 0 && now > causeFactor*then.High &&
+		now > window {
 		causes = append(causes, fmt.Sprintf("%s left in the freeze, not %s", Size(now), Size(then.Expected)))
 	}
 	if len(causes) == 0 {
-		causes = append(causes, "the machines were slower than in earlier migrations: perhaps they had other work to do")
+		causes = append(causes, "the machines were slower than in earlier migrations: perhaps they had "+
+			"other work to do")
 	}
 	return causes
 }

@@ -26,7 +26,8 @@ func TestMissed(t *testing.T) {
 		return Interval{Low: seconds / 2, Expected: seconds, High: 2 * seconds}
 	}
 	f := Forecast{
-		Prediction: Prediction{Mode: migration.PreCopy, Downtime: at(0.1), Total: at(2), FrozenBytes: at(1e6)},
+		Prediction: Prediction{Mode: migration.PreCopy, Downtime: at(0.1), Total: at(2),
+			FrozenBytes: at(1e6)},
 		Input: Input{
 			Container: Container{PrivateBytes: 1 << 30, Curve: Curve{{0.1, 1e6}, {1, 5e6}}},
 			Link:      Link{BandwidthBitsPerSecond: 1e9, RTTSeconds: 0.001},
@@ -34,8 +35,10 @@ func TestMissed(t *testing.T) {
 	}
 	report := func(change func(*migration.Report)) migration.Report {
 		r := migration.Report{
-			Mode: migration.PreCopy, DowntimeSeconds: 0.12, TotalSeconds: 2.1, DirtyingRateBytesPerSecond: 5e6,
-			Link: migration.LinkSeen{BandwidthBitsPerSecond: 1e9, RTTSeconds: 0.001}, Rounds: []migration.Round{{Seconds: 1}},
+			Mode: migration.PreCopy, DowntimeSeconds: 0.12, TotalSeconds: 2.1,
+			DirtyingRateBytesPerSecond: 5e6,
+			Link:                       migration.LinkSeen{BandwidthBitsPerSecond: 1e9, RTTSeconds: 0.001},
+			Rounds:                     []migration.Round{{Seconds: 1}},
 		}
 		change(&r)
 		return r
@@ -49,7 +52,8 @@ func TestMissed(t *testing.T) {
 		"another mode": {func(r *migration.Report) { r.Mode, r.DowntimeSeconds = migration.Hybrid, 9 }, nil},
 		"a slower link": {func(r *migration.Report) {
 			r.TotalSeconds, r.Link.BandwidthBitsPerSecond = 20, 1e8
-		}, []string{"the migration took 20s", "2s (1s to 4s) was expected", "the link carried 100 Mbit/s, not 1 Gbit/s"}},
+		}, []string{"the migration took 20s", "2s (1s to 4s) was expected",
+			"the link carried 100 Mbit/s, not 1 Gbit/s"}},
 		"a longer round trip": {func(r *migration.Report) {
 			r.DowntimeSeconds, r.Link.RTTSeconds = 1, 0.2
 		}, []string{"the freeze took 1s", "a round trip took 200ms, not 1ms"}},
@@ -59,7 +63,8 @@ func TestMissed(t *testing.T) {
 		"more in the freeze": {func(r *migration.Report) {
 			r.DowntimeSeconds, r.Bytes.FilesFinal = 1, 80e6
 		}, []string{"80 MB left in the freeze, not 1 MB"}},
-		"slower machines": {func(r *migration.Report) { r.DowntimeSeconds = 1 }, []string{"the machines were slower"}},
+		"slower machines": {func(r *migration.Report) { r.DowntimeSeconds = 1 },
+			[]string{"the machines were slower"}},
 	} {
 		said := f.Missed(report(c.change))
 		if len(c.want) == 0 && said != "" {

@@ -38,13 +38,14 @@ type model struct {
 
 // outcome is what a model says of a mode.
 type outcome struct {
-	parts                       Parts   // of handoff, downtime and total time
-	downtime, handoff, total    float64 // seconds
-	bytes, frozen               float64 // on the link; of these memory and state in the freeze
-	sourceCPU, targetCPU        float64 // seconds of processor time
-	targetMemory                float64 // bytes beyond what the container takes
-	split, waiting              float64 // seconds
-	burst                       float64 // seconds that the first work after the handover waits for the pages that it writes
+	parts                    Parts   // of handoff, downtime and total time
+	downtime, handoff, total float64 // seconds
+	bytes, frozen            float64 // on the link; of these memory and state in the freeze
+	sourceCPU, targetCPU     float64 // seconds of processor time
+	targetMemory             float64 // bytes beyond what the container takes
+	split, waiting           float64 // seconds
+	// seconds that the first work after the handover waits for the pages that it writes
+	burst                       float64
 	rounds                      int
 	converges                   bool
 	cpus                        float64 // that the container was left with; 0: all that it had
@@ -150,7 +151,8 @@ func (m *model) processor() float64 {
 		speed = 1e9
 	}
 	seconds := 1 / speed
-	if rest := 1 - m.in.Container.ZeroShare - m.in.Container.DuplicateShare; m.codec != stream.None && m.in.Container.Ratio < 15.0/16 {
+	if rest := 1 - m.in.Container.ZeroShare - m.in.Container.DuplicateShare; m.codec != stream.None &&
+		m.in.Container.Ratio < 15.0/16 {
 		compress := source.CompressBytesPerSec
 		if compress <= 0 {
 			compress = usualCompress
@@ -198,7 +200,8 @@ func (m *model) written(seconds, share float64) float64 {
 // more is what dump and restore take beyond a small container's.
 func (m *model) more() float64 {
 	c, k := m.in.Container, m.costs
-	return k.Process*beyondFirst(c.Processes, 1) + k.Thread*beyondFirst(c.Threads, 1) + k.Mapping*beyondFirst(c.Mappings, 20) +
+	return k.Process*beyondFirst(c.Processes, 1) + k.Thread*beyondFirst(c.Threads, 1) +
+		k.Mapping*beyondFirst(c.Mappings, 20) +
 		k.Descriptor*beyondFirst(c.Descriptors, 5) + k.Connection*float64(c.Connections)
 }
 
@@ -207,7 +210,8 @@ func beyondFirst(n, first int) float64 { return float64(max(0, n-first)) }
 // state is the bytes of the execution state on the link.
 func (m *model) state() float64 {
 	c, k := m.in.Container, m.costs
-	return k.StateBytes + k.StateProcess*beyondFirst(c.Processes, 1) + k.StateRatio*float64(c.ChangedBytes) + float64(c.QueuedBytes)
+	return k.StateBytes + k.StateProcess*beyondFirst(c.Processes, 1) + k.StateRatio*float64(c.ChangedBytes) +
+		float64(c.QueuedBytes)
 }
 
 // warm is how long it takes to open the window of a connection for so many bytes, and to measure
@@ -326,8 +330,9 @@ func (m *model) round(out *outcome, r *roundsSoFar, interval float64) (took floa
 	out.sourceCPU += r.raw * m.perByte
 	r.seconds += took
 	r.history = append(r.history, memory.RoundStats{
-		Number: len(r.history), Pages: uint64(r.raw) / uint64(memory.PageSize()), SentBytes: uint64(r.raw * r.wire),
-		Duration: duration(took), Interval: duration(interval),
+		Number: len(r.history), Pages: uint64(r.raw) / uint64(memory.PageSize()),
+		SentBytes: uint64(r.raw * r.wire),
+		Duration:  duration(took), Interval: duration(interval),
 	})
 	return took
 }

@@ -70,7 +70,8 @@ func (m *model) fixed(mode migration.Mode) Parts {
 
 // anyway is how long a container is frozen for all but its memory.
 func (m *model) anyway() float64 {
-	return (m.costs.Dump+m.costs.Restore+m.more()+m.costs.Entry*float64(m.in.Container.FileTreeEntries))*m.slowness() + m.rtt/2 + m.state()/m.bandwidth
+	return (m.costs.Dump+m.costs.Restore+m.more()+
+		m.costs.Entry*float64(m.in.Container.FileTreeEntries))*m.slowness() + m.rtt/2 + m.state()/m.bandwidth
 }
 
 // Work is what dump and restore of a container take, beside the link and its memory, on the machine
@@ -118,7 +119,8 @@ func (m *model) live(out *outcome, mode migration.Mode) {
 	c, k, slow := m.in.Container, m.costs, m.slowness()
 	filesLeft := m.copyFiles(out)
 	files := filesLeft / m.bandwidth
-	leaving, r := mode == migration.PostCopy, &roundsSoFar{share: 1, raw: float64(c.PrivateBytes), wire: m.wire}
+	leaving, r := mode == migration.PostCopy,
+		&roundsSoFar{share: 1, raw: float64(c.PrivateBytes), wire: m.wire}
 	last := 0.0
 	if leaving {
 		m.sharedAhead(out, r)
@@ -166,14 +168,16 @@ func (m *model) turnsHybrid(mode migration.Mode) bool {
 
 // catchUp sends what was written while the freeze was prepared, and tells how long that takes and
 // what is left then.
-func (m *model) catchUp(out *outcome, mode migration.Mode, r *roundsSoFar, interval, files float64) (took, left float64) {
+func (m *model) catchUp(out *outcome, mode migration.Mode, r *roundsSoFar, interval, files float64) (took,
+	left float64) {
 	for range CatchUpRounds {
 		r.raw = m.written(interval, r.share)
 		one := m.round(out, r, interval)
 		took += one
 		interval = one
 		frozen := Overhead.Seconds() + files + m.rtt
-		if !out.converges || memory.Decide(r.history, m.bandwidth, m.policy(mode, frozen, r)).Verdict != memory.Continue {
+		if !out.converges || memory.Decide(r.history, m.bandwidth,
+			m.policy(mode, frozen, r)).Verdict != memory.Continue {
 			break
 		}
 	}

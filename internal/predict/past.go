@@ -37,7 +37,8 @@ func (p Past) sane() Past {
 	sane := make(Past, len(p))
 	for mode, seen := range p {
 		for _, x := range []*float64{
-			&seen.Begin, &seen.Ahead, &seen.Freeze, &seen.End, &seen.RTTSeconds, &seen.ShortestFreeze, &seen.LongestFreeze,
+			&seen.Begin, &seen.Ahead, &seen.Freeze, &seen.End, &seen.RTTSeconds, &seen.ShortestFreeze,
+			&seen.LongestFreeze,
 		} {
 			*x = within(*x, mostSeconds)
 		}
@@ -63,14 +64,16 @@ type Transfer struct{ RawBytes, SentBytes, Seconds float64 }
 func Transferred(report migration.Report) (round, push Transfer) {
 	if len(report.Rounds) > 0 && !report.Rounds[0].Final {
 		first := report.Rounds[0]
-		round = Transfer{float64(first.RawBytes), float64(first.SentBytes), first.Seconds - report.Link.RTTSeconds}
+		round = Transfer{float64(first.RawBytes), float64(first.SentBytes),
+			first.Seconds - report.Link.RTTSeconds}
 	}
 	if report.Mode == migration.Cold {
 		round = frozenTransfer(report)
 	}
 	if report.Push != nil {
 		sent := float64(report.Bytes.MemoryFaulted + report.Bytes.MemoryPushed)
-		push = Transfer{float64(report.Push.RemotePages) * float64(memory.PageSize()), sent, report.Push.Seconds - report.Link.RTTSeconds}
+		push = Transfer{float64(report.Push.RemotePages) * float64(memory.PageSize()), sent,
+			report.Push.Seconds - report.Link.RTTSeconds}
 	}
 	return round.enough(report.Link), push.enough(report.Link)
 }
@@ -78,7 +81,8 @@ func Transferred(report migration.Report) (round, push Transfer) {
 // frozenTransfer is what a cold migration has sent. It leaves beside the dump, too, as soon as
 // there is some of it; what it took must have been long after that, or the dump was the limit.
 func frozenTransfer(report migration.Report) Transfer {
-	t := Transfer{RawBytes: float64(report.Bytes.MemoryRaw), SentBytes: float64(report.Bytes.MemoryFinal), Seconds: -report.Link.RTTSeconds / 2}
+	t := Transfer{RawBytes: float64(report.Bytes.MemoryRaw), SentBytes: float64(report.Bytes.MemoryFinal),
+		Seconds: -report.Link.RTTSeconds / 2}
 	dump := 0.0
 	for _, phase := range report.Phases {
 		switch phase.Name {
@@ -132,7 +136,8 @@ func PaceOf(report migration.Report, bitsPerSecond float64) (pace Pace, rounds, 
 		return Pace{}, false, false
 	}
 	round, push := Transferred(report)
-	return Pace{Rounds: round.Pace(bitsPerSecond), Push: push.Pace(bitsPerSecond * pushShare)}, round.Seconds > 0, push.Seconds > 0
+	return Pace{Rounds: round.Pace(bitsPerSecond), Push: push.Pace(bitsPerSecond * pushShare)},
+		round.Seconds > 0, push.Seconds > 0
 }
 
 // CurveOf is what the rounds of a migration tell of what its container wrote: each knows what was
@@ -141,7 +146,8 @@ func CurveOf(report migration.Report) Curve {
 	var curve Curve
 	for i := 1; i < len(report.Rounds); i++ {
 		before, round := report.Rounds[i-1], report.Rounds[i]
-		if !round.Final && before.Seconds > leastTransferTime && len(report.Throttles) == 0 && report.Push == nil {
+		if !round.Final && before.Seconds > leastTransferTime && len(report.Throttles) == 0 &&
+			report.Push == nil {
 			curve = append(curve, Point{before.Seconds, float64(cmp.Or(round.WrittenBytes, round.RawBytes))})
 		}
 	}
@@ -192,7 +198,8 @@ func (c Container) Holding(content float64) Container {
 // One moment in which all was slow does not count among several.
 func Middle(all []Seen) Seen {
 	latest := all[len(all)-1]
-	all = slices.DeleteFunc(slices.Clone(all), func(s Seen) bool { return likeness(s.RTTSeconds, latest.RTTSeconds) < sameWay })
+	all = slices.DeleteFunc(slices.Clone(all),
+		func(s Seen) bool { return likeness(s.RTTSeconds, latest.RTTSeconds) < sameWay })
 	sorted := func(of func(Parts) float64) (known []float64) {
 		for _, s := range all {
 			if x := of(s.Parts); x > 0 {
@@ -211,8 +218,10 @@ func Middle(all []Seen) Seen {
 	}
 	seen := Seen{
 		Parts: Parts{
-			Begin: middle(func(p Parts) float64 { return p.Begin }), Ahead: middle(func(p Parts) float64 { return p.Ahead }),
-			Freeze: middle(func(p Parts) float64 { return p.Freeze }), End: middle(func(p Parts) float64 { return p.End }),
+			Begin:  middle(func(p Parts) float64 { return p.Begin }),
+			Ahead:  middle(func(p Parts) float64 { return p.Ahead }),
+			Freeze: middle(func(p Parts) float64 { return p.Freeze }),
+			End:    middle(func(p Parts) float64 { return p.End }),
 		},
 		RTTSeconds: latest.RTTSeconds, Times: len(all), Same: latest.Same,
 	}
@@ -253,7 +262,8 @@ func PartsOf(report migration.Report, bytesPerSecond float64) Parts {
 			p.Ahead -= round.Seconds
 		}
 	}
-	if memory := float64(report.Bytes.MemoryFinal) / math.Max(bytesPerSecond, 1); memory < report.DowntimeSeconds/4 {
+	if memory := float64(report.Bytes.MemoryFinal) / math.Max(bytesPerSecond,
+		1); memory < report.DowntimeSeconds/4 {
 		p.Freeze = report.DowntimeSeconds - memory
 	}
 	if report.Layers != nil {

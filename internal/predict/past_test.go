@@ -9,14 +9,17 @@ import (
 
 func moved(mode migration.Mode) migration.Report {
 	return migration.Report{
-		Mode: mode, Result: migration.Moved, DowntimeSeconds: 0.05, Link: migration.LinkSeen{RTTSeconds: 0.02},
+		Mode: mode, Result: migration.Moved, DowntimeSeconds: 0.05,
+		Link: migration.LinkSeen{RTTSeconds: 0.02},
 		Phases: []migration.Phase{
-			{Name: "examine", Seconds: 0.1}, {Name: "wait", Seconds: 0.01}, {Name: "rounds", Seconds: 3.5}, {Name: "prepare", Seconds: 0.2},
+			{Name: "examine", Seconds: 0.1}, {Name: "wait", Seconds: 0.01}, {Name: "rounds", Seconds: 3.5},
+			{Name: "prepare", Seconds: 0.2},
 			{Name: "freeze", Seconds: 0.01, Downtime: true}, {Name: "restore", Seconds: 0.04, Downtime: true},
 			{Name: "drain", Seconds: 7}, {Name: "destroy", Seconds: 0.03},
 		},
 		Rounds: []migration.Round{
-			{RawBytes: 40e6, SentBytes: 30e6, Seconds: 3.02}, {RawBytes: 5e6, SentBytes: 4e6, Seconds: 0.4}, {RawBytes: 1e5, SentBytes: 1e5, Final: true},
+			{RawBytes: 40e6, SentBytes: 30e6, Seconds: 3.02}, {RawBytes: 5e6, SentBytes: 4e6, Seconds: 0.4},
+			{RawBytes: 1e5, SentBytes: 1e5, Final: true},
 		},
 		Bytes: migration.Bytes{MemoryFinal: 1e5},
 	}
@@ -89,7 +92,8 @@ func TestContentOf(t *testing.T) {
 
 func TestRestartOf(t *testing.T) {
 	report := migration.Report{Mode: migration.Restart, DowntimeSeconds: 4.1, Phases: []migration.Phase{
-		{Name: "stop", Seconds: 0.1}, {Name: "stop", Seconds: 3, Downtime: true}, {Name: "transfer", Seconds: 0.1, Downtime: true},
+		{Name: "stop", Seconds: 0.1}, {Name: "stop", Seconds: 3, Downtime: true},
+		{Name: "transfer", Seconds: 0.1, Downtime: true},
 		{Name: "start", Seconds: 1, Downtime: true},
 	}}
 	stop, start := RestartOf(report)
@@ -116,7 +120,8 @@ func TestMiddle(t *testing.T) {
 func TestPast(t *testing.T) {
 	in := simulated(groups{}, 16000, 100e6, 0.02, 1, 10, 1).in
 	before := Of(in, migration.PreCopy)
-	seen := Seen{Parts: Parts{Begin: 0.5, Ahead: 0.6, Freeze: 0.08, End: 0.2}, RTTSeconds: 0.02, Times: 100, Same: true}
+	seen := Seen{Parts: Parts{Begin: 0.5, Ahead: 0.6, Freeze: 0.08, End: 0.2}, RTTSeconds: 0.02, Times: 100,
+		Same: true}
 	in.Past = Past{migration.PreCopy: seen}
 	after := Of(in, migration.PreCopy)
 	if d := after.Downtime.Expected; math.Abs(d-0.08) > 0.003 {
@@ -133,7 +138,8 @@ func TestPast(t *testing.T) {
 	seen.RTTSeconds, seen.Begin = 0.0001, 0.2
 	in.Past[migration.PreCopy] = seen
 	if h := Of(in, migration.PreCopy).Handoff.Expected; h < before.Handoff.Expected/2 {
-		t.Errorf("handoff %.3f, expected were %.3f, because it was short over another link", h, before.Handoff.Expected)
+		t.Errorf("handoff %.3f, expected were %.3f, because it was short over another link",
+			h, before.Handoff.Expected)
 	}
 	in.Past, in.Pace = nil, Pace{Rounds: 1e-6}
 	if total := Of(in, migration.PreCopy).Total.Expected; total < 60 {

@@ -21,8 +21,9 @@ const CatchUpRounds = 5
 
 // How rounds of files end that do not get less.
 const (
-	FileRoundsShrink   = 0.8 // a round that leaves more than this part of what the one before left has not helped
-	FileRoundsPatience = 2   // so many of them in a row, and more will not help either
+	// a round that leaves more than this part of what the one before left has not helped
+	FileRoundsShrink   = 0.8
+	FileRoundsPatience = 2 // so many of them in a row, and more will not help either
 )
 
 // What the window of a data connection is opened for, before anything leaves that must not wait.
@@ -52,10 +53,12 @@ const SwitchoverTime = time.Second
 // RoundsPolicy is how the rounds of a mode end when a container is frozen for all but its memory for so long.
 func RoundsPolicy(mode migration.Mode, settings migration.Settings, frozen time.Duration) memory.Policy {
 	policy := memory.Policy{
-		Budget: max(settings.DowntimeTarget-frozen, settings.DowntimeTarget/4), Overhead: frozen, MaxRounds: settings.MaxRounds,
+		Budget: max(settings.DowntimeTarget-frozen, settings.DowntimeTarget/4), Overhead: frozen,
+		MaxRounds: settings.MaxRounds,
 	}
 	if mode == migration.Hybrid {
-		policy.Patience, policy.Within = 1, RoundsWithin // what is left follows; more rounds only send it again
+		// what is left follows; more rounds only send it again
+		policy.Patience, policy.Within = 1, RoundsWithin
 	}
 	if settings.Timeout > 0 {
 		policy.Timeout = max(settings.Timeout-SwitchoverTime, settings.Timeout/2)

@@ -35,7 +35,8 @@ type Prediction struct {
 	TargetCPU    Interval `json:"target_cpu_seconds"`
 	TargetMemory Interval `json:"target_memory_bytes"` // at most, beside the container itself
 	Split        Interval `json:"split_seconds"`       // its state is on two nodes
-	Waiting      Interval `json:"waiting_seconds"`     // its threads wait for pages after the handover, together
+	// its threads wait for pages after the handover, together
+	Waiting Interval `json:"waiting_seconds"`
 
 	Converges bool   `json:"converges"`
 	Risk      string `json:"risk"`
@@ -65,7 +66,10 @@ func Of(in Input, mode migration.Mode) Prediction {
 	p := Prediction{Mode: mode, Possible: true, Converges: middle.converges}
 	p.Downtime = interval(func(o outcome) float64 { return o.downtime })
 	p.Interruption = interval(func(o outcome) float64 { return o.downtime + in.Link.RTTSeconds + o.wait() })
-	p.Interruption.Low = interval(func(o outcome) float64 { return o.downtime + in.Link.RTTSeconds + o.burst }).Low
+	p.Interruption.Low = interval(func(o outcome) float64 {
+		return o.downtime + in.Link.RTTSeconds +
+			o.burst
+	}).Low
 	p.Interruption.High = interval(func(o outcome) float64 {
 		return o.downtime + 1.5*in.Link.RTTSeconds + in.Link.JitterSeconds + o.split
 	}).High
@@ -79,11 +83,14 @@ func Of(in Input, mode migration.Mode) Prediction {
 	p.Split = interval(func(o outcome) float64 { return o.split })
 	p.Waiting = interval(func(o outcome) float64 { return o.waiting })
 	// A program may touch nothing that has not come.
-	p.Waiting.Low, p.Waiting.High = max(0, p.Waiting.Low/3-firstFaults*in.Link.RTTSeconds), min(p.Waiting.High*4, p.Split.High*float64(max(1, in.Container.Threads)))
+	p.Waiting.Low, p.Waiting.High = max(0, p.Waiting.Low/3-firstFaults*in.Link.RTTSeconds),
+		min(p.Waiting.High*4, p.Split.High*float64(max(1, in.Container.Threads)))
 	p.Waiting.High = max(p.Waiting.High, p.Waiting.Expected)
-	p.Use = Use{Rounds: middle.rounds, Codec: expected.codec.String(), Streams: streams(in), CPUs: middle.cpus}
+	p.Use = Use{Rounds: middle.rounds, Codec: expected.codec.String(), Streams: streams(in),
+		CPUs: middle.cpus}
 	p.Risk, p.watched = risk(p), expected.in.Container.Curve.Longest()
-	if mode == migration.PreCopy && tooLong(in, p) != "" { // the agent sends the rest before the handover, then
+	// the agent sends the rest before the handover, then
+	if mode == migration.PreCopy && tooLong(in, p) != "" {
 		in.Demands.Settings.OnNoConvergence = migration.StopAndCopy
 		return Of(in, mode)
 	}
@@ -130,7 +137,8 @@ func splits(mode migration.Mode) bool { return mode == migration.PostCopy || mod
 
 // Modes lists what is predicted.
 func Modes() []migration.Mode {
-	return []migration.Mode{migration.Cold, migration.PreCopy, migration.Hybrid, migration.PostCopy, migration.Restart}
+	return []migration.Mode{migration.Cold, migration.PreCopy, migration.Hybrid, migration.PostCopy,
+		migration.Restart}
 }
 
 // All predicts every mode.
@@ -179,7 +187,9 @@ func leanings(in Input) (better, worse leaning) {
 	if in.Container.SampledPages > 0 {
 		content = 0.02 + 0.5/math.Sqrt(float64(in.Container.SampledPages))
 	}
-	better = leaning{bandwidth: 1 + bandwidth, dirtying: 1 - dirtying, costs: 0.6, content: 1 - content, rewritten: soonest}
-	worse = leaning{bandwidth: 1 / (1 + bandwidth), dirtying: 1 + 1.5*dirtying, costs: 2.5, content: 1 + content}
+	better = leaning{bandwidth: 1 + bandwidth, dirtying: 1 - dirtying, costs: 0.6, content: 1 - content,
+		rewritten: soonest}
+	worse = leaning{bandwidth: 1 / (1 + bandwidth), dirtying: 1 + 1.5*dirtying, costs: 2.5,
+		content: 1 + content}
 	return better, worse
 }

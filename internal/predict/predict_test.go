@@ -33,19 +33,23 @@ func TestAgainstSimulation(t *testing.T) {
 	seed := uint64(0)
 	for _, pages := range []float64{2000, 16000} {
 		for name, p := range programs(pages) {
-			for _, link := range [][2]float64{{5e6, 0.05}, {20e6, 0.1}, {100e6, 0.02}, {1e9, 0.0004}, {10e9, 0.0001}} {
+			for _, link := range [][2]float64{{5e6, 0.05}, {20e6, 0.1}, {100e6, 0.02}, {1e9, 0.0004},
+				{10e9, 0.0001}} {
 				for _, ratio := range []float64{1, 0.4} {
 					for _, watched := range []float64{1, 10} {
 						seed++
 						s := simulated(p, pages, link[0], link[1], ratio, watched, seed)
-						for _, mode := range []migration.Mode{migration.Cold, migration.PreCopy, migration.Hybrid, migration.PostCopy} {
+						for _, mode := range []migration.Mode{migration.Cold, migration.PreCopy,
+							migration.Hybrid, migration.PostCopy} {
 							s.stats = nil
 							predicted := Of(s.in, mode)
 							d, all4 := s.run(mode)
 							e1, e2 := off(predicted.Downtime.Expected, d), off(predicted.Total.Expected, all4)
 							if e1 > 1 || e2 > 1 {
-								t.Logf("%s, %.0f pages, %.0f Mbit/s, ratio %.1f, watched %.0f s, %s: downtime %.3f, was %.3f; total %.2f, was %.2f",
-									name, pages, link[0]/1e6, ratio, watched, mode, predicted.Downtime.Expected, d, predicted.Total.Expected, all4)
+								t.Logf("%s, %.0f pages, %.0f Mbit/s, ratio %.1f, watched %.0f s, %s: "+
+									"downtime %.3f, was %.3f; total %.2f, was %.2f",
+									name, pages, link[0]/1e6, ratio, watched, mode,
+									predicted.Downtime.Expected, d, predicted.Total.Expected, all4)
 							}
 							downtime, total = append(downtime, e1), append(total, e2)
 							if all++; d >= predicted.Downtime.Low && d <= predicted.Downtime.High {
@@ -60,9 +64,11 @@ func TestAgainstSimulation(t *testing.T) {
 	for what, errors := range map[string][]float64{"downtime": downtime, "total time": total} {
 		slices.Sort(errors)
 		median, p90 := errors[len(errors)/2], errors[len(errors)*9/10]
-		t.Logf("%s: %d runs, off by %.1f %% in the median, by %.1f %% in nine of ten", what, len(errors), median*100, p90*100)
+		t.Logf("%s: %d runs, off by %.1f %% in the median, by %.1f %% in nine of ten", what, len(errors),
+			median*100, p90*100)
 		if median > 0.2 || p90 > 0.5 {
-			t.Errorf("%s: off by %.0f %% in the median, by %.0f %% in nine of ten; want at most 20 and 50", what, median*100, p90*100)
+			t.Errorf("%s: off by %.0f %% in the median, by %.0f %% in nine of ten; want at most 20 and 50",
+				what, median*100, p90*100)
 		}
 	}
 	if share := float64(covered) / float64(all); share < 0.9 {
@@ -96,7 +102,8 @@ func TestCurve(t *testing.T) {
 		}
 		before = now
 	}
-	for _, odd := range []Curve{nil, {{0, 5}}, {{1, math.NaN()}}, {{1, 0}, {10, 0}}, {{math.NaN(), 1}, {-1, 3}}} {
+	for _, odd := range []Curve{nil, {{0, 5}}, {{1, math.NaN()}}, {{1, 0}, {10, 0}},
+		{{math.NaN(), 1}, {-1, 3}}} {
 		if got := odd.Within(5, 100); got != 0 {
 			t.Errorf("%v: %g, want none", odd, got)
 		}
@@ -116,16 +123,22 @@ func TestChoice(t *testing.T) {
 		want    migration.Mode
 	}{
 		{"idle", all["idle"], 100e6, 0.02, nil, migration.PreCopy},
-		{"tiny", groups{}, 1e9, 0.0004, func(in *Input) { in.Container.PrivateBytes = 300e3 }, migration.Cold},
+		{"tiny", groups{}, 1e9, 0.0004, func(in *Input) { in.Container.PrivateBytes = 300e3 },
+			migration.Cold},
 		{"small", groups{}, 1e9, 0.0004, func(in *Input) { in.Container.PrivateBytes = 1e6 }, migration.Cold},
 		{"small, its image is not there", groups{}, 1e9, 0.0004, func(in *Input) {
 			in.Container.PrivateBytes, in.Container.MissingLayerBytes = 1e6, 590e6
 		}, migration.PreCopy},
-		{"writes a fifth each second, faster than the link", all["uniform"], 20e6, 0.05, nil, migration.PostCopy},
-		{"writes all each fifth of a second: an answer needs all", all["all"], 20e6, 0.05, nil, migration.Cold},
-		{"the same, never split", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.NoPostCopy = true }, migration.Cold},
-		{"the same, a long freeze is allowed", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.Settings.DowntimeTarget = 1000e9 }, migration.Cold},
-		{"few bytes", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.MaxBytes = 67e6; in.Demands.NoPostCopy = true }, migration.Cold},
+		{"writes a fifth each second, faster than the link", all["uniform"], 20e6, 0.05,
+			nil, migration.PostCopy},
+		{"writes all each fifth of a second: an answer needs all", all["all"], 20e6, 0.05,
+			nil, migration.Cold},
+		{"the same, never split", all["all"], 20e6, 0.05, func(in *Input) { in.Demands.NoPostCopy = true },
+			migration.Cold},
+		{"the same, a long freeze is allowed", all["all"], 20e6,
+			0.05, func(in *Input) { in.Demands.Settings.DowntimeTarget = 1000e9 }, migration.Cold},
+		{"few bytes", all["all"], 20e6, 0.05,
+			func(in *Input) { in.Demands.MaxBytes = 67e6; in.Demands.NoPostCopy = true }, migration.Cold},
 		{"soon", all["idle"], 20e6, 0.05, func(in *Input) { in.Demands.Deadline = 8e9 }, migration.PostCopy},
 		{"files that come and go as fast as the link", all["trickle"], 100e6, 0.02, func(in *Input) {
 			in.Container.FileTreeBytes, in.Container.FilesChangedPerSecond = 400e6, 12.8e6
@@ -175,15 +188,18 @@ func FuzzPredict(f *testing.F) {
 	f.Add(int64(-5), math.NaN(), math.Inf(1), -1.0, 7.0, -3.0)
 	f.Fuzz(func(t *testing.T, bytes int64, dirtied, bits, rtt, ratio, zero float64) {
 		in := Input{
-			Container: Container{PrivateBytes: bytes, Curve: Curve{{0.1, dirtied}, {1, dirtied * 2}}, Ratio: ratio, ZeroShare: zero, SampledPages: 10},
-			Link:      Link{BandwidthBitsPerSecond: bits, RTTSeconds: rtt},
+			Container: Container{PrivateBytes: bytes, Curve: Curve{{0.1, dirtied}, {1, dirtied * 2}},
+				Ratio: ratio, ZeroShare: zero, SampledPages: 10},
+			Link: Link{BandwidthBitsPerSecond: bits, RTTSeconds: rtt},
 		}
 		seen := Seen{Parts{dirtied, rtt, bits, zero}, rtt, int(bytes), ratio > 0.5, zero, dirtied}
 		in.Past = Past{migration.PreCopy: seen, migration.Cold: seen}
 		in.Pace, in.Longer = Pace{zero, ratio}, Curve{{rtt, bits}}
 		for _, p := range All(in) {
-			for i, one := range []Interval{p.Downtime, p.Interruption, p.Handoff, p.Total, p.Bytes, p.Split, p.Waiting, p.SourceCPU} {
-				if !(one.Low >= 0 && one.Low <= one.Expected && one.Expected <= one.High) || math.IsInf(one.High, 0) {
+			for i, one := range []Interval{p.Downtime, p.Interruption, p.Handoff, p.Total, p.Bytes, p.Split,
+				p.Waiting, p.SourceCPU} {
+				if !(one.Low >= 0 && one.Low <= one.Expected && one.Expected <= one.High) ||
+					math.IsInf(one.High, 0) {
 					t.Errorf("%s: metric %d: %+v", p.Mode, i, one)
 				}
 			}
@@ -196,7 +212,8 @@ func FuzzPredict(f *testing.F) {
 // TestSaneCurve: of the points that another node has told, those count that can be.
 func TestSaneCurve(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
-	in := Input{Longer: Curve{{-1, 1}, {nan, 1}, {inf, 1}, {1e308, 1}, {1, nan}, {2, inf}, {3, -1}, {4, 1e308}, {5, 6}}}.sane()
+	in := Input{Longer: Curve{{-1, 1}, {nan, 1}, {inf, 1}, {1e308, 1}, {1, nan}, {2, inf}, {3, -1},
+		{4, 1e308}, {5, 6}}}.sane()
 	if want := (Curve{{5, 6}}); !slices.Equal(in.Longer, want) {
 		t.Errorf("%v are left, want %v", in.Longer, want)
 	}
@@ -208,7 +225,8 @@ func TestSaneCurve(t *testing.T) {
 func TestFilesUsedAgain(t *testing.T) {
 	in := Input{
 		Container: Container{
-			PrivateBytes: 64 << 20, FileTreeBytes: 390 << 20, FileTreeEntries: 80, FilesChangedPerSecond: 20e6, CPUs: 0.5,
+			PrivateBytes: 64 << 20, FileTreeBytes: 390 << 20, FileTreeEntries: 80,
+			FilesChangedPerSecond: 20e6, CPUs: 0.5,
 			Curve: Curve{{0.1, 4 << 20}, {1, 20 << 20}},
 		},
 		Link:    Link{BandwidthBitsPerSecond: 20e6, RTTSeconds: 0.02},
@@ -220,7 +238,8 @@ func TestFilesUsedAgain(t *testing.T) {
 	}
 	written := Of(in, migration.PreCopy).Downtime
 	in.Container.FilesChangedPerSecond = 0
-	if kept := Of(in, migration.PreCopy).Downtime; kept.Expected >= written.Expected || kept.Low > written.Low {
+	if kept := Of(in, migration.PreCopy).Downtime; kept.Expected >= written.Expected ||
+		kept.Low > written.Low {
 		t.Errorf("downtime %+v with files that change, %+v with others", written, kept)
 	}
 }
@@ -231,14 +250,17 @@ func TestSplitForShort(t *testing.T) {
 	for _, c := range []struct{ hybrid, watched float64 }{{87, 10}, {140, 10}, {87, 1}} {
 		takes := func(mode migration.Mode, total, split float64) Prediction {
 			at := func(seconds float64) Interval { return Interval{seconds, seconds, seconds} }
-			return Prediction{Mode: mode, Possible: true, Downtime: at(0.3), Interruption: at(0.3), Total: at(total), Split: at(split), watched: c.watched}
+			return Prediction{Mode: mode, Possible: true, Downtime: at(0.3), Interruption: at(0.3),
+				Total: at(total), Split: at(split), watched: c.watched}
 		}
 		want := migration.PostCopy
 		if c.hybrid < 90 && c.watched >= 10 {
 			want = migration.Hybrid
 		}
-		if got := best([]Prediction{takes(migration.PostCopy, 84, 82), takes(migration.Hybrid, c.hybrid, 2)}, 0.1).Mode; got != want {
-			t.Errorf("hybrid takes %.0f s as it was watched for %.0f s: best is %s, not %s", c.hybrid, c.watched, got, want)
+		if got := best([]Prediction{takes(migration.PostCopy, 84, 82), takes(migration.Hybrid, c.hybrid, 2)},
+			0.1).Mode; got != want {
+			t.Errorf("hybrid takes %.0f s as it was watched for %.0f s: best is %s, not %s", c.hybrid,
+				c.watched, got, want)
 		}
 	}
 }
@@ -248,17 +270,24 @@ func TestSplitForShort(t *testing.T) {
 func TestNothingToKeepOut(t *testing.T) {
 	one := func(mode migration.Mode, downtime, total, frozen float64) Prediction {
 		exactly := func(v float64) Interval { return Interval{Expected: v, Low: v, High: v} }
-		return Prediction{Mode: mode, Possible: true, Downtime: exactly(downtime), Interruption: exactly(downtime), Total: exactly(total), FrozenBytes: exactly(frozen), Bytes: exactly(41e3)}
+		return Prediction{Mode: mode, Possible: true, Downtime: exactly(downtime),
+			Interruption: exactly(downtime), Total: exactly(total), FrozenBytes: exactly(frozen),
+			Bytes: exactly(41e3)}
 	}
 	demands := Demands{Settings: migration.Settings{DowntimeTarget: 100e6}}
 	for name, c := range map[string]struct {
 		all  []Prediction
 		want migration.Mode
 	}{
-		"a window at most":       {[]Prediction{one(migration.Cold, 0.120, 0.461, 41e3), one(migration.PreCopy, 0.079, 0.868, 30e3), one(migration.Hybrid, 0.079, 0.868, 30e3)}, migration.Cold},
-		"more than that":         {[]Prediction{one(migration.Cold, 0.120, 0.461, 410e3), one(migration.PreCopy, 0.079, 0.868, 30e3)}, migration.PreCopy},
-		"over as soon":           {[]Prediction{one(migration.Cold, 0.120, 0.861, 41e3), one(migration.PreCopy, 0.079, 0.868, 30e3)}, migration.PreCopy},
-		"cold is not among them": {[]Prediction{one(migration.PreCopy, 0.079, 0.868, 30e3)}, migration.PreCopy},
+		"a window at most": {[]Prediction{one(migration.Cold, 0.120, 0.461, 41e3),
+			one(migration.PreCopy, 0.079, 0.868, 30e3), one(migration.Hybrid, 0.079, 0.868, 30e3)},
+			migration.Cold},
+		"more than that": {[]Prediction{one(migration.Cold, 0.120, 0.461, 410e3),
+			one(migration.PreCopy, 0.079, 0.868, 30e3)}, migration.PreCopy},
+		"over as soon": {[]Prediction{one(migration.Cold, 0.120, 0.861, 41e3),
+			one(migration.PreCopy, 0.079, 0.868, 30e3)}, migration.PreCopy},
+		"cold is not among them": {[]Prediction{one(migration.PreCopy, 0.079, 0.868, 30e3)},
+			migration.PreCopy},
 	} {
 		if choice, err := Choose(c.all, demands); err != nil || choice.Mode != c.want {
 			t.Errorf("%s: %s, %v", name, choice.Mode, err)
@@ -266,7 +295,8 @@ func TestNothingToKeepOut(t *testing.T) {
 	}
 	unsure := one(migration.PreCopy, 0.079, 0.868, 60e6)
 	unsure.FrozenBytes.Low = 1e6
-	if choice, err := Choose([]Prediction{one(migration.Cold, 0.120, 0.461, 60e6), unsure}, demands); err != nil || choice.Mode != migration.PreCopy {
+	if choice, err := Choose([]Prediction{one(migration.Cold, 0.120, 0.461, 60e6), unsure},
+		demands); err != nil || choice.Mode != migration.PreCopy {
 		t.Errorf("what is copied ahead may not be written again: %s, %v", choice.Mode, err)
 	}
 }

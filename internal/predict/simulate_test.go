@@ -76,7 +76,8 @@ func (s *simulation) transfer(pages float64) float64 {
 func (s *simulation) round(pages, interval float64) float64 {
 	took := s.transfer(pages) + s.in.Link.RTTSeconds
 	s.stats = append(s.stats, memory.RoundStats{
-		Number: len(s.stats), Pages: uint64(pages), SentBytes: uint64(pages * s.page), Duration: duration(took), Interval: duration(interval),
+		Number: len(s.stats), Pages: uint64(pages), SentBytes: uint64(pages * s.page),
+		Duration: duration(took), Interval: duration(interval),
 	})
 	return took
 }
@@ -107,13 +108,16 @@ func (s *simulation) run(mode migration.Mode) (downtime, total float64) {
 	raw := s.pages * float64(memory.PageSize())
 	if mode == migration.Cold {
 		downtime = freeze + s.transfer(s.pages) + s.about(k.RestoreByte*raw)
-		return downtime, math.Max(ready+s.about(k.Prepare), connected+s.opens(StateMargin*(s.pages*s.page+k.StateBytes))) + downtime + end
+		return downtime, math.Max(ready+s.about(k.Prepare),
+			connected+s.opens(StateMargin*(s.pages*s.page+k.StateBytes))) + downtime + end
 	}
-	before := s.about(k.Rounds) + k.TripsRounds*rtt + math.Max(ready, connected+s.opens(math.Max(raw/StateShare, LeastState)))
+	before := s.about(k.Rounds) + k.TripsRounds*rtt +
+		math.Max(ready, connected+s.opens(math.Max(raw/StateShare, LeastState)))
 	prepare := s.about(k.Prepare) + k.TripsPrepare*rtt
 	if mode == migration.PostCopy {
 		downtime = freeze + k.Tables*raw + s.transfer(16)
-		return downtime, before + prepare + rtt + k.TripsPush*rtt + downtime + s.transfer(s.pages)/pushShare + rtt + end
+		return downtime, before + prepare + rtt + k.TripsPush*rtt + downtime + s.transfer(s.pages)/pushShare +
+			rtt + end
 	}
 	fits, rounds, last := s.rounds(mode)
 	if !fits && mode == migration.Hybrid {
@@ -165,7 +169,8 @@ func simulated(p program, pages float64, bits, rtt, ratio, watched float64, seed
 	}
 	in := Input{
 		Container: Container{
-			PrivateBytes: int64(pages) * int64(memory.PageSize()), Curve: watch(p, watched, chance), Ratio: ratio, SampledPages: 1000,
+			PrivateBytes: int64(pages) * int64(memory.PageSize()), Curve: watch(p, watched, chance),
+			Ratio: ratio, SampledPages: 1000,
 			Processes: 1, Threads: 1,
 		},
 		Link:    Link{RTTSeconds: rtt, BandwidthBitsPerSecond: bits},
@@ -173,5 +178,6 @@ func simulated(p program, pages float64, bits, rtt, ratio, watched float64, seed
 		Demands: Demands{Settings: settings},
 	}
 	m := newModel(in, level())
-	return &simulation{in: in, program: p, pages: pages, chance: chance, page: m.wire * float64(memory.PageSize())}
+	return &simulation{in: in, program: p, pages: pages, chance: chance,
+		page: m.wire * float64(memory.PageSize())}
 }

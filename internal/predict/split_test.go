@@ -22,11 +22,16 @@ func TestSplitIsBounded(t *testing.T) {
 		why      string // of a mode that is not chosen
 	}{
 		{"by default", migration.PostCopyAuto, migration.Settings{}, migration.Cold, "longer than 10s"},
-		{"a minute is allowed", migration.PostCopyAuto, migration.Settings{MaxSplit: time.Minute}, migration.PostCopy, ""},
-		{"a second is allowed", migration.PostCopyAuto, migration.Settings{MaxSplit: time.Second}, migration.Cold, "--max-split"},
-		{"the node leaves it to users", migration.PostCopyOnRequest, migration.Settings{}, migration.Cold, "on-request"},
-		{"a user asks for it there", migration.PostCopyOnRequest, migration.Settings{MaxSplit: time.Minute}, migration.PostCopy, ""},
-		{"the node never does", migration.PostCopyNever, migration.Settings{MaxSplit: time.Minute}, migration.Cold, "never"},
+		{"a minute is allowed", migration.PostCopyAuto, migration.Settings{MaxSplit: time.Minute},
+			migration.PostCopy, ""},
+		{"a second is allowed", migration.PostCopyAuto, migration.Settings{MaxSplit: time.Second},
+			migration.Cold, "--max-split"},
+		{"the node leaves it to users", migration.PostCopyOnRequest, migration.Settings{}, migration.Cold,
+			"on-request"},
+		{"a user asks for it there", migration.PostCopyOnRequest, migration.Settings{MaxSplit: time.Minute},
+			migration.PostCopy, ""},
+		{"the node never does", migration.PostCopyNever, migration.Settings{MaxSplit: time.Minute},
+			migration.Cold, "never"},
 	} {
 		in := simulated(programs(pages)["uniform"], pages, 20e6, 0.05, 1, 10, 1).in
 		_, in.Demands.Split = migration.SplitLimits(one.use, one.settings)
@@ -43,7 +48,8 @@ func TestSplitIsBounded(t *testing.T) {
 		}
 		for _, p := range all {
 			if (p.Mode == migration.PostCopy || p.Mode == migration.Hybrid) && p.Split.Expected < 10 {
-				t.Errorf("%s: mode %s needs both nodes for %g s: nothing to bound", one.name, p.Mode, p.Split.Expected)
+				t.Errorf("%s: mode %s needs both nodes for %g s: nothing to bound", one.name, p.Mode,
+					p.Split.Expected)
 			}
 		}
 	}
@@ -53,7 +59,8 @@ func TestSplitIsBounded(t *testing.T) {
 // them but a node that never does that.
 func TestSplitOfConvergingHybrid(t *testing.T) {
 	in := simulated(groups{}, 16000, 100e6, 0.02, 1, 10, 1).in
-	for use, want := range map[migration.PostCopyUse]bool{migration.PostCopyAuto: true, migration.PostCopyOnRequest: true, migration.PostCopyNever: false} {
+	for use, want := range map[migration.PostCopyUse]bool{migration.PostCopyAuto: true,
+		migration.PostCopyOnRequest: true, migration.PostCopyNever: false} {
 		in.Demands.Split, _ = migration.SplitLimits(use, migration.Settings{MaxSplit: time.Millisecond})
 		if p := Of(in, migration.Hybrid); p.Possible != want {
 			t.Errorf("%s: possible is %v: %q; %+v", use, p.Possible, p.Why, p.Split)
@@ -68,7 +75,8 @@ func TestPreCopyThatMayNotTurn(t *testing.T) {
 	free := Of(in, migration.PreCopy)
 	in.Demands.Split, _ = migration.SplitLimits(migration.PostCopyAuto, in.Demands.Settings)
 	bound := Of(in, migration.PreCopy)
-	if free.Split.Expected == 0 || !bound.Possible || bound.Split.Expected != 0 || bound.Downtime.Expected <= free.Downtime.Expected {
+	if free.Split.Expected == 0 || !bound.Possible || bound.Split.Expected != 0 ||
+		bound.Downtime.Expected <= free.Downtime.Expected {
 		t.Errorf("without a bound %+v, with one %+v", free, bound)
 	}
 }

@@ -13,11 +13,14 @@ import (
 func risk(p Prediction) string {
 	switch {
 	case p.Mode == migration.Restart:
-		return "what is in its memory is lost, and its connections end; it runs here again if it does not become healthy there"
+		return "what is in its memory is lost, and its connections end; it runs here again if it does not " +
+			"become healthy there"
 	case p.Split.Expected > 0:
-		return fmt.Sprintf("for %s its state is on two nodes: if either is lost then, it has lost memory", Seconds(p.Split.Expected))
+		return fmt.Sprintf("for %s its state is on two nodes: if either is lost then, it has lost memory",
+			Seconds(p.Split.Expected))
 	case p.Split.High > 0:
-		return fmt.Sprintf("its state may be on two nodes, for %s at most: if either is lost then, it has lost memory", Seconds(p.Split.High))
+		return fmt.Sprintf("its state may be on two nodes, for %s at most: if either is lost then, it has "+
+			"lost memory", Seconds(p.Split.High))
 	}
 	return "none beyond the freeze: until it runs there, any failure leaves it here as it was"
 }
@@ -74,8 +77,10 @@ func Better(in Input, chosen Prediction) []string {
 			{"downtime", func(p Prediction) float64 { return p.Downtime.Expected }, 0.05},
 			{"handoff", func(p Prediction) float64 { return p.Handoff.Expected }, 0.5},
 		} {
-			if before, after := metric.of(chosen), metric.of(now); after < 0.7*before && before-after > metric.more {
-				better = append(better, fmt.Sprintf("%s: %s %s to %s", what, metric.name, Seconds(before), Seconds(after)))
+			if before, after := metric.of(chosen), metric.of(now); after < 0.7*before &&
+				before-after > metric.more {
+				better = append(better,
+					fmt.Sprintf("%s: %s %s to %s", what, metric.name, Seconds(before), Seconds(after)))
 				return
 			}
 		}
@@ -105,14 +110,17 @@ func Better(in Input, chosen Prediction) []string {
 		free.Demands.Split = migration.SplitLimit{}
 		longer := Of(free, migration.Hybrid)
 		if tooLong(in, longer) != "" {
-			add(fmt.Sprintf("with both nodes needed for %s (--max-split)", Seconds(math.Ceil(longer.Split.High))), free, migration.Hybrid)
+			add(fmt.Sprintf("with both nodes needed for %s (--max-split)",
+				Seconds(math.Ceil(longer.Split.High))), free, migration.Hybrid)
 		}
 	}
-	if !chosen.Converges && chosen.Mode == migration.PreCopy && in.Demands.Settings.OnNoConvergence != migration.Throttle {
+	if !chosen.Converges && chosen.Mode == migration.PreCopy &&
+		in.Demands.Settings.OnNoConvergence != migration.Throttle {
 		slow := in
 		slow.Demands.Settings.OnNoConvergence = migration.Throttle
 		slowed := Of(slow, migration.PreCopy)
-		add(fmt.Sprintf("let it be slowed down to %.2g processors (--on-no-convergence throttle)", cmp.Or(slowed.Use.CPUs, 1)), slow, migration.PreCopy)
+		add(fmt.Sprintf("let it be slowed down to %.2g processors (--on-no-convergence throttle)",
+			cmp.Or(slowed.Use.CPUs, 1)), slow, migration.PreCopy)
 	}
 	return better
 }

@@ -24,8 +24,9 @@ const machineIDFile = "/etc/machine-id"
 
 const (
 	incarnationName = "incarnation.json" // in the state directory
-	openingName     = "opening"          // in the run directory: the opening that the state directory had last
-	maxFile         = 4 << 10
+	// in the run directory: the opening that the state directory had last
+	openingName = "opening"
+	maxFile     = 4 << 10
 )
 
 // identity is what is durable of a state's incarnation.
@@ -65,7 +66,8 @@ func (d *Dir) identify(stateDir, runDir, machineFile string) error {
 	if err == nil {
 		err = kernel.WriteFileAtomic(seenPath, []byte(next.Opening+"\n"), 0o600)
 	}
-	if err != nil && (renewed != "" || !full(err)) { // an agent must start on a full disk: the opening stays the last one
+	// an agent must start on a full disk: the opening stays the last one
+	if err != nil && (renewed != "" || !full(err)) {
 		return fmt.Errorf("incarnation of the state: %w", err)
 	}
 	d.Incarnation, d.Renewed = next.name(), renewed
@@ -105,7 +107,8 @@ func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err,
 func (i identity) name() string { return i.Machine + "-" + i.ID }
 
 func (i identity) valid() bool {
-	return isHex(i.ID) && isHex(i.Opening) && (i.Before == "" || isHex(i.Before)) && len(i.Machine) <= idDigits
+	return isHex(i.ID) && isHex(i.Opening) && (i.Before == "" || isHex(i.Before)) &&
+		len(i.Machine) <= idDigits
 }
 
 const idDigits = 16

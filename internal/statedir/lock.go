@@ -52,7 +52,8 @@ func take(dir string) (*lock, error) {
 		}
 	}
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = fmt.Errorf("%w: %s is locked by %s: end it first, or give this agent directories of its own (--state, --run)",
+		err = fmt.Errorf("%w: %s is locked by %s: end it first, or give this agent directories of its own "+
+			"(--state, --run)",
 			ErrLocked, dir, readHolder(file))
 	} else if err != nil {
 		err = fmt.Errorf("lock %s: %w", path, err)

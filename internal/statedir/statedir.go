@@ -45,7 +45,8 @@ var recordPlaces = []string{".", "*", "*/*", "engines/*/*", "images/*/*"}
 // removed does no harm.
 func collectGarbage(stateDir string) {
 	for _, place := range recordPlaces {
-		dirs, _ := fs.Glob(os.DirFS(stateDir), place) // the patterns are well-formed, and there is no other error
+		// the patterns are well-formed, and there is no other error
+		dirs, _ := fs.Glob(os.DirFS(stateDir), place)
 		for _, dir := range dirs {
 			if path.Dir(dir) != "volumes" {
 				_ = kernel.RemoveUnfinished(filepath.Join(stateDir, dir))

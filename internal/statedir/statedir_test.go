@@ -65,7 +65,8 @@ func TestIncarnation(t *testing.T) {
 	}
 	boot := t.TempDir()
 	same("opened again", opened(t, state, boot, one))
-	if err := os.WriteFile(filepath.Join(boot, openingName), []byte(field(t, backup, "opening")), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(boot, openingName), []byte(field(t, backup, "opening")),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	same("killed before the run directory knew", opened(t, state, boot, one))
@@ -78,7 +79,8 @@ func TestIncarnation(t *testing.T) {
 			t.Errorf("%s: %+v, want another than %s because %s", what, d, first.Incarnation, why)
 		}
 	}
-	for what, change := range map[string][]byte{"put back": backup, "none yet": nil, "damaged": []byte("{}")} {
+	for what, change := range map[string][]byte{"put back": backup, "none yet": nil,
+		"damaged": []byte("{}")} {
 		if err := os.WriteFile(path, change, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +129,8 @@ func TestSecondIsRefused(t *testing.T) {
 	before := content(t, state) + content(t, run)
 	for _, dirs := range [][2]string{{state, run}, {state, t.TempDir()}, {t.TempDir(), run}} {
 		_, err = Open(dirs[0], dirs[1])
-		if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d since 2", os.Getpid())) {
+		if !errors.Is(err, ErrLocked) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("process %d since 2", os.Getpid())) {
 			t.Errorf("a second one: %v", err)
 		}
 	}

@@ -56,7 +56,8 @@ func ParseBandwidth(text string) (int64, error) {
 		}
 		return int64(math.Round(bits)), nil
 	}
-	return 0, fmt.Errorf("bandwidth %q: give a number with a unit, such as 100mbit or 1gbit, or unlimited", text)
+	return 0, fmt.Errorf("bandwidth %q: give a number with a unit, such as 100mbit or 1gbit, or unlimited",
+		text)
 }
 
 // FormatBandwidth writes a bandwidth as ParseBandwidth reads it.

@@ -49,7 +49,8 @@ func TestParseOthers(t *testing.T) {
 			t.Errorf("%q is taken for %v", text, got)
 		}
 	}
-	for text, want := range map[string]int64{"0": 0, "64MiB": 64 << 20, "1g": 1 << 30, "512k": 512 << 10, "1.5M": 3 << 19} {
+	for text, want := range map[string]int64{"0": 0, "64MiB": 64 << 20, "1g": 1 << 30, "512k": 512 << 10,
+		"1.5M": 3 << 19} {
 		if got, err := ParseSize(text); err != nil || got != want {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}

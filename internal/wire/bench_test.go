@@ -25,7 +25,8 @@ func BenchmarkStream(b *testing.B) {
 	first := firstNode(b, "a", nil)
 	second := first.join(b, "b")
 	part := halfCompressible(4 << 20)
-	for _, codec := range []stream.Codec{stream.None, stream.S2, stream.ZstdFastest, stream.ZstdDefault, stream.ZstdBetter} {
+	for _, codec := range []stream.Codec{stream.None, stream.S2, stream.ZstdFastest, stream.ZstdDefault,
+		stream.ZstdBetter} {
 		b.Run(codec.String(), func(b *testing.B) {
 			sender, receiver := sessions(b, second, first, codec)
 			received := make(chan error, 1)
@@ -96,7 +97,8 @@ func sessions(b *testing.B, from, to *testNode, codec stream.Codec) (*stream.Ses
 	out, in := connect(b, from, to)
 	answered := make(chan *stream.Session, 1)
 	go func() {
-		session, _, err := stream.Answer(testContext(b), in, func(stream.Hello) error { return nil }, stream.Options{})
+		session, _, err := stream.Answer(testContext(b), in, func(stream.Hello) error { return nil },
+			stream.Options{})
 		if err != nil {
 			b.Error(err)
 		}

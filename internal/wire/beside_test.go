@@ -50,7 +50,8 @@ type beside struct {
 func newBeside(b *testing.B, link lab.Link) *beside {
 	b.Helper()
 	l, err := lab.Up(b.Context(), lab.Config{
-		Name: fmt.Sprintf("beside-%d-%d", os.Getpid(), link.BandwidthBitsPerSecond/1_000_000), Nodes: 2, Bare: true, NoCheck: true, Link: link,
+		Name: fmt.Sprintf("beside-%d-%d", os.Getpid(), link.BandwidthBitsPerSecond/1_000_000), Nodes: 2,
+		Bare: true, NoCheck: true, Link: link,
 		Program: os.Args[0], // there are no agents
 	})
 	if err != nil {
@@ -95,7 +96,8 @@ func (n *beside) connect(b *testing.B, o stream.Options) (*stream.Session, *stre
 	}
 	answered := make(chan *stream.Session, 1)
 	go func() {
-		session, _, err := stream.Answer(b.Context(), in, func(stream.Hello) error { return nil }, stream.Options{})
+		session, _, err := stream.Answer(b.Context(), in, func(stream.Hello) error { return nil },
+			stream.Options{})
 		if err != nil {
 			b.Error(err)
 		}
@@ -270,7 +272,8 @@ func (n *beside) measure(b *testing.B, idle bool, o stream.Options) {
 	all.Go(func() { serve(urgentOut) })
 	a := &asker{asked: map[uint64]time.Time{}}
 	all.Go(func() { a.receive(urgentIn) })
-	mean := max(2*time.Millisecond, time.Duration(pageBytes*8/(0.05*float64(n.link.BandwidthBitsPerSecond))*1e9))
+	mean := max(2*time.Millisecond,
+		time.Duration(pageBytes*8/(0.05*float64(n.link.BandwidthBitsPerSecond))*1e9))
 	all.Go(func() { a.ask(ctx, urgentIn, mean) })
 	<-time.After(besideWarm)
 	start := pushIn.Counters().ReceivedWireBytes

@@ -53,7 +53,8 @@ func dialTCP(ctx context.Context, address string, timeout time.Duration) (*net.T
 
 // secure identifies this end and verifies the other. The bytes that come are added to heard, if it is not
 // nil.
-func secure(ctx context.Context, tcp *net.TCPConn, id *identity.Identity, expected, protocol string, heard *atomic.Int64) (*Conn, error) {
+func secure(ctx context.Context, tcp *net.TCPConn, id *identity.Identity, expected, protocol string,
+	heard *atomic.Int64) (*Conn, error) {
 	if err := identity.CheckName(expected); err != nil {
 		return nil, err
 	}

@@ -48,14 +48,16 @@ func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(nodeCredentials{}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAfter / 2, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAfter / 2,
+			PermitWithoutStream: true}),
 	}
 }
 
 // DialControl makes a gRPC client for a node. The client connects on first use, and again after the
 // connection was lost. Calls reach only the expected node. The bytes that come are added to heard, if it is
 // not nil.
-func DialControl(id *identity.Identity, address, expected string, heard *atomic.Int64) (*grpc.ClientConn, error) {
+func DialControl(id *identity.Identity, address, expected string, heard *atomic.Int64) (*grpc.ClientConn,
+	error) {
 	if err := identity.CheckName(expected); err != nil {
 		return nil, err
 	}
@@ -65,9 +67,11 @@ func DialControl(id *identity.Identity, address, expected string, heard *atomic.
 			return dialTCP(ctx, address, controlTimeout)
 		}),
 		grpc.WithNoProxy(),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout, PermitWithoutStream: true}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout,
+			PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxConnectDelay},
+			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: maxConnectDelay},
 			MinConnectTimeout: handshakeLimit.Most,
 		}),
 	)

@@ -122,7 +122,8 @@ func (n *testNode) forge(t testing.TB, change func(*x509.Certificate)) tls.Certi
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(7), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(7), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:    time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		DNSNames:    []string{identity.ServerName("b")},
 		URIs:        []*url.URL{{Scheme: "godwit", Host: "node", Path: "/b", RawQuery: "number=2"}},

@@ -71,7 +71,8 @@ func Listen(ctx context.Context, address string, o ListenOptions) (*Listener, er
 		return nil, fmt.Errorf("listen for other nodes: %w", err)
 	}
 	l := &Listener{
-		options: o, config: serverConfig(o.Identity), tcp: tcp, gate: newGate(o.MaxHandshakes, o.MaxHandshakesPerHost, o.Known),
+		options: o, config: serverConfig(o.Identity), tcp: tcp,
+		gate: newGate(o.MaxHandshakes, o.MaxHandshakesPerHost, o.Known),
 		done: make(chan struct{}),
 	}
 	l.control, l.data = newQueue(l), newQueue(l)
@@ -203,7 +204,8 @@ func (l *Listener) deliver(conn *Conn, protocol string) {
 	case <-l.done:
 	case <-queue.closed:
 	case <-timer.C:
-		l.options.Log(fmt.Errorf("connection of node %s (%s) was not accepted in %s", conn.peer, protocol, deliverTimeout))
+		l.options.Log(fmt.Errorf("connection of node %s (%s) was not accepted in %s", conn.peer, protocol,
+			deliverTimeout))
 	}
 	conn.leave()
 	conn.raw.Close()

@@ -18,7 +18,8 @@ func TestARemovedNodeIsCutOff(t *testing.T) {
 	if _, err := a.id.RemoveNode(identity.Peer{Name: "b", Number: 2}); err != nil {
 		t.Fatal(err)
 	}
-	for what, conn := range map[string]*Conn{"from it": atA, "to it": toB, "its own": toA, "its own, from here": atB} {
+	for what, conn := range map[string]*Conn{"from it": atA, "to it": toB, "its own": toA,
+		"its own, from here": atB} {
 		if n, err := conn.Read(make([]byte, 1)); err == nil {
 			t.Errorf("a connection %s is open: read %d bytes", what, n)
 		}

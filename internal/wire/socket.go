@@ -28,7 +28,8 @@ const notSentBytes = 256 << 10
 
 func keepAlive(timeout time.Duration) net.KeepAliveConfig {
 	const probes = 3
-	return net.KeepAliveConfig{Enable: true, Idle: timeout / (probes + 1), Interval: timeout / (probes + 1), Count: probes}
+	return net.KeepAliveConfig{Enable: true, Idle: timeout / (probes + 1), Interval: timeout / (probes + 1),
+		Count: probes}
 }
 
 // tune sets the options of a socket. Go sets TCP_NODELAY itself.
@@ -136,10 +137,12 @@ func (s Sysctl) path() string { return "/proc/sys/" + strings.ReplaceAll(s.Name,
 // Sysctls returns the settings that matter, with their values in the caller's network namespace.
 func Sysctls() ([]Sysctl, error) {
 	all := []Sysctl{
-		{Name: "net.ipv4.tcp_slow_start_after_idle", Want: "0", Why: "a data connection that waited for longer than a " +
-			"retransmission timeout would begin with a window of 14 KiB again, in the middle of a freeze"},
-		{Name: "net.ipv4.tcp_no_metrics_save", Want: "1", Why: "a lossy moment on one connection would make the next " +
-			"ones to the same node start slowly"},
+		{Name: "net.ipv4.tcp_slow_start_after_idle", Want: "0",
+			Why: "a data connection that waited for longer than a " +
+				"retransmission timeout would begin with a window of 14 KiB again, in the middle of a freeze"},
+		{Name: "net.ipv4.tcp_no_metrics_save", Want: "1",
+			Why: "a lossy moment on one connection would make the next " +
+				"ones to the same node start slowly"},
 	}
 	for i := range all {
 		data, err := os.ReadFile(all[i].path())

@@ -23,7 +23,10 @@ var ErrWrongPeer = errors.New("not the expected node")
 // serverConfig demands a certificate from every peer, except from peers that cannot have one yet.
 func serverConfig(id *identity.Identity) *tls.Config {
 	mutual := baseConfig(controlProtocol, dataProtocol, identity.RenewProtocol)
-	mutual.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return id.Certificate(), nil }
+	mutual.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return id.Certificate(),
+			nil
+	}
 	// VerifyConnection verifies the certificate, because the authorities change while the agent runs.
 	mutual.ClientAuth = tls.RequireAnyClientCert
 	mutual.VerifyConnection = func(state tls.ConnectionState) error {
@@ -99,7 +102,8 @@ func explain(err error) error {
 	var other x509.HostnameError
 	switch {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("certificate of the other node is not valid at this time (%s here): it has expired, or a clock "+
+		return fmt.Errorf("certificate of the other node is not valid at this time (%s here): it has "+
+			"expired, or a clock "+
 			"is wrong: %w", time.Now().UTC().Format(time.RFC3339), err)
 	case errors.As(err, &unknown):
 		return fmt.Errorf("%w: it belongs to another cluster: %w", ErrWrongPeer, err)

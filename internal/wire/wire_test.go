@@ -40,7 +40,8 @@ func TestDataConnectionKnowsBothEnds(t *testing.T) {
 	a := firstNode(t, "a", nil)
 	b := a.join(t, "b")
 	out, in := connect(t, b, a)
-	if out.Peer() != (identity.Peer{Name: "a", Number: 1}) || in.Peer() != (identity.Peer{Name: "b", Number: 2}) {
+	if out.Peer() != (identity.Peer{Name: "a", Number: 1}) ||
+		in.Peer() != (identity.Peer{Name: "b", Number: 2}) {
 		t.Errorf("peers are %+v and %+v", out.Peer(), in.Peer())
 	}
 	payload := bytes.Repeat([]byte("0123456789abcdef"), 100_000)
@@ -64,13 +65,15 @@ func TestStreamOverAConnection(t *testing.T) {
 	out, in := connect(t, b, a)
 	answered := make(chan *stream.Session, 1)
 	go func() {
-		session, _, err := stream.Answer(testContext(t), in, func(stream.Hello) error { return nil }, stream.Options{})
+		session, _, err := stream.Answer(testContext(t), in, func(stream.Hello) error { return nil },
+			stream.Options{})
 		if err != nil {
 			t.Error(err)
 		}
 		answered <- session
 	}()
-	session, err := stream.Open(testContext(t), out, stream.Hello{Purpose: "test"}, stream.Options{Codec: stream.S2})
+	session, err := stream.Open(testContext(t), out, stream.Hello{Purpose: "test"},
+		stream.Options{Codec: stream.S2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,14 +158,16 @@ func TestNothingWithoutACertificate(t *testing.T) {
 	stranger := firstNode(t, "b", nil)
 	name := func(c *x509.Certificate) { c.URIs = nil }
 	certificates := map[string][]tls.Certificate{
-		"none":          nil,
-		"another CA":    {*stranger.id.Certificate()},
-		"expired":       {a.forge(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })},
-		"not yet valid": {a.forge(t, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) })},
-		"no node":       {a.forge(t, name)},
-		"bad number":    {a.forge(t, func(c *x509.Certificate) { c.URIs[0].RawQuery = "number=0" })},
-		"two names":     {a.forge(t, func(c *x509.Certificate) { c.DNSNames = append(c.DNSNames, "x") })},
-		"other use":     {a.forge(t, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[1:] })},
+		"none":       nil,
+		"another CA": {*stranger.id.Certificate()},
+		"expired": {a.forge(t,
+			func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })},
+		"not yet valid": {a.forge(t,
+			func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) })},
+		"no node":    {a.forge(t, name)},
+		"bad number": {a.forge(t, func(c *x509.Certificate) { c.URIs[0].RawQuery = "number=0" })},
+		"two names":  {a.forge(t, func(c *x509.Certificate) { c.DNSNames = append(c.DNSNames, "x") })},
+		"other use":  {a.forge(t, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[1:] })},
 	}
 	for what, shown := range certificates {
 		for _, protocol := range []string{controlProtocol, dataProtocol, identity.RenewProtocol, ""} {
@@ -236,7 +241,8 @@ func TestNoOlderTLSAndNoUnknownProtocol(t *testing.T) {
 func TestExpiredServerIsNamed(t *testing.T) {
 	a := firstNode(t, "a", nil)
 	b := a.join(t, "b")
-	b.id = b.replaceIdentity(t, a.forge(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }))
+	b.id = b.replaceIdentity(t,
+		a.forge(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }))
 	b.listen(t, nil)
 	if err := dialError(t, a.id, b.address(), "b"); err == nil || !strings.Contains(err.Error(), "clock") {
 		t.Errorf("got %v", err)
@@ -246,7 +252,8 @@ func TestExpiredServerIsNamed(t *testing.T) {
 func TestGarbageAndScansDoNotHarm(t *testing.T) {
 	a := firstNode(t, "a", nil)
 	b := a.join(t, "b")
-	for _, garbage := range [][]byte{nil, []byte("GET / HTTP/1.1\r\n\r\n"), bytes.Repeat([]byte{0xff}, 100_000), {22, 3, 1, 0xff, 0xff}} {
+	for _, garbage := range [][]byte{nil, []byte("GET / HTTP/1.1\r\n\r\n"),
+		bytes.Repeat([]byte{0xff}, 100_000), {22, 3, 1, 0xff, 0xff}} {
 		conn, err := net.Dial("tcp", a.address())
 		if err != nil {
 			t.Fatal(err)
@@ -260,7 +267,8 @@ func TestGarbageAndScansDoNotHarm(t *testing.T) {
 // TestSlowHandshakesKeepNobodyOut: peers that connect and say nothing are limited, logged and ended.
 func TestSlowHandshakesKeepNobodyOut(t *testing.T) {
 	a := firstNode(t, "a", func(o *ListenOptions) {
-		o.MaxHandshakes, o.MaxHandshakesPerHost, o.Handshake = 4, 3, patience.Limit{Still: 10 * time.Second, Most: 10 * time.Second}
+		o.MaxHandshakes, o.MaxHandshakesPerHost, o.Handshake = 4,
+			3, patience.Limit{Still: 10 * time.Second, Most: 10 * time.Second}
 	})
 	b := a.join(t, "b")
 	eventually(t, "the join's place is free again", func() bool { return a.listener.gate.size() == 0 })
@@ -294,7 +302,11 @@ func TestSlowHandshakesKeepNobodyOut(t *testing.T) {
 }
 
 func TestHandshakeHasADeadline(t *testing.T) {
-	a := firstNode(t, "a", func(o *ListenOptions) { o.Handshake = patience.Limit{Still: 50 * time.Millisecond, Most: time.Minute} })
+	a := firstNode(t, "a",
+		func(o *ListenOptions) {
+			o.Handshake = patience.Limit{Still: 50 * time.Millisecond,
+				Most: time.Minute}
+		})
 	conn, err := net.Dial("tcp", a.address())
 	if err != nil {
 		t.Fatal(err)
@@ -311,15 +323,16 @@ func TestControlConnections(t *testing.T) {
 	a := firstNode(t, "a", nil)
 	b := a.join(t, "b")
 	callers := make(chan identity.Peer, 8)
-	options := append(ServerOptions(), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
-		next grpc.UnaryHandler) (any, error) {
-		peer, ok := PeerFrom(ctx)
-		if !ok {
-			return nil, errors.New("who is it?")
-		}
-		callers <- peer
-		return next(ctx, request)
-	}))
+	options := append(ServerOptions(),
+		grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
+			next grpc.UnaryHandler) (any, error) {
+			peer, ok := PeerFrom(ctx)
+			if !ok {
+				return nil, errors.New("who is it?")
+			}
+			callers <- peer
+			return next(ctx, request)
+		}))
 	server := grpc.NewServer(options...)
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	go func() { _ = server.Serve(a.listener.Control()) }()
@@ -433,13 +446,15 @@ func TestPoliteStream(t *testing.T) {
 	out, in := connect(t, b, a)
 	answered := make(chan *stream.Session, 1)
 	go func() {
-		session, _, err := stream.Answer(testContext(t), in, func(stream.Hello) error { return nil }, stream.Options{})
+		session, _, err := stream.Answer(testContext(t), in, func(stream.Hello) error { return nil },
+			stream.Options{})
 		if err != nil {
 			t.Error(err)
 		}
 		answered <- session
 	}()
-	sender, err := stream.Open(testContext(t), out, stream.Hello{}, stream.Options{Polite: true, ExpectedBitsPerSecond: 200e6})
+	sender, err := stream.Open(testContext(t), out, stream.Hello{},
+		stream.Options{Polite: true, ExpectedBitsPerSecond: 200e6})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -447,7 +462,8 @@ func TestPoliteStream(t *testing.T) {
 	defer sender.Close()
 	defer receiver.Close()
 	if receiver.Pace() != 0 || receiver.Batch() != 0 {
-		t.Errorf("a session that is not polite has a pace of %f and a batch of %d", receiver.Pace(), receiver.Batch())
+		t.Errorf("a session that is not polite has a pace of %f and a batch of %d", receiver.Pace(),
+			receiver.Batch())
 	}
 	payload := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	sent := make(chan error, 1)

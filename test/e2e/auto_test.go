@@ -16,13 +16,16 @@ func (c *container) auto(flags ...string) migration.Report {
 	from := c.node
 	var r migration.Report
 	text := must(c.t, from, append([]string{"migrate", c.name, c.other(), "--json", "--wait"}, flags...)...)
-	if err := json.Unmarshal([]byte(text), &r); err != nil || r.Result != migration.Moved || r.Requested != migration.Auto {
+	if err := json.Unmarshal([]byte(text), &r); err != nil || r.Result != migration.Moved ||
+		r.Requested != migration.Auto {
 		c.t.Fatalf("%v: %s", err, text)
 	}
-	if !slices.ContainsFunc(r.Decisions, func(d string) bool { return strings.HasPrefix(d, "auto: mode "+string(r.Mode)) }) {
+	if !slices.ContainsFunc(r.Decisions,
+		func(d string) bool { return strings.HasPrefix(d, "auto: mode "+string(r.Mode)) }) {
 		c.t.Errorf("nobody says why mode %s was chosen: %q", r.Mode, r.Decisions)
 	}
-	if slices.ContainsFunc(r.Phases, func(p migration.Phase) bool { return p.Name == string(migration.StepStop) && p.Downtime }) {
+	if slices.ContainsFunc(r.Phases,
+		func(p migration.Phase) bool { return p.Name == string(migration.StepStop) && p.Downtime }) {
 		c.t.Errorf("it was restarted: %+v", r.Phases)
 	}
 	c.node = c.other()
@@ -55,7 +58,8 @@ func TestAutoRefuses(t *testing.T) {
 		{"--no-post-copy", "--mode hybrid --no-post-copy"},
 		{"negative", "--deadline -3s"},
 	} {
-		out, err := godwit(t.Context(), c.node, append([]string{"migrate", c.name, c.other()}, strings.Fields(one.flags)...)...)
+		out, err := godwit(t.Context(), c.node,
+			append([]string{"migrate", c.name, c.other()}, strings.Fields(one.flags)...)...)
 		if err != nil || out.code == 0 || !strings.Contains(out.stderr, one.words) {
 			t.Errorf("%s: %v, exit code %d: %s%s", one.flags, err, out.code, out.stdout, out.stderr)
 		}
@@ -78,20 +82,24 @@ func TestMeasure(t *testing.T) {
 		t.Fatalf("%v: %s", err, text)
 	}
 	m := all[0]
-	if m.PrivateBytes < writerBytes || m.Processes == 0 || m.Threads == 0 || m.SampledPages == 0 || m.Ratio < 0.5 || m.State != "" {
+	if m.PrivateBytes < writerBytes || m.Processes == 0 || m.Threads == 0 || m.SampledPages == 0 ||
+		m.Ratio < 0.5 || m.State != "" {
 		t.Errorf("measured: %+v", m)
 	}
 	// It writes to 2 MiB, a mebibyte a second.
-	if len(m.Curve) < 2 || m.Curve[0].Bytes > m.Curve[1].Bytes || m.Curve[1].Bytes == 0 || m.Curve[1].Bytes > writerBytes/2 {
+	if len(m.Curve) < 2 || m.Curve[0].Bytes > m.Curve[1].Bytes || m.Curve[1].Bytes == 0 ||
+		m.Curve[1].Bytes > writerBytes/2 {
 		t.Errorf("what it writes: %+v", m.Curve)
 	}
 	var plan predict.Plan
 	text = must(t, c.node, "plan", c.name, c.other(), "--json")
-	if err := json.Unmarshal([]byte(text), &plan); err != nil || !plan.Possible || len(plan.Predictions) != len(predict.Modes()) {
+	if err := json.Unmarshal([]byte(text), &plan); err != nil || !plan.Possible ||
+		len(plan.Predictions) != len(predict.Modes()) {
 		t.Fatalf("%v: %s", err, text)
 	}
 	for _, p := range plan.Predictions {
-		if d := p.Downtime; !p.Possible || !(d.Low > 0 && d.Low <= d.Expected && d.Expected <= d.High) || p.Total.Expected < p.Handoff.Expected || p.Risk == "" {
+		if d := p.Downtime; !p.Possible || !(d.Low > 0 && d.Low <= d.Expected && d.Expected <= d.High) ||
+			p.Total.Expected < p.Handoff.Expected || p.Risk == "" {
 			t.Errorf("mode %s: %+v", p.Mode, p)
 		}
 	}
@@ -123,21 +131,27 @@ func TestAutoBoundsSplit(t *testing.T) {
 		t.Errorf("mode auto takes %s by default: %q", byDefault.Choice.Mode, byDefault.Choice.Why)
 	}
 	for _, p := range byDefault.Predictions {
-		if p.Mode == migration.PostCopy && (p.Possible || !strings.Contains(p.Why, "--max-split") || p.Split.Expected < 10) {
+		if p.Mode == migration.PostCopy &&
+			(p.Possible || !strings.Contains(p.Why, "--max-split") || p.Split.Expected < 10) {
 			t.Errorf("post-copy: possible %v, %q, both nodes needed for %+v", p.Possible, p.Why, p.Split)
 		}
 	}
 	longer := planned("--max-split", "1h")
-	if !slices.ContainsFunc(longer.Predictions, func(p predict.Prediction) bool { return p.Mode == migration.PostCopy && p.Possible }) {
-		t.Errorf("post-copy is not possible when both nodes may be needed for an hour: %+v", longer.Predictions)
+	if !slices.ContainsFunc(longer.Predictions,
+		func(p predict.Prediction) bool { return p.Mode == migration.PostCopy && p.Possible }) {
+		t.Errorf("post-copy is not possible when both nodes may be needed for an hour: %+v",
+			longer.Predictions)
 	}
 	text := must(t, c.node, "migrate", c.name, c.other(), "--dry-run", "--bandwidth-limit", "1mbit")
-	if !strings.Contains(text, "not post-copy") || !strings.Contains(text, "both nodes") && !strings.Contains(text, "two nodes") {
+	if !strings.Contains(text, "not post-copy") || !strings.Contains(text, "both nodes") &&
+		!strings.Contains(text, "two nodes") {
 		t.Errorf("the dry run does not say why post-copy is not chosen: %s", text)
 	}
 	for _, dryRun := range []string{"--dry-run", "--wait"} {
-		out, err := godwit(t.Context(), c.node, "migrate", c.name, c.other(), "--mode", "post-copy", "--max-split", "2s", "--bandwidth-limit", "1mbit", dryRun)
-		if said := out.stdout + out.stderr; err != nil || out.code != 1 || !strings.Contains(said, "longer than 2s") {
+		out, err := godwit(t.Context(), c.node, "migrate", c.name, c.other(), "--mode", "post-copy",
+			"--max-split", "2s", "--bandwidth-limit", "1mbit", dryRun)
+		if said := out.stdout + out.stderr; err != nil || out.code != 1 ||
+			!strings.Contains(said, "longer than 2s") {
 			t.Errorf("%s: %v, exit code %d: %s", dryRun, err, out.code, said)
 		}
 	}

@@ -45,7 +45,8 @@ func buildAll(ctx context.Context, directory string) error {
 			return err
 		}
 	}
-	if err := labtest.GoBuild(ctx, filepath.Join(directory, "chaos"), "../../internal/memory/pager/testdata/chaos"); err != nil {
+	if err := labtest.GoBuild(ctx, filepath.Join(directory, "chaos"),
+		"../../internal/memory/pager/testdata/chaos"); err != nil {
 		return err
 	}
 	if err := buildWorkloads(ctx, filepath.Join(directory, "state")); err != nil {
@@ -62,7 +63,8 @@ func buildWorkloads(ctx context.Context, to string) error {
 	if len(sources) == 0 {
 		return errors.New("no workloads: the tests must run in their own directory")
 	}
-	args := append([]string{"-O1", "-std=gnu17", "-Wall", "-Wextra", "-static", "-pthread", "-o", to}, sources...)
+	args := append([]string{"-O1", "-std=gnu17", "-Wall", "-Wextra", "-static", "-pthread", "-o", to},
+		sources...)
 	if out, err := exec.CommandContext(ctx, "gcc", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("compile the workloads (needs gcc and libc6-dev): %w: %s", err, out)
 	}
@@ -109,7 +111,8 @@ func imageArchive(name string, layers ...[]entry) ([]byte, error) {
 			return nil, err
 		}
 		digest := sha256.Sum256(blob)
-		diffIDs, paths = append(diffIDs, "sha256:"+hex.EncodeToString(digest[:])), append(paths, fmt.Sprintf("%d/layer.tar", i))
+		diffIDs, paths = append(diffIDs, "sha256:"+hex.EncodeToString(digest[:])),
+			append(paths, fmt.Sprintf("%d/layer.tar", i))
 		blobs = append(blobs, entry{name: paths[i], mode: 0o644, kind: tar.TypeReg, content: blob})
 	}
 	config, err := json.Marshal(map[string]any{
@@ -120,7 +123,9 @@ func imageArchive(name string, layers ...[]entry) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": paths}})
+	manifest,
+		err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{name},
+		"Layers": paths}})
 	if err != nil {
 		return nil, err
 	}
@@ -134,13 +139,15 @@ func epoch() time.Time { return time.Date(2024, 2, 3, 4, 5, 6, 0, time.UTC) }
 // baseLayer has programs.
 func baseLayer(dir string) ([]entry, error) {
 	var entries []entry
-	for _, name := range []string{"bin", "dev", "etc", "proc", "root", "run", "sys", "usr", "usr/share", "var"} {
+	for _, name := range []string{"bin", "dev", "etc", "proc", "root", "run", "sys", "usr", "usr/share",
+		"var"} {
 		entries = append(entries, directory(name, 0o755))
 	}
 	entries = append(entries, directory("tmp", 0o1777))
 	for name, from := range map[string]string{
-		"busybox": "/bin/busybox", "state": filepath.Join(dir, "state"), "listen": filepath.Join(dir, "listen"),
-		"serve": filepath.Join(dir, "serve"), "chaos": filepath.Join(dir, "chaos"),
+		"busybox": "/bin/busybox", "state": filepath.Join(dir, "state"),
+		"listen": filepath.Join(dir, "listen"),
+		"serve":  filepath.Join(dir, "serve"), "chaos": filepath.Join(dir, "chaos"),
 	} {
 		content, err := os.ReadFile(from)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -149,19 +156,23 @@ func baseLayer(dir string) ([]entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		entries = append(entries, entry{name: "bin/" + name, mode: 0o755, kind: tar.TypeReg, content: content})
+		entries = append(entries, entry{name: "bin/" + name, mode: 0o755, kind: tar.TypeReg,
+			content: content})
 	}
 	for _, name := range strings.Fields("sh cat echo ls kill sleep id ps readlink grep touch rm mkdir stat") {
-		entries = append(entries, entry{name: "bin/" + name, mode: 0o777, kind: tar.TypeSymlink, link: "busybox"})
+		entries = append(entries, entry{name: "bin/" + name, mode: 0o777, kind: tar.TypeSymlink,
+			link: "busybox"})
 	}
-	return append(entries, file("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nann:x:1001:1002::/tmp:/bin/sh\n"),
+	return append(entries, file("etc/passwd",
+		"root:x:0:0:root:/root:/bin/sh\nann:x:1001:1002::/tmp:/bin/sh\n"),
 		file("etc/group", "root:x:0:\nann:x:1002:\nstaff:x:50:ann\n")), nil
 }
 
 // upperLayer has files that workloads change or delete.
 func upperLayer() []entry {
 	entries := []entry{
-		file("etc/layer-file", "layer-file\n"), file("etc/deleted-from-layer", "x"), directory("usr/share/layered", 0o755),
+		file("etc/layer-file", "layer-file\n"), file("etc/deleted-from-layer", "x"),
+		directory("usr/share/layered", 0o755),
 		directory("usr/share/layered/replaced", 0o755), directory("usr/share/layered/gone-directory", 0o755),
 	}
 	for _, name := range []string{
@@ -177,7 +188,8 @@ func layerTar(entries []entry) ([]byte, error) {
 	archive := tar.NewWriter(&out)
 	for _, e := range entries {
 		header := &tar.Header{
-			Name: e.name, Mode: e.mode, Typeflag: e.kind, Linkname: e.link, Size: int64(len(e.content)), ModTime: epoch(),
+			Name: e.name, Mode: e.mode, Typeflag: e.kind, Linkname: e.link, Size: int64(len(e.content)),
+			ModTime: epoch(),
 		}
 		if err := archive.WriteHeader(header); err != nil {
 			return nil, err

@@ -66,7 +66,8 @@ func TestCache(t *testing.T) {
 	t.Parallel()
 	script := "mkdir -p /srv /var/cache/nginx; "
 	for number := range cachedObjects {
-		script += fmt.Sprintf("awk 'BEGIN { for (i = 0; i < %[2]d; i++) print \"%[1]d.\" i }' > /srv/%[1]d; ", number, cachedLines(number))
+		script += fmt.Sprintf("awk 'BEGIN { for (i = 0; i < %[2]d; i++) print \"%[1]d.\" i }' > /srv/%[1]d; ",
+			number, cachedLines(number))
 	}
 	c, conn := server(t, "nginx", "80", "/bin/sh", "-c",
 		script+"cat > /etc/nginx/nginx.conf <<'end'\n"+cacheConfig+"end\nexec nginx -g 'daemon off;'")
@@ -82,8 +83,10 @@ func TestCache(t *testing.T) {
 	for _, mode := range moves {
 		before := readers.answers.Load()
 		report := c.migrateBy(mode)
-		t.Logf("%s to %s: stopped %.1f ms of %.1f ms", mode, c.node, report.DowntimeSeconds*1000, report.TotalSeconds*1000)
-		c.eventually("answers of nginx on "+c.node, func() bool { return readers.answers.Load() > before+200 })
+		t.Logf("%s to %s: stopped %.1f ms of %.1f ms", mode, c.node, report.DowntimeSeconds*1000,
+			report.TotalSeconds*1000)
+		c.eventually("answers of nginx on "+c.node,
+			func() bool { return readers.answers.Load() > before+200 })
 	}
 	readers.end()
 	readers.all("HIT")
@@ -129,7 +132,8 @@ func (r *cacheReaders) start() {
 			defer reader.close()
 			for turn := client; !r.stopped.Load(); turn++ {
 				if _, err := reader.ask(turn*7%cachedObjects, turn%3 > 0); err != nil {
-					r.t.Errorf("client %d, port %s, keeps its connection: %t, at %s: %v", client, reader.port, reader.keeps, time.Now().Format("05.000"), err)
+					r.t.Errorf("client %d, port %s, keeps its connection: %t, at %s: %v", client, reader.port,
+						reader.keeps, time.Now().Format("05.000"), err)
 					return
 				}
 				r.answers.Add(1)
@@ -176,7 +180,8 @@ func (r *cacheReader) ask(number int, fresh bool) (cached string, err error) {
 		err = errors.New("it is wrong")
 	}
 	if err != nil {
-		return "", fmt.Errorf("answer to %s, %s, %d bytes of %d: %w", path, response.Status, len(body), len(want), err)
+		return "", fmt.Errorf("answer to %s, %s, %d bytes of %d: %w", path, response.Status, len(body),
+			len(want), err)
 	}
 	if response.Close || !r.keeps {
 		r.close()
@@ -186,7 +191,8 @@ func (r *cacheReader) ask(number int, fresh bool) (cached string, err error) {
 
 func (r *cacheReader) connect() (err error) {
 	if r.conn == nil {
-		if r.conn, err = world.lab.Dial(r.readers.t.Context(), "client", "tcp", r.readers.address+":"+r.port); err != nil {
+		if r.conn, err = world.lab.Dial(r.readers.t.Context(), "client",
+			"tcp", r.readers.address+":"+r.port); err != nil {
 			r.conn = nil
 			return err
 		}

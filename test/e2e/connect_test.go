@@ -51,7 +51,8 @@ func connectAll(t *testing.T, rtt time.Duration, modes []string) {
 	for _, mode := range modes {
 		before := asking.answered.Load()
 		report := c.migrateBy(mode)
-		t.Logf("%s: %s: stopped %.1f ms of %.1f ms", mode, c.node, report.DowntimeSeconds*1000, report.TotalSeconds*1000)
+		t.Logf("%s: %s: stopped %.1f ms of %.1f ms", mode, c.node, report.DowntimeSeconds*1000,
+			report.TotalSeconds*1000)
 		c.eventually("answers from "+c.node, func() bool { return asking.answered.Load() > before+50 })
 	}
 	asking.end()
@@ -114,7 +115,8 @@ func (a *askers) one(size uint64, think time.Duration) {
 	case errors.Is(err, unix.ECONNRESET) && took > settled:
 		a.t.Logf("client %d lost the rest of an answer that took %s, %s", who, took, doing)
 	default:
-		a.t.Errorf("client %d, %s, %.1f ms after it began, at %s: %v", who, doing, took.Seconds()*1000, time.Now().Format("05.000"), err)
+		a.t.Errorf("client %d, %s, %.1f ms after it began, at %s: %v", who, doing, took.Seconds()*1000,
+			time.Now().Format("05.000"), err)
 	}
 }
 
@@ -131,7 +133,8 @@ func ask(at string, who, size uint64, think time.Duration) (doing string, err er
 		return "connected", err
 	}
 	time.Sleep(think) // so that it asks when its connection is known to be open; not a synchronisation
-	if _, err := conn.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, who), size)); err != nil {
+	if _, err := conn.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, who),
+		size)); err != nil {
 		return "asking", err
 	}
 	want := append(binary.BigEndian.AppendUint64(nil, who), bytes.Repeat([]byte{byte(who)}, int(size))...)
@@ -160,7 +163,8 @@ func (a *askers) check() {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.t.Logf("%d asked, %d got an answer, %d were answered, %d more than once; %d connections ended before", a.asked.Load(), a.answered.Load(), counts[0], counts[1], counts[2])
+	a.t.Logf("%d asked, %d got an answer, %d were answered, %d more than once; %d connections ended before",
+		a.asked.Load(), a.answered.Load(), counts[0], counts[1], counts[2])
 	if counts[0] != a.asked.Load() || counts[1] != 0 || counts[2] != 0 {
 		a.t.Error("that is wrong")
 	}
@@ -208,7 +212,8 @@ func knock(t *testing.T, address string, port uint16) {
 		for number := range byte(20) {
 			from := client.As4()
 			from[3] = 100 + number
-			if err := unix.Sendto(socket, synPacket(from, to, port), 0, &unix.SockaddrInet4{Addr: to}); err != nil {
+			if err := unix.Sendto(socket, synPacket(from, to, port),
+				0, &unix.SockaddrInet4{Addr: to}); err != nil {
 				return err
 			}
 		}

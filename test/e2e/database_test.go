@@ -27,7 +27,8 @@ func (c *container) again(image string, flags []string, command ...string) {
 func TestRedisAppendOnly(t *testing.T) {
 	t.Parallel()
 	flags := []string{"-v", "appended:/data"}
-	command := []string{"redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "yes"}
+	command := []string{"redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save",
+		"", "--appendonly", "yes"}
 	loadLabImage(t, "redis")
 	c := served(t, "redis", "appends", "6379", flags, command...)
 	conn, err := world.lab.Dial(t.Context(), "client", "tcp", c.address()+":6379")
@@ -62,7 +63,8 @@ func TestRedisAppendOnly(t *testing.T) {
 	c.again("redis", flags, command...)
 	want := strconv.FormatInt(counted.Requests, 10) + "\n"
 	var visits string
-	if !labtest.Within(patience, func() bool { visits = c.exec("redis-cli", "get", "visits").stdout; return visits == want }) {
+	if !labtest.Within(patience,
+		func() bool { visits = c.exec("redis-cli", "get", "visits").stdout; return visits == want }) {
 		t.Errorf("what was written down says %q, want %q", visits, want)
 	}
 }
@@ -114,9 +116,11 @@ func TestSQLite(t *testing.T) {
 		if locks := c.exec("sh", "-c", sqliteLocks); locks.stdout != "2\n" {
 			t.Errorf("after a move %q processes have their lock on the index: %s", locks.stdout, locks.stderr)
 		}
-		other := c.exec("sqlite3", "-cmd", ".timeout 10000", "/data/db", "CREATE TABLE IF NOT EXISTS others(n); INSERT INTO others VALUES(1); PRAGMA quick_check")
+		other := c.exec("sqlite3", "-cmd", ".timeout 10000", "/data/db",
+			"CREATE TABLE IF NOT EXISTS others(n); INSERT INTO others VALUES(1); PRAGMA quick_check")
 		if other.code != 0 || other.stdout != "ok\n" {
-			t.Errorf("another that opens the database: exit code %d: %s%s", other.code, other.stdout, other.stderr)
+			t.Errorf("another that opens the database: exit code %d: %s%s", other.code, other.stdout,
+				other.stderr)
 		}
 	}
 	before := acknowledged()
@@ -124,8 +128,10 @@ func TestSQLite(t *testing.T) {
 	last := acknowledged()
 	c.again("sqlite", flags, "sleep", "1000")
 	out := c.exec("sqlite3", "/data/db", fmt.Sprintf(
-		"PRAGMA integrity_check; SELECT count(*) = max(n) FROM rows; SELECT count(*) FROM rows WHERE n <= %d AND length(content) = 2000", last))
+		"PRAGMA integrity_check; SELECT count(*) = max(n) FROM rows; SELECT count(*) FROM rows WHERE n <= "+
+			"%d AND length(content) = 2000", last))
 	if want := fmt.Sprintf("ok\n1\n%d\n", last); out.code != 0 || out.stdout != want {
-		t.Errorf("%d rows were acknowledged, want %q: exit code %d: %s%s", last, want, out.code, out.stdout, out.stderr)
+		t.Errorf("%d rows were acknowledged, want %q: exit code %d: %s%s", last, want, out.code, out.stdout,
+			out.stderr)
 	}
 }

@@ -48,7 +48,8 @@ func TestFilesSurvive(t *testing.T) {
 // TestVolumes moves a container with two volumes, one of them read-only, and looks at what becomes of them.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
-	first := run(t, []string{"-v", "fixed:/fixed"}, "/bin/sh", "-c", "echo kept >/fixed/file; echo ready; sleep 1000")
+	first := run(t, []string{"-v", "fixed:/fixed"}, "/bin/sh", "-c",
+		"echo kept >/fixed/file; echo ready; sleep 1000")
 	must(t, "a", "rm", "--force", first.name) // the volume stays
 	first.id, first.volumes = "", nil
 	c := run(t, []string{"-v", "own:/own", "-v", "fixed:/fixed:ro"}, "/bin/sh", "-c",

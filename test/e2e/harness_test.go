@@ -65,7 +65,8 @@ func must(t *testing.T, node string, args ...string) string {
 	t.Helper()
 	out, err := godwit(t.Context(), node, args...)
 	if err != nil || out.code != 0 {
-		t.Fatalf("%s: godwit %s: %v, exit code %d: %s%s", node, strings.Join(args, " "), err, out.code, out.stdout, out.stderr)
+		t.Fatalf("%s: godwit %s: %v, exit code %d: %s%s", node, strings.Join(args, " "), err, out.code,
+			out.stdout, out.stderr)
 	}
 	return out.stdout
 }
@@ -216,7 +217,8 @@ func (c *container) ask(command ...string) string {
 	c.t.Helper()
 	out := c.exec(append([]string{"/bin/state", "ask"}, command...)...)
 	if out.code != 0 {
-		c.t.Fatalf("on %s, %s: exit code %d: %s%s", c.node, strings.Join(command, " "), out.code, out.stdout, out.stderr)
+		c.t.Fatalf("on %s, %s: exit code %d: %s%s", c.node, strings.Join(command, " "), out.code, out.stdout,
+			out.stderr)
 	}
 	return strings.TrimSuffix(out.stdout, "\n")
 }
@@ -308,13 +310,15 @@ func (c *container) migrateBy(mode string, more ...string) report {
 		c.t.Fatalf("migrate from %s: %v, exit code %d: %s%s", from, err, out.code, out.stdout, out.stderr)
 	}
 	var r report
-	if err := json.Unmarshal([]byte(out.stdout), &r); err != nil || r.Result != "moved" || r.Error != nil || r.Mode != mode {
+	if err := json.Unmarshal([]byte(out.stdout), &r); err != nil || r.Result != "moved" || r.Error != nil ||
+		r.Mode != mode {
 		c.t.Errorf("report: %v: %s", err, out.stdout)
 	}
 	if (mode == preCopy || mode == hybrid) && (len(r.Rounds) < 2 || r.Rounds[0].Pages == 0) {
 		c.t.Errorf("rounds of a pre-copy: %+v", r.Rounds)
 	}
-	if d := r.Push; mode == postCopy && (d == nil || d.RemotePages == 0) || d != nil && (d.LeftPages > 0 || d.LostPages > 0) {
+	if d := r.Push; mode == postCopy && (d == nil || d.RemotePages == 0) || d != nil &&
+		(d.LeftPages > 0 || d.LostPages > 0) {
 		c.t.Errorf("memory that followed in mode %s: %+v", mode, d)
 	}
 	c.node = c.other()

@@ -45,7 +45,8 @@ func (c *container) layersCancelled() {
 	must(c.t, c.node, "stage", c.name, c.other(), "--layers-only", "--bandwidth-limit", "100kbit", "--detach")
 	must(c.t, c.node, "stage", "rm", c.name, c.other())
 	staged := c.stages(c.node)
-	if last := staged[len(staged)-1]; last.State != "ended" || !strings.Contains(last.Error, "removed by a user") {
+	if last := staged[len(staged)-1]; last.State != "ended" ||
+		!strings.Contains(last.Error, "removed by a user") {
 		c.t.Errorf("layers that a user wanted no more: %+v", last)
 	}
 	if hasLayersImage(c.t, c.other()) {
@@ -74,13 +75,15 @@ func TestLayers(t *testing.T) {
 	}
 	config := pages.Config{Size: 1 << 20, Hot: 1 << 20, Rate: 1 << 20, Check: 1 << 20}
 	args := append([]string{labimage.ProgramPath}, config.Args()...)
-	refused, err := godwit(t.Context(), "a", append([]string{"run", "-d", "--name", "nowhere", "--stage-to", "b,z", layersImage}, args...)...)
+	refused, err := godwit(t.Context(), "a",
+		append([]string{"run", "-d", "--name", "nowhere", "--stage-to", "b,z", layersImage}, args...)...)
 	if err != nil || refused.code != 1 || !strings.Contains(refused.stderr, "no such node") {
 		t.Errorf("%v, exit code %d: %s", err, refused.code, refused.stderr)
 	}
 	c := runImage(t, layersImage, []string{"--stage-to", "b"}, args...)
 	c.eventually("the image at b", func() bool { return hasLayersImage(t, "b") })
-	if staged := c.stages("a"); len(staged) != 1 || staged[0].Kind != "layers" || staged[0].State == "ended" || staged[0].Target != "b" {
+	if staged := c.stages("a"); len(staged) != 1 || staged[0].Kind != "layers" ||
+		staged[0].State == "ended" || staged[0].Target != "b" {
 		t.Errorf("staged: %+v", staged)
 	}
 	if layers, sent := c.layersReport(); layers != nil || sent != 0 {
@@ -90,7 +93,8 @@ func TestLayers(t *testing.T) {
 	must(t, "b", "image", "rm", layersImage)
 	c.layersCancelled()
 	var s staged
-	if err := json.Unmarshal([]byte(must(t, "a", "stage", c.name, "b", "--layers-only", "--json")), &s); err != nil || s.State != "ready" || s.SentBytes < bulk {
+	if err := json.Unmarshal([]byte(must(t, "a", "stage", c.name, "b", "--layers-only", "--json")),
+		&s); err != nil || s.State != "ready" || s.SentBytes < bulk {
 		t.Errorf("staged: %v: %+v", err, s)
 	}
 	if !hasLayersImage(t, "b") {
@@ -98,7 +102,8 @@ func TestLayers(t *testing.T) {
 	}
 	must(t, "b", "image", "rm", layersImage)
 	layers, sent := c.layersReport()
-	if layers == nil || layers.Count != 3 || len(layers.Taken) != 1 || layers.Taken[0].Kind != "source" || layers.Taken[0].Error != "" ||
+	if layers == nil || layers.Count != 3 || len(layers.Taken) != 1 || layers.Taken[0].Kind != "source" ||
+		layers.Taken[0].Error != "" ||
 		layers.Here+layers.Taken[0].Layers != 3 || layers.Taken[0].Bytes < bulk || sent < bulk {
 		t.Errorf("%d bytes of layers: %+v", sent, layers)
 	}
@@ -115,7 +120,8 @@ func TestLayerPartly(t *testing.T) {
 	bulk := make([]byte, 16<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(bulk)
 	load := func(node, tag string) {
-		archive, err := imageArchive(repository+":"+tag, append(base, file("bulk", string(bulk)), file("tag", tag)))
+		archive, err := imageArchive(repository+":"+tag,
+			append(base, file("bulk", string(bulk)), file("tag", tag)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +139,8 @@ func TestLayerPartly(t *testing.T) {
 	c := runImage(t, repository+":new", nil, "sh", "-c", "echo ready; cat tag; while :; do sleep 1; done")
 	var s staged
 	out := must(t, "a", "stage", c.name, "b", "--layers-only", "--bandwidth-limit", "50mbit", "--json")
-	if err := json.Unmarshal([]byte(out), &s); err != nil || s.State != "ready" || s.SentBytes == 0 || s.SentBytes > 2<<20 {
+	if err := json.Unmarshal([]byte(out), &s); err != nil || s.State != "ready" || s.SentBytes == 0 ||
+		s.SentBytes > 2<<20 {
 		t.Errorf("staged: %v: %+v", err, s)
 	}
 	if layers, sent := c.layersReport(); layers != nil || sent != 0 {

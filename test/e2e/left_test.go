@@ -32,7 +32,8 @@ func traces(node, id string) []string {
 	}
 	var found []string
 	for _, pattern := range []string{
-		"run/godwit/containers/" + id, "run/godwit/netns/" + id, "run/godwit/runc/" + id, "var/lib/godwit/containers/" + id,
+		"run/godwit/containers/" + id, "run/godwit/netns/" + id, "run/godwit/runc/" + id,
+		"var/lib/godwit/containers/" + id,
 		"sys/fs/cgroup/*/" + id, "sys/fs/cgroup/*/*/" + id, "sys/fs/cgroup/*/*/*/" + id,
 	} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
@@ -82,7 +83,8 @@ func viewLab() (map[string]view, error) {
 
 func viewNode(node string) (view, error) {
 	return labtest.View(context.Background(), world.lab, node,
-		"run/godwit/*/*", "var/lib/godwit/containers/*", "var/lib/godwit/volumes/*", "var/lib/godwit/migrations/*/images")
+		"run/godwit/*/*", "var/lib/godwit/containers/*", "var/lib/godwit/volumes/*",
+		"var/lib/godwit/migrations/*/images")
 }
 
 // leftInLab lists what the nodes have and had not before. What goes away a moment after a command

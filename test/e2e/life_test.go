@@ -54,7 +54,8 @@ func (c *container) hasCgroupFile(root string, alternatives []string) bool {
 		for _, pattern := range []string{"sys/fs/cgroup/*/%s/%s", "sys/fs/cgroup/*/*/%s/%s"} {
 			paths, _ := filepath.Glob(filepath.Join(root, fmt.Sprintf(pattern, c.id, name)))
 			for _, path := range paths {
-				if content, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(content)) == value {
+				if content, err := os.ReadFile(path); err == nil &&
+					strings.TrimSpace(string(content)) == value {
 					return true
 				}
 			}
@@ -165,12 +166,14 @@ func TestExec(t *testing.T) {
 			want    output
 		}{
 			{nil, "id -u; id -g; pwd; echo $MINE $FROM_IMAGE", output{stdout: "0\n0\n/tmp\n1 yes\n"}},
-			{[]string{"--user", "ann:50", "-w", "/etc", "-e", "X=y z"}, "id -u; id -g; pwd; echo $X >&2; exit 37",
+			{[]string{"--user", "ann:50", "-w", "/etc", "-e", "X=y z"},
+				"id -u; id -g; pwd; echo $X >&2; exit 37",
 				output{stdout: "1001\n50\n/etc\n", stderr: "y z\n", code: 37}},
 			{[]string{"-i"}, "cat; exit 3", output{stdout: "through the pipe", code: 3}},
 			{nil, "kill -9 $$", output{code: 137}},
 		} {
-			args := append(append([]string{"godwit", "exec"}, one.flags...), c.name, "/bin/sh", "-c", one.command)
+			args := append(append([]string{"godwit", "exec"}, one.flags...), c.name, "/bin/sh", "-c",
+				one.command)
 			got, err := command(t.Context(), c.node, "through the pipe", args...)
 			if err != nil || got != one.want {
 				t.Errorf("on %s, %v: %+v, %v; want %+v", c.node, args, got, err, one.want)
@@ -179,7 +182,8 @@ func TestExec(t *testing.T) {
 		if out := c.exec("/bin/sh", "-c", "kill -USR1 1"); out.code != 0 {
 			t.Errorf("signal on %s: %s", c.node, out.stderr)
 		}
-		c.eventually("its answer to a signal", func() bool { return strings.Count(c.logs().stdout, "heard") == move+1 })
+		c.eventually("its answer to a signal",
+			func() bool { return strings.Count(c.logs().stdout, "heard") == move+1 })
 	}
 	// It ends where it is, and its exit code is known there.
 	must(t, c.node, "stop", "--time", "0s", c.name)

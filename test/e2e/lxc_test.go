@@ -38,7 +38,8 @@ func startLXC(t *testing.T, name, address, workload string) *container {
 		t.Fatal(err)
 	}
 	inittab := "::sysinit:/bin/true\n::once:/bin/state " + workload + "\n"
-	directory, err := world.lab.CreateLXC(t.Context(), "a", name, address, inittab, "lxc.cgroup.memory.limit_in_bytes = 256M")
+	directory, err := world.lab.CreateLXC(t.Context(), "a", name, address, inittab,
+		"lxc.cgroup.memory.limit_in_bytes = 256M")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,8 @@ func (c *container) ownedByLXC(name string) {
 	if pid := inNode(c.t, c.node, "lxc-info", "-n", name, "-pH"); pid == "" || pid == "-1" {
 		c.t.Errorf("LXC's first process on %s: %q", c.node, pid)
 	}
-	if got := inNode(c.t, c.node, "lxc-cgroup", "-n", name, "memory.limit_in_bytes"); got != strconv.Itoa(256<<20) {
+	if got := inNode(c.t, c.node, "lxc-cgroup", "-n", name,
+		"memory.limit_in_bytes"); got != strconv.Itoa(256<<20) {
 		c.t.Errorf("memory limit on %s: %s", c.node, got)
 	}
 	if got := inNode(c.t, c.other(), "lxc-ls"); got != "" {
@@ -114,7 +116,8 @@ func TestLXCRefused(t *testing.T) {
 	path := filepath.Join(root, "var/lib/lxc/refused/config")
 	config, err := os.ReadFile(path)
 	if err == nil {
-		err = os.WriteFile(path, append(config, "lxc.mount.entry = /home home none bind 0 0\nlxc.tty.max = 2\n"...), 0o644)
+		err = os.WriteFile(path, append(config, "lxc.mount.entry = /home home none bind 0 0\nlxc.tty.max "+
+			"= 2\n"...), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)

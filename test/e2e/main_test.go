@@ -20,7 +20,8 @@ var world struct {
 
 func TestMain(m *testing.M) {
 	lab.RunHidden()
-	shared := labtest.World{Name: "e2e", Build: buildAll, Up: bringUp, Left: func() []string { return leftInLab(world.before) }}
+	shared := labtest.World{Name: "e2e", Build: buildAll, Up: bringUp,
+		Left: func() []string { return leftInLab(world.before) }}
 	os.Exit(shared.Run(m))
 }
 
@@ -46,7 +47,8 @@ func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 // migration, and keep, is there before the tests.
 func warmUp(ctx context.Context) error {
 	for _, step := range [][]string{
-		{"a", "run", "-d", "--name", "warm-up", image, "/bin/sleep", "1000"}, {"a", "migrate", "warm-up", "b"},
+		{"a", "run", "-d", "--name", "warm-up", image, "/bin/sleep", "1000"},
+		{"a", "migrate", "warm-up", "b"},
 		{"b", "migrate", "warm-up", "a"}, {"a", "rm", "--force", "warm-up"},
 	} {
 		if out, err := godwit(ctx, step[0], step[1:]...); err != nil || out.code != 0 {

@@ -49,7 +49,10 @@ func TestMemory(t *testing.T) {
 	}
 	slices.Sort(names)
 	for i, name := range names {
-		t.Run(name, func(t *testing.T) { soak(t, i, each, append([]string{"/bin/chaos", "-pause", "2ms"}, all[name]...)) })
+		t.Run(name, func(t *testing.T) {
+			soak(t, i, each,
+				append([]string{"/bin/chaos", "-pause", "2ms"}, all[name]...))
+		})
 	}
 }
 
@@ -67,7 +70,8 @@ func soak(t *testing.T, first, migrations int, program []string) {
 	}
 	pages := c.looksAtAll()
 	slices.Sort(downtimes)
-	t.Logf("%d migrations, pages checked since the last one at least %d, downtime median %.0f ms, longest %.0f ms", migrations, pages,
+	t.Logf("%d migrations, pages checked since the last one at least %d, downtime median %.0f ms, longest "+
+		"%.0f ms", migrations, pages,
 		1000*downtimes[len(downtimes)/2], 1000*downtimes[len(downtimes)-1])
 }
 
@@ -82,14 +86,16 @@ type round struct {
 func (c *container) rounds() []round {
 	c.t.Helper()
 	out := c.logs()
-	if text := out.stdout + out.stderr; strings.Contains(text, "BAD") || strings.Contains(text, "goroutine ") {
+	if text := out.stdout + out.stderr; strings.Contains(text, "BAD") ||
+		strings.Contains(text, "goroutine ") {
 		at := max(strings.Index(text, "BAD"), 0)
 		c.t.Fatalf("on %s the program says %.3000s", c.node, text[at:])
 	}
 	var all []round
 	for line := range strings.Lines(out.stdout) {
 		var r round
-		n, _ := fmt.Sscanf(line, "round %d bad %d checked %d of others %d", &r.number, &r.bad, &r.checked, &r.others)
+		n, _ := fmt.Sscanf(line, "round %d bad %d checked %d of others %d", &r.number, &r.bad, &r.checked,
+			&r.others)
 		if n == 4 {
 			all = append(all, r)
 		}

@@ -94,7 +94,8 @@ func newPeer(t *testing.T, name string, conn net.Conn) *peer {
 		p.writing.Wait()
 	})
 	// What the peer does not read must not fit into its own buffer.
-	if err := errors.Join(p.conn.SetReadBuffer(1<<16), p.conn.SetDeadline(time.Now().Add(2*patience))); err != nil {
+	if err := errors.Join(p.conn.SetReadBuffer(1<<16),
+		p.conn.SetDeadline(time.Now().Add(2*patience))); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -180,7 +181,8 @@ func TestTCP(t *testing.T) {
 	for _, p := range peers {
 		p.read(stuffed[p] - p.received)
 		p.write(10)
-		c.ok(fmt.Sprintf("drain %[1]s %[2]d;send %[1]s %[3]d;shutdown %[1]s", p.name, size+10, stuffed[p]+100))
+		c.ok(fmt.Sprintf("drain %[1]s %[2]d;send %[1]s %[3]d;shutdown %[1]s", p.name, size+10,
+			stuffed[p]+100))
 		p.read(100)
 		p.end()
 	}
@@ -248,7 +250,8 @@ func TestListening(t *testing.T) {
 		}
 		for _, machine := range []string{"client", "a", "b"} {
 			for _, p := range []*peer{
-				c.dial(machine, fmt.Sprintf("from-%s-%d", machine, move)), c.accept(machine, fmt.Sprintf("to-%s-%d", machine, move)),
+				c.dial(machine, fmt.Sprintf("from-%s-%d", machine, move)),
+				c.accept(machine, fmt.Sprintf("to-%s-%d", machine, move)),
 			} {
 				p.write(1000)
 				c.ok(fmt.Sprintf("drain %[1]s 1000;send %[1]s 1000;close %[1]s", p.name))
@@ -391,7 +394,8 @@ type datagrams struct {
 }
 
 func (d *datagrams) start() {
-	d.ended, d.room, d.answers = make(chan struct{}), make(chan struct{}, unansweredDatagrams), map[uint32]int{}
+	d.ended, d.room, d.answers = make(chan struct{}), make(chan struct{}, unansweredDatagrams),
+		map[uint32]int{}
 	if err := d.conn.(*net.UDPConn).SetReadBuffer(datagramBuffer); err != nil {
 		d.t.Fatal(err)
 	}

@@ -28,7 +28,8 @@ func TestOverlay(t *testing.T) {
 			t.Fatalf("%v: %s", err, out.stdout)
 		}
 		for _, one := range list {
-			encrypted := one.Overlay == "wireguard" || one.Self && (one.Overlay == "wireguard (kernel)" || one.Overlay == "wireguard (process)")
+			encrypted := one.Overlay == "wireguard" || one.Self &&
+				(one.Overlay == "wireguard (kernel)" || one.Overlay == "wireguard (process)")
 			if !encrypted || one.OverlayError != "" {
 				t.Errorf("%s says of %s: %q, error %q", node, one.Name, one.Overlay, one.OverlayError)
 			}

@@ -56,19 +56,25 @@ func (c *container) noCopies() {
 func TestStagePath(t *testing.T) {
 	c := writer(t)
 	var told []migration.Stage
-	if err := json.Unmarshal([]byte(must(t, "a", "stage", c.name, "--path", "a@20m,b@4s", "--json")), &told); err != nil {
+	if err := json.Unmarshal([]byte(must(t, "a", "stage", c.name, "--path", "a@20m,b@4s", "--json")),
+		&told); err != nil {
 		t.Fatal(err)
 	}
-	if len(told) != 2 || told[0].Target != "b" || told[0].Placement.NeedSeconds <= 0 || told[1].Placement.Why != migration.PlacementPath {
+	if len(told) != 2 || told[0].Target != "b" || told[0].Placement.NeedSeconds <= 0 ||
+		told[1].Placement.Why != migration.PlacementPath {
 		t.Errorf("told beforehand: %+v", told)
 	}
 	c.copyIs("b", migration.StageReady)
 	p := c.precopy()
-	if raw, _ := p.bytes(); raw > writerBytes/4 || !strings.Contains(strings.Join(p.Decisions, "\n"), "staged at b") {
-		t.Errorf("%d bytes of memory were sent although %d were there; decisions: %q", raw, writerBytes, p.Decisions)
+	if raw, _ := p.bytes(); raw > writerBytes/4 ||
+		!strings.Contains(strings.Join(p.Decisions, "\n"), "staged at b") {
+		t.Errorf("%d bytes of memory were sent although %d were there; decisions: %q", raw, writerBytes,
+			p.Decisions)
 	}
-	c.eventually("the rest of the path at b", func() bool { return len(c.placements("b")) == 1 && len(c.placements("a")) == 0 })
-	if s := c.placements("b")[0]; s.Target != "a" || s.State != migration.StageIdle || s.MemoryBytes < writerBytes {
+	c.eventually("the rest of the path at b",
+		func() bool { return len(c.placements("b")) == 1 && len(c.placements("a")) == 0 })
+	if s := c.placements("b")[0]; s.Target != "a" || s.State != migration.StageIdle ||
+		s.MemoryBytes < writerBytes {
 		t.Errorf("what it left at a: %+v", s)
 	}
 	if _, sent := c.precopyBytes(); sent > writerBytes/4 {
@@ -94,7 +100,8 @@ func TestStageNearest(t *testing.T) {
 	if at := c.stages("b"); len(at) != 1 || at[0].MemoryBytes < writerBytes || at[0].Source != "a" {
 		t.Errorf("at b: %+v", at)
 	}
-	if out, err := godwit(t.Context(), "a", "stage", c.name, "b"); err != nil || out.code == 0 || !strings.Contains(out.stderr, "stage rm") {
+	if out, err := godwit(t.Context(), "a", "stage", c.name, "b"); err != nil || out.code == 0 ||
+		!strings.Contains(out.stderr, "stage rm") {
 		t.Errorf("staged by hand beside it: %v: %s", err, out.stderr)
 	}
 	if raw, _ := c.precopyBytes(); raw > writerBytes/4 {
@@ -103,7 +110,8 @@ func TestStageNearest(t *testing.T) {
 	c.copyIs("a", migration.StageIdle)
 	must(t, "b", "stage", "rm", c.name)
 	c.noCopies()
-	c.eventually("the end of the tracking", func() bool { return !c.tracked() }) // it is watched a few seconds longer
+	// it is watched a few seconds longer
+	c.eventually("the end of the tracking", func() bool { return !c.tracked() })
 	c.right()
 }
 

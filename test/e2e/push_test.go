@@ -45,7 +45,8 @@ func pushes() map[string]string {
 		"forks":    "/bin/chaos -mb 8 -pause 2ms -chaos -children 2 -deeds fork",
 		"mappings": "/bin/chaos -mb 8 -pause 2ms -chaos -deeds fork,move,give,free,unmap,protect",
 		// The container's first process runs a new program, and one more that ends, again and again.
-		"programs": "echo '/bin/busybox true; exec /bin/sh /again' >/again; /bin/chaos -mb 8 -pause 2ms & exec /bin/sh /again",
+		"programs": "echo '/bin/busybox true; exec /bin/sh /again' >/again; /bin/chaos -mb 8 -pause 2ms & " +
+			"exec /bin/sh /again",
 	}
 }
 
@@ -115,7 +116,8 @@ func TestPushRedis(t *testing.T) {
 // depart begins a migration to the other node and returns its id.
 func (c *container) depart(flags ...string) string {
 	c.t.Helper()
-	return strings.TrimSpace(must(c.t, c.node, append([]string{"migrate", "--detach", c.name, c.other(), "--mode", "cold"}, flags...)...))
+	return strings.TrimSpace(must(c.t, c.node,
+		append([]string{"migrate", "--detach", c.name, c.other(), "--mode", "cold"}, flags...)...))
 }
 
 // reported reads what a node says of a migration.
@@ -171,7 +173,8 @@ func TestSwitch(t *testing.T) {
 		}
 	})
 	t.Run("by itself", func(t *testing.T) {
-		id := c.depart("--mode", preCopy, "--on-no-convergence", hybrid, "--downtime-target", "1ms", "--max-rounds", "2")
+		id := c.depart("--mode", preCopy, "--on-no-convergence", hybrid, "--downtime-target", "1ms",
+			"--max-rounds", "2")
 		if r := c.arrived(id); r.Push == nil || r.Push.RemotePages == 0 {
 			t.Errorf("its rest cannot have fitted: %+v", r)
 		}
@@ -188,11 +191,13 @@ func pushing(t *testing.T, c *container) (id string, wide func()) {
 	c.eventually("it to be there", func() bool {
 		r := c.reported(c.node, id)
 		out, err := godwit(t.Context(), c.other(), "ps")
-		return err == nil && r.Push != nil && r.Push.LeftPages > 0 && strings.Contains(out.stdout, c.name) && strings.Contains(out.stdout, "running")
+		return err == nil && r.Push != nil && r.Push.LeftPages > 0 && strings.Contains(out.stdout, c.name) &&
+			strings.Contains(out.stdout, "running")
 	})
 	c.node = c.other()
 	return id, func() {
-		if err := world.lab.SetLink("a", "b", lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond}); err != nil {
+		if err := world.lab.SetLink("a", "b",
+			lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -258,7 +263,8 @@ func TestWhilePushing(t *testing.T) {
 	t.Run("rm", func(t *testing.T) {
 		c := writer(t)
 		id, wide := pushing(t, c)
-		if out, err := godwit(t.Context(), "b", "rm", "--force", c.name); err != nil || out.code != 1 || !strings.Contains(out.stderr, "still comes") {
+		if out, err := godwit(t.Context(), "b", "rm", "--force", c.name); err != nil || out.code != 1 ||
+			!strings.Contains(out.stderr, "still comes") {
 			t.Errorf("removed during the push: %v, exit code %d: %s", err, out.code, out.stderr)
 		}
 		wide()
@@ -267,7 +273,9 @@ func TestWhilePushing(t *testing.T) {
 	t.Run("it ends", func(t *testing.T) {
 		c := writer(t)
 		id, _ := pushing(t, c)
-		if _, err := world.lab.Exec(t.Context(), "b", "kill", "-QUIT", strconv.Itoa(c.inspect().PID)); err != nil { // a program in Go ends by itself
+		// a program in Go ends by itself
+		if _, err := world.lab.Exec(t.Context(), "b", "kill", "-QUIT",
+			strconv.Itoa(c.inspect().PID)); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := godwit(t.Context(), "b", "wait", c.name); err != nil || out.code != 2 {

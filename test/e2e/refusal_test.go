@@ -305,7 +305,8 @@ func TestWrongValues(t *testing.T) {
 		args := strings.Fields(strings.ReplaceAll(line, "NAME", c.name))
 		out, err := godwit(t.Context(), c.node, args...)
 		if err != nil || out.code != code || strings.Contains(out.stderr, "invalid request") {
-			t.Errorf("godwit %s: %v, exit code %d, want %d: %s", strings.Join(args, " "), err, out.code, code, out.stderr)
+			t.Errorf("godwit %s: %v, exit code %d, want %d: %s", strings.Join(args, " "), err, out.code,
+				code, out.stderr)
 		}
 	}
 	for line, want := range map[string]string{

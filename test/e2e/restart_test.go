@@ -18,7 +18,10 @@ func TestRestartRedis(t *testing.T) {
 	loadLabImage(t, "redis")
 	c := served(t, "redis", "durable", "6379", []string{"-v", "durable:/data"}, "/bin/sh", "-c", serve)
 	address := c.address() + ":6379"
-	dial := func(ctx context.Context) (net.Conn, error) { return world.lab.Dial(ctx, "client", "tcp", address) }
+	dial := func(ctx context.Context) (net.Conn,
+		error) {
+		return world.lab.Dial(ctx, "client", "tcp", address)
+	}
 	clients := workload.NewRedisAgain(dial, patience)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -29,7 +32,8 @@ func TestRestartRedis(t *testing.T) {
 		c.eventually("answers of redis on "+c.node, func() bool { return clients.Seen().Answers > before+50 })
 	}
 	stop()
-	if seen := clients.Wait(); seen.Refused+seen.Silent+seen.Lost+seen.Doubled+seen.Errors > 0 || seen.Connections < 4 {
+	if seen := clients.Wait(); seen.Refused+seen.Silent+seen.Lost+seen.Doubled+seen.Errors > 0 ||
+		seen.Connections < 4 {
 		t.Errorf("clients saw %+v", seen)
 	}
 }
@@ -38,8 +42,10 @@ func TestRestartRedis(t *testing.T) {
 // gets it, also while it is on probation at the node to which it moves.
 func TestRestartAsks(t *testing.T) {
 	loadLabImage(t, "busybox")
-	other := served(t, "busybox", "asked", "8080", nil, "/bin/sh", "-c", "echo the answer >/answer; exec httpd -f -p 8080 -h /")
-	ask := fmt.Sprintf(`printf 'GET /answer HTTP/1.0\r\n\r\n' | nc %s 8080 | tail -n 1 >/got; grep answer /got || exit 4; exec httpd -f -p 8081 -h /`, other.address())
+	other := served(t, "busybox", "asked", "8080", nil, "/bin/sh", "-c",
+		"echo the answer >/answer; exec httpd -f -p 8080 -h /")
+	ask := fmt.Sprintf(
+		`printf 'GET /answer HTTP/1.0\r\n\r\n' | nc %s 8080 | tail -n 1 >/got; grep answer /got || exit 4; exec httpd -f -p 8081 -h /`, other.address())
 	quick := []string{"--stop-timeout", "100ms"} // httpd as the first process does not end by SIGTERM
 	c := served(t, "busybox", "asks", "8081", quick, "/bin/sh", "-c", ask)
 	for range 2 {
@@ -55,7 +61,8 @@ func TestRestartAsks(t *testing.T) {
 func TestRestartSick(t *testing.T) {
 	const serve = `trap 'exit 0' TERM; n=$(cat /n 2>/dev/null || echo 0); echo $((n+1)) >/n; [ $n = 0 ] || touch /new; touch /dev/shm/up; echo ready; while :; do sleep 0.02; done`
 	loadLabImage(t, "busybox")
-	c := served(t, "busybox", "sick", "", []string{"--health-cmd", "echo something new; test -e /dev/shm/up -a ! -e /new", "--start-timeout", "3s"}, "/bin/sh", "-c", serve)
+	c := served(t, "busybox", "sick", "", []string{"--health-cmd", "echo something new; test -e " +
+		"/dev/shm/up -a ! -e /new", "--start-timeout", "3s"}, "/bin/sh", "-c", serve)
 	out, err := godwit(t.Context(), "a", "migrate", c.name, "b", "--mode", "restart", "--checkpoints", "2")
 	if err != nil || out.code != 1 {
 		t.Fatalf("%v, exit code %d: %s%s", err, out.code, out.stdout, out.stderr)
@@ -74,7 +81,8 @@ func TestRestartSick(t *testing.T) {
 	}
 	// Now it is not well here either, so it is not even stopped.
 	out, err = godwit(t.Context(), "a", "migrate", c.name, "b", "--mode", "restart")
-	if err != nil || out.code != 1 || !strings.Contains(out.stdout+out.stderr, "would not count as healthy anywhere else either") {
+	if err != nil || out.code != 1 ||
+		!strings.Contains(out.stdout+out.stderr, "would not count as healthy anywhere else either") {
 		t.Errorf("%v, exit code %d: %s%s", err, out.code, out.stdout, out.stderr)
 	}
 }

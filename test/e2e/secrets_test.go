@@ -23,7 +23,8 @@ func TestSecrets(t *testing.T) {
 			t.Fatalf("%v: %v, exit code %d: %s", args, err, out.code, out.stderr)
 		}
 	}
-	call("a", "run", "-d", "--name", name, "-e", "PASSWORD="+secret, "--label", "key="+secret, image, "/bin/sleep", "1000.7")
+	call("a", "run", "-d", "--name", name, "-e", "PASSWORD="+secret, "--label", "key="+secret, image,
+		"/bin/sleep", "1000.7")
 	at := "a"
 	defer func() { call(at, "rm", "--force", name) }()
 	for _, mode := range []string{"cold", "pre-copy"} {
@@ -62,7 +63,8 @@ func having(t *testing.T, node, text string) (found []string) {
 		}
 	}
 	err = filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
-		if entry != nil && entry.IsDir() && (path == filepath.Join(state, "containers") || path == filepath.Join(state, "images")) {
+		if entry != nil && entry.IsDir() &&
+			(path == filepath.Join(state, "containers") || path == filepath.Join(state, "images")) {
 			return fs.SkipDir
 		}
 		if err == nil && entry.Type().IsRegular() {

@@ -103,7 +103,8 @@ func TestNginx(t *testing.T) {
 	for range 3 {
 		before := answers.Load()
 		c.migrateBy(preCopy)
-		c.eventually("answers of nginx on "+c.node, func() bool { return answers.Load() > before+50 || len(answered) > 0 })
+		c.eventually("answers of nginx on "+c.node,
+			func() bool { return answers.Load() > before+50 || len(answered) > 0 })
 	}
 	close(stop)
 	if err := <-answered; err != nil {
@@ -131,7 +132,8 @@ func askAll(conn net.Conn, stop chan struct{}, answers *atomic.Int64) error {
 			return err
 		}
 		body, err := io.ReadAll(response.Body)
-		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(body), "Welcome to nginx") {
+		if err != nil || response.StatusCode != http.StatusOK ||
+			!strings.Contains(string(body), "Welcome to nginx") {
 			return fmt.Errorf("status %s, %w: %.200q", response.Status, err, body)
 		}
 		answers.Add(1)

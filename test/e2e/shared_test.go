@@ -73,7 +73,8 @@ func TestSharedStorage(t *testing.T) {
 	t.Parallel()
 	port := fileServer(t)
 	for _, one := range []struct{ workload, volume, point string }{
-		{"files-open", "shared", "/var/lib/godwit/volumes/shared"}, {"locks", "/tmp/shared-host", "/tmp/shared-host"},
+		{"files-open", "shared", "/var/lib/godwit/volumes/shared"},
+		{"locks", "/tmp/shared-host", "/tmp/shared-host"},
 	} {
 		t.Run(one.workload, func(t *testing.T) {
 			storage := t.TempDir()
@@ -86,7 +87,8 @@ func TestSharedStorage(t *testing.T) {
 			c := state(t, []string{"-v", one.volume + ":/data"}, one.workload)
 			c.volumes = nil // it is no node's own
 			c.ok("check")
-			for _, flags := range [][]string{{"--mode", cold}, {"--mode", preCopy, "--volumes", "shared"}, {"--mode", postCopy, "--volumes", "/data=shared"}} {
+			for _, flags := range [][]string{{"--mode", cold}, {"--mode", preCopy, "--volumes", "shared"},
+				{"--mode", postCopy, "--volumes", "/data=shared"}} {
 				for key, v := range c.moves(flags...) {
 					if v.Way != migration.VolumeShared || v.Bytes != 0 {
 						t.Errorf("%v: volume %s: %+v", flags, key, v)
@@ -123,8 +125,10 @@ func TestUnsureStorage(t *testing.T) {
 	for _, node := range nodes() {
 		mountAt(t, node, port, storage, "/tmp/unsure", ",ro")
 	}
-	c := run(t, []string{"-v", "/tmp/unsure:/data:ro"}, "/bin/sh", "-c", "echo ready; while :; do sleep 0.05; done")
-	c.refused("host directory /tmp/unsure", "cannot be found out", "read-only file system", "--volumes /data=skip")
+	c := run(t, []string{"-v", "/tmp/unsure:/data:ro"}, "/bin/sh", "-c",
+		"echo ready; while :; do sleep 0.05; done")
+	c.refused("host directory /tmp/unsure", "cannot be found out", "read-only file system",
+		"--volumes /data=skip")
 	if v := c.moves("--volumes", "/data=skip")["/data"]; v.Way != migration.VolumeSkip {
 		t.Errorf("what became of it: %+v", v)
 	}
@@ -151,9 +155,11 @@ func TestSharedByOneMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(directory) })
-	c := run(t, []string{"-v", directory + ":/data"}, "/bin/sh", "-c", "echo here >/data/file; exec 3</data/file; echo ready; while :; do sleep 0.05; done")
+	c := run(t, []string{"-v", directory + ":/data"}, "/bin/sh",
+		"-c", "echo here >/data/file; exec 3</data/file; echo ready; while :; do sleep 0.05; done")
 	for range 2 {
-		if v := c.moves()["/data"]; v.Way != migration.VolumeShared || !strings.Contains(v.Why, "both nodes mount it") {
+		if v := c.moves()["/data"]; v.Way != migration.VolumeShared ||
+			!strings.Contains(v.Why, "both nodes mount it") {
 			t.Errorf("what became of it: %+v", v)
 		}
 		if out := c.exec("/bin/cat", "/data/file", "/proc/1/fd/3"); out.stdout != "here\nhere\n" {

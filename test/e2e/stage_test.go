@@ -183,15 +183,18 @@ func TestStageAndMigrate(t *testing.T) {
 	if s.State != "ready" || s.Rounds != 1 || s.MemoryBytes < writerBytes || s.SentBytes < writerBytes {
 		t.Errorf("staged: %+v", s)
 	}
-	if at := c.stages("b"); len(at) != 1 || at[0].State != "ready" || at[0].MemoryBytes < writerBytes || at[0].Source != "a" {
+	if at := c.stages("b"); len(at) != 1 || at[0].State != "ready" || at[0].MemoryBytes < writerBytes ||
+		at[0].Source != "a" {
 		t.Errorf("at the target: %+v", at)
 	}
 	if again := c.stage("--keep", "2h"); again.Rounds != 2 || !again.Until.After(s.Until) {
 		t.Errorf("brought up to date: %+v", again)
 	}
 	p := c.precopy()
-	if raw, _ := p.bytes(); raw > writerBytes/4 || !strings.Contains(strings.Join(p.Decisions, "\n"), "staged at b") {
-		t.Errorf("%d bytes of memory were sent although %d were there; decisions: %q", raw, writerBytes, p.Decisions)
+	if raw, _ := p.bytes(); raw > writerBytes/4 ||
+		!strings.Contains(strings.Join(p.Decisions, "\n"), "staged at b") {
+		t.Errorf("%d bytes of memory were sent although %d were there; decisions: %q", raw, writerBytes,
+			p.Decisions)
 	}
 	if at := c.stages("b"); len(at) > 0 {
 		t.Errorf("left at the target: %+v", at)
@@ -222,9 +225,11 @@ func TestStageEnds(t *testing.T) {
 		do  func(c *container)
 		why string
 	}{
-		"removed at the source": {func(c *container) { must(t, "a", "stage", "rm", c.name, "b") }, "removed by a user"},
-		"removed at the target": {func(c *container) { must(t, "b", "stage", "rm", c.id[:12], "a") }, "removed by a user of that node"},
-		"moved cold":            {func(c *container) { c.migrateBy(cold) }, "which did not go on from it"},
+		"removed at the source": {func(c *container) { must(t, "a", "stage", "rm", c.name, "b") },
+			"removed by a user"},
+		"removed at the target": {func(c *container) { must(t, "b", "stage", "rm", c.id[:12], "a") },
+			"removed by a user of that node"},
+		"moved cold": {func(c *container) { c.migrateBy(cold) }, "which did not go on from it"},
 	}
 	c := writer(t)
 	for name, way := range ways {
@@ -294,7 +299,8 @@ func TestResidual(t *testing.T) {
 		must(t, "a", "migrate", c.name, "b", "--mode", mode, "--keep-footprint", "1h")
 		c.node = "b"
 		c.gone("a")
-		if kept := c.residuals("a"); len(kept) != 1 || kept[0].MemoryBytes < writerBytes || kept[0].Source != "b" || kept[0].Target != "a" {
+		if kept := c.residuals("a"); len(kept) != 1 || kept[0].MemoryBytes < writerBytes ||
+			kept[0].Source != "b" || kept[0].Target != "a" {
 			t.Fatalf("after mode %s: %+v", mode, kept)
 		}
 		p := c.precopy()

@@ -25,7 +25,8 @@ func (c *container) moves(flags ...string) map[string]migration.VolumeMoved {
 	c.t.Helper()
 	args := append([]string{"migrate", c.name, c.other(), "--json", "--wait", "--mode", "cold"}, flags...)
 	var report migration.Report
-	if err := json.Unmarshal([]byte(must(c.t, c.node, args...)), &report); err != nil || report.Result != migration.Moved {
+	if err := json.Unmarshal([]byte(must(c.t, c.node, args...)), &report); err != nil ||
+		report.Result != migration.Moved {
 		c.t.Fatalf("report: %v: %+v", err, report)
 	}
 	c.node = c.other()
@@ -46,13 +47,18 @@ func TestVolumeKinds(t *testing.T) {
 	}
 	at(t, "a", "/bin/mkdir", "-p", "/tmp/kinds/deep", "/tmp/kinds-read")
 	at(t, "a", "/bin/sh", "-c", "echo fixed >/tmp/kinds-read/file")
-	c := run(t, []string{"-v", "kinds:/own", "-v", "/tmp/kinds/deep:/host", "-v", "/tmp/kinds-read:/read:ro", "--tmpfs", "/fast:size=3m"},
-		"/bin/sh", "-c", "for d in own host fast; do echo $d >/$d/file; done; exec 3<>/fast/file 4</host/file; echo ready; while :; do sleep 0.05; done")
-	look := []string{"/bin/cat", "/own/file", "/host/file", "/read/file", "/fast/file", "/proc/1/fd/3", "/proc/1/fd/4"}
+	c := run(t, []string{"-v", "kinds:/own", "-v", "/tmp/kinds/deep:/host", "-v", "/tmp/kinds-read:/read:ro",
+		"--tmpfs", "/fast:size=3m"},
+		"/bin/sh", "-c", "for d in own host fast; do echo $d >/$d/file; done; exec 3<>/fast/file "+
+			"4</host/file; echo ready; while :; do sleep 0.05; done")
+	look := []string{"/bin/cat", "/own/file", "/host/file", "/read/file", "/fast/file", "/proc/1/fd/3",
+		"/proc/1/fd/4"}
 	for _, mode := range []string{cold, preCopy} {
 		became := c.moves("--mode", mode)
-		for key, kind := range map[string]string{"kinds": "named", "/host": "bind", "/read": "bind", "/fast": "tmpfs"} {
-			if v := became[key]; v.Way != migration.VolumeMove || v.Kind != kind || v.Bytes == 0 || v.Files == 0 {
+		for key, kind := range map[string]string{"kinds": "named", "/host": "bind", "/read": "bind",
+			"/fast": "tmpfs"} {
+			if v := became[key]; v.Way != migration.VolumeMove || v.Kind != kind || v.Bytes == 0 ||
+				v.Files == 0 {
 				t.Errorf("volume %s: %+v", key, v)
 			}
 		}
@@ -62,14 +68,16 @@ func TestVolumeKinds(t *testing.T) {
 		if out := c.exec("/bin/touch", "/read/new"); out.code == 0 {
 			t.Errorf("on %s the read-only directory can be written", c.node)
 		}
-		if out := c.exec("/bin/sh", "-c", "df -k /fast | tail -1 | awk '{print $2}'"); out.stdout != "3072\n" {
+		if out := c.exec("/bin/sh", "-c",
+			"df -k /fast | tail -1 | awk '{print $2}'"); out.stdout != "3072\n" {
 			t.Errorf("size of the tmpfs on %s: %q", c.node, out.stdout)
 		}
 		if out := at(t, c.other(), "/bin/ls", "/tmp/kinds"); strings.Contains(out.stdout, "deep") {
 			t.Errorf("the host directory is left on %s: %s", c.other(), out.stdout)
 		}
 		if out := at(t, c.other(), "/bin/cat", "/tmp/kinds-read/file"); out.stdout != "fixed\n" {
-			t.Errorf("the host directory that the container could only read has gone from %s: %s", c.other(), out.stderr)
+			t.Errorf("the host directory that the container could only read has gone from %s: %s", c.other(),
+				out.stderr)
 		}
 		at(t, c.other(), "/bin/rm", "-r", "/tmp/kinds-read") // so that it can come back
 	}
@@ -89,9 +97,12 @@ func TestVolumesInTheWay(t *testing.T) {
 	}
 	must(t, "b", "run", "--name", "way-maker", "-v", "way:/way", image, "/bin/sh", "-c", "echo b >/way/file")
 	must(t, "b", "rm", "way-maker")
-	c := run(t, []string{"-v", "way:/way", "-v", "/tmp/way:/host"}, "/bin/sh", "-c", "echo a >/way/file; echo ready; while :; do sleep 0.05; done")
-	c.refused("volume way", "files in it", "--volumes way=skip", "host directory /tmp/way", "--volumes /host=skip")
-	for _, bad := range [][]string{{"way=copy", "move, shared, skip"}, {"none=move", "has no volume", "way, /host"}, {"way=move,way=skip", "two ways"}} {
+	c := run(t, []string{"-v", "way:/way", "-v", "/tmp/way:/host"}, "/bin/sh", "-c",
+		"echo a >/way/file; echo ready; while :; do sleep 0.05; done")
+	c.refused("volume way", "files in it", "--volumes way=skip", "host directory /tmp/way",
+		"--volumes /host=skip")
+	for _, bad := range [][]string{{"way=copy", "move, shared, skip"},
+		{"none=move", "has no volume", "way, /host"}, {"way=move,way=skip", "two ways"}} {
 		out, err := godwit(t.Context(), "a", "migrate", c.name, "b", "--volumes", bad[0])
 		for _, word := range bad[1:] {
 			if err != nil || out.code == 0 || !strings.Contains(out.stderr, word) {
@@ -107,10 +118,12 @@ func TestVolumesInTheWay(t *testing.T) {
 		t.Errorf("a token is left: %s", out.stdout)
 	}
 	became := c.moves("--volumes", "skip")
-	if out := c.exec("/bin/cat", "/way/file", "/host/file"); out.stdout != "b\nb\n" || became["way"].Way != migration.VolumeSkip {
+	if out := c.exec("/bin/cat", "/way/file", "/host/file"); out.stdout != "b\nb\n" ||
+		became["way"].Way != migration.VolumeSkip {
 		t.Errorf("what it has at the target: %q, %+v", out.stdout, became)
 	}
-	if out := at(t, "a", "/bin/cat", "/tmp/way/file", "/var/lib/godwit/volumes/way/file"); out.stdout != "a\na\n" {
+	if out := at(t, "a", "/bin/cat", "/tmp/way/file",
+		"/var/lib/godwit/volumes/way/file"); out.stdout != "a\na\n" {
 		t.Errorf("what was skipped has changed at the source: %q %s", out.stdout, out.stderr)
 	}
 	must(t, "a", "volume", "rm", "way")
@@ -124,14 +137,18 @@ func TestVolumesNotToTake(t *testing.T) {
 	t.Parallel()
 	other := run(t, []string{"-v", "taken:/x"}, "/bin/sh", "-c", "echo ready; sleep 1000")
 	t.Run("by another", func(t *testing.T) {
-		c := run(t, []string{"-v", "taken:/x", "-v", "/run:/share:ro"}, "/bin/sh", "-c", "echo ready; sleep 1000")
-		c.refused("volume taken", "container "+other.name, "cannot be moved together yet", "host directory /run", "part of this machine", "--volumes /share=skip")
-		if out, err := godwit(t.Context(), "a", "volume", "rm", "taken"); err != nil || out.code != 1 || !strings.Contains(out.stderr, other.name) {
+		c := run(t, []string{"-v", "taken:/x", "-v", "/run:/share:ro"}, "/bin/sh", "-c",
+			"echo ready; sleep 1000")
+		c.refused("volume taken", "container "+other.name, "cannot be moved together yet",
+			"host directory /run", "part of this machine", "--volumes /share=skip")
+		if out, err := godwit(t.Context(), "a", "volume", "rm", "taken"); err != nil || out.code != 1 ||
+			!strings.Contains(out.stderr, other.name) {
 			t.Errorf("volume rm: %v, %d: %s", err, out.code, out.stderr)
 		}
 		c.volumes = nil // it is the other's, too
 	})
-	if out := must(t, "a", "volume", "ls"); !strings.Contains(out, "taken") || !strings.Contains(out, other.name) {
+	if out := must(t, "a", "volume", "ls"); !strings.Contains(out, "taken") ||
+		!strings.Contains(out, other.name) {
 		t.Errorf("volume ls: %s", out)
 	}
 	if out := must(t, "a", "volume", "inspect", "taken"); !strings.Contains(out, `"bytes": 0`) {
@@ -149,10 +166,12 @@ func TestVolumesInRestart(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(storage) })
 	c := run(t, []string{"-v", "again:/own", "-v", storage + ":/shared", "--tmpfs", "/fast"}, "/bin/sh", "-c",
-		"trap 'exit 0' TERM; for d in own shared fast; do echo started >>/$d/log; done; echo ready; while :; do sleep 0.05; done")
+		"trap 'exit 0' TERM; for d in own shared fast; do echo started >>/$d/log; done; echo ready; while "+
+			":; do sleep 0.05; done")
 	for range 2 {
 		became := c.moves("--mode", restart)
-		if became["again"].Way != migration.VolumeMove || became["/shared"].Way != migration.VolumeShared || became["/fast"].Way != migration.VolumeSkip {
+		if became["again"].Way != migration.VolumeMove || became["/shared"].Way != migration.VolumeShared ||
+			became["/fast"].Way != migration.VolumeSkip {
 			t.Errorf("what became of them: %+v", became)
 		}
 	}

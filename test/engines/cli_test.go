@@ -32,7 +32,8 @@ func (c cli) run(t *testing.T, flags []string, script string) (name string) {
 	_, name, _ = strings.Cut(strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), "test"+string(c))
 	t.Cleanup(func() {
 		for _, node := range nodes() {
-			_, _ = world.lab.Exec(context.Background(), node, c.remove(name)...) // it is on one of them, or on none
+			// it is on one of them, or on none
+			_, _ = world.lab.Exec(context.Background(), node, c.remove(name)...)
 		}
 	})
 	args := append([]string{string(c), "run", "--detach", "--name", name}, flags...)
@@ -58,7 +59,8 @@ func (c cli) migrate(t *testing.T, name, from, to, mode string) {
 func (c cli) begin(name, mode string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--mode", mode, string(c)+":"+name, "b")
+		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--mode", mode,
+			string(c)+":"+name, "b")
 		done <- err
 	}()
 	return done
@@ -68,7 +70,8 @@ func (c cli) begin(name, mode string) <-chan error {
 // returns how far it is.
 func (c cli) counted(t *testing.T, node, name string, beyond int) int {
 	t.Helper()
-	return countedIn(t, name+" on "+node, func() string { return in(t, node, string(c), "logs", name) }, beyond)
+	return countedIn(t, name+" on "+node, func() string { return in(t, node, string(c), "logs", name) },
+		beyond)
 }
 
 // countedIn does so by a log.
@@ -98,7 +101,8 @@ func (c cli) inspected(t *testing.T, node, name, field string) string {
 // nothing wants that a node has nothing of a container, nor of its move.
 func (c cli) nothing(t *testing.T, node, name string) {
 	t.Helper()
-	eventually(t, "container "+name+" on "+node+" is gone", func() bool { // whose source may have given up before it
+	// whose source may have given up before it
+	eventually(t, "container "+name+" on "+node+" is gone", func() bool {
 		return in(t, node, string(c), "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") == ""
 	})
 	noRecords(t, node, string(c))
@@ -115,7 +119,8 @@ func noRecords(t *testing.T, node, engine string) {
 		}
 	})
 	eventually(t, "records of "+engine+" on "+node+" are gone", func() bool {
-		records = in(t, node, "sh", "-c", "find /var/lib/godwit/engines/"+engine+" /run/godwit/door -type f 2>/dev/null || true")
+		records = in(t, node, "sh", "-c", "find /var/lib/godwit/engines/"+engine+
+			" /run/godwit/door -type f 2>/dev/null || true")
 		return records == ""
 	})
 }

@@ -50,7 +50,8 @@ const (
 
 // subjects of the suite.
 func subjects() []subject {
-	return []subject{embedded{}, byDocker{byCommand{inDocker}}, byPodman{byCommand{inPodman}}, inContainerd{}, inLXC{}}
+	return []subject{embedded{}, byDocker{byCommand{inDocker}}, byPodman{byCommand{inPodman}}, inContainerd{},
+		inLXC{}}
 }
 
 // TestConformance moves containers of each engine that have everything which containers of it can
@@ -104,7 +105,8 @@ func (c conformance) begins(t *testing.T, container string, asked []string, scri
 
 func (c conformance) removed(container string) {
 	for _, node := range nodes() {
-		_, _ = world.lab.Exec(context.Background(), node, c.s.does(remove, container)...) // it is on one of them, or on none
+		// it is on one of them, or on none
+		_, _ = world.lab.Exec(context.Background(), node, c.s.does(remove, container)...)
 	}
 }
 
@@ -116,13 +118,15 @@ func (c conformance) migrate(t *testing.T, container, from, to, mode string) err
 
 func (c conformance) counted(t *testing.T, node, container string, beyond int) int {
 	t.Helper()
-	return countedIn(t, container+" on "+node, func() string { return in(t, node, c.s.logs(container)...) }, beyond)
+	return countedIn(t, container+" on "+node, func() string { return in(t, node, c.s.logs(container)...) },
+		beyond)
 }
 
 // seen is what Godwit says of a container.
 func (c conformance) seen(t *testing.T, node, container string) (one engine.Container) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(in(t, node, "godwit", "inspect", godwitName(c.s, container))), &one); err != nil {
+	if err := json.Unmarshal([]byte(in(t, node, "godwit", "inspect", godwitName(c.s, container))),
+		&one); err != nil {
 		t.Fatal(err)
 	}
 	return one
@@ -144,7 +148,8 @@ func (c conformance) same(t *testing.T, what string, was, is map[string]string) 
 	maps.Copy(names, is)
 	for name := range names {
 		value := was[name]
-		if is[name] != value && !slices.ContainsFunc(c.s.unlike(), func(one string) bool { return strings.Contains(name, one) }) {
+		if is[name] != value && !slices.ContainsFunc(c.s.unlike(),
+			func(one string) bool { return strings.Contains(name, one) }) {
 			t.Errorf("%s: %s is %q, was %q", what, name, onlyIn(is[name], value), onlyIn(value, is[name]))
 		}
 	}
@@ -152,7 +157,8 @@ func (c conformance) same(t *testing.T, what string, was, is map[string]string) 
 
 // onlyIn are the lines of a text that another has not.
 func onlyIn(text, other string) string {
-	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return slices.Contains(strings.Split(other, "\n"), line) })
+	lines := slices.DeleteFunc(strings.Split(text, "\n"),
+		func(line string) bool { return slices.Contains(strings.Split(other, "\n"), line) })
 	return strings.Join(lines, "\n")
 }
 
@@ -185,7 +191,8 @@ func (c conformance) everything(t *testing.T) {
 	const container = "everything"
 	asked, has := askedFor(c.s.name(), c.possible(t, properties()))
 	c.begins(t, container, asked, countUntilTold)
-	in(t, "a", c.s.execs(container, "0", `echo kept >/file; for d in /scratch /dev/shm /data /own; do [ ! -d $d ] || echo kept >$d/x; done`)...)
+	in(t, "a", c.s.execs(container, "0",
+		`echo kept >/file; for d in /scratch /dev/shm /data /own; do [ ! -d $d ] || echo kept >$d/x; done`)...)
 	at := c.counted(t, "a", container, 1)
 	was, told := c.look(t, "a", container, has), c.s.told(t, "a", container)
 	for _, p := range has {
@@ -205,7 +212,8 @@ func (c conformance) everything(t *testing.T) {
 		what := mode + " to " + from
 		c.same(t, what, was, c.look(t, from, container, has))
 		c.same(t, what, told, c.s.told(t, from, container))
-		if said := in(t, from, "godwit", "exec", godwitName(c.s, container), "/bin/sh", "-c", "echo hello"); said != "hello" {
+		if said := in(t, from, "godwit", "exec", godwitName(c.s, container), "/bin/sh", "-c",
+			"echo hello"); said != "hello" {
 			t.Errorf("%s: godwit exec: %q", what, said)
 		}
 		if listed := in(t, from, "godwit", "ps"); !strings.Contains(listed, godwitName(c.s, container)) {
@@ -225,13 +233,15 @@ func (c conformance) refused(t *testing.T, container string) {
 	t.Helper()
 	if paused := c.s.does(pause, container); paused != nil {
 		in(t, "a", paused...)
-		if err := c.migrate(t, container, "a", "b", "cold"); err == nil || !strings.Contains(err.Error(), "paused") {
+		if err := c.migrate(t, container, "a", "b", "cold"); err == nil ||
+			!strings.Contains(err.Error(), "paused") {
 			t.Errorf("a paused container: %v", err)
 		}
 		in(t, "a", c.s.does(unpause, container)...)
 	}
 	c.s.run(t, "b", container, nil, count)
-	if err := c.migrate(t, container, "a", "b", "cold"); err == nil || !strings.Contains(err.Error(), container) || !strings.Contains(err.Error(), "on this node has it") {
+	if err := c.migrate(t, container, "a", "b", "cold"); err == nil ||
+		!strings.Contains(err.Error(), container) || !strings.Contains(err.Error(), "on this node has it") {
 		t.Errorf("a name that is taken: %v", err)
 	}
 	in(t, "b", c.s.does(remove, container)...)
@@ -247,12 +257,14 @@ func (c conformance) isOrdinary(t *testing.T, node, container string) {
 	}
 	in(t, node, c.s.does(stop, container)...)
 	eventually(t, "it has ended", func() bool { return c.seen(t, node, container).State == engine.Exited })
-	if code := c.seen(t, node, container).ExitCode; code != 7 && c.s.name() != lxcEngine { // which does not tell
+	// which does not tell
+	if code := c.seen(t, node, container).ExitCode; code != 7 && c.s.name() != lxcEngine {
 		t.Errorf("stopped, it ended with %d", code)
 	}
 	if again := c.s.does(start, container); again != nil {
 		in(t, node, again...)
-		eventually(t, "it runs again", func() bool { return c.seen(t, node, container).State == engine.Running })
+		eventually(t, "it runs again",
+			func() bool { return c.seen(t, node, container).State == engine.Running })
 	}
 	in(t, node, c.s.does(remove, container)...)
 	for _, node := range nodes() {

@@ -16,9 +16,10 @@ import (
 const (
 	cniPart   = `"rangeStart":"172.29.0.100",`
 	cniSubnet = "172.29.0.0/24"
-	cniTurn   = "/var/lib/cni/networks/" + networkName + "/last_reserved_ip.0" // of host-local: the address that it has given last
-	cniFile   = "/etc/cni/net.d/10-" + networkName + ".conflist"
-	cniList   = `{"cniVersion":"0.4.0","name":"` + networkName + `","plugins":[
+	// of host-local: the address that it has given last
+	cniTurn = "/var/lib/cni/networks/" + networkName + "/last_reserved_ip.0"
+	cniFile = "/etc/cni/net.d/10-" + networkName + ".conflist"
+	cniList = `{"cniVersion":"0.4.0","name":"` + networkName + `","plugins":[
 		{"type":"bridge","bridge":"cni-birds","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","routes":[{"dst":"0.0.0.0/0"}],"ranges":[[{` + cniPart + `"subnet":"` + cniSubnet + `"}]]}},
 		{"type":"firewall"},{"type":"tuning"},{"type":"portmap","capabilities":{"portMappings":true}}]}`
 )
@@ -38,8 +39,10 @@ func makeCNI(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		for _, node := range nodes() {
-			_, _ = world.lab.Exec(context.Background(), node, "sh", "-c", "rm -f "+cniFile+"; ip link del cni-birds")
-			_, _ = world.lab.Exec(context.Background(), node, append([]string{"iptables", "--wait", "--delete"}, rule...)...)
+			_, _ = world.lab.Exec(context.Background(), node, "sh", "-c",
+				"rm -f "+cniFile+"; ip link del cni-birds")
+			_, _ = world.lab.Exec(context.Background(), node,
+				append([]string{"iptables", "--wait", "--delete"}, rule...)...)
 		}
 	})
 }
@@ -116,7 +119,8 @@ func TestContainerdNetwork(t *testing.T) {
 			noCNI(t, to) // which comes before what is looked at next
 			ctrNothing(t, to, "default")
 		}
-		pause := whileTalking(t, busy, func() { in(t, from, "godwit", "migrate", "--mode", mode, "containerd:"+name, to) })
+		pause := whileTalking(t, busy,
+			func() { in(t, from, "godwit", "migrate", "--mode", mode, "containerd:"+name, to) })
 		t.Logf("%s from %s to %s: the client waited %s", mode, from, to, pause)
 		ctrNothing(t, from, "default")
 		noCNI(t, from)
@@ -128,7 +132,8 @@ func TestContainerdNetwork(t *testing.T) {
 		if from == "b" {
 			all = append(all, talk(t, otherMachine, at))
 			if last := in(t, "b", "cat", cniTurn); last != "172.29.0.150" {
-				t.Errorf("host-local goes on from %s: it was at 172.29.0.150, and gives addresses of containers that have left", last)
+				t.Errorf("host-local goes on from %s: it was at 172.29.0.150, and gives addresses of "+
+					"containers that have left", last)
 			}
 		}
 		for _, one := range all {
@@ -147,7 +152,8 @@ func TestContainerdNetwork(t *testing.T) {
 func removeByCtr(t *testing.T, node, name string) {
 	t.Helper()
 	in(t, node, "ctr", "task", "kill", "--signal", "KILL", name)
-	eventually(t, "ctr can remove it", func() bool { return tried(t, node, "ctr", "task", "rm", name) == nil })
+	eventually(t, "ctr can remove it",
+		func() bool { return tried(t, node, "ctr", "task", "rm", name) == nil })
 	in(t, node, "ctr", "containers", "rm", name)
 }
 
@@ -170,13 +176,15 @@ func TestContainerdNetworkStays(t *testing.T) {
 		_, _ = world.lab.Exec(context.Background(), "b", "godwit", "rm", "--force", "containerd:"+taker)
 	})
 	in(t, "b", "sed", "-i", "s/"+cniPart+"//", cniFile)
-	in(t, "b", "sh", "-c", "printf "+netip.MustParseAddr(address).Prev().String()+" >"+cniTurn) // the next one is that
+	// the next one is that
+	in(t, "b", "sh", "-c", "printf "+netip.MustParseAddr(address).Prev().String()+" >"+cniTurn)
 	in(t, "b", "ctr", "run", "--detach", "--cni", ctrImage, taker, "/bin/sh", "-c", count)
 	refused(name, "address "+address, "default-"+taker)
 	in(t, "b", "godwit", "rm", "--force", "containerd:"+taker)
 	noCNI(t, "b")
 	in(t, "b", "sed", "-i", `s/"tuning"/"tuning","sysctl":{"net.ipv4.no_such":"1"}/`, cniFile)
-	if err := tried(t, "a", "godwit", "migrate", "containerd:"+name, "b"); err == nil || !strings.Contains(err.Error(), "no_such") {
+	if err := tried(t, "a", "godwit", "migrate", "containerd:"+name, "b"); err == nil ||
+		!strings.Contains(err.Error(), "no_such") {
 		t.Errorf("%v, want that plugin tuning fails", err)
 	}
 	noCNI(t, "b")
@@ -188,8 +196,12 @@ func TestContainerdNetworkStays(t *testing.T) {
 	own := talk(t, "a", net.JoinHostPort(address, "80"))
 	refused(name, "connection with 172.29.0.1:")
 	_ = own.conn.Close()
-	in(t, "a", "sh", "-c", `echo '{"cniVersion":"0.4.0","name":"alone","plugins":[{"type":"ptp","ipam":{"type":"host-local","subnet":"172.29.1.0/24"}}]}' >/etc/cni/net.d/05-alone.conflist`)
-	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "rm", "/etc/cni/net.d/05-alone.conflist") })
+	in(t, "a", "sh", "-c",
+		`echo '{"cniVersion":"0.4.0","name":"alone","plugins":[{"type":"ptp","ipam":{"type":"host-local","subnet":"172.29.1.0/24"}}]}' >/etc/cni/net.d/05-alone.conflist`)
+	t.Cleanup(func() {
+		_, _ = world.lab.Exec(context.Background(), "a", "rm",
+			"/etc/cni/net.d/05-alone.conflist")
+	})
 	const alone = "alone"
 	t.Cleanup(func() {
 		_, _ = world.lab.Exec(context.Background(), "a", "godwit", "rm", "--force", "containerd:"+alone)
@@ -212,14 +224,16 @@ func TestContainerdNetworkKilled(t *testing.T) {
 	address, _ := cniAddress(t, "a", name)
 	busy := talk(t, clientMachine, net.JoinHostPort(address, "80"))
 	for _, f := range []agent.Fault{
-		{Side: "target", Step: "arrive", When: "after"}, {Side: "target", Step: "receive", When: "after"}, {Side: "source", Step: "destroy", When: "before"},
+		{Side: "target", Step: "arrive", When: "after"}, {Side: "target", Step: "receive", When: "after"},
+		{Side: "source", Step: "destroy", When: "before"},
 	} {
 		node := map[string]string{"source": "a", "target": "b"}[f.Side]
 		point := fault(t, node, f, agent.FaultKill)
 		whileTalking(t, busy, func() {
 			done := cli("containerd").begin(name, "pre-copy")
 			point.reached(t)
-			eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), node, "--faults") == nil })
+			eventually(t, "the agent can be started",
+				func() bool { return world.lab.StartAgent(t.Context(), node, "--faults") == nil })
 			<-done
 			gone := "b"
 			if f.Step == "destroy" {
@@ -243,7 +257,9 @@ func TestContainerdNetworkRouted(t *testing.T) {
 	for _, node := range nodes() {
 		in(t, node, "godwit", "engine", "setup", "containerd", "--network", routed)
 		t.Cleanup(func() {
-			_, _ = world.lab.Exec(context.Background(), node, "sh", "-c", "godwit engine remove containerd; godwit engine setup containerd") // for other tests
+			// for other tests
+			_, _ = world.lab.Exec(context.Background(), node, "sh", "-c",
+				"godwit engine remove containerd; godwit engine setup containerd")
 		})
 	}
 	server := ctr(t, "default", []string{"--cni"}, echo)
@@ -257,7 +273,8 @@ func TestContainerdNetworkRouted(t *testing.T) {
 			_, _ = world.lab.Exec(context.Background(), node, "godwit", "rm", "--force", "containerd:"+asker)
 		}
 	})
-	in(t, "a", "ctr", "run", "--detach", "--cni", "--log-uri", "file:///run/asker.log", ctrImage, asker, "/bin/sh", "-c", "{ "+count+"; } | nc "+address+" 80")
+	in(t, "a", "ctr", "run", "--detach", "--cni", "--log-uri", "file:///run/asker.log", ctrImage, asker,
+		"/bin/sh", "-c", "{ "+count+"; } | nc "+address+" 80")
 	where := map[string]string{server: "a", asker: "a"}
 	moves := []string{server, asker, server, asker}
 	if testing.Short() {
@@ -280,7 +297,8 @@ func TestContainerdNetworkRouted(t *testing.T) {
 		in(t, node, "godwit", "rm", "--force", "containerd:"+name)
 	}
 	in(t, "a", "godwit", "engine", "remove", "containerd")
-	if left := in(t, "a", "sh", "-c", "ls /etc/cni/net.d | grep godwit; ls -d /var/lib/cni/networks/"+routed+" 2>/dev/null; ip -o link show type bridge | grep cni-; true"); left != "" {
+	if left := in(t, "a", "sh", "-c", "ls /etc/cni/net.d | grep godwit; ls -d /var/lib/cni/networks/"+routed+
+		" 2>/dev/null; ip -o link show type bridge | grep cni-; true"); left != "" {
 		t.Errorf("left are %s", left)
 	}
 }

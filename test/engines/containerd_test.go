@@ -16,7 +16,9 @@ func bringUpContainerd(ctx context.Context, node string) error {
 	if err := world.lab.StartContainerd(ctx, node); err != nil {
 		return err
 	}
-	script := "set -e; godwit engine setup containerd; docker save " + image + " >/tmp/image.tar; for n in default own; do ctr -n $n images import /tmp/image.tar; done; rm /tmp/image.tar"
+	script := "set -e; godwit engine setup containerd; docker save " + image +
+		" >/tmp/image.tar; for n in default own; do ctr -n $n images import /tmp/image.tar; done; rm " +
+		"/tmp/image.tar"
 	_, err := world.lab.Exec(ctx, node, "sh", "-c", script)
 	return err
 }
@@ -38,7 +40,8 @@ func ctrOf(t *testing.T, namespace, ref string, flags []string, script string) (
 			_, _ = world.lab.Exec(context.Background(), node, remove...) // it is on one of them, or on none
 		}
 	})
-	args := append([]string{"ctr", "-n", namespace, "run", "--detach", "--log-uri", "file:///run/" + id + ".log"}, flags...)
+	args := append([]string{"ctr", "-n", namespace, "run", "--detach", "--log-uri",
+		"file:///run/" + id + ".log"}, flags...)
 	in(t, "a", append(args, ref, id, "/bin/sh", "-c", script)...)
 	name = inNamespace(namespace, id)
 	ctrCounted(t, "a", name, 1)
@@ -49,7 +52,8 @@ func ctrOf(t *testing.T, namespace, ref string, flags []string, script string) (
 // and returns how far it is.
 func ctrCounted(t *testing.T, node, name string, beyond int) int {
 	t.Helper()
-	return countedIn(t, name+" on "+node, func() string { return in(t, node, "godwit", "logs", "containerd:"+name) }, beyond)
+	return countedIn(t, name+" on "+node,
+		func() string { return in(t, node, "godwit", "logs", "containerd:"+name) }, beyond)
 }
 
 // inNamespace is what Godwit calls a container of containerd.
@@ -64,8 +68,10 @@ func inNamespace(namespace, id string) string {
 func ctrNothing(t *testing.T, node, namespace string) {
 	t.Helper()
 	for _, kind := range []string{"containers", "tasks", "snapshots"} {
-		eventually(t, kind+" of "+namespace+" on "+node+" are gone", func() bool { // whose source may have given up before it
-			return in(t, node, "sh", "-c", "ctr -n "+namespace+" "+kind+" ls | grep -v -e ^KEY -e ^TASK -e ^CONTAINER -e Committed || true") == ""
+		// whose source may have given up before it
+		eventually(t, kind+" of "+namespace+" on "+node+" are gone", func() bool {
+			return in(t, node, "sh", "-c", "ctr -n "+namespace+" "+kind+
+				" ls | grep -v -e ^KEY -e ^TASK -e ^CONTAINER -e Committed || true") == ""
 		})
 	}
 	noRecords(t, node, "containerd*")
@@ -73,32 +79,36 @@ func ctrNothing(t *testing.T, node, namespace string) {
 
 // TestContainerdMoves moves a container there and back in all modes, in a namespace of its own.
 func TestContainerdMoves(t *testing.T) {
-	name := ctr(t, "own", []string{"--env", "COLOUR=blue", "--label", "team=red", "--memory-limit", "67108864"},
-		`echo file >/file; echo shared >/dev/shm/x; `+count)
+	name := ctr(t, "own", []string{"--env", "COLOUR=blue", "--label", "team=red", "--memory-limit",
+		"67108864"}, `echo file >/file; echo shared >/dev/shm/x; `+count)
 	from, to, at := "a", "b", 1
 	for _, mode := range modes() {
 		in(t, from, "godwit", "migrate", "--mode", mode, "containerd:"+name, to)
 		ctrNothing(t, from, "own")
 		from, to = to, from
 		at = ctrCounted(t, from, name, at)
-		if got := in(t, from, "ctr", "-n", "own", "task", "exec", "--exec-id", mode, "moves", "/bin/sh", "-c", "echo $COLOUR; cat /file /dev/shm/x"); got != "blue\nfile\nshared" {
+		if got := in(t, from, "ctr", "-n", "own", "task", "exec", "--exec-id", mode, "moves", "/bin/sh",
+			"-c", "echo $COLOUR; cat /file /dev/shm/x"); got != "blue\nfile\nshared" {
 			t.Fatalf("after %s: %q", mode, got)
 		}
 	}
 	if listed := in(t, from, "ctr", "-n", "own", "tasks", "ls"); !strings.Contains(listed, "RUNNING") {
 		t.Errorf("tasks on %s: %s", from, listed)
 	}
-	if info := in(t, from, "ctr", "-n", "own", "containers", "info", "moves"); !strings.Contains(info, `"team": "red"`) || !strings.Contains(info, "67108864") {
+	if info := in(t, from, "ctr", "-n", "own", "containers", "info", "moves"); !strings.Contains(info,
+		`"team": "red"`) || !strings.Contains(info, "67108864") {
 		t.Errorf("on %s it is %s", from, info)
 	}
 	if listed := in(t, from, "godwit", "ps"); !strings.Contains(listed, "containerd:own.moves") {
 		t.Errorf("godwit ps: %s", listed)
 	}
-	if said := in(t, from, "godwit", "exec", "containerd:"+name, "/bin/sh", "-c", "echo hello"); said != "hello" {
+	if said := in(t, from, "godwit", "exec", "containerd:"+name, "/bin/sh", "-c",
+		"echo hello"); said != "hello" {
 		t.Errorf("godwit exec: %q", said)
 	}
 	in(t, from, "ctr", "-n", "own", "task", "kill", "-s", "KILL", "moves")
-	eventually(t, "it has ended", func() bool { return strings.Contains(in(t, from, "ctr", "-n", "own", "tasks", "ls"), "STOPPED") })
+	eventually(t, "it has ended",
+		func() bool { return strings.Contains(in(t, from, "ctr", "-n", "own", "tasks", "ls"), "STOPPED") })
 	in(t, from, "ctr", "-n", "own", "task", "rm", "moves")
 	in(t, from, "ctr", "-n", "own", "task", "start", "--detach", "--null-io", "moves") // as any other
 	in(t, from, "godwit", "rm", "--force", "containerd:"+name)
@@ -118,7 +128,8 @@ func TestContainerdRolledBack(t *testing.T) {
 			done := cli("containerd").begin(name, "pre-copy")
 			if f.kind == agent.FaultKill {
 				point.reached(t)
-				eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
+				eventually(t, "the agent can be started",
+					func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
 			}
 			if err := <-done; err == nil {
 				t.Error("it moved")
@@ -138,7 +149,8 @@ func TestContainerdAgentKilled(t *testing.T) {
 	point := fault(t, "b", agent.Fault{Side: "target", Step: "restore", When: "after"}, agent.FaultKill)
 	done := cli("containerd").begin(name, "cold")
 	point.reached(t)
-	eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
+	eventually(t, "the agent can be started",
+		func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -162,7 +174,8 @@ func TestContainerdKilled(t *testing.T) {
 	if err := world.lab.StartContainerd(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "containerd has nothing of it", func() bool { return in(t, "b", "sh", "-c", "ctr containers ls -q; ctr tasks ls -q") == "" })
+	eventually(t, "containerd has nothing of it",
+		func() bool { return in(t, "b", "sh", "-c", "ctr containers ls -q; ctr tasks ls -q") == "" })
 	ctrNothing(t, "b", "default")
 }
 
@@ -170,22 +183,27 @@ func TestContainerdKilled(t *testing.T) {
 func TestContainerdRefused(t *testing.T) {
 	t.Run("interface", func(t *testing.T) { // as CNI makes it
 		name := ctr(t, "default", nil, count)
-		pid := in(t, "a", "sh", "-c", "ctr tasks ls | while read id pid rest; do test $id != "+name+" || echo $pid; done")
-		in(t, "a", "sh", "-c", "ip link add made type veth peer name eth0 netns "+pid+"; nsenter --net=/proc/"+pid+"/ns/net sh -c 'ip address add 10.4.0.2/24 dev eth0; ip link set eth0 up'")
+		pid := in(t, "a", "sh", "-c", "ctr tasks ls | while read id pid rest; do test $id != "+name+
+			" || echo $pid; done")
+		in(t, "a", "sh", "-c", "ip link add made type veth peer name eth0 netns "+pid+
+			"; nsenter --net=/proc/"+pid+
+			"/ns/net sh -c 'ip address add 10.4.0.2/24 dev eth0; ip link set eth0 up'")
 		err := tried(t, "a", "godwit", "migrate", "containerd:"+name, "b")
 		if err == nil || !strings.Contains(err.Error(), "network interface eth0") {
 			t.Errorf("%v, want a refusal of its interface", err)
 		}
 		ctrCounted(t, "a", name, ctrCounted(t, "a", name, 1))
 	})
-	for what, flags := range map[string][]string{"capability CAP_SYS_ADMIN": {"--cap-add", "CAP_SYS_ADMIN"}, "host directory /tmp": {"--mount", "type=bind,src=/tmp,dst=/data,options=rbind:rw"}} {
-		t.Run(strings.ToLower(strings.NewReplacer(" ", "-", "/", "", "_", "-").Replace(what)), func(t *testing.T) {
-			name := ctr(t, "default", flags, count)
-			err := tried(t, "a", "godwit", "migrate", "containerd:"+name, "b")
-			if err == nil || !strings.Contains(err.Error(), what) {
-				t.Errorf("%v, want a refusal of %s", err, what)
-			}
-			ctrCounted(t, "a", name, ctrCounted(t, "a", name, 1))
-		})
+	for what, flags := range map[string][]string{"capability CAP_SYS_ADMIN": {"--cap-add", "CAP_SYS_ADMIN"},
+		"host directory /tmp": {"--mount", "type=bind,src=/tmp,dst=/data,options=rbind:rw"}} {
+		t.Run(strings.ToLower(strings.NewReplacer(" ", "-", "/", "", "_", "-").Replace(what)),
+			func(t *testing.T) {
+				name := ctr(t, "default", flags, count)
+				err := tried(t, "a", "godwit", "migrate", "containerd:"+name, "b")
+				if err == nil || !strings.Contains(err.Error(), what) {
+					t.Errorf("%v, want a refusal of %s", err, what)
+				}
+				ctrCounted(t, "a", name, ctrCounted(t, "a", name, 1))
+			})
 	}
 }

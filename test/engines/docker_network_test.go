@@ -39,7 +39,8 @@ func makeNetworks(t *testing.T) {
 func makeBridges(t *testing.T) {
 	t.Helper()
 	for _, node := range nodes() {
-		in(t, node, "docker", "network", "create", "--subnet", "172.30.0.0/24", "--gateway", "172.30.0.1", networkName)
+		in(t, node, "docker", "network", "create", "--subnet", "172.30.0.0/24", "--gateway", "172.30.0.1",
+			networkName)
 	}
 	t.Cleanup(func() {
 		for _, node := range nodes() {
@@ -155,8 +156,10 @@ func addressOf(t *testing.T, machine string) string {
 func forgotten(t *testing.T, node string) {
 	t.Helper()
 	eventually(t, "the network of "+node+" is as it was", func() bool {
-		left := in(t, node, "sh", "-c", "nft list tables; ip route show proto 103; cat /var/lib/godwit/bridged.json 2>/dev/null; ls /run/godwit/netns; true")
-		return !strings.Contains(left, "godwit-flows") && !strings.Contains(left, "172.") && !strings.Contains(left, "container")
+		left := in(t, node, "sh", "-c", "nft list tables; ip route show proto 103; cat "+
+			"/var/lib/godwit/bridged.json 2>/dev/null; ls /run/godwit/netns; true")
+		return !strings.Contains(left, "godwit-flows") && !strings.Contains(left, "172.") &&
+			!strings.Contains(left, "container")
 	})
 }
 
@@ -175,7 +178,8 @@ func (c cli) keepsConnections(t *testing.T, modes []string, flags ...string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = inbound.Close() })
-	flags = append(flags, "--publish", "8080:80", "--network-alias", "wader", "--env", "CALLS="+addressOf(t, clientMachine))
+	flags = append(flags, "--publish", "8080:80", "--network-alias", "wader", "--env",
+		"CALLS="+addressOf(t, clientMachine))
 	name := c.run(t, flags, echo)
 	conn, err := inbound.Accept()
 	if err != nil {
@@ -235,7 +239,8 @@ func TestDockerNetworkStays(t *testing.T) {
 	makeNetworks(t)
 	name := docker(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
 	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
-	for _, f := range []agent.Fault{{Side: "target", Step: "arrive", When: "after"}, {Side: "target", Step: "restore", When: "before"}} {
+	for _, f := range []agent.Fault{{Side: "target", Step: "arrive", When: "after"},
+		{Side: "target", Step: "restore", When: "before"}} {
 		fault(t, "b", f, agent.FaultFail)
 		whileTalking(t, busy, func() {
 			if err := <-begin(name, "pre-copy"); err == nil {
@@ -246,28 +251,33 @@ func TestDockerNetworkStays(t *testing.T) {
 			forgotten(t, node)
 		}
 		nothing(t, "b", name)
-		eventually(t, "no shim is left", func() bool { return tried(t, "b", "pgrep", "-f", "[c]ontainerd-shim-runc-v2") != nil })
+		eventually(t, "no shim is left",
+			func() bool { return tried(t, "b", "pgrep", "-f", "[c]ontainerd-shim-runc-v2") != nil })
 	}
-	other, err := world.lab.Listen(t.Context(), "b", "tcp", ":8080") // of which Docker learns when it makes the container's network
+	// of which Docker learns when it makes the container's network
+	other, err := world.lab.Listen(t.Context(), "b", "tcp", ":8080")
 	if err != nil {
 		t.Fatal(err)
 	}
 	whileTalking(t, busy, func() {
-		if err := <-begin(name, "pre-copy"); err == nil || !strings.Contains(err.Error(), "address already in use") {
+		if err := <-begin(name, "pre-copy"); err == nil ||
+			!strings.Contains(err.Error(), "address already in use") {
 			t.Errorf("%v, want that the port is another's", err)
 		}
 	})
 	_ = other.Close()
 	nothing(t, "b", name)
 	own := talk(t, "a", "127.0.0.1:8080") // by docker-proxy, from the bridge
-	if err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b"); err == nil || !strings.Contains(err.Error(), "connection with 172.30.0.1:") {
+	if err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b"); err == nil ||
+		!strings.Contains(err.Error(), "connection with 172.30.0.1:") {
 		t.Errorf("%v, want a refusal because of a connection with the node itself", err)
 	}
 	_ = own.conn.Close()
 	taker := name + "-taker"
 	address := inspected(t, "a", name, ".NetworkSettings.Networks."+networkName+".IPAddress")
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "b", "docker", "rm", "--force", taker) })
-	in(t, "b", "docker", "run", "--detach", "--name", taker, "--network", networkName, "--ip", address, "--publish", "8080:80", image, "/bin/sh", "-c", count)
+	in(t, "b", "docker", "run", "--detach", "--name", taker, "--network", networkName, "--ip", address,
+		"--publish", "8080:80", image, "/bin/sh", "-c", count)
 	err = tried(t, "a", "godwit", "migrate", "docker:"+name, "b")
 	if err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), taker) {
 		t.Errorf("%v, want a refusal because of %s", err, taker)
@@ -283,7 +293,8 @@ func TestDockerNetworkRestarts(t *testing.T) {
 	migrate(t, name, "a", "b", "cold")
 	address := inspected(t, "b", name, ".NetworkSettings.Networks."+networkName+".IPAddress")
 	for _, again := range [][]string{
-		{"kill", "-KILL", inspected(t, "b", name, ".State.Pid")}, {"docker", "restart", "--time", "0", name}, {"docker", "stop", "--time", "0", name},
+		{"kill", "-KILL", inspected(t, "b", name, ".State.Pid")}, {"docker", "restart", "--time", "0", name},
+		{"docker", "stop", "--time", "0", name},
 	} {
 		started := inspected(t, "b", name, ".State.StartedAt")
 		in(t, "b", again...)
@@ -291,7 +302,8 @@ func TestDockerNetworkRestarts(t *testing.T) {
 			in(t, "b", "docker", "start", name)
 		}
 		eventually(t, "it is started again", func() bool {
-			return inspected(t, "b", name, ".State.Running") == "true" && inspected(t, "b", name, ".State.StartedAt") != started
+			return inspected(t, "b", name, ".State.Running") == "true" &&
+				inspected(t, "b", name, ".State.StartedAt") != started
 		})
 		talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
 		talk(t, otherMachine, net.JoinHostPort(addressOf(t, "b"), "8080"))
@@ -316,8 +328,12 @@ const routed = "waders"
 func setUpRouted(t *testing.T, c cli, flags ...string) {
 	t.Helper()
 	for _, node := range nodes() {
-		in(t, node, append([]string{"godwit", "engine", "setup", string(c), "--network", routed}, flags...)...)
-		t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), node, string(c), "network", "rm", routed) })
+		in(t, node, append([]string{"godwit", "engine", "setup", string(c), "--network", routed},
+			flags...)...)
+		t.Cleanup(func() {
+			_, _ = world.lab.Exec(context.Background(), node, string(c), "network", "rm",
+				routed)
+		})
 	}
 }
 
@@ -357,7 +373,8 @@ func (c cli) talksOnRouted(t *testing.T, address, chosen string) {
 				c.counted(t, node, one, c.counted(t, node, one, 1)+5)
 			}
 		}
-		if now := c.inspected(t, where[server], server, ".NetworkSettings.Networks."+routed+".IPAddress"); now != address {
+		if now := c.inspected(t, where[server], server,
+			".NetworkSettings.Networks."+routed+".IPAddress"); now != address {
 			t.Errorf("its address is %s, was %s", now, address)
 		}
 	}
@@ -383,7 +400,8 @@ func TestDockerBridge(t *testing.T) {
 	if address != inspected(t, "b", name, ".NetworkSettings.IPAddress") {
 		t.Errorf("the other one has %s", address)
 	}
-	eventually(t, "the address is the other one's", func() bool { return in(t, "a", "ip", "route", "show", address) == "" })
+	eventually(t, "the address is the other one's",
+		func() bool { return in(t, "a", "ip", "route", "show", address) == "" })
 	talk(t, "a", net.JoinHostPort(address, "80"))
 	err := tried(t, "b", "godwit", "migrate", "docker:"+name, "a")
 	if err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), taker) {
@@ -417,12 +435,14 @@ func TestDockerNetworkKilled(t *testing.T) {
 		whileTalking(t, busy, func() {
 			done := begin(name, "pre-copy")
 			point.reached(t)
-			eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), node, "--faults") == nil })
+			eventually(t, "the agent can be started",
+				func() bool { return world.lab.StartAgent(t.Context(), node, "--faults") == nil })
 			<-done
 			at := map[bool]string{false: "a", true: "b"}[f.moves]
 			eventually(t, "it is at one node only", func() bool {
 				for _, other := range nodes() {
-					there := in(t, other, "docker", "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") != ""
+					there := in(t, other, "docker", "ps", "--all", "--quiet", "--filter",
+						"name=^"+name+"$") != ""
 					if there != (other == at) {
 						return false
 					}
@@ -441,7 +461,8 @@ func TestDockerNetworkDaemon(t *testing.T) {
 		return
 	}
 	makeNetworks(t)
-	if err := errors.Join(world.lab.StopDocker(t.Context(), "b"), world.lab.StartDocker(t.Context(), "b")); err != nil {
+	if err := errors.Join(world.lab.StopDocker(t.Context(), "b"),
+		world.lab.StartDocker(t.Context(), "b")); err != nil {
 		t.Fatal(err) // from now on it uses the containerd of the node, which is there when it is killed
 	}
 	name := docker(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)

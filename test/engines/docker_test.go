@@ -31,7 +31,8 @@ func bringUpDocker(ctx context.Context, node string) error {
 
 func makeImage(ctx context.Context, archive string) error {
 	bin := filepath.Join(world.directory, "image", "bin")
-	for _, dir := range []string{bin, filepath.Join(world.directory, "image", "tmp")} { // CRIU wants a /tmp of a root that is read-only
+	// CRIU wants a /tmp of a root that is read-only
+	for _, dir := range []string{bin, filepath.Join(world.directory, "image", "tmp")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -93,7 +94,8 @@ func nothing(t *testing.T, node, name string) {
 // Docker each time.
 func TestDockerMoves(t *testing.T) {
 	name := docker(t, []string{
-		"--env", "COLOUR=blue", "--env", "PASSWORD=swordfish-7fe1", "--label", "team=red", "--memory", "64m", "--pids-limit", "50", "--restart", "always", "--init",
+		"--env", "COLOUR=blue", "--env", "PASSWORD=swordfish-7fe1", "--label", "team=red", "--memory", "64m",
+		"--pids-limit", "50", "--restart", "always", "--init",
 		"--volume", "moves-data:/data", "--tmpfs", "/scratch", "--hostname", "wader",
 	}, `echo file >/file; echo data >/data/x; echo scratch >/scratch/x; `+count)
 	from, to, at := "a", "b", 1
@@ -102,16 +104,19 @@ func TestDockerMoves(t *testing.T) {
 		nothing(t, from, name)
 		from, to = to, from
 		at = counted(t, from, name, at)
-		if got := in(t, from, "docker", "exec", name, "/bin/sh", "-c", "echo $COLOUR; cat /file /data/x /scratch/x /proc/sys/kernel/hostname"); got != "blue\nfile\ndata\nscratch\nwader" {
+		if got := in(t, from, "docker", "exec", name, "/bin/sh", "-c", "echo $COLOUR; cat /file /data/x "+
+			"/scratch/x /proc/sys/kernel/hostname"); got != "blue\nfile\ndata\nscratch\nwader" {
 			t.Fatalf("after %s: %q", mode, got)
 		}
 	}
 	for _, node := range []string{from, to} { // the engine's own files aside
 		eventually(t, "nothing of the migration has its password", func() bool {
-			return in(t, node, "sh", "-c", "grep -rl --exclude-dir=dockerd --exclude-dir=images swordfish-7fe1 /var/lib/godwit || true") == ""
+			return in(t, node, "sh", "-c", "grep -rl --exclude-dir=dockerd --exclude-dir=images "+
+				"swordfish-7fe1 /var/lib/godwit || true") == ""
 		})
 	}
-	eventually(t, "it has its policy", func() bool { return inspected(t, from, name, ".HostConfig.RestartPolicy.Name") == "always" })
+	eventually(t, "it has its policy",
+		func() bool { return inspected(t, from, name, ".HostConfig.RestartPolicy.Name") == "always" })
 	for field, want := range map[string]string{
 		".State.Status": "running", ".HostConfig.Memory": "67108864",
 		`index .Config.Labels "team"`: "red", ".HostConfig.PidsLimit": "50", ".HostConfig.Init": "true",
@@ -125,7 +130,8 @@ func TestDockerMoves(t *testing.T) {
 	}
 	in(t, from, "docker", "stop", "--time", "1", name)
 	in(t, from, "docker", "start", name) // as any other
-	eventually(t, "it runs again", func() bool { return inspected(t, from, name, ".State.Running") == "true" })
+	eventually(t, "it runs again",
+		func() bool { return inspected(t, from, name, ".State.Running") == "true" })
 	in(t, from, "docker", "rm", "--force", name)
 	in(t, from, "docker", "volume", "rm", "moves-data")
 	nothing(t, from, name)
@@ -136,7 +142,8 @@ func TestDockerMoves(t *testing.T) {
 func TestDockerAnonymousVolumes(t *testing.T) {
 	const declared = "godwit-test:volume"
 	for _, node := range nodes() {
-		in(t, node, "docker", "import", "--change", "VOLUME /own", filepath.Join(world.directory, "image.tar"), declared)
+		in(t, node, "docker", "import", "--change", "VOLUME /own",
+			filepath.Join(world.directory, "image.tar"), declared)
 	}
 	name := "anonymous"
 	t.Cleanup(func() {
@@ -144,8 +151,10 @@ func TestDockerAnonymousVolumes(t *testing.T) {
 			_, _ = world.lab.Exec(context.Background(), node, "docker", "rm", "--force", "--volumes", name)
 		}
 	})
-	script := `echo kept > /data/kept; exec 3>/own/open; ` + `i=0; while :; do i=$((i+1)); echo $i >&3; echo tick $i; sleep 0.05; done`
-	in(t, "a", "docker", "run", "--detach", "--name", name, "--network", "none", "--volume", "/data", declared, "/bin/sh", "-c", script)
+	script := `echo kept > /data/kept; exec 3>/own/open; ` +
+		`i=0; while :; do i=$((i+1)); echo $i >&3; echo tick $i; sleep 0.05; done`
+	in(t, "a", "docker", "run", "--detach", "--name", name, "--network", "none", "--volume", "/data",
+		declared, "/bin/sh", "-c", script)
 	const mounted = `range .Mounts}}{{.Name}} {{.Destination}} {{end`
 	before := strings.Fields(inspected(t, "a", name, mounted))
 	slices.Sort(before)
@@ -158,7 +167,8 @@ func TestDockerAnonymousVolumes(t *testing.T) {
 		if len(before) != 4 || !slices.Equal(before, after) {
 			t.Errorf("volumes on %s: %q, were %q", way[1], after, before)
 		}
-		if got := in(t, way[1], "docker", "exec", name, "/bin/sh", "-c", "cat /data/kept; read first < /own/open; echo $first"); got != "kept\n1" {
+		if got := in(t, way[1], "docker", "exec", name, "/bin/sh", "-c",
+			"cat /data/kept; read first < /own/open; echo $first"); got != "kept\n1" {
 			t.Errorf("on %s it has %q", way[1], got)
 		}
 		if volumes := in(t, way[0], "docker", "volume", "ls", "--quiet"); volumes != "" {
@@ -177,7 +187,8 @@ func TestDockerCommitted(t *testing.T) {
 	in(t, "b", "docker", "commit", name, "committed:1")
 	other := name + "-other"
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "b", "docker", "rm", "--force", other) })
-	in(t, "b", "docker", "run", "--detach", "--name", other, "--network", "none", "committed:1", "/bin/sh", "-c", count)
+	in(t, "b", "docker", "run", "--detach", "--name", other, "--network", "none", "committed:1", "/bin/sh",
+		"-c", count)
 	last := counted(t, "b", other, 1)
 	migrate(t, name, "b", "a", "cold")
 	counted(t, "a", name, 1)
@@ -194,7 +205,8 @@ func TestDockerStartsNoSecondCopy(t *testing.T) {
 	stop.reached(t)
 	endKeepers(t, "a")                 // or its end would be put off
 	in(t, "a", "docker", "kill", name) // the frozen copy that is left
-	eventually(t, "it has ended at the source", func() bool { return inspected(t, "a", name, ".State.Running") == "false" })
+	eventually(t, "it has ended at the source",
+		func() bool { return inspected(t, "a", name, ".State.Running") == "false" })
 	if restarts := inspected(t, "a", name, ".RestartCount"); restarts != "0" {
 		t.Errorf("started again %s times at the source", restarts)
 	}
@@ -207,7 +219,8 @@ func TestDockerStartsNoSecondCopy(t *testing.T) {
 	pid := inspected(t, "b", name, ".State.Pid")
 	in(t, "b", "kill", "-KILL", pid)
 	eventually(t, "it is started again at the target", func() bool {
-		return inspected(t, "b", name, ".State.Running") == "true" && inspected(t, "b", name, ".State.Pid") != pid
+		return inspected(t, "b", name, ".State.Running") == "true" &&
+			inspected(t, "b", name, ".State.Pid") != pid
 	})
 }
 
@@ -217,21 +230,25 @@ func TestDockerRolledBack(t *testing.T) {
 	for step, f := range map[string]struct {
 		when string
 		kind agent.FaultKind
-	}{"arrive": {"after", agent.FaultFail}, "restore": {"before", agent.FaultFail}, "receive": {"after", agent.FaultKill}} {
+	}{"arrive": {"after", agent.FaultFail}, "restore": {"before", agent.FaultFail},
+		"receive": {"after", agent.FaultKill}} {
 		t.Run(step, func(t *testing.T) {
-			name := docker(t, []string{"--restart", "unless-stopped", "--volume", "rolled-" + step + ":/data"}, count)
+			name := docker(t, []string{"--restart", "unless-stopped", "--volume",
+				"rolled-" + step + ":/data"}, count)
 			id, pid := inspected(t, "a", name, ".Id"), inspected(t, "a", name, ".State.Pid")
 			point := fault(t, "b", agent.Fault{Side: "target", Step: step, When: f.when}, f.kind)
 			done := begin(name, "pre-copy")
 			if f.kind == agent.FaultKill {
 				point.reached(t)
-				eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
+				eventually(t, "the agent can be started",
+					func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
 			}
 			if err := <-done; err == nil {
 				t.Error("it moved")
 			}
 			counted(t, "a", name, counted(t, "a", name, 1))
-			for field, want := range map[string]string{".Id": id, ".State.Pid": pid, ".HostConfig.RestartPolicy.Name": "unless-stopped", ".RestartCount": "0"} {
+			for field, want := range map[string]string{".Id": id, ".State.Pid": pid,
+				".HostConfig.RestartPolicy.Name": "unless-stopped", ".RestartCount": "0"} {
 				if got := inspected(t, "a", name, field); got != want {
 					t.Errorf("%s is %q, was %q", field, got, want)
 				}
@@ -274,19 +291,23 @@ func TestDockerEndsWhileArriving(t *testing.T) {
 // TestDockerJournalLost loses the journal of a migration that had frozen a container: what was
 // noted of its departure says whom to ask, and its end is that of the migration.
 func TestDockerJournalLost(t *testing.T) {
-	for step, lost := range map[string]struct{ when, ends string }{"dump": {"after", "a"}, "destroy": {"before", "b"}} {
+	for step, lost := range map[string]struct{ when, ends string }{"dump": {"after", "a"},
+		"destroy": {"before", "b"}} {
 		t.Run(step, func(t *testing.T) {
-			name := docker(t, []string{"--restart", "unless-stopped", "--volume", "lost-" + step + ":/data"}, count)
+			name := docker(t, []string{"--restart", "unless-stopped", "--volume", "lost-" + step + ":/data"},
+				count)
 			point := fault(t, "a", agent.Fault{Side: "source", Step: step, When: lost.when}, agent.FaultKill)
 			done := begin(name, "cold")
 			point.reached(t)
 			<-done // the agent that was asked is gone
 			in(t, "a", "sh", "-c", "rm -r /var/lib/godwit/migrations")
-			eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), "a", "--faults") == nil })
+			eventually(t, "the agent can be started",
+				func() bool { return world.lab.StartAgent(t.Context(), "a", "--faults") == nil })
 			counted(t, lost.ends, name, counted(t, lost.ends, name, 1))
 			gone := map[string]string{"a": "b", "b": "a"}[lost.ends]
 			eventually(t, "nothing of it is left on "+gone, func() bool {
-				return in(t, gone, "docker", "ps", "--all", "--quiet") == "" && in(t, gone, "docker", "volume", "ls", "--quiet") == ""
+				return in(t, gone, "docker", "ps", "--all", "--quiet") == "" &&
+					in(t, gone, "docker", "volume", "ls", "--quiet") == ""
 			})
 			eventually(t, "Docker restarts it again", func() bool {
 				return inspected(t, lost.ends, name, ".HostConfig.RestartPolicy.Name") == "unless-stopped"
@@ -315,8 +336,10 @@ func TestDockerRemovedOnTheWay(t *testing.T) {
 
 // TestDockerRefused: what cannot move is refused by name, and runs on.
 func TestDockerRefused(t *testing.T) {
-	for what, flags := range map[string][]string{"--pid host": {"--pid", "host"}, "--ipc shareable": {"--ipc", "shareable"},
-		"--security-opt seccomp=unconfined": {"--security-opt", "seccomp=unconfined"}, "--cap-add CAP_SYS_ADMIN": {"--cap-add", "SYS_ADMIN"},
+	for what, flags := range map[string][]string{"--pid host": {"--pid", "host"},
+		"--ipc shareable":                   {"--ipc", "shareable"},
+		"--security-opt seccomp=unconfined": {"--security-opt", "seccomp=unconfined"},
+		"--cap-add CAP_SYS_ADMIN":           {"--cap-add", "SYS_ADMIN"},
 	} {
 		t.Run(strings.Trim(strings.NewReplacer(" ", "-", "=", "-").Replace(what), "-"), func(t *testing.T) {
 			name := docker(t, flags, count)
@@ -342,7 +365,8 @@ func TestDockerNotThere(t *testing.T) {
 	if err := world.lab.StartDocker(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "Docker has its image", func() bool { return tried(t, "b", "docker", "inspect", image) == nil })
+	eventually(t, "Docker has its image",
+		func() bool { return tried(t, "b", "docker", "inspect", image) == nil })
 	migrate(t, name, "a", "b", "cold")
 	counted(t, "b", name, 1)
 }
@@ -357,7 +381,10 @@ func TestDockerLateNetworks(t *testing.T) {
 
 	for _, node := range nodes() {
 		in(t, node, "docker", "network", "create", "--subnet", "172.31.0.0/24", "late")
-		t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), node, "docker", "network", "rm", "late") })
+		t.Cleanup(func() {
+			_, _ = world.lab.Exec(context.Background(), node, "docker", "network",
+				"rm", "late")
+		})
 	}
 	version := in(t, "b", "docker", "version", "--format", "{{.Server.Version}}")
 	major, err := strconv.Atoi(strings.Split(version, ".")[0])

@@ -13,12 +13,15 @@ const envCompatibility = "GODWIT_COMPATIBILITY"
 
 // findings are what the suite has found of an engine.
 type findings struct {
-	Engine     string            `json:"engine"`
-	Version    string            `json:"version"`
-	Kernel     string            `json:"kernel"`
-	Modes      map[string]bool   `json:"modes"`       // by mode, whether everything was as before after each move
-	Kept       map[string]bool   `json:"connections"` // by mode, whether clients' connections went on; empty: the engine's containers have none that could
-	Properties map[string]string `json:"properties"`  // what became of each that its containers can have
+	Engine  string `json:"engine"`
+	Version string `json:"version"`
+	Kernel  string `json:"kernel"`
+	// by mode, whether everything was as before after each move
+	Modes map[string]bool `json:"modes"`
+	// by mode, whether clients' connections went on; empty: the engine's containers have none that
+	// could
+	Kept       map[string]bool   `json:"connections"`
+	Properties map[string]string `json:"properties"` // what became of each that its containers can have
 }
 
 // What becomes of a property.

@@ -26,7 +26,8 @@ func restarts(s subject, container string) []string {
 	case containerdEngine:
 		all = []string{
 			"ctr task rm --force " + container + "; ctr task start --detach --null-io " + container,
-			"ctr task kill -s KILL " + container + "; ctr task rm " + container + "; ctr task start --detach --null-io " + container,
+			"ctr task kill -s KILL " + container + "; ctr task rm " + container +
+				"; ctr task start --detach --null-io " + container,
 		}
 	}
 	if testing.Short() {
@@ -78,7 +79,8 @@ func guardedInDoubt(t *testing.T, s subject, runs bool) {
 			t.Errorf("%s: it succeeded", script)
 		}
 		t.Logf("%s: %v", script, err)
-		if says := s.name() == dockerEngine || s.name() == containerdEngine || s.name() == podmanEngine; says && !strings.Contains(fmt.Sprint(err), "godwit migration ls") {
+		if says := s.name() == dockerEngine || s.name() == containerdEngine ||
+			s.name() == podmanEngine; says && !strings.Contains(fmt.Sprint(err), "godwit migration ls") {
 			t.Errorf("%s: the engine does not say why: %v", script, err)
 		}
 		noSecond(t, "a", frozen)
@@ -126,7 +128,8 @@ func inDoubt(t *testing.T, s subject, container string) (held point, goOn func(f
 	held = fault(t, "b", agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultPause)
 	moved := make(chan error, 1)
 	go func() {
-		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--mode", "pre-copy", godwitName(s, container), "b")
+		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--mode", "pre-copy",
+			godwitName(s, container), "b")
 		moved <- err
 	}()
 	eventually(t, "the target has all", func() bool {
@@ -141,7 +144,8 @@ func inDoubt(t *testing.T, s subject, container string) (held point, goOn func(f
 	})
 	return held, func(fails bool) error {
 		if fails { // it says never-ran when it is asked
-			in(t, "b", "sh", "-c", "id=$(godwit migration ls | awk '/running/ { print $1; exit }'); godwit migration cancel $id")
+			in(t, "b", "sh", "-c", "id=$(godwit migration ls | awk '/running/ { print $1; exit }'); "+
+				"godwit migration cancel $id")
 			held.goOn(t)
 		}
 		up()
@@ -221,7 +225,8 @@ func killedWhilePushing(t *testing.T, s subject) {
 	stop := fault(t, "a", agent.Fault{Side: "source", Step: "drain", When: "before"}, agent.FaultPause)
 	moved := make(chan error, 1)
 	go func() {
-		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--wait", "--mode", "post-copy", godwitName(s, container), "b")
+		_, err := world.lab.Exec(context.Background(), "a", "godwit", "migrate", "--wait", "--mode",
+			"post-copy", godwitName(s, container), "b")
 		moved <- err
 	}()
 	eventually(t, "it runs at b", func() bool {

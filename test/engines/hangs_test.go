@@ -34,7 +34,8 @@ func late(t *testing.T, what string, err error) {
 func TestDockerHangs(t *testing.T) {
 	const volume = "hangs-data"
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "docker", "volume", "rm", volume) })
-	name := docker(t, []string{"--volume", volume + ":/data"}, `i=0; while :; do i=$((i+1)); echo tick $i; echo $i >/data/n; sleep 0.05; done`)
+	name := docker(t, []string{"--volume", volume + ":/data"},
+		`i=0; while :; do i=$((i+1)); echo tick $i; echo $i >/data/n; sleep 0.05; done`)
 	path := in(t, "a", "docker", "volume", "inspect", "--format", "{{.Mountpoint}}", volume) + "/n"
 	const other = "beside-hung"
 	embedded{}.run(t, "a", other, nil, count)
@@ -70,7 +71,8 @@ func TestDockerHangs(t *testing.T) {
 	// As if the agent had been killed while it made a container of its own engine, too.
 	const releases = "/var/lib/godwit/releases.json"
 	in(t, "a", "sh", "-c", `echo '[{"container":"`+strings.Repeat("0", 64)+`"}]' >`+releases)
-	if err := world.lab.StartAgent(t.Context(), "a", "--faults"); err != nil { // which returns when it answers
+	// which returns when it answers
+	if err := world.lab.StartAgent(t.Context(), "a", "--faults"); err != nil {
 		t.Fatal(err)
 	}
 	in(t, "a", "test", "!", "-e", releases) // no other engine was asked
@@ -81,7 +83,8 @@ func TestDockerHangs(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("it moved")
 	}
-	eventually(t, "it is Docker's again", func() bool { return inspected(t, "a", name, ".State.Status") == "running" })
+	eventually(t, "it is Docker's again",
+		func() bool { return inspected(t, "a", name, ".State.Status") == "running" })
 	noRecords(t, "a", dockerEngine)
 	migrate(t, name, "a", "b", "cold")
 }

@@ -302,7 +302,8 @@ func TestDockerPausedWhileUndone(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			name := docker(t, []string{"--restart", "unless-stopped"}, count)
 			underWay := fault(t, "a", cancelled, agent.FaultPause)
-			undone := fault(t, "a", agent.Fault{Side: "source", Step: "close", When: "before"}, agent.FaultPause)
+			undone := fault(t, "a", agent.Fault{Side: "source", Step: "close", When: "before"},
+				agent.FaultPause)
 			done := begin(name, "cold")
 			underWay.reached(t)
 			in(t, "a", "godwit", "migration", "cancel", migrationOf(t, name))
@@ -317,7 +318,8 @@ func TestDockerPausedWhileUndone(t *testing.T) {
 			if status := inspected(t, "a", name, ".State.Status"); status != "paused" {
 				t.Errorf("status %s", status)
 			}
-			if policy := inspected(t, "a", name, ".HostConfig.RestartPolicy.Name"); policy != "unless-stopped" {
+			if policy := inspected(t, "a", name,
+				".HostConfig.RestartPolicy.Name"); policy != "unless-stopped" {
 				t.Errorf("restart policy %q", policy)
 			}
 			unpause()

@@ -48,10 +48,12 @@ func (c cli) onlyOnA(t *testing.T, seed uint64) (name, made string) {
 	made = c.makeOnA(t, name, seed)
 	t.Cleanup(func() {
 		for _, node := range nodes() {
-			_, _ = world.lab.Exec(context.Background(), node, c.remove(name)...) // it is on one of them, or on none
+			// it is on one of them, or on none
+			_, _ = world.lab.Exec(context.Background(), node, c.remove(name)...)
 		}
 	})
-	in(t, "a", string(c), "run", "--detach", "--name", name, "--network", "none", made, "/bin/sh", "-c", count)
+	in(t, "a", string(c), "run", "--detach", "--name", name, "--network", "none", made, "/bin/sh", "-c",
+		count)
 	c.counted(t, "a", name, 1)
 	return name, made
 }
@@ -80,7 +82,9 @@ func spoolEmpty(t *testing.T, node string) {
 // spooled is how much of layers is on its way at b.
 func spooled(t *testing.T) (bytes int) {
 	t.Helper()
-	_, _ = fmt.Sscan(in(t, "b", "sh", "-c", "cat /var/lib/godwit/spool/.new-* /var/lib/godwit/spool/*.part 2>/dev/null | wc -c"), &bytes) // none: 0
+	// none: 0
+	_, _ = fmt.Sscan(in(t, "b", "sh", "-c", "cat /var/lib/godwit/spool/.new-* "+
+		"/var/lib/godwit/spool/*.part 2>/dev/null | wc -c"), &bytes)
 	return bytes
 }
 
@@ -108,7 +112,8 @@ func TestDockerImage(t *testing.T) {
 			t.Errorf("image %s of b is %s, want %s", what, got, want)
 		}
 	}
-	if listed := in(t, "b", "docker", "images", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}"); !strings.Contains(listed, image+" "+id) {
+	if listed := in(t, "b", "docker", "images", "--no-trunc", "--format",
+		"{{.Repository}}:{{.Tag}} {{.ID}}"); !strings.Contains(listed, image+" "+id) {
 		t.Errorf("images of b: %s", listed)
 	}
 	if got := inspected(t, "b", name, ".Image") + inspected(t, "b", name, ".Config.Image"); got != id+image {
@@ -119,7 +124,8 @@ func TestDockerImage(t *testing.T) {
 	counted(t, "a", name, 1)
 	in(t, "b", "docker", "rmi", image)
 	in(t, "a", "godwit", "stage", "docker:"+name, "b", "--layers-only")
-	if got := in(t, "b", "docker", "inspect", "--format", "{{.Id}} {{.RepoTags}}", id); got != id+" []" { // a name comes with a container
+	// a name comes with a container
+	if got := in(t, "b", "docker", "inspect", "--format", "{{.Id}} {{.RepoTags}}", id); got != id+" []" {
 		t.Errorf("staged image is %s", got)
 	}
 	in(t, "b", "docker", "rmi", id)
@@ -131,7 +137,8 @@ func TestDockerImage(t *testing.T) {
 // byContainerd tells of a Docker that has its containerd keep images.
 func byContainerd(t *testing.T, node string) bool {
 	t.Helper()
-	return strings.Contains(in(t, node, "docker", "info", "--format", "{{.DriverStatus}}"), "io.containerd.snapshotter")
+	return strings.Contains(in(t, node, "docker", "info", "--format", "{{.DriverStatus}}"),
+		"io.containerd.snapshotter")
 }
 
 // startDockerAlone starts Docker anew on a node where containerd runs, which it would take for its
@@ -178,7 +185,8 @@ func testOtherStore(t *testing.T) {
 	in(t, "a", "docker", "rmi", made)
 	migrate(t, name, "b", "a", "cold")
 	counted(t, "a", name, 1)
-	if got := in(t, "a", "docker", "inspect", "--format", "{{.Id}}", made); got != id || inspected(t, "a", name, ".Image") != id {
+	if got := in(t, "a", "docker", "inspect", "--format", "{{.Id}}", made); got != id ||
+		inspected(t, "a", name, ".Image") != id {
 		t.Errorf("back, its image is %s, and was %s", got, id)
 	}
 }
@@ -216,7 +224,8 @@ func (c cli) linkLost(t *testing.T, name string, stays func()) migration.Layers 
 		t.Fatal(err)
 	}
 	stays()
-	eventually(t, "the nodes know each other again", func() bool { return tried(t, "a", "godwit", "plan", ref, "b") == nil })
+	eventually(t, "the nodes know each other again",
+		func() bool { return tried(t, "a", "godwit", "plan", ref, "b") == nil })
 	layers := movedLayers(t, ref)
 	for _, taken := range layers.Taken { // nothing if all of it had come when the link went down
 		if taken.Partly != 1 || taken.Bytes > bulk*2/3 {
@@ -244,7 +253,10 @@ func TestDockerImageLinkLost(t *testing.T) {
 // the way, and Podman has the image there as if it had been loaded.
 func TestPodmanImage(t *testing.T) {
 	name, made := inPodman.onlyOnA(t, 4)
-	stored := func() string { return in(t, "b", "cat", "/var/lib/containers/storage/overlay-layers/layers.json") }
+	stored := func() string {
+		return in(t, "b", "cat",
+			"/var/lib/containers/storage/overlay-layers/layers.json")
+	}
 	had := stored()
 	layers := inPodman.linkLost(t, name, func() {
 		inPodman.counted(t, "a", name, inPodman.counted(t, "a", name, 1))
@@ -259,7 +271,8 @@ func TestPodmanImage(t *testing.T) {
 	spoolEmpty(t, "b")
 	inPodman.counted(t, "b", name, inPodman.counted(t, "b", name, 1))
 	id := in(t, "a", "podman", "image", "inspect", "--format", "{{.Id}}", made)
-	if got := in(t, "b", "podman", "image", "inspect", "--format", "{{.Id}} {{.RepoTags}} {{.Labels.made}}", made); got != id+" [localhost/"+made+"] here" {
+	if got := in(t, "b", "podman", "image", "inspect", "--format", "{{.Id}} {{.RepoTags}} {{.Labels.made}}",
+		made); got != id+" [localhost/"+made+"] here" {
 		t.Errorf("image of b is %s", got)
 	}
 	if got := inPodman.inspected(t, "b", name, ".ImageName"); got != "localhost/"+made {
@@ -272,7 +285,9 @@ func TestPodmanImage(t *testing.T) {
 	inPodman.counted(t, "a", name, 1)
 	in(t, "b", "podman", "rmi", made)
 	in(t, "a", "godwit", "stage", "podman:"+name, "b", "--layers-only")
-	if got := in(t, "b", "podman", "image", "inspect", "--format", "{{.Id}} {{.RepoTags}}", id); got != id+" []" { // a name comes with a container
+	// a name comes with a container
+	if got := in(t, "b", "podman", "image", "inspect", "--format", "{{.Id}} {{.RepoTags}}", id); got != id+
+		" []" {
 		t.Errorf("staged image is %s", got)
 	}
 	in(t, "b", "podman", "rmi", id)
@@ -291,14 +306,16 @@ func TestContainerdImage(t *testing.T) {
 	in(t, "a", "rm", "/tmp/only.tar")
 	t.Cleanup(func() {
 		for _, node := range nodes() {
-			_, _ = world.lab.Exec(context.Background(), node, "ctr", "-n", space, "images", "rm", "--sync", ref)
+			_, _ = world.lab.Exec(context.Background(), node, "ctr", "-n", space, "images", "rm", "--sync",
+				ref)
 			_, _ = world.lab.Exec(context.Background(), node, "ctr", "namespaces", "rm", space)
 		}
 	})
 	name := ctrOf(t, space, ref, nil, count)
 	inContainerd := cli("containerd")
 	kept := func() string {
-		return in(t, "b", "sh", "-c", "for what in leases images content; do ctr -n "+space+" $what ls -q; done; ctr -n "+space+" snapshots ls | grep -v ^KEY || true")
+		return in(t, "b", "sh", "-c", "for what in leases images content; do ctr -n "+space+
+			" $what ls -q; done; ctr -n "+space+" snapshots ls | grep -v ^KEY || true")
 	}
 	layers := inContainerd.linkLost(t, name, func() {
 		ctrCounted(t, "a", name, ctrCounted(t, "a", name, 1))
@@ -312,7 +329,8 @@ func TestContainerdImage(t *testing.T) {
 	}
 	spoolEmpty(t, "b")
 	ctrCounted(t, "b", name, ctrCounted(t, "b", name, 1))
-	if listed := in(t, "b", "ctr", "-n", space, "images", "check"); !strings.Contains(listed, ref) || !strings.Contains(listed, "complete (3/3)") || strings.Count(listed, "sha256:") != 1 {
+	if listed := in(t, "b", "ctr", "-n", space, "images", "check"); !strings.Contains(listed, ref) ||
+		!strings.Contains(listed, "complete (3/3)") || strings.Count(listed, "sha256:") != 1 {
 		t.Errorf("images of b: %s", listed)
 	}
 	in(t, "b", "ctr", "-n", space, "run", "--rm", ref, "another", "/bin/sh", "-c", "cat /bulk >/dev/null")
@@ -339,12 +357,17 @@ func TestDockerImageFails(t *testing.T) {
 	name, image := inDocker.onlyOnA(t, 3)
 	before := in(t, "b", "docker", "images", "--all", "--quiet", "--no-trunc")
 	root := in(t, "b", "docker", "info", "--format", "{{.DockerRootDir}}")
-	layersOf := func() string { return in(t, "b", "sh", "-c", "ls "+root+"/image/overlay2/layerdb/sha256 | sort") }
-	coming, places := root+"/tmp", root+"/tmp "+root+"/image/overlay2/layerdb/tmp" // where Docker puts what it is to load
+	layersOf := func() string {
+		return in(t, "b", "sh", "-c", "ls "+root+"/image/overlay2/layerdb/sha256 "+
+			"| sort")
+	}
+	// where Docker puts what it is to load
+	coming, places := root+"/tmp", root+"/tmp "+root+"/image/overlay2/layerdb/tmp"
 	if byContainerd(t, "b") {
 		ctr := "ctr -a " + in(t, "b", "docker", "info", "--format", "{{.Containerd.Address}}") + " -n moby "
 		layersOf = func() string {
-			return in(t, "b", "sh", "-c", "for what in leases images content; do "+ctr+"$what ls -q; done | sort; "+ctr+"snapshots ls | sort")
+			return in(t, "b", "sh", "-c", "for what in leases images content; do "+
+				ctr+"$what ls -q; done | sort; "+ctr+"snapshots ls | sort")
 		}
 		coming = root + "/containerd/daemon/io.containerd.content.v1.content/ingest"
 		places = coming
@@ -354,10 +377,12 @@ func TestDockerImageFails(t *testing.T) {
 		t.Helper()
 		counted(t, "a", name, counted(t, "a", name, 1))
 		nothing(t, "b", name)
-		if now := in(t, "b", "docker", "images", "--all", "--quiet", "--no-trunc"); now != before || layersOf() != had {
+		if now := in(t, "b", "docker", "images", "--all", "--quiet", "--no-trunc"); now != before ||
+			layersOf() != had {
 			t.Errorf("%s: images %s, were %s", what, now, before)
 		}
-		if left := in(t, "b", "sh", "-c", "ls -A "+places); strings.Contains(left, "import") || strings.Contains(left, "write-set") {
+		if left := in(t, "b", "sh", "-c", "ls -A "+places); strings.Contains(left, "import") ||
+			strings.Contains(left, "write-set") {
 			t.Errorf("%s: left: %s", what, left)
 		}
 	}
@@ -380,7 +405,8 @@ func TestDockerImageFails(t *testing.T) {
 	eventually(t, "the image is there", func() bool { return tried(t, "b", "docker", "rmi", id) == nil })
 	stop.goOn(t)
 	err = <-done
-	if said := fmt.Sprint(err); err == nil || !strings.Contains(strings.ToLower(said), "no such image") && !strings.Contains(said, "removed since") {
+	if said := fmt.Sprint(err); err == nil || !strings.Contains(strings.ToLower(said), "no such image") &&
+		!strings.Contains(said, "removed since") {
 		t.Errorf("removed: %v", err)
 	}
 	stays("removed")
@@ -388,7 +414,8 @@ func TestDockerImageFails(t *testing.T) {
 	// If the image was removed before Docker told Godwit that the image was loaded, the spool keeps
 	// the layer.
 	in(t, "b", "sh", "-c", "rm -f /var/lib/godwit/spool/*")
-	if err := world.lab.ChangeLink("a", "b", func(l *lab.Link) { l.BandwidthBitsPerSecond = 10_000_000 }); err != nil {
+	if err := world.lab.ChangeLink("a", "b",
+		func(l *lab.Link) { l.BandwidthBitsPerSecond = 10_000_000 }); err != nil {
 		t.Fatal(err)
 	}
 	done = begin(name, "cold")
@@ -407,13 +434,16 @@ func TestDockerImageFails(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("it moved although the target's agent was killed")
 	}
-	eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
-	if err := world.lab.ChangeLink("a", "b", func(l *lab.Link) { l.BandwidthBitsPerSecond = 1_000_000_000 }); err != nil {
+	eventually(t, "the agent can be started",
+		func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
+	if err := world.lab.ChangeLink("a", "b",
+		func(l *lab.Link) { l.BandwidthBitsPerSecond = 1_000_000_000 }); err != nil {
 		t.Fatal(err)
 	}
 	stays("agent killed")
 	spoolEmpty(t, "b")
-	eventually(t, "the nodes know each other again", func() bool { return tried(t, "a", "godwit", "plan", "docker:"+name, "b") == nil })
+	eventually(t, "the nodes know each other again",
+		func() bool { return tried(t, "a", "godwit", "plan", "docker:"+name, "b") == nil })
 	migrate(t, name, "a", "b", "cold")
 	counted(t, "b", name, 1)
 }

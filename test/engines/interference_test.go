@@ -19,7 +19,8 @@ type interference struct {
 	// engine, $1 the container. Empty: the engine has no such command.
 	cli, ctr, own, lxc string
 	mends              func(t *testing.T, s subject, node string) // has the engine work again
-	ends               bool                                       // the copy on that node may have ended by it
+	// the copy on that node may have ended by it
+	ends bool
 }
 
 // script is what is run for an engine.
@@ -48,14 +49,16 @@ func interferences() []interference {
 		{name: "stop", cli: "$0 stop $1", ends: true,
 			ctr: "ctr containers label $1 containerd.io/restart.status= && ctr task kill -s USR1 $1"},
 		{name: "kill", cli: "$0 kill $1", ctr: "ctr task kill -s KILL $1", ends: true},
-		{name: "rm", cli: "case $0 in podman) podman rm --force --time=0 $1 ;; *) docker rm --force $1 ;; esac",
+		{name: "rm", cli: "case $0 in podman) podman rm --force --time=0 $1 ;; *) docker rm --force $1 ;; " +
+			"esac",
 			ctr: "godwit rm --force containerd:$1", ends: true},
-		{name: "restart", cli: "$0 restart --time 1 $1", ctr: "ctr task rm --force $1; ctr task start --detach --null-io $1", ends: true},
+		{name: "restart", cli: "$0 restart --time 1 $1",
+			ctr: "ctr task rm --force $1; ctr task start --detach --null-io $1", ends: true},
 		{name: "shim", ends: true, ctr: "pkill -KILL -f \"[c]ontainerd-shim-runc-v2 .*-id $1 \"",
 			cli: `case $0 in podman) pkill -KILL -f "[c]onmon .* -n $1 " ;; *)
 				pkill -KILL -f "[c]ontainerd-shim-runc-v2 .*$(docker ps --all --quiet --no-trunc --filter name=$1)" ;; esac`},
-		{name: "daemon", cli: "kill -KILL $(cat /run/docker.pid)", ctr: "pkill -KILL -f '[c]ontainerd --config /dev/null'",
-			mends: restartDaemon, ends: true},
+		{name: "daemon", cli: "kill -KILL $(cat /run/docker.pid)",
+			ctr: "pkill -KILL -f '[c]ontainerd --config /dev/null'", mends: restartDaemon, ends: true},
 	}
 }
 
@@ -108,10 +111,12 @@ func TestInterference(t *testing.T) {
 			}
 			for _, point := range points {
 				for _, node := range nodes() {
-					if testing.Short() && (m.name != "kill" || point.Step != "dump" || node != "a") { // some others are in other tests
+					// some others are in other tests
+					if testing.Short() && (m.name != "kill" || point.Step != "dump" || node != "a") {
 						continue
 					}
-					name := strings.Join([]string{s.name(), m.name, "on", node, point.Side, point.Step, point.When}, "-")
+					name := strings.Join([]string{s.name(), m.name, "on", node, point.Side, point.Step,
+						point.When}, "-")
 					t.Run(name, func(t *testing.T) { interfere(t, s, m, point, node) })
 				}
 			}
@@ -130,7 +135,8 @@ func interfere(t *testing.T, s subject, m interference, point agent.Fault, node 
 	moved := make(chan error, 1)
 	const says = "/tmp/interfered-move"
 	go func() {
-		_, err := world.lab.Exec(context.Background(), "a", "sh", "-c", `godwit migrate --mode pre-copy "$1" b >"$2" 2>&1 || { cat "$2" >&2; exit 1; }`,
+		_, err := world.lab.Exec(context.Background(), "a", "sh",
+			"-c", `godwit migrate --mode pre-copy "$1" b >"$2" 2>&1 || { cat "$2" >&2; exit 1; }`,
 			"sh", godwitName(s, container), says)
 		moved <- err
 	}()

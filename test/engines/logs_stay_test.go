@@ -17,15 +17,19 @@ func TestPodmanLogsStay(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		for _, node := range nodes() {
-			_, _ = world.lab.Exec(context.Background(), node, inPodman.remove(name)...) // it is on one of them, or on none
+			// it is on one of them, or on none
+			_, _ = world.lab.Exec(context.Background(), node, inPodman.remove(name)...)
 		}
 	})
 	for driver, want := range map[string]bool{"journald": true, "k8s-file": false} {
-		in(t, "a", "podman", "run", "--detach", "--name", name, "--network", "none", "--log-driver", driver, image, "/bin/sh", "-c", count)
-		if said := in(t, "a", "godwit", "migrate", "--dry-run", "--mode", "cold", "podman:"+name, "b"); strings.Contains(said, says) != want {
+		in(t, "a", "podman", "run", "--detach", "--name", name, "--network", "none", "--log-driver", driver,
+			image, "/bin/sh", "-c", count)
+		if said := in(t, "a", "godwit", "migrate", "--dry-run", "--mode", "cold", "podman:"+name,
+			"b"); strings.Contains(said, says) != want {
 			t.Errorf("%s: the dry run says\n%s", driver, said)
 		}
-		if said := in(t, "a", "godwit", "migrate", "--mode", "cold", "podman:"+name, "b"); strings.Contains(said, says) != want {
+		if said := in(t, "a", "godwit", "migrate", "--mode", "cold", "podman:"+name,
+			"b"); strings.Contains(said, says) != want {
 			t.Errorf("%s: the report says\n%s", driver, said)
 		}
 		in(t, "b", inPodman.remove(name)...)
@@ -35,7 +39,9 @@ func TestPodmanLogsStay(t *testing.T) {
 // startJournal starts the journal of a node, which has no systemd.
 func startJournal(t *testing.T, node string) {
 	t.Helper()
-	pid := in(t, node, "sh", "-c", "mkdir -p /run/systemd/journal; setsid /usr/lib/systemd/systemd-journald >/run/journald.log 2>&1 & echo $!")
+	pid := in(t, node, "sh", "-c", "mkdir -p /run/systemd/journal; setsid "+
+		"/usr/lib/systemd/systemd-journald >/run/journald.log 2>&1 & echo $!")
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), node, "kill", pid) })
-	eventually(t, "the journal of "+node, func() bool { return tried(t, node, "test", "-S", "/run/systemd/journal/socket") == nil })
+	eventually(t, "the journal of "+node,
+		func() bool { return tried(t, node, "test", "-S", "/run/systemd/journal/socket") == nil })
 }

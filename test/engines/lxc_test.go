@@ -32,7 +32,8 @@ func TestLXCAddressAgain(t *testing.T) {
 			}
 		}
 		c.removed(container)
-		eventually(t, "it is not elsewhere for its home", func() bool { // or LXC could not give its address to another one
+		// or LXC could not give its address to another one
+		eventually(t, "it is not elsewhere for its home", func() bool {
 			return in(t, "a", "ip", "route", "show", "10.88.1.200") == ""
 		})
 	}
@@ -83,7 +84,8 @@ func (v *visitor) try() error {
 // with all else that systemd needs of that.
 func withoutDevices(t *testing.T, c conformance, container string) {
 	t.Helper()
-	if err := c.migrate(t, container, "a", "b", "cold"); err == nil || !strings.Contains(err.Error(), "limits of devices") {
+	if err := c.migrate(t, container, "a", "b", "cold"); err == nil ||
+		!strings.Contains(err.Error(), "limits of devices") {
 		t.Errorf("with limits of devices: %v", err)
 	}
 	in(t, "a", "lxc-stop", "-k", "-n", container)
@@ -118,7 +120,8 @@ func TestLXCSystemd(t *testing.T) {
 	}
 	asks := func(node, script string) string { return in(t, node, c.s.execs(container, "", script)...) }
 	eventually(t, "systemd has started all", func() bool {
-		said, _ := world.lab.Exec(t.Context(), "a", c.s.execs(container, "", "systemctl is-system-running")...)
+		said, _ := world.lab.Exec(t.Context(), "a",
+			c.s.execs(container, "", "systemctl is-system-running")...)
 		return said == "running\n"
 	})
 	visitor := visit(t, clientMachine, net.JoinHostPort(address, "80"))
@@ -138,7 +141,8 @@ func TestLXCSystemd(t *testing.T) {
 		if is := asks(from, look); is != was {
 			t.Errorf("%s to %s: it was\n%s\nis\n%s", mode, from, was, is)
 		}
-		if state := asks(from, "kill -9 $(systemctl show nginx --property=MainPID --value) && systemctl restart nginx && systemctl is-system-running"); state != "running" {
+		if state := asks(from, "kill -9 $(systemctl show nginx --property=MainPID --value) && systemctl "+
+			"restart nginx && systemctl is-system-running"); state != "running" {
 			t.Errorf("%s to %s: systemd says %s", mode, from, state)
 		}
 		visitor, was = visit(t, clientMachine, net.JoinHostPort(address, "80")), asks(from, look)

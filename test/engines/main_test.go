@@ -37,7 +37,8 @@ func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 		if _, err := up.Exec(ctx, node, "sh", "-c", "mkdir /tmp/host && echo kept >/tmp/host/x"); err != nil {
 			return err
 		}
-		for _, bring := range []func(context.Context, string) error{bringUpDocker, bringUpPodman, bringUpContainerd, bringUpEmbedded, up.PrepareLXC} {
+		for _, bring := range []func(context.Context, string) error{bringUpDocker, bringUpPodman,
+			bringUpContainerd, bringUpEmbedded, up.PrepareLXC} {
 			if err := bring(ctx, node); err != nil {
 				return err
 			}

@@ -20,7 +20,8 @@ const inNerdctl = cli("nerdctl")
 // nerdctlFiles are all of nerdctl's of a containers on a node, but for directories that are empty.
 func nerdctlFiles(t *testing.T, node string) string {
 	t.Helper()
-	return in(t, node, "sh", "-c", "find /var/lib/nerdctl -type f; ls -d /var/lib/nerdctl/*/containers/*/* /var/lib/nerdctl/*/etchosts/*/* 2>/dev/null; true")
+	return in(t, node, "sh", "-c", "find /var/lib/nerdctl -type f; ls -d "+
+		"/var/lib/nerdctl/*/containers/*/* /var/lib/nerdctl/*/etchosts/*/* 2>/dev/null; true")
 }
 
 // noNerdctl wants that a node has nothing of a container of nerdctl's, nor of its move.
@@ -38,10 +39,12 @@ func nerdctl(t *testing.T, flags []string, script string) (name string) {
 	name = strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestNerdctl"), "/", "-"))
 	t.Cleanup(func() {
 		for _, node := range nodes() {
-			_, _ = world.lab.Exec(context.Background(), node, "nerdctl", "rm", "--force", "--volumes", name) // it is on one of them, or on none
+			// it is on one of them, or on none
+			_, _ = world.lab.Exec(context.Background(), node, "nerdctl", "rm", "--force", "--volumes", name)
 		}
 	})
-	in(t, "a", append(append([]string{"nerdctl", "run", "--detach", "--name", name}, flags...), image, "/bin/sh", "-c", script)...)
+	in(t, "a", append(append([]string{"nerdctl", "run", "--detach", "--name", name}, flags...), image,
+		"/bin/sh", "-c", script)...)
 	inNerdctl.counted(t, "a", name, 1)
 	return name
 }
@@ -60,9 +63,11 @@ func TestNerdctlMoves(t *testing.T) {
 	if withoutNerdctl() {
 		return
 	}
-	name := nerdctl(t, []string{"--net", "none", "--env", "COLOUR=blue", "--label", "team=red", "--memory", "64m", "--add-host", "far:10.1.2.3", "--stop-timeout", "1", "--restart", "always"},
+	name := nerdctl(t, []string{"--net", "none", "--env", "COLOUR=blue", "--label", "team=red", "--memory",
+		"64m", "--add-host", "far:10.1.2.3", "--stop-timeout", "1", "--restart", "always"},
 		`echo file >/file; echo shared >/dev/shm/x; echo 10.9.8.7 mine >>/etc/hosts; `+count)
-	const format = "{{.Id}} {{.State.StartedAt}} {{.Config.Hostname}} {{.LogPath}} {{.Config.Labels.team}} {{.Config.Env}} {{.Image}} {{.Name}} {{.Platform}}"
+	const format = "{{.Id}} {{.State.StartedAt}} {{.Config.Hostname}} {{.LogPath}} " +
+		"{{.Config.Labels.team}} {{.Config.Env}} {{.Image}} {{.Name}} {{.Platform}}"
 	before := in(t, "a", "nerdctl", "inspect", "--format", format, name)
 	from, to, at := "a", "b", 1
 	for _, mode := range modes() {
@@ -70,22 +75,27 @@ func TestNerdctlMoves(t *testing.T) {
 		noNerdctl(t, from)
 		from, to = to, from
 		at = inNerdctl.counted(t, from, name, at)
-		if said := in(t, from, "nerdctl", "exec", name, "/bin/sh", "-c", "echo $COLOUR; cat /file /dev/shm/x; cat /etc/hosts"); !strings.HasPrefix(said, "blue\nfile\nshared\n") ||
+		if said := in(t, from, "nerdctl", "exec", name, "/bin/sh", "-c",
+			"echo $COLOUR; cat /file /dev/shm/x; cat /etc/hosts"); !strings.HasPrefix(said,
+			"blue\nfile\nshared\n") ||
 			!strings.Contains(said, "10.9.8.7 mine") {
 			t.Fatalf("after %s: %q", mode, said)
 		}
-		if listed := in(t, from, "nerdctl", "ps", "--format", "{{.Names}} {{.Status}}"); listed != name+" Up" {
+		if listed := in(t, from, "nerdctl", "ps", "--format", "{{.Names}} {{.Status}}"); listed != name+
+			" Up" {
 			t.Errorf("nerdctl ps on %s: %q", from, listed)
 		}
 	}
 	if after := in(t, from, "nerdctl", "inspect", "--format", format, name); after != before {
 		t.Errorf("it is %s, was %s", after, before)
 	}
-	if said := in(t, from, "godwit", "logs", "--tail", "1", "containerd:"+name); !strings.HasPrefix(said, "tick ") {
+	if said := in(t, from, "godwit", "logs", "--tail", "1", "containerd:"+name); !strings.HasPrefix(said,
+		"tick ") {
 		t.Errorf("godwit logs: %q", said)
 	}
 	id, _, _ := strings.Cut(before, " ")
-	in(t, from, "ctr", "task", "kill", "--signal", "KILL", id) // it is started again, and logs into the same log
+	// it is started again, and logs into the same log
+	in(t, from, "ctr", "task", "kill", "--signal", "KILL", id)
 	eventually(t, "it has been started again", func() bool {
 		return strings.Count("\n"+in(t, from, "nerdctl", "logs", name)+"\n", "\ntick 1\n") == 2
 	})
@@ -125,7 +135,8 @@ func TestNerdctlRolledBack(t *testing.T) {
 			done := cli("containerd").begin(name, "pre-copy")
 			if f.kind == agent.FaultKill {
 				point.reached(t)
-				eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
+				eventually(t, "the agent can be started",
+					func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
 			}
 			if err := <-done; err == nil {
 				t.Error("it moved")
@@ -157,20 +168,25 @@ func TestNerdctlRefused(t *testing.T) {
 	}
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "nerdctl", "volume", "rm", "box") })
 	for what, flags := range map[string][]string{
-		"volume box": {"--volume", "box:/data"}, "anonymous volumes": {"--volume", "/data"}, "published ports": {"--publish", "8099:80"},
-		"--pidfile": {"--pidfile", "/run/pid"}, "--cidfile": {"--cidfile", "/run/cid"}, "--ipc": {"--ipc", "shareable"},
-		"host directory /tmp": {"--volume", "/tmp:/data"}, "capability CAP_SYS_ADMIN": {"--cap-add", "SYS_ADMIN"},
+		"volume box": {"--volume", "box:/data"}, "anonymous volumes": {"--volume", "/data"},
+		"published ports": {"--publish", "8099:80"},
+		"--pidfile":       {"--pidfile", "/run/pid"}, "--cidfile": {"--cidfile", "/run/cid"},
+		"--ipc":                    {"--ipc", "shareable"},
+		"host directory /tmp":      {"--volume", "/tmp:/data"},
+		"capability CAP_SYS_ADMIN": {"--cap-add", "SYS_ADMIN"},
 	} {
-		t.Run(strings.NewReplacer(" ", "-", "/", "", "_", "-").Replace(strings.Trim(what, "-")), func(t *testing.T) {
-			if what != "published ports" {
-				flags = append([]string{"--net", "none"}, flags...)
-			}
-			refused(t, nerdctl(t, flags, count), what)
-		})
+		t.Run(strings.NewReplacer(" ", "-", "/", "", "_", "-").Replace(strings.Trim(what, "-")),
+			func(t *testing.T) {
+				if what != "published ports" {
+					flags = append([]string{"--net", "none"}, flags...)
+				}
+				refused(t, nerdctl(t, flags, count), what)
+			})
 	}
 	t.Run("taken", func(t *testing.T) {
 		name := nerdctl(t, []string{"--net", "none"}, count)
-		in(t, "b", "nerdctl", "run", "--detach", "--net", "none", "--name", name, image, "/bin/sh", "-c", count)
+		in(t, "b", "nerdctl", "run", "--detach", "--net", "none", "--name", name, image, "/bin/sh", "-c",
+			count)
 		refused(t, name, "name "+name)
 	})
 }
@@ -185,9 +201,11 @@ func TestNerdctlNetwork(t *testing.T) {
 	const own = "own"
 	for _, node := range nodes() {
 		in(t, node, "nerdctl", "network", "create", "--subnet", "10.5.0.0/24", own)
-		in(t, node, "iptables", "--wait", "--insert", "DOCKER-USER", "--destination", "10.4.0.0/15", "--jump", "ACCEPT")
+		in(t, node, "iptables", "--wait", "--insert", "DOCKER-USER", "--destination", "10.4.0.0/15", "--jump",
+			"ACCEPT")
 		t.Cleanup(func() {
-			_, _ = world.lab.Exec(context.Background(), node, "iptables", "--wait", "--delete", "DOCKER-USER", "--destination", "10.4.0.0/15", "--jump", "ACCEPT")
+			_, _ = world.lab.Exec(context.Background(), node, "iptables", "--wait", "--delete", "DOCKER-USER",
+				"--destination", "10.4.0.0/15", "--jump", "ACCEPT")
 			_, _ = world.lab.Exec(context.Background(), node, "nerdctl", "network", "rm", own)
 		})
 	}
@@ -203,9 +221,11 @@ func movesOnBridge(t *testing.T, network string) {
 	}
 	t.Cleanup(func() { _ = inbound.Close() })
 	name := nerdctl(t, []string{"--net", network, "--env", "CALLS=" + addressOf(t, clientMachine)}, echo)
-	const path = "/etc/cni/net.d/nerdctl-bridge.conflist" // which nerdctl makes with the first container on a network
+	// which nerdctl makes with the first container on a network
+	const path = "/etc/cni/net.d/nerdctl-bridge.conflist"
 	in(t, "b", "rm", "-f", path)
-	if err := tried(t, "a", "godwit", "migrate", "containerd:"+name, "b"); err == nil || !strings.Contains(err.Error(), "network bridge of") {
+	if err := tried(t, "a", "godwit", "migrate", "containerd:"+name, "b"); err == nil ||
+		!strings.Contains(err.Error(), "network bridge of") {
 		t.Errorf("%v, want a refusal where there is no default network", err)
 	}
 	in(t, "b", "sh", "-c", "echo '"+in(t, "a", "cat", path)+"' >"+path)
@@ -232,12 +252,16 @@ func movesOnBridge(t *testing.T, network string) {
 		for _, one := range all {
 			one.ask(t)
 		}
-		if hosts := in(t, from, "nerdctl", "exec", name, "/bin/cat", "/etc/hosts"); !strings.Contains(hosts, address) {
-			t.Errorf("its hosts file is %q; on %s it is %q", hosts, from, in(t, from, "sh", "-c", "cat /var/lib/nerdctl/*/etchosts/*/*/hosts"))
+		if hosts := in(t, from, "nerdctl", "exec", name, "/bin/cat", "/etc/hosts"); !strings.Contains(hosts,
+			address) {
+			t.Errorf("its hosts file is %q; on %s it is %q", hosts, from,
+				in(t, from, "sh", "-c", "cat /var/lib/nerdctl/*/etchosts/*/*/hosts"))
 		}
 	}
-	other := in(t, from, "nerdctl", "run", "--detach", "--net", network, image, "/bin/sh", "-c", count) // which is told of it
-	if hosts := in(t, from, "nerdctl", "exec", other, "/bin/cat", "/etc/hosts"); !strings.Contains(hosts, address) || !strings.Contains(hosts, name) {
+	// which is told of it
+	other := in(t, from, "nerdctl", "run", "--detach", "--net", network, image, "/bin/sh", "-c", count)
+	if hosts := in(t, from, "nerdctl", "exec", other, "/bin/cat", "/etc/hosts"); !strings.Contains(hosts,
+		address) || !strings.Contains(hosts, name) {
 		t.Errorf("the hosts file of another one is %s", hosts)
 	}
 	in(t, from, "nerdctl", "rm", "--force", other)
@@ -249,7 +273,8 @@ func movesOnBridge(t *testing.T, network string) {
 	in(t, from, "nerdctl", "rm", "--force", name)
 	for _, node := range nodes() {
 		noNerdctl(t, node)
-		noNerdctlNetwork(t, node, network, "nothing") // nerdctl itself leaves rules of what it has started again
+		// nerdctl itself leaves rules of what it has started again
+		noNerdctlNetwork(t, node, network, "nothing")
 	}
 }
 

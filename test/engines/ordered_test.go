@@ -17,9 +17,11 @@ const ownRunc = "runc --root /run/godwit/runc"
 func orders() []interference {
 	all := []interference{
 		{name: "stop-start", cli: "$0 stop --time 1 $1; $0 start $1", own: "godwit stop --time 1s $1",
-			ctr: "ctr task kill $1; ctr task kill -s KILL $1; ctr task rm $1; ctr task start --detach --null-io $1",
+			ctr: "ctr task kill $1; ctr task kill -s KILL $1; ctr task rm $1; ctr task start --detach " +
+				"--null-io $1",
 			lxc: "lxc-stop -n $1 -t 2; lxc-start -n $1", ends: true},
-		{name: "kill-start", cli: "$0 kill $1; $0 start $1", own: ownRunc + " kill $(ls /run/godwit/runc) KILL",
+		{name: "kill-start", cli: "$0 kill $1; $0 start $1",
+			own: ownRunc + " kill $(ls /run/godwit/runc) KILL",
 			ctr: "ctr task kill -s KILL $1; ctr task rm $1; ctr task start --detach --null-io $1",
 			lxc: "lxc-stop -k -n $1; lxc-start -n $1", ends: true},
 		{name: "remove", cli: "$0 rm --force $1", own: "godwit rm --force $1",
@@ -27,10 +29,13 @@ func orders() []interference {
 		{name: "pause", cli: "$0 pause $1; $0 unpause $1", ctr: "ctr task pause $1; ctr task resume $1",
 			own: ownRunc + " pause $(ls /run/godwit/runc); " + ownRunc + " resume $(ls /run/godwit/runc)",
 			lxc: "lxc-freeze -n $1; lxc-unfreeze -n $1"},
-		{name: "update", cli: "$0 update --cpu-shares 512 $1", own: ownRunc + " update --cpu-share 512 $(ls /run/godwit/runc)",
+		{name: "update", cli: "$0 update --cpu-shares 512 $1",
+			own: ownRunc + " update --cpu-share 512 $(ls /run/godwit/runc)",
 			lxc: "lxc-cgroup -n $1 cpu.shares 512"},
-		{name: "start", cli: "$0 start $1", ctr: "ctr task start --detach --null-io $1", lxc: "lxc-start -n $1"},
-		{name: "monitor", own: "pkill -KILL -f '[c]ontainer-monitor'", lxc: `pkill -KILL -f "^.lxc [m]onitor. .* $1"`, ends: true},
+		{name: "start", cli: "$0 start $1", ctr: "ctr task start --detach --null-io $1",
+			lxc: "lxc-start -n $1"},
+		{name: "monitor", own: "pkill -KILL -f '[c]ontainer-monitor'",
+			lxc: `pkill -KILL -f "^.lxc [m]onitor. .* $1"`, ends: true},
 	}
 	for _, m := range interferences() {
 		if m.name == "restart" || m.name == "shim" || m.name == "daemon" {
@@ -57,8 +62,10 @@ func moments() []moment {
 		{name: "doubt-never-ran", doubt: true, given: true},
 		{name: "drain", mode: "post-copy", at: push, given: true, moves: true},
 		{name: "drain-down", mode: "post-copy", at: push, down: true, given: true, moves: true},
-		{name: "live-down", mode: "pre-copy", at: agent.Fault{Side: "source", Step: "freeze", When: "before"}, down: true},
-		{name: "frozen-down", mode: "pre-copy", at: agent.Fault{Side: "source", Step: "freeze", When: "after"}, down: true},
+		{name: "live-down", mode: "pre-copy", at: agent.Fault{Side: "source", Step: "freeze", When: "before"},
+			down: true},
+		{name: "frozen-down", mode: "pre-copy",
+			at: agent.Fault{Side: "source", Step: "freeze", When: "after"}, down: true},
 	}
 }
 
@@ -67,15 +74,19 @@ func moments() []moment {
 // for one that hangs.
 func TestOrdered(t *testing.T) {
 	had := left(t)
-	for _, s := range []subject{embedded{}, byDocker{byCommand{inDocker}}, byPodman{byCommand{inPodman}}, inContainerd{}, inLXC{}} {
+	for _, s := range []subject{embedded{}, byDocker{byCommand{inDocker}}, byPodman{byCommand{inPodman}},
+		inContainerd{}, inLXC{}} {
 		for _, m := range orders() {
 			for _, at := range moments() {
-				short := m.name == "restart" && at.name == "doubt" && (s.name() == dockerEngine || s.name() == containerdEngine)
-				if s.name() == lxcEngine && !at.moves { // its address stays taken for a while: see TestLXCStopped in test/faults
+				short := m.name == "restart" && at.name == "doubt" &&
+					(s.name() == dockerEngine || s.name() == containerdEngine)
+				// its address stays taken for a while: see TestLXCStopped in test/faults
+				if s.name() == lxcEngine && !at.moves {
 					continue
 				}
 				if m.script(s) != "" && (short || !testing.Short()) {
-					t.Run(strings.Join([]string{titleOf(s), m.name, at.name}, "-"), func(t *testing.T) { ordered(t, s, m, at, had) })
+					t.Run(strings.Join([]string{titleOf(s), m.name, at.name}, "-"),
+						func(t *testing.T) { ordered(t, s, m, at, had) })
 				}
 			}
 		}
@@ -86,12 +97,14 @@ func ordered(t *testing.T, s subject, m interference, at moment, had string) {
 	const container = "ordered"
 	c := conformance{s: s}
 	if s.name() == lxcEngine { // all of its containers have the same address
-		eventually(t, "it is not elsewhere", func() bool { return in(t, "a", "ip", "route", "show", "10.88.1.200") == "" })
+		eventually(t, "it is not elsewhere",
+			func() bool { return in(t, "a", "ip", "route", "show", "10.88.1.200") == "" })
 	}
 	c.begins(t, container, nil, count)
 	c.counted(t, "a", container, 1)
 	goOn := at.comes(t, s, container)
-	copied := strings.Fields(in(t, "a", "pgrep", "-f", counters.String())) // with what the copy has just forked
+	// with what the copy has just forked
+	copied := strings.Fields(in(t, "a", "pgrep", "-f", counters.String()))
 	watched := watchCopies(t, "a")
 	log, _ := world.lab.Exec(t.Context(), "a", c.tally(container)...)
 	done := make(chan error, 1)
@@ -105,7 +118,8 @@ func ordered(t *testing.T, s subject, m interference, at moment, had string) {
 	if m.mends != nil {
 		m.mends(t, s, "a")
 	}
-	if now, err := world.lab.Exec(t.Context(), "a", c.tally(container)...); at.given && err == nil && now != log {
+	if now, err := world.lab.Exec(t.Context(), "a", c.tally(container)...); at.given && err == nil &&
+		now != log {
 		t.Errorf("it ran: %s", strings.TrimPrefix(now, log))
 	}
 	if !at.moves {
@@ -154,7 +168,8 @@ func (at moment) comes(t *testing.T, s subject, container string) (goOn func() e
 	return func() error {
 		stop.goOn(t)
 		eventually(t, "the source has seen that the link is down", func() bool {
-			return !at.down || at.given || len(moved) > 0 || strings.Contains(in(t, "a", "godwit", "migration", "ls"), "in-doubt")
+			return !at.down || at.given || len(moved) > 0 ||
+				strings.Contains(in(t, "a", "godwit", "migration", "ls"), "in-doubt")
 		})
 		up()
 		eventually(t, "the migration is over", func() bool { return len(moved) > 0 })
@@ -199,7 +214,8 @@ func TestChangedMeanwhile(t *testing.T) {
 		s          subject
 		does, name string
 	}{
-		{byDocker{byCommand{inDocker}}, "docker update --memory 64m --memory-swap 64m " + container, container},
+		{byDocker{byCommand{inDocker}}, "docker update --memory 64m --memory-swap 64m " + container,
+			container},
 		{byDocker{byCommand{inDocker}}, "docker rename " + container + " " + renamed, renamed},
 		{byPodman{byCommand{inPodman}}, "podman rename " + container + " " + renamed, renamed},
 	} {
@@ -210,7 +226,8 @@ func TestChangedMeanwhile(t *testing.T) {
 			c := conformance{s: change.s}
 			c.begins(t, container, nil, count)
 			t.Cleanup(func() { c.removed(renamed) })
-			stop := fault(t, "a", agent.Fault{Side: "source", Step: "prepare", When: "before"}, agent.FaultPause)
+			stop := fault(t, "a", agent.Fault{Side: "source", Step: "prepare", When: "before"},
+				agent.FaultPause)
 			moved := moving(t, change.s, container, "pre-copy", stop)
 			in(t, "a", "sh", "-c", change.does)
 			stop.goOn(t)
@@ -218,7 +235,9 @@ func TestChangedMeanwhile(t *testing.T) {
 				t.Errorf("the move: %v", err)
 			}
 			was := c.seen(t, "a", change.name).Definition.Limits
-			eventually(t, "it moves", func() bool { return c.migrate(t, change.name, "a", "b", "cold") == nil }) // b may not be done yet
+			// b may not be done yet
+			eventually(t, "it moves",
+				func() bool { return c.migrate(t, change.name, "a", "b", "cold") == nil })
 			if is := c.seen(t, "b", change.name).Definition.Limits; is != was {
 				t.Errorf("its limits are %v, were %v", is, was)
 			}

@@ -21,7 +21,8 @@ func makePodmanNetworks(t *testing.T) {
 func makePodmanBridges(t *testing.T) {
 	t.Helper()
 	const subnet = "172.31.0.0/24"
-	rule := []string{"DOCKER-USER", "--destination", subnet, "--match", "conntrack", "--ctstate", "DNAT", "--jump", "ACCEPT"}
+	rule := []string{"DOCKER-USER", "--destination", subnet, "--match", "conntrack", "--ctstate", "DNAT",
+		"--jump", "ACCEPT"}
 	for _, node := range nodes() {
 		in(t, node, "podman", "network", "create", "--subnet", subnet, "--gateway", "172.31.0.1", networkName)
 		in(t, node, append([]string{"iptables", "--wait", "--insert"}, rule...)...)
@@ -29,7 +30,8 @@ func makePodmanBridges(t *testing.T) {
 	t.Cleanup(func() {
 		for _, node := range nodes() {
 			_, _ = world.lab.Exec(context.Background(), node, "podman", "network", "rm", networkName)
-			_, _ = world.lab.Exec(context.Background(), node, append([]string{"iptables", "--wait", "--delete"}, rule...)...)
+			_, _ = world.lab.Exec(context.Background(), node,
+				append([]string{"iptables", "--wait", "--delete"}, rule...)...)
 		}
 	})
 }
@@ -51,7 +53,8 @@ func TestPodmanNetworkStays(t *testing.T) {
 	makePodmanNetworks(t)
 	name := inPodman.run(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
 	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
-	for _, f := range []agent.Fault{{Side: "target", Step: "arrive", When: "after"}, {Side: "target", Step: "restore", When: "before"}} {
+	for _, f := range []agent.Fault{{Side: "target", Step: "arrive", When: "after"},
+		{Side: "target", Step: "restore", When: "before"}} {
 		if testing.Short() { // TestPodmanNetwork has one that fails
 			break
 		}
@@ -69,7 +72,8 @@ func TestPodmanNetworkStays(t *testing.T) {
 	address := inPodman.inspected(t, "a", name, ".NetworkSettings.Networks."+networkName+".IPAddress")
 	taker := name + "-taker"
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "b", inPodman.remove(taker)...) })
-	in(t, "b", "podman", "run", "--detach", "--name", taker, "--network", networkName, "--ip", address, "--publish", "8080:80", image, "/bin/sh", "-c", count)
+	in(t, "b", "podman", "run", "--detach", "--name", taker, "--network", networkName, "--ip", address,
+		"--publish", "8080:80", image, "/bin/sh", "-c", count)
 	refused := func(words ...string) {
 		t.Helper()
 		said := in(t, "a", "sh", "-c", "! godwit migrate --dry-run podman:"+name+" b 2>&1")
@@ -82,7 +86,8 @@ func TestPodmanNetworkStays(t *testing.T) {
 	refused("address "+address, "published port 8080/tcp", taker)
 	in(t, "b", inPodman.remove(taker)...)
 	in(t, "b", "podman", "network", "rm", networkName)
-	refused("network "+networkName, "podman network create --subnet 172.31.0.0/24 --gateway 172.31.0.1 "+networkName)
+	refused("network "+networkName, "podman network create --subnet 172.31.0.0/24 --gateway 172.31.0.1 "+
+		networkName)
 	busy.ask(t)
 }
 
@@ -93,7 +98,8 @@ func TestPodmanNetworkKilled(t *testing.T) {
 	name := inPodman.run(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
 	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
 	for _, f := range []agent.Fault{
-		{Side: "source", Step: "dump", When: "after"}, {Side: "target", Step: "receive", When: "after"}, {Side: "source", Step: "destroy", When: "before"},
+		{Side: "source", Step: "dump", When: "after"}, {Side: "target", Step: "receive", When: "after"},
+		{Side: "source", Step: "destroy", When: "before"},
 	} {
 		if testing.Short() && f.Step != "destroy" {
 			continue
@@ -103,7 +109,8 @@ func TestPodmanNetworkKilled(t *testing.T) {
 		whileTalking(t, busy, func() {
 			done := inPodman.begin(name, "pre-copy")
 			point.reached(t)
-			eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), node, "--faults") == nil })
+			eventually(t, "the agent can be started",
+				func() bool { return world.lab.StartAgent(t.Context(), node, "--faults") == nil })
 			<-done
 			gone := map[string]string{"destroy": "a"}[f.Step]
 			if gone == "" {
@@ -126,9 +133,14 @@ func TestPodmanNetworkKilled(t *testing.T) {
 func TestPodmanNetworkRouted(t *testing.T) {
 	setUpRouted(t, inPodman)
 	inPodman.talksOnRouted(t, "10.59.1.7", "10.59.1.129")
-	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "b", "godwit", "engine", "setup", "podman") }) // for other tests
+	// for other tests
+	t.Cleanup(func() {
+		_, _ = world.lab.Exec(context.Background(), "b", "godwit", "engine", "setup",
+			"podman")
+	})
 	in(t, "b", "godwit", "engine", "remove", "podman")
-	if left := in(t, "b", "podman", "network", "ls", "--format", "{{.Name}}"); strings.Contains(left, routed) {
+	if left := in(t, "b", "podman", "network", "ls", "--format", "{{.Name}}"); strings.Contains(left,
+		routed) {
 		t.Errorf("networks that are left: %s", left)
 	}
 }

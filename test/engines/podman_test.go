@@ -36,7 +36,8 @@ func podman(t *testing.T, flags []string, script string) (name string) {
 func unguarded(t *testing.T, node string) {
 	t.Helper()
 	eventually(t, "there are no guards on "+node, func() bool {
-		return !strings.Contains(in(t, node, "sh", "-c", "ls /usr/share/containers/oci/hooks.d 2>/dev/null || true"), "godwit")
+		return !strings.Contains(in(t, node, "sh", "-c", "ls /usr/share/containers/oci/hooks.d "+
+			"2>/dev/null || true"), "godwit")
 	})
 }
 
@@ -44,9 +45,11 @@ func unguarded(t *testing.T, node string) {
 // Podman each time.
 func TestPodmanMoves(t *testing.T) {
 	name := podman(t, []string{
-		"--env", "COLOUR=blue", "--label", "team=red", "--memory", "64m", "--pids-limit", "50", "--restart", "always",
+		"--env", "COLOUR=blue", "--label", "team=red", "--memory", "64m", "--pids-limit", "50", "--restart",
+		"always",
 		"--volume", "moves-data:/data", "--tmpfs", "/scratch", "--hostname", "wader", "--volume", "/own",
-	}, `echo file >/file; echo data >/data/x; echo own >/own/x; echo scratch >/scratch/x; echo shared >/dev/shm/x; exec 3</dev/shm/x; `+count)
+	},
+		`echo file >/file; echo data >/data/x; echo own >/own/x; echo scratch >/scratch/x; echo shared >/dev/shm/x; exec 3</dev/shm/x; `+count)
 	from, to, at := "a", "b", 1
 	for _, mode := range modes() {
 		inPodman.migrate(t, name, from, to, mode)
@@ -55,17 +58,20 @@ func TestPodmanMoves(t *testing.T) {
 		from, to = to, from
 		at = inPodman.counted(t, from, name, at)
 		script := "echo $COLOUR; cat /file /data/x /own/x /scratch/x /dev/shm/x /proc/sys/kernel/hostname"
-		if got := in(t, from, "podman", "exec", name, "/bin/sh", "-c", script); got != "blue\nfile\ndata\nown\nscratch\nshared\nwader" {
+		if got := in(t, from, "podman", "exec", name, "/bin/sh",
+			"-c", script); got != "blue\nfile\ndata\nown\nscratch\nshared\nwader" {
 			t.Fatalf("after %s: %q", mode, got)
 		}
 		unguarded(t, from)
-		if said := in(t, from, "sh", "-c", "PODMAN_IGNORE_CGROUPSV1_WARNING=1 podman logs "+name+" 2>&1 >/dev/null"); said != "" {
+		if said := in(t, from, "sh", "-c", "PODMAN_IGNORE_CGROUPSV1_WARNING=1 podman logs "+name+
+			" 2>&1 >/dev/null"); said != "" {
 			t.Errorf("after %s its log has errors: %s", mode, said)
 		}
 	}
 	for field, want := range map[string]string{
-		".State.Status": "running", ".HostConfig.Memory": "67108864", ".HostConfig.RestartPolicy.Name": "always",
-		`index .Config.Labels "team"`: "red", ".HostConfig.PidsLimit": "50",
+		".State.Status": "running", ".HostConfig.Memory": "67108864",
+		".HostConfig.RestartPolicy.Name": "always",
+		`index .Config.Labels "team"`:    "red", ".HostConfig.PidsLimit": "50",
 	} {
 		if got := inPodman.inspected(t, from, name, field); got != want {
 			t.Errorf("%s is %q, want %q", field, got, want)
@@ -82,7 +88,8 @@ func TestPodmanMoves(t *testing.T) {
 	}
 	in(t, from, "podman", "stop", "--time=0", name)
 	in(t, from, "podman", "start", name) // as any other
-	eventually(t, "it runs again", func() bool { return inPodman.inspected(t, from, name, ".State.Running") == "true" })
+	eventually(t, "it runs again",
+		func() bool { return inPodman.inspected(t, from, name, ".State.Running") == "true" })
 	in(t, from, "godwit", "rm", "--force", "podman:"+name)
 	in(t, from, "podman", "volume", "prune", "--force")
 	inPodman.nothing(t, from, name)
@@ -97,7 +104,8 @@ func TestPodmanRuntime(t *testing.T) {
 	}
 	for _, mode := range all {
 		t.Run(mode, func(t *testing.T) {
-			name := podman(t, []string{"--volume", "runtime-" + mode + ":/data"}, `echo shared >/dev/shm/x; exec 3</dev/shm/x; `+count)
+			name := podman(t, []string{"--volume", "runtime-" + mode + ":/data"},
+				`echo shared >/dev/shm/x; exec 3</dev/shm/x; `+count)
 			runtime := inPodman.inspected(t, "a", name, ".OCIRuntime")
 			if told := os.Getenv("GODWIT_LAB_RUNTIME"); told != "" && runtime != told {
 				t.Fatalf("Podman takes %s, and was told %s", runtime, told)
@@ -129,10 +137,13 @@ func TestPodmanStartsNoSecondCopy(t *testing.T) {
 	pid := inPodman.inspected(t, "a", name, ".State.Pid")
 	endKeepers(t, "a")               // or its end would be put off
 	in(t, "a", "kill", "-KILL", pid) // as the kernel does when memory is short
-	in(t, "a", "sh", "-c", "echo THAWED > $(find /sys/fs/cgroup/freezer -name 'libpod-*' -type d | head -1)/freezer.state 2>/dev/null || true")
-	eventually(t, "it has ended at the source", func() bool { return inPodman.inspected(t, "a", name, ".State.Running") == "false" })
+	in(t, "a", "sh", "-c", "echo THAWED > $(find /sys/fs/cgroup/freezer -name 'libpod-*' -type d | head "+
+		"-1)/freezer.state 2>/dev/null || true")
+	eventually(t, "it has ended at the source",
+		func() bool { return inPodman.inspected(t, "a", name, ".State.Running") == "false" })
 	err := tried(t, "a", "podman", "start", name) // crun does not tell what a hook has said
-	if said := fmt.Sprint(err); err == nil || !strings.Contains(said, "moving") && !strings.Contains(said, "executing hook") {
+	if said := fmt.Sprint(err); err == nil || !strings.Contains(said, "moving") &&
+		!strings.Contains(said, "executing hook") {
 		t.Errorf("started by hand at the source: %v", err)
 	}
 	stop.goOn(t)
@@ -146,7 +157,8 @@ func TestPodmanStartsNoSecondCopy(t *testing.T) {
 	pid = inPodman.inspected(t, "b", name, ".State.Pid")
 	in(t, "b", "kill", "-KILL", pid)
 	eventually(t, "it is started again at the target", func() bool {
-		return inPodman.inspected(t, "b", name, ".State.Running") == "true" && inPodman.inspected(t, "b", name, ".State.Pid") != pid
+		return inPodman.inspected(t, "b", name, ".State.Running") == "true" &&
+			inPodman.inspected(t, "b", name, ".State.Pid") != pid
 	})
 }
 
@@ -163,16 +175,22 @@ func TestPodmanOrphan(t *testing.T) {
 	point.reached(t)
 	const groups = `cd /sys/fs/cgroup/freezer 2>/dev/null || cd /sys/fs/cgroup; `
 	starts := in(t, "b", "pgrep", "-f", "^podman start ")
-	in(t, "b", "sh", "-c", groups+`mkdir orphan && echo `+starts+` >orphan/cgroup.procs && { echo FROZEN >orphan/freezer.state || echo 1 >orphan/cgroup.freeze; } 2>/dev/null`)
+	in(t, "b", "sh", "-c", groups+`mkdir orphan && echo `+starts+
+		` >orphan/cgroup.procs && { echo FROZEN >orphan/freezer.state || echo 1 >orphan/cgroup.freeze; } 2>/dev/null`)
 	point.goOn(t)
-	eventually(t, "it runs at b", func() bool { return in(t, "b", "sh", "-c", "find /var/lib/godwit/engines/podman -name resumed") != "" })
-	in(t, "b", "sh", "-c", groups+`kill -KILL `+starts+`; { echo THAWED >orphan/freezer.state || true; } 2>/dev/null; until rmdir orphan; do :; done`)
+	eventually(t, "it runs at b", func() bool {
+		return in(t, "b", "sh", "-c", "find "+
+			"/var/lib/godwit/engines/podman -name resumed") != ""
+	})
+	in(t, "b", "sh", "-c", groups+`kill -KILL `+starts+
+		`; { echo THAWED >orphan/freezer.state || true; } 2>/dev/null; until rmdir orphan; do :; done`)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 	inPodman.nothing(t, "a", name)
 	eventually(t, "the migration says why it is not over", func() bool {
-		return strings.Contains(in(t, "b", "sh", "-c", "for id in $(ls /var/lib/godwit/migrations); do godwit migration show ${id%.*} 2>&1; done; true"), "its start by Podman has failed")
+		return strings.Contains(in(t, "b", "sh", "-c", "for id in $(ls /var/lib/godwit/migrations); do "+
+			"godwit migration show ${id%.*} 2>&1; done; true"), "its start by Podman has failed")
 	})
 	in(t, "b", "pgrep", "-f", still)
 	if err := tried(t, "b", "podman", "start", name); err == nil {
@@ -192,19 +210,22 @@ func TestPodmanRolledBack(t *testing.T) {
 		kind agent.FaultKind
 	}{"restore": {"before", agent.FaultFail}, "receive": {"after", agent.FaultKill}} {
 		t.Run(step, func(t *testing.T) {
-			name := podman(t, []string{"--restart", "unless-stopped", "--volume", "rolled-" + step + ":/data"}, count)
+			name := podman(t, []string{"--restart", "unless-stopped", "--volume",
+				"rolled-" + step + ":/data"}, count)
 			id, pid := inPodman.inspected(t, "a", name, ".Id"), inPodman.inspected(t, "a", name, ".State.Pid")
 			point := fault(t, "b", agent.Fault{Side: "target", Step: step, When: f.when}, f.kind)
 			done := inPodman.begin(name, "pre-copy")
 			if f.kind == agent.FaultKill {
 				point.reached(t)
-				eventually(t, "the agent can be started", func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
+				eventually(t, "the agent can be started",
+					func() bool { return world.lab.StartAgent(t.Context(), "b", "--faults") == nil })
 			}
 			if err := <-done; err == nil {
 				t.Error("it moved")
 			}
 			inPodman.counted(t, "a", name, inPodman.counted(t, "a", name, 1))
-			for field, want := range map[string]string{".Id": id, ".State.Pid": pid, ".HostConfig.RestartPolicy.Name": "unless-stopped", ".RestartCount": "0"} {
+			for field, want := range map[string]string{".Id": id, ".State.Pid": pid,
+				".HostConfig.RestartPolicy.Name": "unless-stopped", ".RestartCount": "0"} {
 				if got := inPodman.inspected(t, "a", name, field); got != want {
 					t.Errorf("%s is %q, was %q", field, got, want)
 				}
@@ -237,14 +258,16 @@ func TestPodmanRemovedOnTheWay(t *testing.T) {
 		}()
 		stop.goOn(t)
 		moved, rm := <-done, <-removed
-		here, there := tried(t, "a", "podman", "container", "exists", name) == nil, tried(t, "b", "podman", "container", "exists", name) == nil
+		here, there := tried(t, "a", "podman", "container", "exists", name) == nil,
+			tried(t, "b", "podman", "container", "exists", name) == nil
 		came = moved == nil
 		if here && there || moved == nil && rm == nil && (here || there) || moved != nil && !here {
 			t.Errorf("moved: %v, removed: %v, at the source: %t, at the target: %t", moved, rm, here, there)
 		}
 	})
 	if tried(t, "a", "podman", "container", "exists", name) != nil { // it had moved before it was removed
-		in(t, "a", "podman", "run", "--detach", "--name", name, "--network", "none", image, "/bin/sh", "-c", count)
+		in(t, "a", "podman", "run", "--detach", "--name", name, "--network", "none", image, "/bin/sh", "-c",
+			count)
 	}
 	t.Run("leaving", func(t *testing.T) {
 		stop := fault(t, "a", agent.Fault{Side: "source", Step: "prepare", When: "before"}, agent.FaultPause)
@@ -258,7 +281,8 @@ func TestPodmanRemovedOnTheWay(t *testing.T) {
 	})
 	for _, node := range nodes() {
 		if node == "b" && came { // what Podman removed is forgotten when the agent starts again
-			eventually(t, "the second arrival is undone", func() bool { return tried(t, "b", "podman", "container", "exists", name) != nil })
+			eventually(t, "the second arrival is undone",
+				func() bool { return tried(t, "b", "podman", "container", "exists", name) != nil })
 			continue
 		}
 		inPodman.nothing(t, node, name)
@@ -279,7 +303,8 @@ func TestPodmanKilledOnTheWay(t *testing.T) {
 		killed <- err
 	}()
 	eventually(t, "it is being killed", func() bool {
-		return in(t, "a", "sh", "-c", "ps ax | grep 'podman kill' | grep -v grep || true") != "" || len(killed) > 0
+		return in(t, "a", "sh", "-c", "ps ax | grep 'podman kill' | grep -v grep || true") != "" ||
+			len(killed) > 0
 	})
 	stop.goOn(t)
 	moved := <-done
@@ -290,7 +315,8 @@ func TestPodmanKilledOnTheWay(t *testing.T) {
 		inPodman.nothing(t, "a", name)
 		inPodman.counted(t, "b", name, inPodman.counted(t, "b", name, 1))
 	} else {
-		eventually(t, "it has ended", func() bool { return inPodman.inspected(t, "a", name, ".State.Running") == "false" })
+		eventually(t, "it has ended",
+			func() bool { return inPodman.inspected(t, "a", name, ".State.Running") == "false" })
 		inPodman.nothing(t, "b", name)
 	}
 	unguarded(t, "a")
@@ -316,7 +342,8 @@ func TestPodmanStartsLate(t *testing.T) {
 	inPodman.nothing(t, "a", name)
 	inPodman.counted(t, "b", name, inPodman.counted(t, "b", name, 1))
 	script := "cat /data/x /scratch/x /dev/shm/x; [ -L /etc/mtab ] || echo none"
-	if got := in(t, "b", "podman", "exec", name, "/bin/sh", "-c", script); got != "data\nscratch\nshared\nnone" {
+	if got := in(t, "b", "podman", "exec", name, "/bin/sh", "-c",
+		script); got != "data\nscratch\nshared\nnone" {
 		t.Errorf("%q", got)
 	}
 	if left := in(t, "b", "sh", "-c", "find /var/lib/containers/storage -name '*.godwit'"); left != "" {
@@ -329,22 +356,29 @@ func TestPodmanStartsLate(t *testing.T) {
 // TestPodmanRefused: what cannot move is refused by name, and runs on.
 func TestPodmanRefused(t *testing.T) {
 	in(t, "a", "podman", "pod", "create", "--infra=false", "some")
-	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "podman", "pod", "rm", "--force", "some") })
+	t.Cleanup(func() {
+		_, _ = world.lab.Exec(context.Background(), "a", "podman", "pod", "rm", "--force",
+			"some")
+	})
 	in(t, "a", "sh", "-c", "echo hush | podman secret create refused -")
-	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "podman", "secret", "rm", "refused") })
+	t.Cleanup(func() {
+		_, _ = world.lab.Exec(context.Background(), "a", "podman", "secret", "rm",
+			"refused")
+	})
 	for what, flags := range map[string][]string{
 		"--pid host": {"--network", "none", "--pid", "host"}, "pod of container": {"--pod", "some"},
 		"--secret, type=env": {"--network", "none", "--secret", "refused,type=env,target=TOKEN"},
 		"--sysctl":           {"--network", "none", "--sysctl", "net.core.somaxconn=128"},
 	} {
-		t.Run(strings.Trim(strings.NewReplacer(" ", "-", "=", "-", ",", "").Replace(what), "-"), func(t *testing.T) {
-			name := inPodman.run(t, flags, count)
-			err := tried(t, "a", "godwit", "migrate", "podman:"+name, "b")
-			if err == nil || !strings.Contains(err.Error(), what) {
-				t.Errorf("%v, want a refusal of %s", err, what)
-			}
-			inPodman.counted(t, "a", name, inPodman.counted(t, "a", name, 1))
-		})
+		t.Run(strings.Trim(strings.NewReplacer(" ", "-", "=", "-", ",", "").Replace(what), "-"),
+			func(t *testing.T) {
+				name := inPodman.run(t, flags, count)
+				err := tried(t, "a", "godwit", "migrate", "podman:"+name, "b")
+				if err == nil || !strings.Contains(err.Error(), what) {
+					t.Errorf("%v, want a refusal of %s", err, what)
+				}
+				inPodman.counted(t, "a", name, inPodman.counted(t, "a", name, 1))
+			})
 	}
 }
 
@@ -353,9 +387,11 @@ func TestPodmanShared(t *testing.T) {
 	name := podman(t, nil, count)
 	guest := name + "-guest"
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", inPodman.remove(guest)...) })
-	in(t, "a", "podman", "run", "--detach", "--name", guest, "--network", "container:"+name, image, "/bin/sh", "-c", count)
+	in(t, "a", "podman", "run", "--detach", "--name", guest, "--network", "container:"+name, image, "/bin/sh",
+		"-c", count)
 	for moved, why := range map[string]string{name: "net namespace", guest: "move together"} {
-		if err := tried(t, "a", "godwit", "migrate", "podman:"+moved, "b"); err == nil || !strings.Contains(err.Error(), why) {
+		if err := tried(t, "a", "godwit", "migrate", "podman:"+moved, "b"); err == nil ||
+			!strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want a refusal", moved, err)
 		}
 	}
@@ -372,12 +408,14 @@ func TestPodmanSetup(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "runtime godwit of Podman") {
 		t.Errorf("%v, want that it is not set up", err)
 	}
-	if said := in(t, "b", "sh", "-c", "godwit doctor || true"); !strings.Contains(said, "godwit engine setup podman") {
+	if said := in(t, "b", "sh", "-c", "godwit doctor || true"); !strings.Contains(said,
+		"godwit engine setup podman") {
 		t.Errorf("doctor does not say that Podman is not set up: %s", said)
 	}
 	in(t, "b", "godwit", "engine", "setup", "podman")
 	inPodman.migrate(t, name, "a", "b", "cold")
-	if err := tried(t, "b", "godwit", "engine", "remove", "podman"); err == nil || !strings.Contains(err.Error(), name) {
+	if err := tried(t, "b", "godwit", "engine", "remove", "podman"); err == nil ||
+		!strings.Contains(err.Error(), name) {
 		t.Errorf("%v, want that %s needs it", err, name)
 	}
 	inPodman.counted(t, "b", name, 1)

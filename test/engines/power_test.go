@@ -39,9 +39,11 @@ func TestDockerPowerLost(t *testing.T) {
 		<-done
 		eventually(t, "it runs at "+c.node+" only", func() bool {
 			running := func(node string) string {
-				return in(t, node, "docker", "ps", "--all", "--format", "{{.State}}", "--filter", "name=^"+name+"$")
+				return in(t, node, "docker", "ps", "--all", "--format", "{{.State}}", "--filter",
+					"name=^"+name+"$")
 			}
-			return running(c.node) == "running" && running(map[string]string{"a": "b", "b": "a"}[c.node]) == ""
+			return running(c.node) == "running" &&
+				running(map[string]string{"a": "b", "b": "a"}[c.node]) == ""
 		})
 		if policy := inspected(t, c.node, name, ".HostConfig.RestartPolicy.Name"); policy != "always" {
 			t.Errorf("its policy is %s", policy)
@@ -61,7 +63,8 @@ func losesPower(t *testing.T, node string) {
 	}
 	in(t, node, "mount", "--bind", boot, "/proc/sys/kernel/random/boot_id")
 	for _, start := range []func(context.Context, string) error{
-		func(ctx context.Context, node string) error { return world.lab.StartDocker(ctx, node) }, world.lab.PreparePodman, world.lab.StartContainerd,
+		func(ctx context.Context, node string) error { return world.lab.StartDocker(ctx, node) },
+		world.lab.PreparePodman, world.lab.StartContainerd,
 		func(ctx context.Context, node string) error { return world.lab.StartAgent(ctx, node, "--faults") },
 	} {
 		if err := start(t.Context(), node); err != nil {
@@ -85,7 +88,8 @@ func TestDockerEndsOnTheWay(t *testing.T) {
 		done := begin(name, "cold")
 		stop.reached(t)
 		in(t, "a", c.end...)
-		eventually(t, "it has ended", func() bool { return inspected(t, "a", name, ".State.Running") == "false" })
+		eventually(t, "it has ended",
+			func() bool { return inspected(t, "a", name, ".State.Running") == "false" })
 		stop.goOn(t)
 		if err := <-done; err == nil {
 			t.Error("it moved")
@@ -93,7 +97,8 @@ func TestDockerEndsOnTheWay(t *testing.T) {
 		eventually(t, "its copy is gone", func() bool {
 			return in(t, "b", "docker", "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") == ""
 		})
-		eventually(t, "it is "+c.state, func() bool { return inspected(t, "a", name, ".State.Status") == c.state })
+		eventually(t, "it is "+c.state,
+			func() bool { return inspected(t, "a", name, ".State.Status") == c.state })
 		if policy := inspected(t, "a", name, ".HostConfig.RestartPolicy.Name"); policy != "always" {
 			t.Errorf("its policy is %s", policy)
 		}

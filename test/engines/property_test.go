@@ -39,7 +39,8 @@ func with(asked map[string][]string, engine string, flags ...string) map[string]
 
 // everywhere is what all containers have.
 func everywhere() map[string][]string {
-	return map[string][]string{ownEngine: {}, dockerEngine: {}, podmanEngine: {}, containerdEngine: {}, lxcEngine: {}}
+	return map[string][]string{ownEngine: {}, dockerEngine: {}, podmanEngine: {}, containerdEngine: {},
+		lxcEngine: {}}
 }
 
 // limit shows a setting of a control group of version 1, or else the one of version 2.
@@ -52,21 +53,27 @@ func limit(controller, file, unified string) string {
 func properties() []property {
 	return append(limits(), []property{
 		{
-			name: "environment", look: `busybox tr '\0' '\n' </proc/1/environ | busybox grep COLOUR`, want: "COLOUR=blue",
-			asked: with(with(with(alike("--env", "COLOUR=blue"), ownEngine, "--env", "COLOUR=blue"), containerdEngine, "--env", "COLOUR=blue"),
-				lxcEngine, "lxc.environment = COLOUR=blue"),
+			name: "environment", look: `busybox tr '\0' '\n' </proc/1/environ | busybox grep COLOUR`,
+			want: "COLOUR=blue",
+			asked: with(with(with(alike("--env", "COLOUR=blue"), ownEngine, "--env", "COLOUR=blue"),
+				containerdEngine, "--env", "COLOUR=blue"), lxcEngine, "lxc.environment = COLOUR=blue"),
 		},
 		{name: "files", look: `cat /file`, want: "kept", asked: everywhere()},
 		{
-			name: "tmpfs", look: `busybox df -k /scratch | busybox tail -1 | busybox tr -s ' '; cat /scratch/x`, want: "2048",
-			asked: with(with(with(alike("--tmpfs", "/scratch:size=2m,mode=1777"), ownEngine, "--tmpfs", "/scratch:size=2m"),
+			name: "tmpfs",
+			look: `busybox df -k /scratch | busybox tail -1 | busybox tr -s ' '; cat /scratch/x`,
+			want: "2048",
+			asked: with(with(with(alike("--tmpfs", "/scratch:size=2m,mode=1777"), ownEngine, "--tmpfs",
+				"/scratch:size=2m"),
 				containerdEngine, "--mount", "type=tmpfs,src=tmpfs,dst=/scratch,options=size=2m:mode=1777"),
 				lxcEngine, "lxc.mount.entry = tmpfs scratch tmpfs size=2m,create=dir 0 0"),
 		},
-		{name: "/dev/shm", look: `cat /dev/shm/x`, want: "kept", asked: with(with(alike("--shm-size", "8m"), ownEngine), containerdEngine)},
+		{name: "/dev/shm", look: `cat /dev/shm/x`, want: "kept",
+			asked: with(with(alike("--shm-size", "8m"), ownEngine), containerdEngine)},
 		{
 			name: "volumes", look: `cat /data/x; [ ! -d /own ] || cat /own/x`, want: "kept",
-			asked: with(alike("--volume", "conformance:/data", "--volume", "/own"), ownEngine, "--volume", "conformance:/data"),
+			asked: with(alike("--volume", "conformance:/data", "--volume", "/own"), ownEngine, "--volume",
+				"conformance:/data"),
 		},
 		{
 			name: "host directory, read-only", look: `cat /host/x`, want: "kept",
@@ -79,28 +86,36 @@ func properties() []property {
 		},
 		{
 			name: "working directory", look: `busybox readlink /proc/1/cwd`, want: "/scratch",
-			asked: with(with(alike("--workdir", "/scratch"), ownEngine, "--workdir", "/scratch"), containerdEngine, "--cwd", "/scratch"),
+			asked: with(with(alike("--workdir", "/scratch"), ownEngine, "--workdir", "/scratch"),
+				containerdEngine, "--cwd", "/scratch"),
 		},
-		{name: "init process", look: `busybox tr '\0' ' ' </proc/1/cmdline`, want: "init", asked: with(alike("--init"), lxcEngine)},
+		{name: "init process", look: `busybox tr '\0' ' ' </proc/1/cmdline`, want: "init",
+			asked: with(alike("--init"), lxcEngine)},
 		{
-			name:  "labels",
-			asked: with(with(alike("--label", "team=red"), ownEngine, "--label", "team=red"), containerdEngine, "--label", "team=red"),
+			name: "labels",
+			asked: with(with(alike("--label", "team=red"), ownEngine, "--label", "team=red"),
+				containerdEngine, "--label", "team=red"),
 		},
 		{
-			name:  "restart policy",
-			asked: with(with(alike("--restart", "unless-stopped"), containerdEngine, "--label", "containerd.io/restart.status=running"), lxcEngine),
+			name: "restart policy",
+			asked: with(with(alike("--restart", "unless-stopped"), containerdEngine, "--label",
+				"containerd.io/restart.status=running"), lxcEngine),
 		},
 		{
 			name: "health check",
 			asked: map[string][]string{
 				dockerEngine: {"--health-cmd", "test -e /scratch/x", "--health-interval", "1s"},
-				podmanEngine: {"--health-cmd", "test -e /scratch/x", "--health-interval", "disable"}, // a node of a lab has no systemd that would run it
+				// a node of a lab has no systemd that would run it
+				podmanEngine: {"--health-cmd", "test -e /scratch/x", "--health-interval", "disable"},
 				ownEngine:    {"--health-cmd", "test -e /scratch/x", "--health-interval", "1s"},
 			},
 		},
-		{name: "stop signal", asked: with(alike("--stop-signal", "USR1", "--stop-timeout", "3"), ownEngine, "--stop-signal", "USR1", "--stop-timeout", "3s")},
-		{name: "hosts and resolver", look: `cat /etc/hosts /etc/resolv.conf 2>/dev/null | busybox grep -v host.containers.internal || true`, asked: with(everywhere(), dockerEngine, "--add-host", "nest:10.1.2.3")},
-		{name: "loopback", look: `busybox ip -o link show lo | busybox grep -o '<.*>'`, want: "UP", asked: everywhere()},
+		{name: "stop signal", asked: with(alike("--stop-signal", "USR1", "--stop-timeout", "3"), ownEngine,
+			"--stop-signal", "USR1", "--stop-timeout", "3s")},
+		{name: "hosts and resolver",
+			look: `cat /etc/hosts /etc/resolv.conf 2>/dev/null | busybox grep -v host.containers.internal || true`, asked: with(everywhere(), dockerEngine, "--add-host", "nest:10.1.2.3")},
+		{name: "loopback", look: `busybox ip -o link show lo | busybox grep -o '<.*>'`, want: "UP",
+			asked: everywhere()},
 		{name: "mounts", look: mountsOf, asked: everywhere()},
 		{name: "devices", look: `busybox ls /dev | busybox sort`, asked: everywhere()},
 	}...)
@@ -115,28 +130,34 @@ func limits() []property {
 	const status = `busybox grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/1/status`
 	return []property{
 		{
-			name: "memory limit", look: limit("memory", "memory.limit_in_bytes", "memory.max"), outside: true, want: "67108864",
-			asked: with(with(with(alike("--memory", "64m"), ownEngine, "--memory", "64m"), containerdEngine, "--memory-limit", "67108864"),
-				lxcEngine, "lxc.cgroup.memory.limit_in_bytes = 64M"),
+			name: "memory limit", look: limit("memory", "memory.limit_in_bytes", "memory.max"), outside: true,
+			want: "67108864",
+			asked: with(with(with(alike("--memory", "64m"), ownEngine, "--memory", "64m"), containerdEngine,
+				"--memory-limit", "67108864"), lxcEngine, "lxc.cgroup.memory.limit_in_bytes = 64M"),
 		},
 		{
-			name: "CPU limit", look: limit("cpu", "cpu.cfs_quota_us", "cpu.max"), outside: true, want: "50000",
-			asked: with(with(with(alike("--cpus", "0.5"), ownEngine, "--cpus", "0.5"), containerdEngine, "--cpus", "0.5"),
-				lxcEngine, "lxc.cgroup.cpu.cfs_quota_us = 50000"),
+			name: "CPU limit", look: limit("cpu", "cpu.cfs_quota_us", "cpu.max"), outside: true,
+			want: "50000",
+			asked: with(with(with(alike("--cpus", "0.5"), ownEngine, "--cpus", "0.5"), containerdEngine,
+				"--cpus", "0.5"), lxcEngine, "lxc.cgroup.cpu.cfs_quota_us = 50000"),
 		},
 		{
 			name: "process limit", look: limit("pids", "pids.max", "pids.max"), outside: true, want: "50",
-			asked: with(with(alike("--pids-limit", "50"), ownEngine, "--pids", "50"), lxcEngine, "lxc.cgroup.pids.max = 50"),
+			asked: with(with(alike("--pids-limit", "50"), ownEngine, "--pids", "50"), lxcEngine,
+				"lxc.cgroup.pids.max = 50"),
 		},
 		{
 			name: "ulimits", look: `busybox grep 'open files' /proc/1/limits`, want: "512",
-			asked: map[string][]string{dockerEngine: {"--ulimit", "nofile=512:1024"}, lxcEngine: {"lxc.prlimit.nofile = 512:1024"}},
+			asked: map[string][]string{dockerEngine: {"--ulimit", "nofile=512:1024"},
+				lxcEngine: {"lxc.prlimit.nofile = 512:1024"}},
 		},
 		{
 			name: "privileges", look: status, want: "NoNewPrivs:\t1",
-			asked: with(with(with(alike("--cap-drop", "MKNOD", "--security-opt", "no-new-privileges"), ownEngine), containerdEngine, "--cap-drop", "CAP_MKNOD"), lxcEngine),
+			asked: with(with(with(alike("--cap-drop", "MKNOD", "--security-opt", "no-new-privileges"),
+				ownEngine), containerdEngine, "--cap-drop", "CAP_MKNOD"), lxcEngine),
 		},
-		{name: "OOM score", look: `cat /proc/1/oom_score_adj`, want: "100", asked: alike("--oom-score-adj", "100")},
+		{name: "OOM score", look: `cat /proc/1/oom_score_adj`, want: "100",
+			asked: alike("--oom-score-adj", "100")},
 	}
 }
 
@@ -145,18 +166,24 @@ func apartProperties() []property {
 	terminal := `busybox readlink /proc/1/fd/0 | busybox sed 's/[0-9]*$//'; busybox stty -F /proc/1/fd/0 size`
 	return []property{
 		{
-			name: "user", look: `busybox grep -E '^(Uid|Gid|Groups):' /proc/1/status | busybox tr -s '\t ' ' '`, want: "Uid: 1001 1001 1001 1001", unable: "CAP_SYS_RESOURCE",
+			name: "user",
+			look: `busybox grep -E '^(Uid|Gid|Groups):' /proc/1/status | busybox tr -s '\t ' ' '`,
+			want: "Uid: 1001 1001 1001 1001", unable: "CAP_SYS_RESOURCE",
 			asked: with(alike("--user", "1001:1002", "--group-add", "50"), ownEngine, "--user", "1001:1002"),
 		},
 		{
-			name: "read-only root", look: `touch /x 2>&1 || true; busybox grep ' / ' /proc/1/mounts | busybox grep -o ' ro,'`, want: "Read-only",
-			asked: with(with(alike("--read-only"), ownEngine, "--read-only"), containerdEngine, "--read-only"),
+			name: "read-only root",
+			look: `touch /x 2>&1 || true; busybox grep ' / ' /proc/1/mounts | busybox grep -o ' ro,'`,
+			want: "Read-only",
+			asked: with(with(alike("--read-only"), ownEngine, "--read-only"), containerdEngine,
+				"--read-only"),
 		},
 		{
 			name: "terminal", look: terminal, want: "/dev/pts", refusal: "tty",
 			asked: with(alike("--tty", "--interactive"), ownEngine, "--tty"), // ctr wants one of its own
 		},
-		{name: "secrets", look: `cat /run/secrets/conformance`, want: "hush", refusal: "--secret", asked: map[string][]string{podmanEngine: {"--secret", "conformance"}}},
+		{name: "secrets", look: `cat /run/secrets/conformance`, want: "hush", refusal: "--secret",
+			asked: map[string][]string{podmanEngine: {"--secret", "conformance"}}},
 	}
 }
 

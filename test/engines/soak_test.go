@@ -76,7 +76,8 @@ func thereAndBack(t *testing.T, s subject, asked []string, trips int) {
 		for trip := range trips {
 			for _, to := range []string{"b", "a"} {
 				from := map[string]string{"a": "b", "b": "a"}[to]
-				if err := c.migrate(t, container, from, to, []string{"pre-copy", "cold", "hybrid", "post-copy"}[trip%4]); err != nil {
+				if err := c.migrate(t, container, from, to,
+					[]string{"pre-copy", "cold", "hybrid", "post-copy"}[trip%4]); err != nil {
 					t.Fatalf("trip %d: %v", trip+1, err)
 				}
 			}
@@ -106,7 +107,8 @@ type state struct {
 func stateOf(t *testing.T, s subject, node string) state {
 	t.Helper()
 	var v []string
-	eventually(t, "what "+node+" has can be listed", func() bool { // nft 1.0.6 aborts as long as there are flows of a container that has moved
+	// nft 1.0.6 aborts as long as there are flows of a container that has moved
+	eventually(t, "what "+node+" has can be listed", func() bool {
 		var err error
 		v, err = viewOf(s, node)
 		return err == nil
@@ -117,12 +119,15 @@ func stateOf(t *testing.T, s subject, node string) state {
 // viewOf is what labtest.View tells, and what the engine lists.
 func viewOf(s subject, node string) ([]string, error) {
 	v, err := labtest.View(context.Background(), world.lab, node,
-		"run/godwit/*/*", "run/netns/*", "run/docker/netns/*", "var/lib/godwit/*", "var/lib/godwit/*/*", "var/lib/godwit/engines/*/*",
+		"run/godwit/*/*", "run/netns/*", "run/docker/netns/*", "var/lib/godwit/*", "var/lib/godwit/*/*",
+		"var/lib/godwit/engines/*/*",
 		"usr/share/containers/oci/hooks.d/*", "etc/containers/*/*", "var/lib/lxc/*")
 	if err != nil {
 		return nil, err
 	}
-	v = slices.DeleteFunc(v, func(line string) bool { return strings.Contains(line, "/var/lib/godwit/migrations/") }) // the reports of those that have been
+	// the reports of those that have been
+	v = slices.DeleteFunc(v,
+		func(line string) bool { return strings.Contains(line, "/var/lib/godwit/migrations/") })
 	for _, command := range listings(s) {
 		out, err := world.lab.Exec(context.Background(), node, command...)
 		if err != nil {
@@ -161,7 +166,8 @@ func listings(s subject) [][]string {
 func diskOf(t *testing.T, node string) map[string]int64 {
 	t.Helper()
 	sizes := map[string]int64{}
-	for line := range strings.Lines(in(t, node, "du", "--block-size=1", "--max-depth=1", "--one-file-system", "/var/lib/godwit")) {
+	for line := range strings.Lines(in(t, node, "du", "--block-size=1", "--max-depth=1", "--one-file-system",
+		"/var/lib/godwit")) {
 		var size int64
 		var path string
 		if _, err := fmt.Sscan(line, &size, &path); err != nil {
@@ -209,7 +215,8 @@ func (was state) unchanged(t *testing.T, s subject, node string, moves int) {
 	for directory, size := range diskOf(t, node) {
 		allowed := int64(moves) * journalGrowth
 		if grown := size - was.disk[directory]; grown > allowed {
-			t.Errorf("%s of %s grew by %d bytes in %d moves, want at most %d", directory, node, grown, moves, allowed)
+			t.Errorf("%s of %s grew by %d bytes in %d moves, want at most %d", directory, node, grown, moves,
+				allowed)
 		}
 	}
 	memory := memoryOf(t, node)

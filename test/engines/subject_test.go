@@ -37,7 +37,8 @@ func flatten(name string, value any, all map[string]string) {
 		var words []string
 		for i, one := range value {
 			if keyed, is := one.(map[string]any); is {
-				flatten(fmt.Sprintf("%s[%v]", name, cmp.Or(keyed["path"], keyed["Destination"], keyed["destination"], any(i))), one, all)
+				flatten(fmt.Sprintf("%s[%v]", name,
+					cmp.Or(keyed["path"], keyed["Destination"], keyed["destination"], any(i))), one, all)
 			} else {
 				words = append(words, fmt.Sprint(one))
 			}
@@ -61,7 +62,8 @@ func byGodwit(t *testing.T, s subject, node, container string) map[string]string
 
 // unlikeByGodwit is what it may say otherwise at another node.
 func unlikeByGodwit() []string {
-	return []string{"godwit.pid", "godwit.started", "godwit.definition.engine", "godwit.measured", "created", "image_id", "io.godwit."}
+	return []string{"godwit.pid", "godwit.started", "godwit.definition.engine", "godwit.measured", "created",
+		"image_id", "io.godwit."}
 }
 
 // echoAddress is where a container on an address of its own answers.
@@ -91,7 +93,10 @@ func (c byCommand) run(t *testing.T, node, container string, asked []string, scr
 	}
 	if strings.Contains(strings.Join(asked, " "), "--secret") {
 		in(t, node, "sh", "-c", "echo hush | podman secret create conformance -")
-		t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), node, "podman", "secret", "rm", "conformance") })
+		t.Cleanup(func() {
+			_, _ = world.lab.Exec(context.Background(), node, "podman", "secret",
+				"rm", "conformance")
+		})
 	}
 	args := append([]string{c.name(), "run", "--detach", "--name", container}, asked...)
 	in(t, node, append(args, image, "/bin/sh", "-c", script)...)
@@ -122,7 +127,8 @@ func (c byCommand) told(t *testing.T, node, container string) map[string]string 
 		}
 		all[name] = value
 	}
-	all["errors in its log"] = in(t, node, "sh", "-c", "PODMAN_IGNORE_CGROUPSV1_WARNING=1 "+c.name()+" logs "+container+" 2>&1 >/dev/null")
+	all["errors in its log"] = in(t, node, "sh", "-c", "PODMAN_IGNORE_CGROUPSV1_WARNING=1 "+c.name()+" logs "+
+		container+" 2>&1 >/dev/null")
 	return all
 }
 
@@ -132,7 +138,8 @@ func (c byCommand) isHealthy(t *testing.T, node, container string) {
 		if c.cli == inPodman { // a node of a lab has no systemd that would do so
 			in(t, node, "podman", "healthcheck", "run", container)
 		}
-		health := strings.Fields(c.inspected(t, node, container, ".State.Health.Status}} {{.State.Health.FailingStreak"))
+		health := strings.Fields(c.inspected(t, node, container, ".State.Health.Status}} "+
+			"{{.State.Health.FailingStreak"))
 		if len(health) != 2 || health[0] == "unhealthy" || health[1] != "0" {
 			t.Fatalf("its health is %q", health)
 		}
@@ -141,7 +148,8 @@ func (c byCommand) isHealthy(t *testing.T, node, container string) {
 }
 
 func (c byCommand) unlike() []string {
-	return append(unlikeByGodwit(), ".Id", ".Created", "Path", ".State.", ".GraphDriver.", ".Sandbox", "Runtime", "StaticDir", "PidFile", ".Image", "Networks.none.",
+	return append(unlikeByGodwit(), ".Id", ".Created", "Path", ".State.", ".GraphDriver.", ".Sandbox",
+		"Runtime", "StaticDir", "PidFile", ".Image", "Networks.none.",
 		".ExecIDs", // of those that looked a moment ago
 		// That there are none Docker says in two ways, mounts have more than one notation, and
 		// Podman tells the command by which it was asked.
@@ -150,7 +158,8 @@ func (c byCommand) unlike() []string {
 
 func (c byCommand) does(what verb, container string) []string {
 	if what == remove {
-		return []string{"sh", "-c", strings.Join(c.remove(container), " ") + "; " + c.name() + " volume ls --quiet --filter dangling=true | xargs -r " + c.name() + " volume rm"}
+		return []string{"sh", "-c", strings.Join(c.remove(container), " ") + "; " + c.name() +
+			" volume ls --quiet --filter dangling=true | xargs -r " + c.name() + " volume rm"}
 	}
 	return []string{c.name(), string(what), container}
 }
@@ -237,7 +246,8 @@ func (embedded) does(what verb, container string) []string {
 	case stop:
 		return []string{"godwit", "stop", container}
 	case remove:
-		return []string{"sh", "-c", "godwit rm --force " + container + "; godwit volume rm conformance 2>/dev/null || true"}
+		return []string{"sh", "-c", "godwit rm --force " + container +
+			"; godwit volume rm conformance 2>/dev/null || true"}
 	case pause, unpause, start:
 	}
 	return nil
@@ -269,7 +279,8 @@ func ctrLog(container string) string { return "/run/" + container + ".log" }
 
 func (inContainerd) version(t *testing.T) string {
 	t.Helper()
-	return in(t, "a", "sh", "-c", "ctr version | awk '/Server:/ { server = 1 } server && /Version:/ { print $2 }'")
+	return in(t, "a", "sh", "-c", "ctr version | awk '/Server:/ { server = 1 } server && /Version:/ { "+
+		"print $2 }'")
 }
 
 func (inContainerd) run(t *testing.T, node, container string, asked []string, script string) {
@@ -300,22 +311,28 @@ func (c inContainerd) told(t *testing.T, node, container string) map[string]stri
 }
 
 func (inContainerd) unlike() []string {
-	return append(unlikeByGodwit(), "CreatedAt", "UpdatedAt", ".Runtime", "restart.loguri") // which it gets for its log
+	// which it gets for its log
+	return append(unlikeByGodwit(), "CreatedAt", "UpdatedAt", ".Runtime", "restart.loguri")
 }
 
 func (inContainerd) does(what verb, container string) []string {
 	switch what {
 	case pause: // which, every ten seconds, containerd's restart monitor answers with a new task
-		return []string{"sh", "-c", "ctr containers label " + container + " containerd.io/restart.status= && ctr task pause " + container}
+		return []string{"sh", "-c", "ctr containers label " + container +
+			" containerd.io/restart.status= && ctr task pause " + container}
 	case unpause:
-		return []string{"sh", "-c", "ctr task resume " + container + " && ctr containers label " + container + " containerd.io/restart.status=running"}
+		return []string{"sh", "-c", "ctr task resume " + container + " && ctr containers label " + container +
+			" containerd.io/restart.status=running"}
 	case stop: // for good: otherwise it is started again
-		return []string{"sh", "-c", "ctr containers label " + container + " containerd.io/restart.status= && ctr task kill -s USR1 " + container}
+		return []string{"sh", "-c", "ctr containers label " + container +
+			" containerd.io/restart.status= && ctr task kill -s USR1 " + container}
 	case start: // containerd, which ends what is to be stopped, must not know that any more
-		return []string{"sh", "-c", "ctr containers label " + container + " containerd.io/restart.status= && { ctr task rm " + container +
+		return []string{"sh", "-c", "ctr containers label " + container +
+			" containerd.io/restart.status= && { ctr task rm " + container +
 			"; ctr task start --detach --null-io " + container + "; }"}
 	case remove: // with its log, to which another one of this name would add
-		return []string{"sh", "-c", "godwit rm --force " + containerdEngine + ":" + container + "; code=$?; rm -f " + ctrLog(container) + "; exit $code"}
+		return []string{"sh", "-c", "godwit rm --force " + containerdEngine + ":" + container +
+			"; code=$?; rm -f " + ctrLog(container) + "; exit $code"}
 	}
 	return nil
 }
@@ -369,13 +386,15 @@ func (inLXC) run(t *testing.T, node, container string, asked []string, script st
 	inittab := "::sysinit:/bin/true\n::once:/bin/sh /script\n"
 	directory, err := world.lab.CreateLXC(t.Context(), node, container, address, inittab, asked...)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(directory, "rootfs/script"), []byte("exec >"+lxcLog+"\n"+script), 0o644)
+		err = os.WriteFile(filepath.Join(directory, "rootfs/script"), []byte("exec >"+lxcLog+"\n"+script),
+			0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	in(t, node, "lxc-start", "-n", container)
-	in(t, node, "sh", "-c", "until lxc-attach -n "+container+" -- /bin/sh -c 'until [ -e "+lxcLog+" ]; do sleep 0.05; done'; do sleep 0.05; done")
+	in(t, node, "sh", "-c", "until lxc-attach -n "+container+" -- /bin/sh -c 'until [ -e "+lxcLog+
+		" ]; do sleep 0.05; done'; do sleep 0.05; done")
 }
 
 func (inLXC) execs(container, _, script string) []string {
@@ -390,7 +409,8 @@ func (l inLXC) told(t *testing.T, node, container string) map[string]string {
 	t.Helper()
 	all := byGodwit(t, l, node, container)
 	all["list"] = in(t, node, "lxc-ls", "-f", "-F", "NAME,STATE,AUTOSTART,GROUPS,IPV4,UNPRIVILEGED")
-	all["configuration"] = in(t, node, "sh", "-c", "grep -v -e ^# -e ^$ /var/lib/lxc/"+container+"/config | tr -d '\"'")
+	all["configuration"] = in(t, node, "sh", "-c",
+		"grep -v -e ^# -e ^$ /var/lib/lxc/"+container+"/config | tr -d '\"'")
 	return all
 }
 

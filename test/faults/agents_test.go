@@ -236,7 +236,8 @@ func (w *world) beginOf(t *testing.T, name, from, to string) string {
 func (w *world) cancel(t *testing.T, node, id string) {
 	t.Helper()
 	_, err := w.agents[node].Cancel(t.Context(), &api.MigrationRequest{Migration: id})
-	if err != nil && !strings.Contains(err.Error(), "too late") && !strings.Contains(err.Error(), "has ended") {
+	if err != nil && !strings.Contains(err.Error(), "too late") &&
+		!strings.Contains(err.Error(), "has ended") {
 		t.Error(err)
 	}
 }
@@ -303,7 +304,8 @@ func (w *world) settle(t *testing.T, id string) {
 	t.Helper()
 	eventually(t, "the migration to end on both nodes", func() error {
 		for _, node := range nodes {
-			if r, known := w.report(t, node, id); known && (r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt) {
+			if r, known := w.report(t, node, id); known &&
+				(r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt) {
 				return fmt.Errorf("on %s it is %s", node, r.Result)
 			}
 		}

@@ -24,29 +24,37 @@ func TestBootMoving(t *testing.T) {
 	w.policy = "always"
 	w.loadRedis(t, "a")
 	all := []rebooted{
-		{agent.Fault{Side: "source", Step: "dump", When: "before"}, "source", "source", engine.Running, migration.RolledBack},
+		{agent.Fault{Side: "source", Step: "dump", When: "before"}, "source", "source", engine.Running,
+			migration.RolledBack},
 		{beforeRestore, "source", "target", engine.Running, migration.Moved},
-		{agent.Fault{Side: "target", Step: "restore", When: "after"}, "target", "target", engine.Running, migration.Moved},
+		{agent.Fault{Side: "target", Step: "restore", When: "after"}, "target", "target", engine.Running,
+			migration.Moved},
 	}
 	if !testing.Short() {
 		all = append(all, []rebooted{
-			{agent.Fault{Side: "source", Step: "stage", When: "before"}, "source", "source", engine.Running, migration.RolledBack},
-			{agent.Fault{Side: "target", Step: "arrive", When: "after"}, "target", "source", engine.Running, migration.RolledBack},
+			{agent.Fault{Side: "source", Step: "stage", When: "before"}, "source", "source", engine.Running,
+				migration.RolledBack},
+			{agent.Fault{Side: "target", Step: "arrive", When: "after"}, "target", "source", engine.Running,
+				migration.RolledBack},
 			{beforeRestore, "target", "source", engine.Running, migration.RolledBack},
-			{agent.Fault{Side: "source", Step: "destroy", When: "before"}, "source", "target", engine.Running, migration.Moved},
+			{agent.Fault{Side: "source", Step: "destroy", When: "before"}, "source", "target", engine.Running,
+				migration.Moved},
 		}...)
 	}
 	w.rebootEach(t, all)
 	if !testing.Short() {
 		w.mode = migration.Restart
 		w.rebootEach(t, []rebooted{
-			{agent.Fault{Side: "source", Step: "stop", When: "before"}, "source", "source", engine.Running, migration.RolledBack},
-			{agent.Fault{Side: "target", Step: "start", When: "after"}, "target", "target", engine.Running, migration.Moved},
+			{agent.Fault{Side: "source", Step: "stop", When: "before"}, "source", "source", engine.Running,
+				migration.RolledBack},
+			{agent.Fault{Side: "target", Step: "start", When: "after"}, "target", "target", engine.Running,
+				migration.Moved},
 		})
 		w.mode = migration.Cold
 	}
 	t.Run("in doubt", func(t *testing.T) { w.bootInDoubt(t, func(string) {}) })
-	t.Run("in doubt, journal lost", func(t *testing.T) { w.bootInDoubt(t, func(id string) { w.forget(t, "a", id) }) })
+	t.Run("in doubt, journal lost",
+		func(t *testing.T) { w.bootInDoubt(t, func(id string) { w.forget(t, "a", id) }) })
 }
 
 // bootInDoubt boots the source while it is not known where the container runs, after something has
@@ -117,17 +125,20 @@ func TestBoot(t *testing.T) {
 	w.loadRedis(t, "a")
 	w.meet(t)
 	for name, policy := range map[string]string{
-		"always": "always", "unless": "unless-stopped", "failure": "on-failure", "none": "no", "stopped": "unless-stopped",
+		"always": "always", "unless": "unless-stopped", "failure": "on-failure", "none": "no",
+		"stopped": "unless-stopped",
 	} {
 		w.must(t, "a", "run", "-d", "--name", name, "--restart", policy, "redis")
 	}
 	w.must(t, "a", "stop", "stopped")
-	w.must(t, "a", "run", "-d", "--name", "fails", "--restart", "on-failure:2", "redis", "redis-server", "--port", "none")
+	w.must(t, "a", "run", "-d", "--name", "fails", "--restart", "on-failure:2", "redis", "redis-server",
+		"--port", "none")
 	w.must(t, "a", "migrate", "--mode", "cold", "unless", "b")
 	was := w.find(t, "a", "always")
 	w.inNode(t, "a", "kill", "-KILL", strconv.Itoa(was.PID))
 	eventually(t, "a killed program to run again", func() error {
-		if c := w.isStarted(t, "a", "always"); c.PID == was.PID || c.Definition.Network.Address != was.Definition.Network.Address {
+		if c := w.isStarted(t, "a", "always"); c.PID == was.PID ||
+			c.Definition.Network.Address != was.Definition.Network.Address {
 			return fmt.Errorf("it is process %d at %s", c.PID, c.Definition.Network.Address)
 		}
 		return nil
@@ -145,14 +156,16 @@ func TestBoot(t *testing.T) {
 	w.reviveAgents(t)
 	for name, node := range map[string]string{"always": "a", "failure": "a", "unless": "b"} {
 		c := w.isStarted(t, node, name)
-		if name == "always" && (c.Definition.Network.Address != was.Definition.Network.Address || c.Definition.Restart != "always") {
+		if name == "always" && (c.Definition.Network.Address != was.Definition.Network.Address ||
+			c.Definition.Restart != "always") {
 			t.Errorf("it has another address, or another policy: %+v", c.Definition)
 		}
 	}
 	w.staysEnded(t, "a", "none", "its node went down, and it has no restart policy")
 	w.staysEnded(t, "a", "stopped", "was stopped")
 	w.staysEnded(t, "a", "fails", "failed again")
-	if shown := w.must(t, "a", "ps", "--all"); !strings.Contains(shown, "NOT RUNNING") || !strings.Contains(shown, "has no restart policy") {
+	if shown := w.must(t, "a", "ps", "--all"); !strings.Contains(shown, "NOT RUNNING") ||
+		!strings.Contains(shown, "has no restart policy") {
 		t.Errorf("ps shows\n%s", shown)
 	}
 	w.must(t, "a", "start", "none", "stopped")
@@ -283,7 +296,8 @@ func putBack(t *testing.T, disk, backup string) {
 
 func copyDisk(t *testing.T, from, to string) {
 	t.Helper()
-	if out, err := exec.Command("cp", "--archive", "--no-target-directory", from, to).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "--archive", "--no-target-directory", from,
+		to).CombinedOutput(); err != nil {
 		t.Fatalf("copy a disk: %v: %s", err, out)
 	}
 }

@@ -28,9 +28,12 @@ func TestDiskFull(t *testing.T) {
 		{"target, before the files come", beforeReceive, true, false},
 		{"target, before the commit", beforeRestore, true, true}, // in the room that is kept for it
 		{"target, when it runs", agent.Fault{Side: "target", Step: "restore", When: "after"}, true, true},
-		{"source, before it notes that the container leaves", agent.Fault{Side: "source", Step: "prepare", When: "before"}, false, true},
-		{"source, before it gives up its word", agent.Fault{Side: "source", Step: "send", When: "before"}, false, true},
-		{"source, before it destroys its copy", agent.Fault{Side: "source", Step: "destroy", When: "before"}, false, true},
+		{"source, before it notes that the container leaves",
+			agent.Fault{Side: "source", Step: "prepare", When: "before"}, false, true},
+		{"source, before it gives up its word", agent.Fault{Side: "source", Step: "send", When: "before"},
+			false, true},
+		{"source, before it destroys its copy", agent.Fault{Side: "source", Step: "destroy", When: "before"},
+			false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w.meet(t)

@@ -52,12 +52,14 @@ func (w *world) lostWhileSending(t *testing.T) {
 	w.reach(t, from, freeze)
 	// A minute's worth at the rate that the send then has, so the final marker cannot leave before
 	// the link is lost.
-	noise := fmt.Sprintf("head -c 200000 /dev/urandom >/proc/%d/root/tmp/noise", w.find(t, from, container).PID)
+	noise := fmt.Sprintf("head -c 200000 /dev/urandom >/proc/%d/root/tmp/noise",
+		w.find(t, from, container).PID)
 	w.inNode(t, from, "sh", "-c", noise)
 	w.goOn(t, from, freeze)
 	w.reach(t, from, send)
 	slow := 2e4
-	_, err := w.agents[from].Set(t.Context(), &api.SetRequest{Migration: id, BandwidthLimitBitsPerSecond: &slow})
+	_, err := w.agents[from].Set(t.Context(),
+		&api.SetRequest{Migration: id, BandwidthLimitBitsPerSecond: &slow})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +202,8 @@ func (w *world) forgotten(t *testing.T) {
 	w.killAgent(t, from)
 	w.killAgent(t, to)
 	w.forget(t, from, id)
-	w.edit(t, to, id, `"begun":["reserve","arrive","receive","restore","settle"]`, `"begun":["reserve","arrive","receive","restore"]`)
+	w.edit(t, to, id, `"begun":["reserve","arrive","receive","restore","settle"]`,
+		`"begun":["reserve","arrive","receive","restore"]`)
 	w.unset(t)
 	w.reviveAgents(t)
 	w.settle(t, id)
@@ -229,7 +232,8 @@ func (w *world) targetLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.awaitDoubt(t, from, id)
-	if out, err := w.godwit(t.Context(), from, "stop", container); err == nil || !strings.Contains(err.Error(), "not known yet") {
+	if out, err := w.godwit(t.Context(), from, "stop", container); err == nil ||
+		!strings.Contains(err.Error(), "not known yet") {
 		t.Errorf("stop in doubt: %s %v", out, err)
 	}
 	w.must(t, from, "migration", "resolve", id, "--runs-at", "source", "--force")

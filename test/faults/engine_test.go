@@ -97,7 +97,8 @@ func (w *world) memoryFull(t *testing.T) {
 	w.set(t, to, beforeReceive, agent.FaultPause)
 	id := w.begin(t, from, to)
 	w.reach(t, to, beforeReceive)
-	if _, err := w.lab.Exec(t.Context(), to, "mount", "-o", "remount,size=64k", "/run/godwit/containers/"+w.id+"/images"); err != nil {
+	if _, err := w.lab.Exec(t.Context(), to, "mount", "-o", "remount,size=64k",
+		"/run/godwit/containers/"+w.id+"/images"); err != nil {
 		t.Fatal(err)
 	}
 	w.goOn(t, to, beforeReceive)
@@ -139,7 +140,8 @@ func deref(text *string) string {
 // fill lets Redis use memory.
 func (w *world) fill(t *testing.T, bytes int) {
 	t.Helper()
-	if out := w.must(t, w.at, "exec", container, "redis-cli", "setrange", "fill", fmt.Sprint(bytes-1), "x"); strings.TrimSpace(out) != fmt.Sprint(bytes) {
+	if out := w.must(t, w.at, "exec", container, "redis-cli", "setrange", "fill", fmt.Sprint(bytes-1),
+		"x"); strings.TrimSpace(out) != fmt.Sprint(bytes) {
 		t.Fatalf("redis says %q", out)
 	}
 }
@@ -152,7 +154,8 @@ func (w *world) limitMemory(t *testing.T, node string, more int64) (lift func())
 		dir, limit, none string
 		used             []string
 	}{
-		{"/sys/fs/cgroup/memory/godwit-lab/", "memory.limit_in_bytes", "-1", []string{"total_rss", "total_shmem"}},
+		{"/sys/fs/cgroup/memory/godwit-lab/", "memory.limit_in_bytes", "-1",
+			[]string{"total_rss", "total_shmem"}},
 		{"/sys/fs/cgroup/godwit-lab/", "memory.max", "max", []string{"anon", "shmem"}},
 	} {
 		dir := filepath.Join(place.dir, w.lab.Name(), node)
@@ -204,7 +207,8 @@ func (w *world) busyWhileMigrating(t *testing.T) {
 	id := w.begin(t, from, to)
 	w.reach(t, from, beforePrepare)
 	for _, args := range [][]string{
-		{"stop", container}, {"rm", "--force", container}, {"exec", container, "true"}, {"migrate", container, to},
+		{"stop", container}, {"rm", "--force", container}, {"exec", container, "true"},
+		{"migrate", container, to},
 	} {
 		out, err := w.godwit(t.Context(), from, args...)
 		if err == nil || !strings.Contains(err.Error(), "is being migrated ("+id+")") {
@@ -300,7 +304,8 @@ func (w *world) containerEnds(t *testing.T, point agent.Fault) {
 	if now := w.find(t, from, name); now.State != engine.Exited || now.ExitCode != 128+int(unix.SIGKILL) {
 		t.Errorf("it is %s, exit code %d", now.State, now.ExitCode)
 	}
-	if r, _ := w.report(t, from, id); r.Error == nil || !containsAny(*r.Error, []string{"ended", "not running"}) {
+	if r, _ := w.report(t, from, id); r.Error == nil ||
+		!containsAny(*r.Error, []string{"ended", "not running"}) {
 		t.Errorf("the report does not say that the container ended: %s", deref(r.Error))
 	}
 	eventually(t, to+" to be as before", func() error { return before.compare(w.look(t, to)) })

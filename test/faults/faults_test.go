@@ -82,9 +82,12 @@ func faults() []fault {
 	}
 	add("source", "before", sourceSteps, killSource, killTarget, linkBlinks, linkLoses, stepFails, userStops)
 	add("target", "before", targetSteps, killSource, killTarget, linkBlinks, linkLoses, stepFails, userStops)
-	add("source", "after", []string{"send"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
-	add("target", "after", []string{"receive", "restore"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
-	add("source", "before", []string{"forward", "destroy", "cleanup"}, killSource, killTarget, linkBlinks, linkLoses, stepFails)
+	add("source", "after", []string{"send"}, killSource, killTarget, killBoth, linkBlinks, stepFails,
+		userStops)
+	add("target", "after", []string{"receive", "restore"}, killSource, killTarget, killBoth, linkBlinks,
+		stepFails, userStops)
+	add("source", "before", []string{"forward", "destroy", "cleanup"}, killSource, killTarget, linkBlinks,
+		linkLoses, stepFails)
 	add("target", "before", []string{"settle"}, killSource, killTarget, linkBlinks, stepFails)
 	add("source", "before", []string{"stage", "send"}, agentEnds)
 	add("target", "before", []string{"arrive", "restore"}, agentEnds)
@@ -131,10 +134,12 @@ func (f fault) moves() (moves, sure bool) {
 	case agent.Fault{Side: "source", Step: "send", When: "after"}:
 		return false, false // meanwhile the target goes on
 	case agent.Fault{Side: "target", Step: "receive", When: "after"}:
-		return false, f.kind == stepFails || f.kind == stepPanics || f.kind == killTarget || f.kind == killBoth
+		return false, f.kind == stepFails || f.kind == stepPanics || f.kind == killTarget ||
+			f.kind == killBoth
 	case agent.Fault{Side: "target", Step: "restore", When: "before"},
 		agent.Fault{Side: "target", Step: "start", When: "before"},
-		agent.Fault{Side: "target", Step: "healthy", When: "before"}: // all has come, so the source is not needed
+		// all has come, so the source is not needed
+		agent.Fault{Side: "target", Step: "healthy", When: "before"}:
 		return f.kind == killSource || f.kind == linkBlinks, f.kind != userStops
 	case agent.Fault{Side: "target", Step: "restore", When: "after"},
 		agent.Fault{Side: "target", Step: "start", When: "after"}: // it runs there
@@ -193,7 +198,8 @@ func runFaultsVia(t *testing.T, v via, mode migration.Mode, all []fault, oneOf i
 				selected = append(selected, all[i])
 			}
 		}
-		selected = slices.DeleteFunc(selected, func(f fault) bool { return (f.kind == linkBlinks) != (peerTimeout == soon) })
+		selected = slices.DeleteFunc(selected,
+			func(f fault) bool { return (f.kind == linkBlinks) != (peerTimeout == soon) })
 		if len(selected) == 0 {
 			continue
 		}

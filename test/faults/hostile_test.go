@@ -70,8 +70,12 @@ func (w *world) secured(t *testing.T, id *identity.Identity, protocol string) ne
 
 func (w *world) peer(t *testing.T, id *identity.Identity) api.PeerClient {
 	t.Helper()
-	client, err := grpc.NewClient("passthrough:///a", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return w.secured(t, id, "h2"), nil }),
+	client, err := grpc.NewClient("passthrough:///a",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn,
+			error) {
+			return w.secured(t, id, "h2"), nil
+		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(64<<20)))
 	if err != nil {
 		t.Fatal(err)
@@ -99,13 +103,16 @@ func (w *world) offer(t *testing.T, number int) (*api.Offer, engine.Definition) 
 		t.Fatal(err)
 	}
 	definition := w.find(t, "a", container).Definition
-	definition.ID, definition.Name, definition.Engine = fmt.Sprintf("%064x", number), fmt.Sprintf("guest-%d", number), nil
+	definition.ID, definition.Name, definition.Engine = fmt.Sprintf("%064x", number),
+		fmt.Sprintf("guest-%d", number), nil
 	host := byte(10 + number%200)
 	definition.Network.Address = netip.AddrFrom4([4]byte{10, 88, 3, host})
 	definition.Network.MAC = fmt.Sprintf("0a:58:0a:58:03:%02x", host)
 	return &api.Offer{
-		Protocol: uint32(compat.Ours().Newest), Migration: fmt.Sprintf("%016x", number), Mode: "cold", DefinitionJson: encode(t, definition),
-		PlatformJson: platform, MemoryBytes: 1 << 20, TreesBytes: 1 << 20, StartedUnixNanoseconds: time.Now().UnixNano(),
+		Protocol: uint32(compat.Ours().Newest), Migration: fmt.Sprintf("%016x", number), Mode: "cold",
+		DefinitionJson: encode(t, definition),
+		PlatformJson:   platform, MemoryBytes: 1 << 20, TreesBytes: 1 << 20,
+		StartedUnixNanoseconds: time.Now().UnixNano(),
 	}, definition
 }
 
@@ -151,36 +158,50 @@ func (w *world) badOffers(t *testing.T, peer api.PeerClient) {
 	}
 	tried := 0
 	for name, change := range map[string]func(*api.Offer, engine.Definition){
-		"no definition":        func(o *api.Offer, _ engine.Definition) { o.DefinitionJson = nil },
-		"garbage definition":   func(o *api.Offer, _ engine.Definition) { o.DefinitionJson = []byte("{{{") },
-		"garbage platform":     func(o *api.Offer, _ engine.Definition) { o.PlatformJson = []byte("]") },
-		"another architecture": func(o *api.Offer, _ engine.Definition) { o.PlatformJson = []byte(`{"architecture":"s390x"}`) },
-		"another version":      func(o *api.Offer, _ engine.Definition) { o.Protocol = 99 },
-		"unknown mode":         func(o *api.Offer, _ engine.Definition) { o.Mode = "warp" },
-		"a path as migration":  func(o *api.Offer, _ engine.Definition) { o.Migration = "../../../../x" },
-		"negative memory":      func(o *api.Offer, _ engine.Definition) { o.MemoryBytes = -1 },
-		"endless memory":       func(o *api.Offer, _ engine.Definition) { o.MemoryBytes = 1<<63 - 1 },
-		"endless files":        func(o *api.Offer, _ engine.Definition) { o.TreesBytes = 1<<63 - 1 },
-		"a path as container":  define(func(d *engine.Definition) { d.ID = "../../" + strings.Repeat("0", 58) }),
-		"a path as name":       define(func(d *engine.Definition) { d.Name = "../x" }),
-		"a path as layer":      define(func(d *engine.Definition) { d.Layers = []string{"sha256:../../../etc"} }),
-		"a volume outside":     define(func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "../../etc", Path: "/x"}} }),
+		"no definition":      func(o *api.Offer, _ engine.Definition) { o.DefinitionJson = nil },
+		"garbage definition": func(o *api.Offer, _ engine.Definition) { o.DefinitionJson = []byte("{{{") },
+		"garbage platform":   func(o *api.Offer, _ engine.Definition) { o.PlatformJson = []byte("]") },
+		"another architecture": func(o *api.Offer,
+			_ engine.Definition) {
+			o.PlatformJson = []byte(`{"architecture":"s390x"}`)
+		},
+		"another version":     func(o *api.Offer, _ engine.Definition) { o.Protocol = 99 },
+		"unknown mode":        func(o *api.Offer, _ engine.Definition) { o.Mode = "warp" },
+		"a path as migration": func(o *api.Offer, _ engine.Definition) { o.Migration = "../../../../x" },
+		"negative memory":     func(o *api.Offer, _ engine.Definition) { o.MemoryBytes = -1 },
+		"endless memory":      func(o *api.Offer, _ engine.Definition) { o.MemoryBytes = 1<<63 - 1 },
+		"endless files":       func(o *api.Offer, _ engine.Definition) { o.TreesBytes = 1<<63 - 1 },
+		"a path as container": define(func(d *engine.Definition) {
+			d.ID = "../../" +
+				strings.Repeat("0", 58)
+		}),
+		"a path as name":  define(func(d *engine.Definition) { d.Name = "../x" }),
+		"a path as layer": define(func(d *engine.Definition) { d.Layers = []string{"sha256:../../../etc"} }),
+		"a volume outside": define(
+			func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "../../etc", Path: "/x"}} }),
 		"a part of the machine": define(func(d *engine.Definition) {
 			d.Volumes = []engine.Volume{{Kind: engine.Bind, Source: "/etc/godwit-none", Path: "/x"}}
 		}),
 		"the agent's files": define(func(d *engine.Definition) {
-			d.Volumes = []engine.Volume{{Kind: engine.Bind, Source: "/var/lib/godwit/volumes/none", Path: "/x", Stays: true}}
+			d.Volumes = []engine.Volume{{Kind: engine.Bind, Source: "/var/lib/godwit/volumes/none",
+				Path: "/x", Stays: true}}
 		}),
 		"a volume that sticks out": define(func(d *engine.Definition) {
 			d.Volumes = []engine.Volume{{Kind: engine.Bind, Source: "/tmp/../etc", Path: "/x", Stays: true}}
 		}),
-		"a volume of less than nothing": func(o *api.Offer, _ engine.Definition) { o.VolumesJson = []byte(`[{"volume":"x","bytes":-1}]`) },
-		"garbage volumes":               func(o *api.Offer, _ engine.Definition) { o.VolumesJson = []byte("{") },
-		"a container of a":              define(func(d *engine.Definition) { d.ID = w.id }),
-		"a name of a":                   define(func(d *engine.Definition) { d.Name = container }),
-		"an address of a":               define(func(d *engine.Definition) { d.Network.Address = netip.AddrFrom4([4]byte{10, 88, 1, 2}) }),
-		"an address of nobody":          define(func(d *engine.Definition) { d.Network.Address = netip.AddrFrom4([4]byte{192, 0, 2, 1}) }),
-		"engine's own nonsense":         define(func(d *engine.Definition) { d.Engine = []byte(`{"stdio":["/etc/shadow"]}`) }),
+		"a volume of less than nothing": func(o *api.Offer,
+			_ engine.Definition) {
+			o.VolumesJson = []byte(`[{"volume":"x","bytes":-1}]`)
+		},
+		"garbage volumes":  func(o *api.Offer, _ engine.Definition) { o.VolumesJson = []byte("{") },
+		"a container of a": define(func(d *engine.Definition) { d.ID = w.id }),
+		"a name of a":      define(func(d *engine.Definition) { d.Name = container }),
+		"an address of a": define(
+			func(d *engine.Definition) { d.Network.Address = netip.AddrFrom4([4]byte{10, 88, 1, 2}) }),
+		"an address of nobody": define(
+			func(d *engine.Definition) { d.Network.Address = netip.AddrFrom4([4]byte{192, 0, 2, 1}) }),
+		"engine's own nonsense": define(
+			func(d *engine.Definition) { d.Engine = []byte(`{"stdio":["/etc/shadow"]}`) }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.unchanged(t, func() {
@@ -208,15 +229,22 @@ func (w *world) badProofs(t *testing.T, peer api.PeerClient) {
 	}
 	const name = ".godwit-proof-00000000000000000000000000000000"
 	precious := filepath.Join(root, "tmp/proofs", name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(precious), 0o755), os.WriteFile(precious, []byte("precious"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(precious), 0o755),
+		os.WriteFile(precious, []byte("precious"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	w.unchanged(t, func() {
-		bind := func(source string) *api.Volume { return &api.Volume{Kind: "bind", Source: source, Path: "/x"} }
+		bind := func(source string) *api.Volume {
+			return &api.Volume{Kind: "bind", Source: source,
+				Path: "/x"}
+		}
 		request := &api.ProveRequest{Proofs: []*api.Proof{
-			{}, {Volume: bind("/tmp/proofs"), File: name}, {Volume: bind("/tmp"), File: "proofs/" + name}, {Volume: bind("/etc"), File: "passwd"},
-			{Volume: bind("/tmp/proofs"), File: "../proofs/" + name}, {Volume: bind("/var/lib/godwit"), File: name},
-			{Volume: &api.Volume{Name: "../../../../tmp/proofs", Path: "/x"}, File: name}, {Volume: bind("/tmp/none"), File: name},
+			{}, {Volume: bind("/tmp/proofs"), File: name}, {Volume: bind("/tmp"), File: "proofs/" + name},
+			{Volume: bind("/etc"), File: "passwd"},
+			{Volume: bind("/tmp/proofs"), File: "../proofs/" + name},
+			{Volume: bind("/var/lib/godwit"), File: name},
+			{Volume: &api.Volume{Name: "../../../../tmp/proofs", Path: "/x"}, File: name},
+			{Volume: bind("/tmp/none"), File: name},
 		}}
 		reply, err := peer.Prove(t.Context(), request)
 		if err != nil || len(reply.Proven) != len(request.Proofs) {
@@ -227,7 +255,8 @@ func (w *world) badProofs(t *testing.T, peer api.PeerClient) {
 				t.Errorf("%+v is answered: %+v", request.Proofs[i], one)
 			}
 		}
-		if _, err := peer.Prove(t.Context(), &api.ProveRequest{Proofs: make([]*api.Proof, 1<<11)}); err == nil {
+		if _, err := peer.Prove(t.Context(),
+			&api.ProveRequest{Proofs: make([]*api.Proof, 1<<11)}); err == nil {
 			t.Error("as many as one likes are looked for")
 		}
 	})
@@ -274,7 +303,8 @@ func (w *world) tooMany(t *testing.T, peer api.PeerClient) {
 			all.Go(func() {
 				answer, err := open(ctx, peer, offer)
 				switch {
-				case status.Code(err) == codes.FailedPrecondition && strings.Contains(err.Error(), "under way"):
+				case status.Code(err) == codes.FailedPrecondition &&
+					strings.Contains(err.Error(), "under way"):
 					refused.Add(1)
 				case err == nil && answer.GetMessage().GetKind() == string(migration.KindReserved):
 					accepted.Add(1)
@@ -302,16 +332,20 @@ func (w *world) othersMigrations(t *testing.T, peer api.PeerClient) {
 		w.set(t, "a", beforePrepare, "pause")
 		id := w.begin(t, "a", "b")
 		w.reach(t, "a", beforePrepare)
-		for _, kind := range []migration.MessageKind{migration.KindNeverRan, migration.KindRunning, migration.KindOverruled} {
-			_, err := peer.Tell(t.Context(), &api.TellRequest{Migration: id, Message: &api.Message{Kind: string(kind)}})
+		for _, kind := range []migration.MessageKind{migration.KindNeverRan, migration.KindRunning,
+			migration.KindOverruled} {
+			_, err := peer.Tell(t.Context(),
+				&api.TellRequest{Migration: id, Message: &api.Message{Kind: string(kind)}})
 			if status.Code(err) != codes.PermissionDenied {
 				t.Errorf("told %s: %v", kind, err)
 			}
 		}
-		if _, err := peer.Outcome(t.Context(), &api.OutcomeRequest{Migration: id, Abort: true}); status.Code(err) != codes.PermissionDenied {
+		if _, err := peer.Outcome(t.Context(),
+			&api.OutcomeRequest{Migration: id, Abort: true}); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("asked for the outcome: %v", err)
 		}
-		if _, err := peer.Durable(t.Context(), &api.DurableRequest{Migration: id}); status.Code(err) != codes.PermissionDenied {
+		if _, err := peer.Durable(t.Context(),
+			&api.DurableRequest{Migration: id}); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("asked for files: %v", err)
 		}
 		for _, key := range [][]byte{nil, make([]byte, 32)} {
@@ -320,11 +354,13 @@ func (w *world) othersMigrations(t *testing.T, peer api.PeerClient) {
 				t.Errorf("asked for the key of pages, or gave one: %v, %v", reply, err)
 			}
 		}
-		if _, err := peer.Outcome(t.Context(), &api.OutcomeRequest{Migration: "../../../x"}); status.Code(err) != codes.InvalidArgument {
+		if _, err := peer.Outcome(t.Context(),
+			&api.OutcomeRequest{Migration: "../../../x"}); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("asked for a path: %v", err)
 		}
 		address := w.find(t, "a", container).Definition.Network.Address.String()
-		if _, err := peer.Release(t.Context(), &api.ReleaseRequest{Address: address, Container: w.id}); err == nil {
+		if _, err := peer.Release(t.Context(),
+			&api.ReleaseRequest{Address: address, Container: w.id}); err == nil {
 			t.Error("it may give back the address of a container that runs")
 		}
 		w.cancel(t, "a", id)
@@ -337,9 +373,11 @@ func (w *world) othersMigrations(t *testing.T, peer api.PeerClient) {
 func (w *world) badData(t *testing.T, id *identity.Identity) {
 	w.unchanged(t, func() {
 		for _, hello := range []stream.Hello{
-			{Migration: "0123456789abcdef", Purpose: "migration"}, {Migration: "../../x", Purpose: "migration"}, {Purpose: "nonsense"},
+			{Migration: "0123456789abcdef", Purpose: "migration"},
+			{Migration: "../../x", Purpose: "migration"}, {Purpose: "nonsense"},
 		} {
-			if _, err := stream.Open(t.Context(), w.secured(t, id, "godwit-data/1"), hello, stream.Options{}); err == nil {
+			if _, err := stream.Open(t.Context(), w.secured(t, id, "godwit-data/1"), hello,
+				stream.Options{}); err == nil {
 				t.Errorf("a data connection for %+v was accepted", hello)
 			}
 		}

@@ -52,7 +52,8 @@ func (w *world) refused(t *testing.T, node string, words string, args ...string)
 	if err == nil {
 		t.Errorf("godwit %s on %s succeeded: %s", strings.Join(args, " "), node, out)
 	} else if !strings.Contains(out+err.Error(), words) {
-		t.Errorf("godwit %s on %s: want %q in what it says: %s %v", strings.Join(args, " "), node, words, out, err)
+		t.Errorf("godwit %s on %s: want %q in what it says: %s %v", strings.Join(args, " "), node, words,
+			out, err)
 	}
 }
 
@@ -94,7 +95,8 @@ func (w *world) nameTaken(t *testing.T) {
 func (w *world) badTokens(t *testing.T) {
 	const server = "10.77.0.1:7443"
 	join := func(token, state string) []string {
-		return []string{"node", "join", server, token, "--state", "/tmp/" + state, "--name", stranger, "--address", "10.77.0.3"}
+		return []string{"node", "join", server, token, "--state", "/tmp/" + state, "--name", stranger,
+			"--address", "10.77.0.3"}
 	}
 	token := func(args ...string) string {
 		return lastLine(w.must(t, "a", append([]string{"node", "token"}, args...)...))
@@ -138,7 +140,9 @@ func (w *world) garbage(t *testing.T) {
 			conn.Close()
 		}
 		for _, protocol := range []string{"h2", "godwit-data/1"} {
-			secured := tls.Client(w.toPort(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}, MinVersion: tls.VersionTLS13})
+			secured := tls.Client(w.toPort(t),
+				&tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol},
+					MinVersion: tls.VersionTLS13})
 			err := secured.HandshakeContext(t.Context())
 			if err == nil { // In TLS 1.3 the client hears of it when it first reads.
 				_, err = secured.Read(make([]byte, 1))

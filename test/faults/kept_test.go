@@ -29,7 +29,8 @@ func TestBrokenCopiesGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.loadRedis(t, "a")
-	w.id = strings.TrimSpace(w.must(t, "a", "run", "-d", "--name", container, "-v", "data:/data", "--entrypoint", "/bin/sh", "redis", "-c",
+	w.id = strings.TrimSpace(w.must(t, "a", "run", "-d", "--name", container, "-v", "data:/data",
+		"--entrypoint", "/bin/sh", "redis", "-c",
 		`cd /data; test -e done || { mkdir -p small/more; for i in $(seq 500); do echo $i >small/more/$i; done; head -c 30000000 /dev/urandom >a
 		for i in 1 2 3; do head -c 4000000 /dev/urandom >small/$i; done; ln small/1 linked; ln -s /etc/passwd out; mkfifo fifo; touch done; }
 		while :; do sleep 0.1; done`))
@@ -56,9 +57,12 @@ func TestBrokenCopiesGoOn(t *testing.T) {
 		long   bool   // only with --long
 	}{
 		{"link lost", migration.PreCopy, cut, "", 0, true},
-		{"target killed", migration.PreCopy, func(t *testing.T, _, to, _ string) { kill(t, to) }, "", 0, false},
-		{"source killed", migration.Restart, func(t *testing.T, from, _, _ string) { kill(t, from) }, "", 0, true},
-		{"cancelled, and changed", migration.PreCopy, func(t *testing.T, from, _, id string) { w.cancel(t, from, id) },
+		{"target killed", migration.PreCopy, func(t *testing.T, _, to, _ string) { kill(t, to) }, "", 0,
+			false},
+		{"source killed", migration.Restart, func(t *testing.T, from, _, _ string) { kill(t, from) }, "",
+			0, true},
+		{"cancelled, and changed", migration.PreCopy,
+			func(t *testing.T, from, _, id string) { w.cancel(t, from, id) },
 			`printf changed | dd of=/data/a bs=1 seek=100000 conv=notrunc; rm -r /data/small/more; mv /data/small/2 /data/b
 			rm /data/small/3; mkdir /data/small/3; echo x >/data/small/3/x; ln -f /data/a /data/linked; chmod 600 /data/small/1`, 5_000_000, false},
 		{"in the freeze", migration.Cold, cut, "", 0, true},
@@ -72,7 +76,8 @@ func TestBrokenCopiesGoOn(t *testing.T) {
 			from, to := w.at, other(w.at)
 			id := w.begin(t, from, to)
 			eventually(t, "half of the volume to come", func() error {
-				if size, err := files.TreeSize(t.Context(), files.Tree{Path: w.volume(t, to)}); err != nil || size.Bytes < all/2 {
+				if size, err := files.TreeSize(t.Context(), files.Tree{Path: w.volume(t, to)}); err != nil ||
+					size.Bytes < all/2 {
 					return fmt.Errorf("%+v, %v", size, err)
 				}
 				return nil
@@ -145,7 +150,8 @@ func (w *world) keptCopies(t *testing.T, node string) (list []migration.Stage) {
 func (w *world) kept(t *testing.T, node, from string) int64 {
 	t.Helper()
 	list := w.keptCopies(t, node)
-	if len(list) != 1 || list[0].Container != container || list[0].Source != from || list[0].Target != node || list[0].Until.IsZero() {
+	if len(list) != 1 || list[0].Container != container || list[0].Source != from || list[0].Target != node ||
+		list[0].Until.IsZero() {
 		t.Fatalf("kept: %+v", list)
 	}
 	if list[0].DiskBytes < 10_000_000 {
@@ -154,7 +160,8 @@ func (w *world) kept(t *testing.T, node, from string) int64 {
 	if _, err := os.Lstat(w.volume(t, node)); err == nil {
 		t.Error("the volume is on the target, too")
 	}
-	if info, err := os.Stat(filepath.Join(w.volume(t, node), "../../kept")); err != nil || info.Mode().Perm() != 0o700 {
+	if info, err := os.Stat(filepath.Join(w.volume(t, node), "../../kept")); err != nil ||
+		info.Mode().Perm() != 0o700 {
 		t.Errorf("others may look at what is kept: %v, %v", info, err)
 	}
 	return list[0].DiskBytes
@@ -175,9 +182,11 @@ func (w *world) arrivesWith(t *testing.T, kept, sent int64) {
 		t.Error(difference)
 	}
 	b := r.Bytes
-	t.Logf("kept before %d; kept %d, sent %d and %d in the freeze", kept, b.FilesKept, b.FilesPrecopy, b.FilesFinal)
+	t.Logf("kept before %d; kept %d, sent %d and %d in the freeze", kept, b.FilesKept, b.FilesPrecopy,
+		b.FilesFinal)
 	if b.FilesPrecopy+b.FilesFinal > sent || b.FilesKept > kept || b.FilesKept < kept-7_000_000 {
-		t.Errorf("of %d bytes %d were kept; %d were sent, at most %d should be", kept, b.FilesKept, b.FilesPrecopy+b.FilesFinal, sent)
+		t.Errorf("of %d bytes %d were kept; %d were sent, at most %d should be", kept, b.FilesKept,
+			b.FilesPrecopy+b.FilesFinal, sent)
 	}
 	if list := w.keptCopies(t, to); len(list) > 0 {
 		t.Errorf("still kept: %+v", list)
@@ -210,7 +219,8 @@ func (w *world) keptIsGivenUp(t *testing.T, all int64) {
 		t.Errorf("removed, and still kept: %+v", list)
 	}
 	w.stopAgent(t, to)
-	if err := w.lab.StartAgentWith(t.Context(), to, nil, append(w.agentArgs(), "--keep-broken-copies", "0")...); err != nil {
+	if err := w.lab.StartAgentWith(t.Context(), to, nil,
+		append(w.agentArgs(), "--keep-broken-copies", "0")...); err != nil {
 		t.Fatal(err)
 	}
 	breakOff()

@@ -26,7 +26,8 @@ const bulkLayer = 10 << 20
 func TestLayersOfAThirdNode(t *testing.T) {
 	t.Parallel()
 	w := newNodesOf(t, lab.Config{Nodes: 3}, "8s")
-	near, far := lab.Link{BandwidthBitsPerSecond: 60_000_000, RTT: time.Millisecond}, lab.Link{BandwidthBitsPerSecond: 30_000_000, RTT: 60 * time.Millisecond}
+	near, far := lab.Link{BandwidthBitsPerSecond: 60_000_000, RTT: time.Millisecond},
+		lab.Link{BandwidthBitsPerSecond: 30_000_000, RTT: 60 * time.Millisecond}
 	for pair, link := range map[[2]string]lab.Link{{"a", "b"}: far, {"b", "c"}: near, {"a", "c"}: near} {
 		if err := w.lab.SetLink(pair[0], pair[1], link); err != nil {
 			t.Fatal(err)
@@ -44,7 +45,8 @@ func TestLayersOfAThirdNode(t *testing.T) {
 	w.must(t, "a", "image", "load", archive)
 	w.must(t, "c", "image", "load", archive)
 	config := pages.Config{Size: 1 << 20, Hot: 1 << 20, Rate: 1 << 20, Check: 1 << 20}
-	args := append([]string{"run", "-d", "--name", container, "localhost/bulk", labimage.ProgramPath}, config.Args()...)
+	args := append([]string{"run", "-d", "--name", container, "localhost/bulk", labimage.ProgramPath},
+		config.Args()...)
 	w.id = strings.TrimSpace(w.must(t, "a", args...))
 
 	t.Run("agent of the target killed", func(t *testing.T) {
@@ -73,7 +75,8 @@ func TestLayersOfAThirdNode(t *testing.T) {
 		w.killAgent(t, "c")
 		w.settle(t, id)
 		from := w.taken(t, id)
-		if from["c"].Error == "" || from["c"].Layers > 1 || from["a"].Kind != "source" || from["a"].Error != "" || from["a"].Layers < 1 {
+		if from["c"].Error == "" || from["c"].Layers > 1 || from["a"].Kind != "source" ||
+			from["a"].Error != "" || from["a"].Layers < 1 {
 			t.Errorf("%+v", from)
 		}
 	})
@@ -113,7 +116,8 @@ func (w *world) beginLayers(t *testing.T) string {
 			return err
 		}
 		for _, path := range there {
-			if size, err := files.TreeSize(t.Context(), files.Tree{Path: path}); err == nil && size.Bytes > 1<<20 {
+			if size, err := files.TreeSize(t.Context(), files.Tree{Path: path}); err == nil &&
+				size.Bytes > 1<<20 {
 				return nil
 			}
 		}

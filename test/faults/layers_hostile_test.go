@@ -46,14 +46,17 @@ func (w *world) badLayers(t *testing.T, id *identity.Identity, peer api.PeerClie
 		if status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("more than the disk holds: %v", err)
 		}
-		if err := fetch(&api.FetchRequest{Image: nobodys, ConfigJson: []byte("{}")}); err == nil || errors.Is(err, io.EOF) {
+		if err := fetch(&api.FetchRequest{Image: nobodys, ConfigJson: []byte("{}")}); err == nil ||
+			errors.Is(err, io.EOF) {
 			t.Errorf("a configuration with another digest: %v", err)
 		}
-		err = fetch(&api.FetchRequest{Transfer: "0123456789abcdef", Layers: []*api.Layer{{DiffId: nobodys, ArchiveBytes: 1 << 20}}})
+		err = fetch(&api.FetchRequest{Transfer: "0123456789abcdef",
+			Layers: []*api.Layer{{DiffId: nobodys, ArchiveBytes: 1 << 20}}})
 		if err == nil || !strings.Contains(err.Error(), "from nobody") {
 			t.Errorf("a layer that nobody has: %v", err)
 		}
-		if _, err := peer.Layers(t.Context(), &api.LayersRequest{DiffIds: make([]string, 257)}); status.Code(err) != codes.InvalidArgument {
+		if _, err := peer.Layers(t.Context(),
+			&api.LayersRequest{DiffIds: make([]string, 257)}); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("asked for too many layers: %v", err)
 		}
 		w.badWants(t, id, nobodys)
@@ -71,17 +74,22 @@ func (w *world) badWants(t *testing.T, id *identity.Identity, nobodys string) {
 	}
 	theirs := w.find(t, w.at, container).Definition.Layers[0]
 	hello := stream.Hello{Purpose: "layers", Migration: "0123456789abcdef"}
-	if _, err := stream.Open(t.Context(), w.secured(t, id, "godwit-data/1"), hello, stream.Options{}); err == nil {
+	if _, err := stream.Open(t.Context(), w.secured(t, id, "godwit-data/1"), hello,
+		stream.Options{}); err == nil {
 		t.Error("a transfer that does not exist is served")
 	}
 	hello.Migration = ""
 	for what, sections := range map[string][]sent{
-		"a layer that is not there": {{"want", "", want(nobodys)}}, "a path": {{"want", "", want("../../../etc")}},
-		"no list": {{"want", "", []byte("x")}}, "too many": {{"want", "", want(make([]string, 257)...)}},
-		"too long":                        {{"want", "", []byte(fmt.Sprintf("%q", strings.Repeat("x", 1<<20)))}},
-		"parts of one that is not there":  {{"cut", nobodys, nil}},
-		"parts of a path":                 {{"cut", "../../../etc", nil}},
-		"parts that are not there":        {{"cut", theirs, nil}, {"runs", "", []byte{0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}}},
+		"a layer that is not there": {{"want", "", want(nobodys)}},
+		"a path":                    {{"want", "", want("../../../etc")}},
+		"no list":                   {{"want", "", []byte("x")}},
+		"too many":                  {{"want", "", want(make([]string, 257)...)}},
+		"too long": {{"want", "",
+			[]byte(fmt.Sprintf("%q", strings.Repeat("x", 1<<20)))}},
+		"parts of one that is not there": {{"cut", nobodys, nil}},
+		"parts of a path":                {{"cut", "../../../etc", nil}},
+		"parts that are not there": {{"cut", theirs, nil},
+			{"runs", "", []byte{0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}}},
 		"half a run":                      {{"cut", theirs, nil}, {"runs", "", []byte{1}}},
 		"too many runs":                   {{"cut", theirs, nil}, {"runs", "", make([]byte, 1<<20)}},
 		"something else in place of runs": {{"cut", theirs, nil}, {"want", "", want(theirs)}},

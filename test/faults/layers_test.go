@@ -14,7 +14,8 @@ var beforeLayers = agent.Fault{Side: "source", Step: "layers", When: "before"}
 
 // layersFaults lists what can go wrong while layers are on their way.
 func layersFaults() (all []fault) {
-	for _, k := range []kind{killSource, killTarget, killBoth, linkBlinks, linkLoses, stepFails, userStops, agentEnds} {
+	for _, k := range []kind{killSource, killTarget, killBoth, linkBlinks, linkLoses, stepFails, userStops,
+		agentEnds} {
 		all = append(all, fault{"source", "layers", "before", k})
 	}
 	return all
@@ -48,7 +49,8 @@ func (w *world) forgetImage(t *testing.T, node string) {
 func TestRoundsBesideLayers(t *testing.T) {
 	w := newWorldOf(t, migration.PreCopy, patient)
 	w.loadRedis(t, "b")
-	for _, mode := range []migration.Mode{migration.PreCopy, migration.PostCopy, migration.Hybrid, migration.PreCopy} {
+	for _, mode := range []migration.Mode{migration.PreCopy, migration.PostCopy, migration.Hybrid,
+		migration.PreCopy} {
 		w.mode = mode
 		w.meet(t)
 		from, to := w.at, other(w.at)
@@ -65,7 +67,8 @@ func TestRoundsBesideLayers(t *testing.T) {
 		w.clientGoesOn(t)
 		w.goOn(t, from, beforeLayers)
 		r := w.endMoved(t, from, id)
-		if r.Layers == nil || len(r.Layers.Taken) != 1 || r.Layers.Taken[0].Kind != "source" || r.Layers.Here+r.Layers.Taken[0].Layers != r.Layers.Count {
+		if r.Layers == nil || len(r.Layers.Taken) != 1 || r.Layers.Taken[0].Kind != "source" ||
+			r.Layers.Here+r.Layers.Taken[0].Layers != r.Layers.Count {
 			t.Errorf("%s: layers: %+v", mode, r.Layers)
 		}
 		w.memoryIsRight(t)

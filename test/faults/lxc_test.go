@@ -113,7 +113,8 @@ func (w *world) stopMeanwhile(t *testing.T, f agent.Fault) {
 	var r migration.Report
 	eventually(t, "the migration to end", func() error {
 		var known bool
-		if r, known = w.report(t, from, id); known && (r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt) {
+		if r, known = w.report(t, from, id); known &&
+			(r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt) {
 			return fmt.Errorf("it is %s", r.Result)
 		}
 		return nil
@@ -135,7 +136,8 @@ func (w *world) stopMeanwhile(t *testing.T, f agent.Fault) {
 	if state := strings.TrimSpace(w.inNode(t, from, "lxc-info", "-n", container, "-sH")); state != "STOPPED" {
 		t.Errorf("it was stopped and did not move, and LXC says %s", state)
 	}
-	eventually(t, "LXC at "+from+" to start it again", func() error { // as it was; its last monitor may still be ending
+	// as it was; its last monitor may still be ending
+	eventually(t, "LXC at "+from+" to start it again", func() error {
 		_, err := w.lab.Exec(t.Context(), from, "lxc-start", "-n", container)
 		return err
 	})

@@ -120,8 +120,8 @@ func (w *world) newMember(t *testing.T, before int) {
 	if err := os.WriteFile(filepath.Join(root, "tmp/token"), []byte(token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.must(t, stranger, "node", "join", "10.77.0.2", "--token-file", "/tmp/token", "--state", "/tmp/again", "--name", stranger,
-		"--address", "10.77.0.3")
+	w.must(t, stranger, "node", "join", "10.77.0.2", "--token-file", "/tmp/token", "--state", "/tmp/again",
+		"--name", stranger, "--address", "10.77.0.3")
 	again, err := identity.Load(filepath.Join(root, "tmp/again"))
 	if err != nil {
 		t.Fatal(err)

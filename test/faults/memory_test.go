@@ -28,14 +28,19 @@ func preCopyFaults() []fault {
 			}
 		}
 	}
-	add("source", "before", []string{"page"}, killSource, killTarget, killBoth, linkBlinks, linkLoses, stepFails, userStops, agentEnds)
-	add("source", "before", []string{"last-page"}, killSource, killTarget, killBoth, linkBlinks, linkLoses, stepFails, userStops)
+	add("source", "before", []string{"page"}, killSource, killTarget, killBoth, linkBlinks, linkLoses,
+		stepFails, userStops, agentEnds)
+	add("source", "before", []string{"last-page"}, killSource, killTarget, killBoth, linkBlinks, linkLoses,
+		stepFails, userStops)
 	add("source", "before", []string{"rounds"}, killSource, killTarget, linkBlinks, stepFails, userStops)
 	add("source", "after", []string{"rounds"}, killSource, killTarget, linkBlinks, stepFails, userStops)
-	add("source", "before", []string{"freeze", "dump", "send"}, killSource, killTarget, linkBlinks, stepFails, userStops)
+	add("source", "before", []string{"freeze", "dump", "send"}, killSource, killTarget, linkBlinks, stepFails,
+		userStops)
 	add("source", "after", []string{"send"}, killSource, killTarget, killBoth, linkBlinks, stepFails)
-	add("target", "before", []string{"receive", "restore"}, killSource, killTarget, linkBlinks, stepFails, userStops)
-	add("target", "after", []string{"receive", "restore"}, killSource, killTarget, killBoth, linkBlinks, stepFails)
+	add("target", "before", []string{"receive", "restore"}, killSource, killTarget, linkBlinks, stepFails,
+		userStops)
+	add("target", "after", []string{"receive", "restore"}, killSource, killTarget, killBoth, linkBlinks,
+		stepFails)
 	add("source", "before", []string{"destroy"}, killSource, killTarget)
 	add("source", "before", []string{"untrack", "thaw"}, killSource, stepFails)
 	add("target", "before", []string{"discard"}, killTarget, stepFails)
@@ -72,7 +77,8 @@ func (w *world) memoryIsRight(t *testing.T) {
 	if now := w.hashContent(t); now != w.content {
 		t.Errorf("the content of redis on %s hashes to %s, was %s", w.at, now, w.content)
 	}
-	eventually(t, "the container's processes to be without a trace of the migration", func() error { return w.anyTrace(t) })
+	eventually(t, "the container's processes to be without a trace of the migration",
+		func() error { return w.anyTrace(t) })
 }
 
 // anyTrace looks for what a migration could leave in a process: a userfaultfd, memory that is
@@ -98,7 +104,8 @@ func (w *world) anyTrace(t *testing.T) error {
 		return err
 	}
 	for line := range strings.Lines(string(smaps)) {
-		if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok && (strings.Contains(flags, " uw") || strings.Contains(flags, " um")) {
+		if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok &&
+			(strings.Contains(flags, " uw") || strings.Contains(flags, " um")) {
 			return fmt.Errorf("memory of %s is registered with a userfaultfd: %s", proc, line)
 		}
 	}

@@ -54,7 +54,8 @@ func (w *world) quiet(t *testing.T) {
 			}
 			return nil
 		})
-		w.order[node+w.at] = last // seen nine times; a later look may catch a program that an engine runs for a moment
+		// seen nine times; a later look may catch a program that an engine runs for a moment
+		w.order[node+w.at] = last
 	}
 }
 
@@ -152,7 +153,8 @@ func (s snapshot) cgroups(lab, node string) error {
 	}
 	for _, top := range append(tops, "/sys/fs/cgroup/godwit-lab/"+lab+"/"+node) {
 		err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && entry.IsDir() && entry.Name() != ".lxc" { // which lxc-attach leaves in a container
+			// which lxc-attach leaves in a container
+			if err == nil && entry.IsDir() && entry.Name() != ".lxc" {
 				s.add("cgroup %s", path)
 			}
 			return nil // gone meanwhile
@@ -166,7 +168,8 @@ func (s snapshot) cgroups(lab, node string) error {
 
 // changing are the files that may differ: journals and reports, leases, logs of CRIU, what the
 // first arrival leaves, faults, and what is inside containers and images.
-var changing = regexp.MustCompile(`^run/godwit/(faults|gate-bin)|^var/lib/godwit/addresses.json$|/criu/[a-z]+\.log$|^var/lib/godwit/migrations/.|/(upper|work|private|rootfs|shm)/.|/(layers|images)/sha256/[0-9a-f]+/.`)
+var changing = regexp.MustCompile(
+	`^run/godwit/(faults|gate-bin)|^var/lib/godwit/addresses.json$|/criu/[a-z]+\.log$|^var/lib/godwit/migrations/.|/(upper|work|private|rootfs|shm)/.|/(layers|images)/sha256/[0-9a-f]+/.`)
 
 func (s snapshot) files(root, dir string) error {
 	return filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {

@@ -39,7 +39,8 @@ func outside(v via, mode migration.Mode) []fault {
 			}
 		}
 	}
-	others := []kind{engineStarts, engineRemoves, somebodyThaws, secondAgents, journalLost, decideAtSource, decideAtTarget}
+	others := []kind{engineStarts, engineRemoves, somebodyThaws, secondAgents, journalLost, decideAtSource,
+		decideAtTarget}
 	if mode == migration.PostCopy {
 		add("source", "before", "drain", others...)
 		return all
@@ -83,7 +84,8 @@ func TestOutsidePushing(t *testing.T) {
 		if testing.Short() && v != embedded {
 			continue
 		}
-		t.Run(v.String(), func(t *testing.T) { runFaultsVia(t, v, migration.PostCopy, outside(v, migration.PostCopy), 4) })
+		t.Run(v.String(),
+			func(t *testing.T) { runFaultsVia(t, v, migration.PostCopy, outside(v, migration.PostCopy), 4) })
 	}
 }
 
@@ -98,7 +100,8 @@ func (v via) String() string {
 // fromOutside tells whether somebody else does it.
 func (f fault) fromOutside() bool {
 	return slices.Contains([]kind{
-		engineStarts, engineRemoves, somebodyThaws, secondAgents, journalLost, stateLost, stateBack, stateCloned,
+		engineStarts, engineRemoves, somebodyThaws, secondAgents, journalLost, stateLost, stateBack,
+		stateCloned,
 		decideAtSource, decideAtTarget,
 	}, f.kind)
 }
@@ -139,7 +142,8 @@ func (w *world) others(t *testing.T, f fault, from, to, id string) (over func())
 		w.inNode(t, from, "sh", "-c", fmt.Sprintf(thaws, w.find(t, from, container).PID))
 	case secondAgents:
 		for _, node := range nodes {
-			w.refused(t, node, "is locked by process", "agent", "--state", "/var/lib/godwit", "--run", "/tmp/run-of-another")
+			w.refused(t, node, "is locked by process", "agent", "--state", "/var/lib/godwit", "--run",
+				"/tmp/run-of-another")
 		}
 	case journalLost:
 		w.killAgent(t, from)
@@ -209,7 +213,8 @@ func (w *world) decide(t *testing.T, f fault, from, to, id string) (over func())
 func (w *world) keepOlder(t *testing.T, node string) {
 	t.Helper()
 	w.reach(t, node, beforeReceive)
-	w.inNode(t, node, "sh", "-c", "set -e; rm -rf /tmp/older; mkdir /tmp/older; cd /var/lib/godwit; cp -a migrations *.json /tmp/older")
+	w.inNode(t, node, "sh", "-c", "set -e; rm -rf /tmp/older; mkdir /tmp/older; cd /var/lib/godwit; cp -a "+
+		"migrations *.json /tmp/older")
 	w.goOn(t, node, beforeReceive)
 }
 
@@ -225,14 +230,17 @@ func (w *world) tamper(t *testing.T, f fault, from, to, id string) (over func())
 			t.Fatal(err)
 		}
 	case stateBack:
-		w.inNode(t, to, "sh", "-c", "set -e; cd /var/lib/godwit; rm -rf migrations *.json; cp -a /tmp/older/* .; rm -rf /tmp/older")
+		w.inNode(t, to, "sh", "-c", "set -e; cd /var/lib/godwit; rm -rf migrations *.json; cp -a "+
+			"/tmp/older/* .; rm -rf /tmp/older")
 	case stateCloned:
-		w.inNode(t, to, "sh", "-c", "set -e; tr 0-9 1-90 </etc/machine-id >/tmp/machine-id; mount --bind /tmp/machine-id /etc/machine-id")
+		w.inNode(t, to, "sh", "-c", "set -e; tr 0-9 1-90 </etc/machine-id >/tmp/machine-id; mount --bind "+
+			"/tmp/machine-id /etc/machine-id")
 	}
 	return func() {
 		w.reviveAgents(t)
 		eventually(t, "an operator to be heard", func() error {
-			_, err := w.godwit(t.Context(), from, "migration", "resolve", id, "--runs-at", "target", "--force")
+			_, err := w.godwit(t.Context(), from, "migration", "resolve", id, "--runs-at", "target",
+				"--force")
 			if r, _ := w.report(t, from, id); r.Result == migration.Moved {
 				return nil
 			}

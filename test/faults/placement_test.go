@@ -60,7 +60,8 @@ func (w *world) copyReady(t *testing.T, before string) (id string) {
 	t.Helper()
 	eventually(t, "a copy at the neighbour", func() error {
 		told, err := w.placementOf(t, w.at)
-		if err == nil && (told.State != migration.StageReady || told.Target != other(w.at) || told.ID == before) {
+		if err == nil && (told.State != migration.StageReady || told.Target != other(w.at) ||
+			told.ID == before) {
 			err = fmt.Errorf("%s at %q: %s", told.State, told.Target, told.Error)
 		}
 		id = told.ID

@@ -27,17 +27,21 @@ func TestPushHostile(t *testing.T) {
 	t.Logf("%d pages are missing", left)
 	urgent := stream.Hello{Migration: id, Purpose: "urgent"}
 	push := stream.Hello{Migration: id, Purpose: "push"}
-	for _, hello := range []stream.Hello{urgent, push, {Migration: id, Purpose: "migration"}, {Migration: id, Purpose: "pages"}} {
-		if session, err := stream.Open(t.Context(), w.secured(t, w.identity(t, stranger), "godwit-data/1"), hello, stream.Options{}); err == nil {
+	for _, hello := range []stream.Hello{urgent, push, {Migration: id, Purpose: "migration"},
+		{Migration: id, Purpose: "pages"}} {
+		if session, err := stream.Open(t.Context(), w.secured(t, w.identity(t, stranger), "godwit-data/1"),
+			hello, stream.Options{}); err == nil {
 			t.Errorf("a stranger's connection for %s was accepted", hello.Purpose)
 			session.Close()
 		}
 	}
 	source := w.identity(t, "b")
-	for _, order := range [][]stream.Hello{{urgent}, {push}, {push, urgent}, {urgent, urgent}, {push, push}, {urgent, push, push}} {
+	for _, order := range [][]stream.Hello{{urgent}, {push}, {push, urgent}, {urgent, urgent}, {push, push},
+		{urgent, push, push}} {
 		var sessions []*stream.Session
 		for _, hello := range order {
-			session, err := stream.Open(t.Context(), w.secured(t, source, "godwit-data/1"), hello, stream.Options{})
+			session, err := stream.Open(t.Context(), w.secured(t, source, "godwit-data/1"), hello,
+				stream.Options{})
 			if err != nil { // all may have come
 				t.Log(err)
 				continue

@@ -21,9 +21,12 @@ import (
 func TestPushLost(t *testing.T) {
 	t.Parallel()
 	t.Run("the pager", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).pagerLost(t) })
-	t.Run("the source, accesses fail", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).sourceLost(t, "fail") })
-	t.Run("the source, killed", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).sourceLost(t, "kill") })
-	t.Run("the source's journal", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).pushJournalLost(t) })
+	t.Run("the source, accesses fail",
+		func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).sourceLost(t, "fail") })
+	t.Run("the source, killed",
+		func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).sourceLost(t, "kill") })
+	t.Run("the source's journal",
+		func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).pushJournalLost(t) })
 	t.Run("the target", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).targetLostPushing(t) })
 }
 
@@ -127,7 +130,8 @@ func (w *world) runsAgain(t *testing.T, id string) {
 	w.expectState(t, "a", engine.Running)
 	w.at = "a"
 	eventually(t, "the migration to end", func() error {
-		if r, _ := w.report(t, "a", id); r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt {
+		if r, _ := w.report(t, "a", id); r.Result == migration.ResultRuns ||
+			r.Result == migration.ResultDoubt {
 			return fmt.Errorf("it is %s", r.Result)
 		}
 		return nil
@@ -148,13 +152,16 @@ func (w *world) sourceLost(t *testing.T, missing string) {
 		t.Fatal(err)
 	}
 	w.expectState(t, "b", engine.Running)
-	if out, err := w.godwit(t.Context(), "b", "migration", "resolve", id, "--runs-at", "target"); err == nil ||
-		!strings.Contains(err.Error(), "--missing-pages") || !strings.Contains(err.Error(), "of redis's memory are still at a") {
+	if out, err := w.godwit(t.Context(), "b", "migration", "resolve", id, "--runs-at",
+		"target"); err == nil ||
+		!strings.Contains(err.Error(), "--missing-pages") ||
+		!strings.Contains(err.Error(), "of redis's memory are still at a") {
 		t.Errorf("resolved without a word on what is missing: %s %v", out, err)
 	}
 	w.expectState(t, "b", engine.Running)
 	eventually(t, "the operator to be heard", func() error { // not before the target knows that nothing comes
-		_, err := w.godwit(t.Context(), "b", "migration", "resolve", id, "--runs-at", "target", "--missing-pages", missing, "--force")
+		_, err := w.godwit(t.Context(), "b", "migration", "resolve", id, "--runs-at", "target",
+			"--missing-pages", missing, "--force")
 		return err
 	})
 	w.stop()
@@ -191,7 +198,8 @@ func (w *world) readsMissing(t *testing.T) {
 		read <- strings.TrimSpace(out)
 	}()
 	eventually(t, "the container to read what is missing", func() error {
-		if now := w.find(t, "b", container); now.State != engine.Exited && !strings.Contains(w.must(t, "b", "logs", container), toldBySignal) {
+		if now := w.find(t, "b", container); now.State != engine.Exited &&
+			!strings.Contains(w.must(t, "b", "logs", container), toldBySignal) {
 			return fmt.Errorf("it is %s", now.State)
 		}
 		return nil
@@ -218,7 +226,8 @@ func (w *world) failedByLoss(t *testing.T) {
 	switch now := w.find(t, "b", container); {
 	case strings.Contains(log, "crashed by signal: 11"):
 		t.Errorf("the container read something wrong:\n%s", log)
-	case !strings.Contains(log, toldBySignal) && now.ExitCode != 128+int(unix.SIGBUS) && now.ExitCode != 128+int(unix.SIGSEGV):
+	case !strings.Contains(log, toldBySignal) && now.ExitCode != 128+int(unix.SIGBUS) &&
+		now.ExitCode != 128+int(unix.SIGSEGV):
 		t.Errorf("the container was not told by SIGBUS, but exited with %d:\n%s", now.ExitCode, log)
 	default:
 		t.Logf("exited with %d; reported %v", now.ExitCode, strings.Contains(log, toldBySignal))
@@ -249,7 +258,8 @@ func (w *world) targetLostPushing(t *testing.T) {
 	if r, _ := w.report(t, "a", id); r.Result != migration.ResultRuns {
 		t.Errorf("the source says %s", r.Result)
 	}
-	eventually(t, "the operator to be heard", func() error { // not before the source knows that the target is gone
+	// not before the source knows that the target is gone
+	eventually(t, "the operator to be heard", func() error {
 		_, err := w.godwit(t.Context(), "a", "migration", "resolve", id, "--runs-at", "source", "--force")
 		return err
 	})

@@ -39,15 +39,22 @@ func postCopyFaults() []fault {
 			}
 		}
 	}
-	add("source", "before", []string{"drain"}, killSource, killTarget, killBoth, linkBlinks, linkLoses, stepFails, userStops)
+	add("source", "before", []string{"drain"}, killSource, killTarget, killBoth, linkBlinks, linkLoses,
+		stepFails, userStops)
 	add("source", "after", []string{"drain"}, killSource, killTarget, killBoth, linkBlinks, stepFails)
-	add("source", "before", []string{"destroy"}, killSource, killTarget, killBoth, linkBlinks, linkLoses, stepFails, userStops)
-	add("source", "before", []string{"forward", "cleanup"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
+	add("source", "before", []string{"destroy"}, killSource, killTarget, killBoth, linkBlinks, linkLoses,
+		stepFails, userStops)
+	add("source", "before", []string{"forward", "cleanup"}, killSource, killTarget, killBoth, linkBlinks,
+		stepFails, userStops)
 	add("source", "after", []string{"rounds"}, killSource, killTarget, linkBlinks, stepFails, userStops)
-	add("source", "before", []string{"freeze", "dump", "send"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
-	add("source", "after", []string{"send"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
-	add("target", "before", []string{"receive", "restore"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
-	add("target", "after", []string{"receive", "restore"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
+	add("source", "before", []string{"freeze", "dump", "send"}, killSource, killTarget, killBoth, linkBlinks,
+		stepFails, userStops)
+	add("source", "after", []string{"send"}, killSource, killTarget, killBoth, linkBlinks, stepFails,
+		userStops)
+	add("target", "before", []string{"receive", "restore"}, killSource, killTarget, killBoth, linkBlinks,
+		stepFails, userStops)
+	add("target", "after", []string{"receive", "restore"}, killSource, killTarget, killBoth, linkBlinks,
+		stepFails, userStops)
 	add("target", "before", []string{"settle"}, killSource, killTarget, linkBlinks, stepFails)
 	add("source", "before", []string{"untrack", "thaw"}, killSource, stepFails)
 	add("target", "before", []string{"discard"}, killTarget, stepFails)
@@ -126,7 +133,8 @@ func (w *world) pushBreaks(t *testing.T, breaks func(*testing.T)) (left int64) {
 	d := r.Push
 	t.Logf("broke with %d pages left; then %+v", left, *d)
 	// An agent counts what it has sent itself: one that was started again sends what the target lacked then.
-	if sent := d.UrgentPages + d.PushedPages; d.LeftPages > 0 || d.LostPages > 0 || sent > d.RemotePages+inFlight {
+	if sent := d.UrgentPages + d.PushedPages; d.LeftPages > 0 || d.LostPages > 0 ||
+		sent > d.RemotePages+inFlight {
 		t.Errorf("%d pages were sent, of %d; %+v", sent, d.RemotePages, *d)
 	}
 	w.clientGoesOn(t)
@@ -163,7 +171,8 @@ func (w *world) pushTo(t *testing.T, from, to string, share float64) (id string,
 func (w *world) cutLink(t *testing.T) {
 	t.Helper()
 	w.linkDown(t)
-	time.Sleep(time.Second + time.Duration(rand.Int64N(int64(5*time.Second)))) // shorter and longer than agents bear
+	// shorter and longer than agents bear
+	time.Sleep(time.Second + time.Duration(rand.Int64N(int64(5*time.Second))))
 	w.linkUp(t)
 }
 

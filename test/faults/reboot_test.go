@@ -21,13 +21,18 @@ func TestReboot(t *testing.T) {
 	w := newNodes(t, lab.Config{})
 	w.loadRedis(t, "a")
 	w.rebootEach(t, []rebooted{
-		{agent.Fault{Side: "source", Step: "stage", When: "before"}, "source", "source", engine.Exited, migration.RolledBack},
-		{agent.Fault{Side: "source", Step: "dump", When: "before"}, "source", "source", engine.Exited, migration.RolledBack},
-		{agent.Fault{Side: "target", Step: "arrive", When: "after"}, "target", "source", engine.Running, migration.RolledBack},
+		{agent.Fault{Side: "source", Step: "stage", When: "before"}, "source", "source", engine.Exited,
+			migration.RolledBack},
+		{agent.Fault{Side: "source", Step: "dump", When: "before"}, "source", "source", engine.Exited,
+			migration.RolledBack},
+		{agent.Fault{Side: "target", Step: "arrive", When: "after"}, "target", "source", engine.Running,
+			migration.RolledBack},
 		{beforeRestore, "target", "source", engine.Running, migration.RolledBack},
 		{beforeRestore, "source", "target", engine.Running, migration.Moved},
-		{agent.Fault{Side: "target", Step: "restore", When: "after"}, "target", "target", engine.Exited, migration.Moved},
-		{agent.Fault{Side: "source", Step: "destroy", When: "before"}, "source", "target", engine.Running, migration.Moved},
+		{agent.Fault{Side: "target", Step: "restore", When: "after"}, "target", "target", engine.Exited,
+			migration.Moved},
+		{agent.Fault{Side: "source", Step: "destroy", When: "before"}, "source", "target", engine.Running,
+			migration.Moved},
 	})
 }
 
@@ -40,11 +45,14 @@ func TestRestartReboot(t *testing.T) {
 	w.loadRedis(t, "a")
 	healthy := agent.Fault{Side: "target", Step: "healthy", When: "before"}
 	w.rebootEach(t, []rebooted{
-		{agent.Fault{Side: "source", Step: "stop", When: "after"}, "source", "source", engine.Running, migration.RolledBack},
-		{agent.Fault{Side: "source", Step: "stop", When: "before"}, "source", "source", engine.Exited, migration.RolledBack},
+		{agent.Fault{Side: "source", Step: "stop", When: "after"}, "source", "source", engine.Running,
+			migration.RolledBack},
+		{agent.Fault{Side: "source", Step: "stop", When: "before"}, "source", "source", engine.Exited,
+			migration.RolledBack},
 		{healthy, "target", "source", engine.Running, migration.RolledBack},
 		{healthy, "source", "target", engine.Running, migration.Moved},
-		{agent.Fault{Side: "target", Step: "start", When: "after"}, "target", "target", engine.Exited, migration.Moved},
+		{agent.Fault{Side: "target", Step: "start", When: "after"}, "target", "target", engine.Exited,
+			migration.Moved},
 	})
 }
 
@@ -59,7 +67,8 @@ type rebooted struct {
 
 func (w *world) rebootEach(t *testing.T, all []rebooted) {
 	for _, c := range all {
-		ok := t.Run(c.node+" at "+c.point.Side+" "+c.point.Step+" "+c.point.When, func(t *testing.T) { w.rebootAt(t, c) })
+		ok := t.Run(c.node+" at "+c.point.Side+" "+c.point.Step+" "+c.point.When,
+			func(t *testing.T) { w.rebootAt(t, c) })
 		if !ok {
 			break
 		}
@@ -109,7 +118,8 @@ func (w *world) nothingOf(t *testing.T, node string) {
 	eventually(t, "nothing of the container to be left on "+node, func() error {
 		var left []error
 		for line := range w.look(t, node) {
-			if strings.Contains(line, w.id) || strings.Contains(line, "device veth") || strings.Contains(line, "element of set godwit containers") {
+			if strings.Contains(line, w.id) || strings.Contains(line, "device veth") ||
+				strings.Contains(line, "element of set godwit containers") {
 				left = append(left, errors.New(line))
 			}
 		}

@@ -28,14 +28,16 @@ func TestRestartDoubt(t *testing.T) {
 	}
 	t.Run("an operator takes it back from who has it on probation", func(t *testing.T) {
 		from, to, id := doubt(t)
-		if out, err := w.godwit(t.Context(), to, "exec", container, "true"); err == nil || !strings.Contains(err.Error(), "is being migrated") {
+		if out, err := w.godwit(t.Context(), to, "exec", container, "true"); err == nil ||
+			!strings.Contains(err.Error(), "is being migrated") {
 			t.Errorf("exec on probation: %s %v", out, err)
 		}
 		w.must(t, from, "migration", "resolve", id, "--runs-at", "source", "--force")
 		w.expectState(t, from, engine.Running)
 		w.linkUp(t) // the target hears of it while it waits
 		r := w.end(t, from, id, false, "nothing was heard")
-		if !strings.Contains(strings.Join(r.Notes, " "), "operator decided") || !strings.Contains(strings.Join(r.Decisions, " "), "started again at "+from) {
+		if !strings.Contains(strings.Join(r.Notes, " "), "operator decided") ||
+			!strings.Contains(strings.Join(r.Decisions, " "), "started again at "+from) {
 			t.Errorf("the report does not tell who decided: %+v", r)
 		}
 	})

@@ -26,16 +26,24 @@ func restartFaults() []fault {
 			}
 		}
 	}
-	add("target", "before", []string{"healthy"}, killTarget, killSource, killBoth, linkBlinks, linkLoses, stepFails, userStops, agentEnds)
-	add("target", "before", []string{"start"}, turnsSick, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
-	add("source", "after", []string{"stop"}, killSource, killTarget, killBoth, linkBlinks, linkLoses, stepFails, userStops, agentEnds)
-	add("source", "before", []string{"stop", "send"}, killSource, killTarget, linkBlinks, stepFails, userStops)
-	add("source", "after", []string{"send"}, killSource, killTarget, killBoth, linkBlinks, stepFails, userStops)
+	add("target", "before", []string{"healthy"}, killTarget, killSource, killBoth, linkBlinks, linkLoses,
+		stepFails, userStops, agentEnds)
+	add("target", "before", []string{"start"}, turnsSick, killSource, killTarget, killBoth, linkBlinks,
+		stepFails, userStops)
+	add("source", "after", []string{"stop"}, killSource, killTarget, killBoth, linkBlinks, linkLoses,
+		stepFails, userStops, agentEnds)
+	add("source", "before", []string{"stop", "send"}, killSource, killTarget, linkBlinks, stepFails,
+		userStops)
+	add("source", "after", []string{"send"}, killSource, killTarget, killBoth, linkBlinks, stepFails,
+		userStops)
 	add("target", "before", []string{"receive"}, killSource, killTarget, linkBlinks, stepFails, userStops)
-	add("target", "after", []string{"receive", "start"}, killSource, killTarget, killBoth, linkBlinks, stepFails)
-	add("source", "before", []string{"examine", "stage", "rounds", "prepare", "hold"}, killSource, killTarget, linkBlinks, stepFails, userStops)
+	add("target", "after", []string{"receive", "start"}, killSource, killTarget, killBoth, linkBlinks,
+		stepFails)
+	add("source", "before", []string{"examine", "stage", "rounds", "prepare", "hold"}, killSource, killTarget,
+		linkBlinks, stepFails, userStops)
 	add("target", "before", []string{"reserve", "arrive"}, killSource, killTarget, stepFails, userStops)
-	add("source", "before", []string{"forward", "destroy", "cleanup"}, killSource, killTarget, linkBlinks, stepFails)
+	add("source", "before", []string{"forward", "destroy", "cleanup"}, killSource, killTarget, linkBlinks,
+		stepFails)
 	add("target", "before", []string{"settle"}, killSource, killTarget, stepFails)
 	add("source", "before", []string{"revive", "unhold", "close", "untrack"}, killSource, stepFails)
 	add("target", "before", []string{"discard", "release"}, killTarget, stepFails)
@@ -51,8 +59,10 @@ const sickness = "sick"
 // startDurableRedis starts a Redis that has on disk what it answers, and clients that connect again.
 func (w *world) startDurableRedis(t *testing.T) {
 	t.Helper()
-	w.id = strings.TrimSpace(w.must(t, "a", "run", "-d", "--name", container, "-v", "data:/data", "redis", "/bin/sh", "-c",
-		`[ -e /`+sickness+` ] && exit 3; exec redis-server --bind 0.0.0.0 --protected-mode no --dir /data --appendonly yes --appendfsync always`))
+	w.id = strings.TrimSpace(w.must(t, "a", "run", "-d", "--name", container, "-v", "data:/data", "redis",
+		"/bin/sh", "-c",
+		`[ -e /`+sickness+
+			` ] && exit 3; exec redis-server --bind 0.0.0.0 --protected-mode no --dir /data --appendonly yes --appendfsync always`))
 	if err := w.lab.Client("client", "a", lab.Link{}); err != nil {
 		t.Fatal(err)
 	}

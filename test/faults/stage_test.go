@@ -20,7 +20,8 @@ func TestStageFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.learnOrder(t)
-	w.settle(t, w.begin(t, w.at, "a")) // where the client is: otherwise TCP makes it wait long after the link was lost
+	// where the client is: otherwise TCP makes it wait long after the link was lost
+	w.settle(t, w.begin(t, w.at, "a"))
 	for name, fail := range map[string]func(t *testing.T, from, to string){
 		"the target's agent is killed": func(t *testing.T, _, to string) { w.killAgent(t, to) },
 		"the source's agent is killed": func(t *testing.T, from, _ string) { w.killAgent(t, from) },
@@ -46,7 +47,8 @@ func TestStageFails(t *testing.T) {
 		{Side: "target", Step: "arrive", When: "after"}:  agent.FaultKill,
 		{Side: "source", Step: "dump", When: "after"}:    agent.FaultFail,
 	} {
-		t.Run(fmt.Sprintf("%s of the %s, %s", point.Step, point.Side, kind), func(t *testing.T) { w.takeOverFails(t, point, kind) })
+		t.Run(fmt.Sprintf("%s of the %s, %s", point.Step, point.Side, kind),
+			func(t *testing.T) { w.takeOverFails(t, point, kind) })
 	}
 	w.meet(t)
 	w.stage(t, w.at, other(w.at))
@@ -95,7 +97,8 @@ func (w *world) takeOverFails(t *testing.T, point agent.Fault, kind agent.FaultK
 // precopy begins a migration of the container to the other node.
 func (w *world) precopy(t *testing.T) string {
 	t.Helper()
-	reply, err := w.agents[w.at].Migrate(t.Context(), &api.MigrateRequest{Container: container, Node: other(w.at), Mode: "pre-copy"})
+	reply, err := w.agents[w.at].Migrate(t.Context(),
+		&api.MigrateRequest{Container: container, Node: other(w.at), Mode: "pre-copy"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,8 @@ func (v via) run() []string {
 		return []string{"ctr", "run", "--detach", "--null-io", "--cni", redisImage, container}
 	}
 	return []string{
-		string(v), "run", "--detach", "--name", container, "--network", networkName, "--publish", "6379:6379", redisImage,
+		string(v), "run", "--detach", "--name", container, "--network", networkName, "--publish", "6379:6379",
+		redisImage,
 	}
 }
 
@@ -176,7 +177,8 @@ func (w *world) serves(t *testing.T) string {
 }
 
 // random are names that an engine makes anew for each container.
-var random = regexp.MustCompile(`[0-9a-f]{12,}|overlay2?/(l/)?[0-9A-Za-z-]+|snapshots/[0-9]+|veth[0-9a-f]+|/proc/[0-9]+/`)
+var random = regexp.MustCompile(
+	`[0-9a-f]{12,}|overlay2?/(l/)?[0-9A-Za-z-]+|snapshots/[0-9]+|veth[0-9a-f]+|/proc/[0-9]+/`)
 
 // foreign are files that are not Godwit's: the lab has the engines' own there. A directory for records of a
 // container's move may stay when there are none in it any more. Podman leaves the network namespace of a

@@ -29,7 +29,8 @@ func TestVolumesSurviveFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.exec(t, "a", "mkdir", "-p", "/tmp/above/own")
-	w.id = strings.TrimSpace(w.must(t, "a", "run", "-d", "--name", container, "-v", "moved:/moved", "-v", "/tmp/above/own:/own",
+	w.id = strings.TrimSpace(w.must(t, "a", "run", "-d", "--name", container, "-v", "moved:/moved", "-v",
+		"/tmp/above/own:/own",
 		"-v", shared+":/shared", "--tmpfs", "/fast:size=8m", "--entrypoint", "/bin/sh", "redis", "-c",
 		"for d in moved own shared fast; do echo $d >/$d/file; done; while :; do sleep 0.1; done"))
 	for _, one := range []struct {
@@ -84,7 +85,8 @@ func (w *world) replaceShared(t *testing.T, shared string) {
 		w.exec(t, to, "mount", "-t", "tmpfs", "none", shared)
 		w.goOn(t, from, before)
 		w.settle(t, id)
-		if r, _ := w.report(t, from, id); w.at != from || r.Error == nil || !strings.Contains(*r.Error, "does no more") {
+		if r, _ := w.report(t, from, id); w.at != from || r.Error == nil ||
+			!strings.Contains(*r.Error, "does no more") {
 			t.Errorf("%s: it is on %s: %s", mode, w.at, deref(r.Error))
 		}
 		w.exec(t, to, "umount", shared)
@@ -106,7 +108,8 @@ func (w *world) exec(t *testing.T, node string, args ...string) string {
 func (w *world) volumesAreRight(t *testing.T, shared string) {
 	t.Helper()
 	const want = "moved\nown\nshared\nfast\nbefore\n"
-	if got := w.must(t, w.at, "exec", container, "cat", "/moved/file", "/own/file", "/shared/file", "/fast/file", "/shared/there"); got != want {
+	if got := w.must(t, w.at, "exec", container, "cat", "/moved/file", "/own/file", "/shared/file",
+		"/fast/file", "/shared/there"); got != want {
 		t.Errorf("in the container: %q", got)
 	}
 	root, err := w.lab.Root(other(w.at))

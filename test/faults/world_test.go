@@ -107,7 +107,8 @@ func labName(t *testing.T) string {
 func (w *world) dial(t *testing.T, node string) api.AgentClient {
 	t.Helper()
 	quick := grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.2, MaxDelay: 50 * time.Millisecond},
+		Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.2,
+			MaxDelay: 50 * time.Millisecond},
 		MinConnectTimeout: time.Second,
 	}
 	conn, err := grpc.NewClient("unix://"+filepath.Join(w.runDir(t, node), "agent.sock"),

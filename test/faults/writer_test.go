@@ -32,7 +32,8 @@ func (w *world) secondAgent(t *testing.T) {
 	id := w.begin(t, from, to)
 	w.reach(t, from, dumped)
 	w.refused(t, from, "is locked by process", "agent", "--state", "/var/lib/godwit", "--run", "/run/godwit")
-	w.refused(t, from, "is locked by process", "agent", "--state", "/var/lib/godwit", "--run", "/tmp/run-of-another")
+	w.refused(t, from, "is locked by process", "agent", "--state", "/var/lib/godwit", "--run",
+		"/tmp/run-of-another")
 	w.expectState(t, from, engine.Frozen)
 	if r, _ := w.report(t, from, id); r.Result != migration.ResultRuns {
 		t.Errorf("the migration is %s", r.Result)

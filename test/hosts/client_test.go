@@ -62,7 +62,8 @@ func (c *client) ask(ctx context.Context, address string, first chan<- error) er
 		}
 		defer conn.Close()
 		in := bufio.NewReader(conn)
-		for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) { // NGINX ends a connection after 1000 answers
+		// NGINX ends a connection after 1000 answers
+		for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
 			if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 				return err
 			}

@@ -33,16 +33,21 @@ func guests() []guest {
 		},
 		{
 			engine: "docker", ref: "docker:web", published: 8080,
-			setup: "systemctl start docker && godwit engine setup docker && docker load --quiet --input /mnt/nginx.tar && " +
-				"docker network create --subnet 172.30.0.0/24 --ip-range 172.30.0.128/25 --gateway 172.30.0.1 birds",
-			start:  "docker run --detach --name web --network birds --ip 172.30.0.10 --publish 8080:80 " + image,
+			setup: "systemctl start docker && godwit engine setup docker && docker load --quiet --input " +
+				"/mnt/nginx.tar && " +
+				"docker network create --subnet 172.30.0.0/24 --ip-range 172.30.0.128/25 --gateway " +
+				"172.30.0.1 birds",
+			start: "docker run --detach --name web --network birds --ip 172.30.0.10 --publish 8080:80 " +
+				image,
 			remove: "docker rm --force web",
 		},
 		{
 			engine: "podman", ref: "podman:web", published: 8081,
 			setup: "godwit engine setup podman && podman load --quiet --input /mnt/nginx.tar && " +
-				"podman network create --subnet 172.31.0.0/24 --ip-range 172.31.0.128/25 --gateway 172.31.0.1 birds",
-			start:  "podman run --detach --name web --network birds --ip 172.31.0.10 --publish 8081:80 --log-driver k8s-file " + image,
+				"podman network create --subnet 172.31.0.0/24 --ip-range 172.31.0.128/25 --gateway " +
+				"172.31.0.1 birds",
+			start: "podman run --detach --name web --network birds --ip 172.31.0.10 --publish 8081:80 " +
+				"--log-driver k8s-file " + image,
 			remove: "podman rm --force web",
 		},
 		{
@@ -63,7 +68,8 @@ func guests() []guest {
 			start: `timeout 60 sh -c 'while ip route show 10.57.1.200 | grep -q .; do sleep 0.2; done' && ` +
 				"mkdir -p /var/lib/lxc/web && cp -a /mnt/nginx /var/lib/lxc/web/rootfs && " +
 				"cp /mnt/lxc.conf /var/lib/lxc/web/config && rm -f /tmp/lxc.log && " +
-				"{ lxc-start --name web --logfile /tmp/lxc.log --logpriority INFO || { cat /tmp/lxc.log; false; }; }",
+				"{ lxc-start --name web --logfile /tmp/lxc.log --logpriority INFO || { cat /tmp/lxc.log; " +
+				"false; }; }",
 			remove: "lxc-destroy --force --name web; rm -rf --one-file-system /var/lib/lxc/web",
 		},
 	}

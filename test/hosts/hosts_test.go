@@ -97,7 +97,8 @@ func up(t *testing.T) *world {
 	start := "systemctl enable --now --quiet godwit-agent"
 	w.a.run(t, "godwit node init --name a --address "+w.a.address()+" && "+start)
 	token := w.a.run(t, "godwit node token 2>/dev/null")
-	w.b.run(t, "echo '"+token+"' | godwit node join "+w.a.address()+" --token-file - --name b --address "+w.b.address()+" && "+start)
+	w.b.run(t, "echo '"+token+"' | godwit node join "+w.a.address()+" --token-file - --name b --address "+
+		w.b.address()+" && "+start)
 	for _, m := range []*machine{w.a, w.b} {
 		if said, err := m.try(t, "godwit doctor"); err != nil {
 			t.Errorf("doctor on %s: %v", m.name, err)
@@ -105,7 +106,8 @@ func up(t *testing.T) *world {
 			t.Logf("doctor on %s:\n%s", m.name, said)
 		}
 		w.results.Hosts = append(w.results.Hosts, hostSeen{
-			Name: m.name, Debian: m.run(t, "cat /etc/debian_version"), Kernel: m.run(t, "uname -r"), Engines: map[string]string{
+			Name: m.name, Debian: m.run(t, "cat /etc/debian_version"), Kernel: m.run(t, "uname -r"),
+			Engines: map[string]string{
 				"docker": m.run(t, "dockerd --version"), "podman": m.run(t, "podman --version"),
 				"containerd": m.run(t, "containerd --version"), "lxc": m.run(t, "lxc-start --version"),
 			},
@@ -121,7 +123,8 @@ func up(t *testing.T) *world {
 func makePayload(t *testing.T, directory string) {
 	t.Helper()
 	files := filepath.Join(directory, "payload")
-	host(t, "make", "-C", "../..", "--no-print-directory", "install", "PREFIX=/usr", "DESTDIR="+filepath.Join(files, "install"))
+	host(t, "make", "-C", "../..", "--no-print-directory", "install", "PREFIX=/usr",
+		"DESTDIR="+filepath.Join(files, "install"))
 	cache := filepath.Join(filepath.Dir(directory), "images")
 	if home, err := os.UserCacheDir(); err == nil {
 		cache = filepath.Join(home, "godwit", "hosts", "images")
@@ -172,8 +175,10 @@ func (w *world) moves(t *testing.T, g guest) {
 			if c.err != nil {
 				t.Errorf("the client's connection: %v", c.err)
 			}
-			for i := len(w.results.Cases) - 1; i >= 0 && w.results.Cases[i].Mode == mode && w.results.Cases[i].Engine == g.engine; i-- {
-				w.results.Cases[i].ConnectionKept, w.results.Cases[i].GapSeconds = c.err == nil, c.gap.Seconds()
+			for i := len(w.results.Cases) - 1; i >= 0 && w.results.Cases[i].Mode == mode &&
+				w.results.Cases[i].Engine == g.engine; i-- {
+				w.results.Cases[i].ConnectionKept, w.results.Cases[i].GapSeconds = c.err == nil,
+					c.gap.Seconds()
 			}
 		})
 	}
@@ -181,7 +186,8 @@ func (w *world) moves(t *testing.T, g guest) {
 
 func (w *world) move(t *testing.T, g guest, mode string, from, to *machine) bool {
 	t.Helper()
-	seen := moveSeen{Engine: g.engine, Container: "nginx", Mode: mode, From: from.name, To: to.name, Result: moved}
+	seen := moveSeen{Engine: g.engine, Container: "nginx", Mode: mode, From: from.name, To: to.name,
+		Result: moved}
 	if said, err := from.try(t, "godwit migrate --mode "+mode+" "+g.ref+" "+to.name); err != nil {
 		seen.Result = said
 		t.Errorf("%s in mode %s from %s to %s: %v", g.ref, mode, from.name, to.name, err)
@@ -220,7 +226,8 @@ func (w *world) units(t *testing.T) {
 		}
 		w.removed(g)
 	}
-	if said := w.b.run(t, "journalctl --quiet --boot --unit 'godwit-*' --grep left-over || true"); said != "" {
+	if said := w.b.run(t,
+		"journalctl --quiet --boot --unit 'godwit-*' --grep left-over || true"); said != "" {
 		t.Errorf("systemd says:\n%s", said)
 	}
 }
@@ -240,7 +247,8 @@ func (w *world) agentRestarts(t *testing.T, g guest) {
 		restarted.run(t, "systemctl restart godwit-agent")
 		t.Logf("the agent of %s was restarted: %v", restarted.name, <-began)
 		for _, m := range []*machine{w.a, w.b} {
-			m.until(t, `godwit migration ls --json >/tmp/ls && ! grep -q "\"result\": *\"\(running\|in-doubt\)\"" /tmp/ls`)
+			m.until(t,
+				`godwit migration ls --json >/tmp/ls && ! grep -q "\"result\": *\"\(running\|in-doubt\)\"" /tmp/ls`)
 		}
 		if w.b.run(t, "godwit ps | grep -c ' running ' || true") != "0" {
 			w.b.run(t, "godwit migrate "+g.ref+" a")

@@ -89,7 +89,8 @@ func newMachine(t *testing.T, directory, suite string, number int) *machine {
 		t.Fatalf("image of %s: %v", suite, err)
 	}
 	m.image = strings.TrimSpace(string(image))
-	host(t, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", filepath.Join(m.image, "disk.qcow2"), m.disk())
+	host(t, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b",
+		filepath.Join(m.image, "disk.qcow2"), m.disk())
 	host(t, "ip", "-n", namespace, "tuntap", "add", m.tap(), "mode", "tap")
 	host(t, "ip", "-n", namespace, "link", "set", m.tap(), "master", bridge, "up")
 	return m
@@ -122,7 +123,8 @@ func (m *machine) switchOn(t *testing.T) {
 		"-M", "q35", "-accel", accel, "-cpu", cpu, "-smp", "2", "-m", "3072",
 		"-nodefaults", "-display", "none", "-serial", "file:"+m.console(),
 		"-kernel", filepath.Join(m.image, "vmlinuz"), "-initrd", filepath.Join(m.image, "initrd"),
-		"-append", fmt.Sprintf("console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off systemd.hostname=%s godwit.address=%s/24", m.name, m.address()),
+		"-append", fmt.Sprintf("console=ttyS0 root=/dev/vda rw net.ifnames=0 mitigations=off "+
+			"systemd.hostname=%s godwit.address=%s/24", m.name, m.address()),
 		"-drive", "file="+m.disk()+",if=virtio,cache=unsafe,discard=unmap",
 		"-drive", "file="+filepath.Join(m.directory, "payload.img")+",if=virtio,format=raw,read-only=on",
 		"-netdev", "tap,id=lan,ifname="+m.tap()+",script=no,downscript=no",
@@ -184,10 +186,13 @@ func (m *machine) kill() {
 // is kept. The command ends when the machine has not answered for three minutes.
 func (m *machine) ssh(ctx context.Context, script string) *exec.Cmd {
 	cache := filepath.Dir(m.image)
-	return exec.CommandContext(ctx, "ip", "netns", "exec", namespace, "ssh", "-i", filepath.Join(cache, "key"),
+	return exec.CommandContext(ctx, "ip", "netns", "exec", namespace, "ssh", "-i",
+		filepath.Join(cache, "key"),
 		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
-		"-o", "ControlMaster=auto", "-o", "ControlPath="+filepath.Join(m.directory, "ssh-"+m.name), "-o", "ControlPersist=1h",
-		"-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=30", "-o", "ServerAliveCountMax=6", "-o", "BatchMode=yes",
+		"-o", "ControlMaster=auto", "-o", "ControlPath="+filepath.Join(m.directory, "ssh-"+m.name), "-o",
+		"ControlPersist=1h",
+		"-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=30", "-o", "ServerAliveCountMax=6",
+		"-o", "BatchMode=yes",
 		"root@"+m.address(), script)
 }
 

@@ -101,7 +101,8 @@ func (s rabbitSession) Ask(ctx context.Context, nth int64) error {
 func (s rabbitSession) Close() error { return s.conn.CloseDeadline(time.Now().Add(time.Second)) }
 
 // comesBack waits for a message, which is to be this one.
-func comesBack[Message any](ctx context.Context, back <-chan Message, text func(Message) string, want string) error {
+func comesBack[Message any](ctx context.Context, back <-chan Message, text func(Message) string,
+	want string) error {
 	select {
 	case m, open := <-back:
 		if !open {
@@ -130,7 +131,8 @@ func mosquitto() service {
 			defer s.Close()
 			kept := make(chan mqtt.Message, asked+1)
 			topic := fmt.Sprintf("kept/%d/+", number)
-			if err := wait(ctx, s.client.Subscribe(topic, 1, func(_ mqtt.Client, m mqtt.Message) { kept <- m })); err != nil {
+			if err := wait(ctx, s.client.Subscribe(topic,
+				1, func(_ mqtt.Client, m mqtt.Message) { kept <- m })); err != nil {
 				return 0, err
 			}
 			// What comes after all that is kept.
@@ -159,7 +161,8 @@ type mqttSession struct {
 }
 
 func connectMQTT(ctx context.Context, to address, number int) (mqttSession, error) {
-	options := mqtt.NewClientOptions().AddBroker("tcp://" + to.hostPort).SetAutoReconnect(false).SetConnectRetry(false).
+	options := mqtt.NewClientOptions().AddBroker("tcp://" +
+		to.hostPort).SetAutoReconnect(false).SetConnectRetry(false).
 		SetKeepAlive(askTimeout).SetOrderMatters(true)
 	options.SetCustomOpenConnectionFn(func(*url.URL, mqtt.ClientOptions) (net.Conn,
 		error) {
@@ -180,7 +183,8 @@ func (s mqttSession) Ask(ctx context.Context, nth int64) error {
 		return nil
 	}
 	text := row(s.number, nth)
-	if err := wait(ctx, s.client.Publish(fmt.Sprintf("kept/%d/%d", s.number, nth), 1, true, text)); err != nil {
+	if err := wait(ctx, s.client.Publish(fmt.Sprintf("kept/%d/%d", s.number, nth), 1, true,
+		text)); err != nil {
 		return err
 	}
 	if err := wait(ctx, s.client.Publish(s.echo(), 1, false, text)); err != nil {
@@ -208,8 +212,9 @@ func wait(ctx context.Context, token mqtt.Token) error {
 func natsServer() service {
 	return service{
 		name: "nats", port: 4222,
-		programs: map[string]program{"/usr/local/bin/nats-server": goModule{"github.com/nats-io/nats-server/v2@v2.12.1", "."}},
-		command:  []string{"nats-server", "--jetstream", "--store_dir=/var/lib/nats"},
+		programs: map[string]program{
+			"/usr/local/bin/nats-server": goModule{"github.com/nats-io/nats-server/v2@v2.12.1", "."}},
+		command: []string{"nats-server", "--jetstream", "--store_dir=/var/lib/nats"},
 		connect: func(ctx context.Context, to address, number int) (session, error) {
 			return connectNATS(ctx, to, number)
 		},

@@ -67,7 +67,8 @@ func makeImage(ctx context.Context, s service) (image, error) {
 	made := image{name: s.name, layers: []string{base + ".tar"}}
 	own := filepath.Join(cache, s.name+"-"+digest(base, s.setup, strings.Join(s.packages, " ")))
 	made.users = own
-	if err := makeLayer(ctx, own, s.setup, append([]string{"add", base, own + ".making"}, s.packages...)...); err != nil {
+	if err := makeLayer(ctx, own, s.setup,
+		append([]string{"add", base, own + ".making"}, s.packages...)...); err != nil {
 		return image{}, err
 	}
 	made.layers = append(made.layers, own+".tar")
@@ -213,7 +214,8 @@ func addFile(w *tar.Writer, name, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: info.Size()}); err != nil {
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644,
+		Size: info.Size()}); err != nil {
 		return err
 	}
 	return copyFile(w, path)
@@ -234,7 +236,8 @@ func addJSON(w *tar.Writer, name string, value any) error {
 	if err != nil {
 		return err
 	}
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))}); err != nil {
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644,
+		Size: int64(len(content))}); err != nil {
 		return err
 	}
 	_, err = w.Write(content)

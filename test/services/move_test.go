@@ -147,7 +147,8 @@ func (r *running) start(ctx context.Context) error {
 		return fmt.Errorf("%s does not begin to answer: %w; it says: %s", r.service.name, last, lastOf(logs))
 	}
 	if r.service.beside != nil {
-		if r.beside, last = startCompanion(context.WithoutCancel(ctx), r.image, r.service.beside(host)); last != nil {
+		if r.beside, last = startCompanion(context.WithoutCancel(ctx), r.image,
+			r.service.beside(host)); last != nil {
 			return last
 		}
 	}

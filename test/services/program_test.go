@@ -112,7 +112,8 @@ func (name crate) build(ctx context.Context, to string) error {
 		return err
 	}
 	machine := strings.TrimSpace(string(tuple)) // named, so that macros, which run here, are not linked so
-	if err := run(ctx, filepath.Join("sources", string(name)), environment, "cargo", "build", "--release", "--locked", "--target", machine); err != nil {
+	if err := run(ctx, filepath.Join("sources", string(name)), environment, "cargo", "build", "--release",
+		"--locked", "--target", machine); err != nil {
 		return err
 	}
 	content, err := os.ReadFile(filepath.Join(target, machine, "release", filepath.Base(to)))

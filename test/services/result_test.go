@@ -46,7 +46,8 @@ func (r *results) add(t *testing.T, row result) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for variable, content := range map[string][]byte{"SERVICES_JSON": append(content, '\n'), "SERVICES_TABLE": []byte(r.table())} {
+	for variable, content := range map[string][]byte{"SERVICES_JSON": append(content, '\n'),
+		"SERVICES_TABLE": []byte(r.table())} {
 		if path := os.Getenv(variable); path != "" {
 			if err := os.WriteFile(path, content, 0o644); err != nil {
 				t.Error(err)

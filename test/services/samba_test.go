@@ -51,8 +51,8 @@ func connectSMB(ctx context.Context, to address, number int) (s smbSession, err 
 	}
 	s.number = number
 	// It waits for the next line of a pipe without a look at its own buffer.
-	s.program, err = to.program(context.WithoutCancel(ctx), "stdbuf", "-i0", "-oL", "smbclient", "--user=root%secret",
-		"//"+host+"/share")
+	s.program, err = to.program(context.WithoutCancel(ctx), "stdbuf", "-i0", "-oL", "smbclient",
+		"--user=root%secret", "//"+host+"/share")
 	if err != nil {
 		return s, err
 	}

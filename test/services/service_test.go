@@ -70,7 +70,8 @@ func services() []service {
 	return []service{
 		postgreSQL(), mariaDB(), openLDAP(), etcd(), memcached(), rabbitMQ(), mosquitto(), natsServer(),
 		nginx(), apache(), phpFPM(), haproxy(), traefik(), node(), jvm("jvm-g1", "-XX:+UseG1GC"),
-		jvm("jvm-zgc", "-XX:+UseZGC"), multiprocessing(), puma(), goTLS(), rustTokio(), sshd(), postfix(), samba(),
+		jvm("jvm-zgc", "-XX:+UseZGC"), multiprocessing(), puma(), goTLS(), rustTokio(), sshd(), postfix(),
+		samba(),
 		gitea(), prometheus(), refusedSQLite("sqlite-rollback", "DELETE"), refusedSQLite("sqlite-wal", "WAL"),
 		sharedSQLite(), openCV(), californium(),
 	}

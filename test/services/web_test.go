@@ -31,7 +31,8 @@ func connectHTTP(ctx context.Context, to address, scheme string) (oneConn, error
 	if scheme == "https" {
 		transport := &http.Transport{
 			DialContext: onlyConn(conn), MaxConnsPerHost: 1, ForceAttemptHTTP2: true,
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // its certificate is its own, made at its start
+			// its certificate is its own, made at its start
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		}
 		c.do = transport.RoundTrip
 		return c, nil

@@ -38,7 +38,8 @@ func agentOf(node string) (api.AgentClient, error) {
 		return nil, err
 	}
 	quick := grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.2, MaxDelay: 50 * time.Millisecond},
+		Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.2,
+			MaxDelay: 50 * time.Millisecond},
 		MinConnectTimeout: time.Second,
 	}
 	conn, err := grpc.NewClient("unix://"+filepath.Join(directory, "agent.sock"),

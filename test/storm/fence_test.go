@@ -52,7 +52,8 @@ func (f *fence) read() (more bool, err error) {
 		}
 		f.line++
 		if err := f.take(string(line)); err != nil {
-			return false, fmt.Errorf("line %d of %s, %q: %w", f.line, filepath.Base(filepath.Dir(f.path)), line, err)
+			return false, fmt.Errorf("line %d of %s, %q: %w", f.line, filepath.Base(filepath.Dir(f.path)),
+				line, err)
 		}
 		data, more = after, true
 	}
@@ -120,7 +121,8 @@ func TestFence(t *testing.T) {
 			t.Fatal(err)
 		}
 		more, err := newFence(path, test.restarts).read()
-		if test.words == "" && (err != nil || !more) || test.words != "" && (err == nil || !strings.Contains(err.Error(), test.words)) {
+		if test.words == "" && (err != nil || !more) || test.words != "" &&
+			(err == nil || !strings.Contains(err.Error(), test.words)) {
 			t.Errorf("a program that %s: more %v, %v", name, more, err)
 		}
 	}

@@ -53,7 +53,8 @@ func (s *storm) moves(t *testing.T, one *subject, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := of.Migrate(t.Context(), &api.MigrateRequest{Container: one.reference(), Node: to, Mode: string(migration.Cold), Wait: true})
+	reply, err := of.Migrate(t.Context(),
+		&api.MigrateRequest{Container: one.reference(), Node: to, Mode: string(migration.Cold), Wait: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,8 @@ func (s *storm) moves(t *testing.T, one *subject, from, to string) {
 // view is what a node has that containers and migrations may leave.
 func view(t *testing.T, node string) ([]string, error) {
 	lines, err := labtest.View(t.Context(), world.lab, node,
-		"run/godwit/*/*", "run/netns/*", "run/docker/netns/*", "var/lib/godwit/*", "var/lib/godwit/*/*", "var/lib/godwit/engines/*/*")
+		"run/godwit/*/*", "run/netns/*", "run/docker/netns/*", "var/lib/godwit/*", "var/lib/godwit/*/*",
+		"var/lib/godwit/engines/*/*")
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +102,8 @@ func view(t *testing.T, node string) ([]string, error) {
 	}
 	var kept []string
 	for _, line := range lines {
-		if line = numbers.ReplaceAllString(strings.ReplaceAll(line, root, ""), ""); !volatile.MatchString(line) {
+		if line = numbers.ReplaceAllString(strings.ReplaceAll(line, root, ""),
+			""); !volatile.MatchString(line) {
 			kept = append(kept, line)
 		}
 	}
@@ -117,7 +120,8 @@ func (s *storm) leaks(t *testing.T, before map[string][]string) {
 			if err != nil {
 				return err
 			}
-			left = slices.DeleteFunc(now, func(line string) bool { return slices.Contains(before[node], line) })
+			left = slices.DeleteFunc(now,
+				func(line string) bool { return slices.Contains(before[node], line) })
 			if len(left) > 0 {
 				return errors.New("something is left")
 			}
@@ -134,7 +138,8 @@ func (s *storm) leaks(t *testing.T, before map[string][]string) {
 			t.Error(err)
 		}
 		for _, line := range crashed(string(log)) {
-			s.tally.problems = append(s.tally.problems, fmt.Sprintf("the agent of %s crashed: %s", node, line))
+			s.tally.problems = append(s.tally.problems,
+				fmt.Sprintf("the agent of %s crashed: %s", node, line))
 		}
 	}
 }

@@ -34,7 +34,8 @@ var agentArgs = []string{"--peer-timeout", "5s"}
 func TestMain(m *testing.M) {
 	lab.RunHidden()
 	world.nodes = []string{"a", "b", "c", "d", "e"}[:nodesAsked()]
-	shared := labtest.World{Name: "storm", Size: len(world.nodes), AgentArgs: agentArgs, Build: build, Up: bringUp}
+	shared := labtest.World{Name: "storm", Size: len(world.nodes), AgentArgs: agentArgs, Build: build,
+		Up: bringUp}
 	os.Exit(shared.Run(m))
 }
 

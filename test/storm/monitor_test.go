@@ -46,8 +46,9 @@ type monitor struct {
 	healed  time.Time                // since when nothing is in the way of any container; zero: something is
 	nowhere map[string]time.Duration // the longest time that each ran nowhere since then
 	double  map[string]string        // what was seen of the first double of each
-	twice   map[string]int           // in how many looks so far, one after the other, each was seen to run twice
-	looks   int
+	// in how many looks so far, one after the other, each was seen to run twice
+	twice map[string]int
+	looks int
 }
 
 // seenProcess is a process, and whose it is.
@@ -76,8 +77,10 @@ func (p *seenProcess) ask(now time.Time, whose func() string) {
 
 func newMonitor(subjects []*subject) *monitor {
 	m := &monitor{
-		subjects: map[string]*subject{}, known: map[int]*seenProcess{}, stop: make(chan struct{}), done: make(chan struct{}),
-		ran: map[string]time.Time{}, nowhere: map[string]time.Duration{}, double: map[string]string{}, twice: map[string]int{},
+		subjects: map[string]*subject{}, known: map[int]*seenProcess{}, stop: make(chan struct{}),
+		done: make(chan struct{}),
+		ran:  map[string]time.Time{}, nowhere: map[string]time.Duration{}, double: map[string]string{},
+		twice: map[string]int{},
 	}
 	for _, s := range subjects {
 		m.subjects[s.mark()] = s
@@ -127,7 +130,8 @@ func (m *monitor) look() {
 
 // judge notes what was seen of a container.
 func (m *monitor) judge(mark string, now time.Time, running, again []string) {
-	both := slices.DeleteFunc(slices.Clone(running), func(one string) bool { return !slices.Contains(again, one) })
+	both := slices.DeleteFunc(slices.Clone(running),
+		func(one string) bool { return !slices.Contains(again, one) })
 	if m.twice[mark]++; len(both) < 2 {
 		m.twice[mark] = 0
 	}
@@ -315,7 +319,8 @@ const (
 // frozen tells whether a cgroup, of either version, is frozen.
 func frozen(group string) bool {
 	if state, err := os.ReadFile(filepath.Join(group, "freezer.state")); err == nil {
-		return strings.TrimSpace(string(state)) != "THAWED" // FREEZING: none of its processes gets back to its program
+		// FREEZING: none of its processes gets back to its program
+		return strings.TrimSpace(string(state)) != "THAWED"
 	}
 	events, err := os.ReadFile(filepath.Join(group, "cgroup.events"))
 	return err == nil && strings.Contains(string(events), "frozen 1")

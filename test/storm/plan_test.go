@@ -180,7 +180,8 @@ func planFault(from *rand.Rand, in climate, trips []trip) []fault {
 		cause.what, cause.point = stepFails, agent.Fault{Side: "source", Step: failing(mode), When: "after"}
 		return []fault{undo, cause}
 	case byStep[f.what] != "" || from.IntN(2) == 0:
-		f.point = agent.Fault{Side: string(step.At), Step: string(step.Name), When: []string{"before", "after"}[from.IntN(2)]}
+		f.point = agent.Fault{Side: string(step.At), Step: string(step.Name),
+			When: []string{"before", "after"}[from.IntN(2)]}
 	}
 	return []fault{f}
 }

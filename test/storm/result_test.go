@@ -159,7 +159,8 @@ func (s *storm) tell(t *testing.T) {
 	now := figures{
 		Seed: s.asked.seed, Rounds: s.number, Pieces: s.before.Pieces + 1,
 		Seconds: s.before.Seconds + s.tally.seconds, Migrations: s.before.Migrations + s.tally.migrations,
-		Faults: s.before.Faults + faults, Double: s.before.Double + double, Lost: s.before.Lost + s.tally.lost,
+		Faults: s.before.Faults + faults, Double: s.before.Double + double,
+		Lost:           s.before.Lost + s.tally.lost,
 		Leaks:          s.before.Leaks + len(s.tally.leaks),
 		LongestNowhere: max(s.before.LongestNowhere, s.tally.nowhere.Seconds()),
 	}

@@ -127,7 +127,8 @@ func (s *storm) keep(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var keepers sync.WaitGroup
 	for _, node := range world.nodes {
-		k := &nodeKeeper{node: node, delay: func() time.Duration { s.mu.Lock(); defer s.mu.Unlock(); return s.revival }}
+		k := &nodeKeeper{node: node,
+			delay: func() time.Duration { s.mu.Lock(); defer s.mu.Unlock(); return s.revival }}
 		s.keepers[node] = k
 		keepers.Go(func() { k.keep(ctx) })
 	}
@@ -201,7 +202,8 @@ func (s *storm) travel(ctx, raging context.Context, trip trip, last time.Time, f
 			return
 		}
 		next := (at + m.way) % len(world.nodes)
-		one := &running{subject: subject, from: world.nodes[at], to: world.nodes[next], mode: m.mode, spill: m.spill}
+		one := &running{subject: subject, from: world.nodes[at], to: world.nodes[next], mode: m.mode,
+			spill: m.spill}
 		for _, f := range m.faults {
 			if f.point.Step != "" {
 				s.complain(subject, s.set(one, f))

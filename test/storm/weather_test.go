@@ -131,7 +131,8 @@ func (s *storm) do(ctx context.Context, f fault, one *running) error {
 	case killsAgent:
 		return s.keepers[at].signal(ctx, world.lab.KillAgent)
 	case killsBoth:
-		return errors.Join(s.keepers[one.from].signal(ctx, world.lab.KillAgent), s.keepers[one.to].signal(ctx, world.lab.KillAgent))
+		return errors.Join(s.keepers[one.from].signal(ctx, world.lab.KillAgent),
+			s.keepers[one.to].signal(ctx, world.lab.KillAgent))
 	case stopsAgent:
 		return s.keepers[at].signal(ctx, world.lab.StopAgent)
 	case linkDown:
@@ -237,7 +238,8 @@ func (s *storm) startSecond(ctx context.Context, node string) error {
 	if err == nil || ctx.Err() != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.tally.problems = append(s.tally.problems, fmt.Sprintf("a second agent starts on %s: %s %v", node, out, err))
+		s.tally.problems = append(s.tally.problems,
+			fmt.Sprintf("a second agent starts on %s: %s %v", node, out, err))
 	}
 	return nil
 }

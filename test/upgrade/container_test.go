@@ -38,7 +38,8 @@ func start(t *testing.T, reference string) *container {
 	t.Cleanup(c.remove)
 	var err error
 	if name, inDocker := strings.CutPrefix(reference, "docker:"); inDocker {
-		_, err = world.lab.Exec(t.Context(), c.at, "docker", "run", "--detach", "--name", name, "--network", "none", image)
+		_, err = world.lab.Exec(t.Context(), c.at, "docker", "run", "--detach", "--name", name, "--network",
+			"none", image)
 	} else {
 		_, err = godwit(t, c.at, "run", "-d", "--name", name, image)
 	}

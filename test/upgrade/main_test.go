@@ -56,7 +56,8 @@ func build(ctx context.Context, directory string) error {
 		return fmt.Errorf("build the previous release: %w", err)
 	}
 	world.programs = map[version]string{present: now, previous: strings.TrimSpace(string(out))}
-	if world.redis, err = labimage.Build(ctx, "redis", filepath.Join(lab.StateDirectory, "images")); err != nil {
+	if world.redis, err = labimage.Build(ctx, "redis",
+		filepath.Join(lab.StateDirectory, "images")); err != nil {
 		return err
 	}
 	count := filepath.Join(directory, "count")
@@ -77,7 +78,8 @@ func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 			return err
 		}
 		for _, load := range [][]string{
-			{"godwit", "image", "load", archive}, {"godwit", "image", "load", world.redis}, {"docker", "load", "--input", archive},
+			{"godwit", "image", "load", archive}, {"godwit", "image", "load", world.redis},
+			{"docker", "load", "--input", archive},
 		} {
 			if _, err := up.Exec(ctx, node, load...); err != nil {
 				return fmt.Errorf("load an image: %w", err)

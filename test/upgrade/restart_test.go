@@ -38,12 +38,14 @@ func TestRestartPolicyBesidePrevious(t *testing.T) {
 		if one.State != engine.Exited {
 			t.Fatalf("it is %s", one.State)
 		}
-		if !strings.Contains(one.NotRunning, "node b cannot say") || !strings.Contains(one.NotRunning, "start --force "+name) {
+		if !strings.Contains(one.NotRunning, "node b cannot say") ||
+			!strings.Contains(one.NotRunning, "start --force "+name) {
 			return fmt.Errorf("it says %q", one.NotRunning)
 		}
 		return nil
 	})
-	if out, err := godwit(t, "a", "start", name); err == nil || !strings.Contains(err.Error()+out, "upgrade it") {
+	if out, err := godwit(t, "a", "start", name); err == nil ||
+		!strings.Contains(err.Error()+out, "upgrade it") {
 		t.Errorf("start: %v: %s", err, out)
 	}
 	must(t, "a", "start", "--force", name)

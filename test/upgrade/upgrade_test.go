@@ -93,7 +93,8 @@ func (c *cluster) replace(t *testing.T, node string, v version) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := world.lab.Exec(t.Context(), node, "mount", "--bind", world.programs[v], strings.TrimSpace(where)); err != nil {
+	if out, err := world.lab.Exec(t.Context(), node, "mount", "--bind", world.programs[v],
+		strings.TrimSpace(where)); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if err := world.lab.StartAgent(t.Context(), node, "--faults"); err != nil {
@@ -119,7 +120,8 @@ func (c *cluster) change(t *testing.T, node string, v version) {
 	if err := fault.Set(run, agent.FaultPause); err != nil {
 		t.Fatal(err)
 	}
-	id := strings.TrimSpace(must(t, one.at, "migrate", "--detach", "--mode", "pre-copy", one.reference, other(one.at)))
+	id := strings.TrimSpace(must(t, one.at, "migrate", "--detach", "--mode", "pre-copy", one.reference,
+		other(one.at)))
 	eventually(t, "the step to be reached", func() error {
 		_, err := os.Stat(fault.Reached(run))
 		return err
@@ -134,7 +136,8 @@ func (c *cluster) change(t *testing.T, node string, v version) {
 	from := one.at
 	eventually(t, "the migration to end", func() error {
 		for _, node := range labtest.Nodes() {
-			if r := report(t, node, id); r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt {
+			if r := report(t, node, id); r.Result == migration.ResultRuns ||
+				r.Result == migration.ResultDoubt {
 				return fmt.Errorf("on %s it is %s", node, r.Result)
 			}
 		}
@@ -152,7 +155,8 @@ func (c *cluster) change(t *testing.T, node string, v version) {
 func (c *cluster) move(t *testing.T, one *container, mode migration.Mode) {
 	t.Helper()
 	to := other(one.at)
-	if _, err := godwit(t, one.at, "migrate", "--wait", "--mode", string(mode), one.reference, to); err != nil {
+	if _, err := godwit(t, one.at, "migrate", "--wait", "--mode", string(mode), one.reference,
+		to); err != nil {
 		c.failed = append(c.failed, fmt.Sprintf("%s, %s to %s, %s: %v", one.reference, one.at, to, mode, err))
 	} else {
 		one.at = to

@@ -45,7 +45,8 @@ func build(ctx context.Context, directory string) error {
 		return err
 	}
 	first := filepath.Join(directory, "init")
-	compile := exec.CommandContext(ctx, "gcc", "-O1", "-std=gnu17", "-Wall", "-Wextra", "-static", "-o", first, "init/init.c")
+	compile := exec.CommandContext(ctx, "gcc", "-O1", "-std=gnu17", "-Wall", "-Wextra", "-static", "-o",
+		first, "init/init.c")
 	if out, err := compile.CombinedOutput(); err != nil {
 		return fmt.Errorf("compile init: %w: %s", err, out)
 	}
@@ -65,7 +66,8 @@ func writeImage(directory, path string) error {
 		return err
 	}
 	built, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
-		OS: "linux", Architecture: "amd64", RootFS: v1.RootFS{Type: "layers"}, Config: v1.Config{Env: []string{"PATH=/bin"}},
+		OS: "linux", Architecture: "amd64", RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{Env: []string{"PATH=/bin"}},
 	})
 	if err == nil {
 		built, err = mutate.AppendLayers(built, content)
@@ -80,7 +82,8 @@ func writeImage(directory, path string) error {
 func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 	world.lab = up
 	for _, node := range labtest.Nodes() {
-		if _, err := up.Exec(ctx, node, "godwit", "image", "load", filepath.Join(directory, "image.tar")); err != nil {
+		if _, err := up.Exec(ctx, node, "godwit", "image", "load",
+			filepath.Join(directory, "image.tar")); err != nil {
 			return fmt.Errorf("load the image: %w", err)
 		}
 	}

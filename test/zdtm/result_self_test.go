@@ -15,7 +15,8 @@ func TestSummarise(t *testing.T) {
 	}
 	for _, found := range [][]one{
 		{{"b", runc, passed, ""}, {"b", cold, lost, "x"}, {"b", hybrid, refused, "x"}},
-		{{"a", runc, rolledBack, "x"}, {"a", cold, failed, "x"}}, // not worse: it does not pass with runc either
+		// not worse: it does not pass with runc either
+		{{"a", runc, rolledBack, "x"}, {"a", cold, failed, "x"}},
 		{{"c", runc, unfit, "x"}, {"c", cold, unfit, "x"}},
 	} {
 		if err := r.add(found...); err != nil {

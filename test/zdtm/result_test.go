@@ -97,7 +97,8 @@ func (r *results) add(found ...one) error {
 	if r.path == "" {
 		return nil
 	}
-	slices.SortFunc(r.cases, func(a, b one) int { return strings.Compare(a.Name+" "+string(a.Way), b.Name+" "+string(b.Way)) })
+	slices.SortFunc(r.cases,
+		func(a, b one) int { return strings.Compare(a.Name+" "+string(a.Way), b.Name+" "+string(b.Way)) })
 	data, err := json.MarshalIndent(summarise(r.cases), "", "  ")
 	if err != nil {
 		return err
@@ -136,10 +137,12 @@ func isWorse(o outcome) bool { return o == failed || o == rolledBack || o == los
 // table is what the documentation shows.
 func table(d document) string {
 	var b strings.Builder
-	b.WriteString("| | right after the move | wrong after the move | refused | goes on at the source | lost |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| | right after the move | wrong after the move | refused | goes on at the source | " +
+		"lost |\n|---|---|---|---|---|---|\n")
 	for _, w := range allWays() {
 		if n := d.Ways[w]; n != nil {
-			fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d |\n", w, n[passed], n[failed], n[refused], n[rolledBack], n[lost])
+			fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d |\n", w, n[passed], n[failed], n[refused],
+				n[rolledBack], n[lost])
 		}
 	}
 	return b.String()

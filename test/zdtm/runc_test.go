@@ -40,7 +40,8 @@ func newPeer(ctx context.Context) (*peer, error) {
 			p.runc = found
 		}
 	}
-	if out, err := p.model.godwit(ctx, "run", "-d", "--name", p.model.name, image, "/init", "start", "/", "/bin/busybox", "true"); err != nil {
+	if out, err := p.model.godwit(ctx, "run", "-d", "--name", p.model.name, image, "/init", "start", "/",
+		"/bin/busybox", "true"); err != nil {
 		return nil, errors.New(errorText(err, out))
 	}
 	out, err := p.model.godwit(ctx, "inspect", p.model.name)
@@ -57,7 +58,8 @@ func newPeer(ctx context.Context) (*peer, error) {
 		return nil, err
 	}
 	for _, digest := range model.Definition.Layers {
-		p.lower = filepath.Join("/var/lib/godwit/layers", strings.Replace(digest, ":", "/", 1), "fs") + ":" + p.lower
+		p.lower = filepath.Join("/var/lib/godwit/layers", strings.Replace(digest, ":", "/", 1), "fs") + ":" +
+			p.lower
 	}
 	p.lower = strings.TrimSuffix(p.lower, ":")
 	path, err := inNode(filepath.Join("/var/lib/godwit/containers", model.Definition.ID, "config.json"))
@@ -108,14 +110,16 @@ func (p *peer) try(ctx context.Context, of program) (outcome, string, error) {
 
 // move checkpoints and restores the container.
 func (c twin) move(ctx context.Context, of program) (outcome, string) {
-	flags := []string{"--image-path", c.dir + "/images", "--work-path", c.dir + "/work", "--tcp-established", "--file-locks"}
+	flags := []string{"--image-path", c.dir + "/images", "--work-path", c.dir + "/work", "--tcp-established",
+		"--file-locks"}
 	if err := c.run(ctx, append(append([]string{"checkpoint"}, flags...), c.name)...); err != nil {
 		if result, why := c.look(ctx, of); result != passed {
 			return failed, err.Error() + "; and then where it was: " + why
 		}
 		return rolledBack, err.Error()
 	}
-	if err := c.run(ctx, append(append([]string{"restore", "--detach", "--bundle", c.dir}, flags...), c.name)...); err != nil {
+	if err := c.run(ctx, append(append([]string{"restore", "--detach", "--bundle", c.dir}, flags...),
+		c.name)...); err != nil {
 		return lost, err.Error()
 	}
 	return c.look(ctx, of)
@@ -150,7 +154,8 @@ func (c twin) make(ctx context.Context, of program) error {
 		}
 	}
 	for name, content := range map[string][]byte{
-		"config.json": document, "criu.conf": []byte("network-lock nftables\nlink-remap\nghost-limit 1073741824\n"),
+		"config.json": document,
+		"criu.conf":   []byte("network-lock nftables\nlink-remap\nghost-limit 1073741824\n"),
 	} {
 		path, err := inNode(filepath.Join(c.dir, name))
 		if err == nil {
@@ -176,7 +181,8 @@ func (c twin) make(ctx context.Context, of program) error {
 func (c twin) run(ctx context.Context, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	cmd, err := world.lab.Command(ctx, "a", append([]string{c.peer.runc, "--root", c.dir + "/runc", "--log", c.dir + "/log"}, args...)...)
+	cmd, err := world.lab.Command(ctx, "a",
+		append([]string{c.peer.runc, "--root", c.dir + "/runc", "--log", c.dir + "/log"}, args...)...)
 	if err != nil {
 		return err
 	}
@@ -227,7 +233,8 @@ func (c twin) awaitStart() string {
 }
 
 func (c twin) look(ctx context.Context, of program) (outcome, string) {
-	out, err := execute(ctx, "a", append([]string{c.peer.runc, "--root", c.dir + "/runc", "exec", c.name}, of.finish()...)...)
+	out, err := execute(ctx, "a", append([]string{c.peer.runc, "--root", c.dir + "/runc", "exec", c.name},
+		of.finish()...)...)
 	return verdict(out, err)
 }
 

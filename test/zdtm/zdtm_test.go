@@ -71,7 +71,8 @@ func TestZdtm(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			before := found.of(p.name)
-			left := slices.DeleteFunc(slices.Clone(chosen), func(w way) bool { _, done := before[w]; return done })
+			left := slices.DeleteFunc(slices.Clone(chosen),
+				func(w way) bool { _, done := before[w]; return done })
 			now, err := tryAll(t.Context(), beside, p, left)
 			if err == nil {
 				_, err = world.lab.PID("a") // without a lab nothing of it is true
@@ -91,7 +92,8 @@ func TestZdtm(t *testing.T) {
 // node has another device and inode there, which docs/compatibility.md explains. They are in the
 // figures, and do not fail the test.
 var otherwise = map[string]string{
-	"static/file_locks01":   "it compares the device and inode of a locked file with those before the move; the lock is right",
+	"static/file_locks01": "it compares the device and inode of a locked file with those before the " +
+		"move; the lock is right",
 	"static/unlink_fstat03": "it compares the device and inode of an open file with those before the move",
 }
 
@@ -204,9 +206,11 @@ type moved struct {
 
 // move runs a program in a container of Godwit that moves in some modes, one after the other.
 func move(ctx context.Context, p program, modes ...way) (moved, error) {
-	c := container{name: strings.NewReplacer("/", "-", "+", "-plus", "_", "-").Replace(p.name) + "-" + string(modes[0]), node: "a"}
+	c := container{name: strings.NewReplacer("/", "-", "+", "-plus", "_", "-").Replace(p.name) +
+		"-" + string(modes[0]), node: "a"}
 	defer c.remove()
-	if out, err := c.godwit(ctx, append([]string{"run", "-d", "--name", c.name, image}, p.start()...)...); err != nil {
+	if out, err := c.godwit(ctx, append([]string{"run", "-d", "--name", c.name, image},
+		p.start()...)...); err != nil {
 		return moved{}, errors.New(errorText(err, out))
 	}
 	if why, err := c.awaitStart(ctx); why != "" || err != nil {

@@ -25,7 +25,8 @@ func representatives() []struct {
 		{"published", []string{"published", "published, tmpfs", "published, no checkpoint"}},
 		{"runc and rsync; for volumes stop, rsync, start", []string{"runc and rsync", "stop, rsync, start"}},
 		{"Godwit, by itself", []string{"godwit auto", "godwit pre-copy", "godwit post-copy", "godwit cold"}},
-		{"Godwit, staged before", []string{"godwit staged auto", "godwit staged hybrid", "godwit staged pre-copy"}},
+		{"Godwit, staged before", []string{"godwit staged auto", "godwit staged hybrid",
+			"godwit staged pre-copy"}},
 	}
 }
 
@@ -48,7 +49,8 @@ func newOverview(result bench.Result) overview {
 func firstDowntime(result bench.Result, s of, ways []string) float64 {
 	for _, way := range ways {
 		for _, row := range result.Rows {
-			if row.Workload == s.workload && row.Link == s.link && row.Way == way && row.Metric == "downtime_seconds" && row.Median != nil {
+			if row.Workload == s.workload && row.Link == s.link && row.Way == way &&
+				row.Metric == "downtime_seconds" && row.Median != nil {
 				return *row.Median
 			}
 		}

@@ -105,7 +105,8 @@ func render(result bench.Result) ([]byte, error) {
 	var out bytes.Buffer
 	err = parsed.Execute(&out, document{
 		Result: result, Overview: newOverview(result), Sections: sections(result), Columns: columns,
-		Library: template.JS(library), Script: template.JS(script), //nolint:gosec // they are files of this package
+		Library: template.JS(library), //nolint:gosec // it is a file of this package
+		Script:  template.JS(script),  //nolint:gosec // likewise
 	})
 	return out.Bytes(), err
 }
@@ -210,7 +211,8 @@ func (t table) freeze(ways []string) []stack {
 // restore and stop both.
 func inOrder() []string {
 	return []string{
-		"stop", "freeze", "checkpoint", "dump", "copy", "send", "transfer", "receive", "wait", "connect", "restore", "start", "resume",
+		"stop", "freeze", "checkpoint", "dump", "copy", "send", "transfer", "receive", "wait", "connect",
+		"restore", "start", "resume",
 	}
 }
 
@@ -225,7 +227,10 @@ func place(name string) int {
 // total has the parts of the whole time. Of ways that are not Godwit's no phases are known but what
 // stands still and what follows.
 func (t table) total(ways []string) []stack {
-	whole := func(way string) float64 { return max(t.value(way, "total_seconds"), t.value(way, "handoff_seconds")) }
+	whole := func(way string) float64 {
+		return max(t.value(way, "total_seconds"),
+			t.value(way, "handoff_seconds"))
+	}
 	steps := func(names ...string) func(way string) float64 {
 		return func(way string) float64 {
 			sum := 0.0
@@ -235,7 +240,8 @@ func (t table) total(ways []string) []stack {
 			return sum
 		}
 	}
-	after, layers, rounds, drain := steps("forward", "destroy", "cleanup", "settle"), steps("stage"), steps("rounds"), steps("drain")
+	after, layers, rounds, drain := steps("forward", "destroy", "cleanup", "settle"), steps("stage"),
+		steps("rounds"), steps("drain")
 	follows := func(way string) float64 {
 		if known := drain(way); known > 0 {
 			return known
@@ -248,7 +254,8 @@ func (t table) total(ways []string) []stack {
 	}
 	byItself := func(way string) bool { return strings.HasPrefix(way, "godwit") }
 	return []stack{
-		t.stacked(ways, "staged before the request", func(way string) float64 { return t.value(way, "stage_seconds") }),
+		t.stacked(ways, "staged before the request",
+			func(way string) float64 { return t.value(way, "stage_seconds") }),
 		t.stacked(ways, "it is got ready", func(way string) float64 {
 			if byItself(way) {
 				return rest(way)
@@ -272,7 +279,8 @@ func (t table) sent(ways []string) []stack {
 	sent := func(way string) float64 { return max(t.value(way, "sent_bytes"), t.value(way, "freeze_bytes")) }
 	frozen := func(way string) float64 { return t.value(way, "freeze_bytes") }
 	return []stack{
-		t.stacked(ways, "before the request", func(way string) float64 { return t.value(way, "stage_bytes") }),
+		t.stacked(ways, "before the request",
+			func(way string) float64 { return t.value(way, "stage_bytes") }),
 		t.stacked(ways, "while it stands still", frozen),
 		t.stacked(ways, "while it runs", func(way string) float64 { return sent(way) - frozen(way) }),
 	}
@@ -283,9 +291,12 @@ type column struct{ title, metric string }
 // shown are the columns of the tables.
 func shown() []column {
 	return []column{
-		{"", ""}, {"downtime", "downtime_seconds"}, {"limit: bytes / bandwidth", "downtime_limit_seconds"}, {"handoff", "handoff_seconds"},
-		{"total", "total_seconds"}, {"limit: bytes / bandwidth", "total_limit_seconds"}, {"sent", "sent_bytes"},
-		{"sent before", "stage_bytes"}, {"client waited at most", "client_gap_seconds"}, {"picture stood still", "picture_still_seconds"},
+		{"", ""}, {"downtime", "downtime_seconds"}, {"limit: bytes / bandwidth", "downtime_limit_seconds"},
+		{"handoff", "handoff_seconds"},
+		{"total", "total_seconds"}, {"limit: bytes / bandwidth", "total_limit_seconds"},
+		{"sent", "sent_bytes"},
+		{"sent before", "stage_bytes"}, {"client waited at most", "client_gap_seconds"},
+		{"picture stood still", "picture_still_seconds"},
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 
 func row(way, metric string, value float64) bench.Row {
 	return bench.Row{
-		Workload: "study a: <b>", Link: "5mbit/50ms", Way: way, Metric: metric, Samples: []float64{value, value}, Median: &value,
+		Workload: "study a: <b>", Link: "5mbit/50ms", Way: way, Metric: metric,
+		Samples: []float64{value, value}, Median: &value,
 		Interval: &[2]float64{value / 2, value * 2},
 	}
 }
@@ -21,12 +22,17 @@ func result() bench.Result {
 	reach := 0.16
 	return bench.Result{
 		Rows: []bench.Row{
-			row("runc and rsync", "downtime_seconds", 2), row("runc and rsync", "copy_seconds", 1.5), row("runc and rsync", "sent_bytes", 3e6),
-			row("godwit hybrid", "downtime_seconds", 0.2), row("godwit hybrid", "phase_dump_seconds", 0.05), row("godwit hybrid", "total_seconds", 3),
-			{Workload: "study a: <b>", Link: "5mbit/50ms", Way: "criu pre-dump", Metric: "downtime_seconds", Note: "no </script> soft-dirty"},
+			row("runc and rsync", "downtime_seconds", 2), row("runc and rsync", "copy_seconds", 1.5),
+			row("runc and rsync", "sent_bytes", 3e6),
+			row("godwit hybrid", "downtime_seconds", 0.2), row("godwit hybrid", "phase_dump_seconds", 0.05),
+			row("godwit hybrid", "total_seconds", 3),
+			{Workload: "study a: <b>", Link: "5mbit/50ms", Way: "criu pre-dump", Metric: "downtime_seconds",
+				Note: "no </script> soft-dirty"},
 		},
-		Traces: []bench.Trace{{Workload: "study a: <b>", Link: "5mbit/50ms", Way: "godwit hybrid", Run: 1, Points: [][2]float64{{0, 0.01}, {1, 0.2}}}},
-		Asked:  []bench.Asked{{What: "downtime", Unit: "seconds", Limit: 0.5, Value: 0.2, Met: true, Reach: &reach}},
+		Traces: []bench.Trace{{Workload: "study a: <b>", Link: "5mbit/50ms", Way: "godwit hybrid", Run: 1,
+			Points: [][2]float64{{0, 0.01}, {1, 0.2}}}},
+		Asked: []bench.Asked{{What: "downtime", Unit: "seconds", Limit: 0.5, Value: 0.2, Met: true,
+			Reach: &reach}},
 	}
 }
 
@@ -40,7 +46,8 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(raw)
-	for _, want := range []string{"study a: &lt;b&gt;, 5mbit/50ms", "200 ms<br><small>100 ms to 400 ms", "1.25 x", "no &lt;/script&gt; soft-dirty", "Chart.js v4"} {
+	for _, want := range []string{"study a: &lt;b&gt;, 5mbit/50ms", "200 ms<br><small>100 ms to 400 ms",
+		"1.25 x", "no &lt;/script&gt; soft-dirty", "Chart.js v4"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)
 		}

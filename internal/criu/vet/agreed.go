@@ -61,7 +61,8 @@ func FromSpec(spec *specs.Spec) Agreed {
 		a.User = &spec.Process.User
 		a.Profile, a.Label = spec.Process.ApparmorProfile, spec.Process.SelinuxLabel
 		if c := spec.Process.Capabilities; c != nil {
-			a.Capabilities = Capabilities(slices.Concat(c.Bounding, c.Permitted, c.Inheritable, c.Effective, c.Ambient))
+			a.Capabilities = Capabilities(slices.Concat(c.Bounding, c.Permitted, c.Inheritable, c.Effective,
+				c.Ambient))
 		}
 	}
 	if spec.Root != nil {

@@ -40,7 +40,8 @@ func (v *vetted) file(f *fdinfo.FileEntry) error {
 	}
 	if f.Nsf != nil {
 		if _, own := v.known[f.Nsf.GetNsId()]; !own {
-			return fmt.Errorf("it is a namespace (%d) in which none of the container's processes is", f.Nsf.GetNsId())
+			return fmt.Errorf("it is a namespace (%d) in which none of the container's processes is",
+				f.Nsf.GetNsId())
 		}
 	}
 	if f.Bpf != nil {
@@ -88,7 +89,8 @@ func (v *vetted) named(name string, mount int32) error {
 // needs refuses something that a process can have only with one of these capabilities.
 func (v *vetted) needs(what string, capabilities ...string) error {
 	if v.agreed.Capabilities&Capabilities(capabilities) == 0 {
-		return fmt.Errorf("%s needs CAP_%s, which the container's definition does not give", what, strings.Join(capabilities, " or CAP_"))
+		return fmt.Errorf("%s needs CAP_%s, which the container's definition does not give", what,
+			strings.Join(capabilities, " or CAP_"))
 	}
 	return nil
 }

@@ -116,7 +116,8 @@ func (v *vetted) mount(m mounted) error {
 		return errors.New("that is no place within the container")
 	}
 	if m.MntEntry == v.base {
-		if v.agreed.ReadOnlyRoot && !v.agreed.may("SYS_ADMIN") && (m.GetFlags()|m.GetSbFlags())&readOnly == 0 {
+		if v.agreed.ReadOnlyRoot && !v.agreed.may("SYS_ADMIN") &&
+			(m.GetFlags()|m.GetSbFlags())&readOnly == 0 {
 			return errReadOnly
 		}
 		return nil // CRIU takes over what the engine has mounted
@@ -137,12 +138,14 @@ func (v *vetted) outside(m *mnt.MntEntry) error {
 	if v.agreed.AnySource && key == autodetected {
 		source := path.Clean(m.GetSource()) // CRIU joins paths with an extra slash
 		if dots(m.GetSource()) || !clean(source) || !below(source, v.agreed.Sources) {
-			return fmt.Errorf("it shows %.200q of the node, which the container's definition does not have", m.GetSource())
+			return fmt.Errorf("it shows %.200q of the node, which the container's definition does not have",
+				m.GetSource())
 		}
 		return nil
 	}
 	if !slices.Contains(v.agreed.Outside, key) {
-		return fmt.Errorf("it shows %.200q from outside of the container, which its definition does not have", key)
+		return fmt.Errorf("it shows %.200q from outside of the container, which its definition does not have",
+			key)
 	}
 	agreed, has := v.agreed.at(key)
 	if has && agreed.ReadOnly && m.GetFlags()&readOnly == 0 && !v.agreed.may("SYS_ADMIN") {
@@ -162,13 +165,15 @@ func (v *vetted) within(m *mnt.MntEntry) error {
 		if agreed.Point != m.GetMountpoint() || !slices.Contains(fsNames[agreed.Type], kind) {
 			continue
 		}
-		if agreed.ReadOnly && agreed.Type != "cgroup" && !admin && (m.GetFlags()|m.GetSbFlags())&readOnly == 0 {
+		if agreed.ReadOnly && agreed.Type != "cgroup" && !admin &&
+			(m.GetFlags()|m.GetSbFlags())&readOnly == 0 {
 			return errReadOnly
 		}
 		return nil
 	}
 	switch {
-	case admin && slices.Contains(adminTypes, kind), admin && kind == fsAuto && slices.Contains(autoTypes, m.GetFsname()):
+	case admin && slices.Contains(adminTypes, kind), admin && kind == fsAuto &&
+		slices.Contains(autoTypes, m.GetFsname()):
 		return nil
 	case slices.Contains(ownTypes, kind) && v.engines(m.GetMountpoint()):
 		return nil
@@ -176,7 +181,8 @@ func (v *vetted) within(m *mnt.MntEntry) error {
 		return nil
 	}
 	name := mnt.Fstype(int32(kind)).String()
-	return fmt.Errorf("a file system of type %s (%.100q) is mounted, which the container's definition does not have", name, m.GetSource())
+	return fmt.Errorf("a file system of type %s (%.100q) is mounted, which the container's definition "+
+		"does not have", name, m.GetSource())
 }
 
 // cgroups checks a mounted cgroup hierarchy. For a container without a cgroup namespace, the visible part

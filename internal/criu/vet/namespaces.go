@@ -14,7 +14,8 @@ import (
 
 // kinds are the namespaces that CRIU creates. The restore proxy creates the cgroup namespace.
 var kinds = [...]specs.LinuxNamespaceType{
-	specs.PIDNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace, specs.UserNamespace,
+	specs.PIDNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace,
+	specs.UserNamespace,
 }
 
 // ids are the namespaces of a process, as numbers that are valid within one dump. Equal numbers mean the
@@ -22,7 +23,8 @@ var kinds = [...]specs.LinuxNamespaceType{
 type ids [len(kinds)]uint32
 
 func idsOf(e *core.TaskKobjIdsEntry) ids {
-	return ids{e.GetPidNsId(), e.GetNetNsId(), e.GetIpcNsId(), e.GetUtsNsId(), e.GetMntNsId(), e.GetUserNsId()}
+	return ids{e.GetPidNsId(), e.GetNetNsId(), e.GetIpcNsId(), e.GetUtsNsId(), e.GetMntNsId(),
+		e.GetUserNsId()}
 }
 
 // namespaces requires each process to be in the container's own namespaces. CRIU creates those that
@@ -63,7 +65,8 @@ func (v *vetted) inside(its ids) error {
 		switch {
 		case kind == specs.NetworkNamespace && v.agreed.NetworkHeld:
 		case shared && v.agreed.private(kind):
-			return fmt.Errorf("it would be in the node's %s namespace, not in one of the container's own", kind)
+			return fmt.Errorf("it would be in the node's %s namespace, not in one of the container's own",
+				kind)
 		case !shared && kind == specs.UserNamespace && !v.agreed.private(kind):
 			return errors.New("it would be in a user namespace, which the container's definition has not")
 		}
@@ -82,10 +85,12 @@ func (v *vetted) userNamespace() error {
 			return err
 		}
 		for what, maps := range map[string][2][]Extent{
-			"user": {v.agreed.UIDs, mapped(entry.GetUidMap())}, "group": {v.agreed.GIDs, mapped(entry.GetGidMap())},
+			"user":  {v.agreed.UIDs, mapped(entry.GetUidMap())},
+			"group": {v.agreed.GIDs, mapped(entry.GetGidMap())},
 		} {
 			if !sameMap(maps[0], maps[1]) {
-				return inImage(name, fmt.Errorf("it maps %s ids %v, the container's definition %v", what, maps[1], maps[0]))
+				return inImage(name, fmt.Errorf("it maps %s ids %v, the container's definition %v", what,
+					maps[1], maps[0]))
 			}
 		}
 	}
@@ -108,7 +113,8 @@ func joined(of []Extent) []Extent {
 	slices.SortFunc(of, func(a, b Extent) int { return int(int64(a.Inside) - int64(b.Inside)) })
 	var out []Extent
 	for _, e := range of {
-		if n := len(out); n > 0 && out[n-1].Inside+out[n-1].Count == e.Inside && out[n-1].Outside+out[n-1].Count == e.Outside {
+		if n := len(out); n > 0 && out[n-1].Inside+out[n-1].Count == e.Inside &&
+			out[n-1].Outside+out[n-1].Count == e.Outside {
 			out[n-1].Count += e.Count
 			continue
 		}
@@ -118,7 +124,8 @@ func joined(of []Extent) []Extent {
 }
 
 // networks are the images from which CRIU creates networks, some of them with the help of other programs.
-var networks = []string{"netdev-", "ifaddr-", "route-", "route6-", "rule-", "iptables-", "ip6tables-", "nftables-"}
+var networks = []string{"netdev-", "ifaddr-", "route-", "route6-", "rule-", "iptables-", "ip6tables-",
+	"nftables-"}
 
 // network refuses images of the container's network if the container already has one. Its processes may
 // have created other network namespaces.

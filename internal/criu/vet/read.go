@@ -105,7 +105,8 @@ func inImage(name string, err error) error { return fmt.Errorf("image %s: %w", n
 
 // entries calls do for each entry, and keeps no entry.
 func entries(data []byte, magic uint32, do func(entry []byte) error) error {
-	if len(data) < 8 || binary.LittleEndian.Uint32(data) != magicCommon || binary.LittleEndian.Uint32(data[4:]) != magic {
+	if len(data) < 8 || binary.LittleEndian.Uint32(data) != magicCommon ||
+		binary.LittleEndian.Uint32(data[4:]) != magic {
 		return fmt.Errorf("%w: it begins with %x", errFormat, data[:min(len(data), 8)])
 	}
 	for rest := data[8:]; len(rest) > 0; {

@@ -14,11 +14,16 @@ import (
 // dangerous are system calls with which a process can attack its node if it also has a capability or finds
 // a kernel bug. Usual filters refuse them.
 var dangerous = map[string]uint32{
-	"add_key": unix.SYS_ADD_KEY, "bpf": unix.SYS_BPF, "delete_module": unix.SYS_DELETE_MODULE, "finit_module": unix.SYS_FINIT_MODULE,
-	"init_module": unix.SYS_INIT_MODULE, "kexec_load": unix.SYS_KEXEC_LOAD, "keyctl": unix.SYS_KEYCTL, "mount": unix.SYS_MOUNT,
-	"move_pages": unix.SYS_MOVE_PAGES, "open_by_handle_at": unix.SYS_OPEN_BY_HANDLE_AT, "perf_event_open": unix.SYS_PERF_EVENT_OPEN,
-	"pivot_root": unix.SYS_PIVOT_ROOT, "process_vm_writev": unix.SYS_PROCESS_VM_WRITEV, "ptrace": unix.SYS_PTRACE, "reboot": unix.SYS_REBOOT,
-	"request_key": unix.SYS_REQUEST_KEY, "setns": unix.SYS_SETNS, "settimeofday": unix.SYS_SETTIMEOFDAY, "swapon": unix.SYS_SWAPON,
+	"add_key": unix.SYS_ADD_KEY, "bpf": unix.SYS_BPF, "delete_module": unix.SYS_DELETE_MODULE,
+	"finit_module": unix.SYS_FINIT_MODULE,
+	"init_module":  unix.SYS_INIT_MODULE, "kexec_load": unix.SYS_KEXEC_LOAD, "keyctl": unix.SYS_KEYCTL,
+	"mount":      unix.SYS_MOUNT,
+	"move_pages": unix.SYS_MOVE_PAGES, "open_by_handle_at": unix.SYS_OPEN_BY_HANDLE_AT,
+	"perf_event_open": unix.SYS_PERF_EVENT_OPEN,
+	"pivot_root":      unix.SYS_PIVOT_ROOT, "process_vm_writev": unix.SYS_PROCESS_VM_WRITEV,
+	"ptrace": unix.SYS_PTRACE, "reboot": unix.SYS_REBOOT,
+	"request_key": unix.SYS_REQUEST_KEY, "setns": unix.SYS_SETNS, "settimeofday": unix.SYS_SETTIMEOFDAY,
+	"swapon":  unix.SYS_SWAPON,
 	"umount2": unix.SYS_UMOUNT2, "unshare": unix.SYS_UNSHARE, "userfaultfd": unix.SYS_USERFAULTFD,
 }
 
@@ -127,7 +132,8 @@ func (v *vetted) filtered(t, leader *core.ThreadCoreEntry) error {
 	}
 	if mode != modeFilter {
 		if v.agreed.Filtered && mode == 0 {
-			return errors.New("its system calls are not filtered, which the container's definition wants (seccomp)")
+			return errors.New("its system calls are not filtered, which the container's definition wants " +
+				"(seccomp)")
 		}
 		return nil
 	}
@@ -136,7 +142,8 @@ func (v *vetted) filtered(t, leader *core.ThreadCoreEntry) error {
 		return fmt.Errorf("%w: it has filter %d of %d", errFormat, index, len(v.filters))
 	}
 	if passes := v.filters[index].passes; v.agreed.Filtered && len(passes) > 0 {
-		return fmt.Errorf("its filter of system calls lets %s through, which the container's definition forbids (seccomp)", nameCall(passes[0]))
+		return fmt.Errorf("its filter of system calls lets %s through, which the container's definition "+
+			"forbids (seccomp)", nameCall(passes[0]))
 	}
 	return nil
 }

@@ -78,7 +78,8 @@ func (v *vetted) core(tid uint32) (*core.CoreEntry, error) {
 	case count == 0:
 		return nil, inImage(name, fmt.Errorf("%w: it has no entry, or is not there", errFormat))
 	case c.GetTc().GetOldSeccompMode() != 0 || c.GetTc().GetOldSeccompFilter() != 0:
-		return nil, inImage(name, fmt.Errorf("%w: the filter of system calls is where none has been for long", errFormat))
+		return nil, inImage(name, fmt.Errorf("%w: the filter of system calls is where none has been for long",
+			errFormat))
 	}
 	return &c, nil
 }
@@ -101,12 +102,14 @@ func (v *vetted) creds(c *creds.CredsEntry) error {
 		return err
 	}
 	sets := map[string]uint64{
-		"effective": wordsOf(c.GetCapEff()), "permitted": wordsOf(c.GetCapPrm()), "inheritable": wordsOf(c.GetCapInh()),
-		"bounding": wordsOf(c.GetCapBnd()), "ambient": ambient,
+		"effective": wordsOf(c.GetCapEff()), "permitted": wordsOf(c.GetCapPrm()),
+		"inheritable": wordsOf(c.GetCapInh()),
+		"bounding":    wordsOf(c.GetCapBnd()), "ambient": ambient,
 	}
 	for name, set := range sets {
 		if more := set &^ v.agreed.Capabilities; more != 0 {
-			return fmt.Errorf("its %s capabilities have %s, which the container's definition does not give", name, nameCapabilities(more))
+			return fmt.Errorf("its %s capabilities have %s, which the container's definition does not give",
+				name, nameCapabilities(more))
 		}
 	}
 	for _, words := range [][]uint32{c.GetCapEff(), c.GetCapPrm(), c.GetCapInh(), c.GetCapBnd()} {

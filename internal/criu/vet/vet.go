@@ -53,8 +53,10 @@ type vetted struct {
 // obsolete are images that CRIU would read instead of newer ones. No CRIU that can restore here writes
 // them.
 var obsolete = []string{
-	"reg-files.img", "ext-files.img", "ns-files.img", "unixsk.img", "inetsk.img", "packetsk.img", "netlinksk.img", "tunfile.img",
-	"creds-", "vmas-", "sigacts-", "rlimit-", "itimers-", "posix-timers-", "signal-s-", "signal-p-", "binfmt-misc",
+	"reg-files.img", "ext-files.img", "ns-files.img", "unixsk.img", "inetsk.img", "packetsk.img",
+	"netlinksk.img", "tunfile.img",
+	"creds-", "vmas-", "sigacts-", "rlimit-", "itimers-", "posix-timers-", "signal-s-", "signal-p-",
+	"binfmt-misc",
 }
 
 func (v *vetted) all() error {
@@ -139,7 +141,8 @@ func (v *vetted) tree() ([]*pstree.PstreeEntry, error) {
 		return nil
 	})
 	if err == nil && (roots != 1 || all[0].GetPpid() != 0) {
-		err = inImage(name, fmt.Errorf("%d of %d processes have no parent, and the first of them must be it", roots, len(all)))
+		err = inImage(name, fmt.Errorf("%d of %d processes have no parent, and the first of them must be it",
+			roots, len(all)))
 	}
 	return all, err
 }

@@ -117,7 +117,8 @@ func large(pids []int, used bool) []int {
 	var found []int
 	for _, pid := range pids {
 		use, err := kernel.ReadMemoryUse(pid)
-		if err == nil && (used && use.Anonymous >= largeUsed || use.Reserved >= largeReserved) { // one that has ended is not large
+		// one that has ended is not large
+		if err == nil && (used && use.Anonymous >= largeUsed || use.Reserved >= largeReserved) {
 			found = append(found, pid)
 		}
 	}

@@ -62,13 +62,15 @@ func examineProcesses(first int, pids []int) []engine.Problem {
 		what := fmt.Sprintf("process %d (%s)", process.NamespaceID, process.Name)
 		if pid != first && !slices.Contains(pids, process.Parent) {
 			problems = append(problems, engine.Problem{
-				What: what, Why: "it was started by exec and its parent is outside of the container", Remedy: "end it, or wait until it ends",
+				What: what, Why: "it was started by exec and its parent is outside of the container",
+				Remedy: "end it, or wait until it ends",
 			})
 			continue
 		}
 		if kind := foreignNamespace(first, pid); kind != "" {
 			problems = append(problems, engine.Problem{
-				What: what, Why: "it is in a " + kind + " namespace of its own, below the container's", Remedy: "end it before the move",
+				What: what, Why: "it is in a " + kind + " namespace of its own, below the container's",
+				Remedy: "end it before the move",
 			})
 		}
 	}
@@ -82,7 +84,8 @@ const capSysResource = 24
 // limits: that takes CAP_SYS_RESOURCE (kernel/sys.c, check_prlimit_permission), which some virtual
 // machines withhold even from root.
 func examineUsers(pids []int) []engine.Problem {
-	if capabilities, err := strconv.ParseUint(statusField(os.Getpid(), "CapEff:"), 16, 64); err == nil && capabilities>>capSysResource&1 == 1 {
+	if capabilities, err := strconv.ParseUint(statusField(os.Getpid(), "CapEff:"), 16, 64); err == nil &&
+		capabilities>>capSysResource&1 == 1 {
 		return nil
 	}
 	var problems []engine.Problem
@@ -94,8 +97,9 @@ func examineUsers(pids []int) []engine.Problem {
 			continue
 		}
 		problems = append(problems, engine.Problem{
-			What:   fmt.Sprintf("process %d (%s) of user %s", process.NamespaceID, process.Name, ids[0]),
-			Why:    "the agent has not CAP_SYS_RESOURCE, without which CRIU cannot read the limits of a process that is not root's",
+			What: fmt.Sprintf("process %d (%s) of user %s", process.NamespaceID, process.Name, ids[0]),
+			Why: "the agent has not CAP_SYS_RESOURCE, without which CRIU cannot read the limits of a " +
+				"process that is not root's",
 			Remedy: "run the agent with all capabilities, or the container as root",
 		})
 	}

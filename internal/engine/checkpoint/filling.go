@@ -17,14 +17,17 @@ func RefuseFilling(path string) error {
 	}
 	switch {
 	case report.State == memory.Filling && report.RemoteLeft > 0:
-		return fmt.Errorf("%w: %d of %d pages of its memory are missing after its last move, %d of them still at the node "+
+		return fmt.Errorf("%w: %d of %d pages of its memory are missing after its last move, %d of them "+
+			"still at the node "+
 			"where it was; try again when they have come",
 			engine.ErrBusy, report.LeftPages, report.Pages, report.RemoteLeft)
 	case report.State == memory.Filling:
-		return fmt.Errorf("%w: %d of %d pages of its memory are still being filled after its last move; try again in a moment",
+		return fmt.Errorf("%w: %d of %d pages of its memory are still being filled after its last move; "+
+			"try again in a moment",
 			engine.ErrBusy, report.LeftPages, report.Pages)
 	case report.LostPages > 0:
-		return fmt.Errorf("%d pages of its memory were lost in its last move, and would be zeros after another; start it anew",
+		return fmt.Errorf("%d pages of its memory were lost in its last move, and would be zeros after "+
+			"another; start it anew",
 			report.LostPages)
 	}
 	return nil
@@ -45,8 +48,9 @@ func ExamineMemory(path string) ([]engine.Problem, error) {
 		}}, nil
 	case report.LostPages > 0:
 		return []engine.Problem{{
-			What:   "the container's memory",
-			Why:    "pages of it were lost in its last move; another would make zeros of them, and nobody would notice",
+			What: "the container's memory",
+			Why: "pages of it were lost in its last move; another would make zeros of them, and nobody " +
+				"would notice",
 			Remedy: "start the container anew",
 		}}, nil
 	}

@@ -17,7 +17,8 @@ import (
 type spared struct {
 	Thawed    bool            `json:"thawed,omitempty"`
 	Processes []sparedProcess `json:"processes"`
-	Group     string          `json:"group,omitempty"` // whose attribute was set for systemd-oomd; "" if none was
+	// whose attribute was set for systemd-oomd; "" if none was
+	Group string `json:"group,omitempty"`
 }
 
 type sparedProcess struct {
@@ -92,7 +93,8 @@ func (s *spared) look(group *kernel.Cgroup, path string) error {
 
 // spare saves the settings of the processes before it changes them: an agent may be killed between the two.
 func (s *spared) spare(group *kernel.Cgroup, path string, pids []int) error {
-	if len(s.Processes) > 0 { // what is noted is what they were; an agent may have been killed before it changed them
+	// what is noted is what they were; an agent may have been killed before it changed them
+	if len(s.Processes) > 0 {
 		return lower(group, s.Group != "", pids)
 	}
 	for _, pid := range pids {

@@ -137,7 +137,8 @@ func TestProtectTellsOOMD(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if err := Protect(t.Context(), group, path, func([]int) error { return nil }, nil); err != nil {
+				if err := Protect(t.Context(), group, path, func([]int) error { return nil },
+					nil); err != nil {
 					t.Fatal(err)
 				}
 				told("protected,", protected)
@@ -179,7 +180,8 @@ func TestProtectThawed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := Protect(t.Context(), group, path, c.hold(group), nil); !errors.Is(err, engine.ErrThawed) {
+			if err := Protect(t.Context(), group, path, c.hold(group), nil); !errors.Is(err,
+				engine.ErrThawed) {
 				t.Errorf("it does not say that they have run: %v", err)
 			}
 			if frozen, err := group.Frozen(); err != nil || !frozen || kernel.Seized(pid) != c.held {

@@ -24,7 +24,8 @@ func Link(executable, link string) error {
 		return nil
 	}
 	fresh := fmt.Sprintf("%s.%d", link, os.Getpid())
-	_ = os.Remove(fresh) // of a process with our number that was killed here; if it is still there, Symlink fails
+	// of a process with our number that was killed here; if it is still there, Symlink fails
+	_ = os.Remove(fresh)
 	if err := errors.Join(os.Symlink(executable, fresh), os.Rename(fresh, link)); err != nil {
 		return fmt.Errorf("make the link %s: %w", link, err)
 	}

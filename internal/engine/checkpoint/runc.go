@@ -17,7 +17,8 @@ func FindRunc() (string, error) {
 	}
 	path, err := exec.LookPath("runc")
 	if err != nil {
-		return "", fmt.Errorf("find runc: neither GODWIT_RUNC, %s nor PATH has it; \"godwit doctor\" tells how to get it: %w", own, err)
+		return "", fmt.Errorf("find runc: neither GODWIT_RUNC, %s nor PATH has it; \"godwit doctor\" "+
+			"tells how to get it: %w", own, err)
 	}
 	return path, nil
 }

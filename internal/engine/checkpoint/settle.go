@@ -137,7 +137,8 @@ func (d *Departure) underWay() kernel.TCPUnderWay {
 // has done what it can.
 func (d *Departure) delivered() kernel.TCPUnderWay {
 	found := d.underWay()
-	for until := time.Now().Add(frozenPatience); found.Within > 0 && time.Now().Before(until); found = d.underWay() {
+	for until := time.Now().Add(frozenPatience); found.Within > 0 &&
+		time.Now().Before(until); found = d.underWay() {
 		time.Sleep(time.Millisecond / 2)
 	}
 	return found

@@ -59,7 +59,8 @@ func addWatched(pid int, wanted map[fileID]bool) error {
 	for _, entry := range entries {
 		target, err := os.Readlink(filepath.Join(dir, entry.Name()))
 		fd, invalid := strconv.Atoi(entry.Name())
-		if err != nil || invalid != nil || target != "anon_inode:inotify" && target != "anon_inode:[fanotify]" {
+		if err != nil || invalid != nil || target != "anon_inode:inotify" &&
+			target != "anon_inode:[fanotify]" {
 			continue
 		}
 		watches, err := kernel.ReadWatches(pid, fd)
@@ -95,7 +96,8 @@ func findFiles(ctx context.Context, root string, wanted map[fileID]bool) ([]stri
 			return nil
 		}
 		if entry.Type()&fs.ModeSymlink != 0 {
-			return fmt.Errorf("%s: inotify watches the symbolic link itself (IN_DONT_FOLLOW), and CRIU would watch what it leads to: "+
+			return fmt.Errorf("%s: inotify watches the symbolic link itself (IN_DONT_FOLLOW), and CRIU "+
+				"would watch what it leads to: "+
 				"turn the feature off in the application", inside)
 		}
 		if entry.IsDir() {
@@ -109,6 +111,7 @@ func findFiles(ctx context.Context, root string, wanted map[fileID]bool) ([]stri
 		return nil
 	})
 	// Of two directories the inner one first: it has less below it.
-	slices.SortStableFunc(directories, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
+	slices.SortStableFunc(directories,
+		func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
 	return append(others, directories...), err
 }

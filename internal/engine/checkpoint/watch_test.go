@@ -31,7 +31,8 @@ func TestFindFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, filepath.Join(root, "outer/link"), wanted)
-	if found, err := findFiles(t.Context(), root, wanted); err == nil || !strings.Contains(err.Error(), "/outer/link: inotify watches the symbolic link itself") {
+	if found, err := findFiles(t.Context(), root, wanted); err == nil ||
+		!strings.Contains(err.Error(), "/outer/link: inotify watches the symbolic link itself") {
 		t.Errorf("found %v, %v; want that a link is watched", found, err)
 	}
 }

@@ -27,7 +27,8 @@ const (
 	extensionValue = `{"EnableCni":true}`
 )
 
-var extensionPattern = regexp.MustCompile(`^github\.com/containerd/containerd/(v2/)?cmd/ctr/commands/NetworkMetaData$`)
+var extensionPattern = regexp.MustCompile(
+	`^github\.com/containerd/containerd/(v2/)?cmd/ctr/commands/NetworkMetaData$`)
 
 // ctrExtension is the type of that note; "" if there is none. What else there is nobody knows.
 func ctrExtension(all map[string]*anypb.Any) (kind string, known bool) {
@@ -35,7 +36,8 @@ func ctrExtension(all map[string]*anypb.Any) (kind string, known bool) {
 	if !is {
 		return "", len(all) == 0
 	}
-	known = len(all) == 1 && string(one.GetValue()) == extensionValue && extensionPattern.MatchString(one.GetTypeUrl())
+	known = len(all) == 1 && string(one.GetValue()) == extensionValue &&
+		extensionPattern.MatchString(one.GetTypeUrl())
 	return one.GetTypeUrl(), known
 }
 
@@ -58,9 +60,12 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 		return engine.Network{}, nil
 	}
 	attached, err := a.cni.GetCachedAttachments(cniID(engineID(t.namespace, t.container.GetID())))
-	if err != nil || len(attached) != 1 || len(names) != 1 || names[0] != cniInterface || attached[0].IfName != cniInterface {
+	if err != nil || len(attached) != 1 || len(names) != 1 || names[0] != cniInterface ||
+		attached[0].IfName != cniInterface {
 		for _, name := range names {
-			p.add(true, "network interface "+name, "it is not the only one, or was not made by CNI for ctr run: it is not moved", connectOtherwise)
+			p.add(true, "network interface "+name,
+				"it is not the only one, or was not made by CNI for ctr run: it is not moved",
+				connectOtherwise)
 		}
 		return engine.Network{}, p
 	}
@@ -72,7 +77,8 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 	}
 	c, found := readConflist(list)
 	p = append(p, found...)
-	p.add(len(one.CapabilityArgs) > 0, networkTitle(one.Network), "published ports, and what else was asked of its plugins, are not moved", connectOtherwise)
+	p.add(len(one.CapabilityArgs) > 0, networkTitle(one.Network),
+		"published ports, and what else was asked of its plugins, are not moved", connectOtherwise)
 	own, err := ownAddress(pid, one.Network)
 	own.Routed = isRouted(list)
 	if err == nil && len(p) == 0 {
@@ -93,7 +99,8 @@ func (a *adapter) disconnectable(engineID string) []engine.Problem {
 	attached, err := a.cni.GetCachedAttachments(cniID(engineID))
 	p.add(err != nil, "networks of CNI", fmt.Sprint("what it keeps of them: ", err), connectOtherwise)
 	for _, one := range attached {
-		if list, err := libcni.NetworkConfFromBytes(one.Config); err == nil { // otherwise networkOf has said so
+		// otherwise networkOf has said so
+		if list, err := libcni.NetworkConfFromBytes(one.Config); err == nil {
 			p = append(p, missingPlugins(list)...)
 		}
 	}

@@ -70,8 +70,10 @@ func reserveNerdctl(ctx context.Context, d engine.Definition, x extra) []engine.
 	}
 	found = append(nerdctl.Readiness(ctx), nerdctl.Taken(place, d.Labels)...)
 	named, err := nerdctl.Network(d.Labels)
-	if onOne := named != "none" && named != "host"; err != nil || onOne != d.Network.OnBridge() || onOne && named != d.Network.Bridge {
-		return append(found, engine.Problem{What: "network " + named + " of nerdctl", Why: "the container is not on that one", Remedy: "start it anew"})
+	if onOne := named != "none" && named != "host"; err != nil || onOne != d.Network.OnBridge() || onOne &&
+		named != d.Network.Bridge {
+		return append(found, engine.Problem{What: "network " + named + " of nerdctl",
+			Why: "the container is not on that one", Remedy: "start it anew"})
 	}
 	if !d.Network.OnBridge() {
 		return found
@@ -79,8 +81,10 @@ func reserveNerdctl(ctx context.Context, d engine.Definition, x extra) []engine.
 	// Its hook makes the default network if there is none, and waits for itself for ever then.
 	if _, err := loadList(nerdctl.DefaultNetwork, listsOf(x.Namespace, d.Labels)); err != nil {
 		found = append(found, engine.Problem{
-			What: "network " + nerdctl.DefaultNetwork + " of nerdctl", Why: "nerdctl has not made its default network on this node: " + err.Error(),
-			Remedy: "start any container on it once, or copy " + filepath.Join(conflists, "nerdctl-bridge.conflist") + " from the other node",
+			What: "network " + nerdctl.DefaultNetwork + " of nerdctl",
+			Why:  "nerdctl has not made its default network on this node: " + err.Error(),
+			Remedy: "start any container on it once, or copy " +
+				filepath.Join(conflists, "nerdctl-bridge.conflist") + " from the other node",
 		})
 	}
 	return found

@@ -80,7 +80,8 @@ type conflist struct {
 func readConflist(list *libcni.NetworkConfigList) (conflist, []engine.Problem) {
 	c, p := conflist{list: list}, problems{}
 	what := networkTitle(list.Name)
-	const remedy = "start it on a network of plugins bridge and host-local, and of firewall, portmap and tuning at most"
+	const remedy = "start it on a network of plugins bridge and host-local, and of firewall, portmap and " +
+		"tuning at most"
 	if len(list.Plugins) == 0 {
 		p.add(true, what, "its list has no plugins", remedy)
 		return c, p
@@ -90,14 +91,16 @@ func readConflist(list *libcni.NetworkConfigList) (conflist, []engine.Problem) {
 		return c, p
 	}
 	for _, plugin := range list.Plugins[1:] {
-		p.add(!slices.Contains(followers, plugin.Network.Type), what, "what plugin "+plugin.Network.Type+" makes of it is not moved", remedy)
+		p.add(!slices.Contains(followers, plugin.Network.Type), what,
+			"what plugin "+plugin.Network.Type+" makes of it is not moved", remedy)
 	}
 	var bridge bridgePlugin
 	if err := json.Unmarshal(list.Plugins[0].Bytes, &bridge); err != nil {
 		p.add(true, what, "its list of plugins: "+err.Error(), "correct it in "+conflists)
 		return c, p
 	}
-	p.add(bridge.IPAM.Type != "host-local", what, "its addresses are given by plugin "+bridge.IPAM.Type, remedy)
+	p.add(bridge.IPAM.Type != "host-local", what, "its addresses are given by plugin "+bridge.IPAM.Type,
+		remedy)
 	p.add(bridge.VLAN != 0, what, "it is a VLAN on its bridge", "use one without a VLAN")
 	c.device = bridge.Device
 	if c.addresses = bridge.IPAM.Directory; c.addresses == "" {
@@ -107,7 +110,8 @@ func readConflist(list *libcni.NetworkConfigList) (conflist, []engine.Problem) {
 	if bridge.IPAM.Subnet.IsValid() {
 		c.ranges = append(c.ranges, bridge.IPAM.addressRange)
 	}
-	p.add(len(bridge.IPAM.Ranges)+len(c.ranges) > 1, what, "host-local gives an address of each of its sets of ranges", "use a list with one set of ranges")
+	p.add(len(bridge.IPAM.Ranges)+len(c.ranges) > 1, what,
+		"host-local gives an address of each of its sets of ranges", "use a list with one set of ranges")
 	for _, set := range bridge.IPAM.Ranges {
 		c.ranges = append(c.ranges, set...)
 	}
@@ -160,15 +164,18 @@ func (c conflist) obstacles(own engine.Network) ([]engine.Problem, error) {
 	subnet := netip.PrefixFrom(own.Address, own.PrefixBits).Masked()
 	at := slices.IndexFunc(c.ranges, func(r addressRange) bool { return r.Subnet.Masked() == subnet })
 	if at < 0 {
-		p.add(true, what, "its subnet on this node is not "+subnet.String(), "give it the same subnet on both nodes, in "+conflists)
+		p.add(true, what, "its subnet on this node is not "+subnet.String(),
+			"give it the same subnet on both nodes, in "+conflists)
 		return p, nil
 	}
 	who, err := c.holder(own.Address)
 	if own.Address == c.ranges[at].gateway() {
 		who = "its bridge"
 	}
-	p.add(who != "", "address "+own.Address.String(), who+" has it in network "+own.Bridge+" of CNI on this node",
-		"remove that container with godwit rm (ctr has CNI take nothing away); for containers to come give each node a part of the subnet, by rangeStart and rangeEnd of its conflist")
+	p.add(who != "", "address "+own.Address.String(),
+		who+" has it in network "+own.Bridge+" of CNI on this node",
+		"remove that container with godwit rm (ctr has CNI take nothing away); for containers to come "+
+			"give each node a part of the subnet, by rangeStart and rangeEnd of its conflist")
 	return p, err
 }
 
@@ -234,10 +241,12 @@ func readNetwork(own engine.Network, directories []string) (conflist, []engine.P
 	var none libcni.NotFoundError
 	var nothing libcni.NoConfigsFoundError
 	if errors.As(err, &none) || errors.As(err, &nothing) || errors.Is(err, fs.ErrNotExist) {
-		return conflist{}, []engine.Problem{{What: what, Why: "there is none of this name in " + conflists + " on this node", Remedy: copied}}
+		return conflist{}, []engine.Problem{{What: what,
+			Why: "there is none of this name in " + conflists + " on this node", Remedy: copied}}
 	}
 	if err != nil {
-		return conflist{}, []engine.Problem{{What: what, Why: "the conflists of this node: " + err.Error(), Remedy: "correct them in " + conflists}}
+		return conflist{}, []engine.Problem{{What: what, Why: "the conflists of this node: " + err.Error(),
+			Remedy: "correct them in " + conflists}}
 	}
 	return readConflist(list)
 }

@@ -13,7 +13,8 @@ import (
 
 func conflistOf(t *testing.T, plugins string) *libcni.NetworkConfigList {
 	t.Helper()
-	list, err := libcni.NetworkConfFromBytes([]byte(`{"cniVersion":"0.4.0","name":"birds","plugins":[` + plugins + `]}`))
+	list, err := libcni.NetworkConfFromBytes([]byte(`{"cniVersion":"0.4.0","name":"birds","plugins":[` +
+		plugins + `]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,8 @@ func TestReadConflist(t *testing.T) {
 		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/240"}}`:                                        "its list of plugins",
 	} {
 		_, found := readConflist(conflistOf(t, plugins))
-		if want == "" && len(found) > 0 || want != "" && (len(found) != 1 || !strings.Contains(found[0].Why, want)) {
+		if want == "" && len(found) > 0 || want != "" &&
+			(len(found) != 1 || !strings.Contains(found[0].Why, want)) {
 			t.Errorf("%s: %+v, want %q", plugins, found, want)
 		}
 	}
@@ -48,14 +50,17 @@ func TestAddressHere(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "birds"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "birds", "10.4.0.3"), []byte("default-taker\r\neth0"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "birds", "10.4.0.3"), []byte("default-taker\r\neth0"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ subnet, address, want string }{
-		{"10.4.0.0/24", "10.4.0.2", ""}, {"10.4.0.0/24", "10.4.0.3", "default-taker"}, {"10.4.0.0/24", "10.4.0.1", "its bridge"},
+		{"10.4.0.0/24", "10.4.0.2", ""}, {"10.4.0.0/24", "10.4.0.3", "default-taker"},
+		{"10.4.0.0/24", "10.4.0.1", "its bridge"},
 		{"10.4.0.0/16", "10.4.0.2", "10.4.0.0/24"}, {"10.5.0.0/24", "10.4.0.2", "10.4.0.0/24"},
 	} {
-		read, found := readConflist(conflistOf(t, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"`+dir+`","subnet":"`+c.subnet+`","rangeStart":"10.4.0.100"}}`))
+		read, found := readConflist(conflistOf(t, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"`+
+			dir+`","subnet":"`+c.subnet+`","rangeStart":"10.4.0.100"}}`))
 		own := connected()
 		own.Address = netip.MustParseAddr(c.address)
 		further, err := read.obstacles(own)
@@ -78,7 +83,8 @@ func TestAddressHere(t *testing.T) {
 // that could not be had.
 func TestKeepTurn(t *testing.T) {
 	dir := t.TempDir()
-	read, _ := readConflist(conflistOf(t, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"`+dir+`","subnet":"10.4.0.0/24"}}`))
+	read, _ := readConflist(conflistOf(t, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"`+dir+
+		`","subnet":"10.4.0.0/24"}}`))
 	turn := filepath.Join(dir, "birds", "last_reserved_ip.0")
 	if err := os.MkdirAll(filepath.Dir(turn), 0o700); err != nil {
 		t.Fatal(err)
@@ -88,7 +94,8 @@ func TestKeepTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	fails := errors.New("a plugin fails")
-	if err := read.keepTurn(func() error { return errors.Join(reserve("10.4.0.99"), fails) }); !errors.Is(err, fails) {
+	if err := read.keepTurn(func() error { return errors.Join(reserve("10.4.0.99"), fails) }); !errors.Is(err,
+		fails) {
 		t.Error(err)
 	}
 	if last, err := os.ReadFile(turn); err != nil || string(last) != "10.4.0.2" {
@@ -102,13 +109,16 @@ func TestWidened(t *testing.T) {
 		`"subnet":"10.4.0.0/24","rangeStart":"10.4.0.100","rangeEnd":"10.4.0.199"`,
 		`"ranges":[[{"subnet":"10.4.0.0/24","rangeStart":"10.4.0.100"}],[{"subnet":"10.5.0.0/24","rangeEnd":"10.5.0.9"}]]`,
 	} {
-		read, _ := readConflist(conflistOf(t, `{"type":"bridge","mtu":1400,"ipam":{"type":"host-local",`+ipam+`}},{"type":"firewall"}`))
+		read, _ := readConflist(conflistOf(t, `{"type":"bridge","mtu":1400,"ipam":{"type":"host-local",`+
+			ipam+`}},{"type":"firewall"}`))
 		list, err := read.widened()
 		if err != nil {
 			t.Fatal(err)
 		}
 		told := string(list.Plugins[0].Bytes)
-		if strings.Contains(told, "rangeStart") || strings.Contains(told, "rangeEnd") || !strings.Contains(told, "10.4.0.0/24") || !strings.Contains(told, "1400") || len(list.Plugins) != 2 {
+		if strings.Contains(told, "rangeStart") || strings.Contains(told, "rangeEnd") ||
+			!strings.Contains(told, "10.4.0.0/24") || !strings.Contains(told, "1400") ||
+			len(list.Plugins) != 2 {
 			t.Errorf("%s becomes %s", ipam, told)
 		}
 	}
@@ -117,7 +127,8 @@ func TestWidened(t *testing.T) {
 // TestRoutedList: the list that setup makes is of a network that moves, of which each node gives
 // its own part.
 func TestRoutedList(t *testing.T) {
-	data, err := routedList("birds", netip.MustParsePrefix("10.60.0.0/16"), netip.MustParsePrefix("10.60.2.0/24"), 1400)
+	data, err := routedList("birds", netip.MustParsePrefix("10.60.0.0/16"),
+		netip.MustParsePrefix("10.60.2.0/24"), 1400)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,10 +137,12 @@ func TestRoutedList(t *testing.T) {
 		t.Fatal(err)
 	}
 	made, err := readRouted(path)
-	if err != nil || made.Name != "birds" || made.Subnet != netip.MustParsePrefix("10.60.0.0/16") || len(made.Device) == 0 || len(made.Device) > 15 {
+	if err != nil || made.Name != "birds" || made.Subnet != netip.MustParsePrefix("10.60.0.0/16") ||
+		len(made.Device) == 0 || len(made.Device) > 15 {
 		t.Errorf("%+v: %v", made, err)
 	}
-	for _, want := range []string{`"rangeStart": "10.60.2.2"`, `"rangeEnd": "10.60.2.254"`, `"gateway": "10.60.2.1"`, `"mtu": 1400`} {
+	for _, want := range []string{`"rangeStart": "10.60.2.2"`, `"rangeEnd": "10.60.2.254"`,
+		`"gateway": "10.60.2.1"`, `"mtu": 1400`} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("%s is not in %s", want, data)
 		}

@@ -39,12 +39,14 @@ type connection struct {
 	Config    []byte         `json:"config"`
 	Args      [][2]string    `json:"args,omitempty"`
 	Addresses []netip.Prefix `json:"addresses"`
-	Nerdctl   bool           `json:"nerdctl,omitempty"` // it has plugins take the network away, too: see takenByNerdctl
-	settings  map[string]any // of its plugins
+	// it has plugins take the network away, too: see takenByNerdctl
+	Nerdctl  bool           `json:"nerdctl,omitempty"`
+	settings map[string]any // of its plugins
 }
 
 func (c connection) runtime(netns string) *libcni.RuntimeConf {
-	return &libcni.RuntimeConf{ContainerID: c.ID, NetNS: netns, IfName: c.Interface, Args: c.Args, CapabilityArgs: c.settings}
+	return &libcni.RuntimeConf{ContainerID: c.ID, NetNS: netns, IfName: c.Interface, Args: c.Args,
+		CapabilityArgs: c.settings}
 }
 
 func (a *adapter) connectionPath(engineID string) string {
@@ -88,16 +90,20 @@ func (a *adapter) Connect(ctx context.Context, engineID, netns string, d engine.
 	}
 	c := connection{
 		ID: cniID(engineID), Interface: cniInterface, Config: list.Bytes,
-		Args:      [][2]string{{"IgnoreUnknown", "1"}, {"IP", d.Network.Address.String()}, {"MAC", d.Network.MAC}},
-		Addresses: []netip.Prefix{netip.PrefixFrom(d.Network.Address, d.Network.PrefixBits)}, Nerdctl: nerdctl.Has(d.Labels),
+		Args: [][2]string{{"IgnoreUnknown", "1"}, {"IP", d.Network.Address.String()},
+			{"MAC", d.Network.MAC}},
+		Addresses: []netip.Prefix{netip.PrefixFrom(d.Network.Address, d.Network.PrefixBits)},
+		Nerdctl:   nerdctl.Has(d.Labels),
 	}
 	if others, err := a.cni.GetCachedAttachments(c.ID); err != nil || len(others) > 0 {
-		return errors.Join(err, fmt.Errorf("CNI has a network of a container that it knows as %s already: that one's has to be taken away before", c.ID))
+		return errors.Join(err, fmt.Errorf("CNI has a network of a container that it knows as %s already: "+
+			"that one's has to be taken away before", c.ID))
 	}
 	if err := os.MkdirAll(a.networks, 0o700); err != nil {
 		return err
 	}
-	if err := errors.Join(network.BlockNamespace(netns), durable.Save(a.connectionPath(engineID), c)); err != nil {
+	if err := errors.Join(network.BlockNamespace(netns),
+		durable.Save(a.connectionPath(engineID), c)); err != nil {
 		return err
 	}
 	if err := a.add(ctx, read, list, c.runtime(netns)); err != nil {
@@ -105,7 +111,8 @@ func (a *adapter) Connect(ctx context.Context, engineID, netns string, d engine.
 	}
 	mac, _, err := interfaceOf(netns)
 	if err == nil && mac != d.Network.MAC {
-		err = fmt.Errorf("plugin bridge has given it hardware address %s, not %s as it was told", mac, d.Network.MAC)
+		err = fmt.Errorf("plugin bridge has given it hardware address %s, not %s as it was told",
+			mac, d.Network.MAC)
 	}
 	if err != nil {
 		return err
@@ -119,7 +126,8 @@ const connectPatience = 30 * time.Second
 
 // add has the plugins connect a container that comes: one after the other, or one's turn would be
 // kept for the other's.
-func (a *adapter) add(ctx context.Context, read conflist, list *libcni.NetworkConfigList, how *libcni.RuntimeConf) error {
+func (a *adapter) add(ctx context.Context, read conflist, list *libcni.NetworkConfigList,
+	how *libcni.RuntimeConf) error {
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
 	select {
@@ -179,9 +187,13 @@ func (a *adapter) disconnectOthers(ctx context.Context, engineID string) error {
 	}
 	var errs []error
 	for _, one := range attached {
-		made := connection{ID: one.ContainerID, Interface: one.IfName, Config: one.Config, Args: one.CniArgs, settings: one.CapabilityArgs}
-		if list, err := libcni.NetworkConfFromBytes(made.Config); err == nil && isThere(a.kept(list, made), made.Interface, one.NetNS) {
-			continue // of one that runs: in another namespace of containerd another name may lead to the same ID
+		made := connection{ID: one.ContainerID, Interface: one.IfName, Config: one.Config, Args: one.CniArgs,
+			settings: one.CapabilityArgs}
+		if list, err := libcni.NetworkConfFromBytes(made.Config); err == nil &&
+			isThere(a.kept(list, made), made.Interface, one.NetNS) {
+			// of one that runs: in another namespace of containerd another name may lead to the
+			// same ID
+			continue
 		}
 		errs = append(errs, a.take(ctx, made))
 	}
@@ -203,7 +215,8 @@ func isThere(kept *types.Result, name, path string) bool {
 	if kept == nil || name != cniInterface || err != nil {
 		return true
 	}
-	made := slices.IndexFunc(kept.Interfaces, func(one *types.Interface) bool { return one.Sandbox != "" && one.Name == name })
+	made := slices.IndexFunc(kept.Interfaces,
+		func(one *types.Interface) bool { return one.Sandbox != "" && one.Name == name })
 	return made < 0 || kept.Interfaces[made].Mac == mac
 }
 
@@ -224,7 +237,8 @@ func (a *adapter) take(ctx context.Context, made connection) error {
 		err = supposeMade(list, made)
 	}
 	if err == nil {
-		err = withStub(made.Interface, made.Addresses, func(path string) error { return a.cni.DelNetworkList(ctx, list, made.runtime(path)) })
+		err = withStub(made.Interface, made.Addresses,
+			func(path string) error { return a.cni.DelNetworkList(ctx, list, made.runtime(path)) })
 	}
 	if err != nil {
 		return fmt.Errorf("have CNI take container %s from network %s: %w", made.ID, list.Name, err)
@@ -298,7 +312,8 @@ func removeDevices(kept *types.Result) error {
 		if one.Sandbox != "" || err != nil { // it is gone
 			continue
 		}
-		if link.Type() != "veth" || link.Attrs().HardwareAddr.String() != one.Mac { // the bridge, or another one of this name
+		// the bridge, or another one of this name
+		if link.Type() != "veth" || link.Attrs().HardwareAddr.String() != one.Mac {
 			continue
 		}
 		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
@@ -322,7 +337,8 @@ func unusedBridge(device string) error {
 	}
 	for _, one := range all {
 		if one.Attrs().MasterIndex == bridge.Attrs().Index {
-			return fmt.Errorf("bridge %s has interface %s of a container: remove or move that first", device, one.Attrs().Name)
+			return fmt.Errorf("bridge %s has interface %s of a container: remove or move that first", device,
+				one.Attrs().Name)
 		}
 	}
 	return nil

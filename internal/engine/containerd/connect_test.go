@@ -81,7 +81,8 @@ func TestIsThere(t *testing.T) {
 	}
 	its := fmt.Sprintf("/proc/self/fd/%d", int(made))
 	kept := func(mac string) *types.Result {
-		return &types.Result{Interfaces: []*types.Interface{{Name: "veth1", Mac: "02:00:00:00:00:09"}, {Name: cniInterface, Mac: mac, Sandbox: "/proc/7/ns/net"}}}
+		return &types.Result{Interfaces: []*types.Interface{{Name: "veth1", Mac: "02:00:00:00:00:09"},
+			{Name: cniInterface, Mac: mac, Sandbox: "/proc/7/ns/net"}}}
 	}
 	for name, c := range map[string]struct {
 		kept *types.Result
@@ -115,11 +116,14 @@ func TestSupposeMade(t *testing.T) {
 		}
 	}
 	for ip, want := range map[string]bool{"10.4.0.2": true, "10.4.0.3": false, "10.4.0.4": true} {
-		list := conflistOf(t, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"`+dir+`","subnet":"10.4.0.0/24"}},{"type":"firewall"}`)
-		if err := supposeMade(list, connection{ID: "default-web", Addresses: []netip.Prefix{netip.MustParsePrefix(ip + "/24")}}); err != nil {
+		list := conflistOf(t, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"`+
+			dir+`","subnet":"10.4.0.0/24"}},{"type":"firewall"}`)
+		if err := supposeMade(list, connection{ID: "default-web",
+			Addresses: []netip.Prefix{netip.MustParsePrefix(ip + "/24")}}); err != nil {
 			t.Fatal(err)
 		}
-		if told := string(list.Plugins[1].Bytes); !strings.Contains(told, "prevResult") || strings.Contains(told, ip) != want {
+		if told := string(list.Plugins[1].Bytes); !strings.Contains(told, "prevResult") ||
+			strings.Contains(told, ip) != want {
 			t.Errorf("%s: %s", ip, told)
 		}
 	}

@@ -91,7 +91,8 @@ func (a *adapter) withProcess(
 	}
 	found, err := describe(namespace, one, reply.GetProcess())
 	if err == nil {
-		found.Container.Definition.Network, _ = a.networkOf(native(found)) // what is against its move Obstacles tells
+		// what is against its move Obstacles tells
+		found.Container.Definition.Network, _ = a.networkOf(native(found))
 	}
 	return found, err
 }
@@ -122,7 +123,8 @@ func (a *adapter) Find(ctx context.Context, ref string) (oci.Container, error) {
 		meant = called
 	}
 	if len(called) > 1 {
-		return oci.Container{}, fmt.Errorf("%d containers of containerd are called %.80q: %s", len(called), ref, strings.Join(called, ", "))
+		return oci.Container{}, fmt.Errorf("%d containers of containerd are called %.80q: %s", len(called),
+			ref, strings.Join(called, ", "))
 	}
 	if len(meant) != 1 {
 		return oci.Container{}, unknown
@@ -131,7 +133,8 @@ func (a *adapter) Find(ctx context.Context, ref string) (oci.Container, error) {
 }
 
 func (a *adapter) get(ctx context.Context, namespace, id string, unknown error) (oci.Container, error) {
-	if !namePattern.MatchString(namespace) || !namePattern.MatchString(id) || slices.Contains(others, namespace) {
+	if !namePattern.MatchString(namespace) || !namePattern.MatchString(id) ||
+		slices.Contains(others, namespace) {
 		return oci.Container{}, unknown
 	}
 	reply, err := a.containers.Get(within(ctx, namespace), &containers.GetContainerRequest{ID: id})
@@ -157,9 +160,13 @@ func describe(namespace string, one *containers.Container, process *task.Process
 	engineID := engineID(namespace, one.GetID())
 	sum := sha256.Sum256([]byte(engineID + "@" + strconv.FormatInt(created.UnixNano(), 10)))
 	d := engine.Definition{
-		Namespace: namespace, ID: hex.EncodeToString(sum[:]), Name: titleOf(namespace, one.GetID(), one.GetLabels()), Image: one.GetImage(), Args: p.Args, Env: p.Env, Dir: p.Cwd, Hostname: t.spec.Hostname,
-		User: fmt.Sprintf("%d:%d", p.User.UID, p.User.GID), TTY: p.Terminal, ReadOnly: t.spec.Root.Readonly, Labels: one.GetLabels(),
-		Created: created, Limits: limitsOf(t.spec), Volumes: volumesOf(t.spec, keptOf(namespace, one.GetID(), one.GetLabels())),
+		Namespace: namespace, ID: hex.EncodeToString(sum[:]), Name: titleOf(namespace, one.GetID(),
+			one.GetLabels()), Image: one.GetImage(), Args: p.Args, Env: p.Env, Dir: p.Cwd,
+		Hostname: t.spec.Hostname,
+		User:     fmt.Sprintf("%d:%d", p.User.UID, p.User.GID), TTY: p.Terminal,
+		ReadOnly: t.spec.Root.Readonly, Labels: one.GetLabels(),
+		Created: created, Limits: limitsOf(t.spec),
+		Volumes: volumesOf(t.spec, keptOf(namespace, one.GetID(), one.GetLabels())),
 	}
 	ctr := engine.Container{Definition: d, State: engine.Created}
 	found := oci.Container{ID: engineID, Container: ctr, Native: t}
@@ -195,13 +202,16 @@ func restartLabels(labels map[string]string) map[string]string {
 
 const (
 	restartPrefix = "containerd.io/restart."
-	restartLog    = restartPrefix + "loguri" // where the shim writes when containerd starts the container again; it may be a program
+	// where the shim writes when containerd starts the container again; it may be a program
+	restartLog = restartPrefix + "loguri"
 )
 
 // restartValues are those of these labels that mean the same on every node, and what may be said there.
 var restartValues = map[string]*regexp.Regexp{
-	restartPrefix + "status":             regexp.MustCompile(`^(running|stopped|created|paused|pausing|unknown)$`),
-	restartPrefix + "policy":             regexp.MustCompile(`^(always|unless-stopped|no|on-failure(:[0-9]{1,9})?)$`),
+	restartPrefix +
+		"status": regexp.MustCompile(`^(running|stopped|created|paused|pausing|unknown)$`),
+	restartPrefix +
+		"policy": regexp.MustCompile(`^(always|unless-stopped|no|on-failure(:[0-9]{1,9})?)$`),
 	restartPrefix + "count":              regexp.MustCompile(`^[0-9]{1,9}$`),
 	restartPrefix + "explicitly-stopped": regexp.MustCompile(`^(true|false|1|0)$`),
 }
@@ -270,7 +280,8 @@ func (a *adapter) Restart(ctx context.Context, found oci.Container, policy json.
 		return nil
 	}
 	_, err := a.containers.Update(ctx, &containers.UpdateContainerRequest{
-		Container: &containers.Container{ID: t.container.GetID(), Labels: labels}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"labels"}},
+		Container:  &containers.Container{ID: t.container.GetID(), Labels: labels},
+		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"labels"}},
 	})
 	if err != nil {
 		return fmt.Errorf("restart policy of container %s: %w", nameOf(found.ID), err)
@@ -286,7 +297,8 @@ func limitsOf(spec specs.Spec) engine.Limits {
 	if m := spec.Linux.Resources.Memory; m != nil && m.Limit != nil && *m.Limit > 0 {
 		limits.MemoryBytes = *m.Limit
 	}
-	if c := spec.Linux.Resources.CPU; c != nil && c.Quota != nil && c.Period != nil && *c.Quota > 0 && *c.Period > 0 {
+	if c := spec.Linux.Resources.CPU; c != nil && c.Quota != nil && c.Period != nil && *c.Quota > 0 &&
+		*c.Period > 0 {
 		limits.CPUs = float64(*c.Quota) / float64(*c.Period)
 	}
 	if p := spec.Linux.Resources.Pids; p != nil && p.Limit != nil && *p.Limit > 0 {
@@ -302,7 +314,8 @@ func volumesOf(spec specs.Spec, kept func(specs.Mount) bool) []engine.Volume {
 	for _, m := range spec.Mounts {
 		if bound(m) && !kept(m) {
 			volumes = append(volumes, engine.Volume{
-				Kind: engine.Bind, Source: path.Clean(m.Source), Path: path.Clean(m.Destination), ReadOnly: slices.Contains(m.Options, "ro"),
+				Kind: engine.Bind, Source: path.Clean(m.Source), Path: path.Clean(m.Destination),
+				ReadOnly: slices.Contains(m.Options, "ro"),
 			})
 		}
 	}
@@ -318,7 +331,8 @@ func bound(m specs.Mount) bool {
 func (a *adapter) Root(found oci.Container) (mounts.Overlay, error) {
 	t := native(found)
 	if t.container.GetSnapshotter() != snapshotter {
-		return mounts.Overlay{}, fmt.Errorf("container %s: only containerd's snapshotter overlayfs is supported", nameOf(found.ID))
+		return mounts.Overlay{},
+			fmt.Errorf("container %s: only containerd's snapshotter overlayfs is supported", nameOf(found.ID))
 	}
 	ctx, cancel := asking(context.Background())
 	defer cancel()

@@ -49,12 +49,14 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 		return "", err
 	}
 	// From now on its snapshot is not collected as garbage.
-	if _, err = a.snapshots.Prepare(ctx, &snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: x.ID, Parent: x.Chain}); err != nil {
+	if _, err = a.snapshots.Prepare(ctx,
+		&snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: x.ID, Parent: x.Chain}); err != nil {
 		return "", errors.Join(err, a.forget(context.WithoutCancel(ctx), x.ID))
 	}
 	if nerdctl.Has(d.Labels) {
 		if err := keepForNerdctl(outer, d, x); err != nil {
-			return "", errors.Join(err, a.Remove(context.WithoutCancel(outer), engineID(x.Namespace, x.ID), oci.RemoveOptions{Force: true}))
+			return "", errors.Join(err, a.Remove(context.WithoutCancel(outer), engineID(x.Namespace, x.ID),
+				oci.RemoveOptions{Force: true}))
 		}
 	}
 	return engineID(x.Namespace, x.ID), nil
@@ -97,7 +99,8 @@ func (a *adapter) record(d engine.Definition, x extra, label, value string) (*co
 	made, spec := &containers.Container{
 		Extensions: x.extensions(),
 		ID:         x.ID, Labels: labels, Image: d.Image, Snapshotter: snapshotter, SnapshotKey: x.ID,
-		Runtime: &containers.Container_Runtime{Name: runtimeName, Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: settings}},
+		Runtime: &containers.Container_Runtime{Name: runtimeName,
+			Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: settings}},
 	}, remade(x.Spec)
 	if nerdctl.Has(labels) {
 		if err := makeNerdctls(made, &spec, nerdctlPlace(x.Namespace, x.ID)); err != nil {
@@ -214,7 +217,8 @@ func (a *adapter) Logs(
 		err = errors.ErrUnsupported
 	}
 	if err != nil {
-		return fmt.Errorf("logs of container %s: containerd keeps none, and its output does not go to a file (ctr run --log-uri): %w", nameOf(found.ID), err)
+		return fmt.Errorf("logs of container %s: containerd keeps none, and its output does not go to a "+
+			"file (ctr run --log-uri): %w", nameOf(found.ID), err)
 	}
 	if native(found).byNerdctl() {
 		emit = nerdctl.Entries(emit)

@@ -25,7 +25,8 @@ import (
 // A containerd that has snapshots, and keeps ids of containers.
 type pretendedNamespaces struct{ namespaces.NamespacesClient }
 
-func (pretendedNamespaces) Create(context.Context, *namespaces.CreateNamespaceRequest, ...grpc.CallOption) (*namespaces.CreateNamespaceResponse, error) {
+func (pretendedNamespaces) Create(context.Context, *namespaces.CreateNamespaceRequest,
+	...grpc.CallOption) (*namespaces.CreateNamespaceResponse, error) {
 	return nil, status.Error(codes.AlreadyExists, "it is there")
 }
 
@@ -34,16 +35,19 @@ type pretendedContainers struct {
 	ids []string
 }
 
-func (p *pretendedContainers) Create(_ context.Context, r *containers.CreateContainerRequest, _ ...grpc.CallOption) (*containers.CreateContainerResponse, error) {
+func (p *pretendedContainers) Create(_ context.Context, r *containers.CreateContainerRequest,
+	_ ...grpc.CallOption) (*containers.CreateContainerResponse, error) {
 	p.ids = append(p.ids, r.GetContainer().GetID())
 	return &containers.CreateContainerResponse{}, nil
 }
 
-func (p *pretendedContainers) Get(context.Context, *containers.GetContainerRequest, ...grpc.CallOption) (*containers.GetContainerResponse, error) {
+func (p *pretendedContainers) Get(context.Context, *containers.GetContainerRequest,
+	...grpc.CallOption) (*containers.GetContainerResponse, error) {
 	return nil, status.Error(codes.NotFound, "it is not there")
 }
 
-func (p *pretendedContainers) Delete(_ context.Context, r *containers.DeleteContainerRequest, _ ...grpc.CallOption) (*emptypb.Empty, error) {
+func (p *pretendedContainers) Delete(_ context.Context, r *containers.DeleteContainerRequest,
+	_ ...grpc.CallOption) (*emptypb.Empty, error) {
 	p.ids = slices.DeleteFunc(p.ids, func(id string) bool { return id == r.GetID() })
 	return &emptypb.Empty{}, nil
 }
@@ -53,14 +57,16 @@ type pretendedSnapshots struct {
 	keys []string
 }
 
-func (p *pretendedSnapshots) Stat(_ context.Context, r *snapshots.StatSnapshotRequest, _ ...grpc.CallOption) (*snapshots.StatSnapshotResponse, error) {
+func (p *pretendedSnapshots) Stat(_ context.Context, r *snapshots.StatSnapshotRequest,
+	_ ...grpc.CallOption) (*snapshots.StatSnapshotResponse, error) {
 	if !slices.Contains(p.keys, r.GetKey()) {
 		return nil, status.Error(codes.NotFound, "it is not there")
 	}
 	return &snapshots.StatSnapshotResponse{}, nil
 }
 
-func (p *pretendedSnapshots) Prepare(_ context.Context, r *snapshots.PrepareSnapshotRequest, _ ...grpc.CallOption) (*snapshots.PrepareSnapshotResponse, error) {
+func (p *pretendedSnapshots) Prepare(_ context.Context, r *snapshots.PrepareSnapshotRequest,
+	_ ...grpc.CallOption) (*snapshots.PrepareSnapshotResponse, error) {
 	if slices.Contains(p.keys, r.GetKey()) {
 		return nil, status.Error(codes.AlreadyExists, "it is there")
 	}
@@ -71,7 +77,8 @@ func (p *pretendedSnapshots) Prepare(_ context.Context, r *snapshots.PrepareSnap
 // pretendedVersion is that of a containerd.
 type pretendedVersion string
 
-func (p pretendedVersion) Version(context.Context, *emptypb.Empty, ...grpc.CallOption) (*version.VersionResponse, error) {
+func (p pretendedVersion) Version(context.Context, *emptypb.Empty,
+	...grpc.CallOption) (*version.VersionResponse, error) {
 	return &version.VersionResponse{Version: string(p)}, nil
 }
 
@@ -84,18 +91,22 @@ func TestOthersSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	x := extra{Namespace: "own", ID: "web", Spec: plain(), Chain: "sha256:" + strings.Repeat("2b", 32), Stdio: []string{"", "", ""}}
+	x := extra{Namespace: "own", ID: "web", Spec: plain(), Chain: "sha256:" + strings.Repeat("2b", 32),
+		Stdio: []string{"", "", ""}}
 	x.Spec.Linux.CgroupsPath = "/own/web"
-	d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}
+	d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "own.web",
+		Image: "docker.io/library/web:1"}
 	var err error
 	if d.Engine, err = json.Marshal(x); err != nil {
 		t.Fatal(err)
 	}
 	made, kept := &pretendedContainers{}, &pretendedSnapshots{keys: []string{x.Chain}}
-	a := &adapter{executable: program, namespaces: pretendedNamespaces{}, containers: made, snapshots: kept, version: pretendedVersion(oldest)}
+	a := &adapter{executable: program, namespaces: pretendedNamespaces{}, containers: made, snapshots: kept,
+		version: pretendedVersion(oldest)}
 	for _, others := range []bool{false, true} { // its own is there the second time
 		found, err := a.Reserve(t.Context(), d)
-		if err != nil || len(found) > 0 != others || others && !strings.HasPrefix(found[0].What, "snapshot web") {
+		if err != nil || len(found) > 0 != others || others &&
+			!strings.HasPrefix(found[0].What, "snapshot web") {
 			t.Errorf("somebody else has it: %v; %+v, %v", others, found, err)
 		}
 		engineID, err := a.Create(t.Context(), d, "label", "value")
@@ -127,7 +138,8 @@ func TestRestoreDirs(t *testing.T) {
 	if want := len(names) * len(names); len(dirs) != want || len(logs) != want {
 		t.Errorf("%d restore directories, %d logs, want %d", len(dirs), len(logs), want)
 	}
-	if _, err := shim.At("/run", a.RestoreDir(engineID(strings.Repeat("n", 40), strings.Repeat("i", 76)))); err != nil {
+	if _, err := shim.At("/run",
+		a.RestoreDir(engineID(strings.Repeat("n", 40), strings.Repeat("i", 76)))); err != nil {
 		t.Error(err)
 	}
 	if namePattern.MatchString("a..b") || namePattern.MatchString("a.") {

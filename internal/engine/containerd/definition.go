@@ -61,7 +61,8 @@ func (a *adapter) Describe(
 	if err != nil {
 		return err
 	}
-	reply, err := a.snapshots.Stat(within(ctx, t.namespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: t.container.GetSnapshotKey()})
+	reply, err := a.snapshots.Stat(within(ctx, t.namespace),
+		&snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: t.container.GetSnapshotKey()})
 	if err != nil {
 		return fmt.Errorf("ask containerd for the files of container %s: %w", nameOf(found.ID), err)
 	}
@@ -75,7 +76,8 @@ func (a *adapter) Describe(
 	}
 	spec, made, err := t.spec, (*madeByNerdctl)(nil), error(nil)
 	if t.byNerdctl() {
-		spec.Hooks, made = nil, &madeByNerdctl{} // they are made anew, and have the environment of who has started it
+		// they are made anew, and have the environment of who has started it
+		spec.Hooks, made = nil, &madeByNerdctl{}
 		if made.Started, err = nerdctl.Started(t.place()); err != nil {
 			return err
 		}
@@ -83,8 +85,9 @@ func (a *adapter) Describe(
 	extension, _ := ctrExtension(t.container.GetExtensions()) // others are refused
 	d.Engine, err = json.Marshal(extra{
 		Extension: extension, Nerdctl: made,
-		Namespace: t.namespace, ID: t.container.GetID(), Spec: spec, Chain: chain, Systemd: settings.GetSystemdCgroup(),
-		Log: log != "", Stdio: stdio,
+		Namespace: t.namespace, ID: t.container.GetID(), Spec: spec, Chain: chain,
+		Systemd: settings.GetSystemdCgroup(),
+		Log:     log != "", Stdio: stdio,
 	})
 	return err
 }
@@ -97,7 +100,8 @@ func runtimeOptions(t told) (*options.Options, error) {
 		return settings, nil
 	}
 	if !strings.HasSuffix(packed.GetTypeUrl(), "containerd.runc.v1.Options") {
-		return nil, fmt.Errorf("container %s: options of its runtime are %s", t.container.GetID(), packed.GetTypeUrl())
+		return nil, fmt.Errorf("container %s: options of its runtime are %s", t.container.GetID(),
+			packed.GetTypeUrl())
 	}
 	if err := proto.Unmarshal(packed.GetValue(), settings); err != nil {
 		return nil, fmt.Errorf("container %s: options of its runtime: %w", t.container.GetID(), err)
@@ -112,11 +116,13 @@ func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 		return oci.Expected{}, err
 	}
 	restart, err := json.Marshal(takenRestart(d.Labels, a.logOf(x.Namespace, x.ID, d.Labels)))
-	return oci.Expected{Stdio: x.Stdio, PrivateCgroup: hasNamespace(x.Spec, specs.CgroupNamespace), Restart: restart, Log: x.Log}, err
+	return oci.Expected{Stdio: x.Stdio, PrivateCgroup: hasNamespace(x.Spec, specs.CgroupNamespace),
+		Restart: restart, Log: x.Log}, err
 }
 
 func hasNamespace(spec specs.Spec, kind specs.LinuxNamespaceType) bool {
-	return slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == kind })
+	return slices.ContainsFunc(spec.Linux.Namespaces,
+		func(n specs.LinuxNamespace) bool { return n.Type == kind })
 }
 
 // decode reads this engine's part of a definition, and refuses one that this engine could not make,
@@ -126,20 +132,24 @@ func decode(d engine.Definition) (extra, error) {
 		switch {
 		case !imagePattern.MatchString(d.Image):
 			return fmt.Errorf("image %.80q", d.Image)
-		case !namePattern.MatchString(x.ID) || len(x.ID) > 76 || d.Name != titleOf(x.Namespace, x.ID, d.Labels):
+		case !namePattern.MatchString(x.ID) || len(x.ID) > 76 ||
+			d.Name != titleOf(x.Namespace, x.ID, d.Labels):
 			return fmt.Errorf("container %.80q of name %.80q", x.ID, d.Name)
 		case !digestPattern.MatchString(x.Chain):
 			return fmt.Errorf("layers %.80q", x.Chain)
-		case nerdctl.Has(d.Labels) && !nerdctl.IsID(x.ID): // its hooks take away what has a part of the id in its name
+		// its hooks take away what has a part of the id in its name
+		case nerdctl.Has(d.Labels) && !nerdctl.IsID(x.ID):
 			return fmt.Errorf("container %.80q is none that nerdctl has made", x.ID)
 		case (x.Nerdctl != nil) != nerdctl.Has(d.Labels):
 			return errors.New("it is nerdctl's, and is not")
 		case x.Extension != "" && !extensionPattern.MatchString(x.Extension):
 			return fmt.Errorf("extension %.80q", x.Extension)
-		case x.Spec.Process == nil || x.Spec.Root == nil || x.Spec.Linux == nil || len(x.Spec.Process.Args) == 0:
+		case x.Spec.Process == nil || x.Spec.Root == nil || x.Spec.Linux == nil ||
+			len(x.Spec.Process.Args) == 0:
 			return errors.New("it has no Linux process")
 		}
-		return errors.Join(checkNamespace(x.Namespace), checkImage(d, x), oci.CheckStdio(x.Stdio), checkDefinition(d, x))
+		return errors.Join(checkNamespace(x.Namespace), checkImage(d, x), oci.CheckStdio(x.Stdio),
+			checkDefinition(d, x))
 	})
 }
 
@@ -170,7 +180,8 @@ func checkImage(d engine.Definition, x extra) error {
 
 // checkDefinition wants what is told to the agent to be what containerd will do.
 func checkDefinition(d engine.Definition, x extra) error {
-	if len(d.Volumes) > maxVolumes || !oci.SameVolumes(d.Volumes, volumesOf(x.Spec, keptOf(x.Namespace, x.ID, d.Labels))) {
+	if len(d.Volumes) > maxVolumes ||
+		!oci.SameVolumes(d.Volumes, volumesOf(x.Spec, keptOf(x.Namespace, x.ID, d.Labels))) {
 		return errors.New("its volumes are not those of its specification")
 	}
 	paths := map[string]bool{}
@@ -195,12 +206,14 @@ func remade(from specs.Spec) specs.Spec {
 		Version: from.Version, Hostname: from.Hostname, Mounts: from.Mounts, Annotations: from.Annotations,
 		Root: &specs.Root{Path: from.Root.Path, Readonly: from.Root.Readonly},
 		Process: &specs.Process{
-			User: p.User, Args: p.Args, Env: p.Env, Cwd: p.Cwd, Capabilities: p.Capabilities, Rlimits: p.Rlimits,
+			User: p.User, Args: p.Args, Env: p.Env, Cwd: p.Cwd, Capabilities: p.Capabilities,
+			Rlimits:         p.Rlimits,
 			NoNewPrivileges: p.NoNewPrivileges, OOMScoreAdj: p.OOMScoreAdj,
 		},
 		Linux: &specs.Linux{
-			Namespaces: l.Namespaces, CgroupsPath: l.CgroupsPath, MaskedPaths: l.MaskedPaths, ReadonlyPaths: l.ReadonlyPaths,
-			Resources: resources(l.Resources), Seccomp: l.Seccomp,
+			Namespaces: l.Namespaces, CgroupsPath: l.CgroupsPath, MaskedPaths: l.MaskedPaths,
+			ReadonlyPaths: l.ReadonlyPaths,
+			Resources:     resources(l.Resources), Seccomp: l.Seccomp,
 		},
 	}
 }

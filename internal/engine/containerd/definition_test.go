@@ -17,12 +17,15 @@ import (
 func plain() specs.Spec {
 	major, minor := int64(1), int64(3)
 	return specs.Spec{
-		Version: "1.0.2", Root: &specs.Root{Path: "rootfs"}, Process: &specs.Process{Args: []string{"x"}, Cwd: "/", Capabilities: &specs.LinuxCapabilities{Bounding: []string{"CAP_CHOWN"}}},
+		Version: "1.0.2", Root: &specs.Root{Path: "rootfs"}, Process: &specs.Process{Args: []string{"x"},
+			Cwd: "/", Capabilities: &specs.LinuxCapabilities{Bounding: []string{"CAP_CHOWN"}}},
 		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}},
 		Linux: &specs.Linux{
 			CgroupsPath: "/default/web", MaskedPaths: oci.MaskedPaths, ReadonlyPaths: oci.ReadonlyPaths,
-			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace}},
-			Resources:  &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"}, {Type: "c", Major: &major, Minor: &minor, Access: "rwm", Allow: true}}},
+			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace}},
+			Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"},
+				{Type: "c", Major: &major, Minor: &minor, Access: "rwm", Allow: true}}},
 		},
 	}
 }
@@ -34,21 +37,34 @@ func TestObstacles(t *testing.T) {
 	}
 	disk := int64(8)
 	for want, change := range map[string]func(*specs.Spec){
-		"capability CAP_SYS_ADMIN": func(s *specs.Spec) { s.Process.Capabilities.Ambient = []string{"CAP_SYS_ADMIN"} },
-		"--tty":                    func(s *specs.Spec) { s.Process.Terminal = true },
-		"hooks of the container":   func(s *specs.Spec) { s.Hooks = &specs.Hooks{} },
-		"--privileged":             func(s *specs.Spec) { s.Linux.MaskedPaths = nil },
-		"device b 8:*": func(s *specs.Spec) {
-			s.Linux.Resources.Devices = append(s.Linux.Resources.Devices, specs.LinuxDeviceCgroup{Type: "b", Major: &disk, Access: "rwm", Allow: true})
+		"capability CAP_SYS_ADMIN": func(s *specs.Spec) {
+			s.Process.Capabilities.Ambient = []string{
+				"CAP_SYS_ADMIN"}
 		},
-		"no limits of devices":              func(s *specs.Spec) { s.Linux.Resources = nil },
-		"control group /other":              func(s *specs.Spec) { s.Linux.CgroupsPath = "/other" },
-		"no pid namespace":                  func(s *specs.Spec) { s.Linux.Namespaces = s.Linux.Namespaces[1:] },
-		"network namespace /proc/1/ns/net":  func(s *specs.Spec) { s.Linux.Namespaces[4].Path = "/proc/1/ns/net" },
-		"annotation org.criu.config":        func(s *specs.Spec) { s.Annotations = map[string]string{"org.criu.config": "/x"} },
-		"mount at /x":                       func(s *specs.Spec) { s.Mounts = append(s.Mounts, specs.Mount{Destination: "/x", Type: "overlay"}) },
-		"root file system /etc":             func(s *specs.Spec) { s.Root.Path = "/etc" },
-		"settings in its OCI specification": func(s *specs.Spec) { s.Linux.Sysctl = map[string]string{"kernel.x": "1"} },
+		"--tty":                  func(s *specs.Spec) { s.Process.Terminal = true },
+		"hooks of the container": func(s *specs.Spec) { s.Hooks = &specs.Hooks{} },
+		"--privileged":           func(s *specs.Spec) { s.Linux.MaskedPaths = nil },
+		"device b 8:*": func(s *specs.Spec) {
+			s.Linux.Resources.Devices = append(s.Linux.Resources.Devices,
+				specs.LinuxDeviceCgroup{Type: "b", Major: &disk, Access: "rwm", Allow: true})
+		},
+		"no limits of devices":             func(s *specs.Spec) { s.Linux.Resources = nil },
+		"control group /other":             func(s *specs.Spec) { s.Linux.CgroupsPath = "/other" },
+		"no pid namespace":                 func(s *specs.Spec) { s.Linux.Namespaces = s.Linux.Namespaces[1:] },
+		"network namespace /proc/1/ns/net": func(s *specs.Spec) { s.Linux.Namespaces[4].Path = "/proc/1/ns/net" },
+		"annotation org.criu.config": func(s *specs.Spec) {
+			s.Annotations = map[string]string{
+				"org.criu.config": "/x"}
+		},
+		"mount at /x": func(s *specs.Spec) {
+			s.Mounts = append(s.Mounts,
+				specs.Mount{Destination: "/x", Type: "overlay"})
+		},
+		"root file system /etc": func(s *specs.Spec) { s.Root.Path = "/etc" },
+		"settings in its OCI specification": func(s *specs.Spec) {
+			s.Linux.Sysctl = map[string]string{
+				"kernel.x": "1"}
+		},
 	} {
 		spec := plain()
 		change(&spec)
@@ -64,21 +80,24 @@ func TestMounts(t *testing.T) {
 		return specs.Mount{Type: kind, Source: kind, Destination: at, Options: strings.Split(options, ",")}
 	}
 	bind := func(source, at, options string) specs.Mount {
-		return specs.Mount{Type: "bind", Source: source, Destination: at, Options: strings.Split(options, ",")}
+		return specs.Mount{Type: "bind", Source: source, Destination: at,
+			Options: strings.Split(options, ",")}
 	}
 	for why, m := range map[string]specs.Mount{
-		"":                               mounted("tmpfs", "/run", "nosuid,strictatime,mode=755,size=65536k"),
-		"of ptys":                        mounted("devpts", "/dev/pts", "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5"),
-		"of messages":                    mounted("mqueue", "/dev/mqueue", "nosuid,noexec,nodev"),
-		"of devices":                     mounted("sysfs", "/sys", "nosuid,noexec,nodev,ro"),
-		"of groups":                      mounted("cgroup", "/sys/fs/cgroup", "ro,nosuid,noexec,nodev"),
-		"of data":                        bind("/srv/data", "/data", "rbind,ro"),
-		"belongs at /proc":               mounted("proc", "/p", "nosuid"),
-		"something else is mounted":      mounted("proc", "/proc", "nosuid"),
-		"belongs at /sys/fs/cgroup":      mounted("cgroup", "/cgroup", "ro"),
-		"belongs at /sys":                mounted("sysfs", "/s", "ro"),
-		"/proc decides":                  mounted("tmpfs", "/proc/sys", "ro"),
-		"what the container is kept":     {Type: "proc", Source: "/srv", Destination: "/proc/sys", Options: []string{"bind"}},
+		"": mounted("tmpfs", "/run", "nosuid,strictatime,mode=755,size=65536k"),
+		"of ptys": mounted("devpts", "/dev/pts",
+			"nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5"),
+		"of messages":               mounted("mqueue", "/dev/mqueue", "nosuid,noexec,nodev"),
+		"of devices":                mounted("sysfs", "/sys", "nosuid,noexec,nodev,ro"),
+		"of groups":                 mounted("cgroup", "/sys/fs/cgroup", "ro,nosuid,noexec,nodev"),
+		"of data":                   bind("/srv/data", "/data", "rbind,ro"),
+		"belongs at /proc":          mounted("proc", "/p", "nosuid"),
+		"something else is mounted": mounted("proc", "/proc", "nosuid"),
+		"belongs at /sys/fs/cgroup": mounted("cgroup", "/cgroup", "ro"),
+		"belongs at /sys":           mounted("sysfs", "/s", "ro"),
+		"/proc decides":             mounted("tmpfs", "/proc/sys", "ro"),
+		"what the container is kept": {Type: "proc", Source: "/srv", Destination: "/proc/sys",
+			Options: []string{"bind"}},
 		"option remount is not moved":    mounted("tmpfs", "/x", "remount"),
 		"option hidepid=0 is not moved":  mounted("tmpfs", "/x", "hidepid=0"),
 		"read-only, and not":             bind("/srv/data", "/data", "rbind,ro,rw"),
@@ -90,7 +109,8 @@ func TestMounts(t *testing.T) {
 		spec := plain()
 		spec.Mounts = append(spec.Mounts, m)
 		found := mountObstacles(spec)
-		if fine := why == "" || strings.HasPrefix(why, "of "); fine && len(found) > 0 || !fine && (len(found) != 1 || !strings.Contains(found[0].Why, why)) {
+		if fine := why == "" || strings.HasPrefix(why, "of "); fine && len(found) > 0 || !fine &&
+			(len(found) != 1 || !strings.Contains(found[0].Why, why)) {
 			t.Errorf("%+v: %+v, want %q", m, found, why)
 		}
 	}
@@ -98,14 +118,17 @@ func TestMounts(t *testing.T) {
 
 // connected is what another node tells of a container on a bridge of CNI's.
 func connected() engine.Network {
-	return engine.Network{Address: netip.MustParseAddr("10.4.0.2"), PrefixBits: 24, MAC: "0a:00:00:00:00:01", Bridge: "birds"}
+	return engine.Network{Address: netip.MustParseAddr("10.4.0.2"), PrefixBits: 24, MAC: "0a:00:00:00:00:01",
+		Bridge: "birds"}
 }
 
 // TestDecode: what another node sends is taken only if it is what this engine would have made.
 func TestDecode(t *testing.T) {
 	take := func(change func(*engine.Definition, *extra)) error {
-		x := extra{Namespace: "own", ID: "web", Spec: plain(), Chain: "sha256:" + strings.Repeat("2b", 32), Stdio: []string{"", "", ""}}
-		d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}
+		x := extra{Namespace: "own", ID: "web", Spec: plain(), Chain: "sha256:" + strings.Repeat("2b", 32),
+			Stdio: []string{"", "", ""}}
+		d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32),
+			Name: "own.web", Image: "docker.io/library/web:1"}
 		change(&d, &x)
 		var err error
 		if d.Engine, err = json.Marshal(x); err != nil {
@@ -129,26 +152,53 @@ func TestDecode(t *testing.T) {
 	for what, change := range map[string]func(*engine.Definition, *extra){
 		"id":         func(_ *engine.Definition, x *extra) { x.ID = "../web" },
 		"other name": func(d *engine.Definition, _ *extra) { d.Name = "web" },
-		"namespace":  func(d *engine.Definition, x *extra) { d.Namespace, x.Namespace, d.Name = "moby", "moby", "moby.web" },
+		"namespace": func(d *engine.Definition, x *extra) {
+			d.Namespace, x.Namespace, d.Name = "moby",
+				"moby", "moby.web"
+		},
 		"namespaces": func(d *engine.Definition, _ *extra) { d.Namespace = "default" },
-		"no layers":  func(d *engine.Definition, _ *extra) { d.ImageID = "sha256:" + strings.Repeat("5c", 32) },
-		"no image":   func(d *engine.Definition, _ *extra) { d.Layers = []string{layer} },
-		"image":      func(d *engine.Definition, _ *extra) { d.ImageID, d.Layers = "../x", []string{layer} },
+		"no layers": func(d *engine.Definition,
+			_ *extra) {
+			d.ImageID = "sha256:" + strings.Repeat("5c", 32)
+		},
+		"no image": func(d *engine.Definition, _ *extra) { d.Layers = []string{layer} },
+		"image":    func(d *engine.Definition, _ *extra) { d.ImageID, d.Layers = "../x", []string{layer} },
 		"layers": func(d *engine.Definition, _ *extra) {
 			d.ImageID, d.Layers = "sha256:"+strings.Repeat("5c", 32), []string{layer, layer}
 		},
 		"chain":      func(_ *engine.Definition, x *extra) { x.Chain = "../x" },
 		"no process": func(_ *engine.Definition, x *extra) { x.Spec.Process = nil },
 		"hidden volume": func(_ *engine.Definition, x *extra) {
-			x.Spec.Mounts = append(x.Spec.Mounts, specs.Mount{Destination: "/e", Source: "/etc", Options: []string{"rbind"}})
+			x.Spec.Mounts = append(x.Spec.Mounts,
+				specs.Mount{Destination: "/e", Source: "/etc", Options: []string{"rbind"}})
 		},
-		"other limits":           func(d *engine.Definition, _ *extra) { d.Limits.Pids = 7 },
-		"an address of the pool": func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.Bridge = "" },
-		"other network":          func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.Bridge = "../birds" },
-		"no host":                func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.PrefixBits = 32 },
-		"hardware address":       func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.MAC += ";K8S_POD_NAME=x" },
-		"extension":              func(_ *engine.Definition, x *extra) { x.Extension = "example.org/other" },
-		"a size of packets":      func(d *engine.Definition, _ *extra) { d.Network = connected(); d.Network.MTU = 9000 },
+		"other limits": func(d *engine.Definition, _ *extra) { d.Limits.Pids = 7 },
+		"an address of the pool": func(d *engine.Definition,
+			_ *extra) {
+			d.Network = connected()
+			d.Network.Bridge = ""
+		},
+		"other network": func(d *engine.Definition,
+			_ *extra) {
+			d.Network = connected()
+			d.Network.Bridge = "../birds"
+		},
+		"no host": func(d *engine.Definition,
+			_ *extra) {
+			d.Network = connected()
+			d.Network.PrefixBits = 32
+		},
+		"hardware address": func(d *engine.Definition,
+			_ *extra) {
+			d.Network = connected()
+			d.Network.MAC += ";K8S_POD_NAME=x"
+		},
+		"extension": func(_ *engine.Definition, x *extra) { x.Extension = "example.org/other" },
+		"a size of packets": func(d *engine.Definition,
+			_ *extra) {
+			d.Network = connected()
+			d.Network.MTU = 9000
+		},
 		"ports": func(d *engine.Definition, _ *extra) {
 			d.Network = connected()
 			d.Ports = []engine.Published{{Protocol: "tcp", HostPort: 1, ContainerPort: 1}}
@@ -169,14 +219,18 @@ func TestDecode(t *testing.T) {
 // into no file but its log.
 func TestRestart(t *testing.T) {
 	a := &adapter{logs: "/logs"}
-	d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "own.web", Image: "docker.io/library/web:1"}
+	d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "own.web",
+		Image: "docker.io/library/web:1"}
 	var err error
-	if d.Engine, err = json.Marshal(extra{Namespace: "own", ID: "web", Spec: plain(), Chain: "sha256:" + strings.Repeat("2b", 32), Stdio: []string{"", "", ""}}); err != nil {
+	if d.Engine, err = json.Marshal(extra{Namespace: "own", ID: "web", Spec: plain(),
+		Chain: "sha256:" + strings.Repeat("2b", 32), Stdio: []string{"", "", ""}}); err != nil {
 		t.Fatal(err)
 	}
-	policy := map[string]string{"status": "running", "policy": "on-failure:3", "count": "1", "explicitly-stopped": "false"}
+	policy := map[string]string{"status": "running", "policy": "on-failure:3", "count": "1",
+		"explicitly-stopped": "false"}
 	for name, value := range map[string]string{
-		"": "", "loguri": "binary:///bin/sh?-c=x", "logpath": "/etc/cron.d/x", "next": "x", "policy": "on-failure:x", "status": "running\n",
+		"": "", "loguri": "binary:///bin/sh?-c=x", "logpath": "/etc/cron.d/x", "next": "x",
+		"policy": "on-failure:x", "status": "running\n",
 	} {
 		d.Labels = map[string]string{"other": "x"}
 		for known, one := range policy {
@@ -208,9 +262,12 @@ func TestRestart(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"namespace":"default","id":"web","spec":{"process":{"args":["x"]},"root":{},"linux":{}},"stdio":["","",""]}`))
+	f.Add(
+		[]byte(
+			`{"namespace":"default","id":"web","spec":{"process":{"args":["x"]},"root":{},"linux":{}},"stdio":["","",""]}`))
 	f.Fuzz(func(_ *testing.T, data []byte) {
-		d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "web", Image: "web", Engine: data}
+		d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "web",
+			Image: "web", Engine: data}
 		if x, err := decode(d); err == nil {
 			obstacles(x.Spec, x.Namespace, x.ID)
 		}

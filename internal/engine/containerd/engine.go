@@ -77,7 +77,8 @@ func New(config Config) (*Engine, error) {
 	made.run = filepath.Join(config.RunDir, "engines", Name+"-exec")
 	made.networks = filepath.Join(config.StateDir, "engines", Name+"-networks")
 	made.logs = filepath.Join(config.StateDir, "engines", Name+"-logs")
-	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir, Executable: config.Executable}, made)
+	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir,
+		Executable: config.Executable}, made)
 	if err != nil {
 		return nil, err
 	}
@@ -122,13 +123,17 @@ func newAdapter(socket string) (*adapter, error) {
 		return nil, fmt.Errorf("client of containerd: %w", err)
 	}
 	a := &adapter{
-		socket: socket, namespaces: namespaces.NewNamespacesClient(connection), containers: containers.NewContainersClient(connection),
-		tasks: tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection), version: version.NewVersionClient(connection),
-		starting: map[string]bool{}, adding: make(chan struct{}, 1), cni: libcni.NewCNIConfig(pluginDirs(), &pluginExec{}),
+		socket: socket, namespaces: namespaces.NewNamespacesClient(connection),
+		containers: containers.NewContainersClient(connection),
+		tasks:      tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection),
+		version:  version.NewVersionClient(connection),
+		starting: map[string]bool{}, adding: make(chan struct{}, 1),
+		cni: libcni.NewCNIConfig(pluginDirs(), &pluginExec{}),
 	}
 	a.images = contentstore.New(contentstore.Config{
 		Connection: connection, Away: a.Away, Check: checkNamespace,
-		Name: func(id, _ string) string { return id }, // as those of Kubernetes' have: names are the operator's
+		// as those of Kubernetes' have: names are the operator's
+		Name: func(id, _ string) string { return id },
 	})
 	return a, nil
 }

@@ -28,7 +28,8 @@ const leavingVariable = shim.GuardVariable + "=leaving"
 // guardHook is the hook. A hook without a shell would need a program of ours, which might be gone.
 func guardHook() specs.Hook {
 	const script = `cat >/dev/null; echo "this container has moved, or is moving, to another node: godwit migration ls" >&2; exit 1`
-	return specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", leavingVariable}}
+	return specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", script},
+		Env: []string{"PATH=/usr/bin:/bin", leavingVariable}}
 }
 
 // Guard keeps containerd from making a task of a container.
@@ -58,7 +59,8 @@ func (a *adapter) changeHooks(
 		return err
 	}
 	_, err = a.containers.Update(within(ctx, t.namespace), &containers.UpdateContainerRequest{
-		Container:  &containers.Container{ID: t.container.GetID(), Spec: &anypb.Any{TypeUrl: was.GetTypeUrl(), Value: changed}},
+		Container: &containers.Container{ID: t.container.GetID(),
+			Spec: &anypb.Any{TypeUrl: was.GetTypeUrl(), Value: changed}},
 		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"spec"}},
 	})
 	return err

@@ -66,7 +66,8 @@ func (a *adapter) end(
 	namespace, id := splitEngineID(found.ID)
 	ctx, cancel := context.WithTimeout(within(ctx, namespace), wait)
 	defer cancel()
-	_, err := a.tasks.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(signal), All: signal == unix.SIGKILL})
+	_, err := a.tasks.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(signal),
+		All: signal == unix.SIGKILL})
 	if missing(err) {
 		return nil
 	}
@@ -96,7 +97,8 @@ func (a *adapter) Remove(ctx context.Context, engineID string, options oci.Remov
 	}
 	t := native(found)
 	if t.process != nil {
-		if err := a.end(ctx, found, unix.SIGKILL, killPatience); err != nil && found.Container.State != engine.Exited {
+		if err := a.end(ctx, found, unix.SIGKILL, killPatience); err != nil &&
+			found.Container.State != engine.Exited {
 			return err
 		}
 	}
@@ -116,10 +118,13 @@ func (a *adapter) Remove(ctx context.Context, engineID string, options oci.Remov
 			return err
 		}
 	}
-	if _, err := a.containers.Delete(ctx, &containers.DeleteContainerRequest{ID: id}); err != nil && !missing(err) {
+	if _, err := a.containers.Delete(ctx, &containers.DeleteContainerRequest{ID: id}); err != nil &&
+		!missing(err) {
 		return err
 	}
-	_, err = a.snapshots.Remove(ctx, &snapshots.RemoveSnapshotRequest{Snapshotter: t.container.GetSnapshotter(), Key: t.container.GetSnapshotKey()})
+	_, err = a.snapshots.Remove(ctx,
+		&snapshots.RemoveSnapshotRequest{Snapshotter: t.container.GetSnapshotter(),
+			Key: t.container.GetSnapshotKey()})
 	if missing(err) {
 		err = nil
 	}
@@ -169,7 +174,9 @@ func (a *adapter) Exec(ctx context.Context, found oci.Container, process engine.
 	}
 	remove := sync.OnceFunc(func() { // when it returns the shim has written all
 		cleanup := context.WithoutCancel(ctx)
-		_, _ = a.tasks.Kill(cleanup, &tasks.KillRequest{ContainerID: id, ExecID: execID, Signal: uint32(unix.SIGKILL)}) // it has ended, or nobody waits for it
+		// it has ended, or nobody waits for it
+		_, _ = a.tasks.Kill(cleanup, &tasks.KillRequest{ContainerID: id, ExecID: execID,
+			Signal: uint32(unix.SIGKILL)})
 		_, _ = a.tasks.DeleteProcess(cleanup, &tasks.DeleteProcessRequest{ContainerID: id, ExecID: execID})
 	})
 	defer remove()
@@ -177,7 +184,8 @@ func (a *adapter) Exec(ctx context.Context, found oci.Container, process engine.
 		return 0, fmt.Errorf("exec in container %s of containerd: %w", nameOf(found.ID), err)
 	}
 	streams.fed = func() {
-		_, _ = a.tasks.CloseIO(ctx, &tasks.CloseIORequest{ContainerID: id, ExecID: execID, Stdin: true}) // it may have ended
+		// it may have ended
+		_, _ = a.tasks.CloseIO(ctx, &tasks.CloseIORequest{ContainerID: id, ExecID: execID, Stdin: true})
 	}
 	streams.copy()
 	reply, err := a.tasks.Wait(ctx, &tasks.WaitRequest{ContainerID: id, ExecID: execID})
@@ -216,7 +224,8 @@ type streams struct {
 }
 
 func openStreams(dir string, process engine.Exec) (*streams, error) {
-	s := &streams{stdout: filepath.Join(dir, "stdout"), stderr: filepath.Join(dir, "stderr"), process: process}
+	s := &streams{stdout: filepath.Join(dir, "stdout"), stderr: filepath.Join(dir, "stderr"),
+		process: process}
 	names := []string{s.stdout, s.stderr}
 	if process.Stdin != nil {
 		s.stdin = filepath.Join(dir, "stdin")

@@ -24,7 +24,8 @@ func FuzzLog(f *testing.F) {
 			t.Errorf("the last lines begin within one")
 		}
 		tail := log[at:]
-		if lines := bytes.Count(bytes.TrimSuffix(tail, []byte("\n")), []byte("\n")) + 1; len(tail) > 0 && lines > count {
+		if lines := bytes.Count(bytes.TrimSuffix(tail, []byte("\n")), []byte("\n")) + 1; len(tail) > 0 &&
+			lines > count {
 			t.Errorf("%d lines, want %d at most", lines, count)
 		}
 		var shown []byte

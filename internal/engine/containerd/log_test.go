@@ -14,7 +14,8 @@ import (
 func TestShow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	long := strings.Repeat("l", pieceBytes-1)
-	for _, log := range []string{"", "\n", "a", "a\n", "a\nb", "\n\na\n\n", long + "\n" + long + "\nb\n", long + long + long + "\nb", strings.Repeat(long[:70]+"\n", 5000)} {
+	for _, log := range []string{"", "\n", "a", "a\n", "a\nb", "\n\na\n\n", long + "\n" + long + "\nb\n",
+		long + long + long + "\nb", strings.Repeat(long[:70]+"\n", 5000)} {
 		if err := os.WriteFile(path, []byte(log), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -27,15 +28,17 @@ func TestShow(t *testing.T) {
 				lines = lines[len(lines)-tail:]
 			}
 			var shown strings.Builder
-			err := (&adapter{}).show(t.Context(), "", path, engine.LogOptions{Tail: tail}, func(e engine.LogEntry) error {
-				if len(e.Data) > pieceBytes {
-					t.Errorf("a piece of %d bytes", len(e.Data))
-				}
-				shown.Write(e.Data)
-				return nil
-			})
+			err := (&adapter{}).show(t.Context(), "", path, engine.LogOptions{Tail: tail},
+				func(e engine.LogEntry) error {
+					if len(e.Data) > pieceBytes {
+						t.Errorf("a piece of %d bytes", len(e.Data))
+					}
+					shown.Write(e.Data)
+					return nil
+				})
 			if want := strings.Join(lines, ""); err != nil || shown.String() != want {
-				t.Errorf("log of %d bytes, tail %d: %d bytes, want %d: %v", len(log), tail, shown.Len(), len(want), err)
+				t.Errorf("log of %d bytes, tail %d: %d bytes, want %d: %v", len(log), tail, shown.Len(),
+					len(want), err)
 			}
 		}
 	}
@@ -53,15 +56,16 @@ func TestShowMemory(t *testing.T) {
 	}
 	for _, tail := range []int{-1, 1} {
 		shown, most := 0, uint64(0)
-		err := (&adapter{}).show(t.Context(), "", path, engine.LogOptions{Tail: tail}, func(e engine.LogEntry) error {
-			if shown += len(e.Data); shown%(8<<20) == 0 {
-				runtime.GC() // how much waits to be collected is the machine's affair
-				var now runtime.MemStats
-				runtime.ReadMemStats(&now)
-				most = max(most, now.HeapAlloc)
-			}
-			return nil
-		})
+		err := (&adapter{}).show(t.Context(), "", path, engine.LogOptions{Tail: tail},
+			func(e engine.LogEntry) error {
+				if shown += len(e.Data); shown%(8<<20) == 0 {
+					runtime.GC() // how much waits to be collected is the machine's affair
+					var now runtime.MemStats
+					runtime.ReadMemStats(&now)
+					most = max(most, now.HeapAlloc)
+				}
+				return nil
+			})
 		if err != nil || shown != size || most > size/4 {
 			t.Errorf("tail %d: %d bytes, %d of memory: %v", tail, shown, most, err)
 		}

@@ -21,7 +21,8 @@ import (
 
 const (
 	without          = "start it without that"
-	connectOtherwise = "start it by ctr run --cni or nerdctl run on one bridge with IPv4 addresses, or in the node's network, or without one"
+	connectOtherwise = "start it by ctr run --cni or nerdctl run on one bridge with IPv4 addresses, or in " +
+		"the node's network, or without one"
 )
 
 // problems collects what stands against a move.
@@ -36,21 +37,26 @@ func (p *problems) add(bad bool, what, why, remedy string) {
 // Obstacles lists what of a container's configuration cannot move.
 func (a *adapter) Obstacles(_ context.Context, found oci.Container) []engine.Problem {
 	t, p := native(found), problems{}
-	p.add(t.container.GetRuntime().GetName() != runtimeName, "runtime "+t.container.GetRuntime().GetName(), "only "+runtimeName+" is supported", without)
+	p.add(t.container.GetRuntime().GetName() != runtimeName, "runtime "+t.container.GetRuntime().GetName(),
+		"only "+runtimeName+" is supported", without)
 	settings, err := runtimeOptions(t)
 	if err != nil {
 		p.add(true, "runtime of container "+nameOf(found.ID), err.Error(), without)
 	} else {
 		binary := filepath.Base(settings.GetBinaryName())
-		p.add(!slices.Contains([]string{".", "runc", shim.Program}, binary), "runtime "+binary, "only containers of runc can be restored", without)
-		p.add(settings.GetRoot() != "" || settings.GetShimCgroup() != "", "options of its runtime", "they are this node's", without)
+		p.add(!slices.Contains([]string{".", "runc", shim.Program}, binary), "runtime "+binary,
+			"only containers of runc can be restored", without)
+		p.add(settings.GetRoot() != "" || settings.GetShimCgroup() != "", "options of its runtime",
+			"they are this node's", without)
 	}
-	p.add(t.container.GetSnapshotter() != snapshotter, "snapshotter "+t.container.GetSnapshotter(), "only overlayfs is supported", without)
+	p.add(t.container.GetSnapshotter() != snapshotter, "snapshotter "+t.container.GetSnapshotter(),
+		"only overlayfs is supported", without)
 	_, known := ctrExtension(t.container.GetExtensions())
 	p.add(!known, "extensions of the container", "what others make of them is not known", without)
 	_, networks := a.networkOf(t)
 	nerdctls, spec := t.nerdctlObstacles()
-	return slices.Concat(p, networks, a.disconnectable(found.ID), nerdctls, restartObstacles(t.container.GetLabels()), obstacles(spec, t.namespace, t.container.GetID()))
+	return slices.Concat(p, networks, a.disconnectable(found.ID), nerdctls,
+		restartObstacles(t.container.GetLabels()), obstacles(spec, t.namespace, t.container.GetID()))
 }
 
 // obstacles lists what both nodes look at: the source, so that it is said before anything is asked,
@@ -58,24 +64,30 @@ func (a *adapter) Obstacles(_ context.Context, found oci.Container) []engine.Pro
 func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
 	p := problems{}
 	p.add(spec.Process.Terminal, "--tty", "nobody at the target would have its terminal", without)
-	p.add(spec.Hooks != nil, "hooks of the container", "what they do on this node, as for CNI networks, is not moved", connectOtherwise)
+	p.add(spec.Hooks != nil, "hooks of the container",
+		"what they do on this node, as for CNI networks, is not moved", connectOtherwise)
 	groups := []string{"", filepath.Join("/", namespace, id)}
 	p.add(!slices.Contains(groups, spec.Linux.CgroupsPath), "control group "+spec.Linux.CgroupsPath,
 		"it is not one of the container's own", without)
-	p.add(spec.Root.Path != "rootfs", "root file system "+spec.Root.Path, "only containers of images move", without)
+	p.add(spec.Root.Path != "rootfs", "root file system "+spec.Root.Path, "only containers of images move",
+		without)
 	for _, n := range spec.Linux.Namespaces {
-		p.add(n.Path != "" || n.Type == specs.UserNamespace || n.Type == specs.TimeNamespace, string(n.Type)+" namespace "+n.Path,
-			"it is not one of the container's own", without)
+		p.add(n.Path != "" || n.Type == specs.UserNamespace || n.Type == specs.TimeNamespace,
+			string(n.Type)+" namespace "+n.Path, "it is not one of the container's own", without)
 	}
-	for _, kind := range []specs.LinuxNamespaceType{specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace} {
-		p.add(!hasNamespace(spec, kind), "no "+string(kind)+" namespace", "that of the node would have to move with it", without)
+	for _, kind := range []specs.LinuxNamespaceType{specs.PIDNamespace, specs.IPCNamespace,
+		specs.UTSNamespace, specs.MountNamespace} {
+		p.add(!hasNamespace(spec, kind), "no "+string(kind)+" namespace",
+			"that of the node would have to move with it", without)
 	}
 	for name := range spec.Annotations { // ctr makes one of each label
-		p.add(slices.ContainsFunc([]string{"org.criu.", "org.systemd.", "run.oci.", "io."}, func(prefix string) bool { return strings.HasPrefix(name, prefix) }),
+		p.add(slices.ContainsFunc([]string{"org.criu.", "org.systemd.", "run.oci.", "io."},
+			func(prefix string) bool { return strings.HasPrefix(name, prefix) }),
 			"annotation "+name, "what the runtime makes of it is not moved", without)
 	}
 	p = append(append(p, privilegeObstacles(spec)...), mountObstacles(spec)...)
-	p.add(len(p) == 0 && !same(spec), "settings in its OCI specification", "not all of them are moved: only what ctr run makes without further flags", without)
+	p.add(len(p) == 0 && !same(spec), "settings in its OCI specification",
+		"not all of them are moved: only what ctr run makes without further flags", without)
 	return p
 }
 
@@ -99,12 +111,14 @@ func privilegeObstacles(spec specs.Spec) []engine.Problem {
 	lacks := func(list, wanted []string) bool {
 		return slices.ContainsFunc(wanted, func(name string) bool { return !slices.Contains(list, name) })
 	}
-	p.add(lacks(spec.Linux.MaskedPaths, oci.MaskedPaths) || lacks(spec.Linux.ReadonlyPaths, oci.ReadonlyPaths), "--privileged", why, without)
+	p.add(lacks(spec.Linux.MaskedPaths, oci.MaskedPaths) ||
+		lacks(spec.Linux.ReadonlyPaths, oci.ReadonlyPaths), "--privileged", why, without)
 	rules := []specs.LinuxDeviceCgroup{}
 	if spec.Linux.Resources != nil {
 		rules = spec.Linux.Resources.Devices
 	}
-	p.add(len(rules) == 0 || rules[0].Allow || rules[0].Major != nil || rules[0].Access != "rwm", "no limits of devices", why, without)
+	p.add(len(rules) == 0 || rules[0].Allow || rules[0].Major != nil || rules[0].Access != "rwm",
+		"no limits of devices", why, without)
 	for _, rule := range rules {
 		p.add(rule.Allow && !harmlessDevice(rule), "device "+deviceName(rule), why, without)
 	}
@@ -130,36 +144,46 @@ func deviceName(rule specs.LinuxDeviceCgroup) string {
 // What may be said of a bind mount, and of one of a file system of the kernel's.
 var (
 	bindOptions   = []string{"bind", "rbind", "ro", "rw", "nosuid", "nodev", "noexec", "private", "rprivate"}
-	kernelOptions = []string{"ro", "rw", "nosuid", "nodev", "noexec", "private", "rprivate", "strictatime", "relatime", "noatime", "newinstance"}
-	kernelValues  = []string{"size", "mode", "ptmxmode", "uid", "gid", "nr_inodes"} // NAME=number
-	valuePattern  = regexp.MustCompile(`^[0-9]{1,19}[kmgKMG%]?$`)
+	kernelOptions = []string{"ro", "rw", "nosuid", "nodev", "noexec", "private", "rprivate", "strictatime",
+		"relatime", "noatime", "newinstance"}
+	kernelValues = []string{"size", "mode", "ptmxmode", "uid", "gid", "nr_inodes"} // NAME=number
+	valuePattern = regexp.MustCompile(`^[0-9]{1,19}[kmgKMG%]?$`)
 )
 
 // kernelPlaces are where file systems of the kernel's belong: what hides parts of them from a
 // container goes by the path.
 var kernelPlaces = map[string]string{
-	"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup", "mqueue": "/dev/mqueue", "devpts": "/dev/pts",
+	"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup", "mqueue": "/dev/mqueue",
+	"devpts": "/dev/pts",
 }
 
 func mountObstacles(spec specs.Spec) []engine.Problem {
 	p, taken := problems{}, map[string]bool{}
 	for _, m := range spec.Mounts {
 		what := "mount at " + m.Destination
-		p.add(!isClean(m.Destination) || m.Destination == "/", what, "it is no plain absolute path", "mount it at another place")
+		p.add(!isClean(m.Destination) || m.Destination == "/", what, "it is no plain absolute path",
+			"mount it at another place")
 		p.add(taken[m.Destination], what, "something else is mounted there, too", without)
-		p.add((m.Type != "proc" || bound(m)) && engine.Within(m.Destination, "/proc"), what, "what is in /proc decides what the container is kept from", without)
+		p.add((m.Type != "proc" || bound(m)) && engine.Within(m.Destination, "/proc"), what,
+			"what is in /proc decides what the container is kept from", without)
 		taken[m.Destination] = true
-		p.add(slices.Contains(m.Options, "ro") && slices.Contains(m.Options, "rw"), what, "it is to be read-only, and not", "mount it with one of them")
+		p.add(slices.Contains(m.Options, "ro") && slices.Contains(m.Options, "rw"), what,
+			"it is to be read-only, and not", "mount it with one of them")
 		if bound(m) {
-			p.add(!isClean(m.Source), what, "its source "+m.Source+" is no plain absolute path", "name it without . and .. and a slash at the end")
+			p.add(!isClean(m.Source), what, "its source "+m.Source+" is no plain absolute path",
+				"name it without . and .. and a slash at the end")
 			for _, option := range m.Options {
-				p.add(!slices.Contains(bindOptions, option), what, "option "+option+" is not moved", "mount it without that")
+				p.add(!slices.Contains(bindOptions, option), what, "option "+option+" is not moved",
+					"mount it without that")
 			}
 			continue
 		}
-		p.add(m.Type != "tmpfs" && kernelPlaces[m.Type] == "", what, "mounts of type "+m.Type+" are not moved", without)
-		p.add(kernelPlaces[m.Type] != "" && kernelPlaces[m.Type] != m.Destination, what, "a file system of type "+m.Type+" belongs at "+kernelPlaces[m.Type], without)
-		p.add((m.Type == "sysfs" || m.Type == "cgroup") && !slices.Contains(m.Options, "ro"), what, "it can be written to", without)
+		p.add(m.Type != "tmpfs" && kernelPlaces[m.Type] == "", what,
+			"mounts of type "+m.Type+" are not moved", without)
+		p.add(kernelPlaces[m.Type] != "" && kernelPlaces[m.Type] != m.Destination, what,
+			"a file system of type "+m.Type+" belongs at "+kernelPlaces[m.Type], without)
+		p.add((m.Type == "sysfs" || m.Type == "cgroup") && !slices.Contains(m.Options, "ro"), what,
+			"it can be written to", without)
 		for _, option := range m.Options {
 			p.add(!kernelOption(option), what, "option "+option+" is not moved", "mount it without that")
 		}
@@ -193,13 +217,15 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	}
 	p = append(p, engine.TooOld(Name, told.GetVersion(), oldest)...)
 	if _, err := a.Find(ctx, engineID(x.Namespace, x.ID)); err == nil {
-		p.add(true, "id "+x.ID+" in namespace "+x.Namespace+" of containerd", "a container on this node has it", "remove that container")
+		p.add(true, "id "+x.ID+" in namespace "+x.Namespace+" of containerd",
+			"a container on this node has it", "remove that container")
 	}
 	taken, err := contentstore.HasSnapshot(ctx, a.snapshots, x.Namespace, x.ID)
 	if err != nil {
 		return nil, err
 	}
-	p.add(taken, "snapshot "+x.ID+" in namespace "+x.Namespace+" of containerd", "it is somebody else's", "ctr -n "+x.Namespace+" snapshots rm "+x.ID)
+	p.add(taken, "snapshot "+x.ID+" in namespace "+x.Namespace+" of containerd", "it is somebody else's",
+		"ctr -n "+x.Namespace+" snapshots rm "+x.ID)
 	for _, v := range d.Volumes {
 		if problem, is := oci.BindObstacle(v, a.Title()); is {
 			p = append(p, problem)
@@ -211,14 +237,16 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	}
 	p = append(p, found...)
 	here, err := contentstore.HasSnapshot(ctx, a.snapshots, x.Namespace, x.Chain)
-	p.add(err == nil && !here && len(d.Layers) == 0, "image "+d.Image, "it is not on this node, and where the container is no image of that name has its layers any more",
+	p.add(err == nil && !here && len(d.Layers) == 0, "image "+d.Image,
+		"it is not on this node, and where the container is no image of that name has its layers any more",
 		"ctr -n "+x.Namespace+" images pull it here, or export and import it")
 	return p, err
 }
 
 func (a *adapter) runtimeObstacles() []engine.Problem {
 	if _, err := a.runtimePath(); err != nil {
-		return []engine.Problem{{What: shim.Program, Why: "it is not set up: " + err.Error(), Remedy: "godwit engine setup containerd"}}
+		return []engine.Problem{{What: shim.Program, Why: "it is not set up: " + err.Error(),
+			Remedy: "godwit engine setup containerd"}}
 	}
 	return nil
 }

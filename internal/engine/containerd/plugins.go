@@ -32,13 +32,15 @@ func missingPlugins(list *libcni.NetworkConfigList) []engine.Problem {
 	var names []string
 	for _, plugin := range list.Plugins {
 		for _, name := range []string{plugin.Network.Type, plugin.Network.IPAM.Type} {
-			if _, err := invoke.FindInPath(name, pluginDirs()); name != "" && err != nil && !slices.Contains(names, name) {
+			if _, err := invoke.FindInPath(name, pluginDirs()); name != "" && err != nil &&
+				!slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
 	}
 	p := problems{}
-	p.add(len(names) > 0, "plugins of CNI: "+strings.Join(names, ", "), "they are in none of "+strings.Join(pluginDirs(), ", "),
+	p.add(len(names) > 0, "plugins of CNI: "+strings.Join(names, ", "),
+		"they are in none of "+strings.Join(pluginDirs(), ", "),
 		"install package containernetworking-plugins on this node")
 	return p
 }
@@ -56,14 +58,16 @@ type pluginExec struct {
 const pluginEnds = time.Second
 
 // ExecPlugin implements invoke.Exec.
-func (*pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environment []string) ([]byte, error) {
+func (*pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environment []string) ([]byte,
+	error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environment, bytes.NewReader(stdin), &stdout, &stderr
 	cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setpgid: true}, pluginEnds
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	err := cmd.Run()
-	if err == nil || errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil { // it has done well, but what it has left behind holds its pipes
+	// it has done well, but what it has left behind holds its pipes
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil {
 		return stdout.Bytes(), nil
 	}
 	if ctx.Err() != nil {
@@ -73,5 +77,6 @@ func (*pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	if json.Unmarshal(stdout.Bytes(), said) == nil && said.Msg != "" {
 		return nil, said
 	}
-	return nil, fmt.Errorf("plugin %s: %w: %s", filepath.Base(path), err, bytes.TrimSpace(append(stdout.Bytes(), stderr.Bytes()...)))
+	return nil, fmt.Errorf("plugin %s: %w: %s", filepath.Base(path), err,
+		bytes.TrimSpace(append(stdout.Bytes(), stderr.Bytes()...)))
 }

@@ -62,11 +62,13 @@ func TestPluginFails(t *testing.T) {
 		`echo it is broken >&2; exit 3`:                                     "exit status 3: it is broken",
 		`echo '{"code":7'; exit 1`:                                          `{"code":7`,
 	} {
-		if _, err := (&pluginExec{}).ExecPlugin(t.Context(), plugin(t, script), nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := (&pluginExec{}).ExecPlugin(t.Context(), plugin(t, script), nil, nil); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", script, err)
 		}
 	}
-	if out, err := (&pluginExec{}).ExecPlugin(t.Context(), plugin(t, `read said; echo "$said $WHAT"`), []byte("it is\n"), []string{"WHAT=well"}); err != nil || string(out) != "it is well\n" {
+	if out, err := (&pluginExec{}).ExecPlugin(t.Context(), plugin(t, `read said; echo "$said $WHAT"`),
+		[]byte("it is\n"), []string{"WHAT=well"}); err != nil || string(out) != "it is well\n" {
 		t.Errorf("%s: %v", out, err)
 	}
 }

@@ -90,7 +90,8 @@ func (e *Engine) AddRoutedNetwork(
 		return nil
 	}
 	if list, err := libcni.LoadNetworkConf(conflists, name); err == nil {
-		return fmt.Errorf("CNI has another network %s already: remove its list in %s, or choose another name with --network", list.Name, conflists)
+		return fmt.Errorf("CNI has another network %s already: remove its list in %s, or choose another "+
+			"name with --network", list.Name, conflists)
 	}
 	if err := e.containerd.checkFirst(ctx, path); err != nil {
 		return err
@@ -105,7 +106,8 @@ func (e *Engine) AddRoutedNetwork(
 // connected here, the first of all: those that are started from then on would be connected by this
 // one.
 func (a *adapter) checkFirst(ctx context.Context, path string) error {
-	others, err := libcni.ConfFiles(filepath.Dir(path), []string{".conf", ".conflist", ".json"}) // as containerd's plugin for CRI
+	// as containerd's plugin for CRI
+	others, err := libcni.ConfFiles(filepath.Dir(path), []string{".conf", ".conflist", ".json"})
 	if err != nil {
 		return fmt.Errorf("list %s: %w", filepath.Dir(path), err)
 	}
@@ -119,7 +121,8 @@ func (a *adapter) checkFirst(ctx context.Context, path string) error {
 	if len(pods.GetContainers()) == 0 {
 		return nil
 	}
-	return fmt.Errorf("pods of Kubernetes are connected by %s, the first list there, and would be by %s: rename the first one to come before",
+	return fmt.Errorf("pods of Kubernetes are connected by %s, the first list there, and would be by %s: "+
+		"rename the first one to come before",
 		slices.Min(others), filepath.Base(path))
 }
 
@@ -129,13 +132,15 @@ func routedList(name string, subnet, part netip.Prefix, mtu int) ([]byte, error)
 	bytes := part.Addr().As4()
 	bytes[3] = 254 // some take the last one for all of the part
 	gateway := part.Addr().Next()
-	addresses := object{"subnet": subnet, "rangeStart": gateway.Next(), "rangeEnd": netip.AddrFrom4(bytes), "gateway": gateway}
+	addresses := object{"subnet": subnet, "rangeStart": gateway.Next(), "rangeEnd": netip.AddrFrom4(bytes),
+		"gateway": gateway}
 	list, err := json.MarshalIndent(object{
 		"cniVersion": "0.4.0", "name": name, oci.RoutedLabel: subnet,
 		"plugins": []object{
 			{
 				"type": "bridge", "bridge": routedDevice(name), "isGateway": true, "ipMasq": true, "mtu": mtu,
-				"ipam": object{"type": "host-local", "routes": []object{{"dst": "0.0.0.0/0"}}, "ranges": [][]object{{addresses}}},
+				"ipam": object{"type": "host-local", "routes": []object{{"dst": "0.0.0.0/0"}},
+					"ranges": [][]object{{addresses}}},
 			},
 			{"type": "firewall"},
 		},
@@ -174,7 +179,8 @@ func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
 	for _, one := range all {
 		on, err := e.containerd.namesOn(ctx, one.Name)
 		if err == nil && len(on) > 0 {
-			err = fmt.Errorf("containers are on network %s: %s; remove or move them first", one.Name, strings.Join(on, ", "))
+			err = fmt.Errorf("containers are on network %s: %s; remove or move them first", one.Name,
+				strings.Join(on, ", "))
 		}
 		if err == nil {
 			err = unusedBridge(one.Device)
@@ -226,7 +232,8 @@ func (a *adapter) namesOn(ctx context.Context, network string) ([]string, error)
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(attached, func(to *libcni.NetworkAttachment) bool { return to.Network == network }) {
+		if slices.ContainsFunc(attached,
+			func(to *libcni.NetworkAttachment) bool { return to.Network == network }) {
 			on = append(on, nameOf(ctr.ID))
 		}
 	}

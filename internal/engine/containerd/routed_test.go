@@ -18,7 +18,8 @@ type pods struct {
 	mute error
 }
 
-func (p *pods) List(context.Context, *containers.ListContainersRequest, ...grpc.CallOption) (*containers.ListContainersResponse, error) {
+func (p *pods) List(context.Context, *containers.ListContainersRequest,
+	...grpc.CallOption) (*containers.ListContainersResponse, error) {
 	return &containers.ListContainersResponse{Containers: make([]*containers.Container, p.has)}, p.mute
 }
 
@@ -31,9 +32,12 @@ func TestCheckFirst(t *testing.T) {
 		socket  string
 		refused bool
 	}{
-		{"", pods{has: 1}, here, false}, {"05-first.conflist", pods{has: 1}, here, false}, {"10-kindnet.conflist", pods{}, here, false},
-		{"10-kindnet.conflist", pods{has: 1}, here, true}, {"10-kindnet.conflist", pods{mute: errors.New("mute")}, here, true},
-		{"10-kindnet.conflist", pods{has: 1}, filepath.Join(here, "none"), false}, {"10-kindnet.txt", pods{has: 1}, here, false},
+		{"", pods{has: 1}, here, false}, {"05-first.conflist", pods{has: 1}, here, false},
+		{"10-kindnet.conflist", pods{}, here, false},
+		{"10-kindnet.conflist", pods{has: 1}, here, true},
+		{"10-kindnet.conflist", pods{mute: errors.New("mute")}, here, true},
+		{"10-kindnet.conflist", pods{has: 1}, filepath.Join(here, "none"), false},
+		{"10-kindnet.txt", pods{has: 1}, here, false},
 	} {
 		dir := t.TempDir()
 		if c.there != "" {
@@ -42,7 +46,8 @@ func TestCheckFirst(t *testing.T) {
 			}
 		}
 		a := &adapter{socket: c.socket, containers: &c.pods}
-		if err := a.checkFirst(t.Context(), filepath.Join(dir, routedPrefix+"birds.conflist")); (err != nil) != c.refused {
+		if err := a.checkFirst(t.Context(),
+			filepath.Join(dir, routedPrefix+"birds.conflist")); (err != nil) != c.refused {
 			t.Errorf("%s: %v", c.there, err)
 		}
 	}

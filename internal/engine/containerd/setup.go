@@ -21,7 +21,8 @@ func (Settings) AddRuntime(string) error { return nil }
 func (Settings) Unneeded(ctx context.Context) error {
 	needed, err := needed(ctx)
 	if err == nil && len(needed) > 0 {
-		err = fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first", oci.Runtime, strings.Join(needed, ", "))
+		err = fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first",
+			oci.Runtime, strings.Join(needed, ", "))
 	}
 	return err
 }
@@ -45,7 +46,8 @@ func needed(ctx context.Context) (names []string, err error) {
 		return nil, fmt.Errorf("ask containerd for its containers: %w", err)
 	}
 	for _, found := range all {
-		if settings, err := runtimeOptions(native(found)); err == nil && filepath.Base(settings.GetBinaryName()) == shim.Program {
+		if settings, err := runtimeOptions(native(found)); err == nil &&
+			filepath.Base(settings.GetBinaryName()) == shim.Program {
 			names = append(names, nameOf(found.ID))
 		}
 	}

@@ -99,7 +99,9 @@ func (s *Store) kept(ctx context.Context, image engine.Image, digest string) (*b
 func (s *Store) labelled(ctx context.Context, namespace, diffID string) (*blob, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	list, err := s.content.List(Within(ctx, namespace), &content.ListContentRequest{Filters: []string{fmt.Sprintf("labels.%q==%q", uncompressedLabel, diffID)}})
+	list, err := s.content.List(Within(ctx, namespace),
+		&content.ListContentRequest{Filters: []string{fmt.Sprintf("labels.%q==%q", uncompressedLabel,
+			diffID)}})
 	for err == nil {
 		var reply *content.ListContentResponse
 		reply, err = list.Recv()
@@ -184,7 +186,8 @@ const sendAtOnce = 1 << 20
 
 // put has containerd keep content, in the namespace of ctx, with labels. What it has already, in
 // whatever namespace, it is not sent.
-func (s *Store) put(ctx context.Context, d *types.Descriptor, labels map[string]string, open func() (io.ReadCloser, error)) error {
+func (s *Store) put(ctx context.Context, d *types.Descriptor, labels map[string]string,
+	open func() (io.ReadCloser, error)) error {
 	err := s.write(ctx, d, labels, open)
 	if status.Code(err) == codes.AlreadyExists {
 		err = s.label(ctx, d.GetDigest(), labels)
@@ -217,7 +220,8 @@ func (s *Store) label(ctx context.Context, digest string, labels map[string]stri
 	return err
 }
 
-func (s *Store) write(ctx context.Context, d *types.Descriptor, labels map[string]string, open func() (io.ReadCloser, error)) error {
+func (s *Store) write(ctx context.Context, d *types.Descriptor, labels map[string]string,
+	open func() (io.ReadCloser, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := s.content.Write(ctx)
@@ -230,7 +234,8 @@ func (s *Store) write(ctx context.Context, d *types.Descriptor, labels map[strin
 		}
 		return stream.Recv()
 	}
-	begun := &content.WriteContentRequest{Action: content.WriteAction_STAT, Ref: rand.Text(), Total: d.GetSize(), Expected: d.GetDigest()}
+	begun := &content.WriteContentRequest{Action: content.WriteAction_STAT, Ref: rand.Text(),
+		Total: d.GetSize(), Expected: d.GetDigest()}
 	reply, err := ask(begun)
 	if err != nil {
 		return err
@@ -242,13 +247,15 @@ func (s *Store) write(ctx context.Context, d *types.Descriptor, labels map[strin
 		}
 	}
 	_, err = ask(&content.WriteContentRequest{
-		Action: content.WriteAction_COMMIT, Total: d.GetSize(), Expected: d.GetDigest(), Offset: at, Labels: labels,
+		Action: content.WriteAction_COMMIT, Total: d.GetSize(), Expected: d.GetDigest(), Offset: at,
+		Labels: labels,
 	})
 	return err
 }
 
 // send sends content, and tells how much it was.
-func send(open func() (io.ReadCloser, error), ask func(*content.WriteContentRequest) (*content.WriteContentResponse, error)) (int64, error) {
+func send(open func() (io.ReadCloser, error),
+	ask func(*content.WriteContentRequest) (*content.WriteContentResponse, error)) (int64, error) {
 	in, err := open()
 	if err != nil {
 		return 0, err
@@ -258,7 +265,8 @@ func send(open func() (io.ReadCloser, error), ask func(*content.WriteContentRequ
 	for {
 		n, err := io.ReadFull(in, buffer)
 		if n > 0 {
-			if _, err := ask(&content.WriteContentRequest{Action: content.WriteAction_WRITE, Offset: at, Data: buffer[:n]}); err != nil {
+			if _, err := ask(&content.WriteContentRequest{Action: content.WriteAction_WRITE, Offset: at,
+				Data: buffer[:n]}); err != nil {
 				return at, err
 			}
 			at += int64(n)

@@ -18,11 +18,13 @@ const dialPatience = 100 * time.Millisecond
 func Dial(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket of root's
-		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, to *grpc.ClientConn, ask grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any,
+			to *grpc.ClientConn, ask grpc.UnaryInvoker, options ...grpc.CallOption) error {
 			connectAnew(ctx, to)
 			return ask(ctx, method, request, reply, to, options...)
 		}),
-		grpc.WithChainStreamInterceptor(func(ctx context.Context, what *grpc.StreamDesc, to *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, what *grpc.StreamDesc, to *grpc.ClientConn,
+			method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 			connectAnew(ctx, to)
 			return open(ctx, what, to, method, options...)
 		}))

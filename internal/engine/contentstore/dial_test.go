@@ -24,7 +24,8 @@ func TestDial(t *testing.T) {
 	client := version.NewVersionClient(connection)
 	for range 2 {
 		for range 3 { // a client of its own accord waits for a second after the first
-			if _, err := client.Version(t.Context(), &emptypb.Empty{}); status.Code(err) != codes.Unavailable {
+			if _, err := client.Version(t.Context(),
+				&emptypb.Empty{}); status.Code(err) != codes.Unavailable {
 				t.Fatalf("nobody is there, and it says %v", err)
 			}
 		}

@@ -110,5 +110,6 @@ func (d *documents) digests() (all []string) {
 }
 
 func (d *documents) descriptor(i int) *types.Descriptor {
-	return &types.Descriptor{MediaType: string(d.kinds[i]), Digest: digestOf(d.raw[i]), Size: int64(len(d.raw[i]))}
+	return &types.Descriptor{MediaType: string(d.kinds[i]), Digest: digestOf(d.raw[i]),
+		Size: int64(len(d.raw[i]))}
 }

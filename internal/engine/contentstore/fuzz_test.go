@@ -12,7 +12,8 @@ import (
 // as many layers as it has.
 func FuzzDocuments(f *testing.F) {
 	f.Add([]byte(`{"schemaVersion":2}`), []byte(nil), "sha256:aa", []byte(`["sha256:bb"]`))
-	manifest := []byte(`{"schemaVersion":2,"config":{"digest":"sha256:` + zeros + `","size":2},"layers":[{"mediaType":` +
+	manifest := []byte(`{"schemaVersion":2,"config":{"digest":"sha256:` + zeros +
+		`","size":2},"layers":[{"mediaType":` +
 		`"application/vnd.oci.image.layer.v1.tar+gzip","digest":"sha256:` + zeros + `","size":3}]}`)
 	f.Add(manifest, []byte(nil), "sha256:"+zeros, []byte(`["sha256:`+zeros+`"]`))
 	index := []byte(`{"schemaVersion":2,"manifests":[{"digest":"` + digestOf(manifest) + `","size":1}]}`)

@@ -84,9 +84,12 @@ var _ engine.Images = (*Store)(nil)
 func New(config Config) *Store {
 	c := config.Connection
 	return &Store{
-		config: config, content: content.NewContentClient(c), containers: containers.NewContainersClient(c), diff: diff.NewDiffClient(c),
-		images: images.NewImagesClient(c), leases: leases.NewLeasesClient(c), namespaces: namespaces.NewNamespacesClient(c),
-		plugins: introspection.NewIntrospectionClient(c), snapshots: snapshots.NewSnapshotsClient(c), taking: make(chan struct{}, 1), mostOf: imagestore.MostOf,
+		config: config, content: content.NewContentClient(c), containers: containers.NewContainersClient(c),
+		diff:   diff.NewDiffClient(c),
+		images: images.NewImagesClient(c), leases: leases.NewLeasesClient(c),
+		namespaces: namespaces.NewNamespacesClient(c),
+		plugins:    introspection.NewIntrospectionClient(c), snapshots: snapshots.NewSnapshotsClient(c),
+		taking: make(chan struct{}, 1), mostOf: imagestore.MostOf,
 	}
 }
 
@@ -101,7 +104,8 @@ func Within(ctx context.Context, namespace string) context.Context {
 func missing(err error) bool { return status.Code(err) == codes.NotFound }
 
 // platformImages are what a namespace has of what an image's name leads to, for the platform of this node.
-func (s *Store) platformImages(ctx context.Context, namespace string, target *types.Descriptor, above [][]byte) ([]engine.Image, error) {
+func (s *Store) platformImages(ctx context.Context, namespace string, target *types.Descriptor,
+	above [][]byte) ([]engine.Image, error) {
 	raw, err := s.small(ctx, namespace, target.GetDigest(), maxManifest)
 	if err != nil || raw == nil {
 		return nil, err
@@ -111,7 +115,8 @@ func (s *Store) platformImages(ctx context.Context, namespace string, target *ty
 		return s.manifestImage(ctx, namespace, documents)
 	}
 	var index v1.IndexManifest
-	if err := json.Unmarshal(raw, &index); err != nil || len(documents) > maxIndexDepth || len(index.Manifests) > maxManifests {
+	if err := json.Unmarshal(raw, &index); err != nil || len(documents) > maxIndexDepth ||
+		len(index.Manifests) > maxManifests {
 		return nil, nil //nolint:nilerr // nothing that this package understands
 	}
 	var all []engine.Image
@@ -119,7 +124,8 @@ func (s *Store) platformImages(ctx context.Context, namespace string, target *ty
 		if !one.MediaType.IsIndex() && !one.MediaType.IsImage() { // a checkpoint's memory, for one
 			continue
 		}
-		found, err := s.platformImages(ctx, namespace, &types.Descriptor{MediaType: string(one.MediaType), Digest: one.Digest.String()}, documents)
+		found, err := s.platformImages(ctx, namespace,
+			&types.Descriptor{MediaType: string(one.MediaType), Digest: one.Digest.String()}, documents)
 		if err != nil {
 			return nil, err
 		}
@@ -128,7 +134,8 @@ func (s *Store) platformImages(ctx context.Context, namespace string, target *ty
 	return all, nil
 }
 
-func (s *Store) manifestImage(ctx context.Context, namespace string, documents [][]byte) ([]engine.Image, error) {
+func (s *Store) manifestImage(ctx context.Context, namespace string, documents [][]byte) ([]engine.Image,
+	error) {
 	var manifest v1.Manifest
 	if json.Unmarshal(documents[len(documents)-1], &manifest) != nil {
 		return nil, nil
@@ -142,7 +149,8 @@ func (s *Store) manifestImage(ctx context.Context, namespace string, documents [
 	if err != nil { // it is for another platform, or no image of a container
 		return nil, nil //nolint:nilerr // said
 	}
-	found := engine.Image{ID: id, Config: config, Layers: parsed.Layers, Namespace: namespace, Manifests: documents}
+	found := engine.Image{ID: id, Config: config, Layers: parsed.Layers, Namespace: namespace,
+		Manifests: documents}
 	for _, layer := range manifest.Layers {
 		found.Blobs = append(found.Blobs, layer.Digest.String())
 	}
@@ -185,7 +193,8 @@ func (s *Store) each(ctx context.Context, tell func(name string, one engine.Imag
 }
 
 // eachOf tells of all images of a namespace, with their names and what these lead to.
-func (s *Store) eachOf(ctx context.Context, namespace string, tell func(name, target string, one engine.Image)) error {
+func (s *Store) eachOf(ctx context.Context, namespace string,
+	tell func(name, target string, one engine.Image)) error {
 	listed, err := s.images.List(Within(ctx, namespace), &images.ListImagesRequest{})
 	if missing(err) { // the namespace was removed meanwhile
 		return nil
@@ -222,7 +231,8 @@ func (s *Store) Image(ctx context.Context, id string) (engine.Image, error) {
 
 // withName adds a name, short, as users write it, if it is one.
 func withName(names []string, name string) []string {
-	if short := imagestore.FamiliarName(name); imagestore.CheckName(name) == nil && !slices.Contains(names, short) {
+	if short := imagestore.FamiliarName(name); imagestore.CheckName(name) == nil &&
+		!slices.Contains(names, short) {
 		return append(names, short)
 	}
 	return names
@@ -290,7 +300,8 @@ func (s *Store) stacked(ctx context.Context, image engine.Image) (int, error) {
 
 // HasSnapshot tells whether a namespace has a snapshot, also if it has no namespace of that name.
 func HasSnapshot(ctx context.Context, client snapshots.SnapshotsClient, namespace, key string) (bool, error) {
-	_, err := client.Stat(Within(ctx, namespace), &snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: key})
+	_, err := client.Stat(Within(ctx, namespace),
+		&snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: key})
 	if err != nil && !missing(err) {
 		return false, fmt.Errorf("ask containerd for snapshot %s: %w", key, err)
 	}
@@ -399,7 +410,8 @@ func (s *Store) Sync(ctx context.Context) error {
 // roots are the directories of content and of snapshots.
 func (s *Store) roots(ctx context.Context) (roots []string, err error) {
 	reply, err := s.plugins.Plugins(ctx, &introspection.PluginsRequest{
-		Filters: []string{"type==io.containerd.content.v1,id==content", "type==io.containerd.snapshotter.v1,id==" + snapshotter},
+		Filters: []string{"type==io.containerd.content.v1,id==content",
+			"type==io.containerd.snapshotter.v1,id==" + snapshotter},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ask containerd where it keeps its files: %w", err)

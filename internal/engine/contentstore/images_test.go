@@ -43,7 +43,8 @@ type fake struct {
 	fails   error  // of what is given
 	runs    string // name of the image of a container
 
-	understated, removed string // digests of content whose size is not what is told, and that is gone when it is read
+	// digests of content whose size is not what is told, and that is gone when it is read
+	understated, removed string
 }
 
 type fakeImages struct {
@@ -67,7 +68,8 @@ func (f *fakeImages) Get(_ context.Context, r *images.GetImageRequest) (*images.
 	return &images.GetImageResponse{Image: &images.Image{Name: r.Name, Target: target}}, nil
 }
 
-func (f *fakeImages) Create(_ context.Context, r *images.CreateImageRequest) (*images.CreateImageResponse, error) {
+func (f *fakeImages) Create(_ context.Context, r *images.CreateImageRequest) (*images.CreateImageResponse,
+	error) {
 	if _, is := f.targets[r.Image.Name]; is {
 		return nil, status.Error(codes.AlreadyExists, r.Image.Name)
 	}
@@ -85,7 +87,8 @@ type fakeContainers struct {
 	*fake
 }
 
-func (f *fakeContainers) List(_ context.Context, r *containers.ListContainersRequest) (*containers.ListContainersResponse, error) {
+func (f *fakeContainers) List(_ context.Context,
+	r *containers.ListContainersRequest) (*containers.ListContainersResponse, error) {
 	reply := &containers.ListContainersResponse{}
 	if f.runs != "" && slices.Contains(r.Filters, `image=="`+f.runs+`"`) {
 		reply.Containers = []*containers.Container{{ID: "web", Image: f.runs}}
@@ -98,7 +101,8 @@ type fakeNamespaces struct {
 	*fake
 }
 
-func (f *fakeNamespaces) List(context.Context, *namespaces.ListNamespacesRequest) (*namespaces.ListNamespacesResponse, error) {
+func (f *fakeNamespaces) List(context.Context,
+	*namespaces.ListNamespacesRequest) (*namespaces.ListNamespacesResponse, error) {
 	reply := &namespaces.ListNamespacesResponse{}
 	for _, name := range f.names {
 		reply.Namespaces = append(reply.Namespaces, &namespaces.Namespace{Name: name})
@@ -141,7 +145,8 @@ func (f *fakeContent) Update(_ context.Context, r *content.UpdateRequest) (*cont
 func (f *fakeContent) List(r *content.ListContentRequest, stream content.Content_ListServer) error {
 	for digest, diffID := range f.labels {
 		if slices.Contains(r.Filters, `labels."containerd.io/uncompressed"=="`+diffID+`"`) {
-			return stream.Send(&content.ListContentResponse{Info: []*content.Info{{Digest: digest, Size: int64(len(f.blobs[digest]))}}})
+			return stream.Send(&content.ListContentResponse{Info: []*content.Info{{Digest: digest,
+				Size: int64(len(f.blobs[digest]))}}})
 		}
 	}
 	return stream.Send(&content.ListContentResponse{})
@@ -185,7 +190,8 @@ func (f *fakeContent) Write(stream content.Content_WriteServer) error {
 			}
 			f.given = append(f.given, request.Data...)
 		case content.WriteAction_COMMIT:
-			if f.shared != expected && (digestOf(f.given) != expected || request.Offset != int64(len(f.given))) {
+			if f.shared != expected &&
+				(digestOf(f.given) != expected || request.Offset != int64(len(f.given))) {
 				return status.Error(codes.FailedPrecondition, "digest")
 			}
 			f.blobs[expected] = f.given
@@ -211,13 +217,15 @@ func storeOf(t *testing.T, f *fake) *Store {
 	namespaces.RegisterNamespacesServer(server, &fakeNamespaces{fake: f})
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	connection, err := grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = connection.Close() })
 	return New(Config{
-		Connection: connection, Away: func() error { return nil }, Name: func(id, _ string) string { return id },
+		Connection: connection, Away: func() error { return nil },
+		Name: func(id, _ string) string { return id },
 		Check: func(namespace string) error {
 			if namespace != "own" {
 				return errors.New("it is another's namespace")
@@ -241,11 +249,14 @@ func zipped(t *testing.T, data []byte) []byte {
 // TestLayers: a layer is found whichever namespace has it, compressed or not, and is what its
 // DiffID says, or reading it fails.
 func TestLayers(t *testing.T) {
-	plainLayer, packedLayer, otherLayer := bytes.Repeat([]byte("plain"), 1000), bytes.Repeat([]byte("packed"), 1000), []byte("other")
+	plainLayer, packedLayer, otherLayer := bytes.Repeat([]byte("plain"), 1000),
+		bytes.Repeat([]byte("packed"), 1000), []byte("other")
 	packed, lie := zipped(t, packedLayer), zipped(t, otherLayer)
 	f := &fake{
-		names: []string{"moby", "own"}, blobs: map[string][]byte{digestOf(plainLayer): plainLayer, digestOf(packed): packed, digestOf(lie): lie},
-		labels: map[string]string{digestOf(packed): digestOf(packedLayer), digestOf(lie): digestOf([]byte("lie"))},
+		names: []string{"moby", "own"}, blobs: map[string][]byte{digestOf(plainLayer): plainLayer,
+			digestOf(packed): packed, digestOf(lie): lie},
+		labels: map[string]string{digestOf(packed): digestOf(packedLayer),
+			digestOf(lie): digestOf([]byte("lie"))},
 	}
 	s := storeOf(t, f)
 	for range 2 {
@@ -287,11 +298,14 @@ func TestLayers(t *testing.T) {
 // meanwhile, or for others is none, and hinders no other.
 func TestImage(t *testing.T) {
 	layer := digestOf([]byte("layer"))
-	config, err := json.Marshal(map[string]any{"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layer}}})
+	config,
+		err := json.Marshal(map[string]any{"rootfs": map[string]any{"type": "layers",
+		"diff_ids": []string{layer}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{names: []string{"own"}, blobs: map[string][]byte{digestOf(config): config}, targets: map[string]*types.Descriptor{}}
+	f := &fake{names: []string{"own"}, blobs: map[string][]byte{digestOf(config): config},
+		targets: map[string]*types.Descriptor{}}
 	add := func(name string, kind mediatypes.MediaType, value any) *types.Descriptor {
 		raw, err := json.Marshal(value)
 		if err != nil {
@@ -311,33 +325,41 @@ func TestImage(t *testing.T) {
 		}
 		return h
 	}
-	manifest := add("docker.io/library/web:1", mediatypes.OCIManifestSchema1, v1.Manifest{Config: v1.Descriptor{Digest: hash(digestOf(config))}})
+	manifest := add("docker.io/library/web:1", mediatypes.OCIManifestSchema1,
+		v1.Manifest{Config: v1.Descriptor{Digest: hash(digestOf(config))}})
 	index := v1.IndexManifest{Manifests: []v1.Descriptor{
-		{MediaType: mediatypes.OCIManifestSchema1, Digest: hash(digestOf([]byte("of another platform, not here")))},
+		{MediaType: mediatypes.OCIManifestSchema1,
+			Digest: hash(digestOf([]byte("of another platform, not here")))},
 		{MediaType: mediatypes.OCIManifestSchema1, Digest: hash(manifest.Digest)},
-		{MediaType: "application/vnd.containerd.container.criu.checkpoint.criu.tar", Digest: hash(manifest.Digest)},
+		{MediaType: "application/vnd.containerd.container.criu.checkpoint.criu.tar",
+			Digest: hash(manifest.Digest)},
 	}}
 	add("localhost/web:2", mediatypes.OCIImageIndex, index)
 	add("not/an/image", mediatypes.OCIManifestSchema1, "x")
 	add("none/of/an/image", mediatypes.OCIManifestSchema1, v1.Manifest{})
 	large := bytes.Repeat([]byte(" "), imagestore.MaxConfig+1)
 	f.blobs[digestOf(large)] = large
-	f.targets["large/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIImageIndex), Digest: digestOf(large)}
-	add("large/config:1", mediatypes.OCIManifestSchema1, v1.Manifest{Config: v1.Descriptor{Digest: hash(digestOf(large))}})
+	f.targets["large/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIImageIndex),
+		Digest: digestOf(large)}
+	add("large/config:1", mediatypes.OCIManifestSchema1,
+		v1.Manifest{Config: v1.Descriptor{Digest: hash(digestOf(large))}})
 	endless := digestOf([]byte("endless"))
 	f.blobs[endless], f.understated = large, endless
 	f.targets["endless/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIImageIndex), Digest: endless}
 	damaged := digestOf([]byte("damaged"))
 	f.blobs[damaged] = []byte("{}")
-	f.targets["damaged/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIManifestSchema1), Digest: damaged}
+	f.targets["damaged/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIManifestSchema1),
+		Digest: damaged}
 	removed := digestOf([]byte("removed"))
 	f.blobs[removed], f.removed = []byte("{}"), removed
-	f.targets["removed/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIManifestSchema1), Digest: removed}
+	f.targets["removed/x:1"] = &types.Descriptor{MediaType: string(mediatypes.OCIManifestSchema1),
+		Digest: removed}
 	f.targets["../path"] = &types.Descriptor{Digest: "../x"}
 	s := storeOf(t, f)
 	found, err := s.Image(t.Context(), digestOf(config))
 	slices.Sort(found.Names)
-	if err != nil || !slices.Equal(found.Names, []string{"localhost/web:2", "web:1"}) || !slices.Equal(found.Layers, []string{layer}) || !bytes.Equal(found.Config, config) {
+	if err != nil || !slices.Equal(found.Names, []string{"localhost/web:2", "web:1"}) ||
+		!slices.Equal(found.Layers, []string{layer}) || !bytes.Equal(found.Config, config) {
 		t.Errorf("%+v, %v", found, err)
 	}
 	if all, err := s.AllImages(t.Context()); err != nil || len(all) != 2 {
@@ -362,19 +384,22 @@ func TestPut(t *testing.T) {
 		open func() (io.ReadCloser, error)
 		want string // in the error
 	}{
-		"new":           {&fake{}, opener(large), ""},
-		"there":         {&fake{blobs: map[string][]byte{d.Digest: large}}, never, ""},
-		"elsewhere":     {&fake{shared: d.Digest}, never, ""},
-		"short":         {&fake{}, opener(large[1:]), "digest"},
-		"other":         {&fake{}, opener([]byte("other")), "digest"},
-		"no room":       {&fake{fails: status.Error(codes.ResourceExhausted, "no space left")}, opener(large), "no space left"},
-		"not to be had": {&fake{}, func() (io.ReadCloser, error) { return nil, engine.ErrNoLayer }, engine.ErrNoLayer.Error()},
+		"new":       {&fake{}, opener(large), ""},
+		"there":     {&fake{blobs: map[string][]byte{d.Digest: large}}, never, ""},
+		"elsewhere": {&fake{shared: d.Digest}, never, ""},
+		"short":     {&fake{}, opener(large[1:]), "digest"},
+		"other":     {&fake{}, opener([]byte("other")), "digest"},
+		"no room": {&fake{fails: status.Error(codes.ResourceExhausted, "no space left")}, opener(large),
+			"no space left"},
+		"not to be had": {&fake{}, func() (io.ReadCloser, error) { return nil, engine.ErrNoLayer },
+			engine.ErrNoLayer.Error()},
 	} {
 		if c.fake.blobs == nil {
 			c.fake.blobs = map[string][]byte{}
 		}
 		err := storeOf(t, c.fake).put(Within(t.Context(), "own"), d, nil, c.open)
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && err != nil || c.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
@@ -390,7 +415,8 @@ func TestLabel(t *testing.T) {
 	s := storeOf(t, f)
 	for _, data := range [][]byte{labelled, plain} {
 		d := &types.Descriptor{Digest: digestOf(data), Size: int64(len(data))}
-		if err := s.put(Within(t.Context(), "own"), d, map[string]string{uncompressedLabel: "another's"}, opener(data)); err != nil {
+		if err := s.put(Within(t.Context(), "own"), d, map[string]string{uncompressedLabel: "another's"},
+			opener(data)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -415,7 +441,8 @@ func TestTakeRefuses(t *testing.T) {
 func TestName(t *testing.T) {
 	const name = "docker.io/library/web:1"
 	layers := []string{digestOf([]byte("layer"))}
-	config, err := json.Marshal(map[string]any{"rootfs": map[string]any{"type": "layers", "diff_ids": layers}})
+	config,
+		err := json.Marshal(map[string]any{"rootfs": map[string]any{"type": "layers", "diff_ids": layers}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,12 +460,16 @@ func TestName(t *testing.T) {
 		"another's layers":   {[]string{id}, false, "", []string{id}},
 		"a container has it": {layers, false, id, []string{name, id}},
 	} {
-		f := &fake{names: []string{"own"}, runs: c.runs, blobs: map[string][]byte{id: config, target.Digest: raw}, targets: map[string]*types.Descriptor{id: target}}
+		f := &fake{names: []string{"own"}, runs: c.runs,
+			blobs:   map[string][]byte{id: config, target.Digest: raw},
+			targets: map[string]*types.Descriptor{id: target}}
 		if c.taken {
 			f.targets[name] = &types.Descriptor{Digest: id}
 		}
-		storeOf(t, f).Name(t.Context(), engine.Definition{Namespace: "own", Image: name, ImageID: id, Layers: c.layers})
-		if names := slices.Sorted(maps.Keys(f.targets)); !slices.Equal(names, c.names) || c.taken && f.targets[name].Digest != id {
+		storeOf(t, f).Name(t.Context(),
+			engine.Definition{Namespace: "own", Image: name, ImageID: id, Layers: c.layers})
+		if names := slices.Sorted(maps.Keys(f.targets)); !slices.Equal(names, c.names) || c.taken &&
+			f.targets[name].Digest != id {
 			t.Errorf("%s: it has the names %q, want %q", what, names, c.names)
 		}
 	}

@@ -45,7 +45,8 @@ const (
 
 // Take has containerd take an image, by its API: it either has all of it then, under its ID as
 // name, or nothing new.
-func (s *Store) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
+func (s *Store) Take(ctx context.Context, image engine.Image,
+	open func(string) (io.ReadCloser, int64, error)) error {
 	select { // two that take one image would need its room twice
 	case s.taking <- struct{}{}:
 	case <-ctx.Done():
@@ -71,14 +72,18 @@ func (s *Store) take(ctx context.Context, image engine.Image, open imagestore.Op
 	if err != nil && made {
 		cleanup, cancel := asking(context.WithoutCancel(ctx))
 		defer cancel()
-		_, _ = s.namespaces.Delete(Within(cleanup, image.Namespace), &namespaces.DeleteNamespaceRequest{Name: image.Namespace}) // unless somebody has something there by now
+		// unless somebody has something there by now
+		_, _ = s.namespaces.Delete(Within(cleanup, image.Namespace),
+			&namespaces.DeleteNamespaceRequest{Name: image.Namespace})
 	}
 	return err
 }
 
 // MakeNamespace tells whether it has made a namespace. containerd 1.6 wants to be asked within it.
-func MakeNamespace(ctx context.Context, client namespaces.NamespacesClient, name string) (made bool, err error) {
-	_, err = client.Create(Within(ctx, name), &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: name}})
+func MakeNamespace(ctx context.Context, client namespaces.NamespacesClient, name string) (made bool,
+	err error) {
+	_, err = client.Create(Within(ctx, name),
+		&namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: name}})
 	if status.Code(err) == codes.AlreadyExists {
 		return false, nil
 	}
@@ -90,17 +95,20 @@ func MakeNamespace(ctx context.Context, client namespaces.NamespacesClient, name
 
 // takeLeased brings an image with a lease, by which containerd keeps what nothing leads to yet, and
 // without which it removes that.
-func (s *Store) takeLeased(ctx context.Context, image engine.Image, lack engine.Lack, open imagestore.Opener) (err error) {
+func (s *Store) takeLeased(ctx context.Context, image engine.Image, lack engine.Lack,
+	open imagestore.Opener) (err error) {
 	lease := leasePrefix + strings.ToLower(rand.Text())
 	ctx = Within(ctx, image.Namespace)
-	_, err = s.leases.Create(ctx, &leases.CreateRequest{ID: lease, Labels: map[string]string{expires: time.Now().Add(leaseFor).Format(time.RFC3339)}})
+	_, err = s.leases.Create(ctx, &leases.CreateRequest{ID: lease,
+		Labels: map[string]string{expires: time.Now().Add(leaseFor).Format(time.RFC3339)}})
 	if err != nil {
 		return fmt.Errorf("lease: %w", err)
 	}
 	defer func() {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), leasePatience)
 		defer cancel()
-		if _, failed := s.leases.Delete(cleanup, &leases.DeleteRequest{ID: lease, Sync: true}); failed != nil && !missing(failed) {
+		if _, failed := s.leases.Delete(cleanup,
+			&leases.DeleteRequest{ID: lease, Sync: true}); failed != nil && !missing(failed) {
 			err = errors.Join(err, fmt.Errorf("end the lease: %w", failed))
 		}
 	}()
@@ -210,9 +218,11 @@ func opened(coming imagestore.OpenedLayers, digest string) (open func() (io.Read
 
 // findBlob finds what is kept as a layer where the image comes from: it has just come, or is here
 // in whatever namespace.
-func (t *taken) findBlob(i int, coming imagestore.OpenedLayers) (*types.Descriptor, func() (io.ReadCloser, error), error) {
+func (t *taken) findBlob(i int, coming imagestore.OpenedLayers) (*types.Descriptor,
+	func() (io.ReadCloser, error), error) {
 	layer := t.documents.manifest.Layers[i]
-	d := &types.Descriptor{MediaType: string(layer.MediaType), Digest: layer.Digest.String(), Size: layer.Size}
+	d := &types.Descriptor{MediaType: string(layer.MediaType), Digest: layer.Digest.String(),
+		Size: layer.Size}
 	if open, _ := opened(coming, d.Digest); open != nil {
 		return d, open, nil
 	}
@@ -225,7 +235,8 @@ func (t *taken) findBlob(i int, coming imagestore.OpenedLayers) (*types.Descript
 
 // find finds the archive of a layer: it has just come, or is here in whatever namespace. open is
 // nil if it is nowhere.
-func (t *taken) find(i int, coming imagestore.OpenedLayers) (d *types.Descriptor, open func() (io.ReadCloser, error), err error) {
+func (t *taken) find(i int, coming imagestore.OpenedLayers) (d *types.Descriptor,
+	open func() (io.ReadCloser, error), err error) {
 	diffID := t.image.Layers[i]
 	d = &types.Descriptor{MediaType: string(mediatypes.OCIUncompressedLayer), Digest: diffID}
 	if open, d.Size = opened(coming, diffID); open != nil {
@@ -251,7 +262,8 @@ func (t *taken) describe(kept blob) (*types.Descriptor, error) {
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, err
 	}
-	d := &types.Descriptor{MediaType: string(mediatypes.OCIUncompressedLayer), Digest: kept.digest, Size: kept.bytes}
+	d := &types.Descriptor{MediaType: string(mediatypes.OCIUncompressedLayer), Digest: kept.digest,
+		Size: kept.bytes}
 	switch imagestore.Compression(begin[:n]) {
 	case "gzip":
 		d.MediaType = string(mediatypes.OCILayer)
@@ -268,7 +280,8 @@ func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string
 		parent = below[len(below)-1]
 	}
 	key := leasePrefix + strings.ToLower(rand.Text())
-	prepared, err := t.snapshots.Prepare(t.ctx, &snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: key, Parent: parent})
+	prepared, err := t.snapshots.Prepare(t.ctx,
+		&snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: key, Parent: parent})
 	if err != nil {
 		return err
 	}
@@ -280,7 +293,8 @@ func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string
 		err = t.label(t.ctx, d.GetDigest(), map[string]string{uncompressedLabel: diffID})
 	}
 	if err == nil {
-		_, err = t.snapshots.Commit(t.ctx, &snapshots.CommitSnapshotRequest{Snapshotter: snapshotter, Name: chain, Key: key})
+		_, err = t.snapshots.Commit(t.ctx,
+			&snapshots.CommitSnapshotRequest{Snapshotter: snapshotter, Name: chain, Key: key})
 	}
 	if err == nil {
 		return nil
@@ -288,7 +302,8 @@ func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string
 	there := status.Code(err) == codes.AlreadyExists // somebody else has unpacked it meanwhile
 	cleanup, cancel := asking(context.WithoutCancel(t.ctx))
 	defer cancel()
-	_, _ = t.snapshots.Remove(cleanup, &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: key}) // or it goes with the lease
+	// or it goes with the lease
+	_, _ = t.snapshots.Remove(cleanup, &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: key})
 	if there {
 		return nil
 	}
@@ -297,7 +312,8 @@ func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string
 
 // record makes an image of what is there. It gets no name of the operator's.
 func (t *taken) record(blobs []*types.Descriptor, chain string) error {
-	config := &types.Descriptor{MediaType: string(mediatypes.OCIConfigJSON), Digest: t.image.ID, Size: int64(len(t.image.Config))}
+	config := &types.Descriptor{MediaType: string(mediatypes.OCIConfigJSON), Digest: t.image.ID,
+		Size: int64(len(t.image.Config))}
 	d := t.documents
 	if d == nil {
 		raw, err := manifestOf(config, blobs)
@@ -306,7 +322,8 @@ func (t *taken) record(blobs []*types.Descriptor, chain string) error {
 		}
 		d = &documents{raw: [][]byte{raw}, kinds: []mediatypes.MediaType{mediatypes.OCIManifestSchema1}}
 	}
-	if err := t.put(t.ctx, config, map[string]string{refSnapshot: chain}, opener(t.image.Config)); err != nil {
+	if err := t.put(t.ctx, config, map[string]string{refSnapshot: chain},
+		opener(t.image.Config)); err != nil {
 		return err
 	}
 	labels := map[string]string{refContent + "config": config.GetDigest()}
@@ -353,7 +370,8 @@ func opener(data []byte) func() (io.ReadCloser, error) {
 
 func described(d *types.Descriptor) (v1.Descriptor, error) {
 	digest, err := v1.NewHash(d.GetDigest())
-	return v1.Descriptor{MediaType: mediatypes.MediaType(d.GetMediaType()), Size: d.GetSize(), Digest: digest}, err
+	return v1.Descriptor{MediaType: mediatypes.MediaType(d.GetMediaType()), Size: d.GetSize(),
+		Digest: digest}, err
 }
 
 // Name gives an image that has come with a container the name by which that was made, in place of
@@ -374,16 +392,19 @@ func (s *Store) Name(ctx context.Context, d engine.Definition) {
 	if err != nil || !slices.ContainsFunc(all, same) {
 		return
 	}
-	_, err = s.images.Create(inside, &images.CreateImageRequest{Image: &images.Image{Name: d.Image, Target: target}})
+	_, err = s.images.Create(inside,
+		&images.CreateImageRequest{Image: &images.Image{Name: d.Image, Target: target}})
 	if err == nil && !s.runs(inside, d.ImageID) {
-		_, _ = s.images.Delete(inside, &images.DeleteImageRequest{Name: d.ImageID}) // it has two names otherwise
+		// it has two names otherwise
+		_, _ = s.images.Delete(inside, &images.DeleteImageRequest{Name: d.ImageID})
 	}
 }
 
 // runs tells whether a container of a namespace was made from an image of this name, by which it is
 // found when that container leaves.
 func (s *Store) runs(ctx context.Context, name string) bool {
-	listed, err := s.containers.List(ctx, &containers.ListContainersRequest{Filters: []string{fmt.Sprintf("image==%q", name)}})
+	listed, err := s.containers.List(ctx,
+		&containers.ListContainersRequest{Filters: []string{fmt.Sprintf("image==%q", name)}})
 	return err != nil || len(listed.GetContainers()) > 0
 }
 
@@ -404,10 +425,12 @@ func (s *Store) Sweep(ctx context.Context, before time.Time) error {
 		listed, failed := s.leases.List(inside, &leases.ListRequest{})
 		err = errors.Join(err, failed)
 		for _, lease := range listed.GetLeases() {
-			if !strings.HasPrefix(lease.GetID(), leasePrefix) || !lease.GetCreatedAt().AsTime().Before(before) {
+			if !strings.HasPrefix(lease.GetID(), leasePrefix) ||
+				!lease.GetCreatedAt().AsTime().Before(before) {
 				continue
 			}
-			if _, failed := s.leases.Delete(inside, &leases.DeleteRequest{ID: lease.GetID()}); !missing(failed) {
+			if _, failed := s.leases.Delete(inside,
+				&leases.DeleteRequest{ID: lease.GetID()}); !missing(failed) {
 				err = errors.Join(err, failed)
 			}
 		}

@@ -81,7 +81,8 @@ func (s *imageStore) keptElsewhere(err error) *containerd {
 
 // imageIn finds an image that containerd keeps by what Docker calls it, or by its configuration,
 // and tells what Docker calls it. Error: engine.ErrNoImage.
-func (a *adapter) imageIn(ctx context.Context, c *containerd, digest string) (name string, found engine.Image, err error) {
+func (a *adapter) imageIn(ctx context.Context, c *containerd, digest string) (name string, found engine.Image,
+	err error) {
 	seen := map[string]image.InspectResponse{} // as Docker sees them, by what it calls them
 	err = c.images.In(ctx, c.namespace, func(target string, one engine.Image) {
 		if name != "" || one.ID != digest && target != digest {
@@ -89,7 +90,8 @@ func (a *adapter) imageIn(ctx context.Context, c *containerd, digest string) (na
 		}
 		told, asked := seen[target]
 		if !asked {
-			if found, err := a.api(ctx).ImageInspect(ctx, target); err == nil { // otherwise it was removed meanwhile
+			// otherwise it was removed meanwhile
+			if found, err := a.api(ctx).ImageInspect(ctx, target); err == nil {
 				told = found.InspectResponse
 			}
 			seen[target] = told
@@ -132,7 +134,8 @@ func (a *adapter) called(ctx context.Context, layers []string, refs ...string) (
 		return "", err
 	}
 	found, err := a.api(ctx).ImageInspect(ctx, name)
-	if errdefs.IsNotFound(err) || err == nil && !slices.Equal(found.RootFS.Layers, layers) { // removed meanwhile, or not whole
+	// removed meanwhile, or not whole
+	if errdefs.IsNotFound(err) || err == nil && !slices.Equal(found.RootFS.Layers, layers) {
 		return "", nil
 	}
 	return name, err

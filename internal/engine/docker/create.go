@@ -63,15 +63,18 @@ func (a *adapter) Root(f oci.Container) (mounts.Overlay, error) {
 		}
 		return root, nil
 	default:
-		return mounts.Overlay{}, fmt.Errorf("container %s: Docker's storage driver %q is not supported", nameOf(found), keeperOf(found))
+		return mounts.Overlay{}, fmt.Errorf("container %s: Docker's storage driver %q is not supported",
+			nameOf(found), keeperOf(found))
 	}
 	data := found.GraphDriver.Data
 	layers := strings.Split(data["LowerDir"], ":") // the first lies on top
 	slices.Reverse(layers)
-	root := mounts.Overlay{Layers: layers, Upper: data["UpperDir"], Work: data["WorkDir"], Target: data["MergedDir"]}
+	root := mounts.Overlay{Layers: layers, Upper: data["UpperDir"], Work: data["WorkDir"],
+		Target: data["MergedDir"]}
 	for _, path := range append(layers, root.Upper, root.Work, root.Target) {
 		if !filepath.IsAbs(path) {
-			return root, fmt.Errorf("container %s: Docker does not say where its files are: %q", nameOf(found), path)
+			return root, fmt.Errorf("container %s: Docker does not say where its files are: %q",
+				nameOf(found), path)
 		}
 	}
 	return root, nil

@@ -40,7 +40,8 @@ func (c DaemonConfig) AddRuntime(path string) error {
 func (c DaemonConfig) Unneeded(ctx context.Context) error {
 	needed, err := c.needed(ctx)
 	if err == nil && len(needed) > 0 {
-		err = fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first", Runtime, strings.Join(needed, ", "))
+		err = fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first",
+			Runtime, strings.Join(needed, ", "))
 	}
 	return err
 }
@@ -110,7 +111,9 @@ func (c DaemonConfig) noContainers() error {
 		return nil
 	}
 	if err == nil && len(entries) > 0 {
-		err = fmt.Errorf("Docker does not run, so nobody can tell whether its containers in %s need runtime %s: start it first", directory, Runtime) //nolint:staticcheck // its name
+		//nolint:staticcheck // its name
+		err = fmt.Errorf("Docker does not run, so nobody can tell whether its containers in %s need "+
+			"runtime %s: start it first", directory, Runtime)
 	}
 	return err
 }

@@ -12,7 +12,8 @@ import (
 func testDaemon(t *testing.T, content string) DaemonConfig {
 	t.Helper()
 	dir := t.TempDir()
-	c := DaemonConfig{Path: filepath.Join(dir, "etc", "daemon.json"), PIDFile: filepath.Join(dir, "pid"), Socket: filepath.Join(dir, "socket"), DataDir: filepath.Join(dir, "data")}
+	c := DaemonConfig{Path: filepath.Join(dir, "etc", "daemon.json"), PIDFile: filepath.Join(dir, "pid"),
+		Socket: filepath.Join(dir, "socket"), DataDir: filepath.Join(dir, "data")}
 	if content == "" {
 		return c
 	}
@@ -63,7 +64,8 @@ func compact(t *testing.T, c DaemonConfig) string {
 func TestDaemonConfigBroken(t *testing.T) {
 	for _, content := range []string{"{", `{"runtimes": []}`, "[]"} {
 		c := testDaemon(t, content)
-		if err := c.AddRuntime("/x"); err == nil || compact(t, c) != strings.Join(strings.Fields(content), "") {
+		if err := c.AddRuntime("/x"); err == nil ||
+			compact(t, c) != strings.Join(strings.Fields(content), "") {
 			t.Errorf("%s: %v, now %s", content, err, compact(t, c))
 		}
 	}
@@ -73,7 +75,8 @@ func TestDaemonConfigBroken(t *testing.T) {
 func TestDaemonConfigKept(t *testing.T) {
 	c := testDaemon(t, `{"proxies": {}}`)
 	file := filepath.Join(t.TempDir(), "docker.json")
-	if err := errors.Join(os.Rename(c.Path, file), os.Symlink(file, c.Path), os.Chmod(file, 0o600)); err != nil {
+	if err := errors.Join(os.Rename(c.Path, file), os.Symlink(file, c.Path),
+		os.Chmod(file, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(c.AddRuntime("/x"), c.RemoveRuntime(t.Context())); err != nil {
@@ -97,7 +100,8 @@ func TestDaemonConfigNeeded(t *testing.T) {
 		if content != "{}" {
 			containers = filepath.Join(elsewhere, "containers")
 		}
-		if err := errors.Join(c.AddRuntime("/x"), os.MkdirAll(filepath.Join(containers, "5f"), 0o700)); err != nil {
+		if err := errors.Join(c.AddRuntime("/x"),
+			os.MkdirAll(filepath.Join(containers, "5f"), 0o700)); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.RemoveRuntime(t.Context()); err == nil || !strings.Contains(compact(t, c), "godwit") {

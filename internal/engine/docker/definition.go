@@ -47,8 +47,10 @@ func describe(found container.InspectResponse) engine.Container {
 	c, h := found.Config, found.HostConfig
 	d := engine.Definition{
 		ID: found.ID, Name: nameOf(found), Image: c.Image, ImageID: found.Image,
-		Args: append([]string{found.Path}, found.Args...), Env: c.Env, Dir: c.WorkingDir, User: c.User, Hostname: c.Hostname,
-		TTY: c.Tty, ReadOnly: h.ReadonlyRootfs, Labels: c.Labels, StopSignal: c.StopSignal, Limits: limitsOf(h.Resources),
+		Args: append([]string{found.Path}, found.Args...), Env: c.Env, Dir: c.WorkingDir, User: c.User,
+		Hostname: c.Hostname,
+		TTY:      c.Tty, ReadOnly: h.ReadonlyRootfs, Labels: c.Labels, StopSignal: c.StopSignal,
+		Limits:  limitsOf(h.Resources),
 		Volumes: volumesOf(found.Mounts),
 	}
 	d.Network, d.Ports = networkOf(found)
@@ -100,7 +102,8 @@ func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 	}
 	restart, err := json.Marshal(x.Host.RestartPolicy)
 	return oci.Expected{
-		Stdio: x.Stdio, PrivateCgroup: x.Host.CgroupnsMode.IsPrivate(), Restart: restart, Log: x.Host.LogConfig.Type == logDriver,
+		Stdio: x.Stdio, PrivateCgroup: x.Host.CgroupnsMode.IsPrivate(), Restart: restart,
+		Log: x.Host.LogConfig.Type == logDriver,
 	}, err
 }
 
@@ -155,7 +158,8 @@ func decode(d engine.Definition) (extra, error) {
 		case x.Config == nil || x.Host == nil:
 			return errors.New("it has no configuration")
 		}
-		return errors.Join(oci.CheckLayers(d.Layers), oci.CheckStdio(x.Stdio), checkVolumes(d, x), checkOthers(d, x))
+		return errors.Join(oci.CheckLayers(d.Layers), oci.CheckStdio(x.Stdio), checkVolumes(d, x),
+			checkOthers(d, x))
 	})
 }
 
@@ -165,8 +169,10 @@ func checkVolumes(d engine.Definition, x extra) error {
 	paths := map[string]bool{}
 	for _, v := range d.Volumes {
 		named := v.Sort() == engine.Named && v.Engine == Name && namePattern.MatchString(v.Name)
-		bound := v.Sort() == engine.Bind && path.IsAbs(v.Source) && path.Clean(v.Source) == v.Source && v.Source != "/"
-		if !named && !bound || !path.IsAbs(v.Path) || path.Clean(v.Path) != v.Path || v.Path == "/" || paths[v.Path] {
+		bound := v.Sort() == engine.Bind && path.IsAbs(v.Source) && path.Clean(v.Source) == v.Source &&
+			v.Source != "/"
+		if !named && !bound || !path.IsAbs(v.Path) || path.Clean(v.Path) != v.Path || v.Path == "/" ||
+			paths[v.Path] {
 			return fmt.Errorf("volume %.80s at %.80q is not one of Docker's", v, v.Path)
 		}
 		paths[v.Path] = true
@@ -188,7 +194,8 @@ func checkOthers(d engine.Definition, x extra) error {
 	case !diffIDPattern.MatchString(d.ImageID):
 		return fmt.Errorf("image %.80q: must be sha256: and 64 hexadecimal digits", d.ImageID)
 	case x.Configuration != "" && !diffIDPattern.MatchString(x.Configuration):
-		return fmt.Errorf("configuration %.80q of its image: must be sha256: and 64 hexadecimal digits", x.Configuration)
+		return fmt.Errorf("configuration %.80q of its image: must be sha256: and 64 hexadecimal digits",
+			x.Configuration)
 	}
 	return checkNetwork(d, x)
 }

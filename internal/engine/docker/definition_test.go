@@ -33,7 +33,11 @@ func good(t testing.TB, change func(*engine.Definition, *extra)) engine.Definiti
 
 func TestDecode(t *testing.T) {
 	volume := engine.Volume{Engine: Name, Name: "data", Path: "/data"}
-	if _, err := decode(good(t, func(d *engine.Definition, _ *extra) { d.Volumes = []engine.Volume{volume} })); err != nil {
+	if _,
+		err := decode(good(t, func(d *engine.Definition,
+		_ *extra) {
+		d.Volumes = []engine.Volume{volume}
+	})); err != nil {
 		t.Fatal(err)
 	}
 	for what, change := range map[string]func(*engine.Definition, *extra){
@@ -52,17 +56,26 @@ func TestDecode(t *testing.T) {
 		"volume's path": func(d *engine.Definition, _ *extra) {
 			d.Volumes = []engine.Volume{{Engine: Name, Name: "data", Path: "/a/../b"}}
 		},
-		"others' volume": func(d *engine.Definition, _ *extra) { d.Volumes = []engine.Volume{{Name: "data", Path: "/data"}} },
+		"others' volume": func(d *engine.Definition,
+			_ *extra) {
+			d.Volumes = []engine.Volume{{Name: "data", Path: "/data"}}
+		},
 		"host directory": func(d *engine.Definition, _ *extra) {
 			d.Volumes = []engine.Volume{{Kind: engine.Bind, Source: "/", Path: "/data"}}
 		},
-		"tmpfs":          func(d *engine.Definition, _ *extra) { d.Volumes = []engine.Volume{{Kind: engine.Tmpfs, Path: "/data"}} },
-		"two at a place": func(d *engine.Definition, _ *extra) { d.Volumes = []engine.Volume{volume, volume} },
-		"hidden mount":   func(_ *engine.Definition, x *extra) { x.Host.Binds = []string{"/:/host"} },
-		"limits":         func(_ *engine.Definition, x *extra) { x.Host.Memory = 1 << 20 },
-		"address":        func(d *engine.Definition, _ *extra) { d.Network.MAC = "02:00:00:00:00:01" },
-		"image":          func(d *engine.Definition, _ *extra) { d.ImageID = "busybox" },
-		"no address":     func(_ *engine.Definition, x *extra) { x.Host.NetworkMode = "birds" },
+		"tmpfs": func(d *engine.Definition,
+			_ *extra) {
+			d.Volumes = []engine.Volume{{Kind: engine.Tmpfs, Path: "/data"}}
+		},
+		"two at a place": func(d *engine.Definition,
+			_ *extra) {
+			d.Volumes = []engine.Volume{volume, volume}
+		},
+		"hidden mount": func(_ *engine.Definition, x *extra) { x.Host.Binds = []string{"/:/host"} },
+		"limits":       func(_ *engine.Definition, x *extra) { x.Host.Memory = 1 << 20 },
+		"address":      func(d *engine.Definition, _ *extra) { d.Network.MAC = "02:00:00:00:00:01" },
+		"image":        func(d *engine.Definition, _ *extra) { d.ImageID = "busybox" },
+		"no address":   func(_ *engine.Definition, x *extra) { x.Host.NetworkMode = "birds" },
 	} {
 		if _, err := decode(good(t, change)); err == nil {
 			t.Errorf("%s is accepted", what)
@@ -72,35 +85,53 @@ func TestDecode(t *testing.T) {
 
 func TestObstacles(t *testing.T) {
 	for what, change := range map[string]func(*container.HostConfig){
-		"--privileged": func(h *container.HostConfig) { h.Privileged = true }, "--pid host": func(h *container.HostConfig) { h.PidMode = "host" },
+		"--privileged":           func(h *container.HostConfig) { h.Privileged = true },
+		"--pid host":             func(h *container.HostConfig) { h.PidMode = "host" },
 		"--ipc shareable":        func(h *container.HostConfig) { h.IpcMode = "shareable" },
 		"--network container:db": func(h *container.HostConfig) { h.NetworkMode = "container:db" },
 		"--runtime kata":         func(h *container.HostConfig) { h.Runtime = "kata" },
 		"--device or --gpus":     func(h *container.HostConfig) { h.DeviceRequests = []container.DeviceRequest{{}} },
 		"--userns host":          func(h *container.HostConfig) { h.UsernsMode = "host" },
-		"--device-cgroup-rule":   func(h *container.HostConfig) { h.DeviceCgroupRules = []string{"a *:* rwm"} },
-		"--cgroup-parent /x":     func(h *container.HostConfig) { h.CgroupParent = "/x" },
-		"--sysctl":               func(h *container.HostConfig) { h.Sysctls = map[string]string{"net.core.somaxconn": "1"} },
-		"--log-driver gelf":      func(h *container.HostConfig) { h.LogConfig.Type = "gelf" },
-		"--cap-add SYS_ADMIN":    func(h *container.HostConfig) { h.CapAdd = []string{"CAP_CHOWN", "SYS_ADMIN"} },
-		"--cap-add ALL":          func(h *container.HostConfig) { h.CapAdd = []string{"ALL"} },
+		"--device-cgroup-rule": func(h *container.HostConfig) {
+			h.DeviceCgroupRules = []string{
+				"a *:* rwm"}
+		},
+		"--cgroup-parent /x": func(h *container.HostConfig) { h.CgroupParent = "/x" },
+		"--sysctl": func(h *container.HostConfig) {
+			h.Sysctls = map[string]string{
+				"net.core.somaxconn": "1"}
+		},
+		"--log-driver gelf": func(h *container.HostConfig) { h.LogConfig.Type = "gelf" },
+		"--cap-add SYS_ADMIN": func(h *container.HostConfig) {
+			h.CapAdd = []string{"CAP_CHOWN",
+				"SYS_ADMIN"}
+		},
+		"--cap-add ALL": func(h *container.HostConfig) { h.CapAdd = []string{"ALL"} },
 		"--cap-add NET_ADMIN": func(h *container.HostConfig) {
 			h.NetworkMode, h.CapAdd = "host", []string{"NET_ADMIN"}
 		},
-		"--security-opt seccomp=unconfined": func(h *container.HostConfig) { h.SecurityOpt = []string{"seccomp=unconfined"} },
+		"--security-opt seccomp=unconfined": func(h *container.HostConfig) {
+			h.SecurityOpt = []string{
+				"seccomp=unconfined"}
+		},
 		"--security-opt systempaths=unconfined": func(h *container.HostConfig) {
 			h.MaskedPaths, h.ReadonlyPaths = []string{}, []string{}
 		},
 		"--volume /x:/x:rshared": func(h *container.HostConfig) { h.Binds = []string{"/x:/x:rshared"} },
 		"--mount at /x": func(h *container.HostConfig) {
-			h.Mounts = []mount.Mount{{Type: mount.TypeVolume, Target: "/x", VolumeOptions: &mount.VolumeOptions{Subpath: "y"}}}
+			h.Mounts = []mount.Mount{{Type: mount.TypeVolume, Target: "/x",
+				VolumeOptions: &mount.VolumeOptions{Subpath: "y"}}}
 		},
 		"--volume-driver rexray": func(h *container.HostConfig) { h.VolumeDriver = "rexray" },
 	} {
 		h := container.HostConfig{
-			NetworkMode: "none", IpcMode: "private", Runtime: "runc", CapAdd: []string{"NET_ADMIN", "CAP_SYS_PTRACE"},
-			SecurityOpt: []string{"no-new-privileges"}, MaskedPaths: append([]string{"/proc/interrupts"}, oci.MaskedPaths...), ReadonlyPaths: oci.ReadonlyPaths,
-			LogConfig: container.LogConfig{Type: logDriver}, Binds: []string{"/a:/a:ro,z"}, Mounts: []mount.Mount{{Type: mount.TypeTmpfs, Target: "/t"}},
+			NetworkMode: "none", IpcMode: "private", Runtime: "runc",
+			CapAdd:        []string{"NET_ADMIN", "CAP_SYS_PTRACE"},
+			SecurityOpt:   []string{"no-new-privileges"},
+			MaskedPaths:   append([]string{"/proc/interrupts"}, oci.MaskedPaths...),
+			ReadonlyPaths: oci.ReadonlyPaths,
+			LogConfig:     container.LogConfig{Type: logDriver}, Binds: []string{"/a:/a:ro,z"},
+			Mounts: []mount.Mount{{Type: mount.TypeTmpfs, Target: "/t"}},
 		}
 		if found := obstacles(&h); len(found) > 0 {
 			t.Fatalf("%+v", found)

@@ -57,7 +57,8 @@ func New(config Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir, Executable: config.Executable}, docker)
+	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir,
+		Executable: config.Executable}, docker)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +100,8 @@ func (a *adapter) Title() string { return title }
 // Away is why Docker is not here. It may have been stopped, and what it had may run on.
 func (a *adapter) Away() error {
 	if _, err := os.Stat(a.socket); err != nil {
-		return fmt.Errorf("Docker: %w: nobody listens at %s", engine.ErrAway, a.socket) //nolint:staticcheck // its name
+		return fmt.Errorf("Docker: %w: nobody listens at %s", engine.ErrAway, //nolint:staticcheck // its name
+			a.socket)
 	}
 	return nil
 }
@@ -172,7 +174,9 @@ func (a *adapter) Find(ctx context.Context, ref string) (oci.Container, error) {
 	}
 	c := found.Container
 	if c.State == nil || c.Config == nil || c.HostConfig == nil {
-		return oci.Container{}, fmt.Errorf("Docker says too little about container %.80q", ref) //nolint:staticcheck // its name
+		//nolint:staticcheck // its name
+		return oci.Container{}, fmt.Errorf("Docker says too little about container %.80q",
+			ref)
 	}
 	ctr := describe(c)
 	if own := &ctr.Definition.Network; own.OnBridge() {
@@ -190,5 +194,6 @@ func native(found oci.Container) container.InspectResponse {
 
 // Process finds the shim of a container and what runc knows of it.
 func (a *adapter) Process(found oci.Container) (oci.Process, error) {
-	return oci.ShimProcess(found, filepath.Join(filepath.Dir(a.socket), "docker", "runtime-*", "moby", found.ID, "state.json"))
+	return oci.ShimProcess(found, filepath.Join(filepath.Dir(a.socket), "docker", "runtime-*", "moby",
+		found.ID, "state.json"))
 }

@@ -20,7 +20,8 @@ func (e *Engine) Watch(ctx context.Context, watching, changed func()) error {
 	defer cancel()
 	told := e.docker.api(ctx).Events(ctx, client.EventsListOptions{Filters: make(client.Filters).
 		Add("type", string(events.ContainerEventType), string(events.NetworkEventType)).
-		Add("event", string(events.ActionStart), string(events.ActionDie), string(events.ActionCreate), string(events.ActionDestroy)),
+		Add("event", string(events.ActionStart), string(events.ActionDie), string(events.ActionCreate),
+			string(events.ActionDestroy)),
 	})
 	watching() // Events returns when Docker has answered the request
 	for {

@@ -40,7 +40,8 @@ func TestWatch(t *testing.T) {
 			fmt.Fprint(w, "{}")
 			return
 		}
-		for _, one := range []string{"container start", "container create", "container die", "network create", "network destroy", "container destroy"} {
+		for _, one := range []string{"container start", "container create", "container die", "network create",
+			"network destroy", "container destroy"} {
 			sort, action, _ := strings.Cut(one, " ")
 			fmt.Fprintf(w, `{"Type":%q,"Action":%q}`+"\n", sort, action)
 		}
@@ -69,7 +70,8 @@ func TestRestarts(t *testing.T) {
 	}
 	var events atomic.Value
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/events") && (query.Get("since") == "" || query.Get("until") == "") {
+		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/events") &&
+			(query.Get("since") == "" || query.Get("until") == "") {
 			w.WriteHeader(http.StatusBadRequest) // it would go on for ever
 			return
 		}
@@ -83,12 +85,15 @@ func TestRestarts(t *testing.T) {
 		code           int
 		want           bool
 	}{
-		{"always", "", 0, true}, {"always", kill, 137, false}, {"unless-stopped", "", 0, true}, {"on-failure", "", 1, true}, {"on-failure", "", 0, false},
+		{"always", "", 0, true}, {"always", kill, 137, false}, {"unless-stopped", "", 0, true},
+		{"on-failure", "", 1, true}, {"on-failure", "", 0, false},
 		{"no", "", 1, false}, {"", "", 1, false},
 	} {
 		events.Store(c.events)
-		found := oci.Container{ID: "1", Native: container.InspectResponse{State: &container.State{ExitCode: c.code}}}
-		got, err := a.Restarts(t.Context(), found, json.RawMessage(`{"Name":"`+c.policy+`"}`), time.Now().Add(-time.Minute))
+		found := oci.Container{ID: "1",
+			Native: container.InspectResponse{State: &container.State{ExitCode: c.code}}}
+		got, err := a.Restarts(t.Context(), found, json.RawMessage(`{"Name":"`+c.policy+`"}`),
+			time.Now().Add(-time.Minute))
 		if err != nil || got != c.want {
 			t.Errorf("%+v: %t, %v", c, got, err)
 		}

@@ -46,8 +46,11 @@ func TestGuard(t *testing.T) {
 // next guard, and by unguard.
 func TestGuardInterrupted(t *testing.T) {
 	interruptions := map[string]func(path string) error{
-		"link made":     func(path string) error { return os.Symlink(guardTarget, path+asideSuffix) },
-		"file is gone":  func(path string) error { return errors.Join(guard(path), os.Remove(path+asideSuffix)) },
+		"link made": func(path string) error { return os.Symlink(guardTarget, path+asideSuffix) },
+		"file is gone": func(path string) error {
+			return errors.Join(guard(path),
+				os.Remove(path+asideSuffix))
+		},
 		"never started": os.Remove,
 	}
 	for name, interrupt := range interruptions {

@@ -12,7 +12,8 @@ import (
 // another system.
 var decided = []string{
 	"ContainerIDFile", "RestartPolicy", "Runtime", // this engine's
-	"VolumesFrom", "Annotations", "Cgroup", "Links", "PidMode", "Privileged", "StorageOpt", "UTSMode", "UsernsMode", "Sysctls", "CgroupParent",
+	"VolumesFrom", "Annotations", "Cgroup", "Links", "PidMode", "Privileged", "StorageOpt", "UTSMode",
+	"UsernsMode", "Sysctls", "CgroupParent",
 	"CPURealtimePeriod", "CPURealtimeRuntime", "Devices", "DeviceCgroupRules", "DeviceRequests", // refused
 	"Isolation", "CPUCount", "CPUPercent", "IOMaximumIOps", "IOMaximumBandwidth", // of Windows
 	"Binds", "Mounts", "Resources", // elsewhere
@@ -35,7 +36,8 @@ func compare(t *testing.T, from, made reflect.Value) {
 	t.Helper()
 	for i := range from.NumField() {
 		name := from.Type().Field(i).Name
-		if !slices.Contains(decided, name) && !reflect.DeepEqual(from.Field(i).Interface(), made.Field(i).Interface()) {
+		if !slices.Contains(decided, name) &&
+			!reflect.DeepEqual(from.Field(i).Interface(), made.Field(i).Interface()) {
 			t.Errorf("%s is left out", name)
 		}
 	}

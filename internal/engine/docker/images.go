@@ -153,14 +153,16 @@ func stacked(root string, layers []string) int {
 }
 
 // Take has Docker load an image (docker load): it either has all of it then, or nothing new.
-func (s *imageStore) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
+func (s *imageStore) Take(ctx context.Context, image engine.Image,
+	open func(string) (io.ReadCloser, int64, error)) error {
 	if err := s.take(ctx, image, open); err != nil {
 		return fmt.Errorf("have Docker take image %s: %w", image.ID, err)
 	}
 	return nil
 }
 
-func (s *imageStore) take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
+func (s *imageStore) take(ctx context.Context, image engine.Image,
+	open func(string) (io.ReadCloser, int64, error)) error {
 	s.taking.Lock() // two that take one image would need its room twice
 	defer s.taking.Unlock()
 	lack, err := s.Lacks(ctx, image)
@@ -178,7 +180,8 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open func(str
 }
 
 // takeOr has Docker's containerd take an image, if that keeps them, or Docker load it.
-func (s *imageStore) takeOr(ctx context.Context, image engine.Image, lack engine.Lack, open func(string) (io.ReadCloser, int64, error)) error {
+func (s *imageStore) takeOr(ctx context.Context, image engine.Image, lack engine.Lack,
+	open func(string) (io.ReadCloser, int64, error)) error {
 	c, err := s.docker.contents(ctx)
 	if err != nil {
 		return err
@@ -237,7 +240,8 @@ const copiesOfLoad = 2
 // node says takes a name away, however long it takes to load. Whether it gets one or not, it is
 // known by its ID.
 func (a *adapter) nameImage(ctx context.Context, d engine.Definition, id string) {
-	isID := strings.HasPrefix(strings.TrimPrefix(d.ImageID, "sha256:"), strings.TrimPrefix(d.Image, "sha256:"))
+	isID := strings.HasPrefix(strings.TrimPrefix(d.ImageID, "sha256:"),
+		strings.TrimPrefix(d.Image, "sha256:"))
 	if id == "" || isID || strings.Contains(d.Image, "@") || imagestore.CheckName(d.Image) != nil {
 		return
 	}
@@ -303,7 +307,8 @@ func writeImage(w io.Writer, image engine.Image, layers imagestore.OpenedLayers)
 		if err := archive.WriteHeader(header); err != nil {
 			return err
 		}
-		if _, err := io.CopyBuffer(struct{ io.Writer }{archive}, struct{ io.Reader }{layer.Archive}, make([]byte, 256<<10)); err != nil {
+		if _, err := io.CopyBuffer(struct{ io.Writer }{archive}, struct{ io.Reader }{layer.Archive},
+			make([]byte, 256<<10)); err != nil {
 			return fmt.Errorf("layer %s: %w", layer.DiffID, err)
 		}
 	}
@@ -320,7 +325,8 @@ func writeImage(w io.Writer, image engine.Image, layers imagestore.OpenedLayers)
 		name    string
 		content []byte
 	}{{config, image.Config}, {"manifest.json", described}} {
-		if err := archive.WriteHeader(&tar.Header{Name: file.name, Size: int64(len(file.content)), Mode: 0o600}); err != nil {
+		if err := archive.WriteHeader(&tar.Header{Name: file.name, Size: int64(len(file.content)),
+			Mode: 0o600}); err != nil {
 			return err
 		}
 		if _, err := archive.Write(file.content); err != nil {

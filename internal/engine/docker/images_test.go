@@ -22,7 +22,8 @@ import (
 // says last what it is.
 func TestWriteImage(t *testing.T) {
 	low, high := "sha256:"+strings.Repeat("aa", 32), "sha256:"+strings.Repeat("bb", 32)
-	image := engine.Image{ID: "sha256:" + strings.Repeat("cc", 32), Names: []string{"web:1"}, Config: []byte("{}"), Layers: []string{low, high, high}}
+	image := engine.Image{ID: "sha256:" + strings.Repeat("cc", 32), Names: []string{"web:1"},
+		Config: []byte("{}"), Layers: []string{low, high, high}}
 	opened := 0
 	layers, err := imagestore.OpenLayers([]string{high, high}, func(string) (io.ReadCloser, int64, error) {
 		opened++
@@ -60,7 +61,8 @@ func TestWriteImage(t *testing.T) {
 // TestLayersThatLie: one that is longer or shorter than it was said to be makes no archive.
 func TestLayersThatLie(t *testing.T) {
 	for _, content := range []string{"long", "l"} {
-		layers := imagestore.OpenedLayers{{DiffID: "sha256:" + strings.Repeat("aa", 32), Archive: io.NopCloser(strings.NewReader(content)), Bytes: 2}}
+		layers := imagestore.OpenedLayers{{DiffID: "sha256:" + strings.Repeat("aa", 32),
+			Archive: io.NopCloser(strings.NewReader(content)), Bytes: 2}}
 		if err := writeImage(io.Discard, engine.Image{}, layers); err == nil {
 			t.Errorf("%q in place of 2 bytes", content)
 		}
@@ -69,7 +71,8 @@ func TestLayersThatLie(t *testing.T) {
 
 func TestLoaded(t *testing.T) {
 	must(t, loaded(strings.NewReader(`{"stream":"Loaded image: x\n"}`+"\n")))
-	err := loaded(strings.NewReader(`{"stream":"x"}{"errorDetail":{"message":"no space left"},"error":"no space left"}`))
+	err := loaded(strings.NewReader(
+		`{"stream":"x"}{"errorDetail":{"message":"no space left"},"error":"no space left"}`))
 	if err == nil || err.Error() != "no space left" {
 		t.Error(err)
 	}
@@ -79,7 +82,8 @@ func TestLoaded(t *testing.T) {
 }
 
 func TestSizeOf(t *testing.T) {
-	for text, want := range map[string]int64{"": 0, "10m": 10e6, "1.5K": 1500, "2GB": 2e9, "512": 512, "x": 0, "-1": 0, "100t": 0} {
+	for text, want := range map[string]int64{"": 0, "10m": 10e6, "1.5K": 1500, "2GB": 2e9, "512": 512, "x": 0,
+		"-1": 0, "100t": 0} {
 		if got := sizeOf(text); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
@@ -95,28 +99,29 @@ func testDocker(t *testing.T, images map[string]string) (a *adapter, tagged func
 	must(t, err)
 	var mu sync.Mutex
 	var tags []string
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if strings.HasSuffix(r.URL.Path, "/info") {
-			_, _ = io.WriteString(w, `{"Driver": "overlay2"}`)
-			return
-		}
-		_, ref, _ := strings.Cut(r.URL.Path, "/images/")
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/_ping"):
-			w.Header().Set("Api-Version", "1.44")
-		case r.Method == http.MethodPost && strings.HasSuffix(ref, "/tag"):
-			mu.Lock()
-			defer mu.Unlock()
-			tags = append(tags, r.URL.Query().Get("repo")+":"+r.URL.Query().Get("tag"))
-			w.WriteHeader(http.StatusCreated)
-		case images[strings.TrimSuffix(ref, "/json")] != "":
-			_, _ = io.WriteString(w, images[strings.TrimSuffix(ref, "/json")])
-		default:
-			w.WriteHeader(http.StatusNotFound)
-			_, _ = io.WriteString(w, `{"message": "no such image"}`)
-		}
-	})}
+	server := &http.Server{ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if strings.HasSuffix(r.URL.Path, "/info") {
+				_, _ = io.WriteString(w, `{"Driver": "overlay2"}`)
+				return
+			}
+			_, ref, _ := strings.Cut(r.URL.Path, "/images/")
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/_ping"):
+				w.Header().Set("Api-Version", "1.44")
+			case r.Method == http.MethodPost && strings.HasSuffix(ref, "/tag"):
+				mu.Lock()
+				defer mu.Unlock()
+				tags = append(tags, r.URL.Query().Get("repo")+":"+r.URL.Query().Get("tag"))
+				w.WriteHeader(http.StatusCreated)
+			case images[strings.TrimSuffix(ref, "/json")] != "":
+				_, _ = io.WriteString(w, images[strings.TrimSuffix(ref, "/json")])
+			default:
+				w.WriteHeader(http.StatusNotFound)
+				_, _ = io.WriteString(w, `{"message": "no such image"}`)
+			}
+		})}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
 	a, err = newAdapter(socket)
@@ -147,7 +152,8 @@ func TestNameImage(t *testing.T) {
 			images[c.taken] = `{"Id": "` + layer + `"}`
 		}
 		a, tagged := testDocker(t, images)
-		_, err := a.imageHere(t.Context(), engine.Definition{Image: c.name, ImageID: id, Layers: []string{layer}}, extra{})
+		_, err := a.imageHere(t.Context(),
+			engine.Definition{Image: c.name, ImageID: id, Layers: []string{layer}}, extra{})
 		must(t, err)
 		if got := tagged(); got != c.want {
 			t.Errorf("%s: tagged %q, want %q", what, got, c.want)

@@ -32,15 +32,18 @@ func (a *adapter) NetworksLate(ctx context.Context, d engine.Definition) (bool, 
 
 // terminalObstacles refuses a terminal where the network would be made before it is there: Docker
 // wants to have it first, and it is made when the container is restored.
-func (a *adapter) terminalObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem, error) {
+func (a *adapter) terminalObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
+	error) {
 	late, err := a.NetworksLate(ctx, d)
 	if err != nil || !late || !x.Config.Tty {
 		return nil, err
 	}
 	return []engine.Problem{{
-		What:   "network " + d.Network.Bridge + " and a terminal (--tty)",
-		Why:    fmt.Sprintf("Docker %d and later make a container's networks when they have its terminal, too late for one that arrives", lateNetworks),
-		Remedy: "start it without --tty, or with --network none or host, or move it to a node with Docker 26 or earlier",
+		What: "network " + d.Network.Bridge + " and a terminal (--tty)",
+		Why: fmt.Sprintf("Docker %d and later make a container's networks when they have its terminal, "+
+			"too late for one that arrives", lateNetworks),
+		Remedy: "start it without --tty, or with --network none or host, or move it to a node with Docker " +
+			"26 or earlier",
 	}}, nil
 }
 

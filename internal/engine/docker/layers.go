@@ -37,8 +37,10 @@ const (
 
 // layerIndex is where layers are. It is made anew when Docker has more or less of them.
 type layerIndex struct {
-	mu     sync.Mutex
-	made   time.Time // modification of the directory that it was made from; zero: it may have been modified again since
+	mu sync.Mutex
+	// modification of the directory that it was made from; zero: it may have been modified again
+	// since
+	made   time.Time
 	chains map[string]string
 	sizes  tarsplit.Sizes
 }

@@ -54,11 +54,13 @@ func stored(t *testing.T, root, chain string, archive []byte, files map[string]s
 	}
 	var split bytes.Buffer
 	zipped := gzip.NewWriter(&split)
-	in, done, err := asm.NewInputTarStreamWithDone(bytes.NewReader(archive), storage.NewJSONPacker(zipped), storage.NewDiscardFilePutter())
+	in, done, err := asm.NewInputTarStreamWithDone(bytes.NewReader(archive), storage.NewJSONPacker(zipped),
+		storage.NewDiscardFilePutter())
 	must(t, err)
 	_, err = io.Copy(io.Discard, in)
 	must(t, errors.Join(err, in.Close(), <-done, zipped.Close()))
-	for name, content := range map[string][]byte{"diff": []byte(diffID), "cache-id": []byte(chain), tarSplit: split.Bytes()} {
+	for name, content := range map[string][]byte{"diff": []byte(diffID), "cache-id": []byte(chain),
+		tarSplit: split.Bytes()} {
 		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	return diffID, tree
@@ -92,7 +94,8 @@ func TestLayers(t *testing.T) {
 	if got, err := io.ReadAll(opened); err != nil || !bytes.Equal(got, archive) {
 		t.Errorf("%d bytes, %v; want %d", len(got), err, len(archive))
 	}
-	other, _ := stored(t, root, "bb", packed(t, files, "empty"), files) // Docker has got another one meanwhile
+	// Docker has got another one meanwhile
+	other, _ := stored(t, root, "bb", packed(t, files, "empty"), files)
 	if _, err := images.LayerBytes(other); err != nil {
 		t.Error(err)
 	}
@@ -110,9 +113,18 @@ func TestLayers(t *testing.T) {
 // TestHostileLayers: what a layer has in place of the files that came in its archive is not sent.
 func TestHostileLayers(t *testing.T) {
 	for what, change := range map[string]func(tree, dir string) error{
-		"changed":  func(tree, _ string) error { return os.WriteFile(filepath.Join(tree, "file"), []byte("CONTEN"), 0o644) },
-		"place":    func(_, dir string) error { return os.WriteFile(filepath.Join(dir, "cache-id"), []byte("../aa"), 0o600) },
-		"no place": func(_, dir string) error { return os.WriteFile(filepath.Join(dir, "cache-id"), []byte(".."), 0o600) },
+		"changed": func(tree, _ string) error {
+			return os.WriteFile(filepath.Join(tree, "file"),
+				[]byte("CONTEN"), 0o644)
+		},
+		"place": func(_, dir string) error {
+			return os.WriteFile(filepath.Join(dir, "cache-id"),
+				[]byte("../aa"), 0o600)
+		},
+		"no place": func(_, dir string) error {
+			return os.WriteFile(filepath.Join(dir, "cache-id"),
+				[]byte(".."), 0o600)
+		},
 	} {
 		files := map[string]string{"file": "conten"}
 		root := t.TempDir()

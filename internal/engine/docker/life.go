@@ -37,7 +37,8 @@ func (a *adapter) Remove(ctx context.Context, engineID string, options oci.Remov
 	_, err := a.api(ctx).ContainerRemove(ctx, engineID, client.ContainerRemoveOptions{
 		Force: options.Force, RemoveVolumes: options.Volumes,
 	})
-	if err != nil && !errdefs.IsNotFound(err) && !(options.Force && errdefs.IsConflict(err)) { // with --rm Docker does so itself
+	// with --rm Docker does so itself
+	if err != nil && !errdefs.IsNotFound(err) && !(options.Force && errdefs.IsConflict(err)) {
 		return err
 	}
 	return nil
@@ -60,7 +61,8 @@ func (a *adapter) Restart(ctx context.Context, found oci.Container, told json.Ra
 	if samePolicy(native(found).HostConfig.RestartPolicy, policy) {
 		return nil
 	}
-	if _, err := a.api(ctx).ContainerUpdate(ctx, found.ID, client.ContainerUpdateOptions{RestartPolicy: &policy}); err != nil {
+	if _, err := a.api(ctx).ContainerUpdate(ctx, found.ID,
+		client.ContainerUpdateOptions{RestartPolicy: &policy}); err != nil {
 		return fmt.Errorf("restart policy of container %s: %w", nameOf(native(found)), err)
 	}
 	return nil
@@ -122,7 +124,8 @@ func (a *adapter) Exec(ctx context.Context, f oci.Container, process engine.Exec
 			_ = attached.CloseWrite()
 		}()
 	}
-	if _, err := stdcopy.StdCopy(orDiscard(process.Stdout), orDiscard(process.Stderr), attached.Reader); err != nil {
+	if _, err := stdcopy.StdCopy(orDiscard(process.Stdout), orDiscard(process.Stderr),
+		attached.Reader); err != nil {
 		return 0, errors.Join(ctx.Err(), err)
 	}
 	ended, err := a.api(ctx).ExecInspect(ctx, made.ID, client.ExecInspectOptions{})

@@ -80,7 +80,8 @@ func takeMounts(d engine.Definition, h *container.HostConfig) (binds []string, a
 		if v.Sort() != engine.Named {
 			return nil, nil, fmt.Errorf("its configuration does not mount %.80s", v)
 		}
-		all = append(all, mount.Mount{Type: mount.TypeVolume, Source: v.Name, Target: v.Path, ReadOnly: v.ReadOnly})
+		all = append(all, mount.Mount{Type: mount.TypeVolume, Source: v.Name, Target: v.Path,
+			ReadOnly: v.ReadOnly})
 	}
 	return binds, all, nil
 }
@@ -94,7 +95,8 @@ func mountObstacles(h *container.HostConfig) []engine.Problem {
 	for _, spec := range h.Binds {
 		_, modes := bindVolume(spec)
 		for _, mode := range modes {
-			if !slices.Contains([]string{"", "ro", "rw", "z", "Z", "nocopy", "private", "rprivate", "cached", "delegated", "consistent"}, mode) {
+			if !slices.Contains([]string{"", "ro", "rw", "z", "Z", "nocopy", "private", "rprivate", "cached",
+				"delegated", "consistent"}, mode) {
 				refuse("--volume "+spec, "mode "+mode+" is not moved")
 			}
 		}
@@ -118,9 +120,11 @@ func mountObstacle(m mount.Mount) string {
 		return "mounts of type " + string(m.Type) + " are not moved"
 	case options != nil && options.Subpath != "":
 		return "a part of a volume is not moved"
-	case options != nil && options.DriverConfig != nil && !plain(volumeMaker{Driver: options.DriverConfig.Name, Options: options.DriverConfig.Options}):
+	case options != nil && options.DriverConfig != nil &&
+		!plain(volumeMaker{Driver: options.DriverConfig.Name, Options: options.DriverConfig.Options}):
 		return "only volumes of the local driver, without options, move"
-	case binding != nil && !slices.Contains([]mount.Propagation{"", mount.PropagationPrivate, mount.PropagationRPrivate}, binding.Propagation):
+	case binding != nil && !slices.Contains([]mount.Propagation{"", mount.PropagationPrivate,
+		mount.PropagationRPrivate}, binding.Propagation):
 		return "propagation " + string(binding.Propagation) + " is not moved"
 	}
 	return ""

@@ -17,7 +17,8 @@ import (
 func TestTakeMounts(t *testing.T) {
 	random := strings.Repeat("0c", 32)
 	d := engine.Definition{Volumes: []engine.Volume{
-		{Engine: Name, Kind: engine.Named, Name: random, Path: "/data"}, {Engine: Name, Kind: engine.Named, Name: "logs", Path: "/logs", ReadOnly: true},
+		{Engine: Name, Kind: engine.Named, Name: random, Path: "/data"},
+		{Engine: Name, Kind: engine.Named, Name: "logs", Path: "/logs", ReadOnly: true},
 		{Kind: engine.Bind, Source: "/srv", Path: "/srv"},
 	}}
 	wanted := mount.Mount{Type: mount.TypeVolume, Source: random, Target: "/data"}
@@ -34,12 +35,14 @@ func TestTakeMounts(t *testing.T) {
 		}
 	}
 	for what, h := range map[string]container.HostConfig{
-		"another directory":  {Binds: append([]string{"/:/host"}, named...)},
-		"a directory twice":  {Binds: append([]string{"/srv:/srv"}, named...)},
-		"writable":           {Binds: []string{"logs:/logs", "/srv:/srv"}},
-		"another volume":     {Binds: append([]string{"other:/data"}, named...)},
-		"a mount":            {Binds: named, Mounts: []mount.Mount{{Type: mount.TypeBind, Source: "/etc", Target: "/etc"}}},
-		"a mount's type":     {Binds: named, Mounts: []mount.Mount{{Type: mount.TypeImage, Source: "x", Target: "/x"}}},
+		"another directory": {Binds: append([]string{"/:/host"}, named...)},
+		"a directory twice": {Binds: append([]string{"/srv:/srv"}, named...)},
+		"writable":          {Binds: []string{"logs:/logs", "/srv:/srv"}},
+		"another volume":    {Binds: append([]string{"other:/data"}, named...)},
+		"a mount": {Binds: named,
+			Mounts: []mount.Mount{{Type: mount.TypeBind, Source: "/etc", Target: "/etc"}}},
+		"a mount's type": {Binds: named,
+			Mounts: []mount.Mount{{Type: mount.TypeImage, Source: "x", Target: "/x"}}},
 		"directory not used": {Binds: named[:1]},
 	} {
 		if binds, mounts, err := takeMounts(d, &h); err == nil {
@@ -49,7 +52,8 @@ func TestTakeMounts(t *testing.T) {
 }
 
 func TestSameVolumes(t *testing.T) {
-	one, two := engine.Volume{Engine: Name, Name: "one", Path: "/1"}, engine.Volume{Engine: Name, Kind: engine.Named, Name: "two", Path: "/2"}
+	one, two := engine.Volume{Engine: Name, Name: "one", Path: "/1"},
+		engine.Volume{Engine: Name, Kind: engine.Named, Name: "two", Path: "/2"}
 	stays := two
 	stays.Stays = true
 	if !oci.SameVolumes([]engine.Volume{one, two}, []engine.Volume{stays, one}) {

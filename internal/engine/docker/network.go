@@ -26,12 +26,14 @@ const maxPorts = 1024
 
 // networkOf is the address of a container that is on one network of Docker's.
 func networkOf(found container.InspectResponse) (engine.Network, []engine.Published) {
-	if found.NetworkSettings == nil || len(found.NetworkSettings.Networks) != 1 || !found.State.Running || hasOtherNetwork(found.HostConfig) {
+	if found.NetworkSettings == nil || len(found.NetworkSettings.Networks) != 1 || !found.State.Running ||
+		hasOtherNetwork(found.HostConfig) {
 		return engine.Network{}, nil
 	}
 	for name, end := range found.NetworkSettings.Networks {
 		if end != nil && end.IPAddress.Is4() {
-			own := engine.Network{Address: end.IPAddress, MAC: end.MacAddress.String(), Bridge: name, PrefixBits: end.IPPrefixLen}
+			own := engine.Network{Address: end.IPAddress, MAC: end.MacAddress.String(), Bridge: name,
+				PrefixBits: end.IPPrefixLen}
 			return own, published(found.NetworkSettings.Ports)
 		}
 	}
@@ -49,10 +51,12 @@ func published(ports network.PortMap) []engine.Published {
 	for port, bindings := range ports {
 		for _, binding := range bindings {
 			number, err := strconv.ParseUint(binding.HostPort, 10, 16)
-			if err != nil || binding.HostIP.IsValid() && !binding.HostIP.Is4() || port.Proto() != network.TCP && port.Proto() != network.UDP {
+			if err != nil || binding.HostIP.IsValid() && !binding.HostIP.Is4() ||
+				port.Proto() != network.TCP && port.Proto() != network.UDP {
 				continue
 			}
-			one := engine.Published{Protocol: string(port.Proto()), HostPort: uint16(number), ContainerPort: port.Num()}
+			one := engine.Published{Protocol: string(port.Proto()), HostPort: uint16(number),
+				ContainerPort: port.Num()}
 			if binding.HostIP.IsValid() && !binding.HostIP.IsUnspecified() {
 				one.Host = binding.HostIP
 			}
@@ -70,7 +74,8 @@ type endpoint struct {
 }
 
 // endpointOf is that of a container that runs.
-func (a *adapter) endpointOf(ctx context.Context, found container.InspectResponse, own engine.Network) (*endpoint, error) {
+func (a *adapter) endpointOf(ctx context.Context, found container.InspectResponse,
+	own engine.Network) (*endpoint, error) {
 	if !own.OnBridge() {
 		return nil, nil //nolint:nilnil // there is none
 	}
@@ -101,11 +106,14 @@ func checkNetwork(d engine.Definition, x extra) error {
 	case hasOtherNetwork(x.Host):
 		return fmt.Errorf("it has an address, and network %.80q", x.Host.NetworkMode)
 	case !own.Address.Is4() || !own.Address.IsGlobalUnicast() || !namePattern.MatchString(own.Bridge):
-		return fmt.Errorf("address %s in network %.80q is none of one of Docker's networks", own.Address, own.Bridge)
+		return fmt.Errorf("address %s in network %.80q is none of one of Docker's networks", own.Address,
+			own.Bridge)
 	case (own.Bridge == defaultBridge) != isDefaultBridge(x.Host.NetworkMode):
 		return fmt.Errorf("its network is %.80q, and not %.80q", x.Host.NetworkMode, own.Bridge)
-	case own.PrefixBits < 1 || own.PrefixBits > 30 || len(d.Ports) > maxPorts || x.Endpoint != nil && len(x.Endpoint.Aliases) > maxPorts:
-		return fmt.Errorf("network %.80q: too many ports or aliases, or a prefix of %d bits", own.Bridge, own.PrefixBits)
+	case own.PrefixBits < 1 || own.PrefixBits > 30 || len(d.Ports) > maxPorts || x.Endpoint != nil &&
+		len(x.Endpoint.Aliases) > maxPorts:
+		return fmt.Errorf("network %.80q: too many ports or aliases, or a prefix of %d bits", own.Bridge,
+			own.PrefixBits)
 	}
 	return nil
 }
@@ -132,7 +140,8 @@ func endpoints(d engine.Definition, x extra) *network.NetworkingConfig {
 	if x.Endpoint != nil {
 		end.Aliases = x.Endpoint.Aliases
 	}
-	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{d.Network.Bridge: end}}
+	return &network.NetworkingConfig{
+		EndpointsConfig: map[string]*network.EndpointSettings{d.Network.Bridge: end}}
 }
 
 // connectedObstacles lists what of a running container's networks cannot move.
@@ -143,7 +152,8 @@ func connectedObstacles(found container.InspectResponse) []engine.Problem {
 	names := slices.Sorted(maps.Keys(found.NetworkSettings.Networks))
 	if len(names) > 1 {
 		return []engine.Problem{{
-			What: "networks " + strings.Join(names, ", "), Why: "only a container on one network of Docker's can be moved",
+			What:   "networks " + strings.Join(names, ", "),
+			Why:    "only a container on one network of Docker's can be moved",
 			Remedy: "docker network disconnect all but one",
 		}}
 	}
@@ -151,10 +161,12 @@ func connectedObstacles(found container.InspectResponse) []engine.Problem {
 		end := found.NetworkSettings.Networks[name]
 		switch {
 		case end == nil || !end.IPAddress.Is4():
-			return []engine.Problem{{What: "network " + name, Why: "the container has no IPv4 address in it", Remedy: "docker network connect it"}}
+			return []engine.Problem{{What: "network " + name, Why: "the container has no IPv4 address in it",
+				Remedy: "docker network connect it"}}
 		case end.GlobalIPv6Address.IsValid():
 			return []engine.Problem{{
-				What: "address " + end.GlobalIPv6Address.String(), Why: "IPv6 addresses are not moved", Remedy: "use a network without IPv6",
+				What: "address " + end.GlobalIPv6Address.String(), Why: "IPv6 addresses are not moved",
+				Remedy: "use a network without IPv6",
 			}}
 		}
 	}
@@ -167,13 +179,15 @@ func networkObstacles(mode container.NetworkMode) []engine.Problem {
 		return nil
 	}
 	return []engine.Problem{{
-		What: "--network " + string(mode), Why: "it shares the network of container " + mode.ConnectedContainer() + ", which would have to move with it",
+		What: "--network " + string(mode), Why: "it shares the network of container " +
+			mode.ConnectedContainer() + ", which would have to move with it",
 		Remedy: "give it a network of its own",
 	}}
 }
 
 // addressObstacles wants the network to be here too, with this address free in it.
-func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem, error) {
+func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
+	error) {
 	own := d.Network
 	if !own.OnBridge() {
 		return nil, nil
@@ -181,22 +195,27 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 	what := "network " + own.Bridge + " of Docker"
 	told, err := a.api(ctx).NetworkInspect(ctx, own.Bridge, client.NetworkInspectOptions{})
 	if errdefs.IsNotFound(err) {
-		return []engine.Problem{{What: what, Why: "there is none of this name on this node", Remedy: makeNetwork(own, x.Endpoint, false)}}, nil
+		return []engine.Problem{{What: what, Why: "there is none of this name on this node",
+			Remedy: makeNetwork(own, x.Endpoint, false)}}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask Docker about network %s: %w", own.Bridge, err)
 	}
 	found := told.Network
-	at := slices.IndexFunc(found.IPAM.Config, func(part network.IPAMConfig) bool { return part.Subnet.Contains(own.Address) })
+	at := slices.IndexFunc(found.IPAM.Config,
+		func(part network.IPAMConfig) bool { return part.Subnet.Contains(own.Address) })
 	switch {
 	case found.Driver != "bridge":
-		return []engine.Problem{{What: what, Why: "its driver is " + found.Driver, Remedy: "use a network of driver bridge"}}, nil
+		return []engine.Problem{{What: what, Why: "its driver is " + found.Driver,
+			Remedy: "use a network of driver bridge"}}, nil
 	case at < 0:
 		return []engine.Problem{{
-			What: what, Why: own.Address.String() + " is not of its subnet on this node", Remedy: makeNetwork(own, x.Endpoint, true),
+			What: what, Why: own.Address.String() + " is not of its subnet on this node",
+			Remedy: makeNetwork(own, x.Endpoint, true),
 		}}, nil
 	}
-	return append(addressTaken(own, found, found.IPAM.Config[at]), a.portObstacles(ctx, x.Host.PortBindings)...), nil
+	return append(addressTaken(own, found, found.IPAM.Config[at]),
+		a.portObstacles(ctx, x.Host.PortBindings)...), nil
 }
 
 // makeNetwork is how the network is made on another node, where one of this name may be already.
@@ -204,7 +223,8 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 	known := end != nil && end.Subnet.IsValid()
 	if own.Bridge == defaultBridge {
-		const instead = "; or start the container on a network of its own: docker network create --subnet on both nodes"
+		const instead = "; or start the container on a network of its own: docker network create --subnet " +
+			"on both nodes"
 		if !known {
 			return `give Docker's default bridge the same subnet on both nodes ("bip" in /etc/docker/daemon.json, and restart Docker)` + instead
 		}
@@ -212,7 +232,8 @@ func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 		if !gateway.IsValid() { // Docker does not say so of its default bridge, which has the first
 			gateway = end.Subnet.Masked().Addr().Next()
 		}
-		return fmt.Sprintf(`put "bip": "%s" into /etc/docker/daemon.json on this node, and restart Docker`, netip.PrefixFrom(gateway, end.Subnet.Bits())) + instead
+		return fmt.Sprintf(`put "bip": "%s" into /etc/docker/daemon.json on this node, and restart Docker`,
+			netip.PrefixFrom(gateway, end.Subnet.Bits())) + instead
 	}
 	command := "make it on both nodes, with the same subnet"
 	if known {
@@ -264,7 +285,8 @@ func addressTaken(own engine.Network, found network.Inspect, part network.IPAMCo
 		return nil
 	}
 	return []engine.Problem{{
-		What: what, Why: fmt.Sprintf("Docker takes no wishes on its default bridge, and gives %s to the next container", next),
+		What: what, Why: fmt.Sprintf("Docker takes no wishes on its default bridge, and gives %s to the "+
+			"next container", next),
 		Remedy: "start it on a network of its own: docker network create --subnet on both nodes",
 	}}
 }
@@ -283,13 +305,15 @@ func (a *adapter) portObstacles(ctx context.Context, ports network.PortMap) []en
 			for _, other := range all.Items {
 				if publishes(other, port.Proto(), binding.HostPort) {
 					found = append(found, engine.Problem{
-						What: what, Why: "container " + strings.Join(other.Names, ",") + " publishes it on this node", Remedy: "remove that container",
+						What: what, Why: "container " + strings.Join(other.Names, ",") +
+							" publishes it on this node", Remedy: "remove that container",
 					})
 				}
 			}
 			if ip := binding.HostIP; ip.IsValid() && !ip.IsUnspecified() && !ip.IsLoopback() && !isOwn(ip) {
 				found = append(found, engine.Problem{
-					What: what, Why: "this node has no address " + ip.String(), Remedy: "publish it without an address",
+					What: what, Why: "this node has no address " + ip.String(),
+					Remedy: "publish it without an address",
 				})
 			}
 		}

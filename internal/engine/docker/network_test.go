@@ -12,12 +12,16 @@ import (
 )
 
 // onNetwork is a container that runs on networks of Docker's.
-func onNetwork(mode container.NetworkMode, ends map[string]*network.EndpointSettings) container.InspectResponse {
+func onNetwork(mode container.NetworkMode,
+	ends map[string]*network.EndpointSettings) container.InspectResponse {
 	return container.InspectResponse{
-		ID: strings.Repeat("5f", 32), State: &container.State{Running: true, Pid: 1}, HostConfig: &container.HostConfig{NetworkMode: mode},
+		ID: strings.Repeat("5f", 32), State: &container.State{Running: true, Pid: 1},
+		HostConfig: &container.HostConfig{NetworkMode: mode},
 		NetworkSettings: &container.NetworkSettings{Networks: ends, Ports: network.PortMap{
-			network.MustParsePort("80/tcp"): {{HostIP: netip.MustParseAddr("0.0.0.0"), HostPort: "8080"}, {HostIP: netip.MustParseAddr("::"), HostPort: "8080"}},
-			network.MustParsePort("53/udp"): {{HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: "5353"}}, network.MustParsePort("90/tcp"): nil,
+			network.MustParsePort("80/tcp"): {{HostIP: netip.MustParseAddr("0.0.0.0"), HostPort: "8080"},
+				{HostIP: netip.MustParseAddr("::"), HostPort: "8080"}},
+			network.MustParsePort("53/udp"): {{HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: "5353"}},
+			network.MustParsePort("90/tcp"): nil,
 		}},
 	}
 }
@@ -29,7 +33,8 @@ func TestNetworkOf(t *testing.T) {
 		t.Errorf("%+v, %+v", own, ports)
 	}
 	for what, found := range map[string]container.InspectResponse{
-		"host": onNetwork("host", map[string]*network.EndpointSettings{"host": {}}), "none": onNetwork("none", nil),
+		"host":    onNetwork("host", map[string]*network.EndpointSettings{"host": {}}),
+		"none":    onNetwork("none", nil),
 		"two":     onNetwork("birds", map[string]*network.EndpointSettings{"birds": end, "fish": end}),
 		"another": onNetwork("container:x", map[string]*network.EndpointSettings{"birds": end}),
 	} {
@@ -37,11 +42,13 @@ func TestNetworkOf(t *testing.T) {
 			t.Errorf("%s: %+v, %+v", what, own, ports)
 		}
 	}
-	two := connectedObstacles(onNetwork("birds", map[string]*network.EndpointSettings{"birds": end, "fish": end}))
+	two := connectedObstacles(onNetwork("birds",
+		map[string]*network.EndpointSettings{"birds": end, "fish": end}))
 	six := connectedObstacles(onNetwork("birds", map[string]*network.EndpointSettings{"birds": {
 		IPAddress: end.IPAddress, GlobalIPv6Address: netip.MustParseAddr("2001:db8::2"),
 	}}))
-	if len(two) != 1 || two[0].What != "networks birds, fish" || len(six) != 1 || six[0].What != "address 2001:db8::2" {
+	if len(two) != 1 || two[0].What != "networks birds, fish" || len(six) != 1 ||
+		six[0].What != "address 2001:db8::2" {
 		t.Errorf("%+v, %+v", two, six)
 	}
 }
@@ -67,9 +74,11 @@ func TestCheckNetwork(t *testing.T) {
 		"no address":     made("birds", func(n *engine.Network) { *n = engine.Network{} }),
 		"of the pool":    made("birds", func(n *engine.Network) { n.Bridge = "" }),
 		"a path":         made("birds", func(n *engine.Network) { n.Bridge = "../x" }),
-		"loopback":       made("birds", func(n *engine.Network) { n.Address = netip.MustParseAddr("127.0.0.1") }),
-		"everybody":      made("birds", func(n *engine.Network) { n.PrefixBits = 0 }),
-		"IPv6":           made("birds", func(n *engine.Network) { n.Address = netip.MustParseAddr("2001:db8::2") }),
+		"loopback": made("birds",
+			func(n *engine.Network) { n.Address = netip.MustParseAddr("127.0.0.1") }),
+		"everybody": made("birds", func(n *engine.Network) { n.PrefixBits = 0 }),
+		"IPv6": made("birds",
+			func(n *engine.Network) { n.Address = netip.MustParseAddr("2001:db8::2") }),
 	} {
 		if err == nil {
 			t.Errorf("%s is accepted", what)
@@ -80,13 +89,18 @@ func TestCheckNetwork(t *testing.T) {
 // TestAddressTaken: on the default bridge Docker gives the lowest address that is free, and no other.
 func TestAddressTaken(t *testing.T) {
 	part := network.IPAMConfig{Subnet: netip.MustParsePrefix("172.17.0.0/16")}
-	here := network.Inspect{Containers: map[string]network.EndpointResource{"x": {Name: "other", IPv4Address: netip.MustParsePrefix("172.17.0.2/16")}}}
+	here := network.Inspect{Containers: map[string]network.EndpointResource{"x": {Name: "other",
+		IPv4Address: netip.MustParsePrefix("172.17.0.2/16")}}}
 	for _, c := range []struct{ bridge, address, why string }{
-		{"bridge", "172.17.0.3", ""}, {"bridge", "172.17.0.2", "container other"}, {"bridge", "172.17.0.4", "gives 172.17.0.3"},
-		{"birds", "172.17.0.4", ""}, {"birds", "172.17.0.2", "container other"}, {"birds", "172.17.0.1", "the bridge"},
+		{"bridge", "172.17.0.3", ""}, {"bridge", "172.17.0.2", "container other"},
+		{"bridge", "172.17.0.4", "gives 172.17.0.3"},
+		{"birds", "172.17.0.4", ""}, {"birds", "172.17.0.2", "container other"},
+		{"birds", "172.17.0.1", "the bridge"},
 	} {
-		found := addressTaken(engine.Network{Address: netip.MustParseAddr(c.address), Bridge: c.bridge}, here, part)
-		if c.why == "" && len(found) > 0 || c.why != "" && (len(found) != 1 || !strings.Contains(found[0].Why, c.why)) {
+		found := addressTaken(engine.Network{Address: netip.MustParseAddr(c.address), Bridge: c.bridge},
+			here, part)
+		if c.why == "" && len(found) > 0 || c.why != "" &&
+			(len(found) != 1 || !strings.Contains(found[0].Why, c.why)) {
 			t.Errorf("%s on %s: %+v", c.address, c.bridge, found)
 		}
 	}
@@ -95,7 +109,8 @@ func TestAddressTaken(t *testing.T) {
 // TestMakeNetwork: what is advised is what Docker does. It refuses to remove its default bridge,
 // and to make another of that name.
 func TestMakeNetwork(t *testing.T) {
-	end := &endpoint{Subnet: netip.MustParsePrefix("172.30.0.0/24"), Gateway: netip.MustParseAddr("172.30.0.9")}
+	end := &endpoint{Subnet: netip.MustParsePrefix("172.30.0.0/24"),
+		Gateway: netip.MustParseAddr("172.30.0.9")}
 	silent := &endpoint{Subnet: netip.MustParsePrefix("172.30.0.0/24")}
 	for _, one := range []struct {
 		name    string
@@ -104,9 +119,11 @@ func TestMakeNetwork(t *testing.T) {
 		want    string
 	}{
 		{"birds", end, false, "docker network create --subnet 172.30.0.0/24 --gateway 172.30.0.9 birds"},
-		{"birds", end, true, "docker network rm birds here, and docker network create --subnet 172.30.0.0/24 --gateway 172.30.0.9 birds"},
+		{"birds", end, true, "docker network rm birds here, and docker network create --subnet " +
+			"172.30.0.0/24 --gateway 172.30.0.9 birds"},
 		{"birds", nil, true, "docker network rm birds here, and make it on both nodes, with the same subnet"},
-		{"bridge", end, true, `put "bip": "172.30.0.9/24" into /etc/docker/daemon.json on this node, and restart Docker; or`},
+		{"bridge", end, true,
+			`put "bip": "172.30.0.9/24" into /etc/docker/daemon.json on this node, and restart Docker; or`},
 		{"bridge", silent, true, `put "bip": "172.30.0.1/24" into`},
 		{"bridge", nil, true, `("bip" in /etc/docker/daemon.json`},
 		{"bridge", end, false, `put "bip": "172.30.0.9/24" into`},
@@ -115,7 +132,8 @@ func TestMakeNetwork(t *testing.T) {
 		if !strings.HasPrefix(got, one.want) && !(one.end == nil && strings.Contains(got, one.want)) {
 			t.Errorf("%s: %q, want %q", one.name, got, one.want)
 		}
-		if one.name == "bridge" && (strings.Contains(got, "network rm") || strings.HasSuffix(got, " bridge")) {
+		if one.name == "bridge" && (strings.Contains(got, "network rm") ||
+			strings.HasSuffix(got, " bridge")) {
 			t.Errorf("%q is advised, which Docker refuses", got)
 		}
 	}

@@ -33,20 +33,24 @@ func obstacles(h *container.HostConfig) []engine.Problem {
 		"shared memory of others would have to move with it", without)
 	add(h.UTSMode != "", "--uts "+string(h.UTSMode), "its host name is the node's", without)
 	add(h.UsernsMode != "", "--userns "+string(h.UsernsMode), "user namespaces are not moved", without)
-	add(len(h.Devices)+len(h.DeviceRequests) > 0, "--device or --gpus", "what a device knows of the container stays on this node", without)
-	add(len(h.VolumesFrom) > 0, "--volumes-from", "the containers would have to move together", "name the volumes with -v")
+	add(len(h.Devices)+len(h.DeviceRequests) > 0, "--device or --gpus",
+		"what a device knows of the container stays on this node", without)
+	add(len(h.VolumesFrom) > 0, "--volumes-from", "the containers would have to move together",
+		"name the volumes with -v")
 	add(len(h.Links) > 0, "--link", "the containers would have to move together", without)
-	add(!slices.Contains([]string{"", "runc", "io.containerd.runc.v2", Runtime}, h.Runtime), "--runtime "+h.Runtime,
-		"only containers of runc can be restored", "start it with runc")
+	add(!slices.Contains([]string{"", "runc", "io.containerd.runc.v2", Runtime}, h.Runtime),
+		"--runtime "+h.Runtime, "only containers of runc can be restored", "start it with runc")
 	add(len(h.DeviceCgroupRules) > 0, "--device-cgroup-rule", "it may make devices of the node", without)
 	add(h.CgroupParent != "", "--cgroup-parent "+h.CgroupParent, "that control group is this node's", without)
-	add(h.Cgroup != "", "cgroup "+string(h.Cgroup), "it shares the control group of another container", without)
+	add(h.Cgroup != "", "cgroup "+string(h.Cgroup), "it shares the control group of another container",
+		without)
 	add(len(h.Sysctls) > 0, "--sysctl", "settings of the kernel are not moved", without)
 	add(len(h.StorageOpt) > 0, "--storage-opt", "limits of the writable layer are not moved", without)
 	add(len(h.Annotations) > 0, "--annotation", "what the runtime makes of it is not known", without)
-	add(h.CPURealtimePeriod != 0 || h.CPURealtimeRuntime != 0, "--cpu-rt-period or --cpu-rt-runtime", "real-time shares are not moved", without)
-	add(!slices.Contains([]string{"", logDriver, "local", "journald", "none"}, h.LogConfig.Type), "--log-driver "+h.LogConfig.Type,
-		"the target would send logs to wherever the source says", without)
+	add(h.CPURealtimePeriod != 0 || h.CPURealtimeRuntime != 0, "--cpu-rt-period or --cpu-rt-runtime",
+		"real-time shares are not moved", without)
+	add(!slices.Contains([]string{"", logDriver, "local", "journald", "none"}, h.LogConfig.Type),
+		"--log-driver "+h.LogConfig.Type, "the target would send logs to wherever the source says", without)
 	found = append(append(found, privilegeObstacles(h)...), mountObstacles(h)...)
 	return append(found, networkObstacles(h.NetworkMode)...)
 }
@@ -56,7 +60,8 @@ func obstacles(h *container.HostConfig) []engine.Problem {
 func privilegeObstacles(h *container.HostConfig) []engine.Problem {
 	var found []engine.Problem
 	refuse := func(what string) {
-		found = append(found, engine.Problem{What: what, Why: "it takes from what keeps the container off its node", Remedy: "start it without that"})
+		found = append(found, engine.Problem{What: what, Why: "it takes from what keeps the container off " +
+			"its node", Remedy: "start it without that"})
 	}
 	for _, name := range h.CapAdd {
 		if !oci.HarmlessCapability(name, !h.NetworkMode.IsHost()) {
@@ -64,7 +69,8 @@ func privilegeObstacles(h *container.HostConfig) []engine.Problem {
 		}
 	}
 	for _, option := range h.SecurityOpt {
-		if !slices.Contains([]string{"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"}, option) {
+		if !slices.Contains([]string{"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"},
+			option) {
 			refuse("--security-opt " + option)
 		}
 	}
@@ -76,5 +82,6 @@ func privilegeObstacles(h *container.HostConfig) []engine.Problem {
 
 // lacks tells whether a list of paths leaves some out. Without one Docker takes its own.
 func lacks(list, wanted []string) bool {
-	return list != nil && slices.ContainsFunc(wanted, func(path string) bool { return !slices.Contains(list, path) })
+	return list != nil && slices.ContainsFunc(wanted,
+		func(path string) bool { return !slices.Contains(list, path) })
 }

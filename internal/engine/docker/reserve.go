@@ -30,7 +30,8 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 }
 
 // runtimeObstacles wants Docker to know godwit-runc, and to keep files as this package expects it.
-func (a *adapter) runtimeObstacles(ctx context.Context, _ engine.Definition, _ extra) ([]engine.Problem, error) {
+func (a *adapter) runtimeObstacles(ctx context.Context, _ engine.Definition, _ extra) ([]engine.Problem,
+	error) {
 	ready, err := a.readiness(ctx)
 	return ready.Problems, err
 }
@@ -58,7 +59,8 @@ func (a *adapter) readiness(ctx context.Context) (engine.Readiness, error) {
 	ready.Problems = engine.TooOld(title, ready.Version, oldest)
 	if _, known := info.Info.Runtimes[Runtime]; !known {
 		ready.Problems = append(ready.Problems, engine.Problem{
-			What: "runtime " + Runtime + " of Docker", Why: "Docker does not know it", Remedy: "godwit engine setup docker",
+			What: "runtime " + Runtime + " of Docker", Why: "Docker does not know it",
+			Remedy: "godwit engine setup docker",
 		})
 	}
 	if why := storageObstacle(info.Info); why != "" {

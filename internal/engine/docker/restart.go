@@ -52,9 +52,10 @@ func (a *adapter) wasEnded(ctx context.Context, engineID string, since time.Time
 	defer cancel()
 	since, until := window(since, time.Now())
 	at := func(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }
-	told := a.api(ctx).Events(ctx, client.EventsListOptions{Since: at(since), Until: at(until), Filters: make(client.Filters).
-		Add("type", string(events.ContainerEventType)).Add("container", engineID).
-		Add("event", string(events.ActionKill), string(events.ActionStop)),
+	told := a.api(ctx).Events(ctx, client.EventsListOptions{Since: at(since), Until: at(until),
+		Filters: make(client.Filters).
+			Add("type", string(events.ContainerEventType)).Add("container", engineID).
+			Add("event", string(events.ActionKill), string(events.ActionStop)),
 	})
 	select {
 	case <-told.Messages:

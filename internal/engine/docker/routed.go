@@ -90,7 +90,9 @@ func (e *Engine) AddRoutedNetwork(
 			(config[0].IPRange == oci.ChosenByEngine(part) || config[0].IPRange == part) {
 			return nil
 		}
-		return fmt.Errorf("Docker has another network %s already: remove it, or choose another name with --network", name) //nolint:staticcheck // its name
+		//nolint:staticcheck // its name
+		return fmt.Errorf("Docker has another network %s already: remove it, or choose another name with "+
+			"--network", name)
 	}
 	if !errdefs.IsNotFound(err) {
 		return fmt.Errorf("ask Docker about network %s: %w", name, err)
@@ -100,7 +102,8 @@ func (e *Engine) AddRoutedNetwork(
 		Options: map[string]string{optionMTU: strconv.Itoa(mtu)},
 		IPAM: &network.IPAM{Config: []network.IPAMConfig{{
 			Subnet: subnet, IPRange: oci.ChosenByEngine(part), Gateway: part.Addr().Next(),
-			AuxAddress: map[string]netip.Addr{"first": part.Addr(), "last": lastOf(part)}, // some take them for a network, and for all of it
+			// some take them for a network, and for all of it
+			AuxAddress: map[string]netip.Addr{"first": part.Addr(), "last": lastOf(part)},
 		}}},
 	})
 	if err != nil {
@@ -132,7 +135,8 @@ func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
 		}
 	}
 	for _, one := range all {
-		if _, err := e.docker.api(ctx).NetworkRemove(ctx, one.Name, client.NetworkRemoveOptions{}); err != nil {
+		if _, err := e.docker.api(ctx).NetworkRemove(ctx, one.Name,
+			client.NetworkRemoveOptions{}); err != nil {
 			return fmt.Errorf("have Docker remove network %s: %w", one.Name, err)
 		}
 	}
@@ -147,12 +151,14 @@ func (e *Engine) noneOn(ctx context.Context, name string) error {
 	}
 	var on []string
 	for _, one := range all.Items {
-		if one.HostConfig.NetworkMode == name || one.NetworkSettings != nil && one.NetworkSettings.Networks[name] != nil {
+		if one.HostConfig.NetworkMode == name || one.NetworkSettings != nil &&
+			one.NetworkSettings.Networks[name] != nil {
 			on = append(on, strings.TrimPrefix(slices.Concat(one.Names, []string{one.ID})[0], "/"))
 		}
 	}
 	if len(on) > 0 {
-		return fmt.Errorf("containers are on network %s: %s; remove or move them first", name, strings.Join(on, ", "))
+		return fmt.Errorf("containers are on network %s: %s; remove or move them first",
+			name, strings.Join(on, ", "))
 	}
 	return nil
 }

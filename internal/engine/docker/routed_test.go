@@ -25,8 +25,9 @@ func TestRemoveRoutedNetworks(t *testing.T) {
 			removed.Add(1)
 			w.WriteHeader(http.StatusNoContent)
 		case strings.HasSuffix(r.URL.Path, "/networks"):
-			fmt.Fprint(w, `[{"Name":"birds","Id":"1","Driver":"bridge","IPAM":{"Config":[{"Subnet":"10.89.0.0/16"}]}},`+
-				`{"Name":"fish","Id":"2","Driver":"bridge","IPAM":{"Config":[{"Subnet":"10.90.0.0/16"}]}}]`)
+			fmt.Fprint(w,
+				`[{"Name":"birds","Id":"1","Driver":"bridge","IPAM":{"Config":[{"Subnet":"10.89.0.0/16"}]}},`+
+					`{"Name":"fish","Id":"2","Driver":"bridge","IPAM":{"Config":[{"Subnet":"10.90.0.0/16"}]}}]`)
 		case strings.HasSuffix(r.URL.Path, "/containers/json") && r.URL.Query().Get("all") == "1":
 			fmt.Fprint(w, containers.Load())
 		default:
@@ -47,7 +48,8 @@ func TestRemoveRoutedNetworks(t *testing.T) {
 		containers.Store(told)
 		removed.Store(0)
 		err := e.RemoveRoutedNetworks(t.Context())
-		if stay && (err == nil || !strings.Contains(err.Error(), "fish: crow") || removed.Load() > 0) || !stay && (err != nil || removed.Load() != 2) {
+		if stay && (err == nil || !strings.Contains(err.Error(), "fish: crow") || removed.Load() > 0) ||
+			!stay && (err != nil || removed.Load() != 2) {
 			t.Errorf("%s: %v, %d were removed", told, err, removed.Load())
 		}
 	}

@@ -86,7 +86,9 @@ func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
 		return nil, errors.New(why)
 	}
 	if !byContainerd(told.Info) {
-		return nil, errors.New("Docker has been told to keep images another way since") //nolint:staticcheck // its name
+		return nil,
+			errors.New( //nolint:staticcheck // its name
+				"Docker has been told to keep images another way since")
 	}
 	address := strings.TrimPrefix(told.Info.Containerd.Address, "unix://")
 	connection, err := contentstore.Dial(address)
@@ -96,8 +98,9 @@ func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
 	namespace := told.Info.Containerd.Namespaces.Containers
 	return &containerd{
 		snapshots: snapshots.NewSnapshotsClient(connection), connection: connection, namespace: namespace,
-		images: contentstore.New(contentstore.Config{Connection: connection, Away: a.Away, Check: only(namespace), Name: dangling, Whole: true}),
-		home:   filepath.Join(told.Info.DockerRootDir, "rootfs", oci.Snapshotter),
+		images: contentstore.New(contentstore.Config{Connection: connection, Away: a.Away,
+			Check: only(namespace), Name: dangling, Whole: true}),
+		home: filepath.Join(told.Info.DockerRootDir, "rootfs", oci.Snapshotter),
 	}, nil
 }
 
@@ -110,7 +113,8 @@ func (a *adapter) snapshotRoot(id string) (mounts.Overlay, error) {
 	if err != nil {
 		return mounts.Overlay{}, err
 	}
-	root, err := oci.SnapshotRoot(contentstore.Within(ctx, of.namespace), of.snapshots, id, filepath.Join(of.home, id))
+	root, err := oci.SnapshotRoot(contentstore.Within(ctx, of.namespace), of.snapshots, id,
+		filepath.Join(of.home, id))
 	if status.Code(err) == codes.Unavailable {
 		a.giveUp(of)
 	}

@@ -17,17 +17,21 @@ func TestKeepers(t *testing.T) {
 		by   bool
 		can  bool
 	}{
-		"overlay2":            {system.Info{Driver: "overlay2", DriverStatus: [][2]string{{"Backing Filesystem", "extfs"}}}, false, true},
-		"btrfs":               {system.Info{Driver: "btrfs"}, false, false},
-		"containerd":          {system.Info{Driver: "overlayfs", DriverStatus: snapshotter, Containerd: at}, true, true},
-		"containerd of 26":    {system.Info{Driver: "overlayfs", DriverStatus: snapshotter}, true, false},
-		"another snapshotter": {system.Info{Driver: "stargz", DriverStatus: snapshotter, Containerd: at}, true, false},
+		"overlay2": {system.Info{Driver: "overlay2",
+			DriverStatus: [][2]string{{"Backing Filesystem", "extfs"}}}, false, true},
+		"btrfs": {system.Info{Driver: "btrfs"}, false, false},
+		"containerd": {system.Info{Driver: "overlayfs", DriverStatus: snapshotter, Containerd: at},
+			true, true},
+		"containerd of 26": {system.Info{Driver: "overlayfs", DriverStatus: snapshotter}, true, false},
+		"another snapshotter": {system.Info{Driver: "stargz", DriverStatus: snapshotter, Containerd: at},
+			true, false},
 	} {
 		if by, can := byContainerd(c.info), storageObstacle(c.info) == ""; by != c.by || can != c.can {
 			t.Errorf("%s: by containerd %v, can move %v", name, by, can)
 		}
 	}
-	snapshot := &storage.Storage{RootFS: &storage.RootFSStorage{Snapshot: &storage.RootFSStorageSnapshot{Name: "overlayfs"}}}
+	snapshot := &storage.Storage{RootFS: &storage.RootFSStorage{
+		Snapshot: &storage.RootFSStorageSnapshot{Name: "overlayfs"}}}
 	for want, found := range map[string]container.InspectResponse{
 		"overlay2":  {GraphDriver: &storage.DriverData{Name: "overlay2"}},
 		"overlayfs": {Storage: snapshot},
@@ -43,7 +47,8 @@ func TestKeepers(t *testing.T) {
 // TestMakesNetworksLate reads versions as Docker and distributions write them.
 func TestMakesNetworksLate(t *testing.T) {
 	for version, want := range map[string]bool{
-		"20.10.24+dfsg1": false, "26.1.5+dfsg1": false, "27.5.1": false, "28.0.0": true, "28.5.2+dfsg4": true, "29.1.0": true, "": false, "dev": false,
+		"20.10.24+dfsg1": false, "26.1.5+dfsg1": false, "27.5.1": false, "28.0.0": true, "28.5.2+dfsg4": true,
+		"29.1.0": true, "": false, "dev": false,
 	} {
 		if got := makesNetworksLate(version); got != want {
 			t.Errorf("%q: %v", version, got)

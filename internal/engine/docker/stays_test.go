@@ -8,7 +8,8 @@ import (
 
 // TestLogStays: a log that cannot be moved is named by its driver.
 func TestLogStays(t *testing.T) {
-	for driver, want := range map[string]string{"journald": "journald", "local": "local", logDriver: "", "none": ""} {
+	for driver, want := range map[string]string{"journald": "journald", "local": "local", logDriver: "",
+		"none": ""} {
 		d := good(t, func(_ *engine.Definition, x *extra) { x.Host.LogConfig.Type = driver })
 		if got := (&adapter{}).LogStays(d); got != want {
 			t.Errorf("log driver %q: %q stays", driver, got)

@@ -85,7 +85,8 @@ func makerObstacles(d engine.Definition, x extra) []engine.Problem {
 	for _, v := range oci.Coming(d) {
 		if !plain(x.Volumes[v.Name]) {
 			found = append(found, engine.Problem{
-				What: v.String() + " of Docker", Why: "only volumes of the local driver, without options, move",
+				What:   v.String() + " of Docker",
+				Why:    "only volumes of the local driver, without options, move",
 				Remedy: "make it on the target as well, and say that it is shared or skipped (--volumes)",
 			})
 		}
@@ -94,7 +95,8 @@ func makerObstacles(d engine.Definition, x extra) []engine.Problem {
 }
 
 // volumeObstacles lists what stands against the volumes of a container that is to come.
-func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem, error) {
+func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
+	error) {
 	found := makerObstacles(d, x)
 	for _, v := range d.Volumes {
 		if v.Sort() == engine.Bind {
@@ -114,7 +116,8 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 			return nil, fmt.Errorf("ask Docker about %s: %w", v, err)
 		case !v.Stays:
 			found = append(found, engine.Problem{
-				What: v.String() + " of Docker", Why: "there is one here already, at " + path, Remedy: "remove it, or say that it is shared or skipped (--volumes)",
+				What: v.String() + " of Docker", Why: "there is one here already, at " + path,
+				Remedy: "remove it, or say that it is shared or skipped (--volumes)",
 			})
 		}
 	}
@@ -124,7 +127,8 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 // makeVolumes makes the named volumes that come, empty.
 func (a *adapter) makeVolumes(ctx context.Context, d engine.Definition, label, value string) error {
 	for _, v := range oci.Coming(d) {
-		_, err := a.api(ctx).VolumeCreate(ctx, client.VolumeCreateOptions{Name: v.Name, Labels: map[string]string{label: value}})
+		_, err := a.api(ctx).VolumeCreate(ctx,
+			client.VolumeCreateOptions{Name: v.Name, Labels: map[string]string{label: value}})
 		if err != nil {
 			return fmt.Errorf("make %s of Docker: %w", v, err)
 		}

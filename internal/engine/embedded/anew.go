@@ -53,14 +53,16 @@ func (c *candidate) ImagesDir() string { return "" }
 
 // FillFrom fails: it has no memory yet.
 func (c *candidate) FillFrom(context.Context, *memory.Store) error {
-	return fmt.Errorf("fill the memory of container %s, which is to be started: %w", c.definition.Name, errors.ErrUnsupported)
+	return fmt.Errorf("fill the memory of container %s, which is to be started: %w", c.definition.Name,
+		errors.ErrUnsupported)
 }
 
 // TreePath is where the content of the source's tree of this kind and name must be put. What was in
 // memory ends with it.
 func (c *candidate) TreePath(kind files.TreeKind, name string) (string, error) {
 	if kind == files.Memory {
-		return "", fmt.Errorf("container %s is to be started, and gets no tree %.40q of kind %s", c.definition.Name, name, kind)
+		return "", fmt.Errorf("container %s is to be started, and gets no tree %.40q of kind %s",
+			c.definition.Name, name, kind)
 	}
 	return c.arrival.TreePath(kind, name)
 }
@@ -92,7 +94,8 @@ func (c *candidate) start(ctx context.Context, permission engine.Permission) (ti
 		return time.Time{}, err
 	}
 	if err := kernel.WriteFileAtomic(c.files.resumed(), nil, 0o600); err != nil {
-		return time.Time{}, errors.Join(fmt.Errorf("record that it stays: %w", err), durable.Remove(c.files.resumed()))
+		return time.Time{}, errors.Join(fmt.Errorf("record that it stays: %w", err),
+			durable.Remove(c.files.resumed()))
 	}
 	return time.Now(), nil
 }
@@ -153,7 +156,8 @@ func (e *Engine) ExamineAnew(ctx context.Context, id string) ([]engine.Problem, 
 			return nil, ctx.Err()
 		}
 		problems = append(problems, engine.Problem{
-			What: "health of container " + ctr.Definition.Name, Why: err.Error() + ": it would not count as healthy anywhere else either",
+			What:   "health of container " + ctr.Definition.Name,
+			Why:    err.Error() + ": it would not count as healthy anywhere else either",
 			Remedy: "repair it, or run it with another --health-cmd, or with --health-cmd none",
 		})
 	}

@@ -47,7 +47,8 @@ func (n *testNode) serve(change ...func(*engine.Definition)) engine.Definition {
 		c(&d)
 	}
 	n.start(d)
-	eventually(n.t.(*testing.T), "the server", func() bool { return strings.Contains(n.output(d.ID), "serves") })
+	eventually(n.t.(*testing.T), "the server",
+		func() bool { return strings.Contains(n.output(d.ID), "serves") })
 	return d
 }
 
@@ -61,7 +62,8 @@ func TestHaltAndRevive(t *testing.T) {
 	if halted, err := n.Halted(t.Context(), d.ID); err != nil || halted {
 		t.Fatalf("halted before: %t, %v", halted, err)
 	}
-	if at, err := n.Halt(t.Context(), d.ID, engine.Leave{Migration: "0123456789abcdef", Target: "b"}); err != nil || at.IsZero() {
+	if at, err := n.Halt(t.Context(), d.ID,
+		engine.Leave{Migration: "0123456789abcdef", Target: "b"}); err != nil || at.IsZero() {
 		t.Fatal(at, err)
 	}
 	if ctr := n.state(d.ID); ctr.State != engine.Frozen || ctr.ExitCode != 7 {
@@ -71,7 +73,8 @@ func TestHaltAndRevive(t *testing.T) {
 		t.Errorf("removed: %v", err)
 	}
 	again := n.reopen()
-	if ctr, err := again.Inspect(t.Context(), d.ID); err != nil || ctr.Leaving == nil || ctr.Leaving.Target != "b" {
+	if ctr, err := again.Inspect(t.Context(), d.ID); err != nil || ctr.Leaving == nil ||
+		ctr.Leaving.Target != "b" {
 		t.Errorf("leaving as %+v, %v", ctr.Leaving, err)
 	}
 	if halted, err := again.Halted(t.Context(), d.ID); err != nil || !halted {
@@ -111,7 +114,8 @@ func TestHaltedFindsWhatIsBeingStarted(t *testing.T) {
 	started := make(chan error, 1)
 	go func() { started <- n.bringUp(t.Context(), place, d, true) }() // of the agent that is killed
 	eventually(t, "its monitor", func() bool { return durable.Exists(place.runtime()) })
-	if halted, err := n.reopen().Halted(t.Context(), d.ID); err != nil || halted || durable.Exists(place.halted()) {
+	if halted, err := n.reopen().Halted(t.Context(), d.ID); err != nil || halted ||
+		durable.Exists(place.halted()) {
 		t.Errorf("halted: %t, %v", halted, err)
 	}
 	if err := <-started; err != nil {
@@ -134,7 +138,8 @@ func (n *testNode) reopen() *testNode {
 // An agent was killed while a container that it had told to end had not: it cannot go on as it is.
 func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 	n := newTestNode(t)
-	d := n.serve(func(d *engine.Definition) { d.StopSignal, d.StopTimeout = "TERM", 3600 }) // it does not end by that
+	// it does not end by that
+	d := n.serve(func(d *engine.Definition) { d.StopSignal, d.StopTimeout = "TERM", 3600 })
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := n.Halt(ctx, d.ID, engine.Leave{}); !errors.Is(err, context.DeadlineExceeded) {
@@ -156,7 +161,8 @@ func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 		t.Errorf("%+v", ctr)
 	}
 	// Killed again, before it could say that it has done so.
-	if err := durable.Save(place.halted(), haltRecord{Init: checkpoint.Identity{PID: before.PID, StartTicks: 1}}); err != nil {
+	if err := durable.Save(place.halted(),
+		haltRecord{Init: checkpoint.Identity{PID: before.PID, StartTicks: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	if halted, err := n.Halted(t.Context(), d.ID); err != nil || halted || durable.Exists(place.halted()) {
@@ -207,12 +213,14 @@ func TestPrepareStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := a.serve(c.change, func(d *engine.Definition) {
-				d.Args[2] = "echo $((x=$(cat /n 2>/dev/null || echo 0)+1)) >/n; (sleep 0.3; touch /healthy) & " + d.Args[2]
+				d.Args[2] = "echo $((x=$(cat /n 2>/dev/null || echo 0)+1)) >/n; (sleep 0.3; touch " +
+					"/healthy) & " + d.Args[2]
 			})
 			if _, err := a.Halt(t.Context(), d.ID, engine.Leave{}); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Remove(filepath.Join(a.paths.of(d.ID).upper(), "healthy")); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := os.Remove(filepath.Join(a.paths.of(d.ID).upper(), "healthy")); err != nil &&
+				!errors.Is(err, os.ErrNotExist) {
 				t.Fatal(err)
 			}
 			arrival := bring(t, a, b, d, c.ports)
@@ -234,7 +242,8 @@ func TestPrepareStart(t *testing.T) {
 				t.Errorf("outcome %s, %v", outcome, err)
 			}
 			var said strings.Builder
-			if code, err := b.Exec(t.Context(), d.ID, engine.Exec{Args: []string{"/bin/cat", "/n"}, Stdout: &said}); err != nil || code != 0 || said.String() != "2\n" {
+			if code, err := b.Exec(t.Context(), d.ID, engine.Exec{Args: []string{"/bin/cat", "/n"},
+				Stdout: &said}); err != nil || code != 0 || said.String() != "2\n" {
 				t.Errorf("started so often: %q, %d, %v", said.String(), code, err)
 			}
 			if err := a.Destroy(t.Context(), d.ID, nil); err != nil {
@@ -259,8 +268,10 @@ func TestPrepareStartEndsWhatFails(t *testing.T) {
 		want   error
 		words  string
 	}{
-		"no port": {func(d *engine.Definition) { d.StartTimeout = 0.3 }, []engine.Port{{Protocol: "tcp", Number: 81}}, nil,
-			engine.ErrUnhealthy, "it does not wait on tcp 81, 300ms after it was started; the last that it said: serves"},
+		"no port": {func(d *engine.Definition) { d.StartTimeout = 0.3 },
+			[]engine.Port{{Protocol: "tcp", Number: 81}}, nil,
+			engine.ErrUnhealthy,
+			"it does not wait on tcp 81, 300ms after it was started; the last that it said: serves"},
 		"sick": {func(d *engine.Definition) {
 			d.StartTimeout = 2
 			d.Health = &engine.Health{Command: []string{"/bin/sh", "-c", "echo has a cold; exit 3"}}
@@ -268,8 +279,10 @@ func TestPrepareStartEndsWhatFails(t *testing.T) {
 		"hangs": {func(d *engine.Definition) {
 			d.StartTimeout, d.Health = 3, &engine.Health{Command: []string{"/bin/sleep", "60"}, Timeout: 0.1}
 		}, nil, nil, engine.ErrUnhealthy, "its health check takes longer than 0.1 s"},
-		"ends":   {func(d *engine.Definition) { d.Args[2] = "[ -e /n ] && exit 9; touch /n; " + d.Args[2] }, nil, nil, engine.ErrUnhealthy, "it has ended with exit code 9"},
-		"denied": {func(*engine.Definition) {}, []engine.Port{{Protocol: "tcp", Number: 8080}}, denied, denied, "denied"},
+		"ends": {func(d *engine.Definition) { d.Args[2] = "[ -e /n ] && exit 9; touch /n; " + d.Args[2] },
+			nil, nil, engine.ErrUnhealthy, "it has ended with exit code 9"},
+		"denied": {func(*engine.Definition) {}, []engine.Port{{Protocol: "tcp", Number: 8080}}, denied,
+			denied, "denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := a.serve(c.change)

@@ -29,7 +29,8 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 		return nil, err
 	}
 	if _, err := e.criu.Tool(); err != nil {
-		problems = append(problems, engine.Problem{What: "CRIU", Why: err.Error(), Remedy: "run \"godwit doctor\" on this node"})
+		problems = append(problems, engine.Problem{What: "CRIU", Why: err.Error(),
+			Remedy: "run \"godwit doctor\" on this node"})
 	}
 	return problems, nil
 }
@@ -50,7 +51,8 @@ func (e *Engine) ReserveAnew(ctx context.Context, d engine.Definition) ([]engine
 	for _, ctr := range all {
 		switch {
 		case ctr.Definition.ID == d.ID:
-			add("container "+d.Name, "it is here already ("+string(ctr.State)+")", "remove what is left of it on this node")
+			add("container "+d.Name, "it is here already ("+string(ctr.State)+")",
+				"remove what is left of it on this node")
 		case ctr.Definition.Name == d.Name:
 			add("name "+d.Name, "a container on this node has it", "remove or rename that container")
 		}
@@ -115,7 +117,8 @@ func (e *Engine) expect(
 	if err := e.nameFree(ctx, d); err != nil {
 		return nil, err
 	}
-	a := &arrival{engine: e, definition: d, files: e.paths.of(d.ID), settled: make(chan struct{}), patience: closePatience}
+	a := &arrival{engine: e, definition: d, files: e.paths.of(d.ID), settled: make(chan struct{}),
+		patience: closePatience}
 	if err := prepare(a); err != nil {
 		cleanup := context.WithoutCancel(ctx)
 		return nil, errors.Join(fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err), a.Close(),
@@ -143,7 +146,8 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err := mounts.Scratch(a.files.rootfs()); err != nil {
 		return err
 	}
-	a.coming, err = checkpoint.Expect(a.files.proxySocket(), a.files.images(), a.definition.Limits.MemoryBytes)
+	a.coming, err = checkpoint.Expect(a.files.proxySocket(), a.files.images(),
+		a.definition.Limits.MemoryBytes)
 	if err != nil {
 		return err
 	}
@@ -246,7 +250,8 @@ func (a *arrival) watch(failed func()) {
 
 // clearWay takes away what only runc's preparation needed, so that the trees come into empty directories.
 func (a *arrival) clearWay() error {
-	err := errors.Join(mounts.Unmount(a.files.rootfs()), mountMemories(a.files, a.definition), a.clearVolumes())
+	err := errors.Join(mounts.Unmount(a.files.rootfs()), mountMemories(a.files, a.definition),
+		a.clearVolumes())
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,8 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	place := e.paths.of(id)
 	if durable.Exists(place.definition()) && !durable.Exists(place.arrival()) {
-		return fmt.Errorf("discard the arrival of container %.12s: %w: it runs here; remove it instead", id, engine.ErrBusy)
+		return fmt.Errorf("discard the arrival of container %.12s: %w: it runs here; remove it instead",
+			id, engine.ErrBusy)
 	}
 	return e.discard(ctx, place)
 }

@@ -58,7 +58,8 @@ func (e *Engine) makePrivate(d engine.Definition) error {
 }
 
 func hostsOf(d engine.Definition) string {
-	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n"
+	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost " +
+		"ip6-loopback\nff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n"
 	if d.Network.Address.IsValid() {
 		hosts += d.Network.Address.String() + "\t" + hostname(d) + "\n"
 	}
@@ -101,7 +102,8 @@ func (e *Engine) mountRoot(d engine.Definition) error {
 		}
 		layers[i] = path
 	}
-	return mounts.Overlay{Layers: layers, Upper: place.upper(), Work: place.work(), Target: place.rootfs()}.Mount()
+	return mounts.Overlay{Layers: layers, Upper: place.upper(), Work: place.work(),
+		Target: place.rootfs()}.Mount()
 }
 
 // saveSpec writes a container's OCI specification.

@@ -64,7 +64,8 @@ func leftovers(t *testing.T, n *testNode, id string) []string {
 			left = append(left, path)
 		}
 	}
-	for _, hierarchy := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup/memory"} {
+	for _, hierarchy := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer",
+		"/sys/fs/cgroup/memory"} {
 		if durable.Exists(hierarchy + place.cgroup()) {
 			left = append(left, hierarchy+place.cgroup())
 		}
@@ -141,7 +142,8 @@ func TestResumeAfterTheMonitorWasKilled(t *testing.T) {
 	if err := n.Stop(t.Context(), d.ID, 0); err != nil {
 		t.Error(err)
 	}
-	if ctr, err := n.Inspect(t.Context(), d.ID); err != nil || ctr.State != engine.Exited || ctr.ExitCode != exitUnknown {
+	if ctr, err := n.Inspect(t.Context(), d.ID); err != nil || ctr.State != engine.Exited ||
+		ctr.ExitCode != exitUnknown {
 		t.Errorf("after Stop: %+v, %v", ctr, err)
 	}
 	if err := n.Remove(t.Context(), d.ID, false); err != nil {

@@ -36,7 +36,8 @@ type extra struct {
 // validate refuses a definition that this engine could not run, or that means harm.
 func validate(d engine.Definition) error {
 	checks := []func(engine.Definition) error{
-		validateNames, validateLayers, validateProcess, validateVolumes, validateLimits, validateNetwork, validateLife,
+		validateNames, validateLayers, validateProcess, validateVolumes, validateLimits, validateNetwork,
+		validateLife,
 	}
 	for _, check := range checks {
 		if err := check(d); err != nil {
@@ -52,9 +53,11 @@ func validateNames(d engine.Definition) error {
 	case !idPattern.MatchString(d.ID):
 		return fmt.Errorf("id %.80q: must be 64 lower-case hexadecimal digits", d.ID)
 	case !namePattern.MatchString(d.Name):
-		return fmt.Errorf("name %.80q: must begin with a letter or digit and have at most 63 of a-z A-Z 0-9 _ . -", d.Name)
+		return fmt.Errorf("name %.80q: must begin with a letter or digit and have at most 63 of a-z A-Z "+
+			"0-9 _ . -", d.Name)
 	case d.Hostname != "" && !hostnamePattern.MatchString(d.Hostname):
-		return fmt.Errorf("hostname %.80q: must have at most 63 letters, digits, dots and hyphens", d.Hostname)
+		return fmt.Errorf("hostname %.80q: must have at most 63 letters, digits, dots and hyphens",
+			d.Hostname)
 	}
 	return nil
 }
@@ -104,7 +107,8 @@ func validateLimits(d engine.Definition) error {
 	limits := d.Limits
 	switch {
 	case limits.MemoryBytes < 0 || limits.MemoryBytes > 0 && limits.MemoryBytes < minMemoryBytes:
-		return fmt.Errorf("memory limit of %d bytes: must be at least %d", limits.MemoryBytes, int64(minMemoryBytes))
+		return fmt.Errorf("memory limit of %d bytes: must be at least %d", limits.MemoryBytes,
+			int64(minMemoryBytes))
 	case !(limits.CPUs >= 0 && limits.CPUs <= 8192) || limits.CPUs > 0 && limits.CPUs < 0.01:
 		return fmt.Errorf("limit of %g CPUs: must be from 0.01 to 8192", limits.CPUs)
 	case limits.Pids < 0:
@@ -157,7 +161,8 @@ func validateArguments(arguments []string) error {
 		}
 	}
 	if total > maxBytes || len(arguments) > maxStrings {
-		return fmt.Errorf("%d arguments with %d bytes: at most %d with %d", len(arguments), total, maxStrings, maxBytes)
+		return fmt.Errorf("%d arguments with %d bytes: at most %d with %d", len(arguments), total, maxStrings,
+			maxBytes)
 	}
 	return nil
 }
@@ -172,11 +177,13 @@ func decodeExtra(d engine.Definition) (extra, error) {
 		return x, fmt.Errorf("engine part of the definition of %s: %w", d.Name, err)
 	}
 	if len(x.Stdio) != 0 && len(x.Stdio) != 3 {
-		return x, fmt.Errorf("engine part of the definition of %s names %d standard descriptors, not 3", d.Name, len(x.Stdio))
+		return x, fmt.Errorf("engine part of the definition of %s names %d standard descriptors, not 3",
+			d.Name, len(x.Stdio))
 	}
 	for _, name := range x.Stdio {
 		if !stdioPattern.MatchString(name) {
-			return x, fmt.Errorf("engine part of the definition of %s: standard descriptor %.40q", d.Name, name)
+			return x, fmt.Errorf("engine part of the definition of %s: standard descriptor %.40q", d.Name,
+				name)
 		}
 	}
 	return x, nil

@@ -29,12 +29,15 @@ func TestValidate(t *testing.T) {
 		"volume twice": func(d *engine.Definition) {
 			d.Volumes = []engine.Volume{{Name: "v", Path: "/a"}, {Name: "v", Path: "/b"}}
 		},
-		"memory":        func(d *engine.Definition) { d.Limits.MemoryBytes = 1 },
-		"cpus":          func(d *engine.Definition) { d.Limits.CPUs = 1e300 },
-		"pids":          func(d *engine.Definition) { d.Limits.Pids = -1 },
-		"mac":           func(d *engine.Definition) { d.Network.MAC = "x" },
-		"engine":        func(d *engine.Definition) { d.Engine = json.RawMessage(`{"stdio":["a"]}`) },
-		"engine's word": func(d *engine.Definition) { d.Engine = json.RawMessage(`{"stdio":["","","fd:[1]"]}`) },
+		"memory": func(d *engine.Definition) { d.Limits.MemoryBytes = 1 },
+		"cpus":   func(d *engine.Definition) { d.Limits.CPUs = 1e300 },
+		"pids":   func(d *engine.Definition) { d.Limits.Pids = -1 },
+		"mac":    func(d *engine.Definition) { d.Network.MAC = "x" },
+		"engine": func(d *engine.Definition) { d.Engine = json.RawMessage(`{"stdio":["a"]}`) },
+		"engine's word": func(d *engine.Definition) {
+			d.Engine = json.RawMessage(
+				`{"stdio":["","","fd:[1]"]}`)
+		},
 	}
 	if err := validate(definition(t, "true")); err != nil {
 		t.Errorf("an ordinary definition: %v", err)
@@ -48,7 +51,9 @@ func TestValidate(t *testing.T) {
 }
 
 func FuzzDefinition(f *testing.F) {
-	f.Add([]byte(`{"id":"x","layers":["sha256:aa"],"args":["a"],"volumes":[{"name":"v","path":"/v"}],"engine":{"stdio":["","",""]}}`))
+	f.Add(
+		[]byte(
+			`{"id":"x","layers":["sha256:aa"],"args":["a"],"volumes":[{"name":"v","path":"/v"}],"engine":{"stdio":["","",""]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var d engine.Definition
 		if json.Unmarshal(data, &d) != nil || validate(d) != nil {
@@ -60,7 +65,8 @@ func FuzzDefinition(f *testing.F) {
 			return
 		}
 		for _, m := range spec.Mounts {
-			if m.Type == "bind" && !strings.HasPrefix(m.Source, "/s/") && !strings.HasPrefix(m.Source, "/r/") {
+			if m.Type == "bind" && !strings.HasPrefix(m.Source, "/s/") &&
+				!strings.HasPrefix(m.Source, "/r/") {
 				t.Errorf("binds %s", m.Source)
 			}
 		}

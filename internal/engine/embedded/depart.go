@@ -76,8 +76,9 @@ func (e *Engine) depart(
 // leaving is what a move must know of a container.
 func (e *Engine) leaving(place container, ctr engine.Container) (checkpoint.Leaving, error) {
 	l := checkpoint.Leaving{
-		Name: ctr.Definition.Name, First: ctr.PID, Root: place.rootfs(), Terminal: ctr.Definition.TTY, WorkDir: place.criuWork(),
-		Drain: func(ctx context.Context) error { return askMonitor(ctx, place, opDrain) },
+		Name: ctr.Definition.Name, First: ctr.PID, Root: place.rootfs(), Terminal: ctr.Definition.TTY,
+		WorkDir: place.criuWork(),
+		Drain:   func(ctx context.Context) error { return askMonitor(ctx, place, opDrain) },
 	}
 	x, err := decodeExtra(ctr.Definition)
 	if err != nil {

@@ -23,7 +23,8 @@ type directoryRecord struct {
 // recordDirectory looks at what is there before an arrival.
 func recordDirectory(path string) (*directoryRecord, error) {
 	var stat unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &stat); err != nil {
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|
+		unix.STATX_BTIME, &stat); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	r := &directoryRecord{
@@ -43,7 +44,8 @@ func (r *directoryRecord) still(path string) bool {
 }
 
 func (r *directoryRecord) restore(path string) error {
-	err := errors.Join(os.Lchown(path, r.UID, r.GID), unix.Chmod(path, r.Mode), os.Chtimes(path, time.Time{}, r.Modified))
+	err := errors.Join(os.Lchown(path, r.UID, r.GID), unix.Chmod(path, r.Mode),
+		os.Chtimes(path, time.Time{}, r.Modified))
 	if err != nil {
 		return fmt.Errorf("put back what the directory of a volume was: %w", err)
 	}

@@ -35,7 +35,8 @@ type Config struct {
 	Executable string // this program, which becomes monitors and restore proxies; "" for the running one
 	ResolvConf string // "" for /etc/resolv.conf
 	Cgroup     string // parent of the containers' cgroups; "" for /godwit
-	State      string // names the content of StateDir; another name: that may be older than what this node had last
+	// names the content of StateDir; another name: that may be older than what this node had last
+	State string
 }
 
 // Engine runs containers with runc. It implements engine.Engine.
@@ -87,14 +88,16 @@ func New(config Config) (*Engine, error) {
 	e := &Engine{
 		config: config, paths: p,
 		criu: checkpoint.NewCRIU(config.Criu), runc: runc{path: config.Runc, root: p.runcRoot()},
-		room: room{path: filepath.Join(p.containers(), roomName)}, pending: map[string]bool{}, stopped: map[string]bool{},
+		room: room{path: filepath.Join(p.containers(), roomName)}, pending: map[string]bool{},
+		stopped: map[string]bool{},
 	}
 	return e, e.prepare()
 }
 
 // prepare makes the engine's directories and finishes removals that a crash interrupted.
 func (e *Engine) prepare() error {
-	for _, dir := range []string{e.paths.containers(), e.paths.volumes(), e.paths.runContainers(), e.paths.runcRoot()} {
+	for _, dir := range []string{e.paths.containers(), e.paths.volumes(), e.paths.runContainers(),
+		e.paths.runcRoot()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("make directory of the embedded engine: %w", err)
 		}
@@ -156,7 +159,8 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 		}
 		all = append(all, ctr)
 	}
-	slices.SortFunc(all, func(a, b engine.Container) int { return strings.Compare(a.Definition.Name, b.Definition.Name) })
+	slices.SortFunc(all,
+		func(a, b engine.Container) int { return strings.Compare(a.Definition.Name, b.Definition.Name) })
 	return all, ctx.Err()
 }
 
@@ -193,7 +197,8 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 	case 1:
 		return e.intact(found[0])
 	}
-	return engine.Container{}, fmt.Errorf("container %.80q: %w: %d ids begin so; give more of it", ref, engine.ErrNotFound, len(found))
+	return engine.Container{}, fmt.Errorf("container %.80q: %w: %d ids begin so; give more of it",
+		ref, engine.ErrNotFound, len(found))
 }
 
 // intact says by an error what is wrong with a container that is damaged.

@@ -86,7 +86,8 @@ func (e *Engine) openExec(id string, process engine.Exec) (execSession, error) {
 		return none, err
 	}
 	if durable.Exists(files.departure()) {
-		return none, fmt.Errorf("exec in container %s: %w: it is being moved", ctr.Definition.Name, engine.ErrBusy)
+		return none, fmt.Errorf("exec in container %s: %w: it is being moved", ctr.Definition.Name,
+			engine.ErrBusy)
 	}
 	session, err := e.makeExec(files, ctr.Definition, process)
 	if err != nil {
@@ -143,7 +144,8 @@ const execPatience = 10 * time.Second
 
 // awaitExec waits until runc has written the pid of what it has started, or has ended.
 func awaitExec(runc *os.Process, pidFile string) {
-	for deadline := time.Now().Add(execPatience); time.Now().Before(deadline) && !durable.Exists(pidFile); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(execPatience); time.Now().Before(deadline) &&
+		!durable.Exists(pidFile); time.Sleep(time.Millisecond) {
 		if errors.Is(runc.Signal(syscall.Signal(0)), os.ErrProcessDone) {
 			return
 		}

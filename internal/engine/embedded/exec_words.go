@@ -25,7 +25,8 @@ type withoutRunc struct {
 func (w *withoutRunc) Write(data []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.kept)+len(data) <= maxRuncWords && (w.kept != nil || bytes.HasPrefix(data, []byte(runcWords))) && !durable.Exists(w.pidFile) {
+	if len(w.kept)+len(data) <= maxRuncWords && (w.kept != nil || bytes.HasPrefix(data, []byte(runcWords))) &&
+		!durable.Exists(w.pidFile) {
 		w.kept = append(w.kept, data...)
 		return len(data), nil
 	}

@@ -27,7 +27,8 @@ func TestWithoutRunc(t *testing.T) {
 	}
 	write("it was the program\n")
 	write(runcWords + "again\n")
-	if err := w.end(); err != nil || out.String() != "first\n"+runcWords+"no such file\nit was the program\n"+runcWords+"again\n" {
+	if err := w.end(); err != nil || out.String() != "first\n"+runcWords+"no such file\nit was the program\n"+
+		runcWords+"again\n" {
 		t.Errorf("in the end: %q, %v", out.String(), err)
 	}
 }

@@ -27,7 +27,8 @@ func BenchmarkFill(b *testing.B) {
 				chaosLayer(b, target)
 				d := definition(b, "chaos", "-mb", fmt.Sprint(megabytes), "-pause", pause)
 				source.start(d)
-				waitFor(b, "the workload", func() bool { return strings.Contains(source.output(d.ID), "ready") })
+				waitFor(b, "the workload",
+					func() bool { return strings.Contains(source.output(d.ID), "ready") })
 				s := samples{}
 				for b.Loop() {
 					s.move(b, source, target, d.ID)

@@ -31,7 +31,8 @@ func chaosLayer(t testing.TB, n *testNode) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "bin/chaos"), "../../memory/pager/testdata/chaos")
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "bin/chaos"),
+		"../../memory/pager/testdata/chaos")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the workload: %v\n%s", err, out)
@@ -64,7 +65,8 @@ func lazyMappings(t testing.TB, pid int) []memory.Area {
 		from, to, _ := strings.Cut(fields[0], "-")
 		start, err1 := strconv.ParseUint(from, 16, 64)
 		end, err2 := strconv.ParseUint(to, 16, 64)
-		special := len(fields) > 5 && (strings.HasPrefix(fields[5], "[v") || strings.HasPrefix(fields[5], "/"))
+		special := len(fields) > 5 &&
+			(strings.HasPrefix(fields[5], "[v") || strings.HasPrefix(fields[5], "/"))
 		reserve := end-start >= 1<<40 // nothing is ever in it
 		if err1 != nil || err2 != nil || fields[1][3] != 'p' || fields[4] != "0" || special || reserve {
 			continue
@@ -93,7 +95,8 @@ func present(t testing.TB, pid int, within []memory.Area) []memory.Area {
 				continue
 			}
 			address := area.Start + page*4096
-			if n := len(found); n > 0 && address > area.Start && found[n-1].Start+found[n-1].Pages*4096 == address {
+			if n := len(found); n > 0 && address > area.Start &&
+				found[n-1].Start+found[n-1].Pages*4096 == address {
 				found[n-1].Pages++
 			} else {
 				found = append(found, memory.Area{Start: address, Pages: 1})
@@ -123,7 +126,8 @@ func readMemory(t testing.TB, n *testNode, id string, store *memory.Store) []mem
 		if process.State == 'Z' {
 			continue
 		}
-		m := memory.TaskMap{Task: memory.Task(process.NamespaceID), Areas: present(t, pid, lazyMappings(t, pid))}
+		m := memory.TaskMap{Task: memory.Task(process.NamespaceID),
+			Areas: present(t, pid, lazyMappings(t, pid))}
 		for _, area := range m.Areas {
 			copyArea(t, pid, m.Task, area, store)
 		}
@@ -150,7 +154,8 @@ func copyArea(t testing.TB, pid int, task memory.Task, area memory.Area, store *
 		if got, err := file.ReadAt(data, int64(address)); err != nil {
 			t.Fatalf("read %d pages at %#x of %d: %d, %v", pages, address, pid, got, err)
 		}
-		if err := store.Put(memory.Run{Task: task, Address: address, Pages: uint32(pages)}, data); err != nil {
+		if err := store.Put(memory.Run{Task: task, Address: address, Pages: uint32(pages)},
+			data); err != nil {
 			t.Fatal(err)
 		}
 		done += pages
@@ -326,18 +331,21 @@ func TestFillIsLost(t *testing.T) {
 	waitFor(t, "the end of the container", func() bool {
 		ctr, err := b.Inspect(t.Context(), d.ID)
 		// It may be killed before its monitor has taken it over, which then does not learn how it ended.
-		return err == nil && ctr.State == engine.Exited && (ctr.ExitCode == 137 || ctr.ExitCode == exitUnknown)
+		return err == nil && ctr.State == engine.Exited &&
+			(ctr.ExitCode == 137 || ctr.ExitCode == exitUnknown)
 	})
 	if out := b.output(d.ID); strings.Contains(out, "BAD") {
 		t.Errorf("%.2000s", out[strings.Index(out, "BAD"):])
 	}
-	if report, err := b.Memory(t.Context(), d.ID); err != nil || report.State != memory.FillLost || report.Error == "" {
+	if report, err := b.Memory(t.Context(), d.ID); err != nil || report.State != memory.FillLost ||
+		report.Error == "" {
 		t.Errorf("report: %+v, %v", report, err)
 	}
 	if err := b.Start(t.Context(), d.ID); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := b.Memory(t.Context(), d.ID); err != nil || report.State != memory.FillNone || report.Error != "" {
+	if report, err := b.Memory(t.Context(), d.ID); err != nil || report.State != memory.FillNone ||
+		report.Error != "" {
 		t.Errorf("report after a new start: %+v, %v", report, err)
 	}
 }
@@ -405,7 +413,8 @@ func fakeState(t *testing.T, arrival engine.Arrival, what string, store *memory.
 	if what == "limit" {
 		content := make([]byte, memory.MaxRunPages*4096)
 		for at := uint64(0); at < 33<<20; at += memory.MaxRunPages * 4096 {
-			if err := store.Put(memory.Run{Task: 1, Address: at, Pages: memory.MaxRunPages}, content); err != nil {
+			if err := store.Put(memory.Run{Task: 1, Address: at, Pages: memory.MaxRunPages},
+				content); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -509,7 +518,8 @@ func preCopy(t *testing.T, source, target *testNode, id string) {
 }
 
 // receiveRound sends a round by a pipe to a store.
-func receiveRound(ctx context.Context, round func(context.Context, memory.Sink) (memory.RoundStats, error), store *memory.Store) error {
+func receiveRound(ctx context.Context, round func(context.Context, memory.Sink) (memory.RoundStats, error),
+	store *memory.Store) error {
 	r, w := io.Pipe()
 	sent := make(chan error, 1)
 	go func() {
@@ -550,7 +560,8 @@ func compareWithSource(t *testing.T, n *testNode, id string, store *memory.Store
 				if !bytes.Equal(is, got) {
 					wrong++
 					if wrong < 10 {
-						t.Errorf("process %d, page %#x: sent %v %x…, is %x…", m.Task, area.Start+i*4096, has, got[:16], is[:16])
+						t.Errorf("process %d, page %#x: sent %v %x…, is %x…", m.Task, area.Start+i*4096,
+							has, got[:16], is[:16])
 					}
 				}
 			}

@@ -30,7 +30,8 @@ func BenchmarkFreeze(b *testing.B) {
 				chaosLayer(b, target)
 				d := definition(b, "chaos", "-mb", fmt.Sprint(megabytes), "-pause", "1h")
 				source.start(d)
-				waitFor(b, "the workload", func() bool { return strings.Contains(source.output(d.ID), "ready") })
+				waitFor(b, "the workload",
+					func() bool { return strings.Contains(source.output(d.ID), "ready") })
 				p := phases{samples: samples{}}
 				for b.Loop() {
 					p.move(b, source, target, d.ID, hide)
@@ -49,9 +50,11 @@ func BenchmarkFreezeShared(b *testing.B) {
 		for _, way := range []string{"carried", "criu"} {
 			b.Run(fmt.Sprintf("%dMiB-%s", megabytes, way), func(b *testing.B) {
 				source, target := newSharerNodes(b)
-				d := definition(b, "sharer", fmt.Sprint(max(megabytes*2/3, 1)), "1", "100000000", "plain") // and half of it as a memfd
+				// and half of it as a memfd
+				d := definition(b, "sharer", fmt.Sprint(max(megabytes*2/3, 1)), "1", "100000000", "plain")
 				source.start(d)
-				waitFor(b, "the workload", func() bool { return strings.Contains(source.output(d.ID), "ready") })
+				waitFor(b, "the workload",
+					func() bool { return strings.Contains(source.output(d.ID), "ready") })
 				p := phases{samples: samples{}, giveShared: way == "criu"}
 				for b.Loop() {
 					p.move(b, source, target, d.ID, true)

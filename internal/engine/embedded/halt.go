@@ -56,11 +56,13 @@ func (e *Engine) halt(
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := e.room.save(place.halted(), haltRecord{Init: init, At: time.Now(), Ports: ports, Leave: leave}); err != nil {
+	if err := e.room.save(place.halted(),
+		haltRecord{Init: init, At: time.Now(), Ports: ports, Leave: leave}); err != nil {
 		return time.Time{}, err
 	}
 	// A look that fails finds nothing that would have to be waited for.
-	_ = awaitTCP(ctx, tcp, acceptPatience, func(now kernel.TCPUnderWay) bool { return now.HalfOpen == 0 && now.Unaccepted == 0 })
+	_ = awaitTCP(ctx, tcp, acceptPatience,
+		func(now kernel.TCPUnderWay) bool { return now.HalfOpen == 0 && now.Unaccepted == 0 })
 	at := time.Now()
 	if err := e.end(ctx, place, ctr, init, ctr.Definition.StopPatience()); err != nil {
 		return at, err
@@ -91,7 +93,8 @@ func awaitTCP(
 // end tells a container's first process to end, kills all of them when its grace is over, and waits
 // until that is recorded.
 func (e *Engine) end(
-	ctx context.Context, place container, ctr engine.Container, init checkpoint.Identity, patience time.Duration,
+	ctx context.Context, place container, ctr engine.Container, init checkpoint.Identity,
+	patience time.Duration,
 ) error {
 	signal, err := engine.ParseSignal(ctr.Definition.StopSignal)
 	if err != nil {
@@ -117,7 +120,8 @@ func (e *Engine) endNow(ctx context.Context, place container) error {
 	if err == nil {
 		err = group.Kill(ctx)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) { // its monitor removes it, too
+	// its monitor removes it, too
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 		return err
 	}
 	waiting, cancel := context.WithTimeout(ctx, controlTimeout)

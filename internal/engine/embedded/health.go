@@ -58,7 +58,8 @@ func (p *probation) await(ctx context.Context) (how string, err error) {
 		select {
 		case <-waiting.Done():
 			if ctx.Err() != nil {
-				return "", fmt.Errorf("wait for container %s to become healthy (%s): %w", p.d.Name, why, context.Cause(ctx))
+				return "", fmt.Errorf("wait for container %s to become healthy (%s): %w", p.d.Name, why,
+					context.Cause(ctx))
 			}
 			return "", p.unhealthy(fmt.Sprintf("%s, %s after it was started", why, p.d.StartPatience()))
 		case <-time.After(pause):
@@ -160,7 +161,8 @@ func (p *probation) lastWords() string {
 		}
 		words.Write(entry.Data)
 	}
-	text := strings.Join(strings.FieldsFunc(words.String(), func(r rune) bool { return r == '\n' || r == '\r' }), " | ")
+	text := strings.Join(strings.FieldsFunc(words.String(),
+		func(r rune) bool { return r == '\n' || r == '\r' }), " | ")
 	if len(text) > lastWordsBytes {
 		text = "…" + text[len(text)-lastWordsBytes:]
 	}

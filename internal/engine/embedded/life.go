@@ -51,7 +51,8 @@ func (e *Engine) Create(ctx context.Context, d engine.Definition, netns string) 
 		err = durable.Save(e.paths.of(d.ID).definition(), d)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("create container %s: %w", d.Name, err), e.removeFiles(e.paths.of(d.ID), made))
+		return errors.Join(fmt.Errorf("create container %s: %w", d.Name, err),
+			e.removeFiles(e.paths.of(d.ID), made))
 	}
 	return nil
 }
@@ -64,7 +65,8 @@ func (e *Engine) nameFree(ctx context.Context, d engine.Definition) error {
 	}
 	for _, ctr := range all {
 		if ctr.Definition.Name == d.Name || ctr.Definition.ID == d.ID {
-			return fmt.Errorf("container %s (%.12s): %w by container %.12s; remove that one or choose another name",
+			return fmt.Errorf("container %s (%.12s): %w by container %.12s; remove that one or choose "+
+				"another name",
 				d.Name, d.ID, engine.ErrNameTaken, ctr.Definition.ID)
 		}
 	}
@@ -302,8 +304,10 @@ func (e *Engine) stoppedAs(ctr engine.Container, stop func() error) error {
 	if noted == nil || !restartable(ctr.Definition) {
 		return nil
 	}
-	return fmt.Errorf("container %s has been stopped, but that cannot be noted, so its restart policy starts it again when "+
-		"the agent has been started again: free some space on the disk, and stop it again: %w", ctr.Definition.Name, noted)
+	return fmt.Errorf("container %s has been stopped, but that cannot be noted, so its restart policy "+
+		"starts it again when "+
+		"the agent has been started again: free some space on the disk, and stop it again: %w",
+		ctr.Definition.Name, noted)
 }
 
 func (e *Engine) stop(ctx context.Context, ctr engine.Container, grace time.Duration) error {
@@ -336,7 +340,8 @@ func (e *Engine) kill(ctx context.Context, id string) error {
 	if err == nil {
 		err = group.Kill(ctx)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) { // its monitor removes it, too
+	// its monitor removes it, too
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("kill container %.12s: %w", id, err)
 	}
 	waiting, cancel := context.WithTimeout(ctx, controlTimeout)
@@ -356,8 +361,10 @@ func (e *Engine) running(id string) (engine.Container, error) {
 	case ctr.State == engine.Frozen || ctr.State == engine.Arriving:
 		return ctr, fmt.Errorf("container %s: %w: it is being moved", ctr.Definition.Name, engine.ErrBusy)
 	case ctr.State == engine.Running:
-		return ctr, fmt.Errorf("container %s: %w: it has processes, but what was recorded of them in %s is gone: "+
-			`only "godwit rm --force" can end it`, ctr.Definition.Name, engine.ErrBusy, e.paths.of(id).runDir())
+		return ctr, fmt.Errorf("container %s: %w: it has processes, but what was recorded of them in %s "+
+			"is gone: "+
+			`only "godwit rm --force" can end it`, ctr.Definition.Name, engine.ErrBusy,
+			e.paths.of(id).runDir())
 	}
 	return ctr, fmt.Errorf("container %s: %w: it is %s", ctr.Definition.Name, engine.ErrNotRunning, ctr.State)
 }

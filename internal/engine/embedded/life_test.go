@@ -19,7 +19,8 @@ func TestRunToTheEnd(t *testing.T) {
 		t.Errorf("output %q", got)
 	}
 	ctr, err := n.Inspect(t.Context(), d.Name)
-	if err != nil || ctr.State != engine.Exited || ctr.ExitCode != 7 || ctr.Started.IsZero() || ctr.Finished.IsZero() {
+	if err != nil || ctr.State != engine.Exited || ctr.ExitCode != 7 || ctr.Started.IsZero() ||
+		ctr.Finished.IsZero() {
 		t.Errorf("Inspect: %+v, %v", ctr, err)
 	}
 	waitFor(t, "the run directory to go", func() bool { return !durable.Exists(n.paths.of(d.ID).runDir()) })

@@ -38,7 +38,8 @@ func TestLogIsCompleteToTheByte(t *testing.T) {
 	written := map[string]string{}
 	now := time.Date(2026, 11, 20, 10, 0, 0, 1, time.UTC)
 	for _, piece := range []struct{ stream, data string }{
-		{"stdout", "a\n\nb"}, {"stderr", "e"}, {"stdout", "\n"}, {"stdout", strings.Repeat("x", 3*maxLogPiece+1)},
+		{"stdout", "a\n\nb"}, {"stderr", "e"}, {"stdout", "\n"},
+		{"stdout", strings.Repeat("x", 3*maxLogPiece+1)},
 		{"stderr", "\x00\xff\r\n"}, {"stdout", " F stdout \n"},
 	} {
 		if err := w.write(now, piece.stream, []byte(piece.data)); err != nil {
@@ -63,7 +64,8 @@ func TestLogIsCompleteToTheByte(t *testing.T) {
 	}
 	for stream := range written {
 		if read[stream] != written[stream] {
-			t.Errorf("%s: %d bytes were written, %d are read", stream, len(written[stream]), len(read[stream]))
+			t.Errorf("%s: %d bytes were written, %d are read", stream, len(written[stream]),
+				len(read[stream]))
 		}
 	}
 }
@@ -128,7 +130,8 @@ func TestTail(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for lines, want := range map[int]string{0: "", 1: "4\n", 2: "33\n4\n", 4: "1\n2\n33\n4\n", 99: "1\n2\n33\n4\n"} {
+	for lines, want := range map[int]string{0: "", 1: "4\n", 2: "33\n4\n", 4: "1\n2\n33\n4\n",
+		99: "1\n2\n33\n4\n"} {
 		file, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)

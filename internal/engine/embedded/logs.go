@@ -16,7 +16,8 @@ import (
 const followPause = 50 * time.Millisecond
 
 // Logs calls emit for each piece of output, oldest first.
-func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions, emit func(engine.LogEntry) error) error {
+func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions,
+	emit func(engine.LogEntry) error) error {
 	files, err := e.find(id)
 	if err != nil {
 		return err
@@ -49,7 +50,8 @@ func seekTail(file *os.File, lines int) error {
 	return err
 }
 
-func (e *Engine) emitAll(ctx context.Context, id string, reader *logReader, follow bool, emit func(engine.LogEntry) error) error {
+func (e *Engine) emitAll(ctx context.Context, id string, reader *logReader, follow bool,
+	emit func(engine.LogEntry) error) error {
 	over := !follow
 	for {
 		entry, err := reader.next()

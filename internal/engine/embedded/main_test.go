@@ -70,7 +70,8 @@ func shortDir(t testing.TB) string {
 func newTestNode(t testing.TB) *testNode {
 	t.Helper()
 	dir := shortDir(t)
-	e, err := New(Config{StateDir: dir + "/s", RunDir: dir + "/r", Images: testImages{busyboxLayer(t)}, Cgroup: "/godwit-test/" + filepath.Base(dir), State: "one"})
+	e, err := New(Config{StateDir: dir + "/s", RunDir: dir + "/r", Images: testImages{busyboxLayer(t)},
+		Cgroup: "/godwit-test/" + filepath.Base(dir), State: "one"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -186,7 +186,8 @@ func (m *monitor) awaitProgram() {
 func (m *monitor) restore(reports *json.Encoder) error {
 	r := m.job.Restore
 	args := []string{
-		"restore", "--detach", "--bundle", m.files.dir(), "--pid-file", m.files.pidFile(), "--image-path", r.Images,
+		"restore", "--detach", "--bundle", m.files.dir(), "--pid-file", m.files.pidFile(), "--image-path",
+		r.Images,
 		"--work-path", r.Work, "--tcp-established", "--file-locks", "--manage-cgroups-mode", "ignore",
 	}
 	waiting := func() { _ = reports.Encode(report{Waiting: true}) }
@@ -280,8 +281,10 @@ func (m *monitor) finish(code int, began time.Time) error {
 	if err := durable.Load(m.files.record(), &was); err != nil {
 		return errors.Join(logErr, err)
 	}
-	was.State, was.Finished, was.ExitCode, was.RanSeconds = engine.Exited, finished, code, finished.Sub(began).Seconds()
-	return errors.Join(logErr, m.clean(), keepLoss(m.files), durable.Save(m.files.record(), was), os.RemoveAll(m.files.runDir()))
+	was.State, was.Finished, was.ExitCode, was.RanSeconds = engine.Exited, finished, code,
+		finished.Sub(began).Seconds()
+	return errors.Join(logErr, m.clean(), keepLoss(m.files), durable.Save(m.files.record(), was),
+		os.RemoveAll(m.files.runDir()))
 }
 
 // clean ends what is left of the container's processes, its cgroup and its mounts.

@@ -63,7 +63,8 @@ func TestOldDepartureDecides(t *testing.T) {
 func TestResumeOf(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
-	departure, err := n.PrepareDump(t.Context(), d.ID, engine.DumpOptions{Leave: engine.Leave{Migration: "two", Target: "b"}})
+	departure, err := n.PrepareDump(t.Context(), d.ID,
+		engine.DumpOptions{Leave: engine.Leave{Migration: "two", Target: "b"}})
 	must(t, err)
 	defer departure.Close()
 	_, err = departure.Freeze(t.Context())
@@ -125,7 +126,8 @@ func TestFullDisk(t *testing.T) {
 	must(t, err)
 	must(t, n.Destroy(t.Context(), halted.ID, nil))
 	for range 20 {
-		departure, err := n.PrepareDump(t.Context(), d.ID, engine.DumpOptions{Leave: engine.Leave{Migration: "one", Target: "b"}})
+		departure, err := n.PrepareDump(t.Context(), d.ID,
+			engine.DumpOptions{Leave: engine.Leave{Migration: "one", Target: "b"}})
 		must(t, err)
 		if !durable.Exists(n.paths.of(d.ID).departure()) {
 			t.Fatal("that it leaves is not noted")
@@ -146,7 +148,8 @@ func TestFullDiskWithoutRoom(t *testing.T) {
 	always.Restart = "always"
 	n.start(always)
 	free := n.fill(true)
-	_, err := n.PrepareDump(t.Context(), always.ID, engine.DumpOptions{Leave: engine.Leave{Migration: "one", Target: "b"}})
+	_, err := n.PrepareDump(t.Context(), always.ID,
+		engine.DumpOptions{Leave: engine.Leave{Migration: "one", Target: "b"}})
 	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "note that it leaves") {
 		t.Errorf("it leaves: %v", err)
 	}
@@ -154,7 +157,8 @@ func TestFullDiskWithoutRoom(t *testing.T) {
 		t.Errorf("it is %s, leaving as %+v", ctr.State, ctr.Leaving)
 	}
 	must(t, n.Stop(t.Context(), none.ID, 0))
-	if err := n.Stop(t.Context(), always.ID, 0); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "has been stopped") {
+	if err := n.Stop(t.Context(), always.ID, 0); !errors.Is(err, unix.ENOSPC) ||
+		!strings.Contains(err.Error(), "has been stopped") {
 		t.Errorf("stopped: %v", err)
 	}
 	n.stands(always.ID, "it was stopped")
@@ -225,6 +229,7 @@ func TestRunDirectoryEmptied(t *testing.T) {
 	n = n.reopen()
 	runs("after all that")
 	must(t, n.Stop(t.Context(), d.ID, 0))
-	eventually(t, "its end to be recorded", func() bool { return n.state(d.ID).State == engine.Exited && !first.Alive() })
+	eventually(t, "its end to be recorded",
+		func() bool { return n.state(d.ID).State == engine.Exited && !first.Alive() })
 	must(t, n.Start(context.WithoutCancel(t.Context()), d.ID))
 }

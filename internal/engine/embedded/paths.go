@@ -69,7 +69,9 @@ func (c container) pidFile() string      { return filepath.Join(c.runDir(), "pid
 func (c container) pagerLog() string     { return filepath.Join(c.runDir(), "pager.log") }
 func (c container) memory() string       { return filepath.Join(c.runDir(), "memory.json") }
 func (c container) remoteSocket() string { return filepath.Join(c.runDir(), "late.sock") }
-func (c container) oldDeparture() string { return filepath.Join(c.runDir(), "departure.json") } // v0.1.0's: see notes.go
+
+// v0.1.0's: see notes.go
+func (c container) oldDeparture() string { return filepath.Join(c.runDir(), "departure.json") }
 func (c container) runcLog() string      { return filepath.Join(c.runDir(), "runc.log") }
 
 // cgroup is the container's cgroup, below the mount point of each hierarchy.

@@ -24,8 +24,9 @@ type record struct {
 // liveState is what is known of a container that has processes. Its monitor writes it.
 type liveState struct {
 	Monitor checkpoint.Identity `json:"monitor"`
-	Init    checkpoint.Identity `json:"init"`  // zero until there is one
-	Stdio   []string            `json:"stdio"` // the container's stdin, stdout and stderr, in the words of CRIU
+	Init    checkpoint.Identity `json:"init"` // zero until there is one
+	// the container's stdin, stdout and stderr, in the words of CRIU
+	Stdio []string `json:"stdio"`
 }
 
 // arrivalRecord exists from the start of an arrival until the container was resumed and all is cleaned up.

@@ -98,7 +98,8 @@ func (f *frozenPages) push(remote memory.RemotePages, most int) error {
 
 // moveRemote moves a container all of whose private pages stay at the source, until it runs. CRIU
 // touches some before: those are brought by the first connection, which is returned.
-func moveRemote(t testing.TB, source, target *testNode, id string) (*frozenPages, memory.RemotePages, <-chan error) {
+func moveRemote(t testing.TB, source, target *testNode, id string) (*frozenPages, memory.RemotePages,
+	<-chan error) {
 	t.Helper()
 	ctx := t.Context()
 	ctr, err := source.Inspect(ctx, id)
@@ -178,7 +179,8 @@ func TestRemotePages(t *testing.T) {
 				check(t, second.Close())
 				check(t, a.Destroy(t.Context(), d.ID, nil))
 				report := filled(t, b, d.ID)
-				if report.State != memory.Filled || report.LeftPages != 0 || report.RemoteLeft != 0 || report.FetchedPages == 0 {
+				if report.State != memory.Filled || report.LeftPages != 0 || report.RemoteLeft != 0 ||
+					report.FetchedPages == 0 {
 					t.Fatalf("report: %+v", report)
 				}
 				t.Logf("%+v", report)

@@ -61,7 +61,8 @@ func (e *Engine) Restartable() ([]string, error) {
 		has, is := e.policies[id]
 		if !is { // a definition never changes
 			var d engine.Definition
-			if durable.Load(e.paths.of(id).definition(), &d) != nil { // it is being made or removed, or it is damaged
+			// it is being made or removed, or it is damaged
+			if durable.Load(e.paths.of(id).definition(), &d) != nil {
 				continue
 			}
 			has = restartable(d)
@@ -103,7 +104,8 @@ func (e *Engine) standing(ctr engine.Container) (Standing, restartRecord, error)
 	case ctr.State != engine.Exited || durable.Exists(place.arrival()):
 		return Standing{Why: "it is " + string(ctr.State)}, was, nil
 	case unread != nil:
-		why := fmt.Sprintf("it is not known whether this node has it: what was noted of its restarts cannot be read: %v", unread)
+		why := fmt.Sprintf("it is not known whether this node has it: what was noted of its restarts "+
+			"cannot be read: %v", unread)
 		return Standing{Unheld: true, Why: why}, was, nil
 	}
 	standing, err := stands(ctr, ran, was, boot, e.config.State)
@@ -133,11 +135,13 @@ func stands(ctr engine.Container, ran record, was restartRecord, boot, state str
 	}
 	switch {
 	case was.Holder == "":
-		s.Unheld, s.Why = true, "it is not recorded that this node has it: the source of its migration has not "+
-			"confirmed that it gave it away, or an older godwit started it"
+		s.Unheld, s.Why = true,
+			"it is not recorded that this node has it: the source of its migration has not "+
+				"confirmed that it gave it away, or an older godwit started it"
 	case was.Holder != state:
-		s.Unheld, s.Why = true, "the state of this node was put back, or is another machine's, since it was last "+
-			"started here: it may run elsewhere"
+		s.Unheld, s.Why = true,
+			"the state of this node was put back, or is another machine's, since it was last "+
+				"started here: it may run elsewhere"
 	case was.Stopped != "" && (policy.When != engine.RestartAlways || was.Stopped == boot):
 		s.Why = "it was stopped"
 	case policy.When == engine.RestartNo && unseen:

@@ -14,7 +14,8 @@ import (
 
 // TestStands goes through what a policy says of a container that has ended.
 func TestStands(t *testing.T) {
-	long, short, unseen := record{State: engine.Exited, RanSeconds: 60}, record{State: engine.Exited, RanSeconds: 1}, record{State: engine.Running}
+	long, short, unseen := record{State: engine.Exited, RanSeconds: 60},
+		record{State: engine.Exited, RanSeconds: 1}, record{State: engine.Running}
 	for _, c := range []struct {
 		name     string
 		policy   string
@@ -28,21 +29,30 @@ func TestStands(t *testing.T) {
 		{name: "no policy", ran: long, why: "no restart policy"},
 		{name: "no policy, power lost", code: exitUnknown, ran: unseen, why: "its node went down"},
 		{name: "always", policy: "always", ran: long},
-		{name: "power lost", policy: "always", code: exitUnknown, ran: unseen, was: restartRecord{Failures: 7, Boot: "before"}},
-		{name: "monitor killed", policy: "always", code: exitUnknown, ran: unseen, was: restartRecord{Failures: 7, Boot: "now"}, failures: 7},
+		{name: "power lost", policy: "always", code: exitUnknown, ran: unseen,
+			was: restartRecord{Failures: 7, Boot: "before"}},
+		{name: "monitor killed", policy: "always", code: exitUnknown, ran: unseen,
+			was: restartRecord{Failures: 7, Boot: "now"}, failures: 7},
 		{name: "power lost, on failure", policy: "on-failure", code: exitUnknown, ran: unseen},
 		{name: "stopped", policy: "always", ran: long, was: restartRecord{Stopped: "now"}, why: "stopped"},
 		{name: "stopped before the boot", policy: "always", ran: long, was: restartRecord{Stopped: "before"}},
-		{name: "unless it was stopped", policy: "unless-stopped", ran: long, was: restartRecord{Stopped: "before"}, why: "stopped"},
+		{name: "unless it was stopped", policy: "unless-stopped", ran: long,
+			was: restartRecord{Stopped: "before"}, why: "stopped"},
 		{name: "unless-stopped", policy: "unless-stopped", ran: long},
 		{name: "no failure", policy: "on-failure", ran: long, why: "without an error"},
 		{name: "first failure", policy: "on-failure:2", code: 1, ran: short},
-		{name: "second failure", policy: "on-failure:2", code: 1, ran: short, was: restartRecord{Failures: 1}, failures: 1},
-		{name: "too many failures", policy: "on-failure:2", code: 1, ran: short, was: restartRecord{Failures: 2}, failures: 2, why: "after 2 restarts"},
-		{name: "and a boot", policy: "on-failure:2", code: 1, ran: short, was: restartRecord{Failures: 2, Boot: "before"}, failures: 2, why: "after 2"},
-		{name: "failed after long", policy: "on-failure:2", code: 1, ran: long, was: restartRecord{Failures: 2}},
-		{name: "not confirmed", policy: "always", ran: long, was: restartRecord{Holder: "nobody"}, why: "has not confirmed", unheld: true},
-		{name: "another state", policy: "always", ran: long, was: restartRecord{Holder: "two", Stopped: "now"}, why: "put back", unheld: true},
+		{name: "second failure", policy: "on-failure:2", code: 1, ran: short, was: restartRecord{Failures: 1},
+			failures: 1},
+		{name: "too many failures", policy: "on-failure:2", code: 1, ran: short,
+			was: restartRecord{Failures: 2}, failures: 2, why: "after 2 restarts"},
+		{name: "and a boot", policy: "on-failure:2", code: 1, ran: short,
+			was: restartRecord{Failures: 2, Boot: "before"}, failures: 2, why: "after 2"},
+		{name: "failed after long", policy: "on-failure:2", code: 1, ran: long,
+			was: restartRecord{Failures: 2}},
+		{name: "not confirmed", policy: "always", ran: long, was: restartRecord{Holder: "nobody"},
+			why: "has not confirmed", unheld: true},
+		{name: "another state", policy: "always", ran: long,
+			was: restartRecord{Holder: "two", Stopped: "now"}, why: "put back", unheld: true},
 	} {
 		ctr := engine.Container{State: engine.Exited, ExitCode: c.code}
 		ctr.Definition.Restart = c.policy
@@ -50,7 +60,8 @@ func TestStands(t *testing.T) {
 			c.was.Holder = "one"
 		}
 		got, err := stands(ctr, c.ran, c.was, "now", "one")
-		if err != nil || got.Due != (c.why == "") || !strings.Contains(got.Why, c.why) || got.Failures != c.failures || got.Unheld != c.unheld {
+		if err != nil || got.Due != (c.why == "") || !strings.Contains(got.Why, c.why) ||
+			got.Failures != c.failures || got.Unheld != c.unheld {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
 	}
@@ -158,7 +169,8 @@ func TestRestartsAfterAMove(t *testing.T) {
 func TestFailedStart(t *testing.T) {
 	n := newTestNode(t)
 	broken := shortDir(t) + "/runc"
-	script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = start ] && [ -e %[1]s.broken ] && exit 1; done\nexec %[2]s \"$@\"\n", broken, n.runc.path)
+	script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = start ] && [ -e %[1]s.broken ] && exit 1; "+
+		"done\nexec %[2]s \"$@\"\n", broken, n.runc.path)
 	must(t, os.WriteFile(broken, []byte(script), 0o700))
 	n.config.Runc = broken
 	n = n.reopen()
@@ -188,7 +200,8 @@ func TestFailedStart(t *testing.T) {
 	}
 	refused := errors.New("refused")
 	for range 3 {
-		if err := n.Restart(t.Context(), d.ID, func(context.Context, engine.Definition) error { return refused }); !errors.Is(err, refused) {
+		if err := n.Restart(t.Context(), d.ID,
+			func(context.Context, engine.Definition) error { return refused }); !errors.Is(err, refused) {
 			t.Error(err)
 		}
 	}
@@ -222,7 +235,8 @@ func slowNode(t *testing.T) (n *testNode, file string) {
 	t.Helper()
 	n = newTestNode(t)
 	slow := shortDir(t) + "/runc"
-	script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = create ] && [ -e %[1]s.slow ] && sleep 600; done\nexec %[2]s \"$@\"\n", slow, n.runc.path)
+	script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = create ] && [ -e %[1]s.slow ] && sleep 600; "+
+		"done\nexec %[2]s \"$@\"\n", slow, n.runc.path)
 	must(t, os.WriteFile(slow, []byte(script), 0o700))
 	n.config.Runc = slow
 	return n.reopen(), slow + ".slow"

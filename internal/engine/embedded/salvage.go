@@ -56,7 +56,8 @@ func (e *Engine) salvage(ctx context.Context, place container, take func(files.T
 	trees := []files.Tree{{Kind: files.Writable, Path: place.upper()}}
 	for i, v := range d.Volumes {
 		path := place.volumePath(i, v)
-		if ours := slices.ContainsFunc(was.Made, func(m madeVolume) bool { return m.Path == path && m.fills() }); ours && !inUse(path) {
+		if ours := slices.ContainsFunc(was.Made,
+			func(m madeVolume) bool { return m.Path == path && m.fills() }); ours && !inUse(path) {
 			trees = append(trees, files.Tree{Kind: treeKind(v), Name: v.Key(), Path: path})
 		}
 	}

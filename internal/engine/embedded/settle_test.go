@@ -24,7 +24,8 @@ exec sleep 1000`
 func TestStuckWithinIsGivenUp(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", stuckWithin))
-	for until := time.Now().Add(10 * time.Second); !strings.Contains(n.output(d.ID), "left"); time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(10 * time.Second); !strings.Contains(n.output(d.ID),
+		"left"); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("no connection is stuck: %s", n.output(d.ID))
 		}

@@ -44,7 +44,8 @@ func newSharerNodes(t testing.TB) (a, b *testNode) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		build := exec.Command("gcc", "-O1", "-Wall", "-Werror", "-static", "-o", filepath.Join(dir, "bin/sharer"), "../../memory/testdata/sharer/sharer.c")
+		build := exec.Command("gcc", "-O1", "-Wall", "-Werror", "-static", "-o",
+			filepath.Join(dir, "bin/sharer"), "../../memory/testdata/sharer/sharer.c")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("build the workload: %v\n%s", err, out)
 		}
@@ -119,7 +120,8 @@ func compareShared(t testing.TB, n *testNode, id string, store *memory.Store, ma
 			}
 			if !bytes.Equal(is, got) {
 				if wrong++; wrong < 10 {
-					t.Errorf("shared memory %s, page %#x: sent %v %x…, is %x…", file.Name(), at, there, got[:16], is[:16])
+					t.Errorf("shared memory %s, page %#x: sent %v %x…, is %x…", file.Name(), at,
+						there, got[:16], is[:16])
 				}
 			}
 		}

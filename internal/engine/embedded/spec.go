@@ -97,7 +97,8 @@ func processOf(in specInput) *specs.Process {
 		dir = "/"
 	}
 	capabilities := &specs.LinuxCapabilities{Bounding: defaultCapabilities()}
-	if in.user.UID == 0 { // as Docker does: a user who is not root has none, but may gain them by set-user-id programs
+	// as Docker does: a user who is not root has none, but may gain them by set-user-id programs
+	if in.user.UID == 0 {
 		capabilities.Effective, capabilities.Permitted = defaultCapabilities(), defaultCapabilities()
 	}
 	return &specs.Process{
@@ -142,7 +143,8 @@ func environmentOf(d engine.Definition, home string) []string {
 
 func namespacesOf(in specInput) []specs.LinuxNamespace {
 	namespaces := []specs.LinuxNamespace{
-		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
+		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+		{Type: specs.MountNamespace},
 		{Type: specs.NetworkNamespace, Path: in.netns},
 	}
 	if in.unified {
@@ -165,8 +167,10 @@ func mountsOf(in specInput) []specs.Mount {
 	mounts = append(mounts, []specs.Mount{
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
 			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
-		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs",
+			Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue",
+			Options: []string{"nosuid", "noexec", "nodev"}},
 		bind(in.files.shm(), "/dev/shm", "nosuid", "noexec", "nodev"),
 	}...)
 	if in.unified {
@@ -192,7 +196,8 @@ func volumeMounts(in specInput) []specs.Mount {
 		}
 		mounts = append(mounts, mount)
 	}
-	slices.SortStableFunc(mounts, func(a, b specs.Mount) int { return strings.Compare(a.Destination, b.Destination) })
+	slices.SortStableFunc(mounts,
+		func(a, b specs.Mount) int { return strings.Compare(a.Destination, b.Destination) })
 	return mounts
 }
 

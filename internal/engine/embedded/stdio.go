@@ -29,7 +29,8 @@ type stdio struct {
 	streams        []*stream
 	done           sync.WaitGroup
 
-	mu  sync.Mutex // guards reading from the streams and writing to the log: one without the other loses output
+	// guards reading from the streams and writing to the log: one without the other loses output
+	mu  sync.Mutex
 	log *logWriter
 }
 
@@ -84,7 +85,8 @@ func (s *stdio) add(name string, fd int, terminal bool) error {
 		unix.Close(fd)
 		return fmt.Errorf("set %s non-blocking: %w", name, err)
 	}
-	s.streams = append(s.streams, &stream{name: name, file: os.NewFile(uintptr(fd), name), terminal: terminal})
+	s.streams = append(s.streams, &stream{name: name, file: os.NewFile(uintptr(fd), name),
+		terminal: terminal})
 	return nil
 }
 

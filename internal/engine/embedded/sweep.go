@@ -32,7 +32,8 @@ func killCgroup(ctx context.Context, files container) error {
 	if err != nil {
 		return fmt.Errorf("open cgroup of container %.12s: %w", files.id, err)
 	}
-	if err := group.Kill(ctx); err != nil && !errors.Is(err, unix.ENODEV) { // its monitor may be removing it, too
+	// its monitor may be removing it, too
+	if err := group.Kill(ctx); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("kill container %.12s: %w", files.id, err)
 	}
 	if err := group.Remove(); err != nil {

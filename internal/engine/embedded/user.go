@@ -86,7 +86,8 @@ func lookupPasswd(rootfs, wanted string) (passwdEntry, error) {
 	case isNumber:
 		return passwdEntry{uid: number}, nil
 	}
-	return passwdEntry{}, errors.New("the image's /etc/passwd does not list it; use a number or a name that it has")
+	return passwdEntry{},
+		errors.New("the image's /etc/passwd does not list it; use a number or a name that it has")
 }
 
 func lookupGroup(rootfs, wanted string) (uint32, error) {
@@ -102,7 +103,8 @@ func lookupGroup(rootfs, wanted string) (uint32, error) {
 		return !found
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("the image's /etc/group does not list group %q; use a number or a name that it has", wanted)
+		err = fmt.Errorf("the image's /etc/group does not list group %q; use a number or a name that it has",
+			wanted)
 	}
 	return result, err
 }

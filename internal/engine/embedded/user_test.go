@@ -20,9 +20,12 @@ func TestResolveUserStaysInside(t *testing.T) {
 		"relative link": func(root string) error {
 			return os.Symlink("../../../../../../.."+outside, root+"/etc/passwd")
 		},
-		"magic link": func(root string) error { return os.Symlink("/proc/self/root"+outside, root+"/etc/passwd") },
-		"fifo":       func(root string) error { return unix.Mkfifo(root+"/etc/passwd", 0o644) },
-		"directory":  func(root string) error { return os.Mkdir(root+"/etc/passwd", 0o755) },
+		"magic link": func(root string) error {
+			return os.Symlink("/proc/self/root"+outside,
+				root+"/etc/passwd")
+		},
+		"fifo":      func(root string) error { return unix.Mkfifo(root+"/etc/passwd", 0o644) },
+		"directory": func(root string) error { return os.Mkdir(root+"/etc/passwd", 0o755) },
 		"device": func(root string) error {
 			return unix.Mknod(root+"/etc/passwd", unix.S_IFCHR|0o644, int(unix.Mkdev(1, 5)))
 		},
@@ -51,7 +54,8 @@ func TestResolveUserFollowsLinksOfTheContainer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(root+"/usr/lib/passwd", []byte("# x\n\nbad\nann:x:7:8:,,:/h:/s\nbig:x:99999999999:1:::\n"), 0o644); err != nil {
+	if err := os.WriteFile(root+"/usr/lib/passwd",
+		[]byte("# x\n\nbad\nann:x:7:8:,,:/h:/s\nbig:x:99999999999:1:::\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink("/usr/lib/passwd", root+"/etc/passwd"); err != nil {

@@ -31,14 +31,16 @@ func validateVolumes(d engine.Definition) error {
 	}
 	for i, v := range d.Volumes {
 		if !cleanPath(v.Path, maxVolumePath) {
-			return fmt.Errorf("path %.80q of a volume: must be absolute, clean, not / and at most %d bytes", v.Path, maxVolumePath)
+			return fmt.Errorf("path %.80q of a volume: must be absolute, clean, not / and at most %d bytes",
+				v.Path, maxVolumePath)
 		}
 		if err := validateVolume(v); err != nil {
 			return err
 		}
 		for _, other := range d.Volumes[:i] {
 			if v.Path == other.Path || v.Overlaps(other) {
-				return fmt.Errorf("%.80s at %.80s and %.80s at %.80s: the same twice", v, v.Path, other, other.Path)
+				return fmt.Errorf("%.80s at %.80s and %.80s at %.80s: the same twice", v, v.Path, other,
+					other.Path)
 			}
 		}
 	}
@@ -49,7 +51,8 @@ func validateVolume(v engine.Volume) error {
 	switch {
 	case v.Sort() == engine.Named && v.Source == "" && v.SizeBytes == 0:
 		if !namePattern.MatchString(v.Name) {
-			return fmt.Errorf("volume name %.80q: must begin with a letter or digit and have at most 63 of a-z A-Z 0-9 _ . -", v.Name)
+			return fmt.Errorf("volume name %.80q: must begin with a letter or digit and have at most 63 "+
+				"of a-z A-Z 0-9 _ . -", v.Name)
 		}
 	case v.Sort() == engine.Bind && v.Name == "" && v.SizeBytes == 0:
 		if !cleanPath(v.Source, maxSourcePath) {
@@ -57,7 +60,8 @@ func validateVolume(v engine.Volume) error {
 		}
 	case v.Sort() == engine.Tmpfs && v.Name == "" && v.Source == "" && !v.ReadOnly:
 		if v.SizeBytes < 0 || v.SizeBytes > maxTmpfs {
-			return fmt.Errorf("tmpfs %.80s of %d bytes: must be from 1 to %d, or 0 for half of the memory", v.Path, v.SizeBytes, int64(maxTmpfs))
+			return fmt.Errorf("tmpfs %.80s of %d bytes: must be from 1 to %d, or 0 for half of the memory",
+				v.Path, v.SizeBytes, int64(maxTmpfs))
 		}
 	default:
 		return fmt.Errorf("volume at %.80q of kind %.20q has what such a volume cannot have", v.Path, v.Kind)
@@ -73,8 +77,10 @@ func cleanPath(p string, limit int) bool {
 // name, or none.
 func (e *Engine) checkBinds(d engine.Definition) error {
 	for _, v := range d.Volumes {
-		if v.Sort() == engine.Bind && (engine.Within(v.Source, e.paths.state) || engine.Within(v.Source, e.paths.run)) {
-			return fmt.Errorf("host directory %.80s: it is below a directory of the container engine; name a volume instead", v.Source)
+		if v.Sort() == engine.Bind &&
+			(engine.Within(v.Source, e.paths.state) || engine.Within(v.Source, e.paths.run)) {
+			return fmt.Errorf("host directory %.80s: it is below a directory of the container engine; "+
+				"name a volume instead", v.Source)
 		}
 	}
 	return nil
@@ -115,7 +121,8 @@ func (e *Engine) VolumePath(v engine.Volume) (string, error) {
 	if v.Sort() == engine.Tmpfs {
 		return "", fmt.Errorf("%s is of one container: %w", v, errors.ErrUnsupported)
 	}
-	if err := errors.Join(validateVolume(v), e.checkBinds(engine.Definition{Volumes: []engine.Volume{v}})); err != nil {
+	if err := errors.Join(validateVolume(v),
+		e.checkBinds(engine.Definition{Volumes: []engine.Volume{v}})); err != nil {
 		return "", err
 	}
 	return container{paths: e.paths}.volumePath(0, v), nil
@@ -167,7 +174,8 @@ func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]
 		}
 		if v.Stays {
 			if info, err := os.Stat(place); v.Sort() == engine.Bind && (err != nil || !info.IsDir()) {
-				add("it is not copied, and there is no such directory at the target", "make or mount it there, or have it moved")
+				add("it is not copied, and there is no such directory at the target",
+					"make or mount it there, or have it moved")
 			}
 			continue
 		}
@@ -175,9 +183,11 @@ func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]
 		entries, err := os.ReadDir(place)
 		switch {
 		case len(engine.Sharing(all, d.ID, v)) > 0:
-			add("container "+engine.Sharing(all, d.ID, v)[0]+" on this node has it", "remove that container, or give one of them another volume"+instead)
+			add("container "+engine.Sharing(all, d.ID, v)[0]+" on this node has it",
+				"remove that container, or give one of them another volume"+instead)
 		case err == nil && len(entries) > 0:
-			add("there is one with files in it already, at the target", "remove it, or move its files elsewhere"+instead)
+			add("there is one with files in it already, at the target",
+				"remove it, or move its files elsewhere"+instead)
 		case errors.Is(err, unix.ENOTDIR):
 			add("on this node that is no directory", "remove what is there")
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -244,8 +254,10 @@ func (a *arrival) clearVolumes() error {
 				continue
 			}
 			place := filepath.Join(root, strings.TrimPrefix(m.Destination, v.Path))
-			if info, err := os.Lstat(place); err == nil && (info.IsDir() || info.Mode().IsRegular() && info.Size() == 0) {
-				for ; place != root && os.Remove(place) == nil; place = filepath.Dir(place) { // empty directories only
+			if info, err := os.Lstat(place); err == nil &&
+				(info.IsDir() || info.Mode().IsRegular() && info.Size() == 0) {
+				// empty directories only
+				for ; place != root && os.Remove(place) == nil; place = filepath.Dir(place) {
 				}
 			}
 		}
@@ -280,7 +292,8 @@ func (e *Engine) unmakeVolumes(ctx context.Context, id string, made []madeVolume
 }
 
 // goneWith lists the directories of a container's volumes that have gone with it to another node.
-func (e *Engine) goneWith(ctx context.Context, d engine.Definition, stay []string) (gone []string, err error) {
+func (e *Engine) goneWith(ctx context.Context, d engine.Definition, stay []string) (gone []string,
+	err error) {
 	inUse, err := e.pathsInUse(ctx, d.ID)
 	if err != nil {
 		return nil, err
@@ -315,7 +328,8 @@ func (e *Engine) pathsInUse(ctx context.Context, id string) (func(path string) b
 		}
 	}
 	return func(path string) bool {
-		return slices.ContainsFunc(used, func(u string) bool { return engine.Within(u, path) || engine.Within(path, u) })
+		return slices.ContainsFunc(used,
+			func(u string) bool { return engine.Within(u, path) || engine.Within(path, u) })
 	}, nil
 }
 
@@ -370,7 +384,8 @@ func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
 		return err
 	}
 	if has := engine.Sharing(all, "", engine.Volume{Name: name}); len(has) > 0 {
-		return fmt.Errorf("remove volume %s: %w: container %s has it; remove that one first", name, engine.ErrBusy, strings.Join(has, ", "))
+		return fmt.Errorf("remove volume %s: %w: container %s has it; remove that one first", name,
+			engine.ErrBusy, strings.Join(has, ", "))
 	}
 	return removeVolume(e.paths.volume(name))
 }

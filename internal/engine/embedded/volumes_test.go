@@ -38,18 +38,21 @@ func TestRemoveVolumeThatIsAMount(t *testing.T) {
 func TestValidateVolumes(t *testing.T) {
 	long := "/" + strings.Repeat("x", maxVolumePath)
 	for what, volumes := range map[string][]engine.Volume{
-		"kind":               {{Kind: "disk", Name: "v", Path: "/v"}},
-		"named with source":  {{Name: "v", Source: "/s", Path: "/v"}},
-		"named with size":    {{Name: "v", SizeBytes: 1, Path: "/v"}},
-		"bind with name":     {{Kind: engine.Bind, Name: "v", Source: "/s", Path: "/v"}},
-		"bind of nothing":    {{Kind: engine.Bind, Path: "/v"}},
-		"bind of all":        {{Kind: engine.Bind, Source: "/", Path: "/v"}},
-		"bind not clean":     {{Kind: engine.Bind, Source: "/a/../b", Path: "/v"}},
-		"bind relative":      {{Kind: engine.Bind, Source: "a", Path: "/v"}},
-		"bind zero":          {{Kind: engine.Bind, Source: "/a\x00b", Path: "/v"}},
-		"bind too long":      {{Kind: engine.Bind, Source: "/" + strings.Repeat("x", maxSourcePath), Path: "/v"}},
-		"bind twice":         {{Kind: engine.Bind, Source: "/a", Path: "/v"}, {Kind: engine.Bind, Source: "/a", Path: "/w"}},
-		"bind in bind":       {{Kind: engine.Bind, Source: "/a/b", Path: "/v"}, {Kind: engine.Bind, Source: "/a", Path: "/w"}},
+		"kind":              {{Kind: "disk", Name: "v", Path: "/v"}},
+		"named with source": {{Name: "v", Source: "/s", Path: "/v"}},
+		"named with size":   {{Name: "v", SizeBytes: 1, Path: "/v"}},
+		"bind with name":    {{Kind: engine.Bind, Name: "v", Source: "/s", Path: "/v"}},
+		"bind of nothing":   {{Kind: engine.Bind, Path: "/v"}},
+		"bind of all":       {{Kind: engine.Bind, Source: "/", Path: "/v"}},
+		"bind not clean":    {{Kind: engine.Bind, Source: "/a/../b", Path: "/v"}},
+		"bind relative":     {{Kind: engine.Bind, Source: "a", Path: "/v"}},
+		"bind zero":         {{Kind: engine.Bind, Source: "/a\x00b", Path: "/v"}},
+		"bind too long": {{Kind: engine.Bind, Source: "/" + strings.Repeat("x", maxSourcePath),
+			Path: "/v"}},
+		"bind twice": {{Kind: engine.Bind, Source: "/a", Path: "/v"},
+			{Kind: engine.Bind, Source: "/a", Path: "/w"}},
+		"bind in bind": {{Kind: engine.Bind, Source: "/a/b", Path: "/v"},
+			{Kind: engine.Bind, Source: "/a", Path: "/w"}},
 		"tmpfs with source":  {{Kind: engine.Tmpfs, Source: "/s", Path: "/v"}},
 		"tmpfs read-only":    {{Kind: engine.Tmpfs, Path: "/v", ReadOnly: true}},
 		"tmpfs of less than": {{Kind: engine.Tmpfs, Path: "/v", SizeBytes: -1}},
@@ -62,8 +65,10 @@ func TestValidateVolumes(t *testing.T) {
 		}
 	}
 	good := []engine.Volume{
-		{Name: "v", Path: "/v"}, {Kind: engine.Named, Name: "w", Path: "/w"}, {Kind: engine.Bind, Source: "/a", Path: "/v/a", ReadOnly: true},
-		{Kind: engine.Bind, Source: "/ab", Path: "/ab"}, {Kind: engine.Tmpfs, Path: "/t"}, {Kind: engine.Tmpfs, Path: "/t/u", SizeBytes: 1},
+		{Name: "v", Path: "/v"}, {Kind: engine.Named, Name: "w", Path: "/w"},
+		{Kind: engine.Bind, Source: "/a", Path: "/v/a", ReadOnly: true},
+		{Kind: engine.Bind, Source: "/ab", Path: "/ab"}, {Kind: engine.Tmpfs, Path: "/t"},
+		{Kind: engine.Tmpfs, Path: "/t/u", SizeBytes: 1},
 	}
 	if err := validateVolumes(engine.Definition{Volumes: good}); err != nil {
 		t.Error(err)
@@ -101,7 +106,8 @@ func TestArrivalLeavesParents(t *testing.T) {
 func TestArrivalLeavesWhatIsMountedSince(t *testing.T) {
 	n := newTestNode(t)
 	top := t.TempDir()
-	record := n.arrivalRecord(engine.Definition{Volumes: []engine.Volume{{Kind: engine.Bind, Source: top, Path: "/v"}}}, "")
+	record := n.arrivalRecord(
+		engine.Definition{Volumes: []engine.Volume{{Kind: engine.Bind, Source: top, Path: "/v"}}}, "")
 	undo := func() {
 		t.Helper()
 		if err := n.unmakeVolumes(t.Context(), strings.Repeat("0", 64), record.Made); err != nil {
@@ -159,7 +165,8 @@ func TestArrivalOfAnEarlierVersion(t *testing.T) {
 func TestReservedBinds(t *testing.T) {
 	n := newTestNode(t)
 	for _, stays := range []bool{false, true} {
-		d := engine.Definition{Volumes: []engine.Volume{{Kind: engine.Bind, Source: n.paths.volumes(), Path: "/v", Stays: stays}}}
+		d := engine.Definition{Volumes: []engine.Volume{{Kind: engine.Bind, Source: n.paths.volumes(),
+			Path: "/v", Stays: stays}}}
 		if problems, err := n.reserveVolumes(nil, d); err != nil || len(problems) != 1 {
 			t.Errorf("stays %t: %v, %v", stays, problems, err)
 		}

@@ -14,7 +14,8 @@ func TestMoveWatches(t *testing.T) {
 	t.Parallel()
 	a, b := newTestNode(t), newTestNode(t)
 	for _, n := range []*testNode{a, b} {
-		build := exec.Command("go", "build", "-o", n.config.Images.(testImages).dir+"/bin/watcher", "testdata/watcher/main.go")
+		build := exec.Command("go", "build", "-o", n.config.Images.(testImages).dir+"/bin/watcher",
+			"testdata/watcher/main.go")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -29,10 +30,12 @@ func TestMoveWatches(t *testing.T) {
 		a, b = b, a
 		for _, dir := range []string{"/etc", "/tmp/w", "/data", "/dev/shm"} {
 			name := trip + strings.ReplaceAll(dir, "/", "-")
-			if code, err := a.Exec(t.Context(), d.ID, engine.Exec{Args: []string{"touch", dir + "/" + name}}); err != nil || code != 0 {
+			if code, err := a.Exec(t.Context(), d.ID,
+				engine.Exec{Args: []string{"touch", dir + "/" + name}}); err != nil || code != 0 {
 				t.Fatal(code, err)
 			}
-			waitFor(t, "the event of "+name, func() bool { return strings.Contains(a.output(d.ID), "made "+name+"\n") })
+			waitFor(t, "the event of "+name,
+				func() bool { return strings.Contains(a.output(d.ID), "made "+name+"\n") })
 		}
 	}
 }

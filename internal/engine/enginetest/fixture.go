@@ -163,7 +163,8 @@ func prepareStaying(t *testing.T, from, to Node, id string, stay ...string) *tri
 }
 
 // leave is why containers of these tests leave.
-var leave = engine.Leave{Migration: "0123456789abcdef", Target: "b", Mode: "cold", Started: time.Unix(1_700_000_000, 0).UTC(), Stay: []string{"data"}}
+var leave = engine.Leave{Migration: "0123456789abcdef", Target: "b", Mode: "cold",
+	Started: time.Unix(1_700_000_000, 0).UTC(), Stay: []string{"data"}}
 
 // freeze freezes the container, dumps it, and copies all that makes it up to the target.
 func (m *trip) freeze(t *testing.T) {
@@ -171,7 +172,8 @@ func (m *trip) freeze(t *testing.T) {
 	must(t, m.departure.Settle(t.Context()))
 	_, err := m.departure.Freeze(t.Context())
 	must(t, err)
-	if got := state(t, m.from, m.id); got.State != engine.Frozen || got.Leaving == nil || !reflect.DeepEqual(*got.Leaving, leave) {
+	if got := state(t, m.from, m.id); got.State != engine.Frozen || got.Leaving == nil ||
+		!reflect.DeepEqual(*got.Leaving, leave) {
 		t.Errorf("after Freeze it is %s, leaving as %+v, want %+v", got.State, got.Leaving, leave)
 	}
 	images := t.TempDir()

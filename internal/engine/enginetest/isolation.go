@@ -22,10 +22,12 @@ func check(t *testing.T, n Node, script, want string, change ...func(*engine.Def
 
 func testEnvironment(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
-	check(t, n, "echo $X $PWD $HOSTNAME; hostname; cat /etc/hostname", "a b /tmp berry\nberry\nberry\n", func(d *engine.Definition) {
-		d.Env, d.Dir, d.Hostname = append(d.Env, "X=a b"), "/tmp", "berry"
-	})
-	check(t, n, "grep -c localhost /etc/hosts; ulimit -n; umask; cat /proc/self/oom_score_adj", "2\n1024\n0022\n0\n")
+	check(t, n, "echo $X $PWD $HOSTNAME; hostname; cat /etc/hostname", "a b /tmp berry\nberry\nberry\n",
+		func(d *engine.Definition) {
+			d.Env, d.Dir, d.Hostname = append(d.Env, "X=a b"), "/tmp", "berry"
+		})
+	check(t, n, "grep -c localhost /etc/hosts; ulimit -n; umask; cat /proc/self/oom_score_adj",
+		"2\n1024\n0022\n0\n")
 }
 
 func testUsers(t *testing.T, f Fixture) {
@@ -53,7 +55,8 @@ func testLimits(t *testing.T, f Fixture) {
 	if ctr := ended(t, n, hungry.ID); ctr.ExitCode != 137 {
 		t.Errorf("one that took too much memory ended with %d", ctr.ExitCode)
 	}
-	for _, bad := range []engine.Limits{{MemoryBytes: 1}, {MemoryBytes: -1}, {CPUs: -1}, {CPUs: 0.001}, {Pids: -1}} {
+	for _, bad := range []engine.Limits{{MemoryBytes: 1}, {MemoryBytes: -1}, {CPUs: -1}, {CPUs: 0.001},
+		{Pids: -1}} {
 		if err := n.TryRun(t, define(t, n, "true", limits(bad))); err == nil {
 			t.Errorf("limits %+v are accepted", bad)
 		}
@@ -140,7 +143,8 @@ func cgroupDirs(t *testing.T, pid int, controller string) []string {
 		case parts[1] == controller:
 			dirs = append(dirs, filepath.Join("/sys/fs/cgroup", controller, parts[2]))
 		case parts[1] == "":
-			dirs = append(dirs, filepath.Join("/sys/fs/cgroup", parts[2]), filepath.Join("/sys/fs/cgroup/unified", parts[2]))
+			dirs = append(dirs, filepath.Join("/sys/fs/cgroup", parts[2]),
+				filepath.Join("/sys/fs/cgroup/unified", parts[2]))
 		}
 	}
 	return dirs
@@ -181,7 +185,8 @@ func testIsolation(t *testing.T, f Fixture) {
 
 func testReadOnly(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
-	script := "touch /x 2>/dev/null || echo read-only; echo a >/dev/shm/x && echo a >/data/x && touch /dev/x && echo fine"
+	script := "touch /x 2>/dev/null || echo read-only; echo a >/dev/shm/x && echo a >/data/x && touch " +
+		"/dev/x && echo fine"
 	check(t, n, script, "read-only\nfine\n", func(d *engine.Definition) {
 		d.ReadOnly, d.Volumes = true, []engine.Volume{{Name: "data", Path: "/data"}}
 	})
@@ -193,8 +198,10 @@ func testVolumes(t *testing.T, f Fixture) {
 	check(t, n, "echo kept >/a/file; echo deep >/a/b/file", "",
 		volume(engine.Volume{Name: "inner", Path: "/a/b"}, engine.Volume{Name: "outer", Path: "/a"}))
 	check(t, n, "cat /v/file /w/file; touch /v/x 2>/dev/null || echo read-only", "kept\ndeep\nread-only\n",
-		volume(engine.Volume{Name: "outer", Path: "/v", ReadOnly: true}, engine.Volume{Name: "inner", Path: "/w"}))
-	for _, bad := range []engine.Volume{{Name: "../x", Path: "/v"}, {Name: "x", Path: "v"}, {Name: "x", Path: "/"}, {Name: "x", Path: "/a/../b"}, {Path: "/v"}} {
+		volume(engine.Volume{Name: "outer", Path: "/v", ReadOnly: true},
+			engine.Volume{Name: "inner", Path: "/w"}))
+	for _, bad := range []engine.Volume{{Name: "../x", Path: "/v"}, {Name: "x", Path: "v"},
+		{Name: "x", Path: "/"}, {Name: "x", Path: "/a/../b"}, {Path: "/v"}} {
 		if err := n.TryRun(t, define(t, n, "true", volume(bad))); err == nil {
 			t.Errorf("volume %+v is accepted", bad)
 		}
@@ -203,5 +210,6 @@ func testVolumes(t *testing.T, f Fixture) {
 
 func testTerminal(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
-	check(t, n, "tty; echo $TERM; echo oops >&2", "/dev/pts/0\r\nxterm\r\noops\r\n", func(d *engine.Definition) { d.TTY = true })
+	check(t, n, "tty; echo $TERM; echo oops >&2", "/dev/pts/0\r\nxterm\r\noops\r\n",
+		func(d *engine.Definition) { d.TTY = true })
 }

@@ -18,14 +18,18 @@ func Run(t *testing.T, f Fixture) {
 		name string
 		test func(*testing.T, Fixture)
 	}{
-		{"ends", testEnds}, {"names", testNames}, {"logs", testLogs}, {"tail", testTail}, {"follow", testFollow}, {"exec", testExec},
+		{"ends", testEnds}, {"names", testNames}, {"logs", testLogs}, {"tail", testTail},
+		{"follow", testFollow}, {"exec", testExec},
 		{"exec errors", testExecErrors}, {"stop", testStop}, {"remove", testRemove}, {"unknown", testUnknown},
-		{"environment", testEnvironment}, {"users", testUsers}, {"limits", testLimits}, {"throttle", testThrottle},
+		{"environment", testEnvironment}, {"users", testUsers}, {"limits", testLimits},
+		{"throttle", testThrottle},
 		{"isolation", testIsolation},
-		{"read-only", testReadOnly}, {"volumes", testVolumes}, {"stored volumes", testStoredVolumes}, {"sharing", testSharing},
+		{"read-only", testReadOnly}, {"volumes", testVolumes}, {"stored volumes", testStoredVolumes},
+		{"sharing", testSharing},
 		{"terminal", testTerminal}, {"reopen", testReopen},
 		{"move", testMove}, {"move output", testMoveOutput}, {"move terminal", testMoveTerminal},
-		{"move files", testMoveFiles}, {"move volumes", testMoveVolumes}, {"arrive volumes", testArriveVolumes},
+		{"move files", testMoveFiles}, {"move volumes", testMoveVolumes},
+		{"arrive volumes", testArriveVolumes},
 		{"move limits", testMoveLimits}, {"resume", testResume}, {"discard", testDiscard},
 		{"refused at the last moment", testRefused}, {"arrived", testArrived}, {"examine", testExamine},
 		{"reserve", testReserve}, {"idempotent", testIdempotent}, {"busy", testBusy},
@@ -89,7 +93,8 @@ func testLogs(t *testing.T, f Fixture) {
 		t.Errorf("stderr: %q", got)
 	}
 	failure := errors.New("reader is gone")
-	err := n.Logs(t.Context(), d.ID, engine.LogOptions{Tail: -1}, func(engine.LogEntry) error { return failure })
+	err := n.Logs(t.Context(), d.ID, engine.LogOptions{Tail: -1},
+		func(engine.LogEntry) error { return failure })
 	if !errors.Is(err, failure) {
 		t.Errorf("error of emit: %v", err)
 	}
@@ -121,10 +126,11 @@ func testFollow(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
 	d := run(t, n, "for i in 1 2 3; do echo $i; sleep 0.1; done")
 	var all bytes.Buffer
-	must(t, n.Logs(t.Context(), d.ID, engine.LogOptions{Follow: true, Tail: -1}, func(e engine.LogEntry) error {
-		all.Write(e.Data)
-		return nil
-	}))
+	must(t, n.Logs(t.Context(), d.ID, engine.LogOptions{Follow: true, Tail: -1},
+		func(e engine.LogEntry) error {
+			all.Write(e.Data)
+			return nil
+		}))
 	if all.String() != "1\n2\n3\n" {
 		t.Errorf("followed output: %q", all.String())
 	}
@@ -141,10 +147,12 @@ func testFollow(t *testing.T, f Fixture) {
 
 func testExec(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
-	d := run(t, n, "sleep 60", func(d *engine.Definition) { d.Env = append(d.Env, "A=1", "B=1"); d.Dir = "/tmp" })
+	d := run(t, n, "sleep 60",
+		func(d *engine.Definition) { d.Env = append(d.Env, "A=1", "B=1"); d.Dir = "/tmp" })
 	var out, errs bytes.Buffer
 	code, err := n.Exec(t.Context(), d.ID, engine.Exec{
-		Args: []string{"/bin/sh", "-c", "cat; echo $A $B $PWD; id -u; echo oops >&2; exit 3"}, Env: []string{"B=2"},
+		Args: []string{"/bin/sh", "-c", "cat; echo $A $B $PWD; id -u; echo oops >&2; exit 3"},
+		Env:  []string{"B=2"},
 		User: "ann", Stdin: strings.NewReader("in\n"), Stdout: &out, Stderr: &errs,
 	})
 	must(t, err)
@@ -178,7 +186,8 @@ func testExecErrors(t *testing.T, f Fixture) {
 	})
 	ended := run(t, n, "true")
 	eventually(t, "its end", func() bool { return state(t, n, ended.ID).State == engine.Exited })
-	if _, err := n.Exec(t.Context(), ended.ID, engine.Exec{Args: []string{"/bin/true"}}); !errors.Is(err, engine.ErrNotRunning) {
+	if _, err := n.Exec(t.Context(), ended.ID, engine.Exec{Args: []string{"/bin/true"}}); !errors.Is(err,
+		engine.ErrNotRunning) {
 		t.Errorf("exec in a container that has ended: %v", err)
 	}
 }
@@ -222,13 +231,21 @@ func testUnknown(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
 	ctx, id := t.Context(), strings.Repeat("ab", 32)
 	calls := map[string]func(string) error{
-		"Inspect":     func(id string) error { _, err := n.Inspect(ctx, id); return err },
-		"Stop":        func(id string) error { return n.Stop(ctx, id, 0) },
-		"Remove":      func(id string) error { return n.Remove(ctx, id, true) },
-		"Logs":        func(id string) error { return n.Logs(ctx, id, engine.LogOptions{}, nil) },
-		"Exec":        func(id string) error { _, err := n.Exec(ctx, id, engine.Exec{Args: []string{"x"}}); return err },
-		"Examine":     func(id string) error { _, err := n.Examine(ctx, id); return err },
-		"PrepareDump": func(id string) error { _, err := n.PrepareDump(ctx, id, engine.DumpOptions{}); return err },
+		"Inspect": func(id string) error { _, err := n.Inspect(ctx, id); return err },
+		"Stop":    func(id string) error { return n.Stop(ctx, id, 0) },
+		"Remove":  func(id string) error { return n.Remove(ctx, id, true) },
+		"Logs":    func(id string) error { return n.Logs(ctx, id, engine.LogOptions{}, nil) },
+		"Exec": func(id string) error {
+			_,
+				err := n.Exec(ctx, id, engine.Exec{Args: []string{"x"}})
+			return err
+		},
+		"Examine": func(id string) error { _, err := n.Examine(ctx, id); return err },
+		"PrepareDump": func(id string) error {
+			_,
+				err := n.PrepareDump(ctx, id, engine.DumpOptions{})
+			return err
+		},
 		"Trees":       func(id string) error { _, err := n.Trees(ctx, id); return err },
 		"Halt":        func(id string) error { _, err := n.Halt(ctx, id, engine.Leave{}); return err },
 		"Revive":      func(id string) error { _, err := n.Revive(ctx, id); return err },

@@ -40,7 +40,8 @@ func testMove(t *testing.T, f Fixture) {
 		t.Errorf("at the source it is still there: %v", err)
 	}
 	ctr := state(t, b, d.ID)
-	if ctr.State != engine.Running || ctr.PID == 0 || ctr.Definition.Name != before.Name || ctr.Started.IsZero() {
+	if ctr.State != engine.Running || ctr.PID == 0 || ctr.Definition.Name != before.Name ||
+		ctr.Started.IsZero() {
 		t.Errorf("at the target: %+v", ctr)
 	}
 	if got, code := execute(t, b, d.ID, "kill -USR1 1"); code != 0 {
@@ -85,12 +86,16 @@ func testMoveFiles(t *testing.T, f Fixture) {
 	a, b := f.NewNode(t), f.NewNode(t)
 	script := `echo root >/etc/mine; rm /etc/group; echo vol >/data/file; echo shm >/dev/shm/file; echo host >>/etc/hosts
 		exec 3>/tmp/gone; echo deleted >&3; rm /tmp/gone; exec 4</data/file; mkfifo /dev/fifo; echo ready; while :; do sleep 0.05; done`
-	d := run(t, a, script, func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "data", Path: "/data"}} })
+	d := run(t, a, script,
+		func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "data", Path: "/data"}} })
 	said(t, a, d.ID, "ready")
 	move(t, a, b, d.ID)
-	look := "cat /etc/mine; ls /etc/group 2>&1 | grep -c 'No such'; cat /data/file /dev/shm/file; tail -1 /etc/hosts; cat /proc/1/fd/3; cat /proc/1/fd/4; ls -l /dev/fifo | cut -c1; echo a >/dev/null; ls /dev"
+	look := "cat /etc/mine; ls /etc/group 2>&1 | grep -c 'No such'; cat /data/file /dev/shm/file; tail -1 " +
+		"/etc/hosts; cat /proc/1/fd/3; cat /proc/1/fd/4; ls -l /dev/fifo | cut -c1; echo a >/dev/null; ls " +
+		"/dev"
 	want := "root\n1\nvol\nshm\nhost\ndeleted\nvol\np\n"
-	if out, _ := execute(t, b, d.ID, look); !strings.HasPrefix(out, want) || !strings.Contains(out, "urandom") {
+	if out, _ := execute(t, b, d.ID, look); !strings.HasPrefix(out, want) ||
+		!strings.Contains(out, "urandom") {
 		t.Errorf("its files at the target: %q", out)
 	}
 	if out, code := execute(t, b, d.ID, "echo x >/sys/firmware/x"); code == 0 {
@@ -111,7 +116,8 @@ func testMoveLimits(t *testing.T, f Fixture) {
 	said(t, a, d.ID, "ready")
 	move(t, a, b, d.ID)
 	checkLimits(t, b, d.ID)
-	if out, _ := execute(t, b, d.ID, "grep -E 'Seccomp:|CapBnd' /proc/1/status"); out != "CapBnd:\t00000000a80425fb\nSeccomp:\t2\n" {
+	if out, _ := execute(t, b, d.ID,
+		"grep -E 'Seccomp:|CapBnd' /proc/1/status"); out != "CapBnd:\t00000000a80425fb\nSeccomp:\t2\n" {
 		t.Errorf("at the target: %q", out)
 	}
 }
@@ -149,7 +155,8 @@ func testResume(t *testing.T, f Fixture) {
 
 func testDiscard(t *testing.T, f Fixture) {
 	a, b := f.NewNode(t), f.NewNode(t)
-	d := run(t, a, counter, func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "data", Path: "/data"}} })
+	d := run(t, a, counter,
+		func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "data", Path: "/data"}} })
 	m := prepare(t, a, b, d.ID)
 	if got := state(t, b, d.ID).State; got != engine.Arriving {
 		t.Errorf("state at the target: %s", got)
@@ -165,7 +172,8 @@ func testDiscard(t *testing.T, f Fixture) {
 	if err := b.Discard(t.Context(), d.ID); err == nil {
 		t.Error("Discard removes a container that runs")
 	}
-	must(t, b.Salvage(t.Context(), d.ID, func(tree files.Tree) error { return fmt.Errorf("%+v of a container that runs", tree) }))
+	must(t, b.Salvage(t.Context(), d.ID,
+		func(tree files.Tree) error { return fmt.Errorf("%+v of a container that runs", tree) }))
 	if got := state(t, b, d.ID).State; got != engine.Running {
 		t.Errorf("after a Discard that was refused: %s", got)
 	}
@@ -265,7 +273,8 @@ func testReserve(t *testing.T, f Fixture) {
 	d := run(t, a, "sleep 60", func(d *engine.Definition) {
 		d.Name, d.Volumes = "same", []engine.Volume{{Name: "data", Path: "/data"}}
 	})
-	check(t, b, "echo x >/data/x", "", func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "data", Path: "/data"}} })
+	check(t, b, "echo x >/data/x", "",
+		func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "data", Path: "/data"}} })
 	run(t, b, "sleep 60", func(d *engine.Definition) { d.Name = "same" })
 	problems, err := b.Reserve(t.Context(), state(t, a, d.ID).Definition)
 	must(t, err)
@@ -323,11 +332,15 @@ func testBusy(t *testing.T, f Fixture) {
 	m := prepare(t, a, b, d.ID)
 	m.freeze(t)
 	calls := map[string]error{
-		"Stop a frozen one":         a.Stop(t.Context(), d.ID, time.Second),
-		"Remove a frozen one":       a.Remove(t.Context(), d.ID, true),
-		"Remove an arrival":         b.Remove(t.Context(), d.ID, true),
-		"Stop an arrival":           b.Stop(t.Context(), d.ID, time.Second),
-		"PrepareDump of an arrival": func() error { _, err := b.PrepareDump(t.Context(), d.ID, engine.DumpOptions{}); return err }(),
+		"Stop a frozen one":   a.Stop(t.Context(), d.ID, time.Second),
+		"Remove a frozen one": a.Remove(t.Context(), d.ID, true),
+		"Remove an arrival":   b.Remove(t.Context(), d.ID, true),
+		"Stop an arrival":     b.Stop(t.Context(), d.ID, time.Second),
+		"PrepareDump of an arrival": func() error {
+			_,
+				err := b.PrepareDump(t.Context(), d.ID, engine.DumpOptions{})
+			return err
+		}(),
 		"Exec in a frozen one": func() error {
 			_, err := a.Exec(t.Context(), d.ID, engine.Exec{Args: []string{"/bin/true"}})
 			return err

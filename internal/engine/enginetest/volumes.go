@@ -33,14 +33,19 @@ func testMoveVolumes(t *testing.T, f Fixture) {
 	const script = `echo own >/own/file; for d in own/deep own/deep/fast fast/slow; do echo $d >/$d/file; done; echo fast >/fast/file; echo host >/host/file; echo own >/left/file; exec 3<>/host/file
 		exec 4>/fast/open; echo ready; while :; do sleep 0.05; done`
 	d := run(t, a, script, withVolumes(
-		engine.Volume{Name: "own", Path: "/own"}, engine.Volume{Kind: engine.Tmpfs, Path: "/fast", SizeBytes: 3 << 20},
-		engine.Volume{Kind: engine.Bind, Source: host, Path: "/host"}, engine.Volume{Name: "left", Path: "/left"},
-		engine.Volume{Name: "deep", Path: "/own/deep"}, engine.Volume{Kind: engine.Tmpfs, Path: "/own/deep/fast"},
+		engine.Volume{Name: "own", Path: "/own"},
+		engine.Volume{Kind: engine.Tmpfs, Path: "/fast", SizeBytes: 3 << 20},
+		engine.Volume{Kind: engine.Bind, Source: host, Path: "/host"},
+		engine.Volume{Name: "left", Path: "/left"},
+		engine.Volume{Name: "deep", Path: "/own/deep"},
+		engine.Volume{Kind: engine.Tmpfs, Path: "/own/deep/fast"},
 		engine.Volume{Name: "slow", Path: "/fast/slow"}))
 	said(t, a, d.ID, "ready")
 	moveStaying(t, a, b, d.ID, "/host", "left")
-	look := "cat /own/deep/file /own/deep/fast/file /fast/slow/file /own/file /fast/file /host/file; ls /left; df -k /fast | tail -1 | awk '{print $2}'"
-	if out, _ := execute(t, b, d.ID, look); out != "own/deep\nown/deep/fast\nfast/slow\nown\nfast\nhost\n3072\n" {
+	look := "cat /own/deep/file /own/deep/fast/file /fast/slow/file /own/file /fast/file /host/file; ls " +
+		"/left; df -k /fast | tail -1 | awk '{print $2}'"
+	if out, _ := execute(t, b, d.ID,
+		look); out != "own/deep\nown/deep/fast\nfast/slow\nown\nfast\nhost\n3072\n" {
 		t.Errorf("its volumes at the target: %q", out)
 	}
 	if err := os.WriteFile(filepath.Join(host, "file"), []byte("changed\n"), 0o644); err != nil {
@@ -72,13 +77,15 @@ func hasVolume(t *testing.T, n Node, name string) bool {
 func testArriveVolumes(t *testing.T, f Fixture) {
 	a, b := f.NewNode(t), f.NewNode(t)
 	d := run(t, a, "echo x >/new/x; echo x >/empty/x; echo ready; sleep 60", withVolumes(
-		engine.Volume{Name: "new", Path: "/new"}, engine.Volume{Name: "empty", Path: "/empty"}, engine.Volume{Name: "full", Path: "/full"}))
+		engine.Volume{Name: "new", Path: "/new"}, engine.Volume{Name: "empty", Path: "/empty"},
+		engine.Volume{Name: "full", Path: "/full"}))
 	said(t, a, d.ID, "ready")
 	check(t, b, "chmod 741 /empty; echo b >/full/file", "", withVolumes(
 		engine.Volume{Name: "empty", Path: "/empty"}, engine.Volume{Name: "full", Path: "/full"}))
 	problems, err := b.Reserve(t.Context(), state(t, a, d.ID).Definition)
 	must(t, err)
-	if len(problems) != 1 || problems[0].What != "volume full" || !strings.Contains(problems[0].Remedy, "full=skip") {
+	if len(problems) != 1 || problems[0].What != "volume full" ||
+		!strings.Contains(problems[0].Remedy, "full=skip") {
 		t.Errorf("a volume with files that is there: %+v", problems)
 	}
 	m := prepareStaying(t, a, b, d.ID, "full")
@@ -118,7 +125,8 @@ func testStoredVolumes(t *testing.T, f Fixture) {
 	if path, err := n.VolumePath(d.Volumes[0]); err != nil || path != all[0].Path {
 		t.Errorf("VolumePath: %q, %v", path, err)
 	}
-	for _, bad := range []engine.Volume{{Name: ".."}, {Kind: engine.Bind, Source: "/a/../b"}, {Kind: engine.Bind, Source: filepath.Dir(all[0].Path)}, {Kind: engine.Tmpfs, Path: "/x"}} {
+	for _, bad := range []engine.Volume{{Name: ".."}, {Kind: engine.Bind, Source: "/a/../b"},
+		{Kind: engine.Bind, Source: filepath.Dir(all[0].Path)}, {Kind: engine.Tmpfs, Path: "/x"}} {
 		if path, err := n.VolumePath(bad); err == nil {
 			t.Errorf("path of %+v: %s", bad, path)
 		}
@@ -139,9 +147,11 @@ func testSharing(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
 	host := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(host, "below"), 0o755))
-	d := run(t, n, "sleep 60", withVolumes(engine.Volume{Name: "data", Path: "/data"}, engine.Volume{Kind: engine.Bind, Source: host, Path: "/host"},
+	d := run(t, n, "sleep 60", withVolumes(engine.Volume{Name: "data", Path: "/data"},
+		engine.Volume{Kind: engine.Bind, Source: host, Path: "/host"},
 		engine.Volume{Kind: engine.Tmpfs, Path: "/fast"}))
-	other := run(t, n, "sleep 60", withVolumes(engine.Volume{Name: "data", Path: "/x"}, engine.Volume{Kind: engine.Bind, Source: host + "/below", Path: "/y"},
+	other := run(t, n, "sleep 60", withVolumes(engine.Volume{Name: "data", Path: "/x"},
+		engine.Volume{Kind: engine.Bind, Source: host + "/below", Path: "/y"},
 		engine.Volume{Kind: engine.Tmpfs, Path: "/fast"}))
 	all, err := n.List(t.Context())
 	must(t, err)

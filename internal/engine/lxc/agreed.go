@@ -19,7 +19,8 @@ func agreed(settings []setting) vet.Agreed {
 		NetworkHeld:     true, // the CRIU wrapper enters it
 		// LXC's containers share nothing with the node: what lets them is not movable.
 		Namespaces: []specs.LinuxNamespaceType{
-			specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace, specs.NetworkNamespace,
+			specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace,
+			specs.NetworkNamespace,
 			specs.CgroupNamespace,
 		},
 		Covered:   []string{"/proc", "/sys", "/dev"}, // lxc.mount.auto and lxc.autodev
@@ -42,7 +43,8 @@ func agreed(settings []setting) vet.Agreed {
 // alwaysShown are files and directories of the node that LXC shows to containers: cgroups by
 // lxc.mount.auto, devices, and lxcfs, if the node has that.
 var alwaysShown = []string{
-	"/sys/fs/cgroup", "/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random", "/dev/tty", "/dev/pts", "/dev/console",
+	"/sys/fs/cgroup", "/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random", "/dev/tty",
+	"/dev/pts", "/dev/console",
 	"/var/lib/lxcfs",
 }
 
@@ -52,7 +54,8 @@ func mountEntry(entry string, mounts []vet.Mount, sources []string) ([]vet.Mount
 		return mounts, sources
 	}
 	options := strings.Split(fields[3], ",")
-	mount := vet.Mount{Point: filepath.Join("/", fields[1]), Type: fields[2], ReadOnly: slices.Contains(options, "ro")}
+	mount := vet.Mount{Point: filepath.Join("/", fields[1]), Type: fields[2],
+		ReadOnly: slices.Contains(options, "ro")}
 	if slices.Contains(options, "bind") {
 		mount.Type = "bind"
 		sources = append(sources, filepath.Clean(fields[0]))

@@ -14,7 +14,8 @@ var errAnew = fmt.Errorf("mode restart of an LXC container: %w", errors.ErrUnsup
 
 func anewProblems() []engine.Problem {
 	return []engine.Problem{{
-		What: "mode restart", Why: "it is not made for LXC containers", Remedy: "choose another mode, or stop the container and copy it with lxc-copy",
+		What: "mode restart", Why: "it is not made for LXC containers",
+		Remedy: "choose another mode, or stop the container and copy it with lxc-copy",
 	}}
 }
 

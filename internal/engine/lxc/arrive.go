@@ -46,7 +46,8 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	if err != nil {
 		return nil, err
 	}
-	problems := slices.Concat(checkSettings(written, all), cgroupProblems(all, told, v1), engine.TooOld("LXC", told, oldest))
+	problems := slices.Concat(checkSettings(written, all), cgroupProblems(all, told, v1),
+		engine.TooOld("LXC", told, oldest))
 	add := func(what, why, remedy string) {
 		problems = append(problems, engine.Problem{What: what, Why: why, Remedy: remedy})
 	}
@@ -57,7 +58,8 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	for _, ctr := range containers {
 		switch {
 		case ctr.Definition.ID == d.ID:
-			add("LXC container "+d.Name, "it is here already ("+string(ctr.State)+")", "remove what is left of it on this node")
+			add("LXC container "+d.Name, "it is here already ("+string(ctr.State)+")",
+				"remove what is left of it on this node")
 		case ctr.Definition.Name == d.Name:
 			add("name "+d.Name, "an LXC container on this node has it", "remove or rename that container")
 		}
@@ -113,8 +115,8 @@ func (e *Engine) PrepareRestore(
 	}
 	if err := a.prepare(ctx, netns); err != nil {
 		cleanup := context.WithoutCancel(ctx)
-		return nil, errors.Join(fmt.Errorf("prepare the arrival of LXC container %s: %w", d.Name, err), a.Close(),
-			e.discard(cleanup, a.place))
+		return nil, errors.Join(fmt.Errorf("prepare the arrival of LXC container %s: %w", d.Name, err),
+			a.Close(), e.discard(cleanup, a.place))
 	}
 	e.arrivals.Add(d.ID, a)
 	return a, nil
@@ -166,7 +168,8 @@ func (a *arrival) makeFiles(netns string) error {
 	if err := os.Chmod(a.place.lxc, 0o770); err != nil { // as lxc-create makes it
 		return fmt.Errorf("protect directory: %w", err)
 	}
-	if err := durable.Save(a.place.own(), ownRecord{ID: a.definition.ID, Name: a.definition.Name}); err != nil {
+	if err := durable.Save(a.place.own(),
+		ownRecord{ID: a.definition.ID, Name: a.definition.Name}); err != nil {
 		return err
 	}
 	// So LXC's monitor knows what to remove when the container ends.
@@ -210,8 +213,8 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string
 	if err != nil {
 		return err
 	}
-	a.lxc = exec.Command("lxc-checkpoint", "-P", a.engine.config.Path, "-n", a.definition.Name, "-r", "-D", a.place.images(),
-		"-o", a.place.lxcLog(), "-l", "ERROR")
+	a.lxc = exec.Command("lxc-checkpoint", "-P", a.engine.config.Path, "-n", a.definition.Name, "-r", "-D",
+		a.place.images(), "-o", a.place.lxcLog(), "-l", "ERROR")
 	wrapper := criu.WrapperEnv(criu.WrapperSettings{Socket: a.place.wrapper(), Network: netns, Tool: tool})
 	a.lxc.Env = append(append(os.Environ(), wrapper...), "PATH="+path)
 	if err := kernel.StartLasting(a.lxc); err != nil {

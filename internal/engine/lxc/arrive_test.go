@@ -11,7 +11,8 @@ import (
 // locked for ever.
 func TestLockIsGivenBack(t *testing.T) {
 	e := newEngine(t)
-	a := &arrival{engine: e, definition: engine.Definition{ID: someID}, place: e.place(someID, "one"), settled: make(chan struct{})}
+	a := &arrival{engine: e, definition: engine.Definition{ID: someID}, place: e.place(someID, "one"),
+		settled: make(chan struct{})}
 	go a.end(t.Context(), 10*time.Millisecond, e.lock(someID))
 	e.lock(someID)() // or the test never ends
 	close(a.settled)

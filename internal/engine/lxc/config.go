@@ -30,7 +30,8 @@ type setting struct{ key, value string }
 // quotes around a value.
 func parseConfig(text string) ([]setting, error) {
 	if len(text) > maxConfig || strings.ContainsRune(text, 0) {
-		return nil, fmt.Errorf("the configuration has %d bytes, or a zero byte: at most %d are read", len(text), maxConfig)
+		return nil, fmt.Errorf("the configuration has %d bytes, or a zero byte: at most %d are read",
+			len(text), maxConfig)
 	}
 	var settings []setting
 	for line := range strings.Lines(text) {
@@ -132,18 +133,21 @@ var limitKey = regexp.MustCompile(`^lxc\.` + limits + `$`)
 
 // movable are the keys that a container may have that moves. None of them runs a program of the
 // node, or shows the container what is the node's; those that could are looked at by checkSetting.
-var movable = regexp.MustCompile(`^lxc\.(include|arch|autodev|autodev\.tmpfs\.size|tty\.max|tty\.dir|pty\.max|console\.path|uts\.name|` +
-	`cap\.(drop|keep)|signal\.(halt|reboot|stop)|start\.(auto|delay|order)|group|init\.(cmd|cwd|uid|gid)|environment|` +
-	limits + `|apparmor\.(profile|allow_incomplete|allow_nesting)|seccomp\.profile|no_new_privs|prlimit\.[a-z]+|` +
-	`mount\.(auto|entry)|rootfs\.path|ephemeral|log\.level|` +
-	`net\.0\.(type|flags|name|hwaddr|mtu|ipv4\.address|ipv4\.gateway|veth\.mode|veth\.pair))$`)
+var movable = regexp.MustCompile(
+	`^lxc\.(include|arch|autodev|autodev\.tmpfs\.size|tty\.max|tty\.dir|pty\.max|console\.path|uts\.name|` +
+		`cap\.(drop|keep)|signal\.(halt|reboot|stop)|start\.(auto|delay|order)|group|init\.(cmd|cwd|uid|gid)|environment|` +
+		limits +
+		`|apparmor\.(profile|allow_incomplete|allow_nesting)|seccomp\.profile|no_new_privs|prlimit\.[a-z]+|` +
+		`mount\.(auto|entry)|rootfs\.path|ephemeral|log\.level|` +
+		`net\.0\.(type|flags|name|hwaddr|mtu|ipv4\.address|ipv4\.gateway|veth\.mode|veth\.pair))$`)
 
 // checkSettings refuses what cannot move, of a configuration as it is written and with what it
 // includes, which is LXC's own.
 func checkSettings(written, settings []setting) []engine.Problem {
 	var problems []engine.Problem
 	add := func(one setting, why, remedy string) {
-		problems = append(problems, engine.Problem{What: fmt.Sprintf("%.60s = %.80s", one.key, one.value), Why: why, Remedy: remedy})
+		problems = append(problems, engine.Problem{What: fmt.Sprintf("%.60s = %.80s", one.key, one.value),
+			Why: why, Remedy: remedy})
 	}
 	for _, one := range written {
 		why, remedy := checkSetting(one)
@@ -152,7 +156,8 @@ func checkSettings(written, settings []setting) []engine.Problem {
 		}
 	}
 	if last(written, "lxc.rootfs.path") == "" { // LXC would take the node's own
-		add(setting{key: "lxc.rootfs.path"}, "it says nowhere where its root file system is", "give its directory")
+		add(setting{key: "lxc.rootfs.path"}, "it says nowhere where its root file system is",
+			"give its directory")
 	}
 	if value := last(settings, "lxc.console.path"); value != "none" {
 		add(setting{"lxc.console.path", value}, "lxc-checkpoint cannot take a console over", "set it to none")
@@ -161,14 +166,17 @@ func checkSettings(written, settings []setting) []engine.Problem {
 		add(setting{"lxc.tty.max", value}, "lxc-checkpoint cannot take terminals over", "set it to 0")
 	}
 	if _, err := networkOf(settings); err != nil {
-		problems = append(problems, engine.Problem{What: "the container's network", Why: err.Error(), Remedy: networkRemedy})
+		problems = append(problems, engine.Problem{What: "the container's network", Why: err.Error(),
+			Remedy: networkRemedy})
 	}
 	return problems
 }
 
 const (
-	networkRemedy = "give it one interface: lxc.net.0.type = veth, lxc.net.0.veth.mode = router, lxc.net.0.name = eth0, " +
-		"lxc.net.0.ipv4.address = an address of this node's subnet with /32, lxc.net.0.ipv4.gateway = 169.254.1.1"
+	networkRemedy = "give it one interface: lxc.net.0.type = veth, lxc.net.0.veth.mode = router, " +
+		"lxc.net.0.name = eth0, " +
+		"lxc.net.0.ipv4.address = an address of this node's subnet with /32, lxc.net.0.ipv4.gateway = " +
+		"169.254.1.1"
 	unsetRemedy = "take it out of the container's configuration"
 )
 
@@ -203,7 +211,8 @@ func checkMount(entry string) (why, remedy string) {
 		return "it leads out of the container", unsetRemedy
 	case slices.Contains(options, "rbind") || slices.Contains(options, "remount"):
 		return "its options reach further than one file system", unsetRemedy
-	case !binds && slices.Contains([]string{"tmpfs", "mqueue", "proc", "sysfs", "securityfs", "debugfs"}, fields[2]):
+	case !binds && slices.Contains([]string{"tmpfs", "mqueue", "proc", "sysfs", "securityfs", "debugfs"},
+		fields[2]):
 		return "", ""
 	case binds && readsOnly(options) && bindsReadable(fields[0]):
 		return "", ""
@@ -228,7 +237,8 @@ func readsOnly(options []string) bool {
 // describes: those that LXC's templates show.
 func bindsReadable(source string) bool {
 	clean := filepath.Clean(source)
-	return slices.Contains([]string{"/lib", "/lib64", "/usr/lib", "/usr/lib64"}, clean) || strings.HasPrefix(clean, "/sys/")
+	return slices.Contains([]string{"/lib", "/lib64", "/usr/lib", "/usr/lib64"}, clean) ||
+		strings.HasPrefix(clean, "/sys/")
 }
 
 // last is the value of a key that counts: that of its last line.
@@ -274,7 +284,8 @@ func render(settings []setting, rootfs string, guarded bool) string {
 		fmt.Fprintf(&text, "%s = %s\n", one.key, one.value)
 	}
 	if guarded {
-		text.WriteString("# This container is on its way to or from another node; Godwit puts its own configuration back.\n" +
+		text.WriteString("# This container is on its way to or from another node; Godwit puts its own " +
+			"configuration back.\n" +
 			"lxc.start.auto = 0\nlxc.hook.pre-start = /bin/false\n")
 	}
 	return text.String()

@@ -58,19 +58,30 @@ func TestMovableConfig(t *testing.T) {
 // TestNotMovable wants each of these lines refused, and named.
 func TestNotMovable(t *testing.T) {
 	for _, line := range []string{
-		"lxc.console.path = /dev/tty9", "lxc.tty.max = 4", "lxc.hook.pre-start = /root/x", "lxc.hook.destroy = /root/x",
+		"lxc.console.path = /dev/tty9", "lxc.tty.max = 4", "lxc.hook.pre-start = /root/x",
+		"lxc.hook.destroy = /root/x",
 		"lxc.mount.entry = /home home none bind 0 0", "lxc.mount.entry = /home home none ro,bind 0 0",
 		"lxc.mount.entry = proc ../../proc proc rw 0 0", "lxc.mount.entry = proc /proc proc rw 0 0",
-		"lxc.mount.entry = /home home tmpfs rw,bind 0 0", "lxc.mount.entry = /usr/lib usr/lib none bind 0 0", "lxc.rootfs.options = ro", "lxc.mount.entry = x", "lxc.mount.fstab = /etc/fstab",
-		"lxc.rootfs.path = overlay:/a:/b", "lxc.idmap = u 0 100000 65536", "lxc.net.1.type = veth", "lxc.net.0.type = phys",
-		"lxc.net.0.veth.mode = bridge", "lxc.net.0.script.up = /root/x", "lxc.net.0.ipv4.address = 10.0.3.5/24",
-		"lxc.net.0.name = wan0", "lxc.namespace.share.net = 1", "lxc.seccomp.profile = /root/profile", "lxc.ephemeral = 1",
-		"lxc.monitor.unshare = 1", "lxc.cgroup2.cgroup.procs = 1", "lxc.cgroup.cgroup.procs = 1", "lxc.cgroup.tasks = 1",
-		"lxc.cgroup2.cgroup.freeze = 1", "lxc.cgroup.notify_on_release = 1", "lxc.cgroup.release_agent = /root/x",
-		"lxc.cgroup.memory = 1", "lxc.cgroup.freezer.state = FROZEN", "lxc.mount.entry = /usr/lib usr/lib none ro,rw,bind 0 0",
-		"lxc.mount.entry = /usr/lib usr/lib none rbind,ro 0 0", "lxc.mount.entry = /usr/lib usr/lib none bind,rbind,ro 0 0",
-		"lxc.mount.entry = /usr/lib usr/lib none remount,ro,bind 0 0", "lxc.mount.entry = proc proc proc remount,rw 0 0",
-		"lxc.mount.entry = /usr/lib usr/lib none ro,bind,relative 0 0", "lxc.log.file = /etc/passwd", "lxc.console.logfile = /etc/passwd", "nonsense = 1",
+		"lxc.mount.entry = /home home tmpfs rw,bind 0 0", "lxc.mount.entry = /usr/lib usr/lib none bind 0 0",
+		"lxc.rootfs.options = ro", "lxc.mount.entry = x", "lxc.mount.fstab = /etc/fstab",
+		"lxc.rootfs.path = overlay:/a:/b", "lxc.idmap = u 0 100000 65536", "lxc.net.1.type = veth",
+		"lxc.net.0.type = phys",
+		"lxc.net.0.veth.mode = bridge", "lxc.net.0.script.up = /root/x",
+		"lxc.net.0.ipv4.address = 10.0.3.5/24",
+		"lxc.net.0.name = wan0", "lxc.namespace.share.net = 1", "lxc.seccomp.profile = /root/profile",
+		"lxc.ephemeral = 1",
+		"lxc.monitor.unshare = 1", "lxc.cgroup2.cgroup.procs = 1", "lxc.cgroup.cgroup.procs = 1",
+		"lxc.cgroup.tasks = 1",
+		"lxc.cgroup2.cgroup.freeze = 1", "lxc.cgroup.notify_on_release = 1",
+		"lxc.cgroup.release_agent = /root/x",
+		"lxc.cgroup.memory = 1", "lxc.cgroup.freezer.state = FROZEN",
+		"lxc.mount.entry = /usr/lib usr/lib none ro,rw,bind 0 0",
+		"lxc.mount.entry = /usr/lib usr/lib none rbind,ro 0 0",
+		"lxc.mount.entry = /usr/lib usr/lib none bind,rbind,ro 0 0",
+		"lxc.mount.entry = /usr/lib usr/lib none remount,ro,bind 0 0",
+		"lxc.mount.entry = proc proc proc remount,rw 0 0",
+		"lxc.mount.entry = /usr/lib usr/lib none ro,bind,relative 0 0", "lxc.log.file = /etc/passwd",
+		"lxc.console.logfile = /etc/passwd", "nonsense = 1",
 	} {
 		settings := parsed(t, busybox+line+"\n")
 		if problems := checkSettings(settings, settings); len(problems) != 1 {
@@ -82,7 +93,8 @@ func TestNotMovable(t *testing.T) {
 // TestNoRoot wants a configuration refused with which LXC would show the container the node's files.
 func TestNoRoot(t *testing.T) {
 	settings := parsed(t, strings.Replace(busybox, "lxc.rootfs.path", "# lxc.rootfs.path", 1))
-	if problems := checkSettings(settings, settings); len(problems) != 1 || !strings.Contains(problems[0].What, "lxc.rootfs.path") {
+	if problems := checkSettings(settings, settings); len(problems) != 1 ||
+		!strings.Contains(problems[0].What, "lxc.rootfs.path") {
 		t.Errorf("problems: %+v", problems)
 	}
 }
@@ -113,8 +125,10 @@ func TestCgroupVersions(t *testing.T) {
 		settings []setting
 		refused  string
 	}{
-		{"5.0.2", []setting{v1, v2}, ""}, {"6.0.4", []setting{v1, v2}, ""}, {"5.0.2", devices, ""}, {"7.0.0", nil, ""},
-		{"7.0.0", []setting{v2}, ""}, {"7.0.0", []setting{v2, v1}, "lxc.cgroup.pids.max = 7"}, {"7", []setting{v1}, "lxc.cgroup.pids.max = 7"},
+		{"5.0.2", []setting{v1, v2}, ""}, {"6.0.4", []setting{v1, v2}, ""}, {"5.0.2", devices, ""},
+		{"7.0.0", nil, ""},
+		{"7.0.0", []setting{v2}, ""}, {"7.0.0", []setting{v2, v1}, "lxc.cgroup.pids.max = 7"},
+		{"7", []setting{v1}, "lxc.cgroup.pids.max = 7"},
 		{"7.0.0", devices, "lxc.cgroup.devices.deny = a"}, {"7.1.0", devices[:1], "limits of devices"},
 	} {
 		var refused strings.Builder
@@ -139,7 +153,8 @@ func TestLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := []setting{{"lxc.cgroup.pids.max", "7"}, {"lxc.cgroup2.pids.other", "8"}, {"lxc.cgroup.cgroup.procs", "1"}}
+	settings := []setting{{"lxc.cgroup.pids.max", "7"}, {"lxc.cgroup2.pids.other", "8"},
+		{"lxc.cgroup.cgroup.procs", "1"}}
 	if err := limit(settings, group); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +170,8 @@ func TestIncludes(t *testing.T) {
 	if err != nil || len(all) <= len(parsed(t, busybox))+5 {
 		t.Errorf("%d settings, %v", len(all), err)
 	}
-	for _, path := range []string{"/etc/passwd", "/usr/share/lxc/config/../../../../etc/passwd", "/usr/share/lxc/configuration"} {
+	for _, path := range []string{"/etc/passwd", "/usr/share/lxc/config/../../../../etc/passwd",
+		"/usr/share/lxc/configuration"} {
 		if _, err := expand([]setting{{"lxc.include", path}}); err == nil {
 			t.Errorf("%s: no error", path)
 		}
@@ -169,13 +185,15 @@ func TestGuarded(t *testing.T) {
 		t.Errorf("guarded: %+v", guarded)
 	}
 	own := parsed(t, render(parsed(t, busybox), "/elsewhere/rootfs", false))
-	if last(own, "lxc.start.auto") != "1" || last(own, "lxc.rootfs.path") != "dir:/elsewhere/rootfs" || len(own) != len(parsed(t, busybox)) {
+	if last(own, "lxc.start.auto") != "1" || last(own, "lxc.rootfs.path") != "dir:/elsewhere/rootfs" ||
+		len(own) != len(parsed(t, busybox)) {
 		t.Errorf("own: %+v", own)
 	}
 }
 
 func definition(config string) engine.Definition {
-	d := engine.Definition{EngineName: Name, ID: strings.Repeat("ab", 32), Name: "one", Engine: encodeExtra(extra{Config: config})}
+	d := engine.Definition{EngineName: Name, ID: strings.Repeat("ab", 32), Name: "one",
+		Engine: encodeExtra(extra{Config: config})}
 	if settings, err := parseConfig(config); err == nil {
 		describe(&d, settings)
 	}

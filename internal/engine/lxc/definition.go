@@ -39,7 +39,8 @@ func (e *Engine) validate(d engine.Definition) (written, all []setting, err erro
 	case d.EngineName != Name || !idPattern.MatchString(d.ID):
 		return fail(fmt.Errorf("engine %.40q, id %.80q", d.EngineName, d.ID))
 	case !namePattern.MatchString(d.Name):
-		return fail(fmt.Errorf("name %.80q: must begin with a letter or digit and have at most 63 of a-z A-Z 0-9 _ . -", d.Name))
+		return fail(fmt.Errorf("name %.80q: must begin with a letter or digit and have at most 63 of a-z "+
+			"A-Z 0-9 _ . -", d.Name))
 	case len(d.Volumes) > 0:
 		return fail(fmt.Errorf("%d volumes: LXC containers have none", len(d.Volumes)))
 	}
@@ -63,7 +64,8 @@ func (e *Engine) validate(d engine.Definition) (written, all []setting, err erro
 	}
 	network, err := networkOf(all)
 	if err == nil && network.Address != d.Network.Address {
-		err = fmt.Errorf("its configuration has the address %s, and not %s", network.Address, d.Network.Address)
+		err = fmt.Errorf("its configuration has the address %s, and not %s", network.Address,
+			d.Network.Address)
 	}
 	if err != nil {
 		return fail(err)
@@ -100,9 +102,11 @@ func cgroupProblems(settings []setting, version string, v1 bool) []engine.Proble
 		if strings.HasPrefix(one.key, "lxc.cgroup.") {
 			problems = append(problems, engine.Problem{
 				What: fmt.Sprintf("%.60s = %.80s", one.key, one.value),
-				Why:  "LXC " + version + " knows no settings of cgroup version 1, and would not start a container that has them",
+				Why: "LXC " + version +
+					" knows no settings of cgroup version 1, and would not start a container that has them",
 				Remedy: "move it to a node with LXC before " + unifiedOnly +
-					", or put settings of lxc.cgroup2 in its place, which limit where version 2 has the controllers",
+					", or put settings of lxc.cgroup2 in its place, which limit where version 2 has the " +
+					"controllers",
 			})
 		}
 	}
@@ -122,8 +126,10 @@ func devicesProblem(settings []setting, v1 bool) []engine.Problem {
 		return nil
 	}
 	return []engine.Problem{{
-		What: "limits of devices (lxc.cgroup2.devices)", Why: "lxc-checkpoint does not set them on this node: the container would have all devices",
-		Remedy: "move it to a node with the devices controller of cgroup version 1 and LXC before " + unifiedOnly + ", and give it lxc.cgroup.devices too",
+		What: "limits of devices (lxc.cgroup2.devices)",
+		Why:  "lxc-checkpoint does not set them on this node: the container would have all devices",
+		Remedy: "move it to a node with the devices controller of cgroup version 1 and LXC before " +
+			unifiedOnly + ", and give it lxc.cgroup.devices too",
 	}}
 }
 

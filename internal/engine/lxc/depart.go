@@ -41,7 +41,8 @@ func (e *Engine) rootOf(ctr engine.Container) (string, error) {
 	}
 	root := strings.TrimPrefix(last(all, "lxc.rootfs.path"), "dir:")
 	if !filepath.IsAbs(root) {
-		return "", fmt.Errorf("LXC container %s: %w: its root file system is %.80q, and not a directory", ctr.Definition.Name, errNotMovable, root)
+		return "", fmt.Errorf("LXC container %s: %w: its root file system is %.80q, and not a directory",
+			ctr.Definition.Name, errNotMovable, root)
 	}
 	return root, nil
 }
@@ -73,7 +74,8 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	}
 	if frozen, err := group.Paused(); err == nil && frozen { // at the target it would run
 		name := ctr.Definition.Name
-		problems = append(problems, engine.Problem{What: "container " + name, Why: "it is paused", Remedy: "lxc-unfreeze -n " + name})
+		problems = append(problems, engine.Problem{What: "container " + name, Why: "it is paused",
+			Remedy: "lxc-unfreeze -n " + name})
 	}
 	pids, err := group.Procs()
 	if err != nil {
@@ -104,8 +106,10 @@ func examineGroups(group *kernel.Cgroup) []engine.Problem {
 		return nil // one that has just ended is none
 	}
 	return []engine.Problem{{
-		What: "control groups within the container", Why: "they would not be the same at the target: " + err.Error(),
-		Remedy: "use an init that makes none, such as that of busybox, or have the container run on a node with controllers of cgroup version 1",
+		What: "control groups within the container", Why: "they would not be the same at the target: " +
+			err.Error(),
+		Remedy: "use an init that makes none, such as that of busybox, or have the container run on a " +
+			"node with controllers of cgroup version 1",
 	}}
 }
 
@@ -122,7 +126,8 @@ func examineMounts(pids []int) (problems []engine.Problem) {
 		seen[space] = true
 		found, err := kernel.ReadMounts(pid)
 		if err != nil && !isGone(err) {
-			problems = append(problems, engine.Problem{What: fmt.Sprintf("mounts of process %d", pid), Why: err.Error(), Remedy: "look at the node's log"})
+			problems = append(problems, engine.Problem{What: fmt.Sprintf("mounts of process %d", pid),
+				Why: err.Error(), Remedy: "look at the node's log"})
 		}
 		for _, one := range found {
 			if one.Type == "ramfs" || one.Type == "hugetlbfs" {
@@ -147,7 +152,8 @@ func examineMount(pid int, one kernel.Mount) []engine.Problem {
 		why = "it cannot be told what is in it: " + err.Error()
 	}
 	return []engine.Problem{{
-		What: fmt.Sprintf("mount of %.200s (%s)", one.Point, one.Type), Why: why, Remedy: "remove what is in it, or unmount it",
+		What: fmt.Sprintf("mount of %.200s (%s)", one.Point, one.Type), Why: why,
+		Remedy: "remove what is in it, or unmount it",
 	}}
 }
 
@@ -156,9 +162,10 @@ func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is
 
 // departureRecord is there from PrepareDump until the container is resumed or destroyed.
 type departureRecord struct {
-	Started time.Time           `json:"started"`
-	First   checkpoint.Identity `json:"first"` // process of the container: who has to act on it need not ask LXC
-	Leave   engine.Leave        `json:"leave,omitzero"`
+	Started time.Time `json:"started"`
+	// process of the container: who has to act on it need not ask LXC
+	First checkpoint.Identity `json:"first"`
+	Leave engine.Leave        `json:"leave,omitzero"`
 }
 
 // departure is a container that is about to be frozen.
@@ -216,7 +223,8 @@ func (e *Engine) depart(
 			return nil, fmt.Errorf("make directory: %w", err)
 		}
 	}
-	if err := durable.Save(p.departure(), departureRecord{Started: time.Now().UTC(), First: first, Leave: options.Leave}); err != nil {
+	if err := durable.Save(p.departure(),
+		departureRecord{Started: time.Now().UTC(), First: first, Leave: options.Leave}); err != nil {
 		return nil, err
 	}
 	if err := p.guard(); err != nil {

@@ -33,10 +33,11 @@ const unifiedOnly = "7"
 
 // Config says where the engine keeps its files.
 type Config struct {
-	StateDir   string
-	RunDir     string
-	Path       string           // where LXC keeps containers; "" to ask LXC
-	Executable string           // this program, which becomes proxies and wrappers (package criu); "" for the running one
+	StateDir string
+	RunDir   string
+	Path     string // where LXC keeps containers; "" to ask LXC
+	// this program, which becomes proxies and wrappers (package criu); "" for the running one
+	Executable string
 	Criu       *checkpoint.CRIU // nil to look for it when it is needed
 }
 
@@ -147,7 +148,8 @@ func (e *Engine) toolWithin(
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s of container %s: %w: %s", name, container, patience.Explain(ctx, err), lastLine(stderr.String()))
+		return "", fmt.Errorf("%s of container %s: %w: %s", name, container, patience.Explain(ctx, err),
+			lastLine(stderr.String()))
 	}
 	return string(out), nil
 }
@@ -197,7 +199,8 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 		}
 		if !durable.Exists(filepath.Join(e.config.Path, entry.Name(), "config")) {
 			if id := e.lacksConfig(entry.Name()); id != "" {
-				all = append(all, engine.Container{Definition: engine.Definition{EngineName: Name, ID: id, Name: entry.Name()}, State: engine.Damaged})
+				all = append(all, engine.Container{Definition: engine.Definition{EngineName: Name, ID: id,
+					Name: entry.Name()}, State: engine.Damaged})
 			}
 			continue
 		}
@@ -214,7 +217,8 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 			unknown = errors.Join(unknown, err)
 		}
 	}
-	slices.SortFunc(all, func(a, b engine.Container) int { return cmp.Compare(a.Definition.Name, b.Definition.Name) })
+	slices.SortFunc(all,
+		func(a, b engine.Container) int { return cmp.Compare(a.Definition.Name, b.Definition.Name) })
 	return all, errors.Join(unknown, e.collectGarbage(), ctx.Err())
 }
 
@@ -247,7 +251,8 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 	case len(all) == 1:
 		return all[0], nil
 	case len(all) > 1:
-		return engine.Container{}, fmt.Errorf("LXC container %.80q: %w: %d ids begin so; give more of it", ref, engine.ErrNotFound, len(all))
+		return engine.Container{}, fmt.Errorf("LXC container %.80q: %w: %d ids begin so; give more of it",
+			ref, engine.ErrNotFound, len(all))
 	case err != nil: // it may be one of those
 		return engine.Container{}, err
 	}
@@ -258,7 +263,8 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 func (e *Engine) damaged(ctx context.Context, name string) (engine.Container, error) {
 	ctr, err := e.named(ctx, name)
 	if errors.Is(err, engine.ErrNotFound) {
-		err = fmt.Errorf("LXC container %s has no configuration: %s is not there", name, filepath.Join(e.config.Path, name, "config"))
+		err = fmt.Errorf("LXC container %s has no configuration: %s is not there", name,
+			filepath.Join(e.config.Path, name, "config"))
 	}
 	return ctr, err
 }
@@ -291,7 +297,8 @@ func (e *Engine) inspect(
 	if err != nil {
 		return ctr, fmt.Errorf("LXC container %s: %w", name, err)
 	}
-	ctr.Definition = engine.Definition{EngineName: Name, ID: id, Name: name, Engine: encodeExtra(extra{Config: text})}
+	ctr.Definition = engine.Definition{EngineName: Name, ID: id, Name: name,
+		Engine: encodeExtra(extra{Config: text})}
 	ctr.State = engine.Exited
 	settings, err := parseConfig(text)
 	if err == nil {

@@ -11,7 +11,8 @@ import (
 // TestGarbageCollection: what is remembered of a container is forgotten once LXC has it no more, unless it moves.
 func TestGarbageCollection(t *testing.T) {
 	directory := t.TempDir()
-	e := &Engine{config: Config{StateDir: filepath.Join(directory, "state"), RunDir: filepath.Join(directory, "run"), Path: filepath.Join(directory, "lxc")}}
+	e := &Engine{config: Config{StateDir: filepath.Join(directory, "state"),
+		RunDir: filepath.Join(directory, "run"), Path: filepath.Join(directory, "lxc")}}
 	p := e.place(someID, "web")
 	makes := func() {
 		t.Helper()

@@ -77,9 +77,10 @@ func (a *arrival) makeGroups() ([]kernel.InnerGroups, error) {
 // isLate tells all other settings from limits of devices and of a set of CPUs: those cannot be set
 // any more when there are groups within.
 func isLate(one setting) bool {
-	return !slices.ContainsFunc([]string{"lxc.cgroup.devices.", "lxc.cgroup2.devices.", "lxc.cgroup.cpuset."}, func(early string) bool {
-		return strings.HasPrefix(one.key, early)
-	})
+	return !slices.ContainsFunc([]string{"lxc.cgroup.devices.", "lxc.cgroup2.devices.", "lxc.cgroup.cpuset."},
+		func(early string) bool {
+			return strings.HasPrefix(one.key, early)
+		})
 }
 
 // payload is the container's control group: in all hierarchies that of what restores it, which LXC

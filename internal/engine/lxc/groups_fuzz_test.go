@@ -9,7 +9,9 @@ import (
 
 // FuzzGroups: control groups that another node describes are refused, or within the container's.
 func FuzzGroups(f *testing.F) {
-	f.Add([]byte(`[{"hierarchy":"cpu,cpuacct","groups":[{"path":"system.slice","processes":[1],"values":{"cpu.shares":"1"}}]}]`))
+	f.Add(
+		[]byte(
+			`[{"hierarchy":"cpu,cpuacct","groups":[{"path":"system.slice","processes":[1],"values":{"cpu.shares":"1"}}]}]`))
 	f.Add([]byte(`[{"hierarchy":"../..","groups":[{"path":"../..","values":{"../cgroup.procs":"1"}}]}]`))
 	f.Add([]byte(`[{"hierarchy":"","groups":[{"path":"/","owners":{"..":{}}}]}]`))
 	f.Add([]byte(`null`))

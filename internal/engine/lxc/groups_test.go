@@ -16,14 +16,16 @@ func TestGroupsFromAnotherNode(t *testing.T) {
 		t.Error("they may be left out")
 	}
 	group := kernel.InnerGroup{Path: "init.scope", Processes: []int{1}}
-	if err := writeGroups(dir, []kernel.InnerGroups{{Hierarchy: "pids", Groups: []kernel.InnerGroup{group}}}); err != nil {
+	if err := writeGroups(dir,
+		[]kernel.InnerGroups{{Hierarchy: "pids", Groups: []kernel.InnerGroup{group}}}); err != nil {
 		t.Fatal(err)
 	}
 	found, err := readGroups(dir)
 	if err != nil || len(found) != 1 || found[0].Groups[0].Path != "init.scope" {
 		t.Errorf("%+v, %v", found, err)
 	}
-	for _, text := range []string{"", "{", `[{"groups":[{"path":"../other"}]}]`, "[" + strings.Repeat(" ", maxGroups) + "]"} {
+	for _, text := range []string{"", "{", `[{"groups":[{"path":"../other"}]}]`,
+		"[" + strings.Repeat(" ", maxGroups) + "]"} {
 		if err := os.WriteFile(filepath.Join(dir, groupsName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -71,7 +71,8 @@ func (e *Engine) find(id string) (place, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return place{}, fmt.Errorf("LXC containers %s and %s have one id: remove one", found[0].name, found[1].name)
+		return place{}, fmt.Errorf("LXC containers %s and %s have one id: remove one", found[0].name,
+			found[1].name)
 	case unread != nil:
 		return place{}, unread
 	}
@@ -92,7 +93,8 @@ func (e *Engine) identityOf(name string, runs bool) (string, error) {
 		return own.ID, nil
 	case err == nil && !e.copied(own, name):
 	case !runs:
-		return "", fmt.Errorf("LXC container %s: %w: it does not run, and never did since Godwit is here", name, engine.ErrNotFound)
+		return "", fmt.Errorf("LXC container %s: %w: it does not run, and never did since Godwit is here",
+			name, engine.ErrNotFound)
 	default:
 		var id [32]byte
 		_, _ = rand.Read(id[:]) // never fails (crypto/rand)

@@ -134,7 +134,8 @@ func TestMissingConfig(t *testing.T) {
 		t.Errorf("listed: %+v, %v", all, err)
 	}
 	for _, ref := range []string{someID, "one"} {
-		if ctr, err := e.Inspect(t.Context(), ref); err == nil || errors.Is(err, engine.ErrNotFound) || !strings.Contains(err.Error(), p.config()) {
+		if ctr, err := e.Inspect(t.Context(), ref); err == nil || errors.Is(err, engine.ErrNotFound) ||
+			!strings.Contains(err.Error(), p.config()) {
 			t.Errorf("inspected: %+v, %v", ctr, err)
 		}
 	}
@@ -171,7 +172,9 @@ func TestResumeGivesBack(t *testing.T) {
 	}
 	guarded, err := readConfig(p.config())
 	if err != nil || !strings.Contains(guarded, "lxc.hook.pre-start = /bin/false") {
-		t.Errorf("an agent was killed after it had put the configuration aside, and it is not guarded: %v\n%s", err, guarded)
+		t.Errorf(
+			"an agent was killed after it had put the configuration aside, and it is not guarded: %v\n%s",
+			err, guarded)
 	}
 	if err := e.Resume(t.Context(), someID); err != nil {
 		t.Fatal(err)
@@ -202,8 +205,10 @@ func TestLXCGone(t *testing.T) {
 	e := newEngine(t)
 	ended := make(chan struct{})
 	close(ended)
-	for what, settled := range map[string]chan struct{}{"lxc-checkpoint": ended, "monitor": make(chan struct{})} {
-		a := &arrival{engine: e, definition: definition(busybox), place: e.place(someID, "one"), settled: settled}
+	for what, settled := range map[string]chan struct{}{"lxc-checkpoint": ended,
+		"monitor": make(chan struct{})} {
+		a := &arrival{engine: e, definition: definition(busybox), place: e.place(someID, "one"),
+			settled: settled}
 		if _, err := a.Restore(t.Context(), engine.Permission{Ask: func() error { return nil }}); err == nil {
 			t.Errorf("%s has ended: no error", what)
 		}
@@ -214,7 +219,8 @@ func TestLXCGone(t *testing.T) {
 func TestAnothers(t *testing.T) {
 	p := newEngine(t).place(someID, "one")
 	for title, want := range map[string]bool{
-		"[lxc monitor] /elsewhere one": true, "[lxc monitor] " + filepath.Dir(p.lxc) + " one": false, "sleep": false,
+		"[lxc monitor] /elsewhere one": true, "[lxc monitor] " + filepath.Dir(p.lxc) + " one": false,
+		"sleep": false,
 	} {
 		monitor := exec.CommandContext(t.Context(), "sleep", "1000")
 		monitor.Args[0] = title

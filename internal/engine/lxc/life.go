@@ -56,7 +56,8 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 
 // Logs are not LXC's to tell: a system container keeps its own.
 func (e *Engine) Logs(context.Context, string, engine.LogOptions, func(engine.LogEntry) error) error {
-	return fmt.Errorf("%w: an LXC container keeps its logs itself; look into it with godwit exec", errors.ErrUnsupported)
+	return fmt.Errorf("%w: an LXC container keeps its logs itself; look into it with godwit exec",
+		errors.ErrUnsupported)
 }
 
 // Exec runs a process in a running container and returns its exit code.

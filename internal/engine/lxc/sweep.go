@@ -63,7 +63,8 @@ func basesIn(groups string) (bases []string) {
 	for line := range strings.Lines(groups) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		base := strings.TrimSuffix(fields[len(fields)-1], "/init.scope")
-		if len(fields) == 3 && len(base) > 1 && filepath.Clean(base) == base && !slices.Contains(bases, base) {
+		if len(fields) == 3 && len(base) > 1 && filepath.Clean(base) == base &&
+			!slices.Contains(bases, base) {
 			bases = append(bases, base)
 		}
 	}
@@ -95,7 +96,8 @@ func (p place) isAnothers(pid int) bool {
 	return slices.ContainsFunc(pids, func(pid int) bool {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
 		title, _, _ := strings.Cut(string(line), "\x00")
-		return strings.HasPrefix(title, prefix) && !strings.HasPrefix(prefix+filepath.Dir(p.lxc)+" "+p.name, title)
+		return strings.HasPrefix(title, prefix) &&
+			!strings.HasPrefix(prefix+filepath.Dir(p.lxc)+" "+p.name, title)
 	})
 }
 
@@ -113,7 +115,8 @@ func (p place) clearGroups() error {
 			pids, err = group.Procs()
 		}
 		if err == nil && len(pids) > 0 {
-			err = fmt.Errorf("%d processes are in it: another LXC container %s runs here; stop or rename it", len(pids), p.name)
+			err = fmt.Errorf("%d processes are in it: another LXC container %s runs here; stop or rename it",
+				len(pids), p.name)
 		}
 		if err == nil {
 			err = group.Remove()

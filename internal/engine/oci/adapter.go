@@ -34,7 +34,8 @@ type Adapter interface {
 	// up for it if those are to go. That the container is not there, or is being removed, is no
 	// error.
 	Remove(ctx context.Context, engineID string, options RemoveOptions) error
-	Logs(ctx context.Context, found Container, options engine.LogOptions, emit func(engine.LogEntry) error) error
+	Logs(ctx context.Context, found Container, options engine.LogOptions,
+		emit func(engine.LogEntry) error) error
 	Exec(ctx context.Context, found Container, process engine.Exec) (int, error)
 	VolumePath(volume engine.Volume) (string, error)
 	// RemoveVolume removes a named volume. That it is not there, or that a container has it, is no error.
@@ -148,9 +149,12 @@ type Container struct {
 	Container engine.Container // by that id; its definition without the engine's part
 	Paused    bool
 	Restart   json.RawMessage // what the engine does when it ends
-	Directory string          // the engine's own of it, in which it logs unless it is told otherwise; "" if it cannot be told
-	Arrival   string          // the id of the one that it was made for, and without which the engine could not have started it; "" if that is not told
-	Native    any             // what the adapter knows beside, for itself
+	// the engine's own of it, in which it logs unless it is told otherwise; "" if it cannot be told
+	Directory string
+	// the id of the one that it was made for, and without which the engine could not have started
+	// it; "" if that is not told
+	Arrival string
+	Native  any // what the adapter knows beside, for itself
 }
 
 func (f Container) name() string { return f.Container.Definition.Name }

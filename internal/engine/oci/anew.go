@@ -14,7 +14,8 @@ import (
 
 func (e *Engine) notAnew() []engine.Problem {
 	return []engine.Problem{{
-		What: "mode restart", Why: "containers of " + e.adapter.Title() + " cannot be moved in it", Remedy: "choose another mode",
+		What: "mode restart", Why: "containers of " + e.adapter.Title() + " cannot be moved in it",
+		Remedy: "choose another mode",
 	}}
 }
 

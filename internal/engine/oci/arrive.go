@@ -45,10 +45,11 @@ type arrival struct {
 	restoreDir shim.Dir
 	coming     *checkpoint.Coming
 	job        shim.Job
-	shmMade    os.FileInfo   // root of the /dev/shm that was made before the engine has started it; nil: none was
-	pages      *memory.Store // to fill its memory from, once the engine has started it; nil: nothing
-	once       sync.Once
-	startErr   error
+	// root of the /dev/shm that was made before the engine has started it; nil: none was
+	shmMade  os.FileInfo
+	pages    *memory.Store // to fill its memory from, once the engine has started it; nil: nothing
+	once     sync.Once
+	startErr error
 
 	mu        sync.Mutex
 	started   chan struct{} // closed when the engine's start has ended, with startErr; nil: it was not begun
@@ -77,7 +78,8 @@ func (e *Engine) PrepareRestore(ctx context.Context, d engine.Definition, _ stri
 	a := &arrival{engine: e, title: e.adapter.Title(), definition: d, expected: x}
 	if err := a.prepare(ctx); err != nil {
 		cleanup := context.WithoutCancel(ctx)
-		return nil, errors.Join(fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err), a.Close(), e.discard(cleanup, d.ID))
+		return nil, errors.Join(fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err), a.Close(),
+			e.discard(cleanup, d.ID))
 	}
 	e.arrivals.Add(d.ID, a)
 	return a, nil
@@ -92,7 +94,8 @@ func (a *arrival) prepare(ctx context.Context) error {
 	}
 	var err error
 	dir := a.restoreDir
-	if a.coming, err = checkpoint.Expect(dir.Proxy(), dir.Images(), a.definition.Limits.MemoryBytes); err != nil {
+	if a.coming, err = checkpoint.Expect(dir.Proxy(), dir.Images(),
+		a.definition.Limits.MemoryBytes); err != nil {
 		return err
 	}
 	if a.expected.Late {
@@ -107,7 +110,8 @@ func (a *arrival) prepare(ctx context.Context) error {
 	if err := a.connect(ctx); err != nil {
 		return err
 	}
-	if err := files.EmptyTree(a.root.Upper); err != nil { // Podman makes /etc/mtab and mount points, which come as they are
+	// Podman makes /etc/mtab and mount points, which come as they are
+	if err := files.EmptyTree(a.root.Upper); err != nil {
 		return fmt.Errorf("empty its writable layer: %w", err)
 	}
 	return errors.Join(a.engine.emptyVolumes(ctx, a.definition), a.restoreDir.EmptyMemories())
@@ -150,14 +154,16 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 	engineID, err := a.createPatiently(ctx)
 	if err != nil {
 		err = fmt.Errorf("have %s make it: %w", a.title, err)
-		if !errors.Is(err, context.DeadlineExceeded) { // the engine reported a failure and will not create it later
+		// the engine reported a failure and will not create it later
+		if !errors.Is(err, context.DeadlineExceeded) {
 			record.Unmade = true
 			err = errors.Join(err, save(e.arrivalPath(d.ID), record))
 		}
 		return err
 	}
 	a.engineID, record.EngineID = engineID, engineID
-	return errors.Join(e.disown(engineID, d.ID), e.remember(d.ID, engineID), save(e.arrivalPath(d.ID), record))
+	return errors.Join(e.disown(engineID, d.ID), e.remember(d.ID, engineID),
+		save(e.arrivalPath(d.ID), record))
 }
 
 // createPatiently has the engine make the container, and waits for the engine even if ctx ends meanwhile.
@@ -351,7 +357,8 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 	case kind == files.Memory:
 		path, err := a.restoreDir.Tmpfs(name)
 		if err != nil {
-			return "", fmt.Errorf("container %s has no %.40q in memory here: %w", a.definition.Name, name, err)
+			return "", fmt.Errorf("container %s has no %.40q in memory here: %w", a.definition.Name, name,
+				err)
 		}
 		return path, nil
 	}
@@ -407,7 +414,8 @@ func (a *arrival) Close() error {
 			select {
 			case <-started:
 			case <-time.After(patience.Question.Still):
-				err = errors.Join(err, fmt.Errorf("end the arrival of container %s: the start by %s does not end", a.definition.Name, a.title))
+				err = errors.Join(err, fmt.Errorf("end the arrival of container %s: the start by %s does "+
+					"not end", a.definition.Name, a.title))
 			}
 		}
 	})

@@ -81,7 +81,8 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 		return err
 	}
 	found, err := e.find(ctx, id)
-	if errors.Is(err, engine.ErrNotFound) || err == nil && e.namesake(found, id) { // it has ended, and was removed, since
+	// it has ended, and was removed, since
+	if errors.Is(err, engine.ErrNotFound) || err == nil && e.namesake(found, id) {
 		return e.settleRemoved(ctx, id, cmp.Or(was.EngineID, id))
 	}
 	var dir shim.Dir

@@ -40,7 +40,8 @@ func TestAway(t *testing.T) {
 	_, listed := e.List(t.Context())
 	for what, err := range map[string]error{
 		"Arrived": arrived, "Inspect": inspected, "List": listed,
-		"Resume": e.Resume(t.Context(), id), "Destroy": e.Destroy(t.Context(), id, nil), "Throttle": e.Throttle(t.Context(), id, 0),
+		"Resume": e.Resume(t.Context(), id), "Destroy": e.Destroy(t.Context(), id, nil),
+		"Throttle": e.Throttle(t.Context(), id, 0),
 	} {
 		if !errors.Is(err, engine.ErrAway) || errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("%s: %v, want that the engine is not there", what, err)
@@ -62,14 +63,17 @@ func TestAway(t *testing.T) {
 func TestResumedWithoutEngine(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
-	if err := errors.Join(e.ResumeProcesses(t.Context(), id), save(e.departurePath(id), departureRecord{First: gone}), e.ResumeProcesses(t.Context(), id)); err != nil {
+	if err := errors.Join(e.ResumeProcesses(t.Context(), id),
+		save(e.departurePath(id), departureRecord{First: gone}),
+		e.ResumeProcesses(t.Context(), id)); err != nil {
 		t.Fatal(err)
 	}
 	var was departureRecord
 	if err := durable.Load(e.departurePath(id), &was); err != nil || !was.Resumed {
 		t.Fatalf("%+v, %v", was, err)
 	}
-	if err := e.Resume(t.Context(), id); !errors.Is(err, engine.ErrAway) || !durable.Exists(e.departurePath(id)) {
+	if err := e.Resume(t.Context(), id); !errors.Is(err, engine.ErrAway) ||
+		!durable.Exists(e.departurePath(id)) {
 		t.Errorf("%v: its engine is to have it back", err)
 	}
 }

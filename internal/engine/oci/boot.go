@@ -78,7 +78,8 @@ func (e *Engine) giveBack(ctx context.Context, id string, was withheld) (failed,
 	if err == nil {
 		err = e.adapter.Restart(ctx, found, was.Restart)
 	}
-	if _, tells := e.adapter.(Restarter); err == nil && tells && found.Container.State == engine.Running { // it may have ended before that
+	// it may have ended before that
+	if _, tells := e.adapter.(Restarter); err == nil && tells && found.Container.State == engine.Running {
 		if found, err = e.find(ctx, id); err == nil {
 			starts, err = e.wouldRun(ctx, found, was)
 		}
@@ -87,7 +88,8 @@ func (e *Engine) giveBack(ctx context.Context, id string, was withheld) (failed,
 		return nil, err
 	}
 	if failed = e.adapter.Start(ctx, found.ID); failed != nil {
-		failed = fmt.Errorf("have %s start container %s again, which ended while it moved: %w", e.adapter.Title(), found.name(), failed)
+		failed = fmt.Errorf("have %s start container %s again, which ended while it moved: %w",
+			e.adapter.Title(), found.name(), failed)
 		_, err = e.find(ctx, id) // who does not answer this either has not answered
 	}
 	return failed, err

@@ -82,11 +82,14 @@ func TestGivenBack(t *testing.T) {
 	} {
 		for _, direction := range []string{"leaves", "arrives"} {
 			t.Run(name+" "+direction, func(t *testing.T) {
-				b := &booted{found: Container{ID: id, Container: engine.Container{State: engine.State(c.state)}}, fails: c.fails, starts: c.starts}
+				b := &booted{found: Container{ID: id,
+					Container: engine.Container{State: engine.State(c.state)}}, fails: c.fails,
+					starts: c.starts}
 				e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 				must(t, err)
 				again := func() error { return e.Resume(t.Context(), id) }
-				must(t, save(e.departurePath(id), departureRecord{First: first, Restart: policy, Boot: c.boot}))
+				must(t, save(e.departurePath(id),
+					departureRecord{First: first, Restart: policy, Boot: c.boot}))
 				if direction == "arrives" {
 					must(t, durable.Remove(e.departurePath(id)))
 					must(t, save(e.arrivalPath(id), arrivalRecord{Restart: policy, Boot: c.boot}))
@@ -104,10 +107,12 @@ func TestGivenBack(t *testing.T) {
 					t.Errorf("%v, want %v", err, c.fails)
 				}
 				must(t, again()) // it is tried once, and hinders nothing
-				if slices.Contains(b.did, "start") != c.started || !slices.Contains(b.did, `policy "always"`) || len(b.did) > 2 {
+				if slices.Contains(b.did, "start") != c.started ||
+					!slices.Contains(b.did, `policy "always"`) || len(b.did) > 2 {
 					t.Errorf("it was told %q", b.did)
 				}
-				if durable.Exists(e.departurePath(id)) || durable.Exists(e.arrivalPath(id)) || durable.Exists(e.camePath(id)) {
+				if durable.Exists(e.departurePath(id)) || durable.Exists(e.arrivalPath(id)) ||
+					durable.Exists(e.camePath(id)) {
 					t.Error("the move is still recorded")
 				}
 			})
@@ -118,10 +123,12 @@ func TestGivenBack(t *testing.T) {
 // TestStartNotAnswered: a start that the engine has not answered is tried again.
 func TestStartNotAnswered(t *testing.T) {
 	id := strings.Repeat("a", 64)
-	b := &stopped{booted{found: Container{ID: id, Container: engine.Container{State: engine.Exited}}, fails: context.Canceled, starts: true}}
+	b := &stopped{booted{found: Container{ID: id, Container: engine.Container{State: engine.Exited}},
+		fails: context.Canceled, starts: true}}
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 	must(t, err)
-	must(t, save(e.camePath(id), cameRecord{EngineID: id, withheld: withheld{Restart: json.RawMessage(`1`), Boot: "another"}}))
+	must(t, save(e.camePath(id), cameRecord{EngineID: id,
+		withheld: withheld{Restart: json.RawMessage(`1`), Boot: "another"}}))
 	for range 2 {
 		if err := e.Settled(t.Context(), id); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want that it is not answered", err)
@@ -129,7 +136,8 @@ func TestStartNotAnswered(t *testing.T) {
 	}
 	b.fails = nil
 	must(t, e.Settled(t.Context(), id))
-	if did := strings.Join(b.did, ", "); did != strings.TrimSuffix(strings.Repeat("policy 1, start, ", 3), ", ") || durable.Exists(e.camePath(id)) {
+	if did := strings.Join(b.did, ", "); did != strings.TrimSuffix(strings.Repeat("policy 1, start, ", 3),
+		", ") || durable.Exists(e.camePath(id)) {
 		t.Errorf("it was told %q", did)
 	}
 }
@@ -199,11 +207,13 @@ func TestEndedWhileItLeaves(t *testing.T) {
 		}
 		e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, a)
 		must(t, err)
-		must(t, save(e.departurePath(id), departureRecord{First: checkpoint.Identity{PID: 1 << 22}, Restart: json.RawMessage(`"always"`), Boot: bootID(t)}))
+		must(t, save(e.departurePath(id), departureRecord{First: checkpoint.Identity{PID: 1 << 22},
+			Restart: json.RawMessage(`"always"`), Boot: bootID(t)}))
 		if err := e.Resume(t.Context(), id); !errors.Is(err, c.fails) {
 			t.Errorf("%s: %v, want %v", name, err, c.fails)
 		}
-		if did := strings.Join(a.did, ", "); did != c.did || durable.Exists(e.departurePath(id)) != (c.fails != nil) {
+		if did := strings.Join(a.did, ", "); did != c.did ||
+			durable.Exists(e.departurePath(id)) != (c.fails != nil) {
 			t.Errorf("%s: it was told %q", name, did)
 		}
 	}

@@ -27,7 +27,8 @@ func CheckBridge(d engine.Definition) error {
 	}
 	for _, port := range d.Ports {
 		known := port.Protocol == "tcp" || port.Protocol == "udp"
-		if !known || port.HostPort == 0 || port.ContainerPort == 0 || port.Host.IsValid() && !port.Host.Is4() {
+		if !known || port.HostPort == 0 || port.ContainerPort == 0 || port.Host.IsValid() &&
+			!port.Host.Is4() {
 			return fmt.Errorf("published port %.100v is none", port)
 		}
 	}
@@ -37,7 +38,8 @@ func CheckBridge(d engine.Definition) error {
 // TakenPorts refuses published ports on which something of this node listens, or that are of an
 // address which this node has not. Who publishes one tells who it is, if that is a container of the
 // engine.
-func TakenPorts(ctx context.Context, ports []engine.Published, publisher func(engine.Published) string) []engine.Problem {
+func TakenPorts(ctx context.Context, ports []engine.Published,
+	publisher func(engine.Published) string) []engine.Problem {
 	var found []engine.Problem
 	for _, port := range ports {
 		err := tryPort(ctx, port)
@@ -45,7 +47,8 @@ func TakenPorts(ctx context.Context, ports []engine.Published, publisher func(en
 			continue
 		}
 		one := engine.Problem{
-			What: fmt.Sprintf("published port %d/%s", port.HostPort, port.Protocol), Why: "it cannot be had on this node: " + err.Error(),
+			What:   fmt.Sprintf("published port %d/%s", port.HostPort, port.Protocol),
+			Why:    "it cannot be had on this node: " + err.Error(),
 			Remedy: "end what has it, or publish another one",
 		}
 		if who := publisher(port); who != "" {
@@ -80,7 +83,8 @@ func tryPort(ctx context.Context, port engine.Published) error {
 // Publishes tells whether a container is reached by a port of its node.
 func Publishes(d engine.Definition, port engine.Published) bool {
 	for _, one := range d.Ports {
-		if one.Protocol == port.Protocol && one.HostPort == port.HostPort && (one.Host == port.Host || !one.Host.IsValid() || !port.Host.IsValid()) {
+		if one.Protocol == port.Protocol && one.HostPort == port.HostPort &&
+			(one.Host == port.Host || !one.Host.IsValid() || !port.Host.IsValid()) {
 			return true
 		}
 	}

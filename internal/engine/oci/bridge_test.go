@@ -25,12 +25,14 @@ func TestTakenPorts(t *testing.T) {
 	local := netip.MustParseAddr("127.0.0.1")
 	port := func(address net.Addr) uint16 { return netip.MustParseAddrPort(address.String()).Port() }
 	published := []engine.Published{
-		{Protocol: "tcp", HostPort: port(stream.Addr()), Host: local}, {Protocol: "udp", HostPort: port(packets.LocalAddr())},
+		{Protocol: "tcp", HostPort: port(stream.Addr()), Host: local},
+		{Protocol: "udp", HostPort: port(packets.LocalAddr())},
 		{Protocol: "tcp", HostPort: port(stream.Addr()), Host: netip.MustParseAddr("192.0.2.1")},
 	}
 	nobody := func(engine.Published) string { return "" }
 	for _, one := range published {
-		if got := TakenPorts(t.Context(), []engine.Published{one}, nobody); len(got) != 1 || !strings.Contains(got[0].What, one.Protocol) {
+		if got := TakenPorts(t.Context(), []engine.Published{one}, nobody); len(got) != 1 ||
+			!strings.Contains(got[0].What, one.Protocol) {
 			t.Errorf("%+v: %v", one, got)
 		}
 	}
@@ -54,7 +56,8 @@ func TestPublishes(t *testing.T) {
 		has, asked engine.Published
 		want       bool
 	}{
-		{tcp(one, 80), tcp(one, 80), true}, {tcp(one, 80), tcp(other, 80), false}, {tcp(one, 80), tcp(netip.Addr{}, 80), true},
+		{tcp(one, 80), tcp(one, 80), true}, {tcp(one, 80), tcp(other, 80), false},
+		{tcp(one, 80), tcp(netip.Addr{}, 80), true},
 		{tcp(netip.Addr{}, 80), tcp(one, 80), true}, {tcp(one, 81), tcp(one, 80), false},
 	} {
 		if got := Publishes(engine.Definition{Ports: []engine.Published{c.has}}, c.asked); got != c.want {

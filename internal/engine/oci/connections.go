@@ -35,7 +35,8 @@ func hostConnections(first int, pids []int) ([]engine.Problem, error) {
 		return nil, err
 	}
 	return []engine.Problem{{
-		What: "connection with " + remote, Why: "with --network host it has the address of this node, which stays here",
+		What:   "connection with " + remote,
+		Why:    "with --network host it has the address of this node, which stays here",
 		Remedy: "close it before the move",
 	}}, nil
 }
@@ -49,12 +50,15 @@ func neighbourConnections(own engine.Network, pids []int) ([]engine.Problem, err
 		return nil, err
 	}
 	bridge := netip.PrefixFrom(own.Address, own.PrefixBits).Masked()
-	remote, err := connectedBy(pids, sockets, func(ip netip.Addr) bool { return ip != own.Address && bridge.Contains(ip) })
+	remote, err := connectedBy(pids, sockets,
+		func(ip netip.Addr) bool { return ip != own.Address && bridge.Contains(ip) })
 	if err != nil || remote == "" {
 		return nil, err
 	}
 	return []engine.Problem{{
-		What: "connection with " + remote, Why: "that is this node, or a container on the same network, which stays here", Remedy: "close it before the move",
+		What:   "connection with " + remote,
+		Why:    "that is this node, or a container on the same network, which stays here",
+		Remedy: "close it before the move",
 	}}, nil
 }
 
@@ -100,7 +104,8 @@ func connectedTo(path string, sockets []string, match func(netip.Addr) bool) (st
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		fields := strings.Fields(lines.Text()) // sl local remote st queues timer retransmits uid timeout inode
+		// sl local remote st queues timer retransmits uid timeout inode
+		fields := strings.Fields(lines.Text())
 		if len(fields) < 10 || fields[3] != established || !slices.Contains(sockets, fields[9]) {
 			continue
 		}

@@ -8,7 +8,8 @@ import (
 
 func TestParseEndpoint(t *testing.T) {
 	for text, want := range map[string]string{
-		"0100007F:1F90": "127.0.0.1:8080", "0200000A:0016": "10.0.0.2:22", "B80D01200000000000000000067ABBCC:0050": "[2001:db8::ccbb:7a06]:80",
+		"0100007F:1F90": "127.0.0.1:8080", "0200000A:0016": "10.0.0.2:22",
+		"B80D01200000000000000000067ABBCC:0050": "[2001:db8::ccbb:7a06]:80",
 	} {
 		if got, ok := parseEndpoint(text); !ok || got.String() != want {
 			t.Errorf("%s: %s, %v, want %s", text, got, ok, want)

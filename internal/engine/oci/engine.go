@@ -81,7 +81,8 @@ func (e *Engine) Sweep() error {
 	}
 	for _, entry := range entries {
 		id := entry.Name()
-		if !idPattern.MatchString(id) || durable.Exists(e.arrivalPath(id)) || durable.Exists(e.departurePath(id)) {
+		if !idPattern.MatchString(id) || durable.Exists(e.arrivalPath(id)) ||
+			durable.Exists(e.departurePath(id)) {
 			continue
 		}
 		if err := e.forget(id); err != nil {
@@ -115,7 +116,8 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	defer cancel()
 	found, err := e.adapter.List(asking, func(engineID string) bool { _, is := coming[engineID]; return is })
 	if err != nil {
-		return nil, fmt.Errorf("list the containers of %s: %w", e.adapter.Title(), patience.Explain(asking, err))
+		return nil, fmt.Errorf("list the containers of %s: %w", e.adapter.Title(),
+			patience.Explain(asking, err))
 	}
 	e.collectGarbage(found)
 	var all []engine.Container
@@ -248,14 +250,16 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 // running finds a container that must be running and not be moving.
 func (e *Engine) running(ctx context.Context, id string) (Container, error) {
 	if _, arriving, err := e.arriving(id); arriving || err != nil {
-		return Container{}, errors.Join(err, fmt.Errorf("container %.12s: %w: it is being moved", id, engine.ErrBusy))
+		return Container{},
+			errors.Join(err, fmt.Errorf("container %.12s: %w: it is being moved", id, engine.ErrBusy))
 	}
 	found, err := e.find(ctx, id)
 	if err != nil {
 		return found, err
 	}
 	if found.Container.State != engine.Running || found.Container.PID <= 0 {
-		return found, fmt.Errorf("container %s: %w: it is %s", found.name(), engine.ErrNotRunning, found.Container.State)
+		return found, fmt.Errorf("container %s: %w: it is %s", found.name(), engine.ErrNotRunning,
+			found.Container.State)
 	}
 	return found, nil
 }

@@ -37,7 +37,8 @@ func (e *Engine) removed(listed []Container) (ids []string) {
 	for _, directory := range []string{filepath.Dir(e.remembered("x")), e.records("")} {
 		entries, _ := os.ReadDir(directory) // there may be nothing yet
 		for _, entry := range entries {
-			if id := entry.Name(); idPattern.MatchString(id) && !there[id] && !e.moves(id) && !slices.Contains(ids, id) {
+			if id := entry.Name(); idPattern.MatchString(id) && !there[id] && !e.moves(id) &&
+				!slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}
 		}
@@ -47,7 +48,8 @@ func (e *Engine) removed(listed []Container) (ids []string) {
 
 // moves tells whether a container moves, or has not been given to its engine as a whole.
 func (e *Engine) moves(id string) bool {
-	return durable.Exists(e.arrivalPath(id)) || durable.Exists(e.departurePath(id)) || durable.Exists(e.camePath(id))
+	return durable.Exists(e.arrivalPath(id)) || durable.Exists(e.departurePath(id)) ||
+		durable.Exists(e.camePath(id))
 }
 
 // forgetRemoved forgets one, unless it has come since the engine has listed what it has.

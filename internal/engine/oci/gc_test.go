@@ -43,9 +43,11 @@ func (a *garbageAdapter) Find(_ context.Context, engineID string) (Container, er
 // for another one; what is there is not.
 func TestGarbageCollection(t *testing.T) {
 	e := awayEngine(t)
-	there, removed, arriving, came := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64), strings.Repeat("4", 64)
+	there, removed, arriving, came := strings.Repeat("1", 64), strings.Repeat("2", 64),
+		strings.Repeat("3", 64), strings.Repeat("4", 64)
 	fails := strings.Repeat("0", 64)
-	e.adapter = &garbageAdapter{all: []Container{{ID: "own" + there, Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: "own" + fails}
+	e.adapter = &garbageAdapter{all: []Container{{ID: "own" + there,
+		Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: "own" + fails}
 	for _, id := range []string{fails, there, removed, arriving, came} {
 		must(t, e.remember(id, "own"+id))
 		dir, err := e.restoreDir("own" + id)
@@ -59,10 +61,13 @@ func TestGarbageCollection(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.gcActive.Lock() // it is over
-	for id, want := range map[string]bool{fails: true, there: true, removed: false, arriving: true, came: true} {
-		if durable.Exists(e.remembered(id)) != want || durable.Exists(e.private(id)) != want || hasRestoreDir(t, e, id) != want {
+	for id, want := range map[string]bool{fails: true, there: true, removed: false, arriving: true,
+		came: true} {
+		if durable.Exists(e.remembered(id)) != want || durable.Exists(e.private(id)) != want ||
+			hasRestoreDir(t, e, id) != want {
 			t.Errorf("%.4s is known: %v; has records: %v, and a restore directory: %v; want %v", id,
-				durable.Exists(e.remembered(id)), durable.Exists(e.private(id)), hasRestoreDir(t, e, id), want)
+				durable.Exists(e.remembered(id)), durable.Exists(e.private(id)), hasRestoreDir(t, e, id),
+				want)
 		}
 	}
 }

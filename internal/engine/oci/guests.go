@@ -33,15 +33,19 @@ func guests(first int, own []int) ([]engine.Problem, error) {
 			if err != nil || slices.Contains(own, pid) {
 				continue
 			}
-			if its, err := os.Readlink(filepath.Join(link, "ns", kind)); err != nil || its != namespace { // it may have ended
+			// it may have ended
+			if its, err := os.Readlink(filepath.Join(link, "ns", kind)); err != nil || its != namespace {
 				continue
 			}
 			// One that has ended, and that its parent has not waited for, has left the container's
 			// control group.
-			if process, err := kernel.ReadProcess(pid); err == nil && (!process.Exiting || process.Threads > 1) {
+			if process, err := kernel.ReadProcess(pid); err == nil &&
+				(!process.Exiting || process.Threads > 1) {
 				found = append(found, engine.Problem{
-					What: fmt.Sprintf("process %d (%s) of the node or of another container", pid, process.Name),
-					Why:  "it is in the container's " + kind + " namespace, and would have to move with it", Remedy: "end it, or start it without that",
+					What: fmt.Sprintf("process %d (%s) of the node or of another container", pid,
+						process.Name),
+					Why:    "it is in the container's " + kind + " namespace, and would have to move with it",
+					Remedy: "end it, or start it without that",
 				})
 				break // one of them says enough
 			}

@@ -118,10 +118,12 @@ func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (str
 	defer cancel()
 	labelled, err := e.adapter.List(ctx, func(string) bool { return false })
 	if err != nil {
-		return "", fmt.Errorf("look for container %.12s in %s: %w", id, e.adapter.Title(), patience.Explain(ctx, err))
+		return "", fmt.Errorf("look for container %.12s in %s: %w", id, e.adapter.Title(),
+			patience.Explain(ctx, err))
 	}
 	for _, found := range labelled {
-		d, untouched := found.Container.Definition, found.Container.State == engine.Created || found.Arrival == id
+		d, untouched := found.Container.Definition, found.Container.State == engine.Created ||
+			found.Arrival == id
 		if untouched && d.Labels[idLabel] == id && d.Name == was.Definition.Name {
 			return found.ID, nil
 		}

@@ -17,7 +17,8 @@ func TestIdentity(t *testing.T) {
 	first, engineID, other := strings.Repeat("1a", 32), strings.Repeat("2b", 32), strings.Repeat("3c", 32)
 	labels := map[string]string{idLabel: first}
 	labelled := func(engineID string, labels map[string]string) Container {
-		return Container{ID: engineID, Container: engine.Container{Definition: engine.Definition{ID: engineID, Labels: labels}}}
+		return Container{ID: engineID,
+			Container: engine.Container{Definition: engine.Definition{ID: engineID, Labels: labels}}}
 	}
 	if got := e.identity(labelled(engineID, labels)); got != engineID {
 		t.Errorf("before it has come: %s", got)
@@ -52,7 +53,8 @@ func TestMadeFor(t *testing.T) {
 	id := strings.Repeat("1a", 32)
 	one := func(engineID, name, arrival string, state engine.State) Container {
 		d := engine.Definition{Name: name, Labels: map[string]string{idLabel: id}}
-		return Container{ID: engineID, Arrival: arrival, Container: engine.Container{State: state, Definition: d}}
+		return Container{ID: engineID, Arrival: arrival,
+			Container: engine.Container{State: state, Definition: d}}
 	}
 	for what, c := range map[string]struct {
 		found Container
@@ -66,7 +68,8 @@ func TestMadeFor(t *testing.T) {
 		"another, cloned of it": {one("own", "web-clone", id, engine.Exited), ""},
 	} {
 		e := &Engine{adapter: listing{Adapter: away{}, all: []Container{c.found}}}
-		if got, err := e.madeFor(t.Context(), id, arrivalRecord{Definition: engine.Definition{Name: "web"}}); got != c.want || err != nil {
+		if got, err := e.madeFor(t.Context(), id,
+			arrivalRecord{Definition: engine.Definition{Name: "web"}}); got != c.want || err != nil {
 			t.Errorf("%s: %q, %v, want %q", what, got, err, c.want)
 		}
 	}
@@ -88,12 +91,16 @@ func TestMadeLate(t *testing.T) {
 		asked int // 0: as often as time allows
 		fails bool
 	}{
-		"made meanwhile":    {arrivalRecord{Boot: boot, Began: time.Now()}, patience.Limit{Still: time.Minute, Most: time.Minute}, 2, "own", 3, false},
-		"never made":        {arrivalRecord{Boot: boot, Began: time.Now()}, patience.Limit{Still: 1, Most: time.Minute}, 9, "", 0, false},
-		"engine stays busy": {arrivalRecord{Boot: boot, Began: time.Now()}, patience.Limit{Still: time.Second, Most: 1}, 9, "", 0, true},
-		"denied":            {arrivalRecord{Boot: boot, Began: time.Now(), Unmade: true}, limit, 9, "", 1, false},
-		"before a boot":     {arrivalRecord{Boot: "another", Began: time.Now()}, limit, 9, "", 1, false},
-		"long ago":          {arrivalRecord{Boot: boot, Began: time.Now().Add(-time.Hour)}, limit, 9, "", 1, false},
+		"made meanwhile": {arrivalRecord{Boot: boot, Began: time.Now()},
+			patience.Limit{Still: time.Minute, Most: time.Minute}, 2, "own", 3, false},
+		"never made": {arrivalRecord{Boot: boot, Began: time.Now()},
+			patience.Limit{Still: 1, Most: time.Minute}, 9, "", 0, false},
+		"engine stays busy": {arrivalRecord{Boot: boot, Began: time.Now()},
+			patience.Limit{Still: time.Second, Most: 1}, 9, "", 0, true},
+		"denied":        {arrivalRecord{Boot: boot, Began: time.Now(), Unmade: true}, limit, 9, "", 1, false},
+		"before a boot": {arrivalRecord{Boot: "another", Began: time.Now()}, limit, 9, "", 1, false},
+		"long ago": {arrivalRecord{Boot: boot, Began: time.Now().Add(-time.Hour)}, limit, 9, "", 1,
+			false},
 	} {
 		asked := 0
 		makingLimit, c.was.Definition = c.limit, d
@@ -103,8 +110,10 @@ func TestMadeLate(t *testing.T) {
 			}
 			return nil
 		}}}
-		if got, err := e.madeLate(t.Context(), id, c.was); got != c.want || (err != nil) != c.fails || c.asked != 0 && asked != c.asked {
-			t.Errorf("%s: %q, %v after %d questions, want %q after %d", what, got, err, asked, c.want, c.asked)
+		if got, err := e.madeLate(t.Context(), id, c.was); got != c.want || (err != nil) != c.fails ||
+			c.asked != 0 && asked != c.asked {
+			t.Errorf("%s: %q, %v after %d questions, want %q after %d", what, got, err, asked, c.want,
+				c.asked)
 		}
 	}
 }

@@ -29,14 +29,17 @@ func (e *Engine) StartsLate(d engine.Definition) bool {
 
 // waitForStart makes ready what content may come to before the engine has started the container.
 func (a *arrival) waitForStart(ctx context.Context) error {
-	if err := a.engine.emptyVolumes(ctx, a.definition); err != nil || a.shm == "" { // they must be this arrival's
+	// they must be this arrival's
+	if err := a.engine.emptyVolumes(ctx, a.definition); err != nil || a.shm == "" {
 		return err
 	}
 	if err := os.MkdirAll(a.shm, 0o700); err != nil {
 		return err
 	}
-	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC // as Podman mounts it (libpod, container_internal_linux.go, mountSHM)
-	if err := unix.Mount("shm", a.shm, "tmpfs", flags, fmt.Sprintf("mode=1777,size=%d", a.expected.ShmBytes)); err != nil {
+	// as Podman mounts it (libpod, container_internal_linux.go, mountSHM)
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("shm", a.shm, "tmpfs", flags,
+		fmt.Sprintf("mode=1777,size=%d", a.expected.ShmBytes)); err != nil {
 		return fmt.Errorf("make its /dev/shm: %w", err)
 	}
 	var err error
@@ -167,7 +170,8 @@ func setAside(dir string) error {
 // putBack puts directories back into their places, and those that were there aside.
 func putBack(dirs []string) (failed error) {
 	for _, dir := range dirs {
-		failed = errors.Join(failed, unix.Renameat2(unix.AT_FDCWD, asideOf(dir), unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE))
+		failed = errors.Join(failed, unix.Renameat2(unix.AT_FDCWD, asideOf(dir), unix.AT_FDCWD, dir,
+			unix.RENAME_EXCHANGE))
 	}
 	return failed
 }

@@ -22,7 +22,8 @@ import (
 // directory looks to it as it did.
 func TestAside(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "upper")
-	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o751|os.ModeSticky), os.Lchown(dir, 7, 8)); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o751|os.ModeSticky),
+		os.Lchown(dir, 7, 8)); err != nil {
 		t.Fatal(err)
 	}
 	was, err := os.Stat(dir)
@@ -36,7 +37,8 @@ func TestAside(t *testing.T) {
 	if err != nil || shown.Mode() != was.Mode() || os.SameFile(shown, was) {
 		t.Errorf("%v, %v; was %v", shown, err, was)
 	}
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "mtab"), nil, 0o600), putBack([]string{dir})); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "mtab"), nil, 0o600),
+		putBack([]string{dir})); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{dir: "came", asideOf(dir): "mtab"} {
@@ -140,7 +142,8 @@ func TestOrphan(t *testing.T) {
 	bundle := func(cgroup string) {
 		spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, cgroup)
 		dir := filepath.Join(restoreDir.Path(), "bundle")
-		must(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600)))
+		must(t, errors.Join(os.MkdirAll(dir, 0o700),
+			os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600)))
 	}
 	bundle(cgroupWithProcess(t))
 	must(t, e.settle(t.Context(), id))
@@ -171,16 +174,20 @@ func TestRemoveUnseen(t *testing.T) {
 	e.adapter = b
 	must(t, e.remember(id, "own"))
 	restoreDir := openRestoreDir(t, e)
-	must(t, errors.Join(save(e.arrivalPath(id), arrivalRecord{EngineID: "own"}), save(e.recordPath(id), "resumed"), restoreDir.Admit(shim.Job{})))
+	must(t, errors.Join(save(e.arrivalPath(id), arrivalRecord{EngineID: "own"}),
+		save(e.recordPath(id), "resumed"), restoreDir.Admit(shim.Job{})))
 	spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, cgroupWithProcess(t))
 	dir := filepath.Join(restoreDir.Path(), "bundle")
-	must(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600)))
+	must(t, errors.Join(os.MkdirAll(dir, 0o700),
+		os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600)))
 	if err := e.Remove(t.Context(), id, false); !errors.Is(err, engine.ErrBusy) || len(b.did) > 0 {
 		t.Errorf("%v, and the engine was told %q", err, b.did)
 	}
 	must(t, e.Remove(t.Context(), id, true))
-	if hasRestoreDir(t, e, "") || durable.Exists(e.remembered(id)) || !slices.Equal(b.did, []string{"remove"}) {
-		t.Errorf("the restore directory is there: %v; it is known: %v; the engine was told %q", hasRestoreDir(t, e, ""), durable.Exists(e.remembered(id)), b.did)
+	if hasRestoreDir(t, e, "") || durable.Exists(e.remembered(id)) ||
+		!slices.Equal(b.did, []string{"remove"}) {
+		t.Errorf("the restore directory is there: %v; it is known: %v; the engine was told %q",
+			hasRestoreDir(t, e, ""), durable.Exists(e.remembered(id)), b.did)
 	}
 }
 

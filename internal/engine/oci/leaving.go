@@ -82,7 +82,8 @@ func (p Process) stdio() ([]string, error) {
 		return nil, fmt.Errorf("decode %s: %w", p.State, err)
 	}
 	if len(descriptors) != 3 {
-		return nil, fmt.Errorf("the runtime knows %d standard descriptors in %s, not 3", len(descriptors), p.State)
+		return nil, fmt.Errorf("the runtime knows %d standard descriptors in %s, not 3", len(descriptors),
+			p.State)
 	}
 	return descriptors, nil
 }
@@ -119,7 +120,8 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	problems := e.adapter.Obstacles(ctx, a.found)
 	if a.found.Paused {
 		problems = append(problems, engine.Problem{
-			What: "container " + a.found.name(), Why: "it is paused", Remedy: e.Name() + " unpause " + a.found.name(),
+			What: "container " + a.found.name(), Why: "it is paused",
+			Remedy: e.Name() + " unpause " + a.found.name(),
 		})
 	}
 	root, err := e.adapter.Root(a.found)
@@ -211,7 +213,8 @@ func (e *Engine) CPUTime(ctx context.Context, id string) (time.Duration, error) 
 // Throttle lets a container use so many processors.
 func (e *Engine) Throttle(ctx context.Context, id string, cpus float64) error {
 	found, err := e.running(ctx, id)
-	if cpus == 0 && (errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrNotRunning) || errors.Is(err, engine.ErrBusy)) {
+	if cpus == 0 && (errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrNotRunning) ||
+		errors.Is(err, engine.ErrBusy)) {
 		return nil
 	}
 	if err != nil {
@@ -307,7 +310,8 @@ func (e *Engine) PrepareDump(
 		d, err = checkpoint.PrepareDump(ctx, e.criu, leaving, options)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("prepare container %s for its move: %w", name, err), e.restartsAgain(context.WithoutCancel(ctx), id))
+		return nil, errors.Join(fmt.Errorf("prepare container %s for its move: %w", name, err),
+			e.restartsAgain(context.WithoutCancel(ctx), id))
 	}
 	return &departure{Departure: d, engine: e, id: id, group: a.group, first: first}, nil
 }
@@ -315,9 +319,10 @@ func (e *Engine) PrepareDump(
 func (e *Engine) leaving(a alive, id string) (checkpoint.Leaving, error) {
 	pid := a.found.Container.PID
 	l := checkpoint.Leaving{
-		Name: a.found.name(), First: pid, Cgroup: a.group, Stdio: a.stdio, Terminal: a.found.Container.Definition.TTY,
-		WorkDir: e.workDir(id),
-		Drain:   func(ctx context.Context) error { return errors.Join(a.drained(ctx), e.copyLog(id, a)) },
+		Name: a.found.name(), First: pid, Cgroup: a.group, Stdio: a.stdio,
+		Terminal: a.found.Container.Definition.TTY,
+		WorkDir:  e.workDir(id),
+		Drain:    func(ctx context.Context) error { return errors.Join(a.drained(ctx), e.copyLog(id, a)) },
 	}
 	root, err := e.adapter.Root(a.found)
 	if err != nil {

@@ -28,7 +28,8 @@ func TestExternalDescriptors(t *testing.T) {
 			t.Errorf("%s: %q, %v", state, got, err)
 		}
 	}
-	for _, state := range []string{"", `{"external_descriptors": "nonsense"}`, `{"external_descriptors": 3}`, `{"external_descriptors": {}}`} {
+	for _, state := range []string{"", `{"external_descriptors": "nonsense"}`, `{"external_descriptors": 3}`,
+		`{"external_descriptors": {}}`} {
 		if got, err := externalDescriptors([]byte(state)); err == nil {
 			t.Errorf("%q: %q", state, got)
 		}

@@ -24,6 +24,7 @@ func (e *Engine) LeavesBehind(d engine.Definition) []string {
 	if driver == "" {
 		return nil
 	}
-	return []string{fmt.Sprintf("what %s has logged of the container stays on the source: log driver %s keeps it there; "+
+	return []string{fmt.Sprintf("what %s has logged of the container stays on the source: log driver %s "+
+		"keeps it there; "+
 		"the target logs what comes after the move", e.adapter.Title(), driver)}
 }

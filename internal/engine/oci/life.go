@@ -32,7 +32,8 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	}
 	defer unlock()
 	if _, arriving, err := e.arriving(id); arriving || err != nil || durable.Exists(e.departurePath(id)) {
-		return errors.Join(err, fmt.Errorf("remove container %.12s: %w: it is being moved", id, engine.ErrBusy))
+		return errors.Join(err, fmt.Errorf("remove container %.12s: %w: it is being moved",
+			id, engine.ErrBusy))
 	}
 	found, err := e.find(ctx, id)
 	if err != nil {
@@ -71,7 +72,8 @@ func (e *Engine) endUnseen(ctx context.Context, found Container, force bool) err
 		return err
 	}
 	if !force {
-		return fmt.Errorf("remove container %s of %s: %w: its processes run, of which that does not know; only by force they are ended with it",
+		return fmt.Errorf("remove container %s of %s: %w: its processes run, of which that does not know; "+
+			"only by force they are ended with it",
 			found.name(), e.adapter.Title(), engine.ErrBusy)
 	}
 	group, err := groupIn(dir)
@@ -82,7 +84,8 @@ func (e *Engine) endUnseen(ctx context.Context, found Container, force bool) err
 }
 
 // Logs shows what the engine has logged of a container.
-func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions, emit func(engine.LogEntry) error) error {
+func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions,
+	emit func(engine.LogEntry) error) error {
 	found, err := e.find(ctx, id)
 	if err != nil {
 		return err

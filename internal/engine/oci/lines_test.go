@@ -16,7 +16,8 @@ func TestLines(t *testing.T) {
 		}
 		return nil
 	})
-	for _, part := range []string{"2026-01-02T03:04:05Z on", "e\ntwo\n", strings.Repeat("x", maxLine), "\n", "2026-01-02T03:04:05Z last"} {
+	for _, part := range []string{"2026-01-02T03:04:05Z on", "e\ntwo\n", strings.Repeat("x", maxLine), "\n",
+		"2026-01-02T03:04:05Z last"} {
 		if n, err := l.Write([]byte(part)); n != len(part) || err != nil {
 			t.Fatal(n, err)
 		}

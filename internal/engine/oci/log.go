@@ -122,7 +122,8 @@ func ownLog(path string, found Container) error {
 	if path == "" || found.Directory == "" {
 		return nil
 	}
-	if !filepath.IsAbs(path) || filepath.Clean(path) != path || !strings.HasPrefix(path, filepath.Clean(found.Directory)+"/") {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path ||
+		!strings.HasPrefix(path, filepath.Clean(found.Directory)+"/") {
 		return fmt.Errorf("its log %.80q would not be in %s", path, found.Directory)
 	}
 	return nil

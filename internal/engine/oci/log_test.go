@@ -27,7 +27,8 @@ func TestFillLog(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
-		for path, content := range map[string]string{from: c.came, to: strings.Repeat(" ", c.room) + c.wrote} {
+		for path, content := range map[string]string{from: c.came,
+			to: strings.Repeat(" ", c.room) + c.wrote} {
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -75,8 +76,10 @@ func TestCopyLog(t *testing.T) {
 func TestOwnLog(t *testing.T) {
 	found := Container{Directory: "/store/abc/userdata"}
 	for path, want := range map[string]bool{
-		"": true, "/store/abc/userdata/ctr.log": true, "/store/abc/userdata": false, "/store/abc/userdata2/ctr.log": false,
-		"/etc/cron.d/x": false, "/store/abc/userdata/../x": false, "store/abc/userdata/ctr.log": false,
+		"": true, "/store/abc/userdata/ctr.log": true, "/store/abc/userdata": false,
+		"/store/abc/userdata2/ctr.log": false,
+		"/etc/cron.d/x":                false, "/store/abc/userdata/../x": false,
+		"store/abc/userdata/ctr.log": false,
 	} {
 		if err := ownLog(path, found); (err == nil) != want {
 			t.Errorf("%q: %v", path, err)

@@ -30,7 +30,8 @@ type memories struct {
 func ownMemories(spec *specs.Spec, mounted []kernel.Mount) []string {
 	var places []string
 	for _, m := range shim.Memories(spec) {
-		if one, found := mountedOnce(mounted, m.Destination); found && one.Type == "tmpfs" && one.Root == "/" {
+		if one, found := mountedOnce(mounted, m.Destination); found && one.Type == "tmpfs" &&
+			one.Root == "/" {
 			places = append(places, m.Destination)
 		}
 	}
@@ -64,7 +65,8 @@ func (a alive) externals(root string) (criu.Externals, error) {
 	places := ownMemories(a.spec, mounted)
 	if cgroups := shim.CgroupRoot(a.spec); cgroups != "" {
 		one, found := mountedOnce(mounted, cgroups)
-		if found && one.Type == "tmpfs" && slices.Contains(strings.Split(one.Flags, ","), "ro") { // so nothing else is in it
+		// so nothing else is in it
+		if found && one.Type == "tmpfs" && slices.Contains(strings.Split(one.Flags, ","), "ro") {
 			places = append(places, cgroups)
 		}
 	}
@@ -110,7 +112,8 @@ func (m memories) trees() (trees []files.Tree, err error) {
 			return nil, fmt.Errorf("hold what is mounted at %s: %w", held.Name(), err)
 		}
 		own := os.NewFile(uintptr(fd), held.Name())
-		trees = append(trees, files.Tree{Kind: files.Memory, Name: held.Name(), Path: fmt.Sprintf("/proc/self/fd/%d", fd), Held: own})
+		trees = append(trees, files.Tree{Kind: files.Memory, Name: held.Name(),
+			Path: fmt.Sprintf("/proc/self/fd/%d", fd), Held: own})
 	}
 	return trees, nil
 }

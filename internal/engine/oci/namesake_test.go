@@ -89,7 +89,8 @@ func TestNamesakeMade(t *testing.T) {
 			t.Errorf("%.4s has the id %.4s, want %.4s (%v)", one, engineID, want, err)
 		}
 	}
-	used, err := e.whileUnused(t.Context(), id, "own", func() error { t.Error("it is taken from who has it now"); return nil })
+	used, err := e.whileUnused(t.Context(), id, "own",
+		func() error { t.Error("it is taken from who has it now"); return nil })
 	if !used || err != nil {
 		t.Errorf("it is another one's: %v (%v)", used, err)
 	}
@@ -112,8 +113,11 @@ func TestNamesakeComes(t *testing.T) {
 			e.adapter = &reusing{}
 		}
 		must(t, e.forgetGone(t.Context(), id))
-		if !dir.Waits() || durable.Exists(e.remembered(id)) || durable.Exists(e.remembered(other)) != disowned {
-			t.Errorf("disowned: %v; the other one's restore directory: %v; it is known: %v, the other one: %v", disowned,
+		if !dir.Waits() || durable.Exists(e.remembered(id)) ||
+			durable.Exists(e.remembered(other)) != disowned {
+			t.Errorf(
+				"disowned: %v; the other one's restore directory: %v; it is known: %v, the other one: %v",
+				disowned,
 				dir.Waits(), durable.Exists(e.remembered(id)), durable.Exists(e.remembered(other)))
 		}
 	}
@@ -133,8 +137,8 @@ func TestSettleNamesake(t *testing.T) {
 	must(t, dir.Admit(shim.Job{}))
 	must(t, e.settle(t.Context(), id))
 	if dir.Waits() || len(a.did) > 0 || durable.Exists(e.camePath(id)) || durable.Exists(e.arrivalPath(id)) {
-		t.Errorf("its restore directory waits: %v; the engine was told %q; it came: %v, and arrives: %v", dir.Waits(), a.did,
-			durable.Exists(e.camePath(id)), durable.Exists(e.arrivalPath(id)))
+		t.Errorf("its restore directory waits: %v; the engine was told %q; it came: %v, and arrives: %v",
+			dir.Waits(), a.did, durable.Exists(e.camePath(id)), durable.Exists(e.arrivalPath(id)))
 	}
 	must(t, e.forgetRemoved(t.Context(), id))
 	if !durable.Exists(e.remembered(id)) {

@@ -8,9 +8,11 @@ import (
 // harmlessCaps are capabilities that act within a container's own namespaces. With the others, as
 // SYS_ADMIN, SYS_MODULE or SYS_RAWIO, a container can get at its node.
 var harmlessCaps = []string{
-	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP",
+	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE",
+	"NET_RAW", "SETFCAP", "SETGID", "SETPCAP",
 	"SETUID", "SYS_CHROOT", // any container of Docker's has these
-	"IPC_LOCK", "IPC_OWNER", "LEASE", "LINUX_IMMUTABLE", "NET_BROADCAST", "SYS_NICE", "SYS_PTRACE", "SYS_RESOURCE",
+	"IPC_LOCK", "IPC_OWNER", "LEASE", "LINUX_IMMUTABLE", "NET_BROADCAST", "SYS_NICE", "SYS_PTRACE",
+	"SYS_RESOURCE",
 }
 
 // HarmlessCapability tells whether with a capability a container is kept off its node still.
@@ -23,7 +25,8 @@ func HarmlessCapability(name string, ownNetwork bool) bool {
 // What any container of Docker 20.10 may not see, or not write. Later ones have longer lists.
 var (
 	MaskedPaths = []string{
-		"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug",
+		"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/timer_stats", "/proc/sched_debug",
 		"/proc/scsi", "/sys/firmware",
 	}
 	ReadonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}

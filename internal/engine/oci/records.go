@@ -19,10 +19,11 @@ type departureRecord struct {
 	Started time.Time           `json:"started"`
 	First   checkpoint.Identity `json:"first"`
 	Freezer string              `json:"freezer"` // directory of the cgroup by which they are frozen
-	Restart json.RawMessage     `json:"restart"` // what the engine is to do when it ends; while it leaves: nothing
-	Boot    string              `json:"boot"`    // of the machine, in which the container runs
-	Leave   engine.Leave        `json:"leave,omitzero"`
-	Name    string              `json:"name,omitempty"` // the engine's, before the copy was marked
+	// what the engine is to do when it ends; while it leaves: nothing
+	Restart json.RawMessage `json:"restart"`
+	Boot    string          `json:"boot"` // of the machine, in which the container runs
+	Leave   engine.Leave    `json:"leave,omitzero"`
+	Name    string          `json:"name,omitempty"` // the engine's, before the copy was marked
 	// Resumed: the container goes on here, and its engine may not know yet.
 	Resumed bool `json:"resumed,omitempty"`
 }

@@ -16,19 +16,23 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	}
 	if err := e.adapter.Away(); err != nil {
 		return []engine.Problem{{
-			What: e.adapter.Title(), Why: "it does not run on this node: " + err.Error(), Remedy: "install " + e.adapter.Title() + ", and start it",
+			What: e.adapter.Title(), Why: "it does not run on this node: " + err.Error(),
+			Remedy: "install " + e.adapter.Title() + ", and start it",
 		}}, nil
 	}
 	var problems []engine.Problem
 	if _, err := e.criu.Tool(); err != nil {
-		problems = append(problems, engine.Problem{What: "CRIU", Why: err.Error(), Remedy: "run \"godwit doctor\" on this node"})
+		problems = append(problems, engine.Problem{What: "CRIU", Why: err.Error(),
+			Remedy: "run \"godwit doctor\" on this node"})
 	}
 	if e.config.RunDir != shim.RunDir {
 		problems = append(problems, engine.Problem{
-			What: "the agent's run directory " + e.config.RunDir, Why: shim.Program + " looks in " + shim.RunDir, Remedy: "start the agent without --run",
+			What: "the agent's run directory " + e.config.RunDir,
+			Why:  shim.Program + " looks in " + shim.RunDir, Remedy: "start the agent without --run",
 		})
 	}
-	for _, look := range []func(context.Context, engine.Definition) ([]engine.Problem, error){e.nameObstacles, e.adapter.Reserve} {
+	for _, look := range []func(context.Context, engine.Definition) ([]engine.Problem, error){e.nameObstacles,
+		e.adapter.Reserve} {
 		found, err := look(ctx, d)
 		if err != nil {
 			return nil, err
@@ -40,14 +44,17 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 
 func (e *Engine) nameObstacles(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
 	if durable.Exists(e.arrivalPath(d.ID)) || durable.Exists(e.departurePath(d.ID)) {
-		return []engine.Problem{{What: "container " + d.Name, Why: "it is arriving here, or leaving", Remedy: "wait until that is over"}}, nil
+		return []engine.Problem{{What: "container " + d.Name, Why: "it is arriving here, or leaving",
+			Remedy: "wait until that is over"}}, nil
 	}
 	if _, err := e.find(ctx, d.ID); !errors.Is(err, engine.ErrNotFound) {
-		return []engine.Problem{{What: "container " + d.Name, Why: "it is here already", Remedy: "remove what is left of it on this node"}}, err
+		return []engine.Problem{{What: "container " + d.Name, Why: "it is here already",
+			Remedy: "remove what is left of it on this node"}}, err
 	}
 	if _, err := e.ask(ctx, d.Name); !errors.Is(err, engine.ErrNotFound) {
 		return []engine.Problem{{
-			What: "name " + d.Name, Why: "a container of " + e.adapter.Title() + " on this node has it", Remedy: "remove or rename that container",
+			What: "name " + d.Name, Why: "a container of " + e.adapter.Title() + " on this node has it",
+			Remedy: "remove or rename that container",
 		}}, err
 	}
 	return nil, nil

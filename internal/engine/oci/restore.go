@@ -45,7 +45,9 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 	if err != nil {
 		return fail(errors.Join(err, a.inTime()))
 	}
-	go func() { // the engine comes to its end after the container runs; who wants to act on the container waits for that
+	// the engine comes to its end after the container runs; who wants to act on the container waits
+	// for that
+	go func() {
 		defer unlock()
 		<-a.begun()
 		if a.startErr != nil && a.expected.Late {
@@ -68,7 +70,8 @@ func (a *arrival) patiently(ctx context.Context) (context.Context, context.Cance
 // that is resumed then it would end.
 func (a *arrival) inTime() error {
 	if until := a.Until(); !until.IsZero() && !time.Now().Before(until) {
-		return fmt.Errorf("%s gives up a container that it starts soon after %v, and its state has not come in that time", a.title, a.expected.Patience)
+		return fmt.Errorf("%s gives up a container that it starts soon after %v, and its state has not "+
+			"come in that time", a.title, a.expected.Patience)
 	}
 	return nil
 }
@@ -112,7 +115,8 @@ func (e *Engine) orphanError(id string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, fmt.Errorf("container %.12s runs, but its start by %s has failed (%s): nobody can start, stop or move it by that before its processes have ended",
+	return errors.Join(err, fmt.Errorf("container %.12s runs, but its start by %s has failed (%s): nobody "+
+		"can start, stop or move it by that before its processes have ended",
 		id, e.adapter.Title(), why))
 }
 

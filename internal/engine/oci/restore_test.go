@@ -15,7 +15,8 @@ func TestForget(t *testing.T) {
 	if err := save(e.arrivalPath(id), arrivalRecord{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(e.recordPath(id), 0o700); err != nil { // it cannot be removed: something is mounted on it
+	// it cannot be removed: something is mounted on it
+	if err := os.Mkdir(e.recordPath(id), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("none", e.recordPath(id), "tmpfs", 0, ""); err != nil {
@@ -26,7 +27,8 @@ func TestForget(t *testing.T) {
 		t.Error("there was nothing to stop at")
 	}
 	entries, err := os.ReadDir(e.records(id))
-	if err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == "arrival.json" }) {
+	if err != nil || slices.ContainsFunc(entries,
+		func(e os.DirEntry) bool { return e.Name() == "arrival.json" }) {
 		t.Errorf("%v, %v", entries, err)
 	}
 }

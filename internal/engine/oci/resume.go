@@ -27,8 +27,9 @@ func (e *Engine) noRestarts(
 	}
 	found := a.found
 	record := departureRecord{
-		Started: time.Now(), First: first, Freezer: a.group.FreezerDir(), Restart: found.Restart, Boot: boot, Leave: leave,
-		Name: found.name(),
+		Started: time.Now(), First: first, Freezer: a.group.FreezerDir(), Restart: found.Restart, Boot: boot,
+		Leave: leave,
+		Name:  found.name(),
 	}
 	var was departureRecord
 	err = durable.Load(e.departurePath(id), &was)

@@ -26,7 +26,8 @@ func TestGoesOn(t *testing.T) {
 		alive   bool
 		want    bool
 	}{
-		{false, nil, true, true}, {true, nil, true, false}, {false, unknown, true, false}, {false, unknown, false, true}, {true, nil, false, true},
+		{false, nil, true, true}, {true, nil, true, false}, {false, unknown, true, false},
+		{false, unknown, false, true}, {true, nil, false, true},
 	} {
 		if got := goesOn(one.frozen, one.unknown, one.alive); got != one.want {
 			t.Errorf("%+v", one)
@@ -102,7 +103,8 @@ func TestClosedWhilePaused(t *testing.T) {
 		{true, false, false}, {true, true, true}, {false, false, true},
 	} {
 		must(t, save(e.departurePath(id), departureRecord{First: self, Resumed: one.resumed}))
-		if err := e.closed(id, group, self, one.froze); errors.Is(err, engine.ErrAway) != one.given || !one.given && err != nil {
+		if err := e.closed(id, group, self, one.froze); errors.Is(err, engine.ErrAway) != one.given ||
+			!one.given && err != nil {
 			t.Errorf("%+v: %v", one, err)
 		}
 	}
@@ -161,8 +163,9 @@ func TestHeldContainerDelaysNobodyForEver(t *testing.T) {
 	_, departs := e.PrepareDump(ctx, id, engine.DumpOptions{})
 	for what, err := range map[string]error{
 		"PrepareDump": departs, "Destroy": e.Destroy(ctx, id, nil),
-		"Protect": e.Protect(ctx, id, nil, nil), "Remove": e.Remove(ctx, id, true), "ResumeProcesses": e.ResumeProcesses(ctx, id),
-		"Stop": e.Stop(ctx, id, 0), "Resume": e.Resume(ctx, id),
+		"Protect": e.Protect(ctx, id, nil, nil), "Remove": e.Remove(ctx, id, true),
+		"ResumeProcesses": e.ResumeProcesses(ctx, id),
+		"Stop":            e.Stop(ctx, id, 0), "Resume": e.Resume(ctx, id),
 	} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", what, err)

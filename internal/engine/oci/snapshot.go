@@ -17,7 +17,8 @@ import (
 const Snapshotter = "overlayfs"
 
 // SnapshotRoot is a root file system that containerd keeps as a snapshot, as it would be mounted at target.
-func SnapshotRoot(ctx context.Context, client snapshots.SnapshotsClient, key, target string) (mounts.Overlay, error) {
+func SnapshotRoot(ctx context.Context, client snapshots.SnapshotsClient, key, target string) (mounts.Overlay,
+	error) {
 	root := mounts.Overlay{Target: target}
 	reply, err := client.Mounts(ctx, &snapshots.MountsRequest{Snapshotter: Snapshotter, Key: key})
 	if err != nil {

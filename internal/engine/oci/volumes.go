@@ -33,7 +33,8 @@ func (e *Engine) RemoveVolume(_ context.Context, name string) error {
 
 // Coming are the named volumes whose content comes with a container.
 func Coming(d engine.Definition) []engine.Volume {
-	return slices.DeleteFunc(slices.Clone(d.Volumes), func(v engine.Volume) bool { return v.Stays || v.Sort() != engine.Named })
+	return slices.DeleteFunc(slices.Clone(d.Volumes),
+		func(v engine.Volume) bool { return v.Stays || v.Sort() != engine.Named })
 }
 
 // removeMade removes those of an arrival's volumes that were made for it. One that somebody else
@@ -75,13 +76,15 @@ func (e *Engine) emptyVolumes(ctx context.Context, d engine.Definition) error {
 
 // SameVolume tells whether two are the same at the same place. Whether it stays is part of a move.
 func SameVolume(a, b engine.Volume) bool {
-	return a.Sort() == b.Sort() && a.Engine == b.Engine && a.Name == b.Name && a.Source == b.Source && a.Path == b.Path && a.ReadOnly == b.ReadOnly
+	return a.Sort() == b.Sort() && a.Engine == b.Engine && a.Name == b.Name && a.Source == b.Source &&
+		a.Path == b.Path && a.ReadOnly == b.ReadOnly
 }
 
 // SameVolumes tells whether two containers have the same volumes, in any order.
 func SameVolumes(a, b []engine.Volume) bool {
 	byPath := func(a, b engine.Volume) int { return cmp.Compare(a.Path, b.Path) }
-	return slices.EqualFunc(slices.SortedFunc(slices.Values(a), byPath), slices.SortedFunc(slices.Values(b), byPath), SameVolume)
+	return slices.EqualFunc(slices.SortedFunc(slices.Values(a), byPath),
+		slices.SortedFunc(slices.Values(b), byPath), SameVolume)
 }
 
 // BindObstacle refuses a host directory that would have to move: nobody has told the engine's users
@@ -90,7 +93,8 @@ func BindObstacle(v engine.Volume, title string) (engine.Problem, bool) {
 	if !v.Stays && !v.ReadOnly {
 		return engine.Problem{
 			What: v.String(), Why: "host directories of containers of " + title + " are not moved",
-			Remedy: "mount the same storage there on both nodes, choose --volumes " + v.Path + "=skip, or use a named volume",
+			Remedy: "mount the same storage there on both nodes, choose --volumes " + v.Path +
+				"=skip, or use a named volume",
 		}, true
 	}
 	if _, err := os.Stat(v.Source); err != nil {

@@ -37,7 +37,8 @@ func (s storing) VolumePath(v engine.Volume) (string, error) {
 // TestMadeVolumes: what an arrival has not made it neither empties nor removes.
 func TestMadeVolumes(t *testing.T) {
 	id := strings.Repeat("a", 64)
-	adapter := storing{labels: map[string]string{"own": idLabel + "=" + id, "other": "", "earlier": idLabel + "=x"}, dir: t.TempDir()}
+	adapter := storing{labels: map[string]string{"own": idLabel + "=" + id, "other": "",
+		"earlier": idLabel + "=x"}, dir: t.TempDir()}
 	e := &Engine{adapter: adapter}
 	for name := range adapter.labels {
 		file := filepath.Join(adapter.dir, name, "file")
@@ -47,7 +48,8 @@ func TestMadeVolumes(t *testing.T) {
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d := engine.Definition{ID: id, Volumes: []engine.Volume{{Engine: "some", Kind: engine.Named, Name: name, Path: "/v"}}}
+		d := engine.Definition{ID: id,
+			Volumes: []engine.Volume{{Engine: "some", Kind: engine.Named, Name: name, Path: "/v"}}}
 		err := e.emptyVolumes(t.Context(), d)
 		if own := name == "own"; own != (err == nil) || own == durable.Exists(file) {
 			t.Errorf("%s: %v", name, err)

@@ -96,7 +96,8 @@ func createArgs(d engine.Definition, x extra, image string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := flags{"--runtime=" + oci.Runtime, "create", "--pull=never", "--name=" + d.Name, "--systemd=false", "--image-volume=ignore", "--http-proxy=false"}
+	f := flags{"--runtime=" + oci.Runtime, "create", "--pull=never", "--name=" + d.Name, "--systemd=false",
+		"--image-volume=ignore", "--http-proxy=false"}
 	f.text("annotation", prefixed(arrivalAnnotation+"=", x.Arrival))
 	if err := f.config(x); err != nil {
 		return nil, err
@@ -182,7 +183,8 @@ func (f *flags) host(x extra) {
 	}
 	f.number("pids-limit", max(h.PidsLimit, 0), "")
 	for _, limit := range h.Ulimits {
-		f.add("ulimit", fmt.Sprintf("%s=%d:%d", strings.ToLower(strings.TrimPrefix(limit.Name, "RLIMIT_")), limit.Soft, limit.Hard))
+		f.add("ulimit", fmt.Sprintf("%s=%d:%d", strings.ToLower(strings.TrimPrefix(limit.Name, "RLIMIT_")),
+			limit.Soft, limit.Hard))
 	}
 }
 

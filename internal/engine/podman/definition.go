@@ -28,7 +28,8 @@ var (
 	logTagPattern  = regexp.MustCompile(`^(\{\{\.[A-Za-z.]{1,64}\}\}|[a-zA-Z0-9_.:/@ -])*$`)
 	logSizePattern = regexp.MustCompile(`^([0-9]{1,4}(\.[0-9]{1,4})?[kMGTPE]?B|-1B)?$`)
 	limitPattern   = regexp.MustCompile(`^(RLIMIT_)?[A-Za-z]{1,16}$`)
-	zonePattern    = regexp.MustCompile(`^([A-Za-z0-9_+-]{1,64}(/[A-Za-z0-9_+-]{1,64}){0,3})?$`) // below the node's directory of them
+	// below the node's directory of them
+	zonePattern = regexp.MustCompile(`^([A-Za-z0-9_+-]{1,64}(/[A-Za-z0-9_+-]{1,64}){0,3})?$`)
 )
 
 // extra is this engine's part of a definition (Definition.Engine).
@@ -59,7 +60,8 @@ func (a *adapter) Describe(ctx context.Context, f oci.Container, stdio []string,
 	}
 	args := firstArgs(found, bundle)
 	x.Args, x.Scratch = args, hasScratch(found, bundle)
-	if command := found.Config.Cmd; len(command) <= len(args) && slices.Equal(command, args[len(args)-len(command):]) {
+	if command := found.Config.Cmd; len(command) <= len(args) &&
+		slices.Equal(command, args[len(args)-len(command):]) {
 		x.Command = len(command)
 	}
 	image, err := a.images.Image(ctx, d.ImageID)
@@ -113,8 +115,10 @@ func hasScratch(found inspected, bundle specs.Spec) bool {
 	mounted := func(place string) bool {
 		return slices.ContainsFunc(bundle.Mounts, func(m specs.Mount) bool { return m.Destination == place })
 	}
-	fixed := slices.ContainsFunc(bundle.Mounts, func(m specs.Mount) bool { return m.Destination == "/dev" && slices.Contains(m.Options, "ro") })
-	return found.Host.ReadonlyRootfs && !fixed && !slices.ContainsFunc(scratchPlaces, func(place string) bool { return !mounted(place) })
+	fixed := slices.ContainsFunc(bundle.Mounts,
+		func(m specs.Mount) bool { return m.Destination == "/dev" && slices.Contains(m.Options, "ro") })
+	return found.Host.ReadonlyRootfs && !fixed &&
+		!slices.ContainsFunc(scratchPlaces, func(place string) bool { return !mounted(place) })
 }
 
 // Expect reads what another node has described.
@@ -125,7 +129,8 @@ func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 	}
 	restart, err := json.Marshal(x.Host.RestartPolicy)
 	return oci.Expected{
-		Late: true, Patience: startPatience, ShmBytes: x.Host.ShmSize, Stdio: x.Stdio, PrivateCgroup: x.Host.CgroupMode == "private", Restart: restart,
+		Late: true, Patience: startPatience, ShmBytes: x.Host.ShmSize, Stdio: x.Stdio,
+		PrivateCgroup: x.Host.CgroupMode == "private", Restart: restart,
 		Log: x.Host.LogConfig.Type == logDriver || x.Host.LogConfig.Type == "json-file",
 	}, err
 }
@@ -142,7 +147,8 @@ func decode(d engine.Definition) (extra, error) {
 		case len(x.Args) == 0 || x.Command < 0 || x.Command > len(x.Args):
 			return fmt.Errorf("%d arguments, %d of them a command", len(x.Args), x.Command)
 		}
-		return errors.Join(oci.CheckLayers(d.Layers), oci.CheckStdio(x.Stdio), checkVolumes(d, x), checkOthers(d, x), checkTold(x))
+		return errors.Join(oci.CheckLayers(d.Layers), oci.CheckStdio(x.Stdio), checkVolumes(d, x),
+			checkOthers(d, x), checkTold(x))
 	})
 }
 
@@ -150,7 +156,8 @@ func decode(d engine.Definition) (extra, error) {
 // with commas and quotes, of which one may have quite another meaning (--log-opt size=1mb,path=…).
 func checkTold(x extra) error {
 	h := x.Host
-	for _, list := range [][]string{h.CapAdd, h.CapDrop, h.SecurityOpt, h.DNS, h.DNSOptions, h.DNSSearch, h.ExtraHosts, h.GroupAdd} {
+	for _, list := range [][]string{h.CapAdd, h.CapDrop, h.SecurityOpt, h.DNS, h.DNSOptions, h.DNSSearch,
+		h.ExtraHosts, h.GroupAdd} {
 		for _, value := range list {
 			if value == "" || strings.ContainsAny(value, ",\"\r\n\x00") {
 				return fmt.Errorf("value %.80q is not one that Podman can be told", value)
@@ -199,7 +206,8 @@ func checkVolumes(d engine.Definition, x extra) error {
 
 // plainPath tells whether a path can be given to Podman among colons.
 func plainPath(name string) bool {
-	return path.IsAbs(name) && path.Clean(name) == name && name != "/" && !strings.ContainsAny(name, ":,\\\x00")
+	return path.IsAbs(name) && path.Clean(name) == name && name != "/" &&
+		!strings.ContainsAny(name, ":,\\\x00")
 }
 
 // checkOthers wants what else is told to the agent to be what Podman will do.

@@ -21,13 +21,17 @@ var (
 func valid(t *testing.T, change func(*engine.Definition, *extra)) engine.Definition {
 	t.Helper()
 	x := extra{
-		Config: config{Env: []string{"A=b"}, Cmd: []string{"--rm", "x"}, Labels: map[string]string{"team": "red"}, StopSignal: "15"},
-		Host:   host{NetworkMode: "none", IpcMode: "shareable", Memory: 1 << 20, LogConfig: logConfig{Type: logDriver}, Tmpfs: map[string]string{"/t": "rw"}},
+		Config: config{Env: []string{"A=b"}, Cmd: []string{"--rm", "x"},
+			Labels: map[string]string{"team": "red"}, StopSignal: "15"},
+		Host: host{NetworkMode: "none", IpcMode: "shareable", Memory: 1 << 20,
+			LogConfig: logConfig{Type: logDriver}, Tmpfs: map[string]string{"/t": "rw"}},
 		Mounts: []mount{{Type: "volume", Name: "data", Destination: "/data", RW: true}},
-		Args:   []string{"/bin/sh", "--rm", "x"}, Command: 2, Stdio: []string{"/dev/null", "pipe:[1]", "pipe:[2]"},
+		Args:   []string{"/bin/sh", "--rm", "x"}, Command: 2,
+		Stdio: []string{"/dev/null", "pipe:[1]", "pipe:[2]"},
 	}
 	d := engine.Definition{
-		EngineName: Name, ID: testID, Name: "web", Image: "localhost/web:1", ImageID: idPrefix + testID, Layers: []string{testLayer}, Limits: engine.Limits{MemoryBytes: 1 << 20},
+		EngineName: Name, ID: testID, Name: "web", Image: "localhost/web:1", ImageID: idPrefix + testID,
+		Layers: []string{testLayer}, Limits: engine.Limits{MemoryBytes: 1 << 20},
 		Volumes: []engine.Volume{{Engine: Name, Kind: engine.Named, Name: "data", Path: "/data"}},
 	}
 	change(&d, &x)
@@ -60,31 +64,56 @@ func TestDecode(t *testing.T) {
 		"mount's kind": func(_ *engine.Definition, x *extra) {
 			x.Mounts = append(x.Mounts, mount{Type: "image", Source: "/etc", Destination: "/e"})
 		},
-		"volume's name":   func(d *engine.Definition, x *extra) { d.Volumes[0].Name, x.Mounts[0].Name = "a:b", "a:b" },
-		"volume's path":   func(d *engine.Definition, x *extra) { d.Volumes[0].Path, x.Mounts[0].Destination = "/a:b", "/a:b" },
-		"log's size":      func(_ *engine.Definition, x *extra) { x.Host.LogConfig.Size = "1mb,path=/etc/cron.d/x" },
-		"log's tag":       func(_ *engine.Definition, x *extra) { x.Host.LogConfig.Tag = "x,path=/etc/cron.d/x" },
+		"volume's name": func(d *engine.Definition, x *extra) {
+			d.Volumes[0].Name, x.Mounts[0].Name = "a:b",
+				"a:b"
+		},
+		"volume's path": func(d *engine.Definition, x *extra) {
+			d.Volumes[0].Path,
+				x.Mounts[0].Destination = "/a:b", "/a:b"
+		},
+		"log's size": func(_ *engine.Definition,
+			x *extra) {
+			x.Host.LogConfig.Size = "1mb,path=/etc/cron.d/x"
+		},
+		"log's tag": func(_ *engine.Definition,
+			x *extra) {
+			x.Host.LogConfig.Tag = "x,path=/etc/cron.d/x"
+		},
 		"log's tag, line": func(_ *engine.Definition, x *extra) { x.Host.LogConfig.Tag = "x\n" },
 		"quoted tag":      func(_ *engine.Definition, x *extra) { x.Host.LogConfig.Tag = `"x` },
-		"capability":      func(_ *engine.Definition, x *extra) { x.Host.CapDrop = []string{"CAP_KILL,CAP_CHOWN"} },
-		"host":            func(_ *engine.Definition, x *extra) { x.Host.ExtraHosts = []string{"a:10.0.0.1,b:10.0.0.2"} },
-		"server":          func(_ *engine.Definition, x *extra) { x.Host.DNS = []string{"10.0.0.1\n10.0.0.2"} },
-		"group":           func(_ *engine.Definition, x *extra) { x.Host.GroupAdd = []string{`"x"`} },
-		"limit":           func(_ *engine.Definition, x *extra) { x.Host.Ulimits = []ulimit{{Name: "host,RLIMIT_NOFILE"}} },
-		"time zone":       func(_ *engine.Definition, x *extra) { x.Config.Timezone = "../../../etc/shadow" },
-		"tmpfs":           func(_ *engine.Definition, x *extra) { x.Host.Tmpfs = map[string]string{"/data": "rw"} },
+		"capability": func(_ *engine.Definition,
+			x *extra) {
+			x.Host.CapDrop = []string{"CAP_KILL,CAP_CHOWN"}
+		},
+		"host": func(_ *engine.Definition,
+			x *extra) {
+			x.Host.ExtraHosts = []string{"a:10.0.0.1,b:10.0.0.2"}
+		},
+		"server": func(_ *engine.Definition, x *extra) { x.Host.DNS = []string{"10.0.0.1\n10.0.0.2"} },
+		"group":  func(_ *engine.Definition, x *extra) { x.Host.GroupAdd = []string{`"x"`} },
+		"limit": func(_ *engine.Definition,
+			x *extra) {
+			x.Host.Ulimits = []ulimit{{Name: "host,RLIMIT_NOFILE"}}
+		},
+		"time zone": func(_ *engine.Definition, x *extra) { x.Config.Timezone = "../../../etc/shadow" },
+		"tmpfs":     func(_ *engine.Definition, x *extra) { x.Host.Tmpfs = map[string]string{"/data": "rw"} },
 	} {
 		if _, err := decode(valid(t, change)); err == nil {
 			t.Errorf("%s is taken", what)
 		}
 	}
-	for _, log := range []logConfig{{Tag: "{{.Name}}/x"}, {Size: "1.049MB"}, {Size: "0B"}, {Size: "10kB"}, {Size: "-1B"}} {
-		if _, err := decode(valid(t, func(_ *engine.Definition, x *extra) { x.Host.LogConfig = log })); err != nil {
+	for _, log := range []logConfig{{Tag: "{{.Name}}/x"}, {Size: "1.049MB"}, {Size: "0B"}, {Size: "10kB"},
+		{Size: "-1B"}} {
+		if _,
+			err := decode(valid(t,
+			func(_ *engine.Definition, x *extra) { x.Host.LogConfig = log })); err != nil {
 			t.Error(err)
 		}
 	}
 	if _, err := decode(valid(t, func(_ *engine.Definition, x *extra) {
-		x.Config.Timezone, x.Host.Ulimits, x.Host.ExtraHosts = "Europe/Berlin", []ulimit{{Name: "RLIMIT_NOFILE"}}, []string{"a:10.0.0.1", "b:fd00::1"}
+		x.Config.Timezone, x.Host.Ulimits, x.Host.ExtraHosts = "Europe/Berlin",
+			[]ulimit{{Name: "RLIMIT_NOFILE"}}, []string{"a:10.0.0.1", "b:fd00::1"}
 	})); err != nil {
 		t.Error(err)
 	}
@@ -106,7 +135,8 @@ func TestCreateArgs(t *testing.T) {
 		t.Fatalf("%q", args)
 	}
 	for _, wanted := range []string{
-		"--name=web", "--env=A=b", "--label=team=red", "--hostname=--privileged", "--memory=1048576b", "--volume=data:/data:rw", `--entrypoint=["/bin/sh"]`,
+		"--name=web", "--env=A=b", "--label=team=red", "--hostname=--privileged", "--memory=1048576b",
+		"--volume=data:/data:rw", `--entrypoint=["/bin/sh"]`,
 		"--network=none", "--tmpfs=/t:rw", "--stop-signal=15", "--runtime=godwit",
 	} {
 		if !slices.Contains(args[:at], wanted) {
@@ -131,15 +161,27 @@ func TestObstacles(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	for want, change := range map[string]func(*config, *host){
-		"--privileged":                      func(_ *config, h *host) { h.Privileged = true },
-		"--cap-add CAP_SYS_ADMIN":           func(_ *config, h *host) { h.CapAdd = []string{"CAP_SYS_ADMIN"} },
-		"--security-opt seccomp=unconfined": func(_ *config, h *host) { h.SecurityOpt = []string{"seccomp=unconfined"} },
-		"--device":                          func(_ *config, h *host) { h.Devices = []any{"x"} },
-		"--network pasta":                   func(_ *config, h *host) { h.NetworkMode = "pasta" },
-		"--annotation org.criu.config":      func(c *config, _ *host) { c.Annotations = map[string]string{"org.criu.config": "/x"} },
-		"--secret":                          func(c *config, _ *host) { c.Secrets = []any{"x"} },
-		"--tmpfs /x":                        func(_ *config, h *host) { h.Tmpfs = map[string]string{"/x": "rw,upperdir=/etc"} },
-		"--userns, --uidmap or --gidmap":    func(_ *config, h *host) { h.UsernsMode = "private" },
+		"--privileged": func(_ *config, h *host) { h.Privileged = true },
+		"--cap-add CAP_SYS_ADMIN": func(_ *config,
+			h *host) {
+			h.CapAdd = []string{"CAP_SYS_ADMIN"}
+		},
+		"--security-opt seccomp=unconfined": func(_ *config,
+			h *host) {
+			h.SecurityOpt = []string{"seccomp=unconfined"}
+		},
+		"--device":        func(_ *config, h *host) { h.Devices = []any{"x"} },
+		"--network pasta": func(_ *config, h *host) { h.NetworkMode = "pasta" },
+		"--annotation org.criu.config": func(c *config,
+			_ *host) {
+			c.Annotations = map[string]string{"org.criu.config": "/x"}
+		},
+		"--secret": func(c *config, _ *host) { c.Secrets = []any{"x"} },
+		"--tmpfs /x": func(_ *config,
+			h *host) {
+			h.Tmpfs = map[string]string{"/x": "rw,upperdir=/etc"}
+		},
+		"--userns, --uidmap or --gidmap": func(_ *config, h *host) { h.UsernsMode = "private" },
 	} {
 		c, h := config{}, host{NetworkMode: "none"}
 		change(&c, &h)
@@ -152,7 +194,8 @@ func TestObstacles(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"config":{},"host_config":{},"args":["x"],"stdio":["","",""]}`))
 	f.Fuzz(func(_ *testing.T, data []byte) {
-		d := engine.Definition{EngineName: Name, ID: testID, Name: "web", Image: "web", ImageID: idPrefix + testID, Layers: []string{testLayer}, Engine: data}
+		d := engine.Definition{EngineName: Name, ID: testID, Name: "web", Image: "web",
+			ImageID: idPrefix + testID, Layers: []string{testLayer}, Engine: data}
 		if x, err := decode(d); err == nil {
 			_, _ = createArgs(d, x, d.Image)
 			obstacles(x.Config, x.Host, x.Mounts)
@@ -175,10 +218,13 @@ func TestScratch(t *testing.T) {
 		bundle specs.Spec
 		want   bool
 	}{
-		"not listed (5.4)":              {host{ReadonlyRootfs: true}, mounts("rw", scratchPlaces...), true},
-		"listed (4.3)":                  {host{ReadonlyRootfs: true, Tmpfs: map[string]string{"/run": "rw", "/tmp": "rw", "/var/tmp": "rw"}}, mounts("rw", scratchPlaces...), true},
-		"without it":                    {host{ReadonlyRootfs: true}, mounts("rw"), false},
-		"without it, one asked for":     {host{ReadonlyRootfs: true, Tmpfs: map[string]string{"/run": "rw"}}, mounts("rw", "/run"), false},
+		"not listed (5.4)": {host{ReadonlyRootfs: true}, mounts("rw", scratchPlaces...), true},
+		"listed (4.3)": {host{ReadonlyRootfs: true,
+			Tmpfs: map[string]string{"/run": "rw", "/tmp": "rw", "/var/tmp": "rw"}},
+			mounts("rw", scratchPlaces...), true},
+		"without it": {host{ReadonlyRootfs: true}, mounts("rw"), false},
+		"without it, one asked for": {host{ReadonlyRootfs: true, Tmpfs: map[string]string{"/run": "rw"}},
+			mounts("rw", "/run"), false},
 		"without it (5.4), all of them": {host{ReadonlyRootfs: true}, mounts("ro", scratchPlaces...), false},
 		"a root to change":              {host{}, mounts("rw", scratchPlaces...), false},
 	} {
@@ -224,10 +270,12 @@ func TestSecretObstacles(t *testing.T) {
 		script  string
 		refused bool
 	}{
-		{nil, "echo 0123", true}, {nil, "exit 0", false}, {nil, "echo broken >&2; exit 125", true}, {[]string{"podman", "run", "image"}, "echo 0123", false},
+		{nil, "echo 0123", true}, {nil, "exit 0", false}, {nil, "echo broken >&2; exit 125", true},
+		{[]string{"podman", "run", "image"}, "echo 0123", false},
 	} {
 		fakePodman(t, c.script)
-		if found := secretObstacles(t.Context(), ownConfig{CreateCommand: c.command}); (len(found) > 0) != c.refused {
+		if found := secretObstacles(t.Context(),
+			ownConfig{CreateCommand: c.command}); (len(found) > 0) != c.refused {
 			t.Errorf("%v, %s: %+v", c.command, c.script, found)
 		}
 	}

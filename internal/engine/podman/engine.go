@@ -60,7 +60,8 @@ var _ engine.Engine = (*Engine)(nil)
 // New makes the engine. Podman need not be there.
 func New(config Config) (*Engine, error) {
 	made := newAdapter(filepath.Join(config.StateDir, "engines", Name+"-images"))
-	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir, Executable: config.Executable}, made)
+	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir,
+		Executable: config.Executable}, made)
 	if err != nil {
 		return nil, err
 	}
@@ -227,13 +228,16 @@ func askInfo(ctx context.Context, flags ...string) (info, error) {
 func (a *adapter) Process(f oci.Container) (oci.Process, error) {
 	found := native(f)
 	if found.State.ConmonPID <= 0 || found.OCIConfigPath == "" {
-		return oci.Process{}, fmt.Errorf("container %s: Podman does not say where its monitor and its bundle are", found.Name)
+		return oci.Process{},
+			fmt.Errorf("container %s: Podman does not say where its monitor and its bundle are", found.Name)
 	}
 	state := stateFile(found.OCIRuntime, found.ID)
 	if state == "" {
-		return oci.Process{}, fmt.Errorf("container %s: runtime %s: only containers of runc and crun can be moved: start it with podman --runtime runc", found.Name, found.OCIRuntime)
+		return oci.Process{}, fmt.Errorf("container %s: runtime %s: only containers of runc and crun can "+
+			"be moved: start it with podman --runtime runc", found.Name, found.OCIRuntime)
 	}
-	return oci.Process{Reader: found.State.ConmonPID, Bundle: filepath.Dir(found.OCIConfigPath), State: state}, nil
+	return oci.Process{Reader: found.State.ConmonPID, Bundle: filepath.Dir(found.OCIConfigPath),
+		State: state}, nil
 }
 
 // RestoreDir is called as the container: its runtime knows it by the same id.

@@ -35,7 +35,8 @@ var hooksFlag = regexp.MustCompile(`(?m)^ +--hooks-dir +(?:strings|stringArray)\
 func hookDirectories(help string) ([]string, error) {
 	told := hooksFlag.FindStringSubmatch(help)
 	if told == nil {
-		return nil, errors.New("Podman does not say where it looks for OCI hooks") //nolint:staticcheck // its name
+		return nil,
+			errors.New("Podman does not say where it looks for OCI hooks") //nolint:staticcheck // its name
 	}
 	if told[1] == "" {
 		return nil, nil
@@ -54,15 +55,17 @@ func guardObstacles(ctx context.Context, directory string) []engine.Problem {
 		all, err = hookDirectories(string(help))
 	}
 	if err != nil {
-		return []engine.Problem{{What: "OCI hooks of Podman", Why: err.Error(), Remedy: "see that podman --help shows --hooks-dir"}}
+		return []engine.Problem{{What: "OCI hooks of Podman", Why: err.Error(),
+			Remedy: "see that podman --help shows --hooks-dir"}}
 	}
 	p := problems{}
 	listed := slices.ContainsFunc(all, func(one string) bool { return filepath.Clean(one) == directory })
-	p.add(len(all) > 0 && !listed, "hooks_dir of Podman", "it does not look for OCI hooks in "+directory+", by which it is kept from starting a container that is elsewhere",
+	p.add(len(all) > 0 && !listed, "hooks_dir of Podman", "it does not look for OCI hooks in "+directory+
+		", by which it is kept from starting a container that is elsewhere",
 		"add "+directory+" to hooks_dir in containers.conf, or take hooks_dir out")
 	if err := writable(directory); err != nil {
-		p.add(true, directory, "Podman cannot be kept from starting a container that is elsewhere: "+err.Error(),
-			"make it a directory that can be written to, as by a mount")
+		p.add(true, directory, "Podman cannot be kept from starting a container that is elsewhere: "+
+			err.Error(), "make it a directory that can be written to, as by a mount")
 	}
 	return p
 }
@@ -135,7 +138,8 @@ func (a *adapter) guardArrival(id string) error {
 		return fmt.Errorf("guard the arrival of container %.80q: that is no id", id)
 	}
 	named := map[string]string{"^" + regexp.QuoteMeta(arrivalAnnotation) + "$": "^" + id + "$"}
-	return a.write(a.guardingArrival(id), id, when{Annotations: named}, "cat >/dev/null; "+fmt.Sprintf(saysMoving, id[:12]))
+	return a.write(a.guardingArrival(id), id, when{Annotations: named},
+		"cat >/dev/null; "+fmt.Sprintf(saysMoving, id[:12]))
 }
 
 func (a *adapter) guardingArrival(id string) string {
@@ -146,7 +150,8 @@ func (a *adapter) guardingArrival(id string) string {
 func (a *adapter) write(path, id string, when when, script string) error {
 	data, err := json.MarshalIndent(hook{
 		Version: "1.0.0", When: when, Stages: []string{"createRuntime"},
-		Hook: command{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", shim.GuardVariable + "=" + id}},
+		Hook: command{Path: "/bin/sh", Args: []string{"sh", "-c", script},
+			Env: []string{"PATH=/usr/bin:/bin", shim.GuardVariable + "=" + id}},
 	}, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(a.hooks, 0o755)

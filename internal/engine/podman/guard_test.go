@@ -14,7 +14,8 @@ import (
 func fakePodman(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "podman"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "podman"), []byte("#!/bin/sh\n"+script+"\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
@@ -22,10 +23,12 @@ func fakePodman(t *testing.T, script string) {
 
 // TestHookDirectories reads what Podman 4.3 says, and 5.4.
 func TestHookDirectories(t *testing.T) {
-	const flag = "Options:\n  -h, --help\n      --hooks-dir strings           Set the OCI hooks directory path (may be set multiple times)"
+	const flag = "Options:\n  -h, --help\n      --hooks-dir strings           Set the OCI hooks directory " +
+		"path (may be set multiple times)"
 	for help, want := range map[string][]string{
-		flag + "\n      --identity string   path (default [/x])\n":                            nil,
-		flag + " (default [/usr/share/containers/oci/hooks.d])\n":                             {"/usr/share/containers/oci/hooks.d"},
+		flag + "\n      --identity string   path (default [/x])\n": nil,
+		flag +
+			" (default [/usr/share/containers/oci/hooks.d])\n": {"/usr/share/containers/oci/hooks.d"},
 		strings.Replace(flag, "strings    ", "stringArray", 1) + " (default [/a,\"/b,c\"])\n": {"/a", "/b,c"},
 		flag + " (default [/a,\"/b,c\"])\n":                                                   {"/a", "/b,c"},
 	} {
@@ -53,7 +56,8 @@ func TestGuardObstacles(t *testing.T) {
 	} {
 		fakePodman(t, `echo '      --hooks-dir strings  Set it `+c.told+`'`)
 		found := guardObstacles(t.Context(), c.directory)
-		if c.want == "" && len(found) == 0 || c.want != "" && len(found) == 1 && strings.Contains(found[0].Remedy, c.want) {
+		if c.want == "" && len(found) == 0 || c.want != "" && len(found) == 1 &&
+			strings.Contains(found[0].Remedy, c.want) {
 			continue
 		}
 		t.Errorf("%s: %+v", what, found)
@@ -74,14 +78,16 @@ func TestCreateIsGuarded(t *testing.T) {
 	d := valid(t, func(d *engine.Definition, x *extra) {
 		d.Volumes, x.Mounts, d.ImageID, d.Layers = nil, nil, id, []string{low}
 	})
-	fakePodman(t, `case "$*" in *" create "*) cat `+hooks+`/godwit-arrival-*; echo "$*";; esac >>`+seen+`; echo `+engineID)
+	fakePodman(t, `case "$*" in *" create "*) cat `+hooks+`/godwit-arrival-*; echo "$*";; esac >>`+seen+
+		`; echo `+engineID)
 	a := s.podman
 	a.hooks = hooks
 	if got, err := a.Create(t.Context(), d, "io.godwit.id", testID); got != engineID || err != nil {
 		t.Fatal(got, err)
 	}
 	data, err := os.ReadFile(seen)
-	for _, want := range []string{`"^io\\.godwit\\.arrival$": "^` + testID + `$"`, "createRuntime", "--annotation=io.godwit.arrival=" + testID} {
+	for _, want := range []string{`"^io\\.godwit\\.arrival$": "^` + testID + `$"`, "createRuntime",
+		"--annotation=io.godwit.arrival=" + testID} {
 		if err != nil || !strings.Contains(string(data), want) {
 			t.Errorf("%v, there is no %s in %s", err, want, data)
 		}
@@ -101,7 +107,8 @@ func TestCreateIsGuarded(t *testing.T) {
 	if left, err := os.ReadDir(hooks); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
-	if found := obstacles(config{Annotations: map[string]string{arrivalAnnotation: testID}}, host{NetworkMode: "none"}, nil); len(found) > 0 {
+	if found := obstacles(config{Annotations: map[string]string{arrivalAnnotation: testID}},
+		host{NetworkMode: "none"}, nil); len(found) > 0 {
 		t.Errorf("it could not move on: %+v", found)
 	}
 }

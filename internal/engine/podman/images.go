@@ -179,8 +179,12 @@ func (s *imageStore) name(ctx context.Context, d engine.Definition) {
 	if err != nil || !imagestore.IsTagged(d.Image) {
 		return
 	}
-	taken := slices.ContainsFunc(all, func(one engine.Image) bool { return slices.Contains(one.Names, d.Image) })
-	same := slices.ContainsFunc(all, func(one engine.Image) bool { return one.ID == d.ImageID && slices.Equal(one.Layers, d.Layers) })
+	taken := slices.ContainsFunc(all,
+		func(one engine.Image) bool { return slices.Contains(one.Names, d.Image) })
+	same := slices.ContainsFunc(all, func(one engine.Image) bool {
+		return one.ID == d.ImageID &&
+			slices.Equal(one.Layers, d.Layers)
+	})
 	if same && !taken {
 		_, _ = podman(ctx, "tag", strings.TrimPrefix(d.ImageID, idPrefix), d.Image)
 	}

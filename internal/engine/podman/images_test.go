@@ -68,7 +68,8 @@ func (s *testStorage) layer(t *testing.T, id, parent, content string) (diffID st
 	_, err := io.WriteString(w, content)
 	must(t, errors.Join(err, w.Close()))
 	zipped := gzip.NewWriter(&split)
-	in, done, err := asm.NewInputTarStreamWithDone(bytes.NewReader(out.Bytes()), storage.NewJSONPacker(zipped), storage.NewDiscardFilePutter())
+	in, done, err := asm.NewInputTarStreamWithDone(bytes.NewReader(out.Bytes()),
+		storage.NewJSONPacker(zipped), storage.NewDiscardFilePutter())
 	must(t, err)
 	_, err = io.Copy(io.Discard, in)
 	must(t, errors.Join(err, in.Close(), <-done, zipped.Close()))
@@ -93,8 +94,10 @@ func (s *testStorage) image(t *testing.T, top, config string, names ...string) (
 	id = describeBlob("", []byte(config)).Digest
 	dir := filepath.Join(s.root, imagesDir, strings.TrimPrefix(id, idPrefix))
 	must(t, os.MkdirAll(dir, 0o700))
-	must(t, os.WriteFile(filepath.Join(dir, "="+base64.StdEncoding.EncodeToString([]byte(id))), []byte(config), 0o600))
-	s.images = append(s.images, map[string]any{"id": strings.TrimPrefix(id, idPrefix), "names": names, "layer": top})
+	must(t, os.WriteFile(filepath.Join(dir, "="+base64.StdEncoding.EncodeToString([]byte(id))),
+		[]byte(config), 0o600))
+	s.images = append(s.images, map[string]any{"id": strings.TrimPrefix(id, idPrefix), "names": names,
+		"layer": top})
 	s.write(t, filepath.Join(imagesDir, "images.json"), s.images)
 	return id
 }
@@ -111,7 +114,8 @@ func TestImages(t *testing.T) {
 	s.list(t, map[string]any{"id": idOf("c"), "parent": idOf("b")}) // of a container
 
 	got, err := s.Image(t.Context(), id)
-	if err != nil || !slices.Equal(got.Layers, []string{low, high}) || string(got.Config) != `{"config": 1}` || !slices.Equal(got.Names, []string{"web:1"}) {
+	if err != nil || !slices.Equal(got.Layers, []string{low, high}) ||
+		string(got.Config) != `{"config": 1}` || !slices.Equal(got.Names, []string{"web:1"}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if size, err := s.LayerBytes(low); err != nil || size != int64(len(archive)) {
@@ -146,11 +150,16 @@ func TestHere(t *testing.T) {
 		want  string
 		lacks []string
 	}{
-		"as it was":        {engine.Image{ID: id, Names: []string{"localhost/web:1"}, Layers: []string{low}}, "localhost/web:1", nil},
-		"its name is free": {engine.Image{ID: id, Names: []string{"localhost/new:1"}, Layers: []string{low}}, id[7:], nil},
-		"its name is another's, of another image": {engine.Image{ID: id, Names: []string{"localhost/taken:1"}, Layers: []string{low}}, id[7:], nil},
-		"its layers lie in another order":         {engine.Image{ID: testLayer, Names: []string{"localhost/web:1"}, Layers: []string{other, low}}, "", []string{}},
-		"a layer is nowhere":                      {engine.Image{ID: testLayer, Layers: []string{low, testLayer}}, "", []string{testLayer}},
+		"as it was": {engine.Image{ID: id, Names: []string{"localhost/web:1"}, Layers: []string{low}},
+			"localhost/web:1", nil},
+		"its name is free": {engine.Image{ID: id, Names: []string{"localhost/new:1"},
+			Layers: []string{low}}, id[7:], nil},
+		"its name is another's, of another image": {engine.Image{ID: id, Names: []string{"localhost/taken:1"},
+			Layers: []string{low}}, id[7:], nil},
+		"its layers lie in another order": {engine.Image{ID: testLayer, Names: []string{"localhost/web:1"},
+			Layers: []string{other, low}}, "", []string{}},
+		"a layer is nowhere": {engine.Image{ID: testLayer, Layers: []string{low, testLayer}}, "",
+			[]string{testLayer}},
 	} {
 		ref, err := s.here(c.image)
 		if err != nil || ref != c.want {
@@ -175,7 +184,8 @@ func TestHostileStorage(t *testing.T) {
 			return os.Remove(filepath.Join(s.root, layersDir, idOf("a")+tarSplit))
 		},
 		"changed": func(s *testStorage, _, _ string) error {
-			return os.WriteFile(filepath.Join(s.root, "overlay", idOf("a"), "diff", "file"), []byte("LOW"), 0o644)
+			return os.WriteFile(filepath.Join(s.root, "overlay", idOf("a"), "diff", "file"), []byte("LOW"),
+				0o644)
 		},
 		"path": func(s *testStorage, _, _ string) error {
 			s.layers[0]["id"] = "../" + idOf("a")
@@ -199,7 +209,8 @@ func TestHostileStorage(t *testing.T) {
 	s := newStorage(t)
 	s.layer(t, idOf("a"), "", "low")
 	id := s.image(t, idOf("a"), "1")
-	must(t, os.WriteFile(filepath.Join(s.root, imagesDir, id[7:], "="+base64.StdEncoding.EncodeToString([]byte(id))), []byte("2"), 0o600))
+	must(t, os.WriteFile(filepath.Join(s.root, imagesDir, id[7:],
+		"="+base64.StdEncoding.EncodeToString([]byte(id))), []byte("2"), 0o600))
 	if _, err := s.Image(t.Context(), id); err == nil {
 		t.Error("a damaged configuration was told")
 	}
@@ -220,17 +231,20 @@ func TestWrite(t *testing.T) {
 	must(t, err)
 	third := "sha256:" + strings.Repeat("3c", 32)
 	coming := imagestore.OpenedLayers{
-		{DiffID: testLayer, Archive: spooled, Bytes: 4}, {DiffID: third, Archive: io.NopCloser(strings.NewReader("third")), Bytes: 5},
+		{DiffID: testLayer, Archive: spooled, Bytes: 4},
+		{DiffID: third, Archive: io.NopCloser(strings.NewReader("third")), Bytes: 5},
 	}
 	defer coming.Close()
 	dir := t.TempDir()
-	must(t, s.imageStore.write(dir, engine.Image{Config: []byte("{}"), Layers: []string{low, testLayer, third}}, coming))
+	must(t, s.imageStore.write(dir,
+		engine.Image{Config: []byte("{}"), Layers: []string{low, testLayer, third}}, coming))
 	must(t, os.Remove(file)) // another engine has taken it
 	data, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
 	must(t, err)
 	var m manifest
 	must(t, json.Unmarshal(data, &m))
-	want := []descriptor{{typeLayer, int64(len(archive)), low}, {typeLayer, 4, testLayer}, {typeLayer, 5, third}}
+	want := []descriptor{{typeLayer, int64(len(archive)), low}, {typeLayer, 4, testLayer},
+		{typeLayer, 5, third}}
 	if !slices.Equal(m.Layers, want) || m.Config != describeBlob(typeConfig, []byte("{}")) {
 		t.Errorf("it is %s", data)
 	}
@@ -242,11 +256,13 @@ func TestWrite(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, low[7:])); !errors.Is(err, os.ErrNotExist) {
 		t.Error("a layer that is there is written")
 	}
-	lies := imagestore.OpenedLayers{{DiffID: third, Archive: io.NopCloser(strings.NewReader("third")), Bytes: 6}}
+	lies := imagestore.OpenedLayers{{DiffID: third, Archive: io.NopCloser(strings.NewReader("third")),
+		Bytes: 6}}
 	if err := s.imageStore.write(t.TempDir(), engine.Image{Layers: []string{third}}, lies); err == nil {
 		t.Error("a layer that is shorter than it was said to be is written")
 	}
-	if err := s.imageStore.write(t.TempDir(), engine.Image{Layers: []string{third}}, nil); !errors.Is(err, engine.ErrNoLayer) {
+	if err := s.imageStore.write(t.TempDir(), engine.Image{Layers: []string{third}}, nil); !errors.Is(err,
+		engine.ErrNoLayer) {
 		t.Errorf("a layer that nobody has: %v", err)
 	}
 }
@@ -256,9 +272,15 @@ func TestTakeFails(t *testing.T) {
 	s := newStorage(t)
 	image := engine.Image{ID: testLayer, Config: []byte("{}"), Layers: []string{testLayer}}
 	for what, open := range map[string]func(string) (io.ReadCloser, int64, error){
-		"Podman":    func(string) (io.ReadCloser, int64, error) { return io.NopCloser(strings.NewReader("high")), 4, nil },
+		"Podman": func(string) (io.ReadCloser, int64,
+			error) {
+			return io.NopCloser(strings.NewReader("high")), 4, nil
+		},
 		"the layer": func(string) (io.ReadCloser, int64, error) { return nil, 0, engine.ErrNoLayer },
-		"its size":  func(string) (io.ReadCloser, int64, error) { return io.NopCloser(strings.NewReader("high")), 5, nil },
+		"its size": func(string) (io.ReadCloser, int64,
+			error) {
+			return io.NopCloser(strings.NewReader("high")), 5, nil
+		},
 		"the room": func(string) (io.ReadCloser, int64, error) {
 			return io.NopCloser(strings.NewReader("high")), 1 << 60, nil
 		},
@@ -314,7 +336,8 @@ func TestUndo(t *testing.T) {
 		must(t, err)
 		must(t, json.Unmarshal(data, &m))
 		removed, err := os.ReadFile(seen + "-removed")
-		if err != nil || len(m.Layers) != 1 || m.Layers[0].Digest != low || idPrefix+string(removed) != m.Config.Digest {
+		if err != nil || len(m.Layers) != 1 || m.Layers[0].Digest != low ||
+			idPrefix+string(removed) != m.Config.Digest {
 			t.Errorf("removed %s, which is %s: %v", removed, data, err)
 		}
 		if left, _ := os.ReadDir(s.coming); len(left) > 0 {
@@ -342,7 +365,8 @@ func TestUndoFails(t *testing.T) {
 			t.Error("Podman has failed, and it is taken")
 		}
 		for range 2 {
-			if left, _ := filepath.Glob(s.coming + "/*/*"); len(left) == 0 || slices.Contains(left, low[7:]) || s.sweep(t.Context()) == nil {
+			if left, _ := filepath.Glob(s.coming + "/*/*"); len(left) == 0 ||
+				slices.Contains(left, low[7:]) || s.sweep(t.Context()) == nil {
 				t.Errorf("%s: left %v", what, left)
 			}
 		}
@@ -364,7 +388,8 @@ func TestTakeWaits(t *testing.T) {
 	s.taking <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Take(ctx, engine.Image{ID: testLayer, Layers: []string{testLayer}}, nil); !errors.Is(err, context.Canceled) {
+	if err := s.Take(ctx, engine.Image{ID: testLayer, Layers: []string{testLayer}}, nil); !errors.Is(err,
+		context.Canceled) {
 		t.Error(err)
 	}
 }

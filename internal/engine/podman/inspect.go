@@ -37,7 +37,8 @@ func (a *adapter) index() string {
 
 func (a *adapter) stored() ([]stored, error) {
 	var all []stored
-	for _, path := range []string{a.index(), filepath.Join(filepath.Dir(a.index()), "volatile-containers.json")} {
+	for _, path := range []string{a.index(),
+		filepath.Join(filepath.Dir(a.index()), "volatile-containers.json")} {
 		data, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -160,14 +161,18 @@ func matching(all []stored, ref string) string {
 func describe(found inspected) engine.Container {
 	c := found.Config
 	d := engine.Definition{
-		ID: found.ID, Name: found.Name, Image: found.ImageName, ImageID: idPrefix + found.Image, Created: found.Created,
-		Args: c.Cmd, Env: c.Env, Dir: c.WorkingDir, User: c.User, Hostname: c.Hostname, TTY: c.TTY, ReadOnly: found.Host.ReadonlyRootfs,
-		Labels: c.Labels, StopSignal: string(c.StopSignal), StopTimeout: float64(c.StopTimeout), Limits: limitsOf(found.Host),
+		ID: found.ID, Name: found.Name, Image: found.ImageName, ImageID: idPrefix + found.Image,
+		Created: found.Created,
+		Args:    c.Cmd, Env: c.Env, Dir: c.WorkingDir, User: c.User, Hostname: c.Hostname, TTY: c.TTY,
+		ReadOnly: found.Host.ReadonlyRootfs,
+		Labels:   c.Labels, StopSignal: string(c.StopSignal), StopTimeout: float64(c.StopTimeout),
+		Limits:  limitsOf(found.Host),
 		Volumes: volumesOf(found.Mounts),
 	}
 	d.Network, d.Ports = networkOf(found)
 	ctr := engine.Container{
-		Definition: d, State: stateOf(found), ExitCode: found.State.ExitCode, Started: found.State.StartedAt, Finished: found.State.FinishedAt,
+		Definition: d, State: stateOf(found), ExitCode: found.State.ExitCode, Started: found.State.StartedAt,
+		Finished: found.State.FinishedAt,
 	}
 	if ctr.State == engine.Running {
 		ctr.PID = found.State.PID
@@ -179,7 +184,8 @@ func stateOf(found inspected) engine.State {
 	switch {
 	case (found.State.Running || found.State.Paused) && found.State.PID > 0:
 		return engine.Running
-	case slices.Contains([]string{"running", "paused", "stopping", "stopped", "exited", "removing", "unknown"}, found.State.Status):
+	case slices.Contains([]string{"running", "paused", "stopping", "stopped", "exited", "removing",
+		"unknown"}, found.State.Status):
 		return engine.Exited
 	}
 	return engine.Created // its processes, if any, have not begun
@@ -219,7 +225,8 @@ func volumesOf(all []mount) []engine.Volume {
 func (a *adapter) Root(f oci.Container) (mounts.Overlay, error) {
 	found := native(f)
 	if found.GraphDriver.Name != "overlay" {
-		return mounts.Overlay{}, fmt.Errorf("container %s: only Podman's storage driver overlay is supported", found.Name)
+		return mounts.Overlay{}, fmt.Errorf("container %s: only Podman's storage driver overlay is supported",
+			found.Name)
 	}
 	data := found.GraphDriver.Data
 	layers := strings.Split(data["LowerDir"], ":") // the first lies on top
@@ -228,7 +235,8 @@ func (a *adapter) Root(f oci.Container) (mounts.Overlay, error) {
 	root.Target = filepath.Join(filepath.Dir(root.Upper), "merged")
 	for _, path := range append(layers, root.Upper, root.Work) {
 		if !filepath.IsAbs(path) {
-			return root, fmt.Errorf("container %s: Podman does not say where its files are: %q", found.Name, path)
+			return root, fmt.Errorf("container %s: Podman does not say where its files are: %q", found.Name,
+				path)
 		}
 	}
 	return root, nil
@@ -249,7 +257,8 @@ const logDriver = "k8s-file"
 // LogStays names the log driver, unless the log moves. "": Podman did not say which.
 func (a *adapter) LogStays(d engine.Definition) string {
 	x, err := decode(d)
-	if driver := x.Host.LogConfig.Type; err == nil && driver != logDriver && driver != "json-file" && driver != "none" {
+	if driver := x.Host.LogConfig.Type; err == nil && driver != logDriver && driver != "json-file" &&
+		driver != "none" {
 		return driver
 	}
 	return ""

@@ -46,7 +46,8 @@ type inspected struct {
 // ownConfig is a container's configuration, and what of it stays on this node.
 type ownConfig struct {
 	config
-	CreateCommand []string `json:"CreateCommand"` // by which it was made; a program that uses Podman's API may leave it out
+	// by which it was made; a program that uses Podman's API may leave it out
+	CreateCommand []string `json:"CreateCommand"`
 }
 
 // connection is a container's place in a network.

@@ -72,7 +72,8 @@ func (l *layerIndex) read(root string) (layerTable, error) {
 	if err != nil {
 		return layerTable{}, err
 	}
-	if l.made != nil && os.SameFile(info, l.made) && info.ModTime().Equal(l.made.ModTime()) && info.Size() == l.made.Size() {
+	if l.made != nil && os.SameFile(info, l.made) && info.ModTime().Equal(l.made.ModTime()) &&
+		info.Size() == l.made.Size() {
 		return l.table, nil
 	}
 	table, err := readLayers(path)

@@ -39,12 +39,14 @@ type endpoint struct {
 // networkOf is the address of a container that is on one network of Podman's, and the ports by
 // which it is reached.
 func networkOf(found inspected) (engine.Network, []engine.Published) {
-	if found.Host.NetworkMode != bridged || len(found.NetworkSettings.Networks) != 1 || stateOf(found) != engine.Running {
+	if found.Host.NetworkMode != bridged || len(found.NetworkSettings.Networks) != 1 ||
+		stateOf(found) != engine.Running {
 		return engine.Network{}, nil
 	}
 	for name, end := range found.NetworkSettings.Networks {
 		if ip, err := netip.ParseAddr(end.IPAddress); err == nil && ip.Is4() {
-			ports, _ := published(found.Host.PortBindings) // those that are none are refused: see portsObstacles
+			// those that are none are refused: see portsObstacles
+			ports, _ := published(found.Host.PortBindings)
 			return engine.Network{Address: ip, MAC: end.MAC, Bridge: name, PrefixBits: end.IPPrefixLen}, ports
 		}
 	}
@@ -81,7 +83,8 @@ func publishedBy(port string, one binding) (engine.Published, error) {
 		host, hostErr = netip.ParseAddr(one.HostIP)
 		err = errors.Join(err, hostErr)
 	}
-	if errors.Join(err, outsideErr) != nil || !host.Is4() || protocol != "tcp" && protocol != "udp" || inside == 0 || outside == 0 {
+	if errors.Join(err, outsideErr) != nil || !host.Is4() || protocol != "tcp" && protocol != "udp" ||
+		inside == 0 || outside == 0 {
 		return made, fmt.Errorf("published port %.40s:%.10s:%.20s", one.HostIP, one.HostPort, port)
 	}
 	if !host.IsUnspecified() {
@@ -101,7 +104,8 @@ func endpointOf(ctx context.Context, found inspected, own engine.Network) (*endp
 		return nil, err
 	}
 	for _, alias := range found.NetworkSettings.Networks[own.Bridge].Aliases {
-		if told.DNS && !strings.HasPrefix(found.ID, alias) && alias != found.Name { // Podman's own; and it takes none where nobody is told of them
+		// Podman's own; and it takes none where nobody is told of them
+		if told.DNS && !strings.HasPrefix(found.ID, alias) && alias != found.Name {
 			end.Aliases = append(end.Aliases, alias)
 		}
 	}
@@ -156,8 +160,10 @@ func inspectNetwork(ctx context.Context, name string) (podmanNetwork, error) {
 func (n podmanNetwork) obstacles(name string) []engine.Problem {
 	p, what := problems{}, "network "+name+" of Podman"
 	p.add(n.Driver != "bridge", what, "its driver is "+n.Driver, "use a network of driver bridge")
-	p.add(n.IPAM["driver"] != "" && n.IPAM["driver"] != "host-local", what, "its addresses are given by "+n.IPAM["driver"], "use one with a subnet")
-	p.add(n.Options["mode"] == "unmanaged", what, "its bridge is not Podman's", "use one without mode=unmanaged")
+	p.add(n.IPAM["driver"] != "" && n.IPAM["driver"] != "host-local", what,
+		"its addresses are given by "+n.IPAM["driver"], "use one with a subnet")
+	p.add(n.Options["mode"] == "unmanaged", what, "its bridge is not Podman's",
+		"use one without mode=unmanaged")
 	return p
 }
 
@@ -228,16 +234,21 @@ func connectedObstacles(ctx context.Context, found inspected) []engine.Problem {
 	p, all := problems{}, found.NetworkSettings.Networks
 	names := slices.Sorted(maps.Keys(all))
 	if len(names) != 1 {
-		p.add(true, "networks "+strings.Join(names, ", "), "only a container on one network of Podman's can be moved", "podman network disconnect all but one")
+		p.add(true, "networks "+strings.Join(names, ", "),
+			"only a container on one network of Podman's can be moved",
+			"podman network disconnect all but one")
 		return p
 	}
 	end := all[names[0]]
 	ip, err := netip.ParseAddr(end.IPAddress)
-	p.add(err != nil || !ip.Is4(), "network "+names[0], "the container has no IPv4 address in it", "use a network with an IPv4 subnet")
-	p.add(end.GlobalIPv6 != "", "address "+end.GlobalIPv6, "IPv6 addresses are not moved", "use a network without IPv6")
+	p.add(err != nil || !ip.Is4(), "network "+names[0], "the container has no IPv4 address in it",
+		"use a network with an IPv4 subnet")
+	p.add(end.GlobalIPv6 != "", "address "+end.GlobalIPv6, "IPv6 addresses are not moved",
+		"use a network without IPv6")
 	ctx, cancel := asking(ctx)
 	defer cancel()
-	if told, err := inspectNetwork(ctx, names[0]); err == nil { // otherwise who describes the container says so
+	// otherwise who describes the container says so
+	if told, err := inspectNetwork(ctx, names[0]); err == nil {
 		p = append(p, told.obstacles(names[0])...)
 	}
 	return p
@@ -250,18 +261,21 @@ func networkObstacles(h host) []engine.Problem {
 	other, sharing := strings.CutPrefix(h.NetworkMode, "container:")
 	switch {
 	case sharing:
-		p.add(true, what, fmt.Sprintf("it shares the network of container %.12s, which would have to move with it", other), own)
+		p.add(true, what, fmt.Sprintf("it shares the network of container %.12s, which would have to move "+
+			"with it", other), own)
 	case h.NetworkMode == bridged:
 		_, err := published(h.PortBindings)
 		p.add(err != nil, fmt.Sprint(err), "only TCP and UDP by IPv4 move", "publish it by IPv4")
 	default:
-		p.add(h.NetworkMode != "none" && h.NetworkMode != "host", what, "it is none of Podman's bridges", "podman network create --subnet on both nodes, and start it on that")
+		p.add(h.NetworkMode != "none" && h.NetworkMode != "host", what, "it is none of Podman's bridges",
+			"podman network create --subnet on both nodes, and start it on that")
 	}
 	return p
 }
 
 // addressObstacles wants the network to be here too, with this address and these ports free.
-func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem, error) {
+func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
+	error) {
 	own := d.Network
 	if !own.OnBridge() {
 		return nil, nil
@@ -269,17 +283,20 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 	what := "network " + own.Bridge + " of Podman"
 	told, err := inspectNetwork(ctx, own.Bridge)
 	if errors.Is(err, errNoNetwork) {
-		return []engine.Problem{{What: what, Why: "there is none of this name on this node", Remedy: makeNetwork(own, x.Endpoint, false)}}, nil
+		return []engine.Problem{{What: what, Why: "there is none of this name on this node",
+			Remedy: makeNetwork(own, x.Endpoint, false)}}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	p := problems(told.obstacles(own.Bridge))
 	_, routed := told.Labels[oci.RoutedLabel]
-	p.add(own.Routed && !routed, what, "nodes route its addresses to each other at the source, and not here", makeNetwork(own, x.Endpoint, true))
+	p.add(own.Routed && !routed, what, "nodes route its addresses to each other at the source, and not here",
+		makeNetwork(own, x.Endpoint, true))
 	at := slices.IndexFunc(told.Subnets, func(part subnet) bool { return part.Subnet.Contains(own.Address) })
 	if at < 0 {
-		p.add(len(p) == 0, what, own.Address.String()+" is not of its subnet on this node", makeNetwork(own, x.Endpoint, true))
+		p.add(len(p) == 0, what, own.Address.String()+" is not of its subnet on this node",
+			makeNetwork(own, x.Endpoint, true))
 		return p, nil
 	}
 	here, err := a.List(ctx, a.guarded) // of one that it is starting Podman says nothing
@@ -333,7 +350,8 @@ func addressTaken(own engine.Network, gateway netip.Addr, here []oci.Container) 
 		who = "the bridge"
 	}
 	for _, other := range here {
-		if one := other.Container.Definition; one.Network.Bridge == own.Bridge && one.Network.Address == own.Address {
+		if one := other.Container.Definition; one.Network.Bridge == own.Bridge &&
+			one.Network.Address == own.Address {
 			who = "container " + one.Name
 		}
 	}
@@ -342,6 +360,7 @@ func addressTaken(own engine.Network, gateway netip.Addr, here []oci.Container) 
 	}
 	return []engine.Problem{{
 		What: "address " + own.Address.String(), Why: who + " of Podman on this node has it",
-		Remedy: "stop that container, or start this one with --ip and an address that is free on both nodes, best of its own network: podman network create --subnet on both nodes",
+		Remedy: "stop that container, or start this one with --ip and an address that is free on both " +
+			"nodes, best of its own network: podman network create --subnet on both nodes",
 	}}
 }

@@ -12,12 +12,15 @@ import (
 
 // onBridge makes a container one that is on a network of Podman's.
 func onBridge(d *engine.Definition, x *extra) {
-	d.Network = engine.Network{Address: netip.MustParseAddr("172.31.0.7"), MAC: "d2:af:a1:2c:9a:0b", Bridge: "birds", PrefixBits: 24}
+	d.Network = engine.Network{Address: netip.MustParseAddr("172.31.0.7"), MAC: "d2:af:a1:2c:9a:0b",
+		Bridge: "birds", PrefixBits: 24}
 	d.Ports = []engine.Published{
-		{Protocol: "udp", Host: netip.MustParseAddr("127.0.0.1"), HostPort: 53, ContainerPort: 53}, {Protocol: "tcp", HostPort: 8080, ContainerPort: 80},
+		{Protocol: "udp", Host: netip.MustParseAddr("127.0.0.1"), HostPort: 53, ContainerPort: 53},
+		{Protocol: "tcp", HostPort: 8080, ContainerPort: 80},
 	}
 	x.Host.NetworkMode = bridged
-	x.Host.PortBindings = map[string][]binding{"80/tcp": {{HostPort: "8080"}}, "53/udp": {{HostIP: "127.0.0.1", HostPort: "53"}}}
+	x.Host.PortBindings = map[string][]binding{"80/tcp": {{HostPort: "8080"}},
+		"53/udp": {{HostIP: "127.0.0.1", HostPort: "53"}}}
 	x.Endpoint = &endpoint{Aliases: []string{"wader"}, Subnet: netip.MustParsePrefix("172.31.0.0/24")}
 }
 
@@ -28,22 +31,49 @@ func TestDecodeNetwork(t *testing.T) {
 		t.Error(err)
 	}
 	for what, change := range map[string]func(*engine.Definition, *extra){
-		"address":         func(d *engine.Definition, _ *extra) { d.Network.Address = netip.MustParseAddr("127.0.0.1") },
-		"IPv6":            func(d *engine.Definition, _ *extra) { d.Network.Address = netip.MustParseAddr("fd00::1") },
-		"no address":      func(d *engine.Definition, _ *extra) { d.Network = engine.Network{} },
-		"network":         func(d *engine.Definition, _ *extra) { d.Network.Bridge = "birds:ip=10.0.0.1" },
-		"hardware":        func(d *engine.Definition, _ *extra) { d.Network.MAC = "d2:af:a1:2c:9a:0b,alias=x" },
-		"all hardware":    func(d *engine.Definition, _ *extra) { d.Network.MAC = "ff:ff:ff:ff:ff:ff" },
-		"prefix":          func(d *engine.Definition, _ *extra) { d.Network.PrefixBits = 31 },
-		"mode":            func(_ *engine.Definition, x *extra) { x.Host.NetworkMode = "host" },
-		"alias":           func(_ *engine.Definition, x *extra) { x.Endpoint.Aliases = []string{"x,ip=10.0.0.1"} },
-		"many aliases":    func(_ *engine.Definition, x *extra) { x.Endpoint.Aliases = make([]string, maxAliases+1) },
-		"other ports":     func(d *engine.Definition, _ *extra) { d.Ports = d.Ports[:1] },
-		"protocol":        func(_ *engine.Definition, x *extra) { x.Host.PortBindings["80/sctp"] = []binding{{HostPort: "80"}} },
-		"port's address":  func(_ *engine.Definition, x *extra) { x.Host.PortBindings["80/tcp"][0].HostIP = "::" },
-		"port":            func(_ *engine.Definition, x *extra) { x.Host.PortBindings["80/tcp"][0].HostPort = "8080-8090" },
-		"many ports":      func(d *engine.Definition, _ *extra) { d.Ports = make([]engine.Published, 2000) },
-		"container's way": func(_ *engine.Definition, x *extra) { x.Host.NetworkMode = "container:" + testID },
+		"address": func(d *engine.Definition,
+			_ *extra) {
+			d.Network.Address = netip.MustParseAddr("127.0.0.1")
+		},
+		"IPv6": func(d *engine.Definition,
+			_ *extra) {
+			d.Network.Address = netip.MustParseAddr("fd00::1")
+		},
+		"no address": func(d *engine.Definition, _ *extra) { d.Network = engine.Network{} },
+		"network":    func(d *engine.Definition, _ *extra) { d.Network.Bridge = "birds:ip=10.0.0.1" },
+		"hardware": func(d *engine.Definition,
+			_ *extra) {
+			d.Network.MAC = "d2:af:a1:2c:9a:0b,alias=x"
+		},
+		"all hardware": func(d *engine.Definition, _ *extra) { d.Network.MAC = "ff:ff:ff:ff:ff:ff" },
+		"prefix":       func(d *engine.Definition, _ *extra) { d.Network.PrefixBits = 31 },
+		"mode":         func(_ *engine.Definition, x *extra) { x.Host.NetworkMode = "host" },
+		"alias": func(_ *engine.Definition,
+			x *extra) {
+			x.Endpoint.Aliases = []string{"x,ip=10.0.0.1"}
+		},
+		"many aliases": func(_ *engine.Definition,
+			x *extra) {
+			x.Endpoint.Aliases = make([]string, maxAliases+1)
+		},
+		"other ports": func(d *engine.Definition, _ *extra) { d.Ports = d.Ports[:1] },
+		"protocol": func(_ *engine.Definition,
+			x *extra) {
+			x.Host.PortBindings["80/sctp"] = []binding{{HostPort: "80"}}
+		},
+		"port's address": func(_ *engine.Definition,
+			x *extra) {
+			x.Host.PortBindings["80/tcp"][0].HostIP = "::"
+		},
+		"port": func(_ *engine.Definition,
+			x *extra) {
+			x.Host.PortBindings["80/tcp"][0].HostPort = "8080-8090"
+		},
+		"many ports": func(d *engine.Definition, _ *extra) { d.Ports = make([]engine.Published, 2000) },
+		"container's way": func(_ *engine.Definition,
+			x *extra) {
+			x.Host.NetworkMode = "container:" + testID
+		},
 	} {
 		change := func(d *engine.Definition, x *extra) { onBridge(d, x); change(d, x) }
 		if _, err := decode(valid(t, change)); err == nil {
@@ -65,7 +95,8 @@ func TestCreateOnBridge(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"--network=birds:ip=172.31.0.7,mac=d2:af:a1:2c:9a:0b,alias=wader", "--publish=8080:80/tcp", "--publish=127.0.0.1:53:53/udp",
+		"--network=birds:ip=172.31.0.7,mac=d2:af:a1:2c:9a:0b,alias=wader", "--publish=8080:80/tcp",
+		"--publish=127.0.0.1:53:53/udp",
 	} {
 		if !slices.Contains(args, want) {
 			t.Errorf("%s is not told: %q", want, args)
@@ -81,14 +112,16 @@ func TestNetworkObstacles(t *testing.T) {
 		}
 		return words
 	}
-	for mode, word := range map[string]string{"none": "", "host": "", bridged: "", "container:" + testID: "move with it", "slirp4netns": "slirp4netns", "pasta": "pasta", "ns:/x": "ns:/x"} {
+	for mode, word := range map[string]string{"none": "", "host": "", bridged: "", "container:" +
+		testID: "move with it", "slirp4netns": "slirp4netns", "pasta": "pasta", "ns:/x": "ns:/x"} {
 		got := said(networkObstacles(host{NetworkMode: mode}))
 		if (got == "") != (word == "") || !strings.Contains(got, word) {
 			t.Errorf("%s: %q", mode, got)
 		}
 	}
 	for word, n := range map[string]podmanNetwork{
-		"": {Driver: "bridge"}, "macvlan": {Driver: "macvlan"}, "dhcp": {Driver: "bridge", IPAM: map[string]string{"driver": "dhcp"}},
+		"": {Driver: "bridge"}, "macvlan": {Driver: "macvlan"},
+		"dhcp":         {Driver: "bridge", IPAM: map[string]string{"driver": "dhcp"}},
 		"not Podman's": {Driver: "bridge", Options: map[string]string{"mode": "unmanaged"}},
 	} {
 		got := said(n.obstacles("birds"))
@@ -107,15 +140,18 @@ func TestNetworkObstacles(t *testing.T) {
 func TestAddressTaken(t *testing.T) {
 	own := engine.Network{Address: netip.MustParseAddr("172.31.0.7"), Bridge: "birds"}
 	other := func(network engine.Network) []oci.Container {
-		return []oci.Container{{Container: engine.Container{Definition: engine.Definition{Name: "taker", Network: network}}}}
+		return []oci.Container{{Container: engine.Container{Definition: engine.Definition{Name: "taker",
+			Network: network}}}}
 	}
 	gateway := netip.MustParseAddr("172.31.0.1")
 	elsewhere := own
 	elsewhere.Bridge = "fish"
-	if got := append(addressTaken(own, gateway, other(elsewhere)), addressTaken(own, gateway, nil)...); len(got) > 0 {
+	if got := append(addressTaken(own, gateway, other(elsewhere)),
+		addressTaken(own, gateway, nil)...); len(got) > 0 {
 		t.Errorf("a free address: %v", got)
 	}
-	for who, got := range map[string][]engine.Problem{"taker": addressTaken(own, gateway, other(own)), "bridge": addressTaken(own, own.Address, nil)} {
+	for who, got := range map[string][]engine.Problem{"taker": addressTaken(own, gateway, other(own)),
+		"bridge": addressTaken(own, own.Address, nil)} {
 		if len(got) != 1 || !strings.Contains(got[0].Why, who) {
 			t.Errorf("%s: %v", who, got)
 		}

@@ -27,16 +27,18 @@ func (p *problems) add(bad bool, what, why, remedy string) {
 // Obstacles lists what of a container's configuration cannot move.
 func (a *adapter) Obstacles(ctx context.Context, f oci.Container) []engine.Problem {
 	found, p := native(f), problems{}
-	p.add(found.Pod != "" || found.IsInfra || found.IsService, "pod of container "+found.Name, "the containers of a pod would have to move together",
-		"start it without a pod")
-	p.add(len(found.Dependencies) > 0, "other containers that it depends on", "they would have to move together", without)
+	p.add(found.Pod != "" || found.IsInfra || found.IsService, "pod of container "+found.Name,
+		"the containers of a pod would have to move together", "start it without a pod")
+	p.add(len(found.Dependencies) > 0, "other containers that it depends on",
+		"they would have to move together", without)
 	p.add(found.Rootfs != "", "--rootfs", "only containers of images move", without)
 	p.add(secretVariables(found.Config), "--secret, type=env", "secrets are not moved", without)
 	sysctls := optionsOf(found.Config, "--sysctl")
 	p.add(len(sysctls) > 0, "--sysctl", "settings of the kernel are not moved", without)
 	p = append(p, secretObstacles(ctx, found.Config)...)
 	root, err := a.Root(f)
-	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman", "files of the writable layer lack their content", "mountopt without metacopy")
+	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman",
+		"files of the writable layer lack their content", "mountopt without metacopy")
 	p = append(p, guardObstacles(ctx, a.hooks)...)
 	p = append(p, connectedObstacles(ctx, found)...)
 	return append(p, obstacles(found.Config.config, found.Host, found.Mounts)...)
@@ -80,8 +82,10 @@ func secretObstacles(ctx context.Context, c ownConfig) []engine.Problem {
 	defer cancel()
 	secrets, err := podman(ctx, "secret", "ls", "--quiet")
 	p := problems{}
-	p.add(err != nil, "secrets of Podman", fmt.Sprint("it does not say whether there are any: ", err), "try again")
-	p.add(len(bytes.TrimSpace(secrets)) > 0, "secrets of Podman", "the container was made by Podman's API, which does not say whether it has one as a variable; secrets are not moved",
+	p.add(err != nil, "secrets of Podman", fmt.Sprint("it does not say whether there are any: ", err),
+		"try again")
+	p.add(len(bytes.TrimSpace(secrets)) > 0, "secrets of Podman", "the container was made by Podman's "+
+		"API, which does not say whether it has one as a variable; secrets are not moved",
 		"start it with podman run, or remove what podman secret ls tells of if nobody needs it")
 	return p
 }
@@ -96,7 +100,8 @@ func linked(target string) bool {
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		if fields := strings.Fields(lines.Text()); len(fields) > 4 && fields[4] == target {
-			return strings.Contains(lines.Text(), "metacopy=on") || strings.Contains(lines.Text(), "redirect_dir=on")
+			return strings.Contains(lines.Text(), "metacopy=on") ||
+				strings.Contains(lines.Text(), "redirect_dir=on")
 		}
 	}
 	return false
@@ -111,24 +116,33 @@ func obstacles(c config, h host, mounts []mount) []engine.Problem {
 	p.add(!private(h.UTSMode), "--uts "+h.UTSMode, "its host name is the node's", without)
 	p.add(!slices.Contains([]string{"", "private", "shareable", "none"}, h.IpcMode), "--ipc "+h.IpcMode,
 		"shared memory of others would have to move with it", without)
-	p.add(h.UsernsMode != "" || h.IDMappings != nil, "--userns, --uidmap or --gidmap", "user namespaces are not moved", without)
-	p.add(!slices.Contains([]string{"", "host", "private"}, h.CgroupMode), "--cgroupns "+h.CgroupMode, "it is another container's", without)
-	p.add(h.Cgroups != "" && h.Cgroups != "default", "--cgroups "+h.Cgroups, "it has no control group of its own", without)
-	p.add(h.CgroupParent != "", "--cgroup-parent "+h.CgroupParent, "that control group is this node's", without)
+	p.add(h.UsernsMode != "" || h.IDMappings != nil, "--userns, --uidmap or --gidmap",
+		"user namespaces are not moved", without)
+	p.add(!slices.Contains([]string{"", "host", "private"}, h.CgroupMode), "--cgroupns "+h.CgroupMode,
+		"it is another container's", without)
+	p.add(h.Cgroups != "" && h.Cgroups != "default", "--cgroups "+h.Cgroups,
+		"it has no control group of its own", without)
+	p.add(h.CgroupParent != "", "--cgroup-parent "+h.CgroupParent, "that control group is this node's",
+		without)
 	p.add(len(h.CgroupConf) > 0, "--cgroup-conf", "settings of control groups are not moved", without)
 	p.add(len(h.Devices) > 0, "--device", "what a device knows of the container stays on this node", without)
-	p.add(len(h.VolumesFrom) > 0, "--volumes-from", "the containers would have to move together", "name the volumes with -v")
-	p.add(h.BlkioWeight != 0 || len(h.BlkioWeightDevice)+len(h.BlkioReadBps)+len(h.BlkioWriteBps)+len(h.BlkioReadIOps)+len(h.BlkioWriteIOps) > 0,
+	p.add(len(h.VolumesFrom) > 0, "--volumes-from", "the containers would have to move together",
+		"name the volumes with -v")
+	p.add(h.BlkioWeight != 0 || len(h.BlkioWeightDevice)+len(h.BlkioReadBps)+len(h.BlkioWriteBps)+
+		len(h.BlkioReadIOps)+len(h.BlkioWriteIOps) > 0,
 		"--blkio-weight or --device-read-bps and the like", "limits of devices are not moved", without)
-	p.add(h.CPURealtimePeriod != 0 || h.CPURealtime != 0, "--cpu-rt-period or --cpu-rt-runtime", "real-time shares are not moved", without)
-	p.add(!slices.Contains([]string{"", logDriver, "json-file", "journald", "none"}, h.LogConfig.Type), "--log-driver "+h.LogConfig.Type,
-		"it is read by who started the container", without)
-	p.add(c.SystemdMode, "--systemd", "processes in control groups within the container are not moved", "start it with --systemd=false")
+	p.add(h.CPURealtimePeriod != 0 || h.CPURealtime != 0, "--cpu-rt-period or --cpu-rt-runtime",
+		"real-time shares are not moved", without)
+	p.add(!slices.Contains([]string{"", logDriver, "json-file", "journald", "none"}, h.LogConfig.Type),
+		"--log-driver "+h.LogConfig.Type, "it is read by who started the container", without)
+	p.add(c.SystemdMode, "--systemd", "processes in control groups within the container are not moved",
+		"start it with --systemd=false")
 	p.add(c.Timeout != 0, "--timeout", "the time would begin anew", without)
 	p.add(len(c.Secrets) > 0, "--secret", "secrets are not moved", without)
 	p.add(len(c.ChrootDirs) > 0, "--chrootdirs", "they are not moved", without)
 	for name := range c.Annotations {
-		p.add(!ownAnnotation(name), "--annotation "+name, "what the runtime makes of it is not known", without)
+		p.add(!ownAnnotation(name), "--annotation "+name, "what the runtime makes of it is not known",
+			without)
 	}
 	p = append(append(p, privilegeObstacles(h)...), mountObstacles(h, mounts)...)
 	return append(p, networkObstacles(h)...)
@@ -138,11 +152,14 @@ func private(mode string) bool { return mode == "" || mode == "private" }
 
 // ownAnnotations are those that Podman itself makes, as of a container's signal and time to stop,
 // and that of this package. None is told to the target: Podman makes its own there.
-var ownAnnotations = []string{"io.container.manager", "org.systemd.property.KillSignal", "org.systemd.property.TimeoutStopUSec", arrivalAnnotation}
+var ownAnnotations = []string{"io.container.manager", "org.systemd.property.KillSignal",
+	"org.systemd.property.TimeoutStopUSec", arrivalAnnotation}
 
 func ownAnnotation(name string) bool {
-	return slices.Contains(ownAnnotations, name) || slices.ContainsFunc([]string{"io.kubernetes.cri-o.", "org.opencontainers.image.", "io.podman.annotations."},
-		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return slices.Contains(ownAnnotations, name) ||
+		slices.ContainsFunc([]string{"io.kubernetes.cri-o.", "org.opencontainers.image.",
+			"io.podman.annotations."},
+			func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // privilegeObstacles lists what takes from the protection of the node against the container. The
@@ -166,17 +183,22 @@ func mountObstacles(h host, mounts []mount) []engine.Problem {
 	p := problems{}
 	const plainly = "mount it without that"
 	for _, m := range mounts {
-		p.add(m.Type != "volume" && m.Type != "bind", "mount at "+m.Destination, "mounts of type "+m.Type+" are not moved", plainly)
-		p.add(m.Type == "volume" && m.Driver != "" && m.Driver != localDriver, "volume "+m.Name, "only volumes of the local driver move", plainly)
-		p.add(!slices.Contains([]string{"", "private", "rprivate"}, m.Propagation), "mount at "+m.Destination, "propagation "+m.Propagation+" is not moved", plainly)
+		p.add(m.Type != "volume" && m.Type != "bind", "mount at "+m.Destination,
+			"mounts of type "+m.Type+" are not moved", plainly)
+		p.add(m.Type == "volume" && m.Driver != "" && m.Driver != localDriver, "volume "+m.Name,
+			"only volumes of the local driver move", plainly)
+		p.add(!slices.Contains([]string{"", "private", "rprivate"}, m.Propagation), "mount at "+m.Destination,
+			"propagation "+m.Propagation+" is not moved", plainly)
 		for _, option := range m.Options {
-			p.add(!slices.Contains(mountOptions, option), "mount at "+m.Destination, "option "+option+" is not moved", plainly)
+			p.add(!slices.Contains(mountOptions, option), "mount at "+m.Destination,
+				"option "+option+" is not moved", plainly)
 		}
 	}
 	for path, options := range h.Tmpfs {
 		for option := range strings.SplitSeq(options, ",") {
 			name, _, _ := strings.Cut(option, "=")
-			known := slices.Contains(append([]string{"rw", "ro", "rprivate", "private", "tmpcopyup", "notmpcopyup", "size", "mode"}, mountOptions...), name)
+			known := slices.Contains(append([]string{"rw", "ro", "rprivate", "private", "tmpcopyup",
+				"notmpcopyup", "size", "mode"}, mountOptions...), name)
 			p.add(!known, "--tmpfs "+path, "option "+option+" is not moved", plainly)
 		}
 	}

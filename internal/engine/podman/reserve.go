@@ -15,7 +15,8 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	}
 	problems := obstacles(x.Config, x.Host, x.Mounts)
 	problems = append(problems, a.runtimeObstacles(ctx)...)
-	for _, look := range []func(context.Context, engine.Definition, extra) ([]engine.Problem, error){a.volumeObstacles, a.addressObstacles} {
+	for _, look := range []func(context.Context, engine.Definition, extra) ([]engine.Problem,
+		error){a.volumeObstacles, a.addressObstacles} {
 		found, err := look(ctx, d, x)
 		if err != nil {
 			return nil, err
@@ -32,7 +33,8 @@ func Readiness(ctx context.Context) (engine.Readiness, error) {
 		return engine.Readiness{Title: a.Title()}, err
 	}
 	about, err := askInfo(ctx)
-	return engine.Readiness{Title: a.Title(), Version: about.Version.Version, Problems: a.runtimeObstacles(ctx)}, err
+	return engine.Readiness{Title: a.Title(), Version: about.Version.Version,
+		Problems: a.runtimeObstacles(ctx)}, err
 }
 
 // runtimeObstacles wants Podman to know godwit-runc, to keep files as this package expects it, and
@@ -41,11 +43,14 @@ func (a *adapter) runtimeObstacles(ctx context.Context) []engine.Problem {
 	told, err := askInfo(ctx, "--runtime="+oci.Runtime)
 	if err != nil {
 		return []engine.Problem{{
-			What: "runtime " + oci.Runtime + " of Podman", Why: "Podman does not know it: " + err.Error(), Remedy: "godwit engine setup podman",
+			What: "runtime " + oci.Runtime + " of Podman", Why: "Podman does not know it: " + err.Error(),
+			Remedy: "godwit engine setup podman",
 		}}
 	}
 	p := problems(engine.TooOld(title, told.Version.Version, oldest))
-	p.add(told.Store.Driver != "overlay", "storage driver "+told.Store.Driver+" of Podman", "only overlay is supported", "use overlay")
-	p.add(told.Store.GraphRoot != DefaultRoot, "storage of Podman in "+told.Store.GraphRoot, "it is looked for in "+DefaultRoot, "keep it there")
+	p.add(told.Store.Driver != "overlay", "storage driver "+told.Store.Driver+" of Podman",
+		"only overlay is supported", "use overlay")
+	p.add(told.Store.GraphRoot != DefaultRoot, "storage of Podman in "+told.Store.GraphRoot,
+		"it is looked for in "+DefaultRoot, "keep it there")
 	return append(p, guardObstacles(ctx, a.hooks)...)
 }

@@ -108,13 +108,16 @@ func (e *Engine) AddRoutedNetwork(
 	case err == nil && told.isRouted(subnet, gateway):
 		return nil
 	case err == nil:
-		return fmt.Errorf("Podman has another network %s already: remove it, or choose another name with --network", name) //nolint:staticcheck // its name
+		//nolint:staticcheck // its name
+		return fmt.Errorf("Podman has another network %s already: remove it, or choose another name with "+
+			"--network", name)
 	case !errors.Is(err, errNoNetwork):
 		return err
 	}
 	_, err = podman(ctx, "network", "create", "--driver=bridge",
 		"--label="+oci.RoutedLabel+"="+subnet.String(), "--opt=mtu="+strconv.Itoa(mtu),
-		"--subnet="+subnet.String(), "--ip-range="+oci.ChosenByEngine(part).String(), "--gateway="+gateway.String(), name)
+		"--subnet="+subnet.String(), "--ip-range="+oci.ChosenByEngine(part).String(),
+		"--gateway="+gateway.String(), name)
 	if err != nil {
 		return fmt.Errorf("have Podman make network %s: %w", name, err)
 	}
@@ -125,7 +128,8 @@ func (e *Engine) AddRoutedNetwork(
 // gateway.
 func (n podmanNetwork) isRouted(subnet netip.Prefix, gateway netip.Addr) bool {
 	_, is := n.Labels[oci.RoutedLabel]
-	return is && n.Driver == "bridge" && len(n.Subnets) == 1 && n.Subnets[0].Subnet == subnet && n.Subnets[0].Gateway == gateway
+	return is && n.Driver == "bridge" && len(n.Subnets) == 1 && n.Subnets[0].Subnet == subnet &&
+		n.Subnets[0].Gateway == gateway
 }
 
 // RemoveRoutedNetworks removes all routed networks, or none if a container is on one, running or not.
@@ -143,7 +147,8 @@ func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
 	}
 	for _, one := range all {
 		if on := namesOn(one.Name, containers); len(on) > 0 {
-			return fmt.Errorf("containers are on network %s: %s; remove or move them first", one.Name, strings.Join(on, ", "))
+			return fmt.Errorf("containers are on network %s: %s; remove or move them first", one.Name,
+				strings.Join(on, ", "))
 		}
 	}
 	for _, one := range all {

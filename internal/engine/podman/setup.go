@@ -25,7 +25,8 @@ type Settings struct{ Path string }
 
 // AddRuntime makes godwit-runc known to Podman.
 func (s Settings) AddRuntime(path string) error {
-	text := "# Made by `godwit engine setup podman`.\n[engine.runtimes]\n" + oci.Runtime + " = [" + strconv.Quote(path) + "]\n"
+	text := "# Made by `godwit engine setup podman`.\n[engine.runtimes]\n" + oci.Runtime + " = [" +
+		strconv.Quote(path) + "]\n"
 	if err := os.MkdirAll(filepath.Dir(s.Path), 0o755); err != nil {
 		return fmt.Errorf("configuration of Podman: %w", err)
 	}
@@ -44,12 +45,14 @@ func (s Settings) Unneeded(ctx context.Context) error {
 	}
 	var needed []string
 	for _, found := range all {
-		if one := native(found); one.OCIRuntime == oci.Runtime || filepath.Base(one.OCIRuntime) == shim.Program {
+		if one := native(found); one.OCIRuntime == oci.Runtime ||
+			filepath.Base(one.OCIRuntime) == shim.Program {
 			needed = append(needed, one.Name)
 		}
 	}
 	if len(needed) > 0 {
-		return fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first", oci.Runtime, strings.Join(needed, ", "))
+		return fmt.Errorf("containers that have come by it need runtime %s: %s; remove or move them first",
+			oci.Runtime, strings.Join(needed, ", "))
 	}
 	return nil
 }

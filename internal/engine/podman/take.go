@@ -50,7 +50,8 @@ func describeBlob(mediaType string, content []byte) descriptor {
 
 // Take has Podman take an image out of a directory (podman pull dir:PATH): it either has all of it
 // then, or nothing new.
-func (s *imageStore) Take(ctx context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
+func (s *imageStore) Take(ctx context.Context, image engine.Image,
+	open func(string) (io.ReadCloser, int64, error)) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
@@ -98,7 +99,8 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open imagesto
 			_ = files.RemoveTree(dir) // sweep does it otherwise
 		}
 	}()
-	if err := errors.Join(files.CheckSpace(s.coming, copiesOfPull*coming.Bytes()), files.CheckSpace(s.podman.root, coming.Bytes())); err != nil {
+	if err := errors.Join(files.CheckSpace(s.coming, copiesOfPull*coming.Bytes()),
+		files.CheckSpace(s.podman.root, coming.Bytes())); err != nil {
 		return err
 	}
 	if err := s.write(dir, image, coming); err != nil {
@@ -152,7 +154,8 @@ func (s *imageStore) write(dir string, image engine.Image, coming imagestore.Ope
 	m := manifest{Version: 2, MediaType: typeManifest, Config: describeBlob(typeConfig, image.Config)}
 	sizes := map[string]int64{}
 	for _, layer := range coming {
-		if err := writeLayer(filepath.Join(dir, strings.TrimPrefix(layer.DiffID, idPrefix)), layer); err != nil {
+		if err := writeLayer(filepath.Join(dir, strings.TrimPrefix(layer.DiffID, idPrefix)),
+			layer); err != nil {
 			return fmt.Errorf("layer %s: %w", layer.DiffID, err)
 		}
 		sizes[layer.DiffID] = layer.Bytes
@@ -195,7 +198,8 @@ func writeLayer(path string, layer imagestore.Opened) error {
 	if err != nil {
 		return err
 	}
-	copied, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{layer.Archive}, make([]byte, 256<<10))
+	copied, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{layer.Archive},
+		make([]byte, 256<<10))
 	if err == nil && copied != layer.Bytes {
 		err = fmt.Errorf("it has %d bytes, not %d", copied, layer.Bytes)
 	}
@@ -241,7 +245,8 @@ func (s *imageStore) undo(ctx context.Context, layers []string, had int) error {
 	}
 	if err == nil {
 		if err = removeImage(ctx, part.ID); err != nil {
-			return fmt.Errorf("remove what has come of it: %w", err) // sweep tries again, by what is in the directory
+			// sweep tries again, by what is in the directory
+			return fmt.Errorf("remove what has come of it: %w", err)
 		}
 	}
 	if err = errors.Join(err, files.RemoveTree(dir)); err != nil {

@@ -99,10 +99,12 @@ func volumeMakers(ctx context.Context, d engine.Definition) (map[string]volumeMa
 }
 
 // volumeObstacles lists what stands against the volumes of a container that is to come.
-func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem, error) {
+func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
+	error) {
 	p := problems{}
 	for _, v := range oci.Coming(d) {
-		p.add(!plain(x.Volumes[v.Name]), v.String()+" of Podman", "only volumes of the local driver, without options, move",
+		p.add(!plain(x.Volumes[v.Name]), v.String()+" of Podman",
+			"only volumes of the local driver, without options, move",
 			"make it on the target as well, and say that it is shared or skipped (--volumes)")
 	}
 	for _, v := range d.Volumes {
@@ -116,7 +118,8 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 		if err != nil && !errors.Is(err, engine.ErrNoVolume) {
 			return nil, err
 		}
-		p.add(err == nil && !v.Stays, v.String()+" of Podman", "there is one here already", "remove it, or say that it is shared or skipped (--volumes)")
+		p.add(err == nil && !v.Stays, v.String()+" of Podman", "there is one here already",
+			"remove it, or say that it is shared or skipped (--volumes)")
 	}
 	return p, nil
 }

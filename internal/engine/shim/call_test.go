@@ -12,22 +12,26 @@ func TestParseCall(t *testing.T) {
 			before: strings.Fields("--root /r --log /l/log.json --log-format json"), command: "create",
 			after: strings.Fields("--bundle /b --pid-file /b/init.pid 5f3a"),
 		},
-		"--root=/r --systemd-cgroup start 5f3a": {before: []string{"--root=/r", "--systemd-cgroup"}, command: "start", after: []string{"5f3a"}},
-		"--version":                             {before: []string{"--version"}},
-		"--log":                                 {before: []string{"--log"}},
-		"list -q":                               {command: "list", after: []string{"-q"}},
-		"":                                      {},
+		"--root=/r --systemd-cgroup start 5f3a": {before: []string{"--root=/r", "--systemd-cgroup"},
+			command: "start", after: []string{"5f3a"}},
+		"--version": {before: []string{"--version"}},
+		"--log":     {before: []string{"--log"}},
+		"list -q":   {command: "list", after: []string{"-q"}},
+		"":          {},
 	} {
 		got := parseCall(strings.Fields(line))
-		if got.command != want.command || !slices.Equal(got.before, want.before) || !slices.Equal(got.after, want.after) {
+		if got.command != want.command || !slices.Equal(got.before, want.before) ||
+			!slices.Equal(got.after, want.after) {
 			t.Errorf("%s: %+v", line, got)
 		}
 	}
 	c := parseCall(strings.Fields("create --bundle /b --pid-file=/p --no-pivot 5f3a"))
-	if c.id() != "5f3a" || c.flag("--bundle") != "/b" || c.flag("--pid-file") != "/p" || c.flag("--console-socket") != "" || !c.has("--no-pivot") {
+	if c.id() != "5f3a" || c.flag("--bundle") != "/b" || c.flag("--pid-file") != "/p" ||
+		c.flag("--console-socket") != "" || !c.has("--no-pivot") {
 		t.Errorf("%+v", c)
 	}
-	for line, want := range map[string]string{"list -q": "", "kill --all 5f3a 9": "5f3a", "kill 5f3a KILL": "5f3a", "kill --all 5f3a": "5f3a", "kill 5f3a": "5f3a", "kill": ""} {
+	for line, want := range map[string]string{"list -q": "", "kill --all 5f3a 9": "5f3a",
+		"kill 5f3a KILL": "5f3a", "kill --all 5f3a": "5f3a", "kill 5f3a": "5f3a", "kill": ""} {
 		if id := parseCall(strings.Fields(line)).id(); id != want {
 			t.Errorf("%s is of %q, want %q", line, id, want)
 		}

@@ -102,16 +102,21 @@ func (d Dir) job() string     { return filepath.Join(d.path, "job.json") }
 func (d Dir) runcLog() string { return filepath.Join(d.path, "runc.log") }
 func (d Dir) bundle() string  { return filepath.Join(d.path, "bundle") }
 func (d Dir) scratch() string { return filepath.Join(d.path, "scratch") }
-func (d Dir) over() string    { return filepath.Join(d.path, "over") }   // its engine has deleted what has arrived
-func (d Dir) state() string   { return filepath.Join(d.path, "state") }  // tells where runc keeps what it knows of the container
-func (d Dir) masked() string  { return filepath.Join(d.path, "masked") } // made by the restore proxy
+
+// its engine has deleted what has arrived
+func (d Dir) over() string { return filepath.Join(d.path, "over") }
+
+// tells where runc keeps what it knows of the container
+func (d Dir) state() string  { return filepath.Join(d.path, "state") }
+func (d Dir) masked() string { return filepath.Join(d.path, "masked") } // made by the restore proxy
 
 // Job is what godwit-runc does when it is asked to create the container.
 type Job struct {
 	Runc   string   `json:"runc"`        // path of the runtime that restores
 	Record string   `json:"record"`      // of the restore proxy: exists when the container was allowed to run
 	Env    []string `json:"environment"` // of the restore proxy: criu.ProxyEnv, and PATH
-	Early  bool     `json:"early"`       // create ends when there is a PID placeholder, start when the container runs
+	// create ends when there is a PID placeholder, start when the container runs
+	Early bool `json:"early"`
 }
 
 // Open makes the restore directory, with its directory in memory for the execution state.

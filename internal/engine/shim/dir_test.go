@@ -119,7 +119,8 @@ func TestStateOfAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	directory, running := filepath.Join(root, "states", "web"), fmt.Sprintf(`{"init_process_pid":%d,"init_process_start":%d}`, self.PID, self.StartTicks)
+	directory, running := filepath.Join(root, "states", "web"),
+		fmt.Sprintf(`{"init_process_pid":%d,"init_process_start":%d}`, self.PID, self.StartTicks)
 	for name, c := range map[string]struct {
 		before, after string // the state, before that of this one is noted, and after that
 		stays         bool
@@ -131,7 +132,8 @@ func TestStateOfAnother(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			keep := func(state string) {
-				if err := errors.Join(os.MkdirAll(directory, 0o700), os.WriteFile(filepath.Join(directory, "state.json"), []byte(state), 0o600)); err != nil {
+				if err := errors.Join(os.MkdirAll(directory, 0o700),
+					os.WriteFile(filepath.Join(directory, "state.json"), []byte(state), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -148,7 +150,8 @@ func TestStateOfAnother(t *testing.T) {
 				keep(c.after)
 			}
 			if err := dir.Remove(); err != nil || exists(directory) != c.stays || exists(dir.path) {
-				t.Errorf("state is there: %v, want %v; the restore directory: %v; %v", exists(directory), c.stays, exists(dir.path), err)
+				t.Errorf("state is there: %v, want %v; the restore directory: %v; %v", exists(directory),
+					c.stays, exists(dir.path), err)
 			}
 		})
 	}

@@ -30,8 +30,12 @@ import (
 func Memories(spec *specs.Spec) []specs.Mount {
 	var found []specs.Mount
 	for i, m := range spec.Mounts {
-		same := func(other specs.Mount) bool { return path.Clean(other.Destination) == path.Clean(m.Destination) }
-		if m.Type != "tmpfs" || !path.IsAbs(m.Destination) || slices.Contains(m.Options, "ro") || slices.ContainsFunc(spec.Mounts[i+1:], same) {
+		same := func(other specs.Mount) bool {
+			return path.Clean(other.Destination) == path.Clean(
+				m.Destination)
+		}
+		if m.Type != "tmpfs" || !path.IsAbs(m.Destination) || slices.Contains(m.Options, "ro") ||
+			slices.ContainsFunc(spec.Mounts[i+1:], same) {
 			continue
 		}
 		m.Destination = path.Clean(m.Destination)
@@ -44,8 +48,10 @@ func Memories(spec *specs.Spec) []specs.Mount {
 // read: where they are of version 1 the runtime has made a file system in memory for them. "" if it
 // is another way.
 func CgroupRoot(spec *specs.Spec) string {
-	named := slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
-	i := slices.IndexFunc(spec.Mounts, func(m specs.Mount) bool { return m.Type == "cgroup" && slices.Contains(m.Options, "ro") })
+	named := slices.ContainsFunc(spec.Linux.Namespaces,
+		func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
+	i := slices.IndexFunc(spec.Mounts,
+		func(m specs.Mount) bool { return m.Type == "cgroup" && slices.Contains(m.Options, "ro") })
 	if named || i < 0 {
 		return ""
 	}
@@ -67,7 +73,8 @@ func (d Dir) MakeEarly(destination string) (string, error) {
 	if exists(d.early(dir)) {
 		return dir, nil
 	}
-	if early, err := os.ReadDir(d.memories() + earlySuffix); err == nil && len(early) >= maxEarly { // another node tells which there are
+	// another node tells which there are
+	if early, err := os.ReadDir(d.memories() + earlySuffix); err == nil && len(early) >= maxEarly {
 		return "", fmt.Errorf("more than %d file systems in memory", maxEarly)
 	}
 	if err := mountTmpfs(specs.Mount{Destination: destination, Source: "tmpfs"}, dir, 0); err != nil {
@@ -119,7 +126,8 @@ func (d Dir) makeMemories(spec *specs.Spec) error {
 	}
 	for i, m := range spec.Mounts {
 		if source := own[path.Clean(m.Destination)]; source != "" && m.Type == "tmpfs" {
-			spec.Mounts[i].Type, spec.Mounts[i].Source, spec.Mounts[i].Options = "bind", source, []string{"bind"}
+			spec.Mounts[i].Type, spec.Mounts[i].Source, spec.Mounts[i].Options = "bind", source,
+				[]string{"bind"}
 		}
 	}
 	all, err := kernel.ReadMounts(os.Getpid())
@@ -137,7 +145,8 @@ func (d Dir) makeMemories(spec *specs.Spec) error {
 	if err := makeCgroupRoot(d.cgroups(), all); err != nil {
 		return err
 	}
-	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: root, Type: "bind", Source: d.cgroups(), Options: []string{"bind"}})
+	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: root, Type: "bind", Source: d.cgroups(),
+		Options: []string{"bind"}})
 	return nil
 }
 
@@ -182,10 +191,14 @@ func (d Dir) unmountMemories() error {
 // mountFlags are the options of mounts that are not the file system's own (mount(8)); 0 is for
 // those that change nothing here.
 var mountFlags = map[string]uintptr{
-	"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME,
-	"relatime": unix.MS_RELATIME, "strictatime": unix.MS_STRICTATIME, "sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC,
-	"rw": 0, "suid": 0, "dev": 0, "exec": 0, "defaults": 0, "async": 0, "atime": 0, "diratime": 0, "tmpcopyup": 0,
-	"private": 0, "rprivate": 0, "slave": 0, "rslave": 0, "shared": 0, "rshared": 0, "unbindable": 0, "runbindable": 0,
+	"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "noatime": unix.MS_NOATIME,
+	"nodiratime": unix.MS_NODIRATIME,
+	"relatime":   unix.MS_RELATIME, "strictatime": unix.MS_STRICTATIME, "sync": unix.MS_SYNCHRONOUS,
+	"dirsync": unix.MS_DIRSYNC,
+	"rw":      0, "suid": 0, "dev": 0, "exec": 0, "defaults": 0, "async": 0, "atime": 0, "diratime": 0,
+	"tmpcopyup": 0,
+	"private":   0, "rprivate": 0, "slave": 0, "rslave": 0, "shared": 0, "rshared": 0, "unbindable": 0,
+	"runbindable": 0,
 }
 
 // mountTmpfs mounts a file system in memory. With MS_REMOUNT it has one that is mounted there be like that.
@@ -238,7 +251,8 @@ func addHierarchy(dir, name string) error {
 		return nil
 	}
 	for controller := range strings.SplitSeq(name, ",") {
-		if err := os.Symlink(name, filepath.Join(dir, controller)); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Symlink(name, filepath.Join(dir, controller)); err != nil &&
+			!errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}

@@ -37,7 +37,8 @@ func TestMemories(t *testing.T) {
 func TestMakeMemories(t *testing.T) {
 	dir := Dir{t.TempDir()}
 	spec := &specs.Spec{Linux: &specs.Linux{}, Mounts: []specs.Mount{
-		tmpfs("/dev", "nosuid", "strictatime", "mode=755", "size=65536k"), tmpfs("/scratch", "noexec", "size=1m", "rprivate"),
+		tmpfs("/dev", "nosuid", "strictatime", "mode=755", "size=65536k"),
+		tmpfs("/scratch", "noexec", "size=1m", "rprivate"),
 	}}
 	for range 2 { // as when the runtime is called again
 		again := *spec
@@ -55,7 +56,8 @@ func TestMakeMemories(t *testing.T) {
 	}
 	var fs unix.Statfs_t
 	path, _ := dir.Tmpfs("/scratch") // looked at above
-	if err := unix.Statfs(path, &fs); err != nil || fs.Blocks*uint64(fs.Bsize) != 1<<20 || fs.Flags&unix.MS_NOEXEC == 0 || fs.Flags&unix.MS_NOSUID != 0 {
+	if err := unix.Statfs(path, &fs); err != nil || fs.Blocks*uint64(fs.Bsize) != 1<<20 ||
+		fs.Flags&unix.MS_NOEXEC == 0 || fs.Flags&unix.MS_NOSUID != 0 {
 		t.Errorf("%+v, %v", fs, err)
 	}
 	if _, err := dir.Tmpfs("/other"); err == nil {
@@ -69,7 +71,8 @@ func TestMakeMemories(t *testing.T) {
 // TestCgroupRoot: it has what runc makes for hierarchies of several controllers, and nobody can write to it.
 func TestCgroupRoot(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cgroup")
-	hierarchies := []kernel.Mount{{Point: "/sys/fs/cgroup/cpu,cpuacct"}, {Point: "/sys/fs/cgroup/memory"}, {Point: "/elsewhere/memory"}}
+	hierarchies := []kernel.Mount{{Point: "/sys/fs/cgroup/cpu,cpuacct"}, {Point: "/sys/fs/cgroup/memory"},
+		{Point: "/elsewhere/memory"}}
 	if err := makeCgroupRoot(dir, hierarchies); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +106,8 @@ func TestMakeEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	spec := &specs.Spec{Linux: &specs.Linux{}, Mounts: []specs.Mount{tmpfs("/scratch", "noexec", "mode=755", "size=1m"), tmpfs("/other")}}
+	spec := &specs.Spec{Linux: &specs.Linux{},
+		Mounts: []specs.Mount{tmpfs("/scratch", "noexec", "mode=755", "size=1m"), tmpfs("/other")}}
 	if err := dir.makeMemories(spec); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +122,8 @@ func TestMakeEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	var fs unix.Statfs_t
-	if err := unix.Statfs(early[0], &fs); err != nil || fs.Blocks*uint64(fs.Bsize) != 1<<20 || fs.Flags&unix.MS_NOEXEC == 0 {
+	if err := unix.Statfs(early[0], &fs); err != nil || fs.Blocks*uint64(fs.Bsize) != 1<<20 ||
+		fs.Flags&unix.MS_NOEXEC == 0 {
 		t.Errorf("%+v, %v", fs, err)
 	}
 	for dir, want := range map[string]int{early[0]: 1, early[2]: 0, other: 0} {

@@ -26,7 +26,8 @@ import (
 // until the agent lets it go on.
 func (d Dir) restore(c call, job Job) (int, error) {
 	if exists(job.Record) {
-		return 0, errors.New("this container has arrived and run before, and its agent has not taken note of that: start the agent first")
+		return 0, errors.New("this container has arrived and run before, and its agent has not taken note " +
+			"of that: start the agent first")
 	}
 	if err := d.makeBundle(c.flag("--bundle"), c.id()); err != nil {
 		return 0, err
@@ -35,11 +36,13 @@ func (d Dir) restore(c call, job Job) (int, error) {
 		return 0, err
 	}
 	args := append([]string{}, c.before...)
-	if (call{after: c.before}).flag("--log") == "" { // or its warnings would be the container's: Podman gives none to a runtime that it does not know
+	// or its warnings would be the container's: Podman gives none to a runtime that it does not
+	// know
+	if (call{after: c.before}).flag("--log") == "" {
 		args = append(args, "--log", d.runcLog())
 	}
-	args = append(args, "restore", "--detach", "--bundle", d.bundle(), "--image-path", d.Images(), "--work-path", d.CRIU(),
-		"--tcp-established", "--file-locks", "--manage-cgroups-mode", "ignore")
+	args = append(args, "restore", "--detach", "--bundle", d.bundle(), "--image-path", d.Images(),
+		"--work-path", d.CRIU(), "--tcp-established", "--file-locks", "--manage-cgroups-mode", "ignore")
 	for _, name := range []string{"--pid-file", "--console-socket"} {
 		if value := c.flag(name); value != "" && !(job.Early && name == "--pid-file") {
 			args = append(args, name, value)
@@ -84,7 +87,8 @@ func (d Dir) makeBundle(engines, id string) error {
 		spec.Annotations = map[string]string{}
 	}
 	unguard(spec.Hooks)
-	spec.Annotations["org.criu.config"] = "" // no configuration file of the node changes what is asked of CRIU
+	// no configuration file of the node changes what is asked of CRIU
+	spec.Annotations["org.criu.config"] = ""
 	if err := d.makeNetwork(spec, engines, id); err != nil {
 		return err
 	}
@@ -108,7 +112,8 @@ func unguard(hooks *specs.Hooks) {
 		return
 	}
 	hooks.CreateRuntime = slices.DeleteFunc(hooks.CreateRuntime, func(hook specs.Hook) bool {
-		return slices.ContainsFunc(hook.Env, func(variable string) bool { return strings.HasPrefix(variable, GuardVariable+"=") })
+		return slices.ContainsFunc(hook.Env,
+			func(variable string) bool { return strings.HasPrefix(variable, GuardVariable+"=") })
 	})
 }
 
@@ -154,7 +159,8 @@ func (d Dir) makeNetwork(spec *specs.Spec, bundle, id string) error {
 	}
 	spec.Linux.Namespaces[own].Path = d.Network()
 	return runHooks(spec, specs.State{
-		Version: spec.Version, ID: id, Status: specs.StateCreated, Pid: holder.cmd.Process.Pid, Bundle: bundle, Annotations: spec.Annotations,
+		Version: spec.Version, ID: id, Status: specs.StateCreated, Pid: holder.cmd.Process.Pid,
+		Bundle: bundle, Annotations: spec.Annotations,
 	})
 }
 
@@ -168,12 +174,15 @@ func runHooks(spec *specs.Spec, state specs.State) error {
 	if err != nil {
 		return err
 	}
-	hooks := append(append([]specs.Hook{}, spec.Hooks.Prestart...), spec.Hooks.CreateRuntime...) //nolint:staticcheck // Docker uses it
+	hooks := append(append([]specs.Hook{}, spec.Hooks.Prestart...), //nolint:staticcheck // Docker uses it
+		spec.Hooks.CreateRuntime...)
 	for _, hook := range hooks {
 		var output bytes.Buffer
-		cmd := exec.Cmd{Path: hook.Path, Args: hook.Args, Env: hook.Env, Stdin: bytes.NewReader(told), Stdout: &output, Stderr: &output}
+		cmd := exec.Cmd{Path: hook.Path, Args: hook.Args, Env: hook.Env, Stdin: bytes.NewReader(told),
+			Stdout: &output, Stderr: &output}
 		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("hook %s of the engine: %w: %s", hook.Path, err, bytes.TrimSpace(output.Bytes()))
+			return fmt.Errorf("hook %s of the engine: %w: %s", hook.Path,
+				err, bytes.TrimSpace(output.Bytes()))
 		}
 	}
 	spec.Hooks.Prestart, spec.Hooks.CreateRuntime = nil, nil //nolint:staticcheck // Docker uses it

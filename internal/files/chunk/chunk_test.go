@@ -53,7 +53,8 @@ func TestCutsDoNotDependOnHowTheContentComes(t *testing.T) {
 }
 
 func TestChunksHaveTheirSizes(t *testing.T) {
-	for name, content := range map[string][]byte{"random": random(8<<20, 2), "zeros": make([]byte, 8<<20), "text": bytes.Repeat([]byte("the same words again and again. "), 1<<18)} {
+	for name, content := range map[string][]byte{"random": random(8<<20, 2), "zeros": make([]byte, 8<<20),
+		"text": bytes.Repeat([]byte("the same words again and again. "), 1<<18)} {
 		sizes, total := SizesFor(int64(len(content))), 0
 		lengths := cut(sizes, content, 1<<20)
 		for i, n := range lengths {

@@ -118,7 +118,8 @@ type tally struct {
 
 // New makes a fetch.
 func New(config Config) *Fetch {
-	f := &Fetch{config: config, most: map[string]int64{}, similar: map[string][]string{}, begun: map[string]bool{}}
+	f := &Fetch{config: config, most: map[string]int64{}, similar: map[string][]string{},
+		begun: map[string]bool{}}
 	for _, layer := range config.Layers {
 		if _, twice := f.most[layer.DiffID]; !twice {
 			f.layers = append(f.layers, layer.DiffID)
@@ -129,7 +130,8 @@ func New(config Config) *Fetch {
 		}
 	}
 	for _, holder := range config.Holders {
-		f.tallies = append(f.tallies, &tally{Holder: holder, speed: holder.Speed, taken: Taken{Kind: holder.Kind, Name: holder.Name}})
+		f.tallies = append(f.tallies,
+			&tally{Holder: holder, speed: holder.Speed, taken: Taken{Kind: holder.Kind, Name: holder.Name}})
 	}
 	return f
 }

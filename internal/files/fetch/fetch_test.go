@@ -41,7 +41,8 @@ func archive(t *testing.T, content string) (layer Layer, raw []byte) {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	check(t, w.WriteHeader(&tar.Header{Name: "file", Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg}))
+	check(t, w.WriteHeader(&tar.Header{Name: "file", Mode: 0o644, Size: int64(len(content)),
+		Typeflag: tar.TypeReg}))
 	_, err := io.WriteString(w, content)
 	check(t, errors.Join(err, w.Close()))
 	sum := sha256.Sum256(b.Bytes())
@@ -78,7 +79,8 @@ func (w *world) open() {
 
 // holder is one that has the given layers, and all that was wrong with it is what change does to
 // what it delivers.
-func (w *world) holder(name string, speed float64, have []Layer, change func(diffID string, raw []byte) (string, io.Reader, error)) *holder {
+func (w *world) holder(name string, speed float64, have []Layer,
+	change func(diffID string, raw []byte) (string, io.Reader, error)) *holder {
 	h := &holder{Holder: &Holder{Kind: "node", Name: name, Speed: speed, Layers: map[string]int64{}}}
 	for _, layer := range have {
 		h.Layers[layer.DiffID] = int64(len(w.raw[layer.DiffID]))
@@ -212,7 +214,8 @@ func TestNearest(t *testing.T) {
 	f, err := w.fetch(long, slow, fast)
 	check(t, err)
 	w.whole()
-	if !slices.Equal(slow.asked, []string{w.layers[0].DiffID}) || !slices.Equal(fast.asked, []string{w.layers[1].DiffID, w.layers[2].DiffID}) {
+	if !slices.Equal(slow.asked, []string{w.layers[0].DiffID}) ||
+		!slices.Equal(fast.asked, []string{w.layers[1].DiffID, w.layers[2].DiffID}) {
 		t.Errorf("slow was asked for %q, fast for %q", slow.asked, fast.asked)
 	}
 	for _, taken := range f.Taken() {
@@ -232,9 +235,15 @@ func TestBadHolders(t *testing.T) {
 		"breaks off late": func(id string, raw []byte) (string, io.Reader, error) {
 			return id, io.MultiReader(bytes.NewReader(raw[:2000]), failing{io.ErrUnexpectedEOF}), nil
 		},
-		"falls silent":    hanging,
-		"another layer":   func(string, []byte) (string, io.Reader, error) { return other.DiffID, bytes.NewReader(otherRaw), nil },
-		"another content": func(id string, _ []byte) (string, io.Reader, error) { return id, bytes.NewReader(otherRaw), nil },
+		"falls silent": hanging,
+		"another layer": func(string, []byte) (string, io.Reader, error) {
+			return other.DiffID,
+				bytes.NewReader(otherRaw), nil
+		},
+		"another content": func(id string, _ []byte) (string, io.Reader, error) {
+			return id,
+				bytes.NewReader(otherRaw), nil
+		},
 		"damaged": func(id string, raw []byte) (string, io.Reader, error) {
 			raw = bytes.Clone(raw)
 			raw[1000] ^= 1
@@ -248,7 +257,8 @@ func TestBadHolders(t *testing.T) {
 		},
 		"a huge file": func(id string, _ []byte) (string, io.Reader, error) {
 			var b bytes.Buffer
-			if err := tar.NewWriter(&b).WriteHeader(&tar.Header{Name: "file", Size: 1 << 50, Typeflag: tar.TypeReg}); err != nil {
+			if err := tar.NewWriter(&b).WriteHeader(&tar.Header{Name: "file", Size: 1 << 50,
+				Typeflag: tar.TypeReg}); err != nil {
 				return "", nil, err
 			}
 			return id, io.MultiReader(&b, endless{}), nil
@@ -266,14 +276,16 @@ func TestBadHolders(t *testing.T) {
 			f, err := w.fetch(patience, bad, good)
 			check(t, err)
 			w.whole()
-			if taken := f.Taken(); len(taken) != 2 || taken[0].Failed == nil || taken[0].Layers > 0 || taken[1].Failed != nil || taken[1].Layers != 3 {
+			if taken := f.Taken(); len(taken) != 2 || taken[0].Failed == nil || taken[0].Layers > 0 ||
+				taken[1].Failed != nil || taken[1].Layers != 3 {
 				t.Errorf("%+v", taken)
 			}
 		})
 		t.Run(name+", alone", func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 2)
-			if _, err := w.fetch(short, w.holder("bad", 1e9, w.layers, change)); err == nil || !strings.Contains(err.Error(), "from nobody") {
+			if _, err := w.fetch(short, w.holder("bad", 1e9, w.layers, change)); err == nil ||
+				!strings.Contains(err.Error(), "from nobody") {
 				t.Errorf("error: %v", err)
 			}
 			w.clean()
@@ -298,7 +310,8 @@ func TestCannotOpen(t *testing.T) {
 	f, err := w.fetch(short, gone, mute, w.holder("good", 1, w.layers, nil))
 	check(t, err)
 	w.whole()
-	if taken := f.Taken(); len(taken) != 3 || taken[0].Failed == nil || !errors.Is(taken[1].Failed, errSilent) {
+	if taken := f.Taken(); len(taken) != 3 || taken[0].Failed == nil ||
+		!errors.Is(taken[1].Failed, errSilent) {
 		t.Errorf("%+v", taken)
 	}
 }
@@ -318,7 +331,8 @@ func TestSlow(t *testing.T) {
 		t.Fatalf("error: %v", err)
 	}
 	check(t, f.fail(t.Context(), deceptive, fmt.Errorf("layer: %w", err)))
-	if f.best(first, nil).Name != "steady" || f.best(second, nil) != deceptive || deceptive.taken.Failed != nil {
+	if f.best(first, nil).Name != "steady" || f.best(second, nil) != deceptive ||
+		deceptive.taken.Failed != nil {
 		t.Errorf("%+v", f.tallies)
 	}
 	check(t, f.fail(t.Context(), f.tallies[1], io.ErrUnexpectedEOF))
@@ -331,7 +345,8 @@ func TestSlow(t *testing.T) {
 // TestTogether: two fetches of the same layers bring each once. If the one that brings it fails,
 // the other does.
 func TestTogether(t *testing.T) {
-	for name, change := range map[string]func(string, []byte) (string, io.Reader, error){"well": nil, "badly": hanging} {
+	for name, change := range map[string]func(string, []byte) (string, io.Reader, error){"well": nil,
+		"badly": hanging} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 3)
 			opened, goOn := make(chan struct{}), make(chan struct{})

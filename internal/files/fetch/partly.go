@@ -81,7 +81,8 @@ func (f *Fetch) takePartly(ctx context.Context, from *tally, diffID string) erro
 	stop := context.AfterFunc(ctx, func() { _ = there.Close() })
 	defer stop()
 	defer there.Close()
-	p := &partly{fetch: f, from: from, watch: watch, there: there, diffID: diffID, similar: similar, most: f.most[diffID]}
+	p := &partly{fetch: f, from: from, watch: watch, there: there, diffID: diffID, similar: similar,
+		most: f.most[diffID]}
 	err = p.bring(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, errSlow) {
 		return nil

@@ -97,7 +97,8 @@ func TestPartly(t *testing.T) {
 	check(t, err)
 	w.whole()
 	taken := f.Taken()
-	if len(h.asked) > 0 || there.sent == 0 || there.sent > 1<<20 || len(taken) != 1 || taken[0].Partly != 1 || taken[0].Layers != 1 {
+	if len(h.asked) > 0 || there.sent == 0 || there.sent > 1<<20 || len(taken) != 1 || taken[0].Partly != 1 ||
+		taken[0].Layers != 1 {
 		t.Errorf("%d bytes of parts, whole: %q: %+v", there.sent, h.asked, taken)
 	}
 	if taken[0].Bytes < there.sent || taken[0].Bytes > there.sent+64<<10 {
@@ -141,14 +142,26 @@ func TestNotPartly(t *testing.T) {
 			check(t, w.store.ImportLayer(t.Context(), other.DiffID, bytes.NewReader(raw)))
 			w.layers[0].Similar = []string{other.DiffID}
 		}, 1},
-		"what is here has gone":     {asTheyAre, func(w *world, _ *holder) { w.layers[0].Similar = []string{w.layers[0].DiffID} }, 1},
-		"it is quick":               {asTheyAre, func(_ *world, h *holder) { h.Speed = 1e9 }, 0},
-		"its size is not known":     {asTheyAre, func(w *world, _ *holder) { w.layers[0].Archive = 0 }, 0},
-		"the list makes no sense":   {func(_, p io.Reader) (io.Reader, io.Reader) { return bytes.NewReader(make([]byte, 400)), p }, nil, 1},
-		"the list ends":             {func(l, p io.Reader) (io.Reader, io.Reader) { return cutOff(l), p }, nil, 1},
-		"the parts are others":      {func(l, p io.Reader) (io.Reader, io.Reader) { return l, bytes.NewReader(make([]byte, 8<<20)) }, nil, 1},
-		"the parts end":             {func(l, p io.Reader) (io.Reader, io.Reader) { return l, cutOff(p) }, nil, 1},
-		"the connection is lost":    {func(l, p io.Reader) (io.Reader, io.Reader) { return l, failing{errors.New("lost")} }, nil, 1},
+		"what is here has gone": {asTheyAre,
+			func(w *world, _ *holder) { w.layers[0].Similar = []string{w.layers[0].DiffID} }, 1},
+		"it is quick":           {asTheyAre, func(_ *world, h *holder) { h.Speed = 1e9 }, 0},
+		"its size is not known": {asTheyAre, func(w *world, _ *holder) { w.layers[0].Archive = 0 }, 0},
+		"the list makes no sense": {func(_, p io.Reader) (io.Reader,
+			io.Reader) {
+			return bytes.NewReader(make([]byte, 400)), p
+		}, nil, 1},
+		"the list ends": {func(l, p io.Reader) (io.Reader, io.Reader) { return cutOff(l), p },
+			nil, 1},
+		"the parts are others": {func(l, p io.Reader) (io.Reader, io.Reader) {
+			return l,
+				bytes.NewReader(make([]byte, 8<<20))
+		}, nil, 1},
+		"the parts end": {func(l, p io.Reader) (io.Reader, io.Reader) { return l, cutOff(p) },
+			nil, 1},
+		"the connection is lost": {func(l, p io.Reader) (io.Reader, io.Reader) {
+			return l,
+				failing{errors.New("lost")}
+		}, nil, 1},
 		"the list is another layer": {otherList, nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +174,8 @@ func TestNotPartly(t *testing.T) {
 			f, err := w.fetch(long, h)
 			check(t, err)
 			w.whole()
-			if taken := f.Taken(); there.opened != test.opened || len(h.asked) != 1 || len(taken) != 1 || taken[0].Partly != 0 || taken[0].Failed != nil {
+			if taken := f.Taken(); there.opened != test.opened || len(h.asked) != 1 || len(taken) != 1 ||
+				taken[0].Partly != 0 || taken[0].Failed != nil {
 				t.Errorf("%d times parts, whole: %q: %+v", there.opened, h.asked, taken)
 			}
 		})
@@ -203,7 +217,8 @@ func TestPartlySilent(t *testing.T) {
 	f, err := w.fetch(short, h, other)
 	check(t, err)
 	w.whole()
-	if taken := f.Taken(); !errors.Is(taken[0].Failed, errSilent) || len(h.asked) > 0 || len(other.asked) != 1 {
+	if taken := f.Taken(); !errors.Is(taken[0].Failed, errSilent) || len(h.asked) > 0 ||
+		len(other.asked) != 1 {
 		t.Errorf("whole from %q and %q: %+v", h.asked, other.asked, taken)
 	}
 }
@@ -221,7 +236,8 @@ func TestPartlyDrips(t *testing.T) {
 	w := rebuilt(t)
 	h := w.holder("node", 0, w.layers, nil)
 	w.cutter(h, func(list, _ io.Reader) (io.Reader, io.Reader) { return list, dripping{} })
-	h.Speed = float64(len(w.raw[w.layers[0].DiffID])) * 8 / worthTime.Seconds() // just slow enough to be worth it
+	// just slow enough to be worth it
+	h.Speed = float64(len(w.raw[w.layers[0].DiffID])) * 8 / worthTime.Seconds()
 	_, err := w.fetch(short, h)
 	check(t, err)
 	w.whole()

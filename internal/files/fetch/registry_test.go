@@ -35,7 +35,8 @@ func TestRegistry(t *testing.T) {
 	}))
 	defer server.Close()
 	w := newWorld(t, 2)
-	reference, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://")+"/some/app:1", name.Insecure)
+	reference, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://")+"/some/app:1",
+		name.Insecure)
 	check(t, err)
 	check(t, remote.Write(reference, w.image()))
 	pulled, err := image.Open(t.TempDir())

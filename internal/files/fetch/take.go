@@ -120,7 +120,8 @@ func (f *Fetch) seen(from *tally, diffID string, bytes int64, waited time.Durati
 		return nil
 	}
 	if other := f.best(diffID, from); other != nil && other.speed > slowRatio*from.taken.Speed() {
-		return fmt.Errorf("%w: %.1f Mbit/s, and %.1f are expected of %s", errSlow, from.taken.Speed()/1e6, other.speed/1e6, other.Name)
+		return fmt.Errorf("%w: %.1f Mbit/s, and %.1f are expected of %s", errSlow, from.taken.Speed()/1e6,
+			other.speed/1e6, other.Name)
 	}
 	return nil
 }

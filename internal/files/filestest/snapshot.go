@@ -39,7 +39,8 @@ func quietly(path string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	quiet := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOATIME | unix.MOUNT_ATTR_RDONLY, Attr_clr: unix.MOUNT_ATTR__ATIME}
+	quiet := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOATIME | unix.MOUNT_ATTR_RDONLY,
+		Attr_clr: unix.MOUNT_ATTR__ATIME}
 	if err := unix.MountSetattr(hold, "", unix.AT_EMPTY_PATH, &quiet); err != nil {
 		return -1, errors.Join(fmt.Errorf("keep access times: %w", err), unix.Close(hold))
 	}
@@ -58,7 +59,8 @@ func Take(path string, options Options) (Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at %s: %w", path, err)
 	}
-	s := &snapshotter{options: options, lines: Snapshot{}, inodes: map[uint64][]string{}, buffer: make([]byte, 256<<10)}
+	s := &snapshotter{options: options, lines: Snapshot{}, inodes: map[uint64][]string{},
+		buffer: make([]byte, 256<<10)}
 	if err := s.directory(fd, ""); err != nil {
 		return nil, fmt.Errorf("look at %s: %w", path, err)
 	}
@@ -202,7 +204,8 @@ func (s *snapshotter) attributes(fd int, path string) (string, error) {
 	}
 	line := describe(&stat)
 	if flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS); err == nil {
-		const travel = 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x10000 // sync, immutable, append, nodump, noatime, dirsync
+		// sync, immutable, append, nodump, noatime, dirsync
+		const travel = 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x10000
 		line += fmt.Sprintf(" flags=%#x", flags&travel)
 	}
 	attributes, err := s.xattrs(path, unix.Listxattr, unix.Getxattr)
@@ -210,7 +213,8 @@ func (s *snapshotter) attributes(fd int, path string) (string, error) {
 }
 
 func describe(stat *unix.Stat_t) string {
-	line := fmt.Sprintf("mode=%#o owner=%d:%d mtime=%d.%09d", stat.Mode, stat.Uid, stat.Gid, stat.Mtim.Sec, stat.Mtim.Nsec)
+	line := fmt.Sprintf("mode=%#o owner=%d:%d mtime=%d.%09d", stat.Mode, stat.Uid, stat.Gid, stat.Mtim.Sec,
+		stat.Mtim.Nsec)
 	line += fmt.Sprintf(" atime=%d.%09d", stat.Atim.Sec, stat.Atim.Nsec)
 	if stat.Mode&unix.S_IFMT == unix.S_IFREG {
 		line += fmt.Sprintf(" size=%d", stat.Size)
@@ -218,7 +222,8 @@ func describe(stat *unix.Stat_t) string {
 	return line
 }
 
-func (s *snapshotter) xattrs(path string, list func(string, []byte) (int, error), get func(string, string, []byte) (int, error)) (string, error) {
+func (s *snapshotter) xattrs(path string, list func(string, []byte) (int, error),
+	get func(string, string, []byte) (int, error)) (string, error) {
 	buffer := make([]byte, 64<<10)
 	n, err := list(path, buffer)
 	if err != nil {

@@ -35,26 +35,39 @@ func setFlag(t *testing.T, path string, flag int) {
 func TestEveryDifferenceIsSeen(t *testing.T) {
 	const noDump, extents = 0x40, 0x80000
 	times := func(path string, at, mt int64) error {
-		return unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{{Sec: 5, Nsec: at}, {Sec: 6, Nsec: mt}}, unix.AT_SYMLINK_NOFOLLOW)
+		return unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{{Sec: 5, Nsec: at}, {Sec: 6, Nsec: mt}},
+			unix.AT_SYMLINK_NOFOLLOW)
 	}
 	acl := "\x02\x00\x00\x00\x01\x00\x07\x00\xff\xff\xff\xff\x02\x00\x05\x00\x07\x00\x00\x00\x04\x00\x04\x00\xff\xff\xff\xff" +
 		"\x10\x00\x07\x00\xff\xff\xff\xff\x20\x00\x00\x00\xff\xff\xff\xff"
 	capability := "\x01\x00\x00\x02\x00\x04\x00\x00" + strings.Repeat("\x00", 12)
 	for what, change := range map[string]func(t *testing.T, at func(string) string){
-		"content": func(t *testing.T, at func(string) string) { check(t, os.WriteFile(at("f"), []byte("other"), 0)) },
-		"size":    func(t *testing.T, at func(string) string) { check(t, os.Truncate(at("f"), 4)) },
+		"content": func(t *testing.T,
+			at func(string) string) {
+			check(t, os.WriteFile(at("f"), []byte("other"), 0))
+		},
+		"size": func(t *testing.T, at func(string) string) { check(t, os.Truncate(at("f"), 4)) },
 		"hole": func(t *testing.T, at func(string) string) {
 			check(t, os.Truncate(at("f"), 0))
 			check(t, os.Truncate(at("f"), 5))
 		},
-		"mode":           func(t *testing.T, at func(string) string) { check(t, unix.Chmod(at("d/g"), 0o4755)) },
+		"mode": func(t *testing.T,
+			at func(string) string) {
+			check(t, unix.Chmod(at("d/g"), 0o4755))
+		},
 		"owner":          func(t *testing.T, at func(string) string) { check(t, os.Lchown(at("l"), 1, 0)) },
 		"group of root":  func(t *testing.T, at func(string) string) { check(t, os.Lchown(at("."), 0, 1)) },
 		"mtime":          func(t *testing.T, at func(string) string) { check(t, times(at("f"), 1, 2)) },
 		"atime of link":  func(t *testing.T, at func(string) string) { check(t, times(at("l"), 2, 1)) },
 		"directory time": func(t *testing.T, at func(string) string) { check(t, times(at("d"), 1, 2)) },
-		"xattr":          func(t *testing.T, at func(string) string) { check(t, unix.Setxattr(at("f"), "user.x", []byte("w"), 0)) },
-		"xattr of link":  func(t *testing.T, at func(string) string) { check(t, unix.Lsetxattr(at("l"), "trusted.x", nil, 0)) },
+		"xattr": func(t *testing.T,
+			at func(string) string) {
+			check(t, unix.Setxattr(at("f"), "user.x", []byte("w"), 0))
+		},
+		"xattr of link": func(t *testing.T,
+			at func(string) string) {
+			check(t, unix.Lsetxattr(at("l"), "trusted.x", nil, 0))
+		},
 		"acl": func(t *testing.T, at func(string) string) {
 			check(t, unix.Setxattr(at("f"), "system.posix_acl_access", []byte(acl), 0))
 		},
@@ -80,9 +93,15 @@ func TestEveryDifferenceIsSeen(t *testing.T) {
 			check(t, os.Remove(at("d/g")))
 			check(t, os.Link(at("f"), at("d/g")))
 		},
-		"removed":          func(t *testing.T, at func(string) string) { check(t, os.Remove(at("n"))) },
-		"added":            func(t *testing.T, at func(string) string) { check(t, os.Mkdir(at("new"), 0o700)) },
-		"name by one byte": func(t *testing.T, at func(string) string) { check(t, os.Rename(at("not \xff"), at("not \xfe"))) },
+		"removed": func(t *testing.T, at func(string) string) { check(t, os.Remove(at("n"))) },
+		"added": func(t *testing.T,
+			at func(string) string) {
+			check(t, os.Mkdir(at("new"), 0o700))
+		},
+		"name by one byte": func(t *testing.T,
+			at func(string) string) {
+			check(t, os.Rename(at("not \xff"), at("not \xfe")))
+		},
 		"kind, same length": func(t *testing.T, at func(string) string) {
 			check(t, os.Remove(at("n")))
 			check(t, unix.Mkfifo(at("n"), 0))
@@ -134,7 +153,8 @@ func TestZerosMayCountAsHoles(t *testing.T) {
 	if found := Differences(take(t, one, Options{}), take(t, two, Options{}), 10); len(found) != 1 {
 		t.Errorf("holes and zeros: %v", found)
 	}
-	if found := Differences(take(t, one, Options{Zeros: true}), take(t, two, Options{Zeros: true}), 10); len(found) != 0 {
+	if found := Differences(take(t, one, Options{Zeros: true}), take(t, two, Options{Zeros: true}),
+		10); len(found) != 0 {
 		t.Errorf("holes and zeros that count as the same: %v", found)
 	}
 }

@@ -28,7 +28,8 @@ type piece struct {
 
 func readAhead(in io.Reader) *ahead {
 	a := &ahead{
-		full: make(chan piece, aheadPieces), empty: make(chan []byte, aheadPieces), stop: make(chan struct{}), ended: make(chan struct{}),
+		full: make(chan piece, aheadPieces), empty: make(chan []byte, aheadPieces), stop: make(chan struct{}),
+		ended: make(chan struct{}),
 	}
 	for range aheadPieces {
 		a.empty <- nil

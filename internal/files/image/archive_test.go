@@ -33,7 +33,8 @@ type file struct {
 }
 
 func regular(name, content string) file {
-	return file{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))}, content}
+	return file{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))},
+		content}
 }
 
 func dir(name string) file {
@@ -128,7 +129,8 @@ func dockerArchive(t testing.TB, tag string, layers ...[]byte) []byte {
 		manifest.Layers = append(manifest.Layers, name)
 		entries = append(entries, regular(name, string(layer)))
 	}
-	return pack(t, append(entries, regular("manifest.json", string(encode(t, []dockerManifest{manifest}))))...)
+	return pack(t,
+		append(entries, regular("manifest.json", string(encode(t, []dockerManifest{manifest}))))...)
 }
 
 // layout collects the files of an OCI image layout.
@@ -217,10 +219,13 @@ func TestHealthOf(t *testing.T) {
 	}{
 		"nothing": {v1.Config{}, nil},
 		"none":    {v1.Config{Healthcheck: &v1.HealthConfig{Test: []string{"NONE"}}}, &Health{}},
-		"program": {v1.Config{Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "/check", "-q"}, Retries: 2, StartPeriod: time.Second}},
+		"program": {v1.Config{Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "/check", "-q"}, Retries: 2,
+			StartPeriod: time.Second}},
 			&Health{Command: []string{"/check", "-q"}, Retries: 2, StartPeriod: time.Second}},
-		"shell": {v1.Config{Healthcheck: &v1.HealthConfig{Test: []string{"CMD-SHELL", "a | b"}}}, &Health{Command: []string{"/bin/sh", "-c", "a | b"}}},
-		"own shell": {v1.Config{Shell: []string{"/bin/bash", "-ec"}, Healthcheck: &v1.HealthConfig{Test: []string{"CMD-SHELL", "a"}}},
+		"shell": {v1.Config{Healthcheck: &v1.HealthConfig{Test: []string{"CMD-SHELL", "a | b"}}},
+			&Health{Command: []string{"/bin/sh", "-c", "a | b"}}},
+		"own shell": {v1.Config{Shell: []string{"/bin/bash", "-ec"},
+			Healthcheck: &v1.HealthConfig{Test: []string{"CMD-SHELL", "a"}}},
 			&Health{Command: []string{"/bin/bash", "-ec", "a"}}},
 		"odd": {v1.Config{Healthcheck: &v1.HealthConfig{Test: []string{"WHAT"}}}, &Health{}},
 	} {

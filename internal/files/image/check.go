@@ -134,8 +134,10 @@ func checkName(name string) error {
 func checkRecords(records map[string]string) error {
 	for key := range records {
 		switch {
-		case strings.HasPrefix(key, "SCHILY.xattr.trusted.overlay."), strings.HasPrefix(key, "SCHILY.xattr.user.overlay."):
-			return fmt.Errorf("the attribute %.100q belongs to the overlay file system", strings.TrimPrefix(key, "SCHILY.xattr."))
+		case strings.HasPrefix(key, "SCHILY.xattr.trusted.overlay."),
+			strings.HasPrefix(key, "SCHILY.xattr.user.overlay."):
+			return fmt.Errorf("the attribute %.100q belongs to the overlay file system",
+				strings.TrimPrefix(key, "SCHILY.xattr."))
 		case strings.HasPrefix(key, "GNU.sparse."):
 			return errors.New("sparse files are not allowed in layers")
 		}

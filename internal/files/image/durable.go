@@ -71,7 +71,8 @@ func (s *Store) syncPending() {
 // Sync brings all layers that are here to the disk, and has them known to be there: whatever
 // happens to the machine after that, they stay. Removing a mark is not on the disk by itself.
 func (s *Store) Sync() error {
-	marks, err := filepath.Glob(filepath.Join(s.layersDir(), "*", unsyncedName)) // a layer that comes later may be on its way
+	// a layer that comes later may be on its way
+	marks, err := filepath.Glob(filepath.Join(s.layersDir(), "*", unsyncedName))
 	if err == nil {
 		err = files.Sync(s.layersDir())
 	}
@@ -105,7 +106,8 @@ func (s *Store) sweepUnsynced() error {
 	if err != nil {
 		return fmt.Errorf("image store: %w", err)
 	}
-	entries = slices.DeleteFunc(entries, func(entry fs.DirEntry) bool { return strings.HasPrefix(entry.Name(), temporary) })
+	entries = slices.DeleteFunc(entries,
+		func(entry fs.DirEntry) bool { return strings.HasPrefix(entry.Name(), temporary) })
 	boot, err := kernel.BootID()
 	if err != nil {
 		return err

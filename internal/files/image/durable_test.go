@@ -136,7 +136,8 @@ func TestOrigin(t *testing.T) {
 	if _, err := s.Origin(image.ID); !errors.Is(err, ErrNotFound) {
 		t.Errorf("it came from no registry: %v", err)
 	}
-	good := Origin{Repository: "registry.example/app", Layers: []OriginBlob{{DiffID: image.Layers[0], Digest: image.ID, Size: 1}}}
+	good := Origin{Repository: "registry.example/app",
+		Layers: []OriginBlob{{DiffID: image.Layers[0], Digest: image.ID, Size: 1}}}
 	check(t, s.ImportOrigin(image.ID, good))
 	got, err := s.Origin(image.ID)
 	check(t, err)
@@ -144,13 +145,16 @@ func TestOrigin(t *testing.T) {
 		t.Error(diff)
 	}
 	for name, document := range map[string]string{
-		"no document":   "x",
-		"no registry":   `{"repository":"Not A Name"}`,
-		"a path":        `{"repository":"registry.example/../x"}`,
-		"a bad DiffID":  `{"repository":"r.example/x","layers":[{"diff_id":"../x","digest":"` + image.ID + `"}]}`,
-		"a bad digest":  `{"repository":"r.example/x","layers":[{"diff_id":"` + image.ID + `","digest":"x"}]}`,
-		"negative size": `{"repository":"r.example/x","layers":[{"diff_id":"` + image.ID + `","digest":"` + image.ID + `","size_bytes":-1}]}`,
-		"too long":      string(bytes.Repeat([]byte(" "), maxOrigin+1)),
+		"no document": "x",
+		"no registry": `{"repository":"Not A Name"}`,
+		"a path":      `{"repository":"registry.example/../x"}`,
+		"a bad DiffID": `{"repository":"r.example/x","layers":[{"diff_id":"../x","digest":"` + image.ID +
+			`"}]}`,
+		"a bad digest": `{"repository":"r.example/x","layers":[{"diff_id":"` + image.ID +
+			`","digest":"x"}]}`,
+		"negative size": `{"repository":"r.example/x","layers":[{"diff_id":"` + image.ID + `","digest":"` +
+			image.ID + `","size_bytes":-1}]}`,
+		"too long": string(bytes.Repeat([]byte(" "), maxOrigin+1)),
 	} {
 		if _, err := ParseOrigin([]byte(document)); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)

@@ -36,7 +36,8 @@ func dockerImages(from source) ([]found, error) {
 		return nil, fmt.Errorf("%w: manifest.json: %w", ErrInvalid, err)
 	}
 	if n := len(manifests); n == 0 || n > maxImages {
-		return nil, fmt.Errorf("%w: manifest.json lists %d images; 1 to %d are possible", ErrInvalid, n, maxImages)
+		return nil, fmt.Errorf("%w: manifest.json lists %d images; 1 to %d are possible", ErrInvalid, n,
+			maxImages)
 	}
 	var images []found
 	for _, manifest := range manifests {
@@ -102,7 +103,8 @@ func indexImages(from source, raw []byte, name string, depth int) ([]found, erro
 		return nil, fmt.Errorf("%w: an image index: %w", ErrInvalid, err)
 	}
 	if depth > maxIndexDepth || len(index.Manifests) > maxImages {
-		return nil, fmt.Errorf("%w: an image index with %d entries, %d levels deep, is too large", ErrInvalid, len(index.Manifests), depth)
+		return nil, fmt.Errorf("%w: an image index with %d entries, %d levels deep, is too large", ErrInvalid,
+			len(index.Manifests), depth)
 	}
 	var images []found
 	for _, descriptor := range index.Manifests {
@@ -162,7 +164,8 @@ func layoutImage(from source, raw []byte) (found, error) {
 		return found{}, fmt.Errorf("%w: an image's manifest: %w", ErrInvalid, err)
 	}
 	if !manifest.Config.MediaType.IsConfig() {
-		return found{}, fmt.Errorf("%w: it contains something else (configuration of media type %.100q)", ErrInvalid, manifest.Config.MediaType)
+		return found{}, fmt.Errorf("%w: it contains something else (configuration of media type %.100q)",
+			ErrInvalid, manifest.Config.MediaType)
 	}
 	config, err := readBlob(from, manifest.Config, MaxConfig)
 	if err != nil {
@@ -183,9 +186,11 @@ func layoutImage(from source, raw []byte) (found, error) {
 		}
 		_ = file.Close()
 		if size != layer.Size {
-			return found{}, fmt.Errorf("%w: layer %s has %d bytes, its manifest says %d", ErrInvalid, layer.Digest, size, layer.Size)
+			return found{}, fmt.Errorf("%w: layer %s has %d bytes, its manifest says %d", ErrInvalid,
+				layer.Digest, size, layer.Size)
 		}
-		image.blobs = append(image.blobs, blob{open: opener(from, name), digest: layer.Digest.String(), size: size})
+		image.blobs = append(image.blobs,
+			blob{open: opener(from, name), digest: layer.Digest.String(), size: size})
 	}
 	return image, nil
 }
@@ -194,7 +199,8 @@ func layoutImage(from source, raw []byte) (found, error) {
 // the archive says.
 func checkLayerType(mediaType types.MediaType) error {
 	switch mediaType {
-	case types.OCILayer, types.OCILayerZStd, types.OCIUncompressedLayer, types.DockerLayer, types.DockerUncompressedLayer,
+	case types.OCILayer, types.OCILayerZStd, types.OCIUncompressedLayer, types.DockerLayer,
+		types.DockerUncompressedLayer,
 		types.OCIRestrictedLayer, types.OCIUncompressedRestrictedLayer, types.DockerForeignLayer:
 		return nil
 	}

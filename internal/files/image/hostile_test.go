@@ -38,17 +38,20 @@ func TestHostileLayers(t *testing.T) {
 	overlayAttribute := regular("x", "")
 	overlayAttribute.PAXRecords = map[string]string{"SCHILY.xattr.trusted.overlay.redirect": "/etc"}
 	for what, layer := range map[string][]byte{
-		"parent":                  pack(t, regular("../escaped", "x")),
-		"parent inside":           pack(t, regular("a/../../escaped", "x")),
-		"parent that comes back":  pack(t, regular("a/../b", "x")),
-		"absolute":                pack(t, regular("/tmp/escaped", "x")),
-		"hard link to parent":     pack(t, link(tar.TypeLink, "l", "../../etc/shadow")),
-		"absolute hard link":      pack(t, link(tar.TypeLink, "l", "/etc/shadow")),
-		"hard link to nothing":    pack(t, link(tar.TypeLink, "l", "missing")),
-		"through absolute link":   pack(t, link(tar.TypeSymlink, "l", "/tmp"), regular("l/escaped", "x")),
-		"through relative link":   pack(t, link(tar.TypeSymlink, "l", "../../../../tmp"), regular("l/escaped", "x")),
-		"through a link's link":   pack(t, link(tar.TypeSymlink, "a", ".."), link(tar.TypeSymlink, "b", "a"), regular("b/escaped", "x")),
-		"hard link through link":  pack(t, link(tar.TypeSymlink, "l", "/etc"), link(tar.TypeLink, "h", "l/hostname")),
+		"parent":                 pack(t, regular("../escaped", "x")),
+		"parent inside":          pack(t, regular("a/../../escaped", "x")),
+		"parent that comes back": pack(t, regular("a/../b", "x")),
+		"absolute":               pack(t, regular("/tmp/escaped", "x")),
+		"hard link to parent":    pack(t, link(tar.TypeLink, "l", "../../etc/shadow")),
+		"absolute hard link":     pack(t, link(tar.TypeLink, "l", "/etc/shadow")),
+		"hard link to nothing":   pack(t, link(tar.TypeLink, "l", "missing")),
+		"through absolute link":  pack(t, link(tar.TypeSymlink, "l", "/tmp"), regular("l/escaped", "x")),
+		"through relative link": pack(t, link(tar.TypeSymlink, "l", "../../../../tmp"),
+			regular("l/escaped", "x")),
+		"through a link's link": pack(t, link(tar.TypeSymlink, "a", ".."), link(tar.TypeSymlink, "b", "a"),
+			regular("b/escaped", "x")),
+		"hard link through link": pack(t, link(tar.TypeSymlink, "l", "/etc"),
+			link(tar.TypeLink, "h", "l/hostname")),
 		"whiteout of parent":      pack(t, regular(".wh...", "")),
 		"whiteout of nothing":     pack(t, regular(".wh.", "")),
 		"whiteout through a link": pack(t, link(tar.TypeSymlink, "l", "/tmp"), regular("l/.wh.x", "")),
@@ -102,24 +105,32 @@ func TestHostileArchives(t *testing.T) {
 	good := manifest(`[{"Config":"c","RepoTags":["x:1"],"Layers":["l"]}]`)
 	foreign := strings.Replace(cfg, `"linux"`, `"plan9"`, 1)
 	for what, archive := range map[string][]byte{
-		"nothing":               nil,
-		"garbage":               bytes.Repeat([]byte("garbage\n"), 1000),
-		"empty archive":         pack(t),
-		"neither":               pack(t, regular("something", "else")),
-		"no configuration":      pack(t, good, regular("l", string(layer))),
-		"no layer":              pack(t, good, regular("c", cfg)),
-		"too few layers":        pack(t, manifest(`[{"Config":"c","Layers":[]}]`), regular("c", cfg)),
-		"no images":             pack(t, manifest(`[]`)),
-		"not JSON":              pack(t, manifest(`<xml>`)),
-		"bad name":              pack(t, manifest(`[{"Config":"c","RepoTags":["../x y"],"Layers":["l"]}]`), regular("c", cfg), regular("l", string(layer))),
-		"configuration outside": pack(t, manifest(`[{"Config":"../../../../etc/hostname","Layers":["l"]}]`), regular("l", string(layer))),
-		"absolute layer":        pack(t, manifest(`[{"Config":"c","Layers":["/etc/hostname"]}]`), regular("c", cfg)),
-		"parent entry":          pack(t, regular("../evil", "x"), good, regular("c", cfg), regular("l", string(layer))),
-		"absolute entry":        pack(t, regular("/evil", "x"), good, regular("c", cfg), regular("l", string(layer))),
-		"link that leads out":   pack(t, good, regular("c", cfg), link(tar.TypeSymlink, "l", "../../etc/hostname")),
-		"absolute link":         pack(t, good, regular("c", cfg), link(tar.TypeSymlink, "l", "/etc/hostname")),
-		"link to itself":        pack(t, good, regular("c", cfg), link(tar.TypeSymlink, "l", "l")),
-		"device":                pack(t, good, regular("c", cfg), file{Header: tar.Header{Typeflag: tar.TypeChar, Name: "l"}}),
+		"nothing":          nil,
+		"garbage":          bytes.Repeat([]byte("garbage\n"), 1000),
+		"empty archive":    pack(t),
+		"neither":          pack(t, regular("something", "else")),
+		"no configuration": pack(t, good, regular("l", string(layer))),
+		"no layer":         pack(t, good, regular("c", cfg)),
+		"too few layers":   pack(t, manifest(`[{"Config":"c","Layers":[]}]`), regular("c", cfg)),
+		"no images":        pack(t, manifest(`[]`)),
+		"not JSON":         pack(t, manifest(`<xml>`)),
+		"bad name": pack(t, manifest(`[{"Config":"c","RepoTags":["../x y"],"Layers":["l"]}]`),
+			regular("c", cfg), regular("l", string(layer))),
+		"configuration outside": pack(t, manifest(`[{"Config":"../../../../etc/hostname","Layers":["l"]}]`),
+			regular("l", string(layer))),
+		"absolute layer": pack(t, manifest(`[{"Config":"c","Layers":["/etc/hostname"]}]`),
+			regular("c", cfg)),
+		"parent entry": pack(t, regular("../evil", "x"), good, regular("c", cfg),
+			regular("l", string(layer))),
+		"absolute entry": pack(t, regular("/evil", "x"), good, regular("c", cfg),
+			regular("l", string(layer))),
+		"link that leads out": pack(t, good, regular("c", cfg),
+			link(tar.TypeSymlink, "l", "../../etc/hostname")),
+		"absolute link": pack(t, good, regular("c", cfg),
+			link(tar.TypeSymlink, "l", "/etc/hostname")),
+		"link to itself": pack(t, good, regular("c", cfg), link(tar.TypeSymlink, "l", "l")),
+		"device": pack(t, good, regular("c", cfg),
+			file{Header: tar.Header{Typeflag: tar.TypeChar, Name: "l"}}),
 		"other system":          pack(t, good, regular("c", foreign), regular("l", string(layer))),
 		"configuration no JSON": pack(t, good, regular("c", "]"), regular("l", string(layer))),
 	} {
@@ -129,8 +140,10 @@ func TestHostileArchives(t *testing.T) {
 
 func TestLinksWithinAnArchiveAreFollowed(t *testing.T) {
 	s, layer := open(t), base(t)
-	load(t, s, pack(t, regular("a/layer.tar", string(layer)), link(tar.TypeSymlink, "b/layer.tar", "../a/layer.tar"),
-		regular("c", string(config(t, layer, layer))), regular("manifest.json", `[{"Config":"c","RepoTags":null,"Layers":["a/layer.tar","b/layer.tar"]}]`)))
+	load(t, s, pack(t, regular("a/layer.tar", string(layer)),
+		link(tar.TypeSymlink, "b/layer.tar", "../a/layer.tar"),
+		regular("c", string(config(t, layer, layer))),
+		regular("manifest.json", `[{"Config":"c","RepoTags":null,"Layers":["a/layer.tar","b/layer.tar"]}]`)))
 }
 
 func TestTruncatedArchives(t *testing.T) {
@@ -167,7 +180,9 @@ func TestHostileLayouts(t *testing.T) {
 	unknown := layout{}
 	unknown.index(t, unknown.blob(t, []byte("{}"), "application/vnd.example+json"))
 	otherConfig := layout{}
-	descriptor := otherConfig.blob(t, []byte(`{"config":{"mediaType":"application/vnd.cncf.helm.config.v1+json"}}`), types.OCIManifestSchema1)
+	descriptor := otherConfig.blob(t,
+		[]byte(`{"config":{"mediaType":"application/vnd.cncf.helm.config.v1+json"}}`),
+		types.OCIManifestSchema1)
 	otherConfig.index(t, descriptor)
 	damaged := plain()
 	for name, content := range damaged {
@@ -232,7 +247,8 @@ func FuzzLayer(f *testing.F) {
 		keep, err := os.CreateTemp(t.TempDir(), "")
 		check(t, err)
 		defer keep.Close()
-		if _, _, err := unpack(bytes.NewReader(archive), digestOf(archive), tree, keep, 0); err == nil && len(archive) < 512 {
+		if _, _, err := unpack(bytes.NewReader(archive), digestOf(archive), tree, keep, 0); err == nil &&
+			len(archive) < 512 {
 			t.Error("less than a header is no archive")
 		}
 		check(t, os.RemoveAll(tree))

@@ -63,7 +63,8 @@ func healthOf(config v1.Config) *Health {
 	if check == nil || len(check.Test) == 0 {
 		return nil
 	}
-	health := &Health{Interval: check.Interval, Timeout: check.Timeout, StartPeriod: check.StartPeriod, Retries: check.Retries}
+	health := &Health{Interval: check.Interval, Timeout: check.Timeout, StartPeriod: check.StartPeriod,
+		Retries: check.Retries}
 	switch check.Test[0] {
 	case "CMD":
 		health.Command = check.Test[1:]
@@ -96,7 +97,8 @@ var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 // Parse reads an image's configuration, which must have the given digest.
 func Parse(imageID string, config []byte) (Image, error) {
 	if got := digestOf(config); got != imageID {
-		return Image{}, fmt.Errorf("%w: its configuration has digest %s instead of %.80q", ErrInvalid, got, imageID)
+		return Image{}, fmt.Errorf("%w: its configuration has digest %s instead of %.80q", ErrInvalid, got,
+			imageID)
 	}
 	return parseConfig(config)
 }
@@ -104,7 +106,8 @@ func Parse(imageID string, config []byte) (Image, error) {
 // parseConfig checks a configuration and takes from it what counts.
 func parseConfig(raw []byte) (Image, error) {
 	if len(raw) > MaxConfig {
-		return Image{}, fmt.Errorf("%w: its configuration has %d bytes, at most %d are allowed", ErrInvalid, len(raw), MaxConfig)
+		return Image{}, fmt.Errorf("%w: its configuration has %d bytes, at most %d are allowed", ErrInvalid,
+			len(raw), MaxConfig)
 	}
 	var file v1.ConfigFile
 	if err := json.Unmarshal(raw, &file); err != nil {
@@ -124,8 +127,10 @@ func parseConfig(raw []byte) (Image, error) {
 		image.Layers = append(image.Layers, diffID.String())
 	}
 	image.Config = Config{
-		Entrypoint: file.Config.Entrypoint, Cmd: file.Config.Cmd, Env: file.Config.Env, User: file.Config.User,
-		WorkingDir: file.Config.WorkingDir, StopSignal: file.Config.StopSignal, Labels: file.Config.Labels, Health: healthOf(file.Config),
+		Entrypoint: file.Config.Entrypoint, Cmd: file.Config.Cmd, Env: file.Config.Env,
+		User:       file.Config.User,
+		WorkingDir: file.Config.WorkingDir, StopSignal: file.Config.StopSignal, Labels: file.Config.Labels,
+		Health:       healthOf(file.Config),
 		ExposedPorts: sortedKeys(file.Config.ExposedPorts), Volumes: sortedKeys(file.Config.Volumes),
 	}
 	return image, nil
@@ -137,7 +142,8 @@ func checkPlatform(file *v1.ConfigFile) error {
 		return fmt.Errorf("%w: it is for %.40q; only Linux containers can run here", ErrInvalid, file.OS)
 	}
 	if file.Architecture != "" && file.Architecture != runtime.GOARCH {
-		return fmt.Errorf("%w: it is for %.40q, this node is %s; get the image for %s", ErrInvalid, file.Architecture, runtime.GOARCH, runtime.GOARCH)
+		return fmt.Errorf("%w: it is for %.40q, this node is %s; get the image for %s", ErrInvalid,
+			file.Architecture, runtime.GOARCH, runtime.GOARCH)
 	}
 	return nil
 }

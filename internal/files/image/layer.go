@@ -44,7 +44,8 @@ func (s *Store) Layer(diffID string) (LayerInfo, error) {
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, infoName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return LayerInfo{}, fmt.Errorf("layer %s is not on this node; load or pull an image that has it", diffID)
+		return LayerInfo{}, fmt.Errorf("layer %s is not on this node; load or pull an image that has it",
+			diffID)
 	}
 	if err != nil {
 		return LayerInfo{}, fmt.Errorf("layer %s: %w", diffID, err)
@@ -125,7 +126,8 @@ func (s *Store) addLayer(ctx context.Context, diffID string, from blob) error {
 }
 
 // make makes a layer unless it is here. Nobody else may make it meanwhile.
-func (s *Store) make(ctx context.Context, diffID string, from blob, publish func(unfinished, dir string) error) error {
+func (s *Store) make(ctx context.Context, diffID string, from blob,
+	publish func(unfinished, dir string) error) error {
 	dir, err := s.layerDir(diffID)
 	if err != nil {
 		return err
@@ -167,7 +169,8 @@ func (s *Store) makeLayer(ctx context.Context, dir, diffID string, from blob) er
 		return err
 	}
 	defer raw.Close()
-	size, length, err := unpack(bounded(contextReader{ctx, from.checked(raw)}, from.most), diffID, tree, archive, from.most)
+	size, length, err := unpack(bounded(contextReader{ctx, from.checked(raw)}, from.most), diffID, tree,
+		archive, from.most)
 	if err != nil {
 		return err
 	}

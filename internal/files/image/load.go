@@ -104,7 +104,8 @@ func list(from source) ([]found, error) {
 	case has(from, "index.json"):
 		return layoutImages(from)
 	}
-	return nil, fmt.Errorf("%w: there is neither a manifest.json (docker save) nor an index.json (OCI image layout) in it", ErrInvalid)
+	return nil, fmt.Errorf("%w: there is neither a manifest.json (docker save) nor an index.json (OCI "+
+		"image layout) in it", ErrInvalid)
 }
 
 func has(from source, name string) bool {
@@ -124,12 +125,14 @@ func (s *Store) addAll(ctx context.Context, images []found, progress Progress) (
 			return nil, err
 		}
 		if got, want := len(image.blobs), len(parsed[i].Layers); got != want {
-			return nil, fmt.Errorf("%w: its manifest lists %d layers, its configuration %d", ErrInvalid, got, want)
+			return nil, fmt.Errorf("%w: its manifest lists %d layers, its configuration %d", ErrInvalid,
+				got, want)
 		}
 	}
 	for i, image := range images {
 		for j, diffID := range parsed[i].Layers {
-			if err := s.addShown(ctx, diffID, image.blobs[j], fmt.Sprintf("%d of %d", j+1, len(image.blobs)), progress); err != nil {
+			if err := s.addShown(ctx, diffID, image.blobs[j], fmt.Sprintf("%d of %d", j+1, len(image.blobs)),
+				progress); err != nil {
 				return nil, err
 			}
 		}
@@ -137,7 +140,8 @@ func (s *Store) addAll(ctx context.Context, images []found, progress Progress) (
 	return s.record(images, parsed)
 }
 
-func (s *Store) addShown(ctx context.Context, diffID string, from blob, which string, progress Progress) error {
+func (s *Store) addShown(ctx context.Context, diffID string, from blob, which string,
+	progress Progress) error {
 	if s.HasLayer(diffID) {
 		progress.say("layer %s (%s): already here", short(diffID), which)
 		return nil

@@ -106,7 +106,8 @@ func (s *Store) Resolve(ref string) (Image, error) {
 		return Image{}, err
 	}
 	if len(missing) > 0 {
-		return Image{}, fmt.Errorf("%w: of image %q %d layers are missing; load or pull it", ErrNotFound, ref, len(missing))
+		return Image{}, fmt.Errorf("%w: of image %q %d layers are missing; load or pull it", ErrNotFound,
+			ref, len(missing))
 	}
 	return image, nil
 }
@@ -134,11 +135,13 @@ func byPrefix(ref string, ids []string) (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("%w: %q; see \"godwit image ls\", or get it by \"godwit image pull\" or \"godwit image load\"", ErrNotFound, ref)
+		return "", fmt.Errorf("%w: %q; see \"godwit image ls\", or get it by \"godwit image pull\" or "+
+			"\"godwit image load\"", ErrNotFound, ref)
 	case 1:
 		return found[0], nil
 	default:
-		return "", fmt.Errorf("%w: %q is the beginning of %d IDs; give more of it", ErrNotFound, ref, len(found))
+		return "", fmt.Errorf("%w: %q is the beginning of %d IDs; give more of it", ErrNotFound,
+			ref, len(found))
 	}
 }
 
@@ -160,7 +163,8 @@ func (s *Store) names() (map[string]string, error) {
 // changeNames changes the names. They have a lock of their own, which nobody holds for long.
 func (s *Store) changeNames(change func(map[string]string)) error {
 	path := filepath.Join(s.dir, "images", "names.json")
-	fd, err := unix.Open(filepath.Join(s.dir, "images", "names.lock"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	fd, err := unix.Open(filepath.Join(s.dir, "images", "names.lock"), unix.O_RDWR|unix.O_CREAT|
+		unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("names of images: %w", err)
 	}

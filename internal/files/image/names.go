@@ -24,7 +24,8 @@ func canonicalName(ref string) (string, error) {
 // CheckName refuses what is no name of an image.
 func CheckName(name string) error {
 	_, err := canonicalName(name)
-	if err == nil && strings.Contains(name, "..") { // a registry's name may have dots, and a name becomes a path
+	// a registry's name may have dots, and a name becomes a path
+	if err == nil && strings.Contains(name, "..") {
 		err = fmt.Errorf("%q is not an image's name", name)
 	}
 	return err

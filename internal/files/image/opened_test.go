@@ -13,7 +13,8 @@ import (
 
 // TestFitNames: nothing that comes from another node and is no image's name is asked of an engine.
 func TestFitNames(t *testing.T) {
-	got := FitNames([]string{"nginx", "../containers/x", "localhost:5000/a/b:1", "a?b=c", "", "x@sha256:" + strings.Repeat("ab", 32), "UPPER/x"})
+	got := FitNames([]string{"nginx", "../containers/x", "localhost:5000/a/b:1", "a?b=c",
+		"", "x@sha256:" + strings.Repeat("ab", 32), "UPPER/x"})
 	if strings.Join(got, " ") != "nginx localhost:5000/a/b:1 x@sha256:"+strings.Repeat("ab", 32) {
 		t.Errorf("%q", got)
 	}
@@ -43,7 +44,8 @@ func TestOpenVerified(t *testing.T) {
 		}
 		return io.ReadAll(archive)
 	}
-	for what, raw := range map[string][]byte{"plain": content, "gzip": zipped.Bytes(), "zstd": packed.Bytes()} {
+	for what, raw := range map[string][]byte{"plain": content, "gzip": zipped.Bytes(),
+		"zstd": packed.Bytes()} {
 		if got, err := read(raw, digestOf(content)); err != nil || !bytes.Equal(got, content) {
 			t.Errorf("%s: %d bytes, %v", what, len(got), err)
 		}
@@ -60,7 +62,8 @@ func TestOpenVerified(t *testing.T) {
 func TestChains(t *testing.T) {
 	a, b := "sha256:"+strings.Repeat("aa", 32), "sha256:"+strings.Repeat("bb", 32)
 	got := Chains([]string{a, b, a})
-	if len(got) != 3 || got[0] != a || got[1] != digestOf([]byte(a+" "+b)) || got[2] != digestOf([]byte(got[1]+" "+a)) {
+	if len(got) != 3 || got[0] != a || got[1] != digestOf([]byte(a+" "+b)) ||
+		got[2] != digestOf([]byte(got[1]+" "+a)) {
 		t.Errorf("%q", got)
 	}
 	if len(Chains(nil)) != 0 {
@@ -71,8 +74,10 @@ func TestChains(t *testing.T) {
 // TestIsTagged: a name that an engine would add something to is no whole one.
 func TestIsTagged(t *testing.T) {
 	for name, want := range map[string]bool{
-		"docker.io/library/web:1": true, "localhost/web:latest": true, "localhost:5000/a/b:1": true, "web:1": false, "docker.io/library/web": false,
-		"docker.io/library/web@sha256:" + strings.Repeat("ab", 32): false, "docker.io/web:1": false, "": false, "../x:1": false,
+		"docker.io/library/web:1": true, "localhost/web:latest": true, "localhost:5000/a/b:1": true,
+		"web:1": false, "docker.io/library/web": false,
+		"docker.io/library/web@sha256:" + strings.Repeat("ab", 32): false, "docker.io/web:1": false,
+		"": false, "../x:1": false,
 	} {
 		if got := IsTagged(name); got != want {
 			t.Errorf("%s: %v", name, got)

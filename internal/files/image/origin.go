@@ -44,7 +44,8 @@ const (
 func ParseOrigin(document []byte) (Origin, error) {
 	var origin Origin
 	if len(document) > maxOrigin {
-		return Origin{}, fmt.Errorf("%w: its origin has %d bytes, at most %d are allowed", ErrInvalid, len(document), maxOrigin)
+		return Origin{}, fmt.Errorf("%w: its origin has %d bytes, at most %d are allowed", ErrInvalid,
+			len(document), maxOrigin)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	if err := decoder.Decode(&origin); err != nil {
@@ -58,11 +59,14 @@ func (o Origin) check() error {
 		return err
 	}
 	if len(o.Layers) > maxLayers {
-		return fmt.Errorf("%w: its origin has %d layers, at most %d are possible", ErrInvalid, len(o.Layers), maxLayers)
+		return fmt.Errorf("%w: its origin has %d layers, at most %d are possible", ErrInvalid, len(o.Layers),
+			maxLayers)
 	}
 	for _, layer := range o.Layers {
-		if !digestPattern.MatchString(layer.DiffID) || !digestPattern.MatchString(layer.Digest) || layer.Size < 0 {
-			return fmt.Errorf("%w: its origin: layer %.80q is blob %.80q of %d bytes", ErrInvalid, layer.DiffID, layer.Digest, layer.Size)
+		if !digestPattern.MatchString(layer.DiffID) || !digestPattern.MatchString(layer.Digest) ||
+			layer.Size < 0 {
+			return fmt.Errorf("%w: its origin: layer %.80q is blob %.80q of %d bytes", ErrInvalid,
+				layer.DiffID, layer.Digest, layer.Size)
 		}
 	}
 	return nil
@@ -74,8 +78,10 @@ func (o Origin) repository() (name.Repository, error) {
 		options = append(options, name.Insecure)
 	}
 	for part := range strings.SplitSeq(o.Repository, "/") {
-		if part == "." || part == ".." { // the library lets them pass, and they would lead out of the registry's own paths
-			return name.Repository{}, fmt.Errorf("%w: its origin: %.100q is not a repository", ErrInvalid, o.Repository)
+		// the library lets them pass, and they would lead out of the registry's own paths
+		if part == "." || part == ".." {
+			return name.Repository{}, fmt.Errorf("%w: its origin: %.100q is not a repository", ErrInvalid,
+				o.Repository)
 		}
 	}
 	repository, err := name.NewRepository(o.Repository, options...)

@@ -27,10 +27,12 @@ func TestOriginTellsNoPassword(t *testing.T) {
 	host := strings.TrimPrefix(server.URL, "http://")
 	dir := t.TempDir()
 	t.Setenv("DOCKER_CONFIG", dir)
-	login := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, base64.StdEncoding.EncodeToString([]byte("me:secret")))
+	login := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host,
+		base64.StdEncoding.EncodeToString([]byte("me:secret")))
 	check(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(login), 0o600))
 	digest := digestOf([]byte("layer"))
-	origin := Origin{Repository: host + "/app", PlainHTTP: true, Layers: []OriginBlob{{DiffID: digest, Digest: digest, Size: 5}}}
+	origin := Origin{Repository: host + "/app", PlainHTTP: true,
+		Layers: []OriginBlob{{DiffID: digest, Digest: digest, Size: 5}}}
 	if _, err := origin.Open(t.Context(), digest); err == nil {
 		t.Error("the registry gives what it does not give")
 	}

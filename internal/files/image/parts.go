@@ -63,7 +63,8 @@ func (s *Store) Parts(ctx context.Context, diffID string, emit func([]parts.Part
 }
 
 // cutLayer finds the parts of a layer, and remembers them.
-func (s *Store) cutLayer(ctx context.Context, info LayerInfo, path string, emit func([]parts.Part) error) error {
+func (s *Store) cutLayer(ctx context.Context, info LayerInfo, path string,
+	emit func([]parts.Part) error) error {
 	archive, err := s.OpenArchive(info.DiffID)
 	if err != nil {
 		return err
@@ -98,7 +99,8 @@ func remember(path string, content []byte) error {
 }
 
 // ExportParts writes some parts of a layer's archive.
-func (s *Store) ExportParts(ctx context.Context, diffID string, list []parts.Part, runs []parts.Run, w io.Writer) error {
+func (s *Store) ExportParts(ctx context.Context, diffID string, list []parts.Part, runs []parts.Run,
+	w io.Writer) error {
 	release, err := s.Hold()
 	if err != nil {
 		return err

@@ -33,7 +33,8 @@ func partsOf(t *testing.T, s *Store, diffID string) (list []parts.Part) {
 func TestParts(t *testing.T) {
 	raw := pack(t, regular("big", noise(1, 3<<20)), regular("small", "x"))
 	diffID := hashOf(t, raw).String()
-	for name, archive := range map[string][]byte{"plain": raw, "gzip": gzipped(t, raw), "zstd": zstandard(t, raw)} {
+	for name, archive := range map[string][]byte{"plain": raw, "gzip": gzipped(t, raw),
+		"zstd": zstandard(t, raw)} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
 			check(t, s.ImportLayer(t.Context(), diffID, bytes.NewReader(archive)))
@@ -50,7 +51,8 @@ func TestParts(t *testing.T) {
 			var some, all bytes.Buffer
 			check(t, s.ExportParts(t.Context(), diffID, list, []parts.Run{{First: 2, Count: 3}}, &some))
 			begin := int(list[0].Length + list[1].Length)
-			if want := raw[begin:][:int(list[2].Length+list[3].Length+list[4].Length)]; !bytes.Equal(some.Bytes(), want) {
+			if want := raw[begin:][:int(list[2].Length+list[3].Length+list[4].Length)]; !bytes.Equal(
+				some.Bytes(), want) {
 				t.Errorf("%d bytes of three parts, want %d", some.Len(), len(want))
 			}
 			plain, err := s.OpenArchive(diffID)
@@ -85,11 +87,13 @@ func TestSimilar(t *testing.T) {
 		size   int64
 		want   []string
 	}{
-		"another version, and one upon the same": {[]string{"localhost/web:2"}, [][]byte{bottom, layer(4, 9100)}, 9100, []string{id(first), id(second)}},
-		"with a port in the name":                {[]string{"localhost:5000/web:2"}, [][]byte{layer(4, 90000)}, 90000, nil},
-		"upon other layers":                      {[]string{"localhost/web"}, [][]byte{layer(4, 9100)}, 9100, []string{id(bottom), id(first)}},
-		"by its size":                            {nil, [][]byte{layer(4, 7001)}, int64(len(unrelated)) + 10, []string{id(unrelated)}},
-		"like nothing":                           {nil, [][]byte{layer(4, 7001)}, 70000, nil},
+		"another version, and one upon the same": {[]string{"localhost/web:2"},
+			[][]byte{bottom, layer(4, 9100)}, 9100, []string{id(first), id(second)}},
+		"with a port in the name": {[]string{"localhost:5000/web:2"}, [][]byte{layer(4, 90000)}, 90000, nil},
+		"upon other layers": {[]string{"localhost/web"}, [][]byte{layer(4, 9100)},
+			9100, []string{id(bottom), id(first)}},
+		"by its size":  {nil, [][]byte{layer(4, 7001)}, int64(len(unrelated)) + 10, []string{id(unrelated)}},
+		"like nothing": {nil, [][]byte{layer(4, 7001)}, 70000, nil},
 	} {
 		document := config(t, test.layers...)
 		image := hashOf(t, document).String()

@@ -72,7 +72,8 @@ func (s *Store) pull(ctx context.Context, ref string, options PullOptions, progr
 	}
 	origin := Origin{Repository: reference.Context().Name(), PlainHTTP: options.PlainHTTP}
 	for i, diffID := range images[0].Layers {
-		origin.Layers = append(origin.Layers, OriginBlob{DiffID: diffID, Digest: image.blobs[i].digest, Size: image.blobs[i].size})
+		origin.Layers = append(origin.Layers,
+			OriginBlob{DiffID: diffID, Digest: image.blobs[i].digest, Size: image.blobs[i].size})
 	}
 	return images[0], s.saveOrigin(filepath.Join(s.imageDir(images[0].ID), originName), origin)
 }
@@ -84,10 +85,12 @@ func describeRemote(remoteImage v1.Image) (found, error) {
 		return found{}, err
 	}
 	if !manifest.Config.MediaType.IsConfig() {
-		return found{}, fmt.Errorf("%w: it is something else (configuration of media type %.100q)", ErrInvalid, manifest.Config.MediaType)
+		return found{}, fmt.Errorf("%w: it is something else (configuration of media type %.100q)",
+			ErrInvalid, manifest.Config.MediaType)
 	}
 	if manifest.Config.Size > MaxConfig {
-		return found{}, fmt.Errorf("%w: its configuration has %d bytes, at most %d are allowed", ErrInvalid, manifest.Config.Size, MaxConfig)
+		return found{}, fmt.Errorf("%w: its configuration has %d bytes, at most %d are allowed", ErrInvalid,
+			manifest.Config.Size, MaxConfig)
 	}
 	image := found{}
 	if image.config, err = remoteImage.RawConfigFile(); err != nil {
@@ -122,7 +125,8 @@ func explain(err error) error {
 	case http.StatusNotFound:
 		return fmt.Errorf("%w: the registry has no such image: %w", ErrNotFound, err)
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("the registry has no such image or wants a login (docker login, podman login): %w", err)
+		return fmt.Errorf("the registry has no such image or wants a login (docker login, podman login): %w",
+			err)
 	}
 	return err
 }

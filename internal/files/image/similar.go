@@ -85,7 +85,8 @@ func related(wanted Image, images []Image) []Image {
 			continue
 		}
 		switch {
-		case slices.ContainsFunc(other.Names, func(name string) bool { return repositories[repository(name)] }):
+		case slices.ContainsFunc(other.Names,
+			func(name string) bool { return repositories[repository(name)] }):
 			same = append(same, other)
 		case other.Layers[0] == wanted.Layers[0]:
 			upon = append(upon, other)
@@ -136,7 +137,8 @@ func (s *Store) ofSize(wanted Image, archive int64) []string {
 		if err != nil || slices.Contains(wanted.Layers, info.DiffID) {
 			continue
 		}
-		if differ := float64(max(info.Archive-archive, archive-info.Archive)); differ <= alike*float64(archive) {
+		if differ := float64(max(info.Archive-archive, archive-info.Archive)); differ <= alike*float64(
+			archive) {
 			layers = append(layers, info.DiffID)
 		}
 	}

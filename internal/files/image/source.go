@@ -102,7 +102,8 @@ func (t *tarball) add(header *tar.Header, end int64) error {
 			return err
 		}
 		if header.Size > end-offset {
-			return fmt.Errorf("it claims %d bytes, the archive ends after %d: it is truncated", header.Size, end-offset)
+			return fmt.Errorf("it claims %d bytes, the archive ends after %d: it is truncated", header.Size,
+				end-offset)
 		}
 		t.files[name] = archiveFile{offset: offset, size: header.Size}
 	case tar.TypeSymlink, tar.TypeLink: // older versions of docker save write a layer once and link to it
@@ -134,7 +135,8 @@ func (t *tarball) open(name string) (io.ReadCloser, int64, error) {
 		}
 		next = file.link
 	}
-	return nil, 0, fmt.Errorf("%w: more than %d links lead from one to the next at %.200q", ErrInvalid, maxLinks, name)
+	return nil, 0, fmt.Errorf("%w: more than %d links lead from one to the next at %.200q", ErrInvalid,
+		maxLinks, name)
 }
 
 func (t *tarball) Close() error { return t.file.Close() }
@@ -170,7 +172,8 @@ func readSmall(from source, name string, limit int64) ([]byte, error) {
 	}
 	defer file.Close()
 	if size > limit {
-		return nil, fmt.Errorf("%w: %.200q has %d bytes, at most %d are allowed", ErrInvalid, name, size, limit)
+		return nil, fmt.Errorf("%w: %.200q has %d bytes, at most %d are allowed", ErrInvalid, name, size,
+			limit)
 	}
 	raw, err := io.ReadAll(io.LimitReader(file, limit))
 	if err != nil {

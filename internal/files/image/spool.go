@@ -122,7 +122,8 @@ func (s *Spool) BringBlob(ctx context.Context, digest string, r io.Reader, most 
 	return s.bring(ctx, digest, r, most, spoolBlob)
 }
 
-func (s *Spool) bring(ctx context.Context, diffID string, r io.Reader, most int64, spool func(io.Writer, io.Reader, string, int64) (int64, error)) error {
+func (s *Spool) bring(ctx context.Context, diffID string, r io.Reader, most int64,
+	spool func(io.Writer, io.Reader, string, int64) (int64, error)) error {
 	if err := CheckDigest(diffID); err != nil {
 		return err
 	}
@@ -137,7 +138,8 @@ func (s *Spool) bring(ctx context.Context, diffID string, r io.Reader, most int6
 	in := &broken{in: contextReader{ctx, r}}
 	plain, err := spool(file, in, diffID, most)
 	if err != nil {
-		return errors.Join(fmt.Errorf("layer %s: %w", diffID, err), s.giveUp(file.Name(), diffID, in.failed != nil))
+		return errors.Join(fmt.Errorf("layer %s: %w", diffID, err),
+			s.giveUp(file.Name(), diffID, in.failed != nil))
 	}
 	if err := os.Rename(file.Name(), s.path(diffID, wholeSuffix)); err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
@@ -156,7 +158,8 @@ func spoolLayer(to io.Writer, from io.Reader, diffID string, most int64) (int64,
 		return 0, truncated(err)
 	}
 	digest, count, check := sha256.New(), &counter{most: most}, startCheck()
-	bytes, err := io.CopyBuffer(io.MultiWriter(count, digest, check, to), onlyReader{plain}, make([]byte, unpackBuffer))
+	bytes, err := io.CopyBuffer(io.MultiWriter(count, digest, check, to), onlyReader{plain},
+		make([]byte, unpackBuffer))
 	if _, refused := check.result(err); refused != nil {
 		err = refused
 	}
@@ -164,7 +167,8 @@ func spoolLayer(to io.Writer, from io.Reader, diffID string, most int64) (int64,
 		return 0, truncated(err)
 	}
 	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != diffID {
-		return 0, fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged", ErrInvalid, got)
+		return 0, fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged",
+			ErrInvalid, got)
 	}
 	return bytes, nil
 }
@@ -179,7 +183,8 @@ func spoolBlob(to io.Writer, from io.Reader, name string, most int64) (int64, er
 		return 0, truncated(err)
 	}
 	check := startCheck()
-	bytes, err := io.CopyBuffer(io.MultiWriter(&counter{most: MostOf(most)}, check), onlyReader{plain}, make([]byte, unpackBuffer))
+	bytes, err := io.CopyBuffer(io.MultiWriter(&counter{most: MostOf(most)}, check), onlyReader{plain},
+		make([]byte, unpackBuffer))
 	if _, refused := check.result(err); refused != nil {
 		err = refused
 	}
@@ -270,7 +275,8 @@ func (s *Spool) Parts(ctx context.Context, name string, emit func([]parts.Part) 
 }
 
 // CutArchive tells of the parts of an archive of so many bytes, some at a time.
-func CutArchive(ctx context.Context, size int64, open func() (io.ReadCloser, error), emit func([]parts.Part) error) error {
+func CutArchive(ctx context.Context, size int64, open func() (io.ReadCloser, error),
+	emit func([]parts.Part) error) error {
 	archive, err := open()
 	if err != nil {
 		return err

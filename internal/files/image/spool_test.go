@@ -25,7 +25,8 @@ func spooled(t *testing.T, s *Spool, diffID string, in io.Reader, most int64) er
 
 // lost ends as a link does that is lost.
 func lost(raw []byte) io.Reader {
-	return io.MultiReader(bytes.NewReader(raw), readerFunc(func([]byte) (int, error) { return 0, errors.New("connection reset") }))
+	return io.MultiReader(bytes.NewReader(raw),
+		readerFunc(func([]byte) (int, error) { return 0, errors.New("connection reset") }))
 }
 
 type readerFunc func([]byte) (int, error)
@@ -55,10 +56,12 @@ func TestSpool(t *testing.T) {
 		}
 		begun := s.Begun(diffID)
 		if size, err := s.Size(begun); err != nil || size != int64(len(raw)/2) || s.HasLayer(diffID) {
-			t.Errorf("%d: %d of %d bytes are here (%v), whole: %v", i, size, len(raw), err, s.HasLayer(diffID))
+			t.Errorf("%d: %d of %d bytes are here (%v), whole: %v", i, size, len(raw), err,
+				s.HasLayer(diffID))
 		}
 	}
-	for what, bad := range map[string][]byte{"another": pack(t, regular("file", "other")), "longer": append(bytes.Clone(raw), 0), "shorter": raw[:1000]} {
+	for what, bad := range map[string][]byte{"another": pack(t, regular("file", "other")),
+		"longer": append(bytes.Clone(raw), 0), "shorter": raw[:1000]} {
 		if err := spooled(t, s, diffID, bytes.NewReader(bad), int64(len(raw))); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -102,7 +105,8 @@ func TestSpoolHostile(t *testing.T) {
 		if what == "compressed twice" {
 			diffID = digestOf(zstandard(t, base(t)))
 		}
-		if err := spooled(t, s, diffID, bytes.NewReader(raw), 1<<20); !errors.Is(err, ErrInvalid) || s.HasLayer(diffID) {
+		if err := spooled(t, s, diffID, bytes.NewReader(raw), 1<<20); !errors.Is(err, ErrInvalid) ||
+			s.HasLayer(diffID) {
 			t.Errorf("%s: %v; here: %v", what, err, s.HasLayer(diffID))
 		}
 	}
@@ -116,9 +120,13 @@ func TestEndlessCompressed(t *testing.T) {
 	s, err := OpenSpool(t.TempDir())
 	check(t, err)
 	raw := base(t)
-	skipped := append([]byte{0x50, 0x2a, 0x4d, 0x18, 0, 0, 1, 0}, make([]byte, 1<<16)...) // a frame of zstd without content
+	// a frame of zstd without content
+	skipped := append([]byte{0x50, 0x2a, 0x4d, 0x18, 0, 0, 1, 0}, make([]byte, 1<<16)...)
 	for what, bring := range map[string]func(string, io.Reader) error{
-		"spool": func(diffID string, in io.Reader) error { return spooled(t, s, diffID, in, int64(len(raw))) },
+		"spool": func(diffID string, in io.Reader) error {
+			return spooled(t, s, diffID, in,
+				int64(len(raw)))
+		},
 		"store": func(diffID string, in io.Reader) error {
 			return open(t).BringLayer(t.Context(), diffID, in, int64(len(raw)))
 		},
@@ -159,8 +167,10 @@ func TestSpoolBlob(t *testing.T) {
 	})
 	check(t, err)
 	defer coming.Close()
-	if coming.Bytes() != int64(len(raw)) || coming.Unpacked() != int64(len(base(t))) || coming.Unpacked() <= coming.Bytes() {
-		t.Errorf("%d bytes, unpacked %d; want %d, %d", coming.Bytes(), coming.Unpacked(), len(raw), len(base(t)))
+	if coming.Bytes() != int64(len(raw)) || coming.Unpacked() != int64(len(base(t))) ||
+		coming.Unpacked() <= coming.Bytes() {
+		t.Errorf("%d bytes, unpacked %d; want %d, %d", coming.Bytes(), coming.Unpacked(), len(raw),
+			len(base(t)))
 	}
 	text := []byte("no archive")
 	for what, c := range map[string]struct {
@@ -174,7 +184,8 @@ func TestSpoolBlob(t *testing.T) {
 		"no archive":  {bytes.Repeat(text, 100), digestOf(bytes.Repeat(text, 100)), 1000},
 		"its archive": {raw, digestOf(base(t)), len(raw)},
 	} {
-		if err := s.BringBlob(t.Context(), c.digest, bytes.NewReader(c.content), int64(c.most)); !errors.Is(err, ErrInvalid) {
+		if err := s.BringBlob(t.Context(), c.digest, bytes.NewReader(c.content),
+			int64(c.most)); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -190,7 +201,8 @@ func TestSpoolHostileNames(t *testing.T) {
 		if _, err := s.OpenArchive(name); err == nil {
 			t.Errorf("%q was opened", name)
 		}
-		if s.HasLayer(name) || s.Remove([]string{name}) == nil || s.BringLayer(t.Context(), name, bytes.NewReader(nil), 1) == nil {
+		if s.HasLayer(name) || s.Remove([]string{name}) == nil ||
+			s.BringLayer(t.Context(), name, bytes.NewReader(nil), 1) == nil {
 			t.Errorf("%q is taken for a layer", name)
 		}
 	}

@@ -139,7 +139,8 @@ func (s *Store) Config(imageID string) ([]byte, error) {
 		return nil, fmt.Errorf("image %s: %w", imageID, err)
 	}
 	if digestOf(raw) != imageID {
-		return nil, fmt.Errorf("image %s: its configuration on disk is damaged; remove the image and load it again", imageID)
+		return nil, fmt.Errorf("image %s: its configuration on disk is damaged; remove the image and load "+
+			"it again", imageID)
 	}
 	return raw, nil
 }

@@ -41,14 +41,18 @@ func base(t testing.TB) []byte {
 	suid := regular("bin/suid", "#!")
 	suid.Mode, suid.Uid, suid.Gid = 0o4755, 7, 8
 	capable := regular("bin/capable", "x")
-	capable.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x04" + strings.Repeat("\x00", 14)}
-	return pack(t, dir("./"), dir("bin/"), regular("bin/sh", "shell"), suid, capable, dir("etc"), regular("etc/old", "old"),
+	capable.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x04" +
+		strings.Repeat("\x00", 14)}
+	return pack(t, dir("./"), dir("bin/"), regular("bin/sh", "shell"), suid, capable, dir("etc"),
+		regular("etc/old", "old"),
 		dir("etc/dir"), regular("etc/dir/hidden", "hidden"), link(tar.TypeLink, "bin/bash", "bin/sh"),
-		link(tar.TypeSymlink, "etc/mtab", "/proc/mounts"), link(tar.TypeSymlink, "lib", "usr/lib"), dir("usr/lib"), regular("lib/libc", "through a link"))
+		link(tar.TypeSymlink, "etc/mtab", "/proc/mounts"), link(tar.TypeSymlink, "lib", "usr/lib"),
+		dir("usr/lib"), regular("lib/libc", "through a link"))
 }
 
 func change(t testing.TB) []byte {
-	return pack(t, regular("etc/.wh.old", ""), dir("etc/dir"), regular("etc/dir/.wh..wh..opq", ""), regular("etc/dir/new", "new"))
+	return pack(t, regular("etc/.wh.old", ""), dir("etc/dir"), regular("etc/dir/.wh..wh..opq", ""),
+		regular("etc/dir/new", "new"))
 }
 
 func load(t *testing.T, s *Store, archive []byte) []Image {
@@ -82,15 +86,17 @@ func TestLoadedImage(t *testing.T) {
 	}
 	want := Image{
 		ID: digestOf(config(t, base(t), change(t))), Names: []string{"example.org/app:1"},
-		Layers: []string{digestOf(base(t)), digestOf(change(t))}, Architecture: images[0].Architecture, Size: images[0].Size,
-		Config: Config{Entrypoint: []string{"/bin/sh"}, Cmd: []string{"-c", "true"}, Env: []string{"A=b"}, WorkingDir: "/work",
-			ExposedPorts: []string{"80/tcp"}, Volumes: []string{}},
+		Layers: []string{digestOf(base(t)), digestOf(change(t))}, Architecture: images[0].Architecture,
+		Size: images[0].Size,
+		Config: Config{Entrypoint: []string{"/bin/sh"}, Cmd: []string{"-c", "true"}, Env: []string{"A=b"},
+			WorkingDir: "/work", ExposedPorts: []string{"80/tcp"}, Volumes: []string{}},
 	}
 	if diff := cmp.Diff(want, images[0]); diff != "" {
 		t.Error(diff)
 	}
 	root := merged(t, s, images[0])
-	for path, content := range map[string]string{"bin/sh": "shell", "bin/bash": "shell", "etc/dir/new": "new", "usr/lib/libc": "through a link"} {
+	for path, content := range map[string]string{"bin/sh": "shell", "bin/bash": "shell", "etc/dir/new": "new",
+		"usr/lib/libc": "through a link"} {
 		if got, err := os.ReadFile(filepath.Join(root, path)); err != nil || string(got) != content {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
@@ -105,7 +111,8 @@ func TestLoadedImage(t *testing.T) {
 	if stat.Mode&0o7777 != 0o4755 || stat.Uid != 7 || stat.Gid != 8 {
 		t.Errorf("bin/suid is %#o %d:%d", stat.Mode, stat.Uid, stat.Gid)
 	}
-	if n, err := unix.Getxattr(filepath.Join(root, "bin/capable"), "security.capability", make([]byte, 64)); n != 20 || err != nil {
+	if n, err := unix.Getxattr(filepath.Join(root, "bin/capable"), "security.capability",
+		make([]byte, 64)); n != 20 || err != nil {
 		t.Errorf("capability: %d, %v", n, err)
 	}
 }
@@ -127,7 +134,8 @@ func TestLayouts(t *testing.T) {
 		var said []string
 		images, err := s.Load(context.Background(), path, func(text string) { said = append(said, text) })
 		check(t, err)
-		if len(images) != 1 || len(images[0].Layers) != 3 || images[0].Names[0] != "example.org/layout:2" || len(said) != 3 {
+		if len(images) != 1 || len(images[0].Layers) != 3 || images[0].Names[0] != "example.org/layout:2" ||
+			len(said) != 3 {
 			t.Errorf("%s: %+v %q", path, images, said)
 		}
 		if got, err := os.ReadFile(filepath.Join(merged(t, s, images[0]), "third")); string(got) != "3" {
@@ -164,7 +172,8 @@ func TestPull(t *testing.T) {
 		t.Errorf("%s %+v", diff, pulled)
 	}
 	missing := strings.Replace(ref.String(), "some/app", "some/other", 1)
-	if _, err := s.Pull(context.Background(), missing, PullOptions{PlainHTTP: true}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Pull(context.Background(), missing, PullOptions{PlainHTTP: true}, nil); !errors.Is(err,
+		ErrNotFound) {
 		t.Errorf("an image that is not there: %v", err)
 	}
 	if _, err := s.Pull(context.Background(), "not a name", PullOptions{}, nil); err == nil {
@@ -184,7 +193,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: %s, %v", ref, got.ID, err)
 		}
 	}
-	for _, ref := range []string{"", "redis", "redis:8", "../x", "sha256:", "abc", strings.Repeat("f", 64), "UPPER/case"} {
+	for _, ref := range []string{"", "redis", "redis:8", "../x", "sha256:", "abc", strings.Repeat("f", 64),
+		"UPPER/case"} {
 		if got, err := s.Resolve(ref); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%q: %v, %v", ref, got, err)
 		}
@@ -207,7 +217,8 @@ func TestRemove(t *testing.T) {
 		t.Error(err)
 	}
 	check(t, s.Remove(ctx, "one:1", func(string) bool { return true })) // only a name goes
-	if err := s.Remove(ctx, "uno:1", func(id string) bool { return id == one.ID }); !errors.Is(err, ErrInUse) {
+	if err := s.Remove(ctx, "uno:1", func(id string) bool { return id == one.ID }); !errors.Is(err,
+		ErrInUse) {
 		t.Error(err)
 	}
 	release, err := s.Hold()
@@ -237,7 +248,8 @@ func TestLayersMoveBetweenStores(t *testing.T) {
 	if to.Has(image.ID) {
 		t.Error("an image without its layers counts as here")
 	}
-	for _, bad := range [][2]string{{"sha256:" + strings.Repeat("0", 64), "app:2"}, {image.ID, "UPPER CASE"}, {image.ID, ""}, {"../x", "app:2"}} {
+	for _, bad := range [][2]string{{"sha256:" + strings.Repeat("0", 64), "app:2"}, {image.ID, "UPPER CASE"},
+		{image.ID, ""}, {"../x", "app:2"}} {
 		if err := to.ImportName(bad[0], bad[1]); err == nil {
 			t.Errorf("image %.20q was named %q", bad[0], bad[1])
 		}
@@ -278,13 +290,15 @@ func TestImportRefuses(t *testing.T) {
 	good := zstandard(t, layer)
 	for what, stream := range map[string][]byte{
 		"another layer": zstandard(t, change(t)), "truncated": good[:len(good)-20], "nothing": nil,
-		"garbage": bytes.Repeat([]byte("garbage "), 200), "garbage behind": append(bytes.Clone(good), "garbage"...),
+		"garbage":        bytes.Repeat([]byte("garbage "), 200),
+		"garbage behind": append(bytes.Clone(good), "garbage"...),
 	} {
 		if err := s.ImportLayer(ctx, digestOf(layer), bytes.NewReader(stream)); err == nil {
 			t.Errorf("%s was accepted", what)
 		}
 	}
-	for _, id := range []string{"", "sha256:..", "../../etc", "sha512:" + strings.Repeat("0", 64), digestOf(layer) + "/"} {
+	for _, id := range []string{"", "sha256:..", "../../etc", "sha512:" + strings.Repeat("0", 64),
+		digestOf(layer) + "/"} {
 		if err := s.ImportLayer(ctx, id, bytes.NewReader(good)); err == nil {
 			t.Errorf("DiffID %q was accepted", id)
 		}

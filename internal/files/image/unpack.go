@@ -43,7 +43,8 @@ func unpack(raw io.Reader, diffID, tree string, keep *os.File, most int64) (size
 	stream := bufio.NewReaderSize(io.TeeReader(ahead, check), unpackBuffer)
 	err = archive.Unpack(stream, tree, &archive.TarOptions{WhiteoutFormat: archive.OverlayWhiteoutFormat})
 	if err == nil {
-		_, err = io.Copy(io.Discard, onlyReader{stream}) // what is behind the archive's end counts for the digest
+		// what is behind the archive's end counts for the digest
+		_, err = io.Copy(io.Discard, onlyReader{stream})
 	}
 	size, refused := check.result(err)
 	ahead.Close()
@@ -54,7 +55,8 @@ func unpack(raw io.Reader, diffID, tree string, keep *os.File, most int64) (size
 		return 0, 0, fmt.Errorf("unpack its archive: %w", truncated(err))
 	}
 	if got := "sha256:" + hex.EncodeToString(digest.Sum(nil)); got != diffID {
-		return 0, 0, fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged", ErrInvalid, got)
+		return 0, 0, fmt.Errorf("%w: the content of its archive has digest %s: it is another one or damaged",
+			ErrInvalid, got)
 	}
 	return size, count.bytes, nil
 }
@@ -135,7 +137,8 @@ func plainArchive(raw io.Reader) (io.Reader, error) {
 		return gzip.NewReader(in)
 	case "zstd":
 		// One goroutine's worth of decoder ends with its input and needs no closing.
-		return zstd.NewReader(in, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+		return zstd.NewReader(in, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderLowmem(true))
 	}
 	return in, nil
 }
@@ -181,7 +184,8 @@ func (v *verifier) Read(p []byte) (int, error) {
 	v.size += int64(n)
 	switch {
 	case v.size > v.want.size:
-		return 0, fmt.Errorf("%w: a blob is longer than the %d bytes that were announced", ErrInvalid, v.want.size)
+		return 0, fmt.Errorf("%w: a blob is longer than the %d bytes that were announced", ErrInvalid,
+			v.want.size)
 	case !errors.Is(err, io.EOF):
 		return n, err
 	case v.size < v.want.size:

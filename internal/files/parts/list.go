@@ -102,13 +102,15 @@ func Read(in io.Reader, size int64) ([]Part, error) {
 			return parts, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: after %d parts %d bytes are missing: %w", ErrInvalid, len(parts), left, err)
+			return nil, fmt.Errorf("%w: after %d parts %d bytes are missing: %w", ErrInvalid, len(parts),
+				left, err)
 		}
 		part := Part{Length: binary.BigEndian.Uint32(entry[:])}
 		copy(part.Digest[:], entry[4:])
 		left -= int64(part.Length)
 		if part.Length == 0 || part.Length > MaxPart || left < 0 || len(parts) == MaxParts {
-			return nil, fmt.Errorf("%w: part %d with %d bytes, of an archive of %d", ErrInvalid, len(parts), part.Length, size)
+			return nil, fmt.Errorf("%w: part %d with %d bytes, of an archive of %d", ErrInvalid, len(parts),
+				part.Length, size)
 		}
 		parts = append(parts, part)
 	}
@@ -141,7 +143,8 @@ func DecodeRuns(b []byte, parts int) ([]Run, error) {
 	for ; len(b) > 0; b = b[encodedRun:] {
 		run := Run{binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])}
 		if run.Count == 0 || uint64(run.First) < next || uint64(run.First)+uint64(run.Count) > uint64(parts) {
-			return nil, fmt.Errorf("%w: %d parts from %d on, of %d, and the next is %d", ErrInvalid, run.Count, run.First, parts, next)
+			return nil, fmt.Errorf("%w: %d parts from %d on, of %d, and the next is %d", ErrInvalid,
+				run.Count, run.First, parts, next)
 		}
 		next = uint64(run.First) + uint64(run.Count)
 		runs = append(runs, run)

@@ -61,7 +61,8 @@ func together(t *testing.T, archive []byte, others ...[]byte) int64 {
 	}
 	made, err := io.ReadAll(plan.Assemble(&sent, readers))
 	if err != nil || !bytes.Equal(made, archive) {
-		t.Fatalf("put together: %d bytes of %d, right: %t, %v", len(made), len(archive), bytes.Equal(made, archive), err)
+		t.Fatalf("put together: %d bytes of %d, right: %t, %v", len(made), len(archive),
+			bytes.Equal(made, archive), err)
 	}
 	return plan.MissingBytes
 }
@@ -76,12 +77,14 @@ func TestTogether(t *testing.T) {
 		least   int64
 		most    int64
 	}{
-		"nothing is there":        {old, nil, size, size},
-		"it is there":             {old, [][]byte{old}, 0, 0},
-		"some was inserted":       {inserted, [][]byte{old}, 100 << 10, 1 << 20},
-		"a half in each of two":   {old, [][]byte{old[:size/2], old[size/2:]}, 0, 1 << 20},
-		"the halves in disorder":  {slices.Concat(old[size/2:], old[:size/2]), [][]byte{old}, size / 3, size * 2 / 3},
-		"zeros again and again":   {slices.Concat(zeros, old, zeros), [][]byte{slices.Concat(zeros, old)}, 0, 5 << 20},
+		"nothing is there":      {old, nil, size, size},
+		"it is there":           {old, [][]byte{old}, 0, 0},
+		"some was inserted":     {inserted, [][]byte{old}, 100 << 10, 1 << 20},
+		"a half in each of two": {old, [][]byte{old[:size/2], old[size/2:]}, 0, 1 << 20},
+		"the halves in disorder": {slices.Concat(old[size/2:], old[:size/2]), [][]byte{old}, size / 3,
+			size * 2 / 3},
+		"zeros again and again": {slices.Concat(zeros, old, zeros), [][]byte{slices.Concat(zeros, old)},
+			0, 5 << 20},
 		"the same again":          {slices.Concat(old, old), [][]byte{old}, size / 2, size + 1<<20},
 		"nothing in common":       {old, [][]byte{random(3, size)}, size, size},
 		"what is there is longer": {old[size/4 : size/2], [][]byte{random(4, size), old}, 0, 1 << 20},
@@ -109,7 +112,8 @@ func TestList(t *testing.T) {
 		list []byte
 		size int64
 	}{
-		"cut off": {encoded[:len(encoded)-1], 3 << 20}, "too short": {encoded[:len(encoded)-encodedPart], 3 << 20},
+		"cut off":            {encoded[:len(encoded)-1], 3 << 20},
+		"too short":          {encoded[:len(encoded)-encodedPart], 3 << 20},
 		"of another archive": {encoded, 3<<20 - 1}, "an empty part": {Append(nil, []Part{{}}), 0},
 		"a huge part": {huge, 2 * MaxPart}, "too many": {many, MaxParts + 1},
 	} {
@@ -121,7 +125,8 @@ func TestList(t *testing.T) {
 
 func TestRuns(t *testing.T) {
 	for name, runs := range map[string][]Run{
-		"none in it": {{3, 0}}, "backwards": {{3, 1}, {2, 1}}, "twice": {{3, 2}, {4, 1}}, "behind the end": {{9, 2}}, "around": {{9, 1<<32 - 1}},
+		"none in it": {{3, 0}}, "backwards": {{3, 1}, {2, 1}}, "twice": {{3, 2}, {4, 1}},
+		"behind the end": {{9, 2}}, "around": {{9, 1<<32 - 1}},
 	} {
 		if _, err := DecodeRuns(AppendRuns(nil, runs), 10); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -141,7 +146,8 @@ func TestDiffers(t *testing.T) {
 		"another archive": {missing, damaged}, "an archive that ends": {missing, old[:2<<20]},
 		"what comes": {random(3, len(missing)), old}, "what comes and ends": {missing[:100], old},
 	} {
-		_, err := io.ReadAll(plan.Assemble(bytes.NewReader(test.missing), []io.Reader{bytes.NewReader(test.other)}))
+		_, err := io.ReadAll(plan.Assemble(bytes.NewReader(test.missing),
+			[]io.Reader{bytes.NewReader(test.other)}))
 		if !errors.Is(err, ErrDiffers) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -167,7 +173,8 @@ func FuzzDecodeRuns(f *testing.F) {
 		}
 		list := slices.Repeat([]Part{{Length: 1}}, int(parts))
 		var picked bytes.Buffer
-		if err := Pick(bytes.NewReader(make([]byte, parts)), list, runs, &picked); err != nil || picked.Len() > int(parts) {
+		if err := Pick(bytes.NewReader(make([]byte, parts)), list, runs, &picked); err != nil ||
+			picked.Len() > int(parts) {
 			t.Errorf("%d bytes of %d, %v", picked.Len(), parts, err)
 		}
 	})
@@ -177,7 +184,8 @@ func BenchmarkCut(b *testing.B) {
 	archive := random(1, 64<<20)
 	b.SetBytes(int64(len(archive)))
 	for b.Loop() {
-		if err := Cut(bytes.NewReader(archive), int64(len(archive)), func([]Part) error { return nil }); err != nil {
+		if err := Cut(bytes.NewReader(archive), int64(len(archive)),
+			func([]Part) error { return nil }); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -17,7 +17,8 @@ var ErrOther = errors.New("it is no regular file")
 // is opened: to open a device is not free of effects, nor need its driver ever return from it, and
 // layers and containers' file systems have devices of any number.
 func Openat(root int, path string, resolve uint64, flags int) (*os.File, error) {
-	held, err := unix.Openat2(root, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
+	held, err := unix.Openat2(root, path,
+		&unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -35,7 +36,8 @@ func Reopen(held int, path string, flags int) (*os.File, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", held), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC|flags, 0)
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", held), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|
+		unix.O_CLOEXEC|flags, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

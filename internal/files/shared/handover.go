@@ -27,8 +27,10 @@ func Local(directory string) (bool, error) {
 		return false, err
 	}
 	switch int64(stat.Type) {
-	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.RAMFS_MAGIC,
-		unix.OVERLAYFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.SQUASHFS_MAGIC, unix.EROFS_SUPER_MAGIC_V1, unix.ISOFS_SUPER_MAGIC,
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC,
+		unix.RAMFS_MAGIC,
+		unix.OVERLAYFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.SQUASHFS_MAGIC, unix.EROFS_SUPER_MAGIC_V1,
+		unix.ISOFS_SUPER_MAGIC,
 		unix.MSDOS_SUPER_MAGIC:
 		return true, nil
 	}
@@ -65,7 +67,8 @@ func used(pids []int, device uint64) []string {
 func regularOn(link string, device uint64) (inode uint64, ok bool) {
 	var stat unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &stat)
-	if err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG || unix.Mkdev(stat.Dev_major, stat.Dev_minor) != device {
+	if err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG ||
+		unix.Mkdev(stat.Dev_major, stat.Dev_minor) != device {
 		return 0, false
 	}
 	return stat.Ino, true

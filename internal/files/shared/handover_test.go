@@ -83,7 +83,8 @@ func TestHandOver(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(a, "kept"), bytes.Repeat([]byte("2"), 5000), 0o600))
 	pid := startWriter(t, filepath.Join(a, "mapped"))
 	must(t, Release(t.Context(), a, []int{pid}))
-	if content, err := os.ReadFile(filepath.Join(r.server, "mapped")); err != nil || !bytes.Equal(content, bytes.Repeat([]byte("w"), writerBytes)) {
+	if content, err := os.ReadFile(filepath.Join(r.server, "mapped")); err != nil ||
+		!bytes.Equal(content, bytes.Repeat([]byte("w"), writerBytes)) {
 		t.Errorf("what was mapped is not all at the server: %d bytes, %v", len(content), err)
 	}
 	must(t, Take(b))

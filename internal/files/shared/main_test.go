@@ -22,7 +22,8 @@ func newRemote(t *testing.T, options ...string) remote {
 	t.Helper()
 	r := remote{server: t.TempDir()}
 	server := filepath.Join(t.TempDir(), "server")
-	if err := os.WriteFile(server, []byte("#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n"), 0o755); err != nil {
+	if err := os.WriteFile(server, []byte("#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	for i := range r.mounts {

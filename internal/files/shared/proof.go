@@ -111,7 +111,8 @@ func (c *Claim) write() error {
 }
 
 func openAt(directory *os.File, name string, flags int) (*os.File, error) {
-	fd, err := unix.Openat(int(directory.Fd()), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(int(directory.Fd()), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC,
+		0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,8 @@ func (c *Claim) Check(answer Answer) error {
 			return fmt.Errorf("look for the other node's answer in %s: %w", c.directory.Name(), err)
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%w: it sees what is written here, but what it writes does not come here", ErrNotShared)
+			return fmt.Errorf("%w: it sees what is written here, but what it writes does not come here",
+				ErrNotShared)
 		}
 	}
 }
@@ -187,7 +189,8 @@ func parse(file *os.File) (token, reply string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	if len(content) != fileBytes || !bytes.HasPrefix(content, []byte(magic)) || content[answerAt-1] != ' ' || content[fileBytes-1] != '\n' {
+	if len(content) != fileBytes || !bytes.HasPrefix(content, []byte(magic)) || content[answerAt-1] != ' ' ||
+		content[fileBytes-1] != '\n' {
 		return "", "", fmt.Errorf("%w: the file is not one that proves anything", ErrNotShared)
 	}
 	return string(content[len(magic) : answerAt-1]), string(content[answerAt : fileBytes-1]), nil
@@ -205,13 +208,15 @@ func (c *Claim) Remove() error {
 	// it, just when it hears that nobody has it open.
 	defer c.file.Close()
 	var now unix.Stat_t
-	untouched := unix.Fstat(int(c.directory.Fd()), &now) == nil && now.Mtim == c.after.Mtim && c.after.Mtim != c.before.Mtim
+	untouched := unix.Fstat(int(c.directory.Fd()), &now) == nil && now.Mtim == c.after.Mtim &&
+		c.after.Mtim != c.before.Mtim
 	if err := unix.Unlinkat(int(c.directory.Fd()), c.name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("%w: remove %s: %w", ErrLeft, c.file.Name(), err)
 	}
 	if untouched {
 		path := fmt.Sprintf("/proc/self/fd/%d", c.directory.Fd())
-		_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{c.before.Atim, c.before.Mtim}, 0) // of no use to anybody but people
+		// of no use to anybody but people
+		_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{c.before.Atim, c.before.Mtim}, 0)
 	}
 	return nil
 }
@@ -256,7 +261,8 @@ func respond(file *os.File) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if _, err := hex.DecodeString(token); err != nil || reply != string(bytes.Repeat([]byte("-"), secretHex)) {
+	if _, err := hex.DecodeString(token); err != nil ||
+		reply != string(bytes.Repeat([]byte("-"), secretHex)) {
 		return Answer{}, fmt.Errorf("%w: it has been answered already", ErrNotShared)
 	}
 	answer := Answer{Token: token, Reply: randomHex(secretBytes), Device: stat.Dev, Inode: stat.Ino}

@@ -29,7 +29,8 @@ func TestProof(t *testing.T) {
 	for name, one := range map[string]struct {
 		a, b   string
 		locked bool
-	}{"sshfs": {r.mounts[0], r.mounts[1], false}, "back": {r.mounts[1], r.mounts[0], false}, "local": {local, link, true}} {
+	}{"sshfs": {r.mounts[0], r.mounts[1], false}, "back": {r.mounts[1], r.mounts[0], false},
+		"local": {local, link, true}} {
 		t.Run(name, func(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(one.a, "file"), nil, 0o644))
 			then := time.Unix(1e9, 5e8)
@@ -90,7 +91,8 @@ func TestNoProof(t *testing.T) {
 	if err := c.Check(answer); !errors.Is(err, ErrNotShared) {
 		t.Errorf("a copy in step: %v", err)
 	}
-	if err := c.Check(Answer{Token: strings.Repeat("0", secretHex), Reply: answer.Reply}); !errors.Is(err, ErrNotShared) {
+	if err := c.Check(Answer{Token: strings.Repeat("0", secretHex), Reply: answer.Reply}); !errors.Is(err,
+		ErrNotShared) {
 		t.Errorf("another token: %v", err)
 	}
 }
@@ -110,11 +112,20 @@ func TestHostileToken(t *testing.T) {
 		"hard link": func(path string) error { return os.Link(outside, path) },
 		"fifo":      func(path string) error { return unix.Mkfifo(path, 0o600) },
 		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
-		"device":    func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))) },
-		"short":     func(path string) error { return os.WriteFile(path, good[:len(good)-1], 0o600) },
-		"long":      func(path string) error { return os.WriteFile(path, append(slices.Clone(good), 'x'), 0o600) },
-		"other":     func(path string) error { return os.WriteFile(path, []byte(strings.Repeat("x", len(good))), 0o600) },
-		"answered":  func(path string) error { return os.WriteFile(path, answered, 0o600) },
+		"device": func(path string) error {
+			return unix.Mknod(path, unix.S_IFCHR|0o600,
+				int(unix.Mkdev(1, 3)))
+		},
+		"short": func(path string) error { return os.WriteFile(path, good[:len(good)-1], 0o600) },
+		"long": func(path string) error {
+			return os.WriteFile(path, append(slices.Clone(good), 'x'),
+				0o600)
+		},
+		"other": func(path string) error {
+			return os.WriteFile(path,
+				[]byte(strings.Repeat("x", len(good))), 0o600)
+		},
+		"answered": func(path string) error { return os.WriteFile(path, answered, 0o600) },
 	}
 	for what, make := range makers {
 		name := NewName()
@@ -126,7 +137,8 @@ func TestHostileToken(t *testing.T) {
 	if now, err := os.ReadFile(outside); err != nil || !slices.Equal(now, good) {
 		t.Errorf("a file outside was changed: %q, %v", now, err)
 	}
-	for _, name := range []string{"", "..", "../outside", "/etc/passwd", namePrefix, c.name + "0", c.name + "/x", strings.ToUpper(c.name), "x" + c.name[1:]} {
+	for _, name := range []string{"", "..", "../outside", "/etc/passwd", namePrefix, c.name + "0",
+		c.name + "/x", strings.ToUpper(c.name), "x" + c.name[1:]} {
 		if _, err := Find(dir, name); err == nil || errors.Is(err, ErrNotShared) {
 			t.Errorf("name %q: %v", name, err)
 		}

@@ -18,10 +18,12 @@ func FuzzEntries(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, entries := range []string{
-		`{"type":2,"payload":"eA==","position":0}` + "\n" + `{"type":1,"name":"a","size":1,"payload":"AAAAAAAAAAA=","position":1}`,
+		`{"type":2,"payload":"eA==","position":0}` + "\n" +
+			`{"type":1,"name":"a","size":1,"payload":"AAAAAAAAAAA=","position":1}`,
 		`{"type":1,"name":"../../../secret","size":11,"position":0}`,
 		`{"type":1,"name":"a","size":-1,"position":0}`,
-		`{"type":1,"name":"a","size":9223372036854775807,"position":0}` + "\n" + `{"type":1,"name":"b","size":1,"position":1}`,
+		`{"type":1,"name":"a","size":9223372036854775807,"position":0}` + "\n" +
+			`{"type":1,"name":"b","size":1,"position":1}`,
 		`{"type":7}`, `{`, ``,
 	} {
 		f.Add([]byte(entries))

@@ -69,11 +69,13 @@ func size(kept string) (bytes int64, err error) {
 		case err != nil:
 			return 0, err
 		case entry.Type == storage.FileType && (entry.Size < 0 || entry.Size > math.MaxInt64-bytes):
-			return 0, fmt.Errorf("what is kept of the archive is damaged: a file of %d bytes after %d", entry.Size, bytes)
+			return 0, fmt.Errorf("what is kept of the archive is damaged: a file of %d bytes after %d",
+				entry.Size, bytes)
 		case entry.Type == storage.FileType:
 			bytes += entry.Size
 		case int64(len(entry.Payload)) > math.MaxInt64-bytes:
-			return 0, fmt.Errorf("what is kept of the archive is damaged: %d bytes after %d", len(entry.Payload), bytes)
+			return 0, fmt.Errorf("what is kept of the archive is damaged: %d bytes after %d",
+				len(entry.Payload), bytes)
 		default:
 			bytes += int64(len(entry.Payload))
 		}
@@ -108,7 +110,8 @@ func Open(kept, directory string) (io.ReadCloser, error) {
 	go func() {
 		defer tree.Close()
 		defer done()
-		in.CloseWithError(guard.Do(func() error { return asm.WriteOutputTarStream(files{tree}, entries, in) }))
+		in.CloseWithError(
+			guard.Do(func() error { return asm.WriteOutputTarStream(files{tree}, entries, in) }))
 	}()
 	return out, nil
 }

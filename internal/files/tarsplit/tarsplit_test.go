@@ -43,7 +43,8 @@ func kept(t *testing.T, names ...string) (archive []byte, split, tree string) {
 	f, err := os.Create(split)
 	must(t, err)
 	zipped := gzip.NewWriter(f)
-	in, done, err := asm.NewInputTarStreamWithDone(bytes.NewReader(out.Bytes()), storage.NewJSONPacker(zipped), storage.NewDiscardFilePutter())
+	in, done, err := asm.NewInputTarStreamWithDone(bytes.NewReader(out.Bytes()),
+		storage.NewJSONPacker(zipped), storage.NewDiscardFilePutter())
 	must(t, err)
 	_, err = io.Copy(io.Discard, in)
 	must(t, errors.Join(err, in.Close(), <-done, zipped.Close(), f.Close()))
@@ -76,16 +77,22 @@ func TestHostile(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Dir(secret), 0o700))
 	must(t, os.WriteFile(secret, []byte("dir/x"), 0o600)) // it would be taken for the one that was there
 	for what, change := range map[string]func(tree string) error{
-		"changed": func(tree string) error { return os.WriteFile(filepath.Join(tree, "file"), []byte("FILE"), 0o644) },
-		"gone":    func(tree string) error { return os.Remove(filepath.Join(tree, "file")) },
+		"changed": func(tree string) error {
+			return os.WriteFile(filepath.Join(tree, "file"), []byte("FILE"),
+				0o644)
+		},
+		"gone": func(tree string) error { return os.Remove(filepath.Join(tree, "file")) },
 		"link out": func(tree string) error {
-			return errors.Join(os.Remove(filepath.Join(tree, "dir/x")), os.Symlink(secret, filepath.Join(tree, "dir/x")))
+			return errors.Join(os.Remove(filepath.Join(tree, "dir/x")),
+				os.Symlink(secret, filepath.Join(tree, "dir/x")))
 		},
 		"directory that leads out": func(tree string) error {
-			return errors.Join(os.RemoveAll(filepath.Join(tree, "dir")), os.Symlink(filepath.Dir(secret), filepath.Join(tree, "dir")))
+			return errors.Join(os.RemoveAll(filepath.Join(tree, "dir")),
+				os.Symlink(filepath.Dir(secret), filepath.Join(tree, "dir")))
 		},
 		"fifo": func(tree string) error {
-			return errors.Join(os.Remove(filepath.Join(tree, "file")), unix.Mkfifo(filepath.Join(tree, "file"), 0o600))
+			return errors.Join(os.Remove(filepath.Join(tree, "file")),
+				unix.Mkfifo(filepath.Join(tree, "file"), 0o600))
 		},
 	} {
 		_, split, tree := kept(t, "file", "dir/x")

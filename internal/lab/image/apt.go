@@ -30,7 +30,8 @@ type deb struct {
 func installers() []string {
 	return []string{
 		"adduser", "debconf", "dpkg", "init-system-helpers", "iproute2",
-		"lsb-base", "passwd", "perl", "perl-base", "sysvinit-utils", "tar", "ucf", "usrmerge", "usr-is-merged",
+		"lsb-base", "passwd", "perl", "perl-base", "sysvinit-utils", "tar", "ucf", "usrmerge",
+		"usr-is-merged",
 	}
 }
 
@@ -45,7 +46,8 @@ type apt struct {
 func newApt() (*apt, error) {
 	for _, program := range []string{"apt-get", "dpkg-deb"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return nil, fmt.Errorf("lab images are made from Debian packages, which needs %s (Debian, Ubuntu): %w; elsewhere use \"godwit image pull\"", program, err)
+			return nil, fmt.Errorf("lab images are made from Debian packages, which needs %s (Debian, "+
+				"Ubuntu): %w; elsewhere use \"godwit image pull\"", program, err)
 		}
 	}
 	dir, err := os.MkdirTemp("", "godwit-apt-")
@@ -94,7 +96,8 @@ func (a *apt) writeStatus(installed []installedPackage) error {
 		installed = append(slices.Clip(installed), installedPackage{Name: name, Version: "99:9999"})
 	}
 	for _, p := range installed {
-		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nVersion: %s\nArchitecture: all\nMulti-Arch: foreign\n"+
+		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nVersion: %s\nArchitecture: "+
+			"all\nMulti-Arch: foreign\n"+
 			"Maintainer: none\nDescription: none\n\n", p.Name, p.Version)
 	}
 	return os.WriteFile(filepath.Join(a.dir, "status"), status.Bytes(), 0o644)

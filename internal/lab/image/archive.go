@@ -38,7 +38,8 @@ type manifest struct {
 func writeArchive(out io.Writer, name string, run config, layers []layer) error {
 	buffered := bufio.NewWriterSize(out, 256<<10)
 	archive := tar.NewWriter(buffered)
-	image := imageConfig{Created: madeAt(), Architecture: runtime.GOARCH, OS: "linux", Config: run, RootFS: rootFS{Type: "layers"}}
+	image := imageConfig{Created: madeAt(), Architecture: runtime.GOARCH, OS: "linux", Config: run,
+		RootFS: rootFS{Type: "layers"}}
 	list := manifest{Config: "config.json", RepoTags: []string{"localhost/" + name + ":latest"}}
 	for _, l := range layers {
 		file := strings.TrimPrefix(l.DiffID, "sha256:") + ".tar"
@@ -67,7 +68,8 @@ func addFile(archive *tar.Writer, name, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: info.Size(), ModTime: madeAt()}); err != nil {
+	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644,
+		Size: info.Size(), ModTime: madeAt()}); err != nil {
 		return err
 	}
 	_, err = io.Copy(archive, file)
@@ -79,7 +81,8 @@ func addJSON(archive *tar.Writer, name string, value any) error {
 	if err != nil {
 		return err
 	}
-	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(raw)), ModTime: madeAt()}); err != nil {
+	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644,
+		Size: int64(len(raw)), ModTime: madeAt()}); err != nil {
 		return err
 	}
 	_, err = archive.Write(raw)

@@ -110,7 +110,8 @@ func layerBase(cache string, recipes []layerRecipe) string {
 }
 
 // layer makes the last of these layers unless it is cached.
-func (b *builder) layer(ctx context.Context, recipes []layerRecipe, installed []installedPackage) (layer, error) {
+func (b *builder) layer(ctx context.Context, recipes []layerRecipe, installed []installedPackage) (layer,
+	error) {
 	recipe := recipes[len(recipes)-1]
 	base := layerBase(b.cache, recipes)
 	made, err := readLayer(base)

@@ -18,7 +18,8 @@ func debian() recipe {
 		"etc/systemd/system/multi-user.target.wants/nginx.service": "/lib/systemd/system/nginx.service",
 	}
 	for _, unit := range []string{
-		"systemd-udevd.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-logind.service",
+		"systemd-udevd.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket",
+		"systemd-logind.service",
 		"systemd-networkd.service", "systemd-firstboot.service", "getty.target",
 	} {
 		links["etc/systemd/system/"+unit] = "/dev/null"
@@ -27,17 +28,21 @@ func debian() recipe {
 		Layers: []layerRecipe{tools(), libraries(), {
 			Name: "debian", Packages: []string{"systemd-sysv", "nginx"}, Init: true, Links: links,
 			Dirs: map[string]int64{
-				"etc/systemd": 0o755, "etc/systemd/system": 0o755, "etc/systemd/system/multi-user.target.wants": 0o755,
-				"etc/systemd/system/service.d": 0o755, "var/lib/nginx": 0o755, "var/log/nginx": 0o755, "var/log/journal": 0o755,
+				"etc/systemd": 0o755, "etc/systemd/system": 0o755,
+				"etc/systemd/system/multi-user.target.wants": 0o755,
+				"etc/systemd/system/service.d":               0o755, "var/lib/nginx": 0o755,
+				"var/log/nginx": 0o755, "var/log/journal": 0o755,
 			},
 			Files: map[string]string{
-				"etc/machine-id":       "9d3c1f0a5b7e4c62a8f1d0e3b4c5a697\n",
-				"etc/fstab":            "",
-				"etc/nginx/nginx.conf": strings.NewReplacer("user www-data;", "user root;", "http {", "http {\n\tkeepalive_requests 1000000000;").Replace(nginxConfig),
+				"etc/machine-id": "9d3c1f0a5b7e4c62a8f1d0e3b4c5a697\n",
+				"etc/fstab":      "",
+				"etc/nginx/nginx.conf": strings.NewReplacer("user www-data;", "user root;", "http {",
+					"http {\n\tkeepalive_requests 1000000000;").Replace(nginxConfig),
 				"etc/systemd/system/service.d/10-addresses.conf": "[Service]\nIPAddressDeny=\nIPAddressAllow=\n",
 			},
 		}},
-		Config: config{Env: []string{searchPath}, Cmd: []string{"/sbin/init"}, StopSignal: "SIGRTMIN+3", ExposedPorts: ports("80/tcp")},
+		Config: config{Env: []string{searchPath}, Cmd: []string{"/sbin/init"}, StopSignal: "SIGRTMIN+3",
+			ExposedPorts: ports("80/tcp")},
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 
 func TestUnknownName(t *testing.T) {
 	_, err := Build(context.Background(), "../redis", t.TempDir())
-	if err == nil || !strings.Contains(err.Error(), "blank, broker, busybox, coap, debian, nginx, recogniser, redis, sqlite, system, video") {
+	if err == nil || !strings.Contains(err.Error(),
+		"blank, broker, busybox, coap, debian, nginx, recogniser, redis, sqlite, system, video") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -33,7 +34,8 @@ func TestCancelled(t *testing.T) {
 
 func TestMergedAndUnwanted(t *testing.T) {
 	for name, want := range map[string]string{
-		"./": ".", "./bin/sh": "usr/bin/sh", "./lib64/ld.so": "usr/lib64/ld.so", "./usr/bin/x": "usr/bin/x", "./libexec/x": "libexec/x",
+		"./": ".", "./bin/sh": "usr/bin/sh", "./lib64/ld.so": "usr/lib64/ld.so", "./usr/bin/x": "usr/bin/x",
+		"./libexec/x": "libexec/x",
 	} {
 		if got := merged(name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
@@ -68,7 +70,8 @@ func TestBuild(t *testing.T) {
 	group.Wait()
 	layers, err := filepath.Glob(filepath.Join(dir, "layer-*.json"))
 	if err != nil || len(layers) != 7 {
-		t.Errorf("%d layers, want 7: two shared ones and one each of redis, nginx, sqlite, system and debian (%v)", len(layers), err)
+		t.Errorf("%d layers, want 7: two shared ones and one each of redis, nginx, sqlite, system and "+
+			"debian (%v)", len(layers), err)
 	}
 	path, err := Build(context.Background(), "busybox", dir)
 	if err != nil {

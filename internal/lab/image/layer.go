@@ -42,8 +42,10 @@ func readLayer(base string) (layer, error) {
 }
 
 // makeLayer puts a layer into the cache: the archive first, what is known of it then.
-func makeLayer(ctx context.Context, base string, recipe layerRecipe, debs []deb, more prepared) (layer, error) {
-	made, err := hashLayer(base+".tar", func(out io.Writer) error { return writeLayer(ctx, out, recipe, debs, more) })
+func makeLayer(ctx context.Context, base string, recipe layerRecipe, debs []deb, more prepared) (layer,
+	error) {
+	made, err := hashLayer(base+".tar",
+		func(out io.Writer) error { return writeLayer(ctx, out, recipe, debs, more) })
 	if err != nil {
 		return layer{}, err
 	}
@@ -112,7 +114,8 @@ func writeLayer(ctx context.Context, out io.Writer, recipe layerRecipe, debs []d
 // own writes what the recipe itself contains, before the packages, so that it counts.
 func (w *layerWriter) own(recipe layerRecipe) error {
 	for _, name := range slices.Sorted(maps.Keys(recipe.Dirs)) {
-		if err := w.entry(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: recipe.Dirs[name], ModTime: madeAt()}, nil); err != nil {
+		if err := w.entry(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: recipe.Dirs[name],
+			ModTime: madeAt()}, nil); err != nil {
 			return err
 		}
 	}
@@ -123,7 +126,8 @@ func (w *layerWriter) own(recipe layerRecipe) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(recipe.Files)) {
 		content := recipe.Files[name]
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content)), ModTime: madeAt()}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content)),
+			ModTime: madeAt()}
 		if err := w.entry(header, strings.NewReader(content)); err != nil {
 			return err
 		}
@@ -142,11 +146,13 @@ func (w *layerWriter) file(name, path string) error {
 	if err != nil {
 		return err
 	}
-	return w.entry(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: info.Size(), ModTime: madeAt()}, file)
+	return w.entry(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: info.Size(),
+		ModTime: madeAt()}, file)
 }
 
 func (w *layerWriter) link(name, target string) error {
-	return w.entry(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777, ModTime: madeAt()}, nil)
+	return w.entry(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777,
+		ModTime: madeAt()}, nil)
 }
 
 // entry writes one entry, if it is the first of its path. Directories end in a slash, as tar has them.
@@ -245,7 +251,8 @@ func forInit(name string) bool {
 func unwanted(name string) bool {
 	for _, prefix := range []string{
 		"etc/cron.", "etc/default", "etc/init.d", "etc/logrotate.d", "etc/ufw", "usr/lib/init",
-		"usr/share/apport", "usr/share/bash-completion", "usr/share/bug", "usr/share/doc", "usr/share/info", "usr/share/initramfs-tools",
+		"usr/share/apport", "usr/share/bash-completion", "usr/share/bug", "usr/share/doc", "usr/share/info",
+		"usr/share/initramfs-tools",
 		"usr/share/lintian", "usr/share/locale", "usr/share/man", "usr/share/vim",
 	} {
 		if strings.HasPrefix(name, prefix) {

@@ -163,7 +163,8 @@ func (b *builder) ownFiles(ctx context.Context, m making, root string) error {
 
 // unpackTar unpacks a layer's archive.
 func unpackTar(ctx context.Context, path, root string) error {
-	return output(exec.CommandContext(ctx, "tar", "--extract", "--keep-directory-symlink", "--file", path, "--directory", root))
+	return output(exec.CommandContext(ctx, "tar", "--extract", "--keep-directory-symlink", "--file", path,
+		"--directory", root))
 }
 
 // unpackDeb unpacks a package with names as they are in a system with merged /usr.
@@ -190,7 +191,8 @@ func unpackDeb(ctx context.Context, d deb, root string) error {
 // runIn runs a command with a directory for its file system.
 func runIn(ctx context.Context, root string, command []string) error {
 	cmd := exec.CommandContext(ctx, "unshare", append([]string{
-		"--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc", "--root=" + root, "--mount-proc=/proc", "--",
+		"--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc", "--root=" + root,
+		"--mount-proc=/proc", "--",
 	}, command...)...)
 	cmd.Env = []string{searchPath, "HOME=/tmp", "LC_ALL=C.UTF-8", librarySearchPath()}
 	return output(cmd)
@@ -201,7 +203,8 @@ func output(cmd *exec.Cmd) error {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(slices.Clip(cmd.Args)[:1], " "), err, lastLines(said.Bytes()))
+		return fmt.Errorf("%s: %w: %s", strings.Join(slices.Clip(cmd.Args)[:1], " "), err,
+			lastLines(said.Bytes()))
 	}
 	return nil
 }

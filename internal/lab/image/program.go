@@ -23,7 +23,8 @@ func OfProgram(name, program, dir string, bulk ...int64) (string, error) {
 		return "", fmt.Errorf("image of %s: %w", program, err)
 	}
 	fail := func(err error) (string, error) { return "", fmt.Errorf("image of %s: %w", program, err) }
-	recipe := layerRecipe{Dirs: map[string]int64{"dev": 0o755, "etc": 0o755, "proc": 0o755, "sys": 0o755, "tmp": 0o1777}}
+	recipe := layerRecipe{Dirs: map[string]int64{"dev": 0o755, "etc": 0o755, "proc": 0o755, "sys": 0o755,
+		"tmp": 0o1777}}
 	lowest, err := hashLayer(filepath.Join(dir, name+"-layer.tar"), func(out io.Writer) error {
 		return writeProgramLayer(out, recipe, program)
 	})
@@ -33,9 +34,10 @@ func OfProgram(name, program, dir string, bulk ...int64) (string, error) {
 	}
 	layers := []layer{lowest}
 	for number, size := range bulk {
-		more, err := hashLayer(filepath.Join(dir, fmt.Sprintf("%s-bulk-%d.tar", name, number)), func(out io.Writer) error {
-			return writeBulkLayer(out, number, size)
-		})
+		more, err := hashLayer(filepath.Join(dir, fmt.Sprintf("%s-bulk-%d.tar", name, number)),
+			func(out io.Writer) error {
+				return writeBulkLayer(out, number, size)
+			})
 		defer os.Remove(more.path)
 		if err != nil {
 			return fail(err)
@@ -46,7 +48,8 @@ func OfProgram(name, program, dir string, bulk ...int64) (string, error) {
 	// One thread of Go's that works: the fewer threads, the more the program is like one that was
 	// not written in Go.
 	run := config{Env: []string{"PATH=/", "GOMAXPROCS=1"}, Cmd: []string{ProgramPath}}
-	if err := replace(path, func(file *os.File) error { return writeArchive(file, name, run, layers) }); err != nil {
+	if err := replace(path,
+		func(file *os.File) error { return writeArchive(file, name, run, layers) }); err != nil {
 		return fail(err)
 	}
 	return path, nil
@@ -71,7 +74,8 @@ func (w *layerWriter) bulk(number int, size int64) error {
 	for file := 0; size > 0; file++ {
 		part := min(size, bulkFileBytes)
 		header := &tar.Header{
-			Typeflag: tar.TypeReg, Name: fmt.Sprintf("%s/%d", dir, file), Mode: 0o644, Size: part, ModTime: madeAt(),
+			Typeflag: tar.TypeReg, Name: fmt.Sprintf("%s/%d", dir, file), Mode: 0o644, Size: part,
+			ModTime: madeAt(),
 		}
 		if err := w.entry(header, io.LimitReader(noise, part)); err != nil {
 			return err
@@ -95,7 +99,8 @@ func writeProgramLayer(out io.Writer, recipe layerRecipe, program string) error 
 	if err := w.own(recipe); err != nil {
 		return err
 	}
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: ProgramPath[1:], Mode: 0o755, Size: info.Size(), ModTime: madeAt()}
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: ProgramPath[1:], Mode: 0o755, Size: info.Size(),
+		ModTime: madeAt()}
 	if err := w.entry(header, file); err != nil {
 		return err
 	}

@@ -53,7 +53,8 @@ func Names() []string { return slices.Sorted(maps.Keys(recipes())) }
 func find(name string) (recipe, error) {
 	found, ok := recipes()[name]
 	if !ok {
-		return recipe{}, fmt.Errorf("there is no lab image %q; there are %s", name, strings.Join(Names(), ", "))
+		return recipe{}, fmt.Errorf("there is no lab image %q; there are %s", name,
+			strings.Join(Names(), ", "))
 	}
 	return found, nil
 }
@@ -82,12 +83,15 @@ func small() map[string]recipe {
 			}},
 			Config: config{
 				Env: env, WorkingDir: "/data", ExposedPorts: map[string]struct{}{"6379/tcp": {}},
-				Cmd: []string{"redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "no"},
+				Cmd: []string{"redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "",
+					"--appendonly", "no"},
 			},
 		},
 		"sqlite": {
-			Layers: []layerRecipe{tools(), libraries(), {Name: "sqlite", Packages: []string{"sqlite3"}, Dirs: map[string]int64{"data": 0o755}}},
-			Config: config{Env: env, WorkingDir: "/data", Cmd: []string{"sleep", "1000000"}}, // it serves nobody: what uses it is run in it
+			Layers: []layerRecipe{tools(), libraries(),
+				{Name: "sqlite", Packages: []string{"sqlite3"}, Dirs: map[string]int64{"data": 0o755}}},
+			// it serves nobody: what uses it is run in it
+			Config: config{Env: env, WorkingDir: "/data", Cmd: []string{"sleep", "1000000"}},
 		},
 		"nginx": {Layers: []layerRecipe{tools(), libraries(), nginxLayer()}, Config: nginxRun()},
 	}
@@ -98,11 +102,14 @@ func tools() layerRecipe {
 	return layerRecipe{
 		Name: "tools", Packages: []string{"busybox-static"}, Applets: true,
 		// Debian's merged /usr; packages that still name the old places are unpacked to the new ones.
-		Links: map[string]string{"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"},
+		Links: map[string]string{"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib",
+			"lib64": "usr/lib64"},
 		Dirs: map[string]int64{
-			"dev": 0o755, "etc": 0o755, "home": 0o755, "mnt": 0o755, "proc": 0o755, "root": 0o700, "run": 0o755, "sys": 0o755,
-			"tmp": 0o1777, "usr": 0o755, "usr/bin": 0o755, "usr/lib": 0o755, "usr/lib64": 0o755, "usr/sbin": 0o755,
-			"var": 0o755, "var/log": 0o755, "var/tmp": 0o1777,
+			"dev": 0o755, "etc": 0o755, "home": 0o755, "mnt": 0o755, "proc": 0o755, "root": 0o700,
+			"run": 0o755, "sys": 0o755,
+			"tmp": 0o1777, "usr": 0o755, "usr/bin": 0o755, "usr/lib": 0o755, "usr/lib64": 0o755,
+			"usr/sbin": 0o755,
+			"var":      0o755, "var/log": 0o755, "var/tmp": 0o1777,
 		},
 		Files: map[string]string{
 			"etc/passwd": "root:x:0:0:root:/root:/bin/sh\ndaemon:x:1:1:daemon:/:/bin/false\n" +

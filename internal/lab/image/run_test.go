@@ -91,7 +91,8 @@ func startArchive(t *testing.T, name, path string) *container {
 	loaded, err := store.Resolve(name)
 	check(t, err)
 	check(t, mountLayers(t, store, loaded, dir))
-	c := &container{t: t, runc: runcPath(t), root: filepath.Join(dir, "runc"), id: "labimage-" + filepath.Base(dir)}
+	c := &container{t: t, runc: runcPath(t), root: filepath.Join(dir, "runc"),
+		id: "labimage-" + filepath.Base(dir)}
 	c.rootfs = filepath.Join(dir, "rootfs")
 	check(t, writeSpec(dir, loaded))
 	command := exec.Command(c.runc, "--root", c.root, "run", "--detach", "--bundle", dir, c.id)
@@ -118,21 +119,26 @@ func mountLayers(t *testing.T, store *image.Store, loaded image.Image, dir strin
 	for _, sub := range []string{"upper", "work", "rootfs"} {
 		check(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", strings.Join(lower, ":"), dir, dir)
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", strings.Join(lower, ":"), dir,
+		dir)
 	target := filepath.Join(dir, "rootfs")
 	t.Cleanup(func() { check(t, unix.Unmount(target, 0)) })
 	return unix.Mount("overlay", target, "overlay", 0, options)
 }
 
 func writeSpec(dir string, loaded image.Image) error {
-	capabilities := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
-		"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE"}
+	capabilities := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD",
+		"CAP_NET_RAW", "CAP_SETGID",
+		"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL",
+		"CAP_AUDIT_WRITE"}
 	spec := &specs.Spec{
 		Version: "1.0.2",
 		Root:    &specs.Root{Path: "rootfs"},
 		Process: &specs.Process{
-			Args: loaded.Config.Cmd, Env: loaded.Config.Env, Cwd: "/" + strings.TrimPrefix(loaded.Config.WorkingDir, "/"),
-			Capabilities:    &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities, Permitted: capabilities},
+			Args: loaded.Config.Cmd, Env: loaded.Config.Env,
+			Cwd: "/" + strings.TrimPrefix(loaded.Config.WorkingDir, "/"),
+			Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities,
+				Permitted: capabilities},
 			NoNewPrivileges: true,
 		},
 		Mounts: []specs.Mount{
@@ -140,7 +146,8 @@ func writeSpec(dir string, loaded image.Image) error {
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
 		},
 		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
-			{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+			{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.MountNamespace},
+			{Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
 		}},
 	}
 	filter, err := seccomp.GetDefaultProfile(spec)
@@ -159,8 +166,10 @@ func writeSpec(dir string, loaded image.Image) error {
 func (c *container) answers(want string, args ...string) {
 	c.t.Helper()
 	var output []byte
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		output, _ = exec.Command(c.runc, append([]string{"--root", c.root, "exec", c.id}, args...)...).CombinedOutput()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(
+		20 * time.Millisecond) {
+		output, _ = exec.Command(c.runc,
+			append([]string{"--root", c.root, "exec", c.id}, args...)...).CombinedOutput()
 		if strings.Contains(string(output), want) {
 			return
 		}
@@ -212,7 +221,8 @@ func TestImageOfProgram(t *testing.T) {
 }
 
 func TestImageOfDynamicProgram(t *testing.T) {
-	if _, err := OfProgram("mine", "/bin/sh", t.TempDir()); err == nil || !strings.Contains(err.Error(), "dynamically") {
+	if _, err := OfProgram("mine", "/bin/sh", t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "dynamically") {
 		t.Errorf("a program that needs libraries: %v", err)
 	}
 }

@@ -47,9 +47,11 @@ func system() recipe {
 	return recipe{
 		Layers: []layerRecipe{tools(), {
 			Name: "system", Files: map[string]string{"etc/inittab": inittab},
-			Dirs: map[string]int64{"var/spool": 0o755, "var/spool/cron": 0o755, "var/spool/cron/crontabs": 0o755, "srv": 0o755},
+			Dirs: map[string]int64{"var/spool": 0o755, "var/spool/cron": 0o755,
+				"var/spool/cron/crontabs": 0o755, "srv": 0o755},
 		}},
-		Config: config{Env: []string{searchPath}, Cmd: []string{"init"}, StopSignal: "SIGTERM", ExposedPorts: ports("80/tcp")},
+		Config: config{Env: []string{searchPath}, Cmd: []string{"init"}, StopSignal: "SIGTERM",
+			ExposedPorts: ports("80/tcp")},
 	}
 }
 
@@ -71,9 +73,11 @@ func blank() recipe {
 // coap is study B's server: Eclipse Californium, with 75 MB of random data of which each POST changes some.
 func coap() recipe {
 	jars := map[string]download{
-		"app/californium-core.jar": maven("org/eclipse/californium/californium-core/3.14.0/californium-core-3.14.0.jar",
+		"app/californium-core.jar": maven(
+			"org/eclipse/californium/californium-core/3.14.0/californium-core-3.14.0.jar",
 			"dfd4c0b97dfe716ba285f310e6d9c8958cc8c78813d541fbcb9b9643a494a5a3"),
-		"app/element-connector.jar": maven("org/eclipse/californium/element-connector/3.14.0/element-connector-3.14.0.jar",
+		"app/element-connector.jar": maven(
+			"org/eclipse/californium/element-connector/3.14.0/element-connector-3.14.0.jar",
 			"03edf864dacd068e08f844d4fab0f9467ae4a28a8532c85d5bbd66d8cb93950c"),
 		"app/slf4j-api.jar": maven("org/slf4j/slf4j-api/2.0.19/slf4j-api-2.0.19.jar",
 			"e91ff6d720609e7a194ffe758c3ed5c84e798617ae07b0a0f6a4fe229741b4bb"),
@@ -96,7 +100,8 @@ func coap() recipe {
 				Packages: []string{"openjdk-17-jre-headless"}, Downloads: compiler,
 				Files: map[string]string{"tmp/Server.java": coapServer, jvmConfig: jvmConfigText},
 				Command: []string{
-					java, "-jar", "/tmp/ecj.jar", "--release", "17", "-classpath", "/tmp/californium-core.jar:/tmp/element-connector.jar",
+					java, "-jar", "/tmp/ecj.jar", "--release", "17", "-classpath",
+					"/tmp/californium-core.jar:/tmp/element-connector.jar",
 					"-d", "/tmp/classes", "/tmp/Server.java",
 				},
 				Outputs: map[string]string{"app/Server.class": "tmp/classes/Server.class"},
@@ -107,7 +112,8 @@ func coap() recipe {
 			// A heap as small as the data allows, as on the study's Raspberry Pi. The JVM's own
 			// counters for jps are in a file that it has mapped: nobody reads them here.
 			Cmd: []string{
-				java, "-Xms92m", "-Xmx112m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+				java, "-Xms92m", "-Xmx112m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+				"-XX:-UsePerfData",
 				"-Djava.net.preferIPv4Stack=true", "-cp", "/app:/app/*", "Server", "75",
 			},
 		},
@@ -126,7 +132,8 @@ const jvmConfigText = "-server KNOWN\n-client IGNORE\n"
 func javaHome() string { return "/usr/lib/jvm/java-17-openjdk-" + runtime.GOARCH }
 
 func javaLayer() layerRecipe {
-	return layerRecipe{Name: "java", Packages: []string{"openjdk-17-jre-headless"}, Files: map[string]string{jvmConfig: jvmConfigText}}
+	return layerRecipe{Name: "java", Packages: []string{"openjdk-17-jre-headless"},
+		Files: map[string]string{jvmConfig: jvmConfigText}}
 }
 
 // recogniser is in the role of study A's OpenFace: it is sent pictures of a camera, and answers
@@ -136,10 +143,12 @@ func recogniser() recipe {
 		heavy: true,
 		Layers: []layerRecipe{
 			tools(), libraries(), {Name: "opencv", Packages: []string{"python3-opencv", "opencv-data"}},
-			{Name: "recogniser", Files: map[string]string{"app/server.py": recogniserServer}, Dirs: map[string]int64{"app": 0o755}},
+			{Name: "recogniser", Files: map[string]string{"app/server.py": recogniserServer},
+				Dirs: map[string]int64{"app": 0o755}},
 		},
 		Config: config{
-			Env: []string{searchPath, librarySearchPath(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1", "HOME=/tmp", "OPENBLAS_NUM_THREADS=1"},
+			Env: []string{searchPath, librarySearchPath(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1",
+				"HOME=/tmp", "OPENBLAS_NUM_THREADS=1"},
 			Cmd: []string{"python3", "/app/server.py"}, ExposedPorts: ports("7001/tcp"),
 		},
 	}
@@ -160,7 +169,8 @@ func librarySearchPath() string {
 // Its processes stay root's: of others CRIU cannot read the limits on a machine without CAP_SYS_RESOURCE.
 func video() recipe {
 	server := nginxLayer()
-	server.Files = map[string]string{"etc/nginx/nginx.conf": strings.Replace(nginxConfig, "user www-data;", "user root;", 1)}
+	server.Files = map[string]string{"etc/nginx/nginx.conf": strings.Replace(nginxConfig, "user www-data;",
+		"user root;", 1)}
 	return recipe{
 		heavy: true,
 		Layers: []layerRecipe{
@@ -169,8 +179,10 @@ func video() recipe {
 				Packages: []string{"ffmpeg"},
 				Command: []string{
 					"ffmpeg", "-loglevel", "error", "-f", "lavfi", "-i", "testsrc2=size=1280x720:rate=25",
-					"-t", "150", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-threads", "2",
-					"-b:v", "4980k", "-minrate", "4980k", "-maxrate", "4980k", "-bufsize", "4980k", "-x264-params", "nal-hrd=cbr",
+					"-t", "150", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-threads",
+					"2",
+					"-b:v", "4980k", "-minrate", "4980k", "-maxrate", "4980k", "-bufsize", "4980k",
+					"-x264-params", "nal-hrd=cbr",
 					"-movflags", "+faststart", "/tmp/film.mp4",
 				},
 				Outputs: map[string]string{"usr/share/nginx/html/" + VideoPath: "tmp/film.mp4"},
@@ -186,13 +198,16 @@ func broker() recipe {
 		heavy: true,
 		Layers: []layerRecipe{tools(), libraries(), {
 			Name: "broker", Packages: []string{"rabbitmq-server"},
-			Dirs:  map[string]int64{"etc/rabbitmq": 0o755, "var/lib/rabbitmq": 0o755, "var/log/rabbitmq": 0o755},
+			Dirs: map[string]int64{"etc/rabbitmq": 0o755, "var/lib/rabbitmq": 0o755,
+				"var/log/rabbitmq": 0o755},
 			Files: map[string]string{"etc/rabbitmq/rabbitmq.conf": brokerConfig},
 		}},
 		Config: config{
 			Env: []string{
-				searchPath, "HOME=/var/lib/rabbitmq", "LC_ALL=C.UTF-8", "RABBITMQ_NODENAME=rabbit@localhost", "RABBITMQ_LOGS=-",
-				"ERL_EPMD_ADDRESS=127.0.0.1", "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none",
+				searchPath, "HOME=/var/lib/rabbitmq", "LC_ALL=C.UTF-8", "RABBITMQ_NODENAME=rabbit@localhost",
+				"RABBITMQ_LOGS=-",
+				"ERL_EPMD_ADDRESS=127.0.0.1",
+				"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none",
 			},
 			Cmd: []string{"/usr/lib/rabbitmq/bin/rabbitmq-server"}, ExposedPorts: ports("5672/tcp"),
 		},

@@ -29,10 +29,12 @@ const Directory = "/var/tmp"
 
 // World is a lab with two nodes, a and b, or more, and a directory on the machine for what is built for it.
 type World struct {
-	Name      string
-	Size      int                                               // how many nodes; 0: two
-	AgentArgs []string                                          // of every agent, beside those that let it fail on purpose
-	Build     func(ctx context.Context, directory string) error // makes the program godwit, and whatever else there is to be
+	Name string
+	Size int // how many nodes; 0: two
+	// of every agent, beside those that let it fail on purpose
+	AgentArgs []string
+	// makes the program godwit, and whatever else there is to be
+	Build     func(ctx context.Context, directory string) error
 	Up        func(ctx context.Context, up *lab.Lab, directory string) error
 	Left      func() []string // tells what the tests have left over; nil: nobody looks
 	directory string
@@ -87,14 +89,16 @@ func (w *World) bringUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.directory, err = os.MkdirTemp(Directory, w.directoryPrefix()+strconv.Itoa(os.Getpid())+"-"); err != nil {
+	if w.directory, err = os.MkdirTemp(Directory, w.directoryPrefix()+strconv.Itoa(os.Getpid())+
+		"-"); err != nil {
 		return err
 	}
 	if err := w.Build(ctx, w.directory); err != nil {
 		return err
 	}
 	w.lab, err = lab.Up(ctx, lab.Config{
-		Name: w.labPrefix() + strconv.Itoa(os.Getpid()), Nodes: len(w.nodes()), NoCheck: true, Program: filepath.Join(w.directory, "godwit"),
+		Name: w.labPrefix() + strconv.Itoa(os.Getpid()), Nodes: len(w.nodes()), NoCheck: true,
+		Program:   filepath.Join(w.directory, "godwit"),
 		Link:      lab.Link{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond},
 		AgentArgs: append([]string{"--faults"}, w.AgentArgs...),
 	})
@@ -165,8 +169,10 @@ func (w *World) takeDown() error {
 func (w *World) showLogs() {
 	for _, node := range w.nodes() {
 		out, err := exec.Command("tail", "-n", "30", w.lab.AgentLog(node)).CombinedOutput()
-		crash, _ := exec.Command("grep", "-n", "-m", "3", "-A", "30", "-E", "^(SIG|panic:|fatal error:)", w.lab.AgentLog(node)).Output()
-		fmt.Fprintf(os.Stderr, "%s: end of the log of agent %s (%v):\n%s\n%s\n", w.Name, node, err, crash, out)
+		crash, _ := exec.Command("grep", "-n", "-m", "3", "-A", "30", "-E", "^(SIG|panic:|fatal error:)",
+			w.lab.AgentLog(node)).Output()
+		fmt.Fprintf(os.Stderr, "%s: end of the log of agent %s (%v):\n%s\n%s\n", w.Name, node, err, crash,
+			out)
 	}
 }
 
@@ -187,7 +193,8 @@ func Within(limit time.Duration, condition func() bool) bool {
 
 // GoBuild builds a program from the sources as they are now, so that nothing old is tested by accident.
 func GoBuild(ctx context.Context, to, pkg string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to, pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o",
+		to, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w: %s", pkg, err, out)

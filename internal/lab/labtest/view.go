@@ -70,7 +70,8 @@ func View(ctx context.Context, of *lab.Lab, node string, directories ...string) 
 		v = append(v, "mount at "+strings.Fields(line)[4])
 	}
 	for _, args := range [][]string{
-		{"ip", "-o", "link"}, {"ip", "route", "show", "table", "all"}, {"ip", "rule"}, {"nft", "--stateless", "list", "ruleset"},
+		{"ip", "-o", "link"}, {"ip", "route", "show", "table", "all"}, {"ip", "rule"},
+		{"nft", "--stateless", "list", "ruleset"},
 	} {
 		out, err := of.Exec(ctx, node, args...)
 		if err != nil {
@@ -98,7 +99,8 @@ func viewProcesses(init int) (v []string) {
 			continue
 		}
 		v = append(v, fmt.Sprintf("process %d %s", process, arguments))
-		if network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", process)); err == nil { // otherwise it has ended
+		// otherwise it has ended
+		if network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", process)); err == nil {
 			v = append(v, "network namespace "+network)
 		}
 	}

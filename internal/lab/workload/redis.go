@@ -74,7 +74,8 @@ func filled(bytes int, do func(key string, value []byte) error) error {
 // counting begins.
 func (c *RedisCounter) Fill(bytes int) error {
 	return filled(bytes, func(key string, value []byte) error {
-		if _, err := fmt.Fprintf(c.conn, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key, len(value), value); err != nil {
+		if _, err := fmt.Fprintf(c.conn, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key,
+			len(value), value); err != nil {
 			return fmt.Errorf("fill redis: %w", err)
 		}
 		if line, err := c.reader.ReadString('\n'); err != nil || line != "+OK\r\n" {

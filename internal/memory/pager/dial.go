@@ -36,7 +36,8 @@ func DialRemote(ctx context.Context, path string) (memory.RemotePages, error) {
 	switch {
 	case ctx.Err() != nil && err != nil:
 		err = context.Cause(ctx)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ECONNRESET), errors.Is(err, io.EOF):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ECONNRESET),
+		errors.Is(err, io.EOF):
 		err = ErrNoPager
 	}
 	if err != nil {
@@ -200,7 +201,8 @@ const lastWordsPatience = 5 * time.Second
 
 // broken says why nothing can be written: the other end may have said. io.EOF: because nothing is missing.
 func (c *remoteClient) broken(err error) error {
-	_ = c.conn.SetReadDeadline(time.Now().Add(lastWordsPatience)) // fails on a closed connection, on which reading ends, too
+	// fails on a closed connection, on which reading ends, too
+	_ = c.conn.SetReadDeadline(time.Now().Add(lastWordsPatience))
 	<-c.over
 	_ = c.conn.Close() // it is of no use any more
 	c.mu.Lock()
@@ -241,7 +243,8 @@ func (c *remoteClient) GiveUp(ctx context.Context, fail bool) error {
 		return told(text)
 	case <-c.over:
 		select {
-		case text := <-c.answers: // it was told before the end, which may follow at once from what was ordered
+		// it was told before the end, which may follow at once from what was ordered
+		case text := <-c.answers:
 			return told(text)
 		default:
 		}

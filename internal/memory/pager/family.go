@@ -75,9 +75,10 @@ func (s *slot) kind(page int) kind {
 // family is a process of the image and its children, and theirs: all address spaces that are
 // missing its pages. Pages are numbered through the slots, alike in all of them.
 type family struct {
-	task     memory.Task
-	slots    []*slot     // in order of address
-	again    []int       // first pages of the parts, of aroundPages each, in which a page was sent more than once
+	task  memory.Task
+	slots []*slot // in order of address
+	// first pages of the parts, of aroundPages each, in which a page was sent more than once
+	again    []int
 	forsaken func(n int) // called, with the lock, when so many remote pages are needed by nobody any more
 
 	mu      sync.Mutex // taken after the lock of a space

@@ -16,7 +16,8 @@ const (
 	longestRetry    = 10 * time.Millisecond
 	memoryPause     = 10 * time.Millisecond
 	memoryPatience  = 30 * time.Second // how long the container's memory limit may stand against filling
-	tooLong, tooFew = "the kernel does not take it, for too long", "its limit does not allow what it had before"
+	tooLong, tooFew = "the kernel does not take it, for too long",
+		"its limit does not allow what it had before"
 )
 
 // fault is one access of a process that waits for its page. Instants are since the filler's start.
@@ -162,7 +163,8 @@ func (f *filler) retry() {
 			case !again:
 				pause = retryPause
 			case f.since()-one.tried > memoryPatience:
-				f.fail(fmt.Errorf("process %d waits for its page at %#x: %s", one.space.family.task, one.address, tooLong))
+				f.fail(fmt.Errorf("process %d waits for its page at %#x: %s", one.space.family.task,
+					one.address, tooLong))
 				return
 			default:
 				f.retryLater(one)

@@ -20,18 +20,19 @@ const (
 
 // filler fills the memory of all processes of a container.
 type filler struct {
-	image       []memory.ImageSlot // in order of task and address
-	data        []byte             // the image's content
-	pages       *os.File           // the same as a file
-	pageSize    int
-	failed      chan error // the first that makes it impossible to go on
-	freed       chan *slot
-	work        bell // rings when there may be something to do for workers
-	order       []*family
-	families    map[memory.Task]*family
-	remoteLeft  atomic.Int64                       // remote pages that somebody needs and that have not come
-	noRemote    func()                             // called when that becomes 0
-	faultRemote func(page remoteFault, slot *slot) // called when somebody waits for a remote page, with the family's lock
+	image      []memory.ImageSlot // in order of task and address
+	data       []byte             // the image's content
+	pages      *os.File           // the same as a file
+	pageSize   int
+	failed     chan error // the first that makes it impossible to go on
+	freed      chan *slot
+	work       bell // rings when there may be something to do for workers
+	order      []*family
+	families   map[memory.Task]*family
+	remoteLeft atomic.Int64 // remote pages that somebody needs and that have not come
+	noRemote   func()       // called when that becomes 0
+	// called when somebody waits for a remote page, with the family's lock
+	faultRemote func(page remoteFault, slot *slot)
 
 	mu     sync.Mutex
 	spaces []*space // that are not complete
@@ -223,7 +224,8 @@ func (f *filler) stir(s *space, start, end uint64) {
 	s.within(start, end, func(page, pages int) {
 		for _, one := range s.family.waitFor(page, pages, s) {
 			f.waits.end(one.began, f.since())
-			_ = s.faults.Wake(one.address, uint64(f.pageSize)) // it fails for addresses that no process can have
+			// it fails for addresses that no process can have
+			_ = s.faults.Wake(one.address, uint64(f.pageSize))
 		}
 	})
 }

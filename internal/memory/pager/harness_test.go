@@ -249,7 +249,8 @@ func newWorld(t testing.TB) *world {
 	executable, err := os.Executable()
 	must(t, err)
 	w.config = Config{
-		Executable: executable, WorkDir: w.dir, Report: w.dir + "/memory.json", Log: w.dir + "/log", Cgroup: name,
+		Executable: executable, WorkDir: w.dir, Report: w.dir + "/memory.json", Log: w.dir + "/log",
+		Cgroup: name,
 	}
 	t.Cleanup(w.tellLog)
 	return w
@@ -272,7 +273,8 @@ func (w *world) tellLog() {
 
 func (w *world) victim(arguments ...string) *victim {
 	w.t.Helper()
-	return startVictim(w.t, w.cgroup, append([]string{"-socket", w.dir + "/lazy-pages.socket"}, arguments...)...)
+	return startVictim(w.t, w.cgroup,
+		append([]string{"-socket", w.dir + "/lazy-pages.socket"}, arguments...)...)
 }
 
 func (w *world) report() memory.FillReport {
@@ -286,7 +288,8 @@ func (w *world) report() memory.FillReport {
 func (w *world) over() memory.FillReport {
 	w.t.Helper()
 	var r memory.FillReport
-	eventually(w.t, "the end of the filling", func() bool { r = w.report(); return r.State != memory.Filling })
+	eventually(w.t, "the end of the filling",
+		func() bool { r = w.report(); return r.State != memory.Filling })
 	return r
 }
 

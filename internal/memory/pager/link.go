@@ -87,7 +87,8 @@ func (l *link) serve(f *filler) {
 
 // replace makes a connection the one that counts. Nothing of the one before is under way then.
 func (l *link) replace(conn *net.UnixConn) {
-	c := &remoteConn{link: l, conn: conn, bell: make(chan struct{}, 1), ended: make(chan struct{}), written: make(chan struct{})}
+	c := &remoteConn{link: l, conn: conn, bell: make(chan struct{}, 1), ended: make(chan struct{}),
+		written: make(chan struct{})}
 	closed := false
 	l.end(func() {
 		if closed = l.closed; !closed {
@@ -103,7 +104,8 @@ func (l *link) replace(conn *net.UnixConn) {
 		m.mu.Lock()
 		for page := range m.waiting {
 			at := m.slots[page/slotPages]
-			l.faultRemote(remoteFault{m.task, at.address + uint64(page%slotPages*f.pageSize), page % slotPages}, at)
+			l.faultRemote(remoteFault{m.task, at.address + uint64(page%slotPages*f.pageSize),
+				page % slotPages}, at)
 		}
 		m.mu.Unlock()
 	}
@@ -288,7 +290,8 @@ func (c *remoteConn) write() {
 			c.link.fresh() // who hears that nothing is missing reads it
 		}
 		var last bool
-		if greeting, last = c.take(over); len(greeting) > 0 || over != (c.link.filler.remoteLeft.Load() == 0) {
+		if greeting, last = c.take(over); len(greeting) > 0 ||
+			over != (c.link.filler.remoteLeft.Load() == 0) {
 			continue
 		}
 		if last {

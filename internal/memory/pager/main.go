@@ -195,7 +195,8 @@ func (p *process) open(image *memory.Image) error {
 	}
 	var data []byte
 	if info.Size() > 0 {
-		data, err = unix.Mmap(int(image.Pages.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		data, err = unix.Mmap(int(image.Pages.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED)
 		if err != nil {
 			return fmt.Errorf("map %d bytes of memory: %w", info.Size(), err)
 		}

@@ -25,7 +25,9 @@ func fillHere(t testing.TB, megabytes int, arguments ...string) (*filler, *victi
 	must(t, p.open(arenaImage(t, 1, megabytes)))
 	socket, err := criu.ListenLazy(dir)
 	must(t, err)
-	v := startVictim(t, cgroup, append([]string{"-socket", dir + "/lazy-pages.socket", "-mb", strconv.Itoa(megabytes)}, arguments...)...)
+	v := startVictim(t, cgroup,
+		append([]string{"-socket", dir + "/lazy-pages.socket", "-mb", strconv.Itoa(megabytes)},
+			arguments...)...)
 	restore, err := socket.Accept(t.Context())
 	must(t, err)
 	task, _, err := restore.Next()
@@ -58,24 +60,28 @@ func TestChaos(t *testing.T) {
 		c := &f.counts
 		t.Cleanup(func() {
 			if t.Failed() {
-				t.Logf("faults %d zero %d forks %d remaps %d removes %d unmaps %d retries %d", c.faults.Load(), c.zeros.Load(),
+				t.Logf("faults %d zero %d forks %d remaps %d removes %d unmaps %d retries %d",
+					c.faults.Load(), c.zeros.Load(),
 					c.forks.Load(), c.remaps.Load(), c.removes.Load(), c.unmaps.Load(), c.retries.Load())
 				t.Log(v.lines)
 			}
 		})
 		eventually(t, "some chaos", func() bool {
-			return c.forks.Load() > 25 && c.remaps.Load() > 20 && c.removes.Load() > 20 && c.unmaps.Load() > 20 || len(f.failed) > 0
+			return c.forks.Load() > 25 && c.remaps.Load() > 20 && c.removes.Load() > 20 &&
+				c.unmaps.Load() > 20 || len(f.failed) > 0
 		})
 		missing := f.left()
 		must(t, f.run())
-		t.Logf("%d pages missing, faults %d zero %d retries %d gone %d p50 %v p99 %v max %v", missing, f.counts.faults.Load(),
+		t.Logf("%d pages missing, faults %d zero %d retries %d gone %d p50 %v p99 %v max %v", missing,
+			f.counts.faults.Load(),
 			f.counts.zeros.Load(), f.counts.retries.Load(), f.counts.gone.Load(), f.latencies.quantile(0.5),
 			f.latencies.quantile(0.99), time.Duration(f.latencies.maximum.Load()))
 		if left := f.left(); left != 0 {
 			t.Errorf("%d pages are left", left)
 		}
 		rounds := v.count("round")
-		eventually(t, "checks after it", func() bool { return v.count("round") > rounds+2 || v.count("BAD") > 0 })
+		eventually(t, "checks after it",
+			func() bool { return v.count("round") > rounds+2 || v.count("BAD") > 0 })
 		v.good()
 		if missing == 0 {
 			t.Error("all was filled before the background began")
@@ -107,7 +113,8 @@ func TestAround(t *testing.T) {
 	eventually(t, "neighbours of touched pages", func() bool { return f.counts.faults.Load() > 0 && whole() })
 	missing := f.left()
 	if step, err := f.step(); step != nothing || err != nil || missing == 0 {
-		t.Errorf("a step before the processes have what they need: %v, %v, with %d pages missing", step, err, missing)
+		t.Errorf("a step before the processes have what they need: %v, %v, with %d pages missing", step,
+			err, missing)
 	}
 	f.rested.Store(true)
 	if step, err := f.step(); step != worked || err != nil {
@@ -207,7 +214,8 @@ func TestPagerKilled(t *testing.T) {
 			w.start()
 			must(t, w.pager.Serve(t.Context(), arenaImage(t, 1, 64)))
 			v := w.victim("-mb", "64", "-chaos", "-pause", "1ms")
-			eventually(t, "some faults", func() bool { return v.count("ready") > 0 && v.count("round")+v.count("deeds") == 0 })
+			eventually(t, "some faults",
+				func() bool { return v.count("ready") > 0 && v.count("round")+v.count("deeds") == 0 })
 			if who == "by an error" {
 				v.say("twice")
 			} else {
@@ -256,7 +264,8 @@ const agentCommand = "test-agent"
 
 // agentMain starts a pager, hands an image over, says so, and waits to be killed.
 func agentMain(args []string) int {
-	config := Config{Executable: args[0], WorkDir: args[1], Report: args[1] + "/memory.json", Log: args[1] + "/log", Cgroup: args[2]}
+	config := Config{Executable: args[0], WorkDir: args[1], Report: args[1] + "/memory.json",
+		Log: args[1] + "/log", Cgroup: args[2]}
 	p, err := Start(context.Background(), config)
 	if err == nil && args[3] == "serve" {
 		t := &testing.T{}

@@ -11,7 +11,8 @@ import (
 
 func FuzzRecord(f *testing.F) {
 	for _, one := range []record{
-		{kind: recordFault, task: 7, address: 0x7000}, {kind: recordDone}, {kind: recordGivenUp, text: "no"}, {kind: recordRefused},
+		{kind: recordFault, task: 7, address: 0x7000}, {kind: recordDone}, {kind: recordGivenUp, text: "no"},
+		{kind: recordRefused},
 	} {
 		f.Add(one.encode(nil))
 	}
@@ -19,7 +20,8 @@ func FuzzRecord(f *testing.F) {
 		r := bytes.NewReader(data)
 		one, err := readRecord(r)
 		if err != nil {
-			if !errors.Is(err, memory.ErrMalformed) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			if !errors.Is(err, memory.ErrMalformed) && !errors.Is(err, io.EOF) &&
+				!errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Error(err)
 			}
 			return
@@ -31,7 +33,8 @@ func FuzzRecord(f *testing.F) {
 }
 
 func FuzzGreeting(f *testing.F) {
-	for _, maps := range [][]memory.TaskMap{nil, {{Task: 3, Areas: []memory.Area{{Start: 0x1000, Pages: 2}, {Start: 0x9000, Pages: 1}}}}} {
+	for _, maps := range [][]memory.TaskMap{nil,
+		{{Task: 3, Areas: []memory.Area{{Start: 0x1000, Pages: 2}, {Start: 0x9000, Pages: 1}}}}} {
 		data, err := encodeGreeting(maps)
 		must(f, err)
 		f.Add(data)

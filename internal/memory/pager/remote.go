@@ -121,7 +121,8 @@ func (f *filler) here(m *family, page, pages int, as kind) int {
 // giveUp makes every page that is still remote one that cannot be accessed.
 func (f *filler) giveUp() error {
 	if err := kernel.ProbePoison(); err != nil {
-		return fmt.Errorf("let accesses to missing pages fail: %w: the kernel cannot do it (UFFDIO_POISON, Linux 6.6); "+
+		return fmt.Errorf("let accesses to missing pages fail: %w: the kernel cannot do it "+
+			"(UFFDIO_POISON, Linux 6.6); "+
 			"the container can be killed", err)
 	}
 	for _, m := range f.order {
@@ -160,7 +161,8 @@ func (f *filler) appendAway(areas []memory.Area, one *slot) []memory.Area {
 			mask, _ := part(first, n)
 			word &^= mask
 			start := one.address + uint64((w*wordBits+first)*f.pageSize)
-			if last := len(areas) - 1; last >= 0 && areas[last].Start+areas[last].Pages*uint64(f.pageSize) == start {
+			if last := len(areas) - 1; last >= 0 &&
+				areas[last].Start+areas[last].Pages*uint64(f.pageSize) == start {
 				areas[last].Pages += uint64(n)
 			} else {
 				areas = append(areas, memory.Area{Start: start, Pages: uint64(n)})

@@ -42,7 +42,8 @@ func TestRemoteLost(t *testing.T) {
 	if err := s.answer(t.Context()); !errors.Is(err, io.EOF) {
 		t.Errorf("Next after it: %v", err)
 	}
-	if r := w.over(); r.State != memory.Filled || r.LostPages != lost || r.LeftPages != 0 || r.RemoteLeft != 0 {
+	if r := w.over(); r.State != memory.Filled || r.LostPages != lost || r.LeftPages != 0 ||
+		r.RemoteLeft != 0 {
 		t.Errorf("at the end, when %d pages are lost: %+v", lost, r)
 	}
 	w.nothingLeft()
@@ -62,7 +63,8 @@ func TestRemoteKilled(t *testing.T) {
 	must(t, s.remote.GiveUp(t.Context(), false))
 	v.died()
 	v.good()
-	if r := w.over(); r.State != memory.FillLost || !strings.Contains(r.Error, "given up") || r.RemoteLeft == 0 {
+	if r := w.over(); r.State != memory.FillLost || !strings.Contains(r.Error, "given up") ||
+		r.RemoteLeft == 0 {
 		t.Errorf("report: %+v", r)
 	}
 	w.nothingLeft()
@@ -120,7 +122,8 @@ func (w *world) wellFilled(v *victim) memory.FillReport {
 	}
 	w.nothingLeft()
 	rounds := v.count("round")
-	eventually(w.t, "checks after it", func() bool { return v.count("round") > rounds+1 || v.count("BAD") > 0 })
+	eventually(w.t, "checks after it",
+		func() bool { return v.count("round") > rounds+1 || v.count("BAD") > 0 })
 	v.good()
 	return r
 }
@@ -131,7 +134,8 @@ func TestRemoteEnds(t *testing.T) {
 	s := newSource(t, w.config.Remote)
 	_, err := s.remote.Next(t.Context())
 	must(t, err)
-	eventually(t, "all that is here to be filled", func() bool { r := w.report(); return r.LeftPages == r.RemoteLeft })
+	eventually(t, "all that is here to be filled",
+		func() bool { r := w.report(); return r.LeftPages == r.RemoteLeft })
 	must(t, v.cmd.Process.Kill())
 	v.died()
 	_ = v.cmd.Wait()
@@ -162,7 +166,8 @@ func TestRemoteZeros(t *testing.T) {
 	w := newRemoteWorld(t)
 	w.start()
 	must(t, w.pager.Serve(t.Context(), image))
-	v := w.victim("-mb", "64", "-lost") // what it finds is wrong: that is how it is seen that it finds something
+	// what it finds is wrong: that is how it is seen that it finds something
+	v := w.victim("-mb", "64", "-lost")
 	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
 	v.say("")
 	remote, err := DialRemote(t.Context(), w.config.Remote)

@@ -14,7 +14,8 @@ import (
 // is done to the memory.
 func TestRemoteStorm(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "64") // each thread that waits for a page keeps a processor of the runtime
-	w, v := remoteVictim(t, 2, "-children", "300", "-threads", "40", "-pause", "400ms", "-chaos", "-deeds", "fork,move,give,unmap,protect")
+	w, v := remoteVictim(t, 2, "-children", "300", "-threads", "40", "-pause", "400ms", "-chaos", "-deeds",
+		"fork,move,give,unmap,protect")
 	t.Cleanup(func() { // the children have the victim's standard output
 		g, err := kernel.OpenCgroup(w.config.Cgroup)
 		must(t, err)

@@ -28,7 +28,8 @@ func remoteImage(t testing.TB, task memory.Task, megabytes int) *memory.Image {
 			one := memory.Area{Start: arenaBase + id*arenaSpacing + uint64(page)*4096, Pages: 1}
 			all.Areas = append(all.Areas, one)
 			if page%8 == 0 {
-				must(t, store.Put(memory.Run{Task: task, Address: one.Start, Pages: 1}, pageContent(id, page)))
+				must(t, store.Put(memory.Run{Task: task, Address: one.Start, Pages: 1},
+					pageContent(id, page)))
 			} else {
 				remote.Areas = append(remote.Areas, one)
 			}
@@ -83,7 +84,8 @@ func (s *source) put(run memory.Run) error {
 			continue
 		}
 		s.sent[address] = true
-		if err := s.remote.Put(memory.Run{Task: run.Task, Address: address, Pages: 1}, remotePage(address)); err != nil {
+		if err := s.remote.Put(memory.Run{Task: run.Task, Address: address, Pages: 1},
+			remotePage(address)); err != nil {
 			return err
 		}
 	}
@@ -152,7 +154,8 @@ func TestRemote(t *testing.T) {
 	must(t, first.push(100))
 	answered := make(chan error, 1)
 	go func() { answered <- first.answer(t.Context()) }()
-	eventually(t, "faults", func() bool { first.mu.Lock(); defer first.mu.Unlock(); return first.remoteFaults > 200 })
+	eventually(t, "faults",
+		func() bool { first.mu.Lock(); defer first.mu.Unlock(); return first.remoteFaults > 200 })
 
 	second := newSource(t, w.config.Remote) // the first one ends with it
 	if err := <-answered; err == nil || errors.Is(err, io.EOF) {
@@ -167,7 +170,8 @@ func TestRemote(t *testing.T) {
 		t.Errorf("at the end: %v", err)
 	}
 	r := w.over()
-	if r.State != memory.Filled || r.LeftPages != 0 || r.RemoteLeft != 0 || r.LostPages != 0 || r.FetchedPages == 0 || r.WaitedSeconds < r.WaitingSeconds {
+	if r.State != memory.Filled || r.LeftPages != 0 || r.RemoteLeft != 0 || r.LostPages != 0 ||
+		r.FetchedPages == 0 || r.WaitedSeconds < r.WaitingSeconds {
 		t.Errorf("at the end: %+v", r)
 	}
 	t.Logf("%+v", r)
@@ -211,7 +215,8 @@ func TestRemoteEarly(t *testing.T) {
 	v := w.victim("-mb", "16")
 	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
 	v.say("")
-	if r := w.over(); r.State != memory.Filled || r.RemotePages == 0 || r.RemoteLeft != 0 || r.FetchedPages != 0 {
+	if r := w.over(); r.State != memory.Filled || r.RemotePages == 0 || r.RemoteLeft != 0 ||
+		r.FetchedPages != 0 {
 		t.Errorf("at the end: %+v", r)
 	}
 	rounds := v.count("round")

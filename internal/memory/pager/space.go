@@ -55,7 +55,8 @@ func newSpace(m *family, faults *kernel.Faults, image []memory.ImageSlot, pageSi
 		pages := int64(one.Pages())
 		m.slots[i].left.Add(pages)
 		s.left.Add(pages)
-		s.regions = append(s.regions, region{start: one.Address, end: one.Address + memory.SlotBytes, page: i * slotPages})
+		s.regions = append(s.regions, region{start: one.Address, end: one.Address + memory.SlotBytes,
+			page: i * slotPages})
 		for w := range one.Have {
 			s.pending = append(s.pending, one.Have[w]|one.Remote[w])
 		}
@@ -66,8 +67,9 @@ func newSpace(m *family, faults *kernel.Faults, image []memory.ImageSlot, pageSi
 // fork makes the address space of a child, which is missing the same pages.
 func (s *space) fork(faults *kernel.Faults) *space {
 	child := &space{
-		family: s.family, faults: faults, slots: s.slots, pageSize: s.pageSize, release: s.release, complete: s.complete,
-		regions: slices.Clone(s.regions), pending: slices.Clone(s.pending),
+		family: s.family, faults: faults, slots: s.slots, pageSize: s.pageSize, release: s.release,
+		complete: s.complete,
+		regions:  slices.Clone(s.regions), pending: slices.Clone(s.pending),
 	}
 	for i, word := range child.pending {
 		n := int64(bits.OnesCount64(word))
@@ -134,7 +136,8 @@ type stretch struct {
 // stretch is the stretch that begins with a page, at most so many.
 func (s *space) stretch(address uint64, page, most int) stretch {
 	found := stretch{address: address, page: page, pages: 1, kind: s.kind(page)}
-	for next := page + 1; next < page+most && s.here(next/wordBits)>>(next%wordBits)&1 != 0 && s.kind(next) == found.kind; next++ {
+	for next := page + 1; next < page+most && s.here(next/wordBits)>>(next%wordBits)&1 != 0 &&
+		s.kind(next) == found.kind; next++ {
 		found.pages++
 	}
 	return found
@@ -254,7 +257,8 @@ func (s *space) take(start, end uint64) []region {
 		}
 		taken = append(taken, region{start: first, end: last, page: r.page + int((first-r.start)/s.pageSize)})
 		if last < r.end {
-			kept = append(kept, region{start: last, end: r.end, page: r.page + int((last-r.start)/s.pageSize)})
+			kept = append(kept, region{start: last, end: r.end,
+				page: r.page + int((last-r.start)/s.pageSize)})
 		}
 	}
 	s.regions = slices.Replace(s.regions, i, j, kept...)

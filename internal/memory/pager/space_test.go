@@ -60,7 +60,8 @@ func agree(t *testing.T, spaces []*space, models []modelSpace) {
 			for n := range found.pages {
 				address := found.address + uint64(n)*testPage
 				if want, ok := models[i][address]; !ok || want != s.offset(found.page+n) {
-					t.Fatalf("space %d: %#x has offset %#x, want %#x, %v", i, address, s.offset(found.page+n), want, ok)
+					t.Fatalf("space %d: %#x has offset %#x, want %#x, %v", i, address, s.offset(found.page+n),
+						want, ok)
 				}
 				seen++
 			}
@@ -144,7 +145,8 @@ func TestSpaceModel(t *testing.T) {
 		}
 		for _, one := range s.slots {
 			if one.left.Load() != 0 || released[one] != 1 {
-				t.Fatalf("slot at %#x: %d left, released %d times", one.offset, one.left.Load(), released[one])
+				t.Fatalf("slot at %#x: %d left, released %d times", one.offset, one.left.Load(),
+					released[one])
 			}
 		}
 	}
@@ -187,7 +189,8 @@ func TestLatencies(t *testing.T) {
 	}
 	l.add(time.Millisecond)
 	l.add(time.Second)
-	for share, want := range map[float64]time.Duration{0.5: 10 * time.Microsecond, 0.99: time.Millisecond, 1: time.Second} {
+	for share, want := range map[float64]time.Duration{0.5: 10 * time.Microsecond, 0.99: time.Millisecond,
+		1: time.Second} {
 		if got := l.quantile(share); got < want || float64(got) > 1.07*float64(want) {
 			t.Errorf("quantile %v: %v, want %v", share, got, want)
 		}

@@ -28,7 +28,8 @@ type cache struct {
 const cacheBlock = 64
 
 func newCache(bytes int64) *cache {
-	return &cache{limit: int(bytes / int64(memory.PageSize())), slots: map[pageID]uint32{}, size: memory.PageSize(), rounds: 1}
+	return &cache{limit: int(bytes / int64(memory.PageSize())), slots: map[pageID]uint32{},
+		size: memory.PageSize(), rounds: 1}
 }
 
 // next begins a round.

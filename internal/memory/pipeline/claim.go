@@ -11,7 +11,8 @@ import (
 
 // Claims hashes the pages of a base that are listed, and hands their digests on: for Sender.Claim
 // at the other node.
-func Claims(base PageReader, hash *Hasher, listed []memory.TaskMap, claim func(memory.Task, uint64, []Digest) error) error {
+func Claims(base PageReader, hash *Hasher, listed []memory.TaskMap,
+	claim func(memory.Task, uint64, []Digest) error) error {
 	page := make([]byte, memory.PageSize())
 	digests := make([]Digest, 0, maxRun)
 	for _, m := range listed {
@@ -67,7 +68,8 @@ func DecodeClaims(r io.Reader, limit uint64, claim func(memory.Task, uint64, []D
 			}
 			return fmt.Errorf("read digests of pages: %w", err)
 		}
-		task, address := memory.Task(binary.LittleEndian.Uint32(head[:])), binary.LittleEndian.Uint64(head[4:])
+		task, address := memory.Task(binary.LittleEndian.Uint32(head[:])),
+			binary.LittleEndian.Uint64(head[4:])
 		count := binary.LittleEndian.Uint32(head[12:])
 		if err := (memory.Run{Task: task, Address: address, Pages: count}).Check(); err != nil {
 			return malformed("digests of %v", err)

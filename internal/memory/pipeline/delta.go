@@ -42,7 +42,8 @@ func sameUntil(old, now []byte, at int) int {
 	words := len(now) / wordBytes
 	for at < words {
 		if at%blockWords == 0 && at+blockWords <= words &&
-			bytes.Equal(old[at*wordBytes:(at+blockWords)*wordBytes], now[at*wordBytes:(at+blockWords)*wordBytes]) {
+			bytes.Equal(old[at*wordBytes:(at+blockWords)*wordBytes],
+				now[at*wordBytes:(at+blockWords)*wordBytes]) {
 			at += blockWords
 			continue
 		}

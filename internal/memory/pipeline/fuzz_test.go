@@ -77,7 +77,8 @@ func FuzzFrame(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		r, err := NewReceiver(ReceiverConfig{Pages: &kept{t, map[spot][]byte{}}, Base: &kept{t, map[spot][]byte{}}})
+		r, err := NewReceiver(ReceiverConfig{Pages: &kept{t, map[spot][]byte{}},
+			Base: &kept{t, map[spot][]byte{}}})
 		must(t, err)
 		// The number is right, so that it is looked at.
 		err = r.Frame(append(binary.LittleEndian.AppendUint64(nil, 0), frame...))
@@ -125,9 +126,10 @@ func FuzzClaims(f *testing.F) {
 	f.Add(seed.Bytes())
 	f.Fuzz(func(t *testing.T, input []byte) {
 		var again bytes.Buffer
-		err := DecodeClaims(bytes.NewReader(input), 64, func(task memory.Task, address uint64, digests []Digest) error {
-			return EncodeClaim(&again, task, address, digests)
-		})
+		err := DecodeClaims(bytes.NewReader(input),
+			64, func(task memory.Task, address uint64, digests []Digest) error {
+				return EncodeClaim(&again, task, address, digests)
+			})
 		if !bytes.HasPrefix(input, again.Bytes()) || err == nil && again.Len() != len(input) {
 			t.Errorf("read %d bytes, encoded %d: %v", len(input), again.Len(), err)
 		}

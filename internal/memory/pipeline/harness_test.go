@@ -121,7 +121,8 @@ func (m *moved) any(task memory.Task, pages int) []byte {
 func (m *moved) randomPage() []byte {
 	page := make([]byte, memory.PageSize())
 	for i := 0; i < len(page); i += 8 {
-		page[i], page[i+1], page[i+5] = byte(m.random.Uint32()), byte(m.random.Uint32()), byte(m.random.Uint32())
+		page[i], page[i+1], page[i+5] = byte(m.random.Uint32()), byte(m.random.Uint32()),
+			byte(m.random.Uint32())
 	}
 	return page
 }
@@ -144,7 +145,8 @@ func (m *moved) round() {
 			if zero {
 				data = nil
 			}
-			must(m.t, m.sender.Put(memory.Run{Task: task, Address: addresses[0], Pages: uint32(n), Zero: zero}, data))
+			must(m.t, m.sender.Put(memory.Run{Task: task, Address: addresses[0], Pages: uint32(n),
+				Zero: zero}, data))
 			addresses = addresses[n:]
 		}
 		clear(m.dirty[task])

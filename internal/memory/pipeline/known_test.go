@@ -53,7 +53,8 @@ func (m *moved) known() (count int) {
 			count++
 			there, err := m.store.ReadPage(task, address, has)
 			if err != nil || !there || !bytes.Equal(page, has) || digest != hash.Page(has) {
-				m.t.Errorf("the page at %#x of task %d is not what the receiver has (there: %v, %v)", address, task, there, err)
+				m.t.Errorf("the page at %#x of task %d is not what the receiver has (there: %v, %v)", address,
+					task, there, err)
 			}
 		}
 	}

@@ -45,8 +45,9 @@ type outbox struct {
 
 func newOutbox() *outbox {
 	o := &outbox{
-		free: make(chan *frame, framesPerLane*(MaxLanes+1)), queue: make(chan *frame, framesPerLane*(MaxLanes+1)),
-		done: make(chan struct{}),
+		free:  make(chan *frame, framesPerLane*(MaxLanes+1)),
+		queue: make(chan *frame, framesPerLane*(MaxLanes+1)),
+		done:  make(chan struct{}),
 	}
 	o.addFrames()
 	return o

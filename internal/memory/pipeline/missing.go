@@ -71,7 +71,8 @@ func (m missing) maps() []memory.TaskMap {
 			maps = append(maps, memory.TaskMap{Task: s.task})
 		}
 		areas := &maps[len(maps)-1].Areas
-		if n := len(*areas); n > 0 && (*areas)[n-1].Start+(*areas)[n-1].Pages*uint64(memory.PageSize()) == s.address {
+		if n := len(*areas); n > 0 && (*areas)[n-1].Start+
+			(*areas)[n-1].Pages*uint64(memory.PageSize()) == s.address {
 			(*areas)[n-1].Pages++
 			continue
 		}

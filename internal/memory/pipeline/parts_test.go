@@ -18,7 +18,8 @@ func TestTable(t *testing.T) {
 	table := newTable(Digest{9, 9})
 	want := map[location]Digest{}
 	for step := range 60000 {
-		l := location{task: memory.Task(1 + random.IntN(3)), base: random.IntN(4) == 0, address: uint64(random.IntN(3000)) * table.size}
+		l := location{task: memory.Task(1 + random.IntN(3)), base: random.IntN(4) == 0,
+			address: uint64(random.IntN(3000)) * table.size}
 		d := Digest{uint64(random.IntN(40)) << 6 * uint64(random.IntN(2)), uint64(random.IntN(100))}
 		if random.IntN(4) == 0 {
 			d[0] = random.Uint64()
@@ -121,7 +122,8 @@ func TestLanePushesBack(t *testing.T) {
 				for n := uint64(0); ; n++ {
 					page := make([]byte, memory.PageSize())
 					binary.LittleEndian.PutUint64(page, random.Uint64())
-					if err := s.Put(memory.Run{Task: 1, Address: n * uint64(len(page)), Pages: 1}, page); err != nil {
+					if err := s.Put(memory.Run{Task: 1, Address: n * uint64(len(page)), Pages: 1},
+						page); err != nil {
 						ended <- err
 						return
 					}
@@ -210,7 +212,8 @@ func TestReceiverRefuses(t *testing.T) {
 		"bad forget":    {frame(0, record{kind: kindForget, task: 1, pages: 1})},
 		"half a header": {frame(0, record{kind: kindBarrier})[:20]},
 		"of itself": {append(frame(0, record{kind: kindCopy, task: 1, pages: 2}),
-			append(binary.LittleEndian.AppendUint64([]byte{1, 0, 0, 0}, uint64(memory.PageSize())), make([]byte, 8)...)...)},
+			append(binary.LittleEndian.AppendUint64([]byte{1, 0, 0, 0}, uint64(memory.PageSize())),
+				make([]byte, 8)...)...)},
 	} {
 		r, err := NewReceiver(ReceiverConfig{Pages: &kept{t, map[spot][]byte{}}})
 		must(t, err)

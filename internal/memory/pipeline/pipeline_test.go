@@ -88,7 +88,8 @@ func TestSameMemory(t *testing.T) {
 		total = s.Minus(Stats{}.Minus(total))
 	}
 	t.Logf("%+v", total)
-	if total.UnchangedPages == 0 || total.ZeroPages == 0 || total.ReferencePages == 0 || total.DeltaPages == 0 || total.ContentPages == 0 {
+	if total.UnchangedPages == 0 || total.ZeroPages == 0 || total.ReferencePages == 0 ||
+		total.DeltaPages == 0 || total.ContentPages == 0 {
 		t.Errorf("not all ways were used: %+v", total)
 	}
 }

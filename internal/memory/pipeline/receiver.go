@@ -212,7 +212,8 @@ func (r *Receiver) reached(number uint64) error {
 
 func (r *Receiver) put(one record, data []byte) error {
 	r.missing.found(one)
-	return r.config.Pages.Put(memory.Run{Task: one.task, Address: one.address, Pages: one.pages, Zero: one.kind == kindZero}, data)
+	return r.config.Pages.Put(memory.Run{Task: one.task, Address: one.address, Pages: one.pages,
+		Zero: one.kind == kindZero}, data)
 }
 
 // copy places what is elsewhere, if it is what the sender means.

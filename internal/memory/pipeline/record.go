@@ -79,7 +79,8 @@ func parseRecord(b []byte) (record, []byte, error) {
 		return r, b[headerBytes:], nil
 	case kindForget:
 		if r.address != 0 || r.pages != 0 || !validTask(r.task) {
-			return record{}, nil, malformed("task %d is to be forgotten with %d pages at %#x", r.task, r.pages, r.address)
+			return record{}, nil, malformed("task %d is to be forgotten with %d pages at %#x", r.task,
+				r.pages, r.address)
 		}
 		return r, b[headerBytes:], nil
 	}
@@ -100,14 +101,16 @@ func parseSource(r record, b []byte) (location, check, []byte, error) {
 		return location{}, 0, nil, malformed("it ends in a reference")
 	}
 	from := location{
-		task: memory.Task(binary.LittleEndian.Uint32(b)), address: binary.LittleEndian.Uint64(b[4:]), base: r.kind == kindBase,
+		task: memory.Task(binary.LittleEndian.Uint32(b)), address: binary.LittleEndian.Uint64(b[4:]),
+		base: r.kind == kindBase,
 	}
 	if err := (memory.Run{Task: from.task, Address: from.address, Pages: r.pages}).Check(); err != nil {
 		return location{}, 0, nil, malformed("a reference to %v", err)
 	}
 	size := uint64(r.pages) * uint64(memory.PageSize())
 	if !from.base && from.task == r.task && from.address < r.address+size && r.address < from.address+size {
-		return location{}, 0, nil, malformed("%d pages at %#x refer to themselves at %#x", r.pages, r.address, from.address)
+		return location{}, 0, nil, malformed("%d pages at %#x refer to themselves at %#x", r.pages, r.address,
+			from.address)
 	}
 	return from, check(binary.LittleEndian.Uint64(b[sourceBytes:])), b[sourceBytes+checkBytes:], nil
 }

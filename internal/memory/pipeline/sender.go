@@ -108,7 +108,8 @@ func (s *Sender) Put(run memory.Run, data []byte) error {
 		return err
 	}
 	if !run.Zero && len(data) != int(run.Pages)*s.size {
-		return fmt.Errorf("%d bytes for %d pages at %#x of process %d", len(data), run.Pages, run.Address, run.Task)
+		return fmt.Errorf("%d bytes for %d pages at %#x of process %d", len(data), run.Pages, run.Address,
+			run.Task)
 	}
 	to := location{task: run.Task, address: run.Address}
 	for i := range int(run.Pages) {
@@ -193,7 +194,8 @@ func (s *Sender) page(to location, content []byte) error {
 
 // same looks for a page with a content, first where the open record would go on.
 func (s *Sender) same(to location, is Digest) (location, bool) {
-	if kind := s.open.kind; (kind == kindCopy || kind == kindBase) && s.goesOn(kind, to) && s.table.has(s.open.source, is) {
+	if kind := s.open.kind; (kind == kindCopy || kind == kindBase) && s.goesOn(kind, to) &&
+		s.table.has(s.open.source, is) {
 		return s.open.source, true
 	}
 	id, found := s.table.find(is)

@@ -54,7 +54,10 @@ func BenchmarkRound(b *testing.B) {
 	for name, cache := range map[string]int64{"no cache": -1, "cache": 0} {
 		b.Run(name, func(b *testing.B) {
 			pid := holder(b, 1024)
-			source := memory.NewSource(memory.SourceConfig{Processes: func() ([]int, error) { return []int{pid}, nil }})
+			source := memory.NewSource(memory.SourceConfig{Processes: func() ([]int,
+				error) {
+				return []int{pid}, nil
+			}})
 			defer func() { must(b, source.Close()) }()
 			b.SetBytes(1 << 30)
 			var total memory.RoundStats
@@ -74,13 +77,15 @@ func BenchmarkRound(b *testing.B) {
 				_, err = s.Barrier(b.Context())
 				must(b, err)
 				used += processor(b) - before
-				total.Scan, total.Read, total.Write = total.Scan+stats.Scan, total.Read+stats.Read, total.Write+stats.Write
+				total.Scan, total.Read, total.Write = total.Scan+stats.Scan, total.Read+stats.Read,
+					total.Write+stats.Write
 				if n := s.Stats(); n.ContentPages < 1<<18 {
 					b.Fatalf("%+v", n)
 				}
 				s.Close()
 			}
-			for unit, d := range map[string]time.Duration{"scan-ns/op": total.Scan, "read-ns/op": total.Read, "put-ns/op": total.Write, "processor-ns/op": used} {
+			for unit, d := range map[string]time.Duration{"scan-ns/op": total.Scan, "read-ns/op": total.Read,
+				"put-ns/op": total.Write, "processor-ns/op": used} {
 				b.ReportMetric(float64(d.Nanoseconds())/float64(b.N), unit)
 			}
 		})

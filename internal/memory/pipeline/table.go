@@ -55,7 +55,8 @@ type table struct {
 const minIndex = 1 << 12
 
 func newTable(zero Digest) *table {
-	return &table{size: uint64(memory.PageSize()), zero: zero, places: map[place]uint32{}, index: make([]uint32, minIndex)}
+	return &table{size: uint64(memory.PageSize()), zero: zero, places: map[place]uint32{},
+		index: make([]uint32, minIndex)}
 }
 
 // at returns the number of a page, which gets one if it has none.

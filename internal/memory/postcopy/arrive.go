@@ -127,7 +127,8 @@ func (r *running) arrived(run memory.Run, data []byte, urgent bool) error {
 		if first == last {
 			return nil // the rest is here, or nobody needs it
 		}
-		part := memory.Run{Task: run.Task, Address: run.Address + uint64((first-from)*size), Pages: uint32(last - first), Zero: run.Zero}
+		part := memory.Run{Task: run.Task, Address: run.Address + uint64((first-from)*size),
+			Pages: uint32(last - first), Zero: run.Zero}
 		var content []byte
 		if !run.Zero {
 			content = data[(first-from)*size : (last-from)*size]
@@ -169,7 +170,8 @@ func (r *running) put(run memory.Run, data []byte, urgent bool) error {
 	if r.finished {
 		return nil // they are of no use to anybody
 	}
-	return fmt.Errorf("%w: hand over %d pages at %#x of task %d: %w", ErrTarget, run.Pages, run.Address, run.Task, err)
+	return fmt.Errorf("%w: hand over %d pages at %#x of task %d: %w", ErrTarget, run.Pages, run.Address,
+		run.Task, err)
 }
 
 // here notes that pages have been handed over.
@@ -191,7 +193,8 @@ func (r *running) expect(run memory.Run, urgent bool) (from, to int, err error) 
 		return 0, 0, peerError("it sends %d pages at %#x of task %d, of which not all are remote",
 			run.Pages, run.Address, run.Task)
 	case r.expected.count(from, to) != to-from:
-		return 0, 0, peerError("it sends %d pages at %#x of task %d, of which some had come before", run.Pages, run.Address, run.Task)
+		return 0, 0, peerError("it sends %d pages at %#x of task %d, of which some had come before",
+			run.Pages, run.Address, run.Task)
 	case urgent && r.asked.count(from, to) != to-from:
 		return 0, 0, peerError("it sends %d pages at %#x of task %d as requested, and not all of them were",
 			run.Pages, run.Address, run.Task)

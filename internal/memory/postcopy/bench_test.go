@@ -26,7 +26,8 @@ type quick struct {
 }
 
 func newQuick(pages int) *quick {
-	q := &quick{maps: flat(pages), page: make([]byte, 1<<20), full: make(chan struct{}), faults: make(chan memory.RemoteFault, 1), came: make(chan uint64, 1)}
+	q := &quick{maps: flat(pages), page: make([]byte, 1<<20), full: make(chan struct{}),
+		faults: make(chan memory.RemoteFault, 1), came: make(chan uint64, 1)}
 	q.left.Store(int64(pages))
 	q.here = make([]atomic.Bool, pages)
 	random := rand.NewChaCha8([32]byte{})

@@ -90,9 +90,11 @@ func decodeChanges(r io.Reader, place func(change) error) error {
 			return w.blame("a change", err)
 		}
 		err := place(change{
-			task: memory.Task(binary.LittleEndian.Uint32(header[0:])), address: binary.LittleEndian.Uint64(header[4:]),
-			digest: pipeline.Digest{binary.LittleEndian.Uint64(header[12:]), binary.LittleEndian.Uint64(header[20:])},
-			delta:  delta[:length],
+			task:    memory.Task(binary.LittleEndian.Uint32(header[0:])),
+			address: binary.LittleEndian.Uint64(header[4:]),
+			digest: pipeline.Digest{binary.LittleEndian.Uint64(header[12:]),
+				binary.LittleEndian.Uint64(header[20:])},
+			delta: delta[:length],
 		})
 		if err != nil {
 			return err
@@ -127,7 +129,8 @@ func (p *patcher) apply(c change) ([]byte, error) {
 	there, err := p.before.ReadPage(c.task, c.address, p.page)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: read what was here at %#x of task %d: %w", ErrStale, c.address, c.task, err)
+		return nil, fmt.Errorf("%w: read what was here at %#x of task %d: %w", ErrStale, c.address, c.task,
+			err)
 	case !there:
 		return nil, fmt.Errorf("%w: nothing was here at %#x of task %d", ErrStale, c.address, c.task)
 	}

@@ -55,8 +55,9 @@ func TestChanges(t *testing.T) {
 		asks    bool // the server waits for the map
 		stale   int  // times
 	}{
-		"changes":            {before: past{}, key: key, asks: true, changed: true},
-		"changes, late":      {before: past{}, key: key, changed: true}, // some leave before the source knows that the target takes them
+		"changes": {before: past{}, key: key, asks: true, changed: true},
+		// some leave before the source knows that the target takes them
+		"changes, late":      {before: past{}, key: key, changed: true},
 		"none at the target": {asks: true},
 		"another content":    {before: past{wrong: true}, key: key, asks: true, stale: 1},
 		"another key":        {before: past{}, asks: true, stale: 1},
@@ -83,7 +84,8 @@ func TestChanges(t *testing.T) {
 			must(t, source)
 			must(t, target)
 			s, pages := client.Stats(), int64(pagesOf(maps))
-			if box.missing() > 0 || c.asks && (s.ChangedPages > pages/2) != c.changed || !c.changed && s.ChangedPages > 0 {
+			if box.missing() > 0 || c.asks && (s.ChangedPages > pages/2) != c.changed || !c.changed &&
+				s.ChangedPages > 0 {
 				t.Errorf("%d pages: %+v", pages, s)
 			}
 		})
@@ -120,7 +122,8 @@ func TestChangesOfWhatIsGone(t *testing.T) {
 			}
 			server, err := NewServer(ServerConfig{Pages: &frozen{}, Known: past{}.known, Key: key})
 			must(t, err)
-			client, err := NewClient(ClientConfig{Pages: box, Before: givenBack{}, Key: key, Every: 10 * time.Millisecond})
+			client, err := NewClient(ClientConfig{Pages: box, Before: givenBack{}, Key: key,
+				Every: 10 * time.Millisecond})
 			must(t, err)
 			source, target := both(t.Context(), server, client, link(t))
 			if needed {
@@ -143,11 +146,12 @@ func TestManyChanges(t *testing.T) {
 	noLeaks(t)
 	maps := flat(20000)
 	box := newContainer(t, maps)
-	server, err := NewServer(ServerConfig{Pages: &frozen{}, Known: func(task memory.Task, address uint64, page []byte) bool {
-		fillPage(page, task, address)
-		page[0] ^= 1
-		return true
-	}})
+	server, err := NewServer(ServerConfig{Pages: &frozen{},
+		Known: func(task memory.Task, address uint64, page []byte) bool {
+			fillPage(page, task, address)
+			page[0] ^= 1
+			return true
+		}})
 	must(t, err)
 	client, err := NewClient(ClientConfig{Pages: box, Every: time.Hour, Before: flipped{}})
 	must(t, err)

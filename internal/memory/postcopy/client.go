@@ -201,7 +201,8 @@ func (r *running) faulted(w memory.RemoteFault) error {
 	defer r.mu.Unlock()
 	n, ok := r.layout.number(w.Task, w.Address)
 	if !ok {
-		return fmt.Errorf("%w: it asks for a page that is not remote: %#x of task %d", ErrTarget, w.Address, w.Task)
+		return fmt.Errorf("%w: it asks for a page that is not remote: %#x of task %d", ErrTarget, w.Address,
+			w.Task)
 	}
 	if !r.missing.has(n) || r.asked.has(n) {
 		return nil // it has just come, or was asked for

@@ -36,13 +36,17 @@ func TestWhole(t *testing.T) {
 		asking.Wait()
 		sent, got := server.Stats(), client.Stats()
 		t.Logf("source %+v", sent)
-		if box.missing() != 0 || sent.LeftPages != 0 || got.LeftPages != 0 || !sent.Complete || last.State != memory.Filled {
-			t.Errorf("%d pages are missing; source %+v, target %+v, report %+v", box.missing(), sent, got, last)
+		if box.missing() != 0 || sent.LeftPages != 0 || got.LeftPages != 0 || !sent.Complete ||
+			last.State != memory.Filled {
+			t.Errorf("%d pages are missing; source %+v, target %+v, report %+v", box.missing(), sent, got,
+				last)
 		}
-		if n := sent.UrgentPages + sent.PushedPages; n != int64(len(all)) || got.UrgentPages+got.PushedPages != n {
+		if n := sent.UrgentPages + sent.PushedPages; n != int64(len(all)) ||
+			got.UrgentPages+got.PushedPages != n {
 			t.Errorf("%d pages were sent of %d; target %+v", n, len(all), got)
 		}
-		if sent.UrgentPages != got.UrgentPages || sent.Faults-sent.UnderWayFaults != sent.UrgentPages || sent.Faults != got.Faults {
+		if sent.UrgentPages != got.UrgentPages || sent.Faults-sent.UnderWayFaults != sent.UrgentPages ||
+			sent.Faults != got.Faults {
 			t.Errorf("urgent pages: source %+v, target %+v", sent, got)
 		}
 	}
@@ -97,7 +101,8 @@ func TestCut(t *testing.T) {
 			if source == nil && target == nil {
 				break
 			}
-			if errors.Is(source, ErrPeer) || errors.Is(target, ErrPeer) || errors.Is(source, ErrSource) || errors.Is(target, ErrTarget) {
+			if errors.Is(source, ErrPeer) || errors.Is(target, ErrPeer) || errors.Is(source, ErrSource) ||
+				errors.Is(target, ErrTarget) {
 				t.Fatalf("source %v, target %v", source, target)
 			}
 			if random.IntN(3) == 0 { // the agent at the source was started again
@@ -161,7 +166,8 @@ func again(t testing.TB, box *container) *Client {
 // TestNothingMissing only tells the source.
 func TestNothingMissing(t *testing.T) {
 	noLeaks(t)
-	for _, remote := range [][]memory.TaskMap{nil, {}, {{Task: 3, Areas: []memory.Area{{Start: 1 << 30, Pages: 100000}}}}} {
+	for _, remote := range [][]memory.TaskMap{nil,
+		{}, {{Task: 3, Areas: []memory.Area{{Start: 1 << 30, Pages: 100000}}}}} {
 		server, err := NewServer(ServerConfig{Pages: &frozen{}, Remote: remote})
 		must(t, err)
 		client, err := NewClient(ClientConfig{})
@@ -189,7 +195,8 @@ func TestThousandsOfFaults(t *testing.T) {
 	source, target := both(t.Context(), server, client, link(t))
 	must(t, source)
 	must(t, target)
-	if s := server.Stats(); s.UrgentPages+s.PushedPages != 1<<16 || s.Faults-s.UnderWayFaults != s.UrgentPages {
+	if s := server.Stats(); s.UrgentPages+s.PushedPages != 1<<16 ||
+		s.Faults-s.UnderWayFaults != s.UrgentPages {
 		t.Errorf("%+v", s)
 	}
 }

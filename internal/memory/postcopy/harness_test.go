@@ -133,8 +133,9 @@ type container struct {
 
 func newContainer(t testing.TB, maps []memory.TaskMap) *container {
 	c := &container{
-		t: t, maps: maps, here: map[spot]bool{}, needed: pagesOf(maps), faults: make(chan memory.RemoteFault, 1<<13),
-		full: make(chan struct{}), waits: map[spot]chan struct{}{},
+		t: t, maps: maps, here: map[spot]bool{}, needed: pagesOf(maps),
+		faults: make(chan memory.RemoteFault, 1<<13),
+		full:   make(chan struct{}), waits: map[spot]chan struct{}{},
 	}
 	for _, s := range spots(maps) {
 		c.here[s] = false
@@ -279,7 +280,8 @@ func noLeaks(t testing.TB) {
 		for {
 			buffer := make([]byte, 1<<20)
 			all := string(buffer[:runtime.Stack(buffer, true)])
-			count := strings.Count(all, "postcopy.(*serving)") + strings.Count(all, "postcopy.(*running)") + strings.Count(all, "postcopy.together") +
+			count := strings.Count(all, "postcopy.(*serving)") + strings.Count(all, "postcopy.(*running)") +
+				strings.Count(all, "postcopy.together") +
 				strings.Count(all, "stream.(*writer).send") + strings.Count(all, "stream.(*reader)")
 			if count == 0 {
 				return

@@ -65,7 +65,8 @@ func encodedRun(task memory.Task, page int, pages uint32, zero bool) []byte {
 	if zero {
 		data = nil
 	}
-	_ = memory.NewEncoder(&b).Put(memory.Run{Task: task, Address: uint64(page * size), Pages: pages, Zero: zero}, data)
+	_ = memory.NewEncoder(&b).Put(memory.Run{Task: task, Address: uint64(page * size), Pages: pages,
+		Zero: zero}, data)
 	return b.Bytes()
 }
 
@@ -88,23 +89,32 @@ func TestLyingTarget(t *testing.T) {
 		sections []say
 		want     string
 	}{
-		"a page that is not remote":    {remote, []say{{false, kindFault, faultOf(1, 100), false}}, "page at 0x64000 of task 1"},
-		"another task":                 {remote, []say{{false, kindFault, faultOf(2, 1), false}}, "task 2"},
-		"half a fault":                 {remote, []say{{false, kindFault, make([]byte, 13), false}}, "13 bytes"},
-		"no want":                      {remote, []say{{false, kindFault, nil, false}}, "no page"},
-		"too many faults":              {remote, []say{{false, kindFault, make([]byte, faultBytes*(maxFaults+1)), false}}, "more than 4096"},
-		"a section on urgent":          {remote, []say{{false, kindStatus, nil, false}}, `"status"`},
-		"a section on push":            {remote, []say{{true, "files", nil, false}}, `"files"`},
-		"two maps":                     {remote, []say{all, all}, `"missing"`},
-		"a map of more than remote":    {remote, []say{{true, kindMissing, encodedMap(flat(101)...), false}}, "101 pages"},
-		"a map that is none":           {nil, []say{{true, kindMissing, make([]byte, 12), false}}, "malformed"},
-		"a map of too many pages":      {nil, []say{{true, kindMissing, encodedMap(flat(maxPages + 1)...), false}}, "more than"},
-		"a report that is none":        {remote, []say{{true, kindStatus, []byte("x"), false}}, "report"},
-		"a report of a strange state":  {remote, []say{{true, kindStatus, reportOf("happy"), false}}, "happy"},
-		"a long report":                {remote, []say{{true, kindStatus, bytes.Repeat([]byte(" "), maxStatus+1), false}}, "more than 65536"},
-		"the end before all is there":  {remote, []say{{true, "", nil, true}}, "has not said"},
-		"a page before a map":          {nil, []say{{false, kindFault, faultOf(2, 1), false}, all}, "task 2"},
-		"complete, and then some more": {remote, []say{{true, kindComplete, reportOf(memory.Filled), false}, {true, kindComplete, reportOf(memory.Filled), false}}, ""},
+		"a page that is not remote": {remote, []say{{false, kindFault, faultOf(1, 100), false}},
+			"page at 0x64000 of task 1"},
+		"another task": {remote, []say{{false, kindFault, faultOf(2, 1), false}}, "task 2"},
+		"half a fault": {remote, []say{{false, kindFault, make([]byte, 13), false}},
+			"13 bytes"},
+		"no want": {remote, []say{{false, kindFault, nil, false}}, "no page"},
+		"too many faults": {remote,
+			[]say{{false, kindFault, make([]byte, faultBytes*(maxFaults+1)), false}}, "more than 4096"},
+		"a section on urgent": {remote, []say{{false, kindStatus, nil, false}}, `"status"`},
+		"a section on push":   {remote, []say{{true, "files", nil, false}}, `"files"`},
+		"two maps":            {remote, []say{all, all}, `"missing"`},
+		"a map of more than remote": {remote, []say{{true, kindMissing, encodedMap(flat(101)...), false}},
+			"101 pages"},
+		"a map that is none": {nil, []say{{true, kindMissing, make([]byte, 12), false}},
+			"malformed"},
+		"a map of too many pages": {nil,
+			[]say{{true, kindMissing, encodedMap(flat(maxPages + 1)...), false}}, "more than"},
+		"a report that is none": {remote, []say{{true, kindStatus, []byte("x"), false}}, "report"},
+		"a report of a strange state": {remote, []say{{true, kindStatus, reportOf("happy"), false}},
+			"happy"},
+		"a long report": {remote,
+			[]say{{true, kindStatus, bytes.Repeat([]byte(" "), maxStatus+1), false}}, "more than 65536"},
+		"the end before all is there": {remote, []say{{true, "", nil, true}}, "has not said"},
+		"a page before a map":         {nil, []say{{false, kindFault, faultOf(2, 1), false}, all}, "task 2"},
+		"complete, and then some more": {remote, []say{{true, kindComplete, reportOf(memory.Filled), false},
+			{true, kindComplete, reportOf(memory.Filled), false}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, err := NewServer(ServerConfig{Pages: &frozen{}, Remote: c.remote})
@@ -130,22 +140,33 @@ func TestLyingSource(t *testing.T) {
 		sections []say
 		want     string
 	}{
-		"an urgent page that nobody asked for": {[]say{{false, kindPages, encodedRun(1, 8, 1, false), false}}, "not all of them were"},
-		"several urgent pages for one":         {[]say{{false, kindPages, encodedRun(1, 7, 2, false), false}}, "not all of them were"},
-		"a page that is not missing":           {[]say{{true, kindPages, encodedRun(1, 100, 1, false), false}}, "not all are remote"},
-		"more than is missing":                 {[]say{{true, kindPages, encodedRun(1, 99, 2, true), false}}, "not all are remote"},
-		"another task":                         {[]say{{true, kindPages, encodedRun(2, 9, 2, true), false}}, "task 2"},
-		"a page twice":                         {[]say{{true, kindPages, encodedRun(1, 9, 2, false), false}, {true, kindPages, encodedRun(1, 10, 2, true), false}}, "had come before"},
-		"half a run":                           {[]say{{true, kindPages, short[:len(short)-1], false}}, "unexpected EOF"},
-		"a run that is none":                   {[]say{{true, kindPages, make([]byte, 16), false}}, "malformed"},
-		"more pages than there are":            {[]say{{true, kindPages, encodedRun(1, 0, 200, false), false}}, "more pages than allowed"},
-		"changes that it cannot take":          {[]say{{true, kindChanges, nil, false}}, "not told"},
-		"a change that nobody asked for":       {[]say{{false, kindChanges, make([]byte, changeHeader), false}}, "task 0"},
-		"a long change":                        {[]say{{true, kindChanges, bytes.Repeat([]byte{255}, changeHeader+9), false}}, "65535 bytes"},
-		"half a change":                        {[]say{{true, kindChanges, make([]byte, changeHeader+5), false}}, "task 0"},
-		"a section":                            {[]say{{true, kindFault, nil, false}}, `"want"`},
-		"a section on urgent":                  {[]say{{false, "files", nil, false}}, `"files"`},
-		"the end before all is there":          {[]say{{true, "", nil, true}}, "100 pages are missing"},
+		"an urgent page that nobody asked for": {[]say{{false, kindPages, encodedRun(1, 8, 1, false), false}},
+			"not all of them were"},
+		"several urgent pages for one": {[]say{{false, kindPages, encodedRun(1, 7, 2, false), false}},
+			"not all of them were"},
+		"a page that is not missing": {[]say{{true, kindPages, encodedRun(1, 100, 1, false), false}},
+			"not all are remote"},
+		"more than is missing": {[]say{{true, kindPages, encodedRun(1, 99, 2, true), false}},
+			"not all are remote"},
+		"another task": {[]say{{true, kindPages, encodedRun(2, 9, 2, true), false}},
+			"task 2"},
+		"a page twice": {[]say{{true, kindPages, encodedRun(1, 9, 2, false), false},
+			{true, kindPages, encodedRun(1, 10, 2, true), false}}, "had come before"},
+		"half a run": {[]say{{true, kindPages, short[:len(short)-1], false}},
+			"unexpected EOF"},
+		"a run that is none": {[]say{{true, kindPages, make([]byte, 16), false}}, "malformed"},
+		"more pages than there are": {[]say{{true, kindPages, encodedRun(1, 0, 200, false), false}},
+			"more pages than allowed"},
+		"changes that it cannot take": {[]say{{true, kindChanges, nil, false}}, "not told"},
+		"a change that nobody asked for": {[]say{{false, kindChanges, make([]byte, changeHeader), false}},
+			"task 0"},
+		"a long change": {[]say{{true, kindChanges, bytes.Repeat([]byte{255}, changeHeader+9),
+			false}}, "65535 bytes"},
+		"half a change": {[]say{{true, kindChanges, make([]byte, changeHeader+5), false}},
+			"task 0"},
+		"a section":                   {[]say{{true, kindFault, nil, false}}, `"want"`},
+		"a section on urgent":         {[]say{{false, "files", nil, false}}, `"files"`},
+		"the end before all is there": {[]say{{true, "", nil, true}}, "100 pages are missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			box := newContainer(t, flat(100))
@@ -197,9 +218,11 @@ func TestLocalErrors(t *testing.T) {
 		}
 		return source, target
 	}
-	run(func(f *frozen, _ *container) { f.fail.Store(true) }, ErrSource, "at 0x10000000000 of task 9: no such process")
+	run(func(f *frozen, _ *container) { f.fail.Store(true) }, ErrSource,
+		"at 0x10000000000 of task 9: no such process")
 	run(func(_ *frozen, c *container) { c.fail = fmt.Errorf("it is gone") }, ErrTarget, "it is gone")
-	run(func(_ *frozen, c *container) { c.faults <- memory.RemoteFault{Task: 4, Address: 4096} }, ErrTarget, "not remote")
+	run(func(_ *frozen, c *container) { c.faults <- memory.RemoteFault{Task: 4, Address: 4096} }, ErrTarget,
+		"not remote")
 }
 
 // deaf is a session whose peer never answers.
@@ -275,7 +298,8 @@ func scripted(kind byte, data []byte) []byte {
 
 // FuzzServer gives a server whatever a target may send.
 func FuzzServer(f *testing.F) {
-	f.Add(scripted(0, faultOf(1, 7)), append(scripted(2, encodedMap(flat(50)...)), scripted(4, reportOf(memory.Filled))...), true)
+	f.Add(scripted(0, faultOf(1, 7)),
+		append(scripted(2, encodedMap(flat(50)...)), scripted(4, reportOf(memory.Filled))...), true)
 	f.Add(scripted(0, make([]byte, 24)), scripted(3, reportOf(memory.Filling)), false)
 	f.Fuzz(func(t *testing.T, urgent, push []byte, known bool) {
 		config := ServerConfig{Pages: &frozen{}}

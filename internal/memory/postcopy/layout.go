@@ -35,7 +35,8 @@ type span struct {
 
 // newLayout numbers the pages of maps whose areas are in order, as package memory has them.
 func newLayout(maps []memory.TaskMap) (*layout, error) {
-	maps = slices.SortedFunc(slices.Values(maps), func(a, b memory.TaskMap) int { return cmp.Compare(a.Task, b.Task) })
+	maps = slices.SortedFunc(slices.Values(maps),
+		func(a, b memory.TaskMap) int { return cmp.Compare(a.Task, b.Task) })
 	l := &layout{}
 	size := uint64(memory.PageSize())
 	for i, m := range maps {
@@ -46,7 +47,8 @@ func newLayout(maps []memory.TaskMap) (*layout, error) {
 		end := uint64(0)
 		for _, a := range m.Areas {
 			if a.Start < end || a.Start%size != 0 || a.Pages == 0 || a.Pages > (1<<63-a.Start)/size {
-				return nil, fmt.Errorf("map of pages of task %d: %d pages at %#x, after %#x", m.Task, a.Pages, a.Start, end)
+				return nil, fmt.Errorf("map of pages of task %d: %d pages at %#x, after %#x", m.Task, a.Pages,
+					a.Start, end)
 			}
 			if a.Pages > uint64(maxPages-l.pages) {
 				return nil, fmt.Errorf("maps of more than %d pages", maxPages)
@@ -73,12 +75,14 @@ func (l *layout) end(i int) int {
 
 // number gives the number of a page, and whether there is one.
 func (l *layout) number(task memory.Task, address uint64) (int, bool) {
-	i, found := slices.BinarySearchFunc(l.tasks, task, func(t taskSpans, task memory.Task) int { return cmp.Compare(t.task, task) })
+	i, found := slices.BinarySearchFunc(l.tasks, task,
+		func(t taskSpans, task memory.Task) int { return cmp.Compare(t.task, task) })
 	if !found {
 		return 0, false
 	}
 	t := l.tasks[i]
-	j, found := slices.BinarySearchFunc(l.spans[t.first:t.last], address, func(s span, a uint64) int { return cmp.Compare(s.start, a) })
+	j, found := slices.BinarySearchFunc(l.spans[t.first:t.last], address,
+		func(s span, a uint64) int { return cmp.Compare(s.start, a) })
 	if !found {
 		j--
 	}
@@ -114,13 +118,15 @@ func (l *layout) numbers(task memory.Task, address, pages uint64) (from, to int,
 
 // overlap visits the pages of an area that are there, by their numbers.
 func (l *layout) overlap(task memory.Task, a memory.Area, visit func(from, to int)) {
-	i, found := slices.BinarySearchFunc(l.tasks, task, func(t taskSpans, task memory.Task) int { return cmp.Compare(t.task, task) })
+	i, found := slices.BinarySearchFunc(l.tasks, task,
+		func(t taskSpans, task memory.Task) int { return cmp.Compare(t.task, task) })
 	if !found {
 		return
 	}
 	t, size := l.tasks[i], uint64(memory.PageSize())
 	spans := l.spans[t.first:t.last]
-	j, found := slices.BinarySearchFunc(spans, a.Start, func(s span, a uint64) int { return cmp.Compare(s.start, a) })
+	j, found := slices.BinarySearchFunc(spans, a.Start,
+		func(s span, a uint64) int { return cmp.Compare(s.start, a) })
 	if !found && j > 0 {
 		j--
 	}
@@ -141,7 +147,8 @@ func (l *layout) overlap(task memory.Task, a memory.Area, visit func(from, to in
 
 // task gives the task of a page.
 func (l *layout) task(n int) taskSpans {
-	i, found := slices.BinarySearchFunc(l.tasks, n, func(t taskSpans, n int) int { return cmp.Compare(t.from, n) })
+	i, found := slices.BinarySearchFunc(l.tasks, n,
+		func(t taskSpans, n int) int { return cmp.Compare(t.from, n) })
 	if !found {
 		i--
 	}
@@ -150,7 +157,8 @@ func (l *layout) task(n int) taskSpans {
 
 // place gives where a page is, and the number after the last that follows it in its area.
 func (l *layout) place(n int) (task memory.Task, address uint64, end int) {
-	i, found := slices.BinarySearchFunc(l.spans, n, func(s span, n int) int { return cmp.Compare(s.first, n) })
+	i, found := slices.BinarySearchFunc(l.spans, n,
+		func(s span, n int) int { return cmp.Compare(s.first, n) })
 	if !found {
 		i--
 	}
@@ -165,7 +173,8 @@ func (l *layout) choose(maps []memory.TaskMap) (set, error) {
 		for _, a := range m.Areas {
 			from, to, ok := l.numbers(m.Task, a.Start, a.Pages)
 			if !ok {
-				return nil, fmt.Errorf("not all of %d pages at %#x of task %d stayed at the source", a.Pages, a.Start, m.Task)
+				return nil, fmt.Errorf("not all of %d pages at %#x of task %d stayed at the source", a.Pages,
+					a.Start, m.Task)
 			}
 			s.add(from, to)
 		}

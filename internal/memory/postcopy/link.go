@@ -95,7 +95,8 @@ func listen(said chan error, ended <-chan struct{}) {
 
 // ours tells whether it was this side that could not go on.
 func ours(err error) bool {
-	return errors.Is(err, ErrPeer) || errors.Is(err, ErrSource) || errors.Is(err, ErrTarget) || errors.Is(err, ErrStale)
+	return errors.Is(err, ErrPeer) || errors.Is(err, ErrSource) || errors.Is(err, ErrTarget) ||
+		errors.Is(err, ErrStale)
 }
 
 // hangUp closes both connections. The reason goes by the urgent one, because nothing is before it

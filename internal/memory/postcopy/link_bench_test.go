@@ -28,7 +28,8 @@ type far struct {
 func newFar(b *testing.B, link lab.Link) *far {
 	b.Helper()
 	l, err := lab.Up(b.Context(), lab.Config{
-		Name:  fmt.Sprintf("drain-%d-%d-%d", os.Getpid(), link.BandwidthBitsPerSecond/1e6, link.RTT/time.Millisecond),
+		Name: fmt.Sprintf("drain-%d-%d-%d", os.Getpid(), link.BandwidthBitsPerSecond/1e6,
+			link.RTT/time.Millisecond),
 		Nodes: 2, Bare: true, NoCheck: true, Link: link,
 		Program: os.Args[0], // there are no agents
 	})
@@ -39,9 +40,11 @@ func newFar(b *testing.B, link lab.Link) *far {
 		State: b.TempDir(), Name: "a", Address: "127.0.0.1", Pool: netip.MustParsePrefix("10.88.0.0/16"),
 	})
 	must(b, err)
-	server, err := identity.NewServer(f.source, func() []identity.Node { return []identity.Node{f.source.Node} }, nil)
+	server, err := identity.NewServer(f.source,
+		func() []identity.Node { return []identity.Node{f.source.Node} }, nil)
 	must(b, err)
-	cluster, err := wire.Listen(b.Context(), "127.0.0.1:0", wire.ListenOptions{Identity: f.source, Server: server})
+	cluster, err := wire.Listen(b.Context(), "127.0.0.1:0",
+		wire.ListenOptions{Identity: f.source, Server: server})
 	must(b, err)
 	b.Cleanup(func() { cluster.Close() })
 	authority, err := f.source.Authority()
@@ -49,13 +52,15 @@ func newFar(b *testing.B, link lab.Link) *far {
 	token, err := authority.IssueToken(0, "")
 	must(b, err)
 	f.target, _, err = identity.Join(b.Context(), identity.JoinOptions{
-		State: b.TempDir(), Server: cluster.Addr().String(), Token: token.String(), Name: "b", Address: "127.0.0.1:1",
+		State: b.TempDir(), Server: cluster.Addr().String(), Token: token.String(), Name: "b",
+		Address: "127.0.0.1:1",
 	})
 	must(b, err)
 	address, err := l.Address("b")
 	must(b, err)
 	must(b, l.InNetwork("b", func() (err error) {
-		f.listener, err = wire.Listen(b.Context(), address.String()+":0", wire.ListenOptions{Identity: f.target})
+		f.listener, err = wire.Listen(b.Context(), address.String()+":0",
+			wire.ListenOptions{Identity: f.target})
 		return err
 	}))
 	b.Cleanup(func() { f.listener.Close() })
@@ -74,7 +79,8 @@ func (f *far) connect(b *testing.B, o stream.Options) (*stream.Session, *stream.
 	must(b, err)
 	answered := make(chan *stream.Session, 1)
 	go func() {
-		session, _, err := stream.Answer(context.Background(), in, func(stream.Hello) error { return nil }, stream.Options{})
+		session, _, err := stream.Answer(context.Background(), in, func(stream.Hello) error { return nil },
+			stream.Options{})
 		if err != nil {
 			b.Error(err)
 		}
@@ -98,7 +104,8 @@ type program struct {
 }
 
 func newProgram(pages int) *program {
-	return &program{quick: newQuick(pages), wake: map[uint64]chan struct{}{}, came: make([]bool, pages), wanted: make(chan memory.RemoteFault, 1024)}
+	return &program{quick: newQuick(pages), wake: map[uint64]chan struct{}{}, came: make([]bool, pages),
+		wanted: make(chan memory.RemoteFault, 1024)}
 }
 
 func (p *program) Next(ctx context.Context) (memory.RemoteFault, error) {

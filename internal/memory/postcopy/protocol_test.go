@@ -55,7 +55,8 @@ func FuzzStatus(f *testing.F) {
 // FuzzMissing wants that what is accepted is numbered, or refused for its size, and lists the same pages.
 func FuzzMissing(f *testing.F) {
 	f.Add(encodedMap(flat(50)...))
-	f.Add(encodedMap(memory.TaskMap{Task: 2, Areas: []memory.Area{{Start: 1 << 30, Pages: 3}, {Start: 1 << 40, Pages: 1}}}, flat(3)[0]))
+	f.Add(encodedMap(memory.TaskMap{Task: 2,
+		Areas: []memory.Area{{Start: 1 << 30, Pages: 3}, {Start: 1 << 40, Pages: 1}}}, flat(3)[0]))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		maps, err := decodeMissing(bytes.NewReader(input))
 		if err != nil {

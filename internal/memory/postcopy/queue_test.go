@@ -42,9 +42,11 @@ func TestSet(t *testing.T) {
 					t.Fatalf("page %d", i)
 				}
 			}
-			if s.next(from, to) != next || s.gap(from, to) != gap || max(s.last(from, to), from-1) != last || s.count(from, to) != count {
+			if s.next(from, to) != next || s.gap(from, to) != gap || max(s.last(from, to), from-1) != last ||
+				s.count(from, to) != count {
 				t.Fatalf("in [%d, %d): next %d, gap %d, last %d, count %d; want %d, %d, %d, %d", from, to,
-					s.next(from, to), s.gap(from, to), s.last(from, to), s.count(from, to), next, gap, last, count)
+					s.next(from, to), s.gap(from, to), s.last(from, to), s.count(from, to), next, gap, last,
+					count)
 			}
 		}
 	}
@@ -65,7 +67,8 @@ func TestLayout(t *testing.T) {
 		for i, s := range all {
 			n, ok := l.number(s.task, s.address)
 			task, address, end := l.place(i)
-			if !ok || n != i || task != s.task || address != s.address || end <= i || end > len(all) || l.task(i).task != task {
+			if !ok || n != i || task != s.task || address != s.address || end <= i || end > len(all) ||
+				l.task(i).task != task {
 				t.Fatalf("page %d is %d; it is at %#x of %d", i, n, address, task)
 			}
 			_, before := l.number(s.task, s.address-size)
@@ -77,7 +80,8 @@ func TestLayout(t *testing.T) {
 			}
 			pages := 1 + random.IntN(20)
 			whole := i+pages <= len(all) && all[i+pages-1] == spot{s.task, s.address + uint64(pages-1)*size}
-			if from, to, ok := l.numbers(s.task, s.address, uint64(pages)); ok != whole || ok && (from != i || to != i+pages) {
+			if from, to, ok := l.numbers(s.task, s.address, uint64(pages)); ok != whole || ok &&
+				(from != i || to != i+pages) {
 				t.Fatalf("%d pages from %d: %d, %d, %t", pages, i, from, to, ok)
 			}
 		}
@@ -138,7 +142,8 @@ func TestQueue(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 4))
 		maps := randomMaps(random, 3000)
 		all := spots(maps)
-		q, err := newQueue(maps, maps[:random.IntN(2)], []memory.RemoteFault{{Task: all[9].task, Address: all[9].address}})
+		q, err := newQueue(maps, maps[:random.IntN(2)],
+			[]memory.RemoteFault{{Task: all[9].task, Address: all[9].address}})
 		must(t, err)
 		left := map[spot]bool{}
 		for _, s := range all {
@@ -215,7 +220,8 @@ func order(q *queue, pages int) []int {
 // TestOrder wants the order of the package comment.
 func TestOrder(t *testing.T) {
 	size := uint64(memory.PageSize())
-	hot := []memory.TaskMap{{Task: 1, Areas: []memory.Area{{Start: 5000 * size, Pages: 3}, {Start: 9000 * size, Pages: 2}}}}
+	hot := []memory.TaskMap{{Task: 1,
+		Areas: []memory.Area{{Start: 5000 * size, Pages: 3}, {Start: 9000 * size, Pages: 2}}}}
 	q, err := newQueue(flat(20000), hot, []memory.RemoteFault{at(15000), at(20000), at(16000)})
 	must(t, err)
 	want := func(page int, ours bool) {

@@ -246,7 +246,8 @@ func (o *outlet) whole(p piece, from, to int, buffer []byte) error {
 		for end < to && isZero(buffer[end*size:(end+1)*size]) == zero {
 			end++
 		}
-		run, data := memory.Run{Task: p.task, Address: p.address + uint64(from*size), Pages: uint32(end - from), Zero: zero}, buffer[from*size:end*size]
+		run, data := memory.Run{Task: p.task, Address: p.address + uint64(from*size),
+			Pages: uint32(end - from), Zero: zero}, buffer[from*size:end*size]
 		if zero {
 			data = nil
 		}

@@ -96,7 +96,8 @@ func (s *Server) Serve(ctx context.Context, urgent, push Session) error {
 		return err
 	}
 	defer s.end()
-	v := &serving{Server: s, urgent: urgent, push: push, known: make(chan struct{}), over: make(chan struct{})}
+	v := &serving{Server: s, urgent: urgent, push: push, known: make(chan struct{}),
+		over: make(chan struct{})}
 	v.pulse.began = time.Now()
 	if known {
 		close(v.known)

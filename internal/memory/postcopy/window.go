@@ -76,7 +76,8 @@ func (w *windows) near(left set) (n, until int, ok bool) {
 // around gives the first page to send of those farther around windows.
 func (w *windows) around(left set, pages int) (n, until int, ok bool) {
 	for _, one := range w.all {
-		if n, until, ok := one.nearest(left, max(0, one.from-aroundPages), min(pages, one.to+aroundPages)); ok {
+		if n, until, ok := one.nearest(left, max(0, one.from-aroundPages),
+			min(pages, one.to+aroundPages)); ok {
 			return n, until, true
 		}
 	}

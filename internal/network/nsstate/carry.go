@@ -37,7 +37,8 @@ func (f Fresh) Changed(path string) (map[string]string, error) {
 		return nil
 	})
 	if err == nil && len(all) > maxCarried {
-		err = fmt.Errorf("%d settings differ from those of a new namespace; at most %d can move", len(all), maxCarried)
+		err = fmt.Errorf("%d settings differ from those of a new namespace; at most %d can move", len(all),
+			maxCarried)
 	}
 	return all, err
 }

@@ -99,7 +99,8 @@ func Others(ctx context.Context, path string, expected Expected) ([]Finding, err
 	return bounded(found), err
 }
 
-func others(ctx context.Context, ns netns.NsHandle, path string, expected Expected, anew bool) ([]Finding, error) {
+func others(ctx context.Context, ns netns.NsHandle, path string, expected Expected, anew bool) ([]Finding,
+	error) {
 	fresh, err := recent(anew)
 	if err != nil {
 		return nil, fmt.Errorf("make a network namespace to compare with: %w", err)

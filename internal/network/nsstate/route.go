@@ -270,7 +270,10 @@ func ruleName(rule netlink.Rule) string {
 
 // ownAddresses returns the addresses of this node, which include the gateways of bridges.
 func ownAddresses() ([]netip.Addr, error) {
-	list, err := dump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	list, err := dump.Whole(func() ([]netlink.Addr,
+		error) {
+		return netlink.AddrList(nil, netlink.FAMILY_ALL)
+	})
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, err
 	}

@@ -74,7 +74,8 @@ func (d *Device) bringUp() error {
 		return fmt.Errorf("find device %s: %w", d.config.Name, err)
 	}
 	links := d.config.Links
-	err = errors.Join(links.LinkSetGroup(link, d.config.Group), links.LinkSetMTU(link, d.config.MTU), links.LinkSetUp(link))
+	err = errors.Join(links.LinkSetGroup(link, d.config.Group), links.LinkSetMTU(link, d.config.MTU),
+		links.LinkSetUp(link))
 	if err != nil {
 		return fmt.Errorf("configure device %s: %w", d.config.Name, err)
 	}

@@ -29,7 +29,8 @@ func (k Key) IsZero() bool { return k == Key{} }
 // ParseKey reads the raw bytes of a public key from another node.
 func ParseKey(raw []byte) (Key, error) {
 	if len(raw) != keySize || Key(raw).IsZero() {
-		return Key{}, fmt.Errorf("a WireGuard key of %d bytes: it must have %d that are not all zero", len(raw), keySize)
+		return Key{}, fmt.Errorf("a WireGuard key of %d bytes: it must have %d that are not all zero",
+			len(raw), keySize)
 	}
 	return Key(raw), nil
 }
@@ -105,7 +106,8 @@ func makeKey(path string) (Key, error) {
 		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
-		return Key{}, errors.Join(fmt.Errorf("keep the WireGuard key of this node: %w", err), os.Remove(file.Name()))
+		return Key{}, errors.Join(fmt.Errorf("keep the WireGuard key of this node: %w", err),
+			os.Remove(file.Name()))
 	}
 	return key, nil
 }

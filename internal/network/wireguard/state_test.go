@@ -17,18 +17,22 @@ func peer(number byte, endpoint string) Peer {
 
 // TestDifference: what is so already is left alone, and a peer that is to be found elsewhere begins anew.
 func TestDifference(t *testing.T) {
-	have := State{Private: Key{9}, Port: 7444, Peers: []Peer{peer(1, "192.0.2.1:7444"), peer(2, "192.0.2.2:7444")}}
+	have := State{Private: Key{9}, Port: 7444,
+		Peers: []Peer{peer(1, "192.0.2.1:7444"), peer(2, "192.0.2.2:7444")}}
 	if c := difference(have, have); !c.isNothing() {
 		t.Errorf("of the same: %+v", c)
 	}
 	want := State{Private: Key{9}, Port: 7444, Peers: []Peer{peer(1, ""), peer(3, "192.0.2.3:7444")}}
 	c := difference(have, want)
-	if c.private != nil || c.port != nil || !slices.Equal(c.remove, []Key{{2}}) || !slices.Equal(c.set, []Peer{peer(3, "192.0.2.3:7444")}) {
+	if c.private != nil || c.port != nil || !slices.Equal(c.remove, []Key{{2}}) ||
+		!slices.Equal(c.set, []Peer{peer(3, "192.0.2.3:7444")}) {
 		t.Errorf("one gone, one come: %+v", c)
 	}
-	moved := State{Private: Key{8}, Port: 7445, Peers: []Peer{peer(1, "192.0.2.11:7444"), peer(2, "192.0.2.2:7444")}}
+	moved := State{Private: Key{8}, Port: 7445,
+		Peers: []Peer{peer(1, "192.0.2.11:7444"), peer(2, "192.0.2.2:7444")}}
 	c = difference(have, moved)
-	if *c.private != (Key{8}) || *c.port != 7445 || !slices.Equal(c.remove, []Key{{1}}) || !slices.Equal(c.set, moved.Peers[:1]) {
+	if *c.private != (Key{8}) || *c.port != 7445 || !slices.Equal(c.remove, []Key{{1}}) ||
+		!slices.Equal(c.set, moved.Peers[:1]) {
 		t.Errorf("one elsewhere: %+v", c)
 	}
 }
@@ -40,9 +44,11 @@ func answerOf(s State) string {
 }
 
 func TestDecodeGet(t *testing.T) {
-	want := State{Private: Key{9}, Port: 7444, Peers: []Peer{peer(1, "192.0.2.1:7444"), peer(2, ""), peer(3, "[2001:db8::1]:7444")}}
+	want := State{Private: Key{9}, Port: 7444,
+		Peers: []Peer{peer(1, "192.0.2.1:7444"), peer(2, ""), peer(3, "[2001:db8::1]:7444")}}
 	got, err := decodeGet(strings.NewReader(answerOf(want)))
-	if err != nil || got.Private != want.Private || got.Port != want.Port || !slices.Equal(got.Peers, want.Peers) {
+	if err != nil || got.Private != want.Private || got.Port != want.Port ||
+		!slices.Equal(got.Peers, want.Peers) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 	for what, text := range map[string]string{

@@ -136,7 +136,8 @@ func watchEnd(socket string) (await func() error) {
 		}
 		_, err := conn.Read(make([]byte, 1))
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("the WireGuard process does not end within %s of the removal of its device", patience)
+			return fmt.Errorf("the WireGuard process does not end within %s of the removal of its device",
+				patience)
 		}
 		return nil // the kernel has closed its side
 	}

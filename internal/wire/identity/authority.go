@@ -51,7 +51,8 @@ const maxStateBytes = 1 << 20
 func openAuthority(dir string) (*Authority, error) {
 	pair, err := loadPair(filepath.Join(dir, "ca.pem"))
 	if isNotExist(err) {
-		return nil, fmt.Errorf("%w; it is on the node that was set up with `godwit node init`", ErrNotAuthority)
+		return nil, fmt.Errorf("%w; it is on the node that was set up with `godwit node init`",
+			ErrNotAuthority)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the certificate authority: %w", err)
@@ -163,7 +164,8 @@ func (s *authorityState) place(name string, again bool) (Peer, error) {
 		if again {
 			return peer, nil
 		}
-		return Peer{}, fmt.Errorf("%w: a node %s has joined before; choose another name, or make a token for it with "+
+		return Peer{}, fmt.Errorf("%w: a node %s has joined before; choose another name, or make a token "+
+			"for it with "+
 			"`godwit node token --node %s`", ErrNameTaken, name, name)
 	}
 	if err := s.nextSpan(); err != nil {
@@ -194,7 +196,8 @@ func (a *Authority) renew(peer Peer, public crypto.PublicKey, before time.Time) 
 	err := a.change(func(state *authorityState) error {
 		for _, node := range state.Nodes {
 			if node.Number == peer.Number && node.Name != peer.Name {
-				return fmt.Errorf("number %d is of node %s, not of %s, by what this certificate authority knows", peer.Number,
+				return fmt.Errorf("number %d is of node %s, not of %s, by what this certificate authority "+
+					"knows", peer.Number,
 					node.Name, peer.Name)
 			}
 		}

@@ -20,7 +20,8 @@ const (
 
 // signed is the digest that the entry's node signs.
 func (n Node) signed() []byte {
-	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-node/1\n%d\n%s\n%s\n%d\n", n.Number, n.Name, n.Address, n.Revision))
+	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-node/1\n%d\n%s\n%s\n%d\n", n.Number, n.Name, n.Address,
+		n.Revision))
 	return sum[:]
 }
 

@@ -25,7 +25,9 @@ func FuzzParseToken(f *testing.F) {
 }
 
 func FuzzParseNodes(f *testing.F) {
-	f.Add([]byte(`[{"name":"a","number":1,"address":"h:1","revision":1},{"name":"b","number":2,"address":"[::1]:2","revision":18446744073709551615}]`))
+	f.Add(
+		[]byte(
+			`[{"name":"a","number":1,"address":"h:1","revision":1},{"name":"b","number":2,"address":"[::1]:2","revision":18446744073709551615}]`))
 	f.Add([]byte(`[{"name":"a","number":9223372036854775808}]`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -44,7 +46,8 @@ func FuzzParseNodes(f *testing.F) {
 
 func FuzzJoinMessage(f *testing.F) {
 	var good bytes.Buffer
-	if err := writeMessage(&good, joinRequest{Secret: []byte("s"), Name: "b", Address: "h:1", Time: time.Unix(1, 0)}); err != nil {
+	if err := writeMessage(&good, joinRequest{Secret: []byte("s"), Name: "b", Address: "h:1",
+		Time: time.Unix(1, 0)}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(good.Bytes())
@@ -82,14 +85,17 @@ func FuzzPeerOf(f *testing.F) {
 			return
 		}
 		leaf.URIs, leaf.DNSNames = parsed, []string{dns}
-		if peer, err := PeerOf(&leaf); err == nil && (CheckName(peer.Name) != nil || dns != ServerName(peer.Name)) {
+		if peer, err := PeerOf(&leaf); err == nil &&
+			(CheckName(peer.Name) != nil || dns != ServerName(peer.Name)) {
 			t.Fatalf("%q, %q is taken for %+v", uri, dns, peer)
 		}
 	})
 }
 
 func FuzzState(f *testing.F) {
-	f.Add([]byte(`{"last_number":3,"nodes":[{"Name":"a","Number":1}],"tokens":[{"hash":"00","expires":"2020-01-01T00:00:00Z"}]}`))
+	f.Add(
+		[]byte(
+			`{"last_number":3,"nodes":[{"Name":"a","Number":1}],"tokens":[{"hash":"00","expires":"2020-01-01T00:00:00Z"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var state authorityState
 		if json.Unmarshal(data, &state) != nil || state.LastNumber < 1 {
@@ -105,7 +111,9 @@ func FuzzState(f *testing.F) {
 
 func FuzzParseRevocations(f *testing.F) {
 	f.Add([]byte(`[{"number":2,"name":"b","version":1,"time":"2026-01-01T00:00:00Z","signature":"AAAA"}]`))
-	f.Add([]byte(`[{"number":2,"name":"b","version":18446744073709551615,"time":"2026-01-01T00:00:00Z","signature":"AAAA"}]`))
+	f.Add(
+		[]byte(
+			`[{"number":2,"name":"b","version":18446744073709551615,"time":"2026-01-01T00:00:00Z","signature":"AAAA"}]`))
 	f.Add([]byte(`null`))
 	id := initNode(f, "a")
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -130,9 +138,10 @@ func FuzzVerifyNode(f *testing.F) {
 	}
 	f.Add(entry.Name, entry.Number, entry.Address, entry.Revision, entry.Certificate, entry.Signature)
 	f.Add("a", 1, "h:1", uint64(1<<63), "AAAA", "AAAA")
-	f.Fuzz(func(t *testing.T, name string, number int, address string, revision uint64, certificate, signature string) {
-		node := Node{Name: name, Number: number, Address: address, Revision: revision, Certificate: certificate,
-			Signature: signature}
+	f.Fuzz(func(t *testing.T, name string, number int, address string, revision uint64, certificate,
+		signature string) {
+		node := Node{Name: name, Number: number, Address: address, Revision: revision,
+			Certificate: certificate, Signature: signature}
 		if id.VerifyNode(node) == nil && (node.Name != entry.Name || node.Address != entry.Address ||
 			node.Number != entry.Number || node.Revision != entry.Revision) {
 			t.Fatalf("taken: %+v", node)

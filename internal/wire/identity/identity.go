@@ -116,7 +116,8 @@ func writeIdentity(dir string, r record, key crypto.Signer, chain ...*x509.Certi
 // install makes an identity in a directory of its own and moves it into place when it is whole. A rename
 // cannot replace a directory that is not empty, so an existing identity stays even if two processes try at
 // once.
-func install(state string, force bool, nodes []Node, write func(dir string) error) (setAside string, err error) {
+func install(state string, force bool, nodes []Node, write func(dir string) error) (setAside string,
+	err error) {
 	if err := CheckFree(state, force); err != nil {
 		return "", err
 	}
@@ -157,7 +158,8 @@ func CheckFree(state string, force bool) error {
 	case err != nil:
 		return fmt.Errorf("look for an identity: %w", err)
 	}
-	return fmt.Errorf("%w, in %s; with --force it is set aside and a new one is made, and nodes that know this one "+
+	return fmt.Errorf("%w, in %s; with --force it is set aside and a new one is made, and nodes that know "+
+		"this one "+
 		"will no longer trust it", ErrExists, identityDir(state))
 }
 
@@ -179,7 +181,8 @@ func Load(state string) (*Identity, error) {
 	dir := identityDir(state)
 	data, err := readFile(filepath.Join(dir, "node.json"), maxMessageBytes)
 	if isNotExist(err) {
-		return nil, fmt.Errorf("%w in %s; make one with `godwit node init` or `godwit node join`", ErrNone, state)
+		return nil, fmt.Errorf("%w in %s; make one with `godwit node init` or `godwit node join`", ErrNone,
+			state)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read this node's identity: %w", err)
@@ -210,7 +213,8 @@ func (i *Identity) loadCertificate() error {
 		return err
 	}
 	if len(pair.Certificate) != 2 {
-		return fmt.Errorf("%s: want a node's and the cluster's certificate, found %d", path, len(pair.Certificate))
+		return fmt.Errorf("%s: want a node's and the cluster's certificate, found %d", path,
+			len(pair.Certificate))
 	}
 	authority, err := x509.ParseCertificate(pair.Certificate[1])
 	if err != nil {
@@ -221,8 +225,8 @@ func (i *Identity) loadCertificate() error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if peer.Name != i.Node.Name || peer.Number != i.Node.Number {
-		return fmt.Errorf("%s is of node %s (%d), but node.json says %s (%d)", path, peer.Name, peer.Number, i.Node.Name,
-			i.Node.Number)
+		return fmt.Errorf("%s is of node %s (%d), but node.json says %s (%d)", path, peer.Name, peer.Number,
+			i.Node.Name, i.Node.Number)
 	}
 	i.current.Store(pair)
 	return i.loadTrust(authority)

@@ -99,7 +99,8 @@ func TestRenewHere(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := id.Certificate()
-	if after.Leaf.SerialNumber.Cmp(before.Leaf.SerialNumber) == 0 || after.Leaf.PublicKeyAlgorithm != before.Leaf.PublicKeyAlgorithm {
+	if after.Leaf.SerialNumber.Cmp(before.Leaf.SerialNumber) == 0 ||
+		after.Leaf.PublicKeyAlgorithm != before.Leaf.PublicKeyAlgorithm {
 		t.Error("the certificate is the old one")
 	}
 	loaded, err := Load(filepath.Dir(id.dir))
@@ -154,8 +155,8 @@ func TestExchangeEndsWithItsContext(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, _, err := Join(ctx, JoinOptions{State: t.TempDir(), Server: c.address, Token: c.token(t, ""), Name: "b",
-		Address: "192.0.2.2"})
+	_, _, err := Join(ctx, JoinOptions{State: t.TempDir(), Server: c.address, Token: c.token(t, ""),
+		Name: "b", Address: "192.0.2.2"})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

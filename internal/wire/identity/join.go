@@ -101,7 +101,8 @@ func checkJoinOptions(o *JoinOptions) (err error) {
 }
 
 // askToJoin connects, checks the server and sends the request.
-func askToJoin(ctx context.Context, o JoinOptions, token Token, request []byte) (*x509.Certificate, certificateReply,
+func askToJoin(ctx context.Context, o JoinOptions, token Token, request []byte) (*x509.Certificate,
+	certificateReply,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
 	defer cancel()
@@ -124,8 +125,8 @@ func askToJoin(ctx context.Context, o JoinOptions, token Token, request []byte) 
 	}
 	defer conn.Close()
 	var reply certificateReply
-	err = exchange(ctx, conn, joinRequest{Secret: token.secret[:], Name: o.Name, Address: o.Address, Request: request,
-		Time: time.Now()}, &reply)
+	err = exchange(ctx, conn, joinRequest{Secret: token.secret[:], Name: o.Name, Address: o.Address,
+		Request: request, Time: time.Now()}, &reply)
 	return authority, reply, err
 }
 
@@ -183,7 +184,8 @@ func checkReply(reply certificateReply, authority *x509.Certificate, peer Peer,
 	if err != nil {
 		return nil, fmt.Errorf("check the certificate in the answer: %w", err)
 	}
-	if err := errors.Join(CheckPool(reply.Pool), validateNodes(reply.Nodes), validateRevocations(reply.Revoked)); err != nil {
+	if err := errors.Join(CheckPool(reply.Pool), validateNodes(reply.Nodes),
+		validateRevocations(reply.Revoked)); err != nil {
 		return nil, fmt.Errorf("check the answer: %w", err)
 	}
 	roots := x509.NewCertPool()
@@ -193,10 +195,11 @@ func checkReply(reply certificateReply, authority *x509.Certificate, peer Peer,
 		return nil, fmt.Errorf("check the certificate in the answer: %w", err)
 	}
 	if got, err := PeerOf(certificate); err != nil || got != peer {
-		return nil, fmt.Errorf("the certificate in the answer is of %s (%d), not of %s (%d)", got.Name, got.Number,
-			peer.Name, peer.Number)
+		return nil, fmt.Errorf("the certificate in the answer is of %s (%d), not of %s (%d)", got.Name,
+			got.Number, peer.Name, peer.Number)
 	}
-	if key, ok := public.(interface{ Equal(x crypto.PublicKey) bool }); ok && key.Equal(certificate.PublicKey) {
+	if key, ok := public.(interface{ Equal(x crypto.PublicKey) bool }); ok &&
+		key.Equal(certificate.PublicKey) {
 		return certificate, nil
 	}
 	return nil, errors.New("the certificate in the answer is for another key")

@@ -168,7 +168,8 @@ func TestRejoinKeepsTheNumber(t *testing.T) {
 
 func TestNumbersEnd(t *testing.T) {
 	c := newCluster(t)
-	if err := c.authority.change(func(s *authorityState) error { s.LastNumber = MaxNumber - 1; return nil }); err != nil {
+	if err := c.authority.change(
+		func(s *authorityState) error { s.LastNumber = MaxNumber - 1; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if id := c.mustJoin(t, "last"); id.Node.Number != MaxNumber {
@@ -184,7 +185,8 @@ func TestClockSkewIsNamed(t *testing.T) {
 	token := c.token(t, "")
 	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
 		c.authority.now = func() time.Time { return time.Now().Add(skew) }
-		if _, err := c.join(t, token, "b"); !errors.Is(err, ErrClockSkew) || !strings.Contains(err.Error(), "1h0m") {
+		if _, err := c.join(t, token, "b"); !errors.Is(err, ErrClockSkew) ||
+			!strings.Contains(err.Error(), "1h0m") {
 			t.Errorf("skew %s: %v", skew, err)
 		}
 	}
@@ -204,9 +206,11 @@ func TestSecretStaysWithoutProof(t *testing.T) {
 	forged := *impostor.Certificate()
 	// It shows the true CA beside its own leaf.
 	forged.Certificate = [][]byte{forged.Certificate[0], c.first.trust.Load().base.Raw}
-	for what, certificate := range map[string]*tls.Certificate{"own CA": impostor.Certificate(), "true CA": &forged} {
+	for what, certificate := range map[string]*tls.Certificate{"own CA": impostor.Certificate(),
+		"true CA": &forged} {
 		listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate}, NextProtos: []string{JoinProtocol},
+			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate},
+			NextProtos: []string{JoinProtocol},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -222,8 +226,9 @@ func TestSecretStaysWithoutProof(t *testing.T) {
 			data, _ := io.ReadAll(conn)
 			received <- len(data)
 		}()
-		_, _, err = Join(testContext(t), JoinOptions{State: t.TempDir(), Server: listener.Addr().String(), Token: token,
-			Name: "b", Address: "192.0.2.2"})
+		_, _, err = Join(testContext(t),
+			JoinOptions{State: t.TempDir(), Server: listener.Addr().String(), Token: token,
+				Name: "b", Address: "192.0.2.2"})
 		if !errors.Is(err, ErrWrongCluster) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -242,8 +247,8 @@ func TestJoinAtANodeWithoutTheCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	address, _ := serve(t, server, b, b.Certificate())
-	_, _, err = Join(testContext(t), JoinOptions{State: t.TempDir(), Server: address, Token: c.token(t, ""), Name: "d",
-		Address: "192.0.2.3"})
+	_, _, err = Join(testContext(t), JoinOptions{State: t.TempDir(), Server: address, Token: c.token(t, ""),
+		Name: "d", Address: "192.0.2.3"})
 	if !errors.Is(err, ErrNotAuthority) || !strings.Contains(err.Error(), c.first.Node.Address) {
 		t.Errorf("got %v", err)
 	}
@@ -257,7 +262,8 @@ func TestBadJoinRequestsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := joinRequest{Secret: token.secret[:], Name: "b", Address: "192.0.2.2:7443", Request: csr, Time: time.Now()}
+	good := joinRequest{Secret: token.secret[:], Name: "b", Address: "192.0.2.2:7443", Request: csr,
+		Time: time.Now()}
 	for what, spoil := range map[string]func(*joinRequest){
 		"name":            func(r *joinRequest) { r.Name = "../a" },
 		"address":         func(r *joinRequest) { r.Address = "0.0.0.0:1" },
@@ -305,8 +311,8 @@ func TestLongListOfNodesIsCut(t *testing.T) {
 	var nodes []Node
 	for i := range MaxNumber {
 		name := fmt.Sprintf("n%d-%s", i+1, strings.Repeat("x", 50))
-		nodes = append(nodes, Node{Name: name, Number: i + 1, Address: strings.Repeat("h", 240) + ":7443", Revision: 1,
-			Certificate: strings.Repeat("A", 8<<10)})
+		nodes = append(nodes, Node{Name: name, Number: i + 1, Address: strings.Repeat("h", 240) + ":7443",
+			Revision: 1, Certificate: strings.Repeat("A", 8<<10)})
 	}
 	client, end := net.Pipe()
 	go func() {
@@ -314,7 +320,8 @@ func TestLongListOfNodesIsCut(t *testing.T) {
 		_ = (&Server{}).send(end, certificateReply{Certificate: []byte{1}, Number: 9, Nodes: nodes})
 	}()
 	var reply certificateReply
-	if err := readUpTo(client, &reply, maxReplyBytes); err != nil || len(reply.Nodes) != 2 || len(nodes) != MaxNumber {
+	if err := readUpTo(client, &reply, maxReplyBytes); err != nil || len(reply.Nodes) != 2 ||
+		len(nodes) != MaxNumber {
 		t.Errorf("%d nodes, %v", len(reply.Nodes), err)
 	}
 }

@@ -50,12 +50,13 @@ func (n Node) Validate() error {
 		return err
 	}
 	if n.Revision > MaxRevision {
-		return fmt.Errorf("node %s has the revision %d; the limit is %d", n.Name, n.Revision, uint64(MaxRevision))
+		return fmt.Errorf("node %s has the revision %d; the limit is %d", n.Name, n.Revision,
+			uint64(MaxRevision))
 	}
 	if len(n.Certificate) > base64.StdEncoding.EncodedLen(maxEntryCertBytes) ||
 		len(n.Signature) > base64.StdEncoding.EncodedLen(maxSignatureBytes) {
-		return fmt.Errorf("node %s: certificate of %d and signature of %d bytes are too long", n.Name, len(n.Certificate),
-			len(n.Signature))
+		return fmt.Errorf("node %s: certificate of %d and signature of %d bytes are too long", n.Name,
+			len(n.Certificate), len(n.Signature))
 	}
 	if n.Number < 1 || n.Number > MaxNumber {
 		return fmt.Errorf("node %s has the number %d; numbers are 1 to %d", n.Name, n.Number, MaxNumber)
@@ -73,7 +74,8 @@ func (n Node) Validate() error {
 // CheckName says whether a node may have this name.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
-		return fmt.Errorf("%q is not a node name: use 1 to 63 lower-case letters, digits and inner hyphens", name)
+		return fmt.Errorf("%q is not a node name: use 1 to 63 lower-case letters, digits and inner hyphens",
+			name)
 	}
 	return nil
 }
@@ -99,7 +101,8 @@ func ParseAddress(address string) (string, error) {
 func checkHost(host string) error {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		if ip.IsUnspecified() || ip.IsMulticast() {
-			return errors.New("other nodes cannot reach it; give the address under which they know this machine")
+			return errors.New("other nodes cannot reach it; give the address under which they know this " +
+				"machine")
 		}
 		return nil
 	}

@@ -17,14 +17,16 @@ func TestMerge(t *testing.T) {
 		known, heard, want []Node
 		changed            bool
 	}{
-		"nothing":        {nil, nil, nil, false},
-		"new":            {[]Node{a}, []Node{b}, []Node{a, b}, true},
-		"same":           {[]Node{a, b}, []Node{b}, []Node{a, b}, false},
-		"newer":          {[]Node{a, b}, []Node{moved}, []Node{a, moved}, true},
-		"older":          {[]Node{a, moved}, []Node{b}, []Node{a, moved}, false},
-		"invalid":        {[]Node{a}, []Node{{Name: "x"}, node(255, "x", "h:1", 9)}, []Node{a}, false},
-		"name moves":     {[]Node{a, b}, []Node{node(3, "b", "h:4", 1)}, []Node{a, node(3, "b", "h:4", 1)}, true},
-		"equal revision": {[]Node{node(2, "b", "h:2", 1)}, []Node{node(2, "b", "h:9", 1)}, []Node{node(2, "b", "h:9", 1)}, true},
+		"nothing": {nil, nil, nil, false},
+		"new":     {[]Node{a}, []Node{b}, []Node{a, b}, true},
+		"same":    {[]Node{a, b}, []Node{b}, []Node{a, b}, false},
+		"newer":   {[]Node{a, b}, []Node{moved}, []Node{a, moved}, true},
+		"older":   {[]Node{a, moved}, []Node{b}, []Node{a, moved}, false},
+		"invalid": {[]Node{a}, []Node{{Name: "x"}, node(255, "x", "h:1", 9)}, []Node{a}, false},
+		"name moves": {[]Node{a, b}, []Node{node(3, "b", "h:4", 1)}, []Node{a, node(3, "b", "h:4", 1)},
+			true},
+		"equal revision": {[]Node{node(2, "b", "h:2", 1)}, []Node{node(2, "b", "h:9", 1)},
+			[]Node{node(2, "b", "h:9", 1)}, true},
 	} {
 		got, changed := Merge(c.known, c.heard)
 		if !slices.Equal(got, c.want) || changed != c.changed {
@@ -39,8 +41,8 @@ func TestMergeConverges(t *testing.T) {
 	for range 200 {
 		var all []Node
 		for range 12 {
-			all = append(all, node(1+random.IntN(4), string(rune('a'+random.IntN(4))), string(rune('p'+random.IntN(3)))+":1",
-				random.Uint64N(3)))
+			all = append(all, node(1+random.IntN(4), string(rune('a'+random.IntN(4))),
+				string(rune('p'+random.IntN(3)))+":1", random.Uint64N(3)))
 		}
 		want, _ := Merge(nil, all)
 		for range 5 {
@@ -55,13 +57,15 @@ func TestMergeConverges(t *testing.T) {
 func TestParseAddress(t *testing.T) {
 	for in, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1:7443", "host.example:80": "host.example:80", "fd00::1": "[fd00::1]:7443",
-		"[fd00::1]": "[fd00::1]:7443", "[fd00::1]:9": "[fd00::1]:9", "a": "a:7443", "127.0.0.1:65535": "127.0.0.1:65535",
+		"[fd00::1]": "[fd00::1]:7443", "[fd00::1]:9": "[fd00::1]:9", "a": "a:7443",
+		"127.0.0.1:65535": "127.0.0.1:65535",
 	} {
 		if got, err := ParseAddress(in); err != nil || got != want {
 			t.Errorf("%s: %s, %v", in, got, err)
 		}
 	}
-	for _, in := range []string{"", ":7443", "a:", "a:0", "a:070", "a:65536", "a b", "a/b:1", "0.0.0.0", "[::]:1", "224.0.0.1",
+	for _, in := range []string{"", ":7443", "a:", "a:0", "a:070", "a:65536", "a b", "a/b:1", "0.0.0.0",
+		"[::]:1", "224.0.0.1",
 		"-a", "a:1:2", "http://a", "a\n:1"} {
 		if got, err := ParseAddress(in); err == nil {
 			t.Errorf("%q was taken as %s", in, got)

@@ -48,7 +48,8 @@ func (s *authorityState) nextSpan() error {
 		s.Spare = s.Spare[1:]
 	}
 	if s.LastNumber >= s.end() {
-		return fmt.Errorf("%w: a cluster can have had %d nodes in all; another node with the authority may have some left",
+		return fmt.Errorf("%w: a cluster can have had %d nodes in all; another node with the authority "+
+			"may have some left",
 			ErrClusterFull, MaxNumber)
 	}
 	return nil

@@ -77,8 +77,9 @@ func parseHandover(data []byte, want Fingerprint) (Handover, error) {
 		return handover, errors.New("it is not the authority of this cluster")
 	}
 	if !handover.Span.valid() || len(handover.Nodes) > MaxNumber {
-		return handover, fmt.Errorf("the authority comes with the numbers %+v and %d nodes, which makes no sense",
-			handover.Span, len(handover.Nodes))
+		return handover,
+			fmt.Errorf("the authority comes with the numbers %+v and %d nodes, which makes no sense",
+				handover.Span, len(handover.Nodes))
 	}
 	return handover, nil
 }
@@ -106,7 +107,8 @@ func (i *Identity) TakeAuthority(data []byte) error {
 	}
 	defer os.RemoveAll(dir) // it is gone after the rename
 	state := authorityState{LastNumber: handover.Span.Last, End: handover.Span.End, Nodes: handover.Nodes}
-	err = errors.Join(writeFile(filepath.Join(dir, "ca.pem"), handover.Pair), writeJSON(filepath.Join(dir, "state.json"), state))
+	err = errors.Join(writeFile(filepath.Join(dir, "ca.pem"), handover.Pair),
+		writeJSON(filepath.Join(dir, "state.json"), state))
 	if err == nil {
 		err = os.Rename(dir, i.authorityDir())
 	}
@@ -137,7 +139,8 @@ type DemotionOrder struct {
 }
 
 func (o DemotionOrder) signed() []byte {
-	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-demote/1\n%d\n%s\n%d\n", o.Peer.Number, o.Peer.Name, o.Time.Unix()))
+	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-demote/1\n%d\n%s\n%d\n", o.Peer.Number, o.Peer.Name,
+		o.Time.Unix()))
 	return sum[:]
 }
 
@@ -178,7 +181,8 @@ func (i *Identity) DropAuthority(data []byte) (rest []byte, err error) {
 		return nil, err
 	}
 	aside := filepath.Join(i.dir, ".ca-dropped")
-	if err := errors.Join(os.RemoveAll(aside), os.Rename(i.authorityDir(), aside), os.RemoveAll(aside)); err != nil {
+	if err := errors.Join(os.RemoveAll(aside), os.Rename(i.authorityDir(), aside),
+		os.RemoveAll(aside)); err != nil {
 		return nil, fmt.Errorf("give the authority up: %w", err)
 	}
 	return rest, errors.Join(syncDir(i.dir), i.loadHeld())
@@ -191,8 +195,8 @@ func (i *Identity) checkOrder(order DemotionOrder, now time.Time) error {
 		return errors.New("the order to give the authority up is not signed by it, or is for another node")
 	}
 	if skew := now.Sub(order.Time); skew.Abs() > maxClockSkew {
-		return fmt.Errorf("%w: the order to give the authority up is %s old by this node's clock", ErrClockSkew,
-			skew.Round(time.Second))
+		return fmt.Errorf("%w: the order to give the authority up is %s old by this node's clock",
+			ErrClockSkew, skew.Round(time.Second))
 	}
 	return nil
 }

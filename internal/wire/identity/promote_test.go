@@ -73,7 +73,8 @@ func TestDemotion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, order := range map[string][]byte{"another cluster's": foreign, "for another node": other, "garbage": {'{'}} {
+	for what, order := range map[string][]byte{"another cluster's": foreign, "for another node": other,
+		"garbage": {'{'}} {
 		if _, err := b.DropAuthority(order); err == nil || !b.HasAuthority() {
 			t.Errorf("%s: obeyed, %v", what, err)
 		}
@@ -113,7 +114,8 @@ func TestOnlyTheClustersAuthorityIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, data := range map[string][]byte{"another cluster's": foreign, "garbage": {'{'}, "nothing": []byte("{}")} {
+	for what, data := range map[string][]byte{"another cluster's": foreign, "garbage": {'{'},
+		"nothing": []byte("{}")} {
 		if err := b.TakeAuthority(data); err == nil || b.HasAuthority() {
 			t.Errorf("%s was taken", what)
 		}

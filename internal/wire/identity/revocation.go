@@ -43,7 +43,8 @@ type Revocation struct {
 
 // signed is the digest that the authority signs.
 func (r Revocation) signed() []byte {
-	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-revocation/1\n%d\n%s\n%d\n%d\n", r.Number, r.Name, r.Version, r.Time.Unix()))
+	sum := sha256.Sum256(fmt.Appendf(nil, "godwit-revocation/1\n%d\n%s\n%d\n%d\n", r.Number, r.Name,
+		r.Version, r.Time.Unix()))
 	return sum[:]
 }
 
@@ -69,7 +70,8 @@ func (r Revocation) validate() error {
 // ParseRevocations decodes a list of revocations and checks its form. Identity.Revoke checks the signatures.
 func ParseRevocations(data []byte) ([]Revocation, error) {
 	if len(data) > maxRevocationsBytes {
-		return nil, fmt.Errorf("list of revocations has %d bytes; the limit is %d", len(data), maxRevocationsBytes)
+		return nil, fmt.Errorf("list of revocations has %d bytes; the limit is %d", len(data),
+			maxRevocationsBytes)
 	}
 	var list []Revocation
 	if err := json.Unmarshal(data, &list); err != nil {
@@ -98,7 +100,8 @@ func validateRevocations(list []Revocation) error {
 // verify checks that one of the authorities signed the revocation.
 func (r Revocation) verify(authorities []*x509.Certificate) error {
 	for _, authority := range authorities {
-		if key, ok := authority.PublicKey.(*ecdsa.PublicKey); ok && ecdsa.VerifyASN1(key, r.signed(), r.Signature) {
+		if key, ok := authority.PublicKey.(*ecdsa.PublicKey); ok &&
+			ecdsa.VerifyASN1(key, r.signed(), r.Signature) {
 			return nil
 		}
 	}
@@ -330,7 +333,8 @@ func (i *Identity) RemoveNode(peer Peer) (Revocation, error) {
 		}
 	}
 	one, err := signRevocation(authority.key, Revocation{
-		Number: peer.Number, Name: peer.Name, Version: versionOf(list) + 1, Time: authority.now().UTC().Truncate(time.Second),
+		Number: peer.Number, Name: peer.Name, Version: versionOf(list) + 1,
+		Time: authority.now().UTC().Truncate(time.Second),
 	})
 	if err != nil {
 		return one, err
@@ -345,7 +349,8 @@ func (i *Identity) RemoveNode(peer Peer) (Revocation, error) {
 func (a *Authority) forget(peer Peer) error {
 	return a.change(func(state *authorityState) error {
 		state.Nodes = slices.DeleteFunc(state.Nodes, func(p Peer) bool { return p.Number == peer.Number })
-		state.Tokens = slices.DeleteFunc(state.Tokens, func(t tokenRecord) bool { return t.Node == peer.Name })
+		state.Tokens = slices.DeleteFunc(state.Tokens,
+			func(t tokenRecord) bool { return t.Node == peer.Name })
 		return nil
 	})
 }

@@ -63,7 +63,8 @@ func TestARemovedNodeIsOutForGood(t *testing.T) {
 		t.Errorf("the second time: %v, %v", fresh, err)
 	}
 	if conn.times != 1 || other.times != 0 || left.times != 0 {
-		t.Errorf("closed: %d of its own, %d of another node, %d that had ended", conn.times, other.times, left.times)
+		t.Errorf("closed: %d of its own, %d of another node, %d that had ended", conn.times, other.times,
+			left.times)
 	}
 	if _, err := d.Attend(shown, conn); !errors.Is(err, ErrRevoked) {
 		t.Errorf("a connection after it: %v", err)
@@ -97,11 +98,14 @@ func TestRevocationsAreTheAuthoritysAlone(t *testing.T) {
 	good := removed(t, c, b)
 	for what, one := range map[string]Revocation{
 		"another cluster's": foreign,
-		"another number":    {Number: 1, Name: good.Name, Version: good.Version, Time: good.Time, Signature: good.Signature},
-		"another name":      {Number: 2, Name: "a", Version: good.Version, Time: good.Time, Signature: good.Signature},
-		"another version":   {Number: 2, Name: "b", Version: 9, Time: good.Time, Signature: good.Signature},
-		"another time":      {Number: 2, Name: "b", Version: 1, Time: good.Time.Add(time.Hour), Signature: good.Signature},
-		"none":              {Number: 2, Name: "b", Version: 1, Time: good.Time},
+		"another number": {Number: 1, Name: good.Name, Version: good.Version, Time: good.Time,
+			Signature: good.Signature},
+		"another name": {Number: 2, Name: "a", Version: good.Version, Time: good.Time,
+			Signature: good.Signature},
+		"another version": {Number: 2, Name: "b", Version: 9, Time: good.Time, Signature: good.Signature},
+		"another time": {Number: 2, Name: "b", Version: 1, Time: good.Time.Add(time.Hour),
+			Signature: good.Signature},
+		"none": {Number: 2, Name: "b", Version: 1, Time: good.Time},
 	} {
 		if fresh, err := b.Revoke([]Revocation{one}); err == nil || len(fresh) > 0 {
 			t.Errorf("%s was taken", what)
@@ -199,7 +203,9 @@ func TestNextRevisionIsNeverZero(t *testing.T) {
 	if got := server.nextRevision(2); got == 0 || got > MaxRevision {
 		t.Errorf("got %d", got)
 	}
-	if _, err := ParseNodes([]byte(`[{"name":"b","number":2,"address":"h:1","revision":18446744073709551615}]`)); err == nil {
+	if _,
+		err := ParseNodes(
+		[]byte(`[{"name":"b","number":2,"address":"h:1","revision":18446744073709551615}]`)); err == nil {
 		t.Error("such an entry is taken from other nodes")
 	}
 }

@@ -51,8 +51,8 @@ func (s *Server) ServeJoin(conn net.Conn) error {
 		reply = refuse(err)
 	}
 	if sendErr := s.send(conn, reply); err == nil && sendErr != nil {
-		return fmt.Errorf("join of node %s from %s: it was admitted but the answer did not reach it: %w", node.Name,
-			conn.RemoteAddr(), sendErr)
+		return fmt.Errorf("join of node %s from %s: it was admitted but the answer did not reach it: %w",
+			node.Name, conn.RemoteAddr(), sendErr)
 	}
 	if err != nil {
 		return fmt.Errorf("join of node %q from %s refused: %w", request.Name, conn.RemoteAddr(), err)
@@ -73,7 +73,8 @@ func (s *Server) join(request joinRequest) (Node, certificateReply, error) {
 	if err != nil {
 		return Node{}, certificateReply{}, err
 	}
-	node := Node{Name: peer.Name, Number: peer.Number, Address: address, Revision: s.nextRevision(peer.Number)}
+	node := Node{Name: peer.Name, Number: peer.Number, Address: address,
+		Revision: s.nextRevision(peer.Number)}
 	if s.joined != nil {
 		s.joined(node)
 	}
@@ -85,8 +86,9 @@ func (s *Server) join(request joinRequest) (Node, certificateReply, error) {
 // it about the cluster.
 func (s *Server) checkJoin(request joinRequest, now time.Time) (crypto.PublicKey, string, error) {
 	if skew := now.Sub(request.Time); skew.Abs() > maxClockSkew {
-		return nil, "", fmt.Errorf("%w: the joining node's clock is %s %s this one's; set both (for example with NTP)",
-			ErrClockSkew, skew.Abs().Round(time.Second), aheadOrBehind(skew))
+		return nil, "",
+			fmt.Errorf("%w: the joining node's clock is %s %s this one's; set both (for example with NTP)",
+				ErrClockSkew, skew.Abs().Round(time.Second), aheadOrBehind(skew))
 	}
 	if err := CheckName(request.Name); err != nil {
 		return nil, "", err
@@ -131,7 +133,8 @@ func (s *Server) ServeRenew(conn net.Conn, peer Peer) error {
 		err = s.takeRemovals(request.Revoked)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("renewal of node %s refused: %w", peer.Name, err), s.send(conn, refuse(err)))
+		return errors.Join(fmt.Errorf("renewal of node %s refused: %w", peer.Name, err),
+			s.send(conn, refuse(err)))
 	}
 	return s.send(conn, s.reply(peer, certificate, s.nodes()))
 }

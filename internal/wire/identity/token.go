@@ -48,7 +48,8 @@ func (t Token) String() string {
 func ParseToken(text string) (Token, error) {
 	parts := strings.Split(strings.TrimSpace(text), ".")
 	if len(parts) != 3 || parts[0] != tokenPrefix {
-		return Token{}, fmt.Errorf("not a token: want %s.FINGERPRINT.SECRET as `godwit node token` prints it", tokenPrefix)
+		return Token{}, fmt.Errorf("not a token: want %s.FINGERPRINT.SECRET as `godwit node token` prints it",
+			tokenPrefix)
 	}
 	var token Token
 	if !decodeExactly(token.CA[:], parts[1]) || !decodeExactly(token.secret[:], parts[2]) {
@@ -86,7 +87,8 @@ func (a *Authority) IssueToken(ttl time.Duration, node string) (Token, error) {
 		ttl = DefaultTokenLifetime
 	}
 	if ttl < 0 || ttl > maxTokenLifetime {
-		return Token{}, fmt.Errorf("token lifetime %s: want more than 0 and at most %s", ttl, maxTokenLifetime)
+		return Token{}, fmt.Errorf("token lifetime %s: want more than 0 and at most %s",
+			ttl, maxTokenLifetime)
 	}
 	if node != "" {
 		if err := CheckName(node); err != nil {

@@ -72,7 +72,8 @@ func (c *compressor) prepare(codec Codec) error {
 		return nil
 	}
 	level := map[Codec]zstd.EncoderLevel{
-		ZstdFastest: zstd.SpeedFastest, ZstdDefault: zstd.SpeedDefault, ZstdBetter: zstd.SpeedBetterCompression,
+		ZstdFastest: zstd.SpeedFastest, ZstdDefault: zstd.SpeedDefault,
+		ZstdBetter: zstd.SpeedBetterCompression,
 	}[codec]
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(c.cores()),
 		zstd.WithWindowSize(MaxFrame), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))

@@ -32,7 +32,8 @@ func (c Counters) Plus(other Counters) Counters {
 func plus(a, b map[string]Count) map[string]Count {
 	sum := maps.Clone(a)
 	for kind, count := range b {
-		sum[kind] = Count{RawBytes: sum[kind].RawBytes + count.RawBytes, WireBytes: sum[kind].WireBytes + count.WireBytes}
+		sum[kind] = Count{RawBytes: sum[kind].RawBytes + count.RawBytes,
+			WireBytes: sum[kind].WireBytes + count.WireBytes}
 	}
 	return sum
 }

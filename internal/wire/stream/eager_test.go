@@ -53,7 +53,8 @@ func TestEagerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := errors.New("no such migration")
-	if _, _, err := Answer(testContext(t), b, func(Hello) error { return refused }, Options{}); !errors.Is(err, refused) {
+	if _, _, err := Answer(testContext(t), b, func(Hello) error { return refused },
+		Options{}); !errors.Is(err, refused) {
 		t.Errorf("the peer: %v", err)
 	}
 	var peer *PeerError

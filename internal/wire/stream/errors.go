@@ -26,7 +26,8 @@ type VersionError struct {
 
 // Error implements error.
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("the peer speaks version %d of the data stream protocol, this node version %d: install the same "+
+	return fmt.Sprintf("the peer speaks version %d of the data stream protocol, this node version %d: "+
+		"install the same "+
 		"version of godwit on both", e.Theirs, e.Ours)
 }
 

@@ -46,7 +46,8 @@ func parseHeader(b []byte) (header, error) {
 	case codec >= codecsEnd:
 		return header{}, protocolError("a frame has the unknown codec %d", codec)
 	case raw > MaxFrame || wire > raw:
-		return header{}, protocolError("a frame announces %d bytes, %d raw; the limit is %d", wire, raw, MaxFrame)
+		return header{}, protocolError("a frame announces %d bytes, %d raw; the limit is %d", wire, raw,
+			MaxFrame)
 	case codec == None && wire != raw:
 		return header{}, protocolError("a frame without compression announces %d bytes, %d raw", wire, raw)
 	case kind == frameRecords && raw == 0:

@@ -20,7 +20,8 @@ func FuzzStream(f *testing.F) {
 		if err := compressor.prepare(codec); err != nil {
 			f.Fatal(err)
 		}
-		payload := join(begin("k"), data(1000, string(make([]byte, 1000))), appendEnd(nil, 1000, 0x9c5cd1d4), appendFinal(nil, 1))
+		payload := join(begin("k"), data(1000, string(make([]byte, 1000))), appendEnd(nil, 1000, 0x9c5cd1d4),
+			appendFinal(nil, 1))
 		frame, _ := compressor.compress(codec, make([]byte, headerBytes), payload)
 		header{kind: frameRecords, codec: codec, wire: len(frame) - headerBytes, raw: len(payload)}.put(frame)
 		f.Add(frame)
@@ -40,7 +41,8 @@ func FuzzStream(f *testing.F) {
 		for {
 			next, err := s.Next()
 			if err != nil {
-				if err != io.EOF && !errors.Is(err, ErrProtocol) && !errors.Is(err, ErrTruncated) && !errors.Is(err, ErrDamaged) &&
+				if err != io.EOF && !errors.Is(err, ErrProtocol) && !errors.Is(err, ErrTruncated) &&
+					!errors.Is(err, ErrDamaged) &&
 					!errors.As(err, new(*PeerError)) {
 					t.Fatalf("an error without a type: %v", err)
 				}

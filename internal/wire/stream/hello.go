@@ -81,7 +81,8 @@ func Answer(ctx context.Context, conn net.Conn, check func(Hello) error, o Optio
 }
 
 // AnswerWith is Answer with options that depend on what the connection is for.
-func AnswerWith(ctx context.Context, conn net.Conn, check func(Hello) (Options, error)) (*Session, Hello, error) {
+func AnswerWith(ctx context.Context, conn net.Conn, check func(Hello) (Options, error)) (*Session, Hello,
+	error) {
 	var o Options
 	var hello Hello
 	finish := deadline(ctx, conn)

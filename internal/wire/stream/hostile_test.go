@@ -41,7 +41,8 @@ func TestBadPreambles(t *testing.T) {
 				if dial {
 					_, err = Open(testContext(t), a, Hello{}, Options{})
 				} else {
-					_, _, err = Answer(testContext(t), a, func(Hello) error { t.Error("asked"); return nil }, Options{})
+					_, _, err = Answer(testContext(t), a, func(Hello) error { t.Error("asked"); return nil },
+						Options{})
 				}
 				if !c.check(err) {
 					t.Errorf("dialling %v: %v", dial, err)
@@ -93,38 +94,42 @@ func TestHostileFrames(t *testing.T) {
 	bad = bad[:len(bad)-1]
 	var kinds []byte
 	for i := range maxKinds + 1 {
-		kinds = append(kinds, join(begin(strings.Repeat("k", 1+i%MaxKind)+string(rune('a'+i/MaxKind))), appendEnd(nil, 0, 0))...)
+		kinds = append(kinds, join(begin(strings.Repeat("k", 1+i%MaxKind)+string(rune('a'+i/MaxKind))),
+			appendEnd(nil, 0, 0))...)
 	}
 	for what, c := range map[string]struct {
 		bytes []byte
 		want  error
 	}{
-		"zeros":                     {zeros, ErrProtocol},
-		"text":                      {[]byte("HTTP/1.1 400 Bad Request\r\n"), ErrProtocol},
-		"unknown codec":             {join([]byte{1, 99}, zeros), ErrProtocol},
-		"4 GiB on the wire":         {giantFrame(1<<32-1, 1<<32-1), ErrProtocol},
-		"4 GiB raw":                 {giantFrame(10, 1<<32-1), ErrProtocol},
-		"one byte too much":         {giantFrame(10, MaxFrame+1), ErrProtocol},
-		"wire larger than raw":      {giantFrame(11, 10), ErrProtocol},
-		"empty frame":               {giantFrame(0, 0), ErrProtocol},
-		"more inside than it says":  {bomb, ErrProtocol},
-		"not compressed":            {bad, ErrProtocol},
-		"giant control frame":       {join([]byte{byte(framePing), 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff}), ErrProtocol},
-		"short ping":                {controlFrame(framePing, []byte("x")), ErrProtocol},
-		"short pong":                {controlFrame(framePong, []byte("x")), ErrProtocol},
-		"short probe":               {controlFrame(frameProbe, []byte("x")), ErrProtocol},
-		"data outside a section":    {recordsFrame(data(1, "x")), ErrProtocol},
-		"end outside a section":     {recordsFrame(appendEnd(nil, 0, 0)), ErrProtocol},
-		"section in a section":      {recordsFrame(join(begin("k"), begin("k"))), ErrProtocol},
-		"final in a section":        {recordsFrame(join(begin("k"), appendFinal(nil, 1))), ErrProtocol},
-		"bytes after the final":     {recordsFrame(join(appendFinal(nil, 0), begin("k"))), ErrProtocol},
-		"record larger than frame":  {recordsFrame(join(begin("k"), data(1<<31, "x"))), ErrProtocol},
-		"kind larger than frame":    {recordsFrame([]byte{byte(recordBegin), 200, 0, 0, 'x'}), ErrProtocol},
-		"no kind":                   {recordsFrame([]byte{byte(recordBegin), 0, 0, 1, 'x'}), ErrProtocol},
-		"unknown record":            {recordsFrame([]byte{77}), ErrProtocol},
-		"too many kinds":            {recordsFrame(kinds), ErrProtocol},
-		"section of 2^63 bytes":     {recordsFrame(join(begin("k"), data(1, "x"), appendEnd(nil, 1<<63, 0))), ErrDamaged},
-		"wrong sum":                 {recordsFrame(join(begin("k"), data(1, "x"), appendEnd(nil, 1, 0))), ErrDamaged},
+		"zeros":                    {zeros, ErrProtocol},
+		"text":                     {[]byte("HTTP/1.1 400 Bad Request\r\n"), ErrProtocol},
+		"unknown codec":            {join([]byte{1, 99}, zeros), ErrProtocol},
+		"4 GiB on the wire":        {giantFrame(1<<32-1, 1<<32-1), ErrProtocol},
+		"4 GiB raw":                {giantFrame(10, 1<<32-1), ErrProtocol},
+		"one byte too much":        {giantFrame(10, MaxFrame+1), ErrProtocol},
+		"wire larger than raw":     {giantFrame(11, 10), ErrProtocol},
+		"empty frame":              {giantFrame(0, 0), ErrProtocol},
+		"more inside than it says": {bomb, ErrProtocol},
+		"not compressed":           {bad, ErrProtocol},
+		"giant control frame": {join([]byte{byte(framePing), 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0xff,
+			0xff}), ErrProtocol},
+		"short ping":               {controlFrame(framePing, []byte("x")), ErrProtocol},
+		"short pong":               {controlFrame(framePong, []byte("x")), ErrProtocol},
+		"short probe":              {controlFrame(frameProbe, []byte("x")), ErrProtocol},
+		"data outside a section":   {recordsFrame(data(1, "x")), ErrProtocol},
+		"end outside a section":    {recordsFrame(appendEnd(nil, 0, 0)), ErrProtocol},
+		"section in a section":     {recordsFrame(join(begin("k"), begin("k"))), ErrProtocol},
+		"final in a section":       {recordsFrame(join(begin("k"), appendFinal(nil, 1))), ErrProtocol},
+		"bytes after the final":    {recordsFrame(join(appendFinal(nil, 0), begin("k"))), ErrProtocol},
+		"record larger than frame": {recordsFrame(join(begin("k"), data(1<<31, "x"))), ErrProtocol},
+		"kind larger than frame":   {recordsFrame([]byte{byte(recordBegin), 200, 0, 0, 'x'}), ErrProtocol},
+		"no kind":                  {recordsFrame([]byte{byte(recordBegin), 0, 0, 1, 'x'}), ErrProtocol},
+		"unknown record":           {recordsFrame([]byte{77}), ErrProtocol},
+		"too many kinds":           {recordsFrame(kinds), ErrProtocol},
+		"section of 2^63 bytes": {recordsFrame(join(begin("k"), data(1, "x"), appendEnd(nil, 1<<63, 0))),
+			ErrDamaged},
+		"wrong sum": {recordsFrame(join(begin("k"), data(1, "x"), appendEnd(nil, 1, 0))),
+			ErrDamaged},
 		"2^63 sections":             {recordsFrame(appendFinal(nil, 1<<63)), ErrDamaged},
 		"end between frames":        {nil, ErrTruncated},
 		"end in a header":           {recordsFrame([]byte("x"))[:5], ErrTruncated},
@@ -158,7 +163,8 @@ func TestPeerIsToldOfItsBreach(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _ := io.ReadAll(peer)
-	if len(got) < headerBytes || frameType(got[0]) != frameAbort || !bytes.Contains(got, []byte("announces")) {
+	if len(got) < headerBytes || frameType(got[0]) != frameAbort ||
+		!bytes.Contains(got, []byte("announces")) {
 		t.Errorf("the peer was told %q", got)
 	}
 	if err := sendAll(s, someSections()); !errors.Is(err, ErrProtocol) {
@@ -236,7 +242,8 @@ func TestPongsThatNobodyAskedForAreIgnored(t *testing.T) {
 	for number := range uint64(100) {
 		payload := make([]byte, pongBytes)
 		binary.BigEndian.PutUint64(payload, number)
-		if _, err := peer.Write(join(controlFrame(framePong, payload), controlFrame(frameReport, payload[:reportBytes]))); err != nil {
+		if _, err := peer.Write(join(controlFrame(framePong, payload),
+			controlFrame(frameReport, payload[:reportBytes]))); err != nil {
 			t.Fatal(err)
 		}
 	}

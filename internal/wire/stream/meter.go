@@ -55,7 +55,8 @@ func (m *meter) sent(wire int, packing, writing time.Duration, now time.Time) ve
 	if all < meterInterval {
 		return verdict{}
 	}
-	v := verdict{over: true, bound: m.writing.Seconds() > boundShare*all.Seconds(), packed: m.packing.Seconds() > boundShare*all.Seconds()}
+	v := verdict{over: true, bound: m.writing.Seconds() > boundShare*all.Seconds(),
+		packed: m.packing.Seconds() > boundShare*all.Seconds()}
 	switch rate := float64(m.wire) / all.Seconds(); {
 	case v.bound && m.link > 0:
 		m.link = (m.link + float64(m.wire)/m.writing.Seconds()) / 2
@@ -64,7 +65,8 @@ func (m *meter) sent(wire int, packing, writing time.Duration, now time.Time) ve
 	case v.packed && m.link > 0: // it may have become faster: little by little
 		m.link = max(m.link, rate) * 1.1
 	default:
-		m.link = max(m.link, min(rate, m.link*2)) // a burst goes into the kernel's buffer, whatever the link is
+		// a burst goes into the kernel's buffer, whatever the link is
+		m.link = max(m.link, min(rate, m.link*2))
 	}
 	m.begun, m.wire, m.packing, m.writing = now, 0, 0, 0
 	return v

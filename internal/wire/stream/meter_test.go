@@ -49,7 +49,8 @@ func (w world) settle(m *meter, codec Codec, at time.Time) (Codec, time.Time) {
 		codec = m.choose(codec, v, 1)
 		if v.bound || v.packed {
 			if c, ok := m.tryNext(codec, 1); ok {
-				m.packed(c, trialBytes, int(trialBytes*w.codecs[c].ratio), time.Duration(trialBytes/w.codecs[c].bytesPerSecond*1e9))
+				m.packed(c, trialBytes, int(trialBytes*w.codecs[c].ratio),
+					time.Duration(trialBytes/w.codecs[c].bytesPerSecond*1e9))
 				m.tried()
 			}
 		}

@@ -121,7 +121,8 @@ func (p *pacer) floor() float64 { return p.best * floorShare }
 // allowed is how long the queue may be.
 func (p *pacer) allowed() time.Duration {
 	burst := time.Duration(burstBytes / p.rate * float64(time.Second))
-	return standing + time.Duration(float64(p.base)*standingShare) + min(max(burst, time.Millisecond/2), mostBurst)
+	return standing + time.Duration(float64(p.base)*standingShare) +
+		min(max(burst, time.Millisecond/2), mostBurst)
 }
 
 // interval is how often a sample should be taken.
@@ -153,7 +154,8 @@ func (p *pacer) see(s paceSample) bool {
 	}
 	if arrived := s.delivered - p.begin.delivered; arrived > 0 {
 		e := epoch{
-			end: s.at, took: took, queue: max(0, p.least-p.base), arrived: float64(arrived) / took.Seconds(), dry: p.dry, lossy: p.lossy(s),
+			end: s.at, took: took, queue: max(0, p.least-p.base), arrived: float64(arrived) / took.Seconds(),
+			dry: p.dry, lossy: p.lossy(s),
 		}
 		e.taken = max(e.arrived, min(s.taken, p.rate))
 		p.decide(e)

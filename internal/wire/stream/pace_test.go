@@ -41,7 +41,8 @@ type flying struct {
 const tick = 250 * time.Microsecond
 
 func newWay(mbit float64, rtt time.Duration) *way {
-	return &way{capacity: mbit * 1e6 / 8, rtt: rtt, srtt: rtt, most: max(50*time.Millisecond, rtt), random: rand.New(rand.NewPCG(1, 2))}
+	return &way{capacity: mbit * 1e6 / 8, rtt: rtt, srtt: rtt, most: max(50*time.Millisecond, rtt),
+		random: rand.New(rand.NewPCG(1, 2))}
 }
 
 func (w *way) step(rate float64) {
@@ -136,8 +137,8 @@ func (l *law) wants(what string, duration time.Duration, share float64, p50, p99
 	l.Helper()
 	got, median, worst := l.way.run(l.pacer, duration)
 	if got < share || median > p50 || worst > p99 {
-		l.Errorf("%s: %.3f of the link, queue %s, p99 %s; wanted %.3f, %s, %s; the pacer is %+v", what, got, median, worst, share,
-			p50, p99, *l.pacer)
+		l.Errorf("%s: %.3f of the link, queue %s, p99 %s; wanted %.3f, %s, %s; the pacer is %+v", what, got,
+			median, worst, share, p50, p99, *l.pacer)
 	}
 }
 
@@ -161,16 +162,17 @@ func TestPaceKeepsTheLinkBusyAndTheQueueShort(t *testing.T) {
 		{2500, 2 * ms, 0, 0.95, 2 * ms, 5 * ms},
 	} {
 		for _, expected := range []float64{0, 0.1, 1, 10} {
-			t.Run(fmt.Sprintf("%g Mbit/s %s loss %g expected %g", c.mbit, c.rtt, c.loss, expected), func(t *testing.T) {
-				l := newLaw(t, c.mbit, c.rtt, expected)
-				l.way.loss = c.loss
-				if expected == 1 {
-					l.wants("at once", 2*time.Second, 0.75*(1-10*c.loss), c.p50, c.p99)
-				} else {
-					l.way.run(l.pacer, max(8*time.Second, 120*c.rtt)) // it finds out
-				}
-				l.wants("for long", 10*time.Second, c.share, c.p50, c.p99)
-			})
+			t.Run(fmt.Sprintf("%g Mbit/s %s loss %g expected %g", c.mbit, c.rtt, c.loss, expected),
+				func(t *testing.T) {
+					l := newLaw(t, c.mbit, c.rtt, expected)
+					l.way.loss = c.loss
+					if expected == 1 {
+						l.wants("at once", 2*time.Second, 0.75*(1-10*c.loss), c.p50, c.p99)
+					} else {
+						l.way.run(l.pacer, max(8*time.Second, 120*c.rtt)) // it finds out
+					}
+					l.wants("for long", 10*time.Second, c.share, c.p50, c.p99)
+				})
 		}
 	}
 }
@@ -309,7 +311,8 @@ func TestPaceStaysInItsBounds(t *testing.T) {
 		s.resent += random.Int64N(1 << 18)
 		s.taken, s.dry = random.Float64()*1e9, random.IntN(2) == 0
 		p.see(s)
-		if !(p.rate >= leastRate && p.rate <= mostRate) || p.base < 0 || p.interval() <= 0 || p.allowed() <= 0 {
+		if !(p.rate >= leastRate && p.rate <= mostRate) || p.base < 0 || p.interval() <= 0 ||
+			p.allowed() <= 0 {
 			t.Fatalf("the pacer is %+v", *p)
 		}
 	}

@@ -40,7 +40,8 @@ func Choose(bandwidthBitsPerSecond float64, cores int) Choice {
 	}
 	link := bandwidthBitsPerSecond / 8
 	best := Choice{Codec: None, BytesPerSecond: link, Why: fmt.Sprintf(
-		"at %.3g Mbit/s the link is faster than any codec on %.0f core(s)", bandwidthBitsPerSecond/1e6, workers)}
+		"at %.3g Mbit/s the link is faster than any codec on %.0f core(s)", bandwidthBitsPerSecond/1e6,
+		workers)}
 	for _, s := range speeds()[1:] {
 		through := min(link/s.ratio, s.bytesPerSecond*workers)
 		if through < best.BytesPerSecond*1.02 {

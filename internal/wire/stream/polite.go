@@ -94,8 +94,9 @@ func (p *pacing) follow(law *pacer, done <-chan struct{}) {
 			return // the connection is gone, and whoever uses it notices
 		}
 		sample := paceSample{
-			at: time.Since(start), rtt: t.RTT, delivered: t.DeliveredBytes, sent: t.SentBytes, resent: t.ResentBytes,
-			taken: t.DeliveryBitsPerSecond / 8, dry: t.UnsentBytes == 0,
+			at: time.Since(start), rtt: t.RTT, delivered: t.DeliveredBytes, sent: t.SentBytes,
+			resent: t.ResentBytes,
+			taken:  t.DeliveryBitsPerSecond / 8, dry: t.UnsentBytes == 0,
 		}
 		if law.see(sample) && p.set(law.rate) != nil {
 			return

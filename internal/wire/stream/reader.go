@@ -51,8 +51,9 @@ type reader struct {
 
 func newReader(s *Session, stall time.Duration) *reader {
 	r := &reader{
-		session: s, stall: stall, free: make(chan *incoming, readAhead), frames: make(chan *incoming, readAhead),
-		ended: make(chan struct{}), kinds: map[string]bool{},
+		session: s, stall: stall, free: make(chan *incoming, readAhead),
+		frames: make(chan *incoming, readAhead),
+		ended:  make(chan struct{}), kinds: map[string]bool{},
 	}
 	for range readAhead {
 		r.free <- &incoming{ready: make(chan struct{}, 1)}
@@ -349,8 +350,8 @@ func (r *reader) advance() error {
 			r.open = false
 			r.shares = addShare(r.shares, r.kind, 0, endBytes)
 			if rec.total != r.total || rec.sum != r.sum {
-				err = fmt.Errorf("%w: section %s %q has %d bytes with sum %08x; sent were %d with sum %08x", ErrDamaged,
-					r.kind, r.name, r.total, r.sum, rec.total, rec.sum)
+				err = fmt.Errorf("%w: section %s %q has %d bytes with sum %08x; sent were %d with sum %08x",
+					ErrDamaged, r.kind, r.name, r.total, r.sum, rec.total, rec.sum)
 			}
 		default:
 			err = protocolError("section %s %q does not end before another record", r.kind, r.name)

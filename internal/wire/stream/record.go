@@ -68,8 +68,8 @@ func parseRecord(b []byte) (record, []byte, error) {
 	case r.kind == recordData && len(b) >= dataBytes:
 		length := binary.BigEndian.Uint32(b[1:])
 		if uint64(length) > uint64(len(b)-dataBytes) {
-			return record{}, nil, protocolError("a record announces %d bytes in a frame that has %d left", length,
-				len(b)-dataBytes)
+			return record{}, nil, protocolError("a record announces %d bytes in a frame that has %d left",
+				length, len(b)-dataBytes)
 		}
 		r.data = b[dataBytes : dataBytes+int(length)]
 		return r, b[dataBytes+int(length):], nil
@@ -87,7 +87,8 @@ func parseBegin(r record, b []byte) (record, []byte, error) {
 	kindBytes, nameBytes := int(b[1]), int(binary.BigEndian.Uint16(b[2:]))
 	rest := b[beginBytes:]
 	if kindBytes == 0 || kindBytes > MaxKind || nameBytes > MaxName || kindBytes+nameBytes > len(rest) {
-		return record{}, nil, protocolError("a section announces a kind of %d and a name of %d bytes", kindBytes, nameBytes)
+		return record{}, nil, protocolError("a section announces a kind of %d and a name of %d bytes",
+			kindBytes, nameBytes)
 	}
 	r.section = string(rest[:kindBytes])
 	r.name = string(rest[kindBytes : kindBytes+nameBytes])

@@ -140,7 +140,8 @@ func (s *Session) tell(reason string) {
 	timer := time.NewTimer(abortTimeout)
 	defer timer.Stop()
 	select {
-	case s.writer.urgent <- outgoing{frames: [][]byte{controlFrame(frameAbort, []byte(clip(reason)))}, done: told}:
+	case s.writer.urgent <- outgoing{frames: [][]byte{controlFrame(frameAbort, []byte(clip(reason)))},
+		done: told}:
 		select {
 		case <-told:
 		case <-s.done:
@@ -217,7 +218,8 @@ func (w *waiters) answer(number uint64, payload []byte) {
 }
 
 // question sends frames that the peer answers. What it returns waits for the answer, and must be called.
-func (s *Session) question(ctx context.Context, frames func(number uint64) [][]byte) (wait func() ([]byte, error)) {
+func (s *Session) question(ctx context.Context,
+	frames func(number uint64) [][]byte) (wait func() ([]byte, error)) {
 	number, answer := s.waiters.add()
 	failed := s.sendNow(ctx, frames(number))
 	return func() ([]byte, error) {

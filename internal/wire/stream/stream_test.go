@@ -13,11 +13,13 @@ import (
 )
 
 func someSections() []section {
-	all := []section{{"layer", "big", content(1, 3<<20+17)}, {"file", "", nil}, {"file", strings.Repeat("n", MaxName), []byte("x")}}
+	all := []section{{"layer", "big", content(1, 3<<20+17)}, {"file", "", nil},
+		{"file", strings.Repeat("n", MaxName), []byte("x")}}
 	for i := range 300 {
 		all = append(all, section{"image", "core.img", content(uint64(i), i*7)})
 	}
-	return append(all, section{"memory", "pages", make([]byte, 2<<20)}, section{"memory", "end", content(9, minChunk)})
+	return append(all, section{"memory", "pages", make([]byte, 2<<20)},
+		section{"memory", "end", content(9, minChunk)})
 }
 
 func checkSections(t *testing.T, got, want []section) {
@@ -26,7 +28,8 @@ func checkSections(t *testing.T, got, want []section) {
 		t.Fatalf("got %d sections, want %d", len(got), len(want))
 	}
 	for i := range want {
-		if got[i].kind != want[i].kind || got[i].name != want[i].name || !bytes.Equal(got[i].data, want[i].data) {
+		if got[i].kind != want[i].kind || got[i].name != want[i].name ||
+			!bytes.Equal(got[i].data, want[i].data) {
 			t.Fatalf("section %d (%s %.10s): differs", i, want[i].kind, want[i].name)
 		}
 	}
@@ -68,7 +71,8 @@ func checkCounters(t *testing.T, a, b Counters, codec Codec) {
 		sent, received = sent+count.WireBytes, received+b.Received[kind].WireBytes
 	}
 	if sent != a.SentWireBytes || received != b.ReceivedWireBytes || sent != received {
-		t.Errorf("wire bytes by kind: sent %d of %d, received %d of %d", sent, a.SentWireBytes, received, b.ReceivedWireBytes)
+		t.Errorf("wire bytes by kind: sent %d of %d, received %d of %d", sent, a.SentWireBytes, received,
+			b.ReceivedWireBytes)
 	}
 	if zeros := a.Sent["memory"]; codec != None && zeros.WireBytes > zeros.RawBytes/4 {
 		t.Errorf("2 MiB of zeros took %d bytes", zeros.WireBytes)
@@ -202,7 +206,8 @@ func TestAbortTellsThePeer(t *testing.T) {
 	if a.FinalMayHaveLeft() {
 		t.Error("the final marker may have left a session that the peer ended")
 	}
-	if _, err := b.Next(); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrTruncated) { // the peer may close first
+	// the peer may close first
+	if _, err := b.Next(); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrTruncated) {
 		t.Errorf("the side that aborted: %v", err)
 	}
 }
@@ -298,7 +303,8 @@ func TestLimiterHoldsTheRateAndCanChange(t *testing.T) {
 
 func TestLimiterArithmetic(t *testing.T) {
 	for _, bits := range []float64{8e3, 64e3, 1e6, 8e6, 1e9, 40e9} {
-		for _, late := range []time.Duration{0, 60 * time.Millisecond} { // who waits is woken up this much too late
+		// who waits is woken up this much too late
+		for _, late := range []time.Duration{0, 60 * time.Millisecond} {
 			l := &Limiter{}
 			l.SetRate(bits)
 			const seconds = 20
@@ -312,7 +318,8 @@ func TestLimiterArithmetic(t *testing.T) {
 				}
 			}
 			if rate := float64(taken*8) / seconds / bits; rate < 0.95 || rate > 1.1 {
-				t.Errorf("%.0f bits per second passed, want %.0f (woken up %s too late)", rate*bits, bits, late)
+				t.Errorf("%.0f bits per second passed, want %.0f (woken up %s too late)", rate*bits, bits,
+					late)
 			}
 			if piece := float64(l.piece()*8) / bits; piece > 0.02 && l.piece() > leastPiece {
 				t.Errorf("at %.0f bits per second %d bytes leave at once", bits, l.piece())
@@ -376,7 +383,8 @@ func TestChoose(t *testing.T) {
 	} {
 		got := Choose(c.bandwidth, c.cores)
 		if !slices.Contains(c.want, got.Codec) || got.Why == "" {
-			t.Errorf("%.0g bit/s, %d cores: %s (%s), want one of %v", c.bandwidth, c.cores, got.Codec, got.Why, c.want)
+			t.Errorf("%.0g bit/s, %d cores: %s (%s), want one of %v", c.bandwidth, c.cores, got.Codec,
+				got.Why, c.want)
 		}
 	}
 }
@@ -390,7 +398,8 @@ func TestPoliteNeedsAConnectionThatCanBePaced(t *testing.T) {
 			_ = sendPreamble(b, answer{})
 		}
 	}()
-	if _, err := Open(testContext(t), a, Hello{}, Options{Polite: true}); err == nil || !strings.Contains(err.Error(), "paced") {
+	if _, err := Open(testContext(t), a, Hello{}, Options{Polite: true}); err == nil ||
+		!strings.Contains(err.Error(), "paced") {
 		t.Errorf("a polite stream over a pipe: %v", err)
 	}
 }

@@ -18,14 +18,17 @@ const (
 	probeHeader = 8 + 1 // number of the train, whether this is its last frame
 	maxMarks    = 512
 
-	warmPings       = 4
-	firstTrain      = 14 << 10 // Linux's initial window: 10 segments (RFC 6928)
-	ahead           = 6 << 10  // that pings, a greeting and what was before them take of it: the window counts segments, also small ones
+	warmPings  = 4
+	firstTrain = 14 << 10 // Linux's initial window: 10 segments (RFC 6928)
+	// that pings, a greeting and what was before them take of it: the window counts segments, also
+	// small ones
+	ahead           = 6 << 10
 	warmBytes       = 512 << 10
 	warmDuration    = 300 * time.Millisecond
 	warmRoundTrips  = 8
 	measureDuration = 2 * time.Millisecond // shorter trains measure the machine and not the link
-	nearLimit       = 0.5                  // of what may leave: what arrives is held back by that, and not by the link
+	// of what may leave: what arrives is held back by that, and not by the link
+	nearLimit = 0.5
 )
 
 // Transport is how the kernel sees the way to the peer.
@@ -41,7 +44,8 @@ type Transport struct {
 	// the congestion control (BBR always does) and on the queueing discipline.
 	PacingBitsPerSecond float64
 	Busy                time.Duration // so far: there was something to send
-	Limited             time.Duration // of Busy: it waited for the receiver's window, or for room at the sender
+	// of Busy: it waited for the receiver's window, or for room at the sender
+	Limited time.Duration
 }
 
 // transporter is a connection that can tell; wire.Conn is one.
@@ -302,7 +306,9 @@ const flatTrains = 3
 // believable is the highest rate of a train that was under way for so long. To a receiver that
 // wakes late all of it seems to come at once; but then the answer comes late, too.
 func believable(bytes int, underWay time.Duration) float64 {
-	const over = 2 // there is some time in it that is not the link's, but not as much as that of half of a long train
+	// there is some time in it that is not the link's, but not as much as that of half of a long
+	// train
+	const over = 2
 	if underWay <= 0 {
 		return math.Inf(1)
 	}

@@ -105,7 +105,8 @@ func TestWarmMeasuresALimitedLink(t *testing.T) {
 
 func TestRateOfATrain(t *testing.T) {
 	start := time.Unix(1, 0)
-	marks := []mark{{1000, start}, {1000, start}, {1000, start}} // a bucket lets the first half through at once
+	// a bucket lets the first half through at once
+	marks := []mark{{1000, start}, {1000, start}, {1000, start}}
 	for i := range 4 {
 		marks = append(marks, mark{1000, start.Add(time.Duration(i+1) * time.Millisecond)})
 	}
@@ -129,15 +130,18 @@ func TestBelievable(t *testing.T) {
 func TestEstimateOffset(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	sample := func(ahead, there, back int64) Sample {
-		return Sample{Sent: 0, Received: there + ahead, Answered: there + ahead + ms, Returned: there + ms + back}
+		return Sample{Sent: 0, Received: there + ahead, Answered: there + ahead + ms,
+			Returned: there + ms + back}
 	}
 	for _, ahead := range []int64{0, 5 * ms, -3600 * 1000 * ms} {
-		samples := []Sample{sample(ahead, 80*ms, 2*ms), sample(ahead, 10*ms, 12*ms), sample(ahead, 3*ms, 200*ms)}
+		samples := []Sample{sample(ahead, 80*ms, 2*ms), sample(ahead, 10*ms, 12*ms),
+			sample(ahead, 3*ms, 200*ms)}
 		got, err := EstimateOffset(samples)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if wrong := got.Ahead - time.Duration(ahead); wrong.Abs() > got.Error || got.Error > 12*time.Millisecond {
+		if wrong := got.Ahead - time.Duration(ahead); wrong.Abs() > got.Error ||
+			got.Error > 12*time.Millisecond {
 			t.Errorf("ahead by %s: got %s, known to %s", time.Duration(ahead), got.Ahead, got.Error)
 		}
 		if local := got.ToLocal(time.Unix(0, ahead)); local.UnixNano() < -12*ms || local.UnixNano() > 12*ms {

@@ -90,7 +90,8 @@ func newWriter(s *Session, workers int) *writer {
 // Begin starts a section. Sections do not nest.
 func (s *Session) Begin(kind, name string) error {
 	if kind == "" || len(kind) > MaxKind || len(name) > MaxName {
-		return fmt.Errorf("section %q: a kind has 1 to %d bytes, and a name at most %d", kind, MaxKind, MaxName)
+		return fmt.Errorf("section %q: a kind has 1 to %d bytes, and a name at most %d", kind, MaxKind,
+			MaxName)
 	}
 	w := s.writer
 	w.mu.Lock()

@@ -85,7 +85,8 @@ func read(directory string) ([]findings, error) {
 		return nil, fmt.Errorf("%s has no findings", directory)
 	}
 	slices.SortFunc(all, func(a, b findings) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.Engine), slices.Index(order, b.Engine)), cmp.Compare(a.Version, b.Version))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Engine), slices.Index(order, b.Engine)),
+			cmp.Compare(a.Version, b.Version))
 	})
 	return all, nil
 }
@@ -112,7 +113,8 @@ func word(found map[string]bool, key string) string {
 func tables(all []findings) string {
 	modes := []string{"cold", "pre-copy", "post-copy", "hybrid"}
 	var text strings.Builder
-	fmt.Fprintf(&text, "| engine | %s | TCP connections go on |\n|---|%s---|\n", strings.Join(modes, " | "), strings.Repeat("---|", len(modes)))
+	fmt.Fprintf(&text, "| engine | %s | TCP connections go on |\n|---|%s---|\n", strings.Join(modes, " | "),
+		strings.Repeat("---|", len(modes)))
 	for _, one := range all {
 		fmt.Fprintf(&text, "| %s |", one.title())
 		for _, mode := range modes {
@@ -128,12 +130,15 @@ func tables(all []findings) string {
 	for _, name := range properties(all) {
 		fmt.Fprintf(&text, "| %s |", name)
 		for _, one := range all {
-			fmt.Fprintf(&text, " %s |", cmp.Or(map[string]string{"moves": "yes", "fails": "**fails**"}[one.Properties[name]], one.Properties[name], "–"))
+			fmt.Fprintf(&text, " %s |",
+				cmp.Or(map[string]string{"moves": "yes", "fails": "**fails**"}[one.Properties[name]],
+					one.Properties[name], "–"))
 		}
 		text.WriteString("\n")
 	}
 	kernel, _, _ := strings.Cut(all[0].Kernel, "-")
-	fmt.Fprintf(&text, "\nFound on Linux %s. –: containers of this engine have no such thing, or it was not asked for it.\n", kernel)
+	fmt.Fprintf(&text, "\nFound on Linux %s. –: containers of this engine have no such thing, or it was "+
+		"not asked for it.\n", kernel)
 	return text.String()
 }
 

@@ -66,7 +66,8 @@ func start() error {
 
 func mounts() error {
 	for _, m := range []struct{ kind, at string }{
-		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"}, {"cgroup2", "/sys/fs/cgroup"},
+		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"},
+		{"cgroup2", "/sys/fs/cgroup"},
 	} {
 		if err := os.MkdirAll(m.at, 0o755); err != nil {
 			return err

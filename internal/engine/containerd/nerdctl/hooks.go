@@ -50,7 +50,8 @@ var versionPattern = regexp.MustCompile(`version v?([0-9][0-9A-Za-z.+~-]*)`)
 func Readiness(ctx context.Context) []engine.Problem {
 	path, err := Find()
 	if err != nil {
-		return []engine.Problem{{What: Program, Why: "it is not on this node, where it would take the container's log, and run when that ends", Remedy: "install nerdctl"}}
+		return []engine.Problem{{What: Program, Why: "it is not on this node, where it would take the " +
+			"container's log, and run when that ends", Remedy: "install nerdctl"}}
 	}
 	ctx, cancel := patience.Question.For(ctx, Program, patience.Programs(Program))
 	defer cancel()
@@ -60,10 +61,12 @@ func Readiness(ctx context.Context) []engine.Problem {
 		if err = patience.Explain(ctx, err); errors.Is(err, context.DeadlineExceeded) {
 			remedy = "try again when the node has less to do"
 		}
-		return []engine.Problem{{What: path, Why: "it does not tell its version: " + err.Error(), Remedy: remedy}}
+		return []engine.Problem{{What: path, Why: "it does not tell its version: " + err.Error(),
+			Remedy: remedy}}
 	}
 	var found []engine.Problem
-	if version := versionPattern.FindStringSubmatch(string(said)); version != nil { // who builds it himself may have told it none
+	// who builds it himself may have told it none
+	if version := versionPattern.FindStringSubmatch(string(said)); version != nil {
 		found = engine.TooOld(Program, version[1], oldest)
 	}
 	text, err := os.ReadFile(settings)
@@ -71,7 +74,8 @@ func Readiness(ctx context.Context) []engine.Problem {
 		return append(found, engine.Problem{What: settings, Why: err.Error(), Remedy: "correct it"})
 	}
 	if line := elsewhere.Find(text); line != nil {
-		found = append(found, engine.Problem{What: settings, Why: "nerdctl is told " + strings.TrimSpace(string(line)), Remedy: "leave that out on this node"})
+		found = append(found, engine.Problem{What: settings,
+			Why: "nerdctl is told " + strings.TrimSpace(string(line)), Remedy: "leave that out on this node"})
 	}
 	return found
 }
@@ -102,16 +106,22 @@ func HookObstacles(p Place, hooks *specs.Hooks, labels map[string]string, stdout
 			found = append(found, engine.Problem{What: what, Why: why, Remedy: remedy})
 		}
 	}
-	add(hooks != nil && isHook(p, hooks.CreateRuntime, created) && isHook(p, hooks.Poststop, stopped) && onlyThese(*hooks),
-		"hooks of the container", "they are not those of nerdctl with its default settings: what they do on this node is not moved",
+	add(hooks != nil && isHook(p, hooks.CreateRuntime, created) && isHook(p, hooks.Poststop, stopped) &&
+		onlyThese(*hooks),
+		"hooks of the container",
+		"they are not those of nerdctl with its default settings: what they do on this node is not moved",
 		"start it by nerdctl run with no other global flag than --namespace")
-	add(isLog(labels[labelLog], p), "log "+labels[labelLog], "it is not nerdctl's with its default settings", remedy)
-	add(stdout == labels[labelLog], "its output", "it goes to who has started it", "start it with nerdctl run --detach")
+	add(isLog(labels[labelLog], p), "log "+labels[labelLog], "it is not nerdctl's with its default settings",
+		remedy)
+	add(stdout == labels[labelLog], "its output", "it goes to who has started it",
+		"start it with nerdctl run --detach")
 	return found
 }
 
 func onlyThese(hooks specs.Hooks) bool {
-	return len(hooks.Prestart) == 0 && len(hooks.CreateContainer) == 0 && len(hooks.StartContainer) == 0 && len(hooks.Poststart) == 0 //nolint:staticcheck // it may be used
+	//nolint:staticcheck // it may be used
+	return len(hooks.Prestart) == 0 && len(hooks.CreateContainer) == 0 && len(hooks.StartContainer) == 0 &&
+		len(hooks.Poststart) == 0
 }
 
 func isHook(p Place, hooks []specs.Hook, event string) bool {
@@ -129,11 +139,13 @@ func isHook(p Place, hooks []specs.Hook, event string) bool {
 func Hooks(program string, p Place, variables ...string) *specs.Hooks {
 	hook := func(event string, variables ...string) specs.Hook {
 		return specs.Hook{
-			Path: program, Args: []string{program, "--namespace=" + p.Namespace, "internal", "oci-hook", event},
+			Path: program, Args: []string{program, "--namespace=" + p.Namespace, "internal", "oci-hook",
+				event},
 			Env: append([]string{"PATH=" + searchPath}, variables...),
 		}
 	}
-	return &specs.Hooks{CreateRuntime: []specs.Hook{hook(created, variables...)}, Poststop: []specs.Hook{hook(stopped)}}
+	return &specs.Hooks{CreateRuntime: []specs.Hook{hook(created, variables...)},
+		Poststop: []specs.Hook{hook(stopped)}}
 }
 
 // searchPath is where plugins of CNI look for iptables.

@@ -31,7 +31,8 @@ func Taken(p Place, labels map[string]string) []engine.Problem {
 	var found []engine.Problem
 	for _, directory := range []string{p.State(), p.Hosts()} {
 		if _, err := os.Lstat(directory); !errors.Is(err, fs.ErrNotExist) {
-			found = append(found, engine.Problem{What: directory, Why: "it is there already", Remedy: "remove it if no container needs it"})
+			found = append(found, engine.Problem{What: directory, Why: "it is there already",
+				Remedy: "remove it if no container needs it"})
 		}
 	}
 	name := Name(labels)
@@ -40,10 +41,12 @@ func Taken(p Place, labels map[string]string) []engine.Problem {
 		switch {
 		case name == "" || errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			found = append(found, engine.Problem{What: "name " + name, Why: err.Error(), Remedy: "rename the container that moves"})
+			found = append(found, engine.Problem{What: "name " + name, Why: err.Error(),
+				Remedy: "rename the container that moves"})
 		case string(holder) != p.ID && len(holder) > 0:
 			found = append(found, engine.Problem{
-				What: "name " + name, Why: fmt.Sprintf("container %.12s of nerdctl on this node has it", holder), Remedy: "remove or rename that container",
+				What: "name " + name, Why: fmt.Sprintf("container %.12s of nerdctl on this node has it",
+					holder), Remedy: "remove or rename that container",
 			})
 		}
 	}
@@ -140,13 +143,15 @@ func acquire(ctx context.Context, program string, p Place, labels map[string]str
 		return err
 	}
 	defer os.RemoveAll(bundle)
-	if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"root":{"path":"rootfs"}}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"root":{"path":"rootfs"}}`),
+		0o600); err != nil {
 		return err
 	}
 	state, err := json.Marshal(specs.State{
 		Version: specs.Version, ID: p.ID, Status: specs.StateCreated, Bundle: bundle,
 		Annotations: map[string]string{
-			labelState: p.State(), prefix + "namespace": p.Namespace, labelName: Name(labels), labelNetworks: `["none"]`, labelExtraHosts: "[]",
+			labelState: p.State(), prefix + "namespace": p.Namespace, labelName: Name(labels),
+			labelNetworks: `["none"]`, labelExtraHosts: "[]",
 		},
 	})
 	if err != nil {
@@ -158,13 +163,15 @@ func acquire(ctx context.Context, program string, p Place, labels map[string]str
 	cmd := exec.CommandContext(ctx, hook.Path, hook.Args[1:]...)
 	cmd.Env, cmd.Stdin = hook.Env, bytes.NewReader(state)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("have nerdctl take name %s: %w: %s", Name(labels), patience.Explain(ctx, err), bytes.TrimSpace(out))
+		return fmt.Errorf("have nerdctl take name %s: %w: %s", Name(labels), patience.Explain(ctx, err),
+			bytes.TrimSpace(out))
 	}
 	if Name(labels) == "" {
 		return nil
 	}
 	for _, directory := range p.names() {
-		if holder, err := readFile(filepath.Join(directory, Name(labels))); err == nil && string(holder) == p.ID {
+		if holder, err := readFile(filepath.Join(directory, Name(labels))); err == nil &&
+			string(holder) == p.ID {
 			return nil
 		}
 	}
@@ -176,7 +183,8 @@ func Forget(p Place, labels map[string]string) error {
 	var errs []error
 	for _, directory := range p.names() {
 		if name := Name(labels); namePattern.MatchString(name) {
-			errs = append(errs, locked(directory, func() error { return release(filepath.Join(directory, name), p.ID) }))
+			errs = append(errs, locked(directory,
+				func() error { return release(filepath.Join(directory, name), p.ID) }))
 		}
 	}
 	errs = append(errs, locked(filepath.Dir(p.Hosts()), func() error { return files.RemoveTree(p.Hosts()) }))
@@ -216,7 +224,9 @@ func locked(directory string, do func() error) error {
 		if err == nil {
 			return do()
 		}
-		if again := errors.Is(err, unix.EINTR) || errors.Is(err, unix.EWOULDBLOCK); !again || time.Now().After(end) { // a nerdctl that hangs has it
+		// a nerdctl that hangs has it
+		if again := errors.Is(err, unix.EINTR) || errors.Is(err, unix.EWOULDBLOCK); !again ||
+			time.Now().After(end) {
 			return fmt.Errorf("lock %s: %w", directory, err)
 		}
 	}

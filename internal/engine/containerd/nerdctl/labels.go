@@ -78,8 +78,14 @@ func decode(text string, into any) error { return json.Unmarshal([]byte(text), i
 
 // known are nerdctl's labels with what keeps a container that has one from moving: why, or "".
 var known = map[string]func(p Place, value string) string{
-	"namespace":  func(p Place, value string) string { return unless(value == p.Namespace, "it is not the container's") },
-	"state-dir":  func(p Place, value string) string { return unless(value == p.State(), "nerdctl was told --data-root") },
+	"namespace": func(p Place, value string) string {
+		return unless(value == p.Namespace,
+			"it is not the container's")
+	},
+	"state-dir": func(p Place, value string) string {
+		return unless(value == p.State(),
+			"nerdctl was told --data-root")
+	},
 	"name":       matching(namePattern),
 	"hostname":   matching(hostPattern),
 	"domainname": matching(hostPattern),
@@ -89,17 +95,29 @@ var known = map[string]func(p Place, value string) string{
 		_, err := Network(map[string]string{labelNetworks: value})
 		return reason(err)
 	},
-	"log-uri":      func(Place, string) string { return "" }, // it is made anew: see Obstacles
-	"log-config":   func(p Place, value string) string { _, err := readLogConfig(p, value); return reason(err) },
-	"ip":           func(_ Place, value string) string { _, err := netip.ParseAddr(value); return reason(err) },
+	"log-uri": func(Place, string) string { return "" }, // it is made anew: see Obstacles
+	"log-config": func(p Place, value string) string {
+		_,
+			err := readLogConfig(p, value)
+		return reason(err)
+	},
+	"ip": func(_ Place, value string) string {
+		_,
+			err := netip.ParseAddr(value)
+		return reason(err)
+	},
 	"mac-address":  func(_ Place, value string) string { _, err := net.ParseMAC(value); return reason(err) },
 	"stop-timeout": matching(numberPattern),
 	"ipc":          func(_ Place, value string) string { return reason(checkIPC(value)) },
 	"host-config":  func(_ Place, value string) string { return reason(checkHostConfig(value)) },
 	"mounts":       func(_ Place, value string) string { return reason(checkMounts(value)) },
-	"dns":          func(_ Place, value string) string { var servers map[string]any; return reason(decode(value, &servers)) },
-	"user":         func(Place, string) string { return "" }, // shown to people only, as the next one
-	"error":        func(Place, string) string { return "" },
+	"dns": func(_ Place,
+		value string) string {
+		var servers map[string]any
+		return reason(decode(value, &servers))
+	},
+	"user":  func(Place, string) string { return "" }, // shown to people only, as the next one
+	"error": func(Place, string) string { return "" },
 	"auto-remove": func(_ Place, value string) string {
 		return unless(value == "false", "--rm: nobody at the target would remove it")
 	},
@@ -262,7 +280,8 @@ type logConfig struct {
 // logOptions are what may be said of a log, and how.
 var logOptions = map[string]*regexp.Regexp{
 	"max-size": sizePattern, "max-file": regexp.MustCompile(`^[0-9]{1,4}$`),
-	"env": regexp.MustCompile(`^[a-zA-Z0-9_,]{0,500}$`), "labels": regexp.MustCompile(`^[a-zA-Z0-9_.,/-]{0,500}$`),
+	"env":    regexp.MustCompile(`^[a-zA-Z0-9_,]{0,500}$`),
+	"labels": regexp.MustCompile(`^[a-zA-Z0-9_.,/-]{0,500}$`),
 }
 
 func readLogConfig(p Place, value string) (logConfig, error) {

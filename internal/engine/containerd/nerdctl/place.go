@@ -41,7 +41,8 @@ func (p Place) names() []string {
 // files are those that are mounted into the container, by where.
 func (p Place) files() map[string]string {
 	return map[string]string{
-		"/etc/hosts": filepath.Join(p.Hosts(), "hosts"), "/etc/hostname": filepath.Join(p.State(), "hostname"), "/etc/resolv.conf": filepath.Join(p.State(), "resolv.conf"),
+		"/etc/hosts": filepath.Join(p.Hosts(), "hosts"), "/etc/hostname": filepath.Join(p.State(),
+			"hostname"), "/etc/resolv.conf": filepath.Join(p.State(), "resolv.conf"),
 	}
 }
 

@@ -83,7 +83,8 @@ func (c *Client) connect(ctx context.Context) (*amqp.Connection, error) {
 	channel, err := connection.Channel()
 	for _, queue := range []string{stock, work} {
 		if err == nil {
-			_, err = channel.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-mode": "lazy"})
+			_, err = channel.QueueDeclare(queue, true, false, false, false,
+				amqp.Table{"x-queue-mode": "lazy"})
 		}
 	}
 	if err != nil {
@@ -116,7 +117,8 @@ func (c *Client) Fill(ctx context.Context, size int64) error {
 	}
 	var waiting []*amqp.DeferredConfirmation
 	for number := range int(size / MessageBytes) {
-		one, err := channel.PublishWithDeferredConfirmWithContext(ctx, "", stock, false, false, persistent(uint64(number)|1<<63))
+		one, err := channel.PublishWithDeferredConfirmWithContext(ctx, "", stock, false,
+			false, persistent(uint64(number)|1<<63))
 		if err != nil {
 			return err
 		}
@@ -358,7 +360,8 @@ func (c *Client) Check(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d messages are not confirmed, %d were confirmed and are lost", pending, missing)
+			return fmt.Errorf("%d messages are not confirmed, %d were confirmed and are lost", pending,
+				missing)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -385,7 +388,8 @@ func (c *Client) checkStock(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	queue, err := channel.QueueDeclarePassive(stock, true, false, false, false, amqp.Table{"x-queue-mode": "lazy"})
+	queue, err := channel.QueueDeclarePassive(stock, true, false, false,
+		false, amqp.Table{"x-queue-mode": "lazy"})
 	if err != nil {
 		return err
 	}

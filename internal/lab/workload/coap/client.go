@@ -56,7 +56,10 @@ func New(conn net.Conn) *Client {
 func (c *Client) Start(ctx context.Context, kilobytes int) {
 	ctx, c.end = context.WithCancel(ctx)
 	c.work.Go(func() { c.repeat(ctx, askEvery, c.ask) })
-	c.work.Go(func() { c.repeat(ctx, time.Second, func(ctx context.Context) error { return c.Post(ctx, kilobytes) }) })
+	c.work.Go(func() {
+		c.repeat(ctx, time.Second,
+			func(ctx context.Context) error { return c.Post(ctx, kilobytes) })
+	})
 }
 
 // Answers are those to the small questions.
@@ -107,7 +110,8 @@ func (c *Client) Post(ctx context.Context, kilobytes int) error {
 	c.mu.Lock()
 	c.asked++
 	c.mu.Unlock()
-	answer, err := c.request(ctx, message{code: codePOST, path: "data", payload: []byte(strconv.Itoa(kilobytes))})
+	answer, err := c.request(ctx, message{code: codePOST, path: "data",
+		payload: []byte(strconv.Itoa(kilobytes))})
 	if err != nil {
 		return err
 	}
@@ -118,7 +122,9 @@ func (c *Client) Post(ctx context.Context, kilobytes int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if posts <= c.posts || posts > c.asked {
-		return fmt.Errorf("the server has counted %d POSTs, of which %d were answered before and %d were sent", posts, c.posts, c.asked)
+		return fmt.Errorf(
+			"the server has counted %d POSTs, of which %d were answered before and %d were sent", posts,
+			c.posts, c.asked)
 	}
 	c.posts = posts
 	return nil
@@ -146,7 +152,8 @@ func (c *Client) Check(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if posts < c.posts || posts > c.asked {
-		return fmt.Errorf("the server has counted %d POSTs, of which %d were answered and %d were sent", posts, c.posts, c.asked)
+		return fmt.Errorf("the server has counted %d POSTs, of which %d were answered and %d were sent",
+			posts, c.posts, c.asked)
 	}
 	return nil
 }

@@ -10,10 +10,12 @@ import (
 func TestMessage(t *testing.T) {
 	m := message{kind: confirmable, code: codePOST, id: 7, token: 9, path: "data", payload: []byte("500")}
 	got, err := decode(m.encode())
-	if err != nil || got.code != m.code || got.id != m.id || got.token != m.token || !bytes.Equal(got.payload, m.payload) {
+	if err != nil || got.code != m.code || got.id != m.id || got.token != m.token ||
+		!bytes.Equal(got.payload, m.payload) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, bad := range [][]byte{nil, {0}, {0x40, 1, 0, 0, 0xf0}, {0x44, 1, 0, 0}, {0x40, 1, 0, 0, 0xd0}, {0x40, 1, 0, 0, 0x02, 1}} {
+	for _, bad := range [][]byte{nil, {0}, {0x40, 1, 0, 0, 0xf0}, {0x44, 1, 0, 0}, {0x40, 1, 0, 0, 0xd0},
+		{0x40, 1, 0, 0, 0x02, 1}} {
 		if _, err := decode(bad); err == nil {
 			t.Errorf("% x was accepted", bad)
 		}
@@ -45,7 +47,8 @@ func serve(t *testing.T, count func(posts int) int) net.Conn {
 			if err != nil {
 				return
 			}
-			answer := message{kind: acknowledgement, code: 2<<5 | 4, id: m.id, token: m.token, payload: []byte(strconv.Itoa(count(posts)))}
+			answer := message{kind: acknowledgement, code: 2<<5 | 4, id: m.id, token: m.token,
+				payload: []byte(strconv.Itoa(count(posts)))}
 			for range 2 { // one of them is too much
 				_, _ = server.WriteTo(answer.encode(), from)
 			}

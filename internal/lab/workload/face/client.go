@@ -67,7 +67,8 @@ func (c *Client) Teach(ctx context.Context) error {
 		}
 	}
 	if len(c.album) < fewest {
-		return fmt.Errorf("of %d people the server can tell only %d from the others", len(people()), len(c.album))
+		return fmt.Errorf("of %d people the server can tell only %d from the others", len(people()),
+			len(c.album))
 	}
 	return nil
 }

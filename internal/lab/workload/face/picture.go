@@ -31,9 +31,11 @@ func people() []person {
 	for i, name := range names {
 		part := func(n int) float64 { return float64((i*n)%len(names)) / float64(len(names)-1) }
 		all[i] = person{
-			name: name, skin: paint.RGBA{uint8(205 + 40*part(3)), uint8(165 + 40*part(3)), uint8(140 + 30*part(5)), 255},
+			name: name, skin: paint.RGBA{uint8(205 + 40*part(3)), uint8(165 + 40*part(3)),
+				uint8(140 + 30*part(5)), 255},
 			hair: paint.RGBA{uint8(90 * part(5)), uint8(60 * part(5)), uint8(40 * part(7)), 255},
-			eyes: 0.19 + 0.05*part(1), brow: 0.020 + 0.025*part(3), nose: 0.20 + 0.10*part(5), mouth: 0.13 + 0.09*part(7),
+			eyes: 0.19 + 0.05*part(1), brow: 0.020 + 0.025*part(3), nose: 0.20 + 0.10*part(5),
+			mouth:  0.13 + 0.09*part(7),
 			fringe: 0.10 + 0.14*part(5),
 		}
 	}
@@ -43,10 +45,12 @@ func people() []person {
 // photograph is a picture of somebody before a wall, somewhere, in some light.
 func photograph(who person, chance *rand.Rand) []byte {
 	picture := image.NewRGBA(image.Rect(0, 0, width, height))
-	wall := paint.RGBA{uint8(110 + chance.IntN(50)), uint8(120 + chance.IntN(50)), uint8(130 + chance.IntN(50)), 255}
+	wall := paint.RGBA{uint8(110 + chance.IntN(50)), uint8(120 + chance.IntN(50)),
+		uint8(130 + chance.IntN(50)), 255}
 	for i := 0; i < len(picture.Pix); i += 4 {
 		grain := uint8(chance.Uint32() & 7)
-		picture.Pix[i], picture.Pix[i+1], picture.Pix[i+2], picture.Pix[i+3] = wall.R+grain, wall.G+grain, wall.B+grain, 255
+		picture.Pix[i], picture.Pix[i+1], picture.Pix[i+2], picture.Pix[i+3] = wall.R+grain, wall.G+grain,
+			wall.B+grain, 255
 	}
 	size := 420 + 120*chance.Float64()
 	d := drawing{picture, 500 + 900*chance.Float64(), 350 + 300*chance.Float64(), size}

@@ -60,7 +60,8 @@ func TestAsk(t *testing.T) {
 		}
 		ask(t, a, AskRest)
 		var result Result
-		if err := a.Ask(AskCheck, &result); err != nil || result.Pages != 64 || result.Checked < 64 || result.Bad > 0 {
+		if err := a.Ask(AskCheck, &result); err != nil || result.Pages != 64 || result.Checked < 64 ||
+			result.Bad > 0 {
 			t.Errorf("%s: checked: %+v, %v", order, result, err)
 		}
 	}
@@ -88,7 +89,8 @@ func TestSteps(t *testing.T) {
 		d := time.Duration(n >> (2 + n%62))
 		i := step(d)
 		from, to := stepBegin(i), stepBegin(i+1)
-		return i >= 0 && i < waitSizes && from <= d && d < to && (to-from == 1 || float64(to-from) <= float64(from)/30)
+		return i >= 0 && i < waitSizes && from <= d && d < to &&
+			(to-from == 1 || float64(to-from) <= float64(from)/30)
 	}
 	if err := quick.Check(holds, nil); err != nil {
 		t.Error(err)

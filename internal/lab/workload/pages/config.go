@@ -37,7 +37,9 @@ type Config struct {
 	Check     int64  // bytes of pages checked per second, apart from those that are written
 	Processes int    // that share the memory copy-on-write; all but the first sleep. 0: one
 	Pound     bool   // write as fast as possible, a word at a time, and tell how often; nothing is checked
-	Listen    int    // TCP port at which it can be asked (see Ask); 0: none. Its threads note how long they wait for pages
+	// TCP port at which it can be asked (see Ask); 0: none. Its threads note how long they wait for
+	// pages
+	Listen int
 }
 
 // flags binds a Config to the flags of its command.
@@ -104,7 +106,8 @@ func (c *Config) check() error {
 	case c.Rate < 0 || c.Check < 0:
 		return errors.New("rate and check: must not be negative")
 	case c.Threads > maxThreads || c.Processes > maxProcesses:
-		return errors.New("threads, processes: at most " + strconv.Itoa(maxThreads) + ", " + strconv.Itoa(maxProcesses))
+		return errors.New("threads, processes: at most " + strconv.Itoa(maxThreads) + ", " +
+			strconv.Itoa(maxProcesses))
 	case c.Listen < 0 || c.Listen > maxPort:
 		return fmt.Errorf("listen %d: must be a port", c.Listen)
 	case c.Pound && c.Size&(c.Size-1) != 0:

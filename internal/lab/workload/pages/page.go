@@ -81,7 +81,8 @@ func (f form) verify(page []byte, number, n uint64) error {
 		last := lastWritten(n, i, parts)
 		for at := max(int(i)*f.part, header); at < int(i+1)*f.part; at += word {
 			if binary.LittleEndian.Uint64(page[at:]) != f.content(number, last, uint64(at/word)) {
-				return fmt.Errorf("page %d: after %d writes the word at %d is not what it must be", number, n, at)
+				return fmt.Errorf("page %d: after %d writes the word at %d is not what it must be", number,
+					n, at)
 			}
 		}
 	}

@@ -31,7 +31,8 @@ func TestArgsAreParsed(t *testing.T) {
 	for _, want := range []Config{
 		{Size: 1 << 20, Kind: Private, Hot: 1 << 20, Order: Random, Change: 4096, Threads: 1, Processes: 1},
 		{
-			Size: 1 << 20, Kind: Shared, Hot: 1 << 18, Rate: 5, Order: Cycle, Change: 64, Half: true, Threads: 4, Check: 7,
+			Size: 1 << 20, Kind: Shared, Hot: 1 << 18, Rate: 5, Order: Cycle, Change: 64, Half: true,
+			Threads: 4, Check: 7,
 			Processes: 3, Pound: true, Listen: 7000,
 		},
 	} {
@@ -45,8 +46,10 @@ func TestArgsAreParsed(t *testing.T) {
 
 func TestBadArgs(t *testing.T) {
 	for _, bad := range []Config{
-		{}, {Size: 5}, {Size: 4096, Hot: 8192}, {Size: 4096, Change: 100}, {Size: 4096, Change: 8}, {Size: 4096, Kind: "x"},
-		{Size: 4096, Order: "x"}, {Size: 4096, Rate: -1}, {Size: 1 << 20, Processes: 1000}, {Size: 3 * 4096, Pound: true},
+		{}, {Size: 5}, {Size: 4096, Hot: 8192}, {Size: 4096, Change: 100}, {Size: 4096, Change: 8},
+		{Size: 4096, Kind: "x"},
+		{Size: 4096, Order: "x"}, {Size: 4096, Rate: -1}, {Size: 1 << 20, Processes: 1000},
+		{Size: 3 * 4096, Pound: true},
 		{Size: 4096, Listen: 70000},
 	} {
 		if _, err := parse(bad.Args()[1:]); err == nil {
@@ -103,7 +106,8 @@ func TestCompressibility(t *testing.T) {
 		half      bool
 		low, high int // per cent
 	}{{false, 99, 101}, {true, 45, 65}} {
-		p := part{form: form{part: 4096, half: c.half}, memory: make([]byte, 1<<20), written: make([]uint64, 256)}
+		p := part{form: form{part: 4096, half: c.half}, memory: make([]byte, 1<<20),
+			written: make([]uint64, 256)}
 		p.fill()
 		encoder, err := zstd.NewWriter(nil)
 		if err != nil {
@@ -162,7 +166,8 @@ func TestRun(t *testing.T) {
 		{Config{Size: size}, idle},
 		{Config{Size: size, Kind: Shared, Processes: 2}, idle},
 		{Config{Size: size, Processes: 4}, Result{Pages: 1024, Checked: 4 * 1024}},
-		{Config{Size: size, Rate: 100e6, Check: 10e6, Threads: 4, Hot: size / 2, Order: Cycle, Change: 128}, Result{Pages: 1024}},
+		{Config{Size: size, Rate: 100e6, Check: 10e6, Threads: 4, Hot: size / 2, Order: Cycle, Change: 128},
+			Result{Pages: 1024}},
 	} {
 		cmd, lines := start(t, c.config)
 		if c.config.Rate > 0 {

@@ -86,8 +86,9 @@ func (p *part) checkNext() {
 }
 
 const (
-	tick    = 10 * time.Millisecond
-	maxTick = 100 * time.Millisecond // what was missed in a longer pause, such as a freeze, is not made up for
+	tick = 10 * time.Millisecond
+	// what was missed in a longer pause, such as a freeze, is not made up for
+	maxTick = 100 * time.Millisecond
 )
 
 // run writes and checks at the rates that are asked for, and does what it is asked to, until stop is closed.

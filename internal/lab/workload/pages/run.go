@@ -129,7 +129,8 @@ func (w *world) finish() error {
 	result := w.result()
 	failed = errors.Join(failed, json.NewEncoder(w.tally.out).Encode(result))
 	if result.Bad > 0 {
-		failed = errors.Join(failed, fmt.Errorf("%s: %d of %d pages were not what they had to be", Command, result.Bad, result.Checked))
+		failed = errors.Join(failed, fmt.Errorf("%s: %d of %d pages were not what they had to be", Command,
+			result.Bad, result.Checked))
 	}
 	return failed
 }
@@ -140,5 +141,6 @@ func (w *world) result() Result {
 	for _, p := range w.parts {
 		pages += int64(len(p.written))
 	}
-	return Result{Pages: pages, Written: w.tally.Written.Load(), Checked: w.tally.Checked.Load(), Bad: w.tally.Bad.Load()}
+	return Result{Pages: pages, Written: w.tally.Written.Load(), Checked: w.tally.Checked.Load(),
+		Bad: w.tally.Bad.Load()}
 }

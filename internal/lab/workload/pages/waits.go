@@ -95,7 +95,8 @@ func (w *waits) quantile(part float64) time.Duration {
 
 func (w *waits) accessed(bad int64) Accessed {
 	return Accessed{
-		Accesses: w.accesses, Waits: w.all, MedianSeconds: w.quantile(0.5).Seconds(), P99Seconds: w.quantile(0.99).Seconds(),
+		Accesses: w.accesses, Waits: w.all, MedianSeconds: w.quantile(0.5).Seconds(),
+		P99Seconds:     w.quantile(0.99).Seconds(),
 		LongestSeconds: w.longest.Seconds(), WaitedSeconds: w.sum.Seconds(), Bad: bad,
 	}
 }

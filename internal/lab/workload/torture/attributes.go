@@ -20,7 +20,8 @@ func (w *worker) times() error {
 	moment := func() unix.Timespec {
 		return unix.Timespec{Sec: w.random.Int64N(1 << 33), Nsec: w.random.Int64N(1e9)}
 	}
-	return unix.UtimesNanoAt(unix.AT_FDCWD, w.anything(), []unix.Timespec{moment(), moment()}, unix.AT_SYMLINK_NOFOLLOW)
+	return unix.UtimesNanoAt(unix.AT_FDCWD, w.anything(), []unix.Timespec{moment(), moment()},
+		unix.AT_SYMLINK_NOFOLLOW)
 }
 
 // attribute chooses an extended attribute and a value that it may have.
@@ -46,7 +47,8 @@ func (w *worker) accessList() []byte {
 		tag, permissions uint16
 		id               uint32
 	}{
-		{0x01, 7, 1<<32 - 1}, {0x02, uint16(w.random.IntN(8)), uint32(w.random.IntN(5))}, {0x04, uint16(w.random.IntN(8)), 1<<32 - 1},
+		{0x01, 7, 1<<32 - 1}, {0x02, uint16(w.random.IntN(8)), uint32(w.random.IntN(5))},
+		{0x04, uint16(w.random.IntN(8)), 1<<32 - 1},
 		{0x10, 7, 1<<32 - 1}, {0x20, uint16(w.random.IntN(8)), 1<<32 - 1},
 	} {
 		list = binary.LittleEndian.AppendUint16(list, e.tag)
@@ -96,12 +98,14 @@ func (w *worker) flag(flags uint32) error {
 		return err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() && !info.IsDir() || info.IsDir() && flags&immutable != 0 && w.random.IntN(4) > 0 {
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() && !info.IsDir() || info.IsDir() &&
+		flags&immutable != 0 && w.random.IntN(4) > 0 {
 		return err
 	}
 	has, err := unix.IoctlGetUint32(int(f.Fd()), unix.FS_IOC_GETFLAGS)
 	if err != nil {
 		return nil // no flags here
 	}
-	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, int(has&^(immutable|appendOnly|noDump)|flags))
+	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS,
+		int(has&^(immutable|appendOnly|noDump)|flags))
 }

@@ -20,7 +20,9 @@ type Config struct {
 	Tell      int  // a dot is printed when so many operations are done, again and again; 0: never
 	Locks     bool // also immutable and append-only files, which not every file system has
 	Reserve   bool // also space that is never written
-	Long      bool // also names as long as there may be, which CRIU cannot restore for files that are open and deleted
+	// also names as long as there may be, which CRIU cannot restore for files that are open and
+	// deleted
+	Long bool
 }
 
 // flags binds a Config to the flags of its command.

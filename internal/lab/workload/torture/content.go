@@ -130,7 +130,8 @@ func (w *worker) mapFile() error {
 		if err != nil || info.Size() == 0 {
 			return err
 		}
-		m, err := unix.Mmap(int(f.Fd()), 0, int(min(info.Size(), largest)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		m, err := unix.Mmap(int(f.Fd()), 0, int(min(info.Size(), largest)), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED)
 		if err != nil {
 			return err
 		}

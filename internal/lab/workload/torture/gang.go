@@ -50,7 +50,8 @@ func Start(program string, config Config) (*Gang, error) {
 func (g *Gang) Await(times int) error {
 	for i, tells := range g.tells {
 		if _, err := io.ReadFull(tells, make([]byte, times)); err != nil {
-			return fmt.Errorf("process %d of %d has ended: %w", i+1, len(g.tells), errors.Join(err, g.commands[i].Wait()))
+			return fmt.Errorf("process %d of %d has ended: %w", i+1, len(g.tells),
+				errors.Join(err, g.commands[i].Wait()))
 		}
 	}
 	return nil

@@ -34,7 +34,8 @@ func (w *worker) removeAll(path string) error {
 		return err
 	}
 	defer root.Close()
-	_ = root.RemoveAll(path[len(w.Dir)+1:]) // a link on the way may have led elsewhere, or others were quicker
+	// a link on the way may have led elsewhere, or others were quicker
+	_ = root.RemoveAll(path[len(w.Dir)+1:])
 	return nil
 }
 

@@ -84,10 +84,14 @@ type deed struct {
 func deeds() []deed {
 	return []deed{
 		{60, (*worker).create}, {60, (*worker).overwrite}, {20, (*worker).append}, {20, (*worker).truncate},
-		{15, (*worker).punch}, {10, (*worker).allocate}, {6, (*worker).shift}, {40, (*worker).mapFile}, {120, (*worker).poke},
-		{40, (*worker).replace}, {15, (*worker).hold}, {40, (*worker).writeHeld}, {15, (*worker).silent}, {10, (*worker).read},
-		{20, (*worker).makeDirectory}, {10, (*worker).removeDirectory}, {4, (*worker).replaceDirectory}, {30, (*worker).unlink},
-		{30, (*worker).rename}, {10, (*worker).exchange}, {8, (*worker).renameDirectory}, {25, (*worker).link},
+		{15, (*worker).punch}, {10, (*worker).allocate}, {6, (*worker).shift}, {40, (*worker).mapFile},
+		{120, (*worker).poke},
+		{40, (*worker).replace}, {15, (*worker).hold}, {40, (*worker).writeHeld}, {15, (*worker).silent},
+		{10, (*worker).read},
+		{20, (*worker).makeDirectory}, {10, (*worker).removeDirectory}, {4, (*worker).replaceDirectory},
+		{30, (*worker).unlink},
+		{30, (*worker).rename}, {10, (*worker).exchange}, {8, (*worker).renameDirectory},
+		{25, (*worker).link},
 		{8, (*worker).symlink}, {6, (*worker).special}, {4, (*worker).unnamed},
 		{15, (*worker).chmod}, {10, (*worker).chown}, {10, (*worker).times}, {20, (*worker).setAttribute},
 		{10, (*worker).removeAttribute}, {4, (*worker).lock}, {8, (*worker).unlock},
@@ -153,8 +157,10 @@ func (p *pace) next() {
 // expected takes what happens when others work in the same directory for granted.
 func expected(err error) error {
 	for _, usual := range []error{
-		unix.ENOENT, unix.EEXIST, unix.ENOTDIR, unix.EISDIR, unix.ENOTEMPTY, unix.EPERM, unix.EACCES, unix.EINVAL, unix.ELOOP, unix.EMLINK,
-		unix.ENODATA, unix.EOPNOTSUPP, unix.ENXIO, unix.EBUSY, unix.EXDEV, unix.ETXTBSY, unix.ENOSPC, unix.ENAMETOOLONG, unix.EBADF,
+		unix.ENOENT, unix.EEXIST, unix.ENOTDIR, unix.EISDIR, unix.ENOTEMPTY, unix.EPERM, unix.EACCES,
+		unix.EINVAL, unix.ELOOP, unix.EMLINK,
+		unix.ENODATA, unix.EOPNOTSUPP, unix.ENXIO, unix.EBUSY, unix.EXDEV, unix.ETXTBSY, unix.ENOSPC,
+		unix.ENAMETOOLONG, unix.EBADF,
 		unix.ENODEV, unix.ESPIPE, unix.EFBIG, unix.E2BIG, unix.ERANGE,
 	} {
 		if errors.Is(err, usual) {

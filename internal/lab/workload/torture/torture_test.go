@@ -56,7 +56,8 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 		return s
 	}
 	before := look()
-	gang, err := Start("/proc/self/exe", Config{Dir: inside, Seed: 1, Processes: 2, Locks: true, Reserve: true, Long: true, Tell: 100})
+	gang, err := Start("/proc/self/exe",
+		Config{Dir: inside, Seed: 1, Processes: 2, Locks: true, Reserve: true, Long: true, Tell: 100})
 	check(t, err)
 	t.Cleanup(func() {
 		check(t, gang.Kill())

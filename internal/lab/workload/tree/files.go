@@ -40,7 +40,8 @@ type tree struct {
 
 // open takes on the files, or makes them.
 func open(c Config) (*tree, error) {
-	t := &tree{Config: c, block: make([]byte, min(c.Size, blockBytes)), compare: make([]byte, min(c.Size, blockBytes))}
+	t := &tree{Config: c, block: make([]byte, min(c.Size, blockBytes)),
+		compare: make([]byte, min(c.Size, blockBytes))}
 	var err error
 	t.counter, err = os.OpenFile(filepath.Join(c.Dir, counterName), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) && !c.Verify {
@@ -70,7 +71,8 @@ func (t *tree) make() error {
 		}
 	}
 	var err error
-	if t.counter, err = os.OpenFile(filepath.Join(t.Dir, counterName), os.O_CREATE|os.O_RDWR, 0o644); err != nil {
+	if t.counter, err = os.OpenFile(filepath.Join(t.Dir, counterName), os.O_CREATE|os.O_RDWR,
+		0o644); err != nil {
 		return err
 	}
 	return t.count()
@@ -205,7 +207,8 @@ func (t *tree) verifyFile(file int, content uint64) error {
 	}
 	from := source(file, content)
 	for at := int64(0); at < t.Size; at += int64(len(t.block)) {
-		want, got := t.block[:min(t.Size-at, int64(len(t.block)))], t.compare[:min(t.Size-at, int64(len(t.block)))]
+		want, got := t.block[:min(t.Size-at, int64(len(t.block)))],
+			t.compare[:min(t.Size-at, int64(len(t.block)))]
 		if _, err := io.ReadFull(from, want); err != nil {
 			return err
 		}
@@ -213,7 +216,8 @@ func (t *tree) verifyFile(file int, content uint64) error {
 			want[middle] += t.flipped
 		}
 		if _, err := io.ReadFull(in, got); err != nil || !bytes.Equal(got, want) {
-			return fmt.Errorf("file %d, which must have content %d, is not right between %d and %d: %w", file, content, at, at+int64(len(want)), err)
+			return fmt.Errorf("file %d, which must have content %d, is not right between %d and %d: %w",
+				file, content, at, at+int64(len(want)), err)
 		}
 	}
 	return nil

@@ -24,7 +24,8 @@ func TestArgs(t *testing.T) {
 		t.Errorf("read back %+v, %v, want %+v", got, err, want)
 	}
 	for _, bad := range []Config{
-		{Dir: "data", Files: 1, Size: 1}, {Dir: "/", Size: 1}, {Dir: "/", Files: 1}, {Dir: "/", Files: 1, Size: 1, Rate: -1},
+		{Dir: "data", Files: 1, Size: 1}, {Dir: "/", Size: 1}, {Dir: "/", Files: 1},
+		{Dir: "/", Files: 1, Size: 1, Rate: -1},
 		{Dir: "/", Files: 1, Size: 1, Listen: 1 << 16},
 	} {
 		if _, err := parse(bad.Args()[1:]); err == nil {
@@ -35,7 +36,8 @@ func TestArgs(t *testing.T) {
 
 // A tree that was written, in both ways, is what it must be, also for one that starts anew.
 func TestWritten(t *testing.T) {
-	for _, c := range []Config{{Files: 30, Size: 100}, {Files: 2 * stride, Size: 1, Replace: true}, {Files: 3, Size: 2*blockBytes + 5}} {
+	for _, c := range []Config{{Files: 30, Size: 100}, {Files: 2 * stride, Size: 1, Replace: true},
+		{Files: 3, Size: 2*blockBytes + 5}} {
 		one := made(t, c)
 		for range 40 {
 			if err := one.next(); err != nil {
@@ -72,11 +74,20 @@ func TestOrder(t *testing.T) {
 // Whatever is wrong with a copy is found.
 func TestWrong(t *testing.T) {
 	for what, spoil := range map[string]func(one *tree) error{
-		"a byte":          func(one *tree) error { return os.WriteFile(one.path(3), make([]byte, one.Size), 0o644) },
-		"an older file":   func(one *tree) error { return one.write(one.path(one.order(1)), 0, one.order(1), 0) },
-		"a shorter file":  func(one *tree) error { return os.Truncate(one.path(2), one.Size-1) },
-		"no file":         func(one *tree) error { return os.Remove(one.path(9)) },
-		"one too many":    func(one *tree) error { return os.WriteFile(filepath.Join(one.Dir, "0", newName), nil, 0o644) },
+		"a byte": func(one *tree) error {
+			return os.WriteFile(one.path(3), make([]byte, one.Size),
+				0o644)
+		},
+		"an older file": func(one *tree) error {
+			return one.write(one.path(one.order(1)), 0, one.order(1),
+				0)
+		},
+		"a shorter file": func(one *tree) error { return os.Truncate(one.path(2), one.Size-1) },
+		"no file":        func(one *tree) error { return os.Remove(one.path(9)) },
+		"one too many": func(one *tree) error {
+			return os.WriteFile(filepath.Join(one.Dir, "0", newName),
+				nil, 0o644)
+		},
 		"a changed byte":  func(one *tree) error { one.flipped++; return nil },
 		"a newer counter": func(one *tree) error { one.written++; return one.count() },
 	} {

@@ -65,7 +65,8 @@ func (s *server) serve(conn net.Conn) {
 	}
 	s.mu.Unlock()
 	// Who has gone misses the answer, and says so itself.
-	_, _ = conn.Write(append(binary.BigEndian.AppendUint64(nil, who), bytes.Repeat([]byte{byte(who)}, int(min(size, 1<<20)))...))
+	_, _ = conn.Write(append(binary.BigEndian.AppendUint64(nil, who),
+		bytes.Repeat([]byte{byte(who)}, int(min(size, 1<<20)))...))
 }
 
 // count is the answer to 0.
