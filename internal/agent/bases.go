@@ -354,8 +354,8 @@ func (b *base) handOver(id string) error {
 }
 
 func (b *base) answer(kind, name string, content []byte) error {
-	out := sections{data: b.data, sent: func(int64) {}}
-	if err := out.whole(kind, name, content); err != nil {
+	out := stream.NewSections(b.data, nil)
+	if err := out.Whole(kind, name, content); err != nil {
 		return err
 	}
 	return b.data.Flush()

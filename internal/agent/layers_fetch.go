@@ -352,8 +352,8 @@ func (a *Agent) openLayers(ctx context.Context, node identity.Node, transfer str
 	if err != nil {
 		return nil, err
 	}
-	out := &sections{data: data, sent: func(int64) {}}
-	if err := errors.Join(out.whole(kindWant, "", wanted), data.Flush()); err != nil {
+	out := stream.NewSections(data, nil)
+	if err := errors.Join(out.Whole(kindWant, "", wanted), data.Flush()); err != nil {
 		return nil, errors.Join(err, data.Close())
 	}
 	return &delivery{data}, nil

@@ -27,7 +27,7 @@ const (
 // layerParts is a layer at another node, of which parts are wanted.
 type layerParts struct {
 	data *stream.Session
-	out  *sections
+	out  *stream.Sections
 }
 
 var _ fetch.Parts = (*layerParts)(nil)
@@ -38,8 +38,8 @@ func (a *Agent) openLayer(ctx context.Context, node identity.Node, transfer, dif
 	if err != nil {
 		return nil, err
 	}
-	p := &layerParts{data: data, out: &sections{data: data, sent: func(int64) {}}}
-	if err := errors.Join(p.out.whole(kindCut, diffID, nil), data.Flush()); err != nil {
+	p := &layerParts{data: data, out: stream.NewSections(data, nil)}
+	if err := errors.Join(p.out.Whole(kindCut, diffID, nil), data.Flush()); err != nil {
 		return nil, errors.Join(err, data.Close())
 	}
 	return p, nil
@@ -60,7 +60,7 @@ func (a *Agent) dialLayers(ctx context.Context, node identity.Node, transfer str
 func (p *layerParts) List() (io.Reader, error) { return p.next(kindParts) }
 
 func (p *layerParts) Want(runs []parts.Run) (io.Reader, error) {
-	if err := errors.Join(p.out.whole(kindRuns, "", parts.AppendRuns(nil, runs)), p.data.Finish()); err != nil {
+	if err := errors.Join(p.out.Whole(kindRuns, "", parts.AppendRuns(nil, runs)), p.data.Finish()); err != nil {
 		return nil, err
 	}
 	return p.next(kindPieces)
@@ -99,11 +99,11 @@ func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transf
 	patience := takingPatience + looks*time.Duration(float64(layer.Archive)/fetch.LeastRead*float64(time.Second))
 	taken := time.AfterFunc(patience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", patience)) })
 	defer taken.Stop()
-	out := &sections{data: data, sent: func(bytes int64) {
+	out := stream.NewSections(data, func(bytes int64) {
 		taken.Reset(patience)
 		to.count(bytes)
-	}}
-	list, err := sendList(ctx, keeper, out, diffID)
+	})
+	list, err := sendList(ctx, keeper, data, out, diffID)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transf
 	if err != nil {
 		return err
 	}
-	pieces, err := out.begin(kindPieces, diffID)
+	pieces, err := out.Begin(kindPieces, diffID)
 	if err != nil {
 		return err
 	}
@@ -127,20 +127,22 @@ func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transf
 }
 
 // sendList sends the parts of a layer as they are found.
-func sendList(ctx context.Context, keeper layerKeeper, out *sections, diffID string) (list []parts.Part, err error) {
-	section, err := out.begin(kindParts, diffID)
+func sendList(
+	ctx context.Context, keeper layerKeeper, data *stream.Session, out *stream.Sections, diffID string,
+) (list []parts.Part, err error) {
+	section, err := out.Begin(kindParts, diffID)
 	if err != nil {
 		return nil, err
 	}
 	err = keeper.Parts(ctx, diffID, func(more []parts.Part) error {
 		list = append(list, more...)
 		_, err := section.Write(parts.Append(nil, more))
-		return errors.Join(err, out.data.Push())
+		return errors.Join(err, data.Push())
 	})
 	if err != nil {
 		return nil, errors.Join(err, section.Close())
 	}
-	return list, errors.Join(section.Close(), out.data.Flush())
+	return list, errors.Join(section.Close(), data.Flush())
 }
 
 func readRuns(section stream.Section, parted int) ([]parts.Run, error) {

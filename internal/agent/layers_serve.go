@@ -155,12 +155,12 @@ const takingPatience = time.Minute
 func (a *Agent) sendLayers(ctx context.Context, data *stream.Session, to *transfer, peer string, wanted []string) error {
 	taken := time.AfterFunc(takingPatience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", takingPatience)) })
 	defer taken.Stop()
-	out := &sections{data: data, sent: func(bytes int64) {
+	out := stream.NewSections(data, func(bytes int64) {
 		taken.Reset(takingPatience)
 		to.count(bytes)
-	}}
+	})
 	for _, layer := range wanted {
-		section, err := out.begin(kindLayer, layer)
+		section, err := out.Begin(kindLayer, layer)
 		if err != nil {
 			return err
 		}

@@ -35,8 +35,8 @@ type source struct {
 	offered     *api.Offer
 	reservation *api.Reservation
 	data        *stream.Session
-	out         *sections      // of data
-	limiter     stream.Limiter // of all data connections
+	out         *stream.Sections // of data
+	limiter     stream.Limiter   // of all data connections
 	pages       *pageSender
 	departure   engine.Departure
 	hold        *network.Hold

@@ -82,7 +82,7 @@ func (s *source) openData(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.data, s.out = data, &sections{data: data, sent: s.move.tracker.transferred}
+	s.data, s.out = data, stream.NewSections(data, s.move.tracker.transferred)
 	s.mu.Unlock()
 	go s.move.guarded(func() { s.listen(data) })()
 	go s.agent.guarded(func() {
@@ -258,12 +258,12 @@ func (s *source) findKnown(ctx context.Context) (*state.Known, error) {
 
 // section sends a small section whole.
 func (s *source) section(kind, name string, content []byte) error {
-	return s.out.whole(kind, name, content)
+	return s.out.Whole(kind, name, content)
 }
 
 // begin starts a section; what is written to it counts as progress. Close must be called: it lets
 // the next one begin.
-func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out.begin(kind, name) }
+func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out.Begin(kind, name) }
 
 // sendState sends what is left of the state, the files, and the final marker. The journal is written and the
 // frozen copy is held while the bytes leave. The marker leaves only when nobody else can run the copy here:

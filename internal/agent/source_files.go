@@ -26,7 +26,7 @@ type fileSource struct {
 	at      time.Time          // the last of them ended
 
 	data    *stream.Session // for rounds; nil: there are none
-	out     *sections
+	out     *stream.Sections
 	applied chan uint64 // rounds that are in place at the target; closed when the target says nothing more
 	resumed chan error  // what became of what the target had
 	asked   atomic.Bool // the target is to tell that
@@ -81,7 +81,7 @@ func (s *source) openFiles(ctx context.Context) error {
 	}
 	f := s.files
 	s.mu.Lock()
-	f.data, f.out = data, &sections{data: data, sent: s.move.tracker.transferred}
+	f.data, f.out = data, stream.NewSections(data, s.move.tracker.transferred)
 	f.applied, f.resumed = make(chan uint64, 1), make(chan error, 1)
 	s.mu.Unlock()
 	f.listeners.Go(s.move.guarded(func() {
@@ -144,7 +144,7 @@ func (s *source) closeFiles() {
 // round sends what has changed while the container runs. It is over when the target has it in place.
 func (f *fileSource) round(ctx context.Context) (files.RoundStats, error) {
 	began := time.Now()
-	section, err := f.out.begin(kindFiles, "")
+	section, err := f.out.Begin(kindFiles, "")
 	if err != nil {
 		return files.RoundStats{}, err
 	}
@@ -175,7 +175,7 @@ type freezeRound func(ctx context.Context, w io.Writer, progress func(sent int64
 // freeze sends what has changed last: Final, which looks at everything while the container is
 // dumped, and then Last, for what the dump leaves in the file system. The target does not say when
 // it is in place: it restores nothing before.
-func (f *fileSource) freeze(ctx context.Context, out *sections, round freezeRound) error {
+func (f *fileSource) freeze(ctx context.Context, out *stream.Sections, round freezeRound) error {
 	section := &lateSection{out: out, kind: kindFiles}
 	stats, err := round(ctx, section, nil)
 	if err = errors.Join(err, section.Close()); err != nil {
@@ -188,7 +188,7 @@ func (f *fileSource) freeze(ctx context.Context, out *sections, round freezeRoun
 // lateSection is a section that begins when there is much to send, or it ends: until then others
 // can send theirs.
 type lateSection struct {
-	out     *sections
+	out     *stream.Sections
 	kind    string
 	early   []byte
 	section io.WriteCloser // nil: it has not begun
@@ -212,7 +212,7 @@ func (l *lateSection) begin() (err error) {
 	if l.section != nil {
 		return nil
 	}
-	if l.section, err = l.out.begin(l.kind, ""); err != nil {
+	if l.section, err = l.out.Begin(l.kind, ""); err != nil {
 		return err
 	}
 	_, err = l.section.Write(l.early)

@@ -35,7 +35,7 @@ func (s *source) resumeFiles() error {
 	f := s.files
 	key := f.trees.Key()
 	f.asked.Store(true)
-	if err := f.out.whole(kindResume, "", key[:]); err != nil {
+	if err := f.out.Whole(kindResume, "", key[:]); err != nil {
 		return err
 	}
 	if err := f.data.Push(); err != nil {

@@ -34,11 +34,11 @@ func newPageSender(sent func(bytes int64)) (*pageSender, error) {
 }
 
 // begin tells the target the key, over a data connection that then carries pages.
-func (p *pageSender) begin(out *sections) error {
-	if err := out.whole(kindKey, "", p.key[:]); err != nil {
+func (p *pageSender) begin(out *stream.Sections) error {
+	if err := out.Whole(kindKey, "", p.key[:]); err != nil {
 		return err
 	}
-	if err := out.data.Flush(); err != nil {
+	if err := out.Flush(); err != nil {
 		return err
 	}
 	return p.AddLane(pageLane{out})
@@ -69,27 +69,13 @@ func (p *pageSender) Put(run memory.Run, data []byte) error {
 }
 
 // pageLane is a data connection that carries pages, and other sections between them.
-type pageLane struct{ out *sections }
+type pageLane struct{ out *stream.Sections }
 
 // Send implements pipeline.Lane.
-func (l pageLane) Send(frame []byte) error {
-	l.out.mu.Lock()
-	defer l.out.mu.Unlock()
-	if err := l.out.data.Begin(kindPages, ""); err != nil {
-		return err
-	}
-	if _, err := l.out.data.Write(frame); err != nil {
-		return err
-	}
-	return l.out.data.End()
-}
+func (l pageLane) Send(frame []byte) error { return l.out.Uncounted(kindPages, frame) }
 
 // Push implements pipeline.Lane.
-func (l pageLane) Push() error {
-	l.out.mu.Lock()
-	defer l.out.mu.Unlock()
-	return l.out.data.Push()
-}
+func (l pageLane) Push() error { return l.out.Push() }
 
 // openPages makes the pipeline, or goes on with the one of what was staged, and tells the target its key.
 func (s *source) openPages(ctx context.Context) error {
@@ -161,7 +147,7 @@ func (s *source) openLane(ctx context.Context, pages *pageSender) error {
 	pages.more = append(pages.more, data)
 	lanes := len(pages.more) + 1
 	s.mu.Unlock()
-	if err := errors.Join(data.SetCodec(s.data.Codec()), pages.AddLane(pageLane{&sections{data: data}})); err != nil {
+	if err := errors.Join(data.SetCodec(s.data.Codec()), pages.AddLane(pageLane{stream.NewSections(data, nil)})); err != nil {
 		return errors.Join(err, data.Close())
 	}
 	go s.move.guarded(func() { // it answers, and notices the end

@@ -38,7 +38,7 @@ type stage struct {
 
 	limiter stream.Limiter // of all data connections
 	data    *stream.Session
-	out     *sections
+	out     *stream.Sections
 	pages   *memory.Source
 	sender  *pageSender
 	layers  *transfer // of image layers; nil: the target had all
@@ -194,7 +194,7 @@ func (g *stage) work(ctx context.Context) error {
 	if err := g.bringImage(ctx, missing); err != nil {
 		return fmt.Errorf("bring the image: %w", err)
 	}
-	if err := g.out.whole(kindStaged, "", nil); err != nil {
+	if err := g.out.Whole(kindStaged, "", nil); err != nil {
 		return err
 	}
 	g.state(migration.StageMemory)

@@ -54,7 +54,7 @@ func (g *stage) offer(ctx context.Context) (*api.Reservation, error) {
 	}
 	content, err := proto.Marshal(&api.Envelope{Offer: offer})
 	if err == nil {
-		err = g.out.whole(kindOffer, "", content)
+		err = g.out.Whole(kindOffer, "", content)
 	}
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (g *stage) connect(ctx context.Context) error {
 	}
 	data.Adapt(nil)
 	g.tell(func(*migration.Stage) {
-		g.data, g.sender, g.out = data, sender, &sections{data: data, sent: func(int64) {}}
+		g.data, g.sender, g.out = data, sender, stream.NewSections(data, nil)
 		data.SetRate(g.settings.BandwidthLimit)
 	})
 	context.AfterFunc(g.ctx, func() { // what is being written waits no longer
@@ -285,7 +285,7 @@ func (g *stage) take(ctx context.Context, id string, limit float64, sent func(by
 // handOver ends the stage, and gives its tracker to a migration when the target has given the copy
 // to the same.
 func (g *stage) handOver(ctx context.Context, claim stageClaim) error {
-	if err := g.out.whole(kindTaken, claim.migration, nil); err != nil {
+	if err := g.out.Whole(kindTaken, claim.migration, nil); err != nil {
 		return err
 	}
 	if _, err := g.expect(ctx, kindTaken, claim.migration); err != nil {
