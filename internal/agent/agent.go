@@ -130,8 +130,7 @@ type Agent struct {
 	bases        *bases
 	footprints   *footprints
 	kept         *keptCopies
-	transfers    *transfers
-	speeds       *speeds
+	layers       *mover
 	reservations *reservations
 	locations    *locations
 	doubles      *doubles
@@ -177,9 +176,9 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		auditLog:     audit.New(config.StateDir, audit.Users),
 		nodesLog:     audit.New(config.StateDir, audit.Nodes),
 		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
-		adopted:   newAdopted(),
-		transfers: newTransfers(), speeds: newSpeeds(), machine: sampling.NewMachine(runtime.NumCPU()),
-		spare: &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
+		adopted: newAdopted(),
+		machine: sampling.NewMachine(runtime.NumCPU()),
+		spare:   &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
 	}
 	err = os.MkdirAll(filepath.Join(config.StateDir, "migrations"), 0o755)
 	if err != nil {
@@ -245,6 +244,7 @@ func (a *Agent) open() error {
 	if a.peers, err = a.newPeers(); err != nil {
 		return err
 	}
+	a.layers = a.newLayers()
 	if err := a.openNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}

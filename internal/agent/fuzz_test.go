@@ -11,7 +11,6 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/files/parts"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -129,48 +128,6 @@ func FuzzStageOffer(f *testing.F) {
 		}
 		if offer.MemoryBytes < 0 || stateLimit(offer) < 0 || migration.CheckContainerID(definition.ID) != nil {
 			t.Errorf("%+v of %q is taken", offer, definition.ID)
-		}
-	})
-}
-
-// FuzzLayersWanted: what another node wants of layers is refused, or bounded.
-func FuzzLayersWanted(f *testing.F) {
-	f.Add([]byte(`["sha256:aa"]`), 4)
-	f.Add([]byte(`[`+strings.Repeat(`"",`, maxLayers)+`""]`), 0)
-	f.Add([]byte{1, 2, 3}, 1<<20)
-	f.Fuzz(func(t *testing.T, content []byte, parted int) {
-		wanted, err := readWant(stream.Section{Kind: kindWant, Reader: bytes.NewReader(content)})
-		if err == nil && len(wanted) > maxLayers {
-			t.Errorf("%d layers are wanted", len(wanted))
-		}
-		if parted < 0 || parted > 1<<24 {
-			return
-		}
-		runs, err := readRuns(stream.Section{Kind: kindRuns, Reader: bytes.NewReader(content)}, parted)
-		if err == nil && len(runs) > parts.MaxRuns {
-			t.Errorf("%d runs of parts are wanted", len(runs))
-		}
-	})
-}
-
-// FuzzLayersOffered: what another node says that it has of layers is refused, or makes sense.
-func FuzzLayersOffered(f *testing.F) {
-	for _, layers := range [][]*api.Layer{{{DiffId: "sha256:aa", ArchiveBytes: 1, StoredBytes: 1}}, {{ArchiveBytes: -1}}, {nil}} {
-		content, err := proto.Marshal(&api.LayersReply{Layers: layers})
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(content)
-	}
-	f.Fuzz(func(t *testing.T, content []byte) {
-		var reply api.LayersReply
-		if proto.Unmarshal(content, &reply) != nil || checkLayers(reply.Layers) != nil {
-			return
-		}
-		for _, layer := range reply.Layers {
-			if layer.ArchiveBytes < 0 || layer.StoredBytes < 0 {
-				t.Errorf("%+v is taken", layer)
-			}
 		}
 	})
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
+// maxTaken bounds how many holders a node may say that it has taken layers from.
+const maxTaken = 1 << 10
+
 // bringing is an image that another node is to have.
 type bringing struct {
 	node      identity.Node
@@ -25,13 +28,13 @@ type bringing struct {
 }
 
 // bringImage has a node fetch what it lacks of an image, from whomever it can get it, and waits for that.
-func (a *Agent) bringImage(ctx context.Context, b bringing) (migration.Layers, error) {
-	defer a.transfers.begin(b.transfer)()
-	request, err := a.fetchRequest(ctx, b)
+func (m *mover) bringImage(ctx context.Context, b bringing) (migration.Layers, error) {
+	defer m.transfers.begin(b.transfer)()
+	request, err := m.fetchRequest(ctx, b)
 	if err != nil {
 		return migration.Layers{}, err
 	}
-	client, err := a.peers.Client(b.node)
+	client, err := m.nodes.Client(b.node)
 	if err != nil {
 		return migration.Layers{}, err
 	}
@@ -48,9 +51,9 @@ func (a *Agent) bringImage(ctx context.Context, b bringing) (migration.Layers, e
 			return layers, nil
 		}
 		if err != nil {
-			return layers, fmt.Errorf("%s could not get the image: %s", b.node.Name, plain(err))
+			return layers, fmt.Errorf("%s could not get the image: %s", b.node.Name, api.Plain(err))
 		}
-		if err := json.Unmarshal(reply.LayersJson, &layers); err != nil || len(layers.Taken) > maxMessageParts {
+		if err := json.Unmarshal(reply.LayersJson, &layers); err != nil || len(layers.Taken) > maxTaken {
 			return layers, errors.Join(fmt.Errorf("%s says something else of the image's layers", b.node.Name), err)
 		}
 		if b.progress != nil {
@@ -59,8 +62,8 @@ func (a *Agent) bringImage(ctx context.Context, b bringing) (migration.Layers, e
 	}
 }
 
-func (a *Agent) fetchRequest(ctx context.Context, b bringing) (*api.FetchRequest, error) {
-	found, err := a.describeImage(ctx, b.container)
+func (m *mover) fetchRequest(ctx context.Context, b bringing) (*api.FetchRequest, error) {
+	found, err := m.describeImage(ctx, b.container)
 	if err != nil {
 		return nil, err
 	}
@@ -72,9 +75,9 @@ func (a *Agent) fetchRequest(ctx context.Context, b bringing) (*api.FetchRequest
 	}
 	request := &api.FetchRequest{
 		Transfer: b.transfer.id, Engine: b.container.EngineName, Namespace: b.container.Namespace, Image: found.ID, ConfigJson: found.Config,
-		Names: found.Names[:min(len(found.Names), maxImageNames)], Layers: a.layersHere(slices.Concat(b.container.Layers, found.Blobs)), Manifests: found.Manifests, BandwidthBitsPerSecond: b.bandwidth,
+		Names: found.Names[:min(len(found.Names), maxImageNames)], Layers: m.layersHere(slices.Concat(b.container.Layers, found.Blobs)), Manifests: found.Manifests, BandwidthBitsPerSecond: b.bandwidth,
 	}
-	origin, err := a.images.Origin(found.ID)
+	origin, err := m.images.Origin(found.ID)
 	if request.Engine != "" || errors.Is(err, image.ErrNotFound) {
 		return request, nil
 	}
@@ -86,18 +89,18 @@ func (a *Agent) fetchRequest(ctx context.Context, b bringing) (*api.FetchRequest
 }
 
 // describeImage is the image of a container of this node.
-func (a *Agent) describeImage(ctx context.Context, container engine.Definition) (engine.Image, error) {
-	images, err := a.imagesOf(container)
+func (m *mover) describeImage(ctx context.Context, container engine.Definition) (engine.Image, error) {
+	images, err := m.engines.ImagesOf(container.EngineName)
 	if err != nil {
 		return engine.Image{}, err
 	}
 	if images != nil {
 		return images.Image(ctx, container.ImageID)
 	}
-	config, err := a.images.Config(container.ImageID)
+	config, err := m.images.Config(container.ImageID)
 	if err != nil {
 		return engine.Image{}, err
 	}
-	found, err := a.images.Resolve(container.ImageID)
+	found, err := m.images.Resolve(container.ImageID)
 	return engine.Image{ID: container.ImageID, Names: found.Names, Config: config, Layers: found.Layers}, err
 }

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fetch"
@@ -39,62 +37,40 @@ const (
 	maxManifests   = 512 << 10
 )
 
-// Fetch brings what is missing of an image that the caller has.
-func (s *peerService) Fetch(request *api.FetchRequest, reply grpc.ServerStreamingServer[api.FetchReply]) error {
-	from, err := caller(reply.Context())
-	if err == nil {
-		err = s.agent.mayFill(from)
-	}
-	if err != nil {
-		return err
-	}
-	node, err := s.agent.peers.Find(from)
-	if err != nil {
-		return wireError(err)
-	}
-	return wireError(s.agent.fetch(reply.Context(), node, request, func(layers migration.Layers) error {
-		document, err := json.Marshal(layers)
-		if err != nil {
-			return err
-		}
-		return reply.Send(&api.FetchReply{LayersJson: document})
-	}))
-}
-
 // fetch brings what is missing of an image, and tells how far it is, and at the end what has become of it.
-func (a *Agent) fetch(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
+func (m *mover) fetch(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
 	if err := checkFetch(request); err != nil {
 		return err
 	}
 	if request.Engine != "" {
-		return a.fetchForEngine(ctx, from, request, tell)
+		return m.fetchForEngine(ctx, from, request, tell)
 	}
-	release, err := a.images.Hold()
+	release, err := m.images.Hold()
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := a.takeImage(ctx, request); err != nil {
+	if err := m.takeImage(ctx, request); err != nil {
 		return err
 	}
-	missing := a.missingOf(request.Layers)
+	missing := m.missingOf(request.Layers)
 	told := migration.Layers{Count: len(request.Layers), Here: len(request.Layers) - len(missing)}
 	if len(missing) == 0 {
 		return tell(told)
 	}
-	if err := a.checkRoom(missing); err != nil {
+	if err := m.checkRoom(missing); err != nil {
 		return err
 	}
 	running := fetch.New(fetch.Config{
-		Store: a.images, Layers: a.wantedLayers(request, missing), Holders: a.holders(ctx, from, request, missing), Patience: a.config.peerTimeout(),
+		Store: m.images, Layers: m.wantedLayers(request, missing), Holders: m.holders(ctx, from, request, missing), Patience: m.patience,
 	})
-	err = a.follow(ctx, running, func() error {
+	err = m.follow(ctx, running, func() error {
 		told.Taken = describeTaken(running.Taken())
 		return tell(told)
 	})
-	a.speeds.learn(running.Taken())
+	m.speeds.learn(running.Taken())
 	if err == nil {
-		a.letWrite(ctx, func() error { return files.Sync(a.config.StateDir) })
+		m.letWrite(ctx, func() error { return files.Sync(m.state) })
 	}
 	return err
 }
@@ -105,12 +81,12 @@ const writePatience = 2 * time.Second
 // letWrite waits until what has come is on the disk, mostly: a freeze follows, which has records
 // that must be on it, and the file system writes one after the other. It all has to be there before
 // the source's copy goes, so nothing is written that would not be.
-func (a *Agent) letWrite(ctx context.Context, sync func() error) {
+func (m *mover) letWrite(ctx context.Context, sync func() error) {
 	written := make(chan struct{})
-	go a.guarded(func() {
+	go guard.Logged(m.log, func() {
 		defer close(written)
 		if err := sync(); err != nil {
-			a.log.Debug("layers are not written yet", "error", err)
+			m.log.Debug("layers are not written yet", "error", err)
 		}
 	})()
 	timer := time.NewTimer(writePatience)
@@ -123,7 +99,7 @@ func (a *Agent) letWrite(ctx context.Context, sync func() error) {
 }
 
 // follow runs a fetch and reports now and then, and when it has ended well.
-func (a *Agent) follow(ctx context.Context, running *fetch.Fetch, report func() error) error {
+func (m *mover) follow(ctx context.Context, running *fetch.Fetch, report func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := guard.Go(func() error { return running.Run(ctx) })
@@ -145,7 +121,7 @@ func (a *Agent) follow(ctx context.Context, running *fetch.Fetch, report func() 
 // checkFetch refuses a request that makes no sense.
 func checkFetch(request *api.FetchRequest) error {
 	if len(request.ConfigJson) > maxImageConfig || len(request.Names) > maxImageNames {
-		return fmt.Errorf("%w: an image with a configuration of %d bytes and %d names", errInvalid, len(request.ConfigJson), len(request.Names))
+		return fmt.Errorf("%w: an image with a configuration of %d bytes and %d names", api.ErrInvalid, len(request.ConfigJson), len(request.Names))
 	}
 	return errors.Join(checkManifests(request.Manifests), checkLayers(request.Layers))
 }
@@ -157,7 +133,7 @@ func checkManifests(manifests [][]byte) error {
 		bytes += len(one)
 	}
 	if bytes > maxManifests {
-		return fmt.Errorf("%w: its manifests have %d bytes, and more than %d are not sent", errInvalid, bytes, maxManifests)
+		return fmt.Errorf("%w: its manifests have %d bytes, and more than %d are not sent", api.ErrInvalid, bytes, maxManifests)
 	}
 	return nil
 }
@@ -166,14 +142,14 @@ func checkManifests(manifests [][]byte) error {
 func checkLayers(layers []*api.Layer) error {
 	const most = 1 << 50
 	if len(layers) > 2*maxLayers { // each may be kept as something else, too
-		return fmt.Errorf("%w: %d layers, at most %d are possible", errInvalid, len(layers), 2*maxLayers)
+		return fmt.Errorf("%w: %d layers, at most %d are possible", api.ErrInvalid, len(layers), 2*maxLayers)
 	}
 	for _, layer := range layers {
 		if layer.ArchiveBytes < 0 || layer.StoredBytes < 0 || layer.ArchiveBytes > most || layer.StoredBytes > most {
-			return fmt.Errorf("%w: sizes are from 0 to %d bytes", errInvalid, int64(most))
+			return fmt.Errorf("%w: sizes are from 0 to %d bytes", api.ErrInvalid, int64(most))
 		}
 		if err := image.CheckDigest(layer.DiffId); err != nil {
-			return fmt.Errorf("%w: %w", errInvalid, err)
+			return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 		}
 	}
 	return nil
@@ -181,15 +157,15 @@ func checkLayers(layers []*api.Layer) error {
 
 // takeImage takes what an image says of itself, if it is not here. A peer does not name images that
 // were here before.
-func (a *Agent) takeImage(ctx context.Context, request *api.FetchRequest) error {
-	if len(request.ConfigJson) == 0 || a.images.Has(request.Image) {
+func (m *mover) takeImage(ctx context.Context, request *api.FetchRequest) error {
+	if len(request.ConfigJson) == 0 || m.images.Has(request.Image) {
 		return nil
 	}
-	if err := a.images.ImportConfig(ctx, request.Image, request.ConfigJson); err != nil {
+	if err := m.images.ImportConfig(ctx, request.Image, request.ConfigJson); err != nil {
 		return err
 	}
 	for _, name := range request.Names {
-		if err := a.images.ImportName(request.Image, name); err != nil {
+		if err := m.images.ImportName(request.Image, name); err != nil {
 			return err
 		}
 	}
@@ -200,13 +176,13 @@ func (a *Agent) takeImage(ctx context.Context, request *api.FetchRequest) error 
 	if err != nil {
 		return err
 	}
-	return a.images.ImportOrigin(request.Image, origin)
+	return m.images.ImportOrigin(request.Image, origin)
 }
 
 // missingOf lists those layers that are not here.
-func (a *Agent) missingOf(layers []*api.Layer) (missing []*api.Layer) {
+func (m *mover) missingOf(layers []*api.Layer) (missing []*api.Layer) {
 	for _, layer := range layers {
-		if !a.images.HasLayer(layer.DiffId) {
+		if !m.images.HasLayer(layer.DiffId) {
 			missing = append(missing, layer)
 		}
 	}
@@ -223,24 +199,24 @@ func layersNeed(layers []*api.Layer) (bytes int64) {
 
 // checkRoom refuses layers that this node has no room for, or of which nobody says how large they
 // are: what comes has no end then.
-func (a *Agent) checkRoom(missing []*api.Layer) error {
+func (m *mover) checkRoom(missing []*api.Layer) error {
 	for _, layer := range missing {
 		if layer.ArchiveBytes <= 0 {
-			return fmt.Errorf("%w: layer %s comes without the size of its archive", errInvalid, layer.DiffId)
+			return fmt.Errorf("%w: layer %s comes without the size of its archive", api.ErrInvalid, layer.DiffId)
 		}
 	}
-	return files.CheckSpace(a.config.StateDir, layersNeed(missing))
+	return files.CheckSpace(m.state, layersNeed(missing))
 }
 
 // smallLayer is a layer that is not worth a look at others that may be similar.
 const smallLayer = 1 << 20
 
-func (a *Agent) wantedLayers(request *api.FetchRequest, layers []*api.Layer) []fetch.Layer {
+func (m *mover) wantedLayers(request *api.FetchRequest, layers []*api.Layer) []fetch.Layer {
 	wanted := make([]fetch.Layer, len(layers))
 	for i, layer := range layers {
 		wanted[i] = fetch.Layer{DiffID: layer.DiffId, Archive: layer.ArchiveBytes}
 		if layer.ArchiveBytes > smallLayer {
-			wanted[i].Similar = a.images.Similar(request.Image, request.Names, layer.DiffId, layer.ArchiveBytes)
+			wanted[i].Similar = m.images.Similar(request.Image, request.Names, layer.DiffId, layer.ArchiveBytes)
 		}
 	}
 	return wanted
@@ -251,7 +227,7 @@ func describeTaken(all []fetch.Taken) []migration.LayersTaken {
 	for _, taken := range all {
 		one := migration.LayersTaken{Kind: taken.Kind, From: taken.Name, Layers: taken.Layers, Partly: taken.Partly, Bytes: taken.Bytes}
 		if taken.Failed != nil {
-			one.Error = plain(taken.Failed)
+			one.Error = api.Plain(taken.Failed)
 		}
 		told = append(told, one)
 	}
@@ -259,30 +235,30 @@ func describeTaken(all []fetch.Taken) []migration.LayersTaken {
 }
 
 // holders are all that may have some of the layers: the caller, other nodes, the registry.
-func (a *Agent) holders(ctx context.Context, from identity.Node, request *api.FetchRequest, missing []*api.Layer) []*fetch.Holder {
-	source := a.layerHolder(from, kindSource, request.Transfer, missing)
-	source.Speed = a.speeds.of(source, request.BandwidthBitsPerSecond)
+func (m *mover) holders(ctx context.Context, from identity.Node, request *api.FetchRequest, missing []*api.Layer) []*fetch.Holder {
+	source := m.layerHolder(from, kindSource, request.Transfer, missing)
+	source.Speed = m.speeds.of(source, request.BandwidthBitsPerSecond)
 	if request.BandwidthBitsPerSecond > 0 {
 		source.Speed = request.BandwidthBitsPerSecond // just measured, and limited if the user said so
 	}
-	holders := append(a.otherHolders(ctx, from.Name, missing), source)
-	if origin, err := a.originOf(request); err == nil {
+	holders := append(m.otherHolders(ctx, from.Name, missing), source)
+	if origin, err := m.originOf(request); err == nil {
 		registry := fetch.Registry(origin, 0)
-		registry.Speed = a.speeds.of(registry, registryGuess)
+		registry.Speed = m.speeds.of(registry, registryGuess)
 		holders = append(holders, registry)
 	}
 	return holders
 }
 
-func (a *Agent) originOf(request *api.FetchRequest) (image.Origin, error) {
+func (m *mover) originOf(request *api.FetchRequest) (image.Origin, error) {
 	if len(request.OriginJson) > 0 {
 		return image.ParseOrigin(request.OriginJson)
 	}
-	return a.images.Origin(request.Image)
+	return m.images.Origin(request.Image)
 }
 
 // otherHolders asks all nodes that can be reached which of the layers they have.
-func (a *Agent) otherHolders(ctx context.Context, source string, missing []*api.Layer) []*fetch.Holder {
+func (m *mover) otherHolders(ctx context.Context, source string, missing []*api.Layer) []*fetch.Holder {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	request := &api.LayersRequest{}
@@ -292,18 +268,18 @@ func (a *Agent) otherHolders(ctx context.Context, source string, missing []*api.
 	var mu sync.Mutex
 	var holders []*fetch.Holder
 	var all sync.WaitGroup
-	for _, node := range a.peers.Others() {
-		if node.Name == source || !a.peers.Reaches(node.Name) {
+	for _, node := range m.nodes.Others() {
+		if node.Name == source || !m.nodes.Reaches(node.Name) {
 			continue
 		}
-		all.Go(a.guarded(func() {
-			here, err := a.askLayers(ctx, node, request)
+		all.Go(guard.Logged(m.log, func() {
+			here, err := m.askLayers(ctx, node, request)
 			if err != nil || len(here) == 0 {
 				return // It is asked for nothing then.
 			}
-			holder := a.layerHolder(node, kindNode, "", here)
-			rtt, bandwidth := a.peers.Link(node.Name)
-			holder.Speed = a.speeds.of(holder, guessSpeed(rtt, bandwidth))
+			holder := m.layerHolder(node, kindNode, "", here)
+			rtt, bandwidth := m.nodes.Link(node.Name)
+			holder.Speed = m.speeds.of(holder, guessSpeed(rtt, bandwidth))
 			mu.Lock()
 			defer mu.Unlock()
 			holders = append(holders, holder)
@@ -313,8 +289,8 @@ func (a *Agent) otherHolders(ctx context.Context, source string, missing []*api.
 	return holders
 }
 
-func (a *Agent) askLayers(ctx context.Context, node identity.Node, request *api.LayersRequest) ([]*api.Layer, error) {
-	client, err := a.peers.Client(node)
+func (m *mover) askLayers(ctx context.Context, node identity.Node, request *api.LayersRequest) ([]*api.Layer, error) {
+	client, err := m.nodes.Client(node)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +302,7 @@ func (a *Agent) askLayers(ctx context.Context, node identity.Node, request *api.
 }
 
 // layerHolder is a node that has layers.
-func (a *Agent) layerHolder(node identity.Node, kind, transfer string, layers []*api.Layer) *fetch.Holder {
+func (m *mover) layerHolder(node identity.Node, kind, transfer string, layers []*api.Layer) *fetch.Holder {
 	sizes := map[string]int64{}
 	for _, layer := range layers {
 		sizes[layer.DiffId] = layer.StoredBytes
@@ -334,21 +310,21 @@ func (a *Agent) layerHolder(node identity.Node, kind, transfer string, layers []
 	return &fetch.Holder{
 		Kind: kind, Name: node.Name, Layers: sizes,
 		Open: func(ctx context.Context, diffIDs []string) (fetch.Delivery, error) {
-			return a.openLayers(ctx, node, transfer, diffIDs)
+			return m.openLayers(ctx, node, transfer, diffIDs)
 		},
 		OpenParts: func(ctx context.Context, diffID string) (fetch.Parts, error) {
-			return a.openLayer(ctx, node, transfer, diffID)
+			return m.openLayer(ctx, node, transfer, diffID)
 		},
 	}
 }
 
 // openLayers has a node send layers.
-func (a *Agent) openLayers(ctx context.Context, node identity.Node, transfer string, diffIDs []string) (fetch.Delivery, error) {
+func (m *mover) openLayers(ctx context.Context, node identity.Node, transfer string, diffIDs []string) (fetch.Delivery, error) {
 	wanted, err := json.Marshal(diffIDs)
 	if err != nil {
 		return nil, err
 	}
-	data, err := a.dialLayers(ctx, node, transfer)
+	data, err := m.dial(ctx, node, transfer)
 	if err != nil {
 		return nil, err
 	}

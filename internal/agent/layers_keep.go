@@ -22,12 +22,12 @@ type layerKeeper interface {
 }
 
 // layer finds a layer, and who keeps it: the agent's store before engines, because it has it compressed.
-func (a *Agent) layer(diffID string) (image.LayerInfo, layerKeeper, error) {
-	info, err := a.images.Layer(diffID)
+func (m *mover) layer(diffID string) (image.LayerInfo, layerKeeper, error) {
+	info, err := m.images.Layer(diffID)
 	if err == nil {
-		return info, a.images, nil
+		return info, m.images, nil
 	}
-	for _, images := range a.engines.Images() {
+	for _, images := range m.engines.Images() {
 		keeper := engineLayers{images}
 		if info, failed := keeper.Layer(diffID); failed == nil {
 			return info, keeper, nil
@@ -39,9 +39,9 @@ func (a *Agent) layer(diffID string) (image.LayerInfo, layerKeeper, error) {
 }
 
 // onNode tells whether a layer need not come to this node, whoever has it.
-func (a *Agent) onNode(diffID string) bool {
-	_, _, err := a.layer(diffID)
-	return err == nil || a.spool.HasLayer(diffID)
+func (m *mover) onNode(diffID string) bool {
+	_, _, err := m.layer(diffID)
+	return err == nil || m.spool.HasLayer(diffID)
 }
 
 // engineLayers are the layers of an engine that keeps images itself.
@@ -87,14 +87,4 @@ func (e engineLayers) read(ctx context.Context, diffID string, do func(io.Reader
 		return fmt.Errorf("read layer %s: %w", diffID, err)
 	}
 	return nil
-}
-
-// imagesOf is how the engine of a container keeps images; nil: the agent's store has them.
-func (a *Agent) imagesOf(definition engine.Definition) (engine.Images, error) {
-	return a.engines.ImagesOf(definition.EngineName)
-}
-
-// imageOf is the image of a container as far as its definition tells.
-func imageOf(definition engine.Definition) engine.Image {
-	return engine.Image{ID: definition.ImageID, Names: []string{definition.Image}, Layers: definition.Layers, Namespace: definition.Namespace}
 }

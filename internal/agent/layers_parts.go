@@ -7,10 +7,10 @@ import (
 	"io"
 	"time"
 
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/files/fetch"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/files/parts"
-	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -33,8 +33,8 @@ type layerParts struct {
 var _ fetch.Parts = (*layerParts)(nil)
 
 // openLayer has a node say of what parts a layer is.
-func (a *Agent) openLayer(ctx context.Context, node identity.Node, transfer, diffID string) (fetch.Parts, error) {
-	data, err := a.dialLayers(ctx, node, transfer)
+func (m *mover) openLayer(ctx context.Context, node identity.Node, transfer, diffID string) (fetch.Parts, error) {
+	data, err := m.dial(ctx, node, transfer)
 	if err != nil {
 		return nil, err
 	}
@@ -43,18 +43,6 @@ func (a *Agent) openLayer(ctx context.Context, node identity.Node, transfer, dif
 		return nil, errors.Join(err, data.Close())
 	}
 	return p, nil
-}
-
-func (a *Agent) dialLayers(ctx context.Context, node identity.Node, transfer string) (*stream.Session, error) {
-	conn, err := wire.Dial(ctx, a.id, node.Address, node.Name)
-	if err != nil {
-		return nil, err
-	}
-	data, err := stream.Open(ctx, conn, stream.Hello{Migration: transfer, Purpose: purposeLayers}, a.streamOptions())
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return data, nil
 }
 
 func (p *layerParts) List() (io.Reader, error) { return p.next(kindParts) }
@@ -80,16 +68,16 @@ func (p *layerParts) Close() error { return p.data.Close() }
 var errUnwanted = errors.New("no parts of it are wanted")
 
 // serveParts says of what parts a layer is, and sends those that the other node wants.
-func (a *Agent) serveParts(ctx context.Context, data *stream.Session, to *transfer, peer, diffID string) error {
+func (m *mover) serveParts(ctx context.Context, data *stream.Session, to *transfer, peer, diffID string) error {
 	if err := image.CheckDigest(diffID); err != nil {
-		return fmt.Errorf("%w: %w", errInvalid, err)
+		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
-	_, bandwidth := a.peers.Link(peer)
-	if err := data.SetCodec(stream.Choose(bandwidth, a.cores).Codec); err != nil { // these are not compressed as layers are
+	_, bandwidth := m.nodes.Link(peer)
+	if err := data.SetCodec(stream.Choose(bandwidth, m.cores).Codec); err != nil { // these are not compressed as layers are
 		return err
 	}
 	data.Adapt(nil)
-	layer, keeper, err := a.layer(diffID)
+	layer, keeper, err := m.layer(diffID)
 	if err != nil {
 		return err
 	}
@@ -151,11 +139,11 @@ func readRuns(section stream.Section, parted int) ([]parts.Run, error) {
 		return nil, err
 	}
 	if section.Kind != kindRuns {
-		return nil, fmt.Errorf("%w: a section %.40q in place of %s", errInvalid, section.Kind, kindRuns)
+		return nil, fmt.Errorf("%w: a section %.40q in place of %s", api.ErrInvalid, section.Kind, kindRuns)
 	}
 	runs, err := parts.DecodeRuns(content, parted)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errInvalid, err)
+		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	return runs, nil
 }

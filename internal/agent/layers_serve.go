@@ -102,13 +102,13 @@ func (t *transfers) find(id, from string) (*transfer, error) {
 	defer t.mu.Unlock()
 	one := t.all[id]
 	if one == nil || one.node != from {
-		return nil, fmt.Errorf("%w: nothing is being brought to %s as %.40q", errInvalid, from, id)
+		return nil, fmt.Errorf("%w: nothing is being brought to %s as %.40q", api.ErrInvalid, from, id)
 	}
 	return one, nil
 }
 
 // serveLayers sends the layers that the other node wants, and waits until it has taken them.
-func (a *Agent) serveLayers(ctx context.Context, data *stream.Session, to *transfer, peer string) error {
+func (m *mover) serveLayers(ctx context.Context, data *stream.Session, to *transfer, peer string) error {
 	stop := context.AfterFunc(ctx, func() { _ = data.Close() })
 	defer stop()
 	defer func() { to.ended(data.Counters()) }()
@@ -116,18 +116,18 @@ func (a *Agent) serveLayers(ctx context.Context, data *stream.Session, to *trans
 	switch {
 	case err != nil:
 	case section.Kind == kindCut:
-		err = a.serveParts(ctx, data, to, peer, section.Name)
+		err = m.serveParts(ctx, data, to, peer, section.Name)
 	default:
 		var wanted []string
 		if wanted, err = readWant(section); err == nil {
-			err = a.sendLayers(ctx, data, to, peer, wanted)
+			err = m.sendLayers(ctx, data, to, peer, wanted)
 		}
 	}
 	if errors.Is(err, errUnwanted) {
 		return nil
 	}
 	if err != nil {
-		return errors.Join(err, data.Abort(plain(err)))
+		return errors.Join(err, data.Abort(api.Plain(err)))
 	}
 	_, err = data.Next()
 	if errors.Is(err, io.EOF) {
@@ -143,7 +143,7 @@ func readWant(section stream.Section) ([]string, error) {
 	}
 	var wanted []string
 	if section.Kind != kindWant || len(content) > maxWant || json.Unmarshal(content, &wanted) != nil || len(wanted) > maxLayers {
-		return nil, fmt.Errorf("%w: a connection for layers begins with a list of at most %d", errInvalid, maxLayers)
+		return nil, fmt.Errorf("%w: a connection for layers begins with a list of at most %d", api.ErrInvalid, maxLayers)
 	}
 	return wanted, nil
 }
@@ -152,7 +152,7 @@ func readWant(section stream.Section) ([]string, error) {
 // removed here.
 const takingPatience = time.Minute
 
-func (a *Agent) sendLayers(ctx context.Context, data *stream.Session, to *transfer, peer string, wanted []string) error {
+func (m *mover) sendLayers(ctx context.Context, data *stream.Session, to *transfer, peer string, wanted []string) error {
 	taken := time.AfterFunc(takingPatience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", takingPatience)) })
 	defer taken.Stop()
 	out := stream.NewSections(data, func(bytes int64) {
@@ -164,7 +164,7 @@ func (a *Agent) sendLayers(ctx context.Context, data *stream.Session, to *transf
 		if err != nil {
 			return err
 		}
-		err = a.exportLayer(ctx, data, peer, layer, section)
+		err = m.exportLayer(ctx, data, peer, layer, section)
 		if err = errors.Join(err, section.Close()); err != nil {
 			return err
 		}
@@ -174,15 +174,15 @@ func (a *Agent) sendLayers(ctx context.Context, data *stream.Session, to *transf
 
 // exportLayer sends a layer's archive: as it is kept if that is compressed, otherwise compressed as
 // the link demands.
-func (a *Agent) exportLayer(ctx context.Context, data *stream.Session, peer, diffID string, section io.Writer) error {
-	_, keeper, err := a.layer(diffID)
+func (m *mover) exportLayer(ctx context.Context, data *stream.Session, peer, diffID string, section io.Writer) error {
+	_, keeper, err := m.layer(diffID)
 	if err != nil {
 		return err
 	}
 	codec := stream.None
-	if keeper != layerKeeper(a.images) {
-		_, bandwidth := a.peers.Link(peer)
-		codec = stream.Choose(bandwidth, a.cores).Codec
+	if keeper != layerKeeper(m.images) {
+		_, bandwidth := m.nodes.Link(peer)
+		codec = stream.Choose(bandwidth, m.cores).Codec
 	}
 	if err := data.SetCodec(codec); err != nil {
 		return err
@@ -190,26 +190,11 @@ func (a *Agent) exportLayer(ctx context.Context, data *stream.Session, peer, dif
 	return keeper.ExportLayer(ctx, diffID, section)
 }
 
-// Layers tells which of some layers are here.
-func (s *peerService) Layers(ctx context.Context, request *api.LayersRequest) (*api.LayersReply, error) {
-	from, err := caller(ctx)
-	if err == nil {
-		err = s.agent.mayRead(from)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if len(request.DiffIds) > maxLayers {
-		return nil, wireError(fmt.Errorf("%w: %d layers, at most %d make sense", errInvalid, len(request.DiffIds), maxLayers))
-	}
-	return &api.LayersReply{Layers: s.agent.layersHere(request.DiffIds)}, nil
-}
-
 // layersHere describes those layers that are here.
-func (a *Agent) layersHere(diffIDs []string) []*api.Layer {
+func (m *mover) layersHere(diffIDs []string) []*api.Layer {
 	var here []*api.Layer
 	for _, diffID := range diffIDs {
-		if info, _, err := a.layer(diffID); err == nil {
+		if info, _, err := m.layer(diffID); err == nil {
 			here = append(here, &api.Layer{DiffId: diffID, ArchiveBytes: info.Archive, StoredBytes: info.Stored})
 		}
 	}

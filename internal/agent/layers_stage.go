@@ -84,7 +84,7 @@ func (l *layerStage) work(ctx context.Context) error {
 	if l.rate > 0 && (bandwidth == 0 || l.rate < bandwidth) {
 		bandwidth = l.rate
 	}
-	_, err := l.agent.bringImage(ctx, bringing{
+	_, err := l.agent.layers.bringImage(ctx, bringing{
 		node: l.node, container: l.definition, transfer: outgoing, bandwidth: bandwidth,
 		progress: func(layers migration.Layers) {
 			l.mu.Lock()

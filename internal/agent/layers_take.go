@@ -22,7 +22,7 @@ const takeTries = 3
 // taking is an image that comes to an engine which keeps images itself. What the engine lacks comes
 // into the spool, from wherever it is nearest, and the engine takes all of it at once.
 type taking struct {
-	agent   *Agent
+	mover   *mover
 	images  engine.Images
 	image   engine.Image
 	request *api.FetchRequest
@@ -30,23 +30,23 @@ type taking struct {
 }
 
 // fetchForEngine is fetch for an engine that keeps images itself.
-func (a *Agent) fetchForEngine(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
-	images, err := a.engines.ImagesOf(request.Engine)
+func (m *mover) fetchForEngine(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
+	images, err := m.engines.ImagesOf(request.Engine)
 	if err == nil && images == nil {
-		err = fmt.Errorf("%w: engine %.40q keeps no images", errInvalid, request.Engine)
+		err = fmt.Errorf("%w: engine %.40q keeps no images", api.ErrInvalid, request.Engine)
 	}
 	if err != nil {
 		return err
 	}
 	parsed, err := image.Parse(request.Image, request.ConfigJson)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errInvalid, err)
+		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
-	if err := a.spool.Sweep(); err != nil {
+	if err := m.spool.Sweep(); err != nil {
 		return err
 	}
 	t := &taking{
-		agent: a, images: images, request: request,
+		mover: m, images: images, request: request,
 		image: engine.Image{ID: parsed.ID, Names: request.Names, Config: request.ConfigJson, Layers: parsed.Layers, Namespace: request.Namespace, Manifests: request.Manifests},
 	}
 	for try := 1; ; try++ {
@@ -56,14 +56,14 @@ func (a *Agent) fetchForEngine(ctx context.Context, from identity.Node, request 
 		}
 		t.told.Count, t.told.Here = len(t.image.Layers), len(t.image.Layers)-len(lack.Layers)
 		if !lack.Image { // an engine may have finished taking it after the caller gave up
-			return errors.Join(a.spool.Remove(t.spooled()), tell(t.told))
+			return errors.Join(m.spool.Remove(t.spooled()), tell(t.told))
 		}
 		if err := t.bring(ctx, from, lack.Layers, tell); err != nil {
 			return err
 		}
 		if err = images.Take(ctx, t.image, t.open); err == nil {
-			a.letWrite(ctx, func() error { return images.Sync(context.WithoutCancel(ctx)) })
-			return errors.Join(a.spool.Remove(slices.Concat(t.spooled(), lack.Layers)), tell(t.told))
+			m.letWrite(ctx, func() error { return images.Sync(context.WithoutCancel(ctx)) })
+			return errors.Join(m.spool.Remove(slices.Concat(t.spooled(), lack.Layers)), tell(t.told))
 		}
 		if try == takeTries || !t.changed(ctx, lack) {
 			return errors.Join(err, tell(t.told)) // what has come is there the next time
@@ -84,7 +84,7 @@ func (t *taking) spooled() []string {
 // removed from it, or came; or whether a layer has left the spool with the same image of another
 // engine.
 func (t *taking) changed(ctx context.Context, was engine.Lack) bool {
-	if slices.ContainsFunc(was.Layers, func(diffID string) bool { return !t.agent.onNode(diffID) }) {
+	if slices.ContainsFunc(was.Layers, func(diffID string) bool { return !t.mover.onNode(diffID) }) {
 		return true
 	}
 	now, err := t.images.Lacks(ctx, t.image)
@@ -100,20 +100,20 @@ func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	a := t.agent
-	if err := a.checkRoom(missing); err != nil {
+	m := t.mover
+	if err := m.checkRoom(missing); err != nil {
 		return err
 	}
 	running := fetch.New(fetch.Config{
-		Store: incoming{a.spool, a, t.image.Layers}, Layers: t.wanted(ctx, missing), Holders: a.holders(ctx, from, t.request, missing),
-		Patience: a.config.peerTimeout(),
+		Store: incoming{m.spool, m, t.image.Layers}, Layers: t.wanted(ctx, missing), Holders: m.holders(ctx, from, t.request, missing),
+		Patience: m.patience,
 	})
 	before := t.told.Taken
-	err = a.follow(ctx, running, func() error {
+	err = m.follow(ctx, running, func() error {
 		t.told.Taken = slices.Concat(before, describeTaken(running.Taken()))
 		return tell(t.told)
 	})
-	a.speeds.learn(running.Taken())
+	m.speeds.learn(running.Taken())
 	return err
 }
 
@@ -122,7 +122,7 @@ func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string
 func (t *taking) checkKept(from identity.Node, lacking []string) error {
 	for _, diffID := range lacking {
 		told := slices.ContainsFunc(t.request.Layers, func(layer *api.Layer) bool { return layer.DiffId == diffID })
-		if !told && !t.agent.onNode(diffID) {
+		if !told && !t.mover.onNode(diffID) {
 			return fmt.Errorf("layer %s of the image is not here, and %s of %s has not kept it: pull the image again there, or here", diffID, t.request.Engine, from.Name)
 		}
 	}
@@ -134,7 +134,7 @@ func (t *taking) checkKept(from identity.Node, lacking []string) error {
 // missing.
 func (t *taking) awaitOthers(ctx context.Context, layers []*api.Layer) (missing []*api.Layer, err error) {
 	for _, layer := range layers {
-		here, err := t.agent.spool.Await(ctx, layer.DiffId)
+		here, err := t.mover.spool.Await(ctx, layer.DiffId)
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +149,7 @@ func (t *taking) awaitOthers(ctx context.Context, layers []*api.Layer) (missing 
 // no size is known.
 func (t *taking) missing(lacking []string) (missing []*api.Layer) {
 	for _, diffID := range lacking {
-		if t.agent.onNode(diffID) {
+		if t.mover.onNode(diffID) {
 			continue
 		}
 		for _, layer := range t.request.Layers {
@@ -178,10 +178,10 @@ func (t *taking) wanted(ctx context.Context, missing []*api.Layer) []fetch.Layer
 		}
 		whole := image.Image{ID: t.image.ID, Names: t.image.Names, Layers: t.image.Layers}
 		wanted[i].Similar = image.SimilarLayers(whole, known, layer.DiffId, func(diffID string) bool {
-			_, _, err := t.agent.layer(diffID)
+			_, _, err := t.mover.layer(diffID)
 			return err == nil
 		})
-		if begun := t.agent.spool.Begun(layer.DiffId); begun != "" {
+		if begun := t.mover.spool.Begun(layer.DiffId); begun != "" {
 			wanted[i].Similar, wanted[i].Begun = append([]string{begun}, wanted[i].Similar...), true
 		}
 	}
@@ -190,11 +190,11 @@ func (t *taking) wanted(ctx context.Context, missing []*api.Layer) []fetch.Layer
 
 // open opens a layer that is on this node: it has just come, or is here for another image.
 func (t *taking) open(diffID string) (io.ReadCloser, int64, error) {
-	if bytes, err := t.agent.spool.Size(diffID); err == nil {
-		archive, err := t.agent.spool.OpenArchive(diffID)
+	if bytes, err := t.mover.spool.Size(diffID); err == nil {
+		archive, err := t.mover.spool.OpenArchive(diffID)
 		return archive, bytes, err
 	}
-	info, keeper, err := t.agent.layer(diffID)
+	info, keeper, err := t.mover.layer(diffID)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -205,7 +205,7 @@ func (t *taking) open(diffID string) (io.ReadCloser, int64, error) {
 // incoming is where layers come to, and what they may be put together of.
 type incoming struct {
 	*image.Spool
-	agent  *Agent
+	mover  *mover
 	layers []string // of the image
 }
 
@@ -221,7 +221,7 @@ func (i incoming) BringLayer(ctx context.Context, digest string, r io.Reader, mo
 
 // Parts tells of the parts of what has come of a layer, or of a layer that somebody keeps here.
 func (i incoming) Parts(ctx context.Context, name string, emit func([]parts.Part) error) error {
-	_, keeper, err := i.agent.layer(name)
+	_, keeper, err := i.mover.layer(name)
 	if err != nil {
 		return i.Spool.Parts(ctx, name, emit)
 	}
@@ -230,7 +230,7 @@ func (i incoming) Parts(ctx context.Context, name string, emit func([]parts.Part
 
 // OpenArchive opens one of these.
 func (i incoming) OpenArchive(name string) (io.ReadCloser, error) {
-	_, keeper, err := i.agent.layer(name)
+	_, keeper, err := i.mover.layer(name)
 	if err != nil {
 		return i.Spool.OpenArchive(name)
 	}

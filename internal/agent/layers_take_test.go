@@ -10,15 +10,20 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // keeping is an engine that keeps images: of the one that is asked about it has all layers but some.
@@ -28,15 +33,6 @@ type keeping struct {
 	take  []error       // the same
 	taken []string      // layers that were opened
 }
-
-// keeper is an engine with these images.
-type keeper struct {
-	engine.Engine
-	images *keeping
-}
-
-func (k keeper) Name() string          { return "docker" }
-func (k keeper) Images() engine.Images { return k.images }
 
 func next[T any](list *[]T) T {
 	first := (*list)[0]
@@ -85,29 +81,71 @@ func digest(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// asked is an agent with that engine, a request for an image of one layer, and the layer in the spool.
-func asked(t *testing.T, k *keeping) (*Agent, *api.FetchRequest) {
+// engines are an engine that keeps images, "docker", and another one that does not.
+type engines struct{ images *keeping }
+
+func (e engines) Images() []engine.Images { return []engine.Images{e.images} }
+
+func (e engines) ImagesOf(name string) (engine.Images, error) {
+	switch name {
+	case "docker":
+		return e.images, nil
+	case "embedded":
+		return nil, nil
+	}
+	return nil, errors.New("no such engine")
+}
+
+// nodes are other nodes: none.
+type nodes struct{}
+
+func (nodes) Others() []identity.Node                        { return nil }
+func (nodes) Reaches(string) bool                            { return false }
+func (nodes) Link(string) (time.Duration, float64)           { return 0, 0 }
+func (nodes) Client(identity.Node) (*grpc.ClientConn, error) { return nil, errUnreached }
+
+var errUnreached = errors.New("the node cannot be reached")
+
+// moverOf is of a node with that engine.
+func moverOf(t *testing.T, k *keeping) *mover {
 	t.Helper()
-	a := newVolumeAgent(t)
-	a.engines = engine.NewSet(a.embedded, keeper{images: k})
-	var err error
-	if a.spool, err = image.OpenSpool(filepath.Join(a.config.StateDir, "spool")); err != nil {
+	dir := t.TempDir()
+	images, err := image.Open(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
+	spool, err := image.OpenSpool(filepath.Join(dir, "spool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newMover(MoverConfig{
+		Images: images, Spool: spool, Engines: engines{k}, Nodes: nodes{},
+		Dial:     func(context.Context, identity.Node, string) (*stream.Session, error) { return nil, errUnreached },
+		StateDir: dir, Patience: time.Second, Cores: 1, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+// asked is a node with that engine, a request for an image of one layer, and the layer in the spool.
+func asked(t *testing.T, k *keeping) (*mover, *api.FetchRequest) {
+	t.Helper()
+	m := moverOf(t, k)
 	layer := layerOf(t, "layer")
-	if err := a.spool.BringLayer(t.Context(), digest(layer), bytes.NewReader(layer), 0); err != nil {
+	if err := m.spool.BringLayer(t.Context(), digest(layer), bytes.NewReader(layer), 0); err != nil {
 		t.Fatal(err)
 	}
 	config, err := json.Marshal(map[string]any{"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a, &api.FetchRequest{Engine: "docker", Image: digest(config), ConfigJson: config, Layers: []*api.Layer{{DiffId: digest(layer), ArchiveBytes: int64(len(layer))}}}
+	return m, &api.FetchRequest{
+		Engine: "docker", Image: digest(config), ConfigJson: config,
+		Layers: []*api.Layer{{DiffId: digest(layer), ArchiveBytes: int64(len(layer))}},
+	}
 }
 
-func fetched(t *testing.T, a *Agent, request *api.FetchRequest) (told migration.Layers, err error) {
+func fetched(t *testing.T, m *mover, request *api.FetchRequest) (told migration.Layers, err error) {
 	t.Helper()
-	err = a.fetch(t.Context(), identity.Node{Name: "a"}, request, func(layers migration.Layers) error {
+	err = m.fetch(t.Context(), identity.Node{Name: "a"}, request, func(layers migration.Layers) error {
 		told = layers
 		return nil
 	})
@@ -124,21 +162,21 @@ func TestTake(t *testing.T) {
 		"taken":               {lacks: []engine.Lack{all}, take: []error{nil}},
 		"removed, then taken": {lacks: []engine.Lack{none, all}, take: []error{failed, nil}},
 	} {
-		a, request := asked(t, k)
-		told, err := fetched(t, a, request)
-		if err != nil || told.Count != 1 || a.spool.HasLayer(layer) {
-			t.Errorf("%s: %+v, %v; in the spool: %v", what, told, err, a.spool.HasLayer(layer))
+		m, request := asked(t, k)
+		told, err := fetched(t, m, request)
+		if err != nil || told.Count != 1 || m.spool.HasLayer(layer) {
+			t.Errorf("%s: %+v, %v; in the spool: %v", what, told, err, m.spool.HasLayer(layer))
 		}
 	}
 	k := &keeping{lacks: []engine.Lack{all}, take: []error{failed}}
-	a, request := asked(t, k)
-	if _, err := fetched(t, a, request); !errors.Is(err, failed) || len(k.taken) != 1 || !a.spool.HasLayer(layer) {
-		t.Errorf("failed: %v, tried %d times; in the spool: %v", err, len(k.taken), a.spool.HasLayer(layer))
+	m, request := asked(t, k)
+	if _, err := fetched(t, m, request); !errors.Is(err, failed) || len(k.taken) != 1 || !m.spool.HasLayer(layer) {
+		t.Errorf("failed: %v, tried %d times; in the spool: %v", err, len(k.taken), m.spool.HasLayer(layer))
 	}
 	k = &keeping{lacks: []engine.Lack{{}}}
-	a, request = asked(t, k)
-	if told, err := fetched(t, a, request); err != nil || told.Here != 1 || len(k.taken) > 0 || a.spool.HasLayer(layer) {
-		t.Errorf("what is there: %+v, %v; in the spool: %v", told, err, a.spool.HasLayer(layer))
+	m, request = asked(t, k)
+	if told, err := fetched(t, m, request); err != nil || told.Here != 1 || len(k.taken) > 0 || m.spool.HasLayer(layer) {
+		t.Errorf("what is there: %+v, %v; in the spool: %v", told, err, m.spool.HasLayer(layer))
 	}
 }
 
@@ -159,9 +197,9 @@ func TestTakeHostile(t *testing.T) {
 		},
 	} {
 		k := &keeping{lacks: []engine.Lack{{Image: true, Layers: []string{digest(layerOf(t, "layer"))}}}, take: []error{nil}}
-		a, request := asked(t, k)
+		m, request := asked(t, k)
 		change(request)
-		if _, err := fetched(t, a, request); err == nil || len(k.taken) > 0 {
+		if _, err := fetched(t, m, request); err == nil || len(k.taken) > 0 {
 			t.Errorf("%s: %v, taken %v", what, err, k.taken)
 		}
 	}
@@ -172,14 +210,14 @@ func TestLayersWithoutSize(t *testing.T) {
 	for _, name := range []string{"docker", ""} {
 		layer := digest([]byte("not here"))
 		k := &keeping{lacks: []engine.Lack{{Image: true, Layers: []string{layer}}}, take: []error{nil}}
-		a, request := asked(t, k)
+		m, request := asked(t, k)
 		config := strings.Replace(string(request.ConfigJson), request.Layers[0].DiffId, layer, 1)
 		request.Engine, request.ConfigJson, request.Image = name, []byte(config), digest([]byte(config))
 		request.Layers = []*api.Layer{{DiffId: layer}}
 		if name == "" {
 			request.ConfigJson = nil
 		}
-		if _, err := fetched(t, a, request); !errors.Is(err, errInvalid) {
+		if _, err := fetched(t, m, request); !errors.Is(err, api.ErrInvalid) {
 			t.Errorf("for %q: %v", name, err)
 		}
 	}
@@ -187,7 +225,7 @@ func TestLayersWithoutSize(t *testing.T) {
 
 // TestIncoming: a layer is its archive, whatever it comes as; what is kept as a layer stays as it comes.
 func TestIncoming(t *testing.T) {
-	a, _ := asked(t, &keeping{})
+	m, _ := asked(t, &keeping{})
 	layer := layerOf(t, "another")
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -195,7 +233,7 @@ func TestIncoming(t *testing.T) {
 	if err = errors.Join(err, w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	in := incoming{a.spool, a, []string{digest(layer)}}
+	in := incoming{m.spool, m, []string{digest(layer)}}
 	for _, want := range [][]byte{layer, packed.Bytes()} {
 		if err := in.BringLayer(t.Context(), digest(want), bytes.NewReader(packed.Bytes()), int64(len(layer))); err != nil {
 			t.Fatal(err)
@@ -213,9 +251,9 @@ func TestIncoming(t *testing.T) {
 
 // TestManifestsTooLarge: what a request says of an image has bounds.
 func TestManifestsTooLarge(t *testing.T) {
-	a, request := asked(t, &keeping{})
+	m, request := asked(t, &keeping{})
 	request.Manifests = [][]byte{make([]byte, maxManifests), {0}}
-	if _, err := fetched(t, a, request); !errors.Is(err, errInvalid) {
+	if _, err := fetched(t, m, request); !errors.Is(err, api.ErrInvalid) {
 		t.Error(err)
 	}
 }

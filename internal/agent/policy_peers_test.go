@@ -12,6 +12,8 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/cluster/clustertest"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -44,7 +46,8 @@ func TestThePolicyHoldsForLayers(t *testing.T) {
 	if agent.peers, err = agent.newPeers(); err != nil {
 		t.Fatal(err)
 	}
-	agent.transfers = newTransfers()
+	agent.engines = engine.NewSet((*embedded.Engine)(nil)) // nobody asks it
+	agent.layers = agent.newLayers()
 	agent.config.Policy = policy.Policy{AcceptFrom: &[]string{"c"}, SendTo: &[]string{"c"}}
 	service := &peerService{agent: agent}
 

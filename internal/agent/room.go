@@ -156,12 +156,12 @@ func (a *Agent) freeForContainers() int64 {
 func (a *Agent) imageNeed(definition engine.Definition, offer *api.Offer) (int64, error) {
 	images, err := a.imagesOf(definition)
 	if err != nil || images == nil {
-		return layersNeed(a.missingOf(offer.Layers)), err
+		return layersNeed(a.layers.missingOf(offer.Layers)), err
 	}
 	const copies = 3 // in the spool, and as the engine gets and unpacks it
 	var bytes int64
 	for _, layer := range offer.Layers {
-		if !a.onNode(layer.DiffId) {
+		if !a.layers.onNode(layer.DiffId) {
 			bytes += copies * layer.ArchiveBytes
 		}
 	}

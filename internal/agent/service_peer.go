@@ -357,7 +357,7 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 			if err = a.mayRead(conn.Peer().Name); err != nil {
 				return options, err
 			}
-			outgoing, err = a.transfers.find(hello.Migration, conn.Peer().Name)
+			outgoing, err = a.layers.transferOf(hello.Migration, conn.Peer().Name)
 			options.Limiter = outgoing.shares()
 			return options, err
 		}
@@ -379,7 +379,7 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	case purposeStage:
 		return a.serveBase(ctx, session, conn.Peer().Name, hello.Migration)
 	case purposeLayers:
-		return a.serveLayers(ctx, session, outgoing, conn.Peer().Name)
+		return a.layers.serveLayers(ctx, session, outgoing, conn.Peer().Name)
 	case purposeUrgent, purposePush:
 		return work.attachDrain(ctx, hello, session)
 	}

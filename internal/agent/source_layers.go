@@ -56,7 +56,7 @@ func (s *source) beginLayers() {
 func (s *source) lackedBytes() (bytes int64) {
 	missing := func(diffID string) bool { return slices.Contains(s.reservation.GetMissingLayers(), diffID) }
 	lacked := slices.DeleteFunc(slices.Clone(s.definition.Layers), func(diffID string) bool { return !missing(diffID) })
-	for _, layer := range s.agent.layersHere(lacked) { // of others nobody need find out how large they are
+	for _, layer := range s.agent.layers.layersHere(lacked) { // of others nobody need find out how large they are
 		bytes += layer.StoredBytes
 	}
 	return bytes
@@ -70,11 +70,11 @@ func (s *source) bringLayers(ctx context.Context, outgoing *transfer) error {
 	if limit := s.settings.get().BandwidthLimit; limit > 0 && (link == 0 || limit < link) {
 		link = limit
 	}
-	layers, err := s.agent.bringImage(ctx, bringing{
+	brought, err := s.agent.layers.bringImage(ctx, bringing{
 		node: s.target, container: s.definition, transfer: outgoing, bandwidth: link,
 		progress: s.move.tracker.broughtLayers,
 	})
-	s.move.tracker.broughtLayers(layers)
+	s.move.tracker.broughtLayers(brought)
 	return err
 }
 

@@ -190,10 +190,10 @@ func (g *stage) bringImage(ctx context.Context, missing *api.Reservation) error 
 	if !missing.GetMissingImage() && len(missing.GetMissingLayers()) == 0 {
 		return nil
 	}
-	layers := &transfer{id: g.spec.ID, node: g.node.Name, limiter: &g.limiter, sent: g.sent}
-	g.tell(func(*migration.Stage) { g.layers = layers })
-	_, err := g.agent.bringImage(ctx, bringing{
-		node: g.node, container: g.definition, transfer: layers, bandwidth: g.bandwidth(),
+	outgoing := &transfer{id: g.spec.ID, node: g.node.Name, limiter: &g.limiter, sent: g.sent}
+	g.tell(func(*migration.Stage) { g.layers = outgoing })
+	_, err := g.agent.layers.bringImage(ctx, bringing{
+		node: g.node, container: g.definition, transfer: outgoing, bandwidth: g.bandwidth(),
 	})
 	return err
 }
