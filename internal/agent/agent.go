@@ -41,6 +41,7 @@ import (
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/sampling"
 	"github.com/godwit/godwit/internal/statedir"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -130,7 +131,7 @@ type Agent struct {
 	bases        *bases
 	footprints   *footprints
 	kept         *keptCopies
-	layers       *mover
+	layers       *layers.Mover
 	reservations *reservations
 	locations    *locations
 	doubles      *doubles

@@ -214,7 +214,7 @@ func (w *surroundings) missingLayers(ctx context.Context, n needed) int64 {
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.agent.config.callTimeout())
 	defer cancel()
-	there, err := w.agent.layers.askLayers(ctx, n.node, &api.LayersRequest{DiffIds: n.definition.Layers})
+	there, err := w.agent.layers.Ask(ctx, n.node, &api.LayersRequest{DiffIds: n.definition.Layers})
 	if err != nil {
 		return 0
 	}
@@ -222,7 +222,7 @@ func (w *surroundings) missingLayers(ctx context.Context, n needed) int64 {
 	for _, layer := range there {
 		has[layer.DiffId] = true
 	}
-	for _, layer := range w.agent.layers.layersHere(n.definition.Layers) {
+	for _, layer := range w.agent.layers.Here(n.definition.Layers) {
 		if !has[layer.DiffId] {
 			bytes += layer.StoredBytes
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -207,7 +208,7 @@ func checkSizes(offer *api.Offer) error {
 	if offer.MemoryBytes < 0 || offer.TreesBytes < 0 || offer.MemoryBytes > most || offer.TreesBytes > most {
 		return fmt.Errorf("%w: sizes are from 0 to %d bytes", errInvalid, int64(most))
 	}
-	return checkLayers(offer.Layers)
+	return layers.Check(offer.Layers)
 }
 
 func checkProtocol(from string, offer *api.Offer) error {

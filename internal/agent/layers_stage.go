@@ -9,6 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -75,7 +76,7 @@ func (l *layerStage) run() {
 }
 
 func (l *layerStage) work(ctx context.Context) error {
-	outgoing := &transfer{id: l.told.ID, node: l.node.Name, limiter: &l.limiter, sent: func(bytes int64) {
+	outgoing := &layers.Transfer{ID: l.told.ID, Node: l.node.Name, Limiter: &l.limiter, Sent: func(bytes int64) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.told.SentBytes += bytes
@@ -84,9 +85,9 @@ func (l *layerStage) work(ctx context.Context) error {
 	if l.rate > 0 && (bandwidth == 0 || l.rate < bandwidth) {
 		bandwidth = l.rate
 	}
-	_, err := l.agent.layers.bringImage(ctx, bringing{
-		node: l.node, container: l.definition, transfer: outgoing, bandwidth: bandwidth,
-		progress: func(layers migration.Layers) {
+	_, err := l.agent.layers.Bring(ctx, layers.Bringing{
+		Node: l.node, Container: l.definition, Transfer: outgoing, Bandwidth: bandwidth,
+		Progress: func(layers migration.Layers) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.layers = layers

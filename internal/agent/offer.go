@@ -55,7 +55,7 @@ func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition e
 		Protocol: uint32(protocol), Migration: spec.ID, Mode: string(spec.Mode), DefinitionJson: described,
 		PlatformJson: platformJSON, MemoryBytes: memory, TreesBytes: trees, StartedUnixNanoseconds: spec.Started.UnixNano(),
 		VolumesJson: volumesJSON,
-		Layers:      a.layers.layersHere(definition.Layers),
+		Layers:      a.layers.Here(definition.Layers),
 	}, nil
 }
 
@@ -265,7 +265,7 @@ func (a *Agent) missing(ctx context.Context, definition engine.Definition, probl
 	lack := engine.Lack{Image: len(definition.Layers) > 0 && !a.images.Has(definition.ImageID), Layers: definition.Layers}
 	here := a.images.HasLayer
 	if images != nil {
-		here = a.layers.onNode
+		here = a.layers.OnNode
 		if lack, err = images.Lacks(ctx, imageOf(definition)); err != nil {
 			return nil, err
 		}

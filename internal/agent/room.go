@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/transfer/layers"
 )
 
 // memoryOf is the memory of a container's processes that can travel, pages that they share counted
@@ -156,12 +157,12 @@ func (a *Agent) freeForContainers() int64 {
 func (a *Agent) imageNeed(definition engine.Definition, offer *api.Offer) (int64, error) {
 	images, err := a.imagesOf(definition)
 	if err != nil || images == nil {
-		return layersNeed(a.layers.missingOf(offer.Layers)), err
+		return layers.Need(a.layers.Missing(offer.Layers)), err
 	}
 	const copies = 3 // in the spool, and as the engine gets and unpacks it
 	var bytes int64
 	for _, layer := range offer.Layers {
-		if !a.layers.onNode(layer.DiffId) {
+		if !a.layers.OnNode(layer.DiffId) {
 			bytes += copies * layer.ArchiveBytes
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -29,7 +30,7 @@ func (s *peerService) Fetch(request *api.FetchRequest, reply grpc.ServerStreamin
 	if err != nil {
 		return wireError(err)
 	}
-	return wireError(s.agent.layers.fetch(reply.Context(), node, request, func(layers migration.Layers) error {
+	return wireError(s.agent.layers.Fetch(reply.Context(), node, request, func(layers migration.Layers) error {
 		document, err := json.Marshal(layers)
 		if err != nil {
 			return err
@@ -47,10 +48,10 @@ func (s *peerService) Layers(ctx context.Context, request *api.LayersRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if len(request.DiffIds) > maxLayers {
-		return nil, wireError(fmt.Errorf("%w: %d layers, at most %d make sense", errInvalid, len(request.DiffIds), maxLayers))
+	if len(request.DiffIds) > layers.Max {
+		return nil, wireError(fmt.Errorf("%w: %d layers, at most %d make sense", errInvalid, len(request.DiffIds), layers.Max))
 	}
-	return &api.LayersReply{Layers: s.agent.layers.layersHere(request.DiffIds)}, nil
+	return &api.LayersReply{Layers: s.agent.layers.Here(request.DiffIds)}, nil
 }
 
 // dialLayers makes a connection to a node for layers.
@@ -77,8 +78,8 @@ func imageOf(definition engine.Definition) engine.Image {
 }
 
 // newLayers is what brings and serves layers for this agent.
-func (a *Agent) newLayers() *mover {
-	return newMover(MoverConfig{
+func (a *Agent) newLayers() *layers.Mover {
+	return layers.New(layers.Config{
 		Images: a.images, Spool: a.spool, Engines: a.engines, Nodes: a.peers, Dial: a.dialLayers,
 		StateDir: a.config.StateDir, Patience: a.config.peerTimeout(), Cores: a.cores, Log: a.log,
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -345,7 +346,7 @@ func (a *Agent) serveData(ctx context.Context, listener *wire.Listener) {
 func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	defer conn.Close()
 	var work *target
-	var outgoing *transfer
+	var outgoing *layers.Transfer
 	check := func(hello stream.Hello) (options stream.Options, err error) {
 		options = a.streamOptions()
 		switch hello.Purpose {
@@ -357,8 +358,8 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 			if err = a.mayRead(conn.Peer().Name); err != nil {
 				return options, err
 			}
-			outgoing, err = a.layers.transferOf(hello.Migration, conn.Peer().Name)
-			options.Limiter = outgoing.shares()
+			outgoing, err = a.layers.Transfer(hello.Migration, conn.Peer().Name)
+			options.Limiter = outgoing.Shares()
 			return options, err
 		}
 		work, err = a.targetOf(hello, conn.Peer().Name)
@@ -379,7 +380,7 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	case purposeStage:
 		return a.serveBase(ctx, session, conn.Peer().Name, hello.Migration)
 	case purposeLayers:
-		return a.layers.serveLayers(ctx, session, outgoing, conn.Peer().Name)
+		return a.layers.Serve(ctx, session, outgoing, conn.Peer().Name)
 	case purposeUrgent, purposePush:
 		return work.attachDrain(ctx, hello, session)
 	}

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/transfer/layers"
 )
 
 // comingLayers are the layers of the image on their way to the target, beside all else that comes
 // before the freeze. Nothing at the target needs them before the restore.
 type comingLayers struct {
-	transfer *transfer
+	transfer *layers.Transfer
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when they are there, or cannot be brought
 	err      error         // why not, when done
@@ -36,7 +37,7 @@ func (s *source) beginLayers() {
 	}
 	ctx, cancel := context.WithCancel(s.agent.ctx)
 	coming := &comingLayers{
-		transfer: &transfer{id: s.id(), node: s.target.Name, limiter: &s.limiter, sent: s.move.tracker.transferred},
+		transfer: &layers.Transfer{ID: s.id(), Node: s.target.Name, Limiter: &s.limiter, Sent: s.move.tracker.transferred},
 		cancel:   cancel, done: make(chan struct{}),
 	}
 	s.mu.Lock()
@@ -56,13 +57,13 @@ func (s *source) beginLayers() {
 func (s *source) lackedBytes() (bytes int64) {
 	missing := func(diffID string) bool { return slices.Contains(s.reservation.GetMissingLayers(), diffID) }
 	lacked := slices.DeleteFunc(slices.Clone(s.definition.Layers), func(diffID string) bool { return !missing(diffID) })
-	for _, layer := range s.agent.layers.layersHere(lacked) { // of others nobody need find out how large they are
+	for _, layer := range s.agent.layers.Here(lacked) { // of others nobody need find out how large they are
 		bytes += layer.StoredBytes
 	}
 	return bytes
 }
 
-func (s *source) bringLayers(ctx context.Context, outgoing *transfer) error {
+func (s *source) bringLayers(ctx context.Context, outgoing *layers.Transfer) error {
 	if err := s.move.fault(ctx, faultLayers, "before"); err != nil {
 		return err
 	}
@@ -70,9 +71,9 @@ func (s *source) bringLayers(ctx context.Context, outgoing *transfer) error {
 	if limit := s.settings.get().BandwidthLimit; limit > 0 && (link == 0 || limit < link) {
 		link = limit
 	}
-	brought, err := s.agent.layers.bringImage(ctx, bringing{
-		node: s.target, container: s.definition, transfer: outgoing, bandwidth: link,
-		progress: s.move.tracker.broughtLayers,
+	brought, err := s.agent.layers.Bring(ctx, layers.Bringing{
+		Node: s.target, Container: s.definition, Transfer: outgoing, Bandwidth: link,
+		Progress: s.move.tracker.broughtLayers,
 	})
 	s.move.tracker.broughtLayers(brought)
 	return err

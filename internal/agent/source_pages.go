@@ -226,7 +226,7 @@ func (s *source) sent() stream.Counters {
 		counters = counters.Plus(s.files.data.Counters())
 	}
 	if s.layers != nil {
-		counters = counters.Plus(s.layers.transfer.left())
+		counters = counters.Plus(s.layers.transfer.Left())
 	}
 	if s.pages != nil {
 		for _, data := range s.pages.more {

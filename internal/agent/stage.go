@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -41,8 +42,8 @@ type stage struct {
 	out     *stream.Sections
 	pages   *memory.Source
 	sender  *pageSender
-	layers  *transfer // of image layers; nil: the target had all
-	most    uint64    // pages of a footprint that the target may tell of
+	layers  *layers.Transfer // of image layers; nil: the target had all
+	most    uint64           // pages of a footprint that the target may tell of
 
 	mu       sync.Mutex
 	settings migration.StageSettings
@@ -145,7 +146,7 @@ func (g *stage) describe() migration.Stage {
 		told.SentBytes = int64(g.data.Counters().SentWireBytes)
 	}
 	if g.layers != nil {
-		told.SentBytes += int64(g.layers.left().SentWireBytes)
+		told.SentBytes += int64(g.layers.Left().SentWireBytes)
 	}
 	return told
 }

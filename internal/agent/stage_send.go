@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -190,10 +191,10 @@ func (g *stage) bringImage(ctx context.Context, missing *api.Reservation) error 
 	if !missing.GetMissingImage() && len(missing.GetMissingLayers()) == 0 {
 		return nil
 	}
-	outgoing := &transfer{id: g.spec.ID, node: g.node.Name, limiter: &g.limiter, sent: g.sent}
+	outgoing := &layers.Transfer{ID: g.spec.ID, Node: g.node.Name, Limiter: &g.limiter, Sent: g.sent}
 	g.tell(func(*migration.Stage) { g.layers = outgoing })
-	_, err := g.agent.layers.bringImage(ctx, bringing{
-		node: g.node, container: g.definition, transfer: outgoing, bandwidth: g.bandwidth(),
+	_, err := g.agent.layers.Bring(ctx, layers.Bringing{
+		Node: g.node, Container: g.definition, Transfer: outgoing, Bandwidth: g.bandwidth(),
 	})
 	return err
 }

@@ -50,7 +50,7 @@ const (
 	purposePush      = "push"   // for pages that come by themselves
 	purposeMeasure   = "measure"
 	purposeStage     = "stage"
-	purposeLayers    = "layers" // made by the node that has a use for layers, see layers_serve.go
+	purposeLayers    = "layers" // made by the node that has a use for layers, see package layers
 )
 
 // finalMarker says that all has been sent, and how much that was.

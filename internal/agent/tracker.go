@@ -15,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -170,7 +171,7 @@ func (t *tracker) counted(counters stream.Counters) {
 	t.facts.Bytes = migration.Bytes{
 		MemoryPrecopy: precopy + sent(kindKnown), MemoryFinal: sent(kindState) + sent(kindRefers) + sent(kindPages) - precopy,
 		FilesPrecopy: t.files, FilesFinal: sent(kindFiles) - t.files, FilesKept: t.keptFiles,
-		Layers:       sent(kindLayer) + sent(kindParts) + sent(kindPieces),
+		Layers:       sent(layers.KindLayer) + sent(layers.KindParts) + sent(layers.KindPieces),
 		Metadata:     sent(kindFinal) + sent(kindStaged) + sent(kindKey) + sent(kindMap),
 		MemoryRaw:    int64(counters.Sent[kindState].RawBytes + counters.Sent[kindKnown].RawBytes + counters.Sent[kindRefers].RawBytes + t.raw),
 		Uncompressed: uncompressed(counters),

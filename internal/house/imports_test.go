@@ -17,10 +17,10 @@ var mayImport = map[string]string{
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "ahead api audit cluster compat criu durable engine engine/containerd engine/docker " +
-		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk files/fetch " +
-		"files/image files/inodes files/parts files/shared guard kernel memory " +
+		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk " +
+		"files/image files/inodes files/shared guard kernel memory " +
 		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
-		"predict sampling statedir transfer/state wire wire/identity wire/stream",
+		"predict sampling statedir transfer/layers transfer/state wire wire/identity wire/stream",
 	// ahead: decides from numbers that the agent measures.
 	"internal/ahead": "",
 	"internal/api":   "",
@@ -105,8 +105,9 @@ var mayImport = map[string]string{
 	// predict: a function of what was measured.
 	"internal/predict": "memory migration wire/stream",
 	// sampling: measures, and decides nothing; the agent is its Node.
-	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
-	"internal/statedir": "kernel",
+	"internal/sampling":        "engine guard kernel memory memory/pipeline migration patience predict",
+	"internal/statedir":        "kernel",
+	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration wire/identity wire/stream",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",

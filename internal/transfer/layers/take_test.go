@@ -1,4 +1,4 @@
-package agent
+package layers
 
 import (
 	"archive/tar"
@@ -107,7 +107,7 @@ func (nodes) Client(identity.Node) (*grpc.ClientConn, error) { return nil, errUn
 var errUnreached = errors.New("the node cannot be reached")
 
 // moverOf is of a node with that engine.
-func moverOf(t *testing.T, k *keeping) *mover {
+func moverOf(t *testing.T, k *keeping) *Mover {
 	t.Helper()
 	dir := t.TempDir()
 	images, err := image.Open(dir)
@@ -118,7 +118,7 @@ func moverOf(t *testing.T, k *keeping) *mover {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newMover(MoverConfig{
+	return New(Config{
 		Images: images, Spool: spool, Engines: engines{k}, Nodes: nodes{},
 		Dial:     func(context.Context, identity.Node, string) (*stream.Session, error) { return nil, errUnreached },
 		StateDir: dir, Patience: time.Second, Cores: 1, Log: slog.New(slog.DiscardHandler),
@@ -126,7 +126,7 @@ func moverOf(t *testing.T, k *keeping) *mover {
 }
 
 // asked is a node with that engine, a request for an image of one layer, and the layer in the spool.
-func asked(t *testing.T, k *keeping) (*mover, *api.FetchRequest) {
+func asked(t *testing.T, k *keeping) (*Mover, *api.FetchRequest) {
 	t.Helper()
 	m := moverOf(t, k)
 	layer := layerOf(t, "layer")
@@ -143,9 +143,9 @@ func asked(t *testing.T, k *keeping) (*mover, *api.FetchRequest) {
 	}
 }
 
-func fetched(t *testing.T, m *mover, request *api.FetchRequest) (told migration.Layers, err error) {
+func fetched(t *testing.T, m *Mover, request *api.FetchRequest) (told migration.Layers, err error) {
 	t.Helper()
-	err = m.fetch(t.Context(), identity.Node{Name: "a"}, request, func(layers migration.Layers) error {
+	err = m.Fetch(t.Context(), identity.Node{Name: "a"}, request, func(layers migration.Layers) error {
 		told = layers
 		return nil
 	})

@@ -1,4 +1,4 @@
-package agent
+package layers
 
 import (
 	"context"
@@ -37,8 +37,8 @@ const (
 	maxManifests   = 512 << 10
 )
 
-// fetch brings what is missing of an image, and tells how far it is, and at the end what has become of it.
-func (m *mover) fetch(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
+// Fetch brings what is missing of an image, and tells how far it is, and at the end what has become of it.
+func (m *Mover) Fetch(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
 	if err := checkFetch(request); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (m *mover) fetch(ctx context.Context, from identity.Node, request *api.Fetc
 	if err := m.takeImage(ctx, request); err != nil {
 		return err
 	}
-	missing := m.missingOf(request.Layers)
+	missing := m.Missing(request.Layers)
 	told := migration.Layers{Count: len(request.Layers), Here: len(request.Layers) - len(missing)}
 	if len(missing) == 0 {
 		return tell(told)
@@ -81,7 +81,7 @@ const writePatience = 2 * time.Second
 // letWrite waits until what has come is on the disk, mostly: a freeze follows, which has records
 // that must be on it, and the file system writes one after the other. It all has to be there before
 // the source's copy goes, so nothing is written that would not be.
-func (m *mover) letWrite(ctx context.Context, sync func() error) {
+func (m *Mover) letWrite(ctx context.Context, sync func() error) {
 	written := make(chan struct{})
 	go guard.Logged(m.log, func() {
 		defer close(written)
@@ -99,7 +99,7 @@ func (m *mover) letWrite(ctx context.Context, sync func() error) {
 }
 
 // follow runs a fetch and reports now and then, and when it has ended well.
-func (m *mover) follow(ctx context.Context, running *fetch.Fetch, report func() error) error {
+func (m *Mover) follow(ctx context.Context, running *fetch.Fetch, report func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := guard.Go(func() error { return running.Run(ctx) })
@@ -123,7 +123,7 @@ func checkFetch(request *api.FetchRequest) error {
 	if len(request.ConfigJson) > maxImageConfig || len(request.Names) > maxImageNames {
 		return fmt.Errorf("%w: an image with a configuration of %d bytes and %d names", api.ErrInvalid, len(request.ConfigJson), len(request.Names))
 	}
-	return errors.Join(checkManifests(request.Manifests), checkLayers(request.Layers))
+	return errors.Join(checkManifests(request.Manifests), Check(request.Layers))
 }
 
 // checkManifests refuses what is more than is sent.
@@ -138,11 +138,11 @@ func checkManifests(manifests [][]byte) error {
 	return nil
 }
 
-// checkLayers refuses what no image has.
-func checkLayers(layers []*api.Layer) error {
+// Check refuses what no image has.
+func Check(layers []*api.Layer) error {
 	const most = 1 << 50
-	if len(layers) > 2*maxLayers { // each may be kept as something else, too
-		return fmt.Errorf("%w: %d layers, at most %d are possible", api.ErrInvalid, len(layers), 2*maxLayers)
+	if len(layers) > 2*Max { // each may be kept as something else, too
+		return fmt.Errorf("%w: %d layers, at most %d are possible", api.ErrInvalid, len(layers), 2*Max)
 	}
 	for _, layer := range layers {
 		if layer.ArchiveBytes < 0 || layer.StoredBytes < 0 || layer.ArchiveBytes > most || layer.StoredBytes > most {
@@ -157,7 +157,7 @@ func checkLayers(layers []*api.Layer) error {
 
 // takeImage takes what an image says of itself, if it is not here. A peer does not name images that
 // were here before.
-func (m *mover) takeImage(ctx context.Context, request *api.FetchRequest) error {
+func (m *Mover) takeImage(ctx context.Context, request *api.FetchRequest) error {
 	if len(request.ConfigJson) == 0 || m.images.Has(request.Image) {
 		return nil
 	}
@@ -179,8 +179,8 @@ func (m *mover) takeImage(ctx context.Context, request *api.FetchRequest) error 
 	return m.images.ImportOrigin(request.Image, origin)
 }
 
-// missingOf lists those layers that are not here.
-func (m *mover) missingOf(layers []*api.Layer) (missing []*api.Layer) {
+// Missing lists those layers that are not here.
+func (m *Mover) Missing(layers []*api.Layer) (missing []*api.Layer) {
 	for _, layer := range layers {
 		if !m.images.HasLayer(layer.DiffId) {
 			missing = append(missing, layer)
@@ -189,8 +189,8 @@ func (m *mover) missingOf(layers []*api.Layer) (missing []*api.Layer) {
 	return missing
 }
 
-// layersNeed is what layers take on the disk: their files, and the archives that are kept.
-func layersNeed(layers []*api.Layer) (bytes int64) {
+// Need is what layers take on the disk: their files, and the archives that are kept.
+func Need(layers []*api.Layer) (bytes int64) {
 	for _, layer := range layers {
 		bytes += layer.ArchiveBytes + layer.StoredBytes
 	}
@@ -199,19 +199,19 @@ func layersNeed(layers []*api.Layer) (bytes int64) {
 
 // checkRoom refuses layers that this node has no room for, or of which nobody says how large they
 // are: what comes has no end then.
-func (m *mover) checkRoom(missing []*api.Layer) error {
+func (m *Mover) checkRoom(missing []*api.Layer) error {
 	for _, layer := range missing {
 		if layer.ArchiveBytes <= 0 {
 			return fmt.Errorf("%w: layer %s comes without the size of its archive", api.ErrInvalid, layer.DiffId)
 		}
 	}
-	return files.CheckSpace(m.state, layersNeed(missing))
+	return files.CheckSpace(m.state, Need(missing))
 }
 
 // smallLayer is a layer that is not worth a look at others that may be similar.
 const smallLayer = 1 << 20
 
-func (m *mover) wantedLayers(request *api.FetchRequest, layers []*api.Layer) []fetch.Layer {
+func (m *Mover) wantedLayers(request *api.FetchRequest, layers []*api.Layer) []fetch.Layer {
 	wanted := make([]fetch.Layer, len(layers))
 	for i, layer := range layers {
 		wanted[i] = fetch.Layer{DiffID: layer.DiffId, Archive: layer.ArchiveBytes}
@@ -235,7 +235,7 @@ func describeTaken(all []fetch.Taken) []migration.LayersTaken {
 }
 
 // holders are all that may have some of the layers: the caller, other nodes, the registry.
-func (m *mover) holders(ctx context.Context, from identity.Node, request *api.FetchRequest, missing []*api.Layer) []*fetch.Holder {
+func (m *Mover) holders(ctx context.Context, from identity.Node, request *api.FetchRequest, missing []*api.Layer) []*fetch.Holder {
 	source := m.layerHolder(from, kindSource, request.Transfer, missing)
 	source.Speed = m.speeds.of(source, request.BandwidthBitsPerSecond)
 	if request.BandwidthBitsPerSecond > 0 {
@@ -250,7 +250,7 @@ func (m *mover) holders(ctx context.Context, from identity.Node, request *api.Fe
 	return holders
 }
 
-func (m *mover) originOf(request *api.FetchRequest) (image.Origin, error) {
+func (m *Mover) originOf(request *api.FetchRequest) (image.Origin, error) {
 	if len(request.OriginJson) > 0 {
 		return image.ParseOrigin(request.OriginJson)
 	}
@@ -258,7 +258,7 @@ func (m *mover) originOf(request *api.FetchRequest) (image.Origin, error) {
 }
 
 // otherHolders asks all nodes that can be reached which of the layers they have.
-func (m *mover) otherHolders(ctx context.Context, source string, missing []*api.Layer) []*fetch.Holder {
+func (m *Mover) otherHolders(ctx context.Context, source string, missing []*api.Layer) []*fetch.Holder {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	request := &api.LayersRequest{}
@@ -273,7 +273,7 @@ func (m *mover) otherHolders(ctx context.Context, source string, missing []*api.
 			continue
 		}
 		all.Go(guard.Logged(m.log, func() {
-			here, err := m.askLayers(ctx, node, request)
+			here, err := m.Ask(ctx, node, request)
 			if err != nil || len(here) == 0 {
 				return // It is asked for nothing then.
 			}
@@ -289,7 +289,7 @@ func (m *mover) otherHolders(ctx context.Context, source string, missing []*api.
 	return holders
 }
 
-func (m *mover) askLayers(ctx context.Context, node identity.Node, request *api.LayersRequest) ([]*api.Layer, error) {
+func (m *Mover) Ask(ctx context.Context, node identity.Node, request *api.LayersRequest) ([]*api.Layer, error) {
 	client, err := m.nodes.Client(node)
 	if err != nil {
 		return nil, err
@@ -298,11 +298,11 @@ func (m *mover) askLayers(ctx context.Context, node identity.Node, request *api.
 	if err != nil {
 		return nil, err
 	}
-	return reply.Layers, checkLayers(reply.Layers)
+	return reply.Layers, Check(reply.Layers)
 }
 
 // layerHolder is a node that has layers.
-func (m *mover) layerHolder(node identity.Node, kind, transfer string, layers []*api.Layer) *fetch.Holder {
+func (m *Mover) layerHolder(node identity.Node, kind, transfer string, layers []*api.Layer) *fetch.Holder {
 	sizes := map[string]int64{}
 	for _, layer := range layers {
 		sizes[layer.DiffId] = layer.StoredBytes
@@ -319,7 +319,7 @@ func (m *mover) layerHolder(node identity.Node, kind, transfer string, layers []
 }
 
 // openLayers has a node send layers.
-func (m *mover) openLayers(ctx context.Context, node identity.Node, transfer string, diffIDs []string) (fetch.Delivery, error) {
+func (m *Mover) openLayers(ctx context.Context, node identity.Node, transfer string, diffIDs []string) (fetch.Delivery, error) {
 	wanted, err := json.Marshal(diffIDs)
 	if err != nil {
 		return nil, err
@@ -346,7 +346,7 @@ func (d *delivery) Next() (string, io.Reader, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if section.Kind != kindLayer {
+	if section.Kind != KindLayer {
 		return "", nil, fmt.Errorf("a section %.40q comes with layers", section.Kind)
 	}
 	return section.Name, section, nil

@@ -1,4 +1,4 @@
-package agent
+package layers
 
 import (
 	"context"
@@ -22,7 +22,7 @@ const takeTries = 3
 // taking is an image that comes to an engine which keeps images itself. What the engine lacks comes
 // into the spool, from wherever it is nearest, and the engine takes all of it at once.
 type taking struct {
-	mover   *mover
+	mover   *Mover
 	images  engine.Images
 	image   engine.Image
 	request *api.FetchRequest
@@ -30,7 +30,7 @@ type taking struct {
 }
 
 // fetchForEngine is fetch for an engine that keeps images itself.
-func (m *mover) fetchForEngine(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
+func (m *Mover) fetchForEngine(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
 	images, err := m.engines.ImagesOf(request.Engine)
 	if err == nil && images == nil {
 		err = fmt.Errorf("%w: engine %.40q keeps no images", api.ErrInvalid, request.Engine)
@@ -84,7 +84,7 @@ func (t *taking) spooled() []string {
 // removed from it, or came; or whether a layer has left the spool with the same image of another
 // engine.
 func (t *taking) changed(ctx context.Context, was engine.Lack) bool {
-	if slices.ContainsFunc(was.Layers, func(diffID string) bool { return !t.mover.onNode(diffID) }) {
+	if slices.ContainsFunc(was.Layers, func(diffID string) bool { return !t.mover.OnNode(diffID) }) {
 		return true
 	}
 	now, err := t.images.Lacks(ctx, t.image)
@@ -122,7 +122,7 @@ func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string
 func (t *taking) checkKept(from identity.Node, lacking []string) error {
 	for _, diffID := range lacking {
 		told := slices.ContainsFunc(t.request.Layers, func(layer *api.Layer) bool { return layer.DiffId == diffID })
-		if !told && !t.mover.onNode(diffID) {
+		if !told && !t.mover.OnNode(diffID) {
 			return fmt.Errorf("layer %s of the image is not here, and %s of %s has not kept it: pull the image again there, or here", diffID, t.request.Engine, from.Name)
 		}
 	}
@@ -149,7 +149,7 @@ func (t *taking) awaitOthers(ctx context.Context, layers []*api.Layer) (missing 
 // no size is known.
 func (t *taking) missing(lacking []string) (missing []*api.Layer) {
 	for _, diffID := range lacking {
-		if t.mover.onNode(diffID) {
+		if t.mover.OnNode(diffID) {
 			continue
 		}
 		for _, layer := range t.request.Layers {
@@ -205,7 +205,7 @@ func (t *taking) open(diffID string) (io.ReadCloser, int64, error) {
 // incoming is where layers come to, and what they may be put together of.
 type incoming struct {
 	*image.Spool
-	mover  *mover
+	mover  *Mover
 	layers []string // of the image
 }
 

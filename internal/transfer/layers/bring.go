@@ -1,4 +1,4 @@
-package agent
+package layers
 
 import (
 	"context"
@@ -18,23 +18,23 @@ import (
 // maxTaken bounds how many holders a node may say that it has taken layers from.
 const maxTaken = 1 << 10
 
-// bringing is an image that another node is to have.
-type bringing struct {
-	node      identity.Node
-	container engine.Definition // whose image it is
-	transfer  *transfer
-	bandwidth float64 // of the way to the node, in bits per second; 0: not known
-	progress  func(migration.Layers)
+// Bringing is an image that another node is to have.
+type Bringing struct {
+	Node      identity.Node
+	Container engine.Definition // whose image it is
+	Transfer  *Transfer
+	Bandwidth float64 // of the way to the node, in bits per second; 0: not known
+	Progress  func(migration.Layers)
 }
 
-// bringImage has a node fetch what it lacks of an image, from whomever it can get it, and waits for that.
-func (m *mover) bringImage(ctx context.Context, b bringing) (migration.Layers, error) {
-	defer m.transfers.begin(b.transfer)()
+// Bring has a node fetch what it lacks of an image, from whomever it can get it, and waits for that.
+func (m *Mover) Bring(ctx context.Context, b Bringing) (migration.Layers, error) {
+	defer m.transfers.begin(b.Transfer)()
 	request, err := m.fetchRequest(ctx, b)
 	if err != nil {
 		return migration.Layers{}, err
 	}
-	client, err := m.nodes.Client(b.node)
+	client, err := m.nodes.Client(b.Node)
 	if err != nil {
 		return migration.Layers{}, err
 	}
@@ -51,19 +51,19 @@ func (m *mover) bringImage(ctx context.Context, b bringing) (migration.Layers, e
 			return layers, nil
 		}
 		if err != nil {
-			return layers, fmt.Errorf("%s could not get the image: %s", b.node.Name, api.Plain(err))
+			return layers, fmt.Errorf("%s could not get the image: %s", b.Node.Name, api.Plain(err))
 		}
 		if err := json.Unmarshal(reply.LayersJson, &layers); err != nil || len(layers.Taken) > maxTaken {
-			return layers, errors.Join(fmt.Errorf("%s says something else of the image's layers", b.node.Name), err)
+			return layers, errors.Join(fmt.Errorf("%s says something else of the image's layers", b.Node.Name), err)
 		}
-		if b.progress != nil {
-			b.progress(layers)
+		if b.Progress != nil {
+			b.Progress(layers)
 		}
 	}
 }
 
-func (m *mover) fetchRequest(ctx context.Context, b bringing) (*api.FetchRequest, error) {
-	found, err := m.describeImage(ctx, b.container)
+func (m *Mover) fetchRequest(ctx context.Context, b Bringing) (*api.FetchRequest, error) {
+	found, err := m.describeImage(ctx, b.Container)
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +74,8 @@ func (m *mover) fetchRequest(ctx context.Context, b bringing) (*api.FetchRequest
 		return nil, fmt.Errorf("image %s: %w", found.ID, err)
 	}
 	request := &api.FetchRequest{
-		Transfer: b.transfer.id, Engine: b.container.EngineName, Namespace: b.container.Namespace, Image: found.ID, ConfigJson: found.Config,
-		Names: found.Names[:min(len(found.Names), maxImageNames)], Layers: m.layersHere(slices.Concat(b.container.Layers, found.Blobs)), Manifests: found.Manifests, BandwidthBitsPerSecond: b.bandwidth,
+		Transfer: b.Transfer.ID, Engine: b.Container.EngineName, Namespace: b.Container.Namespace, Image: found.ID, ConfigJson: found.Config,
+		Names: found.Names[:min(len(found.Names), maxImageNames)], Layers: m.Here(slices.Concat(b.Container.Layers, found.Blobs)), Manifests: found.Manifests, BandwidthBitsPerSecond: b.Bandwidth,
 	}
 	origin, err := m.images.Origin(found.ID)
 	if request.Engine != "" || errors.Is(err, image.ErrNotFound) {
@@ -89,7 +89,7 @@ func (m *mover) fetchRequest(ctx context.Context, b bringing) (*api.FetchRequest
 }
 
 // describeImage is the image of a container of this node.
-func (m *mover) describeImage(ctx context.Context, container engine.Definition) (engine.Image, error) {
+func (m *Mover) describeImage(ctx context.Context, container engine.Definition) (engine.Image, error) {
 	images, err := m.engines.ImagesOf(container.EngineName)
 	if err != nil {
 		return engine.Image{}, err

@@ -1,4 +1,4 @@
-package agent
+package layers
 
 import (
 	"bytes"
@@ -15,11 +15,11 @@ import (
 // FuzzLayersWanted: what another node wants of layers is refused, or bounded.
 func FuzzLayersWanted(f *testing.F) {
 	f.Add([]byte(`["sha256:aa"]`), 4)
-	f.Add([]byte(`[`+strings.Repeat(`"",`, maxLayers)+`""]`), 0)
+	f.Add([]byte(`[`+strings.Repeat(`"",`, Max)+`""]`), 0)
 	f.Add([]byte{1, 2, 3}, 1<<20)
 	f.Fuzz(func(t *testing.T, content []byte, parted int) {
 		wanted, err := readWant(stream.Section{Kind: kindWant, Reader: bytes.NewReader(content)})
-		if err == nil && len(wanted) > maxLayers {
+		if err == nil && len(wanted) > Max {
 			t.Errorf("%d layers are wanted", len(wanted))
 		}
 		if parted < 0 || parted > 1<<24 {
@@ -43,7 +43,7 @@ func FuzzLayersOffered(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
 		var reply api.LayersReply
-		if proto.Unmarshal(content, &reply) != nil || checkLayers(reply.Layers) != nil {
+		if proto.Unmarshal(content, &reply) != nil || Check(reply.Layers) != nil {
 			return
 		}
 		for _, layer := range reply.Layers {

@@ -1,4 +1,4 @@
-package agent
+package layers
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// mover brings layers to this node, has other nodes bring them, and serves them.
-type mover struct {
+// Mover brings layers to this node, has other nodes bring them, and serves them.
+type Mover struct {
 	images  *image.Store
 	spool   *image.Spool
 	engines Engines
@@ -30,8 +30,8 @@ type mover struct {
 	speeds    *speeds
 }
 
-// MoverConfig is what a mover needs of a node.
-type MoverConfig struct {
+// Config is what a mover needs of a node.
+type Config struct {
 	Images  *image.Store
 	Spool   *image.Spool // layers on their way to engines that keep images themselves
 	Engines Engines
@@ -60,14 +60,14 @@ type Nodes interface {
 	Client(node identity.Node) (*grpc.ClientConn, error)
 }
 
-func newMover(c MoverConfig) *mover {
-	return &mover{
+func New(c Config) *Mover {
+	return &Mover{
 		images: c.Images, spool: c.Spool, engines: c.Engines, nodes: c.Nodes, dial: c.Dial,
 		state: c.StateDir, patience: c.Patience, cores: c.Cores, log: c.Log,
 		transfers: newTransfers(), speeds: newSpeeds(),
 	}
 }
 
-// transferOf finds the transfer that a connection says that it is for. Nil: it is for none, as the layers
+// Transfer finds the transfer that a connection says that it is for. Nil: it is for none, as the layers
 // are for another node's.
-func (m *mover) transferOf(id, from string) (*transfer, error) { return m.transfers.find(id, from) }
+func (m *Mover) Transfer(id, from string) (*Transfer, error) { return m.transfers.find(id, from) }

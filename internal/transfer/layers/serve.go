@@ -1,4 +1,4 @@
-package agent
+package layers
 
 import (
 	"context"
@@ -14,45 +14,45 @@ import (
 )
 
 // A data connection of purpose "layers" is made by the node that has a use for them. It says which,
-// and gets them in this order; or, of one layer, parts (layers_parts.go).
+// and gets them in this order; or, of one layer, parts (parts.go).
 const (
 	kindWant  = "want"  // content: DiffIDs as JSON
-	kindLayer = "layer" // name: DiffID; content: its archive
+	KindLayer = "layer" // name: DiffID; content: its archive
 )
 
 // maxLayers is what an image can have, see package image.
 const (
-	maxLayers = 256
-	maxWant   = maxLayers * 128
+	Max     = 256
+	maxWant = Max * 128
 )
 
-// transfer is one time that this node has another one fetch an image: layers that this one is asked
+// Transfer is one time that this node has another one fetch an image: layers that this one is asked
 // for then count for it.
-type transfer struct {
-	id, node string
-	limiter  *stream.Limiter
-	sent     func(bytes int64) // is told of what leaves; nil: nobody
+type Transfer struct {
+	ID, Node string
+	Limiter  *stream.Limiter
+	Sent     func(bytes int64) // is told of what leaves; nil: nobody
 
 	mu       sync.Mutex
 	counters stream.Counters // of its connections that have ended
 }
 
-// shares is the limit of what leaves; nil: there is none.
-func (t *transfer) shares() *stream.Limiter {
+// Shares is the limit of what leaves; nil: there is none.
+func (t *Transfer) Shares() *stream.Limiter {
 	if t == nil {
 		return nil
 	}
-	return t.limiter
+	return t.Limiter
 }
 
 // count is told of content that leaves.
-func (t *transfer) count(bytes int64) {
-	if t != nil && t.sent != nil {
-		t.sent(bytes)
+func (t *Transfer) count(bytes int64) {
+	if t != nil && t.Sent != nil {
+		t.Sent(bytes)
 	}
 }
 
-func (t *transfer) ended(counters stream.Counters) {
+func (t *Transfer) ended(counters stream.Counters) {
 	if t == nil {
 		return
 	}
@@ -65,8 +65,8 @@ func (t *transfer) ended(counters stream.Counters) {
 	t.counters = t.counters.Plus(counters)
 }
 
-// left is what has left over its connections.
-func (t *transfer) left() stream.Counters {
+// Left is what has left over its connections.
+func (t *Transfer) Left() stream.Counters {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.counters
@@ -75,40 +75,40 @@ func (t *transfer) left() stream.Counters {
 // transfers are those that are under way.
 type transfers struct {
 	mu  sync.Mutex
-	all map[string]*transfer
+	all map[string]*Transfer
 }
 
-func newTransfers() *transfers { return &transfers{all: map[string]*transfer{}} }
+func newTransfers() *transfers { return &transfers{all: map[string]*Transfer{}} }
 
 // begin makes a transfer known, until done is called.
-func (t *transfers) begin(one *transfer) (done func()) {
+func (t *transfers) begin(one *Transfer) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.all[one.id] = one
+	t.all[one.ID] = one
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		delete(t.all, one.id)
+		delete(t.all, one.ID)
 	}
 }
 
 // find finds the transfer that a connection says that it is for. Nil: it is for none, as the layers
 // are for another node's.
-func (t *transfers) find(id, from string) (*transfer, error) {
+func (t *transfers) find(id, from string) (*Transfer, error) {
 	if id == "" {
 		return nil, nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one := t.all[id]
-	if one == nil || one.node != from {
+	if one == nil || one.Node != from {
 		return nil, fmt.Errorf("%w: nothing is being brought to %s as %.40q", api.ErrInvalid, from, id)
 	}
 	return one, nil
 }
 
-// serveLayers sends the layers that the other node wants, and waits until it has taken them.
-func (m *mover) serveLayers(ctx context.Context, data *stream.Session, to *transfer, peer string) error {
+// Serve sends the layers that the other node wants, and waits until it has taken them.
+func (m *Mover) Serve(ctx context.Context, data *stream.Session, to *Transfer, peer string) error {
 	stop := context.AfterFunc(ctx, func() { _ = data.Close() })
 	defer stop()
 	defer func() { to.ended(data.Counters()) }()
@@ -142,8 +142,8 @@ func readWant(section stream.Section) ([]string, error) {
 		return nil, err
 	}
 	var wanted []string
-	if section.Kind != kindWant || len(content) > maxWant || json.Unmarshal(content, &wanted) != nil || len(wanted) > maxLayers {
-		return nil, fmt.Errorf("%w: a connection for layers begins with a list of at most %d", api.ErrInvalid, maxLayers)
+	if section.Kind != kindWant || len(content) > maxWant || json.Unmarshal(content, &wanted) != nil || len(wanted) > Max {
+		return nil, fmt.Errorf("%w: a connection for layers begins with a list of at most %d", api.ErrInvalid, Max)
 	}
 	return wanted, nil
 }
@@ -152,7 +152,7 @@ func readWant(section stream.Section) ([]string, error) {
 // removed here.
 const takingPatience = time.Minute
 
-func (m *mover) sendLayers(ctx context.Context, data *stream.Session, to *transfer, peer string, wanted []string) error {
+func (m *Mover) sendLayers(ctx context.Context, data *stream.Session, to *Transfer, peer string, wanted []string) error {
 	taken := time.AfterFunc(takingPatience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", takingPatience)) })
 	defer taken.Stop()
 	out := stream.NewSections(data, func(bytes int64) {
@@ -160,7 +160,7 @@ func (m *mover) sendLayers(ctx context.Context, data *stream.Session, to *transf
 		to.count(bytes)
 	})
 	for _, layer := range wanted {
-		section, err := out.Begin(kindLayer, layer)
+		section, err := out.Begin(KindLayer, layer)
 		if err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func (m *mover) sendLayers(ctx context.Context, data *stream.Session, to *transf
 
 // exportLayer sends a layer's archive: as it is kept if that is compressed, otherwise compressed as
 // the link demands.
-func (m *mover) exportLayer(ctx context.Context, data *stream.Session, peer, diffID string, section io.Writer) error {
+func (m *Mover) exportLayer(ctx context.Context, data *stream.Session, peer, diffID string, section io.Writer) error {
 	_, keeper, err := m.layer(diffID)
 	if err != nil {
 		return err
@@ -190,8 +190,8 @@ func (m *mover) exportLayer(ctx context.Context, data *stream.Session, peer, dif
 	return keeper.ExportLayer(ctx, diffID, section)
 }
 
-// layersHere describes those layers that are here.
-func (m *mover) layersHere(diffIDs []string) []*api.Layer {
+// Here describes those layers that are here.
+func (m *Mover) Here(diffIDs []string) []*api.Layer {
 	var here []*api.Layer
 	for _, diffID := range diffIDs {
 		if info, _, err := m.layer(diffID); err == nil {

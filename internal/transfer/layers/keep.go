@@ -1,4 +1,4 @@
-package agent
+package layers
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type layerKeeper interface {
 }
 
 // layer finds a layer, and who keeps it: the agent's store before engines, because it has it compressed.
-func (m *mover) layer(diffID string) (image.LayerInfo, layerKeeper, error) {
+func (m *Mover) layer(diffID string) (image.LayerInfo, layerKeeper, error) {
 	info, err := m.images.Layer(diffID)
 	if err == nil {
 		return info, m.images, nil
@@ -38,8 +38,8 @@ func (m *mover) layer(diffID string) (image.LayerInfo, layerKeeper, error) {
 	return image.LayerInfo{}, nil, err
 }
 
-// onNode tells whether a layer need not come to this node, whoever has it.
-func (m *mover) onNode(diffID string) bool {
+// OnNode tells whether a layer need not come to this node, whoever has it.
+func (m *Mover) OnNode(diffID string) bool {
 	_, _, err := m.layer(diffID)
 	return err == nil || m.spool.HasLayer(diffID)
 }

@@ -1,4 +1,4 @@
-package agent
+package layers
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 // parts are wanted.
 const (
 	kindCut    = "cut"    // name: DiffID
-	kindParts  = "parts"  // the answer: all parts of the layer's archive, see parts.Append
+	KindParts  = "parts"  // the answer: all parts of the layer's archive, see parts.Append
 	kindRuns   = "runs"   // content: those that are wanted, see parts.AppendRuns
-	kindPieces = "pieces" // the answer: their content
+	KindPieces = "pieces" // the answer: their content
 )
 
 // layerParts is a layer at another node, of which parts are wanted.
@@ -33,7 +33,7 @@ type layerParts struct {
 var _ fetch.Parts = (*layerParts)(nil)
 
 // openLayer has a node say of what parts a layer is.
-func (m *mover) openLayer(ctx context.Context, node identity.Node, transfer, diffID string) (fetch.Parts, error) {
+func (m *Mover) openLayer(ctx context.Context, node identity.Node, transfer, diffID string) (fetch.Parts, error) {
 	data, err := m.dial(ctx, node, transfer)
 	if err != nil {
 		return nil, err
@@ -45,13 +45,13 @@ func (m *mover) openLayer(ctx context.Context, node identity.Node, transfer, dif
 	return p, nil
 }
 
-func (p *layerParts) List() (io.Reader, error) { return p.next(kindParts) }
+func (p *layerParts) List() (io.Reader, error) { return p.next(KindParts) }
 
 func (p *layerParts) Want(runs []parts.Run) (io.Reader, error) {
 	if err := errors.Join(p.out.Whole(kindRuns, "", parts.AppendRuns(nil, runs)), p.data.Finish()); err != nil {
 		return nil, err
 	}
-	return p.next(kindPieces)
+	return p.next(KindPieces)
 }
 
 func (p *layerParts) next(kind string) (io.Reader, error) {
@@ -68,7 +68,7 @@ func (p *layerParts) Close() error { return p.data.Close() }
 var errUnwanted = errors.New("no parts of it are wanted")
 
 // serveParts says of what parts a layer is, and sends those that the other node wants.
-func (m *mover) serveParts(ctx context.Context, data *stream.Session, to *transfer, peer, diffID string) error {
+func (m *Mover) serveParts(ctx context.Context, data *stream.Session, to *Transfer, peer, diffID string) error {
 	if err := image.CheckDigest(diffID); err != nil {
 		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
@@ -103,7 +103,7 @@ func (m *mover) serveParts(ctx context.Context, data *stream.Session, to *transf
 	if err != nil {
 		return err
 	}
-	pieces, err := out.Begin(kindPieces, diffID)
+	pieces, err := out.Begin(KindPieces, diffID)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (m *mover) serveParts(ctx context.Context, data *stream.Session, to *transf
 func sendList(
 	ctx context.Context, keeper layerKeeper, data *stream.Session, out *stream.Sections, diffID string,
 ) (list []parts.Part, err error) {
-	section, err := out.Begin(kindParts, diffID)
+	section, err := out.Begin(KindParts, diffID)
 	if err != nil {
 		return nil, err
 	}
