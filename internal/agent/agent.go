@@ -87,6 +87,9 @@ func (c Config) peerTimeout() time.Duration {
 	return c.PeerTimeout
 }
 
+// DefaultKeepBroken is how long files stay that came by a migration that failed.
+const DefaultKeepBroken = DefaultKeep
+
 // callTimeout bounds a call that can be repeated.
 func (c Config) callTimeout() time.Duration { return c.peerTimeout() / 2 }
 
@@ -221,7 +224,9 @@ func (a *Agent) open() error {
 	if a.boot, err = kernel.BootID(); err != nil {
 		return err
 	}
-	if a.kept, err = newKeptCopies(a.config.StateDir, a.config.KeepBroken, a.log); err != nil {
+	if a.kept, err = newKeptCopies(KeptConfig{
+		StateDir: a.config.StateDir, Keep: a.config.KeepBroken, Log: a.log,
+	}); err != nil {
 		return err
 	}
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
@@ -417,7 +422,7 @@ func (a *Agent) streamOptions() stream.Options {
 
 // serve answers until ctx ends.
 func (a *Agent) serve(ctx context.Context) error {
-	local, err := a.listenLocal()
+	local, err := listenLocal(a.config.RunDir, a.config.Group, a.rights)
 	if err != nil {
 		return err
 	}

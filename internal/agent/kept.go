@@ -2,6 +2,8 @@ package agent
 
 import (
 	"cmp"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,8 +23,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// DefaultKeepBroken is how long files stay that came by a migration that failed.
-const DefaultKeepBroken = 24 * time.Hour
+// DefaultKeep is how long files stay that came by a migration that failed.
+const DefaultKeep = 24 * time.Hour
 
 const (
 	keptLeastBytes = 4 << 20 // less is sent again sooner than it is worth a place in a list
@@ -67,12 +69,25 @@ type keptTree struct {
 	Name string         `json:"name"`
 }
 
+// KeptConfig is where copies lie, and for how long.
+type KeptConfig struct {
+	StateDir string
+	Keep     time.Duration // 0: nothing is kept
+	// Full tells whether the disk has so little room that nothing should be kept; nil: by its free share.
+	Full func() bool
+	Log  *slog.Logger
+}
+
 // newKeptCopies finds what an earlier agent has kept.
-func newKeptCopies(stateDir string, keep time.Duration, log *slog.Logger) (*keptCopies, error) {
-	k := &keptCopies{dir: filepath.Join(stateDir, "kept"), keep: keep, log: log, all: map[string]*keptCopy{}}
-	k.full = func() bool {
-		var stat unix.Statfs_t
-		return unix.Statfs(k.dir, &stat) == nil && stat.Bavail < stat.Blocks/keptFreeShare
+func newKeptCopies(c KeptConfig) (*keptCopies, error) {
+	k := &keptCopies{
+		dir: filepath.Join(c.StateDir, "kept"), keep: c.Keep, full: c.Full, log: c.Log, all: map[string]*keptCopy{},
+	}
+	if k.full == nil {
+		k.full = func() bool {
+			var stat unix.Statfs_t
+			return unix.Statfs(k.dir, &stat) == nil && stat.Bavail < stat.Blocks/keptFreeShare
+		}
 	}
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("directory for files of broken migrations: %w", err)
@@ -87,7 +102,7 @@ func newKeptCopies(stateDir string, keep time.Duration, log *slog.Logger) (*kept
 	for _, entry := range entries {
 		one, err := k.read(entry.Name())
 		if err != nil {
-			log.Info("what is left of the files of a broken migration is removed", "name", entry.Name(), "error", err)
+			k.log.Info("what is left of the files of a broken migration is removed", "name", entry.Name(), "error", err)
 			k.remove(entry.Name())
 			continue
 		}
@@ -242,7 +257,9 @@ func (k *keptCopies) end(one *keptCopy) {
 func (k *keptCopies) remove(name string) {
 	doomed := name
 	if !strings.HasPrefix(name, keptDoomed) {
-		doomed = keptDoomed + randomHex(8)
+		id := make([]byte, 8)
+		_, _ = rand.Read(id) // never fails (crypto/rand)
+		doomed = keptDoomed + hex.EncodeToString(id)
 		if err := os.Rename(filepath.Join(k.dir, name), filepath.Join(k.dir, doomed)); err != nil {
 			k.log.Warn("files of a broken migration not removed", "error", err)
 			return

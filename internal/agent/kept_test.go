@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"errors"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,11 +14,12 @@ import (
 
 func openKept(t *testing.T, dir string) *keptCopies {
 	t.Helper()
-	k, err := newKeptCopies(dir, time.Hour, slog.New(slog.DiscardHandler))
+	k, err := newKeptCopies(KeptConfig{
+		StateDir: dir, Keep: time.Hour, Full: func() bool { return false }, Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.full = func() bool { return false }
 	return k
 }
 
@@ -125,36 +124,5 @@ func TestKeptCopiesAreUsedByOneMigration(t *testing.T) {
 	k.elsewhere(id, "c")
 	if len(k.list()) != 0 {
 		t.Error("it is kept although the container is elsewhere")
-	}
-}
-
-func TestKeptCopiesGiveWay(t *testing.T) {
-	a := newVolumeAgent(t)
-	a.kept.full = func() bool { return false }
-	for i, digit := range []string{"1", "2", "3"} {
-		one := a.kept.test(t, keptID(digit), "m"+digit, 5<<20)
-		one.Broke = one.Broke.Add(time.Duration(i) * time.Second)
-	}
-	need := diskNeed{place: a.config.StateDir}
-	var short *files.NoSpaceError
-	if !errors.As(files.CheckSpace(need.place, math.MaxInt64), &short) {
-		t.Fatal("there is room for everything")
-	}
-	need.bytes = short.Free + 6<<20 // others use this disk, too
-	_, others := a.kept.bytes(keptID("3"))
-	if others != 10<<20 || !a.yields(keptID("3"), &need, others+1<<40, true) || len(a.kept.list()) != 3 {
-		t.Errorf("a question: %d, %+v", others, a.kept.list())
-	}
-	a.yields(keptID("3"), &need, others+1<<40, false)
-	if list := a.kept.list(); len(list) == 0 || list[len(list)-1].ContainerID != keptID("3") || list[0].ContainerID == keptID("1") {
-		t.Errorf("left: %+v", list)
-	}
-	if need.bytes = math.MaxInt64 / 2; a.yields(keptID("9"), &need, 5<<20, false) || len(a.kept.list()) == 0 {
-		t.Error("all is given up for what has no room anyway")
-	}
-	a.kept.full = func() bool { return true }
-	a.kept.expire(time.Now())
-	if list := a.kept.list(); len(list) != 0 {
-		t.Errorf("when the disk is full: %+v", list)
 	}
 }

@@ -20,18 +20,19 @@ import (
 // socketPath is the socket for the command line.
 func socketPath(runDir string) string { return filepath.Join(runDir, "agent.sock") }
 
-// listenLocal opens the unix socket. Who may use it is decided by its group; the kernel checks.
-func (a *Agent) listenLocal() (net.Listener, error) {
-	path := socketPath(a.config.RunDir)
+// listenLocal opens the unix socket. Who may use it is decided by its group; the kernel checks. If each call is
+// checked by its caller's rights, everybody may use it.
+func listenLocal(runDir, group string, rights groupRights) (net.Listener, error) {
+	path := socketPath(runDir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("socket of an earlier agent: %w", err)
 	}
-	gid, err := groupID(a.config.Group)
+	gid, err := groupID(group)
 	if err != nil {
 		return nil, err
 	}
 	mask := 0o117 // The socket is never open to others, not even for a moment.
-	if a.rights != nil {
+	if rights != nil {
 		mask = 0o111 // each call is checked
 	}
 	old := syscall.Umask(mask)

@@ -32,7 +32,7 @@ func newTestAgent(t *testing.T) *Agent {
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
 		t.Fatal(err)
 	}
-	if a.kept, err = newKeptCopies(a.config.StateDir, DefaultKeepBroken, a.log); err != nil {
+	if a.kept, err = newKeptCopies(KeptConfig{StateDir: a.config.StateDir, Keep: DefaultKeep, Log: a.log}); err != nil {
 		t.Fatal(err)
 	}
 	a.id = clustertest.New(t, "a", "b")[1].ID
