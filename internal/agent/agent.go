@@ -41,6 +41,7 @@ import (
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/sampling"
 	"github.com/godwit/godwit/internal/statedir"
+	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -88,7 +89,7 @@ func (c Config) peerTimeout() time.Duration {
 }
 
 // DefaultKeepBroken is how long files stay that came by a migration that failed.
-const DefaultKeepBroken = DefaultKeep
+const DefaultKeepBroken = kept.DefaultKeep
 
 // callTimeout bounds a call that can be repeated.
 func (c Config) callTimeout() time.Duration { return c.peerTimeout() / 2 }
@@ -133,7 +134,7 @@ type Agent struct {
 	experience   *sampling.Experience
 	bases        *bases
 	footprints   *footprints
-	kept         *keptCopies
+	kept         *kept.Copies
 	layers       *layers.Mover
 	reservations *reservations
 	locations    *locations
@@ -224,7 +225,7 @@ func (a *Agent) open() error {
 	if a.boot, err = kernel.BootID(); err != nil {
 		return err
 	}
-	if a.kept, err = newKeptCopies(KeptConfig{
+	if a.kept, err = kept.New(kept.Config{
 		StateDir: a.config.StateDir, Keep: a.config.KeepBroken, Log: a.log,
 	}); err != nil {
 		return err

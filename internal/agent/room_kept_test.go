@@ -10,13 +10,14 @@ import (
 
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/kept"
 )
 
 func TestKeptCopiesGiveWay(t *testing.T) {
 	a := newVolumeAgent(t)
 	full := false
 	var err error
-	a.kept, err = newKeptCopies(KeptConfig{
+	a.kept, err = kept.New(kept.Config{
 		StateDir: a.config.StateDir, Keep: time.Hour, Full: func() bool { return full }, Log: a.log,
 	})
 	if err != nil {
@@ -32,20 +33,20 @@ func TestKeptCopiesGiveWay(t *testing.T) {
 		t.Fatal("there is room for everything")
 	}
 	need.bytes = short.Free + 6<<20 // others use this disk, too
-	_, others := a.kept.bytes(containerOf("3"))
-	if others != 10<<20 || !a.yields(containerOf("3"), &need, others+1<<40, true) || len(a.kept.list()) != 3 {
-		t.Errorf("a question: %d, %+v", others, a.kept.list())
+	_, others := a.kept.Bytes(containerOf("3"))
+	if others != 10<<20 || !a.yields(containerOf("3"), &need, others+1<<40, true) || len(a.kept.List()) != 3 {
+		t.Errorf("a question: %d, %+v", others, a.kept.List())
 	}
 	a.yields(containerOf("3"), &need, others+1<<40, false)
-	if list := a.kept.list(); len(list) == 0 || list[len(list)-1].ContainerID != containerOf("3") || list[0].ContainerID == containerOf("1") {
+	if list := a.kept.List(); len(list) == 0 || list[len(list)-1].ContainerID != containerOf("3") || list[0].ContainerID == containerOf("1") {
 		t.Errorf("left: %+v", list)
 	}
-	if need.bytes = math.MaxInt64 / 2; a.yields(containerOf("9"), &need, 5<<20, false) || len(a.kept.list()) == 0 {
+	if need.bytes = math.MaxInt64 / 2; a.yields(containerOf("9"), &need, 5<<20, false) || len(a.kept.List()) == 0 {
 		t.Error("all is given up for what has no room anyway")
 	}
 	full = true
-	a.kept.expire(time.Now())
-	if list := a.kept.list(); len(list) != 0 {
+	a.kept.Expire(time.Now())
+	if list := a.kept.List(); len(list) != 0 {
 		t.Errorf("when the disk is full: %+v", list)
 	}
 }
@@ -53,23 +54,23 @@ func TestKeptCopiesGiveWay(t *testing.T) {
 func containerOf(digit string) string { return strings.Repeat(digit, 64) }
 
 // broken keeps a volume of a container whose migration has failed.
-func broken(t *testing.T, a *Agent, container, id string, bytes int) *keptCopy {
+func broken(t *testing.T, a *Agent, container, id string, bytes int) *kept.Copy {
 	t.Helper()
 	volume := t.TempDir()
 	write(t, filepath.Join(volume, "f"), make([]byte, bytes))
-	one, err := a.kept.begin(migration.Spec{ID: id, Container: container, Name: "web", Source: "a"})
+	one, err := a.kept.Begin(migration.Spec{ID: id, Container: container, Name: "web", Source: "a"})
 	if err == nil {
-		err = a.kept.take(one, files.Tree{Kind: files.VolumeOf, Name: "data", Path: volume})
+		err = a.kept.Take(one, files.Tree{Kind: files.VolumeOf, Name: "data", Path: volume})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	worth, err := a.kept.settle(one, func(path string) (files.Size, error) {
+	worth, err := a.kept.Settle(one, func(path string) (files.Size, error) {
 		return files.TreeSize(t.Context(), files.Tree{Path: path})
 	})
 	if err != nil || !worth {
 		t.Fatalf("it is not kept: %v", err)
 	}
-	a.kept.release(one)
+	a.kept.Release(one)
 	return one
 }

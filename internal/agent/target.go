@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -91,7 +92,7 @@ type target struct {
 	lanes       int               // connections for pages beside data
 	base        *memory.Store     // what was staged here and is not in pages yet; nil: nothing
 	staging     bool              // pages were staged here
-	kept        *keptCopy         // files of an earlier attempt; nil: nothing
+	kept        *kept.Copy        // files of an earlier attempt; nil: nothing
 	footprint   *footprint        // what the container left here when it went; nil: nothing
 	hold        *network.Hold     // mode restart: new connections wait here, too, while the container runs on trial; nil: there is none
 	holding     bool              // it was started
@@ -310,11 +311,11 @@ func (t *target) releaseFootprint(result migration.Finish) {
 func (t *target) releaseKept(result migration.Finish) {
 	one := t.takeUsed()
 	if result.Result == migration.Moved || t.files.unusable() {
-		t.agent.kept.end(one)
-		t.agent.kept.drop(t.definition.ID)
+		t.agent.kept.End(one)
+		t.agent.kept.Drop(t.definition.ID)
 		return
 	}
-	t.agent.kept.release(one)
+	t.agent.kept.Release(one)
 }
 
 // closeBase gives back what was taken over and is not needed.

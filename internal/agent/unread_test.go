@@ -15,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -32,7 +33,7 @@ func newTestAgent(t *testing.T) *Agent {
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
 		t.Fatal(err)
 	}
-	if a.kept, err = newKeptCopies(KeptConfig{StateDir: a.config.StateDir, Keep: DefaultKeep, Log: a.log}); err != nil {
+	if a.kept, err = kept.New(kept.Config{StateDir: a.config.StateDir, Keep: kept.DefaultKeep, Log: a.log}); err != nil {
 		t.Fatal(err)
 	}
 	a.id = clustertest.New(t, "a", "b")[1].ID

@@ -20,7 +20,7 @@ var mayImport = map[string]string{
 		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk " +
 		"files/image files/inodes files/shared guard kernel memory " +
 		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
-		"predict sampling statedir transfer/layers transfer/state wire wire/identity wire/stream",
+		"predict sampling statedir transfer/kept transfer/layers transfer/state wire wire/identity wire/stream",
 	// ahead: decides from numbers that the agent measures.
 	"internal/ahead": "",
 	"internal/api":   "",
@@ -107,6 +107,7 @@ var mayImport = map[string]string{
 	// sampling: measures, and decides nothing; the agent is its Node.
 	"internal/sampling":        "engine guard kernel memory memory/pipeline migration patience predict",
 	"internal/statedir":        "kernel",
+	"internal/transfer/kept":   "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration wire/identity wire/stream",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
