@@ -22,6 +22,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/godwit/godwit/internal/access"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/cluster"
@@ -54,7 +55,7 @@ type Config struct {
 	RunDir   string
 	Listen   string // TCP address; "" for the port of the node's own address
 	Group    string // group that may use the socket; "" for root only
-	Rights   RightGroups
+	Rights   access.Groups
 	Policy   policy.Policy
 	// PolicyFile is the file from which Policy was read; "" for the default one, which need not exist.
 	PolicyFile string
@@ -149,7 +150,7 @@ type Agent struct {
 	entries      sync.WaitGroup // of nodesLog that sessions will write
 	openFiles    inodes.Finder
 	supervisor   *supervisor
-	rights       groupRights
+	rights       access.Rights
 }
 
 // Run is the life of an agent, until ctx ends. Containers go on without it; migrations that are
@@ -157,7 +158,7 @@ type Agent struct {
 func Run(ctx context.Context, config Config) error {
 	debug.SetGCPercent(usualGrowth)
 	supervisor := newSupervisor(config.Log)
-	rights, err := config.Rights.resolve(config.Group)
+	rights, err := config.Rights.Resolve(config.Group)
 	if err != nil {
 		return err
 	}
@@ -205,7 +206,7 @@ func takeState(config Config) (*statedir.Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path := socketPath(config.RunDir); answers(path) {
+	if path := access.SocketPath(config.RunDir); access.Answers(path) {
 		err := fmt.Errorf("an agent is already running on this node: it answers at %s", path)
 		return nil, errors.Join(err, state.Close())
 	}
@@ -423,7 +424,7 @@ func (a *Agent) streamOptions() stream.Options {
 
 // serve answers until ctx ends.
 func (a *Agent) serve(ctx context.Context) error {
-	local, err := listenLocal(a.config.RunDir, a.config.Group, a.rights)
+	local, err := access.Listen(a.config.RunDir, a.config.Group, a.rights)
 	if err != nil {
 		return err
 	}
@@ -494,8 +495,8 @@ func (a *Agent) tuneSockets() {
 func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.Listener) error {
 	// The outermost first: a panic is kept, too.
 	localOptions := append(a.auditing(audited()), recovering(a.log)...)
-	localOptions = append(localOptions, a.rights.authorizing()...)
-	localServer := grpc.NewServer(append(localOptions, grpc.Creds(newLocalCredentials()), a.noticing())...)
+	localOptions = append(localOptions, a.rights.Authorizing()...)
+	localServer := grpc.NewServer(append(localOptions, grpc.Creds(access.NewCredentials()), a.noticing())...)
 	api.RegisterAgentServer(localServer, &localService{agent: a})
 	options := append(a.auditing(auditedOfNodes()), recovering(a.log)...)
 	options = append(options, wire.ServerOptions()...)

@@ -12,6 +12,7 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/godwit/godwit/internal/access"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/migration"
@@ -105,7 +106,7 @@ func (a *Agent) keepEntry(ctx context.Context, entry audit.Entry) {
 	log := a.nodesLog
 	if caller, ok := grpcpeer.FromContext(ctx); ok {
 		switch who := caller.AuthInfo.(type) {
-		case localPeer:
+		case access.Peer:
 			log = a.auditLog
 			entry.UID, entry.GID, entry.PID = &who.UID, &who.GID, who.PID
 		case wire.AuthInfo:

@@ -18,6 +18,7 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/godwit/godwit/internal/access"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/migration"
@@ -164,7 +165,7 @@ func TestAuditOfNodes(t *testing.T) {
 
 func localContext(t *testing.T) context.Context {
 	t.Helper()
-	return grpcpeer.NewContext(t.Context(), &grpcpeer.Peer{AuthInfo: localPeer{UID: 1000, GID: 50, PID: 7}})
+	return grpcpeer.NewContext(t.Context(), &grpcpeer.Peer{AuthInfo: access.Peer{UID: 1000, GID: 50, PID: 7}})
 }
 
 func TestAuditNamesWhoAndWhatWithoutSecrets(t *testing.T) {

@@ -16,11 +16,12 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "ahead api audit cluster compat criu durable engine engine/containerd engine/docker " +
+	"internal/agent": "access ahead api audit cluster compat criu durable engine engine/containerd engine/docker " +
 		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk " +
 		"files/image files/inodes files/shared guard kernel memory " +
 		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
 		"predict sampling statedir transfer/kept transfer/layers transfer/state wire wire/identity wire/stream",
+	"internal/access": "api kernel",
 	// ahead: decides from numbers that the agent measures.
 	"internal/ahead": "",
 	"internal/api":   "",
