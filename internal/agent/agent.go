@@ -40,6 +40,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/policy"
+	"github.com/godwit/godwit/internal/reserve"
 	"github.com/godwit/godwit/internal/sampling"
 	"github.com/godwit/godwit/internal/statedir"
 	"github.com/godwit/godwit/internal/transfer/kept"
@@ -137,7 +138,7 @@ type Agent struct {
 	footprints   *footprints
 	kept         *kept.Copies
 	layers       *layers.Mover
-	reservations *reservations
+	reservations *reserve.Reservations
 	locations    *locations
 	doubles      *doubles
 	restarts     *restarts
@@ -181,7 +182,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(), opened: time.Now(),
 		auditLog:     audit.New(config.StateDir, audit.Users),
 		nodesLog:     audit.New(config.StateDir, audit.Nodes),
-		reservations: newReservations(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
+		reservations: reserve.New(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
 		adopted: newAdopted(),
 		machine: sampling.NewMachine(runtime.NumCPU()),
 		spare:   &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},

@@ -145,7 +145,7 @@ func (a *Agent) serveBase(ctx context.Context, data *stream.Session, from, id st
 	b.footprint.release()
 	a.park(b)
 	a.bases.remove(b)
-	a.reservations.release(b.id)
+	a.reservations.Release(b.id)
 	err = errors.Join(err, b.close())
 	if err != nil && ctx.Err() == nil {
 		_ = data.Abort(plain(err))
@@ -201,7 +201,7 @@ func (b *base) greet(ctx context.Context) (*api.Reservation, error) {
 	if err := b.agent.bases.add(b); err != nil {
 		return nil, err
 	}
-	b.agent.reservations.fill(b.id, b.from, b.needs, b.agent.freeForContainers())
+	b.agent.reservations.Fill(b.id, b.from, b.needs, b.agent.freeForContainers())
 	problems, err := b.agent.examineOffer(ctx, b.from, b.definition, offer)
 	if err != nil {
 		return nil, err
@@ -323,7 +323,7 @@ func (b *base) round(number uint64, missing []memory.TaskMap) error {
 	}
 	b.mu.Unlock()
 	// What is here already is not to be reserved any more.
-	b.agent.reservations.fill(b.id, b.from, max(0, b.needs-b.bytes()), b.agent.freeForContainers())
+	b.agent.reservations.Fill(b.id, b.from, max(0, b.needs-b.bytes()), b.agent.freeForContainers())
 	return tellPlaced(b.data, number, missing)
 }
 

@@ -122,7 +122,7 @@ func (t *target) undo(ctx context.Context, step migration.StepName) error {
 	switch step {
 	case migration.UndoReserve:
 		t.releaseImages()
-		t.agent.reservations.release(t.move.tracker.spec.ID)
+		t.agent.reservations.Release(t.move.tracker.spec.ID)
 		return nil
 	case migration.UndoArrive:
 		return t.discard(ctx)
@@ -151,10 +151,10 @@ func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
 
 // reserve refuses what cannot work, before anything moves.
 func (t *target) reserve(ctx context.Context) error {
-	if err := t.agent.reservations.take(t.move.tracker.spec.ID, t.definition); err != nil {
+	if err := t.agent.reservations.Take(t.move.tracker.spec.ID, t.definition); err != nil {
 		return err
 	}
-	t.agent.reservations.fill(t.move.tracker.spec.ID, t.move.tracker.spec.Source,
+	t.agent.reservations.Fill(t.move.tracker.spec.ID, t.move.tracker.spec.Source,
 		memoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
 	if err := t.holdImages(); err != nil {
 		return err
@@ -438,7 +438,7 @@ func (t *target) ended(result migration.Finish) {
 	if err := t.closeBase(); err != nil {
 		t.agent.log.Warn("a copy of memory not given back", "container", t.definition.Name, "error", err)
 	}
-	t.agent.reservations.release(t.move.tracker.spec.ID)
+	t.agent.reservations.Release(t.move.tracker.spec.ID)
 	t.releaseFootprint(result)
 	t.releaseKept(result)
 	t.agent.migrationEnded(t.move, result)

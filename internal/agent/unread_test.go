@@ -15,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/reserve"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -26,7 +27,7 @@ func newTestAgent(t *testing.T) *Agent {
 	t.Cleanup(stop)
 	a := &Agent{
 		config: Config{StateDir: t.TempDir(), RunDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), ctx: ctx, stop: stop,
-		reservations: newReservations(), bases: newBases(),
+		reservations: reserve.New(), bases: newBases(),
 		footprints: newFootprints(0), engines: engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
 	}
 	var err error

@@ -20,7 +20,7 @@ var mayImport = map[string]string{
 		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk " +
 		"files/image files/inodes files/shared guard kernel memory " +
 		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
-		"predict sampling statedir transfer/kept transfer/layers transfer/state wire wire/identity wire/stream",
+		"predict reserve sampling statedir transfer/kept transfer/layers transfer/state wire wire/identity wire/stream",
 	"internal/access": "api kernel",
 	// ahead: decides from numbers that the agent measures.
 	"internal/ahead": "",
@@ -105,6 +105,7 @@ var mayImport = map[string]string{
 	"internal/policy":            "",
 	// predict: a function of what was measured.
 	"internal/predict": "memory migration wire/stream",
+	"internal/reserve": "engine",
 	// sampling: measures, and decides nothing; the agent is its Node.
 	"internal/sampling":        "engine guard kernel memory memory/pipeline migration patience predict",
 	"internal/statedir":        "kernel",
