@@ -146,9 +146,8 @@ type Agent struct {
 	adoptions    *adoptions
 	adopted      adopted
 	looks        looks
-	auditLog     *audit.Log     // of users
-	nodesLog     *audit.Log     // of other nodes
-	entries      sync.WaitGroup // of nodesLog that sessions will write
+	calls        *Record        // of users and other nodes
+	entries      sync.WaitGroup // of calls that sessions will write
 	openFiles    inodes.Finder
 	supervisor   *supervisor
 	rights       access.Rights
@@ -180,8 +179,8 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(), opened: time.Now(),
-		auditLog:     audit.New(config.StateDir, audit.Users),
-		nodesLog:     audit.New(config.StateDir, audit.Nodes),
+		calls: NewRecord(
+			audit.New(config.StateDir, audit.Users), audit.New(config.StateDir, audit.Nodes), config.Log),
 		reservations: reserve.New(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
 		adopted: newAdopted(),
 		machine: sampling.NewMachine(runtime.NumCPU()),
@@ -432,7 +431,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	defer local.Close()
 	server, err := identity.NewServer(a.id, a.peers.List, func(node identity.Node) {
 		a.peers.Learn([]identity.Node{node})
-		a.keepEntry(ctx, audit.Entry{
+		a.calls.keepEntry(ctx, audit.Entry{
 			Time: time.Now().UTC(), Method: "Join", Node: node.Name, Object: node.Address, Outcome: "ok",
 		})
 	})
@@ -495,11 +494,11 @@ func (a *Agent) tuneSockets() {
 
 func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.Listener) error {
 	// The outermost first: a panic is kept, too.
-	localOptions := append(a.auditing(audited()), recovering(a.log)...)
+	localOptions := append(a.calls.auditing(audited()), recovering(a.log)...)
 	localOptions = append(localOptions, a.rights.Authorizing()...)
 	localServer := grpc.NewServer(append(localOptions, grpc.Creds(access.NewCredentials()), a.noticing())...)
 	api.RegisterAgentServer(localServer, &localService{agent: a})
-	options := append(a.auditing(auditedOfNodes()), recovering(a.log)...)
+	options := append(a.calls.auditing(auditedOfNodes()), recovering(a.log)...)
 	options = append(options, wire.ServerOptions()...)
 	peerServer := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxPeerStreams))...)
 	api.RegisterPeerServer(peerServer, &peerService{agent: a})

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,7 +20,6 @@ import (
 	"github.com/godwit/godwit/internal/access"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
-	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -51,107 +49,27 @@ func TestEveryMethodIsAuditedOrNot(t *testing.T) {
 	}
 }
 
-// TestAuditOfASession: a migration that ends after its session has its result in the log, and one that does
-// not end has an outcome, too.
-func TestAuditOfASession(t *testing.T) {
-	a := &Agent{
-		nodesLog: audit.New(t.TempDir(), audit.Nodes), log: slog.New(slog.DiscardHandler), ctx: stopped(t),
-	}
-	spec := migration.Spec{
-		ID: "0123456789abcdef", Side: migration.Target, Mode: migration.Cold, Name: "web",
-		Container: strings.Repeat("0", 64), Source: "a", Target: "b",
-	}
-	machine, err := migration.New(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	offer := &api.Offer{Migration: spec.ID}
-	a.auditSession(t.Context(), offer, newMove(a, nil, machine), nil)
-	record := machine.Record()
-	record.State, record.Result = migration.Done, migration.Moved
-	ended, _, err := migration.Resume(record)
-	if err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		a.ctx = t.Context()
-		m := newMove(a, nil, machine)
-		go a.auditSession(t.Context(), offer, m, nil)
-		synctest.Wait()
-		m.machine = ended
-		m.remember()
-	})
-	var got []string
-	err = a.nodesLog.Read(time.Time{}, func(e audit.Entry) error {
-		got = append(got, e.Object+": "+e.Outcome)
-		return nil
-	})
-	want := []string{spec.ID + " (web): cut off", spec.ID + " (web): moved"}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%q, %v; want %q", got, err, want)
-	}
-}
-
-// offers is a session that begins with an offer.
-type offers struct {
-	grpc.BidiStreamingServer[api.Envelope, api.Envelope]
-	ctx   context.Context
-	offer *api.Offer
-}
-
-func (o offers) Context() context.Context { return o.ctx }
-
-func (o offers) Recv() (*api.Envelope, error) {
-	return &api.Envelope{Offer: o.offer, Message: &api.Message{}}, nil
-}
-
-// TestAuditBeforeTheEnd: the end of an agent waits for what sessions have to log.
-func TestAuditBeforeTheEnd(t *testing.T) {
-	a := newTestAgent(t)
-	a.nodesLog = audit.New(t.TempDir(), audit.Nodes)
-	ctx := grpcpeer.NewContext(t.Context(), &grpcpeer.Peer{
-		Addr: &net.TCPAddr{}, AuthInfo: wire.AuthInfo{Peer: identity.Peer{Name: "a", Number: 1}},
-	})
-	refused := offers{ctx: ctx, offer: &api.Offer{Migration: testMigration}}
-	if err := (&peerService{agent: a}).Session(refused); err == nil {
-		t.Error("an offer without a protocol is accepted")
-	}
-	a.entries.Wait()
-	entries := 0
-	err := a.nodesLog.Read(time.Time{}, func(audit.Entry) error {
-		entries++
-		return nil
-	})
-	if err != nil || entries != 1 {
-		t.Errorf("%d entries are in the log: %v", entries, err)
-	}
-}
-
 // TestAuditOfNodes: who has called is what the certificate says; the log of users has nothing of it.
 func TestAuditOfNodes(t *testing.T) {
 	dir := t.TempDir()
-	a := &Agent{
-		auditLog: audit.New(dir, audit.Users), nodesLog: audit.New(dir, audit.Nodes),
-		log: slog.New(slog.DiscardHandler),
-	}
+	r := NewRecord(audit.New(dir, audit.Users), audit.New(dir, audit.Nodes), slog.New(slog.DiscardHandler))
 	ctx := grpcpeer.NewContext(t.Context(), &grpcpeer.Peer{
 		Addr:     &net.TCPAddr{IP: net.IPv4(192, 0, 2, 3), Port: 700},
 		AuthInfo: wire.AuthInfo{Peer: identity.Peer{Name: "b", Number: 2}},
 	})
 	release := &api.ReleaseRequest{Container: "web"}
-	a.audit(ctx, "Release", objectOf(release), status.Error(codes.PermissionDenied, "not yours"))
-	offer := &api.Offer{Migration: "0123"}
-	a.auditSession(ctx, offer, nil, status.Error(codes.InvalidArgument, "no such mode"))
-	a.audit(localContext(t), "Migrate", "web", nil)
+	r.audit(ctx, "Release", objectOf(release), status.Error(codes.PermissionDenied, "not yours"))
+	r.keepEntry(ctx, audit.Entry{Method: "Session", Object: "0123", Outcome: "cut off", Time: time.Now()})
+	r.audit(localContext(t), "Migrate", "web", nil)
 	var got []string
-	err := audit.ReadBoth(a.auditLog, a.nodesLog, time.Time{}, func(e audit.Entry) error {
+	err := r.Read(time.Time{}, func(e audit.Entry) error {
 		fields := []string{e.Node, e.Address, e.Method, e.Object, e.Outcome, e.Error}
 		got = append(got, strings.Join(fields, "|"))
 		return nil
 	})
 	want := []string{
 		"b|192.0.2.3:700|Release|web|PermissionDenied|not yours",
-		"b|192.0.2.3:700|Session|0123|InvalidArgument|no such mode",
+		"b|192.0.2.3:700|Session|0123|cut off|",
 		"||Migrate|web|ok|",
 	}
 	if err != nil || !slices.Equal(got, want) {
@@ -170,13 +88,13 @@ func localContext(t *testing.T) context.Context {
 
 func TestAuditNamesWhoAndWhatWithoutSecrets(t *testing.T) {
 	dir := t.TempDir()
-	a := &Agent{auditLog: audit.New(dir, audit.Users), log: slog.New(slog.DiscardHandler)}
+	r := NewRecord(audit.New(dir, audit.Users), nil, slog.New(slog.DiscardHandler))
 	ctx := localContext(t)
 	run := &api.RunRequest{Name: "web", Env: []string{"PASSWORD=hunter2"}, Args: []string{"hunter2"}}
 	exec := &api.ExecInput{Start: &api.ExecStart{Reference: "db", Args: []string{"hunter2"}, Env: []string{"K=hunter2"}}}
-	a.audit(ctx, "Run", objectOf(run), nil)
-	a.audit(ctx, "Exec", objectOf(exec), status.Error(codes.NotFound, "no such container"))
-	a.audit(ctx, "Migrate", objectOf(&api.MigrateRequest{Container: "web", Node: "b"}), errors.New("busy"))
+	r.audit(ctx, "Run", objectOf(run), nil)
+	r.audit(ctx, "Exec", objectOf(exec), status.Error(codes.NotFound, "no such container"))
+	r.audit(ctx, "Migrate", objectOf(&api.MigrateRequest{Container: "web", Node: "b"}), errors.New("busy"))
 	data, err := os.ReadFile(filepath.Join(dir, "audit.log"))
 	if err != nil {
 		t.Fatal(err)
@@ -194,11 +112,4 @@ func TestAuditNamesWhoAndWhatWithoutSecrets(t *testing.T) {
 			t.Errorf("the log lacks %s: %s", want, text)
 		}
 	}
-}
-
-func stopped(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	return ctx
 }
