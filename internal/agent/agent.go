@@ -146,7 +146,7 @@ type Agent struct {
 	adoptions    *adoptions
 	adopted      adopted
 	looks        looks
-	calls        *Record        // of users and other nodes
+	calls        *access.Record // of users and other nodes
 	entries      sync.WaitGroup // of calls that sessions will write
 	openFiles    inodes.Finder
 	supervisor   *supervisor
@@ -179,7 +179,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(), opened: time.Now(),
-		calls: NewRecord(
+		calls: access.NewRecord(
 			audit.New(config.StateDir, audit.Users), audit.New(config.StateDir, audit.Nodes), config.Log),
 		reservations: reserve.New(), bases: newBases(), footprints: newFootprints(config.FootprintLimit),
 		adopted: newAdopted(),
@@ -431,7 +431,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	defer local.Close()
 	server, err := identity.NewServer(a.id, a.peers.List, func(node identity.Node) {
 		a.peers.Learn([]identity.Node{node})
-		a.calls.keepEntry(ctx, audit.Entry{
+		a.calls.Keep(ctx, audit.Entry{
 			Time: time.Now().UTC(), Method: "Join", Node: node.Name, Object: node.Address, Outcome: "ok",
 		})
 	})
@@ -494,11 +494,11 @@ func (a *Agent) tuneSockets() {
 
 func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.Listener) error {
 	// The outermost first: a panic is kept, too.
-	localOptions := append(a.calls.auditing(audited()), recovering(a.log)...)
+	localOptions := append(a.calls.Options(access.Audited()), recovering(a.log)...)
 	localOptions = append(localOptions, a.rights.Authorizing()...)
 	localServer := grpc.NewServer(append(localOptions, grpc.Creds(access.NewCredentials()), a.noticing())...)
 	api.RegisterAgentServer(localServer, &localService{agent: a})
-	options := append(a.calls.auditing(auditedOfNodes()), recovering(a.log)...)
+	options := append(a.calls.Options(access.AuditedOfNodes()), recovering(a.log)...)
 	options = append(options, wire.ServerOptions()...)
 	peerServer := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxPeerStreams))...)
 	api.RegisterPeerServer(peerServer, &peerService{agent: a})

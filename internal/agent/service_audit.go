@@ -23,7 +23,7 @@ func (a *Agent) auditSession(ctx context.Context, offer *api.Offer, m *move, fai
 	entry := audit.Entry{Time: time.Now().UTC(), Method: "Session", Object: offer.GetMigration()}
 	if m == nil {
 		entry.Outcome, entry.Error = status.Code(failed).String(), plain(failed)
-		a.calls.keepEntry(ctx, entry)
+		a.calls.Keep(ctx, entry)
 		return
 	}
 	patience, cancel := context.WithTimeout(a.ctx, a.config.peerTimeout())
@@ -35,7 +35,7 @@ func (a *Agent) auditSession(ctx context.Context, offer *api.Offer, m *move, fai
 	if record.Result == migration.ResultRuns {
 		entry.Outcome = cutOff
 	}
-	a.calls.keepEntry(ctx, entry)
+	a.calls.Keep(ctx, entry)
 }
 
 // Audit streams the entries of the audit log.

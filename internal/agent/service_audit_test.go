@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	grpcpeer "google.golang.org/grpc/peer"
 
+	"github.com/godwit/godwit/internal/access"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/migration"
@@ -25,7 +26,7 @@ import (
 func TestAuditOfASession(t *testing.T) {
 	kept := audit.New(t.TempDir(), audit.Nodes)
 	a := &Agent{
-		calls: NewRecord(nil, kept, slog.New(slog.DiscardHandler)), ctx: stopped(t),
+		calls: access.NewRecord(nil, kept, slog.New(slog.DiscardHandler)), ctx: stopped(t),
 	}
 	spec := migration.Spec{
 		ID: "0123456789abcdef", Side: migration.Target, Mode: migration.Cold, Name: "web",
@@ -79,7 +80,7 @@ func (o offers) Recv() (*api.Envelope, error) {
 func TestAuditBeforeTheEnd(t *testing.T) {
 	a := newTestAgent(t)
 	kept := audit.New(t.TempDir(), audit.Nodes)
-	a.calls = NewRecord(nil, kept, a.log)
+	a.calls = access.NewRecord(nil, kept, a.log)
 	ctx := grpcpeer.NewContext(t.Context(), &grpcpeer.Peer{
 		Addr: &net.TCPAddr{}, AuthInfo: wire.AuthInfo{Peer: identity.Peer{Name: "a", Number: 1}},
 	})

@@ -21,7 +21,7 @@ var mayImport = map[string]string{
 		"files/image files/inodes files/shared guard kernel memory " +
 		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
 		"predict reserve sampling statedir transfer/kept transfer/layers transfer/state wire wire/identity wire/stream",
-	"internal/access": "api kernel",
+	"internal/access": "api audit kernel wire",
 	// ahead: decides from numbers that the agent measures.
 	"internal/ahead": "",
 	"internal/api":   "",

@@ -1,4 +1,4 @@
-package agent
+package access
 
 import (
 	"context"
@@ -11,15 +11,14 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/godwit/godwit/internal/access"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/wire"
 )
 
-// audited tells for each method of the local service whether the audit log keeps its calls: it
+// Audited tells for each method of the local service whether the audit log keeps its calls: it
 // keeps those that change something or show a secret. Calls that only look would flood it.
-func audited() map[string]bool {
+func Audited() map[string]bool {
 	return map[string]bool{
 		"Version": false, "ListImages": false, "Wait": false, "List": false, "Inspect": false, "Top": false, "Volumes": false,
 		"InspectVolume": false, "Nodes": false, "Plan": false, "Watch": false, "Migrations": false, "Stages": false,
@@ -31,9 +30,9 @@ func audited() map[string]bool {
 	}
 }
 
-// auditedOfNodes is the same for the service of other nodes. Greetings and what nodes ask of each other again
+// AuditedOfNodes is the same for the service of other nodes. Greetings and what nodes ask of each other again
 // and again would flood the log; Session keeps its entry itself, because its outcome is the migration's.
-func auditedOfNodes() map[string]bool {
+func AuditedOfNodes() map[string]bool {
 	return map[string]bool{
 		"Hello": false, "Prove": false, "Session": false, "Durable": false, "Layers": false, "Keep": false, "Presence": false,
 		"Tell": true, "Outcome": true, "Release": true, "Fetch": true, "Removed": true, "Follow": true,
@@ -57,8 +56,8 @@ func (r *Record) Read(since time.Time, each func(audit.Entry) error) error {
 	return audit.ReadBoth(r.users, r.nodes, since, each)
 }
 
-// auditing returns the options with which a server keeps calls of some methods in the audit log.
-func (r *Record) auditing(keep map[string]bool) []grpc.ServerOption {
+// Options returns the options with which a server keeps calls of some methods in the audit log.
+func (r *Record) Options(keep map[string]bool) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 			handle grpc.UnaryHandler) (any, error) {
@@ -88,15 +87,15 @@ func (r *Record) audit(ctx context.Context, method, object string, failed error)
 	if failed != nil {
 		entry.Outcome, entry.Error = status.Code(failed).String(), api.Plain(failed)
 	}
-	r.keepEntry(ctx, entry)
+	r.Keep(ctx, entry)
 }
 
-// keepEntry completes an entry with who has called.
-func (r *Record) keepEntry(ctx context.Context, entry audit.Entry) {
+// Keep completes an entry with who has called.
+func (r *Record) Keep(ctx context.Context, entry audit.Entry) {
 	log := r.nodes
 	if caller, ok := grpcpeer.FromContext(ctx); ok {
 		switch who := caller.AuthInfo.(type) {
-		case access.Peer:
+		case Peer:
 			log = r.users
 			entry.UID, entry.GID, entry.PID = &who.UID, &who.GID, who.PID
 		case wire.AuthInfo:

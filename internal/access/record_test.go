@@ -1,6 +1,7 @@
-package agent
+package access
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -17,7 +18,6 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/godwit/godwit/internal/access"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/wire"
@@ -29,7 +29,7 @@ func TestEveryMethodIsAuditedOrNot(t *testing.T) {
 	for _, one := range []struct {
 		service grpc.ServiceDesc
 		decided map[string]bool
-	}{{api.Agent_ServiceDesc, audited()}, {api.Peer_ServiceDesc, auditedOfNodes()}} {
+	}{{api.Agent_ServiceDesc, Audited()}, {api.Peer_ServiceDesc, AuditedOfNodes()}} {
 		var methods []string
 		for _, method := range one.service.Methods {
 			methods = append(methods, method.MethodName)
@@ -59,7 +59,7 @@ func TestAuditOfNodes(t *testing.T) {
 	})
 	release := &api.ReleaseRequest{Container: "web"}
 	r.audit(ctx, "Release", objectOf(release), status.Error(codes.PermissionDenied, "not yours"))
-	r.keepEntry(ctx, audit.Entry{Method: "Session", Object: "0123", Outcome: "cut off", Time: time.Now()})
+	r.Keep(ctx, audit.Entry{Method: "Session", Object: "0123", Outcome: "cut off", Time: time.Now()})
 	r.audit(localContext(t), "Migrate", "web", nil)
 	var got []string
 	err := r.Read(time.Time{}, func(e audit.Entry) error {
@@ -83,7 +83,7 @@ func TestAuditOfNodes(t *testing.T) {
 
 func localContext(t *testing.T) context.Context {
 	t.Helper()
-	return grpcpeer.NewContext(t.Context(), &grpcpeer.Peer{AuthInfo: access.Peer{UID: 1000, GID: 50, PID: 7}})
+	return grpcpeer.NewContext(t.Context(), &grpcpeer.Peer{AuthInfo: Peer{UID: 1000, GID: 50, PID: 7}})
 }
 
 func TestAuditNamesWhoAndWhatWithoutSecrets(t *testing.T) {
@@ -111,5 +111,19 @@ func TestAuditNamesWhoAndWhatWithoutSecrets(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the log lacks %s: %s", want, text)
 		}
+	}
+}
+
+// TestAuditLogThatCannotBeWritten: the call is over by then, and the agent's own log tells of it.
+func TestAuditLogThatCannotBeWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var told bytes.Buffer
+	r := NewRecord(audit.New(dir, audit.Users), nil, slog.New(slog.NewTextHandler(&told, nil)))
+	r.audit(localContext(t), "Run", "web", nil)
+	if !strings.Contains(told.String(), "audit log") || !strings.Contains(told.String(), "method=Run") {
+		t.Errorf("the log says %q", told.String())
 	}
 }
