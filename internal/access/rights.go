@@ -76,6 +76,7 @@ type Groups struct{ Look, Move, Run, Manage string }
 // Rights maps group ids to rights. If it is nil, anybody who can open the socket has all rights.
 type Rights map[uint32]Right
 
+// Resolve looks the groups up. all is the group of the socket, which has all rights, or "".
 func (g Groups) Resolve(all string) (Rights, error) {
 	if g == (Groups{}) {
 		return nil, nil

@@ -81,6 +81,7 @@ type localCredentials struct {
 	credentials.TransportCredentials
 }
 
+// NewCredentials tells a server who calls: its AuthInfo is a Peer.
 func NewCredentials() credentials.TransportCredentials { return &localCredentials{} }
 
 // Peer is what is known of a local caller.

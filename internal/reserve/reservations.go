@@ -26,10 +26,12 @@ type promise struct {
 	order uint64 // of all promises
 }
 
+// New has reserved nothing yet.
 func New() *Reservations {
 	return &Reservations{taken: map[string]engine.Definition{}, bytes: map[string]promise{}, free: map[string]int64{}}
 }
 
+// Take reserves what a container has to have alone.
 func (r *Reservations) Take(by string, definition engine.Definition) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,6 +52,7 @@ func (r *Reservations) Take(by string, definition engine.Definition) error {
 	return nil
 }
 
+// Release gives all back that something has reserved.
 func (r *Reservations) Release(by string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -338,6 +338,7 @@ func (k *Copies) Elsewhere(container, node string) {
 	}
 }
 
+// Describe is a copy as it is told to users. here is the name of this node.
 func (k *Copies) Describe(one Copy, here string) migration.Stage {
 	return migration.Stage{
 		ID: one.Migration, Kind: migration.BrokenCopy, Container: one.Container, ContainerID: one.ContainerID, Source: one.Source,

@@ -289,6 +289,7 @@ func (m *Mover) otherHolders(ctx context.Context, source string, missing []*api.
 	return holders
 }
 
+// Ask asks a node which of some layers it has.
 func (m *Mover) Ask(ctx context.Context, node identity.Node, request *api.LayersRequest) ([]*api.Layer, error) {
 	client, err := m.nodes.Client(node)
 	if err != nil {

@@ -44,6 +44,7 @@ type Sender struct {
 	refer SectionWriter // begins a section that does
 }
 
+// NewSender sends the files of a directory.
 func NewSender(dir string, open SectionWriter) *Sender {
 	return &Sender{dir: dir, open: open, sent: map[string]int64{}}
 }
@@ -172,6 +173,7 @@ type Receiver struct {
 	received map[string]int64
 }
 
+// NewReceiver writes files to a directory, so many bytes at most.
 func NewReceiver(dir string, limit int64) *Receiver {
 	return &Receiver{dir: dir, left: limit, received: map[string]int64{}}
 }
