@@ -138,6 +138,7 @@ type Agent struct {
 	footprints   *footprints
 	kept         *kept.Copies
 	layers       *layers.Mover
+	proofs       *Prover
 	reservations *reserve.Reservations
 	locations    *locations
 	doubles      *doubles
@@ -253,6 +254,7 @@ func (a *Agent) open() error {
 		return err
 	}
 	a.layers = a.newLayers()
+	a.proofs = a.newProver()
 	if err := a.openNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
@@ -460,7 +462,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	a.tuneSockets()
 	go a.guarded(func() { a.warmCRIU(ctx) })()
 	a.followUp(a.ctx)
-	go a.guarded(func() { a.removeProofs(a.leftProofs()) })()
+	go a.guarded(func() { a.proofs.removeProofs(a.proofs.leftProofs()) })()
 	return a.serveAll(ctx, local, remote)
 }
 

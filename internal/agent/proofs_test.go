@@ -4,54 +4,92 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/shared"
-	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// newVolumeAgent is a test agent that can be asked for the places of volumes.
-func newVolumeAgent(t *testing.T) *Agent {
-	t.Helper()
-	a := newTestAgent(t)
-	var err error
-	if a.embedded, err = embedded.New(embedded.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: a.images}); err != nil {
-		t.Fatal(err)
+// places are where volumes are: at their sources, unless these are not to be found.
+type places struct{}
+
+var errNoPlace = errors.New("no such volume")
+
+func (places) VolumePath(v engine.Volume) (string, error) {
+	if v.Source == "" {
+		return "", errNoPlace
 	}
-	a.engines = engine.NewSet(a.embedded)
-	return a
+	return v.Source, nil
 }
 
-func bind(directory string) engine.Volume {
-	return engine.Volume{Kind: engine.Bind, Source: directory, Path: "/x"}
+func directory(path string) engine.Volume {
+	return engine.Volume{Kind: engine.Bind, Source: path, Path: "/x"}
+}
+
+func proverOf(t *testing.T, nodes Nodes) *Prover {
+	t.Helper()
+	return NewProver(filepath.Join(t.TempDir(), "proofs"), places{}, nodes, slog.New(slog.DiscardHandler))
+}
+
+// other is another node as it is asked. It sees what this one does, or answers as it is told to.
+type other struct {
+	api.UnimplementedPeerServer
+	answers func(*api.ProveRequest) (*api.ProveReply, error)
+	address string
+}
+
+func (o *other) Prove(_ context.Context, request *api.ProveRequest) (*api.ProveReply, error) {
+	return o.answers(request)
+}
+
+func (o *other) Client(identity.Node) (*grpc.ClientConn, error) {
+	return grpc.NewClient(o.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
+
+func reached(t *testing.T, answers func(*api.ProveRequest) (*api.ProveReply, error)) *other {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &other{answers: answers, address: listener.Addr().String()}
+	server := grpc.NewServer()
+	api.RegisterPeerServer(server, o)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return o
 }
 
 // TestLeftTokensAreRemoved ends an agent between the making of tokens and their removal.
 func TestLeftTokensAreRemoved(t *testing.T) {
-	a := newVolumeAgent(t)
+	p := proverOf(t, nil)
 	host, gone := t.TempDir(), t.TempDir()
-	left, err := a.claim([]engine.Volume{bind(host), bind(gone)})
+	left, err := p.claim([]engine.Volume{directory(host), directory(gone)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll(gone); err != nil {
 		t.Fatal(err)
 	}
-	notes := a.leftProofs()
+	notes := p.leftProofs()
 	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 || len(notes) != 1 {
 		t.Fatalf("tokens %v, notes %v, %v", entries, notes, err)
 	}
-	a.removeProofs(notes) // by the next agent
+	p.removeProofs(notes) // by the next agent
 	if entries, err := os.ReadDir(host); err != nil || len(entries) != 0 {
 		t.Errorf("tokens left: %v, %v", entries, err)
 	}
-	if notes := a.leftProofs(); len(notes) != 0 {
+	if notes := p.leftProofs(); len(notes) != 0 {
 		t.Errorf("notes left: %v", notes)
 	}
 	for _, made := range left.made {
@@ -64,60 +102,91 @@ func TestLeftTokensAreRemoved(t *testing.T) {
 		err = os.WriteFile(precious, nil, 0o600)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(a.proofsDir(), "00.json"), note, 0o600)
+		err = os.WriteFile(filepath.Join(p.dir, "00.json"), note, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.removeProofs(a.leftProofs())
+	p.removeProofs(p.leftProofs())
 	if _, err := os.Stat(precious); err != nil {
 		t.Error("a file that is no token was removed")
 	}
 }
 
-// TestProofOfAPeer is asked for tokens where none can be, and for one that is there.
-func TestProofOfAPeer(t *testing.T) {
-	a := newVolumeAgent(t)
-	host := t.TempDir()
-	claim, err := shared.NewClaim(host, shared.NewName())
-	if err != nil {
-		t.Fatal(err)
+// TestProve: a node that sees the token shares the volume, and whatever it answers instead is no proof. No
+// token stays.
+func TestProve(t *testing.T) {
+	same := func(request *api.ProveRequest) (*api.ProveReply, error) {
+		reply := &api.ProveReply{}
+		for _, one := range request.Proofs {
+			answer, err := proverOf(t, nil).answerProof(one)
+			if err != nil {
+				return nil, err
+			}
+			reply.Proven = append(reply.Proven, &api.Proven{
+				Token: answer.Token, Reply: answer.Reply, Locked: answer.Locked, Device: answer.Device, Inode: answer.Inode,
+			})
+		}
+		return reply, nil
 	}
-	t.Cleanup(func() { _ = claim.Remove() })
-	entries, err := os.ReadDir(host)
-	if err != nil {
-		t.Fatal(err)
+	says := func(proven ...*api.Proven) func(*api.ProveRequest) (*api.ProveReply, error) {
+		return func(*api.ProveRequest) (*api.ProveReply, error) { return &api.ProveReply{Proven: proven}, nil }
 	}
-	name := entries[0].Name()
-	for what, one := range map[string]*api.Proof{
-		"nothing":      {},
-		"no name":      {Volume: encodeVolume(bind(host))},
-		"outside":      {Volume: encodeVolume(bind(host)), File: "../" + filepath.Base(host) + "/" + name},
-		"not clean":    {Volume: encodeVolume(bind(host + "/../" + filepath.Base(host))), File: name},
-		"relative":     {Volume: encodeVolume(bind("tmp")), File: name},
-		"no kind":      {Volume: &api.Volume{Kind: "x", Source: host, Path: "/x"}, File: name},
-		"no volume":    {Volume: &api.Volume{Name: "../../" + host, Path: "/x"}, File: name},
-		"of the agent": {Volume: encodeVolume(bind(filepath.Join(a.config.StateDir, "volumes"))), File: name},
-		"memory":       {Volume: &api.Volume{Kind: "tmpfs", Path: host}, File: name},
+	for _, one := range []struct {
+		what    string
+		answers func(*api.ProveRequest) (*api.ProveReply, error)
+		want    proof
+		failed  string
+	}{
+		{"it sees the same", same, proof{shared: true}, ""},
+		{"it sees nothing", says(&api.Proven{}), proof{}, ""},
+		{"it cannot look", says(&api.Proven{Error: "stale file handle"}), proof{unsure: true}, ""},
+		{"it makes something up", says(&api.Proven{Token: "x", Reply: "y"}), proof{oneWay: true}, ""},
+		{"it answers for another number", says(), proof{}, "0 of 1"},
+		{"it fails", func(*api.ProveRequest) (*api.ProveReply, error) { return nil, errNoPlace }, proof{}, errNoPlace.Error()},
 	} {
-		if answer, err := a.answerProof(one); err == nil {
-			t.Errorf("%s is answered: %+v", what, answer)
+		dir := t.TempDir()
+		p := proverOf(t, reached(t, one.answers))
+		proofs, err := p.prove(t.Context(), identity.Node{Name: "b"}, []engine.Volume{directory(dir)})
+		switch {
+		case one.failed != "":
+			if err == nil || !strings.Contains(err.Error(), one.failed) {
+				t.Errorf("%s: %v", one.what, err)
+			}
+		case err != nil || len(proofs) != 1:
+			t.Errorf("%s: %+v, %v", one.what, proofs, err)
+		case proofs[0].shared != one.want.shared || proofs[0].unsure != one.want.unsure || proofs[0].oneWay != one.want.oneWay:
+			t.Errorf("%s: %+v", one.what, proofs[0])
+		case !proofs[0].shared && proofs[0].why == "":
+			t.Errorf("%s: it does not say why", one.what)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 || len(p.leftProofs()) > 0 {
+			t.Errorf("%s: left are %v and %v, %v", one.what, entries, p.leftProofs(), err)
 		}
 	}
-	answer, err := a.answerProof(&api.Proof{Volume: encodeVolume(bind(host)), File: name})
-	if err == nil {
-		err = claim.Check(answer)
+}
+
+// TestNothingToProve: without volumes nobody is asked, and a volume that is not there is an error.
+func TestNothingToProve(t *testing.T) {
+	p := proverOf(t, nil)
+	if proofs, err := p.prove(t.Context(), identity.Node{}, nil); proofs != nil || err != nil {
+		t.Errorf("%v, %v", proofs, err)
 	}
-	if err != nil {
+	if _, err := p.prove(t.Context(), identity.Node{}, []engine.Volume{{}}); !errors.Is(err, errNoPlace) {
 		t.Error(err)
+	}
+	for _, one := range []*api.Proof{{}, {Volume: &api.Volume{}}} {
+		if answer, err := p.answerProof(one); err == nil {
+			t.Errorf("%v is answered: %+v", one, answer)
+		}
 	}
 }
 
 // TestClaimsAreJudged: what a node says of tokens is believed only if its answer is where it must be.
 func TestClaimsAreJudged(t *testing.T) {
-	a := newVolumeAgent(t)
+	prover := proverOf(t, nil)
 	host := t.TempDir()
-	tokens, err := a.claim([]engine.Volume{bind(host), bind(filepath.Join(host, "none"))})
+	tokens, err := prover.claim([]engine.Volume{directory(host), directory(filepath.Join(host, "none"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,142 +214,7 @@ func TestClaimsAreJudged(t *testing.T) {
 	if p := tokens.check(0, &api.Proven{Token: found.Reply, Reply: found.Token}); p.shared || !p.oneWay {
 		t.Errorf("lies: %+v", p)
 	}
-	if err := tokens.remove(); err != nil || len(a.leftProofs()) > 0 {
+	if err := tokens.remove(); err != nil || len(prover.leftProofs()) > 0 {
 		t.Errorf("tokens not removed: %v", err)
-	}
-}
-
-func TestComing(t *testing.T) {
-	definition := engine.Definition{Volumes: []engine.Volume{
-		{Name: "data", Path: "/data"}, {Name: "shared", Path: "/s", Stays: true}, {Kind: engine.Tmpfs, Path: "/fast"},
-	}}
-	offer := func(volumes ...migration.VolumeMoved) *api.Offer {
-		document, err := json.Marshal(volumes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &api.Offer{TreesBytes: 100, VolumesJson: document}
-	}
-	c, err := comingOf(definition, offer(migration.VolumeMoved{Volume: "data", Bytes: 30, Files: 3}, migration.VolumeMoved{Volume: "/fast", Bytes: 20},
-		migration.VolumeMoved{Volume: "shared", Bytes: 40}, migration.VolumeMoved{Volume: "none", Bytes: 50}))
-	if err != nil || c.rest != 50 || c.memory != 20 || len(c.volumes) != 2 {
-		t.Errorf("%+v, %v", c, err)
-	}
-	for _, bad := range []*api.Offer{
-		offer(migration.VolumeMoved{Volume: "data", Bytes: -1}), offer(migration.VolumeMoved{Volume: "data", Files: -1}),
-		offer(migration.VolumeMoved{Volume: "data", Bytes: 101}),
-		offer(migration.VolumeMoved{Volume: "data", Bytes: 60}, migration.VolumeMoved{Volume: "data", Bytes: 60}), {VolumesJson: []byte("{")},
-	} {
-		if c, err := comingOf(definition, bad); err == nil {
-			t.Errorf("%s: %+v", bad.VolumesJson, c)
-		}
-	}
-}
-
-// TestRoomOfVolumes wants volumes to be compared with the disks that they come to.
-func TestRoomOfVolumes(t *testing.T) {
-	a := newVolumeAgent(t)
-	definition := engine.Definition{Volumes: []engine.Volume{bind("/dev/shm/none/there"), {Kind: engine.Tmpfs, Path: "/fast", SizeBytes: 1 << 20}}}
-	examine := func(bytes, files, memory int64) int {
-		t.Helper()
-		coming := comingFiles{volumes: map[string]migration.VolumeMoved{"/x": {Bytes: bytes, Files: files}, "/fast": {Bytes: memory}}}
-		found, err := a.examineDisks(definition, coming, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(append(found, a.examineTmpfs(definition, coming)...))
-	}
-	for _, one := range []struct {
-		bytes, files, memory int64
-		want                 int
-	}{{1 << 10, 10, 1 << 10, 0}, {1 << 50, 10, 0, 1}, {1 << 10, 1 << 50, 0, 1}, {0, 0, 2 << 20, 1}, {1 << 50, 0, 2 << 20, 2}} {
-		if got := examine(one.bytes, one.files, one.memory); got != one.want {
-			t.Errorf("%+v: %d problems", one, got)
-		}
-	}
-	if err := a.syncVolumes(engine.Definition{Volumes: []engine.Volume{bind(t.TempDir()), bind("/none/there"), {Name: "none", Path: "/n"}}}); err != nil {
-		t.Errorf("sync: %v", err)
-	}
-	if found := a.ofTheNode("/etc/x"); !found {
-		t.Error("a part of /etc can be taken away")
-	}
-	for path, want := range map[string]bool{"/": true, "/usr": true, "/home": true, "/home/ann": false, "/srv/data": false, "/var": true, filepath.Dir(a.config.StateDir): true, "/etcetera": false} {
-		if got := a.ofTheNode(path); got != want {
-			t.Errorf("%s is a part of the machine: %v", path, got)
-		}
-	}
-}
-
-// TestArrivingDirectories: a container that another node describes gets no directory of the
-// machine's, whether something is moved there or not.
-func TestArrivingDirectories(t *testing.T) {
-	a := newVolumeAgent(t)
-	data := filepath.Join(t.TempDir(), "data")
-	link := data + "-link"
-	if err := errors.Join(os.Mkdir(data, 0o755), os.Symlink("/etc", link)); err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range []struct {
-		source          string
-		readOnly, stays bool
-		refused         bool
-	}{
-		{data, false, true, false},
-		{data, true, true, false},
-		{data, false, false, false},
-		{"/srv/none", false, true, false},
-		{"/home/ann/data", false, true, false},
-		{"/etc/resolv.conf", true, true, false},
-		{"/usr/share/zoneinfo", true, true, false},
-		{"/etc/resolv.conf", false, true, true},
-		{"/usr/share/zoneinfo", false, true, true},
-		{"/etc", true, true, true},
-		{"/etc", false, false, true},
-		{link, true, true, true},
-		{"/", true, true, true},
-		{"/dev", false, true, true},
-		{"/proc/sys", false, true, true},
-		{"/sys/fs/cgroup", true, true, true},
-		{"/var/run/docker.sock", true, true, true},
-		{"/var/lib/docker/volumes", false, true, true},
-		{filepath.Join(a.config.StateDir, "x"), true, true, true},
-		{filepath.Dir(a.config.StateDir), true, true, true},
-	} {
-		v := bind(one.source)
-		v.ReadOnly, v.Stays = one.readOnly, one.stays
-		found := a.examineArriving(engine.Definition{Volumes: []engine.Volume{v}})
-		if len(found) > 0 != one.refused {
-			t.Errorf("%+v: %+v", one, found)
-		}
-	}
-}
-
-// TestPatiently: what never ends keeps nobody who does not want it any more.
-func TestPatiently(t *testing.T) {
-	never, enough := make(chan struct{}), errors.New("enough")
-	defer close(never)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(enough)
-	err := patiently(ctx, func() error {
-		<-never
-		return nil
-	})
-	if !errors.Is(err, enough) {
-		t.Errorf("it returned %v", err)
-	}
-	if err := patiently(t.Context(), func() error { return enough }); !errors.Is(err, enough) {
-		t.Errorf("it returned %v", err)
-	}
-}
-
-// TestEncodeVolume: the other node looks at the same volume, and so asks the same engine where it is.
-func TestEncodeVolume(t *testing.T) {
-	for _, v := range []engine.Volume{
-		{Engine: "docker", Kind: engine.Named, Name: strings.Repeat("0c", 32), Path: "/data", ReadOnly: true},
-		{Kind: engine.Bind, Source: "/srv", Path: "/data"}, {Kind: engine.Tmpfs, Path: "/t", SizeBytes: 7},
-	} {
-		if got := decodeVolume(encodeVolume(v)); got != v {
-			t.Errorf("%+v becomes %+v", v, got)
-		}
 	}
 }

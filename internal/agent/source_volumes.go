@@ -67,7 +67,7 @@ func (s *source) proveAgain(ctx context.Context) error {
 			asked = append(asked, v)
 		}
 	}
-	proofs, err := s.agent.prove(ctx, s.target, asked)
+	proofs, err := s.agent.proofs.prove(ctx, s.target, asked)
 	if err != nil {
 		return err
 	}

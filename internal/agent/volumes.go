@@ -78,7 +78,7 @@ func (a *Agent) chooseVolumes(
 			asked, at = append(asked, v), append(at, i)
 		}
 	}
-	proofs, err := a.prove(ctx, node, asked)
+	proofs, err := a.proofs.prove(ctx, node, asked)
 	if err != nil {
 		return c, err
 	}
