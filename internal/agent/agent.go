@@ -45,6 +45,7 @@ import (
 	"github.com/godwit/godwit/internal/statedir"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/layers"
+	"github.com/godwit/godwit/internal/transfer/proof"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -138,7 +139,7 @@ type Agent struct {
 	footprints   *footprints
 	kept         *kept.Copies
 	layers       *layers.Mover
-	proofs       *Prover
+	proofs       *proof.Prover
 	reservations *reserve.Reservations
 	locations    *locations
 	doubles      *doubles
@@ -462,7 +463,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	a.tuneSockets()
 	go a.guarded(func() { a.warmCRIU(ctx) })()
 	a.followUp(a.ctx)
-	go a.guarded(func() { a.proofs.removeProofs(a.proofs.leftProofs()) })()
+	go a.guarded(func() { a.proofs.RemoveLeft(a.proofs.Left()) })()
 	return a.serveAll(ctx, local, remote)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/shared"
+	"github.com/godwit/godwit/internal/transfer/proof"
 )
 
 // inspectedVolume is what `godwit volume inspect` shows.
@@ -63,7 +64,7 @@ func (s *peerService) Prove(ctx context.Context, request *api.ProveRequest) (*ap
 			return nil, ctx.Err()
 		}
 		found := &api.Proven{}
-		answer, err := s.agent.proofs.answerProof(one)
+		answer, err := s.agent.proofs.Answer(one)
 		switch {
 		case err == nil:
 			found.Token, found.Reply, found.Locked = answer.Token, answer.Reply, answer.Locked
@@ -77,6 +78,6 @@ func (s *peerService) Prove(ctx context.Context, request *api.ProveRequest) (*ap
 }
 
 // newProver finds out for this agent which volumes other nodes share.
-func (a *Agent) newProver() *Prover {
-	return NewProver(filepath.Join(a.config.StateDir, "proofs"), a.engines, a.peers, a.log)
+func (a *Agent) newProver() *proof.Prover {
+	return proof.New(filepath.Join(a.config.StateDir, "proofs"), a.engines, a.peers, a.log)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/shared"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/proof"
 )
 
 // newVolumeAgent is a test agent that can be asked for the places of volumes.
@@ -49,20 +50,20 @@ func TestProofOfAPeer(t *testing.T) {
 	name := entries[0].Name()
 	for what, one := range map[string]*api.Proof{
 		"nothing":      {},
-		"no name":      {Volume: encodeVolume(bind(host))},
-		"outside":      {Volume: encodeVolume(bind(host)), File: "../" + filepath.Base(host) + "/" + name},
-		"not clean":    {Volume: encodeVolume(bind(host + "/../" + filepath.Base(host))), File: name},
-		"relative":     {Volume: encodeVolume(bind("tmp")), File: name},
+		"no name":      {Volume: proof.EncodeVolume(bind(host))},
+		"outside":      {Volume: proof.EncodeVolume(bind(host)), File: "../" + filepath.Base(host) + "/" + name},
+		"not clean":    {Volume: proof.EncodeVolume(bind(host + "/../" + filepath.Base(host))), File: name},
+		"relative":     {Volume: proof.EncodeVolume(bind("tmp")), File: name},
 		"no kind":      {Volume: &api.Volume{Kind: "x", Source: host, Path: "/x"}, File: name},
 		"no volume":    {Volume: &api.Volume{Name: "../../" + host, Path: "/x"}, File: name},
-		"of the agent": {Volume: encodeVolume(bind(filepath.Join(a.config.StateDir, "volumes"))), File: name},
+		"of the agent": {Volume: proof.EncodeVolume(bind(filepath.Join(a.config.StateDir, "volumes"))), File: name},
 		"memory":       {Volume: &api.Volume{Kind: "tmpfs", Path: host}, File: name},
 	} {
-		if answer, err := a.proofs.answerProof(one); err == nil {
+		if answer, err := a.proofs.Answer(one); err == nil {
 			t.Errorf("%s is answered: %+v", what, answer)
 		}
 	}
-	answer, err := a.proofs.answerProof(&api.Proof{Volume: encodeVolume(bind(host)), File: name})
+	answer, err := a.proofs.Answer(&api.Proof{Volume: proof.EncodeVolume(bind(host)), File: name})
 	if err == nil {
 		err = claim.Check(answer)
 	}
@@ -200,7 +201,7 @@ func TestEncodeVolume(t *testing.T) {
 		{Engine: "docker", Kind: engine.Named, Name: strings.Repeat("0c", 32), Path: "/data", ReadOnly: true},
 		{Kind: engine.Bind, Source: "/srv", Path: "/data"}, {Kind: engine.Tmpfs, Path: "/t", SizeBytes: 7},
 	} {
-		if got := decodeVolume(encodeVolume(v)); got != v {
+		if got := proof.DecodeVolume(proof.EncodeVolume(v)); got != v {
 			t.Errorf("%+v becomes %+v", v, got)
 		}
 	}

@@ -20,7 +20,7 @@ var mayImport = map[string]string{
 		"engine/embedded engine/lxc engine/moving engine/podman files files/chunk " +
 		"files/image files/inodes files/shared guard kernel memory " +
 		"memory/drain memory/pipeline migration network network/wireguard patience policy " +
-		"predict reserve sampling statedir transfer/kept transfer/layers transfer/state wire wire/identity wire/stream",
+		"predict reserve sampling statedir transfer/kept transfer/layers transfer/proof transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// ahead: decides from numbers that the agent measures.
 	"internal/ahead": "",
@@ -111,6 +111,7 @@ var mayImport = map[string]string{
 	"internal/statedir":        "kernel",
 	"internal/transfer/kept":   "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration wire/identity wire/stream",
+	"internal/transfer/proof":  "api durable engine files/shared guard wire/identity",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",

@@ -1,4 +1,4 @@
-package agent
+package proof
 
 import (
 	"context"
@@ -23,14 +23,14 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// proof is what was found out about one volume: whether the other node sees the same.
-type proof struct {
-	shared bool
-	locked bool   // locks of files hold on both nodes
-	same   bool   // files have the same inodes on both nodes
-	oneWay bool   // it sees what is written here, but not the other way round
-	unsure bool   // it may see the same, and cannot answer
-	why    string // not
+// Proof is what was found out about one volume: whether the other node sees the same.
+type Proof struct {
+	Shared bool
+	Locked bool   // locks of files hold on both nodes
+	Same   bool   // files have the same inodes on both nodes
+	OneWay bool   // it sees what is written here, but not the other way round
+	Unsure bool   // it may see the same, and cannot answer
+	Why    string // not
 }
 
 // Prover finds out which volumes other nodes share with this one, and answers their questions.
@@ -51,8 +51,8 @@ type Nodes interface {
 	Client(node identity.Node) (*grpc.ClientConn, error)
 }
 
-// NewProver keeps its notes in a directory, which need not exist.
-func NewProver(dir string, volumes Volumes, nodes Nodes, log *slog.Logger) *Prover {
+// New keeps its notes in a directory, which need not exist.
+func New(dir string, volumes Volumes, nodes Nodes, log *slog.Logger) *Prover {
 	return &Prover{dir: dir, volumes: volumes, nodes: nodes, log: log}
 }
 
@@ -60,15 +60,15 @@ func NewProver(dir string, volumes Volumes, nodes Nodes, log *slog.Logger) *Prov
 // is gone never does.
 const proofTimeout = 15 * time.Second
 
-// prove finds out which volumes a node shares with this one. Their tokens are removed when it
+// Prove finds out which volumes a node shares with this one. Their tokens are removed when it
 // returns, or as soon as their file systems answer again.
-func (p *Prover) prove(ctx context.Context, node identity.Node, volumes []engine.Volume) ([]proof, error) {
+func (p *Prover) Prove(ctx context.Context, node identity.Node, volumes []engine.Volume) ([]Proof, error) {
 	if len(volumes) == 0 {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()
-	var proofs []proof
+	var proofs []Proof
 	done := guard.Go(func() (err error) {
 		proofs, err = p.proveAll(ctx, node, volumes)
 		return err
@@ -91,7 +91,7 @@ type claims struct {
 	left  error    // a token could not be made, and not be removed
 }
 
-func (p *Prover) proveAll(ctx context.Context, node identity.Node, volumes []engine.Volume) (proofs []proof, err error) {
+func (p *Prover) proveAll(ctx context.Context, node identity.Node, volumes []engine.Volume) (proofs []Proof, err error) {
 	tokens, err := p.claim(volumes)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (p *Prover) proveAll(ctx context.Context, node identity.Node, volumes []eng
 	}()
 	request := &api.ProveRequest{}
 	for i, v := range volumes {
-		request.Proofs = append(request.Proofs, &api.Proof{Volume: encodeVolume(v), File: filepath.Base(tokens.files[i])})
+		request.Proofs = append(request.Proofs, &api.Proof{Volume: EncodeVolume(v), File: filepath.Base(tokens.files[i])})
 	}
 	client, err := p.nodes.Client(node)
 	if err != nil {
@@ -157,23 +157,23 @@ func (p *Prover) claim(volumes []engine.Volume) (*claims, error) {
 }
 
 // check judges what the other node says about a token.
-func (c *claims) check(i int, said *api.Proven) proof {
+func (c *claims) check(i int, said *api.Proven) Proof {
 	switch {
 	case c.made[i] == nil:
 		// Of a file system of this machine alone nobody else can have any part.
 		local, err := shared.Local(filepath.Dir(c.files[i]))
-		return proof{why: c.why[i], unsure: err != nil || !local}
+		return Proof{Why: c.why[i], Unsure: err != nil || !local}
 	case said.Token == "":
 		if said.Error == "" {
-			return proof{why: shared.ErrNotShared.Error()}
+			return Proof{Why: shared.ErrNotShared.Error()}
 		}
-		return proof{why: fmt.Sprintf("at the other node: %.400s", said.Error), unsure: true}
+		return Proof{Why: fmt.Sprintf("at the other node: %.400s", said.Error), Unsure: true}
 	}
 	answer := shared.Answer{Token: said.Token, Reply: said.Reply, Device: said.Device, Inode: said.Inode}
 	if err := c.made[i].Check(answer); err != nil {
-		return proof{oneWay: true, why: err.Error()}
+		return Proof{OneWay: true, Why: err.Error()}
 	}
-	return proof{shared: true, locked: said.Locked, same: c.made[i].SameInode(answer)}
+	return Proof{Shared: true, Locked: said.Locked, Same: c.made[i].SameInode(answer)}
 }
 
 // remove removes the tokens and, if none is left, the note.
@@ -190,8 +190,8 @@ func (c *claims) remove() error {
 	return os.Remove(c.note)
 }
 
-// leftProofs are the notes that agents have left which ended before they could remove their tokens.
-func (p *Prover) leftProofs() []string {
+// Left are the notes that agents have left which ended before they could remove their tokens.
+func (p *Prover) Left() []string {
 	entries, err := os.ReadDir(p.dir)
 	if err != nil {
 		return nil // There are none.
@@ -205,8 +205,8 @@ func (p *Prover) leftProofs() []string {
 	return notes
 }
 
-// removeProofs removes the tokens that notes name. Their file systems may not answer.
-func (p *Prover) removeProofs(notes []string) {
+// RemoveLeft removes the tokens that notes name. Their file systems may not answer.
+func (p *Prover) RemoveLeft(notes []string) {
 	for _, note := range notes {
 		var left []string
 		data, err := os.ReadFile(note)
@@ -225,26 +225,26 @@ func (p *Prover) removeProofs(notes []string) {
 	}
 }
 
-// answerProof looks for one token. Which directory that may be is the engine's to say, and which
+// Answer looks for one token. Which directory that may be is the engine's to say, and which
 // file shared's.
-func (p *Prover) answerProof(one *api.Proof) (shared.Answer, error) {
+func (p *Prover) Answer(one *api.Proof) (shared.Answer, error) {
 	if one.Volume == nil {
 		return shared.Answer{}, fmt.Errorf("%w: no volume", api.ErrInvalid)
 	}
-	path, err := p.volumes.VolumePath(decodeVolume(one.Volume))
+	path, err := p.volumes.VolumePath(DecodeVolume(one.Volume))
 	if err != nil {
 		return shared.Answer{}, err
 	}
 	return shared.Find(path, one.File)
 }
 
-func encodeVolume(v engine.Volume) *api.Volume {
+func EncodeVolume(v engine.Volume) *api.Volume {
 	return &api.Volume{
 		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: string(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
 	}
 }
 
-func decodeVolume(v *api.Volume) engine.Volume {
+func DecodeVolume(v *api.Volume) engine.Volume {
 	return engine.Volume{
 		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: engine.VolumeKind(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
 	}

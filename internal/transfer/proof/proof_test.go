@@ -1,4 +1,4 @@
-package agent
+package proof
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func directory(path string) engine.Volume {
 
 func proverOf(t *testing.T, nodes Nodes) *Prover {
 	t.Helper()
-	return NewProver(filepath.Join(t.TempDir(), "proofs"), places{}, nodes, slog.New(slog.DiscardHandler))
+	return New(filepath.Join(t.TempDir(), "proofs"), places{}, nodes, slog.New(slog.DiscardHandler))
 }
 
 // other is another node as it is asked. It sees what this one does, or answers as it is told to.
@@ -81,15 +81,15 @@ func TestLeftTokensAreRemoved(t *testing.T) {
 	if err := os.RemoveAll(gone); err != nil {
 		t.Fatal(err)
 	}
-	notes := p.leftProofs()
+	notes := p.Left()
 	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 || len(notes) != 1 {
 		t.Fatalf("tokens %v, notes %v, %v", entries, notes, err)
 	}
-	p.removeProofs(notes) // by the next agent
+	p.RemoveLeft(notes) // by the next agent
 	if entries, err := os.ReadDir(host); err != nil || len(entries) != 0 {
 		t.Errorf("tokens left: %v, %v", entries, err)
 	}
-	if notes := p.leftProofs(); len(notes) != 0 {
+	if notes := p.Left(); len(notes) != 0 {
 		t.Errorf("notes left: %v", notes)
 	}
 	for _, made := range left.made {
@@ -107,7 +107,7 @@ func TestLeftTokensAreRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.removeProofs(p.leftProofs())
+	p.RemoveLeft(p.Left())
 	if _, err := os.Stat(precious); err != nil {
 		t.Error("a file that is no token was removed")
 	}
@@ -119,7 +119,7 @@ func TestProve(t *testing.T) {
 	same := func(request *api.ProveRequest) (*api.ProveReply, error) {
 		reply := &api.ProveReply{}
 		for _, one := range request.Proofs {
-			answer, err := proverOf(t, nil).answerProof(one)
+			answer, err := proverOf(t, nil).Answer(one)
 			if err != nil {
 				return nil, err
 			}
@@ -135,19 +135,19 @@ func TestProve(t *testing.T) {
 	for _, one := range []struct {
 		what    string
 		answers func(*api.ProveRequest) (*api.ProveReply, error)
-		want    proof
+		want    Proof
 		failed  string
 	}{
-		{"it sees the same", same, proof{shared: true}, ""},
-		{"it sees nothing", says(&api.Proven{}), proof{}, ""},
-		{"it cannot look", says(&api.Proven{Error: "stale file handle"}), proof{unsure: true}, ""},
-		{"it makes something up", says(&api.Proven{Token: "x", Reply: "y"}), proof{oneWay: true}, ""},
-		{"it answers for another number", says(), proof{}, "0 of 1"},
-		{"it fails", func(*api.ProveRequest) (*api.ProveReply, error) { return nil, errNoPlace }, proof{}, errNoPlace.Error()},
+		{"it sees the same", same, Proof{Shared: true}, ""},
+		{"it sees nothing", says(&api.Proven{}), Proof{}, ""},
+		{"it cannot look", says(&api.Proven{Error: "stale file handle"}), Proof{Unsure: true}, ""},
+		{"it makes something up", says(&api.Proven{Token: "x", Reply: "y"}), Proof{OneWay: true}, ""},
+		{"it answers for another number", says(), Proof{}, "0 of 1"},
+		{"it fails", func(*api.ProveRequest) (*api.ProveReply, error) { return nil, errNoPlace }, Proof{}, errNoPlace.Error()},
 	} {
 		dir := t.TempDir()
 		p := proverOf(t, reached(t, one.answers))
-		proofs, err := p.prove(t.Context(), identity.Node{Name: "b"}, []engine.Volume{directory(dir)})
+		proofs, err := p.Prove(t.Context(), identity.Node{Name: "b"}, []engine.Volume{directory(dir)})
 		switch {
 		case one.failed != "":
 			if err == nil || !strings.Contains(err.Error(), one.failed) {
@@ -155,13 +155,13 @@ func TestProve(t *testing.T) {
 			}
 		case err != nil || len(proofs) != 1:
 			t.Errorf("%s: %+v, %v", one.what, proofs, err)
-		case proofs[0].shared != one.want.shared || proofs[0].unsure != one.want.unsure || proofs[0].oneWay != one.want.oneWay:
+		case proofs[0].Shared != one.want.Shared || proofs[0].Unsure != one.want.Unsure || proofs[0].OneWay != one.want.OneWay:
 			t.Errorf("%s: %+v", one.what, proofs[0])
-		case !proofs[0].shared && proofs[0].why == "":
+		case !proofs[0].Shared && proofs[0].Why == "":
 			t.Errorf("%s: it does not say why", one.what)
 		}
-		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 || len(p.leftProofs()) > 0 {
-			t.Errorf("%s: left are %v and %v, %v", one.what, entries, p.leftProofs(), err)
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 || len(p.Left()) > 0 {
+			t.Errorf("%s: left are %v and %v, %v", one.what, entries, p.Left(), err)
 		}
 	}
 }
@@ -169,14 +169,14 @@ func TestProve(t *testing.T) {
 // TestNothingToProve: without volumes nobody is asked, and a volume that is not there is an error.
 func TestNothingToProve(t *testing.T) {
 	p := proverOf(t, nil)
-	if proofs, err := p.prove(t.Context(), identity.Node{}, nil); proofs != nil || err != nil {
+	if proofs, err := p.Prove(t.Context(), identity.Node{}, nil); proofs != nil || err != nil {
 		t.Errorf("%v, %v", proofs, err)
 	}
-	if _, err := p.prove(t.Context(), identity.Node{}, []engine.Volume{{}}); !errors.Is(err, errNoPlace) {
+	if _, err := p.Prove(t.Context(), identity.Node{}, []engine.Volume{{}}); !errors.Is(err, errNoPlace) {
 		t.Error(err)
 	}
 	for _, one := range []*api.Proof{{}, {Volume: &api.Volume{}}} {
-		if answer, err := p.answerProof(one); err == nil {
+		if answer, err := p.Answer(one); err == nil {
 			t.Errorf("%v is answered: %+v", one, answer)
 		}
 	}
@@ -195,26 +195,26 @@ func TestClaimsAreJudged(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := &api.Proven{Token: found.Token, Reply: found.Reply}
-	if p := tokens.check(0, good); !p.shared || p.oneWay || p.same {
+	if p := tokens.check(0, good); !p.Shared || p.OneWay || p.Same {
 		t.Errorf("a proof without inodes, as of an older node: %+v", p)
 	}
 	good.Device, good.Inode = found.Device, found.Inode
-	if p := tokens.check(0, good); !p.shared || !p.same {
+	if p := tokens.check(0, good); !p.Shared || !p.Same {
 		t.Errorf("a proof: %+v", p)
 	}
-	if p := tokens.check(1, good); p.shared || p.why == "" || !p.unsure {
+	if p := tokens.check(1, good); p.Shared || p.Why == "" || !p.Unsure {
 		t.Errorf("where there was no token: %+v", p)
 	}
-	if p := tokens.check(0, &api.Proven{Error: "read-only"}); p.shared || !p.unsure {
+	if p := tokens.check(0, &api.Proven{Error: "read-only"}); p.Shared || !p.Unsure {
 		t.Errorf("not answered: %+v", p)
 	}
-	if p := tokens.check(0, &api.Proven{}); p.shared || p.oneWay || p.unsure || p.why == "" {
+	if p := tokens.check(0, &api.Proven{}); p.Shared || p.OneWay || p.Unsure || p.Why == "" {
 		t.Errorf("not found: %+v", p)
 	}
-	if p := tokens.check(0, &api.Proven{Token: found.Reply, Reply: found.Token}); p.shared || !p.oneWay {
+	if p := tokens.check(0, &api.Proven{Token: found.Reply, Reply: found.Token}); p.Shared || !p.OneWay {
 		t.Errorf("lies: %+v", p)
 	}
-	if err := tokens.remove(); err != nil || len(prover.leftProofs()) > 0 {
+	if err := tokens.remove(); err != nil || len(prover.Left()) > 0 {
 		t.Errorf("tokens not removed: %v", err)
 	}
 }
