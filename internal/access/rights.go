@@ -91,7 +91,8 @@ func (g Groups) Resolve(all string) (Rights, error) {
 		}
 		group, err := user.LookupGroup(one.name)
 		if err != nil {
-			return nil, fmt.Errorf("group with the right to %s: %w; create it with \"groupadd --system %s\"", one.right, err, one.name)
+			return nil, fmt.Errorf("group with the right to %s: %w; create it with \"groupadd --system %s\"",
+				one.right, err, one.name)
 		}
 		gid, err := strconv.ParseUint(group.Gid, 10, 32)
 		if err != nil {

@@ -119,7 +119,9 @@ func (*localCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 	return conn, Peer{CommonAuthInfo: common, UID: peer.Uid, GID: peer.Gid, PID: peer.Pid, Groups: groups}, nil
 }
 
-func (*localCredentials) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (*localCredentials) ClientHandshake(
+	_ context.Context, _ string, conn net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
 	return conn, nil, errors.New("for servers only")
 }
 

@@ -91,7 +91,9 @@ type claims struct {
 	left  error    // a token could not be made, and not be removed
 }
 
-func (p *Prover) proveAll(ctx context.Context, node identity.Node, volumes []engine.Volume) (proofs []Proof, err error) {
+func (p *Prover) proveAll(
+	ctx context.Context, node identity.Node, volumes []engine.Volume,
+) (proofs []Proof, err error) {
 	tokens, err := p.claim(volumes)
 	if err != nil {
 		return nil, err
@@ -115,7 +117,8 @@ func (p *Prover) proveAll(ctx context.Context, node identity.Node, volumes []eng
 		return nil, fmt.Errorf("ask %s which volumes it shares: %s", node.Name, api.Plain(err))
 	}
 	if len(reply.Proven) != len(volumes) {
-		return nil, fmt.Errorf("ask %s which volumes it shares: it answered for %d of %d", node.Name, len(reply.Proven), len(volumes))
+		return nil, fmt.Errorf("ask %s which volumes it shares: it answered for %d of %d",
+			node.Name, len(reply.Proven), len(volumes))
 	}
 	for i := range volumes {
 		proofs = append(proofs, tokens.check(i, reply.Proven[i]))
