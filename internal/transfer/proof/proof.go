@@ -241,12 +241,14 @@ func (p *Prover) Answer(one *api.Proof) (shared.Answer, error) {
 	return shared.Find(path, one.File)
 }
 
+// EncodeVolume is a volume of an engine as it goes over the wire.
 func EncodeVolume(v engine.Volume) *api.Volume {
 	return &api.Volume{
 		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: string(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
 	}
 }
 
+// DecodeVolume is the other half of EncodeVolume.
 func DecodeVolume(v *api.Volume) engine.Volume {
 	return engine.Volume{
 		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: engine.VolumeKind(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
