@@ -22,6 +22,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/godwit/godwit/internal/access"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/cluster"
@@ -39,9 +40,12 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/policy"
+	"github.com/godwit/godwit/internal/reserve"
 	"github.com/godwit/godwit/internal/sampling"
 	"github.com/godwit/godwit/internal/statedir"
+	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/layers"
+	"github.com/godwit/godwit/internal/transfer/proof"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -53,7 +57,7 @@ type Config struct {
 	RunDir   string
 	Listen   string // TCP address; "" for the port of the node's own address
 	Group    string // group that may use the socket; "" for root only
-	Rights   RightGroups
+	Rights   access.Groups
 	Policy   policy.Policy
 	// PolicyFile is the file from which Policy was read; "" for the default one, which need not exist.
 	PolicyFile string
@@ -86,6 +90,9 @@ func (c Config) peerTimeout() time.Duration {
 	}
 	return c.PeerTimeout
 }
+
+// DefaultKeepBroken is how long files stay that came by a migration that failed.
+const DefaultKeepBroken = kept.DefaultKeep
 
 // callTimeout bounds a call that can be repeated.
 func (c Config) callTimeout() time.Duration { return c.peerTimeout() / 2 }
@@ -130,9 +137,10 @@ type Agent struct {
 	experience   *sampling.Experience
 	stagedCopies *stagedCopies
 	residuals    *residuals
-	kept         *keptCopies
+	kept         *kept.Copies
 	layers       *layers.Mover
-	reservations *reservations
+	proofs       *proof.Prover
+	reservations *reserve.Reservations
 	locations    *locations
 	doubles      *doubles
 	restarts     *restarts
@@ -140,12 +148,11 @@ type Agent struct {
 	adoptions    *adoptions
 	adopted      adopted
 	looks        looks
-	auditLog     *audit.Log     // of users
-	nodesLog     *audit.Log     // of other nodes
-	entries      sync.WaitGroup // of nodesLog that sessions will write
+	calls        *access.Record // of users and other nodes
+	entries      sync.WaitGroup // of calls that sessions will write
 	openFiles    inodes.Finder
 	supervisor   *supervisor
-	rights       groupRights
+	rights       access.Rights
 }
 
 // Run is the life of an agent, until ctx ends. Containers go on without it; migrations that are
@@ -153,7 +160,7 @@ type Agent struct {
 func Run(ctx context.Context, config Config) error {
 	debug.SetGCPercent(usualGrowth)
 	supervisor := newSupervisor(config.Log)
-	rights, err := config.Rights.resolve(config.Group)
+	rights, err := config.Rights.Resolve(config.Group)
 	if err != nil {
 		return err
 	}
@@ -174,9 +181,9 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(), opened: time.Now(),
-		auditLog:     audit.New(config.StateDir, audit.Users),
-		nodesLog:     audit.New(config.StateDir, audit.Nodes),
-		reservations: newReservations(), stagedCopies: newStagedCopies(), residuals: newResiduals(config.ResidualLimit),
+		calls: access.NewRecord(
+			audit.New(config.StateDir, audit.Users), audit.New(config.StateDir, audit.Nodes), config.Log),
+		reservations: reserve.New(), stagedCopies: newStagedCopies(), residuals: newResiduals(config.ResidualLimit),
 		adopted: newAdopted(),
 		machine: sampling.NewMachine(runtime.NumCPU()),
 		spare:   &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
@@ -201,7 +208,7 @@ func takeState(config Config) (*statedir.Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path := socketPath(config.RunDir); answers(path) {
+	if path := access.SocketPath(config.RunDir); access.Answers(path) {
 		err := fmt.Errorf("an agent is already running on this node: it answers at %s", path)
 		return nil, errors.Join(err, state.Close())
 	}
@@ -221,7 +228,9 @@ func (a *Agent) open() error {
 	if a.boot, err = kernel.BootID(); err != nil {
 		return err
 	}
-	if a.kept, err = newKeptCopies(a.config.StateDir, a.config.KeepBroken, a.log); err != nil {
+	if a.kept, err = kept.New(kept.Config{
+		StateDir: a.config.StateDir, Keep: a.config.KeepBroken, Log: a.log,
+	}); err != nil {
 		return err
 	}
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
@@ -246,6 +255,7 @@ func (a *Agent) open() error {
 		return err
 	}
 	a.layers = a.newLayers()
+	a.proofs = a.newProver()
 	if err := a.openNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
@@ -418,14 +428,14 @@ func (a *Agent) streamOptions() stream.Options {
 
 // serve answers until ctx ends.
 func (a *Agent) serve(ctx context.Context) error {
-	local, err := a.listenLocal()
+	local, err := access.Listen(a.config.RunDir, a.config.Group, a.rights)
 	if err != nil {
 		return err
 	}
 	defer local.Close()
 	server, err := identity.NewServer(a.id, a.peers.List, func(node identity.Node) {
 		a.peers.Learn([]identity.Node{node})
-		a.keepEntry(ctx, audit.Entry{
+		a.calls.Keep(ctx, audit.Entry{
 			Time: time.Now().UTC(), Method: "Join", Node: node.Name, Object: node.Address, Outcome: "ok",
 		})
 	})
@@ -454,7 +464,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	a.tuneSockets()
 	go a.guarded(func() { a.warmCRIU(ctx) })()
 	a.followUp(a.ctx)
-	go a.guarded(func() { a.removeProofs(a.leftProofs()) })()
+	go a.guarded(func() { a.proofs.RemoveLeft(a.proofs.Left()) })()
 	return a.serveAll(ctx, local, remote)
 }
 
@@ -488,11 +498,11 @@ func (a *Agent) tuneSockets() {
 
 func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.Listener) error {
 	// The outermost first: a panic is kept, too.
-	localOptions := append(a.auditing(audited()), recovering(a.log)...)
-	localOptions = append(localOptions, a.rights.authorizing()...)
-	localServer := grpc.NewServer(append(localOptions, grpc.Creds(newLocalCredentials()), a.noticing())...)
+	localOptions := append(a.calls.Options(access.Audited()), recovering(a.log)...)
+	localOptions = append(localOptions, a.rights.Authorizing()...)
+	localServer := grpc.NewServer(append(localOptions, grpc.Creds(access.NewCredentials()), a.noticing())...)
 	api.RegisterAgentServer(localServer, &localService{agent: a})
-	options := append(a.auditing(auditedOfNodes()), recovering(a.log)...)
+	options := append(a.calls.Options(access.AuditedOfNodes()), recovering(a.log)...)
 	options = append(options, wire.ServerOptions()...)
 	peerServer := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxPeerStreams))...)
 	api.RegisterPeerServer(peerServer, &peerService{agent: a})

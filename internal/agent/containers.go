@@ -34,10 +34,10 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 	if err := a.moves.checkVolumes(definition); err != nil {
 		return definition, err
 	}
-	if err := a.reservations.take(definition.ID, definition); err != nil {
+	if err := a.reservations.Take(definition.ID, definition); err != nil {
 		return definition, err
 	}
-	defer a.reservations.release(definition.ID)
+	defer a.reservations.Release(definition.ID)
 	// If this agent is killed before there is a container, the next one takes the address back.
 	if err := a.releases.change(definition.ID, &release{Container: definition.ID}); err != nil {
 		return definition, err

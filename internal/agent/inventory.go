@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/godwit/godwit/internal/access"
 	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
@@ -318,7 +319,7 @@ func (a *Agent) containersChanged(of engine.Engine) {
 // noticing is the option of the local server: a user's call that is audited may have changed containers of
 // the node's own engine. One that only looks has not, and may come many times a second.
 func (a *Agent) noticing() grpc.ServerOption {
-	changes := audited()
+	changes := access.Audited()
 	return grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 		handle grpc.UnaryHandler) (any, error) {
 		if changes[path.Base(info.FullMethod)] {

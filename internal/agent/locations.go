@@ -109,7 +109,7 @@ func (l *locations) heard(node string, guests []*api.Location) {
 			continue
 		}
 		now[address] = true
-		l.agent.kept.elsewhere(guest.Container, node)
+		l.agent.kept.Elsewhere(guest.Container, node)
 		if !own[address] && !l.moving(guest.Container) && l.plausible(address, guest.Container) {
 			l.learn(address, place{node: node, container: guest.Container})
 		}

@@ -234,7 +234,7 @@ func (a *Agent) watchMemory(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			a.residuals.expire(now)
-			a.kept.expire(now)
+			a.kept.Expire(now)
 			a.engines.LetGo()
 			a.relieve()
 		}

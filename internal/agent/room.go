@@ -95,7 +95,7 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 	staged, reserved := a.stagedCopies.of(definition.ID)
 	own := slices.Concat(reserved, []string{offer.Migration})
 	needed := memoryCopies(offer)*offer.MemoryBytes + coming.memory - staged
-	promised := a.reservations.promised(own...)
+	promised := a.reservations.Promised(own...)
 	free, err := kernel.MemoryAvailable()
 	if short := needed - (free - promised); err == nil && short > 0 && short <= a.residuals.bytes() {
 		if !offer.DryRun {
@@ -124,7 +124,7 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 // examineShare keeps one node from reserving all memory, so that containers of others can come, too. A single
 // container may take all that is free, unless the policy has a limit: it could not come otherwise.
 func (a *Agent) examineShare(from, id string, needed int64, own []string) []migration.Problem {
-	reserved, free := a.reservations.promisedTo(from, id, own...)
+	reserved, free := a.reservations.PromisedTo(from, id, own...)
 	limit, which := max(free, a.freeForContainers())/4*3, "three quarters of what is free"
 	if set := a.config.Policy.MaxMemoryPerNodeBytes; set > 0 {
 		limit, which = set, "max_memory_per_node_bytes in its policy"

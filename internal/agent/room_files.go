@@ -67,7 +67,7 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles, d
 		disks[device].files += files
 		return nil
 	}
-	own, others := a.kept.bytes(definition.ID)
+	own, others := a.kept.Bytes(definition.ID)
 	if err := need(a.config.StateDir, coming.rest-own, 0); err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (a *Agent) yields(container string, disk *diskNeed, kept int64, dryRun bool
 	if dryRun {
 		return true
 	}
-	a.kept.yield(container, short.Needed-short.Free)
+	a.kept.Yield(container, short.Needed-short.Free)
 	return false
 }
 

@@ -37,15 +37,15 @@ func TestRoomIsPromisedOnce(t *testing.T) {
 	if found := room(); len(found) > 0 {
 		t.Fatalf("no room for 1 MiB: %+v", found)
 	}
-	a.reservations.fill(testMigration, "a", 1<<60, 1<<61)
+	a.reservations.Fill(testMigration, "a", 1<<60, 1<<61)
 	if found := room(); len(found) > 0 {
 		t.Errorf("its own promise stands against it: %+v", found)
 	}
-	a.reservations.fill("another", "c", 1<<60, 1<<61)
+	a.reservations.Fill("another", "c", 1<<60, 1<<61)
 	if found := room(); len(found) != 1 {
 		t.Errorf("found %+v, want that there is no room", found)
 	}
-	a.reservations.release("another")
+	a.reservations.Release("another")
 	if found := room(); len(found) > 0 {
 		t.Errorf("a promise that was taken back stands against it: %+v", found)
 	}
@@ -65,14 +65,14 @@ func TestOneNodeCannotReserveAllMemory(t *testing.T) {
 	if found := share("a", 8*gib); len(found) > 0 {
 		t.Errorf("a single container: %+v", found)
 	}
-	a.reservations.fill("staged", "a", much, much)
+	a.reservations.Fill("staged", "a", much, much)
 	if found := share("a", 8*gib); len(found) > 0 {
 		t.Errorf("beside its own staged copy: %+v", found)
 	}
 	if found := a.examineShare("a", testMigration, 8*gib, nil); len(found) != 1 {
 		t.Errorf("beside the staged copy of another: %+v", found)
 	}
-	a.reservations.fill("first", "a", 4*gib, much)
+	a.reservations.Fill("first", "a", 4*gib, much)
 	if found := share("a", quarters(much)-4*gib); len(found) > 0 {
 		t.Errorf("three quarters of the memory: %+v", found)
 	}
@@ -84,21 +84,21 @@ func TestOneNodeCannotReserveAllMemory(t *testing.T) {
 	if found := share("c", 8*gib); len(found) > 0 {
 		t.Errorf("another node: %+v", found)
 	}
-	a.reservations.fill(testMigration, "a", much, much)
-	a.reservations.fill("later", "a", much, much)
+	a.reservations.Fill(testMigration, "a", much, much)
+	a.reservations.Fill("later", "a", much, much)
 	if found := share("a", gib); len(found) > 0 {
 		t.Errorf("one that came later stands in the way: %+v", found)
 	}
-	a.reservations.release("later")
+	a.reservations.Release("later")
 	a.config.Policy.MaxMemoryPerNodeBytes = 2 * gib
 	if found := share("c", 2*gib+1); len(found) != 1 {
 		t.Errorf("more than the policy allows: %+v", found)
 	}
 	a.config.Policy.MaxMemoryPerNodeBytes = 0
-	a.reservations.release("first")
-	a.reservations.release("staged")
-	a.reservations.fill(testMigration, "a", 0, 6*gib)
-	if reserved, free := a.reservations.promisedTo("a", "another"); reserved != 0 || free != 0 {
+	a.reservations.Release("first")
+	a.reservations.Release("staged")
+	a.reservations.Fill(testMigration, "a", 0, 6*gib)
+	if reserved, free := a.reservations.PromisedTo("a", "another"); reserved != 0 || free != 0 {
 		t.Errorf("when all have arrived %d bytes are reserved, of %d", reserved, free)
 	}
 }

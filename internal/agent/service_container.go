@@ -63,7 +63,7 @@ func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api
 	})
 	s.agent.restarts.explain(containers)
 	s.agent.moves.tell(containers)
-	if !s.agent.rights.mayRun(ctx) {
+	if !s.agent.rights.MayRun(ctx) {
 		for i := range containers {
 			containers[i].Definition = withoutSecrets(containers[i].Definition)
 		}

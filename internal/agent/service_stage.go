@@ -100,8 +100,8 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	for _, o := range s.agent.residuals.list() {
 		list = append(list, o.describe())
 	}
-	for _, k := range s.agent.kept.list() {
-		list = append(list, s.agent.kept.describe(k, s.agent.self.Name))
+	for _, k := range s.agent.kept.List() {
+		list = append(list, s.agent.kept.Describe(k, s.agent.self.Name))
 	}
 	documents, err := marshalEach(list)
 	return &api.StagesReply{StagesJson: documents}, wireError(err)
@@ -140,8 +140,8 @@ func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest)
 			return &api.UnstageReply{}, nil
 		}
 	}
-	for _, k := range s.agent.kept.list() {
-		if k.Source == request.Node && called(request.Container, k.ContainerID, k.Container) && s.agent.kept.drop(k.ContainerID) {
+	for _, k := range s.agent.kept.List() {
+		if k.Source == request.Node && called(request.Container, k.ContainerID, k.Container) && s.agent.kept.Drop(k.ContainerID) {
 			return &api.UnstageReply{}, nil
 		}
 	}

@@ -3,10 +3,15 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/shared"
+	"github.com/godwit/godwit/internal/transfer/proof"
 )
 
 // inspectedVolume is what `godwit volume inspect` shows.
@@ -43,4 +48,36 @@ func (s *localService) InspectVolume(ctx context.Context, request *api.VolumeReq
 
 func (s *localService) RemoveVolume(ctx context.Context, request *api.VolumeRequest) (*api.RemoveVolumeReply, error) {
 	return &api.RemoveVolumeReply{}, wireError(s.agent.embedded.RemoveVolume(ctx, request.Name))
+}
+
+// Prove looks for tokens of another node in volumes of this one, and answers them.
+func (s *peerService) Prove(ctx context.Context, request *api.ProveRequest) (*api.ProveReply, error) {
+	if _, err := caller(ctx); err != nil {
+		return nil, err
+	}
+	if len(request.Proofs) > maxMessageParts {
+		return nil, wireError(fmt.Errorf("%w: %d volumes, at most %d", errInvalid, len(request.Proofs), maxMessageParts))
+	}
+	reply := &api.ProveReply{}
+	for _, one := range request.Proofs {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		found := &api.Proven{}
+		answer, err := s.agent.proofs.Answer(one)
+		switch {
+		case err == nil:
+			found.Token, found.Reply, found.Locked = answer.Token, answer.Reply, answer.Locked
+			found.Device, found.Inode = answer.Device, answer.Inode
+		case !errors.Is(err, shared.ErrNotShared):
+			found.Error = err.Error()
+		}
+		reply.Proven = append(reply.Proven, found)
+	}
+	return reply, nil
+}
+
+// newProver finds out for this agent which volumes other nodes share.
+func (a *Agent) newProver() *proof.Prover {
+	return proof.New(filepath.Join(a.config.StateDir, "proofs"), a.engines, a.peers, a.log)
 }

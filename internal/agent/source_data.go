@@ -197,7 +197,7 @@ func (s *source) sendKnown(ctx context.Context) error {
 		return nil // all of it is one freeze
 	}
 	known, err := s.findKnown(ctx)
-	defer known.Close()
+	defer known.Release()
 	if err != nil {
 		s.agent.log.Warn("changed pages of files all go in the freeze", "container", s.definition.Name, "error", err)
 		return nil

@@ -29,7 +29,7 @@ func TestDamagedLayerEndsNoMove(t *testing.T) {
 		s := &source{agent: a, known: state.NewKnown(state.NewLayers(oneLayer(dir), []string{"layer"})), heardKnown: make(chan bool, 1)}
 		s.known.Add(memory.FilePage{Content: page, File: file})
 		sent := s.known.All()
-		s.known.Close()
+		s.known.Release()
 		failed := make(chan error, 1)
 		go func() {
 			_, err := (&target{agent: a, data: far}).takeKnown(bytes.NewReader(sent))

@@ -67,15 +67,15 @@ func (s *source) proveAgain(ctx context.Context) error {
 			asked = append(asked, v)
 		}
 	}
-	proofs, err := s.agent.prove(ctx, s.target, asked)
+	proofs, err := s.agent.proofs.Prove(ctx, s.target, asked)
 	if err != nil {
 		return err
 	}
 	var problems []engine.Problem
 	for i, found := range proofs {
-		if !found.shared {
+		if !found.Shared {
 			problems = append(problems, engine.Problem{
-				What: asked[i].String(), Why: fmt.Sprintf("%s mounted the same storage when the migration began, and does no more: %s", s.target.Name, found.why),
+				What: asked[i].String(), Why: fmt.Sprintf("%s mounted the same storage when the migration began, and does no more: %s", s.target.Name, found.Why),
 				Remedy: "mount it at this place on both nodes, and try again",
 			})
 		}

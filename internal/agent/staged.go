@@ -145,7 +145,7 @@ func (a *Agent) serveStaged(ctx context.Context, data *stream.Session, from, id 
 	c.residual.release()
 	a.keepIdle(c)
 	a.stagedCopies.remove(c)
-	a.reservations.release(c.id)
+	a.reservations.Release(c.id)
 	err = errors.Join(err, c.close())
 	if err != nil && ctx.Err() == nil {
 		_ = data.Abort(plain(err))
@@ -201,7 +201,7 @@ func (c *stagedCopy) greet(ctx context.Context) (*api.Reservation, error) {
 	if err := c.agent.stagedCopies.add(c); err != nil {
 		return nil, err
 	}
-	c.agent.reservations.fill(c.id, c.from, c.needs, c.agent.freeForContainers())
+	c.agent.reservations.Fill(c.id, c.from, c.needs, c.agent.freeForContainers())
 	problems, err := c.agent.examineOffer(ctx, c.from, c.definition, offer)
 	if err != nil {
 		return nil, err
@@ -323,7 +323,7 @@ func (c *stagedCopy) round(number uint64, missing []memory.TaskMap) error {
 	}
 	c.mu.Unlock()
 	// Memory that is in use already need not be reserved any more.
-	c.agent.reservations.fill(c.id, c.from, max(0, c.needs-c.bytes()), c.agent.freeForContainers())
+	c.agent.reservations.Fill(c.id, c.from, max(0, c.needs-c.bytes()), c.agent.freeForContainers())
 	return tellPlaced(c.data, number, missing)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -91,7 +92,7 @@ type target struct {
 	lanes       int               // connections for pages beside data
 	stagedPages *memory.Store     // of the staged copy, until they move to pages; nil: nothing was staged
 	staging     bool              // pages were staged here
-	kept        *keptCopy         // files of an earlier attempt; nil: nothing
+	kept        *kept.Copy        // files of an earlier attempt; nil: nothing
 	residual    *residual         // what the container left here when it went; nil: nothing
 	hold        *network.Hold     // mode restart: new connections wait here, too, during probation; nil: there is none
 	holding     bool              // it was started
@@ -121,7 +122,7 @@ func (t *target) undo(ctx context.Context, step migration.StepName) error {
 	switch step {
 	case migration.UndoReserve:
 		t.releaseImages()
-		t.agent.reservations.release(t.move.tracker.spec.ID)
+		t.agent.reservations.Release(t.move.tracker.spec.ID)
 		return nil
 	case migration.UndoArrive:
 		return t.discard(ctx)
@@ -150,10 +151,10 @@ func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
 
 // reserve refuses what cannot work, before anything moves.
 func (t *target) reserve(ctx context.Context) error {
-	if err := t.agent.reservations.take(t.move.tracker.spec.ID, t.definition); err != nil {
+	if err := t.agent.reservations.Take(t.move.tracker.spec.ID, t.definition); err != nil {
 		return err
 	}
-	t.agent.reservations.fill(t.move.tracker.spec.ID, t.move.tracker.spec.Source,
+	t.agent.reservations.Fill(t.move.tracker.spec.ID, t.move.tracker.spec.Source,
 		memoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
 	if err := t.holdImages(); err != nil {
 		return err
@@ -310,11 +311,11 @@ func (t *target) releaseResidual(result migration.Finish) {
 func (t *target) releaseKept(result migration.Finish) {
 	one := t.takeUsed()
 	if result.Result == migration.Moved || t.files.unusable() {
-		t.agent.kept.end(one)
-		t.agent.kept.drop(t.definition.ID)
+		t.agent.kept.End(one)
+		t.agent.kept.Drop(t.definition.ID)
 		return
 	}
-	t.agent.kept.release(one)
+	t.agent.kept.Release(one)
 }
 
 // closeStaged gives back the memory of a staged copy that was taken over and not used.
@@ -437,7 +438,7 @@ func (t *target) ended(result migration.Finish) {
 	if err := t.closeStaged(); err != nil {
 		t.agent.log.Warn("a copy of memory not given back", "container", t.definition.Name, "error", err)
 	}
-	t.agent.reservations.release(t.move.tracker.spec.ID)
+	t.agent.reservations.Release(t.move.tracker.spec.ID)
 	t.releaseResidual(result)
 	t.releaseKept(result)
 	t.agent.migrationEnded(t.move, result)

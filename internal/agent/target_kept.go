@@ -9,10 +9,11 @@ import (
 
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/chunk"
+	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// When a migration fails, the files that have come stay here for a while (kept.go), and the next
+// When a migration fails, the files that have come stay here for a while (package kept), and the next
 // attempt goes on from them. The reservation says that there are some. The source then begins by
 // its key (kindResume), to which the target answers by digests of what it has (kindKept).
 
@@ -30,7 +31,7 @@ func (l *linkReader) Read(p []byte) (int, error) {
 
 // useKept finds what an earlier attempt has left, and tells how much that is.
 func (t *target) useKept() (bytes int64) {
-	one := t.agent.kept.use(t.definition.ID)
+	one := t.agent.kept.Use(t.definition.ID)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.kept = one; one == nil {
@@ -40,7 +41,7 @@ func (t *target) useKept() (bytes int64) {
 }
 
 // takeUsed takes over what useKept has found.
-func (t *target) takeUsed() *keptCopy {
+func (t *target) takeUsed() *kept.Copy {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one := t.kept
@@ -95,7 +96,7 @@ func (t *target) adopt(ctx context.Context) error {
 	if one == nil {
 		return nil
 	}
-	trees, err := t.agent.kept.trees(one, t.move.tracker.spec.ID)
+	trees, err := t.agent.kept.Trees(one, t.move.tracker.spec.ID)
 	if err == nil {
 		err = t.files.mirror.Adopt(ctx, trees)
 	}
@@ -106,7 +107,7 @@ func (t *target) adopt(ctx context.Context) error {
 	if err := t.files.mirror.Undo(); err != nil {
 		return err
 	}
-	t.agent.kept.end(t.takeUsed())
+	t.agent.kept.End(t.takeUsed())
 	t.files.mirror = t.newMirror()
 	return nil
 }
@@ -118,35 +119,35 @@ func (t *target) newMirror() *files.Mirror {
 // keepFiles moves what has come to where the next attempt finds it. What it does not is removed by
 // whoever discards the arrival, so no failure here is one of that.
 func (t *target) keepFiles(ctx context.Context) {
-	kept, spec := t.agent.kept, t.move.tracker.spec
-	defer kept.release(t.takeUsed())
-	if kept.keep <= 0 {
+	copies, spec := t.agent.kept, t.move.tracker.spec
+	defer copies.Release(t.takeUsed())
+	if !copies.Keeps() {
 		return
 	}
-	var one *keptCopy
+	var one *kept.Copy
 	err := t.agent.engines.EngineFor(t.definition).Salvage(ctx, t.definition.ID, func(tree files.Tree) (err error) {
 		if entries, err := os.ReadDir(tree.Path); err != nil || len(entries) == 0 || tree.Kind == files.Memory {
 			return err
 		}
 		if one == nil {
-			if one, err = kept.begin(spec); err != nil || one == nil {
+			if one, err = copies.Begin(spec); err != nil || one == nil {
 				return err
 			}
 		}
-		return kept.take(one, tree)
+		return copies.Take(one, tree)
 	})
 	worth := false
 	if err == nil && one != nil {
-		worth, err = kept.assess(one, func(path string) (files.Size, error) { return files.TreeSize(ctx, files.Tree{Path: path}) })
+		worth, err = copies.Assess(one, func(path string) (files.Size, error) { return files.TreeSize(ctx, files.Tree{Path: path}) })
 	}
 	switch {
 	case err != nil:
 		t.agent.log.Warn("files of a failed migration not kept", "migration", spec.ID, "error", err)
-		kept.end(one)
+		copies.End(one)
 	case worth:
 		t.agent.log.Info("files of a failed migration are kept for the next attempt", "migration", spec.ID, "container", spec.Name, "bytes", one.Bytes)
-		kept.release(one)
+		copies.Release(one)
 	default:
-		kept.end(one)
+		copies.End(one)
 	}
 }

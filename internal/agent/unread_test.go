@@ -15,6 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/reserve"
+	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -25,14 +27,14 @@ func newTestAgent(t *testing.T) *Agent {
 	t.Cleanup(stop)
 	a := &Agent{
 		config: Config{StateDir: t.TempDir(), RunDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), ctx: ctx, stop: stop,
-		reservations: newReservations(), stagedCopies: newStagedCopies(),
+		reservations: reserve.New(), stagedCopies: newStagedCopies(),
 		residuals: newResiduals(0), engines: engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
 	}
 	var err error
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
 		t.Fatal(err)
 	}
-	if a.kept, err = newKeptCopies(a.config.StateDir, DefaultKeepBroken, a.log); err != nil {
+	if a.kept, err = kept.New(kept.Config{StateDir: a.config.StateDir, Keep: kept.DefaultKeep, Log: a.log}); err != nil {
 		t.Fatal(err)
 	}
 	a.id = clustertest.New(t, "a", "b")[1].ID

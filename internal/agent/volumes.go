@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/files/shared"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/proof"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -78,7 +79,7 @@ func (a *Agent) chooseVolumes(
 			asked, at = append(asked, v), append(at, i)
 		}
 	}
-	proofs, err := a.prove(ctx, node, asked)
+	proofs, err := a.proofs.Prove(ctx, node, asked)
 	if err != nil {
 		return c, err
 	}
@@ -99,27 +100,27 @@ func (a *Agent) chooseVolumes(
 }
 
 // judge applies what was found out about a volume.
-func (c *chosenVolumes) judge(i int, found proof, node identity.Node) {
+func (c *chosenVolumes) judge(i int, found proof.Proof, node identity.Node) {
 	v, moved := c.volumes[i], &c.moved[i]
 	switch {
-	case found.shared:
+	case found.Shared:
 		if moved.Way == migration.VolumeMove {
 			moved.Why = "both nodes mount it: what one wrote there the other has read and answered"
 		}
-		moved.Way, c.locked[i], c.same[i] = migration.VolumeShared, found.locked, found.same
+		moved.Way, c.locked[i], c.same[i] = migration.VolumeShared, found.Locked, found.Same
 	case moved.Way == migration.VolumeShared:
 		c.problems = append(c.problems, engine.Problem{
-			What: v.String(), Why: fmt.Sprintf("it was to be shared with %s, but that could not be proven: %s", node.Name, found.why),
+			What: v.String(), Why: fmt.Sprintf("it was to be shared with %s, but that could not be proven: %s", node.Name, found.Why),
 			Remedy: "mount the same storage at this place on both nodes, or have it moved (--volumes " + v.Key() + "=move)",
 		})
-	case found.unsure:
+	case found.Unsure:
 		c.problems = append(c.problems, engine.Problem{
-			What: v.String(), Why: fmt.Sprintf("whether %s mounts the same storage cannot be found out: %s", node.Name, found.why),
+			What: v.String(), Why: fmt.Sprintf("whether %s mounts the same storage cannot be found out: %s", node.Name, found.Why),
 			Remedy: "let root write there on both nodes, or choose --volumes " + v.Key() + "=skip if it does",
 		})
-	case found.oneWay:
+	case found.OneWay:
 		c.problems = append(c.problems, engine.Problem{
-			What: v.String(), Why: fmt.Sprintf("%s has there what this node has, and is no place to move it to: %s", node.Name, found.why),
+			What: v.String(), Why: fmt.Sprintf("%s has there what this node has, and is no place to move it to: %s", node.Name, found.Why),
 			Remedy: "end what copies it there, or choose --volumes " + v.Key() + "=skip",
 		})
 	}
@@ -296,7 +297,7 @@ func (a *Agent) findVolume(ctx context.Context, name string) (engine.StoredVolum
 func volumesOf(request *api.RunRequest) []engine.Volume {
 	var volumes []engine.Volume
 	for _, v := range request.Volumes {
-		one := decodeVolume(v)
+		one := proof.DecodeVolume(v)
 		one.Engine = "" // Godwit's own: it is to run the container
 		volumes = append(volumes, one)
 	}

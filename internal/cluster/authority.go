@@ -126,6 +126,7 @@ func (m *Members) needsAuthority() error {
 		"promoted%s", api.ErrRefused, m.peers.id.Node.Name, m.Elsewhere())
 }
 
+// Elsewhere names the nodes with the authority, in brackets, for the end of a message.
 func (m *Members) Elsewhere() string {
 	var names []string
 	for _, node := range m.peers.authorities() {

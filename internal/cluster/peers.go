@@ -190,7 +190,8 @@ func (p *Peers) Find(name string) (identity.Node, error) {
 		}
 		names[i] = node.Name
 	}
-	return identity.Node{}, fmt.Errorf("%w: no such node: %.40q; this node knows %s", api.ErrRefused, name, strings.Join(names, ", "))
+	return identity.Node{}, fmt.Errorf("%w: no such node: %.40q; this node knows %s",
+		api.ErrRefused, name, strings.Join(names, ", "))
 }
 
 // ByNumber returns the name of the node with a number.
@@ -252,7 +253,9 @@ func (p *Peers) connected(node identity.Node) (*peer, error) {
 }
 
 // SessionClient is Client for a session, whose end is told by done.
-func (p *Peers) SessionClient(node identity.Node) (client *grpc.ClientConn, done func(silent bool), err error) {
+func (p *Peers) SessionClient(
+	node identity.Node,
+) (client *grpc.ClientConn, done func(silent bool), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, err := p.connected(node)

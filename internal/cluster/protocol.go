@@ -34,7 +34,8 @@ func (p *Peers) Protocol(name string) (int, error) {
 	}
 	version, err := compat.Agree(compat.Ours(), known.protocol)
 	if err != nil {
-		return 0, fmt.Errorf("%w: node %s runs godwit %.40q, this node %s: %w", api.ErrRefused, name, known.version, p.version, err)
+		return 0, fmt.Errorf("%w: node %s runs godwit %.40q, this node %s: %w",
+			api.ErrRefused, name, known.version, p.version, err)
 	}
 	return version, nil
 }

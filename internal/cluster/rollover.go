@@ -112,6 +112,7 @@ func (m *Members) finishRollover(cut bool) error {
 	return nil
 }
 
+// RolloverStatus is how far a rollover is.
 func (m *Members) RolloverStatus() *api.RolloverReply {
 	s := m.peers.id.RolloverStatus()
 	reply := &api.RolloverReply{

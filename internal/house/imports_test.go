@@ -16,12 +16,12 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "api audit cluster compat criu durable engine engine/checkpoint " +
+	"internal/agent": "access api audit cluster compat criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
 		"files/image files/inodes files/shared guard kernel memory " +
 		"memory/pipeline memory/postcopy migration network network/wireguard patience placement policy " +
-		"predict " +
-		"sampling statedir transfer/layers transfer/state wire wire/identity wire/stream",
+		"predict reserve sampling statedir transfer/kept transfer/layers transfer/proof transfer/state wire wire/identity wire/stream",
+	"internal/access": "api audit kernel wire",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
 	"internal/api":       "",
@@ -108,11 +108,13 @@ var mayImport = map[string]string{
 	"internal/policy":            "",
 	// predict: a function of what was measured.
 	"internal/predict": "memory migration wire/stream",
+	"internal/reserve": "engine",
 	// sampling: measures, and decides nothing; the agent is its Node.
-	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
-	"internal/statedir": "kernel",
-	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
-		"wire/identity wire/stream",
+	"internal/sampling":        "engine guard kernel memory memory/pipeline migration patience predict",
+	"internal/statedir":        "kernel",
+	"internal/transfer/kept":   "durable files guard migration",
+	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration wire/identity wire/stream",
+	"internal/transfer/proof":  "api durable engine files/shared guard wire/identity",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",

@@ -8,11 +8,11 @@ import (
 
 // Limits of what must not grow: what was last reached. If a change makes a number smaller, lower its limit.
 const (
-	maxPackageLines  = 26271 // of a package, without tests and generated files
-	maxCycleLines    = 24170 // of files of one package that all need each other
-	maxMethods       = 262   // of a type
+	maxPackageLines  = 20812 // of a package, without tests and generated files
+	maxCycleLines    = 19041 // of files of one package that all need each other
+	maxMethods       = 205   // of a type
 	maxFields        = 49    // of a struct
-	maxLongLines     = 2899  // that have more than maxColumns
+	maxLongLines     = 2860  // that have more than maxColumns
 	maxLongestColumn = 208   // of a line
 )
 

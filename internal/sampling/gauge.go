@@ -157,7 +157,8 @@ func (g *gauge) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.now.ZeroShare, g.now.DuplicateShare, g.now.Ratio, g.now.SampledPages = contents.Zero, contents.Duplicates, contents.Ratio, contents.Pages
+	g.now.ZeroShare, g.now.DuplicateShare = contents.Zero, contents.Duplicates
+	g.now.Ratio, g.now.SampledPages = contents.Ratio, contents.Pages
 	if contents.CompressBytesPerSecond > 0 {
 		g.now.CompressBytesPerSecond = contents.CompressBytesPerSecond
 	}

@@ -54,7 +54,8 @@ func (m *Mover) Bring(ctx context.Context, b Bringing) (migration.Layers, error)
 			return layers, fmt.Errorf("%s could not get the image: %s", b.Node.Name, api.Plain(err))
 		}
 		if err := json.Unmarshal(reply.LayersJson, &layers); err != nil || len(layers.Taken) > maxTaken {
-			return layers, errors.Join(fmt.Errorf("%s says something else of the image's layers", b.Node.Name), err)
+			return layers, errors.Join(fmt.Errorf("%s says something else of the image's layers",
+				b.Node.Name), err)
 		}
 		if b.Progress != nil {
 			b.Progress(layers)
@@ -68,14 +69,17 @@ func (m *Mover) fetchRequest(ctx context.Context, b Bringing) (*api.FetchRequest
 		return nil, err
 	}
 	if len(found.Config) > maxImageConfig {
-		return nil, fmt.Errorf("image %s: its configuration has %d bytes, and more than %d are not sent", found.ID, len(found.Config), maxImageConfig)
+		return nil, fmt.Errorf("image %s: its configuration has %d bytes, and more than %d are not sent",
+			found.ID, len(found.Config), maxImageConfig)
 	}
 	if err := checkManifests(found.Manifests); err != nil {
 		return nil, fmt.Errorf("image %s: %w", found.ID, err)
 	}
 	request := &api.FetchRequest{
-		Transfer: b.Transfer.ID, Engine: b.Container.EngineName, Namespace: b.Container.Namespace, Image: found.ID, ConfigJson: found.Config,
-		Names: found.Names[:min(len(found.Names), maxImageNames)], Layers: m.Here(slices.Concat(b.Container.Layers, found.Blobs)), Manifests: found.Manifests, BandwidthBitsPerSecond: b.Bandwidth,
+		Transfer: b.Transfer.ID, Engine: b.Container.EngineName, Namespace: b.Container.Namespace,
+		Image: found.ID, ConfigJson: found.Config, Names: found.Names[:min(len(found.Names), maxImageNames)],
+		Layers:    m.Here(slices.Concat(b.Container.Layers, found.Blobs)),
+		Manifests: found.Manifests, BandwidthBitsPerSecond: b.Bandwidth,
 	}
 	origin, err := m.images.Origin(found.ID)
 	if request.Engine != "" || errors.Is(err, image.ErrNotFound) {

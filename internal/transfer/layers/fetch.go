@@ -38,7 +38,9 @@ const (
 )
 
 // Fetch brings what is missing of an image, and tells how far it is, and at the end what has become of it.
-func (m *Mover) Fetch(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
+func (m *Mover) Fetch(
+	ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error,
+) error {
 	if err := checkFetch(request); err != nil {
 		return err
 	}
@@ -62,7 +64,8 @@ func (m *Mover) Fetch(ctx context.Context, from identity.Node, request *api.Fetc
 		return err
 	}
 	running := fetch.New(fetch.Config{
-		Store: m.images, Layers: m.wantedLayers(request, missing), Holders: m.holders(ctx, from, request, missing), Patience: m.patience,
+		Store: m.images, Layers: m.wantedLayers(request, missing),
+		Holders: m.holders(ctx, from, request, missing), Patience: m.patience,
 	})
 	err = m.follow(ctx, running, func() error {
 		told.Taken = describeTaken(running.Taken())
@@ -121,7 +124,8 @@ func (m *Mover) follow(ctx context.Context, running *fetch.Fetch, report func() 
 // checkFetch refuses a request that makes no sense.
 func checkFetch(request *api.FetchRequest) error {
 	if len(request.ConfigJson) > maxImageConfig || len(request.Names) > maxImageNames {
-		return fmt.Errorf("%w: an image with a configuration of %d bytes and %d names", api.ErrInvalid, len(request.ConfigJson), len(request.Names))
+		return fmt.Errorf("%w: an image with a configuration of %d bytes and %d names",
+			api.ErrInvalid, len(request.ConfigJson), len(request.Names))
 	}
 	return errors.Join(checkManifests(request.Manifests), Check(request.Layers))
 }
@@ -133,7 +137,8 @@ func checkManifests(manifests [][]byte) error {
 		bytes += len(one)
 	}
 	if bytes > maxManifests {
-		return fmt.Errorf("%w: its manifests have %d bytes, and more than %d are not sent", api.ErrInvalid, bytes, maxManifests)
+		return fmt.Errorf("%w: its manifests have %d bytes, and more than %d are not sent",
+			api.ErrInvalid, bytes, maxManifests)
 	}
 	return nil
 }
@@ -202,7 +207,8 @@ func Need(layers []*api.Layer) (bytes int64) {
 func (m *Mover) checkRoom(missing []*api.Layer) error {
 	for _, layer := range missing {
 		if layer.ArchiveBytes <= 0 {
-			return fmt.Errorf("%w: layer %s comes without the size of its archive", api.ErrInvalid, layer.DiffId)
+			return fmt.Errorf("%w: layer %s comes without the size of its archive",
+				api.ErrInvalid, layer.DiffId)
 		}
 	}
 	return files.CheckSpace(m.state, Need(missing))
@@ -225,7 +231,9 @@ func (m *Mover) wantedLayers(request *api.FetchRequest, layers []*api.Layer) []f
 func describeTaken(all []fetch.Taken) []migration.LayersTaken {
 	var told []migration.LayersTaken
 	for _, taken := range all {
-		one := migration.LayersTaken{Kind: taken.Kind, From: taken.Name, Layers: taken.Layers, Partly: taken.Partly, Bytes: taken.Bytes}
+		one := migration.LayersTaken{
+			Kind: taken.Kind, From: taken.Name, Layers: taken.Layers, Partly: taken.Partly, Bytes: taken.Bytes,
+		}
 		if taken.Failed != nil {
 			one.Error = api.Plain(taken.Failed)
 		}
@@ -235,7 +243,9 @@ func describeTaken(all []fetch.Taken) []migration.LayersTaken {
 }
 
 // holders are all that may have some of the layers: the caller, other nodes, the registry.
-func (m *Mover) holders(ctx context.Context, from identity.Node, request *api.FetchRequest, missing []*api.Layer) []*fetch.Holder {
+func (m *Mover) holders(
+	ctx context.Context, from identity.Node, request *api.FetchRequest, missing []*api.Layer,
+) []*fetch.Holder {
 	source := m.layerHolder(from, kindSource, request.Transfer, missing)
 	source.Speed = m.speeds.of(source, request.BandwidthBitsPerSecond)
 	if request.BandwidthBitsPerSecond > 0 {
@@ -289,7 +299,10 @@ func (m *Mover) otherHolders(ctx context.Context, source string, missing []*api.
 	return holders
 }
 
-func (m *Mover) Ask(ctx context.Context, node identity.Node, request *api.LayersRequest) ([]*api.Layer, error) {
+// Ask asks a node which of some layers it has.
+func (m *Mover) Ask(
+	ctx context.Context, node identity.Node, request *api.LayersRequest,
+) ([]*api.Layer, error) {
 	client, err := m.nodes.Client(node)
 	if err != nil {
 		return nil, err
@@ -319,7 +332,9 @@ func (m *Mover) layerHolder(node identity.Node, kind, transfer string, layers []
 }
 
 // openLayers has a node send layers.
-func (m *Mover) openLayers(ctx context.Context, node identity.Node, transfer string, diffIDs []string) (fetch.Delivery, error) {
+func (m *Mover) openLayers(
+	ctx context.Context, node identity.Node, transfer string, diffIDs []string,
+) (fetch.Delivery, error) {
 	wanted, err := json.Marshal(diffIDs)
 	if err != nil {
 		return nil, err

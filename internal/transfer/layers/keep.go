@@ -68,7 +68,9 @@ func (e engineLayers) Parts(ctx context.Context, diffID string, emit func([]part
 	return e.read(ctx, diffID, func(archive io.Reader) error { return parts.Cut(archive, bytes, emit) })
 }
 
-func (e engineLayers) ExportParts(ctx context.Context, diffID string, list []parts.Part, runs []parts.Run, w io.Writer) error {
+func (e engineLayers) ExportParts(
+	ctx context.Context, diffID string, list []parts.Part, runs []parts.Run, w io.Writer,
+) error {
 	return e.read(ctx, diffID, func(archive io.Reader) error { return parts.Pick(archive, list, runs, w) })
 }
 

@@ -60,6 +60,7 @@ type Nodes interface {
 	Client(node identity.Node) (*grpc.ClientConn, error)
 }
 
+// New brings nothing yet.
 func New(c Config) *Mover {
 	return &Mover{
 		images: c.Images, spool: c.Spool, engines: c.Engines, nodes: c.Nodes, dial: c.Dial,

@@ -33,7 +33,9 @@ type layerParts struct {
 var _ fetch.Parts = (*layerParts)(nil)
 
 // openLayer has a node say of what parts a layer is.
-func (m *Mover) openLayer(ctx context.Context, node identity.Node, transfer, diffID string) (fetch.Parts, error) {
+func (m *Mover) openLayer(
+	ctx context.Context, node identity.Node, transfer, diffID string,
+) (fetch.Parts, error) {
 	data, err := m.dial(ctx, node, transfer)
 	if err != nil {
 		return nil, err
@@ -68,7 +70,9 @@ func (p *layerParts) Close() error { return p.data.Close() }
 var errUnwanted = errors.New("no parts of it are wanted")
 
 // serveParts says of what parts a layer is, and sends those that the other node wants.
-func (m *Mover) serveParts(ctx context.Context, data *stream.Session, to *Transfer, peer, diffID string) error {
+func (m *Mover) serveParts(
+	ctx context.Context, data *stream.Session, to *Transfer, peer, diffID string,
+) error {
 	if err := image.CheckDigest(diffID); err != nil {
 		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}

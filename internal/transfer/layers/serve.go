@@ -143,7 +143,8 @@ func readWant(section stream.Section) ([]string, error) {
 	}
 	var wanted []string
 	if section.Kind != kindWant || len(content) > maxWant || json.Unmarshal(content, &wanted) != nil || len(wanted) > Max {
-		return nil, fmt.Errorf("%w: a connection for layers begins with a list of at most %d", api.ErrInvalid, Max)
+		return nil, fmt.Errorf("%w: a connection for layers begins with a list of at most %d",
+			api.ErrInvalid, Max)
 	}
 	return wanted, nil
 }
@@ -152,7 +153,9 @@ func readWant(section stream.Section) ([]string, error) {
 // removed here.
 const takingPatience = time.Minute
 
-func (m *Mover) sendLayers(ctx context.Context, data *stream.Session, to *Transfer, peer string, wanted []string) error {
+func (m *Mover) sendLayers(
+	ctx context.Context, data *stream.Session, to *Transfer, peer string, wanted []string,
+) error {
 	taken := time.AfterFunc(takingPatience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", takingPatience)) })
 	defer taken.Stop()
 	out := stream.NewSections(data, func(bytes int64) {
@@ -174,7 +177,9 @@ func (m *Mover) sendLayers(ctx context.Context, data *stream.Session, to *Transf
 
 // exportLayer sends a layer's archive: as it is kept if that is compressed, otherwise compressed as
 // the link demands.
-func (m *Mover) exportLayer(ctx context.Context, data *stream.Session, peer, diffID string, section io.Writer) error {
+func (m *Mover) exportLayer(
+	ctx context.Context, data *stream.Session, peer, diffID string, section io.Writer,
+) error {
 	_, keeper, err := m.layer(diffID)
 	if err != nil {
 		return err

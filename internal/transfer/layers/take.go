@@ -30,7 +30,9 @@ type taking struct {
 }
 
 // fetchForEngine is fetch for an engine that keeps images itself.
-func (m *Mover) fetchForEngine(ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error) error {
+func (m *Mover) fetchForEngine(
+	ctx context.Context, from identity.Node, request *api.FetchRequest, tell func(migration.Layers) error,
+) error {
 	images, err := m.engines.ImagesOf(request.Engine)
 	if err == nil && images == nil {
 		err = fmt.Errorf("%w: engine %.40q keeps no images", api.ErrInvalid, request.Engine)
@@ -47,7 +49,10 @@ func (m *Mover) fetchForEngine(ctx context.Context, from identity.Node, request 
 	}
 	t := &taking{
 		mover: m, images: images, request: request,
-		image: engine.Image{ID: parsed.ID, Names: request.Names, Config: request.ConfigJson, Layers: parsed.Layers, Namespace: request.Namespace, Manifests: request.Manifests},
+		image: engine.Image{
+			ID: parsed.ID, Names: request.Names, Config: request.ConfigJson, Layers: parsed.Layers,
+			Namespace: request.Namespace, Manifests: request.Manifests,
+		},
 	}
 	for try := 1; ; try++ {
 		lack, err := images.Lacks(ctx, t.image)
@@ -92,7 +97,9 @@ func (t *taking) changed(ctx context.Context, was engine.Lack) bool {
 }
 
 // bring brings the layers that are not on this node.
-func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string, tell func(migration.Layers) error) error {
+func (t *taking) bring(
+	ctx context.Context, from identity.Node, lacking []string, tell func(migration.Layers) error,
+) error {
 	if err := t.checkKept(from, lacking); err != nil {
 		return err
 	}
@@ -105,7 +112,8 @@ func (t *taking) bring(ctx context.Context, from identity.Node, lacking []string
 		return err
 	}
 	running := fetch.New(fetch.Config{
-		Store: incoming{m.spool, m, t.image.Layers}, Layers: t.wanted(ctx, missing), Holders: m.holders(ctx, from, t.request, missing),
+		Store: incoming{m.spool, m, t.image.Layers}, Layers: t.wanted(ctx, missing),
+		Holders:  m.holders(ctx, from, t.request, missing),
 		Patience: m.patience,
 	})
 	before := t.told.Taken

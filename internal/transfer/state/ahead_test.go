@@ -65,7 +65,7 @@ func TestPagesOfTheImage(t *testing.T) {
 	page := func(n int) []byte { return content[n*size : (n+1)*size] }
 	last := append(bytes.Clone(page(3)[:size-100]), make([]byte, 100)...)
 	known := NewKnown(layers)
-	defer known.Close()
+	defer known.Release()
 	literals := 0
 	for _, one := range []struct {
 		file    string
@@ -170,7 +170,7 @@ func FuzzAhead(f *testing.F) {
 		known.Add(filePage(pageOf(byte(n + 1))))
 	}
 	f.Add(known.All())
-	known.Close()
+	known.Release()
 	f.Add([]byte{1, 0, 10, 'l', 'i', 'b', '/', 'o', 'n', 'e', '.', 's', 'o', 0, 0})
 	f.Add(binary.AppendUvarint(nil, noMore))
 	f.Fuzz(func(t *testing.T, section []byte) {

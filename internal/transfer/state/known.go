@@ -29,6 +29,7 @@ type Known struct {
 	ahead   aheadPages // how the content leaves
 }
 
+// NewKnown knows nothing yet. Pages go as deltas to files in the layers, where they can.
 func NewKnown(layers Layers) *Known {
 	return &Known{seed: maphash.MakeSeed(), numbers: map[uint64]uint32{}, ahead: aheadPages{layers: layers}}
 }
@@ -51,8 +52,8 @@ func (k *Known) Empty() bool { return len(k.content) == 0 }
 // All are the pages as they leave ahead: what ReceiveKnown reads.
 func (k *Known) All() []byte { return k.ahead.all(k.content) }
 
-// Close ends with the files to whose pages there were deltas. The contents stay known.
-func (k *Known) Close() { k.ahead.close() }
+// Release ends with the files to whose pages there were deltas. The contents stay known.
+func (k *Known) Release() { k.ahead.close() }
 
 func (k *Known) find(page []byte) (number uint32, known bool) {
 	number, known = k.numbers[maphash.Bytes(k.seed, page)]

@@ -44,6 +44,7 @@ type Sender struct {
 	refer SectionWriter // begins a section that does
 }
 
+// NewSender sends the files of a directory.
 func NewSender(dir string, open SectionWriter) *Sender {
 	return &Sender{dir: dir, open: open, sent: map[string]int64{}}
 }
@@ -172,6 +173,7 @@ type Receiver struct {
 	received map[string]int64
 }
 
+// NewReceiver writes files to a directory, so many bytes at most.
 func NewReceiver(dir string, limit int64) *Receiver {
 	return &Receiver{dir: dir, left: limit, received: map[string]int64{}}
 }
@@ -183,7 +185,8 @@ func (r *Receiver) Piece(sectionName string, content io.Reader) error {
 		return err
 	}
 	if have, known := r.received[name]; have != offset || !known && len(r.received) >= maxStateFiles {
-		return fmt.Errorf("execution state: %s comes at offset %d after %d bytes, with %d files", name, offset, have, len(r.received))
+		return fmt.Errorf("execution state: %s comes at offset %d after %d bytes, with %d files",
+			name, offset, have, len(r.received))
 	}
 	file, err := os.OpenFile(filepath.Join(r.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -196,7 +199,8 @@ func (r *Receiver) Piece(sectionName string, content io.Reader) error {
 		return fmt.Errorf("execution state, %s: %w", name, err)
 	}
 	if r.left < 0 || written > statePiece {
-		return fmt.Errorf("execution state: more comes than was announced, or a piece of more than %d bytes", statePiece)
+		return fmt.Errorf("execution state: more comes than was announced, or a piece of more than %d bytes",
+			statePiece)
 	}
 	return nil
 }
@@ -231,7 +235,8 @@ func (r *Receiver) Check(sent map[string]int64) error {
 	slices.Sort(names)
 	for _, name := range names {
 		if have, ok := r.received[name]; !ok || have != sent[name] {
-			return fmt.Errorf("execution state: %.80q has %d bytes, the source sent %d", name, have, sent[name])
+			return fmt.Errorf("execution state: %.80q has %d bytes, the source sent %d",
+				name, have, sent[name])
 		}
 	}
 	if len(r.received) != len(sent) {

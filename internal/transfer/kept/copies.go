@@ -1,7 +1,9 @@
-package agent
+package kept
 
 import (
 	"cmp"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,8 +23,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// DefaultKeepBroken is how long files stay that came by a migration that failed.
-const DefaultKeepBroken = 24 * time.Hour
+// DefaultKeep is how long files stay that came by a migration that failed.
+const DefaultKeep = 24 * time.Hour
 
 const (
 	keptLeastBytes = 4 << 20 // less is sent again sooner than it is worth a place in a list
@@ -31,11 +33,11 @@ const (
 	keptDoomed     = ".removing-" // begins the name of a directory that is being removed
 )
 
-// keptCopies are the files of containers whose migration to this node failed before they ran here:
+// Copies are the files of containers whose migration to this node failed before they ran here:
 // so much the next attempt need not send. They lie beside the containers, in a directory that
 // nobody else may enter, and can be given up at any time. What is in them is read before it is used
 // (files.Mirror.Have), so nothing depends on how they came to be what they are.
-type keptCopies struct {
+type Copies struct {
 	dir  string
 	keep time.Duration // 0: nothing is kept
 	full func() bool   // the disk has so little room that nothing should be kept
@@ -44,35 +46,48 @@ type keptCopies struct {
 	removing sync.WaitGroup
 
 	mu  sync.Mutex
-	all map[string]*keptCopy // by container
+	all map[string]*Copy // by container
 }
 
-// keptCopy is what there is of one container. Its directory has one for each tree, named by its number.
-type keptCopy struct {
-	Migration   string     `json:"migration"` // that failed last
-	Container   string     `json:"container"`
-	ContainerID string     `json:"container_id"`
-	Source      string     `json:"source"`
-	Broke       time.Time  `json:"broke"`
-	Trees       []keptTree `json:"trees"`
-	Bytes       int64      `json:"bytes"`
-	Files       int64      `json:"files"`
+// Copy is what there is of one container. Its directory has one for each tree, named by its number.
+type Copy struct {
+	Migration   string    `json:"migration"` // that failed last
+	Container   string    `json:"container"`
+	ContainerID string    `json:"container_id"`
+	Source      string    `json:"source"`
+	Broke       time.Time `json:"broke"`
+	Trees       []Tree    `json:"trees"`
+	Bytes       int64     `json:"bytes"`
+	Files       int64     `json:"files"`
 
 	used bool // by a migration
 }
 
-// keptTree is a tree of it.
-type keptTree struct {
+// Tree is a tree of a copy.
+type Tree struct {
 	Kind files.TreeKind `json:"kind"`
 	Name string         `json:"name"`
 }
 
-// newKeptCopies finds what an earlier agent has kept.
-func newKeptCopies(stateDir string, keep time.Duration, log *slog.Logger) (*keptCopies, error) {
-	k := &keptCopies{dir: filepath.Join(stateDir, "kept"), keep: keep, log: log, all: map[string]*keptCopy{}}
-	k.full = func() bool {
-		var stat unix.Statfs_t
-		return unix.Statfs(k.dir, &stat) == nil && stat.Bavail < stat.Blocks/keptFreeShare
+// Config is where copies lie, and for how long.
+type Config struct {
+	StateDir string
+	Keep     time.Duration // 0: nothing is kept
+	// Full tells whether the disk has so little room that nothing should be kept; nil: by its free share.
+	Full func() bool
+	Log  *slog.Logger
+}
+
+// New finds what an earlier agent has kept.
+func New(c Config) (*Copies, error) {
+	k := &Copies{
+		dir: filepath.Join(c.StateDir, "kept"), keep: c.Keep, full: c.Full, log: c.Log, all: map[string]*Copy{},
+	}
+	if k.full == nil {
+		k.full = func() bool {
+			var stat unix.Statfs_t
+			return unix.Statfs(k.dir, &stat) == nil && stat.Bavail < stat.Blocks/keptFreeShare
+		}
 	}
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("directory for files of broken migrations: %w", err)
@@ -87,22 +102,25 @@ func newKeptCopies(stateDir string, keep time.Duration, log *slog.Logger) (*kept
 	for _, entry := range entries {
 		one, err := k.read(entry.Name())
 		if err != nil {
-			log.Info("what is left of the files of a broken migration is removed", "name", entry.Name(), "error", err)
+			k.log.Info("what is left of the files of a broken migration is removed", "name", entry.Name(), "error", err)
 			k.remove(entry.Name())
 			continue
 		}
 		k.all[one.ContainerID] = one
 	}
-	k.expire(time.Now())
+	k.Expire(time.Now())
 	return k, nil
 }
 
+// Keeps tells whether anything is kept.
+func (k *Copies) Keeps() bool { return k.keep > 0 }
+
 // read reads the record of a copy.
-func (k *keptCopies) read(name string) (*keptCopy, error) {
+func (k *Copies) read(name string) (*Copy, error) {
 	if err := migration.CheckContainerID(name); err != nil {
 		return nil, err
 	}
-	one := &keptCopy{}
+	one := &Copy{}
 	if err := durable.Load(filepath.Join(k.dir, name, keptRecord), one); err != nil {
 		return nil, err
 	}
@@ -112,20 +130,20 @@ func (k *keptCopies) read(name string) (*keptCopy, error) {
 	return one, nil
 }
 
-func (k *keptCopies) place(container string) string { return filepath.Join(k.dir, container) }
+func (k *Copies) place(container string) string { return filepath.Join(k.dir, container) }
 
-func (k *keptCopies) tree(container string, i int) string {
+func (k *Copies) tree(container string, i int) string {
 	return filepath.Join(k.place(container), strconv.Itoa(i))
 }
 
 // write makes a record durable enough: what it is about may be gone after a crash, and then it is nothing.
-func (k *keptCopies) write(one *keptCopy) error {
+func (k *Copies) write(one *Copy) error {
 	return durable.Save(filepath.Join(k.place(one.ContainerID), keptRecord), one)
 }
 
-// begin makes a place for the files of a migration that has failed, or finds what that went on
+// Begin makes a place for the files of a migration that has failed, or finds what that went on
 // from; nil: another one has left something, from which it did not go on, and that stays.
-func (k *keptCopies) begin(spec migration.Spec) (*keptCopy, error) {
+func (k *Copies) Begin(spec migration.Spec) (*Copy, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	one := k.all[spec.Container]
@@ -133,7 +151,7 @@ func (k *keptCopies) begin(spec migration.Spec) (*keptCopy, error) {
 		return nil, nil
 	}
 	if one == nil {
-		one = &keptCopy{Migration: spec.ID, Container: spec.Name, ContainerID: spec.Container, Source: spec.Source, Broke: time.Now().UTC()}
+		one = &Copy{Migration: spec.ID, Container: spec.Name, ContainerID: spec.Container, Source: spec.Source, Broke: time.Now().UTC()}
 		if err := os.Mkdir(k.place(spec.Container), 0o700); err != nil {
 			return nil, err
 		}
@@ -143,12 +161,12 @@ func (k *keptCopies) begin(spec migration.Spec) (*keptCopy, error) {
 	return one, k.write(one)
 }
 
-// take moves what there is of a tree to its place here.
-func (k *keptCopies) take(one *keptCopy, tree files.Tree) error {
-	i := slices.Index(one.Trees, keptTree{tree.Kind, tree.Name})
+// Take moves what there is of a tree to its place here.
+func (k *Copies) Take(one *Copy, tree files.Tree) error {
+	i := slices.Index(one.Trees, Tree{tree.Kind, tree.Name})
 	if i < 0 {
 		i = len(one.Trees)
-		one.Trees = append(one.Trees, keptTree{tree.Kind, tree.Name})
+		one.Trees = append(one.Trees, Tree{tree.Kind, tree.Name})
 		if err := k.write(one); err != nil {
 			return err
 		}
@@ -164,8 +182,8 @@ func (k *keptCopies) take(one *keptCopy, tree files.Tree) error {
 	return err
 }
 
-// assess measures the files that were kept, and reports whether they are worth keeping.
-func (k *keptCopies) assess(one *keptCopy, measure func(path string) (files.Size, error)) (bool, error) {
+// Assess measures the files that were kept, and reports whether they are worth keeping.
+func (k *Copies) Assess(one *Copy, measure func(path string) (files.Size, error)) (bool, error) {
 	one.Broke, one.Bytes, one.Files = time.Now().UTC(), 0, 0
 	for i := range one.Trees {
 		size, err := measure(k.tree(one.ContainerID, i))
@@ -181,8 +199,8 @@ func (k *keptCopies) assess(one *keptCopy, measure func(path string) (files.Size
 	return true, k.write(one)
 }
 
-// use finds what is kept of a container for a migration, until it is released. Nil: there is nothing.
-func (k *keptCopies) use(container string) *keptCopy {
+// Use finds what is kept of a container for a migration, until it is released. Nil: there is nothing.
+func (k *Copies) Use(container string) *Copy {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	one := k.all[container]
@@ -193,8 +211,8 @@ func (k *keptCopies) use(container string) *keptCopy {
 	return one
 }
 
-// trees are those of a copy that is used by a migration, which it belongs to from now on.
-func (k *keptCopies) trees(one *keptCopy, id string) ([]files.Tree, error) {
+// Trees are those of a copy that is used by a migration, which it belongs to from now on.
+func (k *Copies) Trees(one *Copy, id string) ([]files.Tree, error) {
 	k.mu.Lock()
 	one.Migration = id
 	k.mu.Unlock()
@@ -205,8 +223,8 @@ func (k *keptCopies) trees(one *keptCopy, id string) ([]files.Tree, error) {
 	return trees, k.write(one)
 }
 
-// release ends a use.
-func (k *keptCopies) release(one *keptCopy) {
+// Release ends a use.
+func (k *Copies) Release(one *Copy) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if one != nil {
@@ -214,8 +232,8 @@ func (k *keptCopies) release(one *keptCopy) {
 	}
 }
 
-// drop removes what is kept of a container, unless a migration uses it. It tells whether there was something.
-func (k *keptCopies) drop(container string) bool {
+// Drop removes what is kept of a container, unless a migration uses it. It tells whether there was something.
+func (k *Copies) Drop(container string) bool {
 	k.mu.Lock()
 	one := k.all[container]
 	unused := one != nil && !one.used
@@ -229,20 +247,22 @@ func (k *keptCopies) drop(container string) bool {
 	return unused
 }
 
-// end ends a use by removing what was used. Nil has nothing to end.
-func (k *keptCopies) end(one *keptCopy) {
-	k.release(one)
+// End ends a use by removing what was used. Nil has nothing to end.
+func (k *Copies) End(one *Copy) {
+	k.Release(one)
 	if one != nil {
-		k.drop(one.ContainerID)
+		k.Drop(one.ContainerID)
 	}
 }
 
 // remove removes a directory. It has another name at once; that nothing of it is left may take
 // long, and nobody waits for that who does not want its room.
-func (k *keptCopies) remove(name string) {
+func (k *Copies) remove(name string) {
 	doomed := name
 	if !strings.HasPrefix(name, keptDoomed) {
-		doomed = keptDoomed + randomHex(8)
+		id := make([]byte, 8)
+		_, _ = rand.Read(id) // never fails (crypto/rand)
+		doomed = keptDoomed + hex.EncodeToString(id)
 		if err := os.Rename(filepath.Join(k.dir, name), filepath.Join(k.dir, doomed)); err != nil {
 			k.log.Warn("files of a broken migration not removed", "error", err)
 			return
@@ -256,25 +276,25 @@ func (k *keptCopies) remove(name string) {
 	})
 }
 
-// list is all that nobody uses, the oldest first.
-func (k *keptCopies) list() []keptCopy {
+// List is all that nobody uses, the oldest first.
+func (k *Copies) List() []Copy {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var list []keptCopy
+	var list []Copy
 	for _, one := range k.all {
 		if !one.used {
 			list = append(list, *one)
 		}
 	}
-	slices.SortFunc(list, func(a, b keptCopy) int {
+	slices.SortFunc(list, func(a, b Copy) int {
 		return cmp.Or(a.Broke.Compare(b.Broke), cmp.Compare(a.ContainerID, b.ContainerID))
 	})
 	return list
 }
 
-// bytes is how much is kept, of a container and of others.
-func (k *keptCopies) bytes(container string) (own, others int64) {
-	for _, one := range k.list() {
+// Bytes is how much is kept, of a container and of others.
+func (k *Copies) Bytes(container string) (own, others int64) {
+	for _, one := range k.List() {
 		if one.ContainerID == container {
 			own += one.Bytes
 		} else {
@@ -284,10 +304,10 @@ func (k *keptCopies) bytes(container string) (own, others int64) {
 	return own, others
 }
 
-// yield gives up what is kept of other containers, the oldest first, until so many bytes are free.
-func (k *keptCopies) yield(container string, bytes int64) {
-	for _, one := range k.list() {
-		if bytes > 0 && one.ContainerID != container && k.drop(one.ContainerID) {
+// Yield gives up what is kept of other containers, the oldest first, until so many bytes are free.
+func (k *Copies) Yield(container string, bytes int64) {
+	for _, one := range k.List() {
+		if bytes > 0 && one.ContainerID != container && k.Drop(one.ContainerID) {
 			bytes -= one.Bytes
 			k.log.Info("files of a broken migration given up: their room is wanted", "container", one.Container, "bytes", one.Bytes)
 		}
@@ -295,30 +315,31 @@ func (k *keptCopies) yield(container string, bytes int64) {
 	k.removing.Wait()
 }
 
-// expire removes what has been kept for long enough, and, if the disk is full, the oldest.
-func (k *keptCopies) expire(now time.Time) {
-	for _, one := range k.list() {
+// Expire removes what has been kept for long enough, and, if the disk is full, the oldest.
+func (k *Copies) Expire(now time.Time) {
+	for _, one := range k.List() {
 		switch {
 		case now.After(one.Broke.Add(k.keep)):
-			k.drop(one.ContainerID)
+			k.Drop(one.ContainerID)
 		case k.full():
 			k.log.Info("files of a broken migration given up: the disk is almost full", "container", one.Container, "bytes", one.Bytes)
-			k.drop(one.ContainerID)
+			k.Drop(one.ContainerID)
 		}
 	}
 }
 
-// elsewhere removes what is kept of a container that is at another node than the one that tried to send it.
-func (k *keptCopies) elsewhere(container, node string) {
+// Elsewhere removes what is kept of a container that is at another node than the one that tried to send it.
+func (k *Copies) Elsewhere(container, node string) {
 	k.mu.Lock()
 	one := k.all[container]
 	k.mu.Unlock()
 	if one != nil && one.Source != node {
-		k.drop(container)
+		k.Drop(container)
 	}
 }
 
-func (k *keptCopies) describe(one keptCopy, here string) migration.Stage {
+// Describe is a copy as it is told to users. here is the name of this node.
+func (k *Copies) Describe(one Copy, here string) migration.Stage {
 	return migration.Stage{
 		ID: one.Migration, Kind: migration.BrokenCopy, Container: one.Container, ContainerID: one.ContainerID, Source: one.Source,
 		Target: here, State: migration.StageReady, Started: one.Broke, Fresh: one.Broke, Until: one.Broke.Add(k.keep), DiskBytes: one.Bytes,

@@ -1,4 +1,4 @@
-package agent
+package reserve
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// reservations keep names, addresses, ids and memory of containers that are about to come, so that
+// Reservations keep names, addresses, ids and memory of containers that are about to come, so that
 // no two come at once and all have room.
-type reservations struct {
+type Reservations struct {
 	mu    sync.Mutex
 	taken map[string]engine.Definition // by what reserves them: a migration, or a container that is being made
 	bytes map[string]promise           // of memory that is still to be filled, by migration
@@ -26,11 +26,13 @@ type promise struct {
 	order uint64 // of all promises
 }
 
-func newReservations() *reservations {
-	return &reservations{taken: map[string]engine.Definition{}, bytes: map[string]promise{}, free: map[string]int64{}}
+// New has reserved nothing yet.
+func New() *Reservations {
+	return &Reservations{taken: map[string]engine.Definition{}, bytes: map[string]promise{}, free: map[string]int64{}}
 }
 
-func (r *reservations) take(by string, definition engine.Definition) error {
+// Take reserves what a container has to have alone.
+func (r *Reservations) Take(by string, definition engine.Definition) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for other, have := range r.taken {
@@ -39,18 +41,22 @@ func (r *reservations) take(by string, definition engine.Definition) error {
 		}
 		switch {
 		case engine.Label(have) == engine.Label(definition):
-			return fmt.Errorf("%w: %s: a container of this name is just coming", engine.ErrNameTaken, definition.Name)
+			return fmt.Errorf("%w: %s: a container of this name is just coming",
+				engine.ErrNameTaken, definition.Name)
 		case have.ID == definition.ID:
-			return fmt.Errorf("%w: container %.12s is already coming, by migration %s", engine.ErrBusy, definition.ID, other)
+			return fmt.Errorf("%w: container %.12s is already coming, by migration %s",
+				engine.ErrBusy, definition.ID, other)
 		case definition.Network.Address.IsValid() && have.Network.Address == definition.Network.Address:
-			return fmt.Errorf("%w: address %s is of a container that is just coming", engine.ErrBusy, definition.Network.Address)
+			return fmt.Errorf("%w: address %s is of a container that is just coming",
+				engine.ErrBusy, definition.Network.Address)
 		}
 	}
 	r.taken[by] = definition
 	return nil
 }
 
-func (r *reservations) release(by string) {
+// Release gives all back that something has reserved.
+func (r *Reservations) Release(by string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.taken, by)
@@ -59,8 +65,8 @@ func (r *reservations) release(by string) {
 	r.forgetFree(had)
 }
 
-// fill notes how much memory the container of a node will need here, and how much is free now.
-func (r *reservations) fill(by, node string, bytes, free int64) {
+// Fill notes how much memory the container of a node will need here, and how much is free now.
+func (r *Reservations) Fill(by, node string, bytes, free int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, has := r.free[node]; !has {
@@ -76,7 +82,7 @@ func (r *reservations) fill(by, node string, bytes, free int64) {
 }
 
 // forgetFree forgets what was free when nothing is promised to a node any more. The caller has locked mu.
-func (r *reservations) forgetFree(node string) {
+func (r *Reservations) forgetFree(node string) {
 	for _, have := range r.bytes {
 		if have.node == node && have.bytes > 0 {
 			return
@@ -85,10 +91,10 @@ func (r *reservations) forgetFree(node string) {
 	delete(r.free, node)
 }
 
-// promisedTo is the memory that containers and staged copies of a node will need here that came
+// PromisedTo is the memory that containers and staged copies of a node will need here that came
 // before one, but for its own, and what was free before the first of them. If nothing is promised
 // to the one yet, all came before it.
-func (r *reservations) promisedTo(node, one string, own ...string) (bytes, free int64) {
+func (r *Reservations) PromisedTo(node, one string, own ...string) (bytes, free int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	its, has := r.bytes[one]
@@ -100,8 +106,8 @@ func (r *reservations) promisedTo(node, one string, own ...string) (bytes, free 
 	return bytes, r.free[node]
 }
 
-// promised is the memory that other migrations will need here, some of which may be in use already.
-func (r *reservations) promised(except ...string) (bytes int64) {
+// Promised is the memory that other migrations will need here, some of which may be in use already.
+func (r *Reservations) Promised(except ...string) (bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for by, have := range r.bytes {

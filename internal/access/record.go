@@ -1,26 +1,24 @@
-package agent
+package access
 
 import (
 	"context"
-	"encoding/json"
+	"log/slog"
 	"path"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
-	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
 )
 
-// audited tells for each method of the local service whether the audit log keeps its calls: it
+// Audited tells for each method of the local service whether the audit log keeps its calls: it
 // keeps those that change something or show a secret. Calls that only look would flood it.
-func audited() map[string]bool {
+func Audited() map[string]bool {
 	return map[string]bool{
 		"Version": false, "ListImages": false, "Wait": false, "List": false, "Inspect": false, "Top": false, "Volumes": false,
 		"InspectVolume": false, "Nodes": false, "Plan": false, "Watch": false, "Migrations": false, "Stages": false,
@@ -32,9 +30,9 @@ func audited() map[string]bool {
 	}
 }
 
-// auditedOfNodes is the same for the service of other nodes. Greetings and what nodes ask of each other again
+// AuditedOfNodes is the same for the service of other nodes. Greetings and what nodes ask of each other again
 // and again would flood the log; Session keeps its entry itself, because its outcome is the migration's.
-func auditedOfNodes() map[string]bool {
+func AuditedOfNodes() map[string]bool {
 	return map[string]bool{
 		"Hello": false, "Prove": false, "Session": false, "Durable": false, "Layers": false, "Keep": false, "Presence": false,
 		"Tell": true, "Outcome": true, "Release": true, "Fetch": true, "Removed": true, "Follow": true,
@@ -42,14 +40,30 @@ func auditedOfNodes() map[string]bool {
 	}
 }
 
-// auditing returns the options with which a server keeps calls of some methods in the audit log.
-func (a *Agent) auditing(keep map[string]bool) []grpc.ServerOption {
+// Record keeps which calls users and other nodes have made.
+type Record struct {
+	users, nodes *audit.Log
+	log          *slog.Logger
+}
+
+// NewRecord keeps calls in two logs. What cannot be kept is told to log.
+func NewRecord(users, nodes *audit.Log, log *slog.Logger) *Record {
+	return &Record{users: users, nodes: nodes, log: log}
+}
+
+// Read reads both logs, in the order of time.
+func (r *Record) Read(since time.Time, each func(audit.Entry) error) error {
+	return audit.ReadBoth(r.users, r.nodes, since, each)
+}
+
+// Options returns the options with which a server keeps calls of some methods in the audit log.
+func (r *Record) Options(keep map[string]bool) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 			handle grpc.UnaryHandler) (any, error) {
 			reply, err := handle(ctx, request)
 			if method := path.Base(info.FullMethod); keep[method] {
-				a.audit(ctx, method, objectOf(request), err)
+				r.audit(ctx, method, objectOf(request), err)
 			}
 			return reply, err
 		}),
@@ -61,59 +75,35 @@ func (a *Agent) auditing(keep map[string]bool) []grpc.ServerOption {
 			}
 			seen := &firstSeen{ServerStream: stream}
 			err := handle(server, seen)
-			a.audit(stream.Context(), method, seen.object(), err)
+			r.audit(stream.Context(), method, seen.object(), err)
 			return err
 		}),
 	}
 }
 
 // audit keeps one call. An entry that cannot be written does not fail the call, which is over.
-func (a *Agent) audit(ctx context.Context, method, object string, failed error) {
+func (r *Record) audit(ctx context.Context, method, object string, failed error) {
 	entry := audit.Entry{Time: time.Now().UTC(), Method: method, Object: object, Outcome: "ok"}
 	if failed != nil {
-		entry.Outcome, entry.Error = status.Code(failed).String(), plain(failed)
+		entry.Outcome, entry.Error = status.Code(failed).String(), api.Plain(failed)
 	}
-	a.keepEntry(ctx, entry)
+	r.Keep(ctx, entry)
 }
 
-// cutOff is the outcome of a session that ended before its migration did.
-const cutOff = "cut off"
-
-// auditSession logs the outcome of a migration that another node has offered, after the session's end. The
-// migration may end a little later.
-func (a *Agent) auditSession(ctx context.Context, offer *api.Offer, m *move, failed error) {
-	entry := audit.Entry{Time: time.Now().UTC(), Method: "Session", Object: offer.GetMigration()}
-	if m == nil {
-		entry.Outcome, entry.Error = status.Code(failed).String(), plain(failed)
-		a.keepEntry(ctx, entry)
-		return
-	}
-	patience, cancel := context.WithTimeout(a.ctx, a.config.peerTimeout())
-	defer cancel()
-	_ = waitFor(patience, m.done) // the outcome tells
-	record := m.record()
-	entry.Object += " (" + record.Spec.Name + ")"
-	entry.Outcome, entry.Error = string(record.Result), record.Error
-	if record.Result == migration.ResultRuns {
-		entry.Outcome = cutOff
-	}
-	a.keepEntry(ctx, entry)
-}
-
-// keepEntry completes an entry with who has called.
-func (a *Agent) keepEntry(ctx context.Context, entry audit.Entry) {
-	log := a.nodesLog
+// Keep completes an entry with who has called.
+func (r *Record) Keep(ctx context.Context, entry audit.Entry) {
+	log := r.nodes
 	if caller, ok := grpcpeer.FromContext(ctx); ok {
 		switch who := caller.AuthInfo.(type) {
-		case localPeer:
-			log = a.auditLog
+		case Peer:
+			log = r.users
 			entry.UID, entry.GID, entry.PID = &who.UID, &who.GID, who.PID
 		case wire.AuthInfo:
 			entry.Node, entry.Address = who.Peer.Name, caller.Addr.String()
 		}
 	}
 	if err := log.Append(entry); err != nil {
-		a.log.Error("cannot write a call to the audit log", "method", entry.Method, "error", err)
+		r.log.Error("cannot write a call to the audit log", "method", entry.Method, "error", err)
 	}
 }
 
@@ -163,23 +153,4 @@ func (s *firstSeen) object() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.about
-}
-
-// Audit streams the entries of the audit log.
-func (s *localService) Audit(request *api.AuditRequest, stream grpc.ServerStreamingServer[api.AuditReply]) error {
-	since := time.Time{}
-	if request.SinceUnixNanoseconds > 0 {
-		since = time.Unix(0, request.SinceUnixNanoseconds)
-	}
-	err := audit.ReadBoth(s.agent.auditLog, s.agent.nodesLog, since, func(entry audit.Entry) error {
-		document, err := json.Marshal(entry)
-		if err != nil {
-			return err
-		}
-		return stream.Send(&api.AuditReply{EntryJson: document})
-	})
-	if err != nil {
-		return status.Error(codes.Unknown, err.Error())
-	}
-	return nil
 }

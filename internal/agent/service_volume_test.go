@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/shared"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/proof"
 )
 
 // newVolumeAgent is a test agent that can be asked for the places of volumes.
@@ -25,54 +26,12 @@ func newVolumeAgent(t *testing.T) *Agent {
 		t.Fatal(err)
 	}
 	a.engines = engine.NewSet(a.embedded)
+	a.proofs = a.newProver()
 	return a
 }
 
 func bind(directory string) engine.Volume {
 	return engine.Volume{Kind: engine.Bind, Source: directory, Path: "/x"}
-}
-
-// TestLeftTokensAreRemoved ends an agent between the making of tokens and their removal.
-func TestLeftTokensAreRemoved(t *testing.T) {
-	a := newVolumeAgent(t)
-	host, gone := t.TempDir(), t.TempDir()
-	left, err := a.claim([]engine.Volume{bind(host), bind(gone)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(gone); err != nil {
-		t.Fatal(err)
-	}
-	notes := a.leftProofs()
-	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 || len(notes) != 1 {
-		t.Fatalf("tokens %v, notes %v, %v", entries, notes, err)
-	}
-	a.removeProofs(notes) // by the next agent
-	if entries, err := os.ReadDir(host); err != nil || len(entries) != 0 {
-		t.Errorf("tokens left: %v, %v", entries, err)
-	}
-	if notes := a.leftProofs(); len(notes) != 0 {
-		t.Errorf("notes left: %v", notes)
-	}
-	for _, made := range left.made {
-		_ = made.Remove()
-	}
-	// A note that names something else does no harm.
-	precious := filepath.Join(host, "precious")
-	note, err := json.Marshal([]string{precious, "/etc/../etc/passwd"})
-	if err == nil {
-		err = os.WriteFile(precious, nil, 0o600)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(a.proofsDir(), "00.json"), note, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.removeProofs(a.leftProofs())
-	if _, err := os.Stat(precious); err != nil {
-		t.Error("a file that is no token was removed")
-	}
 }
 
 // TestProofOfAPeer is asked for tokens where none can be, and for one that is there.
@@ -91,62 +50,25 @@ func TestProofOfAPeer(t *testing.T) {
 	name := entries[0].Name()
 	for what, one := range map[string]*api.Proof{
 		"nothing":      {},
-		"no name":      {Volume: encodeVolume(bind(host))},
-		"outside":      {Volume: encodeVolume(bind(host)), File: "../" + filepath.Base(host) + "/" + name},
-		"not clean":    {Volume: encodeVolume(bind(host + "/../" + filepath.Base(host))), File: name},
-		"relative":     {Volume: encodeVolume(bind("tmp")), File: name},
+		"no name":      {Volume: proof.EncodeVolume(bind(host))},
+		"outside":      {Volume: proof.EncodeVolume(bind(host)), File: "../" + filepath.Base(host) + "/" + name},
+		"not clean":    {Volume: proof.EncodeVolume(bind(host + "/../" + filepath.Base(host))), File: name},
+		"relative":     {Volume: proof.EncodeVolume(bind("tmp")), File: name},
 		"no kind":      {Volume: &api.Volume{Kind: "x", Source: host, Path: "/x"}, File: name},
 		"no volume":    {Volume: &api.Volume{Name: "../../" + host, Path: "/x"}, File: name},
-		"of the agent": {Volume: encodeVolume(bind(filepath.Join(a.config.StateDir, "volumes"))), File: name},
+		"of the agent": {Volume: proof.EncodeVolume(bind(filepath.Join(a.config.StateDir, "volumes"))), File: name},
 		"memory":       {Volume: &api.Volume{Kind: "tmpfs", Path: host}, File: name},
 	} {
-		if answer, err := a.answerProof(one); err == nil {
+		if answer, err := a.proofs.Answer(one); err == nil {
 			t.Errorf("%s is answered: %+v", what, answer)
 		}
 	}
-	answer, err := a.answerProof(&api.Proof{Volume: encodeVolume(bind(host)), File: name})
+	answer, err := a.proofs.Answer(&api.Proof{Volume: proof.EncodeVolume(bind(host)), File: name})
 	if err == nil {
 		err = claim.Check(answer)
 	}
 	if err != nil {
 		t.Error(err)
-	}
-}
-
-// TestClaimsAreJudged: what a node says of tokens is believed only if its answer is where it must be.
-func TestClaimsAreJudged(t *testing.T) {
-	a := newVolumeAgent(t)
-	host := t.TempDir()
-	tokens, err := a.claim([]engine.Volume{bind(host), bind(filepath.Join(host, "none"))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := shared.Find(host, filepath.Base(tokens.files[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	good := &api.Proven{Token: found.Token, Reply: found.Reply}
-	if p := tokens.check(0, good); !p.shared || p.oneWay || p.same {
-		t.Errorf("a proof without inodes, as of an older node: %+v", p)
-	}
-	good.Device, good.Inode = found.Device, found.Inode
-	if p := tokens.check(0, good); !p.shared || !p.same {
-		t.Errorf("a proof: %+v", p)
-	}
-	if p := tokens.check(1, good); p.shared || p.why == "" || !p.unsure {
-		t.Errorf("where there was no token: %+v", p)
-	}
-	if p := tokens.check(0, &api.Proven{Error: "read-only"}); p.shared || !p.unsure {
-		t.Errorf("not answered: %+v", p)
-	}
-	if p := tokens.check(0, &api.Proven{}); p.shared || p.oneWay || p.unsure || p.why == "" {
-		t.Errorf("not found: %+v", p)
-	}
-	if p := tokens.check(0, &api.Proven{Token: found.Reply, Reply: found.Token}); p.shared || !p.oneWay {
-		t.Errorf("lies: %+v", p)
-	}
-	if err := tokens.remove(); err != nil || len(a.leftProofs()) > 0 {
-		t.Errorf("tokens not removed: %v", err)
 	}
 }
 
@@ -279,7 +201,7 @@ func TestEncodeVolume(t *testing.T) {
 		{Engine: "docker", Kind: engine.Named, Name: strings.Repeat("0c", 32), Path: "/data", ReadOnly: true},
 		{Kind: engine.Bind, Source: "/srv", Path: "/data"}, {Kind: engine.Tmpfs, Path: "/t", SizeBytes: 7},
 	} {
-		if got := decodeVolume(encodeVolume(v)); got != v {
+		if got := proof.DecodeVolume(proof.EncodeVolume(v)); got != v {
 			t.Errorf("%+v becomes %+v", v, got)
 		}
 	}

@@ -1,4 +1,4 @@
-package agent
+package access
 
 import (
 	"context"
@@ -39,28 +39,28 @@ func TestEveryMethodNeedsARight(t *testing.T) {
 }
 
 func TestRights(t *testing.T) {
-	groups := groupRights{10: RightLook, 20: RightMove, 30: RightRun, 40: RightManage}
+	groups := Rights{10: RightLook, 20: RightMove, 30: RightRun, 40: RightManage}
 	table := rights()
 	for _, one := range []struct {
-		caller  localPeer
+		caller  Peer
 		method  string
 		request any
 		allowed bool
 	}{
-		{localPeer{UID: 0, GID: 0}, "Token", nil, true},
-		{localPeer{UID: 1, GID: 1}, "List", nil, false},
-		{localPeer{UID: 1, GID: 10}, "List", nil, true},
-		{localPeer{UID: 1, GID: 1, Groups: []uint32{5, 10}}, "List", nil, true},
-		{localPeer{UID: 1, GID: 10}, "Migrate", nil, false},
-		{localPeer{UID: 1, GID: 1, Groups: []uint32{10, 20}}, "Migrate", nil, true},
-		{localPeer{UID: 1, GID: 20}, "Exec", nil, false},
-		{localPeer{UID: 1, GID: 30}, "Exec", nil, true},
-		{localPeer{UID: 1, GID: 20}, "Resolve", &api.ResolveRequest{}, true},
-		{localPeer{UID: 1, GID: 30}, "Resolve", &api.ResolveRequest{Force: true}, false},
-		{localPeer{UID: 1, GID: 30}, "Thaw", &api.ThawRequest{Force: true}, false},
-		{localPeer{UID: 1, GID: 40}, "Thaw", &api.ThawRequest{Force: true}, true},
-		{localPeer{UID: 1, GID: 30}, "Token", nil, false},
-		{localPeer{UID: 1, GID: 30}, "MethodOfTomorrow", nil, false},
+		{Peer{UID: 0, GID: 0}, "Token", nil, true},
+		{Peer{UID: 1, GID: 1}, "List", nil, false},
+		{Peer{UID: 1, GID: 10}, "List", nil, true},
+		{Peer{UID: 1, GID: 1, Groups: []uint32{5, 10}}, "List", nil, true},
+		{Peer{UID: 1, GID: 10}, "Migrate", nil, false},
+		{Peer{UID: 1, GID: 1, Groups: []uint32{10, 20}}, "Migrate", nil, true},
+		{Peer{UID: 1, GID: 20}, "Exec", nil, false},
+		{Peer{UID: 1, GID: 30}, "Exec", nil, true},
+		{Peer{UID: 1, GID: 20}, "Resolve", &api.ResolveRequest{}, true},
+		{Peer{UID: 1, GID: 30}, "Resolve", &api.ResolveRequest{Force: true}, false},
+		{Peer{UID: 1, GID: 30}, "Thaw", &api.ThawRequest{Force: true}, false},
+		{Peer{UID: 1, GID: 40}, "Thaw", &api.ThawRequest{Force: true}, true},
+		{Peer{UID: 1, GID: 30}, "Token", nil, false},
+		{Peer{UID: 1, GID: 30}, "MethodOfTomorrow", nil, false},
 	} {
 		ctx := grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{AuthInfo: one.caller})
 		err := groups.authorize(ctx, table, "/godwit.Agent/"+one.method, one.request)
@@ -69,9 +69,9 @@ func TestRights(t *testing.T) {
 		}
 	}
 	for gid, may := range map[uint32]bool{10: false, 20: false, 30: true, 40: true} {
-		ctx := grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{AuthInfo: localPeer{UID: 1, GID: gid}})
-		if groups.mayRun(ctx) != may || !groupRights(nil).mayRun(ctx) {
-			t.Errorf("group %d: may see secrets: %t", gid, groups.mayRun(ctx))
+		ctx := grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{AuthInfo: Peer{UID: 1, GID: gid}})
+		if groups.MayRun(ctx) != may || !Rights(nil).MayRun(ctx) {
+			t.Errorf("group %d: may see secrets: %t", gid, groups.MayRun(ctx))
 		}
 	}
 	if err := groups.authorize(t.Context(), table, "/godwit.Agent/List", nil); status.Code(err) != codes.Unauthenticated {
@@ -80,17 +80,17 @@ func TestRights(t *testing.T) {
 }
 
 func TestRightGroups(t *testing.T) {
-	if got, err := (RightGroups{}).resolve("whatever"); got != nil || err != nil {
+	if got, err := (Groups{}).Resolve("whatever"); got != nil || err != nil {
 		t.Errorf("without groups for rights: %v, %v", got, err)
 	}
-	if _, err := (RightGroups{Look: "no-such-group-here"}).resolve(""); err == nil {
+	if _, err := (Groups{Look: "no-such-group-here"}).Resolve(""); err == nil {
 		t.Error("a group that is not there is no error")
 	}
 	group, err := user.LookupGroupId("0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := RightGroups{Look: group.Name, Run: group.Name}.resolve("")
+	got, err := Groups{Look: group.Name, Run: group.Name}.Resolve("")
 	if err != nil || got[0] != RightRun {
 		t.Errorf("%v, %v: want the highest right that a group is given", got, err)
 	}

@@ -1,14 +1,19 @@
-package agent
+package proof
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/durable"
@@ -18,31 +23,54 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// proof is what was found out about one volume: whether the other node sees the same.
-type proof struct {
-	shared bool
-	locked bool   // locks of files hold on both nodes
-	same   bool   // files have the same inodes on both nodes
-	oneWay bool   // it sees what is written here, but not the other way round
-	unsure bool   // it may see the same, and cannot answer
-	why    string // not
+// Proof is what was found out about one volume: whether the other node sees the same.
+type Proof struct {
+	Shared bool
+	Locked bool   // locks of files hold on both nodes
+	Same   bool   // files have the same inodes on both nodes
+	OneWay bool   // it sees what is written here, but not the other way round
+	Unsure bool   // it may see the same, and cannot answer
+	Why    string // not
+}
+
+// Prover finds out which volumes other nodes share with this one, and answers their questions.
+type Prover struct {
+	dir     string // of notes which tokens are to be removed
+	volumes Volumes
+	nodes   Nodes
+	log     *slog.Logger
+}
+
+// Volumes tells where volumes are. What a peer says of one is checked there.
+type Volumes interface {
+	VolumePath(of engine.Volume) (string, error)
+}
+
+// Nodes are the others.
+type Nodes interface {
+	Client(node identity.Node) (*grpc.ClientConn, error)
+}
+
+// New keeps its notes in a directory, which need not exist.
+func New(dir string, volumes Volumes, nodes Nodes, log *slog.Logger) *Prover {
+	return &Prover{dir: dir, volumes: volumes, nodes: nodes, log: log}
 }
 
 // proofTimeout bounds how long a file system may take to write or find some bytes: one whose server
 // is gone never does.
 const proofTimeout = 15 * time.Second
 
-// prove finds out which volumes a node shares with this one. Their tokens are removed when it
+// Prove finds out which volumes a node shares with this one. Their tokens are removed when it
 // returns, or as soon as their file systems answer again.
-func (a *Agent) prove(ctx context.Context, node identity.Node, volumes []engine.Volume) ([]proof, error) {
+func (p *Prover) Prove(ctx context.Context, node identity.Node, volumes []engine.Volume) ([]Proof, error) {
 	if len(volumes) == 0 {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()
-	var proofs []proof
+	var proofs []Proof
 	done := guard.Go(func() (err error) {
-		proofs, err = a.proveAll(ctx, node, volumes)
+		proofs, err = p.proveAll(ctx, node, volumes)
 		return err
 	})
 	select {
@@ -63,31 +91,34 @@ type claims struct {
 	left  error    // a token could not be made, and not be removed
 }
 
-func (a *Agent) proveAll(ctx context.Context, node identity.Node, volumes []engine.Volume) (proofs []proof, err error) {
-	tokens, err := a.claim(volumes)
+func (p *Prover) proveAll(
+	ctx context.Context, node identity.Node, volumes []engine.Volume,
+) (proofs []Proof, err error) {
+	tokens, err := p.claim(volumes)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if removed := tokens.remove(); removed != nil {
-			a.log.Warn("token of a proof not removed; it is tried again when the agent starts", "error", removed)
+			p.log.Warn("token of a proof not removed; it is tried again when the agent starts", "error", removed)
 		}
 	}()
 	request := &api.ProveRequest{}
 	for i, v := range volumes {
-		request.Proofs = append(request.Proofs, &api.Proof{Volume: encodeVolume(v), File: filepath.Base(tokens.files[i])})
+		request.Proofs = append(request.Proofs, &api.Proof{Volume: EncodeVolume(v), File: filepath.Base(tokens.files[i])})
 	}
-	client, err := a.peers.Client(node)
+	client, err := p.nodes.Client(node)
 	if err != nil {
 		return nil, err
 	}
 	client.ResetConnectBackoff()
 	reply, err := api.NewPeerClient(client).Prove(ctx, request)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s which volumes it shares: %s", node.Name, plain(err))
+		return nil, fmt.Errorf("ask %s which volumes it shares: %s", node.Name, api.Plain(err))
 	}
 	if len(reply.Proven) != len(volumes) {
-		return nil, fmt.Errorf("ask %s which volumes it shares: it answered for %d of %d", node.Name, len(reply.Proven), len(volumes))
+		return nil, fmt.Errorf("ask %s which volumes it shares: it answered for %d of %d",
+			node.Name, len(reply.Proven), len(volumes))
 	}
 	for i := range volumes {
 		proofs = append(proofs, tokens.check(i, reply.Proven[i]))
@@ -96,19 +127,21 @@ func (a *Agent) proveAll(ctx context.Context, node identity.Node, volumes []engi
 }
 
 // claim writes a token into each volume. A volume that cannot be written to has none.
-func (a *Agent) claim(volumes []engine.Volume) (*claims, error) {
+func (p *Prover) claim(volumes []engine.Volume) (*claims, error) {
+	id := make([]byte, 8)
+	_, _ = rand.Read(id) // never fails (crypto/rand)
 	c := &claims{
 		files: make([]string, len(volumes)), made: make([]*shared.Claim, len(volumes)), why: make([]string, len(volumes)),
-		note: filepath.Join(a.proofsDir(), randomHex(8)+".json"),
+		note: filepath.Join(p.dir, hex.EncodeToString(id)+".json"),
 	}
 	for i, v := range volumes {
-		path, err := a.engines.VolumePath(v)
+		path, err := p.volumes.VolumePath(v)
 		if err != nil {
 			return nil, err
 		}
 		c.files[i] = filepath.Join(path, shared.NewName())
 	}
-	err := os.MkdirAll(a.proofsDir(), 0o700)
+	err := os.MkdirAll(p.dir, 0o700)
 	if err == nil {
 		err = durable.Save(c.note, c.files)
 	}
@@ -127,23 +160,23 @@ func (a *Agent) claim(volumes []engine.Volume) (*claims, error) {
 }
 
 // check judges what the other node says about a token.
-func (c *claims) check(i int, said *api.Proven) proof {
+func (c *claims) check(i int, said *api.Proven) Proof {
 	switch {
 	case c.made[i] == nil:
 		// Of a file system of this machine alone nobody else can have any part.
 		local, err := shared.Local(filepath.Dir(c.files[i]))
-		return proof{why: c.why[i], unsure: err != nil || !local}
+		return Proof{Why: c.why[i], Unsure: err != nil || !local}
 	case said.Token == "":
 		if said.Error == "" {
-			return proof{why: shared.ErrNotShared.Error()}
+			return Proof{Why: shared.ErrNotShared.Error()}
 		}
-		return proof{why: fmt.Sprintf("at the other node: %.400s", said.Error), unsure: true}
+		return Proof{Why: fmt.Sprintf("at the other node: %.400s", said.Error), Unsure: true}
 	}
 	answer := shared.Answer{Token: said.Token, Reply: said.Reply, Device: said.Device, Inode: said.Inode}
 	if err := c.made[i].Check(answer); err != nil {
-		return proof{oneWay: true, why: err.Error()}
+		return Proof{OneWay: true, Why: err.Error()}
 	}
-	return proof{shared: true, locked: said.Locked, same: c.made[i].SameInode(answer)}
+	return Proof{Shared: true, Locked: said.Locked, Same: c.made[i].SameInode(answer)}
 }
 
 // remove removes the tokens and, if none is left, the note.
@@ -160,25 +193,23 @@ func (c *claims) remove() error {
 	return os.Remove(c.note)
 }
 
-func (a *Agent) proofsDir() string { return filepath.Join(a.config.StateDir, "proofs") }
-
-// leftProofs are the notes that agents have left which ended before they could remove their tokens.
-func (a *Agent) leftProofs() []string {
-	entries, err := os.ReadDir(a.proofsDir())
+// Left are the notes that agents have left which ended before they could remove their tokens.
+func (p *Prover) Left() []string {
+	entries, err := os.ReadDir(p.dir)
 	if err != nil {
 		return nil // There are none.
 	}
 	var notes []string
 	for _, entry := range entries {
 		if strings.HasSuffix(entry.Name(), ".json") {
-			notes = append(notes, filepath.Join(a.proofsDir(), entry.Name()))
+			notes = append(notes, filepath.Join(p.dir, entry.Name()))
 		}
 	}
 	return notes
 }
 
-// removeProofs removes the tokens that notes name. Their file systems may not answer.
-func (a *Agent) removeProofs(notes []string) {
+// RemoveLeft removes the tokens that notes name. Their file systems may not answer.
+func (p *Prover) RemoveLeft(notes []string) {
 	for _, note := range notes {
 		var left []string
 		data, err := os.ReadFile(note)
@@ -192,58 +223,33 @@ func (a *Agent) removeProofs(notes []string) {
 			err = os.Remove(note)
 		}
 		if err != nil {
-			a.log.Warn("tokens of an earlier agent not removed", "note", note, "error", err)
+			p.log.Warn("tokens of an earlier agent not removed", "note", note, "error", err)
 		}
 	}
 }
 
-// Prove looks for tokens of another node in volumes of this one, and answers them.
-func (s *peerService) Prove(ctx context.Context, request *api.ProveRequest) (*api.ProveReply, error) {
-	if _, err := caller(ctx); err != nil {
-		return nil, err
-	}
-	if len(request.Proofs) > maxMessageParts {
-		return nil, wireError(fmt.Errorf("%w: %d volumes, at most %d", errInvalid, len(request.Proofs), maxMessageParts))
-	}
-	reply := &api.ProveReply{}
-	for _, one := range request.Proofs {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		found := &api.Proven{}
-		answer, err := s.agent.answerProof(one)
-		switch {
-		case err == nil:
-			found.Token, found.Reply, found.Locked = answer.Token, answer.Reply, answer.Locked
-			found.Device, found.Inode = answer.Device, answer.Inode
-		case !errors.Is(err, shared.ErrNotShared):
-			found.Error = err.Error()
-		}
-		reply.Proven = append(reply.Proven, found)
-	}
-	return reply, nil
-}
-
-// answerProof looks for one token. Which directory that may be is the engine's to say, and which
+// Answer looks for one token. Which directory that may be is the engine's to say, and which
 // file shared's.
-func (a *Agent) answerProof(one *api.Proof) (shared.Answer, error) {
+func (p *Prover) Answer(one *api.Proof) (shared.Answer, error) {
 	if one.Volume == nil {
-		return shared.Answer{}, fmt.Errorf("%w: no volume", errInvalid)
+		return shared.Answer{}, fmt.Errorf("%w: no volume", api.ErrInvalid)
 	}
-	path, err := a.engines.VolumePath(decodeVolume(one.Volume))
+	path, err := p.volumes.VolumePath(DecodeVolume(one.Volume))
 	if err != nil {
 		return shared.Answer{}, err
 	}
 	return shared.Find(path, one.File)
 }
 
-func encodeVolume(v engine.Volume) *api.Volume {
+// EncodeVolume is a volume of an engine as it goes over the wire.
+func EncodeVolume(v engine.Volume) *api.Volume {
 	return &api.Volume{
 		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: string(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
 	}
 }
 
-func decodeVolume(v *api.Volume) engine.Volume {
+// DecodeVolume is the other half of EncodeVolume.
+func DecodeVolume(v *api.Volume) engine.Volume {
 	return engine.Volume{
 		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: engine.VolumeKind(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
 	}

@@ -1,4 +1,4 @@
-package agent
+package access
 
 import (
 	"context"
@@ -69,18 +69,19 @@ func neededFor(table map[string]Right, method string, request any) Right {
 	return RightManage
 }
 
-// RightGroups names the group whose members have each right; an empty name gives the right to root only.
+// Groups names the group whose members have each right; an empty name gives the right to root only.
 // If all names are empty, the group of the socket (Config.Group) has all rights.
-type RightGroups struct{ Look, Move, Run, Manage string }
+type Groups struct{ Look, Move, Run, Manage string }
 
-// groupRights maps group ids to rights. If it is nil, anybody who can open the socket has all rights.
-type groupRights map[uint32]Right
+// Rights maps group ids to rights. If it is nil, anybody who can open the socket has all rights.
+type Rights map[uint32]Right
 
-func (g RightGroups) resolve(all string) (groupRights, error) {
-	if g == (RightGroups{}) {
+// Resolve looks the groups up. all is the group of the socket, which has all rights, or "".
+func (g Groups) Resolve(all string) (Rights, error) {
+	if g == (Groups{}) {
 		return nil, nil
 	}
-	resolved := groupRights{}
+	resolved := Rights{}
 	for _, one := range []struct {
 		name  string
 		right Right
@@ -90,7 +91,8 @@ func (g RightGroups) resolve(all string) (groupRights, error) {
 		}
 		group, err := user.LookupGroup(one.name)
 		if err != nil {
-			return nil, fmt.Errorf("group with the right to %s: %w; create it with \"groupadd --system %s\"", one.right, err, one.name)
+			return nil, fmt.Errorf("group with the right to %s: %w; create it with \"groupadd --system %s\"",
+				one.right, err, one.name)
 		}
 		gid, err := strconv.ParseUint(group.Gid, 10, 32)
 		if err != nil {
@@ -102,7 +104,7 @@ func (g RightGroups) resolve(all string) (groupRights, error) {
 }
 
 // of returns the highest right that the caller's groups give.
-func (g groupRights) of(caller localPeer) Right {
+func (g Rights) of(caller Peer) Right {
 	if g == nil || caller.UID == 0 {
 		return RightManage
 	}
@@ -113,8 +115,8 @@ func (g groupRights) of(caller localPeer) Right {
 	return best
 }
 
-// mayRun tells whether the caller may run containers, and so may see their environment and commands.
-func (g groupRights) mayRun(ctx context.Context) bool {
+// MayRun tells whether the caller may run containers, and so may see their environment and commands.
+func (g Rights) MayRun(ctx context.Context) bool {
 	if g == nil {
 		return true
 	}
@@ -122,17 +124,17 @@ func (g groupRights) mayRun(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
-	local, ok := caller.AuthInfo.(localPeer)
+	local, ok := caller.AuthInfo.(Peer)
 	return ok && g.of(local) >= RightRun
 }
 
 // authorize refuses a call if its caller lacks the right that it needs.
-func (g groupRights) authorize(ctx context.Context, table map[string]Right, fullMethod string, request any) error {
+func (g Rights) authorize(ctx context.Context, table map[string]Right, fullMethod string, request any) error {
 	caller, ok := grpcpeer.FromContext(ctx)
 	if !ok {
 		return status.Error(codes.Unauthenticated, "the caller of the socket cannot be identified")
 	}
-	local, ok := caller.AuthInfo.(localPeer)
+	local, ok := caller.AuthInfo.(Peer)
 	if !ok {
 		return status.Error(codes.Unauthenticated, "the caller of the socket cannot be identified")
 	}
@@ -144,8 +146,8 @@ func (g groupRights) authorize(ctx context.Context, table map[string]Right, full
 	return nil
 }
 
-// authorizing returns the options with which the local server checks rights.
-func (g groupRights) authorizing() []grpc.ServerOption {
+// Authorizing returns the options with which the local server checks rights.
+func (g Rights) Authorizing() []grpc.ServerOption {
 	if g == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package agent
+package access
 
 import (
 	"context"
@@ -17,21 +17,22 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// socketPath is the socket for the command line.
-func socketPath(runDir string) string { return filepath.Join(runDir, "agent.sock") }
+// SocketPath is the socket for the command line.
+func SocketPath(runDir string) string { return filepath.Join(runDir, "agent.sock") }
 
-// listenLocal opens the unix socket. Who may use it is decided by its group; the kernel checks.
-func (a *Agent) listenLocal() (net.Listener, error) {
-	path := socketPath(a.config.RunDir)
+// Listen opens the unix socket. Who may use it is decided by its group; the kernel checks. If each call is
+// checked by its caller's rights, everybody may use it.
+func Listen(runDir, group string, rights Rights) (net.Listener, error) {
+	path := SocketPath(runDir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("socket of an earlier agent: %w", err)
 	}
-	gid, err := groupID(a.config.Group)
+	gid, err := groupID(group)
 	if err != nil {
 		return nil, err
 	}
 	mask := 0o117 // The socket is never open to others, not even for a moment.
-	if a.rights != nil {
+	if rights != nil {
 		mask = 0o111 // each call is checked
 	}
 	old := syscall.Umask(mask)
@@ -50,8 +51,8 @@ func (a *Agent) listenLocal() (net.Listener, error) {
 // kernel takes a process apart in its own time.
 const dyingPatience = 3 * time.Second
 
-// answers tells whether an agent listens at a socket, and goes on listening.
-func answers(path string) bool {
+// Answers tells whether an agent listens at a socket, and goes on listening.
+func Answers(path string) bool {
 	for until := time.Now().Add(dyingPatience); ; time.Sleep(50 * time.Millisecond) {
 		connection, err := net.Dial("unix", path)
 		if err != nil {
@@ -80,10 +81,11 @@ type localCredentials struct {
 	credentials.TransportCredentials
 }
 
-func newLocalCredentials() credentials.TransportCredentials { return &localCredentials{} }
+// NewCredentials tells a server who calls: its AuthInfo is a Peer.
+func NewCredentials() credentials.TransportCredentials { return &localCredentials{} }
 
-// localPeer is what is known of a local caller.
-type localPeer struct {
+// Peer is what is known of a local caller.
+type Peer struct {
 	credentials.CommonAuthInfo
 	UID, GID uint32
 	PID      int32
@@ -91,7 +93,7 @@ type localPeer struct {
 }
 
 // AuthType implements credentials.AuthInfo.
-func (localPeer) AuthType() string { return "unix" }
+func (Peer) AuthType() string { return "unix" }
 
 func (*localCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	unixConn, ok := conn.(*net.UnixConn)
@@ -114,10 +116,12 @@ func (*localCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 		return nil, nil, fmt.Errorf("who is at the other end of the socket: %w", err)
 	}
 	common := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
-	return conn, localPeer{CommonAuthInfo: common, UID: peer.Uid, GID: peer.Gid, PID: peer.Pid, Groups: groups}, nil
+	return conn, Peer{CommonAuthInfo: common, UID: peer.Uid, GID: peer.Gid, PID: peer.Pid, Groups: groups}, nil
 }
 
-func (*localCredentials) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (*localCredentials) ClientHandshake(
+	_ context.Context, _ string, conn net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
 	return conn, nil, errors.New("for servers only")
 }
 
