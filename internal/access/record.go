@@ -20,11 +20,16 @@ import (
 // keeps those that change something or show a secret. Calls that only look would flood it.
 func Audited() map[string]bool {
 	return map[string]bool{
-		"Version": false, "ListImages": false, "Wait": false, "List": false, "Inspect": false, "Top": false, "Volumes": false,
-		"InspectVolume": false, "Nodes": false, "Plan": false, "Watch": false, "Migrations": false, "Stages": false,
-		"LoadImage": true, "PullImage": true, "RemoveImage": true, "Run": true, "Start": true, "Stop": true, "Remove": true, "Logs": true,
-		"Exec": true, "RemoveVolume": true, "Token": true, "RemoveNode": true, "PromoteNode": true, "DemoteNode": true,
-		"Rollover": true, "RolloverStatus": false, "Policy": false, "Audit": true, "Migrate": true, "Set": true,
+		"Version": false, "ListImages": false, "Wait": false, "List": false, "Inspect": false, "Top": false,
+		"Volumes":       false,
+		"InspectVolume": false, "Nodes": false, "Plan": false, "Watch": false, "Migrations": false,
+		"Stages":    false,
+		"LoadImage": true, "PullImage": true, "RemoveImage": true, "Run": true, "Start": true, "Stop": true,
+		"Remove": true, "Logs": true,
+		"Exec": true, "RemoveVolume": true, "Token": true, "RemoveNode": true, "PromoteNode": true,
+		"DemoteNode": true,
+		"Rollover":   true, "RolloverStatus": false, "Policy": false, "Audit": true, "Migrate": true,
+		"Set":    true,
 		"Switch": true, "Cancel": true, "Resolve": true, "Thaw": true,
 		"Stage": true, "StageAhead": true, "Unstage": true,
 	}
@@ -34,8 +39,9 @@ func Audited() map[string]bool {
 // and again would flood the log; Session keeps its entry itself, because its outcome is the migration's.
 func AuditedOfNodes() map[string]bool {
 	return map[string]bool{
-		"Hello": false, "Prove": false, "Session": false, "Durable": false, "Layers": false, "Keep": false, "Presence": false,
-		"Tell": true, "Outcome": true, "Release": true, "Fetch": true, "Removed": true, "Follow": true,
+		"Hello": false, "Prove": false, "Session": false, "Durable": false, "Layers": false, "Keep": false,
+		"Presence": false,
+		"Tell":     true, "Outcome": true, "Release": true, "Fetch": true, "Removed": true, "Follow": true,
 		"Spill": true, "TakeAuthority": true, "DropAuthority": true,
 	}
 }

@@ -91,7 +91,8 @@ func TestAuditNamesWhoAndWhatWithoutSecrets(t *testing.T) {
 	r := NewRecord(audit.New(dir, audit.Users), nil, slog.New(slog.DiscardHandler))
 	ctx := localContext(t)
 	run := &api.RunRequest{Name: "web", Env: []string{"PASSWORD=hunter2"}, Args: []string{"hunter2"}}
-	exec := &api.ExecInput{Start: &api.ExecStart{Reference: "db", Args: []string{"hunter2"}, Env: []string{"K=hunter2"}}}
+	exec := &api.ExecInput{Start: &api.ExecStart{Reference: "db", Args: []string{"hunter2"},
+		Env: []string{"K=hunter2"}}}
 	r.audit(ctx, "Run", objectOf(run), nil)
 	r.audit(ctx, "Exec", objectOf(exec), status.Error(codes.NotFound, "no such container"))
 	r.audit(ctx, "Migrate", objectOf(&api.MigrateRequest{Container: "web", Node: "b"}), errors.New("busy"))

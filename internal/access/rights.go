@@ -85,7 +85,8 @@ func (g Groups) Resolve(all string) (Rights, error) {
 	for _, one := range []struct {
 		name  string
 		right Right
-	}{{g.Look, RightLook}, {g.Move, RightMove}, {g.Run, RightRun}, {g.Manage, RightManage}, {all, RightManage}} {
+	}{{g.Look, RightLook}, {g.Move, RightMove}, {g.Run, RightRun}, {g.Manage, RightManage},
+		{all, RightManage}} {
 		if one.name == "" {
 			continue
 		}
@@ -140,7 +141,8 @@ func (g Rights) authorize(ctx context.Context, table map[string]Right, fullMetho
 	}
 	method := path.Base(fullMethod)
 	if need, has := neededFor(table, method, request), g.of(local); has < need {
-		return status.Errorf(codes.PermissionDenied, "user %d may not do this: the call needs the right to %s, and the groups of the user give: %s; see godwit agent --%s-group",
+		return status.Errorf(codes.PermissionDenied, "user %d may not do this: the call needs the right "+
+			"to %s, and the groups of the user give: %s; see godwit agent --%s-group",
 			local.UID, need, has, need)
 	}
 	return nil

@@ -74,7 +74,8 @@ func TestRights(t *testing.T) {
 			t.Errorf("group %d: may see secrets: %t", gid, groups.MayRun(ctx))
 		}
 	}
-	if err := groups.authorize(t.Context(), table, "/godwit.Agent/List", nil); status.Code(err) != codes.Unauthenticated {
+	if err := groups.authorize(t.Context(), table, "/godwit.Agent/List",
+		nil); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("a call of nobody: %v", err)
 	}
 }

@@ -71,7 +71,8 @@ func groupID(name string) (int, error) {
 	}
 	group, err := user.LookupGroup(name)
 	if err != nil {
-		return 0, fmt.Errorf("group of the socket: %w; make it with \"groupadd --system %s\" or choose one with --group", err, name)
+		return 0, fmt.Errorf("group of the socket: %w; make it with \"groupadd --system %s\" or choose "+
+			"one with --group", err, name)
 	}
 	return strconv.Atoi(group.Gid)
 }
@@ -108,7 +109,8 @@ func (*localCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 	var groups []uint32
 	var failed error
 	err = raw.Control(func(fd uintptr) {
-		if peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); failed == nil {
+		if peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET,
+			syscall.SO_PEERCRED); failed == nil {
 			groups, failed = kernel.PeerGroups(int(fd))
 		}
 	})
@@ -116,7 +118,8 @@ func (*localCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 		return nil, nil, fmt.Errorf("who is at the other end of the socket: %w", err)
 	}
 	common := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
-	return conn, Peer{CommonAuthInfo: common, UID: peer.Uid, GID: peer.Gid, PID: peer.Pid, Groups: groups}, nil
+	return conn, Peer{CommonAuthInfo: common, UID: peer.Uid, GID: peer.Gid, PID: peer.Pid, Groups: groups},
+		nil
 }
 
 func (*localCredentials) ClientHandshake(

@@ -41,20 +41,23 @@ func TestSocket(t *testing.T) {
 	}
 	defer conn.Close()
 	_, info, err := NewCredentials().ServerHandshake(conn)
-	if peer, is := info.(Peer); err != nil || !is || peer.UID != uint32(os.Getuid()) || peer.PID != int32(os.Getpid()) {
+	if peer, is := info.(Peer); err != nil || !is || peer.UID != uint32(os.Getuid()) ||
+		peer.PID != int32(os.Getpid()) {
 		t.Errorf("the caller is %+v, %v", info, err)
 	}
 }
 
 // TestNoSocket: without the group that is to use it, and where it cannot be made, the error says what to do.
 func TestNoSocket(t *testing.T) {
-	if _, err := Listen(t.TempDir(), "no-such-group", nil); err == nil || !strings.Contains(err.Error(), "groupadd") {
+	if _, err := Listen(t.TempDir(), "no-such-group", nil); err == nil ||
+		!strings.Contains(err.Error(), "groupadd") {
 		t.Errorf("without the group: %v", err)
 	}
 	if _, err := Listen(filepath.Join(t.TempDir(), "none"), "", nil); err == nil {
 		t.Error("a socket in no directory")
 	}
-	if _, err := (Groups{Move: "no-such-group"}).Resolve(""); err == nil || !strings.Contains(err.Error(), "groupadd") {
+	if _, err := (Groups{Move: "no-such-group"}).Resolve(""); err == nil ||
+		!strings.Contains(err.Error(), "groupadd") {
 		t.Errorf("rights of no group: %v", err)
 	}
 	near, far := net.Pipe()

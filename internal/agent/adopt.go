@@ -26,7 +26,8 @@ const adoptEvery = 3 * time.Second
 // those of this node have, and follows those on bridges of their engines that have moved. Whatever
 // asks an engine is a look of its own.
 func (a *Agent) adoptForEver(ctx context.Context) {
-	told, toldOfRouted := map[string]string{}, map[string]string{} // by id, so that a lasting error is told once
+	// by id, so that a lasting error is told once
+	told, toldOfRouted := map[string]string{}, map[string]string{}
 	for {
 		began := time.Now()
 		a.looks.look("containers with addresses", a.guarded(func() {
@@ -198,7 +199,8 @@ func (a *Agent) awaitEnd(one engine.Container, pidfd *os.File) {
 		err = a.network.Detach(id)
 	}
 	if err != nil && a.ctx.Err() == nil {
-		a.log.Warn("connection of a container that has ended", "container", engine.Label(one.Definition), "error", err)
+		a.log.Warn("connection of a container that has ended", "container", engine.Label(one.Definition),
+			"error", err)
 	}
 }
 
@@ -220,7 +222,8 @@ const moveEvery = 10 * time.Millisecond
 // and was not started anew. Its engine may still be busy with its end.
 func (a *Agent) endedHere(one engine.Container) bool {
 	now, err := a.engines.Inspect(a.ctx, one.Definition.ID)
-	over := now.State == engine.Exited || now.State == engine.Damaged || now.State == engine.Running && now.PID == one.PID
+	over := now.State == engine.Exited || now.State == engine.Damaged || now.State == engine.Running &&
+		now.PID == one.PID
 	return err == nil && over
 }
 

@@ -20,10 +20,11 @@ import (
 // until the container leaves by a migration: one of which there is a note, and that its engine has
 // no more, was removed by its engine's tools.
 type adoption struct {
-	Container string              `json:"container"`
-	Engine    string              `json:"engine"`
-	Address   netip.Addr          `json:"address"`
-	First     checkpoint.Identity `json:"first"` // while this process lives it is there, whatever its engine tells
+	Container string     `json:"container"`
+	Engine    string     `json:"engine"`
+	Address   netip.Addr `json:"address"`
+	// while this process lives it is there, whatever its engine tells
+	First checkpoint.Identity `json:"first"`
 }
 
 // adoptions are these notes, in a file: a container may be removed while the agent does not run.
@@ -78,7 +79,8 @@ func (n *adoptions) drop(container string) {
 }
 
 func without(all []adoption, container string) []adoption {
-	return slices.DeleteFunc(slices.Clone(all), func(have adoption) bool { return have.Container == container })
+	return slices.DeleteFunc(slices.Clone(all),
+		func(have adoption) bool { return have.Container == container })
 }
 
 // save writes what has changed. What fails is tried again at the next look.
@@ -131,14 +133,18 @@ func (a *Agent) removed(ctx context.Context, now time.Time) []adoption {
 				continue
 			}
 			is := func(c engine.Container) bool { return c.Definition.ID == have.Container }
-			missing := err == nil && !slices.ContainsFunc(found, is) && !have.First.Alive() && !a.moves.moving(have.Container)
+			missing := err == nil && !slices.ContainsFunc(found, is) && !have.First.Alive() &&
+				!a.moves.moving(have.Container)
 			if a.adoptions.missed(have.Container, missing, now) {
 				gone = append(gone, have)
 			}
 		}
 	}
 	noted = a.adoptions.list()
-	return slices.DeleteFunc(gone, func(one adoption) bool { return !slices.Contains(noted, one) || a.moves.moving(one.Container) })
+	return slices.DeleteFunc(gone, func(one adoption) bool {
+		return !slices.Contains(noted, one) ||
+			a.moves.moving(one.Container)
+	})
 }
 
 // forgetRemoved gives back what containers had here that were removed by their engine's tools:

@@ -22,7 +22,8 @@ func TestRemovedByItsEngine(t *testing.T) {
 	path := filepath.Join(a.config.StateDir, "adoptions.json")
 	a.adoptions = &adoptions{path: path}
 	note := func(id, engine string, first checkpoint.Identity) adoption {
-		one := adoption{Container: id, Engine: engine, Address: netip.MustParseAddr("10.201.0.5"), First: first}
+		one := adoption{Container: id, Engine: engine, Address: netip.MustParseAddr("10.201.0.5"),
+			First: first}
 		a.adoptions.note(one)
 		return one
 	}
@@ -30,7 +31,8 @@ func TestRemovedByItsEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, gone := note(strings.Repeat("a", 64), "docker", checkpoint.Identity{}), note(testContainer, "docker", checkpoint.Identity{})
+	here, gone := note(strings.Repeat("a", 64), "docker", checkpoint.Identity{}),
+		note(testContainer, "docker", checkpoint.Identity{})
 	note(strings.Repeat("c", 64), "lxc", checkpoint.Identity{}) // is not there to tell
 	note(strings.Repeat("d", 64), "docker", self)               // runs
 	if err := a.adoptions.save(); err != nil {
@@ -43,7 +45,8 @@ func TestRemovedByItsEngine(t *testing.T) {
 	look := func(what string, after time.Duration, want ...adoption) {
 		t.Helper()
 		now = now.Add(after)
-		if found := a.removed(t.Context(), now); len(found) != len(want) || len(found) == 1 && found[0] != want[0] {
+		if found := a.removed(t.Context(), now); len(found) != len(want) || len(found) == 1 &&
+			found[0] != want[0] {
 			t.Errorf("%s: %+v", what, found)
 		}
 	}
@@ -70,12 +73,22 @@ func TestRemovedByItsEngine(t *testing.T) {
 func TestAddressLeavesToo(t *testing.T) {
 	one := adoption{Container: testContainer, Engine: "docker", Address: netip.MustParseAddr("10.201.0.5")}
 	for what, leave := range map[string]func(a *Agent){
-		"moved":      func(a *Agent) { endedMove(t, a, testMigration, migration.Source, migration.Moved, time.Now()) },
-		"taken back": func(a *Agent) { endedMove(t, a, testMigration, migration.Target, migration.RolledBack, time.Now()) },
-		"told of":    func(a *Agent) { a.locations.away[one.Address] = place{node: "a", container: one.Container} },
+		"moved": func(a *Agent) {
+			endedMove(t, a, testMigration, migration.Source, migration.Moved,
+				time.Now())
+		},
+		"taken back": func(a *Agent) {
+			endedMove(t, a, testMigration, migration.Target, migration.RolledBack,
+				time.Now())
+		},
+		"told of": func(a *Agent) {
+			a.locations.away[one.Address] = place{node: "a",
+				container: one.Container}
+		},
 	} {
 		a := newVolumeAgent(t)
-		a.locations, a.adoptions = newLocations(a), &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
+		a.locations, a.adoptions = newLocations(a),
+			&adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
 		a.adoptions.note(one)
 		leave(a)
 		if err := a.forgetAdopted(one); err != nil || len(a.adoptions.list()) != 0 {
@@ -88,11 +101,13 @@ func TestAddressLeavesToo(t *testing.T) {
 // process, is not.
 func TestNotedOnlyIfHere(t *testing.T) {
 	a := newVolumeAgent(t)
-	a.locations, a.adoptions = newLocations(a), &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
+	a.locations, a.adoptions = newLocations(a),
+		&adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
 	has := engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64)}
 	a.engines = engine.NewSet(a.embedded, &otherEngine{has: has})
 	for _, id := range []string{testContainer, has.ID} {
-		a.noteAdopted(t.Context(), engine.Container{Definition: engine.Definition{EngineName: "docker", ID: id}, PID: os.Getpid()})
+		a.noteAdopted(t.Context(),
+			engine.Container{Definition: engine.Definition{EngineName: "docker", ID: id}, PID: os.Getpid()})
 	}
 	if noted := a.adoptions.list(); len(noted) != 0 {
 		t.Errorf("%+v", noted)

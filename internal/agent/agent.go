@@ -180,13 +180,15 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
-		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(), opened: time.Now(),
+		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
+		opened: time.Now(),
 		calls: access.NewRecord(
 			audit.New(config.StateDir, audit.Users), audit.New(config.StateDir, audit.Nodes), config.Log),
-		reservations: reserve.New(), stagedCopies: newStagedCopies(), residuals: newResiduals(config.ResidualLimit),
-		adopted: newAdopted(),
-		machine: sampling.NewMachine(runtime.NumCPU()),
-		spare:   &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
+		reservations: reserve.New(), stagedCopies: newStagedCopies(),
+		residuals: newResiduals(config.ResidualLimit),
+		adopted:   newAdopted(),
+		machine:   sampling.NewMachine(runtime.NumCPU()),
+		spare:     &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
 	}
 	err = os.MkdirAll(filepath.Join(config.StateDir, "migrations"), 0o755)
 	if err != nil {
@@ -213,7 +215,8 @@ func takeState(config Config) (*statedir.Dir, error) {
 		return nil, errors.Join(err, state.Close())
 	}
 	if state.Renewed != "" {
-		config.Log.Info("the state has a new incarnation", "incarnation", state.Incarnation, "why", state.Renewed)
+		config.Log.Info("the state has a new incarnation", "incarnation", state.Incarnation, "why",
+			state.Renewed)
 	}
 	return state, nil
 }
@@ -316,7 +319,8 @@ func (a *Agent) openOCI() ([]engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	inContainerd, err := containerd.New(containerd.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
+	inContainerd, err := containerd.New(containerd.Config{StateDir: a.config.StateDir,
+		RunDir: a.config.RunDir})
 	if err != nil {
 		return nil, err
 	}
@@ -475,7 +479,8 @@ func (a *Agent) warmCRIU(ctx context.Context) {
 		err = tool.Warm(ctx)
 	}
 	if err != nil {
-		a.log.Warn("CRIU does not work: containers run, but cannot be migrated; see \"godwit doctor\"", "error", err)
+		a.log.Warn("CRIU does not work: containers run, but cannot be migrated; see \"godwit doctor\"",
+			"error", err)
 	}
 }
 
@@ -491,7 +496,8 @@ func (a *Agent) tuneSockets() {
 			continue
 		}
 		if err := setting.Set(); err != nil {
-			a.log.Warn("setting of the network namespace", "name", setting.Name, "why", setting.Why, "error", err)
+			a.log.Warn("setting of the network namespace", "name", setting.Name, "why", setting.Why, "error",
+				err)
 		}
 	}
 }

@@ -18,7 +18,8 @@ func handover(link migration.LinkSeen) time.Duration {
 }
 
 // bound has the rounds end in time, and before more was sent than may be.
-func (a *autoMode) bound(policy *memory.Policy, history []memory.RoundStats, sent uint64, began time.Time, link migration.LinkSeen) {
+func (a *autoMode) bound(policy *memory.Policy, history []memory.RoundStats, sent uint64, began time.Time,
+	link migration.LinkSeen) {
 	if a == nil {
 		return
 	}
@@ -29,13 +30,15 @@ func (a *autoMode) bound(policy *memory.Policy, history []memory.RoundStats, sen
 		}
 	}
 	last := history[len(history)-1]
-	if most := uint64(a.demands.MaxBytes); most > 0 && sent+2*last.SentBytes > most { // the next round, and what is left then
+	// the next round, and what is left then
+	if most := uint64(a.demands.MaxBytes); most > 0 && sent+2*last.SentBytes > most {
 		policy.MaxRounds = len(history)
 	}
 }
 
 // instead says what to do with rounds that do not converge, when the user has not.
-func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, following, target time.Duration, tooLong string) (migration.NoConvergence, string) {
+func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, following, target time.Duration,
+	tooLong string) (migration.NoConvergence, string) {
 	if a == nil || chosen != migration.StopAndCopy {
 		return chosen, ""
 	}
@@ -61,10 +64,12 @@ func (s *source) hurry() (done func()) {
 	left := s.auto.demands.Deadline - time.Since(s.auto.began) - handover(s.move.tracker.linkSeen())
 	timer := time.AfterFunc(max(left, 0), func() {
 		if why := s.split.refuses(); why != "" {
-			s.move.tracker.decided(fmt.Sprintf("auto: it has to run there within %s, but %s", s.auto.demands.Deadline, why))
+			s.move.tracker.decided(fmt.Sprintf("auto: it has to run there within %s, but %s",
+				s.auto.demands.Deadline, why))
 			return
 		}
-		_ = s.turn.ask(fmt.Sprintf("auto: it has to run there within %s", s.auto.demands.Deadline)) // or the rounds are just over
+		// or the rounds are just over
+		_ = s.turn.ask(fmt.Sprintf("auto: it has to run there within %s", s.auto.demands.Deadline))
 	})
 	return func() { timer.Stop() }
 }

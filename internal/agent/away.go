@@ -68,7 +68,8 @@ func (m *moves) broughtBy(container string) (brought *move) {
 func (a *Agent) wait(ctx context.Context, id string) (int, error) {
 	for {
 		code, err := a.embedded.Wait(ctx, id)
-		if move := a.moves.of(id); move != nil && move.tracker.spec.Side == migration.Source && ctx.Err() == nil {
+		if move := a.moves.of(id); move != nil && move.tracker.spec.Side == migration.Source &&
+			ctx.Err() == nil {
 			if err := waitFor(ctx, move.done); err != nil {
 				return 0, err
 			}

@@ -45,10 +45,12 @@ func TestWhereTo(t *testing.T) {
 }
 
 // endedMove is a migration of testContainer that has ended: to node a, or from there.
-func endedMove(t *testing.T, a *Agent, id string, side migration.Side, result migration.Result, began time.Time) *move {
+func endedMove(t *testing.T, a *Agent, id string, side migration.Side, result migration.Result,
+	began time.Time) *move {
 	t.Helper()
 	spec := migration.Spec{
-		ID: id, Side: side, Container: testContainer, Name: "cache", Source: "b", Target: "a", Mode: migration.Cold, Started: began,
+		ID: id, Side: side, Container: testContainer, Name: "cache", Source: "b", Target: "a",
+		Mode: migration.Cold, Started: began,
 	}
 	if side == migration.Target {
 		spec.Source, spec.Target = "a", "b"

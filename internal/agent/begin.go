@@ -18,8 +18,9 @@ import (
 func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
 	spec := m.tracker.spec
 	if spec.Side == migration.Source {
-		work := newSource(a, m, definition, a.node(spec.Target), migration.Settings{}) // it will only be undone, or finalised
-		work.slowed = true                                                             // after a crash nobody knows
+		// it will only be undone, or finalised
+		work := newSource(a, m, definition, a.node(spec.Target), migration.Settings{})
+		work.slowed = true // after a crash nobody knows
 		m.take(work)
 	} else {
 		m.take(newTarget(a, m, definition, a.node(spec.Source), offer))
@@ -106,9 +107,10 @@ func settingsOf(request *api.MigrateRequest) migration.Settings {
 	return migration.Settings{
 		DowntimeTarget: seconds(request.DowntimeTargetSeconds), MaxRounds: int(request.MaxRounds),
 		Timeout: seconds(request.TimeoutSeconds), BandwidthLimit: request.BandwidthLimitBitsPerSecond,
-		OnNoConvergence: migration.NoConvergence(request.OnNoConvergence), KeepResidual: seconds(request.KeepFootprintSeconds),
-		Checkpoints: int(request.Checkpoints),
-		MaxSplit:    seconds(request.MaxSplitSeconds), Spill: request.Spill,
+		OnNoConvergence: migration.NoConvergence(request.OnNoConvergence),
+		KeepResidual:    seconds(request.KeepFootprintSeconds),
+		Checkpoints:     int(request.Checkpoints),
+		MaxSplit:        seconds(request.MaxSplitSeconds), Spill: request.Spill,
 		NewInodes: request.NewInodes, Volumes: migration.JoinVolumeWays(request.Volumes),
 	}
 }
@@ -122,7 +124,8 @@ func settingsFor(request *api.MigrateRequest, mode migration.Mode) migration.Set
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // specify finds what a user means, and refuses what makes no sense.
-func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migration.Spec, engine.Definition, identity.Node, error) {
+func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migration.Spec, engine.Definition,
+	identity.Node, error) {
 	fail := func(err error) (migration.Spec, engine.Definition, identity.Node, error) {
 		return migration.Spec{}, engine.Definition{}, identity.Node{}, err
 	}
@@ -164,7 +167,8 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 			container.Definition.Name, container.State))
 	}
 	spec := migration.Spec{
-		ID: randomHex(8), Side: migration.Source, Container: container.Definition.ID, Name: container.Definition.Name,
+		ID: randomHex(8), Side: migration.Source, Container: container.Definition.ID,
+		Name:   container.Definition.Name,
 		Source: a.self.Name, Target: node.Name, Mode: mode, Started: time.Now().UTC(),
 	}
 	return spec, container.Definition, node, nil
@@ -181,7 +185,8 @@ func (a *Agent) accept(from string, offer *api.Offer) (*move, error) {
 	}
 	spec := migration.Spec{
 		ID: offer.Migration, Side: migration.Target, Container: definition.ID, Name: definition.Name,
-		Source: from, Target: a.self.Name, Mode: migration.Mode(offer.Mode), Started: time.Unix(0, offer.StartedUnixNanoseconds).UTC(),
+		Source: from, Target: a.self.Name, Mode: migration.Mode(offer.Mode),
+		Started: time.Unix(0, offer.StartedUnixNanoseconds).UTC(),
 	}
 	machine, err := migration.New(spec)
 	if err != nil {

@@ -52,8 +52,10 @@ func (s *source) refuseTarget() error {
 	for _, one := range connections {
 		if one.Remote.Addr() == target {
 			return &problemsError{[]migration.Problem{{
-				What: "connection with " + one.Remote.String(), Why: "that is " + s.target.Name + ", to which the container goes",
-				Remedy: "close it before the move, or connect to the container's port at " + s.target.Name + " afterwards",
+				What: "connection with " + one.Remote.String(),
+				Why:  "that is " + s.target.Name + ", to which the container goes",
+				Remedy: "close it before the move, or connect to the container's port at " + s.target.Name +
+					" afterwards",
 			}}}
 		}
 	}
@@ -136,9 +138,11 @@ func (a *Agent) routedNetworks(ctx context.Context) (all []network.RoutedNetwork
 // and start them, and give addresses to others, without telling the agent. An engine that hangs keeps it
 // from those of its own containers.
 func (a *Agent) followBridged(ctx context.Context) {
-	all := sync.OnceValues(func() ([]engine.Container, error) { return a.engines.ListAnswered(ctx) }) // each engine is asked once
+	// each engine is asked once
+	all := sync.OnceValues(func() ([]engine.Container, error) { return a.engines.ListAnswered(ctx) })
 	a.looks.look("ports", a.guarded(func() {
-		if err := errors.Join(a.network.ForgetStrangers(a.isMember), a.yieldPorts(all)); err != nil && ctx.Err() == nil {
+		if err := errors.Join(a.network.ForgetStrangers(a.isMember), a.yieldPorts(all)); err != nil &&
+			ctx.Err() == nil {
 			a.log.Warn("containers on bridges that have left", "error", err)
 		}
 	}))
@@ -165,7 +169,8 @@ func (a *Agent) followPlaces(ctx context.Context, places []network.BridgedPlace,
 			err = a.giveWay(place, all)
 		}
 		if err != nil && ctx.Err() == nil {
-			a.log.Warn("container on a bridge", "container", place.Container, "address", place.Address, "error", err)
+			a.log.Warn("container on a bridge", "container", place.Container, "address", place.Address,
+				"error", err)
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			return
@@ -189,7 +194,8 @@ func (all listed) other(place network.BridgedPlace) (*engine.Container, error) {
 	}
 	for _, one := range containers {
 		own := one.Definition
-		if own.Network.OnBridge() && own.Network.Address == place.Address && own.ID != place.Container && one.PID != 0 {
+		if own.Network.OnBridge() && own.Network.Address == place.Address && own.ID != place.Container &&
+			one.PID != 0 {
 			return &one, nil
 		}
 	}
@@ -208,7 +214,8 @@ func (a *Agent) yieldPorts(all listed) error {
 	}
 	var taken []network.Published
 	for _, one := range containers {
-		if one.PID == 0 || a.moves.moving(one.Definition.ID) { // one that comes keeps its ports if it is undone
+		// one that comes keeps its ports if it is undone
+		if one.PID == 0 || a.moves.moving(one.Definition.ID) {
 			continue
 		}
 		for _, port := range one.Definition.Ports {
@@ -217,7 +224,8 @@ func (a *Agent) yieldPorts(all listed) error {
 	}
 	yielded, err := a.network.YieldPorts(taken)
 	for _, port := range yielded {
-		a.log.Warn("what comes by a published port of a container that has left is for another here now", "port", port.HostPort, "protocol", port.Protocol)
+		a.log.Warn("what comes by a published port of a container that has left is for another here now",
+			"port", port.HostPort, "protocol", port.Protocol)
 	}
 	return err
 }
@@ -295,7 +303,8 @@ func (l *locations) bridgedHere() []*api.Location {
 	var guests []*api.Location
 	for _, place := range l.agent.network.BridgedPlaces() {
 		if place.Stable() {
-			guests = append(guests, &api.Location{Address: place.Address.String(), Container: place.Container, Node: l.agent.self.Name})
+			guests = append(guests, &api.Location{Address: place.Address.String(), Container: place.Container,
+				Node: l.agent.self.Name})
 		}
 	}
 	return guests

@@ -43,7 +43,8 @@ func TestWhoHasContainer(t *testing.T) {
 		"nobody had it":                     {"", []word{c}, isThere},
 	} {
 		l, got := newLocations(nil), asBefore
-		place := network.BridgedPlace{Container: "one", Address: netip.MustParseAddr("172.30.0.2"), Via: test.via}
+		place := network.BridgedPlace{Container: "one", Address: netip.MustParseAddr("172.30.0.2"),
+			Via: test.via}
 		for _, said := range test.words {
 			got = l.weigh(place, said.node, said.lists, !said.unasked)
 		}
@@ -59,7 +60,8 @@ func TestGone(t *testing.T) {
 	at := netip.MustParseAddr("172.30.0.2")
 	one := func(id string, state engine.State, address string) engine.Container {
 		found := engine.Container{Definition: engine.Definition{ID: id, EngineName: "docker"}, State: state}
-		found.Definition.Network.Address, found.Definition.Network.Bridge = netip.MustParseAddr(address), "birds"
+		found.Definition.Network.Address, found.Definition.Network.Bridge = netip.MustParseAddr(address),
+			"birds"
 		if state == engine.Running {
 			found.PID = 7
 		}
@@ -74,13 +76,19 @@ func TestGone(t *testing.T) {
 		gone  bool
 		fails error
 	}{
-		"it runs":                            {true, one("one", engine.Running, "172.30.0.2"), nil, nil, false, nil},
-		"it runs by another address":         {true, one("one", engine.Running, "172.30.0.3"), nil, nil, true, nil},
-		"it has ended":                       {true, ended, nil, []engine.Container{ended, one("two", engine.Running, "172.30.0.3")}, false, nil},
-		"another has its address":            {true, ended, nil, []engine.Container{ended, one("two", engine.Running, "172.30.0.2")}, true, nil},
-		"another had its address":            {true, ended, nil, []engine.Container{ended, one("two", engine.Exited, "172.30.0.2")}, false, nil},
-		"it never came":                      {false, ended, nil, nil, true, nil},
-		"it is frozen":                       {true, one("one", engine.Frozen, "172.30.0.2"), nil, nil, false, nil},
+		"it runs": {true, one("one", engine.Running, "172.30.0.2"), nil, nil,
+			false, nil},
+		"it runs by another address": {true, one("one", engine.Running, "172.30.0.3"), nil, nil,
+			true, nil},
+		"it has ended": {true, ended, nil,
+			[]engine.Container{ended, one("two", engine.Running, "172.30.0.3")}, false, nil},
+		"another has its address": {true, ended, nil,
+			[]engine.Container{ended, one("two", engine.Running, "172.30.0.2")}, true, nil},
+		"another had its address": {true, ended, nil,
+			[]engine.Container{ended, one("two", engine.Exited, "172.30.0.2")}, false, nil},
+		"it never came": {false, ended, nil, nil, true, nil},
+		"it is frozen": {true, one("one", engine.Frozen, "172.30.0.2"), nil, nil, false,
+			nil},
 		"it is removed":                      {true, engine.Container{}, engine.ErrNotFound, nil, true, nil},
 		"nobody knows":                       {true, engine.Container{}, down, nil, false, down},
 		"nobody knows whose address that is": {true, ended, nil, nil, false, down},

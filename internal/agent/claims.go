@@ -40,9 +40,10 @@ func sendClaims(data *stream.Session, key pipeline.Key, pages *memory.Residual, 
 		return err
 	}
 	if pages != nil {
-		err = pipeline.Claims(pages, hasher, pages.Contents(most), func(task memory.Task, address uint64, digests []pipeline.Digest) error {
-			return pipeline.EncodeClaim(data, task, address, digests)
-		})
+		err = pipeline.Claims(pages, hasher, pages.Contents(most),
+			func(task memory.Task, address uint64, digests []pipeline.Digest) error {
+				return pipeline.EncodeClaim(data, task, address, digests)
+			})
 	}
 	if err = errors.Join(err, data.End()); err != nil {
 		return fmt.Errorf("tell what is here: %w", err)
@@ -53,10 +54,11 @@ func sendClaims(data *stream.Session, key pipeline.Key, pages *memory.Residual, 
 // hearClaims takes what the target has. It is called once, by who reads the connection.
 func (p *pageSender) hearClaims(section stream.Section, most uint64) error {
 	var claims []claim
-	err := pipeline.DecodeClaims(section, most, func(task memory.Task, address uint64, digests []pipeline.Digest) error {
-		claims = append(claims, claim{task, address, append([]pipeline.Digest(nil), digests...)})
-		return nil
-	})
+	err := pipeline.DecodeClaims(section, most,
+		func(task memory.Task, address uint64, digests []pipeline.Digest) error {
+			claims = append(claims, claim{task, address, append([]pipeline.Digest(nil), digests...)})
+			return nil
+		})
 	if err != nil {
 		return err
 	}

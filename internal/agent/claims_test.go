@@ -19,10 +19,12 @@ func dataPair(t *testing.T) (source, target *stream.Session) {
 	answered := make(chan error, 1)
 	go func() {
 		var err error
-		target, _, err = stream.Answer(t.Context(), far, func(stream.Hello) error { return nil }, stream.Options{})
+		target, _, err = stream.Answer(t.Context(), far, func(stream.Hello) error { return nil },
+			stream.Options{})
 		answered <- err
 	}()
-	source, err := stream.Open(t.Context(), near, stream.Hello{Migration: "0123456789abcdef", Purpose: purposeMigration}, stream.Options{})
+	source, err := stream.Open(t.Context(), near,
+		stream.Hello{Migration: "0123456789abcdef", Purpose: purposeMigration}, stream.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

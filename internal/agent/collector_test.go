@@ -21,7 +21,8 @@ func TestCollector(t *testing.T) {
 		do    func()
 		moves bool
 	}{
-		{c.putOff, true}, {c.putOff, true}, {c.goOn, true}, {c.goOn, false}, {c.putOff, true}, {c.goOn, false},
+		{c.putOff, true}, {c.putOff, true}, {c.goOn, true}, {c.goOn, false}, {c.putOff, true},
+		{c.goOn, false},
 	} {
 		step.do()
 		if got := heapGrowth(); step.moves != (got > usualGrowth) {
@@ -31,7 +32,8 @@ func TestCollector(t *testing.T) {
 }
 
 func TestGrowthInMoves(t *testing.T) {
-	for inUse, want := range map[uint64]int{0: 400, 16 << 20: 400, 32 << 20: 200, 64 << 20: 100, 1 << 30: 25} {
+	for inUse, want := range map[uint64]int{0: 400, 16 << 20: 400, 32 << 20: 200, 64 << 20: 100,
+		1 << 30: 25} {
 		if got := growthInMoves(inUse); got != want {
 			t.Errorf("with %d bytes in use, the heap may grow by %d %%, want %d", inUse, got, want)
 		}

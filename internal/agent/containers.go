@@ -103,7 +103,8 @@ func (a *Agent) forget(ctx context.Context, definition engine.Definition) error 
 	}
 	err = a.network.Detach(definition.ID)
 	if a.atHome(definition.Network.Address) {
-		return errors.Join(err, a.network.Unroute(definition.Network.Address), a.network.ReleaseLease(definition.ID))
+		return errors.Join(err, a.network.Unroute(definition.Network.Address),
+			a.network.ReleaseLease(definition.ID))
 	}
 	return errors.Join(err, a.giveBack(definition), a.network.Unroute(definition.Network.Address))
 }
@@ -124,7 +125,8 @@ func (a *Agent) remove(ctx context.Context, reference string, force bool) error 
 		return err
 	}
 	if container.State == engine.Running && !force {
-		return fmt.Errorf("container %s is running: stop it first, or remove it with --force", container.Definition.Name)
+		return fmt.Errorf("container %s is running: stop it first, or remove it with --force",
+			container.Definition.Name)
 	}
 	if err := a.stages.drop(ctx, container.Definition.ID, errStageGone); err != nil {
 		return err
@@ -177,9 +179,10 @@ func (a *Agent) define(request *api.RunRequest) (engine.Definition, error) {
 	id := randomHex(32)
 	definition := engine.Definition{
 		ID: id, Name: request.Name, Image: request.Image, ImageID: found.ID, Layers: found.Layers,
-		Dir: request.Dir, User: request.User, Hostname: request.Hostname, TTY: request.Tty, ReadOnly: request.ReadOnly,
-		Limits:  engine.Limits{MemoryBytes: request.MemoryBytes, CPUs: request.Cpus, Pids: request.Pids},
-		Created: time.Now().UTC(),
+		Dir: request.Dir, User: request.User, Hostname: request.Hostname, TTY: request.Tty,
+		ReadOnly: request.ReadOnly,
+		Limits:   engine.Limits{MemoryBytes: request.MemoryBytes, CPUs: request.Cpus, Pids: request.Pids},
+		Created:  time.Now().UTC(),
 	}
 	if definition.Name == "" {
 		definition.Name = madeUpName(id)
@@ -206,7 +209,8 @@ func applyImage(definition *engine.Definition, request *api.RunRequest, found im
 	}
 	definition.Args = append(append([]string{}, entrypoint...), args...)
 	if len(definition.Args) == 0 {
-		return fmt.Errorf("%w: image %s says nothing of what to run: name a command", errInvalid, request.Image)
+		return fmt.Errorf("%w: image %s says nothing of what to run: name a command", errInvalid,
+			request.Image)
 	}
 	definition.Env = mergeEnv(found.Config.Env, request.Env)
 	if definition.Dir == "" {
@@ -235,7 +239,8 @@ func applyLife(definition *engine.Definition, request *api.RunRequest, config im
 	if _, err := engine.ParseSignal(definition.StopSignal); err != nil {
 		return fmt.Errorf("%w: stop signal: %w", errInvalid, err)
 	}
-	for what, seconds := range map[string]float64{"stop": definition.StopTimeout, "start": definition.StartTimeout} {
+	for what, seconds := range map[string]float64{"stop": definition.StopTimeout,
+		"start": definition.StartTimeout} {
 		if err := engine.CheckLifeTimeout(seconds); err != nil {
 			return fmt.Errorf("%w: %s timeout: %w", errInvalid, what, err)
 		}
@@ -251,8 +256,10 @@ func applyLife(definition *engine.Definition, request *api.RunRequest, config im
 	health.Interval = cmp.Or(request.HealthIntervalSeconds, health.Interval)
 	health.Timeout = cmp.Or(request.HealthTimeoutSeconds, health.Timeout)
 	health.Retries = cmp.Or(int(request.HealthRetries), health.Retries)
-	if len(health.Command) == 0 && (request.HealthIntervalSeconds > 0 || request.HealthTimeoutSeconds > 0 || request.HealthRetries > 0) {
-		return fmt.Errorf("%w: image %s has no health check, and none was given: say what it is, or leave its times out", errInvalid, request.Image)
+	if len(health.Command) == 0 && (request.HealthIntervalSeconds > 0 || request.HealthTimeoutSeconds > 0 ||
+		request.HealthRetries > 0) {
+		return fmt.Errorf("%w: image %s has no health check, and none was given: say what it is, or leave "+
+			"its times out", errInvalid, request.Image)
 	}
 	if len(health.Command) == 0 {
 		return nil
@@ -292,8 +299,9 @@ func healthOf(own *image.Health) engine.Health {
 	}
 	bounded := func(d time.Duration) float64 { return min(max(d, 0), engine.MaxLifeTimeout).Seconds() }
 	return engine.Health{
-		Command: own.Command, Interval: bounded(own.Interval), Timeout: bounded(own.Timeout), StartPeriod: bounded(own.StartPeriod),
-		Retries: min(max(own.Retries, 0), engine.MaxHealthRetries),
+		Command: own.Command, Interval: bounded(own.Interval), Timeout: bounded(own.Timeout),
+		StartPeriod: bounded(own.StartPeriod),
+		Retries:     min(max(own.Retries, 0), engine.MaxHealthRetries),
 	}
 }
 
@@ -317,6 +325,7 @@ func randomHex(bytes int) string {
 
 // madeUpName is easier to remember than an id.
 func madeUpName(id string) string {
-	birds := []string{"plover", "curlew", "dunlin", "knot", "tern", "whimbrel", "sanderling", "turnstone", "stint", "ruff"}
+	birds := []string{"plover", "curlew", "dunlin", "knot", "tern", "whimbrel", "sanderling", "turnstone",
+		"stint", "ruff"}
 	return birds[int(id[0])%len(birds)] + "-" + id[:6]
 }

@@ -103,7 +103,8 @@ func (c *control) call(kind migration.MessageKind, message *api.Message) {
 		return err
 	})
 	if err != nil {
-		c.agent.log.Debug("message not delivered", "migration", c.move.tracker.spec.ID, "kind", kind, "error", err)
+		c.agent.log.Debug("message not delivered", "migration", c.move.tracker.spec.ID, "kind", kind, "error",
+			err)
 		return
 	}
 	if reply.Answer != nil {
@@ -134,7 +135,8 @@ func (c *control) ask(ctx context.Context, call func(context.Context, api.PeerCl
 
 // askFor makes a call to the peer. Without a session nobody knows whether the connection that is
 // kept still works, and TCP may take long to find out; so it gets a new one then.
-func (c *control) askFor(ctx context.Context, limit time.Duration, call func(context.Context, api.PeerClient) error) error {
+func (c *control) askFor(ctx context.Context, limit time.Duration,
+	call func(context.Context, api.PeerClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if session := c.current(); session != nil {
@@ -177,7 +179,8 @@ func (c *sourceControl) open(first *api.Envelope) {
 		err := c.dial(session)
 		c.drop(session)
 		if reason, refused := refusal(session, err); refused {
-			c.move.tell(migration.Received{Message: migration.Message{Kind: migration.KindNeverRan, Error: reason}})
+			c.move.tell(migration.Received{Message: migration.Message{Kind: migration.KindNeverRan,
+				Error: reason}})
 			return
 		}
 		c.move.tell(migration.PeerLost{Error: plain(err)})
@@ -220,13 +223,16 @@ func (c *sourceControl) dial(session *session) error {
 const reconnectTimeout = 3 * time.Second
 
 // openSession opens a session, with a new connection if the last one failed: how that went may be long ago.
-func openSession(ctx context.Context, cancel func(), client *grpc.ClientConn) (grpc.BidiStreamingClient[api.Envelope, api.Envelope], error) {
+func openSession(ctx context.Context, cancel func(),
+	client *grpc.ClientConn) (grpc.BidiStreamingClient[api.Envelope, api.Envelope], error) {
 	limit := time.AfterFunc(reconnectTimeout, cancel)
 	client.ResetConnectBackoff()
 	stream, err := api.NewPeerClient(client).Session(ctx, grpc.WaitForReady(true))
 	if !limit.Stop() && err != nil {
-		_, why, _ := strings.Cut(status.Convert(err).Message(), "latest balancer error: ") // what gRPC says before is that we gave up
-		err = status.Errorf(codes.Unavailable, "it cannot be reached: %s", cmp.Or(why, "no answer for "+reconnectTimeout.String()))
+		// what gRPC says before is that we gave up
+		_, why, _ := strings.Cut(status.Convert(err).Message(), "latest balancer error: ")
+		err = status.Errorf(codes.Unavailable, "it cannot be reached: %s",
+			cmp.Or(why, "no answer for "+reconnectTimeout.String()))
 	}
 	return stream, err
 }

@@ -15,7 +15,8 @@ import (
 
 // TestPlain tells errors in words that are about nodes.
 func TestPlain(t *testing.T) {
-	client, err := grpc.NewClient("passthrough:///nowhere", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	client, err := grpc.NewClient("passthrough:///nowhere",
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,8 @@ func (d *doubles) heard(node string, claims []uint64) {
 			continue
 		}
 		claimed := slices.Contains(claims, one.container) && !moving[was.definition.ID]
-		if !claimed || unknown == nil && d.ended(was.definition) { // an engine that does not answer ends no alarm
+		// an engine that does not answer ends no alarm
+		if !claimed || unknown == nil && d.ended(was.definition) {
 			d.clear(one, was)
 		}
 	}
@@ -133,17 +134,19 @@ func (d *doubles) hear(one rival, definition engine.Definition) {
 		return
 	}
 	was.raised = true
-	d.agent.log.Error("two nodes run the same container", "container", definition.Name, "id", definition.ID, "node", d.agent.self.Name, "other", one.node,
-		"remedy", doubleRemedy)
+	d.agent.log.Error("two nodes run the same container", "container", definition.Name, "id", definition.ID,
+		"node", d.agent.self.Name, "other", one.node, "remedy", doubleRemedy)
 }
 
-const doubleRemedy = "find out which copy is in use, and remove the other copy on its node (godwit rm --force)"
+const doubleRemedy = "find out which copy is in use, and remove the other copy on its node (godwit rm " +
+	"--force)"
 
 // clear forgets claims that are over. The caller has locked mu.
 func (d *doubles) clear(one rival, was *double) {
 	delete(d.known, one)
 	if was.raised {
-		d.agent.log.Warn("only one node runs the container now", "container", was.definition.Name, "id", was.definition.ID, "other", one.node)
+		d.agent.log.Warn("only one node runs the container now", "container", was.definition.Name, "id",
+			was.definition.ID, "other", one.node)
 	}
 }
 
@@ -161,8 +164,9 @@ func (d *doubles) alarms() []*api.Alarm {
 			continue
 		}
 		all = append(all, &api.Alarm{
-			Kind: alarmDouble, Container: was.definition.ID, Name: was.definition.Name, SinceUnixNanoseconds: was.since.UnixNano(),
-			Text: fmt.Sprintf("it runs on %s, too: %s", one.node, doubleRemedy),
+			Kind: alarmDouble, Container: was.definition.ID, Name: was.definition.Name,
+			SinceUnixNanoseconds: was.since.UnixNano(),
+			Text:                 fmt.Sprintf("it runs on %s, too: %s", one.node, doubleRemedy),
 		})
 	}
 	return all

@@ -48,7 +48,8 @@ func TestDoubles(t *testing.T) {
 		if (len(alarms) == 1) != want || len(alarms) > 1 {
 			t.Errorf("%s: alarms %v, want one: %t", when, alarms, want)
 		}
-		if want && (alarms[0].Name != "web" || !strings.Contains(alarms[0].Text, "runs on b") || alarms[0].Kind != alarmDouble) {
+		if want && (alarms[0].Name != "web" || !strings.Contains(alarms[0].Text, "runs on b") ||
+			alarms[0].Kind != alarmDouble) {
 			t.Errorf("%s: %v", when, alarms)
 		}
 	}

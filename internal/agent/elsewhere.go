@@ -91,7 +91,8 @@ func refusedToSay(err error) bool {
 }
 
 // askPresence asks a node whether it has a container.
-func (a *Agent) askPresence(ctx context.Context, node identity.Node, container string) (state string, err error) {
+func (a *Agent) askPresence(ctx context.Context, node identity.Node, container string) (state string,
+	err error) {
 	client, ctx, cancel, err := a.peers.Asking(ctx, node)
 	if err != nil {
 		return "", err

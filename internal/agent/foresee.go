@@ -17,8 +17,9 @@ import (
 func demandsOf(request *api.MigrateRequest, settings migration.Settings, use migration.PostCopyUse,
 	refused map[migration.Mode]string) (predict.Demands, error) {
 	demands := predict.Demands{
-		Settings: settings, Deadline: seconds(request.DeadlineSeconds), MaxBytes: request.MaxBytes, NoPostCopy: request.NoPostCopy,
-		Refused: refused,
+		Settings: settings, Deadline: seconds(request.DeadlineSeconds), MaxBytes: request.MaxBytes,
+		NoPostCopy: request.NoPostCopy,
+		Refused:    refused,
 	}
 	// Who says what to do with rounds that do not converge does not want anything else to be done.
 	named := request.OnNoConvergence != "" && settings.OnNoConvergence != migration.TurnHybrid
@@ -28,7 +29,8 @@ func demandsOf(request *api.MigrateRequest, settings migration.Settings, use mig
 	if request.Mode == string(migration.Auto) {
 		demands.Split = byAuto
 	}
-	splits := request.Mode == string(migration.PostCopy) || request.Mode == string(migration.Hybrid) || settings.OnNoConvergence == migration.TurnHybrid
+	splits := request.Mode == string(migration.PostCopy) || request.Mode == string(migration.Hybrid) ||
+		settings.OnNoConvergence == migration.TurnHybrid
 	switch auto := request.Mode == string(migration.Auto); {
 	case settings.OnNoConvergence == migration.TurnHybrid && refused[migration.Hybrid] != "":
 		return demands, fmt.Errorf("%w: --on-no-convergence %s is not allowed: %s", errRefused,
@@ -36,17 +38,22 @@ func demandsOf(request *api.MigrateRequest, settings migration.Settings, use mig
 	case splits && asked.Forbidden:
 		return demands, fmt.Errorf("%w: %s", errRefused, asked.Refuses(0))
 	case demands.NoPostCopy && settings.MaxSplit != 0:
-		return demands, fmt.Errorf("%w: --no-post-copy and --max-split %s exclude each other: choose one", errInvalid, settings.MaxSplit)
+		return demands, fmt.Errorf("%w: --no-post-copy and --max-split %s exclude each other: choose one",
+			errInvalid, settings.MaxSplit)
 	case demands.NoPostCopy && settings.Spill:
-		return demands, fmt.Errorf("%w: --no-post-copy and --spill exclude each other: choose one", errInvalid)
+		return demands, fmt.Errorf("%w: --no-post-copy and --spill exclude each other: choose one",
+			errInvalid)
 	case !auto && (demands.Deadline != 0 || demands.MaxBytes != 0 || demands.NoPostCopy):
-		return demands, fmt.Errorf("%w: --deadline, --max-bytes and --no-post-copy apply only to mode %s", errInvalid, migration.Auto)
+		return demands, fmt.Errorf("%w: --deadline, --max-bytes and --no-post-copy apply only to mode %s",
+			errInvalid, migration.Auto)
 	case demands.Deadline < 0 || demands.MaxBytes < 0:
 		return demands, fmt.Errorf("%w: --deadline and --max-bytes must not be negative", errInvalid)
 	case demands.NoPostCopy && settings.OnNoConvergence == migration.TurnHybrid:
-		return demands, fmt.Errorf("%w: its state is never to be on two nodes, and is to be when rounds do not converge: choose one", errInvalid)
+		return demands, fmt.Errorf("%w: its state is never to be on two nodes, and is to be when rounds "+
+			"do not converge: choose one", errInvalid)
 	case demands.MaxBytes > 0 && demands.MaxBytes < leastMaxBytes:
-		return demands, fmt.Errorf("%w: at most %d bytes: nothing can be moved with less than %d", errInvalid, demands.MaxBytes, int64(leastMaxBytes))
+		return demands, fmt.Errorf("%w: at most %d bytes: nothing can be moved with less than %d", errInvalid,
+			demands.MaxBytes, int64(leastMaxBytes))
 	}
 	return demands, nil
 }
@@ -95,15 +102,18 @@ const (
 )
 
 // chooseMode chooses how to move a container. What is not known is measured only if the choice depends on it.
-func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, node identity.Node, demands predict.Demands) (*autoMode, error) {
+func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, node identity.Node,
+	demands predict.Demands) (*autoMode, error) {
 	auto := &autoMode{demands: demands, began: time.Now()}
 	in, err := a.input(ctx, definition, node, demands)
 	if err != nil {
 		return nil, err
 	}
 	if in.Link.BandwidthBitsPerSecond == 0 && !sure(variedLink(in)) {
-		if err := a.measure(ctx, node, choiceBudget(in.Container.PrivateBytes+in.Container.SharedBytes)); err != nil {
-			return nil, fmt.Errorf("node %s: %s", node.Name, plain(err)) // it could not be moved there, either
+		if err := a.measure(ctx, node,
+			choiceBudget(in.Container.PrivateBytes+in.Container.SharedBytes)); err != nil {
+			// it could not be moved there, either
+			return nil, fmt.Errorf("node %s: %s", node.Name, plain(err))
 		}
 		in.Link = a.peers.WayTo(node.Name)
 	}
@@ -120,10 +130,12 @@ func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, no
 }
 
 // input is what a prediction is made from: what is known now, with nothing watched.
-func (a *Agent) input(ctx context.Context, definition engine.Definition, node identity.Node, demands predict.Demands) (predict.Input, error) {
+func (a *Agent) input(ctx context.Context, definition engine.Definition, node identity.Node,
+	demands predict.Demands) (predict.Input, error) {
 	in := predict.Input{
 		Link: a.peers.WayTo(node.Name), Demands: demands,
-		Source: a.machine.Predicted(), Target: a.machine.Predicted(), // the other is taken to be like this one
+		// the other is taken to be like this one
+		Source: a.machine.Predicted(), Target: a.machine.Predicted(),
 	}
 	container, err := a.engines.Inspect(ctx, definition.ID)
 	if err != nil {
@@ -140,7 +152,8 @@ func (a *Agent) input(ctx context.Context, definition engine.Definition, node id
 	in.Source.CompressBytesPerSec = seen.CompressBytesPerSecond
 	a.experience.Of(node.Name, definition.ID, &in)
 	if in.Container.StartSeconds == 0 && definition.Health == nil {
-		if ports, err := a.engines.EngineFor(definition).Ports(ctx, definition.ID); err == nil && len(ports) == 0 {
+		if ports, err := a.engines.EngineFor(definition).Ports(ctx, definition.ID); err == nil &&
+			len(ports) == 0 {
 			in.Container.StartSeconds = engine.SettledAfter.Seconds() + startWork
 		}
 	}
@@ -182,7 +195,8 @@ func (a *Agent) watchTime(in predict.Input) time.Duration {
 }
 
 // watchFor measures what a container writes and holds.
-func (a *Agent) watchFor(ctx context.Context, in *predict.Input, definition engine.Definition, window time.Duration) {
+func (a *Agent) watchFor(ctx context.Context, in *predict.Input, definition engine.Definition,
+	window time.Duration) {
 	for _, w := range predict.Windows() {
 		if seconds(w) <= window || in.Container.Curve.Longest() == 0 {
 			measured := a.samples.Measure(ctx, definition, seconds(w), autoAge)
@@ -191,7 +205,8 @@ func (a *Agent) watchFor(ctx context.Context, in *predict.Input, definition engi
 			}
 			before := in.Container
 			in.Container = measured.Container
-			in.Container.FileTreeBytes, in.Container.FileTreeEntries, in.Container.StagedAge = before.FileTreeBytes, before.FileTreeEntries, before.StagedAge
+			in.Container.FileTreeBytes, in.Container.FileTreeEntries,
+				in.Container.StagedAge = before.FileTreeBytes, before.FileTreeEntries, before.StagedAge
 			in.Container.StopSeconds, in.Container.StartSeconds = before.StopSeconds, before.StartSeconds
 			in.Source.CompressBytesPerSec = measured.CompressBytesPerSecond
 		}
@@ -232,7 +247,8 @@ func sure(inputs []predict.Input) bool {
 
 // forecast fills in a plan what each mode would cost. What is not known is measured: a plan may
 // take longer than a choice.
-func (a *Agent) forecast(ctx context.Context, plan *predict.Plan, definition engine.Definition, node identity.Node, demands predict.Demands,
+func (a *Agent) forecast(ctx context.Context, plan *predict.Plan, definition engine.Definition,
+	node identity.Node, demands predict.Demands,
 	window time.Duration, layers int64) error {
 	in, err := a.input(ctx, definition, node, demands)
 	if err != nil {
@@ -254,12 +270,14 @@ func (a *Agent) forecast(ctx context.Context, plan *predict.Plan, definition eng
 	for _, problem := range plan.Problems {
 		in.Container.CheckpointImpossible = problem.What + ": " + problem.Why
 	}
-	if problems, err := a.engines.EngineFor(definition).ExamineAnew(ctx, definition.ID); err == nil && len(problems) > 0 {
+	if problems, err := a.engines.EngineFor(definition).ExamineAnew(ctx, definition.ID); err == nil &&
+		len(problems) > 0 {
 		in.Container.RestartImpossible = problems[0].What + ": " + problems[0].Why
 	}
 	plan.Link = in.Link
 	plan.Measured, _ = a.samples.Last(definition.ID)
-	plan.Measured.Name, plan.Measured.ID, plan.Measured.Node, plan.Measured.Container = definition.Name, definition.ID, a.self.Name, in.Container
+	plan.Measured.Name, plan.Measured.ID, plan.Measured.Node, plan.Measured.Container = definition.Name,
+		definition.ID, a.self.Name, in.Container
 	plan.Predictions = predict.All(in)
 	choice, err := predict.Choose(plan.Predictions, demands)
 	if err != nil {

@@ -22,7 +22,8 @@ func FuzzDecodeMessage(f *testing.F) {
 	f.Add("running", "", []byte(nil), []byte(`[{"Step":"restore","Begin":"2026-01-01T00:00:00Z"}]`), int64(1))
 	f.Add("failed", "no", []byte(`[null]`), []byte(`{`), int64(-1))
 	f.Fuzz(func(t *testing.T, kind, text string, problems, spans []byte, at int64) {
-		message, err := decodeMessage(&api.Message{Kind: kind, Error: text, ProblemsJson: problems, SpansJson: spans, AtUnixNanoseconds: at})
+		message, err := decodeMessage(&api.Message{Kind: kind, Error: text, ProblemsJson: problems,
+			SpansJson: spans, AtUnixNanoseconds: at})
 		if err != nil {
 			return
 		}
@@ -55,7 +56,8 @@ func FuzzHeardReport(f *testing.F) {
 		if one.report.Migration != id {
 			t.Errorf("the report of %q is kept", one.report.Migration)
 		}
-		if _, err := json.Marshal(one.finish(migration.Record{Spec: one.spec}, migration.Finish{Result: migration.Moved}, nil)); err != nil {
+		if _, err := json.Marshal(one.finish(migration.Record{Spec: one.spec},
+			migration.Finish{Result: migration.Moved}, nil)); err != nil {
 			t.Errorf("it cannot be kept: %v", err)
 		}
 	})
@@ -81,7 +83,9 @@ func FuzzFinal(f *testing.F) {
 // FuzzPlatform: what a node says of itself is compared, and what is said of that is of a length
 // that people read.
 func FuzzPlatform(f *testing.F) {
-	f.Add([]byte(`{"architecture":"amd64","kernel":"6.1","criu":"4.2","page_bytes":4096,"cpu_features":["avx"],"cgroups":["cpu,cpuacct"]}`))
+	f.Add(
+		[]byte(
+			`{"architecture":"amd64","kernel":"6.1","criu":"4.2","page_bytes":4096,"cpu_features":["avx"],"cgroups":["cpu,cpuacct"]}`))
 	f.Add([]byte(`{"architecture":"` + strings.Repeat("x", 1000) + `"}`))
 	f.Add([]byte(`{"kernel":"999999999999999999999.-1","criu":"-"}`))
 	f.Fuzz(func(t *testing.T, document []byte) {
@@ -122,11 +126,13 @@ func FuzzStageOffer(f *testing.F) {
 		f.Add(content)
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		offer, definition, err := readStageOffer("a", stream.Section{Kind: kindOffer, Reader: bytes.NewReader(content)})
+		offer, definition, err := readStageOffer("a",
+			stream.Section{Kind: kindOffer, Reader: bytes.NewReader(content)})
 		if err != nil {
 			return
 		}
-		if offer.MemoryBytes < 0 || stateLimit(offer) < 0 || migration.CheckContainerID(definition.ID) != nil {
+		if offer.MemoryBytes < 0 || stateLimit(offer) < 0 ||
+			migration.CheckContainerID(definition.ID) != nil {
 			t.Errorf("%+v of %q is taken", offer, definition.ID)
 		}
 	})

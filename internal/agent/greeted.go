@@ -39,10 +39,12 @@ func (g greeted) Back(node string) {
 // nodeRemoved is called when this node hears that a node, perhaps this one, has been removed.
 func (a *Agent) nodeRemoved(one identity.Revocation) {
 	if one.Number == a.self.Number {
-		a.log.Error("this node has been removed from its cluster: other nodes refuse its connections; its containers run on. "+
+		a.log.Error("this node has been removed from its cluster: other nodes refuse its connections; its "+
+			"containers run on. "+
 			"To join again as a new node: \"godwit node join --force\"", "at", one.Time)
 		return
 	}
-	a.log.Warn("node removed from the cluster", "node", one.Name, "number", one.Number, "version", one.Version)
+	a.log.Warn("node removed from the cluster", "node", one.Name, "number", one.Number, "version",
+		one.Version)
 	a.locations.dropNode(one.Name)
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// guardedPackages are those whose goroutines run in the agent and do what a peer or a container makes them do.
+// guardedPackages are those whose goroutines run in the agent and do what a peer or a container
+// makes them do.
 var guardedPackages = []string{
 	".", "../access", "../cluster", "../reserve", "../sampling",
 	"../transfer/kept", "../transfer/layers", "../transfer/proof", "../transfer/layers", "../transfer/state",
@@ -53,7 +54,8 @@ func TestGoroutinesAreGuarded(t *testing.T) {
 		for _, call := range goroutines(file) {
 			checked++
 			if !isGuarded(call) {
-				t.Errorf("%s: a panic in this goroutine would end the agent: use guarded, guard.Logged or guard.Do", set.Position(call.Pos()))
+				t.Errorf("%s: a panic in this goroutine would end the agent: use guarded, guard.Logged or "+
+					"guard.Do", set.Position(call.Pos()))
 			}
 		}
 	}

@@ -26,7 +26,8 @@ const maxIdle = time.Hour
 
 func checkIdle(keep float64) error {
 	if !(keep >= 0) || keep > maxIdle.Seconds() {
-		return fmt.Errorf("%w: a copy is kept for %s at most when its connection has ended", errInvalid, maxIdle)
+		return fmt.Errorf("%w: a copy is kept for %s at most when its connection has ended", errInvalid,
+			maxIdle)
 	}
 	return nil
 }
@@ -50,7 +51,8 @@ func (a *Agent) keepIdle(c *stagedCopy) {
 	}
 	made, err := a.keepPages(c, pages)
 	if made == nil {
-		a.log.Info("staged copy of a container not kept as an idle copy", "container", c.definition.Name, "from", c.from, "error", err)
+		a.log.Info("staged copy of a container not kept as an idle copy", "container", c.definition.Name,
+			"from", c.from, "error", err)
 		return
 	}
 	made.fresh, made.until, made.incomplete = fresh, time.Now().Add(keep), err != nil || rounds == 0
@@ -80,7 +82,8 @@ func (a *Agent) keepPages(c *stagedCopy, pages *memory.Store) (*residual, error)
 		return nil, errors.Join(err, pages.Close())
 	}
 	made := &residual{
-		definition: c.definition, pages: memory.NewResidual(file, room), id: c.id, target: c.from, node: a.self.Name,
+		definition: c.definition, pages: memory.NewResidual(file, room), id: c.id, target: c.from,
+		node:    a.self.Name,
 		started: c.started, idle: true,
 	}
 	err = made.pages.Take(pages)
@@ -96,7 +99,8 @@ func (s *peerService) Keep(ctx context.Context, request *api.KeepRequest) (*api.
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(migration.CheckContainerID(request.Container), checkIdle(request.Seconds)); err != nil {
+	if err := errors.Join(migration.CheckContainerID(request.Container),
+		checkIdle(request.Seconds)); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	if request.Seconds == 0 {

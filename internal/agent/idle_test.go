@@ -18,11 +18,13 @@ func newTestStaged(t *testing.T, a *Agent, pages, rounds int) *stagedCopy {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	if err := store.Put(memory.Run{Task: 1, Pages: uint32(pages)}, make([]byte, pages*memory.PageSize())); err != nil {
+	if err := store.Put(memory.Run{Task: 1, Pages: uint32(pages)},
+		make([]byte, pages*memory.PageSize())); err != nil {
 		t.Fatal(err)
 	}
 	return &stagedCopy{
-		agent: a, id: testMigration, from: "a", definition: engine.Definition{ID: testContainer, Name: "web"}, pages: store,
+		agent: a, id: testMigration, from: "a", definition: engine.Definition{ID: testContainer, Name: "web"},
+		pages:  store,
 		rounds: rounds, keep: time.Minute, fresh: time.Now(), done: make(chan struct{}),
 	}
 }
@@ -42,7 +44,8 @@ func TestKeepIdle(t *testing.T) {
 		t.Fatalf("%d copies are idle", len(list))
 	}
 	told := list[0].describe()
-	if told.State != migration.StageIdle || told.MemoryBytes < 3*int64(memory.PageSize()) || told.Source != "a" || told.Fresh.IsZero() {
+	if told.State != migration.StageIdle || told.MemoryBytes < 3*int64(memory.PageSize()) ||
+		told.Source != "a" || told.Fresh.IsZero() {
 		t.Errorf("%+v", told)
 	}
 	a.keepIdle(newTestStaged(t, a, 2, 0))
@@ -53,7 +56,8 @@ func TestKeepIdle(t *testing.T) {
 	if now := a.residuals.list(); len(now) != 1 || now[0] == list[0] {
 		t.Error("a newer copy did not replace the older one")
 	}
-	if kept := a.residuals.extend(testContainer, time.Now().Add(time.Hour)); kept == nil || time.Until(kept.expires()) < 59*time.Minute {
+	if kept := a.residuals.extend(testContainer, time.Now().Add(time.Hour)); kept == nil ||
+		time.Until(kept.expires()) < 59*time.Minute {
 		t.Error("it does not stay longer")
 	}
 	if err := a.letGo(t.Context(), testContainer, "a"); err != nil || len(a.residuals.list()) > 0 {
@@ -87,7 +91,8 @@ func TestKeepIdlePart(t *testing.T) {
 
 // TestCheckIdle: another node says for how long, within bounds.
 func TestCheckIdle(t *testing.T) {
-	for keep, good := range map[float64]bool{0: true, 60: true, 3600: true, 3601: false, -1: false, math.Inf(1): false, math.NaN(): false} {
+	for keep, good := range map[float64]bool{0: true, 60: true, 3600: true, 3601: false, -1: false,
+		math.Inf(1): false, math.NaN(): false} {
 		if err := checkIdle(keep); (err == nil) != good {
 			t.Errorf("%v s: %v", keep, err)
 		}

@@ -249,13 +249,14 @@ func (l *locations) told(ctx context.Context, of engine.Engine) ([]engine.Contai
 // listTold lists the containers of all engines as told does.
 func (l *locations) listTold(ctx context.Context) ([]engine.Container, error) {
 	var unheard atomic.Bool
-	all, err := l.agent.engines.ListAnsweredBy(ctx, func(ctx context.Context, of engine.Engine) ([]engine.Container, error) {
-		found, err := l.told(ctx, of)
-		if errors.Is(err, errUnheard) {
-			unheard.Store(true)
-		}
-		return found, err
-	})
+	all, err := l.agent.engines.ListAnsweredBy(ctx,
+		func(ctx context.Context, of engine.Engine) ([]engine.Container, error) {
+			found, err := l.told(ctx, of)
+			if errors.Is(err, errUnheard) {
+				unheard.Store(true)
+			}
+			return found, err
+		})
 	l.unheard.Store(unheard.Load())
 	return all, err
 }
@@ -280,9 +281,10 @@ func (l *locations) ended(definition engine.Definition) bool {
 // runsYet reports whether a container ran here when its engine was last heard, and its first process still
 // runs.
 func (l *locations) runsYet(of engine.Engine, container string) bool {
-	return of != engine.Engine(l.agent.embedded) && slices.ContainsFunc(l.toldBy(of).runningYet(), func(one engine.Container) bool {
-		return one.Definition.ID == container
-	})
+	return of != engine.Engine(l.agent.embedded) &&
+		slices.ContainsFunc(l.toldBy(of).runningYet(), func(one engine.Container) bool {
+			return one.Definition.ID == container
+		})
 }
 
 func (l *locations) toldBy(of engine.Engine) *inventory {

@@ -159,11 +159,13 @@ func TestLacks(t *testing.T) {
 // TestStoppedEngineLacks: an engine that is stopped after it hung runs nothing, and is not said to hang.
 func TestStoppedEngineLacks(t *testing.T) {
 	release := make(chan error)
-	i := &inventory{hasty: true, patience: time.Millisecond, list: func(context.Context) ([]engine.Container, error) {
-		return nil, <-release
-	}}
+	i := &inventory{hasty: true, patience: time.Millisecond,
+		list: func(context.Context) ([]engine.Container, error) {
+			return nil, <-release
+		}}
 	if _, err := i.get(t.Context()); !errors.Is(err, errUnheard) || i.lacks(testContainer) {
-		t.Fatalf("%v of an engine that has never answered, and it lacks a container: %t", err, i.lacks(testContainer))
+		t.Fatalf("%v of an engine that has never answered, and it lacks a container: %t",
+			err, i.lacks(testContainer))
 	}
 	i.mu.Lock()
 	look := i.underWay

@@ -72,7 +72,8 @@ func (j *journal) write(record migration.Record) error {
 // withoutSecrets is a definition without what users put passwords and keys into: environment,
 // labels, commands, and the engine's own part, which may repeat them.
 func withoutSecrets(definition engine.Definition) engine.Definition {
-	definition.Env, definition.Labels, definition.Args, definition.Health, definition.Engine = nil, nil, nil, nil, nil
+	definition.Env, definition.Labels, definition.Args, definition.Health, definition.Engine = nil, nil,
+		nil, nil, nil
 	return definition
 }
 

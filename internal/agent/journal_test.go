@@ -24,7 +24,8 @@ import (
 func TestFilesOfAnEarlierBoot(t *testing.T) {
 	a := newTestAgent(t)
 	a.boot = "before"
-	unsure, sure := a.moves.journal("0000000000000001", engine.Definition{}), a.moves.journal("0000000000000002", engine.Definition{})
+	unsure, sure := a.moves.journal("0000000000000001", engine.Definition{}),
+		a.moves.journal("0000000000000002", engine.Definition{})
 	for _, journal := range []*journal{unsure, sure} {
 		if err := journal.put([]byte("{}")); err != nil {
 			t.Fatal(err)
@@ -48,8 +49,10 @@ func TestNoSecretsAfterwards(t *testing.T) {
 	const secret = "hunter2"
 	a := newTestAgent(t)
 	definition := engine.Definition{
-		ID: "x", Name: "web", Env: []string{"PASSWORD=" + secret}, Args: []string{"serve", "--password", secret}, Labels: map[string]string{"key": secret},
-		Health: &engine.Health{Command: []string{"probe", secret}}, Engine: json.RawMessage(`{"env":"` + secret + `"}`),
+		ID: "x", Name: "web", Env: []string{"PASSWORD=" + secret},
+		Args: []string{"serve", "--password", secret}, Labels: map[string]string{"key": secret},
+		Health:  &engine.Health{Command: []string{"probe", secret}},
+		Engine:  json.RawMessage(`{"env":"` + secret + `"}`),
 		Volumes: []engine.Volume{{Name: "data"}},
 	}
 	record, err := migration.Banned("0000000000000001", "a", "b", time.Unix(1, 0))
@@ -102,7 +105,8 @@ type elsewhere struct {
 func (e elsewhere) Name() string { return "podman" }
 
 func (e elsewhere) Trees(context.Context, string) ([]files.Tree, error) {
-	return []files.Tree{{Kind: files.Writable, Path: e.upper}, {Kind: files.Memory, Path: "/none/there"}}, e.err
+	return []files.Tree{{Kind: files.Writable, Path: e.upper}, {Kind: files.Memory, Path: "/none/there"}},
+		e.err
 }
 
 // TestFilesOfAnEngine: the source's copy goes only when the files are on disk where the engine

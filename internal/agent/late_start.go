@@ -60,7 +60,8 @@ func (a *Agent) startsLate(definition engine.Definition) bool {
 }
 
 // errEnginePatience is why a container does not come that an engine has waited for as long as it can.
-var errEnginePatience = errors.New("the engine at the target, which gives up a container that it starts soon after, has waited too long for its state: move less in the freeze")
+var errEnginePatience = errors.New("the engine at the target, which gives up a container that it starts " +
+	"soon after, has waited too long for its state: move less in the freeze")
 
 // startLate has the engine start the container, while no files come, and answers. When the engine
 // is about to give it up, whatever comes then comes in vain: so the move is given up, which lets
@@ -111,6 +112,7 @@ func (t *target) startSuppressed(ctx context.Context, arrival engine.LateArrival
 // limitWait gives up at a time, unless it is none.
 func limitWait(until time.Time, giveUp context.CancelCauseFunc) {
 	if !until.IsZero() {
-		time.AfterFunc(time.Until(until), func() { giveUp(errEnginePatience) }) // nobody listens any more when all has come
+		// nobody listens any more when all has come
+		time.AfterFunc(time.Until(until), func() { giveUp(errEnginePatience) })
 	}
 }

@@ -36,11 +36,13 @@ type layerStage struct {
 const maxLayerStages = 64
 
 // beginLayers begins to bring the layers of a container's image to a node.
-func (s *stages) beginLayers(definition engine.Definition, node identity.Node, rate float64) (*layerStage, error) {
+func (s *stages) beginLayers(definition engine.Definition, node identity.Node, rate float64) (*layerStage,
+	error) {
 	l := &layerStage{
 		agent: s.agent, definition: definition, node: node, rate: rate, done: make(chan struct{}),
 		told: migration.Stage{
-			ID: randomHex(8), Kind: migration.LayersCopy, Container: definition.Name, ContainerID: definition.ID, Source: s.agent.self.Name,
+			ID: randomHex(8), Kind: migration.LayersCopy, Container: definition.Name,
+			ContainerID: definition.ID, Source: s.agent.self.Name,
 			Target: node.Name, State: migration.StageLayers, Started: time.Now().UTC(),
 		},
 	}
@@ -49,7 +51,8 @@ func (s *stages) beginLayers(definition engine.Definition, node identity.Node, r
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over || len(s.layers) >= maxLayerStages {
-		return nil, fmt.Errorf("%w: the layers of %d containers are just being staged", engine.ErrBusy, len(s.layers))
+		return nil, fmt.Errorf("%w: the layers of %d containers are just being staged", engine.ErrBusy,
+			len(s.layers))
 	}
 	s.layers[l] = true
 	go l.agent.guarded(l.run)()
@@ -72,15 +75,17 @@ func (l *layerStage) run() {
 	told := l.told
 	l.mu.Unlock()
 	l.agent.stages.forgetLayers(l)
-	l.agent.log.Info("layers staged", "container", told.Container, "node", told.Target, "layers", l.brought().String(), "error", err)
+	l.agent.log.Info("layers staged", "container", told.Container, "node", told.Target, "layers",
+		l.brought().String(), "error", err)
 }
 
 func (l *layerStage) work(ctx context.Context) error {
-	outgoing := &layers.Transfer{ID: l.told.ID, Node: l.node.Name, Limiter: &l.limiter, Sent: func(bytes int64) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.told.SentBytes += bytes
-	}}
+	outgoing := &layers.Transfer{ID: l.told.ID, Node: l.node.Name, Limiter: &l.limiter,
+		Sent: func(bytes int64) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.told.SentBytes += bytes
+		}}
 	_, bandwidth := l.agent.peers.Link(l.node.Name)
 	if l.rate > 0 && (bandwidth == 0 || l.rate < bandwidth) {
 		bandwidth = l.rate
@@ -130,7 +135,8 @@ func (s *stages) layersStaged() []migration.Stage {
 
 // dropLayers ends those of a container at a node that are under way, and tells whether there were
 // any. Layers that are whole stay.
-func (s *stages) dropLayers(ctx context.Context, container, node string, why error) (dropped bool, err error) {
+func (s *stages) dropLayers(ctx context.Context, container, node string, why error) (dropped bool,
+	err error) {
 	for _, l := range s.layersOf(container, node) {
 		l.cancel(why)
 		if err := waitFor(ctx, l.done); err != nil {

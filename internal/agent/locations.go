@@ -23,9 +23,11 @@ type locations struct {
 	// those of the engine that tells of changes, if it is watching.
 	all, withAddress, watched *inventory
 	watching                  atomic.Bool
-	unheard                   atomic.Bool // an engine's containers are not among all because its first look has not ended
+	// an engine's containers are not among all because its first look has not ended
+	unheard atomic.Bool
 
-	othersMu sync.Mutex            // guards others; a migration that ends locks it, so its holder calls nothing
+	// guards others; a migration that ends locks it, so its holder calls nothing
+	othersMu sync.Mutex
 	others   map[string]*inventory // those of other engines, by name
 
 	mu   sync.Mutex
@@ -39,7 +41,8 @@ type locations struct {
 // place is where a container was last heard of.
 type place struct {
 	node, container string
-	left            time.Time // since when that node has it no longer, and no other has told of it; zero: it has
+	// since when that node has it no longer, and no other has told of it; zero: it has
+	left time.Time
 }
 
 // unclaimedFor is how long no node has told of a container before any of them may say that it is no
@@ -52,10 +55,16 @@ func newLocations(agent *Agent) *locations {
 		away: map[netip.Addr]place{}, missed: map[netip.Addr]int{}, claims: map[netip.Addr]int{},
 	}
 	l.all = &inventory{list: l.listTold}
-	l.withAddress = &inventory{list: func(ctx context.Context) ([]engine.Container, error) { return agent.addressedBy(ctx, l.told) }}
+	l.withAddress = &inventory{list: func(ctx context.Context) ([]engine.Container,
+		error) {
+		return agent.addressedBy(ctx, l.told)
+	}}
 	l.watched = &inventory{
 		hasty: true,
-		list:  func(ctx context.Context) ([]engine.Container, error) { return agent.engines.Ask(ctx, agent.watched) },
+		list: func(ctx context.Context) ([]engine.Container,
+			error) {
+			return agent.engines.Ask(ctx, agent.watched)
+		},
 		age: func() time.Duration {
 			if l.watching.Load() {
 				return watchedAge
@@ -76,7 +85,8 @@ func (l *locations) here() []*api.Location {
 	guests := l.bridgedHere()
 	for _, container := range containers {
 		address := container.Definition.Network.Address
-		if container.PID == 0 || !container.Definition.Network.Pooled() || l.agent.atHome(address) || l.left(container.Definition.ID) {
+		if container.PID == 0 || !container.Definition.Network.Pooled() || l.agent.atHome(address) ||
+			l.left(container.Definition.ID) {
 			continue
 		}
 		guests = append(guests, &api.Location{
@@ -190,7 +200,8 @@ func (l *locations) moving(container string) bool { return l.agent.moves.moving(
 // link that the memory needs.
 func (l *locations) left(container string) bool {
 	moving := l.agent.moves.of(container)
-	return moving != nil && moving.tracker.spec.Side == migration.Source && moving.record().State == migration.Committed
+	return moving != nil && moving.tracker.spec.Side == migration.Source &&
+		moving.record().State == migration.Committed
 }
 
 // plausible refuses a guest with an address that this node has not given to it.

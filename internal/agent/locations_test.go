@@ -14,9 +14,10 @@ func TestMayRelease(t *testing.T) {
 		at   place
 		b, c bool // whether these nodes may
 	}{
-		"b has it":                {place{node: "b", container: "one"}, true, false},
-		"b has just lost it":      {place{node: "b", container: "one", left: time.Now()}, true, false},
-		"b lost it some time ago": {place{node: "b", container: "one", left: time.Now().Add(-2 * unclaimedFor)}, true, true},
+		"b has it":           {place{node: "b", container: "one"}, true, false},
+		"b has just lost it": {place{node: "b", container: "one", left: time.Now()}, true, false},
+		"b lost it some time ago": {place{node: "b", container: "one",
+			left: time.Now().Add(-2 * unclaimedFor)}, true, true},
 	} {
 		l := &locations{away: map[netip.Addr]place{address: c.at}}
 		if b, other := l.mayRelease("b", address), l.mayRelease("c", address); b != c.b || other != c.c {

@@ -76,7 +76,8 @@ func (r *routing) RoutedNetworks(context.Context) ([]engine.RoutedNetwork, error
 // TestHungEngineDelaysNoNetworks: the networks of engines that answer are routed, whatever another engine
 // does. What an engine has told stays when it fails.
 func TestHungEngineDelaysNoNetworks(t *testing.T) {
-	hangs, works := &routing{"hangs", make(chan []engine.RoutedNetwork)}, &routing{"works", make(chan []engine.RoutedNetwork, 1)}
+	hangs, works := &routing{"hangs", make(chan []engine.RoutedNetwork)},
+		&routing{"works", make(chan []engine.RoutedNetwork, 1)}
 	a := newTestAgent(t)
 	a.looks.patience = time.Millisecond
 	a.networked = []*networkList{{engine: hangs}, {engine: works}}

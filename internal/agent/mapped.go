@@ -53,7 +53,8 @@ func addMapped(mapped *files.Mapped, pid int) error {
 		if m.Shared && m.File {
 			name := path.Base(m.Name)
 			mapped.Inodes[m.Inode], mapped.Names[name] = true, true
-			mapped.Names[strings.ReplaceAll(name, `\012`, "\n")] = true // the kernel writes a line feed so (fs/proc/task_mmu.c)
+			// the kernel writes a line feed so (fs/proc/task_mmu.c)
+			mapped.Names[strings.ReplaceAll(name, `\012`, "\n")] = true
 		}
 	}
 	for _, f := range direct {

@@ -40,7 +40,8 @@ func (e *problemsError) Error() string {
 	if len(e.problems) == 1 {
 		return e.problems[0].What + ": " + e.problems[0].Why
 	}
-	return fmt.Sprintf("%d things stand against it; the first: %s: %s", len(e.problems), e.problems[0].What, e.problems[0].Why)
+	return fmt.Sprintf("%d things stand against it; the first: %s: %s", len(e.problems), e.problems[0].What,
+		e.problems[0].Why)
 }
 
 // tickEvery is the pace at which what has to be repeated is repeated: asking in doubt, an undo that failed.
@@ -91,7 +92,8 @@ var (
 
 func newMove(agent *Agent, journal *journal, machine *migration.Machine) *move {
 	return &move{
-		agent: agent, journal: journal, machine: machine, tracker: newTracker(machine.Record().Spec), since: time.Now(),
+		agent: agent, journal: journal, machine: machine, tracker: newTracker(machine.Record().Spec),
+		since:   time.Now(),
 		running: map[migration.StepName]*runningStep{}, done: make(chan struct{}),
 		final: make(chan bool, 1), proceed: make(chan bool, 1),
 	}
@@ -261,7 +263,8 @@ func answer(waiting chan bool, yes bool) {
 }
 
 // start runs a step or an undo beside the machine; its end comes back as an event.
-func (m *move) start(name migration.StepName, body func(context.Context, migration.StepName) migration.Event) {
+func (m *move) start(name migration.StepName,
+	body func(context.Context, migration.StepName) migration.Event) {
 	ctx, cancel := context.WithCancelCause(m.agent.ctx)
 	step := &runningStep{cancel: cancel, ended: make(chan struct{})}
 	m.running[name] = step
@@ -332,9 +335,11 @@ func (m *move) performUndo(ctx context.Context, name migration.StepName) migrati
 	return m.endOf(ctx, name, began, time.Now(), err)
 }
 
-func (m *move) endOf(ctx context.Context, name migration.StepName, began, ended time.Time, err error) migration.Event {
+func (m *move) endOf(ctx context.Context, name migration.StepName, began, ended time.Time,
+	err error) migration.Event {
 	if err == nil {
-		m.agent.log.Debug("step done", "migration", m.tracker.spec.ID, "step", name, "seconds", ended.Sub(began).Seconds())
+		m.agent.log.Debug("step done", "migration", m.tracker.spec.ID, "step", name, "seconds",
+			ended.Sub(began).Seconds())
 		return migration.StepDone{Step: name, Began: began, Ended: ended}
 	}
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
@@ -361,7 +366,8 @@ func (m *move) logFailure(name migration.StepName, err error) {
 	} else {
 		m.failure = failure
 	}
-	m.agent.log.Log(m.agent.ctx, level, "step failed", "migration", m.tracker.spec.ID, "step", name, "error", err)
+	m.agent.log.Log(m.agent.ctx, level, "step failed", "migration", m.tracker.spec.ID, "step", name, "error",
+		err)
 	m.agent.logPanic(err)
 }
 

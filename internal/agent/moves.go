@@ -87,7 +87,8 @@ func (m *moves) checkVolumes(definition engine.Definition) error {
 	check := func(spec migration.Spec, volumes []engine.Volume) error {
 		for _, moving := range volumes {
 			if !moving.Stays && slices.ContainsFunc(definition.Volumes, moving.Overlaps) {
-				return fmt.Errorf("%w: %s is just being moved with container %s (%s): wait until that has ended, or give this one another volume",
+				return fmt.Errorf("%w: %s is just being moved with container %s (%s): wait until that has "+
+					"ended, or give this one another volume",
 					engine.ErrBusy, moving, spec.Name, spec.ID)
 			}
 		}
@@ -228,7 +229,8 @@ func (m *moves) named(id string) (*move, error) {
 	case len(alike) == 1:
 		id = alike[0]
 	case len(alike) > 1 && !slices.Contains(alike, id):
-		return nil, fmt.Errorf("%w: %d migrations begin with %s: give more of its id", errRefused, len(alike), id)
+		return nil, fmt.Errorf("%w: %d migrations begin with %s: give more of its id", errRefused, len(alike),
+			id)
 	}
 	return m.find(id)
 }
@@ -274,7 +276,8 @@ func (m *moves) add(added *move) error {
 func (m *moves) arriving(source string) int {
 	count := 0
 	for _, move := range m.byID {
-		if spec := move.tracker.spec; spec.Side == migration.Target && spec.Source == source && !move.ended() {
+		if spec := move.tracker.spec; spec.Side == migration.Target && spec.Source == source &&
+			!move.ended() {
 			count++
 		}
 	}
@@ -434,11 +437,14 @@ func (m *moves) recoverOne(id string) {
 	}
 	if read.Record.State == migration.Done {
 		if err := postcopy.RemoveSpill(m.spillPath(id)); err != nil { // an older version knows nothing of it
-			m.agent.log.Warn("cannot remove pages on the disk that are no longer needed", "migration", id, "error", err)
+			m.agent.log.Warn("cannot remove pages on the disk that are no longer needed", "migration", id,
+				"error", err)
 		}
-		if hasSecrets(read.Definition) { // an agent has ended right before it would have left them out, or knew nothing of that
+		// an agent has ended right before it would have left them out, or knew nothing of that
+		if hasSecrets(read.Definition) {
 			if err := journal.write(read.Record); err != nil {
-				m.agent.log.Warn("the environment of a container that was moved not taken out of its journal", "migration", id, "error", err)
+				m.agent.log.Warn("the environment of a container that was moved not taken out of its journal",
+					"migration", id, "error", err)
 			}
 		}
 		move.remember() // What it would do it has done, and it does it again when the peer asks.
@@ -495,8 +501,8 @@ func (m *moves) wind(ctx context.Context) {
 	waiting := m.waiting()
 	m.mu.Unlock()
 	for _, one := range waiting { // there is nothing to undo before their engines have answered
-		m.agent.log.Warn("migration waits for an engine; it goes on when the agent is back", "migration", one.spec.ID,
-			"engine", one.engine)
+		m.agent.log.Warn("migration waits for an engine; it goes on when the agent is back", "migration",
+			one.spec.ID, "engine", one.engine)
 	}
 	ctx, cancel := context.WithTimeout(ctx, windTimeout)
 	defer cancel()
@@ -507,7 +513,8 @@ func (m *moves) wind(ctx context.Context) {
 	}
 	for _, move := range m.list() {
 		if waitFor(ctx, move.done) != nil {
-			m.agent.log.Warn("migration not ended; it goes on when the agent is back", "migration", move.tracker.spec.ID)
+			m.agent.log.Warn("migration not ended; it goes on when the agent is back", "migration",
+				move.tracker.spec.ID)
 		}
 	}
 }
@@ -517,15 +524,19 @@ func (m *move) busy() error {
 	spec, what := m.tracker.spec, `wait, or stop it with "godwit migration cancel %s"`
 	switch m.record().State {
 	case migration.InDoubt:
-		what = `whether it runs at ` + spec.Target + ` is not known yet: see "godwit migration show %s"; "godwit thaw ` + spec.Name +
+		what = `whether it runs at ` + spec.Target +
+			` is not known yet: see "godwit migration show %s"; "godwit thaw ` + spec.Name +
 			`" asks ` + spec.Target + `, and lets it go on here if it does not run there`
 	case migration.Committed:
-		what = `it is at ` + spec.Target + `, and what it left here follows or is being removed; "godwit migration show %s" says what stands against that`
+		what = `it is at ` + spec.Target +
+			`, and what it left here follows or is being removed; "godwit migration show %s" says what stands against that`
 	case migration.Running:
-		what = `it is here, and what is left of it at ` + spec.Source + ` still comes or is being removed: wait (godwit migrate --wait does); ` +
+		what = `it is here, and what is left of it at ` + spec.Source +
+			` still comes or is being removed: wait (godwit migrate --wait does); ` +
 			`if that node is lost for good, "godwit migration resolve %s --runs-at target"`
 	}
-	return fmt.Errorf("%w: container %s is being migrated (%s): "+what, engine.ErrBusy, spec.Name, spec.ID, spec.ID)
+	return fmt.Errorf("%w: container %s is being migrated (%s): "+what, engine.ErrBusy, spec.Name, spec.ID,
+		spec.ID)
 }
 
 // migrationEnded keeps the report, and forgets migrations that are too old.

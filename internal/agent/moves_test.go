@@ -44,7 +44,8 @@ func TestNamed(t *testing.T) {
 	}
 	const zeros = "000000000000"
 	for given, want := range map[string]string{
-		zeros + "2": zeros + "2a00", zeros + "1a": zeros + "1a00", zeros + "1b00": zeros + "1b00", zeros + "1": "", zeros + "3": "",
+		zeros + "2": zeros + "2a00", zeros + "1a": zeros + "1a00", zeros + "1b00": zeros + "1b00",
+		zeros + "1": "", zeros + "3": "",
 		"": "", zeros + "1a000": "", "2a": "",
 	} {
 		found, err := a.moves.named(given)
@@ -148,7 +149,8 @@ func TestExecAndMigrationExclude(t *testing.T) {
 		t.Errorf("%d are still in", n)
 	}
 	machine, err := migration.New(migration.Spec{
-		ID: testMigration, Side: migration.Source, Container: fmt.Sprintf("%064x", 1), Name: "web", Source: "b", Target: "a",
+		ID: testMigration, Side: migration.Source, Container: fmt.Sprintf("%064x", 1), Name: "web",
+		Source: "b", Target: "a",
 		Mode: migration.Cold, Started: time.Now(),
 	})
 	if err != nil {
@@ -220,7 +222,8 @@ func fill(t *testing.T, path string) {
 func TestMovingVolumesAreNotGiven(t *testing.T) {
 	a := newTestAgent(t)
 	spec := migration.Spec{
-		ID: testMigration, Side: migration.Target, Container: strings.Repeat("ab", 32), Name: "web", Source: "a", Target: "b",
+		ID: testMigration, Side: migration.Target, Container: strings.Repeat("ab", 32), Name: "web",
+		Source: "a", Target: "b",
 		Mode: migration.Cold, Started: time.Now(),
 	}
 	machine, err := migration.New(spec)
@@ -236,7 +239,8 @@ func TestMovingVolumesAreNotGiven(t *testing.T) {
 	with := func(name string) error {
 		return a.moves.checkVolumes(engine.Definition{Volumes: []engine.Volume{{Name: name, Path: "/x"}}})
 	}
-	if err := with("moves"); !errors.Is(err, engine.ErrBusy) || !strings.Contains(err.Error(), testMigration) {
+	if err := with("moves"); !errors.Is(err, engine.ErrBusy) ||
+		!strings.Contains(err.Error(), testMigration) {
 		t.Errorf("half of a volume is given away: %v", err)
 	}
 	for _, name := range []string{"stays", "another"} {
@@ -302,7 +306,8 @@ func waitingAgent(t *testing.T) (*Agent, *hanging) {
 	a := newVolumeAgent(t)
 	h := &hanging{
 		otherEngine: &otherEngine{has: engine.Definition{
-			EngineName: "docker", ID: strings.Repeat("a", 64), Name: "web", Volumes: []engine.Volume{{Name: "data", Path: "/d"}},
+			EngineName: "docker", ID: strings.Repeat("a", 64), Name: "web",
+			Volumes: []engine.Volume{{Name: "data", Path: "/d"}},
 		}},
 		asked: make(chan context.Context, 1), answers: make(chan struct{}),
 	}
@@ -370,13 +375,16 @@ func TestWaitingMigrationIsUnderWay(t *testing.T) {
 	}
 	_, entered := a.moves.enter(id)
 	_, named := a.moves.named(testMigration[:6])
-	_, cancelled := (&localService{agent: a}).Cancel(t.Context(), &api.MigrationRequest{Migration: testMigration})
-	if specs := a.moves.underWaySpecs(); len(specs) != 1 || specs[0].ID != testMigration || specs[0].Source != "a" && specs[0].Target != "a" {
+	_, cancelled := (&localService{agent: a}).Cancel(t.Context(),
+		&api.MigrationRequest{Migration: testMigration})
+	if specs := a.moves.underWaySpecs(); len(specs) != 1 || specs[0].ID != testMigration ||
+		specs[0].Source != "a" && specs[0].Target != "a" {
 		t.Errorf("the other node can be removed: %+v", specs)
 	}
 	machine, err := migration.New(migration.Spec{
-		ID: strings.Repeat("e", 16), Side: migration.Source, Container: id, Name: "web", Source: "b", Target: "a",
-		Mode: migration.Cold, Started: time.Now(),
+		ID: strings.Repeat("e", 16), Side: migration.Source, Container: id, Name: "web", Source: "b",
+		Target: "a",
+		Mode:   migration.Cold, Started: time.Now(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -392,9 +400,11 @@ func TestWaitingMigrationIsUnderWay(t *testing.T) {
 	}
 	for what, definition := range map[string]engine.Definition{
 		"the container": {EngineName: "docker", ID: id, Name: "web"},
-		"its volume":    {ID: testContainer, Name: "other", Volumes: []engine.Volume{{Name: "data", Path: "/x"}}},
+		"its volume": {ID: testContainer, Name: "other",
+			Volumes: []engine.Volume{{Name: "data", Path: "/x"}}},
 	} {
-		problems, err := a.examineOffer(t.Context(), "a", definition, &api.Offer{Mode: "restart", PlatformJson: []byte("{}")})
+		problems, err := a.examineOffer(t.Context(), "a", definition,
+			&api.Offer{Mode: "restart", PlatformJson: []byte("{}")})
 		if err != nil || len(problems) != 1 || !strings.Contains(problems[0].Why, "waits for engine docker") {
 			t.Errorf("offer of %s: %+v, %v", what, problems, err)
 		}

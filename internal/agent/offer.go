@@ -22,7 +22,8 @@ import (
 )
 
 // makeOffer describes a container that is to be moved, so that the target can tell whether it can take it.
-func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition engine.Definition, volumes []migration.VolumeMoved) (*api.Offer, error) {
+func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition engine.Definition,
+	volumes []migration.VolumeMoved) (*api.Offer, error) {
 	protocol, err := a.peers.Protocol(spec.Target)
 	if err != nil {
 		return nil, err
@@ -53,9 +54,10 @@ func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition e
 	}
 	return &api.Offer{
 		Protocol: uint32(protocol), Migration: spec.ID, Mode: string(spec.Mode), DefinitionJson: described,
-		PlatformJson: platformJSON, MemoryBytes: memory, TreesBytes: trees, StartedUnixNanoseconds: spec.Started.UnixNano(),
-		VolumesJson: volumesJSON,
-		Layers:      a.layers.Here(definition.Layers),
+		PlatformJson: platformJSON, MemoryBytes: memory, TreesBytes: trees,
+		StartedUnixNanoseconds: spec.Started.UnixNano(),
+		VolumesJson:            volumesJSON,
+		Layers:                 a.layers.Here(definition.Layers),
 	}, nil
 }
 
@@ -84,7 +86,8 @@ func (a *Agent) platform(mode migration.Mode) (migration.Platform, error) {
 }
 
 // treesSize is how much there is in the directories that move. Each volume's part is noted.
-func (a *Agent) treesSize(ctx context.Context, definition engine.Definition, volumes []migration.VolumeMoved) (int64, error) {
+func (a *Agent) treesSize(ctx context.Context, definition engine.Definition,
+	volumes []migration.VolumeMoved) (int64, error) {
 	trees, err := a.treesOf(ctx, definition)
 	if err != nil {
 		return 0, err
@@ -115,11 +118,13 @@ func treeSize(ctx context.Context, tree files.Tree) (files.Size, error) {
 }
 
 // examineOffer lists what stands against a container coming here from a node. It changes nothing.
-func (a *Agent) examineOffer(ctx context.Context, from string, definition engine.Definition, offer *api.Offer) ([]migration.Problem, error) {
+func (a *Agent) examineOffer(ctx context.Context, from string, definition engine.Definition,
+	offer *api.Offer) ([]migration.Problem, error) {
 	if refused := a.arrivalProblems(from, definition, offer); len(refused) > 0 {
 		return refused, nil
 	}
-	if waiting := a.moves.examineWaiting(definition); len(waiting) > 0 { // its engine would not answer, either
+	// its engine would not answer, either
+	if waiting := a.moves.examineWaiting(definition); len(waiting) > 0 {
 		return waiting, nil
 	}
 	var theirs migration.Platform
@@ -134,7 +139,8 @@ func (a *Agent) examineOffer(ctx context.Context, from string, definition engine
 	one, err := a.engines.Lookup(definition)
 	if errors.Is(err, engine.ErrNoEngine) {
 		return []migration.Problem{{
-			What: "engine " + definition.EngineName, Why: a.self.Name + " does not know it", Remedy: "use the same version of godwit on both nodes",
+			What: "engine " + definition.EngineName, Why: a.self.Name + " does not know it",
+			Remedy: "use the same version of godwit on both nodes",
 		}}, nil
 	}
 	if err != nil {
@@ -151,7 +157,8 @@ func (a *Agent) examineOffer(ctx context.Context, from string, definition engine
 	}
 	if elsewhere != nil {
 		return []migration.Problem{{
-			What: fmt.Sprintf("container %.12s", definition.ID), Why: "engine " + elsewhere.Name() + " of " + a.self.Name + " has one of this id",
+			What:   fmt.Sprintf("container %.12s", definition.ID),
+			Why:    "engine " + elsewhere.Name() + " of " + a.self.Name + " has one of this id",
 			Remedy: "remove that container",
 		}}, nil
 	}
@@ -171,7 +178,8 @@ func (a *Agent) examineOffer(ctx context.Context, from string, definition engine
 	return slices.Concat(problems, a.examineArriving(definition), room), err
 }
 
-func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition) ([]migration.Problem, error) {
+func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition) ([]migration.Problem,
+	error) {
 	address := definition.Network.Address
 	if !definition.Network.Pooled() {
 		return a.examineForwarded(definition), nil // the engine knows whether else it can have it
@@ -186,7 +194,8 @@ func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition
 	}
 	if other.ID != "" {
 		return []migration.Problem{{
-			What: what, Why: "container " + other.Name + " has it on " + a.self.Name, Remedy: "remove that container",
+			What: what, Why: "container " + other.Name + " has it on " + a.self.Name,
+			Remedy: "remove that container",
 		}}, nil
 	}
 	if a.atHome(address) && a.leaseOf(address) != definition.ID {
@@ -207,8 +216,9 @@ func (a *Agent) examineForwarded(definition engine.Definition) []migration.Probl
 	for _, place := range a.network.BridgedPlaces() {
 		if place.Address == address && place.Container != definition.ID && !place.Here && place.Via != "" {
 			return []migration.Problem{{
-				What:   "address " + address.String(),
-				Why:    fmt.Sprintf("%s forwards what comes for it to container %.12s on %s, which was here before", a.self.Name, place.Container, place.Via),
+				What: "address " + address.String(),
+				Why: fmt.Sprintf("%s forwards what comes for it to container %.12s on %s, which was "+
+					"here before", a.self.Name, place.Container, place.Via),
 				Remedy: "remove that container, or give this one another address",
 			}}
 		}
@@ -236,7 +246,10 @@ func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definiti
 // addressed are the containers on this node of all engines whose containers have addresses. That
 // one of these engines does not answer is an error: what nobody knows of cannot be taken for free.
 func (a *Agent) addressed(ctx context.Context) ([]engine.Container, error) {
-	return a.addressedBy(ctx, func(ctx context.Context, of engine.Engine) ([]engine.Container, error) { return of.List(ctx) })
+	return a.addressedBy(ctx, func(ctx context.Context, of engine.Engine) ([]engine.Container,
+		error) {
+		return of.List(ctx)
+	})
 }
 
 // addressedBy is addressed with another way to list an engine's containers than to ask it.
@@ -254,7 +267,8 @@ func (a *Agent) addressedBy(ctx context.Context, list engine.ListFunc) ([]engine
 
 // missing lists what of an image is not here. Where something stands against the container its
 // engine may not be there to tell.
-func (a *Agent) missing(ctx context.Context, definition engine.Definition, problems []migration.Problem) (*api.Reservation, error) {
+func (a *Agent) missing(ctx context.Context, definition engine.Definition,
+	problems []migration.Problem) (*api.Reservation, error) {
 	images, err := a.imagesOf(definition)
 	if len(problems) > 0 && (err != nil || images != nil) {
 		return &api.Reservation{}, nil
@@ -262,7 +276,8 @@ func (a *Agent) missing(ctx context.Context, definition engine.Definition, probl
 	if err != nil {
 		return nil, err
 	}
-	lack := engine.Lack{Image: len(definition.Layers) > 0 && !a.images.Has(definition.ImageID), Layers: definition.Layers}
+	lack := engine.Lack{Image: len(definition.Layers) > 0 && !a.images.Has(definition.ImageID),
+		Layers: definition.Layers}
 	here := a.images.HasLayer
 	if images != nil {
 		here = a.layers.OnNode
@@ -270,11 +285,13 @@ func (a *Agent) missing(ctx context.Context, definition engine.Definition, probl
 			return nil, err
 		}
 	}
-	return &api.Reservation{MissingImage: lack.Image, MissingLayers: slices.DeleteFunc(slices.Clone(lack.Layers), here)}, nil
+	return &api.Reservation{MissingImage: lack.Image,
+		MissingLayers: slices.DeleteFunc(slices.Clone(lack.Layers), here)}, nil
 }
 
 // answerDryRun answers an offer that is only a question.
-func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope], from string, offer *api.Offer) error {
+func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope], from string,
+	offer *api.Offer) error {
 	if err := checkProtocol(from, offer); err != nil {
 		return err
 	}
@@ -282,7 +299,8 @@ func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.E
 	if err := json.Unmarshal(offer.DefinitionJson, &definition); err != nil {
 		return fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
 	}
-	if err := errors.Join(migration.CheckContainerID(definition.ID), migration.CheckName(definition.Name)); err != nil {
+	if err := errors.Join(migration.CheckContainerID(definition.ID),
+		migration.CheckName(definition.Name)); err != nil {
 		return fmt.Errorf("%w: %w", errInvalid, err)
 	}
 	if err := checkSizes(offer); err != nil {
@@ -305,7 +323,8 @@ func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.E
 }
 
 // examineFor lists what stands against a container leaving in a mode.
-func (a *Agent) examineFor(ctx context.Context, spec migration.Spec, definition engine.Definition) ([]engine.Problem, error) {
+func (a *Agent) examineFor(ctx context.Context, spec migration.Spec,
+	definition engine.Definition) ([]engine.Problem, error) {
 	if spec.Mode == migration.Restart {
 		return a.engines.EngineFor(definition).ExamineAnew(ctx, definition.ID)
 	}
@@ -353,9 +372,11 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 		found = append(found, a.examineSpill(spilled)...)
 	}
 	plan := predict.Plan{Plan: migration.Plan{
-		Container: definition.Name, Source: a.self.Name, Target: node.Name, Mode: spec.Mode, Problems: []migration.Problem{},
-		Warnings: []string{}, MissingLayers: []string{}, MemoryBytes: offer.MemoryBytes, FilesBytes: offer.TreesBytes,
-		Volumes: chosen.moved, SpillBytes: spilled,
+		Container: definition.Name, Source: a.self.Name, Target: node.Name, Mode: spec.Mode,
+		Problems: []migration.Problem{},
+		Warnings: []string{}, MissingLayers: []string{}, MemoryBytes: offer.MemoryBytes,
+		FilesBytes: offer.TreesBytes,
+		Volumes:    chosen.moved, SpillBytes: spilled,
 	}, Predictions: []predict.Prediction{}, Better: []string{}}
 	for _, p := range append(found, chosen.problems...) {
 		plan.Problems = append(plan.Problems, migration.Problem{What: p.What, Why: p.Why, Remedy: p.Remedy})
@@ -373,7 +394,8 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	if !request.Forecast {
 		return plan, nil
 	}
-	err = a.forecast(ctx, &plan, definition, node, demands, seconds(request.WatchSeconds), layerBytes(offer.Layers, plan.MissingLayers))
+	err = a.forecast(ctx, &plan, definition, node, demands, seconds(request.WatchSeconds),
+		layerBytes(offer.Layers, plan.MissingLayers))
 	return plan, err
 }
 
@@ -396,7 +418,8 @@ func layerBytes(layers []*api.Layer, missing []string) (bytes int64) {
 }
 
 // askTarget adds what the target says.
-func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Offer, plan *migration.Plan) error {
+func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Offer,
+	plan *migration.Plan) error {
 	client, err := a.peers.Client(node)
 	if err != nil {
 		return err

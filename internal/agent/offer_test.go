@@ -70,7 +70,8 @@ func TestOffersChangeNothing(t *testing.T) {
 		}
 		stream := &answered{ctx: t.Context()}
 		err = a.answerDryRun(stream, "a", &api.Offer{
-			Protocol: uint32(compat.Ours().Newest), Mode: string(migration.Restart), DryRun: true, DefinitionJson: described, PlatformJson: []byte("{}"),
+			Protocol: uint32(compat.Ours().Newest), Mode: string(migration.Restart), DryRun: true,
+			DefinitionJson: described, PlatformJson: []byte("{}"),
 		})
 		if err != nil {
 			return nil, err
@@ -88,7 +89,8 @@ func TestOffersChangeNothing(t *testing.T) {
 	if one, err := a.engines.Inspect(t.Context(), here.ID); err != nil || one.Definition.Name != "web" {
 		t.Errorf("%+v, %v", one, err)
 	}
-	for _, wrong := range []engine.Definition{{ID: "../x", Name: "db"}, {ID: strings.Repeat("b", 64), Name: "a b"}, {Name: "db"}} {
+	for _, wrong := range []engine.Definition{{ID: "../x", Name: "db"},
+		{ID: strings.Repeat("b", 64), Name: "a b"}, {Name: "db"}} {
 		if _, err := ask(wrong); !errors.Is(err, errInvalid) {
 			t.Errorf("%.10s %q: %v", wrong.ID, wrong.Name, err)
 		}
@@ -106,7 +108,8 @@ func TestOffersChangeNothing(t *testing.T) {
 func TestUnknownIsNotFree(t *testing.T) {
 	a := newVolumeAgent(t)
 	address, down := netip.MustParseAddr("10.201.0.5"), errors.New("no answer")
-	other := &otherEngine{has: engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64), Network: engine.Network{Address: address}}}
+	other := &otherEngine{has: engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64),
+		Network: engine.Network{Address: address}}}
 	a.routed = []engine.Engine{other}
 	if have, err := a.holder(t.Context(), address); err != nil || have.ID != other.has.ID {
 		t.Errorf("%+v, %v", have, err)
@@ -115,7 +118,8 @@ func TestUnknownIsNotFree(t *testing.T) {
 	if _, err := a.holder(t.Context(), address); !errors.Is(err, down) {
 		t.Errorf("%v: it is taken for free", err)
 	}
-	if err := a.sweepNetwork(a.addressed(t.Context())); err != nil { // there is no network in this test: it would not survive to sweep it
+	// there is no network in this test: it would not survive to sweep it
+	if err := a.sweepNetwork(a.addressed(t.Context())); err != nil {
 		t.Errorf("%v: the agent would not start", err)
 	}
 	other.down, a.unopened = nil, down

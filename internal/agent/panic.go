@@ -55,7 +55,8 @@ func (m *move) guarded(do func()) func() {
 // recovered is deferred: it makes an error of a panic.
 func recovered(log *slog.Logger, method string, err *error) {
 	if reason := recover(); reason != nil {
-		log.Error("panic in a call; this is a bug of godwit", "method", method, "reason", reason, "stack", string(debug.Stack()))
+		log.Error("panic in a call; this is a bug of godwit", "method", method, "reason", reason, "stack",
+			string(debug.Stack()))
 		*err = status.Errorf(codes.Internal, "%s: panic: %v", method, reason)
 	}
 }

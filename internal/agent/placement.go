@@ -34,7 +34,8 @@ type placements struct {
 // placementWorld is what policies observe and act upon: the agent.
 type placementWorld interface {
 	// situation observes the container, its copies and the nodes; where says whether the container is here.
-	situation(ctx context.Context, p placement.Policy, live liveCopy) (s placement.Situation, where whereabouts, err error)
+	situation(ctx context.Context, p placement.Policy, live liveCopy) (s placement.Situation,
+		where whereabouts, err error)
 	// stage begins a copy that becomes idle when the stage ends.
 	stage(ctx context.Context, container, node string, rate float64, until time.Time) (liveCopy, error)
 	// keep lets the copy at a node stay for some time, and returns how much of it is there; 0: drop it.
@@ -81,14 +82,16 @@ const maxPolicies = 1024
 // placementFile is what is durable of a policy.
 type placementFile struct {
 	Policy placement.Policy `json:"policy"`
-	Left   string           `json:"left,omitempty"`    // the node to which the container has gone; it is to get the policy
-	LeftBy string           `json:"left_by,omitempty"` // the migration
+	// the node to which the container has gone; it is to get the policy
+	Left   string `json:"left,omitempty"`
+	LeftBy string `json:"left_by,omitempty"` // the migration
 }
 
 // openPlacements reads the policies that an earlier agent has left.
 func openPlacements(a *Agent) (*placements, error) {
 	s := &placements{
-		dir: filepath.Join(a.config.StateDir, "ahead"), world: newObserver(a), ctx: a.ctx, log: a.log.Info, all: map[string]*follower{},
+		dir: filepath.Join(a.config.StateDir, "ahead"), world: newObserver(a), ctx: a.ctx, log: a.log.Info,
+		all: map[string]*follower{},
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("policies of copies: %w", err)
@@ -249,7 +252,8 @@ func (f *follower) leaveOut(ctx context.Context, container, node string) error {
 		return nil
 	}
 	if f.snapshot().Nearest > 0 {
-		return fmt.Errorf("%w: copies of %s are at its nearest neighbours, whichever these are: \"godwit stage rm %s\" ends that", errRefused, container, container)
+		return fmt.Errorf("%w: copies of %s are at its nearest neighbours, whichever these are: \"godwit "+
+			"stage rm %s\" ends that", errRefused, container, container)
 	}
 	return errStageNone{container, node}
 }

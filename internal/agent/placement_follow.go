@@ -49,7 +49,8 @@ type follower struct {
 }
 
 func newFollower(owner *placements, p placement.Policy) *follower {
-	f := &follower{owner: owner, container: p.Container, policy: p.Clone(), told: p.Clone(), done: make(chan struct{})}
+	f := &follower{owner: owner, container: p.Container, policy: p.Clone(), told: p.Clone(),
+		done: make(chan struct{})}
 	f.ctx, f.cancel = context.WithCancel(owner.ctx)
 	return f
 }
@@ -269,7 +270,8 @@ func (f *follower) checkKept(ctx context.Context, node string, now time.Time) {
 	c.Failures = c.Unkept
 }
 
-var errNotKept = errors.New("it could not be kept there: that node is short of memory, or its kernel has none that is not swapped")
+var errNotKept = errors.New("it could not be kept there: that node is short of memory, or its kernel has " +
+	"none that is not swapped")
 
 // drop lets a copy go. A node that cannot be told gives it up when nobody asks for it any more.
 func (f *follower) drop(ctx context.Context, node string) {
@@ -324,7 +326,8 @@ func (f *follower) off(ctx context.Context) {
 func (f *follower) without(ctx context.Context, node string) bool {
 	f.work.Lock()
 	defer f.work.Unlock()
-	rest := slices.DeleteFunc(slices.Clone(f.policy.Path), func(s placement.Stop) bool { return s.Node == node })
+	rest := slices.DeleteFunc(slices.Clone(f.policy.Path),
+		func(s placement.Stop) bool { return s.Node == node })
 	if f.ended || len(rest) == len(f.policy.Path) {
 		return false
 	}

@@ -56,7 +56,8 @@ func (f *follower) handOver(ctx context.Context, to gone, now time.Time) string 
 		return "its time is over"
 	}
 	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unimplemented, codes.ResourceExhausted:
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unimplemented,
+		codes.ResourceExhausted:
 		return "refused by " + to.node + ": " + plain(err)
 	}
 	return ""
@@ -83,7 +84,8 @@ func (f *follower) save(now time.Time, atOnce bool) error {
 
 // write makes its file, unless it has ended, or nothing is new. The caller holds the lock.
 func (f *follower) write(p placement.Policy) error {
-	data, err := json.Marshal(placementFile{Policy: p.With(f.kept), Left: f.left.node, LeftBy: f.left.migration})
+	data, err := json.Marshal(placementFile{Policy: p.With(f.kept), Left: f.left.node,
+		LeftBy: f.left.migration})
 	if err != nil || f.ended || bytes.Equal(data, f.saved) {
 		return err
 	}

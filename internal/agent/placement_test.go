@@ -33,7 +33,8 @@ type fakeWorld struct {
 	forgot   int
 }
 
-func (w *fakeWorld) situation(_ context.Context, _ placement.Policy, live liveCopy) (placement.Situation, whereabouts, error) {
+func (w *fakeWorld) situation(_ context.Context, _ placement.Policy, live liveCopy) (placement.Situation,
+	whereabouts, error) {
 	s := w.Situation
 	if live != nil {
 		s.Live = live.target()
@@ -95,7 +96,8 @@ func (g *fakeStage) end(_ context.Context, why error) error {
 // round is a round that has ended.
 func (g *fakeStage) round(fresh time.Time) {
 	g.told.Rounds++
-	g.told.State, g.told.Fresh, g.told.MemoryBytes, g.told.RoundSeconds = migration.StageReady, fresh, 1000, 0.1
+	g.told.State, g.told.Fresh, g.told.MemoryBytes, g.told.RoundSeconds = migration.StageReady, fresh, 1000,
+		0.1
 	g.told.SentBytes += 100
 }
 
@@ -103,14 +105,17 @@ func (g *fakeStage) round(fresh time.Time) {
 func newTestPlacements(t *testing.T, p placement.Policy) (*fakeWorld, *follower) {
 	t.Helper()
 	now := time.Now()
-	w := &fakeWorld{Situation: placement.Situation{Now: now, Node: "a", MemoryBytes: 1000}, idle: map[string]int64{}}
+	w := &fakeWorld{Situation: placement.Situation{Now: now, Node: "a", MemoryBytes: 1000},
+		idle: map[string]int64{}}
 	for i, name := range []string{"b", "c", "d"} {
 		w.Nodes = append(w.Nodes, placement.Node{
-			Name: name, Reachable: true, RTT: time.Duration(i+1) * time.Millisecond, Need: placement.Cost{Seconds: 1, High: 1, Bytes: 100},
+			Name: name, Reachable: true, RTT: time.Duration(i+1) * time.Millisecond,
+			Need: placement.Cost{Seconds: 1, High: 1, Bytes: 100},
 		})
 	}
 	p.Container, p.Until = testContainer, now.Add(time.Hour)
-	s := &placements{dir: t.TempDir(), world: w, ctx: t.Context(), log: func(string, ...any) {}, all: map[string]*follower{}}
+	s := &placements{dir: t.TempDir(), world: w, ctx: t.Context(), log: func(string, ...any) {},
+		all: map[string]*follower{}}
 	f := newFollower(s, p)
 	s.all[testContainer] = f
 	if err := f.save(now, true); err != nil {
@@ -127,7 +132,8 @@ func (w *fakeWorld) at(f *follower, seconds float64) string {
 
 func onPath(stops ...any) (p placement.Policy) {
 	for i := 0; i < len(stops); i += 2 {
-		p.Path = append(p.Path, placement.Stop{Node: stops[i].(string), Deadline: time.Now().Add(time.Duration(stops[i+1].(float64) * float64(time.Second)))})
+		p.Path = append(p.Path, placement.Stop{Node: stops[i].(string),
+			Deadline: time.Now().Add(time.Duration(stops[i+1].(float64) * float64(time.Second)))})
 	}
 	return p
 }
@@ -257,7 +263,8 @@ func TestPlacementGoesAlong(t *testing.T) {
 	}
 	kept := placement.Copy{Node: "a", Bytes: 1000, Fresh: time.Now()}
 	f.owner.left(testContainer, gone{"b", testMigration}, kept)
-	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
+	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log,
+		all: map[string]*follower{}}
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +280,8 @@ func TestPlacementGoesAlong(t *testing.T) {
 		if why := w.at(f, 3); !strings.Contains(why, "gone to b") {
 			t.Errorf("%s: %q", name, why)
 		}
-		if len(got.Path) != 3 || got.Path[0].Node != "c" || got.At("b") != nil || got.At("a") == nil || got.At("a").Bytes != 1000 || by != (gone{"b", testMigration}) {
+		if len(got.Path) != 3 || got.Path[0].Node != "c" || got.At("b") != nil || got.At("a") == nil ||
+			got.At("a").Bytes != 1000 || by != (gone{"b", testMigration}) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -308,7 +316,8 @@ func TestPlacementAfterRestart(t *testing.T) {
 	w.stages[1].round(w.Now)
 	w.at(f, 1+placementSave.Seconds())
 	w.idle = map[string]int64{"b": 1000} // c ended with its agent
-	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
+	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log,
+		all: map[string]*follower{}}
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,8 @@ func TestPlacementNotKept(t *testing.T) {
 				w.stages[len(w.stages)-1].roundIfAsked(w.Now)
 				p := f.snapshot()
 				if c := p.At("b"); c.Unkept > failures {
-					if failures++; c.Failures != failures || !c.Fresh.IsZero() || c.Bytes != most || c.Error != errNotKept.Error() {
+					if failures++; c.Failures != failures || !c.Fresh.IsZero() || c.Bytes != most ||
+						c.Error != errNotKept.Error() {
 						t.Fatalf("after %d times: %+v", failures, c)
 					}
 				}
@@ -70,7 +71,8 @@ func TestPlacementPartKept(t *testing.T) {
 // policies of its containers.
 func TestPlacementEngineAway(t *testing.T) {
 	a := newVolumeAgent(t)
-	docker := &otherEngine{has: engine.Definition{EngineName: "docker", ID: testContainer, Name: "web"}, down: engine.ErrAway}
+	docker := &otherEngine{has: engine.Definition{EngineName: "docker", ID: testContainer, Name: "web"},
+		down: engine.ErrAway}
 	a.engines = engine.NewSet(a.embedded, docker)
 	a.moves = newMoves(a)
 	w, p := newObserver(a), placement.Policy{Container: testContainer, Engine: "docker", Nearest: 1}
@@ -116,12 +118,14 @@ func TestPlacementLeftAfterEnd(t *testing.T) {
 	if err := f.save(time.Now(), true); err != nil {
 		t.Fatal(err)
 	}
-	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log, all: map[string]*follower{}}
+	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log,
+		all: map[string]*follower{}}
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)
 	}
 	p := again.all[testContainer].snapshot()
-	if p.At("a") == nil || p.At("a").Bytes != 7 || p.At("c") == nil || again.all[testContainer].goneTo() != (gone{"b", testMigration}) {
+	if p.At("a") == nil || p.At("a").Bytes != 7 || p.At("c") == nil ||
+		again.all[testContainer].goneTo() != (gone{"b", testMigration}) {
 		t.Errorf("after a restart: %+v", p)
 	}
 	f.off(t.Context())
@@ -185,7 +189,8 @@ func TestPolicyTakenOnce(t *testing.T) {
 	if err := s.receive(first, theirs); err != nil || s.of(testContainer) != nil {
 		t.Errorf("what was removed is back: %v", err)
 	}
-	second := endedMove(t, a, "0000000000000002", migration.Target, migration.Moved, time.Now().Add(time.Second))
+	second := endedMove(t, a, "0000000000000002", migration.Target, migration.Moved,
+		time.Now().Add(time.Second))
 	if a.moves.broughtBy(testContainer) != second {
 		t.Error("the first migration counts")
 	}

@@ -41,10 +41,12 @@ const (
 )
 
 func newObserver(a *Agent) *observer {
-	return &observer{agent: a, looked: map[string]lookedAt{}, layers: map[layersAt]int64{}, tried: map[string]time.Time{}}
+	return &observer{agent: a, looked: map[string]lookedAt{}, layers: map[layersAt]int64{},
+		tried: map[string]time.Time{}}
 }
 
-func (w *observer) situation(ctx context.Context, p placement.Policy, live liveCopy) (placement.Situation, whereabouts, error) {
+func (w *observer) situation(ctx context.Context, p placement.Policy, live liveCopy) (placement.Situation,
+	whereabouts, error) {
 	a := w.agent
 	s := placement.Situation{Node: a.self.Name, Busy: a.moves.busy()}
 	container, err := a.engines.Inspect(ctx, referenceOf(p))
@@ -71,8 +73,10 @@ func (w *observer) situation(ctx context.Context, p placement.Policy, live liveC
 	for _, node := range a.peers.Others() {
 		way := a.peers.WayTo(node.Name)
 		s.Nodes = append(s.Nodes, placement.Node{
-			Name: node.Name, Reachable: a.peers.Reaches(node.Name), RTT: seconds(way.RTTSeconds), Bandwidth: way.BandwidthBitsPerSecond,
-			Need: w.need(ctx, needed{container.Definition, measured, node, way, p.At(node.Name), live}, s.Now),
+			Name: node.Name, Reachable: a.peers.Reaches(node.Name), RTT: seconds(way.RTTSeconds),
+			Bandwidth: way.BandwidthBitsPerSecond,
+			Need: w.need(ctx, needed{container.Definition, measured, node, way, p.At(node.Name), live},
+				s.Now),
 		})
 	}
 	return s, isHere, nil
@@ -108,7 +112,8 @@ func (w *observer) once(what string, every time.Duration) bool {
 
 // measured is what is known of a container. How fast it writes is measured before there is a live
 // copy: then it can be watched.
-func (w *observer) measured(ctx context.Context, container engine.Container, live liveCopy) (predict.Measured, error) {
+func (w *observer) measured(ctx context.Context, container engine.Container, live liveCopy) (predict.Measured,
+	error) {
 	a, id := w.agent, container.Definition.ID
 	if live == nil && w.once(id, measureEvery) {
 		a.samples.Measure(ctx, container.Definition, writeWindow, measureEvery)
@@ -136,7 +141,8 @@ func (w *observer) measureLinks(ctx context.Context, p placement.Policy) {
 	for _, stop := range p.Path {
 		node, err := a.peers.Find(stop.Node)
 		_, bandwidth := a.peers.Link(stop.Node)
-		if err == nil && bandwidth == 0 && node.Name != a.self.Name && a.peers.Reaches(stop.Node) && w.once("link "+stop.Node, time.Minute) {
+		if err == nil && bandwidth == 0 && node.Name != a.self.Name && a.peers.Reaches(stop.Node) &&
+			w.once("link "+stop.Node, time.Minute) {
 			if err := a.measure(ctx, node, measureBudget()); err != nil {
 				a.log.Debug("link not measured", "node", stop.Node, "error", err)
 			}
@@ -174,7 +180,8 @@ func (w *observer) need(ctx context.Context, n needed, now time.Time) placement.
 		in.Container.MissingLayerBytes = w.missingLayers(ctx, n)
 	}
 	cold := predict.Of(in, migration.Cold)
-	cost := placement.Cost{Seconds: cold.Total.Expected + extra, High: cold.Total.High + 2*extra, Bytes: cold.Bytes.Expected}
+	cost := placement.Cost{Seconds: cold.Total.Expected + extra, High: cold.Total.High + 2*extra,
+		Bytes: cold.Bytes.Expected}
 	if told := liveStage(n.live); isLive && told.Rounds == 0 && cost.Bytes > 0 {
 		left := max(0, 1-float64(told.SentBytes)/cost.Bytes)
 		cost = placement.Cost{Seconds: left * cost.Seconds, High: left * cost.High, Bytes: left * cost.Bytes}
@@ -233,7 +240,8 @@ func (w *observer) missingLayers(ctx context.Context, n needed) int64 {
 	return bytes
 }
 
-func (w *observer) stage(ctx context.Context, container, node string, rate float64, until time.Time) (liveCopy, error) {
+func (w *observer) stage(ctx context.Context, container, node string, rate float64,
+	until time.Time) (liveCopy, error) {
 	keep := min(max(time.Until(until), time.Second), migration.MaxKeep)
 	settings, err := migration.StageSettings{Keep: keep, BandwidthLimit: rate}.Complete()
 	if err != nil {
@@ -267,7 +275,8 @@ func (w *observer) follow(ctx context.Context, to gone, p placement.Policy) erro
 		return err
 	}
 	return w.call(ctx, to.node, func(ctx context.Context, peer api.PeerClient) error {
-		request := &api.FollowRequest{PolicyJson: document, NowUnixNanoseconds: time.Now().UnixNano(), Migration: to.migration}
+		request := &api.FollowRequest{PolicyJson: document, NowUnixNanoseconds: time.Now().UnixNano(),
+			Migration: to.migration}
 		_, err := peer.Follow(ctx, request)
 		return err
 	})
@@ -277,7 +286,8 @@ func (w *observer) follow(ctx context.Context, to gone, p placement.Policy) erro
 var errAway = errors.New("it does not answer")
 
 // call asks a node, if it answers.
-func (w *observer) call(ctx context.Context, name string, do func(context.Context, api.PeerClient) error) error {
+func (w *observer) call(ctx context.Context, name string,
+	do func(context.Context, api.PeerClient) error) error {
 	a := w.agent
 	if !a.peers.Reaches(name) {
 		return errAway

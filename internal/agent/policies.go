@@ -34,7 +34,8 @@ func ReadPolicy(path string) (policy.Policy, error) {
 	}
 	p, err := policy.Parse(content, modeNames())
 	if err != nil {
-		return policy.Policy{}, fmt.Errorf("this node's policy file %s: %w; see docs/security.md", cmp.Or(path, PolicyFile), err)
+		return policy.Policy{}, fmt.Errorf("this node's policy file %s: %w; see docs/security.md",
+			cmp.Or(path, PolicyFile), err)
 	}
 	return p, nil
 }
@@ -66,7 +67,8 @@ func modeNames() []string {
 }
 
 // arrivalProblems lists this node's policy objections to a container that another node offers.
-func (a *Agent) arrivalProblems(from string, definition engine.Definition, offer *api.Offer) []migration.Problem {
+func (a *Agent) arrivalProblems(from string, definition engine.Definition,
+	offer *api.Offer) []migration.Problem {
 	described := describeFor(from, offer.Mode, definition)
 	described.MemoryBytes, described.FilesBytes = offer.MemoryBytes, offer.TreesBytes
 	return a.policyProblems(a.config.Policy.Arriving(described))

@@ -61,7 +61,8 @@ func TestPolicyRefusesDepartures(t *testing.T) {
 	} {
 		err := a.departureRefused(one.to, one.mode, engine.Definition{EngineName: one.engine})
 		var refused *problemsError
-		if one.want == "" && err != nil || one.want != "" && (!errors.As(err, &refused) || refused.problems[0].What != one.want) {
+		if one.want == "" && err != nil || one.want != "" &&
+			(!errors.As(err, &refused) || refused.problems[0].What != one.want) {
 			t.Errorf("%+v: %v", one, err)
 		}
 	}

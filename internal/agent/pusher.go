@@ -226,7 +226,8 @@ func (d *pusher) report() *migration.Push {
 // pushReport is the part of a report on a container's memory about remote pages.
 func pushReport(fill memory.FillReport) migration.Push {
 	return migration.Push{
-		RemotePages: fill.RemotePages, LeftPages: fill.RemoteLeft, LostPages: fill.LostPages, Faults: fill.FetchedPages,
+		RemotePages: fill.RemotePages, LeftPages: fill.RemoteLeft, LostPages: fill.LostPages,
+		Faults:             fill.FetchedPages,
 		FaultMedianSeconds: fill.FetchMedianSeconds, FaultP99Seconds: fill.FetchP99Seconds,
 		FaultMaximumSeconds: fill.FetchMaximumSeconds, WaitedSeconds: fill.WaitedSeconds,
 	}

@@ -43,7 +43,8 @@ func (a *Agent) giveRoom(definition engine.Definition) {
 		tight, err := relief.Give(pids)
 		if err != nil && !told {
 			told = true
-			a.log.Warn("connections may stand still whose receive queues are full", "container", definition.ID, "error", err)
+			a.log.Warn("connections may stand still whose receive queues are full", "container",
+				definition.ID, "error", err)
 		}
 		if tight == 0 && err == nil {
 			return

@@ -27,7 +27,8 @@ const unknownTarget = "unknown-node"
 func (s *source) leave() engine.Leave {
 	spec := s.move.tracker.spec
 	return engine.Leave{
-		Migration: spec.ID, Target: spec.Target, Mode: string(spec.Mode), Started: spec.Started, Stay: s.stay(),
+		Migration: spec.ID, Target: spec.Target, Mode: string(spec.Mode), Started: spec.Started,
+		Stay:        s.stay(),
 		Incarnation: s.move.record().Incarnation,
 	}
 }
@@ -43,7 +44,8 @@ func (m *moves) leavesYet(id string) error {
 	}
 	leaves, err := m.agent.engines.Leaves()
 	if slices.ContainsFunc(leaves, func(one engine.Leave) bool { return one.Migration == id }) {
-		return fmt.Errorf("%w: %s has lost the journal of migration %s, and makes it anew when the container's engine answers",
+		return fmt.Errorf("%w: %s has lost the journal of migration %s, and makes it anew when the "+
+			"container's engine answers",
 			engine.ErrBusy, m.agent.self.Name, id)
 	}
 	if err != nil {
@@ -72,7 +74,8 @@ func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
 	containers, err := m.agent.engines.Ask(ctx, of)
 	if err != nil {
 		if !errors.Is(err, engine.ErrAway) && ctx.Err() == nil {
-			m.agent.log.Warn("cannot look for containers whose journals are lost", "engine", of.Name(), "error", err)
+			m.agent.log.Warn("cannot look for containers whose journals are lost", "engine", of.Name(),
+				"error", err)
 		}
 		return
 	}
@@ -92,7 +95,8 @@ func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
 			continue
 		}
 		if err := m.rebuildOne(ctx, one.Definition); err != nil {
-			m.agent.log.Error("container is left frozen, and its migration cannot be found out; it is tried again", "container", one.Definition.Name,
+			m.agent.log.Error("container is left frozen, and its migration cannot be found out; it is "+
+				"tried again", "container", one.Definition.Name,
 				"error", err)
 		}
 	}
@@ -151,7 +155,8 @@ func (m *moves) undone(one engine.Container) bool {
 		return false
 	}
 	record := m.recordOf(one.Leaving.Migration)
-	return record != nil && record.Spec.Side == migration.Source && record.Spec.Container == one.Definition.ID &&
+	return record != nil && record.Spec.Side == migration.Source &&
+		record.Spec.Container == one.Definition.ID &&
 		record.State == migration.Done && record.Result == migration.RolledBack
 }
 
@@ -162,7 +167,8 @@ func (m *moves) lost(one engine.Container) bool {
 	}
 	id := one.Leaving.Migration
 	if migration.CheckID(id) != nil {
-		return !slices.ContainsFunc(m.unreadable(), func(u unread) bool { return u.spec.Container == one.Definition.ID || u.spec.Container == "" })
+		return !slices.ContainsFunc(m.unreadable(),
+			func(u unread) bool { return u.spec.Container == one.Definition.ID || u.spec.Container == "" })
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,17 +184,20 @@ func (m *moves) rebuildOne(ctx context.Context, listed engine.Definition) error 
 	}
 	leave := *one.Leaving
 	spec := migration.Spec{
-		ID: leave.Migration, Side: migration.Source, Container: one.Definition.ID, Name: one.Definition.Name, Source: m.agent.self.Name,
+		ID: leave.Migration, Side: migration.Source, Container: one.Definition.ID, Name: one.Definition.Name,
+		Source: m.agent.self.Name,
 		Target: leave.Target, Mode: migration.Mode(leave.Mode), Started: leave.Started,
 	}
-	if migration.CheckID(spec.ID) != nil || spec.Target == "" { // noted by an agent that did not note it, or not readable
+	// noted by an agent that did not note it, or not readable
+	if migration.CheckID(spec.ID) != nil || spec.Target == "" {
 		spec.ID, spec.Target = randomHex(8), unknownTarget
 	}
 	spec.Mode = cmp.Or(spec.Mode, migration.Cold)
 	if spec.Started.IsZero() {
 		spec.Started = time.Now().UTC()
 	}
-	record, err := migration.Rebuilt(spec, fmt.Sprintf("the journal of this migration was lost at %s, and was made anew", m.agent.self.Name))
+	record, err := migration.Rebuilt(spec,
+		fmt.Sprintf("the journal of this migration was lost at %s, and was made anew", m.agent.self.Name))
 	if err != nil {
 		return err
 	}
@@ -201,7 +210,8 @@ func (m *moves) rebuildOne(ctx context.Context, listed engine.Definition) error 
 	if err := m.journal(spec.ID, definition).write(record); err != nil {
 		return err
 	}
-	m.agent.log.Error("a container was left frozen by a migration whose journal is lost: asking the target where it runs", "container", spec.Name,
+	m.agent.log.Error("a container was left frozen by a migration whose journal is lost: asking the "+
+		"target where it runs", "container", spec.Name,
 		"migration", spec.ID, "target", spec.Target, "state", one.State)
 	m.recoverOne(spec.ID)
 	return nil

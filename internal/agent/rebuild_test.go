@@ -34,7 +34,8 @@ func (n *noting) Leaves() ([]engine.Leave, error) { return n.leaves, n.err }
 func TestLostJournalIsNoEnd(t *testing.T) {
 	caller := &grpcpeer.Peer{AuthInfo: wire.AuthInfo{Peer: identity.Peer{Name: "a", Number: 1}}}
 	ctx := grpcpeer.NewContext(t.Context(), caller)
-	request := &api.TellRequest{Migration: testMigration, Message: &api.Message{Kind: string(migration.KindRunning)}}
+	request := &api.TellRequest{Migration: testMigration,
+		Message: &api.Message{Kind: string(migration.KindRunning)}}
 	for _, c := range []struct {
 		name   string
 		leaves []engine.Leave
@@ -48,7 +49,8 @@ func TestLostJournalIsNoEnd(t *testing.T) {
 		a := newTestAgent(t)
 		a.engines = engine.NewSet(&otherEngine{}, &noting{leaves: c.leaves, err: c.err})
 		reply, err := (&peerService{agent: a}).Tell(ctx, request)
-		if busy := status.Code(err) == codes.FailedPrecondition; busy != c.busy || !busy && reply.GetAnswer().GetKind() != string(migration.KindConfirm) {
+		if busy := status.Code(err) == codes.FailedPrecondition; busy != c.busy || !busy &&
+			reply.GetAnswer().GetKind() != string(migration.KindConfirm) {
 			t.Errorf("%s: %v, %v", c.name, reply, err)
 		}
 	}
@@ -98,8 +100,9 @@ func (l *left) List(ctx context.Context) ([]engine.Container, error) {
 
 func (l *left) Inspect(context.Context, string) (engine.Container, error) {
 	return engine.Container{
-		Definition: engine.Definition{ID: strings.Repeat("a", 64), Name: "web", EngineName: l.Name()}, State: engine.Frozen,
-		Leaving: &engine.Leave{},
+		Definition: engine.Definition{ID: strings.Repeat("a", 64), Name: "web", EngineName: l.Name()},
+		State:      engine.Frozen,
+		Leaving:    &engine.Leave{},
 	}, nil
 }
 

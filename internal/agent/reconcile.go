@@ -45,7 +45,8 @@ func (a *Agent) reconcileOthers(ctx context.Context) {
 // known nothing is removed: one whose engine does not answer may run.
 func (a *Agent) sweepNetwork(containers []engine.Container, unknown error) error {
 	if unknown != nil {
-		a.log.Error("what an earlier agent left of the network stays: not all containers are known; start the agent again to remove it", "error", unknown)
+		a.log.Error("what an earlier agent left of the network stays: not all containers are known; start "+
+			"the agent again to remove it", "error", unknown)
 		return nil
 	}
 	var keep network.Keep
@@ -65,7 +66,8 @@ func (a *Agent) reconcileOne(container engine.Container) {
 	name := container.Definition.Name
 	switch container.State {
 	case engine.Damaged:
-		a.log.Error("what is recorded of a container cannot be read; it is left as it is", "container", name, "id", container.Definition.ID)
+		a.log.Error("what is recorded of a container cannot be read; it is left as it is", "container", name,
+			"id", container.Definition.ID)
 	case engine.Running:
 		reattach := func() error { return a.reattach(container.Definition) }
 		if container.Definition.Network.OnBridge() {
@@ -75,9 +77,11 @@ func (a *Agent) reconcileOne(container engine.Container) {
 			reattach = func() error { return a.adopt(a.ctx, container) }
 		}
 		if err := reattach(); err != nil {
-			a.log.Error("container is not connected; start the agent again to repeat it", "container", name, "error", err)
+			a.log.Error("container is not connected; start the agent again to repeat it", "container", name,
+				"error", err)
 		}
-		go a.guarded(func() { a.giveRoom(container.Definition) })() // an agent that was killed may have restored it just before
+		// an agent that was killed may have restored it just before
+		go a.guarded(func() { a.giveRoom(container.Definition) })()
 	case engine.Created, engine.Frozen, engine.Arriving, engine.Exited:
 	}
 }

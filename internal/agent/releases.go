@@ -113,7 +113,8 @@ func (a *Agent) homeOf(address netip.Addr) (name string, known bool) {
 func (a *Agent) releaseOne(todo release) {
 	err := a.callRelease(todo)
 	switch status.Code(err) {
-	case codes.OK, codes.InvalidArgument, codes.PermissionDenied: // what that node refuses it will refuse again
+	// what that node refuses it will refuse again
+	case codes.OK, codes.InvalidArgument, codes.PermissionDenied:
 		err = errors.Join(err, a.releases.change(todo.Container, nil))
 	case codes.FailedPrecondition:
 		a.releaseAgain(todo)
@@ -154,7 +155,8 @@ func (a *Agent) callRelease(todo release) error {
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, a.config.peerTimeout())
 	defer cancel()
-	_, err = api.NewPeerClient(client).Release(ctx, &api.ReleaseRequest{Address: todo.Address.String(), Container: todo.Container})
+	_, err = api.NewPeerClient(client).Release(ctx,
+		&api.ReleaseRequest{Address: todo.Address.String(), Container: todo.Container})
 	return err
 }
 

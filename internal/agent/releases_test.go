@@ -12,7 +12,8 @@ func TestReleasesAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "releases.json")
 	kept := &releases{path: path}
 	first := release{Address: netip.MustParseAddr("10.88.1.2"), Container: "first"}
-	for _, todo := range []release{{Container: "first"}, {Container: "second"}, first} { // the later of two counts
+	// the later of two counts
+	for _, todo := range []release{{Container: "first"}, {Container: "second"}, first} {
 		if err := kept.change(todo.Container, &todo); err != nil {
 			t.Fatal(err)
 		}

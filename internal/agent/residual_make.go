@@ -19,7 +19,8 @@ const residualTime = 10 * time.Second
 // keepResidual keeps a residual memory copy: it reads the memory of the frozen container, which runs
 // elsewhere by now, before the container is destroyed. A failure does not matter to the migration.
 func (s *source) keepResidual(ctx context.Context) {
-	keep := max(s.settings.get().KeepResidual, s.agent.placements.residualTime(s.definition.ID, s.agent.self.Name))
+	keep := max(s.settings.get().KeepResidual,
+		s.agent.placements.residualTime(s.definition.ID, s.agent.self.Name))
 	if keep == 0 || s.offered == nil {
 		return
 	}
@@ -35,7 +36,8 @@ func (s *source) keepResidual(ctx context.Context) {
 		part = fmt.Sprintf(", not all of it: %v", err)
 	}
 	s.agent.residuals.add(made)
-	s.move.tracker.decided(fmt.Sprintf("a residual memory copy of %d MiB was kept%s", made.pages.Bytes()>>20, part))
+	s.move.tracker.decided(fmt.Sprintf("a residual memory copy of %d MiB was kept%s", made.pages.Bytes()>>20,
+		part))
 }
 
 // makeResidual may return both a copy and an error: a part of the memory is of use, too.
@@ -55,7 +57,10 @@ func (s *source) makeResidual(ctx context.Context, keep time.Duration) (*residua
 		node: s.agent.self.Name, started: now, fresh: now, until: now.Add(keep),
 	}
 	// Nothing is tracked any more, only read: that works whatever has become of the tracker.
-	processes := func() ([]int, error) { return s.agent.engines.EngineFor(s.definition).Processes(ctx, s.definition.ID) }
+	processes := func() ([]int, error) {
+		return s.agent.engines.EngineFor(s.definition).Processes(ctx,
+			s.definition.ID)
+	}
 	pages := memory.NewSource(memory.SourceConfig{Processes: processes, Tracking: memory.Hashing})
 	_, err = pages.Final(ctx, made.pages)
 	err = errors.Join(err, pages.Close())
@@ -79,7 +84,8 @@ func unswappedFile(path string) (*os.File, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
-	err := unix.Mount("tmpfs", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700,size=100%,noswap")
+	err := unix.Mount("tmpfs", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		"mode=0700,size=100%,noswap")
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("memory that is not swapped: %w", err), os.Remove(path))
 	}

@@ -214,8 +214,10 @@ func (r *residual) expires() time.Time {
 
 func (r *residual) describe() migration.Stage {
 	told := migration.Stage{
-		ID: r.id, Kind: migration.Residual, Container: r.definition.Name, ContainerID: r.definition.ID, Source: r.target,
-		Target: r.node, State: migration.StageReady, Started: r.started, Fresh: r.fresh, Until: r.expires(), Rounds: 1,
+		ID: r.id, Kind: migration.Residual, Container: r.definition.Name, ContainerID: r.definition.ID,
+		Source: r.target,
+		Target: r.node, State: migration.StageReady, Started: r.started, Fresh: r.fresh, Until: r.expires(),
+		Rounds:      1,
 		MemoryBytes: r.pages.Bytes(),
 	}
 	if r.idle {

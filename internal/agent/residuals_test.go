@@ -24,7 +24,8 @@ func keep(t *testing.T, f *residuals, number, pages int) *residual {
 	}
 	start := time.Unix(int64(number), 0)
 	one := &residual{
-		definition: engine.Definition{ID: "c" + strconv.Itoa(number)}, pages: kept, started: start, until: start.Add(time.Minute),
+		definition: engine.Definition{ID: "c" + strconv.Itoa(number)}, pages: kept, started: start,
+		until: start.Add(time.Minute),
 	}
 	f.add(one)
 	return one

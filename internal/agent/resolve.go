@@ -100,11 +100,13 @@ func (a *Agent) fence(ctx context.Context, m *move, d decision) (over bool, noti
 		}
 		heard := asked.hear(ctx, was, d.runsAt)
 		question := migration.Question{
-			Here: m.tracker.spec.Side, State: was, RunsAt: d.runsAt, Word: heard.word, Late: time.Since(began) > resolvePatience, Force: d.force,
+			Here: m.tracker.spec.Side, State: was, RunsAt: d.runsAt, Word: heard.word,
+			Late: time.Since(began) > resolvePatience, Force: d.force,
 		}
 		switch question.Rule() {
 		case migration.RuleCarryOut:
-			if heard.word == migration.WordNone || heard.word == migration.WordPending || heard.word == migration.WordUnknown {
+			if heard.word == migration.WordNone || heard.word == migration.WordPending ||
+				heard.word == migration.WordUnknown {
 				notice = a.warning(m, question, heard)
 			}
 			return false, notice, nil
@@ -142,7 +144,8 @@ func decided(now migration.Record, runsAt migration.Side) error {
 	if at == runsAt {
 		return nil
 	}
-	return fmt.Errorf("%w: meanwhile the nodes have found out that %s runs at the %s", errRefused, now.Spec.Name, at)
+	return fmt.Errorf("%w: meanwhile the nodes have found out that %s runs at the %s", errRefused,
+		now.Spec.Name, at)
 }
 
 // refusal explains why a decision is refused, and what the operator can do.
@@ -154,15 +157,18 @@ func (a *Agent) refusal(m *move, q migration.Question, heard said) error {
 		if heard.word != migration.WordNone {
 			why = fmt.Sprintf("%s does not know (%s)", other, heard.why)
 		}
-		return fmt.Errorf("%w: whether %s runs at %s cannot be found out: %s; %s. Wait until it can, or decide without it by --force: %s",
+		return fmt.Errorf("%w: whether %s runs at %s cannot be found out: %s; %s. Wait until it can, or "+
+			"decide without it by --force: %s",
 			errRefused, spec.Name, other, why, a.lastContact(other), mayHappen(spec, q))
 	case migration.WordElse:
 		if q.Here == migration.Source {
-			return fmt.Errorf("%w: %s runs at %s, as that node says: to bring the container back, migrate it from there", errRefused, spec.Name, other)
+			return fmt.Errorf("%w: %s runs at %s, as that node says: to bring the container back, migrate "+
+				"it from there", errRefused, spec.Name, other)
 		}
 		return fmt.Errorf("%w: %s has taken %s back: the copy here must end", errRefused, other, spec.Name)
 	}
-	return fmt.Errorf("%w: %s says that nothing of %s runs there: \"godwit migration resolve %s --runs-at source\" lets it go on here",
+	return fmt.Errorf("%w: %s says that nothing of %s runs there: \"godwit migration resolve %s --runs-at "+
+		"source\" lets it go on here",
 		errRefused, other, spec.Name, spec.ID)
 }
 
@@ -170,7 +176,8 @@ func (a *Agent) refusal(m *move, q migration.Question, heard said) error {
 // heard, and what may happen.
 func (a *Agent) warning(m *move, q migration.Question, heard said) string {
 	spec, other := m.tracker.spec, otherNode(m.tracker.spec)
-	return fmt.Sprintf("decided without an answer from %s (%s); %s. %s", other, heard.why, a.lastContact(other), mayHappen(spec, q))
+	return fmt.Sprintf("decided without an answer from %s (%s); %s. %s", other, heard.why,
+		a.lastContact(other), mayHappen(spec, q))
 }
 
 // lastContact says when a node was last heard.
@@ -179,7 +186,8 @@ func (a *Agent) lastContact(node string) string {
 	if at.IsZero() {
 		return fmt.Sprintf("last contact with %s: none since this agent was started", node)
 	}
-	return fmt.Sprintf("last contact with %s: %s ago, at %s", node, time.Since(at).Round(time.Second), at.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("last contact with %s: %s ago, at %s", node, time.Since(at).Round(time.Second),
+		at.UTC().Format(time.RFC3339))
 }
 
 // mayHappen describes what a decision without the other node's answer may lead to.
@@ -189,10 +197,12 @@ func mayHappen(spec migration.Spec, q migration.Question) string {
 	case q.Here == migration.Target:
 		return fmt.Sprintf("If %s has taken %s back, two copies run", other, spec.Name)
 	case q.RunsAt == migration.Source:
-		return fmt.Sprintf("If %s runs at %s, or starts there later, two copies run until the nodes hear of each other; then the copy at %s is ended",
+		return fmt.Sprintf("If %s runs at %s, or starts there later, two copies run until the nodes hear "+
+			"of each other; then the copy at %s is ended",
 			spec.Name, other, other)
 	}
-	return fmt.Sprintf("If %s does not run at %s, no copy is left: the copy here is removed", spec.Name, other)
+	return fmt.Sprintf("If %s does not run at %s, no copy is left: the copy here is removed", spec.Name,
+		other)
 }
 
 func otherNode(spec migration.Spec) string {
@@ -264,7 +274,8 @@ func (c *control) tellNow(ctx context.Context, message migration.Message) (heard
 // noWord distinguishes a node that cannot be reached from a node that answers with an error.
 func noWord(err error) said {
 	code := status.Code(err)
-	if _, answered := status.FromError(err); !answered || code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled ||
+	if _, answered := status.FromError(err); !answered || code == codes.Unavailable ||
+		code == codes.DeadlineExceeded || code == codes.Canceled ||
 		errors.Is(err, context.Canceled) {
 		return said{word: migration.WordNone, why: plain(err)}
 	}

@@ -13,7 +13,8 @@ import (
 // be written, or a panic, must not let the machine run ahead of what is durable and done. The
 // machine that ran ahead hears of nothing any more.
 func (m *move) restartFromJournal(cause error) {
-	m.agent.log.Error("the migration goes on from its journal", "migration", m.tracker.spec.ID, "error", cause)
+	m.agent.log.Error("the migration goes on from its journal", "migration", m.tracker.spec.ID, "error",
+		cause)
 	m.life++
 	m.halted = true
 	steps := maps.Clone(m.running)
@@ -30,7 +31,8 @@ func (m *move) restartFromJournal(cause error) {
 				return
 			}
 			if !told {
-				m.agent.log.Error("journal cannot be used; it is tried again", "migration", m.tracker.spec.ID, "error", err)
+				m.agent.log.Error("journal cannot be used; it is tried again", "migration", m.tracker.spec.ID,
+					"error", err)
 			}
 		}
 	})()

@@ -61,7 +61,8 @@ type followed struct {
 	starting bool      // it is being started
 	due      time.Time // when it is to be started; zero: that is not decided yet
 	failed   error     // the last start
-	refused  int       // starts in a row that failed; the engine counts only those that were the container's failures
+	// starts in a row that failed; the engine counts only those that were the container's failures
+	refused int
 }
 
 func newRestarts(a *Agent) *restarts {
@@ -182,10 +183,12 @@ func (r *restarts) started(one engine.Container, err error) {
 	r.mu.Unlock()
 	switch {
 	case err == nil:
-		a.log.Info("container started again", "container", d.Name, "policy", d.Restart, "exit_code", one.ExitCode)
+		a.log.Info("container started again", "container", d.Name, "policy", d.Restart, "exit_code",
+			one.ExitCode)
 		a.containersChanged(a.embedded)
 	case a.ctx.Err() == nil && (was == nil || was.Error() != err.Error()):
-		a.log.Error("container cannot be started again", "container", d.Name, "policy", d.Restart, "error", err)
+		a.log.Error("container cannot be started again", "container", d.Name, "policy", d.Restart, "error",
+			err)
 	}
 }
 
@@ -257,7 +260,8 @@ func (r *restarts) standing(one engine.Container) (embedded.Standing, string) {
 		if missing := r.unreached(); len(missing) > 0 {
 			return standing, fmt.Sprintf("it may be on %s, which cannot be reached: see \"godwit nodes\". "+
 				"It is started when all nodes have answered; \"godwit start --force %s\" starts it now, "+
-				"\"godwit node rm\" removes a node that is lost for good", strings.Join(missing, ", "), one.Definition.Name)
+				"\"godwit node rm\" removes a node that is lost for good", strings.Join(missing, ", "),
+				one.Definition.Name)
 		}
 	}
 	return standing, ""
@@ -340,7 +344,8 @@ func (a *Agent) start(ctx context.Context, reference string, force bool) error {
 	d := one.Definition
 	switch {
 	case d.EngineName != "":
-		return fmt.Errorf("%w: container %s is of %s: start it with that engine", errRefused, d.Name, d.EngineName)
+		return fmt.Errorf("%w: container %s is of %s: start it with that engine", errRefused, d.Name,
+			d.EngineName)
 	case one.State == engine.Running:
 		return nil
 	case one.State == engine.Damaged:
@@ -354,7 +359,8 @@ func (a *Agent) start(ctx context.Context, reference string, force bool) error {
 		return fmt.Errorf("%w: container %s: %s; %s", errRefused, d.Name, standing.Why, byForce(d))
 	}
 	if one.Leaving != nil {
-		return fmt.Errorf("%w: container %s: %s%s", engine.ErrBusy, d.Name, standing.Why, a.moves.unusable(one))
+		return fmt.Errorf("%w: container %s: %s%s", engine.ErrBusy, d.Name, standing.Why,
+			a.moves.unusable(one))
 	}
 	if err := a.mayStart(d, force); err != nil {
 		return err
@@ -401,7 +407,8 @@ func (a *Agent) mayStart(d engine.Definition, force bool) error {
 		return move.busy()
 	}
 	if id := a.moves.unreadAmong(d.ID); id != "" && !force {
-		return fmt.Errorf("%w: the journal of migration %s cannot be used, so it is not known whether container %s "+
+		return fmt.Errorf("%w: the journal of migration %s cannot be used, so it is not known whether "+
+			"container %s "+
 			`has moved away: see "godwit migration ls"; %s`, engine.ErrBusy, id, d.Name, byForce(d))
 	}
 	return nil

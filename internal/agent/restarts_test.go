@@ -39,7 +39,8 @@ func newRestartsNode(t *testing.T, members ...string) *restartsNode {
 	a := newTestAgent(t)
 	var err error
 	a.embedded, err = embedded.New(embedded.Config{
-		StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: noLayers{}, State: "one", Runc: "/bin/false",
+		StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: noLayers{}, State: "one",
+		Runc: "/bin/false",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +75,8 @@ func (n *restartsNode) ended(number, failures int) engine.Container {
 	for name, content := range map[string]any{
 		"definition.json": engine.Definition{ID: id, Name: fmt.Sprintf("c%d", number), Restart: "always"},
 		"record.json": map[string]any{
-			"state": engine.Exited, "started": time.Now().AddDate(50, 0, 0), "finished": time.Now().AddDate(-50, 0, 0), "exit_code": 1,
+			"state": engine.Exited, "started": time.Now().AddDate(50, 0, 0),
+			"finished": time.Now().AddDate(-50, 0, 0), "exit_code": 1,
 		},
 		"restarts.json": map[string]any{"holder": "one", "failures": failures},
 	} {
@@ -147,7 +149,8 @@ func TestElsewhere(t *testing.T) {
 	}{
 		{name: "alone"},
 		{name: "nobody has it", members: []string{"c", "d"}},
-		{name: "c has it", members: []string{"c", "d"}, says: "it is exited", seen: "node c has", unseen: "node c has"},
+		{name: "c has it", members: []string{"c", "d"}, says: "it is exited", seen: "node c has",
+			unseen: "node c has"},
 		{name: "d is down", members: []string{"c", "d"}, down: "d", unseen: "node d cannot say"},
 		{name: "d was removed", members: []string{"c"}, down: "d"},
 		{name: "c fails", members: []string{"c", "d"}, fails: errors.New("broken"), unseen: "broken"},
@@ -162,7 +165,8 @@ func TestElsewhere(t *testing.T) {
 		}
 		for seen, want := range map[bool]string{true: c.seen, false: c.unseen} {
 			err := n.elsewhere(t.Context(), d, seen)
-			if (err == nil) != (want == "") || err != nil && (!errors.Is(err, errElsewhere) || !strings.Contains(err.Error(), want)) {
+			if (err == nil) != (want == "") || err != nil &&
+				(!errors.Is(err, errElsewhere) || !strings.Contains(err.Error(), want)) {
 				t.Errorf("%s, seen %t: %v, want %q", c.name, seen, err, want)
 			}
 		}
@@ -205,13 +209,15 @@ func TestRestartsBackOff(t *testing.T) {
 	n := newRestartsNode(t)
 	n.again = func(context.Context, engine.Definition) error { return errors.New("no room") }
 	now := time.Now()
-	for failures, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
+	for failures, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond,
+		400 * time.Millisecond} {
 		one := n.ended(1, failures)
 		if wait := n.follow(t.Context(), one, now); wait != want {
 			t.Errorf("after %d failures: in %s, want %s", failures, wait, want)
 		}
 		now = now.Add(want - time.Millisecond)
-		if wait := n.follow(t.Context(), one, now); wait != time.Millisecond || n.started(one.Definition.ID).failed != nil && failures == 0 {
+		if wait := n.follow(t.Context(), one, now); wait != time.Millisecond ||
+			n.started(one.Definition.ID).failed != nil && failures == 0 {
 			t.Errorf("after %d failures: started too early, or in %s", failures, wait)
 		}
 		now = now.Add(time.Millisecond)
@@ -247,7 +253,8 @@ func TestRestartsWhileBusy(t *testing.T) {
 			n.follow(t.Context(), one, began)
 			n.follow(t.Context(), one, began.Add(time.Hour))
 			f := n.started(one.Definition.ID)
-			if !errors.Is(f.failed, busy) || f.refused != 0 || f.due.IsZero() || f.due.After(time.Now().Add(restartEvery)) {
+			if !errors.Is(f.failed, busy) || f.refused != 0 || f.due.IsZero() ||
+				f.due.After(time.Now().Add(restartEvery)) {
 				t.Errorf("after %v: %+v", busy, f)
 			}
 		}
@@ -325,7 +332,8 @@ func TestRestartsWhileMoving(t *testing.T) {
 		t.Error(why)
 	}
 	n.follow(t.Context(), one, time.Now())
-	if err := n.agent.startAgain(t.Context(), one.Definition, false, n.agent.embedded.Restart); !errors.Is(err, engine.ErrBusy) {
+	if err := n.agent.startAgain(t.Context(), one.Definition, false,
+		n.agent.embedded.Restart); !errors.Is(err, engine.ErrBusy) {
 		t.Errorf("started with its migration under way: %v", err)
 	}
 	if _, err := n.look(t.Context()); err != nil || n.hasSeen(id) {
@@ -333,7 +341,8 @@ func TestRestartsWhileMoving(t *testing.T) {
 	}
 	m.remember()
 	n.unread(id)
-	if why := n.whyNot(one); !strings.Contains(why, "journal of migration x cannot be used") || !strings.Contains(why, "start --force c1") {
+	if why := n.whyNot(one); !strings.Contains(why, "journal of migration x cannot be used") ||
+		!strings.Contains(why, "start --force c1") {
 		t.Error(why)
 	}
 	if err := n.agent.mayStart(one.Definition, true); err != nil {
@@ -371,13 +380,15 @@ func TestHolding(t *testing.T) {
 	says(id, "exited")
 	n.unread(absent)
 	says(id, "exited")
-	if state, err := n.agent.holding(t.Context(), absent); err == nil || !strings.Contains(err.Error(), "journal of migration x") {
+	if state, err := n.agent.holding(t.Context(), absent); err == nil ||
+		!strings.Contains(err.Error(), "journal of migration x") {
 		t.Errorf("the container of a journal that cannot be used is %q, %v", state, err)
 	}
 	n.unread(id)
 	says(id, "exited")
 	delete(n.agent.moves.unread, "x")
-	if err := os.WriteFile(filepath.Join(n.agent.config.StateDir, "containers", id, "record.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(n.agent.config.StateDir, "containers", id, "record.json"),
+		[]byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if state, err := n.agent.holding(t.Context(), id); err == nil {
@@ -413,9 +424,11 @@ func TestHoldingUndone(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", when, state, err, want)
 		}
 	}
-	record.State, record.Decision, record.Begun = migration.Committed, "", []migration.StepName{migration.StepArrive, migration.StepRestore}
+	record.State, record.Decision, record.Begun = migration.Committed, "",
+		[]migration.StepName{migration.StepArrive, migration.StepRestore}
 	holds("it may run", "under way")
-	record.State, record.Decision, record.Begun = migration.Undoing, migration.NeverRan, []migration.StepName{migration.StepArrive}
+	record.State, record.Decision, record.Begun = migration.Undoing, migration.NeverRan,
+		[]migration.StepName{migration.StepArrive}
 	holds("it never runs", "")
 	record.Overruled, record.Begun = true, []migration.StepName{migration.StepArrive, migration.StepRestore}
 	holds("what runs is being taken back", "under way")
@@ -442,10 +455,12 @@ func TestElsewhereUnsaid(t *testing.T) {
 	}
 	n.follow(t.Context(), one, time.Now())
 	n.follow(t.Context(), one, time.Now().Add(time.Second))
-	if f := n.started(one.Definition.ID); !errors.Is(f.failed, errElsewhere) || errors.Is(f.failed, errThere) || f.refused != 0 {
+	if f := n.started(one.Definition.ID); !errors.Is(f.failed, errElsewhere) ||
+		errors.Is(f.failed, errThere) || f.refused != 0 {
 		t.Errorf("it was tried: %+v", f)
 	}
-	if why := n.whyNot(one); !strings.Contains(why, "node d cannot say") || !strings.Contains(why, "start --force c1") {
+	if why := n.whyNot(one); !strings.Contains(why, "node d cannot say") ||
+		!strings.Contains(why, "start --force c1") {
 		t.Error(why)
 	}
 	if err := n.elsewhere(t.Context(), one.Definition, true); err != nil {
@@ -468,8 +483,9 @@ func TestForceOverAnswer(t *testing.T) {
 	n.agent.engines = engine.NewSet(n.agent.embedded)
 	id := n.ended(1, 0).Definition.ID
 	for code, overruled := range map[codes.Code]bool{
-		codes.Unavailable: true, codes.DeadlineExceeded: true, codes.Canceled: true, codes.Unimplemented: true,
-		codes.Unknown: false, codes.FailedPrecondition: false, codes.PermissionDenied: false,
+		codes.Unavailable: true, codes.DeadlineExceeded: true, codes.Canceled: true,
+		codes.Unimplemented: true,
+		codes.Unknown:       false, codes.FailedPrecondition: false, codes.PermissionDenied: false,
 	} {
 		n.presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
 			if node.Name == "c" {
@@ -481,7 +497,8 @@ func TestForceOverAnswer(t *testing.T) {
 		if !errors.Is(err, errElsewhere) || strings.Contains(err.Error(), "start --force") != overruled {
 			t.Errorf("%s: %v", code, err)
 		}
-		if err := n.agent.start(t.Context(), id, true); err == nil || errors.Is(err, errElsewhere) == overruled {
+		if err := n.agent.start(t.Context(), id, true); err == nil ||
+			errors.Is(err, errElsewhere) == overruled {
 			t.Errorf("%s, with force: %v", code, err)
 		}
 	}
@@ -497,7 +514,8 @@ func TestUndoneElsewhere(t *testing.T) {
 	one := n.ended(1, 0)
 	id := one.Definition.ID
 	m := n.moving(id)
-	note, err := json.Marshal(map[string]any{"leave": engine.Leave{Migration: testMigration, Target: "c", Mode: "cold"}})
+	note, err := json.Marshal(map[string]any{"leave": engine.Leave{Migration: testMigration, Target: "c",
+		Mode: "cold"}})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(a.config.StateDir, "containers", id, "departure.json"), note, 0o600)
 	}
@@ -516,7 +534,8 @@ func TestUndoneElsewhere(t *testing.T) {
 	m.remember()
 	leaves(true, "ended at a target")
 	record := m.record()
-	record.Spec.Side, record.Spec.Container, record.State, record.Begun = migration.Source, id, migration.Done, nil
+	record.Spec.Side, record.Spec.Container, record.State, record.Begun = migration.Source,
+		id, migration.Done, nil
 	for _, result := range []migration.Result{migration.Moved, migration.RolledBack} {
 		if record.Result = result; result == migration.RolledBack {
 			n.unread("")
@@ -535,10 +554,12 @@ func TestUndoneElsewhere(t *testing.T) {
 		t.Error(why)
 	}
 	n.unread("")
-	if why := n.whyNot(one); !strings.Contains(why, "it left by a migration") || !strings.Contains(why, "migrations/x away") {
+	if why := n.whyNot(one); !strings.Contains(why, "it left by a migration") ||
+		!strings.Contains(why, "migrations/x away") {
 		t.Error(why)
 	}
-	if err := a.start(t.Context(), id, true); !errors.Is(err, engine.ErrBusy) || !strings.Contains(err.Error(), "migrations/x away") {
+	if err := a.start(t.Context(), id, true); !errors.Is(err, engine.ErrBusy) ||
+		!strings.Contains(err.Error(), "migrations/x away") {
 		t.Errorf("it is started: %v", err)
 	}
 	n.unread(strings.Repeat("f", 64))

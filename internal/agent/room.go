@@ -49,8 +49,10 @@ func (a *Agent) memoryOf(ctx context.Context, id string) (int64, error) {
 // if the kernel lets it (tcp(7), tcp_rmem).
 func (a *Agent) queuedIn(id string) (bytes int64) {
 	connections, err := a.network.Established(id)
-	if err != nil && !errors.Is(err, network.ErrNotAttached) { // the network of an engine's own is not looked at
-		a.log.Warn("connections of a container", "container", id, "error", err) // the estimate is so much too low
+	// the network of an engine's own is not looked at
+	if err != nil && !errors.Is(err, network.ErrNotAttached) {
+		// the estimate is so much too low
+		a.log.Warn("connections of a container", "container", id, "error", err)
 	}
 	for _, connection := range connections {
 		bytes += int64(connection.UnreadBytes) + int64(connection.UnackedBytes)
@@ -86,7 +88,8 @@ func memoryCopies(offer *api.Offer) int64 {
 }
 
 // examineRoom compares what comes with the memory and the disk that are free.
-func (a *Agent) examineRoom(from string, definition engine.Definition, offer *api.Offer) ([]migration.Problem, error) {
+func (a *Agent) examineRoom(from string, definition engine.Definition, offer *api.Offer) ([]migration.Problem,
+	error) {
 	coming, err := comingOf(definition, offer)
 	if err != nil {
 		return nil, err
@@ -188,8 +191,9 @@ func (a *Agent) examineOwnRoom(offer *api.Offer) []engine.Problem {
 		return nil
 	}
 	return []engine.Problem{{
-		What:   "memory of " + a.self.Name,
-		Why:    fmt.Sprintf("the container's state takes up to %d MiB while it leaves, %d MiB are available", offer.MemoryBytes>>20, free>>20),
+		What: "memory of " + a.self.Name,
+		Why: fmt.Sprintf("the container's state takes up to %d MiB while it leaves, %d MiB are available",
+			offer.MemoryBytes>>20, free>>20),
 		Remedy: "free memory on this node",
 	}}
 }

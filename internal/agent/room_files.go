@@ -30,7 +30,8 @@ func comingOf(definition engine.Definition, offer *api.Offer) (comingFiles, erro
 	}
 	for _, one := range told {
 		if one.Bytes < 0 || one.Files < 0 || one.Bytes > c.rest {
-			return c, fmt.Errorf("%w: volume %.80q of %d bytes in %d files, more than all files", errInvalid, one.Volume, one.Bytes, one.Files)
+			return c, fmt.Errorf("%w: volume %.80q of %d bytes in %d files, more than all files", errInvalid,
+				one.Volume, one.Bytes, one.Files)
 		}
 		for _, v := range definition.Volumes {
 			if v.Key() != one.Volume || v.Stays {
@@ -53,7 +54,8 @@ type diskNeed struct {
 }
 
 // examineDisks compares what comes with the room on the file systems to which it comes.
-func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles, dryRun bool) ([]migration.Problem, error) {
+func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles,
+	dryRun bool) ([]migration.Problem, error) {
 	disks := map[uint64]*diskNeed{}
 	need := func(place string, bytes, files int64) error {
 		place, device, err := diskOf(place)
@@ -93,9 +95,11 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles, d
 		if device == keptOn && a.yields(definition.ID, disk, others, dryRun) {
 			continue
 		}
-		if err := errors.Join(files.CheckSpace(disk.place, disk.bytes), checkFiles(disk.place, disk.files)); err != nil {
+		if err := errors.Join(files.CheckSpace(disk.place, disk.bytes),
+			checkFiles(disk.place, disk.files)); err != nil {
 			problems = append(problems, migration.Problem{
-				What: "disk of " + a.self.Name, Why: err.Error(), Remedy: "free space there, or choose another node",
+				What: "disk of " + a.self.Name, Why: err.Error(),
+				Remedy: "free space there, or choose another node",
 			})
 		}
 	}
@@ -106,7 +110,8 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles, d
 // migrations, and removes that then.
 func (a *Agent) yields(container string, disk *diskNeed, kept int64, dryRun bool) bool {
 	var short *files.NoSpaceError
-	if kept == 0 || !errors.As(files.CheckSpace(disk.place, disk.bytes), &short) || short.Needed-short.Free > kept {
+	if kept == 0 || !errors.As(files.CheckSpace(disk.place, disk.bytes), &short) ||
+		short.Needed-short.Free > kept {
 		return false
 	}
 	if dryRun {
@@ -179,7 +184,8 @@ func (a *Agent) examineTmpfs(definition engine.Definition, coming comingFiles) [
 		}
 		if v.Sort() == engine.Tmpfs && moved.Bytes > limit {
 			problems = append(problems, migration.Problem{
-				What: v.String(), Why: fmt.Sprintf("it holds %d MiB, and has room for %d MiB on %s", moved.Bytes>>20, limit>>20, a.self.Name),
+				What: v.String(), Why: fmt.Sprintf("it holds %d MiB, and has room for %d MiB on %s",
+					moved.Bytes>>20, limit>>20, a.self.Name),
 				Remedy: "remove some of its files, or choose another node",
 			})
 		}

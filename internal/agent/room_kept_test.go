@@ -38,10 +38,12 @@ func TestKeptCopiesGiveWay(t *testing.T) {
 		t.Errorf("a question: %d, %+v", others, a.kept.List())
 	}
 	a.yields(containerOf("3"), &need, others+1<<40, false)
-	if list := a.kept.List(); len(list) == 0 || list[len(list)-1].ContainerID != containerOf("3") || list[0].ContainerID == containerOf("1") {
+	if list := a.kept.List(); len(list) == 0 || list[len(list)-1].ContainerID != containerOf("3") ||
+		list[0].ContainerID == containerOf("1") {
 		t.Errorf("left: %+v", list)
 	}
-	if need.bytes = math.MaxInt64 / 2; a.yields(containerOf("9"), &need, 5<<20, false) || len(a.kept.List()) == 0 {
+	if need.bytes = math.MaxInt64 / 2; a.yields(containerOf("9"), &need, 5<<20, false) ||
+		len(a.kept.List()) == 0 {
 		t.Error("all is given up for what has no room anyway")
 	}
 	full = true

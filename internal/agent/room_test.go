@@ -13,7 +13,8 @@ import (
 func TestTravelling(t *testing.T) {
 	for status, want := range map[string]int64{
 		"": 0,
-		"Name:\tredis\nVmRSS:\t  300 kB\nRssAnon:\t     100 kB\nRssFile:\t     170 kB\nRssShmem:\t      30 kB\nVmSwap:\t      10 kB\n": 140 << 10,
+		"Name:\tredis\nVmRSS:\t  300 kB\nRssAnon:\t     100 kB\nRssFile:\t     170 kB\nRssShmem:\t      " +
+			"30 kB\nVmSwap:\t      10 kB\n": 140 << 10,
 		"RssAnon:\t-5 kB\nRssShmem:\tx kB\nVmSwap:": 0,
 	} {
 		if got := travelling(status); got != want {
@@ -77,7 +78,8 @@ func TestOneNodeCannotReserveAllMemory(t *testing.T) {
 		t.Errorf("three quarters of the memory: %+v", found)
 	}
 	found := share("a", quarters(much)-4*gib+1)
-	if len(found) != 1 || !strings.Contains(found[0].Why, fmt.Sprintf("may reserve %d MiB", quarters(much)>>20)) ||
+	if len(found) != 1 || !strings.Contains(found[0].Why,
+		fmt.Sprintf("may reserve %d MiB", quarters(much)>>20)) ||
 		!strings.Contains(found[0].Remedy, "max_memory_per_node_bytes") {
 		t.Errorf("more than three quarters of the memory: %+v", found)
 	}

@@ -39,7 +39,8 @@ func (a *Agent) auditSession(ctx context.Context, offer *api.Offer, m *move, fai
 }
 
 // Audit streams the entries of the audit log.
-func (s *localService) Audit(request *api.AuditRequest, stream grpc.ServerStreamingServer[api.AuditReply]) error {
+func (s *localService) Audit(request *api.AuditRequest,
+	stream grpc.ServerStreamingServer[api.AuditReply]) error {
 	since := time.Time{}
 	if request.SinceUnixNanoseconds > 0 {
 		since = time.Unix(0, request.SinceUnixNanoseconds)

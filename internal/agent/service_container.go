@@ -85,7 +85,8 @@ func marshalEach[T any](all []T) ([][]byte, error) {
 	return documents, nil
 }
 
-func (s *localService) Inspect(ctx context.Context, request *api.ContainerRequest) (*api.InspectReply, error) {
+func (s *localService) Inspect(ctx context.Context, request *api.ContainerRequest) (*api.InspectReply,
+	error) {
 	container, err := s.agent.inspect(ctx, request.Reference)
 	if err != nil {
 		return nil, wireError(err)
@@ -97,7 +98,8 @@ func (s *localService) Inspect(ctx context.Context, request *api.ContainerReques
 		Measured *predict.Measured `json:"measured,omitempty"` // of one that runs
 	}{Container: explained[0]}
 	if container.State == engine.Running {
-		if measured, err := s.agent.samples.Look(ctx, container.Definition); err == nil { // or it has just ended
+		// or it has just ended
+		if measured, err := s.agent.samples.Look(ctx, container.Definition); err == nil {
 			inspected.Measured = &measured
 		}
 	}
@@ -130,11 +132,12 @@ func (s *localService) Logs(request *api.LogsRequest, stream grpc.ServerStreamin
 		return wireError(err)
 	}
 	options := engine.LogOptions{Follow: request.Follow, Tail: int(request.Tail)}
-	return wireError(s.agent.engines.EngineFor(container.Definition).Logs(stream.Context(), container.Definition.ID, options, func(entry engine.LogEntry) error {
-		return stream.Send(&api.LogEntry{
-			UnixNanoseconds: entry.Time.UnixNano(), Stderr: entry.Stream == "stderr", Data: entry.Data,
-		})
-	}))
+	return wireError(s.agent.engines.EngineFor(container.Definition).Logs(stream.Context(),
+		container.Definition.ID, options, func(entry engine.LogEntry) error {
+			return stream.Send(&api.LogEntry{
+				UnixNanoseconds: entry.Time.UnixNano(), Stderr: entry.Stream == "stderr", Data: entry.Data,
+			})
+		}))
 }
 
 func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.ExecOutput]) error {
@@ -239,7 +242,8 @@ func wireError(err error) error {
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
 	case errors.Is(err, errInvalid):
-		code, text = codes.InvalidArgument, strings.Replace(text, errInvalid.Error()+": ", "", 1) // the code says so
+		// the code says so
+		code, text = codes.InvalidArgument, strings.Replace(text, errInvalid.Error()+": ", "", 1)
 	case errors.Is(err, engine.ErrInvalid):
 		code = codes.InvalidArgument
 	case errors.Is(err, errRefused):

@@ -12,7 +12,8 @@ import (
 
 // LoadImage takes an archive.
 func (s *localService) LoadImage(stream grpc.BidiStreamingServer[api.Chunk, api.ImageProgress]) error {
-	loaded, err := s.agent.images.LoadStream(stream.Context(), &chunkReader{stream: stream}, imageProgress(stream))
+	loaded, err := s.agent.images.LoadStream(stream.Context(), &chunkReader{stream: stream},
+		imageProgress(stream))
 	if err != nil {
 		return wireError(err)
 	}
@@ -53,7 +54,8 @@ func imageProgress(stream progressSender) func(string) {
 }
 
 // PullImage brings an image from a registry.
-func (s *localService) PullImage(request *api.PullImageRequest, stream grpc.ServerStreamingServer[api.ImageProgress]) error {
+func (s *localService) PullImage(request *api.PullImageRequest,
+	stream grpc.ServerStreamingServer[api.ImageProgress]) error {
 	options := image.PullOptions{PlainHTTP: request.PlainHttp}
 	pulled, err := s.agent.images.Pull(stream.Context(), request.Reference, options, imageProgress(stream))
 	if err != nil {
@@ -82,7 +84,8 @@ func describeImage(one image.Image) *api.Image {
 }
 
 // RemoveImage removes a name, and the image with the last one, unless a container uses it.
-func (s *localService) RemoveImage(ctx context.Context, request *api.RemoveImageRequest) (*api.RemoveImageReply, error) {
+func (s *localService) RemoveImage(ctx context.Context,
+	request *api.RemoveImageRequest) (*api.RemoveImageReply, error) {
 	containers, err := s.agent.embedded.List(ctx) // other engines have images of their own
 	if err != nil {
 		return nil, wireError(err)

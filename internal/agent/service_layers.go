@@ -18,7 +18,8 @@ import (
 )
 
 // Fetch brings what is missing of an image that the caller has.
-func (s *peerService) Fetch(request *api.FetchRequest, reply grpc.ServerStreamingServer[api.FetchReply]) error {
+func (s *peerService) Fetch(request *api.FetchRequest,
+	reply grpc.ServerStreamingServer[api.FetchReply]) error {
 	from, err := caller(reply.Context())
 	if err == nil {
 		err = s.agent.mayFill(from)
@@ -30,13 +31,14 @@ func (s *peerService) Fetch(request *api.FetchRequest, reply grpc.ServerStreamin
 	if err != nil {
 		return wireError(err)
 	}
-	return wireError(s.agent.layers.Fetch(reply.Context(), node, request, func(layers migration.Layers) error {
-		document, err := json.Marshal(layers)
-		if err != nil {
-			return err
-		}
-		return reply.Send(&api.FetchReply{LayersJson: document})
-	}))
+	return wireError(s.agent.layers.Fetch(reply.Context(), node, request,
+		func(layers migration.Layers) error {
+			document, err := json.Marshal(layers)
+			if err != nil {
+				return err
+			}
+			return reply.Send(&api.FetchReply{LayersJson: document})
+		}))
 }
 
 // Layers tells which of some layers are here.
@@ -49,18 +51,21 @@ func (s *peerService) Layers(ctx context.Context, request *api.LayersRequest) (*
 		return nil, err
 	}
 	if len(request.DiffIds) > layers.Max {
-		return nil, wireError(fmt.Errorf("%w: %d layers, at most %d make sense", errInvalid, len(request.DiffIds), layers.Max))
+		return nil, wireError(fmt.Errorf("%w: %d layers, at most %d make sense", errInvalid,
+			len(request.DiffIds), layers.Max))
 	}
 	return &api.LayersReply{Layers: s.agent.layers.Here(request.DiffIds)}, nil
 }
 
 // dialLayers makes a connection to a node for layers.
-func (a *Agent) dialLayers(ctx context.Context, node identity.Node, transfer string) (*stream.Session, error) {
+func (a *Agent) dialLayers(ctx context.Context, node identity.Node, transfer string) (*stream.Session,
+	error) {
 	conn, err := wire.Dial(ctx, a.id, node.Address, node.Name)
 	if err != nil {
 		return nil, err
 	}
-	data, err := stream.Open(ctx, conn, stream.Hello{Migration: transfer, Purpose: purposeLayers}, a.streamOptions())
+	data, err := stream.Open(ctx, conn, stream.Hello{Migration: transfer, Purpose: purposeLayers},
+		a.streamOptions())
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -74,7 +79,8 @@ func (a *Agent) imagesOf(definition engine.Definition) (engine.Images, error) {
 
 // imageOf is the image of a container as far as its definition tells.
 func imageOf(definition engine.Definition) engine.Image {
-	return engine.Image{ID: definition.ImageID, Names: []string{definition.Image}, Layers: definition.Layers, Namespace: definition.Namespace}
+	return engine.Image{ID: definition.ImageID, Names: []string{definition.Image}, Layers: definition.Layers,
+		Namespace: definition.Namespace}
 }
 
 // newLayers is what brings and serves layers for this agent.

@@ -7,24 +7,28 @@ import (
 )
 
 // RemoveNode takes a node out of the cluster for good.
-func (s *localService) RemoveNode(ctx context.Context, request *api.RemoveNodeRequest) (*api.RemoveNodeReply, error) {
+func (s *localService) RemoveNode(ctx context.Context, request *api.RemoveNodeRequest) (*api.RemoveNodeReply,
+	error) {
 	reply, err := s.agent.members.RemoveNode(ctx, request.Name, request.Force)
 	return reply, wireError(err)
 }
 
 // PromoteNode gives a node the authority.
-func (s *localService) PromoteNode(ctx context.Context, request *api.NodeRequest) (*api.PromoteNodeReply, error) {
+func (s *localService) PromoteNode(ctx context.Context, request *api.NodeRequest) (*api.PromoteNodeReply,
+	error) {
 	return &api.PromoteNodeReply{}, wireError(s.agent.members.PromoteNode(ctx, request.Name))
 }
 
 // DemoteNode takes the authority away from a node.
-func (s *localService) DemoteNode(ctx context.Context, request *api.NodeRequest) (*api.DemoteNodeReply, error) {
+func (s *localService) DemoteNode(ctx context.Context, request *api.NodeRequest) (*api.DemoteNodeReply,
+	error) {
 	return &api.DemoteNodeReply{}, wireError(s.agent.members.DemoteNode(ctx, request.Name))
 }
 
 // TakeAuthority makes this node an authority. Nobody but one that has the key already can give it,
 // so any node may.
-func (s *peerService) TakeAuthority(ctx context.Context, request *api.TakeAuthorityRequest) (*api.TakeAuthorityReply, error) {
+func (s *peerService) TakeAuthority(ctx context.Context,
+	request *api.TakeAuthorityRequest) (*api.TakeAuthorityReply, error) {
 	from, err := caller(ctx)
 	if err != nil {
 		return nil, err
@@ -37,7 +41,8 @@ func (s *peerService) TakeAuthority(ctx context.Context, request *api.TakeAuthor
 }
 
 // DropAuthority has this node give the authority up, if the authority itself says so.
-func (s *peerService) DropAuthority(ctx context.Context, request *api.DropAuthorityRequest) (*api.DropAuthorityReply, error) {
+func (s *peerService) DropAuthority(ctx context.Context,
+	request *api.DropAuthorityRequest) (*api.DropAuthorityReply, error) {
 	from, err := caller(ctx)
 	if err != nil {
 		return nil, err

@@ -36,7 +36,8 @@ func (s *localService) Plan(ctx context.Context, request *api.MigrateRequest) (*
 }
 
 // Watch tells of a migration until it has ended on this node.
-func (s *localService) Watch(request *api.MigrationRequest, stream grpc.ServerStreamingServer[api.MigrationUpdate]) error {
+func (s *localService) Watch(request *api.MigrationRequest,
+	stream grpc.ServerStreamingServer[api.MigrationUpdate]) error {
 	m, err := s.agent.moves.named(request.Migration)
 	if err != nil {
 		return wireError(err)
@@ -66,7 +67,8 @@ func (s *localService) Watch(request *api.MigrationRequest, stream grpc.ServerSt
 }
 
 // Migrations sends the reports of all migrations that this node knows, the oldest first, one message each.
-func (s *localService) Migrations(_ *api.MigrationsRequest, stream grpc.ServerStreamingServer[api.MigrationsReply]) error {
+func (s *localService) Migrations(_ *api.MigrationsRequest,
+	stream grpc.ServerStreamingServer[api.MigrationsReply]) error {
 	for _, m := range s.agent.moves.list() {
 		if err := sendReport(stream, m.report()); err != nil {
 			return err
@@ -91,9 +93,11 @@ func sendReport(stream grpc.ServerStreamingServer[api.MigrationsReply], report m
 // Set changes settings of a migration from this node that is under way.
 func (s *localService) Set(_ context.Context, request *api.SetRequest) (*api.SetReply, error) {
 	giver, err := s.agent.giver(request.Migration, "its settings are changed")
-	limitOnly := request.DowntimeTargetSeconds == nil && request.MaxRounds == nil && request.OnNoConvergence == nil
+	limitOnly := request.DowntimeTargetSeconds == nil && request.MaxRounds == nil &&
+		request.OnNoConvergence == nil
 	if err == nil && giver.move.record().State == migration.Committed && !limitOnly {
-		err = fmt.Errorf("%w: %s was handed over to %s: only the bandwidth limit means something now", errRefused, giver.definition.Name, giver.target.Name)
+		err = fmt.Errorf("%w: %s was handed over to %s: only the bandwidth limit means something now",
+			errRefused, giver.definition.Name, giver.target.Name)
 	}
 	if err == nil {
 		err = giver.change(request)
@@ -112,7 +116,8 @@ func (a *Agent) giver(id, what string) (*source, error) {
 	case m.ended():
 		return nil, fmt.Errorf("%w: migration %s has ended: %s", errRefused, id, m.record().Result)
 	case !ok:
-		return nil, fmt.Errorf("%w: migration %s comes to this node; %s at its source, on %s", errRefused, id, what, m.tracker.spec.Source)
+		return nil, fmt.Errorf("%w: migration %s comes to this node; %s at its source, on %s", errRefused,
+			id, what, m.tracker.spec.Source)
 	}
 	return giver, nil
 }
@@ -135,7 +140,8 @@ func (s *localService) Cancel(_ context.Context, request *api.MigrationRequest) 
 		return nil, wireError(err)
 	}
 	if m.ended() {
-		return nil, wireError(fmt.Errorf("%w: migration %s has ended: %s", errRefused, request.Migration, m.record().Result))
+		return nil, wireError(fmt.Errorf("%w: migration %s has ended: %s", errRefused, request.Migration,
+			m.record().Result))
 	}
 	_, err = m.step(migration.Cancel{Reason: "by a user"})
 	return &api.CancelReply{}, wireError(err)
@@ -151,12 +157,14 @@ func (s *localService) Thaw(ctx context.Context, request *api.ThawRequest) (*api
 func (s *localService) Resolve(ctx context.Context, request *api.ResolveRequest) (*api.ResolveReply, error) {
 	side := migration.Side(request.RunsAt)
 	if side != migration.Source && side != migration.Target {
-		return nil, wireError(fmt.Errorf("%w: it runs at the source or at the target, not at %.40q", errInvalid, request.RunsAt))
+		return nil, wireError(fmt.Errorf("%w: it runs at the source or at the target, not at %.40q",
+			errInvalid, request.RunsAt))
 	}
 	m, err := s.agent.moves.named(request.Migration)
 	if err != nil {
 		return nil, wireError(err)
 	}
-	notice, err := s.agent.resolve(ctx, m, decision{runsAt: side, missing: request.MissingPages, force: request.Force})
+	notice, err := s.agent.resolve(ctx, m,
+		decision{runsAt: side, missing: request.MissingPages, force: request.Force})
 	return &api.ResolveReply{Notice: notice}, wireError(err)
 }

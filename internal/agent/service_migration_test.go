@@ -43,6 +43,7 @@ func TestManyLongReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sent.count != reports || sent.total < maxMessage || sent.largest >= maxMessage {
-		t.Errorf("%d messages, the largest of %d bytes, %d bytes in all", sent.count, sent.largest, sent.total)
+		t.Errorf("%d messages, the largest of %d bytes, %d bytes in all", sent.count, sent.largest,
+			sent.total)
 	}
 }

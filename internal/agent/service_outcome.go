@@ -71,16 +71,19 @@ func checkQuestion(request *api.OutcomeRequest) error {
 }
 
 // unrecorded answers for a migration without a journal on this node.
-func (s *peerService) unrecorded(ctx context.Context, from string, request *api.OutcomeRequest) (*migration.Message, error) {
+func (s *peerService) unrecorded(ctx context.Context, from string,
+	request *api.OutcomeRequest) (*migration.Message, error) {
 	if err := s.agent.moves.ban(request.Migration, from); err != nil {
 		return nil, err
 	}
-	return s.deny(ctx, request, &migration.Message{Kind: migration.KindNeverRan, Error: "this migration is not known here"}), nil
+	return s.deny(ctx, request, &migration.Message{Kind: migration.KindNeverRan,
+		Error: "this migration is not known here"}), nil
 }
 
 // recorded answers from the journal. It does not answer never-ran while the engine runs such a
 // container: a journal that was restored from a backup does not have the end of the migration.
-func (s *peerService) recorded(ctx context.Context, m *move, request *api.OutcomeRequest) (*migration.Message, error) {
+func (s *peerService) recorded(ctx context.Context, m *move, request *api.OutcomeRequest) (*migration.Message,
+	error) {
 	answer, err := m.step(migration.Asked{Abort: request.Abort})
 	if answer == nil {
 		return nil, fmt.Errorf("no answer yet: %w", errors.Join(err, errBusyMachine))
@@ -92,8 +95,10 @@ func (s *peerService) recorded(ctx context.Context, m *move, request *api.Outcom
 }
 
 // deny answers never-ran if that is certain, and otherwise unknown.
-func (s *peerService) deny(ctx context.Context, request *api.OutcomeRequest, never *migration.Message) *migration.Message {
-	evidence := migration.Evidence{Reserved: request.Incarnation, Incarnation: s.agent.incarnation(), Presence: migration.Absent}
+func (s *peerService) deny(ctx context.Context, request *api.OutcomeRequest,
+	never *migration.Message) *migration.Message {
+	evidence := migration.Evidence{Reserved: request.Incarnation, Incarnation: s.agent.incarnation(),
+		Presence: migration.Absent}
 	record := s.agent.moves.recordOf(request.Migration)
 	evidence.Journaled = record != nil && record.Spec.Container == request.Container
 	if request.Container != "" {
@@ -133,7 +138,8 @@ func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migrati
 	case errors.Is(err, engine.ErrNotFound):
 		return migration.Absent, time.Time{}
 	case err != nil:
-		a.log.Warn("cannot find out whether a container is on this node", "container", sought.Name, "error", err)
+		a.log.Warn("cannot find out whether a container is on this node", "container", sought.Name, "error",
+			err)
 		return migration.Unlooked, time.Time{}
 	case found.State == engine.Running:
 		return migration.RunsThere, found.Started
@@ -142,10 +148,12 @@ func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migrati
 }
 
 // errPutBack says that a journal is older than the last one that this node wrote.
-var errPutBack = errors.New("its engine runs the container, of which the journal says that it has not been resumed: an older state was put back")
+var errPutBack = errors.New("its engine runs the container, of which the journal says that it has not " +
+	"been resumed: an older state was put back")
 
 // errNotTold says that a journal cannot be checked.
-var errNotTold = errors.New("cannot check the journal: it says that the container was not resumed on this node, " +
+var errNotTold = errors.New("cannot check the journal: it says that the container was not resumed on this " +
+	"node, " +
 	"and the engine cannot confirm that")
 
 // errNotAsked says that the engine has not been asked yet.

@@ -93,7 +93,8 @@ func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.
 }
 
 // firstOf receives the first message of a session. A peer that opens one and says nothing is not waited for.
-func firstOf(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope], patience time.Duration) (*api.Envelope, error) {
+func firstOf(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope],
+	patience time.Duration) (*api.Envelope, error) {
 	var envelope *api.Envelope
 	first := guard.Go(func() (err error) { // It ends with the stream, and that with the caller.
 		envelope, err = stream.Recv()
@@ -105,7 +106,8 @@ func firstOf(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope], patien
 	case err := <-first:
 		return envelope, err
 	case <-timer.C:
-		return nil, status.Errorf(codes.DeadlineExceeded, "a session begins with an offer, and none came for %s", patience)
+		return nil, status.Errorf(codes.DeadlineExceeded,
+			"a session begins with an offer, and none came for %s", patience)
 	}
 }
 
@@ -120,7 +122,8 @@ func (s *peerService) peerMove(ctx context.Context, id string) (*move, error) {
 		return nil, wireError(err)
 	}
 	if m.tracker.spec.Source != from && m.tracker.spec.Target != from {
-		return nil, status.Errorf(codes.PermissionDenied, "node %s has nothing to do with migration %s", from, id)
+		return nil, status.Errorf(codes.PermissionDenied, "node %s has nothing to do with migration %s",
+			from, id)
 	}
 	return m, nil
 }
@@ -143,7 +146,8 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 		return nil, err
 	}
 	if migration.MessageKind(request.Message.Kind).NeedsSession() {
-		return nil, status.Errorf(codes.InvalidArgument, "message %.40q belongs in a session", request.Message.Kind)
+		return nil, status.Errorf(codes.InvalidArgument, "message %.40q belongs in a session",
+			request.Message.Kind)
 	}
 	s.agent.deliver(m, request.Message)
 	reply := &api.TellReply{}
@@ -156,8 +160,10 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) (*api.DurableReply, error) {
 	m, err := s.peerMove(ctx, request.Migration)
 	lost := status.Errorf(codes.DataLoss,
-		"%s has lost its journal of migration %s, and does not know whether it has all files", s.agent.self.Name, request.Migration)
-	if status.Code(err) == codes.NotFound { // it stays lost: a source that only tried again would keep its copy frozen for ever
+		"%s has lost its journal of migration %s, and does not know whether it has all files",
+		s.agent.self.Name, request.Migration)
+	// it stays lost: a source that only tried again would keep its copy frozen for ever
+	if status.Code(err) == codes.NotFound {
 		return nil, lost
 	}
 	if err != nil {
@@ -166,7 +172,8 @@ func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) 
 	switch record := m.record(); {
 	case record.Decision != migration.NeverRan || record.State != migration.Done:
 	case record.Overruled:
-		return nil, status.Errorf(codes.DataLoss, "an operator has taken the container of migration %s back: it is not at %s any more",
+		return nil, status.Errorf(codes.DataLoss,
+			"an operator has taken the container of migration %s back: it is not at %s any more",
 			request.Migration, s.agent.self.Name)
 	default: // it was asked for the outcome since it lost its journal
 		return nil, lost
@@ -175,7 +182,8 @@ func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) 
 		return nil, err
 	}
 	if m.record().Decision != migration.Ran {
-		return nil, status.Errorf(codes.FailedPrecondition, "migration %s has not brought a container here", request.Migration)
+		return nil, status.Errorf(codes.FailedPrecondition, "migration %s has not brought a container here",
+			request.Migration)
 	}
 	if err := s.agent.sync(m.journal); err != nil {
 		return nil, wireError(err)
@@ -198,7 +206,8 @@ func (a *Agent) sameState(expected string) error {
 // source must keep its copy, and an operator has to decide.
 func (a *Agent) sync(journal *journal) error {
 	if journal.lost(a.boot) {
-		return status.Errorf(codes.DataLoss, "%s was booted again before all files of the container were on disk", a.self.Name)
+		return status.Errorf(codes.DataLoss,
+			"%s was booted again before all files of the container were on disk", a.self.Name)
 	}
 	if err := files.Sync(a.config.StateDir); err != nil {
 		return err
@@ -271,14 +280,15 @@ func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) 
 	}
 	if !s.agent.locations.mayRelease(from, address) {
 		// That node retries. Meanwhile the node that had the container may tell that it has it no longer.
-		return nil, status.Errorf(codes.FailedPrecondition, "as far as %s knows, node %s does not have the container of %s",
-			s.agent.self.Name, from, address)
+		return nil, status.Errorf(codes.FailedPrecondition,
+			"as far as %s knows, node %s does not have the container of %s", s.agent.self.Name, from, address)
 	}
 	return &api.ReleaseReply{}, wireError(s.agent.releaseAddress(ctx, address, request.Container))
 }
 
 // Presence tells whether this node has a container of the embedded engine, or is about to get it.
-func (s *peerService) Presence(ctx context.Context, request *api.PresenceRequest) (*api.PresenceReply, error) {
+func (s *peerService) Presence(ctx context.Context, request *api.PresenceRequest) (*api.PresenceReply,
+	error) {
 	if err := migration.CheckContainerID(request.Container); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -307,7 +317,8 @@ func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, containe
 	if err != nil {
 		return err // it may be here
 	}
-	if slices.ContainsFunc(containers, func(c engine.Container) bool { return c.Definition.ID == container }) {
+	if slices.ContainsFunc(containers,
+		func(c engine.Container) bool { return c.Definition.ID == container }) {
 		return fmt.Errorf("%w: container %.12s is on this node", errInvalid, container)
 	}
 	if err := a.moves.refuse(container); err != nil {
@@ -429,7 +440,8 @@ func (a *Agent) targetOf(hello stream.Hello, from string) (*target, error) {
 	}
 	work, ok := m.work().(*target)
 	late := hello.Purpose == purposeUrgent || hello.Purpose == purposePush
-	over := m.ended() && (!late || m.record().Result != migration.Moved) // a source may not know that an operator has ended it here
+	// a source may not know that an operator has ended it here
+	over := m.ended() && (!late || m.record().Result != migration.Moved)
 	if !ok || m.tracker.spec.Source != from || over {
 		return nil, fmt.Errorf("migration %.40q does not bring anything from %s here", hello.Migration, from)
 	}

@@ -18,7 +18,8 @@ import (
 
 // StageAhead starts the placement of copies where a container will go, or may go, and returns what is
 // expected of them.
-func (s *localService) StageAhead(ctx context.Context, request *api.StageAheadRequest) (*api.StagesReply, error) {
+func (s *localService) StageAhead(ctx context.Context, request *api.StageAheadRequest) (*api.StagesReply,
+	error) {
 	if request.Off {
 		return &api.StagesReply{}, wireError(s.agent.unplace(ctx, request.Container))
 	}
@@ -37,7 +38,8 @@ func (a *Agent) place(ctx context.Context, request *api.StageAheadRequest) ([]mi
 		return nil, err
 	}
 	if container.State != engine.Running {
-		return nil, fmt.Errorf("%w: %s is %s; only a running container can be staged", engine.ErrNotRunning, container.Definition.Name, container.State)
+		return nil, fmt.Errorf("%w: %s is %s; only a running container can be staged", engine.ErrNotRunning,
+			container.Definition.Name, container.State)
 	}
 	now := time.Now()
 	p, err := a.policyOf(request, container.Definition, now)
@@ -45,8 +47,8 @@ func (a *Agent) place(ctx context.Context, request *api.StageAheadRequest) ([]mi
 		return nil, err
 	}
 	if g := a.stages.of(p.Container); g != nil && a.placements.of(p.Container) == nil {
-		return nil, fmt.Errorf("%w: %s is staged at %s already: \"godwit stage rm %s %s\" first", engine.ErrBusy, container.Definition.Name, g.node.Name,
-			container.Definition.Name, g.node.Name)
+		return nil, fmt.Errorf("%w: %s is staged at %s already: \"godwit stage rm %s %s\" first",
+			engine.ErrBusy, container.Definition.Name, g.node.Name, container.Definition.Name, g.node.Name)
 	}
 	if err := a.checkBudget(ctx, p, container.Definition.Name); err != nil {
 		return nil, err
@@ -63,16 +65,19 @@ func (a *Agent) place(ctx context.Context, request *api.StageAheadRequest) ([]mi
 }
 
 // policyOf is what a user wants; what makes no sense is refused.
-func (a *Agent) policyOf(request *api.StageAheadRequest, definition engine.Definition, now time.Time) (placement.Policy, error) {
+func (a *Agent) policyOf(request *api.StageAheadRequest, definition engine.Definition,
+	now time.Time) (placement.Policy, error) {
 	p := placement.Policy{
-		Container: definition.ID, Engine: definition.EngineName, Nearest: int(request.Nearest), BudgetBytes: request.BudgetBytes,
+		Container: definition.ID, Engine: definition.EngineName, Nearest: int(request.Nearest),
+		BudgetBytes:    request.BudgetBytes,
 		BandwidthLimit: request.BandwidthLimitBitsPerSecond,
 	}
 	for _, stop := range request.Path {
 		if _, err := a.peers.Find(stop.Node); err != nil {
 			return p, err
 		}
-		p.Path = append(p.Path, placement.Stop{Node: stop.Node, Deadline: time.Unix(0, stop.DeadlineUnixNanoseconds)})
+		p.Path = append(p.Path, placement.Stop{Node: stop.Node,
+			Deadline: time.Unix(0, stop.DeadlineUnixNanoseconds)})
 	}
 	if err := p.Sort(now); err != nil {
 		return p, fmt.Errorf("%w: %w", errInvalid, err)
@@ -85,7 +90,8 @@ func (a *Agent) policyOf(request *api.StageAheadRequest, definition engine.Defin
 	if request.KeepSeconds == 0 && p.Nearest > 0 { // until a user ends it
 		request.KeepSeconds = migration.MaxKeep.Seconds()
 	}
-	keep := migration.StageSettings{Keep: seconds(request.KeepSeconds), BandwidthLimit: request.BandwidthLimitBitsPerSecond}
+	keep := migration.StageSettings{Keep: seconds(request.KeepSeconds),
+		BandwidthLimit: request.BandwidthLimitBitsPerSecond}
 	keep, err := keep.Complete()
 	if err != nil {
 		return p, fmt.Errorf("%w: %w", errInvalid, err)
@@ -110,7 +116,8 @@ func (a *Agent) checkBudget(ctx context.Context, p placement.Policy, name string
 		return err
 	}
 	if memory > p.BudgetBytes {
-		return fmt.Errorf("%w: a budget of %d MiB is too small: one copy of %s takes %d MiB", errRefused, p.BudgetBytes>>20, name, memory>>20+1)
+		return fmt.Errorf("%w: a budget of %d MiB is too small: one copy of %s takes %d MiB", errRefused,
+			p.BudgetBytes>>20, name, memory>>20+1)
 	}
 	return nil
 }
@@ -130,7 +137,8 @@ func (a *Agent) unplace(ctx context.Context, reference string) error {
 	return nil
 }
 
-// placementStages describes the policies of this node. Copies that are live are in live, by container and node.
+// placementStages describes the policies of this node. Copies that are live are in live, by
+// container and node.
 func (a *Agent) placementStages(live map[layersAt]migration.Stage) (list []migration.Stage) {
 	for _, f := range a.placements.list() {
 		p, d := f.outlook()
@@ -140,7 +148,8 @@ func (a *Agent) placementStages(live map[layersAt]migration.Stage) (list []migra
 }
 
 // describePlacement describes what a policy wants, and what there is of it.
-func (a *Agent) describePlacement(p placement.Policy, d placement.Decision, live map[layersAt]migration.Stage) (list []migration.Stage) {
+func (a *Agent) describePlacement(p placement.Policy, d placement.Decision,
+	live map[layersAt]migration.Stage) (list []migration.Stage) {
 	name := p.Container
 	if container, err := a.engines.Inspect(a.ctx, referenceOf(p)); err == nil {
 		name = container.Definition.Name
@@ -179,7 +188,8 @@ func (a *Agent) describePlacement(p placement.Policy, d placement.Decision, live
 
 func describeTarget(p placement.Policy, t placement.Target) *migration.Placement {
 	told := &migration.Placement{
-		Why: migration.PlacementPath, Deadline: t.Deadline, Begin: t.Begin, From: t.From, Outlook: string(t.Outlook), LateSeconds: t.Late.Seconds(),
+		Why: migration.PlacementPath, Deadline: t.Deadline, Begin: t.Begin, From: t.From,
+		Outlook: string(t.Outlook), LateSeconds: t.Late.Seconds(),
 		NeedSeconds: t.Need.Seconds, NeedWorstSeconds: t.Need.High, NeedBytes: t.Need.Bytes,
 	}
 	if p.Nearest > 0 {
@@ -191,10 +201,12 @@ func describeTarget(p placement.Policy, t placement.Target) *migration.Placement
 // describeCopy describes one that is not live.
 func (a *Agent) describeCopy(p placement.Policy, node, name string) migration.Stage {
 	told := migration.Stage{
-		Kind: migration.StagedCopy, Container: name, ContainerID: p.Container, Source: a.self.Name, Target: node, State: migration.StageWaiting,
+		Kind: migration.StagedCopy, Container: name, ContainerID: p.Container, Source: a.self.Name,
+		Target: node, State: migration.StageWaiting,
 	}
 	if c := p.At(node); c != nil && c.Bytes > 0 {
-		told.State, told.Fresh, told.MemoryBytes, told.RoundSeconds = migration.StageIdle, c.Fresh, c.Bytes, c.Seconds
+		told.State, told.Fresh, told.MemoryBytes, told.RoundSeconds = migration.StageIdle, c.Fresh, c.Bytes,
+			c.Seconds
 	}
 	return told
 }
@@ -212,7 +224,8 @@ func (s *peerService) Follow(ctx context.Context, request *api.FollowRequest) (*
 	}
 	brought := s.agent.moves.broughtBy(p.Container)
 	if brought == nil || brought.tracker.spec.Source != from || brought.tracker.spec.ID != request.Migration {
-		return nil, status.Errorf(codes.PermissionDenied, "node %s has not brought container %.12s here, or that was not the last time", from, p.Container)
+		return nil, status.Errorf(codes.PermissionDenied,
+			"node %s has not brought container %.12s here, or that was not the last time", from, p.Container)
 	}
 	container, err := s.agent.engines.Inspect(ctx, p.Container)
 	if errors.Is(err, engine.ErrNotFound) {

@@ -14,7 +14,8 @@ import (
 
 // Stage begins a copy, or brings one up to date, and tells of it until a round of it is whole, or
 // it has ended.
-func (s *localService) Stage(request *api.StageRequest, stream grpc.ServerStreamingServer[api.StageUpdate]) error {
+func (s *localService) Stage(request *api.StageRequest,
+	stream grpc.ServerStreamingServer[api.StageUpdate]) error {
 	if request.LayersOnly {
 		return wireError(s.agent.stageLayers(request, stream))
 	}
@@ -47,7 +48,8 @@ func (s *localService) Stage(request *api.StageRequest, stream grpc.ServerStream
 }
 
 // stageLayers brings layers only, and tells of it until all are there, or cannot be brought.
-func (a *Agent) stageLayers(request *api.StageRequest, stream grpc.ServerStreamingServer[api.StageUpdate]) error {
+func (a *Agent) stageLayers(request *api.StageRequest,
+	stream grpc.ServerStreamingServer[api.StageUpdate]) error {
 	if err := migration.CheckBandwidthLimit(request.BandwidthLimitBitsPerSecond); err != nil {
 		return fmt.Errorf("%w: %w", errInvalid, err)
 	}
@@ -71,7 +73,8 @@ func (a *Agent) stageLayers(request *api.StageRequest, stream grpc.ServerStreami
 		if err != nil {
 			return err
 		}
-		if err := stream.Send(&api.StageUpdate{StageJson: document}); err != nil || told.State != migration.StageLayers {
+		if err := stream.Send(&api.StageUpdate{StageJson: document}); err != nil ||
+			told.State != migration.StageLayers {
 			return err
 		}
 		select {
@@ -87,7 +90,8 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	live := map[layersAt]migration.Stage{}
 	var list []migration.Stage
 	for _, one := range s.agent.stages.list() {
-		if one.Kind == migration.StagedCopy && one.State != migration.StageEnded && s.agent.placements.of(one.ContainerID) != nil {
+		if one.Kind == migration.StagedCopy && one.State != migration.StageEnded &&
+			s.agent.placements.of(one.ContainerID) != nil {
 			live[layersAt{one.ContainerID, one.Target}] = one
 			continue
 		}
@@ -141,7 +145,8 @@ func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest)
 		}
 	}
 	for _, k := range s.agent.kept.List() {
-		if k.Source == request.Node && called(request.Container, k.ContainerID, k.Container) && s.agent.kept.Drop(k.ContainerID) {
+		if k.Source == request.Node && called(request.Container, k.ContainerID, k.Container) &&
+			s.agent.kept.Drop(k.ContainerID) {
 			return &api.UnstageReply{}, nil
 		}
 	}

@@ -57,7 +57,8 @@ func (a *Agent) running(ctx context.Context, reference string) ([]engine.Contain
 }
 
 // measured is what is known of a container. One that does not run, or is being moved, is not measured now.
-func (a *Agent) measured(ctx context.Context, container engine.Container, window, age time.Duration) predict.Measured {
+func (a *Agent) measured(ctx context.Context, container engine.Container, window,
+	age time.Duration) predict.Measured {
 	definition := container.Definition
 	if container.State == engine.Running && !a.moves.moving(definition.ID) {
 		measured := a.samples.Measure(ctx, definition, window, age)
@@ -66,7 +67,8 @@ func (a *Agent) measured(ctx context.Context, container engine.Container, window
 		}
 	}
 	known, _ := a.samples.Last(definition.ID)
-	known.Name, known.ID, known.Node, known.State = definition.Name, definition.ID, a.self.Name, string(container.State)
+	known.Name, known.ID, known.Node, known.State = definition.Name, definition.ID, a.self.Name,
+		string(container.State)
 	if a.moves.moving(definition.ID) {
 		known.State = "being moved"
 	}

@@ -30,7 +30,8 @@ func (s *localService) Volumes(ctx context.Context, _ *api.VolumesRequest) (*api
 	return &api.VolumesReply{VolumesJson: documents}, wireError(err)
 }
 
-func (s *localService) InspectVolume(ctx context.Context, request *api.VolumeRequest) (*api.InspectVolumeReply, error) {
+func (s *localService) InspectVolume(ctx context.Context,
+	request *api.VolumeRequest) (*api.InspectVolumeReply, error) {
 	volume, err := s.agent.findVolume(ctx, request.Name)
 	if err != nil {
 		return nil, wireError(err)
@@ -39,14 +40,16 @@ func (s *localService) InspectVolume(ctx context.Context, request *api.VolumeReq
 	if err != nil {
 		return nil, wireError(err)
 	}
-	document, err := json.Marshal(inspectedVolume{StoredVolume: volume, Bytes: size.Bytes, Files: size.Entries})
+	document, err := json.Marshal(inspectedVolume{StoredVolume: volume, Bytes: size.Bytes,
+		Files: size.Entries})
 	if err != nil {
 		return nil, wireError(err)
 	}
 	return &api.InspectVolumeReply{VolumeJson: document}, nil
 }
 
-func (s *localService) RemoveVolume(ctx context.Context, request *api.VolumeRequest) (*api.RemoveVolumeReply, error) {
+func (s *localService) RemoveVolume(ctx context.Context, request *api.VolumeRequest) (*api.RemoveVolumeReply,
+	error) {
 	return &api.RemoveVolumeReply{}, wireError(s.agent.embedded.RemoveVolume(ctx, request.Name))
 }
 
@@ -56,7 +59,8 @@ func (s *peerService) Prove(ctx context.Context, request *api.ProveRequest) (*ap
 		return nil, err
 	}
 	if len(request.Proofs) > maxMessageParts {
-		return nil, wireError(fmt.Errorf("%w: %d volumes, at most %d", errInvalid, len(request.Proofs), maxMessageParts))
+		return nil, wireError(fmt.Errorf("%w: %d volumes, at most %d", errInvalid, len(request.Proofs),
+			maxMessageParts))
 	}
 	reply := &api.ProveReply{}
 	for _, one := range request.Proofs {

@@ -22,7 +22,8 @@ func newVolumeAgent(t *testing.T) *Agent {
 	t.Helper()
 	a := newTestAgent(t)
 	var err error
-	if a.embedded, err = embedded.New(embedded.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: a.images}); err != nil {
+	if a.embedded, err = embedded.New(embedded.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir,
+		Images: a.images}); err != nil {
 		t.Fatal(err)
 	}
 	a.engines = engine.NewSet(a.embedded)
@@ -49,15 +50,17 @@ func TestProofOfAPeer(t *testing.T) {
 	}
 	name := entries[0].Name()
 	for what, one := range map[string]*api.Proof{
-		"nothing":      {},
-		"no name":      {Volume: proof.EncodeVolume(bind(host))},
-		"outside":      {Volume: proof.EncodeVolume(bind(host)), File: "../" + filepath.Base(host) + "/" + name},
-		"not clean":    {Volume: proof.EncodeVolume(bind(host + "/../" + filepath.Base(host))), File: name},
-		"relative":     {Volume: proof.EncodeVolume(bind("tmp")), File: name},
-		"no kind":      {Volume: &api.Volume{Kind: "x", Source: host, Path: "/x"}, File: name},
-		"no volume":    {Volume: &api.Volume{Name: "../../" + host, Path: "/x"}, File: name},
-		"of the agent": {Volume: proof.EncodeVolume(bind(filepath.Join(a.config.StateDir, "volumes"))), File: name},
-		"memory":       {Volume: &api.Volume{Kind: "tmpfs", Path: host}, File: name},
+		"nothing": {},
+		"no name": {Volume: proof.EncodeVolume(bind(host))},
+		"outside": {Volume: proof.EncodeVolume(bind(host)),
+			File: "../" + filepath.Base(host) + "/" + name},
+		"not clean": {Volume: proof.EncodeVolume(bind(host + "/../" + filepath.Base(host))), File: name},
+		"relative":  {Volume: proof.EncodeVolume(bind("tmp")), File: name},
+		"no kind":   {Volume: &api.Volume{Kind: "x", Source: host, Path: "/x"}, File: name},
+		"no volume": {Volume: &api.Volume{Name: "../../" + host, Path: "/x"}, File: name},
+		"of the agent": {Volume: proof.EncodeVolume(bind(filepath.Join(a.config.StateDir, "volumes"))),
+			File: name},
+		"memory": {Volume: &api.Volume{Kind: "tmpfs", Path: host}, File: name},
 	} {
 		if answer, err := a.proofs.Answer(one); err == nil {
 			t.Errorf("%s is answered: %+v", what, answer)
@@ -74,7 +77,8 @@ func TestProofOfAPeer(t *testing.T) {
 
 func TestComing(t *testing.T) {
 	definition := engine.Definition{Volumes: []engine.Volume{
-		{Name: "data", Path: "/data"}, {Name: "shared", Path: "/s", Stays: true}, {Kind: engine.Tmpfs, Path: "/fast"},
+		{Name: "data", Path: "/data"}, {Name: "shared", Path: "/s", Stays: true},
+		{Kind: engine.Tmpfs, Path: "/fast"},
 	}}
 	offer := func(volumes ...migration.VolumeMoved) *api.Offer {
 		document, err := json.Marshal(volumes)
@@ -83,15 +87,18 @@ func TestComing(t *testing.T) {
 		}
 		return &api.Offer{TreesBytes: 100, VolumesJson: document}
 	}
-	c, err := comingOf(definition, offer(migration.VolumeMoved{Volume: "data", Bytes: 30, Files: 3}, migration.VolumeMoved{Volume: "/fast", Bytes: 20},
+	c, err := comingOf(definition, offer(migration.VolumeMoved{Volume: "data", Bytes: 30, Files: 3},
+		migration.VolumeMoved{Volume: "/fast", Bytes: 20},
 		migration.VolumeMoved{Volume: "shared", Bytes: 40}, migration.VolumeMoved{Volume: "none", Bytes: 50}))
 	if err != nil || c.rest != 50 || c.memory != 20 || len(c.volumes) != 2 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, bad := range []*api.Offer{
-		offer(migration.VolumeMoved{Volume: "data", Bytes: -1}), offer(migration.VolumeMoved{Volume: "data", Files: -1}),
+		offer(migration.VolumeMoved{Volume: "data", Bytes: -1}),
+		offer(migration.VolumeMoved{Volume: "data", Files: -1}),
 		offer(migration.VolumeMoved{Volume: "data", Bytes: 101}),
-		offer(migration.VolumeMoved{Volume: "data", Bytes: 60}, migration.VolumeMoved{Volume: "data", Bytes: 60}), {VolumesJson: []byte("{")},
+		offer(migration.VolumeMoved{Volume: "data", Bytes: 60},
+			migration.VolumeMoved{Volume: "data", Bytes: 60}), {VolumesJson: []byte("{")},
 	} {
 		if c, err := comingOf(definition, bad); err == nil {
 			t.Errorf("%s: %+v", bad.VolumesJson, c)
@@ -102,10 +109,12 @@ func TestComing(t *testing.T) {
 // TestRoomOfVolumes wants volumes to be compared with the disks that they come to.
 func TestRoomOfVolumes(t *testing.T) {
 	a := newVolumeAgent(t)
-	definition := engine.Definition{Volumes: []engine.Volume{bind("/dev/shm/none/there"), {Kind: engine.Tmpfs, Path: "/fast", SizeBytes: 1 << 20}}}
+	definition := engine.Definition{Volumes: []engine.Volume{bind("/dev/shm/none/there"),
+		{Kind: engine.Tmpfs, Path: "/fast", SizeBytes: 1 << 20}}}
 	examine := func(bytes, files, memory int64) int {
 		t.Helper()
-		coming := comingFiles{volumes: map[string]migration.VolumeMoved{"/x": {Bytes: bytes, Files: files}, "/fast": {Bytes: memory}}}
+		coming := comingFiles{volumes: map[string]migration.VolumeMoved{"/x": {Bytes: bytes, Files: files},
+			"/fast": {Bytes: memory}}}
 		found, err := a.examineDisks(definition, coming, false)
 		if err != nil {
 			t.Fatal(err)
@@ -115,18 +124,21 @@ func TestRoomOfVolumes(t *testing.T) {
 	for _, one := range []struct {
 		bytes, files, memory int64
 		want                 int
-	}{{1 << 10, 10, 1 << 10, 0}, {1 << 50, 10, 0, 1}, {1 << 10, 1 << 50, 0, 1}, {0, 0, 2 << 20, 1}, {1 << 50, 0, 2 << 20, 2}} {
+	}{{1 << 10, 10, 1 << 10, 0}, {1 << 50, 10, 0, 1}, {1 << 10, 1 << 50, 0, 1}, {0, 0, 2 << 20, 1},
+		{1 << 50, 0, 2 << 20, 2}} {
 		if got := examine(one.bytes, one.files, one.memory); got != one.want {
 			t.Errorf("%+v: %d problems", one, got)
 		}
 	}
-	if err := a.syncVolumes(engine.Definition{Volumes: []engine.Volume{bind(t.TempDir()), bind("/none/there"), {Name: "none", Path: "/n"}}}); err != nil {
+	if err := a.syncVolumes(engine.Definition{Volumes: []engine.Volume{bind(t.TempDir()), bind("/none/there"),
+		{Name: "none", Path: "/n"}}}); err != nil {
 		t.Errorf("sync: %v", err)
 	}
 	if found := a.ofTheNode("/etc/x"); !found {
 		t.Error("a part of /etc can be taken away")
 	}
-	for path, want := range map[string]bool{"/": true, "/usr": true, "/home": true, "/home/ann": false, "/srv/data": false, "/var": true, filepath.Dir(a.config.StateDir): true, "/etcetera": false} {
+	for path, want := range map[string]bool{"/": true, "/usr": true, "/home": true, "/home/ann": false,
+		"/srv/data": false, "/var": true, filepath.Dir(a.config.StateDir): true, "/etcetera": false} {
 		if got := a.ofTheNode(path); got != want {
 			t.Errorf("%s is a part of the machine: %v", path, got)
 		}

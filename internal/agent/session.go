@@ -156,7 +156,8 @@ const maxMessageParts = 1 << 10
 
 // encodeMessage and decodeMessage translate between the state machine and the wire.
 func encodeMessage(message migration.Message) (*api.Message, error) {
-	encoded := &api.Message{Kind: string(message.Kind), Error: message.Error, Incarnation: message.Incarnation}
+	encoded := &api.Message{Kind: string(message.Kind), Error: message.Error,
+		Incarnation: message.Incarnation}
 	if !message.At.IsZero() {
 		encoded.AtUnixNanoseconds = message.At.UnixNano()
 	}
@@ -171,7 +172,8 @@ func encodeMessage(message migration.Message) (*api.Message, error) {
 }
 
 func decodeMessage(encoded *api.Message) (migration.Message, error) {
-	message := migration.Message{Kind: migration.MessageKind(encoded.Kind), Error: encoded.Error, Incarnation: encoded.Incarnation}
+	message := migration.Message{Kind: migration.MessageKind(encoded.Kind), Error: encoded.Error,
+		Incarnation: encoded.Incarnation}
 	if encoded.AtUnixNanoseconds != 0 {
 		message.At = time.Unix(0, encoded.AtUnixNanoseconds)
 	}

@@ -51,21 +51,23 @@ type source struct {
 	unkept      atomic.Bool     // that the copy is not protected in doubt was logged
 	marker      finalPermit     // whether the final marker may leave
 	ran         atomic.Bool     // the frozen copy has, after the target may have run it
-	pusher      *pusher         // pages that follow when the container was handed over; nil: none, as far as is known
-	spill       *spill          // pages that follow are on the disk, too; nil: they are not to be
-	turn        turn
-	slowed      bool       // the container may have been slowed down, as far as is known here
-	auto        *autoMode  // nil: the user has named the mode
-	split       *split     // nil: all is handed over, or will be undone
-	staged      *takenCopy // the copy that was staged at the target; nil: nothing was staged
-	volumes     chosenVolumes
+	// pages that follow when the container was handed over; nil: none, as far as is known
+	pusher  *pusher
+	spill   *spill // pages that follow are on the disk, too; nil: they are not to be
+	turn    turn
+	slowed  bool       // the container may have been slowed down, as far as is known here
+	auto    *autoMode  // nil: the user has named the mode
+	split   *split     // nil: all is handed over, or will be undone
+	staged  *takenCopy // the copy that was staged at the target; nil: nothing was staged
+	volumes chosenVolumes
 
 	// Of mode restart.
 	stopped      bool          // no process of it is left here
 	redirecting  sync.Mutex    // held while the hold is redirected; guards redirectable
 	redirectable *network.Hold // that the target may redirect to itself; nil: none
 	early        *earlyConns   // nil: none
-	known        *state.Known  // contents that the target has, and that the execution state may refer to; nil: none
+	// contents that the target has, and that the execution state may refer to; nil: none
+	known *state.Known
 	// heardKnown is whether the target has what is known.
 	heardKnown chan bool
 	warming    chan error    // data is being measured while the target gets ready; nil: it was
@@ -76,8 +78,10 @@ type source struct {
 	heardReady bool
 }
 
-func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node, settings migration.Settings) *source {
-	s := &source{agent: agent, move: m, definition: definition, target: node, volumes: chosenVolumes{volumes: definition.Volumes}}
+func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node,
+	settings migration.Settings) *source {
+	s := &source{agent: agent, move: m, definition: definition, target: node,
+		volumes: chosenVolumes{volumes: definition.Volumes}}
 	s.settings.set(settings)
 	s.control = sourceControl{
 		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
@@ -164,7 +168,8 @@ func (s *source) examine(ctx context.Context) error {
 	}
 	if n := s.agent.moves.entered(s.definition.ID); n > 0 && len(problems) == 0 {
 		problems = append(problems, engine.Problem{
-			What: fmt.Sprintf("%d processes that were run in the container by exec", n), Why: "they belong to a session on this node",
+			What:   fmt.Sprintf("%d processes that were run in the container by exec", n),
+			Why:    "they belong to a session on this node",
 			Remedy: "wait until they have ended, or end them",
 		})
 	}
@@ -296,7 +301,8 @@ func (s *source) ended(result migration.Finish) {
 		s.agent.log.Warn("tracking not ended properly", "container", s.definition.Name, "error", err)
 	}
 	if s.auto != nil && result.Result == migration.Moved {
-		if missed := s.auto.forecast.Missed(s.move.tracker.now(s.move.machine.Record(), false)); missed != "" {
+		if missed := s.auto.forecast.Missed(s.move.tracker.now(s.move.machine.Record(),
+			false)); missed != "" {
 			s.move.tracker.decided("auto: " + missed)
 		}
 	}

@@ -183,7 +183,8 @@ func (s *source) warm(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	link, err := s.data.Warm(ctx, stream.Budget{Enough: s.expectedRest(), BitsPerSecond: s.move.tracker.linkSeen().BandwidthBitsPerSecond})
+	link, err := s.data.Warm(ctx, stream.Budget{Enough: s.expectedRest(),
+		BitsPerSecond: s.move.tracker.linkSeen().BandwidthBitsPerSecond})
 	if err == nil {
 		s.move.tracker.clock(link.Clock)
 	}
@@ -199,7 +200,8 @@ func (s *source) sendKnown(ctx context.Context) error {
 	known, err := s.findKnown(ctx)
 	defer known.Release()
 	if err != nil {
-		s.agent.log.Warn("changed pages of files all go in the freeze", "container", s.definition.Name, "error", err)
+		s.agent.log.Warn("changed pages of files all go in the freeze", "container", s.definition.Name,
+			"error", err)
 		return nil
 	}
 	if known.Empty() {
@@ -238,7 +240,8 @@ func (s *source) awaitKnown(ctx context.Context) error {
 	case all := <-s.heardKnown:
 		if !all {
 			s.known = nil
-			s.agent.log.Warn("changed pages of files all go in the freeze: the target could not make them of the image's layers, as its log says",
+			s.agent.log.Warn("changed pages of files all go in the freeze: the target could not make them "+
+				"of the image's layers, as its log says",
 				"container", s.definition.Name)
 		}
 		return nil

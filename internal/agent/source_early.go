@@ -31,7 +31,8 @@ func (a *Agent) connectEarly(node identity.Node) *earlyConns {
 	e := &earlyConns{agent: a, conns: make(chan *wire.Conn), end: end}
 	e.more = func() {
 		e.all.Go(a.guarded(func() {
-			if conn, err := wire.Dial(wanted, a.id, node.Address, node.Name); err == nil { // or the next attempt says why, to somebody who wants to know
+			// or the next attempt says why, to somebody who wants to know
+			if conn, err := wire.Dial(wanted, a.id, node.Address, node.Name); err == nil {
 				e.offer(wanted, conn)
 			}
 		}))

@@ -65,9 +65,11 @@ func (s *source) copyFiles(ctx context.Context) error {
 // filesDoNotConverge goes on, or gives up if that was chosen. A hybrid cannot help: nothing runs
 // without its files.
 func (s *source) filesDoNotConverge(left time.Duration, why string) error {
-	what := fmt.Sprintf("after %d rounds the files that change take about %d ms of the freeze, and %s", len(s.files.history), left.Milliseconds(), why)
+	what := fmt.Sprintf("after %d rounds the files that change take about %d ms of the freeze, and %s",
+		len(s.files.history), left.Milliseconds(), why)
 	if s.settings.get().OnNoConvergence == migration.GiveUp {
-		return fmt.Errorf("%w: %s, and giving up was chosen; allow a longer --downtime-target, or choose --on-no-convergence %s",
+		return fmt.Errorf("%w: %s, and giving up was chosen; allow a longer --downtime-target, or choose "+
+			"--on-no-convergence %s",
 			errNotConverging, what, migration.StopAndCopy)
 	}
 	s.move.tracker.decided(what)
@@ -85,7 +87,8 @@ func outrun(history []files.RoundStats) bool {
 		return false
 	}
 	first, last := history[0], history[len(history)-1]
-	return last.Duration > outrunTime && float64(last.SentBytes) > predict.FileRoundsShrink*float64(first.SentBytes)
+	return last.Duration > outrunTime &&
+		float64(last.SentBytes) > predict.FileRoundsShrink*float64(first.SentBytes)
 }
 
 // filesOutrun ends a migration whose freeze would be longer than if nothing had been copied ahead,
@@ -93,9 +96,11 @@ func outrun(history []files.RoundStats) bool {
 func (s *source) filesOutrun() error {
 	history := s.files.history
 	first, last := history[0], history[len(history)-1]
-	return fmt.Errorf("%w: %d MB of files were copied in %.0f s, and then %d MB were new; it goes on here, as before: choose --mode cold for a freeze"+
+	return fmt.Errorf("%w: %d MB of files were copied in %.0f s, and then %d MB were new; it goes on "+
+		"here, as before: choose --mode cold for a freeze"+
 		" of about %.0f s, --mode restart, a faster link, or a time at which it writes less",
-		errFilesOutrun, first.SentBytes/1e6, first.Duration.Seconds(), last.SentBytes/1e6, (first.Duration + last.Duration).Seconds())
+		errFilesOutrun, first.SentBytes/1e6, first.Duration.Seconds(), last.SentBytes/1e6,
+		(first.Duration + last.Duration).Seconds())
 }
 
 var errFilesOutrun = errors.New("the container writes its files faster than they can be sent")

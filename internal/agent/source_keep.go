@@ -105,7 +105,8 @@ func (s *source) ranUnheld(ctx context.Context) bool {
 	default: // the OOM killers are still told of a copy that is held
 		return false
 	}
-	return errors.Is(k.err, engine.ErrExposed) && errors.Is(s.protect(ctx, holdWithNewKeeper, nil), engine.ErrThawed)
+	return errors.Is(k.err, engine.ErrExposed) &&
+		errors.Is(s.protect(ctx, holdWithNewKeeper, nil), engine.ErrThawed)
 }
 
 func (s *source) errExposed() error {
@@ -221,7 +222,8 @@ func (s *source) protect(ctx context.Context, hold func(pids []int) error, held 
 }
 
 func (s *source) notKept(err error) {
-	s.agent.log.Warn("the frozen copy is not protected from kills and thaws by other programs on this node", "container", s.definition.Name, "error", err)
+	s.agent.log.Warn("the frozen copy is not protected from kills and thaws by other programs on this node",
+		"container", s.definition.Name, "error", err)
 }
 
 // copyKilled tells whether another program has killed the copy here. A keeper puts its end off: it would end

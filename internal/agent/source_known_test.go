@@ -24,9 +24,11 @@ func TestDamagedLayerEndsNoMove(t *testing.T) {
 	copy(page, "relocated")
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "one.so"), content)
-	for answer, file := range map[string]string{heardAll: "/none.so", heardNone: "/one.so"} { // the target has no layer
+	// the target has no layer
+	for answer, file := range map[string]string{heardAll: "/none.so", heardNone: "/one.so"} {
 		near, far := dataPair(t)
-		s := &source{agent: a, known: state.NewKnown(state.NewLayers(oneLayer(dir), []string{"layer"})), heardKnown: make(chan bool, 1)}
+		s := &source{agent: a, known: state.NewKnown(state.NewLayers(oneLayer(dir), []string{"layer"})),
+			heardKnown: make(chan bool, 1)}
 		s.known.Add(memory.FilePage{Content: page, File: file})
 		sent := s.known.All()
 		s.known.Release()
@@ -39,18 +41,21 @@ func TestDamagedLayerEndsNoMove(t *testing.T) {
 		if err != nil || section.Kind != kindHeard || section.Name != answer {
 			t.Fatalf("%q %q is the answer, %v, not %s", section.Kind, section.Name, err, answer)
 		}
-		if err := errors.Join(<-failed, s.hearKnown(section.Name), s.awaitKnown(t.Context())); err != nil || (s.known != nil) != (answer == heardAll) {
+		if err := errors.Join(<-failed, s.hearKnown(section.Name), s.awaitKnown(t.Context())); err != nil ||
+			(s.known != nil) != (answer == heardAll) {
 			t.Errorf("%s: %v, known: %v", answer, err, s.known != nil)
 		}
 	}
-	if (&source{}).hearKnown(heardAll) == nil || (&source{heardKnown: make(chan bool, 1)}).hearKnown("some") == nil {
+	if (&source{}).hearKnown(heardAll) == nil ||
+		(&source{heardKnown: make(chan bool, 1)}).hearKnown("some") == nil {
 		t.Error("an answer was taken that makes no sense")
 	}
 }
 
 // TestNothingKnown: a migration goes on without the pages that could go ahead.
 func TestNothingKnown(t *testing.T) {
-	s := &source{agent: newTestAgent(t), memory: &memorySource{}, definition: engine.Definition{ID: "nowhere"}}
+	s := &source{agent: newTestAgent(t), memory: &memorySource{},
+		definition: engine.Definition{ID: "nowhere"}}
 	if _, err := s.findKnown(t.Context()); err == nil {
 		t.Fatal("the processes of no container were found")
 	}

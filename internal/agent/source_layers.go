@@ -37,8 +37,9 @@ func (s *source) beginLayers() {
 	}
 	ctx, cancel := context.WithCancel(s.agent.ctx)
 	coming := &comingLayers{
-		transfer: &layers.Transfer{ID: s.id(), Node: s.target.Name, Limiter: &s.limiter, Sent: s.move.tracker.transferred},
-		cancel:   cancel, done: make(chan struct{}),
+		transfer: &layers.Transfer{ID: s.id(), Node: s.target.Name, Limiter: &s.limiter,
+			Sent: s.move.tracker.transferred},
+		cancel: cancel, done: make(chan struct{}),
 	}
 	s.mu.Lock()
 	s.layers = coming
@@ -56,7 +57,8 @@ func (s *source) beginLayers() {
 // lackedBytes is what the target lacks of the image, as it is sent.
 func (s *source) lackedBytes() (bytes int64) {
 	missing := func(diffID string) bool { return slices.Contains(s.reservation.GetMissingLayers(), diffID) }
-	lacked := slices.DeleteFunc(slices.Clone(s.definition.Layers), func(diffID string) bool { return !missing(diffID) })
+	lacked := slices.DeleteFunc(slices.Clone(s.definition.Layers),
+		func(diffID string) bool { return !missing(diffID) })
 	for _, layer := range s.agent.layers.Here(lacked) { // of others nobody need find out how large they are
 		bytes += layer.StoredBytes
 	}
@@ -118,7 +120,8 @@ func (s *source) awaitLayers(ctx context.Context) error {
 		return err
 	}
 	if waited := time.Since(began); waited > waitWorthTelling {
-		s.move.tracker.decided(fmt.Sprintf("waited %s for layers of the image, and all else that comes before was done", waited.Round(waitWorthTelling)))
+		s.move.tracker.decided(fmt.Sprintf("waited %s for layers of the image, and all else that comes "+
+			"before was done", waited.Round(waitWorthTelling)))
 	}
 	return s.layers.err
 }

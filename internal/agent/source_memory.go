@@ -38,9 +38,10 @@ type memorySource struct {
 	remote   []memory.TaskMap     // pages that follow when the container was handed over, in the end
 	hot      []memory.TaskMap     // of these, those that it will probably touch soon
 	touched  []memory.RemoteFault // pages that it will touch first
-	mode     migration.Mode       // by which its rounds end: that of the migration, unless its memory must not follow
-	split    *split
-	fault    func(ctx context.Context, step, when string) error // nil: nothing goes wrong
+	// by which its rounds end: that of the migration, unless its memory must not follow
+	mode  migration.Mode
+	split *split
+	fault func(ctx context.Context, step, when string) error // nil: nothing goes wrong
 }
 
 // errNotConverging is told when the user wants that rather than a longer downtime.
@@ -78,9 +79,11 @@ func (s *source) rounds(ctx context.Context) error {
 		m.tracker.expectDowntime(decision)
 		m.split.left(max(decision.ExpectedDowntime-m.anyway(), 0), seconds(m.tracker.linkSeen().RTTSeconds))
 		s.agent.log.Debug("round", "migration", s.id(), "number", stats.Number, "pages", stats.Pages,
-			"seconds", stats.Duration.Seconds(), "verdict", decision.Verdict.String(), "reason", decision.Reason)
+			"seconds", stats.Duration.Seconds(), "verdict", decision.Verdict.String(), "reason",
+			decision.Reason)
 		if why := s.turn.wanted(); why != "" {
-			m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest follows: %s", m.tracker.roundsSoFar(), why))
+			m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest follows: %s",
+				m.tracker.roundsSoFar(), why))
 			return nil
 		}
 		if done, err := m.act(ctx, decision); done || err != nil {
@@ -138,17 +141,20 @@ func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done 
 	if tooLong != "" && settings.OnNoConvergence == migration.TurnHybrid && !m.pages.Leaving() {
 		return m.whole(decision, tooLong), nil
 	}
-	chosen, why := m.auto.instead(settings.OnNoConvergence, decision, m.following(decision), settings.DowntimeTarget, tooLong)
+	chosen, why := m.auto.instead(settings.OnNoConvergence, decision, m.following(decision),
+		settings.DowntimeTarget, tooLong)
 	if why != "" && !m.pages.Leaving() {
 		m.tracker.decided(why)
 	}
 	if chosen == migration.TurnHybrid || m.pages.Leaving() {
 		m.pages.Leave()
-		m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest follows: %s", rounds, decision.Reason))
+		m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest follows: %s", rounds,
+			decision.Reason))
 		return true, nil
 	}
 	if chosen == migration.GiveUp {
-		return true, fmt.Errorf("%w: %s, and giving up was chosen; allow a longer --downtime-target, or choose --on-no-convergence %s",
+		return true, fmt.Errorf("%w: %s, and giving up was chosen; allow a longer --downtime-target, or "+
+			"choose --on-no-convergence %s",
 			errNotConverging, decision.Reason, migration.StopAndCopy)
 	}
 	if chosen == migration.Throttle && !decision.Bounded {
@@ -177,7 +183,8 @@ func (m *memorySource) whole(decision memory.Decision, tooLong string) (done boo
 		return false
 	}
 	m.fits = decision.Verdict == memory.Switch
-	m.tracker.decided(fmt.Sprintf("%s after %d rounds: %s; %s", migration.StopAndCopy, m.tracker.roundsSoFar(), decision.Reason, tooLong))
+	m.tracker.decided(fmt.Sprintf("%s after %d rounds: %s; %s", migration.StopAndCopy,
+		m.tracker.roundsSoFar(), decision.Reason, tooLong))
 	return true
 }
 
@@ -211,8 +218,10 @@ func (s *source) newMemorySource() *memorySource {
 		pages:    pages,
 		partly:   partly,
 		sink:     s.pages,
-		settings: &s.settings, tracker: s.move.tracker, sent: s.sent, carries: s.bytesPerSecond, files: s.filesTakeInFreeze, mode: s.move.tracker.spec.Mode, split: s.split,
-		throttle: &throttle{engine: s.agent.engines.EngineFor(s.definition), container: s.definition.ID, tracker: s.move.tracker},
+		settings: &s.settings, tracker: s.move.tracker, sent: s.sent, carries: s.bytesPerSecond,
+		files: s.filesTakeInFreeze, mode: s.move.tracker.spec.Mode, split: s.split,
+		throttle: &throttle{engine: s.agent.engines.EngineFor(s.definition), container: s.definition.ID,
+			tracker: s.move.tracker},
 	}
 	if s.agent.config.Faults {
 		m.fault = s.move.fault
@@ -222,7 +231,8 @@ func (s *source) newMemorySource() *memorySource {
 
 // round does one round, and tells of it. A round while the container runs is over when its pages
 // are in place.
-func (m *memorySource) round(ctx context.Context, do func(context.Context, memory.Sink) (memory.RoundStats, error)) (memory.RoundStats, error) {
+func (m *memorySource) round(ctx context.Context,
+	do func(context.Context, memory.Sink) (memory.RoundStats, error)) (memory.RoundStats, error) {
 	m.sink.fault = m.faultIn(ctx)
 	start, wire, before := time.Now(), m.wireBytes(), m.sink.Stats()
 	stats, err := do(ctx, m.sink)
@@ -236,7 +246,8 @@ func (m *memorySource) round(ctx context.Context, do func(context.Context, memor
 		return stats, err
 	}
 	took := m.sink.Stats().Minus(before)
-	stats.Pages, stats.UnchangedPages = took.Pages-took.UnchangedPages, stats.UnchangedPages+took.UnchangedPages
+	stats.Pages, stats.UnchangedPages = took.Pages-took.UnchangedPages,
+		stats.UnchangedPages+took.UnchangedPages
 	stats.SentBytes = took.FrameBytes
 	if stats.Final {
 		m.tracker.round(stats, took, 0)
@@ -286,16 +297,19 @@ func (m *memorySource) restless(ahead int) bool {
 		return len(rounds) >= restlessAfter
 	}
 	first, second := rounds[0], rounds[1]
-	return float64(second.Pages) >= most*float64(first.Pages) && second.Duration.Seconds() >= most*second.Interval.Seconds()
+	return float64(second.Pages) >= most*float64(first.Pages) &&
+		second.Duration.Seconds() >= most*second.Interval.Seconds()
 }
 
 // mayFollow tells whether the automatic choice would rather have the rest follow than make more rounds.
 func (m *memorySource) mayFollow(d memory.Decision) bool {
 	settings := m.settings.get()
-	if m.auto == nil || d.Verdict != memory.NotConverging || settings.OnNoConvergence != migration.StopAndCopy {
+	if m.auto == nil || d.Verdict != memory.NotConverging ||
+		settings.OnNoConvergence != migration.StopAndCopy {
 		return false
 	}
-	chosen, _ := m.auto.instead(settings.OnNoConvergence, d, m.following(d), settings.DowntimeTarget, m.split.refuses())
+	chosen, _ := m.auto.instead(settings.OnNoConvergence, d, m.following(d), settings.DowntimeTarget,
+		m.split.refuses())
 	return chosen == migration.TurnHybrid
 }
 
@@ -303,7 +317,8 @@ func (m *memorySource) mayFollow(d memory.Decision) bool {
 func (m *memorySource) following(d memory.Decision) time.Duration {
 	frozen := m.anyway()
 	left := max(0, d.ExpectedDowntime-frozen)
-	return frozen + m.auto.waitOver(left, seconds(m.tracker.linkSeen().RTTSeconds), d.DirtyingRateBytesPerSecond)
+	return frozen + m.auto.waitOver(left, seconds(m.tracker.linkSeen().RTTSeconds),
+		d.DirtyingRateBytesPerSecond)
 }
 
 // anyway is how long the container will be frozen for all but its memory.
@@ -346,7 +361,8 @@ func (m *memorySource) foresee(limit int64) error {
 	if limit > 0 && use.Whole+use.Shared > limit && use.Whole > use.Parts {
 		return refuse([]engine.Problem{{
 			What: "the container's memory",
-			Why: fmt.Sprintf("its processes share memory copy-on-write, which each of them has for itself after this: then they take "+
+			Why: fmt.Sprintf("its processes share memory copy-on-write, which each of them has for itself "+
+				"after this: then they take "+
 				"%d MiB, and its limit is %d MiB", (use.Whole+use.Shared)>>20, limit>>20),
 			Remedy: "move it with --mode cold, or give it a higher limit",
 		}})

@@ -42,7 +42,8 @@ func TestBeside(t *testing.T) {
 // that again.
 func TestRestless(t *testing.T) {
 	all := memory.RoundStats{Pages: 1000, SentBytes: 4e6, Duration: 10 * time.Second}
-	again := memory.RoundStats{Pages: 950, SentBytes: 4e6, Duration: 10 * time.Second, Interval: 10 * time.Second}
+	again := memory.RoundStats{Pages: 950, SentBytes: 4e6, Duration: 10 * time.Second,
+		Interval: 10 * time.Second}
 	shorter, less := again, again
 	shorter.Duration = 5 * time.Second
 	less.Pages = 800 // that did not compress as well
@@ -55,10 +56,13 @@ func TestRestless(t *testing.T) {
 		"all again":                    {memorySource{history: []memory.RoundStats{all, again}}, 0, true},
 		"fewer pages of as many bytes": {memorySource{history: []memory.RoundStats{all, less}}, 0, false},
 		"in a shorter time":            {memorySource{history: []memory.RoundStats{all, shorter}}, 0, false},
-		"the target had some":          {memorySource{partly: true, history: []memory.RoundStats{all, again}}, 0, false},
-		"ahead":                        {memorySource{history: []memory.RoundStats{all, again, again}}, 1, false},
-		"three":                        {memorySource{partly: true, history: []memory.RoundStats{all, shorter, less}}, 0, true},
-		"three after one ahead":        {memorySource{history: []memory.RoundStats{all, again, shorter, less}}, 1, true},
+		"the target had some": {memorySource{partly: true, history: []memory.RoundStats{all, again}},
+			0, false},
+		"ahead": {memorySource{history: []memory.RoundStats{all, again, again}}, 1, false},
+		"three": {memorySource{partly: true,
+			history: []memory.RoundStats{all, shorter, less}}, 0, true},
+		"three after one ahead": {memorySource{history: []memory.RoundStats{all, again, shorter, less}},
+			1, true},
 	} {
 		if got := c.m.restless(c.ahead); got != c.want {
 			t.Errorf("%s: %t", what, got)

@@ -30,7 +30,8 @@ func newPageSender(sent func(bytes int64)) (*pageSender, error) {
 		return nil, err
 	}
 	sender, err := pipeline.NewSender(pipeline.SenderConfig{Key: key})
-	return &pageSender{Sender: sender, key: key, sent: sent, placed: make(chan placedRound, maxPlaced), claims: make(chan []claim, 1)}, err
+	return &pageSender{Sender: sender, key: key, sent: sent, placed: make(chan placedRound, maxPlaced),
+		claims: make(chan []claim, 1)}, err
 }
 
 // begin tells the target the key, over a data connection that then carries pages.
@@ -147,7 +148,8 @@ func (s *source) openLane(ctx context.Context, pages *pageSender) error {
 	pages.more = append(pages.more, data)
 	lanes := len(pages.more) + 1
 	s.mu.Unlock()
-	if err := errors.Join(data.SetCodec(s.data.Codec()), pages.AddLane(pageLane{stream.NewSections(data, nil)})); err != nil {
+	if err := errors.Join(data.SetCodec(s.data.Codec()),
+		pages.AddLane(pageLane{stream.NewSections(data, nil)})); err != nil {
 		return errors.Join(err, data.Close())
 	}
 	go s.move.guarded(func() { // it answers, and notices the end
@@ -168,13 +170,15 @@ func (s *source) dialData(ctx context.Context, purpose string, workers int) (*st
 		return nil, err
 	}
 	data.Adapt(func(from, to stream.Codec) {
-		s.agent.log.Debug("codec", "migration", s.id(), "from", from.String(), "to", to.String(), "link", data.LinkBitsPerSecond())
+		s.agent.log.Debug("codec", "migration", s.id(), "from", from.String(), "to", to.String(), "link",
+			data.LinkBitsPerSecond())
 		s.move.tracker.changedCodec(from, to)
 	})
 	return data, nil
 }
 
-func (s *source) dialSession(ctx context.Context, hello stream.Hello, options stream.Options) (*stream.Session, error) {
+func (s *source) dialSession(ctx context.Context, hello stream.Hello,
+	options stream.Options) (*stream.Session, error) {
 	conn, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -289,7 +293,8 @@ func (p *pageSender) awaitPlaced(ctx context.Context, again func([]memory.TaskMa
 			return err
 		}
 		if try > 0 {
-			return fmt.Errorf("%w: they were sent again, and %d processes still lack some", pipeline.ErrMissing, len(missing))
+			return fmt.Errorf("%w: they were sent again, and %d processes still lack some",
+				pipeline.ErrMissing, len(missing))
 		}
 		if err := errors.Join(p.Missing(missing), p.blank(missing), again(missing)); err != nil {
 			return err
@@ -311,7 +316,8 @@ func (p *pageSender) blank(maps []memory.TaskMap) error {
 		}
 		for _, area := range m.Areas {
 			for at, left := area.Start, area.Pages; left > 0; {
-				run := memory.Run{Task: m.Task, Address: at, Pages: uint32(min(left, memory.MaxZeroPages)), Zero: true}
+				run := memory.Run{Task: m.Task, Address: at, Pages: uint32(min(left, memory.MaxZeroPages)),
+					Zero: true}
 				if err := p.Sender.Put(run, nil); err != nil {
 					return err
 				}
@@ -335,7 +341,8 @@ func (p *pageSender) await(ctx context.Context) ([]memory.TaskMap, error) {
 				return answer.missing, nil
 			}
 			if answer.barrier > number {
-				return nil, fmt.Errorf("the target has placed all before barrier %d, and there are %d", answer.barrier, number)
+				return nil, fmt.Errorf("the target has placed all before barrier %d, and there are %d",
+					answer.barrier, number)
 			}
 		case <-p.Done():
 			return nil, p.Err()

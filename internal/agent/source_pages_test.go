@@ -64,10 +64,12 @@ func TestMissingPagesAreSentAgain(t *testing.T) {
 	asked := 0
 	err = pages.awaitPlaced(t.Context(), func(missing []memory.TaskMap) error {
 		asked++
-		if len(missing) != 1 || len(missing[0].Areas) != 1 || missing[0].Areas[0] != (memory.Area{Start: run.Address, Pages: 3}) {
+		if len(missing) != 1 || len(missing[0].Areas) != 1 ||
+			missing[0].Areas[0] != (memory.Area{Start: run.Address, Pages: 3}) {
 			t.Errorf("missing are %+v", missing)
 		}
-		return pages.Put(memory.Run{Task: 7, Address: run.Address, Pages: 2}, content[:2*size]) // the third has gone
+		// the third has gone
+		return pages.Put(memory.Run{Task: 7, Address: run.Address, Pages: 2}, content[:2*size])
 	})
 	if err != nil || asked != 1 || receiver.Complete() != nil {
 		t.Errorf("asked %d times: %v, %v", asked, err, receiver.Complete())

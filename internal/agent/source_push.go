@@ -108,7 +108,8 @@ func (s *source) leaveRemote(ctx context.Context) error {
 	}
 	touched, err := s.departure.Touched(s.imagesDir())
 	if err != nil {
-		s.agent.log.Warn("what the container touches first is not known, and will be asked for", "container", s.definition.Name, "error", err)
+		s.agent.log.Warn("what the container touches first is not known, and will be asked for", "container",
+			s.definition.Name, "error", err)
 	}
 	most := max(leastTouched, int(m.carries()*touchedTime.Seconds())/memory.PageSize())
 	_, err = m.round(ctx, func(ctx context.Context, sink memory.Sink) (memory.RoundStats, error) {
@@ -146,10 +147,12 @@ func (s *source) beginPush(ctx context.Context) error {
 	}
 	soon, err := s.memory.pages.Soon(s.memory.touched, mostSoon)
 	if err != nil {
-		s.agent.log.Warn("what the container touches next is not known, and will be asked for", "container", s.definition.Name, "error", err)
+		s.agent.log.Warn("what the container touches next is not known, and will be asked for", "container",
+			s.definition.Name, "error", err)
 	}
 	config := postcopy.ServerConfig{
-		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.had, Key: s.pages.key, Push: s.pusher.mayPush,
+		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.had, Key: s.pages.key,
+		Push: s.pusher.mayPush,
 	}
 	if err := s.makeServer(ctx, config); err != nil {
 		return err
@@ -184,7 +187,8 @@ func (s *source) makeServer(ctx context.Context, config postcopy.ServerConfig) e
 		return errors.Join(err, pages.Close())
 	}
 	since := time.Now()
-	if resumed := s.move.record().Resumed; !resumed.IsZero() { // by the target's clock: good enough for a report
+	// by the target's clock: good enough for a report
+	if resumed := s.move.record().Resumed; !resumed.IsZero() {
 		since = resumed
 	}
 	s.pusher.have(pages, server, since)

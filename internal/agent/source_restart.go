@@ -43,13 +43,15 @@ func (s *source) examineAnew(ctx context.Context) error {
 const remedyPatience = 2 * time.Second
 
 // restartRemedy names mode restart where it would do.
-func (a *Agent) restartRemedy(ctx context.Context, definition engine.Definition, problems []engine.Problem) []engine.Problem {
+func (a *Agent) restartRemedy(ctx context.Context, definition engine.Definition,
+	problems []engine.Problem) []engine.Problem {
 	if len(problems) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, remedyPatience)
 	defer cancel()
-	if anew, err := a.engines.EngineFor(definition).ExamineAnew(ctx, definition.ID); err != nil || len(anew) > 0 {
+	if anew, err := a.engines.EngineFor(definition).ExamineAnew(ctx, definition.ID); err != nil ||
+		len(anew) > 0 {
 		return problems // it would not help, as far as is known
 	}
 	problems = slices.Clone(problems)

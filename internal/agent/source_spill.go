@@ -77,7 +77,8 @@ func (p *spill) recover(ctx context.Context, onlyCopy bool) error {
 	if err != nil {
 		return err
 	}
-	file, err := postcopy.OpenSpill(p.path, key, p.migration) // it says whether there is one, also without a key
+	// it says whether there is one, also without a key
+	file, err := postcopy.OpenSpill(p.path, key, p.migration)
 	mayBeBetter := err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, postcopy.ErrSealed)
 	if mayBeBetter && onlyCopy {
 		return err

@@ -48,9 +48,10 @@ func (s *source) prepareDump(ctx context.Context) error {
 	if err := mountMemory(s.imagesDir()); err != nil {
 		return err
 	}
-	departure, err := s.agent.engines.EngineFor(s.definition).PrepareDump(ctx, s.definition.ID, engine.DumpOptions{
-		LeaveMemory: s.memory != nil, Leave: s.leave(),
-	})
+	departure, err := s.agent.engines.EngineFor(s.definition).PrepareDump(ctx, s.definition.ID,
+		engine.DumpOptions{
+			LeaveMemory: s.memory != nil, Leave: s.leave(),
+		})
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,8 @@ func (s *source) release(ctx context.Context, to network.Destination) error {
 		return s.agent.network.Route(s.definition.Network.Address, to)
 	}
 	err := s.hold.Release(ctx, to, 0)
-	if errors.Is(err, network.ErrEnded) && to == network.Local(s.definition.ID) { // it was stopped meanwhile: nobody takes what is held
+	// it was stopped meanwhile: nobody takes what is held
+	if errors.Is(err, network.ErrEnded) && to == network.Local(s.definition.ID) {
 		err = errors.Join(s.hold.Close(), s.agent.network.Detach(s.definition.ID))
 	}
 	if err != nil {
@@ -208,7 +210,8 @@ func (s *source) resume(ctx context.Context) error {
 	if resumer, is := s.agent.engines.EngineFor(s.definition).(engine.ProcessResumer); is {
 		resume = resumer.ResumeProcesses
 	}
-	return errors.Join(err, s.agent.network.EndQuiesce(s.definition.Network.Address), resume(ctx, s.definition.ID))
+	return errors.Join(err, s.agent.network.EndQuiesce(s.definition.Network.Address),
+		resume(ctx, s.definition.ID))
 }
 
 // dump writes the execution state into memory, and sends what only grows while it does.
@@ -219,7 +222,8 @@ func (s *source) dump(ctx context.Context) error {
 			return err
 		}
 	}
-	s.sender = state.NewSender(s.imagesDir(), func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
+	s.sender = state.NewSender(s.imagesDir(),
+		func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
 	s.sender.Refer(s.known, func(name string) (io.WriteCloser, error) { return s.begin(kindRefers, name) })
 	complete := make(chan struct{})
 	followed := guard.Go(func() error { return s.sender.Follow(ctx, complete) })
@@ -227,7 +231,8 @@ func (s *source) dump(ctx context.Context) error {
 	if s.memory != nil {
 		last = s.memory.last
 	}
-	copied := beside(ctx, func(ctx context.Context) error { return s.files.freeze(ctx, s.out, s.files.trees.Final) })
+	copied := beside(ctx,
+		func(ctx context.Context) error { return s.files.freeze(ctx, s.out, s.files.trees.Final) })
 	sent := beside(ctx, last)
 	// What a socket sends or gets after CRIU has looked at it is unknown to its copy, which may
 	// then take what its peer says for invalid.

@@ -30,7 +30,8 @@ func (s *source) describe(ctx context.Context) error {
 // chooseVolumes decides what becomes of the volumes, and has it journalled from now on: whoever
 // removes the copy here must know what does not go with it.
 func (s *source) chooseVolumes(ctx context.Context) error {
-	chosen, err := s.agent.chooseVolumes(ctx, s.move.tracker.spec.Mode, s.definition, s.target, s.settings.get().Volumes)
+	chosen, err := s.agent.chooseVolumes(ctx, s.move.tracker.spec.Mode, s.definition, s.target,
+		s.settings.get().Volumes)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,8 @@ func (s *source) proveAgain(ctx context.Context) error {
 	for i, found := range proofs {
 		if !found.Shared {
 			problems = append(problems, engine.Problem{
-				What: asked[i].String(), Why: fmt.Sprintf("%s mounted the same storage when the migration began, and does no more: %s", s.target.Name, found.Why),
+				What: asked[i].String(), Why: fmt.Sprintf("%s mounted the same storage when the migration "+
+					"began, and does no more: %s", s.target.Name, found.Why),
 				Remedy: "mount it at this place on both nodes, and try again",
 			})
 		}
@@ -112,7 +114,8 @@ func (a *Agent) treesOf(ctx context.Context, moving engine.Definition) ([]files.
 
 func treesThatMove(trees []files.Tree, volumes []engine.Volume) []files.Tree {
 	return slices.DeleteFunc(trees, func(tree files.Tree) bool {
-		return slices.ContainsFunc(volumes, func(v engine.Volume) bool { return v.Stays && isTreeOf(tree, v) })
+		return slices.ContainsFunc(volumes,
+			func(v engine.Volume) bool { return v.Stays && isTreeOf(tree, v) })
 	})
 }
 
@@ -148,7 +151,8 @@ const handOverPatience = 30 * time.Second
 // handOverShared is releaseShared in the freeze: a server that does not answer must not keep the
 // container frozen.
 func (s *source) handOverShared(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, handOverPatience, fmt.Errorf("a file server has not answered for %s", handOverPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, handOverPatience,
+		fmt.Errorf("a file server has not answered for %s", handOverPatience))
 	defer cancel()
 	return s.releaseShared(ctx)
 }

@@ -13,11 +13,13 @@ import (
 // TestTreesThatMove: a volume that stays is left out, and nothing else that has its name.
 func TestTreesThatMove(t *testing.T) {
 	trees := []files.Tree{
-		{Kind: files.Writable}, {Kind: files.Memory, Name: "shm"}, {Kind: files.VolumeOf, Name: "shm"}, {Kind: files.VolumeOf, Name: "moves"},
+		{Kind: files.Writable}, {Kind: files.Memory, Name: "shm"}, {Kind: files.VolumeOf, Name: "shm"},
+		{Kind: files.VolumeOf, Name: "moves"},
 		{Kind: files.Memory, Name: "/t"}, {Kind: files.VolumeOf, Name: "/b"},
 	}
 	moving := treesThatMove(slices.Clone(trees), []engine.Volume{
-		{Name: "shm", Path: "/shared", Stays: true}, {Name: "moves", Path: "/m"}, {Kind: engine.Tmpfs, Path: "/t", Stays: true},
+		{Name: "shm", Path: "/shared", Stays: true}, {Name: "moves", Path: "/m"},
+		{Kind: engine.Tmpfs, Path: "/t", Stays: true},
 		{Kind: engine.Bind, Source: "/host", Path: "/b", Stays: true},
 	})
 	if want := []files.Tree{trees[0], trees[1], trees[3]}; !slices.Equal(moving, want) {

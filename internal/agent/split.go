@@ -23,7 +23,8 @@ type split struct {
 }
 
 // newSplit starts with the prediction for a migration, if there is one.
-func newSplit(use migration.PostCopyUse, settings migration.Settings, auto *autoMode, foreseen *foreseenSplit) *split {
+func newSplit(use migration.PostCopyUse, settings migration.Settings, auto *autoMode,
+	foreseen *foreseenSplit) *split {
 	asked, byAuto := migration.SplitLimits(use, settings)
 	s := &split{limit: asked, asked: asked}
 	if auto != nil {
@@ -96,12 +97,14 @@ type foreseenSplit struct {
 
 func foreseenOf(in predict.Input) *foreseenSplit {
 	expected := predict.Of(in, migration.PostCopy).Split.Expected
-	return &foreseenSplit{whole: seconds(min(expected, migration.MaxMaxSplit.Seconds()+1)), bits: in.Link.BandwidthBitsPerSecond}
+	return &foreseenSplit{whole: seconds(min(expected, migration.MaxMaxSplit.Seconds()+1)),
+		bits: in.Link.BandwidthBitsPerSecond}
 }
 
 // mayNeedBoth refuses a mode named by a user if both nodes would be needed for longer than allowed. Like
 // the automatic choice, it first measures what is not known about the link and the container.
-func (a *Agent) mayNeedBoth(ctx context.Context, mode migration.Mode, definition engine.Definition, node identity.Node,
+func (a *Agent) mayNeedBoth(ctx context.Context, mode migration.Mode, definition engine.Definition,
+	node identity.Node,
 	demands predict.Demands) (*foreseenSplit, error) {
 	if mode != migration.PostCopy && mode != migration.Hybrid || !demands.Split.Bounded() {
 		return nil, nil //nolint:nilnil // without a bound there is nothing to predict
@@ -117,14 +120,16 @@ func (a *Agent) mayNeedBoth(ctx context.Context, mode migration.Mode, definition
 }
 
 // inputForSplit returns the input for predicting how long both nodes are needed.
-func (a *Agent) inputForSplit(ctx context.Context, mode migration.Mode, definition engine.Definition, node identity.Node,
+func (a *Agent) inputForSplit(ctx context.Context, mode migration.Mode, definition engine.Definition,
+	node identity.Node,
 	demands predict.Demands) (predict.Input, error) {
 	in, err := a.input(ctx, definition, node, demands)
 	if err != nil {
 		return in, err
 	}
 	if in.Link.BandwidthBitsPerSecond == 0 {
-		if err := a.measure(ctx, node, choiceBudget(in.Container.PrivateBytes+in.Container.SharedBytes)); err != nil {
+		if err := a.measure(ctx, node,
+			choiceBudget(in.Container.PrivateBytes+in.Container.SharedBytes)); err != nil {
 			return in, fmt.Errorf("node %s: %s", node.Name, plain(err))
 		}
 		in.Link = a.peers.WayTo(node.Name)
@@ -146,12 +151,14 @@ func splitProblem(in predict.Input, mode migration.Mode) *migration.Problem {
 		return nil
 	}
 	return &migration.Problem{
-		What: "mode " + string(mode), Why: why, Remedy: "allow more with --max-split, or move it in mode pre-copy or cold",
+		What: "mode " + string(mode), Why: why,
+		Remedy: "allow more with --max-split, or move it in mode pre-copy or cold",
 	}
 }
 
 // planSplit adds to a plan the problem for which mayNeedBoth would refuse.
-func (a *Agent) planSplit(ctx context.Context, plan *migration.Plan, definition engine.Definition, node identity.Node, demands predict.Demands) error {
+func (a *Agent) planSplit(ctx context.Context, plan *migration.Plan, definition engine.Definition,
+	node identity.Node, demands predict.Demands) error {
 	in, err := a.inputForSplit(ctx, plan.Mode, definition, node, demands)
 	if err != nil {
 		return err

@@ -11,7 +11,8 @@ import (
 
 // TestSplitIsMeasured: what was predicted counts until the link, and then the rounds, say otherwise.
 func TestSplitIsMeasured(t *testing.T) {
-	s := newSplit(migration.PostCopyAuto, migration.Settings{}, &autoMode{}, &foreseenSplit{whole: 8 * time.Second, bits: 100e6})
+	s := newSplit(migration.PostCopyAuto, migration.Settings{}, &autoMode{},
+		&foreseenSplit{whole: 8 * time.Second, bits: 100e6})
 	may := func(when string, want bool) {
 		t.Helper()
 		if why := s.refuses(); (why == "") != want {
@@ -42,7 +43,8 @@ func TestSplitOnRequest(t *testing.T) {
 	}{
 		{"default", migration.PostCopyAuto, migration.Settings{}, true},
 		{"on request", migration.PostCopyOnRequest, migration.Settings{}, true},
-		{"a bound of the user's own", migration.PostCopyAuto, migration.Settings{MaxSplit: time.Second}, false},
+		{"a bound of the user's own", migration.PostCopyAuto, migration.Settings{MaxSplit: time.Second},
+			false},
 		{"never", migration.PostCopyNever, migration.Settings{}, false},
 	} {
 		s := newSplit(one.use, one.settings, &autoMode{}, nil)
@@ -55,7 +57,8 @@ func TestSplitOnRequest(t *testing.T) {
 		if (err == nil) != one.may || err != nil && !errors.Is(err, errRefused) {
 			t.Errorf("%s: changed to hybrid: %v, want it allowed: %v", one.name, err, one.may)
 		}
-		if turned := values.get().OnNoConvergence == migration.TurnHybrid; turned != one.may || (s.refuses() == "") != one.may {
+		if turned := values.get().OnNoConvergence == migration.TurnHybrid; turned != one.may ||
+			(s.refuses() == "") != one.may {
 			t.Errorf("%s: turned %v, and now refused by %q", one.name, turned, s.refuses())
 		}
 	}
@@ -72,10 +75,12 @@ func TestDemandsOfSplit(t *testing.T) {
 		{"post-copy on request", &api.MigrateRequest{Mode: "post-copy"}, migration.PostCopyOnRequest, nil},
 		{"post-copy never", &api.MigrateRequest{Mode: "post-copy"}, migration.PostCopyNever, errRefused},
 		{"hybrid never", &api.MigrateRequest{Mode: "hybrid"}, migration.PostCopyNever, errRefused},
-		{"rounds that turn never", &api.MigrateRequest{Mode: "pre-copy", OnNoConvergence: "hybrid"}, migration.PostCopyNever, errRefused},
+		{"rounds that turn never", &api.MigrateRequest{Mode: "pre-copy", OnNoConvergence: "hybrid"},
+			migration.PostCopyNever, errRefused},
 		{"pre-copy", &api.MigrateRequest{Mode: "pre-copy"}, migration.PostCopyNever, nil},
 		{"auto", &api.MigrateRequest{Mode: "auto"}, migration.PostCopyNever, nil},
-		{"both", &api.MigrateRequest{Mode: "auto", NoPostCopy: true, MaxSplitSeconds: 3}, migration.PostCopyAuto, errInvalid},
+		{"both", &api.MigrateRequest{Mode: "auto", NoPostCopy: true, MaxSplitSeconds: 3},
+			migration.PostCopyAuto, errInvalid},
 	} {
 		settings := settingsFor(one.request, migration.Mode(one.request.Mode))
 		_, err := demandsOf(one.request, settings, one.use, nil)

@@ -105,7 +105,8 @@ func (g *stage) choose(settings migration.StageSettings) {
 // limitTo changes how much of the link it may take, if that is much more or less.
 func (g *stage) limitTo(rate float64) {
 	g.tell(func(*migration.Stage) {
-		if have := g.settings.BandwidthLimit; have == rate || have > 0 && rate > 0 && rate > 0.8*have && rate < 1.25*have {
+		if have := g.settings.BandwidthLimit; have == rate || have > 0 && rate > 0 && rate > 0.8*have &&
+			rate < 1.25*have {
 			return
 		}
 		g.settings.BandwidthLimit = rate
@@ -168,9 +169,12 @@ func (g *stage) run() {
 		err = cause
 	}
 	g.cancel(err)
-	if g.pages != nil { // Not before nobody uses it any more; what it left in the processes is gone when this has returned.
+	// Not before nobody uses it any more; what it left in the processes is gone when this has
+	// returned.
+	if g.pages != nil {
 		if failed := g.pages.Close(); failed != nil {
-			g.agent.log.Warn("stage: tracking not ended properly", "container", g.definition.Name, "error", failed)
+			g.agent.log.Warn("stage: tracking not ended properly", "container", g.definition.Name, "error",
+				failed)
 		}
 	}
 	if g.data != nil {

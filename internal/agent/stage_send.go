@@ -178,7 +178,8 @@ func (g *stage) expect(ctx context.Context, kind, name string) ([]byte, error) {
 	select {
 	case answer := <-g.answers:
 		if answer.kind != kind || answer.name != name {
-			return nil, fmt.Errorf("%s answers %.40q %.40q to %s %s", g.node.Name, answer.kind, answer.name, kind, name)
+			return nil, fmt.Errorf("%s answers %.40q %.40q to %s %s", g.node.Name, answer.kind, answer.name,
+				kind, name)
 		}
 		return answer.content, nil
 	case <-ctx.Done():
@@ -252,7 +253,8 @@ func (g *stage) round(ctx context.Context) error {
 
 // take lets a migration go on from the copy. It waits for a round that is under way, which from now
 // on may take as much of the link as the migration may. Nil: there is nothing to go on from.
-func (g *stage) take(ctx context.Context, id string, limit float64, sent func(bytes int64)) (*takenCopy, error) {
+func (g *stage) take(ctx context.Context, id string, limit float64, sent func(bytes int64)) (*takenCopy,
+	error) {
 	g.tell(func(*migration.Stage) {
 		g.watcher = sent
 		if g.data != nil {
@@ -307,14 +309,16 @@ func (s *source) takeStaged(ctx context.Context) error {
 		return nil
 	}
 	if g.node.Name != s.target.Name || !s.move.tracker.spec.Mode.MemoryAhead() {
-		return s.agent.stages.drop(ctx, s.definition.ID, fmt.Errorf("migration %s began, which did not go on from it", s.id()))
+		return s.agent.stages.drop(ctx, s.definition.ID,
+			fmt.Errorf("migration %s began, which did not go on from it", s.id()))
 	}
 	staged, err := g.take(ctx, s.id(), s.settings.get().BandwidthLimit, s.move.tracker.transferred)
 	if err != nil || staged == nil {
 		return err
 	}
 	s.staged = staged
-	s.move.tracker.decided(fmt.Sprintf("goes on from the copy that was staged at %s, %d rounds, the last %s before",
+	s.move.tracker.decided(fmt.Sprintf("goes on from the copy that was staged at %s, %d rounds, the last "+
+		"%s before",
 		s.target.Name, staged.stage.Rounds, time.Since(staged.stage.Fresh).Round(time.Second)))
 	return nil
 }

@@ -33,7 +33,8 @@ func TestPacer(t *testing.T) {
 }
 
 func TestCalled(t *testing.T) {
-	for reference, want := range map[string]bool{"web": true, "0a1b": true, "": false, "we": false, "0b": false} {
+	for reference, want := range map[string]bool{"web": true, "0a1b": true, "": false, "we": false,
+		"0b": false} {
 		if called(reference, "0a1b2c", "web") != want {
 			t.Errorf("%q: %v", reference, !want)
 		}
@@ -45,7 +46,8 @@ func TestOneStagePerContainer(t *testing.T) {
 	a := newTestAgent(t)
 	s := newStages(a)
 	stageAt := func(container, node string) *stage {
-		return newStage(a, migration.Spec{}, engine.Definition{ID: container, Name: "web"}, identity.Node{Name: node})
+		return newStage(a, migration.Spec{}, engine.Definition{ID: container, Name: "web"},
+			identity.Node{Name: node})
 	}
 	first := stageAt("c1", "b")
 	if g, again, err := s.add(first); g != first || again || err != nil {
@@ -54,7 +56,8 @@ func TestOneStagePerContainer(t *testing.T) {
 	if g, again, err := s.add(stageAt("c1", "b")); g != first || !again || err != nil {
 		t.Errorf("at the same node: again %v, %v", again, err)
 	}
-	if _, _, err := s.add(stageAt("c1", "c")); !errors.Is(err, engine.ErrBusy) || !strings.Contains(err.Error(), "stage rm web b") {
+	if _, _, err := s.add(stageAt("c1", "c")); !errors.Is(err, engine.ErrBusy) ||
+		!strings.Contains(err.Error(), "stage rm web b") {
 		t.Errorf("at another node: %v", err)
 	}
 	if _, again, err := s.add(stageAt("c2", "c")); again || err != nil {
@@ -78,7 +81,8 @@ func TestOneStagePerContainer(t *testing.T) {
 func TestStrike(t *testing.T) {
 	s := newStages(newTestAgent(t))
 	for _, node := range []string{"b", "c", "b"} {
-		s.ended = append(s.ended, migration.Stage{Kind: migration.LayersCopy, Container: "web", ContainerID: "0a1b2c", Target: node})
+		s.ended = append(s.ended, migration.Stage{Kind: migration.LayersCopy, Container: "web",
+			ContainerID: "0a1b2c", Target: node})
 	}
 	if s.strike("web", "d") || s.strike("cache", "b") || len(s.list()) != 3 {
 		t.Errorf("others were taken off: %+v", s.list())
@@ -114,10 +118,11 @@ func TestStageAnswer(t *testing.T) {
 		envelope *api.Envelope
 		want     string
 	}{
-		"refused":     {&api.Envelope{Message: message, Reservation: &api.Reservation{}}, "too little"},
-		"no message":  {&api.Envelope{Reservation: &api.Reservation{}}, "something else"},
-		"no room":     {&api.Envelope{Message: &api.Message{}}, "something else"},
-		"no document": {&api.Envelope{Message: &api.Message{ProblemsJson: []byte("{")}, Reservation: &api.Reservation{}}, "message"},
+		"refused":    {&api.Envelope{Message: message, Reservation: &api.Reservation{}}, "too little"},
+		"no message": {&api.Envelope{Reservation: &api.Reservation{}}, "something else"},
+		"no room":    {&api.Envelope{Message: &api.Message{}}, "something else"},
+		"no document": {&api.Envelope{Message: &api.Message{ProblemsJson: []byte("{")},
+			Reservation: &api.Reservation{}}, "message"},
 	} {
 		content, err := proto.Marshal(test.envelope)
 		if err != nil {

@@ -112,8 +112,10 @@ func (c *stagedCopy) describe() migration.Stage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	told := migration.Stage{
-		ID: c.id, Kind: migration.StagedCopy, Container: c.definition.Name, ContainerID: c.definition.ID, Source: c.from,
-		Target: c.agent.self.Name, State: migration.StageLayers, Started: c.started, Fresh: c.fresh, Rounds: c.rounds,
+		ID: c.id, Kind: migration.StagedCopy, Container: c.definition.Name, ContainerID: c.definition.ID,
+		Source: c.from,
+		Target: c.agent.self.Name, State: migration.StageLayers, Started: c.started, Fresh: c.fresh,
+		Rounds:      c.rounds,
 		MemoryBytes: bytes, SentBytes: int64(c.data.Counters().ReceivedWireBytes),
 	}
 	switch {
@@ -135,7 +137,8 @@ func (c *stagedCopy) drop(why error) {
 
 // serveStaged takes the copy that another node stages over a connection, until the connection ends.
 func (a *Agent) serveStaged(ctx context.Context, data *stream.Session, from, id string) error {
-	c := &stagedCopy{agent: a, id: id, from: from, data: data, started: time.Now().UTC(), done: make(chan struct{})}
+	c := &stagedCopy{agent: a, id: id, from: from, data: data, started: time.Now().UTC(),
+		done: make(chan struct{})}
 	defer close(c.done)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -186,7 +189,8 @@ func (c *stagedCopy) serve(ctx context.Context) error {
 	c.mu.Unlock()
 	err = c.receive(pages)
 	if errors.Is(err, memory.ErrStoreFull) {
-		return fmt.Errorf("%s has outgrown the room that was reserved for its copy: stage it again: %w", c.definition.Name, err)
+		return fmt.Errorf("%s has outgrown the room that was reserved for its copy: stage it again: %w",
+			c.definition.Name, err)
 	}
 	return err
 }
@@ -251,17 +255,20 @@ func readStageOffer(from string, section stream.Section) (*api.Offer, engine.Def
 		return nil, definition, err
 	}
 	var envelope api.Envelope
-	if section.Kind != kindOffer || len(content) > maxStageOffer || proto.Unmarshal(content, &envelope) != nil || envelope.Offer == nil {
+	if section.Kind != kindOffer || len(content) > maxStageOffer ||
+		proto.Unmarshal(content, &envelope) != nil || envelope.Offer == nil {
 		return nil, definition, fmt.Errorf("%w: a stage begins with an offer", errInvalid)
 	}
 	offer := envelope.Offer
-	if err := errors.Join(checkProtocol(from, offer), checkSizes(offer), checkIdle(offer.KeepSeconds)); err != nil {
+	if err := errors.Join(checkProtocol(from, offer), checkSizes(offer),
+		checkIdle(offer.KeepSeconds)); err != nil {
 		return nil, definition, err
 	}
 	if err := json.Unmarshal(offer.DefinitionJson, &definition); err != nil {
 		return nil, definition, fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
 	}
-	if err := errors.Join(migration.CheckContainerID(definition.ID), migration.CheckName(definition.Name)); err != nil {
+	if err := errors.Join(migration.CheckContainerID(definition.ID),
+		migration.CheckName(definition.Name)); err != nil {
 		return nil, definition, fmt.Errorf("%w: %w", errInvalid, err)
 	}
 	return offer, definition, nil
@@ -306,7 +313,8 @@ func (c *stagedCopy) receive(pages *memory.Store) error {
 }
 
 func (c *stagedCopy) receiver(key io.Reader, pages *memory.Store) (*pipeline.Receiver, error) {
-	incoming := incomingPages{data: c.data, pages: pages, barrier: c.round, announced: c.residual != nil, most: c.most}
+	incoming := incomingPages{data: c.data, pages: pages, barrier: c.round, announced: c.residual != nil,
+		most: c.most}
 	if c.residual != nil {
 		incoming.residual = c.residual.pages
 	}

@@ -38,7 +38,8 @@ func newStages(agent *Agent) *stages {
 type errStageNone struct{ container, node string }
 
 func (e errStageNone) Error() string {
-	return fmt.Sprintf("nothing of %s is staged at or from %s; \"godwit stage ls\" lists what is", e.container, e.node)
+	return fmt.Sprintf("nothing of %s is staged at or from %s; \"godwit stage ls\" lists what is",
+		e.container, e.node)
 }
 
 // Is makes it one of the things that are not found.
@@ -60,8 +61,10 @@ func (s *stages) begin(ctx context.Context, request *api.StageRequest) (*stage, 
 }
 
 // start is begin, with a copy that stays idle for that long when its connection ends.
-func (s *stages) start(ctx context.Context, container, node string, settings migration.StageSettings, idle time.Duration) (*stage, error) {
-	spec, definition, at, err := s.agent.specify(ctx, &api.MigrateRequest{Container: container, Node: node, Mode: string(migration.PreCopy)})
+func (s *stages) start(ctx context.Context, container, node string, settings migration.StageSettings,
+	idle time.Duration) (*stage, error) {
+	spec, definition, at, err := s.agent.specify(ctx,
+		&api.MigrateRequest{Container: container, Node: node, Mode: string(migration.PreCopy)})
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +93,10 @@ func (s *stages) add(added *stage) (g *stage, again bool, err error) {
 		if have.node.Name == added.node.Name {
 			return have, true, nil
 		}
-		return nil, false, fmt.Errorf("%w: %s is staged at %s, and at one node only at a time: \"godwit stage rm %s %s\" first",
-			engine.ErrBusy, added.definition.Name, have.node.Name, added.definition.Name, have.node.Name)
+		return nil, false,
+			fmt.Errorf("%w: %s is staged at %s, and at one node only at a time: \"godwit stage rm %s %s\" "+
+				"first",
+				engine.ErrBusy, added.definition.Name, have.node.Name, added.definition.Name, have.node.Name)
 	}
 	if s.over {
 		return nil, false, fmt.Errorf("%w: the agent of %s ends", engine.ErrBusy, s.agent.self.Name)

@@ -30,15 +30,18 @@ const (
 	kindRemote = "late"   // which pages come after the restore; before the map
 	kindMap    = "map"    // which pages there are; name: number of the barrier before which all of them came
 	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
-	kindFiles  = "files"  // content: a round of files.Source; in the freeze, or before it over the connection for files
-	kindFinal  = "final"  // content: finalMarker
+	// content: a round of files.Source; in the freeze, or before it over the connection for files
+	kindFiles = "files"
+	kindFinal = "final" // content: finalMarker
 	// The other way:
-	kindClaims     = "claims" // content: digests of pages of a residual copy, before anything else
-	kindReady      = "ready"  // it has
-	kindPlaced     = "placed" // name: number of a barrier, before which all pages are in place; content: those that are missing
-	kindKept       = "kept"   // content: digests of files of an earlier attempt, over the files' connection
-	kindHeard      = "heard"  // name: whether the pages that came ahead are known
-	kindRedirected = "aimed"  // mode restart: packets that open no connection may come here
+	kindClaims = "claims" // content: digests of pages of a residual copy, before anything else
+	kindReady  = "ready"  // it has
+	// name: number of a barrier, before which all pages are in place; content: those that are
+	// missing
+	kindPlaced     = "placed"
+	kindKept       = "kept"  // content: digests of files of an earlier attempt, over the files' connection
+	kindHeard      = "heard" // name: whether the pages that came ahead are known
+	kindRedirected = "aimed" // mode restart: packets that open no connection may come here
 	// Over the connection for files, name: number of a round that is in place.
 )
 
@@ -94,10 +97,11 @@ type target struct {
 	staging     bool              // pages were staged here
 	kept        *kept.Copy        // files of an earlier attempt; nil: nothing
 	residual    *residual         // what the container left here when it went; nil: nothing
-	hold        *network.Hold     // mode restart: new connections wait here, too, during probation; nil: there is none
-	holding     bool              // it was started
-	spillKey    []byte            // of pages on the source's disk; nil: none is known
-	letGo       func()            // of the image store, whose layers are to be here from the reserve until they are mounted
+	// mode restart: new connections wait here, too, during probation; nil: there is none
+	hold     *network.Hold
+	holding  bool   // it was started
+	spillKey []byte // of pages on the source's disk; nil: none is known
+	letGo    func() // of the image store, whose layers are to be here from the reserve until they are mounted
 }
 
 func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
@@ -212,7 +216,8 @@ func (t *target) arrive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	late := t.agent.startsLate(t.definition) // then its engine has not to do with its network yet: see startLate
+	// then its engine has not to do with its network yet: see startLate
+	late := t.agent.startsLate(t.definition)
 	if !late {
 		if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 			return err
@@ -390,7 +395,9 @@ func (t *target) discard(ctx context.Context) error {
 func (t *target) leaveAddress(ctx context.Context) error {
 	address, source := t.definition.Network.Address, t.move.tracker.spec.Source
 	if t.definition.Network.OnBridge() {
-		return errors.Join(t.agent.network.AllowARP(address), t.agent.network.GiveBack(t.definition.ID, address, source), t.agent.network.Detach(t.definition.ID))
+		return errors.Join(t.agent.network.AllowARP(address),
+			t.agent.network.GiveBack(t.definition.ID, address, source),
+			t.agent.network.Detach(t.definition.ID))
 	}
 	err := t.agent.network.Detach(t.definition.ID)
 	other, listed := t.agent.holder(ctx, address)
@@ -432,7 +439,8 @@ func (t *target) send(message migration.Message) {
 func (t *target) ended(result migration.Finish) {
 	t.push.close()
 	if err := t.closeBefore(); err != nil {
-		t.agent.log.Warn("what there was of remote pages not given back", "container", t.definition.Name, "error", err)
+		t.agent.log.Warn("what there was of remote pages not given back", "container", t.definition.Name,
+			"error", err)
 	}
 	t.releaseImages()
 	if err := t.closeStaged(); err != nil {
@@ -455,10 +463,13 @@ func (t *target) hears(envelope *api.Envelope) {
 	}
 }
 
-func newTarget(agent *Agent, m *move, definition engine.Definition, node identity.Node, offer *api.Offer) *target {
+func newTarget(agent *Agent, m *move, definition engine.Definition, node identity.Node,
+	offer *api.Offer) *target {
 	return &target{
-		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}), piped: make(chan struct{}),
-		files: fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}), fills: make(chan struct{}),
+		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}),
+		piped: make(chan struct{}),
+		files: fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}),
+		fills:   make(chan struct{}),
 		control: newControl(agent, m, node),
 	}
 }

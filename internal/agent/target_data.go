@@ -127,7 +127,8 @@ func (t *target) takeKnown(section io.Reader) ([]byte, error) {
 	answer := heardAll
 	known, err := state.ReceiveKnown(section, t.agent.layersOf(t.definition))
 	if errors.Is(err, state.ErrLacking) {
-		t.agent.log.Warn("changed pages of files all come in the freeze", "container", t.definition.Name, "error", err)
+		t.agent.log.Warn("changed pages of files all come in the freeze", "container", t.definition.Name,
+			"error", err)
 		answer, err = heardNone, nil
 	}
 	if err != nil {
@@ -157,7 +158,8 @@ func (t *target) treesLimit() files.Limits { return treesLimit(t.offer) }
 
 func treesLimit(offer *api.Offer) files.Limits {
 	const least = 1 << 30
-	const entries, perEntry = 4 << 20, 512 // files may be empty; a disk has no more of them than one for some hundred bytes
+	// files may be empty; a disk has no more of them than one for some hundred bytes
+	const entries, perEntry = 4 << 20, 512
 	bytes := offer.TreesBytes + offer.TreesBytes/2 + least
 	return files.Limits{Bytes: bytes, Entries: entries + bytes/perEntry}
 }

@@ -59,7 +59,8 @@ func (t *target) attachFiles(ctx context.Context, data *stream.Session) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if !t.files.begin(stop) {
-		return errors.New("a second connection for the files of one migration, or one that comes when it has ended")
+		return errors.New("a second connection for the files of one migration, or one that comes when it " +
+			"has ended")
 	}
 	defer close(t.files.ended)
 	defer context.AfterFunc(ctx, func() { endFiles(data, context.Cause(ctx)) })()
@@ -97,7 +98,8 @@ func endFiles(data *stream.Session, why error) {
 }
 
 // takeSection does what comes over the connection.
-func (t *target) takeSection(ctx context.Context, data *stream.Session, section stream.Section, number int) error {
+func (t *target) takeSection(ctx context.Context, data *stream.Session, section stream.Section,
+	number int) error {
 	switch section.Kind {
 	case kindResume:
 		return t.resumeFiles(ctx, data, section)

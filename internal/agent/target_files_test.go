@@ -19,7 +19,8 @@ func (placeless) TreePath(files.TreeKind, string) (string, error) { return "", i
 
 // TestUndoWaitsForNoSource: a source that stops in the middle of a round keeps nothing at the target.
 func TestUndoWaitsForNoSource(t *testing.T) {
-	target := &target{arrival: placeless{}, offer: &api.Offer{}, files: fileTarget{ended: make(chan struct{})}}
+	target := &target{arrival: placeless{}, offer: &api.Offer{},
+		files: fileTarget{ended: make(chan struct{})}}
 	in, out := io.Pipe()
 	defer out.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())

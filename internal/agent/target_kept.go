@@ -68,7 +68,8 @@ func (t *target) resumeFiles(ctx context.Context, data *stream.Session, section 
 		return err
 	}
 	told := &toldKept{Session: data}
-	if err := f.mirror.Have(ctx, told, key, t.agent.moves.dir(t.move.tracker.spec.ID), t.agent.cores); err != nil {
+	if err := f.mirror.Have(ctx, told, key, t.agent.moves.dir(t.move.tracker.spec.ID),
+		t.agent.cores); err != nil {
 		f.spoiled = !told.failed && ctx.Err() == nil
 		return fmt.Errorf("tell what is here: %w", err)
 	}
@@ -103,7 +104,8 @@ func (t *target) adopt(ctx context.Context) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	t.agent.log.Warn("files of an earlier attempt cannot be used", "container", t.definition.Name, "error", err)
+	t.agent.log.Warn("files of an earlier attempt cannot be used", "container", t.definition.Name, "error",
+		err)
 	if err := t.files.mirror.Undo(); err != nil {
 		return err
 	}
@@ -125,27 +127,31 @@ func (t *target) keepFiles(ctx context.Context) {
 		return
 	}
 	var one *kept.Copy
-	err := t.agent.engines.EngineFor(t.definition).Salvage(ctx, t.definition.ID, func(tree files.Tree) (err error) {
-		if entries, err := os.ReadDir(tree.Path); err != nil || len(entries) == 0 || tree.Kind == files.Memory {
-			return err
-		}
-		if one == nil {
-			if one, err = copies.Begin(spec); err != nil || one == nil {
+	err := t.agent.engines.EngineFor(t.definition).Salvage(ctx, t.definition.ID,
+		func(tree files.Tree) (err error) {
+			if entries, err := os.ReadDir(tree.Path); err != nil || len(entries) == 0 ||
+				tree.Kind == files.Memory {
 				return err
 			}
-		}
-		return copies.Take(one, tree)
-	})
+			if one == nil {
+				if one, err = copies.Begin(spec); err != nil || one == nil {
+					return err
+				}
+			}
+			return copies.Take(one, tree)
+		})
 	worth := false
 	if err == nil && one != nil {
-		worth, err = copies.Assess(one, func(path string) (files.Size, error) { return files.TreeSize(ctx, files.Tree{Path: path}) })
+		worth, err = copies.Assess(one,
+			func(path string) (files.Size, error) { return files.TreeSize(ctx, files.Tree{Path: path}) })
 	}
 	switch {
 	case err != nil:
 		t.agent.log.Warn("files of a failed migration not kept", "migration", spec.ID, "error", err)
 		copies.End(one)
 	case worth:
-		t.agent.log.Info("files of a failed migration are kept for the next attempt", "migration", spec.ID, "container", spec.Name, "bytes", one.Bytes)
+		t.agent.log.Info("files of a failed migration are kept for the next attempt", "migration", spec.ID,
+			"container", spec.Name, "bytes", one.Bytes)
 		copies.Release(one)
 	default:
 		copies.End(one)

@@ -26,7 +26,8 @@ func (t *target) takeKey(section io.Reader) error {
 	if t.pipeline != nil {
 		return errors.New("a second key for the pages of one migration")
 	}
-	incoming := incomingPages{data: t.data, pages: t.pages, announced: t.residual != nil, most: maxClaims(t.offer)}
+	incoming := incomingPages{data: t.data, pages: t.pages, announced: t.residual != nil,
+		most: maxClaims(t.offer)}
 	incoming.barrier = func(number uint64, missing []memory.TaskMap) error {
 		t.telling.Lock()
 		defer t.telling.Unlock()

@@ -35,7 +35,8 @@ type pushPair struct {
 // join puts a connection to the one that it belongs to. The second makes the pair complete. A
 // connection that the source has given up may come after those of its next try: it must not take
 // the place of one of these.
-func (d *pushTarget) join(ctx context.Context, hello stream.Hello, session *stream.Session) (*pushPair, context.Context) {
+func (d *pushTarget) join(ctx context.Context, hello stream.Hello, session *stream.Session) (*pushPair,
+	context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.pair == nil || d.pair.name != hello.Pair || d.pair.sessions[hello.Purpose] != nil {
@@ -146,7 +147,8 @@ func (t *target) pushOver(ctx context.Context, pair *pushPair) error {
 	}
 	t.move.tracker.pushes(t.pushed, nil)
 	silence := t.agent.config.peerTimeout()
-	config := postcopy.ClientConfig{Pages: pages, Fill: t.fillReport, Every: silence / signsOfLife, Silence: silence}
+	config := postcopy.ClientConfig{Pages: pages, Fill: t.fillReport, Every: silence / signsOfLife,
+		Silence: silence}
 	if before, key := t.whatWas(); before != nil {
 		config.Before, config.Key = before, key
 	}
@@ -208,7 +210,8 @@ func (t *target) nothingMissing(ctx context.Context) error {
 		return err
 	}
 	if unfinished(fill) {
-		return fmt.Errorf("who fills the memory of %s does not answer, and %d pages are missing", t.definition.Name, fill.RemoteLeft)
+		return fmt.Errorf("who fills the memory of %s does not answer, and %d pages are missing",
+			t.definition.Name, fill.RemoteLeft)
 	}
 	if fill.State == memory.FillNone && t.move.record().Decision != migration.Ran {
 		return fmt.Errorf("nothing fills the memory of %s yet", t.definition.Name)
@@ -241,7 +244,8 @@ func (t *target) watchPush() (stop func()) {
 				last = time.Now()
 			} else if time.Since(last) > patience {
 				t.move.tell(migration.Timeout{Reason: fmt.Sprintf(
-					"the restore has not ended, and for %s there was no way for pages that are still at %s", patience, t.move.tracker.spec.Source)})
+					"the restore has not ended, and for %s there was no way for pages that are still at %s",
+					patience, t.move.tracker.spec.Source)})
 				return
 			}
 		}
@@ -283,7 +287,8 @@ const (
 func (t *target) mayMiss() bool {
 	record := t.move.record()
 	return record.State == migration.Running ||
-		record.State == migration.Done && record.Result == migration.Moved && !t.agent.moves.moving(t.definition.ID)
+		record.State == migration.Done && record.Result == migration.Moved &&
+			!t.agent.moves.moving(t.definition.ID)
 }
 
 // missingPages looks for pages of a container here that its source may not send any more, of which
@@ -295,8 +300,10 @@ func (t *target) missingPages(ctx context.Context, how string) (missing bool, er
 		return false, err
 	}
 	if how != missingFail && how != missingKill {
-		return true, fmt.Errorf("%w: %d of %d pages of %s's memory are still at %s; say what becomes of it without them: --missing-pages %s "+
-			"(it runs on, and each access to one of them fails with SIGBUS) or --missing-pages %s", errInvalid, fill.RemoteLeft, fill.Pages,
+		return true, fmt.Errorf("%w: %d of %d pages of %s's memory are still at %s; say what becomes of "+
+			"it without them: --missing-pages %s "+
+			"(it runs on, and each access to one of them fails with SIGBUS) or --missing-pages %s",
+			errInvalid, fill.RemoteLeft, fill.Pages,
 			t.definition.Name, t.move.tracker.spec.Source, missingFail, missingKill)
 	}
 	return true, nil
@@ -308,8 +315,10 @@ func (t *target) giveUpPages(ctx context.Context, how string) error {
 	if err != nil {
 		return err
 	}
-	if t.push.connected() && t.agent.peers.Reaches(t.move.tracker.spec.Source) { // a broken connection may tell nobody for long
-		return fmt.Errorf("%w: %s sends that memory, as far as is known: if it is lost, that is known after some seconds", errRefused, t.move.tracker.spec.Source)
+	// a broken connection may tell nobody for long
+	if t.push.connected() && t.agent.peers.Reaches(t.move.tracker.spec.Source) {
+		return fmt.Errorf("%w: %s sends that memory, as far as is known: if it is lost, that is known "+
+			"after some seconds", errRefused, t.move.tracker.spec.Source)
 	}
 	pages, err := t.agent.engines.EngineFor(t.definition).RemotePages(ctx, t.definition.ID)
 	if err != nil {

@@ -17,7 +17,8 @@ func testSession(t *testing.T) *stream.Session {
 	t.Cleanup(func() { theirs.Close() })
 	answered := make(chan error, 1)
 	go func() {
-		_, _, err := stream.Answer(t.Context(), theirs, func(stream.Hello) error { return nil }, stream.Options{})
+		_, _, err := stream.Answer(t.Context(), theirs, func(stream.Hello) error { return nil },
+			stream.Options{})
 		answered <- err
 	}()
 	session, err := stream.Open(t.Context(), ours, stream.Hello{}, stream.Options{})

@@ -54,11 +54,13 @@ func decodePorts(document []byte) ([]engine.Port, error) {
 		return nil, fmt.Errorf("%w: ports of the container: %w", errInvalid, err)
 	}
 	if len(ports) > maxPorts {
-		return nil, fmt.Errorf("%w: the container waits on %d ports, at most %d are looked for", errInvalid, len(ports), maxPorts)
+		return nil, fmt.Errorf("%w: the container waits on %d ports, at most %d are looked for", errInvalid,
+			len(ports), maxPorts)
 	}
 	for _, p := range ports {
 		if p.Protocol != "tcp" && p.Protocol != "udp" || p.Number == 0 {
-			return nil, fmt.Errorf("%w: the container waits on port %.20q %d", errInvalid, p.Protocol, p.Number)
+			return nil, fmt.Errorf("%w: the container waits on port %.20q %d", errInvalid, p.Protocol,
+				p.Number)
 		}
 	}
 	return ports, nil

@@ -23,7 +23,8 @@ func (a *Agent) thaw(ctx context.Context, reference string, force bool) (notice 
 	}
 	switch spec := m.tracker.spec; {
 	case spec.Side == migration.Target:
-		return "", fmt.Errorf("%w: %s is moving to this node: run \"godwit thaw\" on %s", errRefused, spec.Name, spec.Source)
+		return "", fmt.Errorf("%w: %s is moving to this node: run \"godwit thaw\" on %s", errRefused,
+			spec.Name, spec.Source)
 	case m.record().State == migration.Undoing:
 	default:
 		notice, err = a.resolve(ctx, m, decision{runsAt: migration.Source, force: force})
@@ -38,7 +39,8 @@ func (a *Agent) thaw(ctx context.Context, reference string, force bool) (notice 
 	defer cancel()
 	if waitFor(ctx, m.done) != nil {
 		what, _ := m.tracker.waiting(m.record().State, time.Now())
-		return notice, fmt.Errorf("%w: %s is still being thawed: \"godwit migration show %s\" shows the progress. %s",
+		return notice, fmt.Errorf("%w: %s is still being thawed: \"godwit migration show %s\" shows the "+
+			"progress. %s",
 			engine.ErrBusy, m.tracker.spec.Name, m.tracker.spec.ID, what)
 	}
 	return notice, nil
@@ -61,10 +63,12 @@ func (a *Agent) leaving(ctx context.Context, reference string) (*move, error) {
 		return m, nil
 	}
 	if one.Leaving != nil {
-		return nil, fmt.Errorf("%w: the journal of the migration of %s can be neither used nor rebuilt: see the agent's log", engine.ErrBusy,
+		return nil, fmt.Errorf("%w: the journal of the migration of %s can be neither used nor rebuilt: "+
+			"see the agent's log", engine.ErrBusy,
 			one.Definition.Name)
 	}
-	return nil, fmt.Errorf("%w: no migration has left %s frozen: it is %s", errRefused, one.Definition.Name, one.State)
+	return nil, fmt.Errorf("%w: no migration has left %s frozen: it is %s", errRefused, one.Definition.Name,
+		one.State)
 }
 
 // underWayOf finds a migration under way by the name, the id or the beginning of the id of its

@@ -57,7 +57,8 @@ func (t *throttle) slower(ctx context.Context, dirtying, throughput float64) (bo
 	}
 	t.cpus, t.used, t.at = cpus, used, time.Now()
 	t.tracker.throttled(cpus, t.at)
-	t.tracker.decided(fmt.Sprintf("throttled to %.2f processors after %d rounds; it used %.2f", cpus, t.tracker.roundsSoFar(), before))
+	t.tracker.decided(fmt.Sprintf("throttled to %.2f processors after %d rounds; it used %.2f", cpus,
+		t.tracker.roundsSoFar(), before))
 	return true, nil
 }
 

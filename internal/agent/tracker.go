@@ -136,7 +136,8 @@ func (t *tracker) measured(link stream.Link, choice stream.Choice, limit float64
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.facts.Link = migration.LinkSeen{
-		BandwidthBitsPerSecond: link.BandwidthBitsPerSecond, RTTSeconds: link.RTT.Seconds(), LimitBitsPerSecond: limit,
+		BandwidthBitsPerSecond: link.BandwidthBitsPerSecond, RTTSeconds: link.RTT.Seconds(),
+		LimitBitsPerSecond: limit,
 	}
 	t.decide(fmt.Sprintf("codec %s: %s", choice.Codec, choice.Why))
 }
@@ -157,7 +158,8 @@ func (t *tracker) held(stats network.HoldStats) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.facts.Held = migration.Held{
-		Packets: stats.HeldPackets, Bytes: stats.HeldBytes, Dropped: stats.DroppedPackets, LongestSeconds: stats.LongestHoldSeconds,
+		Packets: stats.HeldPackets, Bytes: stats.HeldBytes, Dropped: stats.DroppedPackets,
+		LongestSeconds: stats.LongestHoldSeconds,
 	}
 }
 
@@ -169,11 +171,13 @@ func (t *tracker) counted(counters stream.Counters) {
 	precopy := int64(t.precopy)
 	t.shareFinal(sent(kindPages) - precopy)
 	t.facts.Bytes = migration.Bytes{
-		MemoryPrecopy: precopy + sent(kindKnown), MemoryFinal: sent(kindState) + sent(kindRefers) + sent(kindPages) - precopy,
+		MemoryPrecopy: precopy + sent(kindKnown), MemoryFinal: sent(kindState) + sent(kindRefers) +
+			sent(kindPages) - precopy,
 		FilesPrecopy: t.files, FilesFinal: sent(kindFiles) - t.files, FilesKept: t.keptFiles,
-		Layers:       sent(layers.KindLayer) + sent(layers.KindParts) + sent(layers.KindPieces),
-		Metadata:     sent(kindFinal) + sent(kindStaged) + sent(kindKey) + sent(kindMap),
-		MemoryRaw:    int64(counters.Sent[kindState].RawBytes + counters.Sent[kindKnown].RawBytes + counters.Sent[kindRefers].RawBytes + t.raw),
+		Layers:   sent(layers.KindLayer) + sent(layers.KindParts) + sent(layers.KindPieces),
+		Metadata: sent(kindFinal) + sent(kindStaged) + sent(kindKey) + sent(kindMap),
+		MemoryRaw: int64(counters.Sent[kindState].RawBytes + counters.Sent[kindKnown].RawBytes +
+			counters.Sent[kindRefers].RawBytes + t.raw),
 		Uncompressed: uncompressed(counters),
 	}
 }
@@ -198,7 +202,8 @@ func (t *tracker) fileRound(stats files.RoundStats, wire uint64) {
 	t.done += stats.KeptBytes
 	if len(t.facts.FileRounds) < maxRoundsKept {
 		t.facts.FileRounds = append(t.facts.FileRounds, migration.FileRound{
-			Entries: stats.Entries, ChangedEntries: stats.ChangedEntries, SentBytes: stats.SentBytes, ReadBytes: stats.ReadBytes, KeptBytes: stats.KeptBytes,
+			Entries: stats.Entries, ChangedEntries: stats.ChangedEntries, SentBytes: stats.SentBytes,
+			ReadBytes: stats.ReadBytes, KeptBytes: stats.KeptBytes,
 			UnsettledFiles: stats.UnsettledFiles, UnsettledBytes: stats.UnsettledBytes,
 			ScanSeconds: stats.ScanTime.Seconds(), Seconds: stats.Duration.Seconds(), Final: stats.Final,
 		})
@@ -245,21 +250,25 @@ func (t *tracker) round(stats memory.RoundStats, pages pipeline.Stats, expected 
 	}
 	if len(t.facts.Rounds) < maxRoundsKept {
 		t.facts.Rounds = append(t.facts.Rounds, migration.Round{
-			Pages: int64(stats.Pages), RawBytes: int64(stats.Bytes()), SentBytes: int64(stats.SentBytes), WrittenBytes: int64(stats.Written()),
-			UnchangedPages: int64(stats.UnchangedPages), ComparedPages: int64(stats.ComparedPages), ZeroPages: int64(pages.ZeroPages),
+			Pages: int64(stats.Pages), RawBytes: int64(stats.Bytes()), SentBytes: int64(stats.SentBytes),
+			WrittenBytes:   int64(stats.Written()),
+			UnchangedPages: int64(stats.UnchangedPages), ComparedPages: int64(stats.ComparedPages),
+			ZeroPages:      int64(pages.ZeroPages),
 			ReferencePages: int64(pages.ReferencePages), DeltaPages: int64(pages.DeltaPages),
 			Seconds: stats.Duration.Seconds(), StoppedSeconds: stats.Stopped.Seconds(),
 			ExpectedDowntimeSeconds: expected.Seconds(), Final: stats.Final,
 		})
 	}
 	if stats.Unseen != "" {
-		t.decide(fmt.Sprintf("%d pages of shared memory are compared in the freeze: %s", stats.ComparedPages, stats.Unseen))
+		t.decide(fmt.Sprintf("%d pages of shared memory are compared in the freeze: %s", stats.ComparedPages,
+			stats.Unseen))
 	}
 	if !stats.Final && stats.Interval > 0 {
 		t.facts.DirtyingRate = stats.DirtyingRate()
 	}
 	for _, refused := range stats.Refused {
-		t.decide(fmt.Sprintf("process %d (%s) is tracked by %s: %s", refused.Task, refused.Name, refused.Instead, refused.Reason))
+		t.decide(fmt.Sprintf("process %d (%s) is tracked by %s: %s", refused.Task, refused.Name,
+			refused.Instead, refused.Reason))
 	}
 }
 
@@ -275,7 +284,8 @@ func (t *tracker) throttled(cpus float64, at time.Time) {
 		t.throttledAt = time.Time{}
 	}
 	if cpus > 0 {
-		t.facts.Throttles = append(t.facts.Throttles, migration.ThrottleStep{AfterRounds: len(t.facts.Rounds), CPUs: cpus})
+		t.facts.Throttles = append(t.facts.Throttles,
+			migration.ThrottleStep{AfterRounds: len(t.facts.Rounds), CPUs: cpus})
 		t.throttledAt = at
 	}
 }
@@ -301,7 +311,8 @@ func (t *tracker) memoryGrows(bytes int64) {
 	defer t.mu.Unlock()
 	t.facts.MemoryGrowth = bytes
 	if bytes >= growthWorthTelling {
-		t.decide(fmt.Sprintf("the container takes %d MiB more at the target: what its processes share copy-on-write becomes each one's own",
+		t.decide(fmt.Sprintf("the container takes %d MiB more at the target: what its processes share "+
+			"copy-on-write becomes each one's own",
 			bytes>>20))
 	}
 }
@@ -311,7 +322,8 @@ const growthWorthTelling = 4 << 20
 
 // changedCodec notes that a data connection chose another codec.
 func (t *tracker) changedCodec(from, to stream.Codec) {
-	t.decided(fmt.Sprintf("codec %s after %s: it gets more through, as the link, the content and the processor are now", to, from))
+	t.decided(fmt.Sprintf("codec %s after %s: it gets more through, as the link, the content and the "+
+		"processor are now", to, from))
 }
 
 // maxDecisions bounds the report.
@@ -369,7 +381,8 @@ func (t *tracker) heardReport(document []byte) {
 		return
 	}
 	var report migration.Report
-	if json.Unmarshal(document, &report) != nil || report.Migration != t.spec.ID || report.Mode != t.spec.Mode {
+	if json.Unmarshal(document, &report) != nil || report.Migration != t.spec.ID ||
+		report.Mode != t.spec.Mode {
 		return // It is for people to read, and to foretell others by: this node's own does, too.
 	}
 	t.mu.Lock()
@@ -427,9 +440,11 @@ func (t *tracker) progress(record migration.Record, at time.Time) migration.Prog
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := migration.Progress{
-		Migration: t.spec.ID, Phase: string(t.step), State: record.State, DoneBytes: t.done, TotalBytes: t.total,
-		Rate: t.meter.Observe(at, t.done), Seconds: at.Sub(t.spec.Started).Seconds(),
-		Rounds: t.rounds, ExpectedDowntimeSeconds: t.expected.Seconds(), DirtyingRate: t.dirtying, Push: t.known().Push,
+		Migration: t.spec.ID, Phase: string(t.step), State: record.State, DoneBytes: t.done,
+		TotalBytes: t.total,
+		Rate:       t.meter.Observe(at, t.done), Seconds: at.Sub(t.spec.Started).Seconds(),
+		Rounds: t.rounds, ExpectedDowntimeSeconds: t.expected.Seconds(), DirtyingRate: t.dirtying,
+		Push:       t.known().Push,
 		FileRounds: len(t.facts.FileRounds), ExpectedFilesSeconds: t.filesExpected.Seconds(),
 	}
 	p.Waiting, p.WaitingSeconds = t.waiting(record.State, at)

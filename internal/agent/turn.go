@@ -16,7 +16,8 @@ type turn struct {
 }
 
 // errNoRounds is for who wants to end rounds that there are not.
-var errNoRounds = errors.New("its memory is not being sent in rounds now: only a migration in mode pre-copy or hybrid can be switched, before it is frozen")
+var errNoRounds = errors.New("its memory is not being sent in rounds now: only a migration in mode " +
+	"pre-copy or hybrid can be switched, before it is frozen")
 
 // may says whose rounds can be ended from now on.
 func (t *turn) may(pages *memory.Source) {

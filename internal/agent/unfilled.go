@@ -36,12 +36,14 @@ func awaitFilled(ctx context.Context, look func() (memory.FillReport, error)) er
 		if err != nil || report.State != memory.Filling {
 			return err
 		}
-		if report.RemoteLeft != left || report.RemoteLeft == 0 { // what is all here is filled, however long that takes
+		// what is all here is filled, however long that takes
+		if report.RemoteLeft != left || report.RemoteLeft == 0 {
 			left, since = report.RemoteLeft, time.Now()
 		}
 		if stood := time.Since(since); stood > fillPatience {
 			return fmt.Errorf("%d of %d pages are still at the node that it left, and none has come for %s: "+
-				"it waits for them where it touches them, and cannot be moved on", left, report.Pages, stood.Round(time.Second))
+				"it waits for them where it touches them, and cannot be moved on", left, report.Pages,
+				stood.Round(time.Second))
 		}
 		select {
 		case <-ctx.Done():

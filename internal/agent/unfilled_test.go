@@ -36,7 +36,8 @@ func TestAwaitFilledEnds(t *testing.T) {
 		stuck := func() (memory.FillReport, error) {
 			return memory.FillReport{State: memory.Filling, Pages: 43, LeftPages: 25, RemoteLeft: 25}, nil
 		}
-		if err := awaitFilled(t.Context(), stuck); err == nil || !strings.Contains(err.Error(), "25 of 43 pages are still at the node") {
+		if err := awaitFilled(t.Context(), stuck); err == nil ||
+			!strings.Contains(err.Error(), "25 of 43 pages are still at the node") {
 			t.Errorf("memory that does not come: %v", err)
 		}
 	})

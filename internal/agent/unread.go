@@ -32,14 +32,16 @@ func (u unread) waits() bool { return errors.Is(u.err, errNotTold) }
 
 // busy is the error for a request that concerns a migration that waits for an engine, or its container.
 func (u unread) busy() error {
-	return fmt.Errorf("%w: container %s is being migrated (%s), and the migration waits for engine %s: make %s answer, or wait: %w",
+	return fmt.Errorf("%w: container %s is being migrated (%s), and the migration waits for engine %s: "+
+		"make %s answer, or wait: %w",
 		engine.ErrBusy, u.spec.Name, u.spec.ID, u.engine, u.engine, u.err)
 }
 
 func (m *moves) newUnread(id string, entry entry, err error) unread {
 	spec := entry.Record.Spec
 	spec.ID = id
-	return unread{spec: spec, definition: entry.Definition, engine: m.agent.engines.EngineFor(entry.Definition).Name(), err: err}
+	return unread{spec: spec, definition: entry.Definition,
+		engine: m.agent.engines.EngineFor(entry.Definition).Name(), err: err}
 }
 
 func (m *moves) setUnread(id string, entry entry, err error) {
@@ -51,7 +53,8 @@ func (m *moves) setUnread(id string, entry entry, err error) {
 	}
 	m.mu.Unlock()
 	if !known && (was == nil || was.Error() != err.Error()) {
-		m.agent.log.Error("migration cannot be recovered; it is tried again", "migration", id, "every", unreadEvery, "error", err)
+		m.agent.log.Error("migration cannot be recovered; it is tried again", "migration", id, "every",
+			unreadEvery, "error", err)
 	}
 }
 
@@ -113,12 +116,14 @@ func (m *moves) examineWaiting(definition engine.Definition) (problems []migrati
 		why := fmt.Sprintf("migration %s of container %s to %s waits for engine %s there",
 			one.spec.ID, one.spec.Name, m.agent.self.Name, one.engine)
 		if one.spec.Container == definition.ID {
-			problems = append(problems, migration.Problem{What: "container " + definition.Name, Why: why, Remedy: remedy})
+			problems = append(problems,
+				migration.Problem{What: "container " + definition.Name, Why: why, Remedy: remedy})
 			continue
 		}
 		for _, v := range one.definition.Volumes {
 			if !v.Stays && slices.ContainsFunc(definition.Volumes, v.Overlaps) {
-				problems = append(problems, migration.Problem{What: v.String(), Why: why + ", and moves it, too", Remedy: remedy})
+				problems = append(problems,
+					migration.Problem{What: v.String(), Why: why + ", and moves it, too", Remedy: remedy})
 			}
 		}
 	}
@@ -185,20 +190,25 @@ func (m *moves) unusable(one engine.Container) string {
 	if id == "" {
 		return ""
 	}
-	return fmt.Sprintf("; the journal of migration %s cannot be used: if it cannot be repaired, move %s away and start "+
-		"the agent again: the journal is made anew from the engine's note, and the target is asked", id, m.dir(id))
+	return fmt.Sprintf("; the journal of migration %s cannot be used: if it cannot be repaired, move %s "+
+		"away and start "+
+		"the agent again: the journal is made anew from the engine's note, and the target is asked", id,
+		m.dir(id))
 }
 
 // report tells users that the journal needs their attention.
 func (u unread) report() migration.Report {
-	text := fmt.Sprintf("its journal cannot be used: %v; it is tried again every %s, and nothing of it is touched meanwhile",
+	text := fmt.Sprintf("its journal cannot be used: %v; it is tried again every %s, and nothing of it is "+
+		"touched meanwhile",
 		u.err, unreadEvery)
 	if u.waits() {
 		text = fmt.Sprintf("waits for engine %s to confirm that the container was not resumed on this node; "+
-			"%s is asked again every %s, and nothing of the migration is touched meanwhile", u.engine, u.engine, unreadEvery)
+			"%s is asked again every %s, and nothing of the migration is touched meanwhile", u.engine,
+			u.engine, unreadEvery)
 	}
 	return migration.Report{
-		Migration: u.spec.ID, Container: u.spec.Name, Source: u.spec.Source, Target: u.spec.Target, Mode: u.spec.Mode,
+		Migration: u.spec.ID, Container: u.spec.Name, Source: u.spec.Source, Target: u.spec.Target,
+		Mode:    u.spec.Mode,
 		Started: u.spec.Started, Result: migration.ResultDoubt, Error: &text,
 		Phases: []migration.Phase{}, Rounds: []migration.Round{},
 	}
@@ -214,7 +224,8 @@ func (m *moves) unused(id string) error {
 	if one, ok := m.unread[id]; ok && one.waits() {
 		return one.busy()
 	} else if ok {
-		return fmt.Errorf("%w: the journal of migration %s cannot be used: %w; it is tried again", engine.ErrBusy, id, one.err)
+		return fmt.Errorf("%w: the journal of migration %s cannot be used: %w; it is tried again",
+			engine.ErrBusy, id, one.err)
 	}
 	_, err := os.Lstat(filepath.Join(m.dir(id), journalName))
 	switch {

@@ -26,7 +26,8 @@ func newTestAgent(t *testing.T) *Agent {
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
 	a := &Agent{
-		config: Config{StateDir: t.TempDir(), RunDir: t.TempDir()}, log: slog.New(slog.DiscardHandler), ctx: ctx, stop: stop,
+		config: Config{StateDir: t.TempDir(), RunDir: t.TempDir()}, log: slog.New(slog.DiscardHandler),
+		ctx: ctx, stop: stop,
 		reservations: reserve.New(), stagedCopies: newStagedCopies(),
 		residuals: newResiduals(0), engines: engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
 	}
@@ -34,7 +35,8 @@ func newTestAgent(t *testing.T) *Agent {
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
 		t.Fatal(err)
 	}
-	if a.kept, err = kept.New(kept.Config{StateDir: a.config.StateDir, Keep: kept.DefaultKeep, Log: a.log}); err != nil {
+	if a.kept, err = kept.New(kept.Config{StateDir: a.config.StateDir, Keep: kept.DefaultKeep,
+		Log: a.log}); err != nil {
 		t.Fatal(err)
 	}
 	a.id = clustertest.New(t, "a", "b")[1].ID
@@ -85,7 +87,8 @@ func TestUnreadJournalIsNotOverwritten(t *testing.T) {
 		t.Errorf("the journal was overwritten: %s, error %v", after, err)
 	}
 	unread := a.moves.unreadable()
-	if len(unread) != 1 || unread[0].report().Source != "a" || !strings.Contains(*unread[0].report().Error, "format") {
+	if len(unread) != 1 || unread[0].report().Source != "a" ||
+		!strings.Contains(*unread[0].report().Error, "format") {
 		t.Fatalf("unreadable: %+v", unread)
 	}
 

@@ -30,7 +30,8 @@ type chosenVolumes struct {
 // checkVolumeWays refuses what was chosen for volumes that the container has not, or cannot be.
 func checkVolumeWays(definition engine.Definition, ways migration.VolumeWays) error {
 	for _, name := range ways.Named() {
-		i := slices.IndexFunc(definition.Volumes, func(v engine.Volume) bool { return name == v.Key() || name == v.Path })
+		i := slices.IndexFunc(definition.Volumes,
+			func(v engine.Volume) bool { return name == v.Key() || name == v.Path })
 		if i < 0 {
 			if len(definition.Volumes) == 0 {
 				return fmt.Errorf("%w: container %s has no volumes", errInvalid, definition.Name)
@@ -39,11 +40,13 @@ func checkVolumeWays(definition engine.Definition, ways migration.VolumeWays) er
 			for _, v := range definition.Volumes {
 				have = append(have, v.Key())
 			}
-			return fmt.Errorf("%w: container %s has no volume %.80q; it has: %s", errInvalid, definition.Name, name, strings.Join(have, ", "))
+			return fmt.Errorf("%w: container %s has no volume %.80q; it has: %s", errInvalid, definition.Name,
+				name, strings.Join(have, ", "))
 		}
 		v := definition.Volumes[i]
 		if way, _ := ways.For(v.Key(), v.Path); v.Sort() == engine.Tmpfs && way == migration.VolumeShared {
-			return fmt.Errorf("%w: %s is memory of the container, which no other node can share: choose %s or %s", errInvalid, v,
+			return fmt.Errorf("%w: %s is memory of the container, which no other node can share: choose "+
+				"%s or %s", errInvalid, v,
 				migration.VolumeMove, migration.VolumeSkip)
 		}
 	}
@@ -53,7 +56,8 @@ func checkVolumeWays(definition engine.Definition, ways migration.VolumeWays) er
 // chooseVolumes decides what becomes of each volume: what a user chose, but that what both nodes
 // mount is not moved.
 func (a *Agent) chooseVolumes(
-	ctx context.Context, mode migration.Mode, definition engine.Definition, node identity.Node, ways migration.VolumeWays,
+	ctx context.Context, mode migration.Mode, definition engine.Definition, node identity.Node,
+	ways migration.VolumeWays,
 ) (chosenVolumes, error) {
 	n := len(definition.Volumes)
 	c := chosenVolumes{
@@ -70,11 +74,16 @@ func (a *Agent) chooseVolumes(
 			way, why = migration.VolumeSkip, "what is in memory ends with the processes that are stopped"
 		case v.Sort() == engine.Tmpfs && way == migration.VolumeShared:
 			way = migration.VolumeMove
-		case v.Sort() == engine.Bind && v.ReadOnly && way == migration.VolumeMove && definition.EngineName != "": // other engines' do not move
-			way, why = migration.VolumeSkip, "the container can only read it, and reads what is there on "+node.Name
+		// other engines' do not move
+		case v.Sort() == engine.Bind && v.ReadOnly && way == migration.VolumeMove &&
+			definition.EngineName != "":
+			way, why = migration.VolumeSkip, "the container can only read it, and reads what is there on "+
+				node.Name
 		}
-		c.moved[i] = migration.VolumeMoved{Volume: v.Key(), Kind: string(v.Sort()), Source: v.Source, Path: v.Path, Way: way, Why: why}
-		refused := v.Sort() == engine.Bind && way == migration.VolumeMove && a.ofTheNode(v.Source) // and nothing is written there
+		c.moved[i] = migration.VolumeMoved{Volume: v.Key(), Kind: string(v.Sort()), Source: v.Source,
+			Path: v.Path, Way: way, Why: why}
+		// and nothing is written there
+		refused := v.Sort() == engine.Bind && way == migration.VolumeMove && a.ofTheNode(v.Source)
 		if way != migration.VolumeSkip && v.Sort() != engine.Tmpfs && !refused {
 			asked, at = append(asked, v), append(at, i)
 		}
@@ -110,17 +119,22 @@ func (c *chosenVolumes) judge(i int, found proof.Proof, node identity.Node) {
 		moved.Way, c.locked[i], c.same[i] = migration.VolumeShared, found.Locked, found.Same
 	case moved.Way == migration.VolumeShared:
 		c.problems = append(c.problems, engine.Problem{
-			What: v.String(), Why: fmt.Sprintf("it was to be shared with %s, but that could not be proven: %s", node.Name, found.Why),
-			Remedy: "mount the same storage at this place on both nodes, or have it moved (--volumes " + v.Key() + "=move)",
+			What: v.String(),
+			Why: fmt.Sprintf("it was to be shared with %s, but that could not be proven: %s", node.Name,
+				found.Why),
+			Remedy: "mount the same storage at this place on both nodes, or have it moved (--volumes " +
+				v.Key() + "=move)",
 		})
 	case found.Unsure:
 		c.problems = append(c.problems, engine.Problem{
-			What: v.String(), Why: fmt.Sprintf("whether %s mounts the same storage cannot be found out: %s", node.Name, found.Why),
+			What: v.String(), Why: fmt.Sprintf("whether %s mounts the same storage cannot be found out: %s",
+				node.Name, found.Why),
 			Remedy: "let root write there on both nodes, or choose --volumes " + v.Key() + "=skip if it does",
 		})
 	case found.OneWay:
 		c.problems = append(c.problems, engine.Problem{
-			What: v.String(), Why: fmt.Sprintf("%s has there what this node has, and is no place to move it to: %s", node.Name, found.Why),
+			What: v.String(), Why: fmt.Sprintf("%s has there what this node has, and is no place to move "+
+				"it to: %s", node.Name, found.Why),
 			Remedy: "end what copies it there, or choose --volumes " + v.Key() + "=skip",
 		})
 	}
@@ -128,7 +142,8 @@ func (c *chosenVolumes) judge(i int, found proof.Proof, node identity.Node) {
 
 // examineVolumes adds what stands against moving the volumes that are to move, and against leaving
 // those that stay.
-func (a *Agent) examineVolumes(ctx context.Context, mode migration.Mode, definition engine.Definition, c *chosenVolumes) error {
+func (a *Agent) examineVolumes(ctx context.Context, mode migration.Mode, definition engine.Definition,
+	c *chosenVolumes) error {
 	if len(c.volumes) == 0 {
 		return nil
 	}
@@ -161,25 +176,30 @@ func (a *Agent) examineVolumes(ctx context.Context, mode migration.Mode, definit
 }
 
 // examineMoving lists what stands against taking a volume away from this node.
-func (a *Agent) examineMoving(all []engine.Container, id string, v engine.Volume, path string) ([]engine.Problem, error) {
+func (a *Agent) examineMoving(all []engine.Container, id string, v engine.Volume,
+	path string) ([]engine.Problem, error) {
 	skip := fmt.Sprintf("leave it here (--volumes %s=%s)", v.Key(), migration.VolumeSkip)
 	if others := engine.Sharing(all, id, v); len(others) > 0 {
 		return []engine.Problem{{
 			What: v.String(),
-			Why: fmt.Sprintf("container %s on this node has it, too, and it cannot be on two nodes; containers that share a volume cannot be moved together yet",
+			Why: fmt.Sprintf("container %s on this node has it, too, and it cannot be on two nodes; "+
+				"containers that share a volume cannot be moved together yet",
 				strings.Join(others, ", ")),
-			Remedy: fmt.Sprintf("remove container %s first, keep it on storage that both nodes mount, or %s", others[0], skip),
+			Remedy: fmt.Sprintf("remove container %s first, keep it on storage that both nodes mount, or %s",
+				others[0], skip),
 		}}, nil
 	}
 	if v.Sort() == engine.Bind && a.ofTheNode(path) {
-		return []engine.Problem{{What: v.String(), Why: "it is a part of this machine, which cannot be taken away from it", Remedy: skip}}, nil
+		return []engine.Problem{{What: v.String(), Why: "it is a part of this machine, which cannot be " +
+			"taken away from it", Remedy: skip}}, nil
 	}
 	below, err := mountsBelow(path)
 	if err != nil || len(below) == 0 {
 		return nil, err
 	}
 	return []engine.Problem{{
-		What: v.String(), Why: "another file system is mounted in it, at " + below[0] + ", which the container does not see",
+		What: v.String(), Why: "another file system is mounted in it, at " + below[0] +
+			", which the container does not see",
 		Remedy: "unmount that, or " + skip,
 	}}, nil
 }
@@ -193,7 +213,8 @@ func (a *Agent) examineArriving(definition engine.Definition) []migration.Proble
 			continue
 		}
 		add := func(why string) {
-			problems = append(problems, migration.Problem{What: v.String(), Why: "it is a part of " + a.self.Name + ", and " + why, Remedy: "use another directory"})
+			problems = append(problems, migration.Problem{What: v.String(),
+				Why: "it is a part of " + a.self.Name + ", and " + why, Remedy: "use another directory"})
 		}
 		switch {
 		case !v.Stays && a.ofTheNode(v.Source):
@@ -210,7 +231,8 @@ func (a *Agent) examineArriving(definition engine.Definition) []migration.Proble
 // What every program may read it may, too.
 func (a *Agent) keptFrom(v engine.Volume) bool {
 	// What engines and people give to containers; links of the machine's own lead from some of it.
-	given := []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/localtime", "/etc/timezone", "/etc/ssl/certs"}
+	given := []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/localtime", "/etc/timezone",
+		"/etc/ssl/certs"}
 	public := []string{"/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr"}
 	if v.ReadOnly && slices.Contains(given, v.Source) {
 		return false
@@ -224,20 +246,24 @@ func (a *Agent) keptFrom(v engine.Volume) bool {
 		if v.ReadOnly && slices.ContainsFunc(public, within) {
 			return false
 		}
-		return a.ofTheNode(source) || slices.ContainsFunc(secret, within) || within(a.config.StateDir) || within(a.config.RunDir)
+		return a.ofTheNode(source) || slices.ContainsFunc(secret, within) || within(a.config.StateDir) ||
+			within(a.config.RunDir)
 	})
 }
 
 // secret are directories of root's, of engines and of what starts programs.
 var secret = []string{
-	"/root", "/run", "/var/run", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/kubelet", "/var/lib/lxc",
+	"/root", "/run", "/var/run", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker",
+	"/var/lib/kubelet", "/var/lib/lxc",
 	"/var/lib/dpkg", "/var/lib/systemd", "/var/spool",
 }
 
 // ofTheNode tells of host directories that belong to a machine whatever runs on it.
 func (a *Agent) ofTheNode(path string) bool {
-	whole := []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin", "/sys", "/usr"}
-	itself := []string{"/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/lib", "/var/cache", "/var/log", "/var/run", "/var/tmp"}
+	whole := []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc",
+		"/sbin", "/sys", "/usr"}
+	itself := []string{"/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var", "/var/lib",
+		"/var/cache", "/var/log", "/var/run", "/var/tmp"}
 	within := func(directory string) bool { return engine.Within(path, directory) }
 	return slices.ContainsFunc(whole, within) || slices.Contains(itself, path) ||
 		engine.Within(a.config.StateDir, path) || engine.Within(a.config.RunDir, path)
@@ -253,7 +279,8 @@ func mountsBelow(directory string) ([]string, error) {
 	var found []string
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
-		if m, ok := kernel.ParseMount(lines.Text()); ok && m.Point != directory && engine.Within(m.Point, directory) {
+		if m, ok := kernel.ParseMount(lines.Text()); ok && m.Point != directory &&
+			engine.Within(m.Point, directory) {
 			found = append(found, m.Point)
 		}
 	}
@@ -261,7 +288,8 @@ func mountsBelow(directory string) ([]string, error) {
 }
 
 // examineLocks finds locks that the target could not take as long as the frozen container here has them.
-func (a *Agent) examineLocks(ctx context.Context, definition engine.Definition, v engine.Volume, path string, locked bool) ([]engine.Problem, error) {
+func (a *Agent) examineLocks(ctx context.Context, definition engine.Definition, v engine.Volume, path string,
+	locked bool) ([]engine.Problem, error) {
 	if !locked {
 		return nil, nil
 	}
@@ -274,8 +302,10 @@ func (a *Agent) examineLocks(ctx context.Context, definition engine.Definition, 
 		return nil, err
 	}
 	return []engine.Problem{{
-		What: v.String() + ", file " + held[0], Why: "the container has locked it, and locks there hold on both nodes: at the target it could not be locked before this copy is gone",
-		Remedy: "move it when it has released the lock, or mount the storage so that locks are each node's own (nfs: local_lock=all)",
+		What: v.String() + ", file " + held[0], Why: "the container has locked it, and locks there hold " +
+			"on both nodes: at the target it could not be locked before this copy is gone",
+		Remedy: "move it when it has released the lock, or mount the storage so that locks are each " +
+			"node's own (nfs: local_lock=all)",
 	}}, nil
 }
 
@@ -290,7 +320,8 @@ func (a *Agent) findVolume(ctx context.Context, name string) (engine.StoredVolum
 			return one, nil
 		}
 	}
-	return engine.StoredVolume{}, fmt.Errorf("%w: %.80q; \"godwit volume ls\" lists them", engine.ErrNoVolume, name)
+	return engine.StoredVolume{}, fmt.Errorf("%w: %.80q; \"godwit volume ls\" lists them", engine.ErrNoVolume,
+		name)
 }
 
 // volumesOf are the volumes that a user wants for a new container.

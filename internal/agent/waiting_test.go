@@ -44,11 +44,13 @@ func TestUntrackAway(t *testing.T) {
 	}{
 		"nothing was begun": {},
 		"rounds":            {memory: &memorySource{throttle: &throttle{}, pages: &memory.Source{}}},
-		"throttled":         {memory: &memorySource{throttle: &throttle{begun: true}, pages: &memory.Source{}}, waits: true},
-		"after a crash":     {slowed: true, waits: true},
+		"throttled": {memory: &memorySource{throttle: &throttle{begun: true},
+			pages: &memory.Source{}}, waits: true},
+		"after a crash": {slowed: true, waits: true},
 	} {
 		away.away, away.ended = true, 0
-		s := &source{agent: a, memory: c.memory, slowed: c.slowed, move: &move{tracker: newTracker(migration.Spec{})}}
+		s := &source{agent: a, memory: c.memory, slowed: c.slowed,
+			move: &move{tracker: newTracker(migration.Spec{})}}
 		err := s.untrack(t.Context())
 		if (err != nil) != c.waits {
 			t.Errorf("%s: %v", name, err)

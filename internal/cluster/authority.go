@@ -51,8 +51,9 @@ func (m *Members) RemoveNode(ctx context.Context, name string, force bool) (*api
 // removable finds the node that a user wants to remove. Without force it refuses a removal that does harm.
 func (m *Members) removable(name string, force bool) (identity.Peer, error) {
 	if name == m.peers.id.Node.Name {
-		return identity.Peer{}, fmt.Errorf("%w: a node does not remove itself: run this on another node with the authority%s",
-			api.ErrRefused, m.Elsewhere())
+		return identity.Peer{},
+			fmt.Errorf("%w: a node does not remove itself: run this on another node with the authority%s",
+				api.ErrRefused, m.Elsewhere())
 	}
 	node, err := m.peers.Find(name)
 	if err != nil {
@@ -70,15 +71,19 @@ func (m *Members) removable(name string, force bool) (identity.Peer, error) {
 }
 
 func (m *Members) mayRemove(node identity.Node) error {
-	if slices.ContainsFunc(m.peers.authorities(), func(n identity.Node) bool { return n.Number == node.Number }) &&
+	if slices.ContainsFunc(m.peers.authorities(),
+		func(n identity.Node) bool { return n.Number == node.Number }) &&
 		m.peers.signs(node.Name) {
-		return fmt.Errorf("%w: %s has the key of the authority: \"godwit node demote %s\" first; if it cannot be reached, --force removes "+
+		return fmt.Errorf("%w: %s has the key of the authority: \"godwit node demote %s\" first; if it "+
+			"cannot be reached, --force removes "+
 			"it, but whoever has its disk can still admit nodes", api.ErrRefused, node.Name, node.Name)
 	}
 	for _, spec := range m.underWay() {
 		if spec.Source == node.Name || spec.Target == node.Name {
-			return fmt.Errorf("%w: migration %s of container %s is under way between this node and %s: wait for its end, cancel it, or "+
-				"decide it with \"godwit migration resolve\" once the node is removed (--force)", api.ErrRefused, spec.ID, spec.Name, node.Name)
+			return fmt.Errorf("%w: migration %s of container %s is under way between this node and %s: "+
+				"wait for its end, cancel it, or "+
+				"decide it with \"godwit migration resolve\" once the node is removed (--force)",
+				api.ErrRefused, spec.ID, spec.Name, node.Name)
 		}
 	}
 	return nil
@@ -90,7 +95,8 @@ func (m *Members) greetAll(ctx context.Context) (answered, silent []string) {
 	others := m.peers.Others()
 	var all sync.WaitGroup
 	for _, node := range others {
-		all.Go(guard.Logged(m.peers.log, func() { _ = m.peers.Hello(ctx, node) })) // reaches tells what came of it
+		// reaches tells what came of it
+		all.Go(guard.Logged(m.peers.log, func() { _ = m.peers.Hello(ctx, node) }))
 	}
 	all.Wait()
 	for _, node := range others {
@@ -122,7 +128,8 @@ func (m *Members) needsAuthority() error {
 	if m.peers.id.HasAuthority() {
 		return nil
 	}
-	return fmt.Errorf("%w: %s does not have the cluster's authority: run this on the node that was initialised first, or one that was "+
+	return fmt.Errorf("%w: %s does not have the cluster's authority: run this on the node that was "+
+		"initialised first, or one that was "+
 		"promoted%s", api.ErrRefused, m.peers.id.Node.Name, m.Elsewhere())
 }
 
@@ -158,7 +165,8 @@ func (m *Members) PromoteNode(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := api.NewPeerClient(client).TakeAuthority(ctx, &api.TakeAuthorityRequest{HandoverJson: handover}); err != nil {
+	if _, err := api.NewPeerClient(client).TakeAuthority(ctx,
+		&api.TakeAuthorityRequest{HandoverJson: handover}); err != nil {
 		return fmt.Errorf("node %s did not take the authority: %w", name, err)
 	}
 	return m.peers.Hello(ctx, node)
@@ -192,7 +200,8 @@ func (m *Members) otherMember(name string) (identity.Node, error) {
 		return identity.Node{}, err
 	}
 	if name == m.peers.id.Node.Name {
-		return identity.Node{}, fmt.Errorf("%w: %s has the authority; another node that has it, too, can take it away%s", api.ErrRefused, name,
+		return identity.Node{}, fmt.Errorf("%w: %s has the authority; another node that has it, too, can "+
+			"take it away%s", api.ErrRefused, name,
 			m.Elsewhere())
 	}
 	return m.peers.Find(name)

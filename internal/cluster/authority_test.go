@@ -66,7 +66,8 @@ func TestPromoteAndDemote(t *testing.T) {
 	if err := members.DemoteNode(t.Context(), "a"); !errors.Is(err, api.ErrRefused) {
 		t.Errorf("a demotes itself: %v", err)
 	}
-	if err := members.DemoteNode(t.Context(), "b"); err == nil || !strings.Contains(err.Error(), "b did not give up the authority") {
+	if err := members.DemoteNode(t.Context(), "b"); err == nil ||
+		!strings.Contains(err.Error(), "b did not give up the authority") {
 		t.Errorf("a node that does not know the call: %v", err)
 	}
 	cut()

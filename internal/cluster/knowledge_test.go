@@ -22,7 +22,9 @@ type talker struct {
 func newTalker(name string, guests int) *talker {
 	one := &talker{name: name, lists: newGuestLists()}
 	for i := range guests {
-		one.guests = append(one.guests, &api.Location{Address: fmt.Sprintf("10.57.0.%d", i+1), Container: fmt.Sprint(name, i), Node: name})
+		one.guests = append(one.guests,
+			&api.Location{Address: fmt.Sprintf("10.57.0.%d", i+1), Container: fmt.Sprint(name, i),
+				Node: name})
 	}
 	return one
 }
@@ -115,7 +117,8 @@ func TestHostileGuests(t *testing.T) {
 	a, b := newTalker("a", 2), newTalker("b", 2)
 	hello(t, a, b, false, false)
 	of := api.LocationsDigest(a.guests)
-	for name, digest := range map[string][]byte{"unknown": make([]byte, 32), "short": {1}, "long": make([]byte, 1<<16), "of another node": of} {
+	for name, digest := range map[string][]byte{"unknown": make([]byte, 32), "short": {1},
+		"long": make([]byte, 1<<16), "of another node": of} {
 		lists := newGuestLists()
 		lists.hear("a", a.guests, of, nil)
 		if guests, whole := lists.hear("b", nil, digest, digest); whole {
@@ -216,7 +219,8 @@ func TestClaimsAreSentOnce(t *testing.T) {
 	if sent := greet(); !slices.Equal(sent, running) || len(heard) != 6 {
 		t.Errorf("claims that are known again are sent as %v, and heard as %v", sent, heard)
 	}
-	old, err := b.Answer("a", &api.HelloRequest{Version: "0.1.0", Protocol: ourProtocol(), Claims: []uint64{9}})
+	old, err := b.Answer("a", &api.HelloRequest{Version: "0.1.0", Protocol: ourProtocol(),
+		Claims: []uint64{9}})
 	if err != nil || !slices.Equal(heard[len(heard)-1], []uint64{9}) || len(old.Claims) > 0 {
 		t.Errorf("an older release: %v, %v, %v", old, heard[len(heard)-1], err)
 	}

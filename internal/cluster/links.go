@@ -49,7 +49,8 @@ func (p *Peers) wantsProbe(name string, every time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.known[name]
-	if known == nil || !known.reachable || time.Since(known.probed) < every || known.bandwidth > 0 && time.Since(known.seen) < every {
+	if known == nil || !known.reachable || time.Since(known.probed) < every || known.bandwidth > 0 &&
+		time.Since(known.seen) < every {
 		return false
 	}
 	known.probed = time.Now()
@@ -80,8 +81,9 @@ func (p *Peers) WayTo(name string) predict.Link {
 		return predict.Link{}
 	}
 	link := predict.Link{
-		RTTSeconds: known.rtt.Seconds(), JitterSeconds: known.jitter.Seconds(), BandwidthBitsPerSecond: known.bandwidth,
-		BackBitsPerSecond: known.back, Loss: known.loss(),
+		RTTSeconds: known.rtt.Seconds(), JitterSeconds: known.jitter.Seconds(),
+		BandwidthBitsPerSecond: known.bandwidth,
+		BackBitsPerSecond:      known.back, Loss: known.loss(),
 	}
 	switch {
 	case !known.seen.IsZero():
@@ -168,7 +170,8 @@ func (p *peer) noteJitter(rtt time.Duration) {
 func (p *Peers) noteBack(name string, bitsPerSecond float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known := p.known[name]; known != nil && bitsPerSecond > 0 && bitsPerSecond <= migration.MaxBandwidthLimit {
+	if known := p.known[name]; known != nil && bitsPerSecond > 0 &&
+		bitsPerSecond <= migration.MaxBandwidthLimit {
 		known.back = bitsPerSecond
 	}
 }

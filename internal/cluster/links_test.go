@@ -19,7 +19,8 @@ func TestBandwidth(t *testing.T) {
 		do   func()
 		want float64
 	}{
-		{"our own limit", func() { p.noteProbe(stream.Link{BandwidthBitsPerSecond: 5e6, Limited: true}, now) }, 5e6},
+		{"our own limit",
+			func() { p.noteProbe(stream.Link{BandwidthBitsPerSecond: 5e6, Limited: true}, now) }, 5e6},
 		{"a probe", func() { probe(60e6, false) }, 60e6},
 		{"our own limits", func() {
 			for range 2 * predict.Measurements {
@@ -28,9 +29,11 @@ func TestBandwidth(t *testing.T) {
 		}, 60e6},
 		{"a transfer", func() { p.noteTransfer(95e6, true, now) }, 95e6},
 		{"short probes", func() { probe(60e6, true); probe(60e6, true) }, 95e6},
-		{"probes that are wrong by less than a factor", func() { probe(60e6, false); probe(70e6, false); probe(120e6, false) }, 95e6},
+		{"probes that are wrong by less than a factor",
+			func() { probe(60e6, false); probe(70e6, false); probe(120e6, false) }, 95e6},
 		{"a transfer that something else held back", func() { p.noteTransfer(30e6, false, now) }, 95e6},
-		{"one that got more through", func() { p.noteTransfer(97e6, false, now); p.noteTransfer(97e6, false, now) }, 97e6},
+		{"one that got more through",
+			func() { p.noteTransfer(97e6, false, now); p.noteTransfer(97e6, false, now) }, 97e6},
 		{"one probe of another link", func() { probe(20e6, false) }, 97e6},
 		{"two of them", func() { probe(20e6, false) }, 20e6},
 		{"and back", func() { probe(95e6, false); probe(95e6, false) }, 95e6},

@@ -23,7 +23,8 @@ func withSelf(id *identity.Identity, saved []identity.Node) ([]identity.Node, er
 	for _, node := range saved {
 		same := node.Name == own.Name && node.Address == own.Address && node.Revision == own.Revision
 		switch {
-		case node.Number == own.Number && same && node.Certificate == own.Certificate && id.VerifyNode(node) == nil:
+		case node.Number == own.Number && same && node.Certificate == own.Certificate &&
+			id.VerifyNode(node) == nil:
 			own = node
 		case node.Number != own.Number && id.MayBeMember(node):
 			others = append(others, node)
@@ -161,7 +162,8 @@ func (p *Peers) Drop(revoked []identity.Revocation) {
 		return
 	}
 	p.forget(func(node identity.Node) bool {
-		return slices.ContainsFunc(revoked, func(r identity.Revocation) bool { return r.Number == node.Number })
+		return slices.ContainsFunc(revoked,
+			func(r identity.Revocation) bool { return r.Number == node.Number })
 	})
 	for _, one := range revoked {
 		p.events.Removed(one)

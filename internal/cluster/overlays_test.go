@@ -20,7 +20,8 @@ func (m *member) withKey(t *testing.T) wireguard.Key {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.proof, m.attached.overlay = private.Proof, func() (*api.Overlay, error) { return overlayWith(public), nil }
+	m.proof, m.attached.overlay = private.Proof,
+		func() (*api.Overlay, error) { return overlayWith(public), nil }
 	return public
 }
 

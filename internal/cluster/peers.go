@@ -29,7 +29,8 @@ import (
 const HelloEvery = 3 * time.Second
 
 const (
-	helloLonger  = 4       // times the time for which the other node may be silent: a hello makes the connection, too
+	// times the time for which the other node may be silent: a hello makes the connection, too
+	helloLonger  = 4
 	maxLocations = 1 << 16 // all addresses of a pool
 )
 
@@ -79,7 +80,9 @@ type peer struct {
 	protocol  compat.Range
 	contact   time.Time // when it was last heard of; zero: not since this agent was started
 	rtt       time.Duration
-	bandwidth float64 // bits per second; 0: not measured. The best that transfers have shown; what probes have, where there were none
+	// bits per second; 0: not measured. The best that transfers have shown; what probes have, where
+	// there were none
+	bandwidth float64
 	transfers []float64
 	probes    []float64
 	// Of the link: when the bandwidth was measured or tried to, how much round trips differ, the bandwidth
@@ -479,10 +482,12 @@ func (p *Peers) hear(from string, heard greeting) error {
 	if err := p.hearCluster(heard); err != nil {
 		return err
 	}
-	if guests, whole := p.guests.hear(from, heard.GetLocations(), heard.GetLocationsDigest(), heard.GetLocationsHeld()); whole {
+	if guests, whole := p.guests.hear(from, heard.GetLocations(), heard.GetLocationsDigest(),
+		heard.GetLocationsHeld()); whole {
 		p.containers.HearGuests(from, guests)
 	}
-	if claims, whole := p.claimsTold.hear(from, heard.GetClaims(), heard.GetClaimsDigest(), heard.GetClaimsHeld()); whole {
+	if claims, whole := p.claimsTold.hear(from, heard.GetClaims(), heard.GetClaimsDigest(),
+		heard.GetClaimsHeld()); whole {
 		p.containers.HearClaims(from, claims)
 	}
 	return nil
@@ -584,12 +589,14 @@ func (p *Peers) Describe() []*api.Node {
 	for _, node := range p.nodes {
 		entry := &api.Node{Name: node.Name, Number: int32(node.Number), Address: node.Address}
 		if node.Name == p.id.Node.Name {
-			entry.Self, entry.Reachable, entry.Version, entry.Authority = true, true, p.version, p.id.HasAuthority()
+			entry.Self, entry.Reachable, entry.Version, entry.Authority = true, true, p.version,
+				p.id.HasAuthority()
 		} else if known := p.known[node.Name]; known != nil {
 			entry.Reachable, entry.Error, entry.Version = known.reachable, known.failure, known.version
 			entry.RttSeconds, entry.BandwidthBitsPerSecond = known.rtt.Seconds(), known.bandwidth
 			entry.Authority = known.authority
-			entry.JitterSeconds, entry.Loss, entry.BackBitsPerSecond = known.jitter.Seconds(), known.loss(), known.back
+			entry.JitterSeconds, entry.Loss, entry.BackBitsPerSecond = known.jitter.Seconds(), known.loss(),
+				known.back
 		} else {
 			entry.Error = "not reached yet"
 		}

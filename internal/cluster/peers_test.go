@@ -41,16 +41,17 @@ func TestWhoMayChangeNodes(t *testing.T) {
 		says identity.Node
 		want bool
 	}{
-		"its own":                        {"d", all[3].entry, true},
-		"another's, passed on":           {"d", all[1].entry, true},
-		"another's, changed":             {"b", moved(all[3].entry), false},
-		"its own, changed, not signed":   {"b", moved(all[1].entry), false},
-		"the authority's, unsigned":      {"a", unsigned("b", 2, 9), false},
-		"unknown, not signed":            {"b", unsigned("e", 9, 1), false},
-		"unknown, the highest revision":  {"b", unsigned("e", 9, 1<<64-1), false},
-		"of another cluster":             {"b", stranger.entry, false},
-		"its own, the highest revision":  {"b", unsigned("b", 2, 1<<64-1), false},
-		"another's number, not its name": {"b", identity.Node{Name: "b", Number: 4, Address: all[1].entry.Address, Revision: 5}, false},
+		"its own":                       {"d", all[3].entry, true},
+		"another's, passed on":          {"d", all[1].entry, true},
+		"another's, changed":            {"b", moved(all[3].entry), false},
+		"its own, changed, not signed":  {"b", moved(all[1].entry), false},
+		"the authority's, unsigned":     {"a", unsigned("b", 2, 9), false},
+		"unknown, not signed":           {"b", unsigned("e", 9, 1), false},
+		"unknown, the highest revision": {"b", unsigned("e", 9, 1<<64-1), false},
+		"of another cluster":            {"b", stranger.entry, false},
+		"its own, the highest revision": {"b", unsigned("b", 2, 1<<64-1), false},
+		"another's number, not its name": {"b",
+			identity.Node{Name: "b", Number: 4, Address: all[1].entry.Address, Revision: 5}, false},
 	} {
 		if got := c.says(t, test.from, test.says); got != test.want {
 			t.Errorf("%s: believed %t, want %t", name, got, test.want)
@@ -75,7 +76,8 @@ func TestARemovedNodeIsForgotten(t *testing.T) {
 	if err := c.hear("a", hello); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.gone) != 1 || !errors.Is(c.id.CheckPeer(identity.Peer{Name: "b", Number: 2}), identity.ErrRevoked) {
+	if len(c.gone) != 1 || !errors.Is(c.id.CheckPeer(identity.Peer{Name: "b", Number: 2}),
+		identity.ErrRevoked) {
 		t.Errorf("c has not heard of it: %v", c.gone)
 	}
 	if c.says(t, "b", b.entry) {

@@ -29,13 +29,15 @@ func (m *Members) RollOver(ctx context.Context, request *api.RolloverRequest) (*
 	m.greetAll(ctx) // to hear of a rollover that another node has begun
 	if old := m.peers.cannotRollOver(); len(old) > 0 {
 		return nil, fmt.Errorf("%w: these nodes run a release of godwit that cannot follow a rollover: %s: "+
-			"upgrade or remove them (\"godwit node rm\"), and try again", api.ErrRefused, strings.Join(old, ", "))
+			"upgrade or remove them (\"godwit node rm\"), and try again", api.ErrRefused,
+			strings.Join(old, ", "))
 	}
 	signers := m.otherSigners()
 	if err := m.peers.id.BeginRollover(within, request.Now, request.Force); err != nil {
 		return nil, fmt.Errorf("%w: %w", api.ErrRefused, err)
 	}
-	m.peers.log.Warn("rollover of the authority begun", "version", m.peers.id.RolloverStatus().Version, "within", within)
+	m.peers.log.Warn("rollover of the authority begun", "version", m.peers.id.RolloverStatus().Version,
+		"within", within)
 	if err := m.renewNow(ctx); err != nil {
 		return nil, fmt.Errorf("the rollover goes on, but this node could not renew its certificate: %w", err)
 	}
@@ -99,7 +101,8 @@ func (m *Members) advanceRollover(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	if len(silent) > 0 {
-		m.peers.log.Warn("ending the rollover of the authority; some nodes cannot be reached", "nodes", silent)
+		m.peers.log.Warn("ending the rollover of the authority; some nodes cannot be reached", "nodes",
+			silent)
 	}
 	return m.finishRollover(s.Cut)
 }

@@ -173,8 +173,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestPassRoutedNetwork: from other nodes comes into a routed network what is of it or of the nodes, and out of it
-// what is answered.
+// TestPassRoutedNetwork: from other nodes comes into a routed network what is of it or of the
+// nodes, and out of it what is answered.
 func TestPassRoutedNetwork(t *testing.T) {
 	s := newSite(t)
 	b := s.nodes["b"]

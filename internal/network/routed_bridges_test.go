@@ -45,8 +45,8 @@ func TestBridgeMadeAnew(t *testing.T) {
 	}
 }
 
-// TestRoutedNetworksTriedAgain: what has failed for a routed network is done when it is said again, and one that
-// cannot be routed keeps none of the others from it.
+// TestRoutedNetworksTriedAgain: what has failed for a routed network is done when it is said again,
+// and one that cannot be routed keeps none of the others from it.
 func TestRoutedNetworksTriedAgain(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]

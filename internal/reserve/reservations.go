@@ -11,9 +11,10 @@ import (
 // Reservations keep names, addresses, ids and memory of containers that are about to come, so that
 // no two come at once and all have room.
 type Reservations struct {
-	mu    sync.Mutex
-	taken map[string]engine.Definition // by what reserves them: a migration, or a container that is being made
-	bytes map[string]promise           // of memory that is still to be filled, by migration
+	mu sync.Mutex
+	// by what reserves them: a migration, or a container that is being made
+	taken map[string]engine.Definition
+	bytes map[string]promise // of memory that is still to be filled, by migration
 	// free is the memory that was free when each node's first container that is still on its way was let in.
 	free   map[string]int64
 	orders uint64 // that promises have so far
@@ -28,7 +29,8 @@ type promise struct {
 
 // New has reserved nothing yet.
 func New() *Reservations {
-	return &Reservations{taken: map[string]engine.Definition{}, bytes: map[string]promise{}, free: map[string]int64{}}
+	return &Reservations{taken: map[string]engine.Definition{}, bytes: map[string]promise{},
+		free: map[string]int64{}}
 }
 
 // Take reserves what a container has to have alone.

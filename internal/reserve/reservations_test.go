@@ -9,7 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestTake: of two containers that come at once the second one is refused if they share what only one can have.
+// TestTake: of two containers that come at once the second one is refused if they share what only
+// one can have.
 func TestTake(t *testing.T) {
 	address := netip.MustParseAddr("10.88.1.2")
 	first := engine.Definition{ID: "1", Name: "web"}
@@ -31,9 +32,11 @@ func TestTake(t *testing.T) {
 	}{
 		{"its name", with(func(d *engine.Definition) { d.Name = "web" }), engine.ErrNameTaken, "web"},
 		{"its id", with(func(d *engine.Definition) { d.ID = "1" }), engine.ErrBusy, "m1"},
-		{"its address", with(func(d *engine.Definition) { d.Network.Address = address }), engine.ErrBusy, "10.88.1.2"},
+		{"its address", with(func(d *engine.Definition) { d.Network.Address = address }), engine.ErrBusy,
+			"10.88.1.2"},
 	} {
-		if err := r.Take("m2", one.second); !errors.Is(err, one.want) || !strings.Contains(err.Error(), one.says) {
+		if err := r.Take("m2", one.second); !errors.Is(err, one.want) ||
+			!strings.Contains(err.Error(), one.says) {
 			t.Errorf("%s: %v", one.what, err)
 		}
 	}

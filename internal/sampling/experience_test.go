@@ -17,7 +17,8 @@ func TestExperience(t *testing.T) {
 	if e.Of("b", "web", &in); in.Past[migration.PreCopy].Freeze != 0.05 || !in.Past[migration.PreCopy].Same {
 		t.Errorf("of the container: %+v", in.Past)
 	}
-	if e.Of("b", "db", &in); in.Past[migration.PreCopy].Freeze != 0 || in.Past[migration.PreCopy].Begin != 0.3 {
+	if e.Of("b", "db", &in); in.Past[migration.PreCopy].Freeze != 0 ||
+		in.Past[migration.PreCopy].Begin != 0.3 {
 		t.Errorf("of another container: %+v, want all but its freeze", in.Past)
 	}
 	if e.Of("c", "web", &in); len(in.Past) != 0 {
@@ -35,14 +36,16 @@ func TestExperience(t *testing.T) {
 // and one of which it is known at its own.
 func TestPaceOfOthers(t *testing.T) {
 	e := noExperience()
-	slow := migration.Report{Mode: migration.PreCopy, Rounds: []migration.Round{{RawBytes: 100e6, SentBytes: 100e6, Seconds: 10}}}
+	slow := migration.Report{Mode: migration.PreCopy,
+		Rounds: []migration.Round{{RawBytes: 100e6, SentBytes: 100e6, Seconds: 10}}}
 	e.learn("b", "large", slow, predict.Parts{}, 1e9)
 	e.learn("b", "tiny", migration.Report{Mode: migration.Cold}, predict.Parts{}, 1e9)
 	var in predict.Input
 	if e.Of("b", "tiny", &in); in.Pace.Rounds != 1e-7 {
 		t.Errorf("of one that was too small to tell: %+v", in.Pace)
 	}
-	e.learn("b", "quick", migration.Report{Mode: migration.PreCopy, Rounds: []migration.Round{{RawBytes: 100e6, SentBytes: 100e6, Seconds: 0.8}}}, predict.Parts{}, 1e9)
+	e.learn("b", "quick", migration.Report{Mode: migration.PreCopy,
+		Rounds: []migration.Round{{RawBytes: 100e6, SentBytes: 100e6, Seconds: 0.8}}}, predict.Parts{}, 1e9)
 	if e.Of("b", "quick", &in); in.Pace.Rounds != 0 {
 		t.Errorf("of one that only the link held up: %+v", in.Pace)
 	}
@@ -50,7 +53,8 @@ func TestPaceOfOthers(t *testing.T) {
 
 // noExperience is that of a node on which nothing was measured.
 func noExperience() *Experience {
-	return NewExperience(NewMachine(1), func(string) (predict.Measured, bool) { return predict.Measured{}, false })
+	return NewExperience(NewMachine(1),
+		func(string) (predict.Measured, bool) { return predict.Measured{}, false })
 }
 
 // TestWhatTeaches: only a migration that has moved its container, and of which the source has told how long
@@ -63,7 +67,10 @@ func TestWhatTeaches(t *testing.T) {
 	}
 	undone, unseen := moved, moved
 	undone.Result, unseen.Phases = migration.RolledBack, nil
-	link := func(string) predict.Link { return predict.Link{BandwidthBitsPerSecond: 80e6, BackBitsPerSecond: 1e9} }
+	link := func(string) predict.Link {
+		return predict.Link{BandwidthBitsPerSecond: 80e6,
+			BackBitsPerSecond: 1e9}
+	}
 	for _, one := range []struct {
 		what   string
 		report migration.Report

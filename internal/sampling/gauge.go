@@ -221,7 +221,8 @@ func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration)
 		}
 		for line := range strings.Lines(string(table)) { // proc_pid_io(5)
 			if value, is := strings.CutPrefix(line, "write_bytes:"); is {
-				n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64) // 0 if the kernel says something else
+				// 0 if the kernel says something else
+				n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
 				wrote += n
 			}
 			if value, is := strings.CutPrefix(line, "cancelled_write_bytes:"); is {

@@ -191,7 +191,8 @@ func (s *Samples) wanted(w *watching) bool {
 func (s *Samples) publish(w *watching, m predict.Measured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.last, func(_ string, old predict.Measured) bool { return time.Since(old.At) > keepSamples })
+	maps.DeleteFunc(s.last,
+		func(_ string, old predict.Measured) bool { return time.Since(old.At) > keepSamples })
 	if old, is := s.last[m.ID]; is {
 		for _, point := range old.Curve {
 			if n := len(m.Curve); n > 0 && point.Seconds > m.Curve[n-1].Seconds {

@@ -90,7 +90,8 @@ func TestLook(t *testing.T) {
 	if seen.Name != "web" || seen.ID != "0123" || seen.Node != "a" || seen.At.IsZero() {
 		t.Errorf("of which container: %+v", seen)
 	}
-	if seen.Processes != 2 || seen.Threads < 2 || seen.Mappings == 0 || seen.PrivateBytes == 0 || seen.Descriptors == 0 {
+	if seen.Processes != 2 || seen.Threads < 2 || seen.Mappings == 0 || seen.PrivateBytes == 0 ||
+		seen.Descriptors == 0 {
 		t.Errorf("what there is: %+v", seen.Container)
 	}
 	if seen.Connections != 3 || seen.QueuedBytes != 300 {
@@ -118,7 +119,8 @@ func TestLookAtWhatHasEnded(t *testing.T) {
 		t.Errorf("%v, %d processes", err, seen.Processes)
 	}
 	node.pids = nil
-	if _, err := s.Look(t.Context(), web); !errors.Is(err, engine.ErrNotRunning) || !strings.Contains(err.Error(), "web") {
+	if _, err := s.Look(t.Context(), web); !errors.Is(err, engine.ErrNotRunning) ||
+		!strings.Contains(err.Error(), "web") {
 		t.Errorf("without processes: %v", err)
 	}
 	node.failed = errors.New("the engine hangs")
@@ -142,7 +144,8 @@ func TestMeasure(t *testing.T) {
 	}
 	s.Stop("0123")
 	asked := node.asked.Load()
-	if again := s.Measure(t.Context(), web, window, time.Minute); again.ID != "0123" || node.asked.Load() != asked {
+	if again := s.Measure(t.Context(), web, window, time.Minute); again.ID != "0123" ||
+		node.asked.Load() != asked {
 		t.Error("what is known is measured again")
 	}
 	if known, is := s.Last("0123"); !is || known.ID != "0123" {
@@ -175,8 +178,10 @@ func TestWhatCannotBeMeasured(t *testing.T) {
 	moving.moving.Store(true)
 	s := samplesOf(t, moving)
 	s.last["0123"] = predict.Measured{ID: "0123", At: time.Now().Add(-time.Hour)}
-	if got := s.Measure(t.Context(), web, time.Second, time.Minute); got.ID != "0123" || moving.asked.Load() > 0 {
-		t.Errorf("of a container that is being moved: %+v, and its processes were asked for %d times", got, moving.asked.Load())
+	if got := s.Measure(t.Context(), web, time.Second, time.Minute); got.ID != "0123" ||
+		moving.asked.Load() > 0 {
+		t.Errorf("of a container that is being moved: %+v, and its processes were asked for %d times", got,
+			moving.asked.Load())
 	}
 	moving.moving.Store(false)
 	s.Close()

@@ -62,7 +62,8 @@ func interferences() []interference {
 	}
 }
 
-// cleanUp removes what Podman leaves: Podman does not let the runtime delete a container that has lost its conmon.
+// cleanUp removes what Podman leaves: Podman does not let the runtime delete a container that has
+// lost its conmon.
 func (m interference) cleanUp(t *testing.T, s subject, stayed bool) {
 	t.Helper()
 	if s.name() == podmanEngine && m.name == "shim" && stayed {

@@ -11,7 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 )
 
-// envNerdctl says that there is a nerdctl: no system has a package of it, and `make test-engines RUNS=nerdctl` builds one.
+// envNerdctl says that there is a nerdctl: no system has a package of it, and `make test-engines
+// RUNS=nerdctl` builds one.
 const envNerdctl = "GODWIT_ENGINES_NERDCTL"
 
 // inNerdctl is its command line.

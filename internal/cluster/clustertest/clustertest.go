@@ -33,7 +33,8 @@ func New(t *testing.T, names ...string) []Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := wire.Listen(t.Context(), "127.0.0.1:0", wire.ListenOptions{Identity: first, Server: server})
+	listener, err := wire.Listen(t.Context(), "127.0.0.1:0",
+		wire.ListenOptions{Identity: first, Server: server})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestRemoveRoutedNetworks: networks of which a container has one stay, all of them, also if that does not run.
+// TestRemoveRoutedNetworks: networks of which a container has one stay, all of them, also if that
+// does not run.
 func TestRemoveRoutedNetworks(t *testing.T) {
 	var containers atomic.Value
 	var removed atomic.Int32

@@ -8,7 +8,8 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 )
 
-// TestGarbageCollection: what is remembered of a container is forgotten once LXC has it no more, unless it moves.
+// TestGarbageCollection: what is remembered of a container is forgotten once LXC has it no more,
+// unless it moves.
 func TestGarbageCollection(t *testing.T) {
 	directory := t.TempDir()
 	e := &Engine{config: Config{StateDir: filepath.Join(directory, "state"),

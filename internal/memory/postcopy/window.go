@@ -7,7 +7,8 @@ const (
 	firstWindow = 8 // pages, for a task of which nothing is known
 	leastWindow = 4
 	mostWindow  = 256
-	// behindShare of a window lies behind the requested page, seen in the direction in which the program goes.
+	// behindShare of a window lies behind the requested page, seen in the direction in which the
+	// program goes.
 	behindShare = 8
 	// maxWindows is how many places are remembered at which programs ask at the same time.
 	maxWindows = 32

@@ -81,7 +81,8 @@ type Config struct {
 // New finds what an earlier agent has kept.
 func New(c Config) (*Copies, error) {
 	k := &Copies{
-		dir: filepath.Join(c.StateDir, "kept"), keep: c.Keep, full: c.Full, log: c.Log, all: map[string]*Copy{},
+		dir: filepath.Join(c.StateDir, "kept"), keep: c.Keep, full: c.Full, log: c.Log,
+		all: map[string]*Copy{},
 	}
 	if k.full == nil {
 		k.full = func() bool {
@@ -102,7 +103,8 @@ func New(c Config) (*Copies, error) {
 	for _, entry := range entries {
 		one, err := k.read(entry.Name())
 		if err != nil {
-			k.log.Info("what is left of the files of a broken migration is removed", "name", entry.Name(), "error", err)
+			k.log.Info("what is left of the files of a broken migration is removed", "name", entry.Name(),
+				"error", err)
 			k.remove(entry.Name())
 			continue
 		}
@@ -151,7 +153,8 @@ func (k *Copies) Begin(spec migration.Spec) (*Copy, error) {
 		return nil, nil
 	}
 	if one == nil {
-		one = &Copy{Migration: spec.ID, Container: spec.Name, ContainerID: spec.Container, Source: spec.Source, Broke: time.Now().UTC()}
+		one = &Copy{Migration: spec.ID, Container: spec.Name, ContainerID: spec.Container,
+			Source: spec.Source, Broke: time.Now().UTC()}
 		if err := os.Mkdir(k.place(spec.Container), 0o700); err != nil {
 			return nil, err
 		}
@@ -309,7 +312,8 @@ func (k *Copies) Yield(container string, bytes int64) {
 	for _, one := range k.List() {
 		if bytes > 0 && one.ContainerID != container && k.Drop(one.ContainerID) {
 			bytes -= one.Bytes
-			k.log.Info("files of a broken migration given up: their room is wanted", "container", one.Container, "bytes", one.Bytes)
+			k.log.Info("files of a broken migration given up: their room is wanted", "container",
+				one.Container, "bytes", one.Bytes)
 		}
 	}
 	k.removing.Wait()
@@ -322,7 +326,8 @@ func (k *Copies) Expire(now time.Time) {
 		case now.After(one.Broke.Add(k.keep)):
 			k.Drop(one.ContainerID)
 		case k.full():
-			k.log.Info("files of a broken migration given up: the disk is almost full", "container", one.Container, "bytes", one.Bytes)
+			k.log.Info("files of a broken migration given up: the disk is almost full", "container",
+				one.Container, "bytes", one.Bytes)
 			k.Drop(one.ContainerID)
 		}
 	}
@@ -341,7 +346,9 @@ func (k *Copies) Elsewhere(container, node string) {
 // Describe is a copy as it is told to users. here is the name of this node.
 func (k *Copies) Describe(one Copy, here string) migration.Stage {
 	return migration.Stage{
-		ID: one.Migration, Kind: migration.BrokenCopy, Container: one.Container, ContainerID: one.ContainerID, Source: one.Source,
-		Target: here, State: migration.StageReady, Started: one.Broke, Fresh: one.Broke, Until: one.Broke.Add(k.keep), DiskBytes: one.Bytes,
+		ID: one.Migration, Kind: migration.BrokenCopy, Container: one.Container, ContainerID: one.ContainerID,
+		Source: one.Source,
+		Target: here, State: migration.StageReady, Started: one.Broke, Fresh: one.Broke,
+		Until: one.Broke.Add(k.keep), DiskBytes: one.Bytes,
 	}
 }

@@ -16,7 +16,8 @@ import (
 func openKept(t *testing.T, dir string) *Copies {
 	t.Helper()
 	k, err := New(Config{
-		StateDir: dir, Keep: time.Hour, Full: func() bool { return false }, Log: slog.New(slog.DiscardHandler),
+		StateDir: dir, Keep: time.Hour, Full: func() bool { return false },
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +42,10 @@ func (k *Copies) test(t *testing.T, container, id string, bytes int) *Copy {
 	if err := k.Take(one, files.Tree{Kind: files.VolumeOf, Name: "data", Path: volume}); err != nil {
 		t.Fatal(err)
 	}
-	worth, err := k.Assess(one, func(path string) (files.Size, error) { return files.TreeSize(t.Context(), files.Tree{Path: path}) })
+	worth, err := k.Assess(one, func(path string) (files.Size,
+		error) {
+		return files.TreeSize(t.Context(), files.Tree{Path: path})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,19 +67,22 @@ func TestKeptCopiesSurviveTheAgent(t *testing.T) {
 	if k.test(t, keptID("3"), "m3", 1<<20) != nil {
 		t.Error("little is kept")
 	}
-	for name, content := range map[string]string{keptID("4"): "", keptID("5"): "{}", keptID("6"): `{"container_id":"` + keptID("1") + `"}`, "x": "", keptDoomed + "7": ""} {
+	for name, content := range map[string]string{keptID("4"): "", keptID("5"): "{}",
+		keptID("6"): `{"container_id":"` + keptID("1") + `"}`, "x": "", keptDoomed + "7": ""} {
 		if err := os.Mkdir(filepath.Join(k.dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if content != "" {
-			if err := os.WriteFile(filepath.Join(k.dir, name, keptRecord), []byte(content), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(k.dir, name, keptRecord), []byte(content),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	k = openKept(t, dir)
 	list := k.List()
-	if len(list) != 2 || list[0].ContainerID != keptID("1") || list[0].Bytes != 5<<20 || list[1].Files != 1 || list[1].Trees[0].Name != "data" {
+	if len(list) != 2 || list[0].ContainerID != keptID("1") || list[0].Bytes != 5<<20 || list[1].Files != 1 ||
+		list[1].Trees[0].Name != "data" {
 		t.Errorf("%+v", list)
 	}
 	k.removing.Wait()
@@ -115,7 +122,8 @@ func TestKeptCopiesAreUsedByOneMigration(t *testing.T) {
 	if err := os.Rename(filepath.Join(trees[0].Path, "f"), filepath.Join(trees[0].Path, "g")); err != nil {
 		t.Fatal(err)
 	}
-	if again := k.test(t, id, "m2", 1<<20); again != one || one.Bytes != 6<<20 || one.Migration != "m2" || len(one.Trees) != 1 {
+	if again := k.test(t, id, "m2", 1<<20); again != one || one.Bytes != 6<<20 || one.Migration != "m2" ||
+		len(one.Trees) != 1 {
 		t.Errorf("what has come since is not there: %+v", again)
 	}
 	k.Elsewhere(id, "a")

@@ -150,7 +150,8 @@ func Check(layers []*api.Layer) error {
 		return fmt.Errorf("%w: %d layers, at most %d are possible", api.ErrInvalid, len(layers), 2*Max)
 	}
 	for _, layer := range layers {
-		if layer.ArchiveBytes < 0 || layer.StoredBytes < 0 || layer.ArchiveBytes > most || layer.StoredBytes > most {
+		if layer.ArchiveBytes < 0 || layer.StoredBytes < 0 || layer.ArchiveBytes > most ||
+			layer.StoredBytes > most {
 			return fmt.Errorf("%w: sizes are from 0 to %d bytes", api.ErrInvalid, int64(most))
 		}
 		if err := image.CheckDigest(layer.DiffId); err != nil {
@@ -222,7 +223,8 @@ func (m *Mover) wantedLayers(request *api.FetchRequest, layers []*api.Layer) []f
 	for i, layer := range layers {
 		wanted[i] = fetch.Layer{DiffID: layer.DiffId, Archive: layer.ArchiveBytes}
 		if layer.ArchiveBytes > smallLayer {
-			wanted[i].Similar = m.images.Similar(request.Image, request.Names, layer.DiffId, layer.ArchiveBytes)
+			wanted[i].Similar = m.images.Similar(request.Image, request.Names, layer.DiffId,
+				layer.ArchiveBytes)
 		}
 	}
 	return wanted
@@ -232,7 +234,8 @@ func describeTaken(all []fetch.Taken) []migration.LayersTaken {
 	var told []migration.LayersTaken
 	for _, taken := range all {
 		one := migration.LayersTaken{
-			Kind: taken.Kind, From: taken.Name, Layers: taken.Layers, Partly: taken.Partly, Bytes: taken.Bytes,
+			Kind: taken.Kind, From: taken.Name, Layers: taken.Layers, Partly: taken.Partly,
+			Bytes: taken.Bytes,
 		}
 		if taken.Failed != nil {
 			one.Error = api.Plain(taken.Failed)

@@ -34,7 +34,8 @@ func FuzzLayersWanted(f *testing.F) {
 
 // FuzzLayersOffered: what another node says that it has of layers is refused, or makes sense.
 func FuzzLayersOffered(f *testing.F) {
-	for _, layers := range [][]*api.Layer{{{DiffId: "sha256:aa", ArchiveBytes: 1, StoredBytes: 1}}, {{ArchiveBytes: -1}}, {nil}} {
+	for _, layers := range [][]*api.Layer{{{DiffId: "sha256:aa", ArchiveBytes: 1, StoredBytes: 1}},
+		{{ArchiveBytes: -1}}, {nil}} {
 		content, err := proto.Marshal(&api.LayersReply{Layers: layers})
 		if err != nil {
 			f.Fatal(err)

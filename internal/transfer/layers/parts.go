@@ -50,7 +50,8 @@ func (m *Mover) openLayer(
 func (p *layerParts) List() (io.Reader, error) { return p.next(KindParts) }
 
 func (p *layerParts) Want(runs []parts.Run) (io.Reader, error) {
-	if err := errors.Join(p.out.Whole(kindRuns, "", parts.AppendRuns(nil, runs)), p.data.Finish()); err != nil {
+	if err := errors.Join(p.out.Whole(kindRuns, "", parts.AppendRuns(nil, runs)),
+		p.data.Finish()); err != nil {
 		return nil, err
 	}
 	return p.next(KindPieces)
@@ -77,7 +78,8 @@ func (m *Mover) serveParts(
 		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	_, bandwidth := m.nodes.Link(peer)
-	if err := data.SetCodec(stream.Choose(bandwidth, m.cores).Codec); err != nil { // these are not compressed as layers are
+	// these are not compressed as layers are
+	if err := data.SetCodec(stream.Choose(bandwidth, m.cores).Codec); err != nil {
 		return err
 	}
 	data.Adapt(nil)
@@ -88,8 +90,10 @@ func (m *Mover) serveParts(
 	// Nothing is sent while this node looks at parts that are not wanted, or the other one at
 	// layers that it has.
 	const looks = 4
-	patience := takingPatience + looks*time.Duration(float64(layer.Archive)/fetch.LeastRead*float64(time.Second))
-	taken := time.AfterFunc(patience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", patience)) })
+	patience := takingPatience +
+		looks*time.Duration(float64(layer.Archive)/fetch.LeastRead*float64(time.Second))
+	taken := time.AfterFunc(patience,
+		func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", patience)) })
 	defer taken.Stop()
 	out := stream.NewSections(data, func(bytes int64) {
 		taken.Reset(patience)

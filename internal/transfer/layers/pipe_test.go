@@ -60,7 +60,8 @@ func (w way) Read(data []byte) (int, error) {
 }
 
 // to makes the Dial of a node from which another one is reached over such a connection.
-func to(t *testing.T, other *Mover, left *atomic.Int64) func(context.Context, identity.Node, string) (*stream.Session, error) {
+func to(t *testing.T, other *Mover, left *atomic.Int64) func(context.Context, identity.Node,
+	string) (*stream.Session, error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,7 +82,8 @@ func to(t *testing.T, other *Mover, left *atomic.Int64) func(context.Context, id
 		if err != nil {
 			return nil, err
 		}
-		return stream.Open(ctx, way{conn, left}, stream.Hello{Migration: transfer, Purpose: "layers"}, stream.Options{})
+		return stream.Open(ctx, way{conn, left}, stream.Hello{Migration: transfer, Purpose: "layers"},
+			stream.Options{})
 	}
 }
 
@@ -111,7 +113,8 @@ func offered(t *testing.T) (source *Mover, layer []byte, request *api.FetchReque
 	source.engines = haves{&having{layer: layer}}
 	config := []byte(`{"rootfs":{"type":"layers","diff_ids":["` + digest(layer) + `"]}}`)
 	return source, layer, &api.FetchRequest{
-		Engine: "docker", Image: digest(config), ConfigJson: config, Layers: source.Here([]string{digest(layer), digest(nil)}),
+		Engine: "docker", Image: digest(config), ConfigJson: config,
+		Layers: source.Here([]string{digest(layer), digest(nil)}),
 	}
 }
 
@@ -160,8 +163,11 @@ func TestWhatIsNotThere(t *testing.T) {
 	var left atomic.Int64
 	left.Store(1 << 40)
 	for what, change := range map[string]func(*Mover, *api.FetchRequest){
-		"an unknown transfer":   func(_ *Mover, request *api.FetchRequest) { request.Transfer = "unknown" },
-		"a layer that has gone": func(source *Mover, _ *api.FetchRequest) { source.engines = haves{&having{}} },
+		"an unknown transfer": func(_ *Mover, request *api.FetchRequest) { request.Transfer = "unknown" },
+		"a layer that has gone": func(source *Mover,
+			_ *api.FetchRequest) {
+			source.engines = haves{&having{}}
+		},
 	} {
 		source, layer, request := offered(t)
 		change(source, request)
@@ -193,7 +199,8 @@ func TestWhatIsNotThere(t *testing.T) {
 func TestBringFails(t *testing.T) {
 	source, layer, _ := offered(t)
 	transfer := &Transfer{ID: "m", Node: "b"}
-	container := engine.Definition{EngineName: "docker", ImageID: digest([]byte("none")), Layers: []string{digest(layer)}}
+	container := engine.Definition{EngineName: "docker", ImageID: digest([]byte("none")),
+		Layers: []string{digest(layer)}}
 	described := &describing{}
 	source.engines = describes{described}
 	for _, one := range []struct {
@@ -207,7 +214,8 @@ func TestBringFails(t *testing.T) {
 		{engine.Image{}, nil, errUnreached.Error()},
 	} {
 		described.image, described.err = one.image, one.err
-		_, err := source.Bring(t.Context(), Bringing{Node: identity.Node{Name: "b"}, Container: container, Transfer: transfer})
+		_, err := source.Bring(t.Context(),
+			Bringing{Node: identity.Node{Name: "b"}, Container: container, Transfer: transfer})
 		if err == nil || !strings.Contains(err.Error(), one.want) {
 			t.Errorf("error %v, want %q", err, one.want)
 		}

@@ -142,7 +142,8 @@ func readWant(section stream.Section) ([]string, error) {
 		return nil, err
 	}
 	var wanted []string
-	if section.Kind != kindWant || len(content) > maxWant || json.Unmarshal(content, &wanted) != nil || len(wanted) > Max {
+	if section.Kind != kindWant || len(content) > maxWant || json.Unmarshal(content, &wanted) != nil ||
+		len(wanted) > Max {
 		return nil, fmt.Errorf("%w: a connection for layers begins with a list of at most %d",
 			api.ErrInvalid, Max)
 	}
@@ -156,7 +157,8 @@ const takingPatience = time.Minute
 func (m *Mover) sendLayers(
 	ctx context.Context, data *stream.Session, to *Transfer, peer string, wanted []string,
 ) error {
-	taken := time.AfterFunc(takingPatience, func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", takingPatience)) })
+	taken := time.AfterFunc(takingPatience,
+		func() { _ = data.Abort(fmt.Sprintf("nothing was taken for %s", takingPatience)) })
 	defer taken.Stop()
 	out := stream.NewSections(data, func(bytes int64) {
 		taken.Reset(takingPatience)
@@ -200,7 +202,8 @@ func (m *Mover) Here(diffIDs []string) []*api.Layer {
 	var here []*api.Layer
 	for _, diffID := range diffIDs {
 		if info, _, err := m.layer(diffID); err == nil {
-			here = append(here, &api.Layer{DiffId: diffID, ArchiveBytes: info.Archive, StoredBytes: info.Stored})
+			here = append(here, &api.Layer{DiffId: diffID, ArchiveBytes: info.Archive,
+				StoredBytes: info.Stored})
 		}
 	}
 	return here

@@ -129,9 +129,11 @@ func (t *taking) bring(
 // what it has unpacked.
 func (t *taking) checkKept(from identity.Node, lacking []string) error {
 	for _, diffID := range lacking {
-		told := slices.ContainsFunc(t.request.Layers, func(layer *api.Layer) bool { return layer.DiffId == diffID })
+		told := slices.ContainsFunc(t.request.Layers,
+			func(layer *api.Layer) bool { return layer.DiffId == diffID })
 		if !told && !t.mover.OnNode(diffID) {
-			return fmt.Errorf("layer %s of the image is not here, and %s of %s has not kept it: pull the image again there, or here", diffID, t.request.Engine, from.Name)
+			return fmt.Errorf("layer %s of the image is not here, and %s of %s has not kept it: pull the "+
+				"image again there, or here", diffID, t.request.Engine, from.Name)
 		}
 	}
 	return nil
@@ -162,7 +164,9 @@ func (t *taking) missing(lacking []string) (missing []*api.Layer) {
 		}
 		for _, layer := range t.request.Layers {
 			if layer.DiffId == diffID {
-				missing = append(missing, &api.Layer{DiffId: diffID, ArchiveBytes: layer.ArchiveBytes, StoredBytes: layer.StoredBytes})
+				missing = append(missing,
+					&api.Layer{DiffId: diffID, ArchiveBytes: layer.ArchiveBytes,
+						StoredBytes: layer.StoredBytes})
 				break
 			}
 		}

@@ -49,7 +49,8 @@ func (k *keeping) AllImages(context.Context) ([]engine.Image, error) { return ni
 func (k *keeping) Sync(context.Context) error                        { return nil }
 func (k *keeping) LayerBytes(string) (int64, error)                  { return 0, engine.ErrNoLayer }
 
-func (k *keeping) Take(_ context.Context, image engine.Image, open func(string) (io.ReadCloser, int64, error)) error {
+func (k *keeping) Take(_ context.Context, image engine.Image,
+	open func(string) (io.ReadCloser, int64, error)) error {
 	for _, diffID := range image.Layers {
 		archive, _, err := open(diffID)
 		if err != nil {
@@ -66,7 +67,8 @@ func layerOf(t *testing.T, content string) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "file", Mode: 0o644, Size: int64(len(content))})
+	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "file", Mode: 0o644,
+		Size: int64(len(content))})
 	if err == nil {
 		_, err = w.Write([]byte(content))
 	}
@@ -120,7 +122,10 @@ func moverOf(t *testing.T, k *keeping) *Mover {
 	}
 	return New(Config{
 		Images: images, Spool: spool, Engines: engines{k}, Nodes: nodes{},
-		Dial:     func(context.Context, identity.Node, string) (*stream.Session, error) { return nil, errUnreached },
+		Dial: func(context.Context, identity.Node, string) (*stream.Session, error) {
+			return nil,
+				errUnreached
+		},
 		StateDir: dir, Patience: time.Second, Cores: 1, Log: slog.New(slog.DiscardHandler),
 	})
 }
@@ -133,7 +138,8 @@ func asked(t *testing.T, k *keeping) (*Mover, *api.FetchRequest) {
 	if err := m.spool.BringLayer(t.Context(), digest(layer), bytes.NewReader(layer), 0); err != nil {
 		t.Fatal(err)
 	}
-	config, err := json.Marshal(map[string]any{"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}}})
+	config, err := json.Marshal(map[string]any{"rootfs": map[string]any{"type": "layers",
+		"diff_ids": []string{digest(layer)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,12 +176,14 @@ func TestTake(t *testing.T) {
 	}
 	k := &keeping{lacks: []engine.Lack{all}, take: []error{failed}}
 	m, request := asked(t, k)
-	if _, err := fetched(t, m, request); !errors.Is(err, failed) || len(k.taken) != 1 || !m.spool.HasLayer(layer) {
+	if _, err := fetched(t, m, request); !errors.Is(err, failed) || len(k.taken) != 1 ||
+		!m.spool.HasLayer(layer) {
 		t.Errorf("failed: %v, tried %d times; in the spool: %v", err, len(k.taken), m.spool.HasLayer(layer))
 	}
 	k = &keeping{lacks: []engine.Lack{{}}}
 	m, request = asked(t, k)
-	if told, err := fetched(t, m, request); err != nil || told.Here != 1 || len(k.taken) > 0 || m.spool.HasLayer(layer) {
+	if told, err := fetched(t, m, request); err != nil || told.Here != 1 || len(k.taken) > 0 ||
+		m.spool.HasLayer(layer) {
 		t.Errorf("what is there: %+v, %v; in the spool: %v", told, err, m.spool.HasLayer(layer))
 	}
 }
@@ -183,11 +191,14 @@ func TestTake(t *testing.T) {
 // TestTakeHostile: what is not what it says it is comes to no engine.
 func TestTakeHostile(t *testing.T) {
 	for what, change := range map[string]func(*api.FetchRequest){
-		"no such engine":   func(r *api.FetchRequest) { r.Engine = "other" },
-		"engine's own":     func(r *api.FetchRequest) { r.Engine = "embedded" },
-		"another config":   func(r *api.FetchRequest) { r.ConfigJson = append(r.ConfigJson, ' ') },
-		"no config":        func(r *api.FetchRequest) { r.ConfigJson = nil },
-		"no image":         func(r *api.FetchRequest) { r.ConfigJson, r.Image = []byte("{}"), digest([]byte("{}")) },
+		"no such engine": func(r *api.FetchRequest) { r.Engine = "other" },
+		"engine's own":   func(r *api.FetchRequest) { r.Engine = "embedded" },
+		"another config": func(r *api.FetchRequest) { r.ConfigJson = append(r.ConfigJson, ' ') },
+		"no config":      func(r *api.FetchRequest) { r.ConfigJson = nil },
+		"no image": func(r *api.FetchRequest) {
+			r.ConfigJson, r.Image = []byte("{}"),
+				digest([]byte("{}"))
+		},
 		"path for a layer": func(r *api.FetchRequest) { r.Layers[0].DiffId = "sha256:../../etc/passwd" },
 		"size":             func(r *api.FetchRequest) { r.Layers[0].ArchiveBytes = -1 },
 		"names":            func(r *api.FetchRequest) { r.Names = make([]string, maxImageNames+1) },
@@ -196,7 +207,8 @@ func TestTakeHostile(t *testing.T) {
 			r.Image = digest(r.ConfigJson)
 		},
 	} {
-		k := &keeping{lacks: []engine.Lack{{Image: true, Layers: []string{digest(layerOf(t, "layer"))}}}, take: []error{nil}}
+		k := &keeping{lacks: []engine.Lack{{Image: true, Layers: []string{digest(layerOf(t, "layer"))}}},
+			take: []error{nil}}
 		m, request := asked(t, k)
 		change(request)
 		if _, err := fetched(t, m, request); err == nil || len(k.taken) > 0 {
@@ -235,7 +247,8 @@ func TestIncoming(t *testing.T) {
 	}
 	in := incoming{m.spool, m, []string{digest(layer)}}
 	for _, want := range [][]byte{layer, packed.Bytes()} {
-		if err := in.BringLayer(t.Context(), digest(want), bytes.NewReader(packed.Bytes()), int64(len(layer))); err != nil {
+		if err := in.BringLayer(t.Context(), digest(want), bytes.NewReader(packed.Bytes()),
+			int64(len(layer))); err != nil {
 			t.Fatal(err)
 		}
 		archive, err := in.OpenArchive(digest(want))

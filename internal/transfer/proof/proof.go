@@ -77,7 +77,8 @@ func (p *Prover) Prove(ctx context.Context, node identity.Node, volumes []engine
 	case err := <-done:
 		return proofs, err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("find out which volumes %s shares: the file system of one of them does not answer, here or there: %w",
+		return nil, fmt.Errorf("find out which volumes %s shares: the file system of one of them does not "+
+			"answer, here or there: %w",
 			node.Name, context.Cause(ctx))
 	}
 }
@@ -100,12 +101,14 @@ func (p *Prover) proveAll(
 	}
 	defer func() {
 		if removed := tokens.remove(); removed != nil {
-			p.log.Warn("token of a proof not removed; it is tried again when the agent starts", "error", removed)
+			p.log.Warn("token of a proof not removed; it is tried again when the agent starts", "error",
+				removed)
 		}
 	}()
 	request := &api.ProveRequest{}
 	for i, v := range volumes {
-		request.Proofs = append(request.Proofs, &api.Proof{Volume: EncodeVolume(v), File: filepath.Base(tokens.files[i])})
+		request.Proofs = append(request.Proofs,
+			&api.Proof{Volume: EncodeVolume(v), File: filepath.Base(tokens.files[i])})
 	}
 	client, err := p.nodes.Client(node)
 	if err != nil {
@@ -131,7 +134,8 @@ func (p *Prover) claim(volumes []engine.Volume) (*claims, error) {
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails (crypto/rand)
 	c := &claims{
-		files: make([]string, len(volumes)), made: make([]*shared.Claim, len(volumes)), why: make([]string, len(volumes)),
+		files: make([]string, len(volumes)), made: make([]*shared.Claim, len(volumes)),
+		why:  make([]string, len(volumes)),
 		note: filepath.Join(p.dir, hex.EncodeToString(id)+".json"),
 	}
 	for i, v := range volumes {
@@ -244,13 +248,15 @@ func (p *Prover) Answer(one *api.Proof) (shared.Answer, error) {
 // EncodeVolume is a volume of an engine as it goes over the wire.
 func EncodeVolume(v engine.Volume) *api.Volume {
 	return &api.Volume{
-		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: string(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
+		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: string(v.Kind),
+		Source: v.Source, SizeBytes: v.SizeBytes,
 	}
 }
 
 // DecodeVolume is the other half of EncodeVolume.
 func DecodeVolume(v *api.Volume) engine.Volume {
 	return engine.Volume{
-		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: engine.VolumeKind(v.Kind), Source: v.Source, SizeBytes: v.SizeBytes,
+		Engine: v.Engine, Name: v.Name, Path: v.Path, ReadOnly: v.ReadOnly, Kind: engine.VolumeKind(v.Kind),
+		Source: v.Source, SizeBytes: v.SizeBytes,
 	}
 }

@@ -124,13 +124,17 @@ func TestProve(t *testing.T) {
 				return nil, err
 			}
 			reply.Proven = append(reply.Proven, &api.Proven{
-				Token: answer.Token, Reply: answer.Reply, Locked: answer.Locked, Device: answer.Device, Inode: answer.Inode,
+				Token: answer.Token, Reply: answer.Reply, Locked: answer.Locked, Device: answer.Device,
+				Inode: answer.Inode,
 			})
 		}
 		return reply, nil
 	}
 	says := func(proven ...*api.Proven) func(*api.ProveRequest) (*api.ProveReply, error) {
-		return func(*api.ProveRequest) (*api.ProveReply, error) { return &api.ProveReply{Proven: proven}, nil }
+		return func(*api.ProveRequest) (*api.ProveReply, error) {
+			return &api.ProveReply{Proven: proven},
+				nil
+		}
 	}
 	for _, one := range []struct {
 		what    string
@@ -143,7 +147,8 @@ func TestProve(t *testing.T) {
 		{"it cannot look", says(&api.Proven{Error: "stale file handle"}), Proof{Unsure: true}, ""},
 		{"it makes something up", says(&api.Proven{Token: "x", Reply: "y"}), Proof{OneWay: true}, ""},
 		{"it answers for another number", says(), Proof{}, "0 of 1"},
-		{"it fails", func(*api.ProveRequest) (*api.ProveReply, error) { return nil, errNoPlace }, Proof{}, errNoPlace.Error()},
+		{"it fails", func(*api.ProveRequest) (*api.ProveReply, error) { return nil, errNoPlace }, Proof{},
+			errNoPlace.Error()},
 	} {
 		dir := t.TempDir()
 		p := proverOf(t, reached(t, one.answers))
@@ -155,7 +160,8 @@ func TestProve(t *testing.T) {
 			}
 		case err != nil || len(proofs) != 1:
 			t.Errorf("%s: %+v, %v", one.what, proofs, err)
-		case proofs[0].Shared != one.want.Shared || proofs[0].Unsure != one.want.Unsure || proofs[0].OneWay != one.want.OneWay:
+		case proofs[0].Shared != one.want.Shared || proofs[0].Unsure != one.want.Unsure ||
+			proofs[0].OneWay != one.want.OneWay:
 			t.Errorf("%s: %+v", one.what, proofs[0])
 		case !proofs[0].Shared && proofs[0].Why == "":
 			t.Errorf("%s: it does not say why", one.what)

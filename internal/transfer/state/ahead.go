@@ -68,7 +68,8 @@ func (l Layers) open(layer uint64, path string) (*os.File, error) {
 		return nil, fmt.Errorf("layer %s: %w", l.layers[layer], err)
 	}
 	defer unix.Close(root)
-	const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS |
+		unix.RESOLVE_NO_MAGICLINKS
 	file, err := regular.Openat(root, path, resolve, unix.O_NOATIME)
 	if err != nil {
 		return nil, fmt.Errorf("layer %s: %w", l.layers[layer], err)
@@ -213,7 +214,8 @@ var errAhead = errors.New("they are malformed")
 
 // ErrLacking says that what came cannot be made pages of: of a file that is missing, cannot be
 // read, or is not what it was.
-var ErrLacking = errors.New("a layer of the image is damaged on one of the nodes; remove the image there, and load it anew")
+var ErrLacking = errors.New("a layer of the image is damaged on one of the nodes; remove the image there, " +
+	"and load it anew")
 
 func (r *comingPages) all() error {
 	size := memory.PageSize()

@@ -30,14 +30,16 @@ func layersIn(t testing.TB, content []byte) Layers {
 		}
 	}
 	for path, content := range map[string][]byte{
-		"lower/lib/one.so": content, "lower/lib/two.so": []byte("replaced"), "upper/lib/two.so": content[:len(content)-100],
-		"outside.so": content,
+		"lower/lib/one.so": content, "lower/lib/two.so": []byte("replaced"),
+		"upper/lib/two.so": content[:len(content)-100],
+		"outside.so":       content,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, path), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	err := errors.Join(os.Symlink("one.so", filepath.Join(dir, "lower/lib/link.so")), os.Symlink("/", filepath.Join(dir, "lower/root")),
+	err := errors.Join(os.Symlink("one.so", filepath.Join(dir, "lower/lib/link.so")),
+		os.Symlink("/", filepath.Join(dir, "lower/root")),
 		unix.Mkfifo(filepath.Join(dir, "upper/lib/fifo.so"), 0o600))
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +90,8 @@ func TestPagesOfTheImage(t *testing.T) {
 		{"", 0, pageOf(6), false},
 	} {
 		before := len(known.ahead.encoded)
-		if !known.Add(memory.FilePage{Content: one.content, File: one.file, Offset: uint64(one.number * size)}) {
+		if !known.Add(memory.FilePage{Content: one.content, File: one.file,
+			Offset: uint64(one.number * size)}) {
 			t.Fatal("there is no room")
 		}
 		if took := len(known.ahead.encoded) - before; (took < size/2) != one.delta {
@@ -119,7 +122,8 @@ func TestPagesOfTheImage(t *testing.T) {
 	if _, err := ReceiveKnown(bytes.NewReader(all), damaged); !errors.Is(err, ErrLacking) {
 		t.Errorf("a damaged layer: %v", err)
 	}
-	if _, err := ReceiveKnown(bytes.NewReader(all), Layers{}); !errors.Is(err, errNoFile) || !errors.Is(err, ErrLacking) {
+	if _, err := ReceiveKnown(bytes.NewReader(all), Layers{}); !errors.Is(err, errNoFile) ||
+		!errors.Is(err, ErrLacking) {
 		t.Errorf("no layer: %v", err)
 	}
 	short := layersIn(t, content[:size+1])
@@ -131,7 +135,8 @@ func TestPagesOfTheImage(t *testing.T) {
 // TestPagesOfOtherFiles refuses what a peer may not have opened.
 func TestPagesOfOtherFiles(t *testing.T) {
 	layers := layersIn(t, make([]byte, 2*memory.PageSize()))
-	for _, path := range []string{"../outside.so", "/etc/passwd", "root/etc/passwd", "lib/link.so", "lib/fifo.so", "lib", "", "lib/../../outside.so"} {
+	for _, path := range []string{"../outside.so", "/etc/passwd", "root/etc/passwd", "lib/link.so",
+		"lib/fifo.so", "lib", "", "lib/../../outside.so"} {
 		for layer := range uint64(3) {
 			if file, err := layers.open(layer, path); err == nil {
 				_ = file.Close()
@@ -152,7 +157,8 @@ func TestDevicesStayClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	const nobodys = 4095 // no driver has this number: to open it is ENXIO
-	if err := unix.Mknod(filepath.Join(dir, "lib/watchdog"), unix.S_IFCHR|0o600, int(unix.Mkdev(nobodys, 130))); err != nil {
+	if err := unix.Mknod(filepath.Join(dir, "lib/watchdog"), unix.S_IFCHR|0o600,
+		int(unix.Mkdev(nobodys, 130))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := layers.open(1, "lib/watchdog"); !errors.Is(err, regular.ErrOther) {
@@ -166,7 +172,8 @@ func FuzzAhead(f *testing.F) {
 	layers := layersIn(f, content)
 	known := NewKnown(layers)
 	for n := range 2 {
-		known.Add(memory.FilePage{Content: relocated(content[:memory.PageSize()]), File: "/lib/one.so", Offset: uint64(n * memory.PageSize())})
+		known.Add(memory.FilePage{Content: relocated(content[:memory.PageSize()]), File: "/lib/one.so",
+			Offset: uint64(n * memory.PageSize())})
 		known.Add(filePage(pageOf(byte(n + 1))))
 	}
 	f.Add(known.All())

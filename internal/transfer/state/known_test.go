@@ -60,7 +60,8 @@ func TestStateRefersToWhatIsKnown(t *testing.T) {
 	}
 	got, err := os.ReadFile(filepath.Join(to, "pages-1.img"))
 	if err != nil || !bytes.Equal(got, whole) || travelled > memory.PageSize()+100 {
-		t.Errorf("%d bytes came out of %d, the right ones: %v, %v", len(got), travelled, bytes.Equal(got, whole), err)
+		t.Errorf("%d bytes came out of %d, the right ones: %v, %v", len(got), travelled,
+			bytes.Equal(got, whole), err)
 	}
 }
 

@@ -22,7 +22,8 @@ import (
 // only.
 
 const (
-	statePiece = 4 << 20 // bytes of one piece at most; keeps sections short, so that none waits behind a large one
+	// bytes of one piece at most; keeps sections short, so that none waits behind a large one
+	statePiece = 4 << 20
 	// followEvery is how often a growing file is looked at. At 1 Gbit/s 250 KB leave meanwhile:
 	// less than a socket's buffer holds.
 	followEvery   = 2 * time.Millisecond

@@ -34,7 +34,8 @@ func TestStateTravelsWhileItGrows(t *testing.T) {
 	var pieces []*piece
 	sender := NewSender(from, collect(&pieces))
 	put(t, pages, large[:100])
-	if err := sender.pass(nil, func(name string) bool { return strings.HasPrefix(name, "pages-") }); err != nil {
+	if err := sender.pass(nil,
+		func(name string) bool { return strings.HasPrefix(name, "pages-") }); err != nil {
 		t.Fatal(err)
 	}
 	put(t, pages, large)
@@ -89,7 +90,8 @@ func TestFollowStopsWithTheDump(t *testing.T) {
 
 func TestStateReceiverRefuses(t *testing.T) {
 	for _, section := range []string{
-		"", "pages", "../x@0", "a/b@0", ".hidden@0", "a@-1", "a@x", "a@1", "a@9223372036854775808", strings.Repeat("a", 200) + "@0",
+		"", "pages", "../x@0", "a/b@0", ".hidden@0", "a@-1", "a@x", "a@1", "a@9223372036854775808",
+		strings.Repeat("a", 200) + "@0",
 	} {
 		dir := t.TempDir()
 		if err := NewReceiver(dir, 100).Piece(section, strings.NewReader("x")); err == nil {
@@ -99,7 +101,8 @@ func TestStateReceiverRefuses(t *testing.T) {
 			t.Errorf("section %.40q left %v, error %v", section, entries, err)
 		}
 	}
-	if err := NewReceiver(t.TempDir(), 10).Piece("a@0", strings.NewReader(strings.Repeat("x", 11))); err == nil {
+	if err := NewReceiver(t.TempDir(), 10).Piece("a@0",
+		strings.NewReader(strings.Repeat("x", 11))); err == nil {
 		t.Error("more than was announced was accepted")
 	}
 }
@@ -113,7 +116,8 @@ func FuzzStateReceiver(f *testing.F) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		_ = NewReceiver(dir, 64).Piece(section, bytes.NewReader(content)) // Any error is right; an escape is not.
+		// Any error is right; an escape is not.
+		_ = NewReceiver(dir, 64).Piece(section, bytes.NewReader(content))
 		if entries, err := os.ReadDir(parent); err != nil || len(entries) != 1 {
 			t.Fatalf("section %q wrote outside of its directory", section)
 		}
@@ -148,8 +152,8 @@ type cutPiece struct{}
 func (cutPiece) Write(data []byte) (int, error) { return len(data) / 2, errCut }
 func (cutPiece) Close() error                   { return errCut }
 
-// TestEveryPieceMayBeTheLast: wherever the connection is cut, the source says so, and the target does not take
-// what has come for all.
+// TestEveryPieceMayBeTheLast: wherever the connection is cut, the source says so, and the target
+// does not take what has come for all.
 func TestEveryPieceMayBeTheLast(t *testing.T) {
 	from := t.TempDir()
 	put(t, filepath.Join(from, "pages-1.img"), make([]byte, 2*statePiece))
