@@ -97,7 +97,7 @@ func newPlanCommand() *cobra.Command {
 	addRoundFlags(cmd, &downtime, &request.MaxRounds, &request.OnNoConvergence, limit)
 	positiveVar(cmd, &measure, "measure", 0,
 		"watch the container's writes for this long, and measure the link "+
-			"(default: measure what is not known yet, for at most a second)")
+			"(default: measure what has not been measured yet, for at most a second)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

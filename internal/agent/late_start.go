@@ -59,9 +59,9 @@ func (a *Agent) startsLate(definition engine.Definition) bool {
 	return is && one.StartsLate(definition)
 }
 
-// errEnginePatience is why a container does not come that an engine has waited for as long as it can.
-var errEnginePatience = errors.New("the engine at the target, which gives up a container that it starts " +
-	"soon after, has waited too long for its state: move less in the freeze")
+// errEnginePatience ends a move before the target's engine stops waiting for the container to start.
+var errEnginePatience = errors.New("the start timeout of the target's engine is about to expire: " +
+	"reduce the state that is sent during the freeze")
 
 // startLate has the engine start the container, while no files come, and answers. When the engine
 // is about to give it up, whatever comes then comes in vain: so the move is given up, which lets

@@ -56,7 +56,7 @@ func testMoveVolumes(t *testing.T, f Fixture) {
 	}
 	for _, v := range state(t, b, d.ID).Definition.Volumes {
 		if v.Stays {
-			t.Errorf("%s stays for ever", v)
+			t.Errorf("%s is never removed", v)
 		}
 	}
 	for name, want := range map[string]bool{"own": false, "left": true} {

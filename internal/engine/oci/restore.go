@@ -70,8 +70,8 @@ func (a *arrival) patiently(ctx context.Context) (context.Context, context.Cance
 // that is resumed then it would end.
 func (a *arrival) inTime() error {
 	if until := a.Until(); !until.IsZero() && !time.Now().Before(until) {
-		return fmt.Errorf("%s gives up a container that it starts soon after %v, and its state has not "+
-			"come in that time", a.title, a.expected.Patience)
+		return fmt.Errorf("the start timeout of %s is about to expire: the container's state has not "+
+			"come within %v", a.title, a.expected.Patience)
 	}
 	return nil
 }

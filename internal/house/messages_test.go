@@ -1,0 +1,95 @@
+package house
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// messagesFile gets the list of messages, for who reads them all: make messages.
+const messagesFile = "../../build/messages.txt"
+
+// sentence is what a text has that is meant for people: three words in a row.
+var sentence = regexp.MustCompile(`[a-zA-Z]+,? [a-zA-Z%][a-zA-Z]*,? [a-zA-Z%]`)
+
+// translated are phrases that a native engineer does not write, with what to write instead (HOUSE.md, Prose).
+var translated = map[string]string{
+	`\bis no more\b`:           "is gone, no longer exists",
+	`\bis not to be had\b`:     "cannot be met, is not available",
+	`\bwhat is not known\b`:    "unknown",
+	`\bhas it not\b`:           "does not have it",
+	`\bof nobody knows\b`:      "unknown",
+	`\bfor ever\b`:             "forever, without end",
+	`\bgives up a container\b`: "stops waiting for a container",
+}
+
+// message is a text that a user can see, with where it is.
+type message struct{ text, at string }
+
+// TestMessages lists all texts for people that the programs have, and wants them to be plain English.
+func TestMessages(t *testing.T) {
+	all := messages(t)
+	var lines strings.Builder
+	for _, m := range all {
+		fmt.Fprintf(&lines, "%s\t%s\n", m.at, strconv.Quote(m.text))
+	}
+	if err := os.MkdirAll(filepath.Dir(messagesFile), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(messagesFile, []byte(lines.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d messages: %s", len(all), messagesFile)
+	for pattern, better := range translated {
+		is := regexp.MustCompile(pattern)
+		for _, m := range all {
+			if is.MatchString(m.text) {
+				t.Errorf("%s: %q: say %s", m.at, m.text, better)
+			}
+		}
+	}
+}
+
+// messages are the texts for people in the code of the module, by file.
+func messages(t *testing.T) (all []message) {
+	t.Helper()
+	set := token.NewFileSet()
+	for _, p := range packages(t) {
+		if strings.HasPrefix(p.name(), "test/") {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ast.IsGenerated(file) {
+				continue
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if _, tagged := n.(*ast.Field); tagged {
+					return false // its tag is no text, and a function's parameters have none
+				}
+				literal, is := n.(*ast.BasicLit)
+				if !is || literal.Kind != token.STRING {
+					return true
+				}
+				text, err := strconv.Unquote(literal.Value)
+				if err == nil && sentence.MatchString(text) {
+					all = append(all, message{text, fmt.Sprintf("%s/%s:%d", p.name(), name, set.Position(literal.Pos()).Line)})
+				}
+				return true
+			})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b message) int { return strings.Compare(a.at, b.at) })
+	return all
+}
