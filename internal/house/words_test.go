@@ -1,0 +1,108 @@
+package house
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// words are those that Godwit once had for what the field calls otherwise. Each has what to say instead.
+var words = map[string]string{
+	`[Dd]oors?\b|\bdoor[A-Z]`:              "runtime shim (godwit-runc), or ingress mark (of a connection)",
+	`(?i)gatekeeper`:                       "server of the restore proxy",
+	`[Ss]tand-in\b|[Ss]tandIn([^g]|$)`:     "CRIU wrapper",
+	`(?i)forerunner`:                       "PID placeholder",
+	`(?i)\bmuzzle`:                         "block the namespace",
+	`(?i)footprint`:                        "residual memory copy",
+	`(?i)\bparked\b`:                       "idle copy",
+	`(?i)\bmeddl`:                          "interfere",
+	`(?i)newcomer|\bon trial\b`:            "candidate, probation",
+	`(?i)\bstray|\btidy|\btidies`:          "orphan, garbage-collect",
+	`KeepFlows|KeepVisit`:                  "save conntrack entries",
+	`\b[Ll]ate ?[Pp]ages?\b|\bLatePages`:   "remote pages",
+	`\bthe drain of (the|its|late) memory`: "post-copy push",
+}
+
+// persisted are words that stay where older releases, their files and their users know them: names of files,
+// sockets, chains, commands, options, fields of messages and of JSON.
+var persisted = regexp.MustCompile(`"door"|/run/godwit/door|"(bridged-)?doors"|"restore-gatekeeper"|` +
+	`GODWIT_(GATE|STAND)|"forerunner"|forerunner\.sock|proxy: forerunner|The word forerunner|` +
+	`-footprint|footprint-limit|"footprint"|` + "`footprint`" + `|\(footprint\)|[a-z]Footprint|\.Footprint|Footprint +\*?[a-z]|` +
+	`"parked"|` + "`parked`" + `|late_pages|"LatePages|late\.sock`)
+
+// notOurs are places where a word has another meaning, which is the field's.
+var notOurs = map[string]string{
+	"internal/files":          "parked", // files that wait for their new name
+	"docs/internals/files.md": "parked",
+}
+
+// TestWords wants the field's words in code, comments, messages and documentation.
+func TestWords(t *testing.T) {
+	for _, path := range append(goFiles(t), pages(t)...) {
+		name := strings.TrimPrefix(filepath.ToSlash(path), "../../")
+		if name == "CHANGELOG.md" || strings.HasPrefix(name, "internal/house/") {
+			continue
+		}
+		for number, line := range strings.Split(readPage(t, path), "\n") {
+			if persisted.MatchString(line) {
+				continue
+			}
+			for pattern, better := range words {
+				found := regexpOf(pattern).FindString(line)
+				if found != "" && !otherMeaning(name, found) {
+					t.Errorf("%s:%d: %q: say %s", name, number+1, found, better)
+				}
+			}
+		}
+	}
+}
+
+func otherMeaning(name, word string) bool {
+	for directory, other := range notOurs {
+		if strings.HasPrefix(name, directory) && strings.EqualFold(word, other) {
+			return true
+		}
+	}
+	return false
+}
+
+// regexpOf compiles each pattern once.
+func regexpOf(pattern string) *regexp.Regexp {
+	if compiled[pattern] == nil {
+		compiled[pattern] = regexp.MustCompile(pattern)
+	}
+	return compiled[pattern]
+}
+
+var compiled = map[string]*regexp.Regexp{}
+
+// goFiles are the module's Go files, with tests and without what is generated.
+func goFiles(t *testing.T) (all []string) {
+	t.Helper()
+	for _, p := range packages(t) {
+		found, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range found {
+			relative, err := filepath.Rel(moduleRoot(t), path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasSuffix(path, ".pb.go") {
+				all = append(all, filepath.Join("../..", relative))
+			}
+		}
+	}
+	return all
+}
+
+func moduleRoot(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
