@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/pkg/stdcopy"
-	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -48,31 +46,6 @@ func (a *adapter) Remove(ctx context.Context, engineID string, options oci.Remov
 func (a *adapter) Start(ctx context.Context, engineID string) error {
 	_, err := a.api(ctx).ContainerStart(ctx, engineID, client.ContainerStartOptions{})
 	return err
-}
-
-// Restart says whether Docker is to start a container again that has ended.
-func (a *adapter) Restart(ctx context.Context, found oci.Container, told json.RawMessage) error {
-	policy := container.RestartPolicy{Name: container.RestartPolicyDisabled}
-	if told != nil {
-		if err := json.Unmarshal(told, &policy); err != nil {
-			return fmt.Errorf("restart policy of container %s: %w", nameOf(native(found)), err)
-		}
-	}
-	if samePolicy(native(found).HostConfig.RestartPolicy, policy) {
-		return nil
-	}
-	if _, err := a.api(ctx).ContainerUpdate(ctx, found.ID,
-		client.ContainerUpdateOptions{RestartPolicy: &policy}); err != nil {
-		return fmt.Errorf("restart policy of container %s: %w", nameOf(native(found)), err)
-	}
-	return nil
-}
-
-func samePolicy(a, b container.RestartPolicy) bool {
-	if a.IsNone() || b.IsNone() {
-		return a.IsNone() == b.IsNone()
-	}
-	return a == b
 }
 
 // Logs shows what Docker has logged of a container.

@@ -17,6 +17,31 @@ import (
 
 var _ oci.Restarter = (*adapter)(nil)
 
+// Restart says whether Docker is to start a container again that has ended.
+func (a *adapter) Restart(ctx context.Context, found oci.Container, told json.RawMessage) error {
+	policy := container.RestartPolicy{Name: container.RestartPolicyDisabled}
+	if told != nil {
+		if err := json.Unmarshal(told, &policy); err != nil {
+			return fmt.Errorf("restart policy of container %s: %w", nameOf(native(found)), err)
+		}
+	}
+	if samePolicy(native(found).HostConfig.RestartPolicy, policy) {
+		return nil
+	}
+	if _, err := a.api(ctx).ContainerUpdate(ctx, found.ID,
+		client.ContainerUpdateOptions{RestartPolicy: &policy}); err != nil {
+		return fmt.Errorf("restart policy of container %s: %w", nameOf(native(found)), err)
+	}
+	return nil
+}
+
+func samePolicy(a, b container.RestartPolicy) bool {
+	if a.IsNone() || b.IsNone() {
+		return a.IsNone() == b.IsNone()
+	}
+	return a == b
+}
+
 // StartsAtBoot tells whether Docker would start a container that ran when the machine went down.
 func (a *adapter) StartsAtBoot(found oci.Container, told json.RawMessage) bool {
 	var policy container.RestartPolicy

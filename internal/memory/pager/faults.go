@@ -11,6 +11,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
+// aroundPages are filled with one that was touched: those of the part of a slot, of this size, in which it is.
+const aroundPages = 32
+
 const (
 	retryPause      = 20 * time.Microsecond
 	longestRetry    = 10 * time.Millisecond

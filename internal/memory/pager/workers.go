@@ -16,9 +16,6 @@ import (
 const (
 	pressure   = 5 * time.Millisecond
 	maxWorkers = 4
-	// aroundPages are filled with one that was touched: those of the part of a slot, of this size,
-	// in which it is.
-	aroundPages = 32
 	// The background waits for so long when the processes run, and then as long as they touch
 	// missing pages all the time, up to so long: first they have to answer those who have waited
 	// for them, for which they need what they touch, and the processor.

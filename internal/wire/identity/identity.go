@@ -241,20 +241,6 @@ func (i *Identity) Fingerprint() Fingerprint { return fingerprint(i.trust.Load()
 // Expires is when this node's certificate ends.
 func (i *Identity) Expires() time.Time { return i.Certificate().Leaf.NotAfter }
 
-// NeedsRenewal says whether half or less of the certificate's life is left, or it lives for longer than
-// certificates now do.
-func (i *Identity) NeedsRenewal(now time.Time) bool {
-	if !i.Current() {
-		return true
-	}
-	leaf := i.Certificate().Leaf
-	if now.Before(leaf.NotBefore) {
-		return true // it was issued with a clock that was ahead, or this one is behind
-	}
-	life := leaf.NotAfter.Sub(leaf.NotBefore)
-	return leaf.NotAfter.Sub(now) <= life/2 || life > nodeLifetime+2*backdate
-}
-
 // Authority opens the CA if this node has it. Errors: ErrNotAuthority, ErrRevocationsUnread.
 func (i *Identity) Authority() (*Authority, error) {
 	if err := i.revocationsKnown(); err != nil {

@@ -10,6 +10,20 @@ import (
 	"time"
 )
 
+// NeedsRenewal says whether half or less of the certificate's life is left, or it lives for longer than
+// certificates now do.
+func (i *Identity) NeedsRenewal(now time.Time) bool {
+	if !i.Current() {
+		return true
+	}
+	leaf := i.Certificate().Leaf
+	if now.Before(leaf.NotBefore) {
+		return true // it was issued with a clock that was ahead, or this one is behind
+	}
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	return leaf.NotAfter.Sub(now) <= life/2 || life > nodeLifetime+2*backdate
+}
+
 // Renew gets this node a new key and certificate, before the old one ends. The CA's node signs its own; every
 // other asks over conn, a mutually verified connection to the CA's node with RenewProtocol (wire.DialRenew
 // makes it; nil on the CA's node). It returns the nodes that the CA's node knows.
