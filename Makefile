@@ -270,8 +270,8 @@ generate: ## internal/api from godwit.proto (needs protoc: package protobuf-comp
 install: build ## godwit (not godwit-lab), its manual pages, the guide and systemd units into DESTDIR/PREFIX (default /usr/local)
 	install -D -m 0755 build/godwit '$(DESTDIR)$(PREFIX)/bin/godwit'
 	build/godwit man '$(DESTDIR)$(PREFIX)/share/man/man1'
-	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit' README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md
-	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs' docs/*.md
+	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit' README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE
+	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs' docs/*.md docs/recording.svg
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs/internals' docs/internals/*.md
 	install -d -m 0755 '$(DESTDIR)$(UNITDIR)'
 	install -m 0644 -t '$(DESTDIR)$(UNITDIR)' packaging/godwit.slice packaging/godwit-containers.service
