@@ -40,6 +40,13 @@ func (c *Cgroup) fullProcesses() ([]fullProcess, error) {
 	return found, nil
 }
 
+// LacksDescriptors tells whether a process of the group has used up its limit of descriptors, so that it
+// cannot be dumped now.
+func (c *Cgroup) LacksDescriptors() (bool, error) {
+	found, err := c.fullProcesses()
+	return len(found) > 0, err
+}
+
 // descriptorLimit reads the limit of a process. Without CAP_SYS_RESOURCE those of other users cannot be
 // read, neither here nor by CRIU, and such processes are refused before.
 func descriptorLimit(pid int) (limit uint64, ok bool) {

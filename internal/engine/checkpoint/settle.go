@@ -39,9 +39,10 @@ const (
 	unsettledTimes = 3
 )
 
-// Settle waits until no connection is on its way in or out. Two looks in a row have to say so: a
-// packet that was let through last may still be on its way within the kernel. Within a busy
-// container there is always one on its way; for that Freeze waits.
+// Settle waits until no connection is on its way in or out, and no process is in a sandbox that
+// keeps CRIU out: sshd authenticates clients in one, which needs their packets. Two looks in a row
+// have to say so: a packet that was let through last may still be on its way within the kernel.
+// Within a busy container there is always one on its way; for that Freeze waits.
 func (d *Departure) Settle(ctx context.Context) error {
 	end, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
@@ -53,7 +54,7 @@ func (d *Departure) Settle(ctx context.Context) error {
 			return fmt.Errorf("look at the connections of container %s: %w", d.leaving.Name, err)
 		}
 		found.Within = d.inTheWay(began)
-		if settled++; found != (kernel.TCPUnderWay{}) {
+		if settled++; found != (kernel.TCPUnderWay{}) || d.sandboxed() {
 			settled = 0
 		}
 		if settled == 2 {
@@ -64,6 +65,13 @@ func (d *Departure) Settle(ctx context.Context) error {
 	}
 	d.settled, d.stuck = false, found.Unaccepted > 0
 	return ctx.Err()
+}
+
+// sandboxed tells whether a process lacks a descriptor that CRIU needs. A group that is gone is
+// noticed by the freeze.
+func (d *Departure) sandboxed() bool {
+	lacks, err := d.group.LacksDescriptors()
+	return err == nil && lacks
 }
 
 // inTheWay counts the connections within the container that were in the way of a freeze before
@@ -86,6 +94,10 @@ func (d *Departure) freezeTaken(ctx context.Context) (time.Time, error) {
 	for {
 		for end.Err() == nil && (d.untaken() || d.underWay().Within > 0) {
 			time.Sleep(time.Millisecond)
+		}
+		if d.settled && d.refused < unsettledTimes && d.sandboxed() {
+			d.refused++ // its packets are held, and it waits for them
+			return time.Time{}, engine.ErrUnsettled
 		}
 		at, err := d.freezeSoon(ctx)
 		if err != nil {
