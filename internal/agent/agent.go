@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/containerd"
 	"github.com/godwit/godwit/internal/engine/docker"
@@ -35,6 +35,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/podman"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/files/inodes"
+	"github.com/godwit/godwit/internal/gc"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
@@ -129,7 +130,7 @@ type Agent struct {
 	boot         string // id of the machine's boot
 
 	moves        *moves
-	spare        *spare
+	spare        *durable.Spare
 	stages       *stages
 	placements   *placements
 	samples      *sampling.Samples
@@ -158,7 +159,7 @@ type Agent struct {
 // Run is the life of an agent, until ctx ends. Containers go on without it; migrations that are
 // under way are undone, or brought to their end if they are that far.
 func Run(ctx context.Context, config Config) error {
-	debug.SetGCPercent(usualGrowth)
+	gc.Usual()
 	supervisor := newSupervisor(config.Log)
 	rights, err := config.Rights.Resolve(config.Group)
 	if err != nil {
@@ -188,7 +189,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		residuals: newResiduals(config.ResidualLimit),
 		adopted:   newAdopted(),
 		machine:   sampling.NewMachine(runtime.NumCPU()),
-		spare:     &spare{path: filepath.Join(config.StateDir, "migrations", spareName)},
+		spare:     durable.NewSpare(filepath.Join(config.StateDir, "migrations")),
 	}
 	err = os.MkdirAll(filepath.Join(config.StateDir, "migrations"), 0o755)
 	if err != nil {

@@ -75,7 +75,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if err := a.spare.keep(); err != nil {
+	if err := a.spare.Keep(); err != nil {
 		return nil, err
 	}
 	m = newMove(a, a.moves.journal(spec.ID, definition), machine)
@@ -195,7 +195,7 @@ func (a *Agent) accept(from string, offer *api.Offer) (*move, error) {
 	if err := checkSizes(offer); err != nil {
 		return nil, err
 	}
-	if err := a.spare.keep(); err != nil {
+	if err := a.spare.Keep(); err != nil {
 		return nil, err
 	}
 	m := newMove(a, a.moves.journal(spec.ID, definition), machine)

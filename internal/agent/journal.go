@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
@@ -34,7 +35,7 @@ type journal struct {
 	dir        string
 	definition engine.Definition
 	boot       string
-	spare      *spare
+	spare      *durable.Spare
 }
 
 func (j *journal) path() string { return filepath.Join(j.dir, journalName) }
@@ -62,7 +63,7 @@ func (j *journal) write(record migration.Record) error {
 		return err
 	}
 	err = j.put(data)
-	if full(err) && j.spare.spend() {
+	if durable.Full(err) && j.spare.Spend() {
 		err = j.put(data)
 	}
 	return err

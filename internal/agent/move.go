@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/gc"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -451,13 +452,13 @@ func (m *move) finish(result migration.Finish) {
 	time.AfterFunc(lingering, m.resumeGC)
 }
 
-// putOffGC keeps the freeze, which comes soon, free of garbage collections: see collector.
+// putOffGC keeps the freeze, which comes soon, free of garbage collections: see package gc.
 func (m *move) putOffGC() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.over && !m.gcPutOff {
 		m.gcPutOff = true
-		processCollector.putOff()
+		gc.Process.PutOff()
 	}
 }
 
@@ -468,9 +469,9 @@ func (m *move) resumeGC() {
 	m.gcPutOff = false
 	m.mu.Unlock()
 	if putOff {
-		processCollector.goOn()
+		gc.Process.GoOn()
 	}
-	processCollector.giveBack()
+	gc.Process.GiveBack()
 }
 
 // remember makes this a migration that has ended already.

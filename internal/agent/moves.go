@@ -557,7 +557,7 @@ func (a *Agent) migrationEnded(m *move, result migration.Finish) {
 	a.log.Info("migration ended", "migration", m.tracker.spec.ID, "container", m.tracker.spec.Name,
 		"result", result.Result, "error", result.Error)
 	go a.guarded(a.moves.prune)()
-	if err := a.spare.keep(); err != nil {
+	if err := a.spare.Keep(); err != nil {
 		a.log.Warn("no room for the next migration", "error", err)
 	}
 }

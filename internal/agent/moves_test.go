@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -183,14 +184,14 @@ func TestJournalOnFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	room := &spare{path: filepath.Join(dir, spareName)}
+	room := durable.NewSpare(dir)
 	j := &journal{dir: filepath.Join(dir, testMigration), spare: room}
 	record, err := migration.Banned(testMigration, "a", "b", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := room.keep(); err != nil {
+		if err := room.Keep(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -200,13 +201,13 @@ func TestJournalOnFullDisk(t *testing.T) {
 	}
 	fill(t, filepath.Join(dir, "fuller"))
 	record.Error = fmt.Sprintf("%0*d", 64<<10, 0)
-	if err := j.write(record); !full(err) {
+	if err := j.write(record); !durable.Full(err) {
 		t.Errorf("with the room used up: %v", err)
 	}
 	if read, err := j.read(); err != nil || read.Error == record.Error {
 		t.Errorf("what was written before is damaged: %v", err)
 	}
-	if err := room.keep(); !full(err) {
+	if err := room.Keep(); !durable.Full(err) {
 		t.Errorf("room kept on a full disk: %v", err)
 	}
 }

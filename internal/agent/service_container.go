@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/predict"
@@ -237,7 +238,7 @@ func wireError(err error) error {
 		code = codes.AlreadyExists
 	case errors.Is(err, engine.ErrNotRunning), errors.Is(err, engine.ErrBusy):
 		code = codes.FailedPrecondition
-	case full(err):
+	case durable.Full(err):
 		code = codes.ResourceExhausted
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled

@@ -103,51 +103,11 @@ func (s *source) imagesDir() string {
 func (s *source) id() string { return s.move.tracker.spec.ID }
 
 func (s *source) do(ctx context.Context, step migration.StepName) (time.Time, error) {
-	switch step {
-	case migration.StepExamine:
-		return time.Time{}, s.examine(ctx)
-	case migration.StepStage:
-		return time.Time{}, s.stage(ctx)
-	case migration.StepRounds:
-		return time.Time{}, s.besideLayers(ctx, s.rounds)
-	case migration.StepPrepare:
-		return time.Time{}, s.prepare(ctx)
-	case migration.StepHold:
-		return time.Time{}, s.holdPackets(ctx)
-	case migration.StepFreeze:
-		return s.freeze(ctx)
-	case migration.StepDump:
-		return time.Time{}, s.dump(ctx)
-	case migration.StepStop:
-		return time.Time{}, s.stop(ctx)
-	case migration.StepSend:
-		return time.Time{}, s.sendState(ctx)
-	case migration.StepForward:
-		return time.Time{}, s.forward(ctx)
-	case migration.StepPush:
-		return time.Time{}, s.pushPages(ctx)
-	case migration.StepDestroy:
-		return time.Time{}, s.destroy(ctx)
-	case migration.StepCleanup:
-		return time.Time{}, s.cleanup(ctx)
-	}
-	return time.Time{}, fmt.Errorf("the source has no step %s", step)
+	return s.steps(s.move.tracker.spec.Mode).do(ctx, step)
 }
 
 func (s *source) undo(ctx context.Context, step migration.StepName) error {
-	switch step {
-	case migration.UndoRounds:
-		return s.untrack(ctx)
-	case migration.UndoPrepare:
-		return s.unprepare(ctx)
-	case migration.UndoHold:
-		return s.release(ctx, network.Local(s.definition.ID))
-	case migration.UndoFreeze:
-		return s.resume(ctx)
-	case migration.UndoStop:
-		return s.revive(ctx)
-	}
-	return fmt.Errorf("the source has no undo %s", step)
+	return s.steps(s.move.tracker.spec.Mode).undo(ctx, step)
 }
 
 func (s *source) check(context.Context) (engine.Outcome, time.Time, error) {
@@ -156,9 +116,6 @@ func (s *source) check(context.Context) (engine.Outcome, time.Time, error) {
 
 // examine finds what CRIU cannot dump, before anything moves, and what is to be offered.
 func (s *source) examine(ctx context.Context) error {
-	if s.restarts() {
-		return s.examineAnew(ctx)
-	}
 	if err := s.agent.awaitFilled(ctx, s.definition); err != nil {
 		return err
 	}

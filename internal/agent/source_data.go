@@ -17,7 +17,8 @@ import (
 )
 
 // stage opens the data connection, measures it, and has the target begin to get the layers that it has not.
-func (s *source) stage(ctx context.Context) error {
+// What else begins with the connection depends on the mode.
+func (s *source) stage(ctx context.Context, begin func()) error {
 	if err := s.examineSpillKey(); err != nil {
 		return err
 	}
@@ -25,9 +26,7 @@ func (s *source) stage(ctx context.Context) error {
 		return err
 	}
 	defer s.guard(ctx)()
-	if !s.restarts() {
-		s.startKeeper()
-	}
+	begin()
 	// In a cold migration nothing else leaves before the prepare: on a long way measuring takes long.
 	beside := s.move.tracker.spec.Mode == migration.Cold && !s.lacksImage()
 	if !beside {
@@ -268,15 +267,15 @@ func (s *source) section(kind, name string, content []byte) error {
 // the next one begin.
 func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out.Begin(kind, name) }
 
-// sendState sends what is left of the state, the files, and the final marker. The journal is written and the
-// frozen copy is held while the bytes leave. The marker leaves only when nobody else can run the copy here:
-// with the marker, the target may have the only one.
-func (s *source) sendState(ctx context.Context) error {
+// transfer sends what is left, and the final marker with the content that the mode gives it. The
+// journal is written and the frozen copy is held while the bytes leave. The marker leaves only when
+// nobody else can run the copy here: with the marker, the target may have the only one.
+func (s *source) transfer(ctx context.Context, content func(context.Context) ([]byte, error)) error {
 	defer s.guard(ctx)()
 	s.marker.withhold()
 	held := guard.Go(func() error { return s.awaitHeld(ctx) })
 	permission := guard.Go(func() error { return s.move.mayEmitFinal(ctx) }) // the journal takes as long
-	manifest, err := s.sendContent(ctx)
+	manifest, err := content(ctx)
 	if err = errors.Join(err, <-held, <-permission); err == nil {
 		err = s.sendFinal(ctx, manifest)
 	}
@@ -298,10 +297,9 @@ func (s *source) sendFinal(ctx context.Context, manifest []byte) error {
 	return s.data.Finish()
 }
 
-func (s *source) sendContent(ctx context.Context) ([]byte, error) {
-	if s.restarts() {
-		return s.sendFiles(ctx)
-	}
+// sendState sends the state of the frozen processes, and what of memory and files is left. It
+// returns the content of the final marker.
+func (s *source) sendState(ctx context.Context) ([]byte, error) {
 	if s.memory != nil {
 		if err := s.finishMemory(ctx); err != nil {
 			return nil, err

@@ -152,10 +152,10 @@ func (s *source) besideLayers(ctx context.Context, do func(context.Context) erro
 	return err
 }
 
-// copyAhead brings files, and memory if it moves, to the target while layers come, and keeps them
-// up to date there. It decides nothing: what it sees of the link, it shares with the layers.
-// Afterwards less is left for the rounds that count.
-func (s *source) copyAhead(ctx context.Context) error {
+// copyAhead brings files to the target while layers come, and memory if it moves (nil: it does
+// not), and keeps them up to date there. It decides nothing: what it sees of the link, it shares
+// with the layers. Afterwards less is left for the rounds that count.
+func (s *source) copyAhead(ctx context.Context, memory func(context.Context) error) error {
 	if !s.layersCome() {
 		return nil
 	}
@@ -167,8 +167,8 @@ func (s *source) copyAhead(ctx context.Context) error {
 		if _, err := s.files.round(ctx); err != nil {
 			return err
 		}
-		if !s.restarts() && s.layersCome() {
-			if err := s.memoryAhead(ctx); err != nil {
+		if memory != nil && s.layersCome() {
+			if err := memory(ctx); err != nil {
 				return err
 			}
 		}

@@ -50,11 +50,8 @@ var errNotConverging = errors.New("the container writes its memory faster than i
 // rounds sends the memory while the container runs, again and again what was written meanwhile,
 // until the rest fits the downtime that is wanted.
 func (s *source) rounds(ctx context.Context) error {
-	if s.restarts() {
-		return s.checkpoints(ctx)
-	}
 	defer s.turn.may(nil)
-	if err := s.copyAhead(ctx); err != nil {
+	if err := s.copyAhead(ctx, s.memoryAhead); err != nil {
 		return err
 	}
 	if err := s.copyFiles(ctx); err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// This file has what the source does otherwise in mode restart: the container is stopped, and not
-// frozen and dumped.
+// In mode restart, the source stops the container and dumps nothing.
 
 // examineAnew finds what stands against stopping the container here and starting it at the target.
 func (s *source) examineAnew(ctx context.Context) error {
@@ -71,7 +70,7 @@ func (s *source) checkpoints(ctx context.Context) error {
 	case wanted == migration.NoCheckpoints:
 		return s.makeFiles(ctx)
 	case wanted == 0:
-		if err := s.copyAhead(ctx); err != nil {
+		if err := s.copyAhead(ctx, nil); err != nil {
 			return err
 		}
 		return s.copyFiles(ctx)
@@ -97,7 +96,6 @@ func (s *source) checkpoints(ctx context.Context) error {
 
 // prepareStop does what takes time and need not be done when the container has been stopped.
 func (s *source) prepareStop(ctx context.Context) error {
-	defer s.guard(ctx)()
 	if err := s.proveAgain(ctx); err != nil {
 		return err
 	}
@@ -121,7 +119,7 @@ func (s *source) prepareStop(ctx context.Context) error {
 // holdNew has those who want to connect wait, until a container runs again that they can connect
 // to. All that belongs to connections that there are goes on to the container: it can bring them to
 // their end.
-func (s *source) holdNew() error {
+func (s *source) holdNew(context.Context) error {
 	s.held = true
 	return s.hold.StartRequests(network.Local(s.definition.ID))
 }

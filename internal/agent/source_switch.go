@@ -15,20 +15,23 @@ import (
 	"github.com/godwit/godwit/internal/transfer/state"
 )
 
-// prepare does all that a dump needs and that takes time.
-func (s *source) prepare(ctx context.Context) error {
+// prepare waits for the image's layers, and does what takes time before the container stops in its
+// mode's way.
+func (s *source) prepare(ctx context.Context, forMode func(context.Context) error) error {
 	if err := s.awaitLayers(ctx); err != nil {
 		return err
 	}
 	s.move.putOffGC()
-	if s.restarts() {
-		return s.prepareStop(ctx)
-	}
 	defer s.guard(ctx)()
+	return forMode(ctx)
+}
+
+// prepareDump does all that a dump needs and that takes time, here and at the target.
+func (s *source) prepareDump(ctx context.Context) error {
 	if err := s.tellNear(); err != nil {
 		return err
 	}
-	if err := s.prepareDump(ctx); err != nil {
+	if err := s.openDump(ctx); err != nil {
 		return err
 	}
 	if err := s.awaitReady(ctx); err != nil {
@@ -37,8 +40,8 @@ func (s *source) prepare(ctx context.Context) error {
 	return s.examineInodes(ctx)
 }
 
-// prepareDump does what is to be done here.
-func (s *source) prepareDump(ctx context.Context) error {
+// openDump does what is to be done here.
+func (s *source) openDump(ctx context.Context) error {
 	if err := errors.Join(s.examineAgain(ctx), s.proveAgain(ctx)); err != nil {
 		return err
 	}
@@ -130,9 +133,6 @@ const quiescedQuickly = 10 * time.Millisecond
 // holdPackets holds packets for the container, those that open connections first, so that no connection
 // is half open at the freeze. That may take a round trip, or more.
 func (s *source) holdPackets(ctx context.Context) error {
-	if s.restarts() {
-		return s.holdNew()
-	}
 	s.held = true
 	return s.quiesce(ctx)
 }
@@ -152,6 +152,11 @@ func (s *source) quiesce(ctx context.Context) error {
 		}
 	}
 	return s.hold.Start()
+}
+
+// releaseHere lets held packets go to the container on this node.
+func (s *source) releaseHere(ctx context.Context) error {
+	return s.release(ctx, network.Local(s.definition.ID))
 }
 
 // release lets held packets go, in order. After a crash of the agent there is no queue left, only a

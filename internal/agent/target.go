@@ -105,35 +105,18 @@ type target struct {
 }
 
 func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
-	switch step {
-	case migration.StepReserve:
-		return time.Time{}, t.reserve(ctx)
-	case migration.StepArrive:
-		return time.Time{}, t.arrive(ctx)
-	case migration.StepReceive:
-		return time.Time{}, t.receive(ctx)
-	case migration.StepRestore:
-		return t.restore(ctx)
-	case migration.StepStart:
-		return t.startAnew(ctx)
-	case migration.StepFinalise:
-		return time.Time{}, t.finalise(ctx)
-	}
-	return time.Time{}, fmt.Errorf("the target has no step %s", step)
+	return t.steps(t.move.tracker.spec.Mode).do(ctx, step)
 }
 
 func (t *target) undo(ctx context.Context, step migration.StepName) error {
-	switch step {
-	case migration.UndoReserve:
-		t.releaseImages()
-		t.agent.reservations.Release(t.move.tracker.spec.ID)
-		return nil
-	case migration.UndoArrive:
-		return t.discard(ctx)
-	case migration.UndoRestore:
-		return t.fence(ctx)
-	}
-	return fmt.Errorf("the target has no undo %s", step)
+	return t.steps(t.move.tracker.spec.Mode).undo(ctx, step)
+}
+
+// release gives back what was reserved.
+func (t *target) release(context.Context) error {
+	t.releaseImages()
+	t.agent.reservations.Release(t.move.tracker.spec.ID)
+	return nil
 }
 
 func (t *target) ask(context.Context, bool) (migration.Message, error) {
@@ -208,7 +191,7 @@ func (t *target) releaseImages() {
 }
 
 // arrive makes all that can stand ready before the state is here. The source stages meanwhile.
-func (t *target) arrive(ctx context.Context) error {
+func (t *target) arrive(ctx context.Context, expect expectation) error {
 	if err := t.awaitImage(ctx); err != nil {
 		return err
 	}
@@ -223,7 +206,11 @@ func (t *target) arrive(ctx context.Context) error {
 			return err
 		}
 	}
-	arrival, err := t.expect(ctx, netns)
+	own, err := t.agent.engines.Lookup(t.definition)
+	if err != nil {
+		return err
+	}
+	arrival, err := expect(ctx, own, netns)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,8 @@ func (t *target) awaitStaged(ctx context.Context) error {
 }
 
 // receive takes the state, the files and the final marker.
-func (t *target) receive(ctx context.Context) error {
+func (t *target) receive(ctx context.Context,
+	take func(context.Context, context.CancelCauseFunc) error) error {
 	if t.arrival == nil {
 		return errors.New("nothing is prepared for the state that comes")
 	}
@@ -61,10 +62,7 @@ func (t *target) receive(ctx context.Context) error {
 	defer giveUp(nil)
 	stop := context.AfterFunc(coming, func() { _ = t.data.Abort(plain(context.Cause(coming))) })
 	defer stop()
-	if t.restarts() {
-		return t.receiveFiles(ctx)
-	}
-	err := t.receiveState(ctx, giveUp)
+	err := take(ctx, giveUp)
 	if cause := context.Cause(coming); errors.Is(cause, errEnginePatience) {
 		return cause // err says that the connection was closed, for this
 	}

@@ -14,23 +14,21 @@ import (
 	"github.com/godwit/godwit/internal/transfer/state"
 )
 
-// This file has what the target does otherwise in mode restart: the container is started from the
-// files that came.
+// In mode restart, the target starts the container from the files that came.
 
 // maxPorts bounds what a source says of the ports of a container.
 const maxPorts = 1 << 12
 
-func (t *target) restarts() bool { return t.move.tracker.spec.Mode == migration.Restart }
+// expectation has the engine prepare what is to come, in a network namespace.
+type expectation func(ctx context.Context, own engine.Engine, netns string) (engine.Arrival, error)
 
-// expect has the engine prepare what is to come.
-func (t *target) expect(ctx context.Context, netns string) (engine.Arrival, error) {
-	one, err := t.agent.engines.Lookup(t.definition)
-	if err != nil {
-		return nil, err
-	}
-	if !t.restarts() {
-		return one.PrepareRestore(ctx, t.definition, netns)
-	}
+// expectRestore expects processes that CRIU restores.
+func (t *target) expectRestore(ctx context.Context, own engine.Engine, netns string) (engine.Arrival, error) {
+	return own.PrepareRestore(ctx, t.definition, netns)
+}
+
+// expectStart expects files from which the container is started anew.
+func (t *target) expectStart(ctx context.Context, own engine.Engine, netns string) (engine.Arrival, error) {
 	ports, err := decodePorts(t.offer.PortsJson)
 	if err != nil {
 		return nil, err
@@ -42,7 +40,7 @@ func (t *target) expect(ctx context.Context, netns string) (engine.Arrival, erro
 	t.mu.Lock()
 	t.hold = hold
 	t.mu.Unlock()
-	return one.PrepareStart(ctx, t.definition, netns, ports)
+	return own.PrepareStart(ctx, t.definition, netns, ports)
 }
 
 func decodePorts(document []byte) ([]engine.Port, error) {
@@ -67,7 +65,7 @@ func decodePorts(document []byte) ([]engine.Port, error) {
 }
 
 // receiveFiles takes what has changed last, and the final marker.
-func (t *target) receiveFiles(ctx context.Context) error {
+func (t *target) receiveFiles(ctx context.Context, _ context.CancelCauseFunc) error {
 	for {
 		section, err := t.data.Next()
 		if err != nil {
@@ -116,7 +114,7 @@ func (t *target) startAnew(ctx context.Context) (time.Time, error) {
 // it was on probation: that is not undone. It does what can be done in some seconds; the source starts
 // its own copy again, whatever comes of it.
 func (t *target) giveBackShared(ctx context.Context) {
-	if !t.restarts() {
+	if t.move.tracker.spec.Mode != migration.Restart {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackPatience)

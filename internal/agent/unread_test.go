@@ -5,12 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/godwit/godwit/internal/cluster/clustertest"
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
@@ -48,7 +48,7 @@ func newTestAgent(t *testing.T) *Agent {
 	if a.peers, err = a.newPeers(); err != nil {
 		t.Fatal(err)
 	}
-	a.spare = &spare{path: filepath.Join(a.config.StateDir, spareName)}
+	a.spare = durable.NewSpare(a.config.StateDir)
 	a.moves = newMoves(a)
 	return a
 }

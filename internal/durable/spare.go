@@ -1,17 +1,18 @@
-package agent
+package durable
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// spare is room on the disk for the journals, taken while there is plenty: a container that arrives
-// may fill the disk, and then neither that it arrived nor that it never will could be recorded.
-type spare struct {
+// Spare is room on the disk for records, taken while there is plenty: an arriving container may
+// fill the disk, and then neither that it arrived nor that it never will could be recorded.
+type Spare struct {
 	path string
 	mu   sync.Mutex
 }
@@ -21,8 +22,11 @@ const (
 	spareBytes = 256 << 10 // several journals with long reports
 )
 
-// keep takes the room unless it is taken.
-func (s *spare) keep() error {
+// NewSpare returns the spare room in a directory. Nothing is taken yet.
+func NewSpare(directory string) *Spare { return &Spare{path: filepath.Join(directory, spareName)} }
+
+// Keep takes the room unless it is taken. Errors: a full disk (Full).
+func (s *Spare) Keep() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	file, err := os.OpenFile(s.path, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -39,12 +43,12 @@ func (s *spare) keep() error {
 	return nil
 }
 
-// spend gives the room away, and tells whether there was any.
-func (s *spare) spend() bool {
+// Spend gives the room away, and tells whether there was any.
+func (s *Spare) Spend() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return os.Remove(s.path) == nil
 }
 
-// full tells whether an error is that of a full disk.
-func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+// Full tells whether an error is that of a full disk.
+func Full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

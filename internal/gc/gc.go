@@ -1,4 +1,6 @@
-package agent
+// Package gc puts garbage collections off while containers move. A collection takes several milliseconds of
+// all processors, and on a node with few processors, a frozen container waits for that long.
+package gc
 
 import (
 	"runtime/debug"
@@ -13,19 +15,21 @@ const (
 	mostGrowth  = 400      // percent, then
 )
 
-// collector puts garbage collections off while containers move. A collection takes several milliseconds of
-// all processors, and on a node with few processors, a frozen container waits for that long.
-type collector struct {
+// Collector counts the moves that put collections off.
+type Collector struct {
 	mu    sync.Mutex
 	moves int
 }
 
-// processCollector is this process's collector: the runtime has one, however many agents there are.
-var processCollector collector
+// Process is this process's collector: the runtime has one, however many agents there are.
+var Process Collector
 
-// putOff lets hardly any collection begin until goOn has been called as often. It waits for a collection that
+// Usual sets the growth of the heap for a process in which nothing moves.
+func Usual() { debug.SetGCPercent(usualGrowth) }
+
+// PutOff lets hardly any collection begin until GoOn has been called as often. It waits for a collection that
 // is under way.
-func (c *collector) putOff() {
+func (c *Collector) PutOff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.moves++; c.moves == 1 {
@@ -45,7 +49,8 @@ func growthInMoves(inUse uint64) int {
 	return max(usualGrowth, min(mostGrowth, int(movesGrowth*100/max(inUse, 1))))
 }
 
-func (c *collector) goOn() {
+// GoOn ends what a PutOff began.
+func (c *Collector) GoOn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.moves--; c.moves == 0 {
@@ -53,9 +58,9 @@ func (c *collector) goOn() {
 	}
 }
 
-// giveBack collects garbage and gives unused memory back to the kernel, unless a container moves: the end of
+// GiveBack collects garbage and gives unused memory back to the kernel, unless a container moves: the end of
 // that move gives the memory back.
-func (c *collector) giveBack() {
+func (c *Collector) GiveBack() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.moves == 0 {

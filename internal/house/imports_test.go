@@ -18,7 +18,7 @@ var mayImport = map[string]string{
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access api audit cluster compat criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
-		"files/image files/inodes files/shared guard kernel memory " +
+		"files/image files/inodes files/shared gc guard kernel memory " +
 		"memory/pipeline memory/postcopy migration network network/wireguard patience placement policy " +
 		"predict reserve sampling statedir transfer/kept transfer/layers transfer/proof transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
@@ -78,6 +78,7 @@ var mayImport = map[string]string{
 	"internal/files/regular":   "",
 	"internal/files/shared":    "guard kernel",
 	"internal/files/tarsplit":  "files/regular guard",
+	"internal/gc":              "",
 	"internal/guard":           "",
 	"internal/house":           "",
 	// kernel: at the bottom: everything may use it.

@@ -11,7 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// aroundPages are filled with one that was touched: those of the part of a slot, of this size, in which it is.
+// aroundPages are filled with one that was touched: those of the part of a slot, of this size, in
+// which it is.
 const aroundPages = 32
 
 const (

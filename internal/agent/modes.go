@@ -1,0 +1,58 @@
+package agent
+
+import "github.com/godwit/godwit/internal/migration"
+
+// steps of the source in a mode.
+func (s *source) steps(mode migration.Mode) steps {
+	if mode == migration.Restart {
+		return append(steps{
+			{name: migration.StepExamine, do: untimed(s.examineAnew)},
+			{name: migration.StepStage, do: with(s.stage, func() {})},
+			{migration.StepRounds, with(s.besideLayers, s.checkpoints), migration.UndoRounds, s.untrack},
+			{migration.StepPrepare, with(s.prepare, s.prepareStop), migration.UndoPrepare, s.unprepare},
+			{migration.StepHold, untimed(s.holdNew), migration.UndoHold, s.releaseHere},
+			{migration.StepStop, untimed(s.stop), migration.UndoStop, s.revive},
+			{name: migration.StepSend, do: with(s.transfer, s.sendFiles)},
+		}, s.lastSteps()...)
+	}
+	return append(steps{
+		{name: migration.StepExamine, do: untimed(s.examine)},
+		{name: migration.StepStage, do: with(s.stage, s.startKeeper)},
+		{migration.StepRounds, with(s.besideLayers, s.rounds), migration.UndoRounds, s.untrack},
+		{migration.StepPrepare, with(s.prepare, s.prepareDump), migration.UndoPrepare, s.unprepare},
+		{migration.StepHold, untimed(s.holdPackets), migration.UndoHold, s.releaseHere},
+		{migration.StepFreeze, s.freeze, migration.UndoFreeze, s.resume},
+		{name: migration.StepDump, do: untimed(s.dump)},
+		{name: migration.StepSend, do: with(s.transfer, s.sendState)},
+		{name: migration.StepPush, do: untimed(s.pushPages)},
+	}, s.lastSteps()...)
+}
+
+// lastSteps are those of the source when the container runs at the target, in every mode.
+func (s *source) lastSteps() steps {
+	return steps{
+		{name: migration.StepForward, do: untimed(s.forward)},
+		{name: migration.StepDestroy, do: untimed(s.destroy)},
+		{name: migration.StepCleanup, do: untimed(s.cleanup)},
+	}
+}
+
+// steps of the target in a mode.
+func (t *target) steps(mode migration.Mode) steps {
+	both := steps{
+		{migration.StepReserve, untimed(t.reserve), migration.UndoReserve, t.release},
+		{name: migration.StepFinalise, do: untimed(t.finalise)},
+	}
+	if mode == migration.Restart {
+		return append(both, steps{
+			{migration.StepArrive, with(t.arrive, t.expectStart), migration.UndoArrive, t.discard},
+			{name: migration.StepReceive, do: with(t.receive, t.receiveFiles)},
+			{migration.StepStart, t.startAnew, migration.UndoRestore, t.fence},
+		}...)
+	}
+	return append(both, steps{
+		{migration.StepArrive, with(t.arrive, t.expectRestore), migration.UndoArrive, t.discard},
+		{name: migration.StepReceive, do: with(t.receive, t.receiveState)},
+		{migration.StepRestore, t.restore, migration.UndoRestore, t.fence},
+	}...)
+}
