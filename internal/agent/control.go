@@ -264,4 +264,5 @@ func (c *sourceControl) receive(envelope *api.Envelope) {
 	}
 }
 
+// plain is an error as another node is told it.
 func plain(err error) string { return api.Plain(err) }

@@ -21,8 +21,8 @@ import (
 // guardedPackages are those whose goroutines run in the agent and do what a peer or a container
 // makes them do.
 var guardedPackages = []string{
-	".", "../access", "../cluster", "../reserve", "../sampling",
-	"../transfer/kept", "../transfer/layers", "../transfer/proof", "../transfer/layers", "../transfer/state",
+	".", "../access", "../cluster", "../gc", "../reserve", "../sampling",
+	"../transfer/kept", "../transfer/layers", "../transfer/proof", "../transfer/state",
 }
 
 // lasting are the functions whose goroutines serve for as long as the agent does: it is better to start it

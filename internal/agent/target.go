@@ -26,7 +26,7 @@ const (
 	kindNear   = "near"   // the freeze is: the engine is to start the container, if it does that late
 	kindKnown  = "known"  // content: pages to which pieces of the state may refer, as of aheadPages
 	kindState  = "state"  // name: FILE@OFFSET
-	kindRefers = "refers" // the same, content: see knownPages.encode
+	kindRefers = "refers" // the same, content: see transfer/state.Known
 	kindRemote = "late"   // which pages come after the restore; before the map
 	kindMap    = "map"    // which pages there are; name: number of the barrier before which all of them came
 	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds

@@ -45,7 +45,7 @@ func CgroupHierarchies() ([]string, error) {
 
 // hierarchies lists the cgroup hierarchies mounted in the caller's mount namespace, each once.
 func hierarchies() ([]hierarchy, error) {
-	mounts, err := ReadMounts(0)
+	mounts, err := OwnMounts()
 	if err != nil {
 		return nil, fmt.Errorf("list cgroup mounts: %w", err)
 	}
@@ -74,13 +74,13 @@ type Mount struct {
 	Flags   string // of the mount: ro, nosuid and the like
 }
 
-// ReadMounts lists the mounts that a process sees, in the order of mountinfo; 0: the calling process, also if
-// /proc shows another pid namespace.
-func ReadMounts(pid int) ([]Mount, error) {
-	process := "self"
-	if pid != 0 {
-		process = strconv.Itoa(pid)
-	}
+// ReadMounts lists the mounts that a process sees, in the order of mountinfo.
+func ReadMounts(pid int) ([]Mount, error) { return readMounts(strconv.Itoa(pid)) }
+
+// OwnMounts lists the mounts that this process sees, also if /proc shows another pid namespace than its own.
+func OwnMounts() ([]Mount, error) { return readMounts("self") }
+
+func readMounts(process string) ([]Mount, error) {
 	f, err := os.Open("/proc/" + process + "/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("read mounts: %w", err)

@@ -181,7 +181,7 @@ func removeCgroup(ctx context.Context, dir string) error {
 
 // removeTree removes a directory of the lab, but never what is mounted in it.
 func removeTree(dir string) error {
-	mounts, err := kernel.ReadMounts(0)
+	mounts, err := kernel.OwnMounts()
 	if err != nil {
 		return err
 	}

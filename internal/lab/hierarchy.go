@@ -33,7 +33,7 @@ type hierarchy struct {
 
 // hierarchies finds the machine's cgroup file systems.
 func hierarchies() ([]hierarchy, error) {
-	mounts, err := kernel.ReadMounts(0)
+	mounts, err := kernel.OwnMounts()
 	if err != nil {
 		return nil, err
 	}

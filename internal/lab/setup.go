@@ -192,7 +192,7 @@ func setupNetwork(spec initSpec) error {
 // replaceMount takes away what is mounted at a place and below it, and mounts something new.
 // Covering it would leave the old mounts in mountinfo, where runc and CRIU find them.
 func replaceMount(point, kind, options string) error {
-	mounts, err := kernel.ReadMounts(0)
+	mounts, err := kernel.OwnMounts()
 	if err != nil {
 		return err
 	}

@@ -231,6 +231,6 @@ func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration)
 			}
 		}
 	}
-	used, _ = g.node.Engine(g.definition).CPUTime(ctx, g.definition.ID) // 0 where it is not counted
+	used, _ = g.node.Engine(g.definition).CPUTime(ctx, g.definition.ID) // 0 if not counted
 	return wrote, used
 }

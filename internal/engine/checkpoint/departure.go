@@ -36,11 +36,13 @@ type Departure struct {
 	group   *kernel.Cgroup
 	first   Identity
 	tcp     *kernel.TCPWatch
-	settled bool      // Settle has seen nothing under way
-	stuck   bool      // connections wait that it does not accept
-	refused int       // how often Freeze has wanted Settle again
-	givenUp time.Time // connections within the container that are older have had their time
-	dump    *criu.Dump
+	settled bool // Settle has seen nothing under way
+	stuck   bool // connections wait that it does not accept
+	refused int  // how often Freeze has wanted Settle again
+	// how often Freeze has wanted Settle again because of a process in a sandbox
+	sandboxes int
+	givenUp   time.Time // connections within the container that are older have had their time
+	dump      *criu.Dump
 }
 
 var _ engine.Departure = (*Departure)(nil)

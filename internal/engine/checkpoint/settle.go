@@ -37,6 +37,8 @@ const (
 	// unsettledTimes is how often Freeze wants Settle again: a server that closes connections all
 	// the time may have one on its way out at any moment.
 	unsettledTimes = 3
+	// sandboxTimes is how often Freeze wants Settle again because of a process in a sandbox.
+	sandboxTimes = 2
 )
 
 // Settle waits until no connection is on its way in or out, and no process is in a sandbox that
@@ -48,22 +50,23 @@ func (d *Departure) Settle(ctx context.Context) error {
 	defer cancel()
 	var found kernel.TCPUnderWay
 	began := time.Now()
-	for settled, pause := 0, time.Millisecond; end.Err() == nil; pause = min(pause*3/2, settleLook) {
+	settled := 0
+	for pause := time.Millisecond; end.Err() == nil; pause = min(pause*3/2, settleLook) {
 		var err error
 		if found, err = d.tcp.UnderWay(); err != nil {
 			return fmt.Errorf("look at the connections of container %s: %w", d.leaving.Name, err)
 		}
 		found.Within = d.inTheWay(began)
-		if settled++; found != (kernel.TCPUnderWay{}) || d.sandboxed() {
+		if settled++; found != (kernel.TCPUnderWay{}) {
 			settled = 0
 		}
-		if settled == 2 {
+		if settled >= 2 && !d.sandboxed() {
 			d.settled = true
 			return nil
 		}
 		time.Sleep(pause)
 	}
-	d.settled, d.stuck = false, found.Unaccepted > 0
+	d.settled, d.stuck = settled >= 2, found.Unaccepted > 0
 	return ctx.Err()
 }
 
@@ -95,8 +98,8 @@ func (d *Departure) freezeTaken(ctx context.Context) (time.Time, error) {
 		for end.Err() == nil && (d.untaken() || d.underWay().Within > 0) {
 			time.Sleep(time.Millisecond)
 		}
-		if d.settled && d.refused < unsettledTimes && d.sandboxed() {
-			d.refused++ // its packets are held, and it waits for them
+		if d.sandboxes < sandboxTimes && d.sandboxed() {
+			d.sandboxes++ // its packets are held, and it waits for them
 			return time.Time{}, engine.ErrUnsettled
 		}
 		at, err := d.freezeSoon(ctx)
