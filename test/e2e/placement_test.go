@@ -145,8 +145,8 @@ func TestPlacementRefused(t *testing.T) {
 		{[]string{"stage", c.name, "--nearest", "1", "--budget", "1MiB"}, 1, "is too small"},
 		{[]string{"stage", c.name, "--budget", "1GiB"}, 2, "by --nearest"},
 		{[]string{"stage", "nothing", "--nearest", "1"}, 1, "no such container"},
-		{[]string{"stage", c.name, "--off"}, 1, "no copies of"},
-		{[]string{"stage", "rm", c.name}, 1, "no copies of"},
+		{[]string{"stage", c.name, "--off"}, 1, "has no placement policy"},
+		{[]string{"stage", "rm", c.name}, 1, "has no placement policy"},
 	} {
 		out, err := godwit(t.Context(), "a", test.args...)
 		if err != nil || out.code != test.code || !strings.Contains(out.stderr, test.want) {
