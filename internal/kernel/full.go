@@ -47,6 +47,16 @@ func (c *Cgroup) LacksDescriptors() (bool, error) {
 	return len(found) > 0, err
 }
 
+// CheckDescriptor is an error (ErrUntraceable) if a process has used up its limit of descriptors: it can be given
+// none, and to stop it may kill it (see awaitSandboxes).
+func CheckDescriptor(pid int) error {
+	limit, ok := descriptorLimit(pid)
+	if one := (fullProcess{pid, limit}); ok && one.goesOn() {
+		return fmt.Errorf("%w: %s", ErrUntraceable, one)
+	}
+	return nil
+}
+
 // descriptorLimit reads the limit of a process. Without CAP_SYS_RESOURCE those of other users cannot be
 // read, neither here nor by CRIU, and such processes are refused before.
 func descriptorLimit(pid int) (limit uint64, ok bool) {

@@ -3,11 +3,37 @@ package kernel
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
 )
+
+// contextSwitches waits until a group's only process sleeps, and tells how often it was switched: more often
+// when it has been frozen.
+func contextSwitches(t *testing.T, group *Cgroup) string {
+	t.Helper()
+	pids, err := group.Procs()
+	must(t, err)
+	if len(pids) != 1 {
+		t.Fatalf("processes %v, want one", pids)
+	}
+	for before, deadline := "", time.Now().Add(10*time.Second); ; time.Sleep(time.Millisecond) {
+		state, err := ReadProcess(pids[0])
+		must(t, err)
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pids[0]))
+		must(t, err)
+		_, now, _ := strings.Cut(string(status), "voluntary_ctxt_switches:")
+		if now == before && state.State == 'S' {
+			return strings.Join(strings.Fields(now), " ")
+		}
+		if before = now; time.Now().After(deadline) {
+			t.Fatalf("it does not sleep: %c", state.State)
+		}
+	}
+}
 
 // TestFreezeToMoveFull freezes a process that has used up its limit of descriptors only when that is over.
 // While it is not, the error names the process, and the group runs on.
@@ -29,9 +55,13 @@ func TestFreezeToMoveFull(t *testing.T) {
 			}
 			tell()
 			line("full\n")
+			switches := contextSwitches(t, group)
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			_, err := group.FreezeToMove(ctx)
+			if now := contextSwitches(t, group); now != switches {
+				t.Errorf("it was stopped meanwhile: %s, was %s", now, switches)
+			}
 			want := "no free descriptor below its limit (RLIMIT_NOFILE 3)"
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)

@@ -36,6 +36,9 @@ func (c *Cgroup) freezeToMove(ctx context.Context) (time.Time, error) {
 	patient, cancel := context.WithTimeoutCause(ctx, passingPatience, errNeverDumpable)
 	defer cancel()
 	for {
+		if err := c.awaitSandboxes(patient); err != nil {
+			return time.Time{}, err
+		}
 		at, err := c.freezeOutsideClocks(ctx)
 		if err != nil {
 			return at, err
@@ -48,6 +51,21 @@ func (c *Cgroup) freezeToMove(ctx context.Context) (time.Time, error) {
 			return at, err
 		}
 	}
+}
+
+// awaitSandboxes waits in a running group until no process lacks a descriptor. Freezing one for a moment may
+// kill it: sshd's sandbox (seccomp) does not allow restart_syscall(2), by which the kernel goes on with a
+// poll(2) or nanosleep(2) that a freeze has interrupted.
+func (c *Cgroup) awaitSandboxes(ctx context.Context) error {
+	full, err := c.fullProcesses()
+	if err != nil {
+		return err
+	}
+	found := make([]passing, len(full))
+	for i, one := range full {
+		found[i] = one
+	}
+	return awaitEnd(ctx, found)
 }
 
 // allPassing finds the passing states of a frozen group.

@@ -150,6 +150,9 @@ func (s *Source) attach(t *task, stats *RoundStats) error {
 }
 
 func (s *Source) arm(t *task, stats *RoundStats) (tracker, error) {
+	if err := kernel.CheckDescriptor(t.pid); err != nil {
+		return nil, err
+	}
 	fd, stopped, err := s.config.Open(t.pid)
 	stats.Stopped = max(stats.Stopped, stopped)
 	if err != nil {
