@@ -47,11 +47,11 @@ func (h *Hold) Stats() HoldStats {
 }
 
 // Stats returns the figures of the holds.
-func (n *Network) Stats() Stats {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	stats := Stats{Now: []HoldStats{}, Total: n.totals}
-	for _, hold := range n.holds {
+func (s *holds) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := Stats{Now: []HoldStats{}, Total: s.totals}
+	for _, hold := range s.current {
 		stats.Now = append(stats.Now, hold.Stats())
 	}
 	return stats
