@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/hold"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
@@ -24,7 +25,7 @@ type Network struct {
 	ns     netns.NsHandle
 	links  *netlink.Handle
 	leases *leases
-	holds  *holds // has a lock of its own, which is taken after mu
+	holds  *hold.Set // has a lock of its own, which is taken after mu
 
 	mu         sync.Mutex
 	underlay   netlink.Link      // which has the node's underlay address
@@ -97,7 +98,7 @@ func open(config Config) (*Network, error) {
 		lasting: map[int]bool{}, suppressed: map[netip.Addr]net.HardwareAddr{}, tables: map[int]*tun{},
 		closed: make(chan struct{}),
 	}
-	n.holds = newHolds(config.HoldBytes, heldRoutes{n})
+	n.holds = hold.NewSet(config.HoldBytes, heldRoutes{n})
 	return n, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/dump"
+	"github.com/godwit/godwit/internal/network/hold"
 )
 
 // Priorities of our rules, in the order in which the kernel asks them, after its local table and before
@@ -56,24 +57,13 @@ func (n *Network) takeTable(t *tun) {
 }
 
 // Destination says where an address is: Local or Via.
-type Destination struct {
-	Container string // attached to this node, by its ID
-	Peer      string // by its name
-}
+type Destination = hold.Destination
 
 // Local is the container with this ID, attached to this node.
 func Local(id string) Destination { return Destination{Container: id} }
 
 // Via is the peer with this name.
 func Via(peer string) Destination { return Destination{Peer: peer} }
-
-// String describes the destination.
-func (d Destination) String() string {
-	if d.Container != "" {
-		return "container " + d.Container + " here"
-	}
-	return "node " + d.Peer
-}
 
 // elsewhere reports whether there is no address: that container's network does not belong to this package,
 // which then does nothing.

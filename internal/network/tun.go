@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/hold"
 )
 
 // tunQueue is how many packets the kernel queues while this process is not scheduled.
@@ -26,6 +28,9 @@ type tun struct {
 	link    netlink.Link
 }
 
+// Hold is an address whose packets wait in this process: see package hold.
+type Hold = hold.Hold
+
 // Prepare makes everything that a hold of the address needs, so that its Start takes a single change of a
 // route. Nothing is held yet. An address that is already prepared or held gets the same Hold.
 func (n *Network) Prepare(ip netip.Addr) (*Hold, error) { return n.holds.Prepare(ip) }
@@ -41,7 +46,7 @@ func (r heldRoutes) Known(ip netip.Addr) error {
 }
 
 // Open makes the device of a hold, its table and its rule.
-func (r heldRoutes) Open(ip netip.Addr) (holdDevice, error) {
+func (r heldRoutes) Open(ip netip.Addr) (hold.Device, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.openHeld(ip)

@@ -1,4 +1,4 @@
-package network
+package hold
 
 import (
 	"net/netip"

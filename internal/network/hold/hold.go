@@ -1,14 +1,11 @@
-package network
+package hold
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 )
@@ -24,53 +21,12 @@ const (
 	lingerQuiet = 50 * time.Millisecond
 )
 
-// holdNetwork is what holds need of the node's network. Its methods take the network's lock. Under that
-// lock, the network in turn may call the methods of holds that only look: see holds.
-type holdNetwork interface {
-	// Known refuses an address that no container has whose packets pass through this network.
-	Known(ip netip.Addr) error
-	// Open makes the device of a hold. Nothing is routed into the device yet.
-	Open(ip netip.Addr) (holdDevice, error)
-	// Switch makes the address's packets go to the destination, without a hold.
-	Switch(ip netip.Addr, to Destination) error
-}
-
-// holdDevice is the device of a held address. Read returns packets that were routed into the device; Write
-// sends packets on to where Lead said.
-type holdDevice interface {
-	io.ReadWriteCloser
-	// Lead makes packets that are written to the device go to the destination.
-	Lead(to Destination) error
-	// Redirect makes the address's packets go into the device.
-	Redirect() error
-}
-
-// holds are the holds of a node. Holding, Has and Addresses may be called under the network's lock.
-type holds struct {
-	network holdNetwork
-	limit   int64 // of bytes in each queue
-
-	preparing sync.Mutex // one Prepare at a time
-
-	mu         sync.Mutex
-	current    map[netip.Addr]*Hold         // not yet switched
-	lingering  map[netip.Addr]chan struct{} // switched; closed when their devices are gone
-	totals     Totals
-	background sync.WaitGroup
-}
-
-// newHolds returns a node's holds: none yet.
-func newHolds(limit int64, network holdNetwork) *holds {
-	return &holds{network: network, limit: limit, current: map[netip.Addr]*Hold{},
-		lingering: map[netip.Addr]chan struct{}{}}
-}
-
 // Hold is an address whose packets wait in this process. A nil Hold holds nothing: it stands for a
 // container without an address here.
 type Hold struct {
-	holds  *holds
+	set    *Set
 	ip     netip.Addr
-	device holdDevice
+	device Device
 	queue  *queue
 	reader sync.WaitGroup
 
@@ -88,91 +44,7 @@ type Hold struct {
 	started  bool
 	switched bool
 	last     time.Time // when the latest packet came
-	stats    HoldStats
-}
-
-// Prepare makes everything that a hold needs, so that Start takes a single change of a route. Nothing is
-// held yet. An address that is already prepared or held gets the same Hold.
-func (s *holds) Prepare(ip netip.Addr) (*Hold, error) {
-	if !ip.IsValid() {
-		return nil, nil //nolint:nilnil // a nil Hold holds nothing
-	}
-	for {
-		s.preparing.Lock()
-		if err := s.network.Known(ip); err != nil {
-			s.preparing.Unlock()
-			return nil, fmt.Errorf("hold: %w", err)
-		}
-		gone, lingers := s.lingers(ip)
-		if !lingers {
-			break
-		}
-		s.preparing.Unlock()
-		<-gone // the device's name is in use until then; lingerQuiet after the last straggler
-	}
-	defer s.preparing.Unlock()
-	if hold := s.get(ip); hold != nil {
-		return hold, nil
-	}
-	device, err := s.network.Open(ip)
-	if err != nil {
-		return nil, fmt.Errorf("prepare to hold %s: %w", ip, err)
-	}
-	hold := &Hold{holds: s, ip: ip, device: device, queue: newQueue(s.limit), stats: HoldStats{Address: ip}}
-	hold.reader.Add(1)
-	go hold.read()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current[ip] = hold
-	return hold, nil
-}
-
-// lingers reports whether an earlier hold of the address still has its device, and what is closed when that
-// is gone.
-func (s *holds) lingers(ip netip.Addr) (gone <-chan struct{}, lingers bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	gone, lingers = s.lingering[ip]
-	return gone, lingers
-}
-
-// get returns the hold of an address that is prepared or held, or nil.
-func (s *holds) get(ip netip.Addr) *Hold {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.current[ip]
-}
-
-// Has reports whether the address is prepared or held.
-func (s *holds) Has(ip netip.Addr) bool { return s.get(ip) != nil }
-
-// Holding reports whether the address's packets wait.
-func (s *holds) Holding(ip netip.Addr) bool {
-	hold := s.get(ip)
-	if hold == nil {
-		return false
-	}
-	hold.mu.Lock()
-	defer hold.mu.Unlock()
-	return hold.started
-}
-
-// Addresses returns the addresses that are prepared or held.
-func (s *holds) Addresses() []netip.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.current))
-}
-
-// Close gives up the holds, whose packets are lost, and waits until released holds have sent what still
-// comes.
-func (s *holds) Close() {
-	for _, ip := range s.Addresses() {
-		if hold := s.get(ip); hold != nil {
-			hold.abandon()
-		}
-	}
-	s.background.Wait()
+	stats    Stats
 }
 
 // StartNew queues packets that open TCP connections to the address. All other packets go on to the
@@ -262,7 +134,7 @@ func (h *Hold) setStarted(started bool) (was bool) {
 
 // current refuses a hold that has ended.
 func (h *Hold) current() error {
-	if h.holds.get(h.ip) != h {
+	if h.set.get(h.ip) != h {
 		return errors.New("the hold has ended")
 	}
 	return nil
@@ -299,7 +171,7 @@ func (h *Hold) accept(packet []byte) {
 	default:
 		kept = h.queue.push(packet, now)
 	}
-	h.count(func(stats *HoldStats) {
+	h.count(func(stats *Stats) {
 		stats.HeldPackets++
 		stats.HeldBytes += int64(len(packet))
 		if h.switched {
@@ -314,7 +186,7 @@ func (h *Hold) accept(packet []byte) {
 }
 
 // count updates the statistics.
-func (h *Hold) count(change func(*HoldStats)) {
+func (h *Hold) count(change func(*Stats)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change(&h.stats)
@@ -338,7 +210,7 @@ func (h *Hold) Release(ctx context.Context, to Destination, bitsPerSecond int64)
 		return fmt.Errorf("release %s to %s: %w; %d packets (%d bytes) are still held", h.ip, to,
 			err, packets, bytes)
 	}
-	return h.end(func() error { return h.holds.network.Switch(h.ip, to) })
+	return h.end(func() error { return h.set.network.Switch(h.ip, to) })
 }
 
 // Close ends a hold that is no longer wanted and drops its packets. If the hold was started, the address is
@@ -353,7 +225,7 @@ func (h *Hold) Close() error {
 	for range packets {
 		h.queue.pop()
 	}
-	h.count(func(stats *HoldStats) {
+	h.count(func(stats *Stats) {
 		stats.DroppedPackets += packets
 		stats.DroppedBytes += bytes
 	})
@@ -435,7 +307,7 @@ func (h *Hold) flush() {
 // write writes one packet back into its device, from where the rule takes it to the destination.
 func (h *Hold) write(packet []byte, came time.Time) {
 	_, err := h.device.Write(packet)
-	h.count(func(stats *HoldStats) {
+	h.count(func(stats *Stats) {
 		if err != nil {
 			stats.DroppedPackets++
 			stats.DroppedBytes += int64(len(packet))
@@ -450,7 +322,7 @@ func (h *Hold) write(packet []byte, came time.Time) {
 // pass forwards a packet that was not held.
 func (h *Hold) pass(packet []byte) {
 	if _, err := h.device.Write(packet); err != nil {
-		h.count(func(stats *HoldStats) {
+		h.count(func(stats *Stats) {
 			stats.HeldPackets++
 			stats.HeldBytes += int64(len(packet))
 			stats.DroppedPackets++
@@ -481,9 +353,9 @@ func (h *Hold) end(switchRoute func() error) error {
 		h.setDirect(false)
 		return err
 	}
-	h.count(func(*HoldStats) { h.switched = true })
+	h.count(func(*Stats) { h.switched = true })
 	gone := make(chan struct{})
-	s := h.holds
+	s := h.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.current, h.ip)
@@ -495,11 +367,11 @@ func (h *Hold) end(switchRoute func() error) error {
 
 // linger waits until no straggler has come for a while, and then removes the device.
 func (h *Hold) linger(gone chan struct{}) {
-	s := h.holds
+	s := h.set
 	defer s.background.Done()
 	for wait := lingerQuiet; wait > 0; {
 		time.Sleep(wait)
-		h.count(func(*HoldStats) { wait = lingerQuiet - time.Since(h.last) })
+		h.count(func(*Stats) { wait = lingerQuiet - time.Since(h.last) })
 	}
 	h.abandon()
 	s.mu.Lock()
