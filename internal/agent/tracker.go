@@ -13,7 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/hold"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -154,7 +154,7 @@ func (t *tracker) frozen(at time.Time) {
 	t.facts.Frozen = at
 }
 
-func (t *tracker) held(stats network.HoldStats) {
+func (t *tracker) held(stats hold.Stats) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.facts.Held = migration.Held{

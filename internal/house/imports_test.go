@@ -19,8 +19,8 @@ var mayImport = map[string]string{
 	"internal/agent": "access api audit cluster compat criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
 		"files/image files/inodes files/shared gc guard kernel memory " +
-		"memory/pipeline memory/postcopy migration network network/wireguard patience placement policy " +
-		"predict reserve sampling statedir transfer/kept transfer/layers transfer/proof transfer/state wire wire/identity wire/stream",
+		"memory/pipeline memory/postcopy migration network network/hold network/wireguard patience placement " +
+		"policy predict reserve sampling statedir transfer/kept transfer/layers transfer/proof transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
@@ -101,8 +101,9 @@ var mayImport = map[string]string{
 	"internal/memory/pipeline":      "guard memory",
 	// migration: decides and never acts; has words of its own, which the agent translates.
 	"internal/migration":         "",
-	"internal/network":           "kernel network/dump network/wireguard",
+	"internal/network":           "kernel network/dump network/hold network/wireguard",
 	"internal/network/dump":      "",
+	"internal/network/hold":      "",
 	"internal/network/nsstate":   "kernel network/dump",
 	"internal/network/wireguard": "kernel",
 	"internal/patience":          "",

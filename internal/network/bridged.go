@@ -239,17 +239,17 @@ func (n *Network) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, 
 // lead to it.
 func (n *Network) switchBridged(one *bridged, to Destination) error {
 	ip := one.Address
-	if to.container != "" {
-		if n.containers[to.container] == nil || to.container != one.Container {
+	if to.Container != "" {
+		if n.containers[to.Container] == nil || to.Container != one.Container {
 			return fmt.Errorf("route %s to %s: %w", ip, to, ErrNotAttached)
 		}
-		err := errors.Join(n.plug(ip, to.container), n.routeHome(one))
+		err := errors.Join(n.plug(ip, to.Container), n.routeHome(one))
 		if err != nil {
 			return fmt.Errorf("route %s to %s: %w", ip, to, err)
 		}
 		one.Via, one.Arriving = 0, false
 		n.finaliseBridgedLater()
-		return n.unclaim(n.containers[to.container].device, ip)
+		return n.unclaim(n.containers[to.Container].device, ip)
 	}
 	route, err := n.routeTo(hostNet(ip), to, unix.RT_TABLE_MAIN, ip)
 	if err == nil {
@@ -259,7 +259,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 		return fmt.Errorf("route %s to %s: %w", ip, to, err)
 	}
 	for _, peer := range n.peers {
-		if peer.Name == to.peer {
+		if peer.Name == to.Peer {
 			one.Via = peer.Number
 		}
 	}
@@ -334,7 +334,7 @@ func (n *Network) GiveBack(id string, ip netip.Addr, source string) error {
 	if one == nil || one.Container != id || !one.Returning && one.Via == 0 {
 		return nil
 	}
-	if n.holding(ip) {
+	if n.holds.Holding(ip) {
 		return fmt.Errorf("give %s back to %s: %w", ip, source, ErrHeld)
 	}
 	if err := n.switchBridged(one, Via(source)); err != nil {
@@ -415,7 +415,7 @@ func (n *Network) routeBridged() error {
 	for ip, one := range n.bridged {
 		_, away := n.peers[one.Via]
 		switch {
-		case n.holds[ip] != nil:
+		case n.holds.Has(ip):
 		case away:
 			errs = append(errs, n.links.RouteReplace(n.via(hostNet(ip), one.Via, unix.RT_TABLE_MAIN)))
 		case one.Here && one.Via == 0 && !n.containers[one.Container].blocked:

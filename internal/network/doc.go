@@ -2,10 +2,9 @@
 //
 // On one node and in one network namespace, the package owns the addresses of the containers whose home is
 // this node, the network namespace and veth pair of every container here (made by itself, or adopted from
-// another engine), the tunnel to the other nodes, the routes, and the hold queues in which packets wait
-// while a container moves. It knows nothing about migrations, callers, or how processes are frozen: it is
-// told where an address is, and makes it so. Every call describes a state, not a change, so it can be
-// repeated after a crash.
+// another engine), the tunnel to the other nodes, the routes, and the devices of held addresses. It knows
+// nothing about migrations, callers, or how processes are frozen: it is told where an address is, and makes
+// it so. Every call describes a state, not a change, so it can be repeated after a crash.
 //
 // # Where packets go
 //
@@ -44,24 +43,10 @@
 //
 // # Holding packets
 //
-// A Hold redirects the address to a TUN device whose other end is a queue in this process. Release writes
-// the packets, in order, into the same TUN device, from which a rule sends them to the destination; packets
-// that come meanwhile queue behind them. When the queue is empty and nothing has come for a moment, the
-// address's route is switched. A kernel queue would survive this process, but tbf and htb let the first
-// packet pass, sch_plug is not in every kernel, and neither could send the held packets elsewhere. If this
-// process dies, its TUN devices and the routes to them vanish, the blackhole takes their place, and senders
-// repeat the lost packets.
-//
-// A hold can begin with TCP SYNs only (StartNew): the reader then writes all other packets back at once, to
-// the container that is still here, so that handshakes in flight complete. A half-open connection cannot
-// move: the new node's kernel knows no connection for its last ACK, and answers with a reset. For a
-// container that is started anew, the hold keeps requests (StartRequests) and passes on everything else to
-// the new container: it may ask others, but must not be asked anything.
-//
-// Order is kept at the node that holds. A client attached to the container's new node reaches the container
-// directly as soon as it is there, and so may overtake its own earlier packets that still wait at the old
-// node. Making the client wait would lengthen its interruption by a round trip, for an order that IP does
-// not promise.
+// Package hold queues packets of a container that moves. For each held address, this package makes a TUN
+// device with a routing table and a rule: the address's route leads into the device, and what the hold
+// writes to the device goes to the destination. The holds' lock is taken after this package's lock. So under
+// this package's lock only Has, Holding and Addresses of the holds may be called: see package hold.
 //
 // The kernel segments and checksums packets that enter a TUN device without offloads, so held packets are
 // complete. Connection tracking skips them when they pass the second time.

@@ -264,6 +264,24 @@ func (s *site) attach(node, id string, address Address) {
 	}
 }
 
+// Hold makes packets to the address wait, from now until Release.
+func (n *Network) Hold(ip netip.Addr) (*Hold, error) {
+	hold, err := n.Prepare(ip)
+	if err != nil {
+		return nil, err
+	}
+	return hold, hold.Start()
+}
+
+// dropTuns closes the devices of holds, as the kernel does when the process dies.
+func (n *Network) dropTuns() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, t := range n.tables {
+		_ = t.file.Close()
+	}
+}
+
 // must fail the test on an error.
 func must(t *testing.T, err error) {
 	t.Helper()

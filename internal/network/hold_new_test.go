@@ -1,7 +1,6 @@
 package network
 
 import (
-	"bytes"
 	"io"
 	"net"
 	"net/netip"
@@ -68,49 +67,6 @@ func TestHoldNewConnections(t *testing.T) {
 	if count := s.counter("a/one", "Tcp", "OutRsts") + s.counter("client-b", "Tcp", "OutRsts"); count != 0 {
 		t.Errorf("%d resets", count)
 	}
-}
-
-// tcpPacket is an IPv4 packet with so many words of header and a TCP header with flags.
-func tcpPacket(words, flags byte) []byte {
-	packet := make([]byte, int(words)*4+20)
-	packet[0], packet[9] = 0x40|words, 6
-	packet[int(words)*4+13] = flags
-	return packet
-}
-
-func TestOpensTCP(t *testing.T) {
-	const syn, ack, rst = 0x02, 0x10, 0x04
-	fragment := tcpPacket(5, syn)
-	fragment[7] = 1
-	dontFragment := tcpPacket(5, syn)
-	dontFragment[6] = 0x40
-	udp := tcpPacket(5, syn)
-	udp[9] = 17
-	for _, one := range []struct {
-		packet []byte
-		opens  bool
-	}{
-		// with ECN
-		{tcpPacket(5, syn), true}, {tcpPacket(15, syn), true}, {dontFragment, true},
-		{tcpPacket(5, syn|0xc0), true},
-		{tcpPacket(5, syn|ack), false}, {tcpPacket(5, ack), false}, {tcpPacket(5, rst), false},
-		{fragment, false}, {udp, false},
-		{tcpPacket(5, syn)[:33], false}, {bytes.Repeat([]byte{0x4f}, 20), false},
-	} {
-		if opensTCP(one.packet) != one.opens {
-			t.Errorf("%x: want %t", one.packet, one.opens)
-		}
-	}
-}
-
-func FuzzOpensTCP(f *testing.F) {
-	f.Add(tcpPacket(5, 2))
-	ip := netip.AddrFrom4([4]byte{})
-	f.Fuzz(func(_ *testing.T, packet []byte) {
-		if isPacketFor(packet, ip) {
-			opensTCP(packet) // it must not panic
-		}
-	})
 }
 
 // TestHoldRequests holds requests of both kinds at two nodes, while the container at the second one asks

@@ -209,31 +209,39 @@ func TestHoldsOfTwoBridges(t *testing.T) {
 	must(t, err)
 	second, err := n.Prepare(other)
 	must(t, err)
+	firstTable, secondTable := n.tableOf(one), n.tableOf(other)
 	must(t, first.Close())
-	eventually(t, "the end of the first hold", func() bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return len(n.lingering) == 0
-	})
+	eventually(t, "the end of the first hold", func() bool { return n.tableOf(one) == 0 })
 	must(t, n.Reconcile(Keep{}))
 	rules, err := n.links.RuleList(unix.AF_INET)
 	must(t, err)
 	routes, err := n.listRoutes()
 	must(t, err)
 	if !slices.ContainsFunc(rules, func(r netlink.Rule) bool {
-		return r.IifName == second.tun.name &&
-			r.Table == second.table
+		return r.IifName == "gwhold0a140002" && r.Table == secondTable
 	}) {
 		t.Error("the second hold has no rule")
 	}
-	if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Table == second.table }) {
+	if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Table == secondTable }) {
 		t.Error("the second hold has no route")
 	}
 	must(t, second.Close())
 	third, err := n.Prepare(one)
 	must(t, err)
-	if third.table == second.table || third.table != first.table {
-		t.Errorf("tables %x, %x and %x", first.table, second.table, third.table)
+	if table := n.tableOf(one); table == secondTable || table != firstTable {
+		t.Errorf("tables %x, %x and %x", firstTable, secondTable, table)
 	}
 	must(t, third.Close())
+}
+
+// tableOf returns the routing table of the hold of an address, or 0.
+func (n *Network) tableOf(ip netip.Addr) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for number, t := range n.tables {
+		if t.ip == ip {
+			return number
+		}
+	}
+	return 0
 }

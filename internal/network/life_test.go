@@ -56,9 +56,7 @@ func (s *site) crash(node string) {
 	s.t.Helper()
 	n := s.nodes[node]
 	s.nodes[node] = nil
-	for _, hold := range n.holds {
-		_ = hold.tun.file.Close()
-	}
+	n.dropTuns()
 	n.links.Close()
 	must(s.t, n.ns.Close())
 }

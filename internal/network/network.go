@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/hold"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
@@ -24,6 +25,7 @@ type Network struct {
 	ns     netns.NsHandle
 	links  *netlink.Handle
 	leases *leases
+	holds  *hold.Set // has a lock of its own, which is taken after mu
 
 	mu         sync.Mutex
 	underlay   netlink.Link      // which has the node's underlay address
@@ -41,10 +43,7 @@ type Network struct {
 	unrouted   bool                            // something that routed networks need has failed
 	lasting    map[int]bool                    // bridges, by index, that have their hardware address for good
 	suppressed map[netip.Addr]net.HardwareAddr // whose packets bridges drop
-	holds      map[netip.Addr]*Hold            // not yet switched
-	lingering  map[netip.Addr]chan struct{}    // switched; closed when their devices are gone
-	tables     map[int]bool                    // routing tables of both
-	totals     Totals
+	tables     map[int]*tun                    // routing tables of holds' devices
 	background sync.WaitGroup
 	watching   sync.WaitGroup // see watchBridges
 	closed     chan struct{}  // when Close has begun
@@ -93,13 +92,14 @@ func open(config Config) (*Network, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open a netlink socket: %w", err), ns.Close())
 	}
-	return &Network{
+	n := &Network{
 		config: config, ns: ns, links: handle,
 		peers: map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
-		lasting: map[int]bool{}, suppressed: map[netip.Addr]net.HardwareAddr{}, holds: map[netip.Addr]*Hold{},
-		lingering: map[netip.Addr]chan struct{}{}, tables: map[int]bool{},
+		lasting: map[int]bool{}, suppressed: map[netip.Addr]net.HardwareAddr{}, tables: map[int]*tun{},
 		closed: make(chan struct{}),
-	}, nil
+	}
+	n.holds = hold.NewSet(config.HoldBytes, heldRoutes{n})
+	return n, nil
 }
 
 // setUp makes everything that does not depend on peers or containers.
@@ -189,15 +189,13 @@ func (n *Network) NetnsPath(id string) string { return filepath.Join(n.config.Ru
 // are lost with the process. It waits until released holds have sent what still comes.
 func (n *Network) Close() error {
 	n.mu.Lock()
-	for _, hold := range n.holds {
-		hold.abandon()
-	}
 	select {
 	case <-n.closed: // it has been called before
 	default:
 		close(n.closed)
 	}
 	n.mu.Unlock()
+	n.holds.Close()
 	n.background.Wait()
 	n.watching.Wait()
 	n.links.Close()

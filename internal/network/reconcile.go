@@ -48,8 +48,8 @@ func (n *Network) Reconcile(keep Keep) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	devices := map[string]bool{}
-	for ip, hold := range n.holds {
-		routes[hostNet(ip).String()], devices[hold.tun.name] = true, true
+	for _, ip := range n.holds.Addresses() {
+		routes[hostNet(ip).String()] = true
 	}
 	for id := range containers {
 		devices[containerDevice(id)] = true
@@ -92,7 +92,7 @@ func (n *Network) sweep(routes, devices map[string]bool) error {
 			return fmt.Errorf("remove device %s: %w", link.Attrs().Name, err)
 		}
 	}
-	ended := func(table int) bool { return table>>24 == holdTables>>24 && !n.tables[table] }
+	ended := func(table int) bool { return table>>24 == holdTables>>24 && n.tables[table] == nil }
 	err = n.removeRoutes(func(route netlink.Route) bool {
 		if route.Table != unix.RT_TABLE_MAIN || route.Dst == nil {
 			return ended(route.Table)

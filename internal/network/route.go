@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/dump"
+	"github.com/godwit/godwit/internal/network/hold"
 )
 
 // Priorities of our rules, in the order in which the kernel asks them, after its local table and before
@@ -42,37 +43,27 @@ const (
 // peerTable is the routing table whose only route sends everything to a peer.
 func peerTable(number int) int { return peerTables + number }
 
-// takeTable returns a routing table for a hold: the one derived from the address, or the next free one.
-func (n *Network) takeTable(ip netip.Addr) int {
+// takeTable chooses the routing table of a hold's device: the one derived from the address, or the next free
+// one.
+func (n *Network) takeTable(t *tun) {
 	const all = 1<<24 - 1
-	bytes := ip.As4()
+	bytes := t.ip.As4()
 	at := int(bytes[1])<<16 + int(bytes[2])<<8 + int(bytes[3])
-	for n.tables[holdTables+at] {
+	for n.tables[holdTables+at] != nil {
 		at = (at + 1) & all // each hold has a device of the node, of which there are not so many
 	}
-	n.tables[holdTables+at] = true
-	return holdTables + at
+	t.table = holdTables + at
+	n.tables[t.table] = t
 }
 
 // Destination says where an address is: Local or Via.
-type Destination struct {
-	container string
-	peer      string
-}
+type Destination = hold.Destination
 
 // Local is the container with this ID, attached to this node.
-func Local(id string) Destination { return Destination{container: id} }
+func Local(id string) Destination { return Destination{Container: id} }
 
 // Via is the peer with this name.
-func Via(peer string) Destination { return Destination{peer: peer} }
-
-// String describes the destination.
-func (d Destination) String() string {
-	if d.container != "" {
-		return "container " + d.container + " here"
-	}
-	return "node " + d.peer
-}
+func Via(peer string) Destination { return Destination{Peer: peer} }
 
 // elsewhere reports whether there is no address: that container's network does not belong to this package,
 // which then does nothing.
@@ -97,7 +88,7 @@ func (n *Network) Route(ip netip.Addr, to Destination) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.holding(ip) {
+	if n.holds.Holding(ip) {
 		return fmt.Errorf("route %s to %s: %w; release the hold instead", ip, to, ErrHeld)
 	}
 	return n.switchTo(ip, to)
@@ -116,7 +107,7 @@ func (n *Network) Unroute(ip netip.Addr) error {
 	if _, err := n.config.home(ip); err != nil {
 		return err
 	}
-	if n.holding(ip) {
+	if n.holds.Holding(ip) {
 		return fmt.Errorf("forget the route of %s: %w; release the hold first", ip, ErrHeld)
 	}
 	if err := n.removeRoutes(isHostRoute(ip)); err != nil {
@@ -134,15 +125,15 @@ func (n *Network) switchTo(ip netip.Addr, to Destination) error {
 	if err != nil {
 		return fmt.Errorf("route %s to %s: %w", ip, to, err)
 	}
-	if to.container != "" {
-		if err := n.plug(ip, to.container); err != nil {
+	if to.Container != "" {
+		if err := n.plug(ip, to.Container); err != nil {
 			return fmt.Errorf("plug in %s: %w", to, err)
 		}
 	}
 	if err := n.links.RouteReplace(route); err != nil {
 		return fmt.Errorf("route %s to %s: %w", ip, to, err)
 	}
-	if to.container == "" {
+	if to.Container == "" {
 		return n.unplug(ip)
 	}
 	return nil
@@ -154,15 +145,15 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 	if err := n.known(ip); err != nil {
 		return nil, err
 	}
-	if to.container == "" {
+	if to.Container == "" {
 		for _, peer := range n.peers {
-			if peer.Name == to.peer && to.peer != "" {
+			if peer.Name == to.Peer && to.Peer != "" {
 				return n.via(prefix, peer.Number, table), nil
 			}
 		}
-		return nil, fmt.Errorf("%w: %q", ErrUnknownPeer, to.peer)
+		return nil, fmt.Errorf("%w: %q", ErrUnknownPeer, to.Peer)
 	}
-	attached, ok := n.containers[to.container]
+	attached, ok := n.containers[to.Container]
 	if !ok || attached.address.IP != ip {
 		return nil, ErrNotAttached
 	}

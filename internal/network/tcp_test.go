@@ -114,7 +114,7 @@ func TestHoldDuringBulkTransfer(t *testing.T) {
 		}
 		holds++
 	}
-	if total := s.nodes["a"].Stats().Total; holds < 2 || total.HeldPackets == 0 {
+	if total := s.nodes["a"].holds.Stats().Total; holds < 2 || total.HeldPackets == 0 {
 		t.Errorf("%d holds, %+v: the transfer was not held", holds, total)
 	}
 	for _, where := range []string{"client-b", "a/one", "a", "b"} {
@@ -157,9 +157,9 @@ func TestNobodyAnswersForAContainerThatIsAway(t *testing.T) {
 	}
 	detached, held := s.container("a", "detached"), s.container("a", "held")
 	must(t, s.nodes["a"].Detach("detached"))
-	hold, err := s.nodes["a"].Hold(held.IP)
+	_, err := s.nodes["a"].Hold(held.IP)
 	must(t, err)
-	_ = hold.tun.file.Close() // as the kernel does when the process dies
+	s.nodes["a"].dropTuns()
 	nobody := netip.MustParseAddr("10.88.1.250")
 	nowhere := netip.MustParseAddr("10.88.77.7")
 	for _, from := range []string{"client-a", "c"} {

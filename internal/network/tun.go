@@ -2,27 +2,161 @@ package network
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/hold"
 )
 
 // tunQueue is how many packets the kernel queues while this process is not scheduled.
 const tunQueue = 16384
 
-// tun is a TUN device: packets routed to it are read from file, packets written to file come in by it.
+// tun is the TUN device of a held address: Read returns packets that were routed into it, and packets that
+// are written to it come in by it. A rule sends these to the device's own routing table, which leads to the
+// hold's destination.
 type tun struct {
-	name string
-	file *os.File
-	link netlink.Link
+	network *Network
+	ip      netip.Addr
+	table   int
+	name    string
+	file    *os.File
+	link    netlink.Link
 }
 
-// openTun makes the device of a hold. The device goes when file is closed, also when this process ends.
-func (n *Network) openTun(ip netip.Addr) (*tun, error) {
-	bytes := ip.As4()
+// Hold is an address whose packets wait in this process: see package hold.
+type Hold = hold.Hold
+
+// Prepare makes everything that a hold of the address needs, so that its Start takes a single change of a
+// route. Nothing is held yet. An address that is already prepared or held gets the same Hold.
+func (n *Network) Prepare(ip netip.Addr) (*Hold, error) { return n.holds.Prepare(ip) }
+
+// heldRoutes is the network as its holds see it.
+type heldRoutes struct{ *Network }
+
+// Known refuses an address that is neither in the pool nor that of a container on a bridge.
+func (r heldRoutes) Known(ip netip.Addr) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known(ip)
+}
+
+// Open makes the device of a hold, its table and its rule.
+func (r heldRoutes) Open(ip netip.Addr) (hold.Device, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.openHeld(ip)
+}
+
+// Switch sets the address's route in the main table, and plugs or unplugs the container.
+func (r heldRoutes) Switch(ip netip.Addr, to Destination) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.switchTo(ip, to)
+}
+
+// openHeld is Open. The caller holds mu.
+func (n *Network) openHeld(ip netip.Addr) (*tun, error) {
+	t := &tun{network: n, ip: ip}
+	n.takeTable(t)
+	err := n.openTun(t)
+	if err == nil {
+		err = t.addTable()
+	}
+	if err != nil {
+		delete(n.tables, t.table)
+		return nil, err
+	}
+	return t, nil
+}
+
+// addTable makes the device's routing table, which leads nowhere yet, and the rule that uses it. If it
+// fails, it closes the device.
+func (t *tun) addTable() error {
+	n := t.network
+	// If the destination's device vanishes, the last route of the table keeps packets from going round in
+	// circles.
+	last := n.route(allAddresses(), t.table)
+	last.Type, last.Priority = unix.RTN_BLACKHOLE, 1<<30
+	rule := netlink.NewRule()
+	rule.Priority, rule.Table, rule.IifName = priorityHold, t.table, t.name
+	err := n.links.RouteReplace(last)
+	if err == nil {
+		err = n.addRules(rule)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("set the routes of device %s: %w", t.name, err), t.file.Close(),
+			t.removeTable())
+	}
+	return nil
+}
+
+// removeTable removes the device's rule and the remaining contents of its table.
+func (t *tun) removeTable() error {
+	return errors.Join(
+		t.network.removeRules(func(rule netlink.Rule) bool { return rule.Table == t.table }),
+		t.network.removeRoutes(func(route netlink.Route) bool { return route.Table == t.table }))
+}
+
+// Read reads a packet that was routed into the device.
+func (t *tun) Read(packet []byte) (int, error) { return t.file.Read(packet) }
+
+// Write makes a packet come in by the device.
+func (t *tun) Write(packet []byte) (int, error) { return t.file.Write(packet) }
+
+// Close removes the device, with its routes, its rule and its table. Remaining rules and tables are
+// harmless.
+func (t *tun) Close() error {
+	err := errors.Join(t.file.Close(), t.removeTable())
+	n := t.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.tables[t.table] == t {
+		delete(n.tables, t.table)
+	}
+	return err
+}
+
+// Lead makes the device's routing table lead to the destination, and plugs in a container here.
+func (t *tun) Lead(to Destination) error {
+	n := t.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	route, err := n.routeTo(allAddresses(), to, t.table, t.ip)
+	if err != nil {
+		return err
+	}
+	if to.Container != "" {
+		if err := n.plug(t.ip, to.Container); err != nil {
+			return err
+		}
+	}
+	if err := n.links.RouteReplace(route); err != nil {
+		return fmt.Errorf("set the destination of device %s: %w", t.name, err)
+	}
+	return nil
+}
+
+// Redirect makes the address's main route lead into the device.
+func (t *tun) Redirect() error {
+	n := t.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	route := n.route(hostNet(t.ip), unix.RT_TABLE_MAIN)
+	route.LinkIndex, route.Scope = t.link.Attrs().Index, unix.RT_SCOPE_LINK
+	if err := n.links.RouteReplace(route); err != nil {
+		return fmt.Errorf("route %s into %s: %w", t.ip, t.name, err)
+	}
+	return nil
+}
+
+// openTun makes the device itself. The device goes when file is closed, also when this process ends.
+func (n *Network) openTun(t *tun) error {
+	bytes := t.ip.As4()
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = "gwhold" + hex.EncodeToString(bytes[:])
 	device := &netlink.Tuntap{LinkAttrs: attributes, Mode: netlink.TUNTAP_MODE_TUN, NonPersist: true,
@@ -35,17 +169,16 @@ func (n *Network) openTun(ip netip.Addr) (*tun, error) {
 		return deviceSysctls(attributes.Name, "accept_local")
 	})
 	if len(device.Fds) == 0 {
-		return nil, err
+		return err
 	}
-	opened := &tun{name: attributes.Name, file: device.Fds[0]}
+	t.name, t.file = attributes.Name, device.Fds[0]
 	if err == nil {
-		err = n.configureTun(opened)
+		err = n.configureTun(t)
 	}
 	if err != nil {
-		_ = opened.file.Close()
-		return nil, err
+		_ = t.file.Close()
 	}
-	return opened, nil
+	return err
 }
 
 // configureTun gives the device its group, the tunnel's MTU and a long queue, and brings it up.
@@ -65,45 +198,4 @@ func (n *Network) configureTun(t *tun) error {
 	}
 	t.link = link
 	return nil
-}
-
-// routeInto makes the address's main route lead into the device.
-func (n *Network) routeInto(t *tun, ip netip.Addr) error {
-	route := n.route(hostNet(ip), unix.RT_TABLE_MAIN)
-	route.LinkIndex, route.Scope = t.link.Attrs().Index, unix.RT_SCOPE_LINK
-	if err := n.links.RouteReplace(route); err != nil {
-		return fmt.Errorf("route %s into %s: %w", ip, t.name, err)
-	}
-	return nil
-}
-
-// isPacketFor reports whether this is an IPv4 packet to the address: a hold may forward nothing else.
-func isPacketFor(packet []byte, ip netip.Addr) bool {
-	const header = 20
-	return len(packet) >= header && packet[0]>>4 == 4 &&
-		ip == netip.AddrFrom4([4]byte(packet[offsetDestination:header]))
-}
-
-// opensTCP reports whether this IPv4 packet is a TCP SYN without ACK.
-func opensTCP(packet []byte) bool {
-	const header, protocol, fragment = 20, 9, 6
-	length := int(packet[0]&0xf) * 4
-	return length >= header && packet[protocol] == unix.IPPROTO_TCP &&
-		(int(packet[fragment])<<8|int(packet[fragment+1]))&0x1fff == 0 && // the first or only fragment
-		len(packet) > length+offsetTCPFlags && packet[length+offsetTCPFlags]&(tcpSYN|tcpACK) == tcpSYN
-}
-
-// firstClientPort is the first port that the kernel assigns to clients (ip_local_port_range,
-// ip-sysctl.rst).
-const firstClientPort = 32768
-
-// isRequest reports whether this IPv4 packet is a datagram to a service's port: an answer goes to a port
-// that the kernel chose.
-func isRequest(packet []byte) bool {
-	const header, protocol, fragment, port = 20, 9, 6, 2
-	length := int(packet[0]&0xf) * 4
-	return length >= header && packet[protocol] == unix.IPPROTO_UDP &&
-		(int(packet[fragment])<<8|int(packet[fragment+1]))&0x1fff == 0 &&
-		len(packet) > length+port+1 && int(packet[length+port])<<8|
-		int(packet[length+port+1]) < firstClientPort
 }

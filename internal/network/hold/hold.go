@@ -1,4 +1,4 @@
-package network
+package hold
 
 import (
 	"bytes"
@@ -8,9 +8,6 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -27,14 +24,14 @@ const (
 // Hold is an address whose packets wait in this process. A nil Hold holds nothing: it stands for a
 // container without an address here.
 type Hold struct {
-	network *Network
-	ip      netip.Addr
-	table   int // of routes for what it sends on
-	tun     *tun
-	queue   *queue
-	reader  sync.WaitGroup
+	set    *Set
+	ip     netip.Addr
+	device Device
+	queue  *queue
+	reader sync.WaitGroup
 
 	releasing sync.Mutex // one release at a time
+	routing   sync.Mutex // one change of routes at a time, and none after the end
 
 	// While direct is set, the reader sends what it reads at once, after the queued packets: during the
 	// switch, every microsecond that a packet spends here gives its successor time to overtake it.
@@ -47,87 +44,7 @@ type Hold struct {
 	started  bool
 	switched bool
 	last     time.Time // when the latest packet came
-	stats    HoldStats
-}
-
-// Prepare makes everything that a hold needs, so that Start takes a single change of a route. Nothing is
-// held yet. An address that is already prepared or held gets the same Hold.
-func (n *Network) Prepare(ip netip.Addr) (*Hold, error) {
-	if elsewhere(ip) {
-		return nil, nil //nolint:nilnil // a nil Hold holds nothing
-	}
-	for {
-		n.mu.Lock()
-		if err := n.known(ip); err != nil {
-			n.mu.Unlock()
-			return nil, fmt.Errorf("hold: %w", err)
-		}
-		gone, lingers := n.lingering[ip]
-		if !lingers {
-			break
-		}
-		n.mu.Unlock()
-		<-gone // the device's name is in use until then; lingerQuiet after the last straggler
-	}
-	defer n.mu.Unlock()
-	if hold := n.holds[ip]; hold != nil {
-		return hold, nil
-	}
-	hold := &Hold{network: n, ip: ip, table: n.takeTable(ip), queue: newQueue(n.config.HoldBytes),
-		stats: HoldStats{Address: ip}}
-	if err := hold.prepare(); err != nil {
-		delete(n.tables, hold.table)
-		return nil, fmt.Errorf("prepare to hold %s: %w", ip, err)
-	}
-	n.holds[ip] = hold
-	return hold, nil
-}
-
-// holding reports whether the address's packets wait. The caller holds mu.
-func (n *Network) holding(ip netip.Addr) bool {
-	hold := n.holds[ip]
-	if hold == nil {
-		return false
-	}
-	hold.mu.Lock()
-	defer hold.mu.Unlock()
-	return hold.started
-}
-
-// Hold makes packets to the address wait in this process, from now until Release.
-func (n *Network) Hold(ip netip.Addr) (*Hold, error) {
-	hold, err := n.Prepare(ip)
-	if err != nil {
-		return nil, err
-	}
-	return hold, hold.Start()
-}
-
-// prepare makes the device, its table and rule, and starts to read.
-func (h *Hold) prepare() error {
-	n := h.network
-	opened, err := n.openTun(h.ip)
-	if err != nil {
-		return err
-	}
-	// If the destination's device vanishes, the last route of the table keeps packets from going round in
-	// circles.
-	last := n.route(allAddresses(), h.table)
-	last.Type, last.Priority = unix.RTN_BLACKHOLE, 1<<30
-	rule := netlink.NewRule()
-	rule.Priority, rule.Table, rule.IifName = priorityHold, h.table, opened.name
-	err = n.links.RouteReplace(last)
-	if err == nil {
-		err = n.addRules(rule)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("set the routes of device %s: %w", opened.name, err),
-			opened.file.Close(), h.removeTable())
-	}
-	h.tun = opened
-	h.reader.Add(1)
-	go h.read()
-	return nil
+	stats    Stats
 }
 
 // StartNew queues packets that open TCP connections to the address. All other packets go on to the
@@ -188,31 +105,47 @@ func (h *Hold) setWaits(waits func(packet []byte) bool) {
 	}
 }
 
-// redirect routes the address to this hold.
+// redirect routes the address to this hold. The address counts as held from just before the route changes,
+// so that the network does not route it elsewhere just after.
 func (h *Hold) redirect() error {
-	h.network.mu.Lock()
-	defer h.network.mu.Unlock()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.started {
+	h.routing.Lock()
+	defer h.routing.Unlock()
+	if h.setStarted(true) {
 		return nil
 	}
-	if h.network.holds[h.ip] != h {
-		return fmt.Errorf("hold %s: the hold has ended", h.ip)
+	err := h.current()
+	if err == nil {
+		err = h.device.Redirect()
 	}
-	if err := h.network.routeInto(h.tun, h.ip); err != nil {
+	if err != nil {
+		h.setStarted(false)
 		return fmt.Errorf("hold %s: %w", h.ip, err)
 	}
-	h.started = true
+	return nil
+}
+
+// setStarted says whether the address is held, and returns whether it was.
+func (h *Hold) setStarted(started bool) (was bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was, h.started = h.started, started
+	return was
+}
+
+// current refuses a hold that has ended.
+func (h *Hold) current() error {
+	if h.set.get(h.ip) != h {
+		return errors.New("the hold has ended")
+	}
 	return nil
 }
 
 // read reads packets from the device until the device is closed.
 func (h *Hold) read() {
 	defer h.reader.Done()
-	buffer := make([]byte, maxMTU)
+	buffer := make([]byte, maxPacket)
 	for {
-		count, err := h.tun.file.Read(buffer)
+		count, err := h.device.Read(buffer)
 		if err != nil {
 			return
 		}
@@ -238,7 +171,7 @@ func (h *Hold) accept(packet []byte) {
 	default:
 		kept = h.queue.push(packet, now)
 	}
-	h.count(func(stats *HoldStats) {
+	h.count(func(stats *Stats) {
 		stats.HeldPackets++
 		stats.HeldBytes += int64(len(packet))
 		if h.switched {
@@ -253,7 +186,7 @@ func (h *Hold) accept(packet []byte) {
 }
 
 // count updates the statistics.
-func (h *Hold) count(change func(*HoldStats)) {
+func (h *Hold) count(change func(*Stats)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change(&h.stats)
@@ -277,7 +210,7 @@ func (h *Hold) Release(ctx context.Context, to Destination, bitsPerSecond int64)
 		return fmt.Errorf("release %s to %s: %w; %d packets (%d bytes) are still held", h.ip, to,
 			err, packets, bytes)
 	}
-	return h.end(func() error { return h.network.switchTo(h.ip, to) })
+	return h.end(func() error { return h.set.network.Switch(h.ip, to) })
 }
 
 // Close ends a hold that is no longer wanted and drops its packets. If the hold was started, the address is
@@ -292,34 +225,21 @@ func (h *Hold) Close() error {
 	for range packets {
 		h.queue.pop()
 	}
-	h.count(func(stats *HoldStats) {
+	h.count(func(stats *Stats) {
 		stats.DroppedPackets += packets
 		stats.DroppedBytes += bytes
 	})
 	return h.end(func() error { return nil })
 }
 
-// setDestination makes the device's routing table lead to the destination.
+// setDestination makes what the device sends go to the destination.
 func (h *Hold) setDestination(to Destination) error {
-	n := h.network
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.holds[h.ip] != h {
-		return errors.New("the hold has ended")
-	}
-	route, err := n.routeTo(allAddresses(), to, h.table, h.ip)
-	if err != nil {
+	h.routing.Lock()
+	defer h.routing.Unlock()
+	if err := h.current(); err != nil {
 		return err
 	}
-	if to.container != "" {
-		if err := n.plug(h.ip, to.container); err != nil {
-			return err
-		}
-	}
-	if err := n.links.RouteReplace(route); err != nil {
-		return fmt.Errorf("set the destination of device %s: %w", h.tun.name, err)
-	}
-	return nil
+	return h.device.Lead(to)
 }
 
 // drain sends the queued packets until it is time to switch the route.
@@ -386,8 +306,8 @@ func (h *Hold) flush() {
 
 // write writes one packet back into its device, from where the rule takes it to the destination.
 func (h *Hold) write(packet []byte, came time.Time) {
-	_, err := h.tun.file.Write(packet)
-	h.count(func(stats *HoldStats) {
+	_, err := h.device.Write(packet)
+	h.count(func(stats *Stats) {
 		if err != nil {
 			stats.DroppedPackets++
 			stats.DroppedBytes += int64(len(packet))
@@ -401,8 +321,8 @@ func (h *Hold) write(packet []byte, came time.Time) {
 
 // pass forwards a packet that was not held.
 func (h *Hold) pass(packet []byte) {
-	if _, err := h.tun.file.Write(packet); err != nil {
-		h.count(func(stats *HoldStats) {
+	if _, err := h.device.Write(packet); err != nil {
+		h.count(func(stats *Stats) {
 			stats.HeldPackets++
 			stats.HeldBytes += int64(len(packet))
 			stats.DroppedPackets++
@@ -423,55 +343,46 @@ func (h *Hold) setDirect(direct bool) {
 
 // end switches the route, and lets the device linger for stragglers. The caller has drained the queue.
 func (h *Hold) end(switchRoute func() error) error {
-	n := h.network
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.holds[h.ip] != h {
-		return fmt.Errorf("hold of %s: the hold has ended", h.ip)
+	h.routing.Lock()
+	defer h.routing.Unlock()
+	if err := h.current(); err != nil {
+		return fmt.Errorf("hold of %s: %w", h.ip, err)
 	}
 	h.setDirect(true)
 	if err := switchRoute(); err != nil {
 		h.setDirect(false)
 		return err
 	}
-	h.count(func(*HoldStats) { h.switched = true })
-	delete(n.holds, h.ip)
+	h.count(func(*Stats) { h.switched = true })
 	gone := make(chan struct{})
-	n.lingering[h.ip] = gone
-	n.background.Add(1)
+	s := h.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.current, h.ip)
+	s.lingering[h.ip] = gone
+	s.background.Add(1)
 	go h.linger(gone)
 	return nil
 }
 
 // linger waits until no straggler has come for a while, and then removes the device.
 func (h *Hold) linger(gone chan struct{}) {
-	n := h.network
-	defer n.background.Done()
+	s := h.set
+	defer s.background.Done()
 	for wait := lingerQuiet; wait > 0; {
 		time.Sleep(wait)
-		h.count(func(*HoldStats) { wait = lingerQuiet - time.Since(h.last) })
+		h.count(func(*Stats) { wait = lingerQuiet - time.Since(h.last) })
 	}
 	h.abandon()
-	n.mu.Lock()
-	n.totals.add(h.Stats())
-	delete(n.lingering, h.ip)
-	delete(n.tables, h.table)
-	n.mu.Unlock()
+	s.mu.Lock()
+	s.totals.add(h.Stats())
+	delete(s.lingering, h.ip)
+	s.mu.Unlock()
 	close(gone)
 }
 
-// abandon closes the device, which removes its routes, too, and removes the rule and the table.
+// abandon closes the device.
 func (h *Hold) abandon() {
-	// The device is gone whatever Close returns. Remaining rules and tables are harmless, and Reconcile
-	// removes them.
-	_ = h.tun.file.Close()
+	_ = h.device.Close() // the device is gone whatever Close returns, and Reconcile removes what remains
 	h.reader.Wait()
-	_ = h.removeTable()
-}
-
-// removeTable removes the hold's rule and the remaining contents of its table.
-func (h *Hold) removeTable() error {
-	return errors.Join(
-		h.network.removeRules(func(rule netlink.Rule) bool { return rule.Table == h.table }),
-		h.network.removeRoutes(func(route netlink.Route) bool { return route.Table == h.table }))
 }

@@ -1,10 +1,10 @@
-package network
+package hold
 
 import "net/netip"
 
-// HoldStats counts a hold's packets so far. Held packets are forwarded, dropped (the queue was full, or the
+// Stats counts a hold's packets so far. Held packets are forwarded, dropped (the queue was full, or the
 // kernel refused them) or still queued.
-type HoldStats struct {
+type Stats struct {
 	Address            netip.Addr `json:"address"`
 	HeldPackets        int64      `json:"held_packets"`
 	HeldBytes          int64      `json:"held_bytes"`
@@ -28,16 +28,16 @@ type Totals struct {
 	LongestHoldSeconds float64 `json:"longest_hold_seconds"`
 }
 
-// Stats of the node's network.
-type Stats struct {
-	Now   []HoldStats `json:"now"` // holds that are not released
-	Total Totals      `json:"total"`
+// Summary of a node's holds.
+type Summary struct {
+	Now   []Stats `json:"now"` // holds that are not released
+	Total Totals  `json:"total"`
 }
 
 // Stats returns the hold's figures so far.
-func (h *Hold) Stats() HoldStats {
+func (h *Hold) Stats() Stats {
 	if h == nil {
-		return HoldStats{}
+		return Stats{}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -47,18 +47,18 @@ func (h *Hold) Stats() HoldStats {
 }
 
 // Stats returns the figures of the holds.
-func (n *Network) Stats() Stats {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	stats := Stats{Now: []HoldStats{}, Total: n.totals}
-	for _, hold := range n.holds {
+func (s *Set) Stats() Summary {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := Summary{Now: []Stats{}, Total: s.totals}
+	for _, hold := range s.current {
 		stats.Now = append(stats.Now, hold.Stats())
 	}
 	return stats
 }
 
 // add adds the figures of an ended hold.
-func (t *Totals) add(stats HoldStats) {
+func (t *Totals) add(stats Stats) {
 	t.Holds++
 	t.HeldPackets += stats.HeldPackets
 	t.ForwardedPackets += stats.ForwardedPackets
