@@ -46,7 +46,7 @@ func (s *source) hearReady() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ready == nil || s.heardReady {
-		return errors.New("the target is ready for what nobody has asked it")
+		return errors.New("the target reported that it is ready, without a request")
 	}
 	s.heardReady = true
 	close(s.ready)

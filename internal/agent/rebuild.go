@@ -86,7 +86,7 @@ func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
 		}
 		if m.undone(one) {
 			if err := m.agent.embedded.ResumeOf(ctx, one.Definition.ID, one.Leaving.Migration); err != nil {
-				m.agent.log.Error("container stays marked as leaving although its migration was undone",
+				m.agent.log.Error("cannot clear the mark of a container whose migration was undone",
 					"container", one.Definition.Name, "error", err)
 			}
 			continue
@@ -95,8 +95,8 @@ func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
 			continue
 		}
 		if err := m.rebuildOne(ctx, one.Definition); err != nil {
-			m.agent.log.Error("container is left frozen, and its migration cannot be found out; it is "+
-				"tried again", "container", one.Definition.Name,
+			m.agent.log.Error("a container is left frozen, and its migration cannot be found; the agent "+
+				"tries again", "container", one.Definition.Name,
 				"error", err)
 		}
 	}

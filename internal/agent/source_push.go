@@ -108,7 +108,8 @@ func (s *source) leaveRemote(ctx context.Context) error {
 	}
 	touched, err := s.departure.Touched(s.imagesDir())
 	if err != nil {
-		s.agent.log.Warn("what the container touches first is not known, and will be asked for", "container",
+		s.agent.log.Warn("cannot tell which pages the container touches first; they are sent on "+
+			"request", "container",
 			s.definition.Name, "error", err)
 	}
 	most := max(leastTouched, int(m.carries()*touchedTime.Seconds())/memory.PageSize())
@@ -147,7 +148,8 @@ func (s *source) beginPush(ctx context.Context) error {
 	}
 	soon, err := s.memory.pages.Soon(s.memory.touched, mostSoon)
 	if err != nil {
-		s.agent.log.Warn("what the container touches next is not known, and will be asked for", "container",
+		s.agent.log.Warn("cannot tell which pages the container touches next; they are sent on "+
+			"request", "container",
 			s.definition.Name, "error", err)
 	}
 	config := postcopy.ServerConfig{

@@ -105,7 +105,7 @@ func (p *spill) fail(why string) {
 	p.mu.Lock()
 	p.state, p.why = migration.SpillFailed, why
 	p.mu.Unlock() // who reads the report holds the lock of the note, and asks for the state
-	p.note("pages that follow are not safe on the disk of this node: " + why)
+	p.note("remote pages are not safe on the disk of this node: " + why)
 }
 
 // begin writes pages to the disk until ctx ends, if they are not there. It does not wait.

@@ -139,7 +139,8 @@ func (m *moves) retry(ctx context.Context) {
 	for {
 		if time.Since(looked) > rebuildEvery { // an engine may have come back
 			m.rebuildSoon(ctx)
-			m.agent.tellOnce(told, "notes of containers that a boot would lose", m.agent.embedded.KeepNotes())
+			m.agent.tellOnce(told, "cannot save notes of containers that a boot would "+
+				"lose", m.agent.embedded.KeepNotes())
 			looked = time.Now()
 		}
 		select {
@@ -198,12 +199,12 @@ func (m *moves) unusable(one engine.Container) string {
 
 // report tells users that the journal needs their attention.
 func (u unread) report() migration.Report {
-	text := fmt.Sprintf("its journal cannot be used: %v; it is tried again every %s, and nothing of it is "+
-		"touched meanwhile",
+	text := fmt.Sprintf("its journal cannot be used: %v; the agent tries again every %s, and leaves the "+
+		"migration alone meanwhile",
 		u.err, unreadEvery)
 	if u.waits() {
 		text = fmt.Sprintf("waits for engine %s to confirm that the container was not resumed on this node; "+
-			"%s is asked again every %s, and nothing of the migration is touched meanwhile", u.engine,
+			"the agent asks %s again every %s, and leaves the migration alone meanwhile", u.engine,
 			u.engine, unreadEvery)
 	}
 	return migration.Report{
