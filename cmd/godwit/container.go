@@ -223,8 +223,8 @@ func newWaitCommand() *cobra.Command {
 
 const psLong = `Ps lists the containers of this node, including those of Docker, Podman, containerd and LXC.
 
-Ps also lists a container that has ended if its restart policy is to start it again (--all: every container that
-is not running). The column NOT RUNNING says why a container of "godwit run" is not running.
+Ps also lists a container that has ended if its restart policy is to start it again (--all: every container
+that is not running). The column NOT RUNNING says why a container of "godwit run" is not running.
 
 The frozen copy of a container that has left is shown as "moved to NODE", or as "in doubt, NODE?" while it is
 unknown where the container runs.

@@ -68,8 +68,8 @@ func (r *restarts) askOne(ctx context.Context, node identity.Node, d engine.Defi
 	case err == nil || seen:
 		return nil
 	case refusedToSay(err):
-		return fmt.Errorf("%w: node %s answers, but cannot say whether it has container %s: %s: "+
-			"repair that there first", errThere, node.Name, d.Name, plain(err))
+		return fmt.Errorf("%w: node %s answers, but cannot say whether it has container %s: %s: repair "+
+			"that there first", errThere, node.Name, d.Name, plain(err))
 	}
 	return fmt.Errorf("%w: node %s cannot say whether it has container %s: %s",
 		errElsewhere, node.Name, d.Name, plain(err))
@@ -100,8 +100,8 @@ func (a *Agent) askPresence(ctx context.Context, node identity.Node, container s
 	defer cancel()
 	reply, err := api.NewPeerClient(client).Presence(ctx, &api.PresenceRequest{Container: container})
 	if status.Code(err) == codes.Unimplemented {
-		return "", errors.New("it runs an older version of godwit that cannot answer the question: " +
-			"upgrade it")
+		return "", errors.New("it runs an older version of godwit that cannot answer the question: upgrade " +
+			"it")
 	}
 	return reply.GetState(), patience.Explain(ctx, err)
 }

@@ -529,7 +529,7 @@ func (m *move) busy() error {
 			`" asks ` + spec.Target + `, and resumes it here if it does not run there`
 	case migration.Committed:
 		what = `it is at ` + spec.Target +
-			`, and the rest of it here is being sent or removed; "godwit migration show %s" says what delays that`
+			`, and the rest is being sent or removed; "godwit migration show %s" says what delays that`
 	case migration.Running:
 		what = `it is here, and what is left of it at ` + spec.Source +
 			` is still being sent or removed: wait (godwit migrate --wait does); ` +

@@ -252,8 +252,8 @@ func (f *follower) leaveOut(ctx context.Context, container, node string) error {
 		return nil
 	}
 	if f.snapshot().Nearest > 0 {
-		return fmt.Errorf("%w: copies of %s are already kept at its nearest neighbours: \"godwit "+
-			"stage rm %s\" ends that", errRefused, container, container)
+		return fmt.Errorf("%w: copies of %s are already kept at its nearest neighbours: \"godwit stage rm "+
+			"%s\" ends that", errRefused, container, container)
 	}
 	return errStageNone{container, node}
 }

@@ -270,8 +270,8 @@ func (f *follower) checkKept(ctx context.Context, node string, now time.Time) {
 	c.Failures = c.Unkept
 }
 
-var errNotKept = errors.New("the copy could not be kept: that node is short of memory, or its kernel " +
-	"lacks memory that is not swapped")
+var errNotKept = errors.New("the copy could not be kept: that node is short of memory, or its kernel lacks " +
+	"memory that is not swapped")
 
 // drop lets a copy go. A node that cannot be told gives it up when nobody asks for it any more.
 func (f *follower) drop(ctx context.Context, node string) {

@@ -169,8 +169,7 @@ func (a *Agent) refusal(m *move, q migration.Question, heard said) error {
 			spec.Name)
 	}
 	return fmt.Errorf("%w: %s says that nothing of %s runs there: \"godwit migration resolve %s --runs-at "+
-		"source\" lets it go on here",
-		errRefused, other, spec.Name, spec.ID)
+		"source\" lets it go on here", errRefused, other, spec.Name, spec.ID)
 }
 
 // warning tells an operator who decided without the other node's answer when that node was last
@@ -199,8 +198,7 @@ func mayHappen(spec migration.Spec, q migration.Question) string {
 		return fmt.Sprintf("If %s has taken %s back, two copies run", other, spec.Name)
 	case q.RunsAt == migration.Source:
 		return fmt.Sprintf("If %s runs at %s, or starts there later, two copies run until the nodes hear "+
-			"of each other; then the copy at %s is ended",
-			spec.Name, other, other)
+			"of each other; then the copy at %s is ended", spec.Name, other, other)
 	}
 	return fmt.Sprintf("If %s does not run at %s, no copy is left: the copy here is removed", spec.Name,
 		other)

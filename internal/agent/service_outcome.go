@@ -153,8 +153,7 @@ var errPutBack = errors.New("its engine runs the container, but the journal says
 
 // errNotTold says that a journal cannot be checked.
 var errNotTold = errors.New("cannot check the journal: it says that the container was not resumed on this " +
-	"node, " +
-	"and the engine cannot confirm that")
+	"node, and the engine cannot confirm that")
 
 // errNotAsked says that the engine has not been asked yet.
 var errNotAsked = fmt.Errorf("%w yet", errNotTold)

@@ -240,8 +240,8 @@ func (s *source) awaitKnown(ctx context.Context) error {
 	case all := <-s.heardKnown:
 		if !all {
 			s.known = nil
-			s.agent.log.Warn("all changed pages of files are sent in the freeze: the target could not "+
-				"take them from the image's layers; see its log",
+			s.agent.log.Warn("all changed pages of files are sent in the freeze: the target could not take "+
+				"them from the image's layers; see its log",
 				"container", s.definition.Name)
 		}
 		return nil

@@ -68,10 +68,8 @@ func (s *source) filesDoNotConverge(left time.Duration, why string) error {
 	what := fmt.Sprintf("after %d rounds, changing files take about %d ms of the freeze, and %s",
 		len(s.files.history), left.Milliseconds(), why)
 	if s.settings.get().OnNoConvergence == migration.GiveUp {
-		return fmt.Errorf("%w: %s, and --on-no-convergence is give-up; allow a longer "+
-			"--downtime-target, or choose "+
-			"--on-no-convergence %s",
-			errNotConverging, what, migration.StopAndCopy)
+		return fmt.Errorf("%w: %s, and --on-no-convergence is give-up; allow a longer --downtime-target, "+
+			"or choose --on-no-convergence %s", errNotConverging, what, migration.StopAndCopy)
 	}
 	s.move.tracker.decided(what)
 	return nil
@@ -97,9 +95,9 @@ func outrun(history []files.RoundStats) bool {
 func (s *source) filesOutrun() error {
 	history := s.files.history
 	first, last := history[0], history[len(history)-1]
-	return fmt.Errorf("%w: %d MB of files were copied in %.0f s, and then %d MB had changed; the "+
-		"container keeps running here: choose --mode cold for a freeze"+
-		" of about %.0f s, --mode restart, a faster link, or a time at which the container writes less",
+	return fmt.Errorf("%w: %d MB of files were copied in %.0f s, and then %d MB had changed; the container "+
+		"keeps running here: choose --mode cold for a freeze of about %.0f s, --mode restart, a faster "+
+		"link, or a time at which the container writes less",
 		errFilesOutrun, first.SentBytes/1e6, first.Duration.Seconds(), last.SentBytes/1e6,
 		(first.Duration + last.Duration).Seconds())
 }

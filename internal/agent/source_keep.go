@@ -91,8 +91,7 @@ func (s *source) awaitHeld(ctx context.Context) error {
 		return s.errExposed()
 	}
 	return fmt.Errorf("keep %s frozen until %s has its state: %w. The container keeps running here: "+
-		"migrate it again",
-		s.definition.Name, s.target.Name, k.err)
+		"migrate it again", s.definition.Name, s.target.Name, k.err)
 }
 
 // ranUnheld looks once more at a copy that nothing holds, right before the target may run it.
@@ -111,8 +110,8 @@ func (s *source) ranUnheld(ctx context.Context) bool {
 }
 
 func (s *source) errExposed() error {
-	return fmt.Errorf("%w of %s: the container keeps running here, and its state is not used at %s. "+
-		"Make sure that no other program thaws or resumes a container while it moves, and migrate it again",
+	return fmt.Errorf("%w of %s: the container keeps running here, and its state is not used at %s. Make "+
+		"sure that no other program thaws or resumes a container while it moves, and migrate it again",
 		engine.ErrThawed, s.definition.Name, s.target.Name)
 }
 

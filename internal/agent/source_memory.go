@@ -83,8 +83,7 @@ func (s *source) rounds(ctx context.Context) error {
 			decision.Reason)
 		if why := s.turn.wanted(); why != "" {
 			m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest of the memory is sent "+
-				"afterwards: %s",
-				m.tracker.roundsSoFar(), why))
+				"afterwards: %s", m.tracker.roundsSoFar(), why))
 			return nil
 		}
 		if done, err := m.act(ctx, decision); done || err != nil {
@@ -156,8 +155,7 @@ func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done 
 	}
 	if chosen == migration.GiveUp {
 		return true, fmt.Errorf("%w: %s, and --on-no-convergence is give-up; allow a longer "+
-			"--downtime-target, or "+
-			"choose --on-no-convergence %s",
+			"--downtime-target, or choose --on-no-convergence %s",
 			errNotConverging, decision.Reason, migration.StopAndCopy)
 	}
 	if chosen == migration.Throttle && !decision.Bounded {

@@ -76,8 +76,8 @@ func (s *source) proveAgain(ctx context.Context) error {
 	for i, found := range proofs {
 		if !found.Shared {
 			problems = append(problems, engine.Problem{
-				What: asked[i].String(), Why: fmt.Sprintf("%s mounted the same storage when the "+
-					"migration began, but no longer does: %s", s.target.Name, found.Why),
+				What: asked[i].String(), Why: fmt.Sprintf("%s mounted the same storage when the migration "+
+					"began, but no longer does: %s", s.target.Name, found.Why),
 				Remedy: "mount it at this place on both nodes, and try again",
 			})
 		}

@@ -174,8 +174,7 @@ func (g *stage) run() {
 	if g.pages != nil {
 		if failed := g.pages.Close(); failed != nil {
 			g.agent.log.Warn("stage: cannot end the tracking of "+
-				"memory", "container", g.definition.Name, "error",
-				failed)
+				"memory", "container", g.definition.Name, "error", failed)
 		}
 	}
 	if g.data != nil {

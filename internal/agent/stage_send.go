@@ -318,8 +318,7 @@ func (s *source) takeStaged(ctx context.Context) error {
 	}
 	s.staged = staged
 	s.move.tracker.decided(fmt.Sprintf("goes on from the copy that was staged at %s, %d rounds, the last "+
-		"%s before",
-		s.target.Name, staged.stage.Rounds, time.Since(staged.stage.Fresh).Round(time.Second)))
+		"%s before", s.target.Name, staged.stage.Rounds, time.Since(staged.stage.Fresh).Round(time.Second)))
 	return nil
 }
 

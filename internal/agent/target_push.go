@@ -245,8 +245,7 @@ func (t *target) watchPush() (stop func()) {
 			} else if time.Since(last) > patience {
 				t.move.tell(migration.Timeout{Reason: fmt.Sprintf(
 					"the restore has not ended, and for %s there was no connection for pages that are "+
-						"still at %s",
-					patience, t.move.tracker.spec.Source)})
+						"still at %s", patience, t.move.tracker.spec.Source)})
 				return
 			}
 		}
@@ -302,9 +301,8 @@ func (t *target) missingPages(ctx context.Context, how string) (missing bool, er
 	}
 	if how != missingFail && how != missingKill {
 		return true, fmt.Errorf("%w: %d of %d pages of %s's memory are still at %s; choose what happens "+
-			"without them: --missing-pages %s "+
-			"(it runs on, and each access to one of them fails with SIGBUS) or --missing-pages %s",
-			errInvalid, fill.RemoteLeft, fill.Pages,
+			"without them: --missing-pages %s (it runs on, and each access to one of them fails with "+
+			"SIGBUS) or --missing-pages %s", errInvalid, fill.RemoteLeft, fill.Pages,
 			t.definition.Name, t.move.tracker.spec.Source, missingFail, missingKill)
 	}
 	return true, nil
@@ -318,8 +316,8 @@ func (t *target) giveUpPages(ctx context.Context, how string) error {
 	}
 	// a broken connection may tell nobody for long
 	if t.push.connected() && t.agent.peers.Reaches(t.move.tracker.spec.Source) {
-		return fmt.Errorf("%w: %s appears to be sending that memory. If it has failed, this node "+
-			"notices within seconds: try again then", errRefused, t.move.tracker.spec.Source)
+		return fmt.Errorf("%w: %s appears to be sending that memory. If it has failed, this node notices "+
+			"within seconds: try again then", errRefused, t.move.tracker.spec.Source)
 	}
 	pages, err := t.agent.engines.EngineFor(t.definition).RemotePages(ctx, t.definition.ID)
 	if err != nil {

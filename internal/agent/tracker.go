@@ -312,8 +312,7 @@ func (t *tracker) memoryGrows(bytes int64) {
 	t.facts.MemoryGrowth = bytes
 	if bytes >= growthWorthTelling {
 		t.decide(fmt.Sprintf("the container takes %d MiB more at the target: each process gets its own "+
-			"copy of memory that they share copy-on-write",
-			bytes>>20))
+			"copy of memory that they share copy-on-write", bytes>>20))
 	}
 }
 

@@ -41,8 +41,8 @@ func awaitFilled(ctx context.Context, look func() (memory.FillReport, error)) er
 			left, since = report.RemoteLeft, time.Now()
 		}
 		if stood := time.Since(since); stood > fillPatience {
-			return fmt.Errorf("%d of %d pages are still at the node that the container left, and none "+
-				"has arrived for %s: the container cannot be moved before it has them", left, report.Pages,
+			return fmt.Errorf("%d of %d pages are still at the node that the container left, and none has "+
+				"arrived for %s: the container cannot be moved before it has them", left, report.Pages,
 				stood.Round(time.Second))
 		}
 		select {

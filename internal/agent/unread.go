@@ -33,8 +33,7 @@ func (u unread) waits() bool { return errors.Is(u.err, errNotTold) }
 // busy is the error for a request that concerns a migration that waits for an engine, or its container.
 func (u unread) busy() error {
 	return fmt.Errorf("%w: container %s is being migrated (%s), and the migration waits for engine %s: "+
-		"make %s answer, or wait: %w",
-		engine.ErrBusy, u.spec.Name, u.spec.ID, u.engine, u.engine, u.err)
+		"make %s answer, or wait: %w", engine.ErrBusy, u.spec.Name, u.spec.ID, u.engine, u.engine, u.err)
 }
 
 func (m *moves) newUnread(id string, entry entry, err error) unread {
@@ -192,16 +191,15 @@ func (m *moves) unusable(one engine.Container) string {
 		return ""
 	}
 	return fmt.Sprintf("; the journal of migration %s cannot be used: if it cannot be repaired, move %s "+
-		"away and start "+
-		"the agent again: the journal is made anew from the engine's note, and the target is asked", id,
+		"away and start the agent again: the journal is made anew from the engine's note, and the target "+
+		"is asked", id,
 		m.dir(id))
 }
 
 // report tells users that the journal needs their attention.
 func (u unread) report() migration.Report {
 	text := fmt.Sprintf("its journal cannot be used: %v; the agent tries again every %s, and leaves the "+
-		"migration alone meanwhile",
-		u.err, unreadEvery)
+		"migration alone meanwhile", u.err, unreadEvery)
 	if u.waits() {
 		text = fmt.Sprintf("waits for engine %s to confirm that the container was not resumed on this node; "+
 			"the agent asks %s again every %s, and leaves the migration alone meanwhile", u.engine,

@@ -45,8 +45,8 @@ func checkVolumeWays(definition engine.Definition, ways migration.VolumeWays) er
 		}
 		v := definition.Volumes[i]
 		if way, _ := ways.For(v.Key(), v.Path); v.Sort() == engine.Tmpfs && way == migration.VolumeShared {
-			return fmt.Errorf("%w: %s is memory of the container, which no other node can share: choose "+
-				"%s or %s", errInvalid, v,
+			return fmt.Errorf("%w: %s is memory of the container, which no other node can share: choose %s "+
+				"or %s", errInvalid, v,
 				migration.VolumeMove, migration.VolumeSkip)
 		}
 	}
@@ -134,8 +134,8 @@ func (c *chosenVolumes) judge(i int, found proof.Proof, node identity.Node) {
 		})
 	case found.OneWay:
 		c.problems = append(c.problems, engine.Problem{
-			What: v.String(), Why: fmt.Sprintf("%s has the same data there as this node, so it cannot "+
-				"be moved there: %s", node.Name, found.Why),
+			What: v.String(), Why: fmt.Sprintf("%s has the same data there as this node, so it cannot be "+
+				"moved there: %s", node.Name, found.Why),
 			Remedy: "end the program that copies it there, or choose --volumes " + v.Key() + "=skip",
 		})
 	}
@@ -184,16 +184,15 @@ func (a *Agent) examineMoving(all []engine.Container, id string, v engine.Volume
 		return []engine.Problem{{
 			What: v.String(),
 			Why: fmt.Sprintf("container %s on this node also uses it, and the volume cannot be on two "+
-				"nodes; "+
-				"containers that share a volume cannot be moved together yet",
+				"nodes; containers that share a volume cannot be moved together yet",
 				strings.Join(others, ", ")),
 			Remedy: fmt.Sprintf("remove container %s first, keep it on storage that both nodes mount, or %s",
 				others[0], skip),
 		}}, nil
 	}
 	if v.Sort() == engine.Bind && a.ofTheNode(path) {
-		return []engine.Problem{{What: v.String(), Why: "it belongs to this machine, and cannot be " +
-			"moved away", Remedy: skip}}, nil
+		return []engine.Problem{{What: v.String(), Why: "it belongs to this machine, and cannot be moved " +
+			"away", Remedy: skip}}, nil
 	}
 	below, err := mountsBelow(path)
 	if err != nil || len(below) == 0 {
@@ -304,10 +303,10 @@ func (a *Agent) examineLocks(ctx context.Context, definition engine.Definition, 
 		return nil, err
 	}
 	return []engine.Problem{{
-		What: v.String() + ", file " + held[0], Why: "the container has locked the file, and locks " +
-			"there hold on both nodes: the target could not lock it before this copy is gone",
-		Remedy: "move it when it has released the lock, or mount the storage so that locks are each " +
-			"node's own (nfs: local_lock=all)",
+		What: v.String() + ", file " + held[0], Why: "the container has locked the file, and locks there " +
+			"hold on both nodes: the target could not lock it before this copy is gone",
+		Remedy: "move it when it has released the lock, or mount the storage so that locks are each node's " +
+			"own (nfs: local_lock=all)",
 	}}, nil
 }
 

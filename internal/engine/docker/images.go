@@ -174,7 +174,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image,
 	}
 	image.Names = nil // what is called so is another one
 	if lack, err = s.Lacks(ctx, image); err == nil && lack.Image {
-		err = errors.New("Docker loaded a different image, or the image was removed since")
+		err = errors.New("the engine loaded a different image, or the image was removed since")
 	}
 	return err
 }

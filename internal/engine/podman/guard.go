@@ -122,7 +122,7 @@ func (a *adapter) guarding(engineID string) string {
 // starting.
 func (a *adapter) guard(engineID string) error {
 	if !idPattern.MatchString(engineID) {
-		return fmt.Errorf("guard container %.80q: that is no id", engineID)
+		return fmt.Errorf("guard container %.80q: not a container ID", engineID)
 	}
 	refuse := fmt.Sprintf(saysMoving, engineID[:12])
 	script := `case "$(cat)" in *'"id"'*` + engineID + `*) ` + refuse + `;; esac`
@@ -135,7 +135,7 @@ func (a *adapter) guarded(engineID string) bool { return durable.Exists(a.guardi
 // guardArrival has it refuse a container that will be made for an arrival, of whatever id.
 func (a *adapter) guardArrival(id string) error {
 	if !idPattern.MatchString(id) {
-		return fmt.Errorf("guard the arrival of container %.80q: that is no id", id)
+		return fmt.Errorf("guard the arrival of container %.80q: not a container ID", id)
 	}
 	named := map[string]string{"^" + regexp.QuoteMeta(arrivalAnnotation) + "$": "^" + id + "$"}
 	return a.write(a.guardingArrival(id), id, when{Annotations: named},

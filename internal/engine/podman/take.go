@@ -113,7 +113,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open imagesto
 		return errors.Join(err, left)
 	}
 	if lack, err = s.Lacks(ctx, image); err == nil && lack.Image {
-		err = errors.New("Podman loaded a different image, or the image was removed since")
+		err = errors.New("the engine loaded a different image, or the image was removed since")
 	}
 	return err
 }
