@@ -223,11 +223,11 @@ func newWaitCommand() *cobra.Command {
 
 const psLong = `Ps lists the containers of this node, including those of Docker, Podman, containerd and LXC.
 
-Ps also lists a container that has ended and that its restart policy wants to run (--all: every container that
-does not run), and says in the column NOT RUNNING why a container of "godwit run" does not run.
+Ps also lists a container that has ended if its restart policy is to start it again (--all: every container
+that is not running). The column NOT RUNNING says why a container of "godwit run" is not running.
 
 The frozen copy of a container that has left is shown as "moved to NODE", or as "in doubt, NODE?" while it is
-not known where the container runs.
+unknown where the container runs.
 
 If an operator has to step in, ps prints an alarm to stderr and exits with 4. There are three such
 cases: another node runs the same container; a migration has left the container frozen and the nodes cannot

@@ -26,7 +26,7 @@ func networkCheck(state *string) func(context.Context) (doctor.Requirement, bool
 // networkRequirement is its line in the report.
 func networkRequirement(found []network.Obstacle, err error) doctor.Requirement {
 	r := doctor.Requirement{
-		Name: "free ways for containers' packets", Level: doctor.Recommended, Status: doctor.Found,
+		Name: "free path for containers' packets", Level: doctor.Recommended, Status: doctor.Found,
 		Lost: "containers cannot be reached from outside their node, or cannot reach other machines",
 	}
 	if err != nil {

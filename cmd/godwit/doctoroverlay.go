@@ -56,7 +56,7 @@ func overlayRequirement(nodes []*api.Node) doctor.Requirement {
 		r.Advice.General = "start all agents without --overlay vxlan, unless nobody else can send on the " +
 			"links between nodes"
 	case r.Detail == network.OverlayWireGuard.Kind():
-		r.Detail += ", from when there is another node"
+		r.Detail += ", once there is another node"
 	}
 	return r
 }

@@ -17,7 +17,7 @@ func TestOverlayRequirement(t *testing.T) {
 	}{
 		{[]*api.Node{self("wireguard (process)"), {Name: "b", Overlay: "wireguard"}}, doctor.Found,
 			"wireguard (process)"},
-		{[]*api.Node{self("wireguard")}, doctor.Found, "from when there is another node"},
+		{[]*api.Node{self("wireguard")}, doctor.Found, "once there is another node"},
 		{[]*api.Node{self("vxlan")}, doctor.Missing, "nothing is encrypted"},
 		{[]*api.Node{self("wireguard (kernel)"), {Name: "b", OverlayError: "its overlay is vxlan"}},
 			doctor.Missing, "b: its overlay is vxlan"},

@@ -45,7 +45,7 @@ func writtenPolicy(path string) (doctor.Requirement, bool) {
 	p, err := agent.ReadPolicy(path)
 	lines := p.Describe()
 	r := policyLine(agent.PolicyFile, lines)
-	r.Detail += " (no agent has said which policy it obeys; this one is from the default file)"
+	r.Detail += " (no agent has reported its policy; this is the default file's)"
 	if err != nil {
 		r.Status, r.Detail = doctor.Missing, err.Error()
 		r.Advice.General = "correct the file, or remove it"

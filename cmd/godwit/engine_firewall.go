@@ -53,11 +53,12 @@ func engineOrFirewall(f *firewallSettings) cobra.PositionalArgs {
 
 func (f *firewallSettings) allow(cmd *cobra.Command) error {
 	return f.change(cmd, network.AllowRules,
-		"The agent keeps rules for containers' packets in Docker's and ufw's filters, from some seconds "+
-			"on and after each boot")
+		"The agent will add rules for containers' packets to Docker's and ufw's filters within seconds, "+
+			"and again after each boot")
 }
 
 func (f *firewallSettings) forbid(cmd *cobra.Command) error {
 	return f.change(cmd, network.ForbidRules,
-		"The agent removes its rules for containers' packets from Docker's and ufw's filters in some seconds")
+		"The agent will remove its rules for containers' packets from Docker's and ufw's filters within "+
+			"seconds")
 }

@@ -25,7 +25,7 @@ func TestEngineFirewall(t *testing.T) {
 	for _, c := range []struct {
 		what, says string
 		allowed    bool
-	}{{"setup", "keeps rules", true}, {"remove", "removes its rules", false}} {
+	}{{"setup", "will add rules", true}, {"remove", "will remove its rules", false}} {
 		said, err := do(c.what, "--firewall", "--state", state)
 		if err != nil || !strings.Contains(said, c.says) || network.RulesAllowed(state) != c.allowed {
 			t.Errorf("%s: %v, it says %q", c.what, err, said)

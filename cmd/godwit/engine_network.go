@@ -82,7 +82,8 @@ func (s *routedSettings) make(ctx context.Context, engines engineSettings, name 
 	}
 	part, err := network.RoutedNetwork{Subnet: subnet}.Part(id.Node.Number)
 	if err == nil && subnet.Overlaps(id.Pool) {
-		err = fmt.Errorf("subnet %s overlaps %s, of which Godwit gives addresses: choose another with "+
+		err = fmt.Errorf("subnet %s overlaps %s, the pool of Godwit's container addresses: choose "+
+			"another with "+
 			"--subnet", subnet, id.Pool)
 	}
 	if err != nil {
@@ -109,8 +110,8 @@ func (s *routedSettings) make(ctx context.Context, engines engineSettings, name 
 		return nil
 	}
 	first, last := oci.AddressesToAskFor(part)
-	fmt.Fprintf(out, "start containers that move with an --ip of their own, from %s to %s: "+
-		"%s may give other addresses again\n", first, last, title)
+	fmt.Fprintf(out, "give each container that will move an explicit --ip from %s to %s: %s may reuse "+
+		"other addresses\n", first, last, title)
 	return nil
 }
 
@@ -144,7 +145,7 @@ func (s engineSettings) checkOthers(ctx context.Context, name, state string, sub
 		made, err := containers.RoutedNetworks(ctx)
 		_, title := s.of(other)
 		if err != nil && !errors.Is(err, engine.ErrAway) {
-			fmt.Fprintf(out, "warning: cannot tell whether a network of %s has the subnet, too: %v\n",
+			fmt.Fprintf(out, "warning: cannot check whether a network of %s uses the same subnet: %v\n",
 				title, err)
 		}
 		for _, one := range made {

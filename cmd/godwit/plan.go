@@ -220,14 +220,14 @@ func printReasons(w io.Writer, p predict.Plan) {
 		fmt.Fprintf(w, "\n  %s\n", why)
 	}
 	for _, unmet := range p.Choice.Unmet {
-		fmt.Fprintf(w, "  not to be had: %s\n", unmet)
+		fmt.Fprintf(w, "  cannot be met: %s\n", unmet)
 	}
 	for _, one := range p.Predictions {
 		if one.Mode == p.Choice.Mode {
 			fmt.Fprintf(w, "  it would use: rounds %d, codec %s, connections %d", one.Use.Rounds,
 				one.Use.Codec, one.Use.Streams)
 			if one.Use.CPUs > 0 {
-				fmt.Fprintf(w, ", and slow it down to %.2f processors", one.Use.CPUs)
+				fmt.Fprintf(w, ", and throttle the container to %.2f processors", one.Use.CPUs)
 			}
 			fmt.Fprintf(w, "\n  risk: %s\n", one.Risk)
 		}

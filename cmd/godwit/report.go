@@ -40,7 +40,7 @@ func progressLine(p migration.Progress) string {
 			max(time.Second, time.Duration(p.LeftTime*float64(time.Second)).Round(time.Second))))
 	}
 	if p.Phase == string(migration.StepRounds) && p.Rounds == 0 && p.ExpectedFilesSeconds > 0 {
-		parts = append(parts, fmt.Sprintf("what changes takes %s then",
+		parts = append(parts, fmt.Sprintf("then about %s for files that changed",
 			units.FormatSeconds(p.ExpectedFilesSeconds)))
 	}
 	if p.Phase == string(migration.StepRounds) && p.Rounds > 0 {

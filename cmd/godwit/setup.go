@@ -30,8 +30,8 @@ Otherwise it fetches Debian's CRIU 4.2 or later and its runc with apt, and insta
 under /opt/godwit, where every part of Godwit looks first. The system's own packages stay as they are.
 
 It needs root, apt and patchelf (apt-get install patchelf). Elsewhere than on Debian, GODWIT_DEBIAN_MIRROR names
-the mirror. To remove what it has installed: rm -r /opt/godwit. An agent that runs uses it from the next
-migration on.`
+the mirror. To remove what it has installed: rm -r /opt/godwit. A running agent uses them from its
+next migration on.`
 
 func newSetupCRIUCommand() *cobra.Command {
 	var force bool

@@ -66,7 +66,8 @@ func (f *placementFlags) request(container string, now time.Time) (*api.StageAhe
 	request := &api.StageAheadRequest{Container: container, Nearest: f.nearest, BudgetBytes: f.budget.Value,
 		Off: f.off}
 	if f.budget.WasSet && f.nearest == 0 {
-		return nil, cli.Usage(errors.New("a budget is for copies at neighbours: say how many, by --nearest"))
+		return nil, cli.Usage(errors.New("--budget needs --nearest: say at how many neighbours to keep " +
+			"copies"))
 	}
 	if f.path == "" {
 		return request, nil

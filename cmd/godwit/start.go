@@ -27,7 +27,7 @@ Start refuses a container that is being migrated, or that another node has. The 
 unless the agent has seen the container run here, each of them must answer. --force starts the container even
 if a node cannot be reached, if the state of this node was restored or copied since the container was last
 started here, or if the journal of its migration cannot be read: then two copies may run. After
-"godwit node rm", nobody waits for a node that is lost for good.`
+"godwit node rm", start no longer waits for the removed node.`
 
 func newStartCommand() *cobra.Command {
 	request := &api.StartRequest{}
@@ -50,6 +50,6 @@ func newStartCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&request.Force, "force", "f", false,
-		"even if nobody knows whether another node has it")
+		"start even if it is unknown whether another node has the container")
 	return cmd
 }

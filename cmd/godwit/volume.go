@@ -49,7 +49,7 @@ func parseTmpfs(text string) (*api.Volume, error) {
 	if isSize {
 		bytes, err := units.ParseSize(size)
 		if err == nil && bytes == 0 {
-			err = fmt.Errorf("%q is no size for a directory", size)
+			err = fmt.Errorf("size %q: must be more than 0", size)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("--tmpfs %q: %w", text, err)

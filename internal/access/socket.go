@@ -115,7 +115,7 @@ func (*localCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.A
 		}
 	})
 	if err = errors.Join(err, failed); err != nil {
-		return nil, nil, fmt.Errorf("who is at the other end of the socket: %w", err)
+		return nil, nil, fmt.Errorf("identify the caller of the socket: %w", err)
 	}
 	common := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
 	return conn, Peer{CommonAuthInfo: common, UID: peer.Uid, GID: peer.Gid, PID: peer.Pid, Groups: groups},

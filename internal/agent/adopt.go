@@ -31,7 +31,7 @@ func (a *Agent) adoptForEver(ctx context.Context) {
 	for {
 		began := time.Now()
 		a.looks.look("containers with addresses", a.guarded(func() {
-			a.tellOnce(toldOfRouted, "containers that are no more", a.forgetRemoved(ctx))
+			a.tellOnce(toldOfRouted, "containers that no longer exist", a.forgetRemoved(ctx))
 			a.adoptAll(ctx, toldOfRouted)
 		}))
 		a.tellOnce(told, "networks of engines", errors.Join(a.followRouted(ctx), a.network.KeepPassing()))

@@ -302,7 +302,7 @@ func (a *Agent) followUp(ctx context.Context) {
 	for _, one := range a.swept {
 		go a.guarded(func() {
 			if err := one.SweepImages(ctx, a.opened); err != nil && ctx.Err() == nil {
-				a.log.Warn("what is left of moves of containers of other engines stays", "error", err)
+				a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
 			}
 		})()
 	}
@@ -328,7 +328,7 @@ func (a *Agent) openOCI() ([]engine.Engine, error) {
 	a.swept = []sweeper{inDocker, inPodman, inContainerd}
 	for _, one := range a.swept {
 		if err := one.Sweep(); err != nil { // an arrival that it is in the way of tries again, and fails
-			a.log.Warn("what is left of moves of containers of other engines stays", "error", err)
+			a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
 		}
 	}
 	a.watched = inDocker
@@ -366,7 +366,8 @@ func (a *Agent) openNetwork() error {
 	}
 	obstacles, err := a.network.Obstacles()
 	if err != nil {
-		a.log.Warn("what may be in the way of containers' packets is not known", "error", err)
+		a.log.Warn("cannot check for firewall rules and networks that block containers' "+
+			"packets", "error", err)
 	}
 	for _, one := range obstacles {
 		a.log.Warn("packets of containers may not arrive", "why", one.What, "remedy", one.Remedy)

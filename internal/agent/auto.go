@@ -46,13 +46,14 @@ func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, fo
 		predict.Seconds(d.ExpectedDowntime.Seconds()), predict.Seconds(following.Seconds()))
 	switch {
 	case a.demands.NoPostCopy:
-		return chosen, "auto: " + wait + ", which must not be"
+		return chosen, "auto: " + wait + ", but --no-post-copy rules that out"
 	case tooLong != "":
 		return chosen, "auto: " + wait + ", but " + tooLong
 	case predict.ClearlyBetter(d.ExpectedDowntime.Seconds(), following.Seconds(), target.Seconds()):
-		return migration.TurnHybrid, "auto: the rest follows, because that is clearly better: " + wait
+		return migration.TurnHybrid, "auto: the rest of the memory is sent after the handover, which is " +
+			"clearly better: " + wait
 	}
-	return chosen, "auto: " + wait + ": not enough to have its state on two nodes"
+	return chosen, "auto: " + wait + ": not enough gain to split its state over two nodes"
 }
 
 // hurry hands the container over when the time is over, also in the middle of a round. It returns
@@ -64,12 +65,13 @@ func (s *source) hurry() (done func()) {
 	left := s.auto.demands.Deadline - time.Since(s.auto.began) - handover(s.move.tracker.linkSeen())
 	timer := time.AfterFunc(max(left, 0), func() {
 		if why := s.split.refuses(); why != "" {
-			s.move.tracker.decided(fmt.Sprintf("auto: it has to run there within %s, but %s",
+			s.move.tracker.decided(fmt.Sprintf("auto: the container must run at the target within %s, but %s",
 				s.auto.demands.Deadline, why))
 			return
 		}
 		// or the rounds are just over
-		_ = s.turn.ask(fmt.Sprintf("auto: it has to run there within %s", s.auto.demands.Deadline))
+		_ = s.turn.ask(fmt.Sprintf("auto: the container must run at the target within %s",
+			s.auto.demands.Deadline))
 	})
 	return func() { timer.Stop() }
 }

@@ -32,7 +32,7 @@ func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
 func (a *Agent) node(name string) identity.Node {
 	node, err := a.peers.Find(name)
 	if err != nil {
-		a.log.Warn("a migration has to do with a node that is not known", "node", name)
+		a.log.Warn("a migration names an unknown node", "node", name)
 		node = identity.Node{Name: name}
 	}
 	return node

@@ -53,7 +53,7 @@ func (s *source) refuseTarget() error {
 		if one.Remote.Addr() == target {
 			return &problemsError{[]migration.Problem{{
 				What: "connection with " + one.Remote.String(),
-				Why:  "that is " + s.target.Name + ", to which the container goes",
+				Why:  "its other end is " + s.target.Name + ", to which the container goes",
 				Remedy: "close it before the move, or connect to the container's port at " + s.target.Name +
 					" afterwards",
 			}}}
@@ -143,7 +143,8 @@ func (a *Agent) followBridged(ctx context.Context) {
 	a.looks.look("ports", a.guarded(func() {
 		if err := errors.Join(a.network.ForgetStrangers(a.isMember), a.yieldPorts(all)); err != nil &&
 			ctx.Err() == nil {
-			a.log.Warn("containers on bridges that have left", "error", err)
+			a.log.Warn("cannot update the forwarding to containers that have left their "+
+				"bridges", "error", err)
 		}
 	}))
 	places := map[string][]network.BridgedPlace{} // by the engine
@@ -224,7 +225,7 @@ func (a *Agent) yieldPorts(all listed) error {
 	}
 	yielded, err := a.network.YieldPorts(taken)
 	for _, port := range yielded {
-		a.log.Warn("what comes by a published port of a container that has left is for another here now",
+		a.log.Warn("a container here now has the published port of a container that has left",
 			"port", port.HostPort, "protocol", port.Protocol)
 	}
 	return err
@@ -292,7 +293,7 @@ func (a *Agent) giveWay(place network.BridgedPlace, all listed) error {
 	if err != nil || other == nil || !slices.Contains(a.network.BridgedPlaces(), place) {
 		return err
 	}
-	a.log.Warn("what is forwarded to a container that has left ends: its address is another's here now",
+	a.log.Warn("forwarding to a container that has left ends: another container here now has its address",
 		"container", place.Container, "address", place.Address, "other", engine.Label(other.Definition))
 	return a.network.ForgetBridged(place.Address)
 }

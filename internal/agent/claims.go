@@ -66,7 +66,7 @@ func (p *pageSender) hearClaims(section stream.Section, most uint64) error {
 	case p.claims <- claims:
 		return nil
 	default:
-		return errors.New("the target tells twice what it has")
+		return errors.New("the target reported twice which pages it has")
 	}
 }
 

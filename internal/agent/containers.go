@@ -148,7 +148,7 @@ func (a *Agent) tellRemoved(container string) {
 			defer cancel()
 			_, err = api.NewPeerClient(client).Removed(ctx, &api.RemovedRequest{Container: container})
 			if err != nil {
-				a.log.Debug("removal not told", "node", node.Name, "error", err)
+				a.log.Debug("cannot tell other nodes of a removed container", "node", node.Name, "error", err)
 			}
 		})()
 	}
@@ -209,7 +209,7 @@ func applyImage(definition *engine.Definition, request *api.RunRequest, found im
 	}
 	definition.Args = append(append([]string{}, entrypoint...), args...)
 	if len(definition.Args) == 0 {
-		return fmt.Errorf("%w: image %s says nothing of what to run: name a command", errInvalid,
+		return fmt.Errorf("%w: image %s has no default command: name a command", errInvalid,
 			request.Image)
 	}
 	definition.Env = mergeEnv(found.Config.Env, request.Env)
@@ -258,8 +258,8 @@ func applyLife(definition *engine.Definition, request *api.RunRequest, config im
 	health.Retries = cmp.Or(int(request.HealthRetries), health.Retries)
 	if len(health.Command) == 0 && (request.HealthIntervalSeconds > 0 || request.HealthTimeoutSeconds > 0 ||
 		request.HealthRetries > 0) {
-		return fmt.Errorf("%w: image %s has no health check, and none was given: say what it is, or leave "+
-			"its times out", errInvalid, request.Image)
+		return fmt.Errorf("%w: image %s has no health check, and none was given: give --health-cmd, or "+
+			"omit the times of health checks", errInvalid, request.Image)
 	}
 	if len(health.Command) == 0 {
 		return nil

@@ -68,8 +68,8 @@ func (r *restarts) askOne(ctx context.Context, node identity.Node, d engine.Defi
 	case err == nil || seen:
 		return nil
 	case refusedToSay(err):
-		return fmt.Errorf("%w: node %s answers, but cannot say whether it has container %s: %s: "+
-			"mend that there first", errThere, node.Name, d.Name, plain(err))
+		return fmt.Errorf("%w: node %s answers, but cannot say whether it has container %s: %s: repair "+
+			"that there first", errThere, node.Name, d.Name, plain(err))
 	}
 	return fmt.Errorf("%w: node %s cannot say whether it has container %s: %s",
 		errElsewhere, node.Name, d.Name, plain(err))
@@ -100,7 +100,8 @@ func (a *Agent) askPresence(ctx context.Context, node identity.Node, container s
 	defer cancel()
 	reply, err := api.NewPeerClient(client).Presence(ctx, &api.PresenceRequest{Container: container})
 	if status.Code(err) == codes.Unimplemented {
-		return "", errors.New("its version of godwit is older, and does not know the question: upgrade it")
+		return "", errors.New("it runs an older version of godwit that cannot answer the question: upgrade " +
+			"it")
 	}
 	return reply.GetState(), patience.Explain(ctx, err)
 }
@@ -129,7 +130,7 @@ func (a *Agent) holding(ctx context.Context, container string) (string, error) {
 	}
 	if id := a.moves.unreadAmong(container); id != "" {
 		return "", status.Errorf(codes.Unavailable,
-			`the journal of migration %s, which is its, cannot be used: see "godwit migration ls" there`, id)
+			`the journal of the container's migration %s cannot be used: see "godwit migration ls" there`, id)
 	}
 	return "", nil
 }

@@ -49,10 +49,10 @@ func demandsOf(request *api.MigrateRequest, settings migration.Settings, use mig
 	case demands.Deadline < 0 || demands.MaxBytes < 0:
 		return demands, fmt.Errorf("%w: --deadline and --max-bytes must not be negative", errInvalid)
 	case demands.NoPostCopy && settings.OnNoConvergence == migration.TurnHybrid:
-		return demands, fmt.Errorf("%w: its state is never to be on two nodes, and is to be when rounds "+
-			"do not converge: choose one", errInvalid)
+		return demands, fmt.Errorf("%w: --no-post-copy and --on-no-convergence hybrid exclude each other: "+
+			"choose one", errInvalid)
 	case demands.MaxBytes > 0 && demands.MaxBytes < leastMaxBytes:
-		return demands, fmt.Errorf("%w: at most %d bytes: nothing can be moved with less than %d", errInvalid,
+		return demands, fmt.Errorf("%w: --max-bytes %d: must be at least %d", errInvalid,
 			demands.MaxBytes, int64(leastMaxBytes))
 	}
 	return demands, nil

@@ -40,8 +40,7 @@ func (g greeted) Back(node string) {
 func (a *Agent) nodeRemoved(one identity.Revocation) {
 	if one.Number == a.self.Number {
 		a.log.Error("this node has been removed from its cluster: other nodes refuse its connections; its "+
-			"containers run on. "+
-			"To join again as a new node: \"godwit node join --force\"", "at", one.Time)
+			"containers run on. To join again as a new node: \"godwit node join --force\"", "at", one.Time)
 		return
 	}
 	a.log.Warn("node removed from the cluster", "node", one.Name, "number", one.Number, "version",

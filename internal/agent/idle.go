@@ -26,7 +26,7 @@ const maxIdle = time.Hour
 
 func checkIdle(keep float64) error {
 	if !(keep >= 0) || keep > maxIdle.Seconds() {
-		return fmt.Errorf("%w: a copy is kept for %s at most when its connection has ended", errInvalid,
+		return fmt.Errorf("%w: an idle copy can be kept for at most %s", errInvalid,
 			maxIdle)
 	}
 	return nil
@@ -143,4 +143,4 @@ func (a *Agent) letGo(ctx context.Context, container, from string) error {
 	return nil
 }
 
-var errCopyUnwanted = errors.New("it is not wanted any more")
+var errCopyUnwanted = errors.New("the copy is no longer needed")

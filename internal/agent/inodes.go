@@ -59,10 +59,9 @@ func (c chosenVolumes) keepInodes() []string {
 const (
 	inodeWhy = "the process knows the file by its inode, which changes with the move; connections that the " +
 		"process opens later would not see the locks of those from before, and could destroy the database"
-	inodeRemedy = "have the program close it; " +
-		"or keep it on storage on which both nodes see the same inodes; " +
-		"or use --new-inodes if the process opens the database only once (in WAL mode, or only to read), " +
-		"or closes all connections before it opens the next"
+	inodeRemedy = "have the program close it; or keep it on storage on which both nodes see the same " +
+		"inodes; or use --new-inodes if the process opens the database only once (in WAL mode, or only to " +
+		"read), or closes all connections before it opens the next"
 )
 
 func inodeProblems(found []inodes.Use) []engine.Problem {

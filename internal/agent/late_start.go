@@ -46,7 +46,7 @@ func (s *source) hearReady() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ready == nil || s.heardReady {
-		return errors.New("the target is ready for what nobody has asked it")
+		return errors.New("the target reported that it is ready, without a request")
 	}
 	s.heardReady = true
 	close(s.ready)
@@ -60,8 +60,8 @@ func (a *Agent) startsLate(definition engine.Definition) bool {
 }
 
 // errEnginePatience ends a move before the target's engine stops waiting for the container to start.
-var errEnginePatience = errors.New("the start timeout of the target's engine is about to expire: " +
-	"reduce the state that is sent during the freeze")
+var errEnginePatience = errors.New("the start timeout of the target's engine is about to expire: reduce " +
+	"the state that is sent during the freeze")
 
 // startLate has the engine start the container, while no files come, and answers. When the engine
 // is about to give it up, whatever comes then comes in vain: so the move is given up, which lets

@@ -13,7 +13,7 @@ import (
 func TestHearReady(t *testing.T) {
 	s := &source{}
 	if s.hearReady() == nil {
-		t.Error("nobody has asked it")
+		t.Error("without a request")
 	}
 	if err := s.awaitReady(t.Context()); err != nil {
 		t.Errorf("who does not ask waits: %v", err)

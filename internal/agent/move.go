@@ -41,7 +41,7 @@ func (e *problemsError) Error() string {
 	if len(e.problems) == 1 {
 		return e.problems[0].What + ": " + e.problems[0].Why
 	}
-	return fmt.Sprintf("%d things stand against it; the first: %s: %s", len(e.problems), e.problems[0].What,
+	return fmt.Sprintf("refused for %d reasons; the first: %s: %s", len(e.problems), e.problems[0].What,
 		e.problems[0].Why)
 }
 

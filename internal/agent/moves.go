@@ -88,7 +88,7 @@ func (m *moves) checkVolumes(definition engine.Definition) error {
 		for _, moving := range volumes {
 			if !moving.Stays && slices.ContainsFunc(definition.Volumes, moving.Overlaps) {
 				return fmt.Errorf("%w: %s is just being moved with container %s (%s): wait until that has "+
-					"ended, or give this one another volume",
+					"ended, or give this container another volume",
 					engine.ErrBusy, moving, spec.Name, spec.ID)
 			}
 		}
@@ -312,7 +312,7 @@ func (m *moves) prune() {
 		delete(m.byID, move.tracker.spec.ID)
 		m.mu.Unlock()
 		if err := os.RemoveAll(m.dir(move.tracker.spec.ID)); err != nil {
-			m.agent.log.Warn("old migration not removed", "error", err)
+			m.agent.log.Warn("cannot remove an old migration", "error", err)
 		}
 	}
 }
@@ -400,7 +400,7 @@ func (m *moves) recoverOne(id string) {
 	read, err := readEntry(m.dir(id))
 	if errors.Is(err, errNoJournal) {
 		if err := os.RemoveAll(m.dir(id)); err != nil {
-			m.agent.log.Warn("directory of a migration that never began not removed", "error", err)
+			m.agent.log.Warn("cannot remove the directory of a migration that never began", "error", err)
 		}
 		return
 	}
@@ -443,7 +443,7 @@ func (m *moves) recoverOne(id string) {
 		// an agent has ended right before it would have left them out, or knew nothing of that
 		if hasSecrets(read.Definition) {
 			if err := journal.write(read.Record); err != nil {
-				m.agent.log.Warn("the environment of a container that was moved not taken out of its journal",
+				m.agent.log.Warn("cannot remove the environment of a moved container from its journal",
 					"migration", id, "error", err)
 			}
 		}
@@ -526,13 +526,13 @@ func (m *move) busy() error {
 	case migration.InDoubt:
 		what = `whether it runs at ` + spec.Target +
 			` is not known yet: see "godwit migration show %s"; "godwit thaw ` + spec.Name +
-			`" asks ` + spec.Target + `, and lets it go on here if it does not run there`
+			`" asks ` + spec.Target + `, and resumes it here if it does not run there`
 	case migration.Committed:
 		what = `it is at ` + spec.Target +
-			`, and what it left here follows or is being removed; "godwit migration show %s" says what stands against that`
+			`, and the rest is being sent or removed; "godwit migration show %s" says what delays that`
 	case migration.Running:
 		what = `it is here, and what is left of it at ` + spec.Source +
-			` still comes or is being removed: wait (godwit migrate --wait does); ` +
+			` is still being sent or removed: wait (godwit migrate --wait does); ` +
 			`if that node is lost for good, "godwit migration resolve %s --runs-at target"`
 	}
 	return fmt.Errorf("%w: container %s is being migrated (%s): "+what, engine.ErrBusy, spec.Name, spec.ID,
@@ -551,7 +551,7 @@ func (a *Agent) migrationEnded(m *move, result migration.Finish) {
 		err = kernel.WriteFileAtomic(filepath.Join(m.journal.dir, "report.json"), data, 0o600)
 	}
 	if err != nil {
-		a.log.Error("report not kept", "migration", m.tracker.spec.ID, "error", err)
+		a.log.Error("cannot save the report of a migration", "migration", m.tracker.spec.ID, "error", err)
 	}
 	a.experience.Learn(report, m.tracker.spec.Side, m.tracker.spec.Container, a.peers.WayTo)
 	a.log.Info("migration ended", "migration", m.tracker.spec.ID, "container", m.tracker.spec.Name,

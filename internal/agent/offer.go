@@ -158,7 +158,7 @@ func (a *Agent) examineOffer(ctx context.Context, from string, definition engine
 	if elsewhere != nil {
 		return []migration.Problem{{
 			What:   fmt.Sprintf("container %.12s", definition.ID),
-			Why:    "engine " + elsewhere.Name() + " of " + a.self.Name + " has one of this id",
+			Why:    "engine " + elsewhere.Name() + " of " + a.self.Name + " has a container of this ID",
 			Remedy: "remove that container",
 		}}, nil
 	}
@@ -200,8 +200,9 @@ func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition
 	}
 	if a.atHome(address) && a.leaseOf(address) != definition.ID {
 		return []migration.Problem{{
-			What: what, Why: a.self.Name + ", whose address it is, has not given it to this container",
-			Remedy: "make the container anew",
+			What: what, Why: a.self.Name + ", which assigns this address, did not assign it to this " +
+				"container",
+			Remedy: "create the container again",
 		}}, nil
 	}
 	return nil, nil
@@ -217,8 +218,8 @@ func (a *Agent) examineForwarded(definition engine.Definition) []migration.Probl
 		if place.Address == address && place.Container != definition.ID && !place.Here && place.Via != "" {
 			return []migration.Problem{{
 				What: "address " + address.String(),
-				Why: fmt.Sprintf("%s forwards what comes for it to container %.12s on %s, which was "+
-					"here before", a.self.Name, place.Container, place.Via),
+				Why: fmt.Sprintf("%s forwards packets for it to container %.12s on %s, which was here "+
+					"before", a.self.Name, place.Container, place.Via),
 				Remedy: "remove that container, or give this one another address",
 			}}
 		}
@@ -440,7 +441,7 @@ func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Of
 		return err
 	}
 	if envelope.Message == nil || envelope.Reservation == nil {
-		return errors.New("it answered something else")
+		return errors.New("it sent an answer of another kind")
 	}
 	message, err := decodeMessage(envelope.Message)
 	if err != nil {

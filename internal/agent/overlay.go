@@ -47,8 +47,7 @@ func (a *Agent) describeOverlay(node *api.Node) {
 	own := a.network.OverlayKind()
 	node.Overlay = a.peers.OverlayOf(node.Name).Kind
 	if node.Overlay != "" && node.Overlay != own {
-		node.OverlayError = fmt.Sprintf("its overlay is %s, that of this node %s: no packets of "+
-			"containers pass between them; "+
-			"start both agents with the same --overlay", node.Overlay, own)
+		node.OverlayError = fmt.Sprintf("its overlay is %s, that of this node %s: no packets of containers "+
+			"pass between them; start both agents with the same --overlay", node.Overlay, own)
 	}
 }

@@ -106,7 +106,7 @@ func openPlacements(a *Agent) (*placements, error) {
 			continue
 		}
 		if err := s.read(container); err != nil { // one that cannot be read must not keep a node from serving
-			s.log("policy of copies not read", "container", container, "error", err)
+			s.log("cannot read a placement policy", "container", container, "error", err)
 			_ = os.Remove(s.path(container))
 		}
 	}
@@ -125,7 +125,7 @@ func (s *placements) read(container string) error {
 		return err
 	}
 	if file.Policy.Container != container {
-		return fmt.Errorf("it is of container %.80q", file.Policy.Container)
+		return fmt.Errorf("it belongs to container %.80q", file.Policy.Container)
 	}
 	f := newFollower(s, file.Policy)
 	f.left = gone{file.Left, file.LeftBy}
@@ -252,8 +252,8 @@ func (f *follower) leaveOut(ctx context.Context, container, node string) error {
 		return nil
 	}
 	if f.snapshot().Nearest > 0 {
-		return fmt.Errorf("%w: copies of %s are at its nearest neighbours, whichever these are: \"godwit "+
-			"stage rm %s\" ends that", errRefused, container, container)
+		return fmt.Errorf("%w: copies of %s are already kept at its nearest neighbours: \"godwit stage rm "+
+			"%s\" ends that", errRefused, container, container)
 	}
 	return errStageNone{container, node}
 }
@@ -267,7 +267,7 @@ func (s *placements) left(container string, to gone, kept placement.Copy) {
 		return
 	}
 	if err := f.leave(to, kept); err != nil {
-		s.log("policy of copies not saved", "container", container, "error", err)
+		s.log("cannot save a placement policy", "container", container, "error", err)
 	}
 }
 

@@ -148,7 +148,7 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 	f.carryOut(ctx, d, now)
 	f.publish(d)
 	if err := f.save(now, false); err != nil {
-		f.owner.log("policy of copies not saved", "container", f.container, "error", err)
+		f.owner.log("cannot save a placement policy", "container", f.container, "error", err)
 	}
 	return ""
 }
@@ -270,8 +270,8 @@ func (f *follower) checkKept(ctx context.Context, node string, now time.Time) {
 	c.Failures = c.Unkept
 }
 
-var errNotKept = errors.New("it could not be kept there: that node is short of memory, or its kernel has " +
-	"none that is not swapped")
+var errNotKept = errors.New("the copy could not be kept: that node is short of memory, or its kernel lacks " +
+	"memory that is not swapped")
 
 // drop lets a copy go. A node that cannot be told gives it up when nobody asks for it any more.
 func (f *follower) drop(ctx context.Context, node string) {
@@ -280,7 +280,7 @@ func (f *follower) drop(ctx context.Context, node string) {
 		f.live = nil
 	}
 	if _, err := f.owner.world.keep(ctx, f.container, node, 0); err != nil {
-		f.owner.log("copy not given up", "container", f.container, "node", node, "error", err)
+		f.owner.log("cannot remove a copy", "container", f.container, "node", node, "error", err)
 	}
 	f.policy.Forget(node)
 }
@@ -339,7 +339,7 @@ func (f *follower) without(ctx context.Context, node string) bool {
 	}
 	f.publish(placement.Decision{})
 	if err := f.save(time.Now(), true); err != nil {
-		f.owner.log("policy of copies not saved", "container", f.container, "error", err)
+		f.owner.log("cannot save a placement policy", "container", f.container, "error", err)
 	}
 	return true
 }

@@ -51,7 +51,7 @@ func (f *follower) handOver(ctx context.Context, to gone, now time.Time) string 
 	err := f.owner.world.follow(ctx, to, p)
 	switch {
 	case err == nil:
-		return "it has gone to " + to.node + " with the container"
+		return "the copy has gone to " + to.node + " with the container"
 	case now.After(p.Until):
 		return "its time is over"
 	}

@@ -185,7 +185,8 @@ func (d *pusher) incomplete() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if unfinished(d.fill) {
-		return fmt.Errorf("it says that it has all, and that it misses %d of them", d.fill.RemoteLeft)
+		return fmt.Errorf("the target says that its memory is complete, but also that %d pages are missing",
+			d.fill.RemoteLeft)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (a *Agent) giveRoom(definition engine.Definition) {
 		tight, err := relief.Give(pids)
 		if err != nil && !told {
 			told = true
-			a.log.Warn("connections may stand still whose receive queues are full", "container",
+			a.log.Warn("connections whose receive queues are full may stall", "container",
 				definition.ID, "error", err)
 		}
 		if tight == 0 && err == nil {

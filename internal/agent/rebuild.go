@@ -45,8 +45,7 @@ func (m *moves) leavesYet(id string) error {
 	leaves, err := m.agent.engines.Leaves()
 	if slices.ContainsFunc(leaves, func(one engine.Leave) bool { return one.Migration == id }) {
 		return fmt.Errorf("%w: %s has lost the journal of migration %s, and makes it anew when the "+
-			"container's engine answers",
-			engine.ErrBusy, m.agent.self.Name, id)
+			"container's engine answers", engine.ErrBusy, m.agent.self.Name, id)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s does not know whether a container leaves there for migration %s: %w",
@@ -86,7 +85,7 @@ func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
 		}
 		if m.undone(one) {
 			if err := m.agent.embedded.ResumeOf(ctx, one.Definition.ID, one.Leaving.Migration); err != nil {
-				m.agent.log.Error("container stays marked as leaving although its migration was undone",
+				m.agent.log.Error("cannot clear the mark of a container whose migration was undone",
 					"container", one.Definition.Name, "error", err)
 			}
 			continue
@@ -95,8 +94,8 @@ func (m *moves) rebuild(ctx context.Context, of engine.Engine) {
 			continue
 		}
 		if err := m.rebuildOne(ctx, one.Definition); err != nil {
-			m.agent.log.Error("container is left frozen, and its migration cannot be found out; it is "+
-				"tried again", "container", one.Definition.Name,
+			m.agent.log.Error("a container is left frozen, and its migration cannot be found; the agent "+
+				"tries again", "container", one.Definition.Name,
 				"error", err)
 		}
 	}
@@ -210,8 +209,8 @@ func (m *moves) rebuildOne(ctx context.Context, listed engine.Definition) error 
 	if err := m.journal(spec.ID, definition).write(record); err != nil {
 		return err
 	}
-	m.agent.log.Error("a container was left frozen by a migration whose journal is lost: asking the "+
-		"target where it runs", "container", spec.Name,
+	m.agent.log.Error("a container was left frozen by a migration whose journal is lost: asking the target "+
+		"where it runs", "container", spec.Name,
 		"migration", spec.ID, "target", spec.Target, "state", one.State)
 	m.recoverOne(spec.ID)
 	return nil

@@ -45,8 +45,8 @@ func (a *Agent) reconcileOthers(ctx context.Context) {
 // known nothing is removed: one whose engine does not answer may run.
 func (a *Agent) sweepNetwork(containers []engine.Container, unknown error) error {
 	if unknown != nil {
-		a.log.Error("what an earlier agent left of the network stays: not all containers are known; start "+
-			"the agent again to remove it", "error", unknown)
+		a.log.Error("cannot remove what an earlier agent left of the network: not all containers are "+
+			"known; restart the agent to try again", "error", unknown)
 		return nil
 	}
 	var keep network.Keep
@@ -66,7 +66,8 @@ func (a *Agent) reconcileOne(container engine.Container) {
 	name := container.Definition.Name
 	switch container.State {
 	case engine.Damaged:
-		a.log.Error("what is recorded of a container cannot be read; it is left as it is", "container", name,
+		a.log.Error("the record of a container cannot be read; the container is left as it is",
+			"container", name,
 			"id", container.Definition.ID)
 	case engine.Running:
 		reattach := func() error { return a.reattach(container.Definition) }

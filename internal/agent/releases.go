@@ -118,7 +118,8 @@ func (a *Agent) releaseOne(todo release) {
 		err = errors.Join(err, a.releases.change(todo.Container, nil))
 	case codes.FailedPrecondition:
 		a.releaseAgain(todo)
-		a.log.Debug("address not given back yet", "address", todo.Address, "error", err)
+		a.log.Debug("address not given back yet; the agent tries "+
+			"again", "address", todo.Address, "error", err)
 		return
 	}
 	if err != nil {
@@ -171,7 +172,7 @@ func (a *Agent) unlease(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		a.log.Warn("addresses of containers that were never made not taken back", "error", err)
+		a.log.Warn("cannot take back the addresses of containers that were never made", "error", err)
 	}
 }
 
@@ -190,6 +191,6 @@ func (a *Agent) unleaseOne(ctx context.Context, container string) error {
 // back. A note that stays does no harm: the next agent looks whether there is one.
 func (a *Agent) made(container string) {
 	if err := a.releases.change(container, nil); err != nil {
-		a.log.Warn("note of a container that was being made not removed", "error", err)
+		a.log.Warn("cannot remove the note of a container that was being made", "error", err)
 	}
 }

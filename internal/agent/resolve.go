@@ -157,19 +157,19 @@ func (a *Agent) refusal(m *move, q migration.Question, heard said) error {
 		if heard.word != migration.WordNone {
 			why = fmt.Sprintf("%s does not know (%s)", other, heard.why)
 		}
-		return fmt.Errorf("%w: whether %s runs at %s cannot be found out: %s; %s. Wait until it can, or "+
-			"decide without it by --force: %s",
+		return fmt.Errorf("%w: cannot find out whether %s runs at %s: %s; %s. Wait until that node can "+
+			"say, or decide without its answer with --force: %s",
 			errRefused, spec.Name, other, why, a.lastContact(other), mayHappen(spec, q))
 	case migration.WordElse:
 		if q.Here == migration.Source {
 			return fmt.Errorf("%w: %s runs at %s, as that node says: to bring the container back, migrate "+
 				"it from there", errRefused, spec.Name, other)
 		}
-		return fmt.Errorf("%w: %s has taken %s back: the copy here must end", errRefused, other, spec.Name)
+		return fmt.Errorf("%w: %s has taken %s back, so the copy here must end", errRefused, other,
+			spec.Name)
 	}
 	return fmt.Errorf("%w: %s says that nothing of %s runs there: \"godwit migration resolve %s --runs-at "+
-		"source\" lets it go on here",
-		errRefused, other, spec.Name, spec.ID)
+		"source\" lets it go on here", errRefused, other, spec.Name, spec.ID)
 }
 
 // warning tells an operator who decided without the other node's answer when that node was last
@@ -198,8 +198,7 @@ func mayHappen(spec migration.Spec, q migration.Question) string {
 		return fmt.Sprintf("If %s has taken %s back, two copies run", other, spec.Name)
 	case q.RunsAt == migration.Source:
 		return fmt.Sprintf("If %s runs at %s, or starts there later, two copies run until the nodes hear "+
-			"of each other; then the copy at %s is ended",
-			spec.Name, other, other)
+			"of each other; then the copy at %s is ended", spec.Name, other, other)
 	}
 	return fmt.Sprintf("If %s does not run at %s, no copy is left: the copy here is removed", spec.Name,
 		other)
@@ -224,9 +223,9 @@ func (s *source) hear(ctx context.Context, state migration.State, runsAt migrati
 	if err != nil {
 		return noWord(err)
 	}
-	word, why := s.move.wordOf(message), "it has not ended what it had begun"
+	word, why := s.move.wordOf(message), "it is still busy with steps of this migration"
 	if word == migration.WordUnknown {
-		why = cmp.Or(message.Error, "its state is not the one that took the container")
+		why = cmp.Or(message.Error, "its state directory is not the one that took the container")
 	}
 	return said{word: word, message: &message, why: why}
 }
@@ -267,7 +266,7 @@ func (c *control) tellNow(ctx context.Context, message migration.Message) (heard
 	case migration.WordElse, migration.WordGiven, migration.WordUnknown:
 		return said{word: word, why: "it says " + string(word)}, true
 	default:
-		return said{word: migration.WordPending, why: "it has not ended what it had begun"}, true
+		return said{word: migration.WordPending, why: "it is still busy with steps of this migration"}, true
 	}
 }
 

@@ -152,7 +152,7 @@ func (r *restarts) start(ctx context.Context, one engine.Container) {
 	d := one.Definition
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	err := errors.New("its start was broken off")
+	err := errors.New("its start was interrupted")
 	defer func() { r.started(one, err) }() // also after a panic
 	attempt := func() error {
 		if err := r.elsewhere(ctx, d, r.hasSeen(d.ID)); err != nil {
@@ -344,7 +344,7 @@ func (a *Agent) start(ctx context.Context, reference string, force bool) error {
 	d := one.Definition
 	switch {
 	case d.EngineName != "":
-		return fmt.Errorf("%w: container %s is of %s: start it with that engine", errRefused, d.Name,
+		return fmt.Errorf("%w: container %s belongs to %s: start it with that engine", errRefused, d.Name,
 			d.EngineName)
 	case one.State == engine.Running:
 		return nil
@@ -407,7 +407,7 @@ func (a *Agent) mayStart(d engine.Definition, force bool) error {
 		return move.busy()
 	}
 	if id := a.moves.unreadAmong(d.ID); id != "" && !force {
-		return fmt.Errorf("%w: the journal of migration %s cannot be used, so it is not known whether "+
+		return fmt.Errorf("%w: the journal of migration %s cannot be used, so it is unknown whether "+
 			"container %s "+
 			`has moved away: see "godwit migration ls"; %s`, engine.ErrBusy, id, d.Name, byForce(d))
 	}

@@ -381,7 +381,7 @@ func TestHolding(t *testing.T) {
 	n.unread(absent)
 	says(id, "exited")
 	if state, err := n.agent.holding(t.Context(), absent); err == nil ||
-		!strings.Contains(err.Error(), "journal of migration x") {
+		!strings.Contains(err.Error(), "migration x cannot be used") {
 		t.Errorf("the container of a journal that cannot be used is %q, %v", state, err)
 	}
 	n.unread(id)
@@ -449,7 +449,7 @@ func TestElsewhereUnsaid(t *testing.T) {
 	answers := map[string]string{}
 	n.presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
 		if node.Name == "d" {
-			return "", errors.New("its version of godwit is older")
+			return "", errors.New("it runs an older version of godwit")
 		}
 		return answers[node.Name], nil
 	}
@@ -554,7 +554,7 @@ func TestUndoneElsewhere(t *testing.T) {
 		t.Error(why)
 	}
 	n.unread("")
-	if why := n.whyNot(one); !strings.Contains(why, "it left by a migration") ||
+	if why := n.whyNot(one); !strings.Contains(why, "a migration has moved it away") ||
 		!strings.Contains(why, "migrations/x away") {
 		t.Error(why)
 	}

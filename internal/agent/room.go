@@ -128,7 +128,7 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 // container may take all that is free, unless the policy has a limit: it could not come otherwise.
 func (a *Agent) examineShare(from, id string, needed int64, own []string) []migration.Problem {
 	reserved, free := a.reservations.PromisedTo(from, id, own...)
-	limit, which := max(free, a.freeForContainers())/4*3, "three quarters of what is free"
+	limit, which := max(free, a.freeForContainers())/4*3, "three quarters of the free memory"
 	if set := a.config.Policy.MaxMemoryPerNodeBytes; set > 0 {
 		limit, which = set, "max_memory_per_node_bytes in its policy"
 	} else if reserved == 0 {
@@ -173,9 +173,9 @@ func (a *Agent) imageNeed(definition engine.Definition, offer *api.Offer) (int64
 }
 
 func whyMemory(offer *api.Offer, coming comingFiles) string {
-	why := "twice what the container has, while its processes are made"
+	why := "twice the container's memory, while its processes are restored"
 	if memoryCopies(offer) == 1 {
-		why = "what the container has"
+		why = "the container's memory"
 	}
 	if coming.memory > 0 {
 		why += fmt.Sprintf(", and %d MiB in its tmpfs volumes", coming.memory>>20)

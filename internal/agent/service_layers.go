@@ -51,7 +51,7 @@ func (s *peerService) Layers(ctx context.Context, request *api.LayersRequest) (*
 		return nil, err
 	}
 	if len(request.DiffIds) > layers.Max {
-		return nil, wireError(fmt.Errorf("%w: %d layers, at most %d make sense", errInvalid,
+		return nil, wireError(fmt.Errorf("%w: %d layers; the limit is %d", errInvalid,
 			len(request.DiffIds), layers.Max))
 	}
 	return &api.LayersReply{Layers: s.agent.layers.Here(request.DiffIds)}, nil

@@ -96,7 +96,7 @@ func (s *localService) Set(_ context.Context, request *api.SetRequest) (*api.Set
 	limitOnly := request.DowntimeTargetSeconds == nil && request.MaxRounds == nil &&
 		request.OnNoConvergence == nil
 	if err == nil && giver.move.record().State == migration.Committed && !limitOnly {
-		err = fmt.Errorf("%w: %s was handed over to %s: only the bandwidth limit means something now",
+		err = fmt.Errorf("%w: %s was handed over to %s: only the bandwidth limit can still be changed",
 			errRefused, giver.definition.Name, giver.target.Name)
 	}
 	if err == nil {
@@ -129,7 +129,7 @@ func (s *localService) Switch(_ context.Context, request *api.MigrationRequest) 
 		err = giver.split.request()
 	}
 	if err == nil {
-		err = giver.turn.ask("a user wanted it")
+		err = giver.turn.ask("a user requested it")
 	}
 	return &api.SwitchReply{}, wireError(err)
 }

@@ -16,8 +16,8 @@ import (
 func (s *localService) Token(_ context.Context, request *api.TokenRequest) (*api.TokenReply, error) {
 	authority, err := s.agent.id.Authority()
 	if err != nil {
-		return nil, wireError(fmt.Errorf("%w; run this on the node that was initialised first, or one "+
-			"that was promoted%s", err,
+		return nil, wireError(fmt.Errorf("%w; run this on the node that was initialised first, or one that "+
+			"was promoted%s", err,
 			s.agent.members.Elsewhere()))
 	}
 	token, err := authority.IssueToken(time.Duration(request.TtlSeconds*float64(time.Second)), request.Node)

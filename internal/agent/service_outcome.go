@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-var errBusyMachine = errors.New("the migration has nothing to say")
+var errBusyMachine = errors.New("the migration is busy and cannot answer yet")
 
 // incarnation is that of this node's state.
 func (a *Agent) incarnation() string {
@@ -148,13 +148,12 @@ func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migrati
 }
 
 // errPutBack says that a journal is older than the last one that this node wrote.
-var errPutBack = errors.New("its engine runs the container, of which the journal says that it has not " +
-	"been resumed: an older state was put back")
+var errPutBack = errors.New("its engine runs the container, but the journal says that the container was " +
+	"not resumed: an older state was restored")
 
 // errNotTold says that a journal cannot be checked.
 var errNotTold = errors.New("cannot check the journal: it says that the container was not resumed on this " +
-	"node, " +
-	"and the engine cannot confirm that")
+	"node, and the engine cannot confirm that")
 
 // errNotAsked says that the engine has not been asked yet.
 var errNotAsked = fmt.Errorf("%w yet", errNotTold)

@@ -122,7 +122,7 @@ func (s *peerService) peerMove(ctx context.Context, id string) (*move, error) {
 		return nil, wireError(err)
 	}
 	if m.tracker.spec.Source != from && m.tracker.spec.Target != from {
-		return nil, status.Errorf(codes.PermissionDenied, "node %s has nothing to do with migration %s",
+		return nil, status.Errorf(codes.PermissionDenied, "node %s does not take part in migration %s",
 			from, id)
 	}
 	return m, nil
@@ -146,7 +146,7 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 		return nil, err
 	}
 	if migration.MessageKind(request.Message.Kind).NeedsSession() {
-		return nil, status.Errorf(codes.InvalidArgument, "message %.40q belongs in a session",
+		return nil, status.Errorf(codes.InvalidArgument, "message %.40q was sent outside of a session",
 			request.Message.Kind)
 	}
 	s.agent.deliver(m, request.Message)
@@ -173,7 +173,7 @@ func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) 
 	case record.Decision != migration.NeverRan || record.State != migration.Done:
 	case record.Overruled:
 		return nil, status.Errorf(codes.DataLoss,
-			"an operator has taken the container of migration %s back: it is not at %s any more",
+			"an operator has taken the container of migration %s back: it is no longer at %s",
 			request.Migration, s.agent.self.Name)
 	default: // it was asked for the outcome since it lost its journal
 		return nil, lost
@@ -432,7 +432,7 @@ func (a *Agent) attend(ctx context.Context, work *target) error {
 func (a *Agent) targetOf(hello stream.Hello, from string) (*target, error) {
 	purposes := []string{purposeMigration, purposePages, purposeFiles, purposeUrgent, purposePush}
 	if !slices.Contains(purposes, hello.Purpose) {
-		return nil, fmt.Errorf("a data connection is not for %.40q", hello.Purpose)
+		return nil, fmt.Errorf("unknown purpose of a data connection: %.40q", hello.Purpose)
 	}
 	m, err := a.moves.find(hello.Migration)
 	if err != nil {

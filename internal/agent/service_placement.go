@@ -225,7 +225,8 @@ func (s *peerService) Follow(ctx context.Context, request *api.FollowRequest) (*
 	brought := s.agent.moves.broughtBy(p.Container)
 	if brought == nil || brought.tracker.spec.Source != from || brought.tracker.spec.ID != request.Migration {
 		return nil, status.Errorf(codes.PermissionDenied,
-			"node %s has not brought container %.12s here, or that was not the last time", from, p.Container)
+			"node %s was not the source of the last migration of container %.12s to this "+
+				"node", from, p.Container)
 	}
 	container, err := s.agent.engines.Inspect(ctx, p.Container)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -246,7 +247,7 @@ const (
 // decodePolicy reads what another node sends, with its times by this node's clock.
 func decodePolicy(request *api.FollowRequest, now time.Time) (p placement.Policy, err error) {
 	if len(request.PolicyJson) > maxPolicyBytes {
-		return p, fmt.Errorf("a policy of %d bytes", len(request.PolicyJson))
+		return p, fmt.Errorf("the policy is too large: %d bytes", len(request.PolicyJson))
 	}
 	if err := json.Unmarshal(request.PolicyJson, &p); err != nil {
 		return p, fmt.Errorf("policy: %w", err)
@@ -256,7 +257,7 @@ func decodePolicy(request *api.FollowRequest, now time.Time) (p placement.Policy
 	}
 	shift := now.Sub(time.Unix(0, request.NowUnixNanoseconds))
 	if shift.Abs() > maxClockShift {
-		return p, fmt.Errorf("clocks that differ by %s", shift)
+		return p, fmt.Errorf("the clocks of the nodes differ by %s", shift)
 	}
 	p.Shift(shift)
 	return p, p.Check(now)

@@ -37,7 +37,7 @@ type session struct {
 const outboxSize = 64
 
 // errSilent says that the peer is there no more, or the way to it.
-var errSilent = errors.New("nothing was heard of it")
+var errSilent = errors.New("the other node was silent")
 
 func newSession(silence time.Duration) *session {
 	return &session{out: make(chan *api.Envelope, outboxSize), gone: make(chan struct{}), silence: silence}

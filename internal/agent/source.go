@@ -225,7 +225,7 @@ func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error)
 		return migration.Message{}, err
 	}
 	if reply.Message == nil {
-		return migration.Message{}, fmt.Errorf("%s answered nothing", s.target.Name)
+		return migration.Message{}, fmt.Errorf("%s sent an empty answer", s.target.Name)
 	}
 	return decodeMessage(reply.Message)
 }
@@ -255,7 +255,7 @@ func (s *source) ended(result migration.Finish) {
 		s.noteTransfer()
 	}
 	if err := s.dropStaged(); err != nil {
-		s.agent.log.Warn("tracking not ended properly", "container", s.definition.Name, "error", err)
+		s.agent.log.Warn("cannot end the tracking of memory", "container", s.definition.Name, "error", err)
 	}
 	if s.auto != nil && result.Result == migration.Moved {
 		if missed := s.auto.forecast.Missed(s.move.tracker.now(s.move.machine.Record(),

@@ -153,7 +153,7 @@ func (s *source) measure(ctx context.Context, enough int64) error {
 	}
 	link, err := s.data.Warm(ctx, budget)
 	if err != nil {
-		return fmt.Errorf("measure the way to %s: %w", s.target.Name, err)
+		return fmt.Errorf("measure the link to %s: %w", s.target.Name, err)
 	}
 	switch {
 	case enough == 0:
@@ -199,7 +199,7 @@ func (s *source) sendKnown(ctx context.Context) error {
 	known, err := s.findKnown(ctx)
 	defer known.Release()
 	if err != nil {
-		s.agent.log.Warn("changed pages of files all go in the freeze", "container", s.definition.Name,
+		s.agent.log.Warn("all changed pages of files are sent in the freeze", "container", s.definition.Name,
 			"error", err)
 		return nil
 	}
@@ -220,13 +220,13 @@ func (s *source) hearKnown(answer string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if answer != heardAll && answer != heardNone {
-		return fmt.Errorf("the target has of what went ahead %.40q", answer)
+		return fmt.Errorf("unknown answer of the target about pages of files sent ahead: %.40q", answer)
 	}
 	select {
 	case s.heardKnown <- answer == heardAll:
 		return nil
 	default: // also if there is nothing to say anything of
-		return errors.New("the target answers of pages of files that it was not sent")
+		return errors.New("the target answered about pages of files that it was not sent")
 	}
 }
 
@@ -239,8 +239,8 @@ func (s *source) awaitKnown(ctx context.Context) error {
 	case all := <-s.heardKnown:
 		if !all {
 			s.known = nil
-			s.agent.log.Warn("changed pages of files all go in the freeze: the target could not make them "+
-				"of the image's layers, as its log says",
+			s.agent.log.Warn("all changed pages of files are sent in the freeze: the target could not take "+
+				"them from the image's layers; see its log",
 				"container", s.definition.Name)
 		}
 		return nil

@@ -118,7 +118,7 @@ func (f *fileSource) listen(ctx context.Context, limits files.Limits) error {
 		}
 		number, err := strconv.ParseUint(section.Name, 10, 64)
 		if err != nil {
-			return fmt.Errorf("round %.40q is in place, says the target", section.Name)
+			return fmt.Errorf("the target reported an invalid round %.40q", section.Name)
 		}
 		if _, err := io.Copy(io.Discard, section); err != nil {
 			return err
@@ -126,7 +126,7 @@ func (f *fileSource) listen(ctx context.Context, limits files.Limits) error {
 		select {
 		case f.applied <- number:
 		default:
-			return errors.New("the target says more than it was asked")
+			return errors.New("the target reported a round that it was not asked about")
 		}
 	}
 }

@@ -44,11 +44,11 @@ func (s *source) copyFiles(ctx context.Context) error {
 		case s.auto != nil && ahead == 0 && outrun(s.files.history):
 			return s.filesOutrun()
 		case useless >= predict.FileRoundsPatience:
-			why = "more rounds do not make it less"
+			why = "further rounds do not reduce that"
 		case settings.MaxRounds > 0 && rounds-ahead >= settings.MaxRounds:
-			why = "that many were allowed"
+			why = "the limit of rounds is reached"
 		case settings.Timeout > 0 && time.Since(began) > settings.Timeout/2:
-			why = "half of the time that is allowed is over"
+			why = "half of the allowed time has passed"
 		case s.turn.wanted() != "":
 			why = s.turn.wanted()
 		}
@@ -65,12 +65,11 @@ func (s *source) copyFiles(ctx context.Context) error {
 // filesDoNotConverge goes on, or gives up if that was chosen. A hybrid cannot help: nothing runs
 // without its files.
 func (s *source) filesDoNotConverge(left time.Duration, why string) error {
-	what := fmt.Sprintf("after %d rounds the files that change take about %d ms of the freeze, and %s",
+	what := fmt.Sprintf("after %d rounds, changing files take about %d ms of the freeze, and %s",
 		len(s.files.history), left.Milliseconds(), why)
 	if s.settings.get().OnNoConvergence == migration.GiveUp {
-		return fmt.Errorf("%w: %s, and giving up was chosen; allow a longer --downtime-target, or choose "+
-			"--on-no-convergence %s",
-			errNotConverging, what, migration.StopAndCopy)
+		return fmt.Errorf("%w: %s, and --on-no-convergence is give-up; allow a longer --downtime-target, "+
+			"or choose --on-no-convergence %s", errNotConverging, what, migration.StopAndCopy)
 	}
 	s.move.tracker.decided(what)
 	return nil
@@ -96,9 +95,9 @@ func outrun(history []files.RoundStats) bool {
 func (s *source) filesOutrun() error {
 	history := s.files.history
 	first, last := history[0], history[len(history)-1]
-	return fmt.Errorf("%w: %d MB of files were copied in %.0f s, and then %d MB were new; it goes on "+
-		"here, as before: choose --mode cold for a freeze"+
-		" of about %.0f s, --mode restart, a faster link, or a time at which it writes less",
+	return fmt.Errorf("%w: %d MB of files were copied in %.0f s, and then %d MB had changed; the container "+
+		"keeps running here: choose --mode cold for a freeze of about %.0f s, --mode restart, a faster "+
+		"link, or a time at which the container writes less",
 		errFilesOutrun, first.SentBytes/1e6, first.Duration.Seconds(), last.SentBytes/1e6,
 		(first.Duration + last.Duration).Seconds())
 }

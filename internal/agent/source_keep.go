@@ -90,8 +90,8 @@ func (s *source) awaitHeld(ctx context.Context) error {
 	case errors.Is(k.err, engine.ErrThawed):
 		return s.errExposed()
 	}
-	return fmt.Errorf("keep %s frozen until %s has its state: %w. It goes on here: migrate it again",
-		s.definition.Name, s.target.Name, k.err)
+	return fmt.Errorf("keep %s frozen until %s has its state: %w. The container keeps running here: "+
+		"migrate it again", s.definition.Name, s.target.Name, k.err)
 }
 
 // ranUnheld looks once more at a copy that nothing holds, right before the target may run it.
@@ -110,8 +110,8 @@ func (s *source) ranUnheld(ctx context.Context) bool {
 }
 
 func (s *source) errExposed() error {
-	return fmt.Errorf("%w of %s: it goes on here, and its state is not used at %s. "+
-		"Let nothing thaw or resume a container while it moves, and migrate it again",
+	return fmt.Errorf("%w of %s: the container keeps running here, and its state is not used at %s. Make "+
+		"sure that no other program thaws or resumes a container while it moves, and migrate it again",
 		engine.ErrThawed, s.definition.Name, s.target.Name)
 }
 
@@ -194,8 +194,8 @@ func (s *source) protectAgain(ctx context.Context) {
 
 // ranAlarm is what an operator should know of a copy that has run.
 func (s *source) ranAlarm() string {
-	return fmt.Sprintf("another program on %[1]s has thawed the frozen copy of %[2]s, which nothing held: "+
-		"it has run, and %[3]s may run the container, too. Godwit freezes the copy again. "+
+	return fmt.Sprintf("another program on %[1]s has thawed the frozen copy of %[2]s, which nothing "+
+		"protected: the copy has run, and %[3]s may run the container, too. Godwit freezes the copy again. "+
 		"Look for what both may have written to other machines or shared storage",
 		s.agent.self.Name, s.definition.Name, s.target.Name)
 }

@@ -53,7 +53,7 @@ func (s *source) resumeFiles() error {
 // nothing else then.
 func (f *fileSource) hearKept(ctx context.Context, section stream.Section, limits files.Limits) error {
 	if !f.asked.CompareAndSwap(true, false) {
-		return errors.New("the target tells what it has of the files, and was not asked")
+		return errors.New("the target reported which files it has without a request")
 	}
 	err := f.trees.Resume(ctx, section, limits)
 	f.resumed <- err

@@ -120,8 +120,8 @@ func (s *source) awaitLayers(ctx context.Context) error {
 		return err
 	}
 	if waited := time.Since(began); waited > waitWorthTelling {
-		s.move.tracker.decided(fmt.Sprintf("waited %s for layers of the image, and all else that comes "+
-			"before was done", waited.Round(waitWorthTelling)))
+		s.move.tracker.decided(fmt.Sprintf("waited %s for layers of the image, after all other "+
+			"preparations were done", waited.Round(waitWorthTelling)))
 	}
 	return s.layers.err
 }

@@ -79,8 +79,8 @@ func (s *source) rounds(ctx context.Context) error {
 			"seconds", stats.Duration.Seconds(), "verdict", decision.Verdict.String(), "reason",
 			decision.Reason)
 		if why := s.turn.wanted(); why != "" {
-			m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest follows: %s",
-				m.tracker.roundsSoFar(), why))
+			m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest of the memory is sent "+
+				"afterwards: %s", m.tracker.roundsSoFar(), why))
 			return nil
 		}
 		if done, err := m.act(ctx, decision); done || err != nil {
@@ -145,13 +145,14 @@ func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done 
 	}
 	if chosen == migration.TurnHybrid || m.pages.Leaving() {
 		m.pages.Leave()
-		m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest follows: %s", rounds,
+		m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest of the memory is sent "+
+			"afterwards: %s", rounds,
 			decision.Reason))
 		return true, nil
 	}
 	if chosen == migration.GiveUp {
-		return true, fmt.Errorf("%w: %s, and giving up was chosen; allow a longer --downtime-target, or "+
-			"choose --on-no-convergence %s",
+		return true, fmt.Errorf("%w: %s, and --on-no-convergence is give-up; allow a longer "+
+			"--downtime-target, or choose --on-no-convergence %s",
 			errNotConverging, decision.Reason, migration.StopAndCopy)
 	}
 	if chosen == migration.Throttle && !decision.Bounded {
@@ -358,9 +359,9 @@ func (m *memorySource) foresee(limit int64) error {
 	if limit > 0 && use.Whole+use.Shared > limit && use.Whole > use.Parts {
 		return refuse([]engine.Problem{{
 			What: "the container's memory",
-			Why: fmt.Sprintf("its processes share memory copy-on-write, which each of them has for itself "+
-				"after this: then they take "+
-				"%d MiB, and its limit is %d MiB", (use.Whole+use.Shared)>>20, limit>>20),
+			Why: fmt.Sprintf("its processes share memory copy-on-write, of which each has its own copy "+
+				"after the move: they would take %d MiB, and the limit is %d "+
+				"MiB", (use.Whole+use.Shared)>>20, limit>>20),
 			Remedy: "move it with --mode cold, or give it a higher limit",
 		}})
 	}

@@ -156,7 +156,7 @@ func (s *source) openLane(ctx context.Context, pages *pageSender) error {
 		_, err := data.Next()
 		pages.Fail(fmt.Errorf("one of the data connections to %s: %w", s.target.Name, err))
 	})()
-	s.move.tracker.decided(fmt.Sprintf("%d data connections: fewer cannot hold what the link does", lanes))
+	s.move.tracker.decided(fmt.Sprintf("%d data connections: fewer cannot fill the link", lanes))
 	return nil
 }
 
@@ -271,7 +271,7 @@ func (s *source) opened(section stream.Section) (*pageSender, error) {
 func (p *pageSender) hearPlaced(section stream.Section) error {
 	number, err := strconv.ParseUint(section.Name, 10, 64)
 	if err != nil {
-		return fmt.Errorf("the target has placed all before the barrier %.40q", section.Name)
+		return fmt.Errorf("the target reported an invalid barrier %.40q", section.Name)
 	}
 	missing, err := memory.DecodeMap(section)
 	if err != nil {
@@ -281,7 +281,7 @@ func (p *pageSender) hearPlaced(section stream.Section) error {
 	case p.placed <- placedRound{number, missing}:
 		return nil
 	default:
-		return errors.New("the target answers what nobody asked")
+		return errors.New("the target sent an answer without a request")
 	}
 }
 

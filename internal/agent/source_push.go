@@ -108,8 +108,8 @@ func (s *source) leaveRemote(ctx context.Context) error {
 	}
 	touched, err := s.departure.Touched(s.imagesDir())
 	if err != nil {
-		s.agent.log.Warn("what the container touches first is not known, and will be asked for", "container",
-			s.definition.Name, "error", err)
+		s.agent.log.Warn("cannot tell which pages the container touches first; they are sent on "+
+			"request", "container", s.definition.Name, "error", err)
 	}
 	most := max(leastTouched, int(m.carries()*touchedTime.Seconds())/memory.PageSize())
 	_, err = m.round(ctx, func(ctx context.Context, sink memory.Sink) (memory.RoundStats, error) {
@@ -147,8 +147,8 @@ func (s *source) beginPush(ctx context.Context) error {
 	}
 	soon, err := s.memory.pages.Soon(s.memory.touched, mostSoon)
 	if err != nil {
-		s.agent.log.Warn("what the container touches next is not known, and will be asked for", "container",
-			s.definition.Name, "error", err)
+		s.agent.log.Warn("cannot tell which pages the container touches next; they are sent on "+
+			"request", "container", s.definition.Name, "error", err)
 	}
 	config := postcopy.ServerConfig{
 		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.had, Key: s.pages.key,
@@ -307,9 +307,9 @@ func (s *source) lost(err error) error {
 // any more, or if the target is well and takes its memory.
 func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	if !force && s.copyKilled(ctx) {
-		return fmt.Errorf("%w: another program on this node has killed the frozen copy of %s: "+
-			"it would exit as soon as it was thawed. Wait for %s, or decide that the container runs there; "+
-			"--force ends the copy here", errRefused, s.definition.Name, s.target.Name)
+		return fmt.Errorf("%w: another program on this node has killed the frozen copy of %s: it would "+
+			"exit as soon as it was thawed. Wait for %s, or decide that the container runs there; --force "+
+			"ends the copy here", errRefused, s.definition.Name, s.target.Name)
 	}
 	if s.move.record().State != migration.Committed {
 		return nil // the machine says whether there is something to resolve
@@ -317,16 +317,15 @@ func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	s.protectAgain(ctx)
 	one, err := s.agent.engines.EngineFor(s.definition).Inspect(ctx, s.definition.ID)
 	if copyIsGone(one, err) {
-		return fmt.Errorf("%w: this node no longer has the frozen copy of %s: "+
-			"the container runs at %s or nowhere", errRefused, s.definition.Name, s.target.Name)
+		return fmt.Errorf("%w: this node no longer has the frozen copy of %s: the container runs at %s or "+
+			"nowhere", errRefused, s.definition.Name, s.target.Name)
 	}
 	s.mu.Lock() // a step may be at it
 	d := s.pusher
 	s.mu.Unlock()
 	if err == nil && d != nil && d.healthy(s.agent.config.peerTimeout()) {
-		return fmt.Errorf("%w: %s appears to be receiving the memory of %s. "+
-			"If it has failed, this node notices within seconds: try again then",
-			errRefused, s.target.Name, s.definition.Name)
+		return fmt.Errorf("%w: %s appears to be receiving the memory of %s. If it has failed, this node "+
+			"notices within seconds: try again then", errRefused, s.target.Name, s.definition.Name)
 	}
 	return err
 }

@@ -90,8 +90,8 @@ func (p *spill) recover(ctx context.Context, onlyCopy bool) error {
 	case errors.Is(err, fs.ErrNotExist):
 		p.why = "the copy on the disk is incomplete"
 	case !known:
-		p.why = "the copy on the disk cannot be read: its key was in the memory of both agents, " +
-			"and both were started again"
+		p.why = "the copy on the disk cannot be read: its key was in the memory of both agents, and both " +
+			"were started again"
 	case err != nil:
 		p.why = "the copy on the disk cannot be read: " + err.Error()
 	default:
@@ -105,7 +105,7 @@ func (p *spill) fail(why string) {
 	p.mu.Lock()
 	p.state, p.why = migration.SpillFailed, why
 	p.mu.Unlock() // who reads the report holds the lock of the note, and asks for the state
-	p.note("pages that follow are not safe on the disk of this node: " + why)
+	p.note("remote pages are not safe on the disk of this node: " + why)
 }
 
 // begin writes pages to the disk until ctx ends, if they are not there. It does not wait.
@@ -178,8 +178,8 @@ func (p *spill) write(ctx context.Context, maps []memory.TaskMap, pages postcopy
 		}
 	}
 	if p.now() != migration.SpillFailed {
-		p.note(fmt.Sprintf("the source wrote %d pages to its disk, encrypted, in %s: "+
-			"a reboot of the source loses none of them", count, took.Round(time.Millisecond)))
+		p.note(fmt.Sprintf("the source wrote %d pages to its disk, encrypted, in %s: a reboot of the "+
+			"source loses none of them", count, took.Round(time.Millisecond)))
 	}
 	return nil
 }

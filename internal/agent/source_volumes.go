@@ -77,7 +77,7 @@ func (s *source) proveAgain(ctx context.Context) error {
 		if !found.Shared {
 			problems = append(problems, engine.Problem{
 				What: asked[i].String(), Why: fmt.Sprintf("%s mounted the same storage when the migration "+
-					"began, and does no more: %s", s.target.Name, found.Why),
+					"began, but no longer does: %s", s.target.Name, found.Why),
 				Remedy: "mount it at this place on both nodes, and try again",
 			})
 		}
@@ -242,6 +242,6 @@ func (a *Agent) forgetShared(ctx context.Context, moving engine.Definition) {
 		}
 	}
 	if err != nil {
-		a.log.Warn("shared storage not looked at anew", "container", moving.Name, "error", err)
+		a.log.Warn("cannot refresh shared storage", "container", moving.Name, "error", err)
 	}
 }

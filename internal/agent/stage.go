@@ -70,7 +70,7 @@ var (
 	errStageRemoved  = errors.New("it was removed by a user")
 	errStageTaken    = errors.New("a migration went on from it")
 	errStageGone     = errors.New("the container has ended")
-	errStageUnwanted = errors.New("no copy is wanted there any more")
+	errStageUnwanted = errors.New("a copy there is no longer needed")
 	errStageIdle     = errors.New("it is idle: another copy is made, or brought up to date")
 )
 
@@ -173,8 +173,8 @@ func (g *stage) run() {
 	// returned.
 	if g.pages != nil {
 		if failed := g.pages.Close(); failed != nil {
-			g.agent.log.Warn("stage: tracking not ended properly", "container", g.definition.Name, "error",
-				failed)
+			g.agent.log.Warn("stage: cannot end the tracking of "+
+				"memory", "container", g.definition.Name, "error", failed)
 		}
 	}
 	if g.data != nil {

@@ -65,7 +65,7 @@ func (g *stage) offer(ctx context.Context) (*api.Reservation, error) {
 		return nil, err
 	}
 	if err := g.measure(ctx); err != nil {
-		return nil, fmt.Errorf("measure the way to %s: %w", g.node.Name, err)
+		return nil, fmt.Errorf("measure the link to %s: %w", g.node.Name, err)
 	}
 	return decodeStageAnswer(answer)
 }
@@ -77,7 +77,7 @@ func decodeStageAnswer(content []byte) (*api.Reservation, error) {
 		return nil, fmt.Errorf("answer of the target: %w", err)
 	}
 	if envelope.Message == nil || envelope.Reservation == nil {
-		return nil, errors.New("the target answered something else")
+		return nil, errors.New("the target sent an answer of another kind")
 	}
 	message, err := decodeMessage(envelope.Message)
 	if err != nil {
@@ -310,7 +310,7 @@ func (s *source) takeStaged(ctx context.Context) error {
 	}
 	if g.node.Name != s.target.Name || !s.move.tracker.spec.Mode.MemoryAhead() {
 		return s.agent.stages.drop(ctx, s.definition.ID,
-			fmt.Errorf("migration %s began, which did not go on from it", s.id()))
+			fmt.Errorf("migration %s began without using the copy", s.id()))
 	}
 	staged, err := g.take(ctx, s.id(), s.settings.get().BandwidthLimit, s.move.tracker.transferred)
 	if err != nil || staged == nil {
@@ -318,8 +318,7 @@ func (s *source) takeStaged(ctx context.Context) error {
 	}
 	s.staged = staged
 	s.move.tracker.decided(fmt.Sprintf("goes on from the copy that was staged at %s, %d rounds, the last "+
-		"%s before",
-		s.target.Name, staged.stage.Rounds, time.Since(staged.stage.Fresh).Round(time.Second)))
+		"%s before", s.target.Name, staged.stage.Rounds, time.Since(staged.stage.Fresh).Round(time.Second)))
 	return nil
 }
 

@@ -119,8 +119,8 @@ func TestStageAnswer(t *testing.T) {
 		want     string
 	}{
 		"refused":    {&api.Envelope{Message: message, Reservation: &api.Reservation{}}, "too little"},
-		"no message": {&api.Envelope{Reservation: &api.Reservation{}}, "something else"},
-		"no room":    {&api.Envelope{Message: &api.Message{}}, "something else"},
+		"no message": {&api.Envelope{Reservation: &api.Reservation{}}, "another kind"},
+		"no room":    {&api.Envelope{Message: &api.Message{}}, "another kind"},
 		"no document": {&api.Envelope{Message: &api.Message{ProblemsJson: []byte("{")},
 			Reservation: &api.Reservation{}}, "message"},
 	} {

@@ -348,7 +348,7 @@ func (c *stagedCopy) handOver(id string) error {
 	}
 	pages := c.takePages()
 	if pages == nil {
-		return errors.New("there is no copy any more")
+		return errors.New("the copy no longer exists")
 	}
 	if err := work.takeStaged(pages); err != nil {
 		return errors.Join(err, pages.Close())

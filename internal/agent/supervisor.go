@@ -41,7 +41,7 @@ func (s *supervisor) tell(state string) {
 		return
 	}
 	if err := s.send(state); err != nil {
-		s.log.Warn("the service manager cannot be told", "state", state, "error", err)
+		s.log.Warn("cannot notify the service manager", "state", state, "error", err)
 	}
 }
 

@@ -281,7 +281,7 @@ func (t *target) takeStaged(pages *memory.Store) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stagedPages != nil || t.pages != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
-		return fmt.Errorf("migration %s can take nothing over (any more)", t.move.tracker.spec.ID)
+		return fmt.Errorf("migration %s can no longer take over a staged copy", t.move.tracker.spec.ID)
 	}
 	t.stagedPages = pages
 	return nil
@@ -426,12 +426,12 @@ func (t *target) send(message migration.Message) {
 func (t *target) ended(result migration.Finish) {
 	t.push.close()
 	if err := t.closeBefore(); err != nil {
-		t.agent.log.Warn("what there was of remote pages not given back", "container", t.definition.Name,
+		t.agent.log.Warn("cannot release the memory of remote pages", "container", t.definition.Name,
 			"error", err)
 	}
 	t.releaseImages()
 	if err := t.closeStaged(); err != nil {
-		t.agent.log.Warn("a copy of memory not given back", "container", t.definition.Name, "error", err)
+		t.agent.log.Warn("cannot release a copy of memory", "container", t.definition.Name, "error", err)
 	}
 	t.agent.reservations.Release(t.move.tracker.spec.ID)
 	t.releaseResidual(result)

@@ -36,7 +36,7 @@ func (f *fileTarget) take(ctx context.Context, t *target, section io.Reader) err
 		f.mirror = t.newMirror()
 	}
 	if f.whole {
-		return errors.New("files come after the last round of them")
+		return errors.New("files arrived after the last round of files")
 	}
 	in := &linkReader{Reader: section}
 	last, err := f.mirror.Round(ctx, in)
@@ -59,8 +59,7 @@ func (t *target) attachFiles(ctx context.Context, data *stream.Session) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if !t.files.begin(stop) {
-		return errors.New("a second connection for the files of one migration, or one that comes when it " +
-			"has ended")
+		return errors.New("a second connection for the files of one migration, or one after its end")
 	}
 	defer close(t.files.ended)
 	defer context.AfterFunc(ctx, func() { endFiles(data, context.Cause(ctx)) })()

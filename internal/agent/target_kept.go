@@ -59,7 +59,8 @@ func (t *target) resumeFiles(ctx context.Context, data *stream.Session, section 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mirror != nil {
-		return errors.New("files are to go on from an earlier attempt when some have come already")
+		return errors.New("the source asked to reuse files of an earlier attempt after some files had " +
+			"arrived")
 	}
 	if err := t.adopt(ctx); err != nil {
 		return err
@@ -147,7 +148,7 @@ func (t *target) keepFiles(ctx context.Context) {
 	}
 	switch {
 	case err != nil:
-		t.agent.log.Warn("files of a failed migration not kept", "migration", spec.ID, "error", err)
+		t.agent.log.Warn("cannot keep the files of a failed migration", "migration", spec.ID, "error", err)
 		copies.End(one)
 	case worth:
 		t.agent.log.Info("files of a failed migration are kept for the next attempt", "migration", spec.ID,

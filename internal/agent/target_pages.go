@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	errNoPages = errors.New("memory comes, which in this mode is part of the execution state")
-	errNoKey   = errors.New("pages come before the key that they are hashed with")
+	errNoPages = errors.New("memory arrived separately, but is part of the execution state in this mode")
+	errNoKey   = errors.New("pages arrived before the key that hashes them")
 )
 
 // takeKey begins to receive pages.

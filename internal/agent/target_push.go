@@ -60,7 +60,7 @@ func (d *pushTarget) replace(name string) {
 
 var (
 	errReplaced = errors.New("the source has opened another connection in its place")
-	errNotHere  = errors.New("the container does not come here any more")
+	errNotHere  = errors.New("the container no longer comes to this node")
 )
 
 // connected tells whether both connections stand, as far as is known.
@@ -210,7 +210,7 @@ func (t *target) nothingMissing(ctx context.Context) error {
 		return err
 	}
 	if unfinished(fill) {
-		return fmt.Errorf("who fills the memory of %s does not answer, and %d pages are missing",
+		return fmt.Errorf("the pager of %s does not answer, and %d pages are missing",
 			t.definition.Name, fill.RemoteLeft)
 	}
 	if fill.State == memory.FillNone && t.move.record().Decision != migration.Ran {
@@ -244,8 +244,8 @@ func (t *target) watchPush() (stop func()) {
 				last = time.Now()
 			} else if time.Since(last) > patience {
 				t.move.tell(migration.Timeout{Reason: fmt.Sprintf(
-					"the restore has not ended, and for %s there was no way for pages that are still at %s",
-					patience, t.move.tracker.spec.Source)})
+					"the restore has not ended, and for %s there was no connection for pages that are "+
+						"still at %s", patience, t.move.tracker.spec.Source)})
 				return
 			}
 		}
@@ -300,10 +300,9 @@ func (t *target) missingPages(ctx context.Context, how string) (missing bool, er
 		return false, err
 	}
 	if how != missingFail && how != missingKill {
-		return true, fmt.Errorf("%w: %d of %d pages of %s's memory are still at %s; say what becomes of "+
-			"it without them: --missing-pages %s "+
-			"(it runs on, and each access to one of them fails with SIGBUS) or --missing-pages %s",
-			errInvalid, fill.RemoteLeft, fill.Pages,
+		return true, fmt.Errorf("%w: %d of %d pages of %s's memory are still at %s; choose what happens "+
+			"without them: --missing-pages %s (it runs on, and each access to one of them fails with "+
+			"SIGBUS) or --missing-pages %s", errInvalid, fill.RemoteLeft, fill.Pages,
 			t.definition.Name, t.move.tracker.spec.Source, missingFail, missingKill)
 	}
 	return true, nil
@@ -317,8 +316,8 @@ func (t *target) giveUpPages(ctx context.Context, how string) error {
 	}
 	// a broken connection may tell nobody for long
 	if t.push.connected() && t.agent.peers.Reaches(t.move.tracker.spec.Source) {
-		return fmt.Errorf("%w: %s sends that memory, as far as is known: if it is lost, that is known "+
-			"after some seconds", errRefused, t.move.tracker.spec.Source)
+		return fmt.Errorf("%w: %s appears to be sending that memory. If it has failed, this node notices "+
+			"within seconds: try again then", errRefused, t.move.tracker.spec.Source)
 	}
 	pages, err := t.agent.engines.EngineFor(t.definition).RemotePages(ctx, t.definition.ID)
 	if err != nil {

@@ -52,12 +52,13 @@ func decodePorts(document []byte) ([]engine.Port, error) {
 		return nil, fmt.Errorf("%w: ports of the container: %w", errInvalid, err)
 	}
 	if len(ports) > maxPorts {
-		return nil, fmt.Errorf("%w: the container waits on %d ports, at most %d are looked for", errInvalid,
+		return nil, fmt.Errorf("%w: the container listens on %d ports; the limit is %d", errInvalid,
 			len(ports), maxPorts)
 	}
 	for _, p := range ports {
 		if p.Protocol != "tcp" && p.Protocol != "udp" || p.Number == 0 {
-			return nil, fmt.Errorf("%w: the container waits on port %.20q %d", errInvalid, p.Protocol,
+			return nil, fmt.Errorf("%w: the container listens on an invalid port: %.20q %d",
+				errInvalid, p.Protocol,
 				p.Number)
 		}
 	}
@@ -124,7 +125,7 @@ func (t *target) giveBackShared(ctx context.Context) {
 		err = errors.Join(err, patiently(ctx, func() error { return shared.Release(ctx, place, nil) }))
 	}
 	if err != nil {
-		t.agent.log.Warn("shared volumes not handed back", "container", t.definition.Name, "error", err)
+		t.agent.log.Warn("cannot hand back shared volumes", "container", t.definition.Name, "error", err)
 	}
 }
 

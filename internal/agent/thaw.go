@@ -40,8 +40,7 @@ func (a *Agent) thaw(ctx context.Context, reference string, force bool) (notice 
 	if waitFor(ctx, m.done) != nil {
 		what, _ := m.tracker.waiting(m.record().State, time.Now())
 		return notice, fmt.Errorf("%w: %s is still being thawed: \"godwit migration show %s\" shows the "+
-			"progress. %s",
-			engine.ErrBusy, m.tracker.spec.Name, m.tracker.spec.ID, what)
+			"progress. %s", engine.ErrBusy, m.tracker.spec.Name, m.tracker.spec.ID, what)
 	}
 	return notice, nil
 }

@@ -69,7 +69,7 @@ func (t *tracker) chose(auto *autoMode) {
 		t.decide("auto: " + why)
 	}
 	for _, unmet := range auto.choice.Unmet {
-		t.decide("auto: not to be had: " + unmet)
+		t.decide("auto: cannot be met: " + unmet)
 	}
 	t.decide(fmt.Sprintf("auto: it took %s to choose", predict.Seconds(auto.took.Seconds())))
 }
@@ -311,9 +311,8 @@ func (t *tracker) memoryGrows(bytes int64) {
 	defer t.mu.Unlock()
 	t.facts.MemoryGrowth = bytes
 	if bytes >= growthWorthTelling {
-		t.decide(fmt.Sprintf("the container takes %d MiB more at the target: what its processes share "+
-			"copy-on-write becomes each one's own",
-			bytes>>20))
+		t.decide(fmt.Sprintf("the container takes %d MiB more at the target: each process gets its own "+
+			"copy of memory that they share copy-on-write", bytes>>20))
 	}
 }
 
@@ -322,8 +321,8 @@ const growthWorthTelling = 4 << 20
 
 // changedCodec notes that a data connection chose another codec.
 func (t *tracker) changedCodec(from, to stream.Codec) {
-	t.decided(fmt.Sprintf("codec %s after %s: it gets more through, as the link, the content and the "+
-		"processor are now", to, from))
+	t.decided(fmt.Sprintf("codec %s after %s: it is now faster for this link, content and "+
+		"processor", to, from))
 }
 
 // maxDecisions bounds the report.

@@ -24,7 +24,7 @@ func (a *Agent) awaitFilled(ctx context.Context, definition engine.Definition) e
 		return a.engines.EngineFor(definition).Memory(ctx, definition.ID)
 	})
 	if err != nil {
-		return fmt.Errorf("wait for the memory with which %s came: %w", definition.Name, err)
+		return fmt.Errorf("wait for the memory of %s from its last move: %w", definition.Name, err)
 	}
 	return nil
 }
@@ -41,8 +41,8 @@ func awaitFilled(ctx context.Context, look func() (memory.FillReport, error)) er
 			left, since = report.RemoteLeft, time.Now()
 		}
 		if stood := time.Since(since); stood > fillPatience {
-			return fmt.Errorf("%d of %d pages are still at the node that it left, and none has come for %s: "+
-				"it waits for them where it touches them, and cannot be moved on", left, report.Pages,
+			return fmt.Errorf("%d of %d pages are still at the node that the container left, and none has "+
+				"arrived for %s: the container cannot be moved before it has them", left, report.Pages,
 				stood.Round(time.Second))
 		}
 		select {

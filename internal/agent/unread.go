@@ -33,8 +33,7 @@ func (u unread) waits() bool { return errors.Is(u.err, errNotTold) }
 // busy is the error for a request that concerns a migration that waits for an engine, or its container.
 func (u unread) busy() error {
 	return fmt.Errorf("%w: container %s is being migrated (%s), and the migration waits for engine %s: "+
-		"make %s answer, or wait: %w",
-		engine.ErrBusy, u.spec.Name, u.spec.ID, u.engine, u.engine, u.err)
+		"make %s answer, or wait: %w", engine.ErrBusy, u.spec.Name, u.spec.ID, u.engine, u.engine, u.err)
 }
 
 func (m *moves) newUnread(id string, entry entry, err error) unread {
@@ -139,7 +138,8 @@ func (m *moves) retry(ctx context.Context) {
 	for {
 		if time.Since(looked) > rebuildEvery { // an engine may have come back
 			m.rebuildSoon(ctx)
-			m.agent.tellOnce(told, "notes of containers that a boot would lose", m.agent.embedded.KeepNotes())
+			m.agent.tellOnce(told, "cannot save notes of containers that a boot would "+
+				"lose", m.agent.embedded.KeepNotes())
 			looked = time.Now()
 		}
 		select {
@@ -191,19 +191,18 @@ func (m *moves) unusable(one engine.Container) string {
 		return ""
 	}
 	return fmt.Sprintf("; the journal of migration %s cannot be used: if it cannot be repaired, move %s "+
-		"away and start "+
-		"the agent again: the journal is made anew from the engine's note, and the target is asked", id,
+		"away and start the agent again: the journal is made anew from the engine's note, and the target "+
+		"is asked", id,
 		m.dir(id))
 }
 
 // report tells users that the journal needs their attention.
 func (u unread) report() migration.Report {
-	text := fmt.Sprintf("its journal cannot be used: %v; it is tried again every %s, and nothing of it is "+
-		"touched meanwhile",
-		u.err, unreadEvery)
+	text := fmt.Sprintf("its journal cannot be used: %v; the agent tries again every %s, and leaves the "+
+		"migration alone meanwhile", u.err, unreadEvery)
 	if u.waits() {
 		text = fmt.Sprintf("waits for engine %s to confirm that the container was not resumed on this node; "+
-			"%s is asked again every %s, and nothing of the migration is touched meanwhile", u.engine,
+			"the agent asks %s again every %s, and leaves the migration alone meanwhile", u.engine,
 			u.engine, unreadEvery)
 	}
 	return migration.Report{

@@ -45,8 +45,8 @@ func checkVolumeWays(definition engine.Definition, ways migration.VolumeWays) er
 		}
 		v := definition.Volumes[i]
 		if way, _ := ways.For(v.Key(), v.Path); v.Sort() == engine.Tmpfs && way == migration.VolumeShared {
-			return fmt.Errorf("%w: %s is memory of the container, which no other node can share: choose "+
-				"%s or %s", errInvalid, v,
+			return fmt.Errorf("%w: %s is memory of the container, which no other node can share: choose %s "+
+				"or %s", errInvalid, v,
 				migration.VolumeMove, migration.VolumeSkip)
 		}
 	}
@@ -71,13 +71,14 @@ func (a *Agent) chooseVolumes(
 		why := ""
 		switch {
 		case v.Sort() == engine.Tmpfs && mode == migration.Restart:
-			way, why = migration.VolumeSkip, "what is in memory ends with the processes that are stopped"
+			way, why = migration.VolumeSkip, "its contents are in memory, which ends with the stopped "+
+				"processes"
 		case v.Sort() == engine.Tmpfs && way == migration.VolumeShared:
 			way = migration.VolumeMove
 		// other engines' do not move
 		case v.Sort() == engine.Bind && v.ReadOnly && way == migration.VolumeMove &&
 			definition.EngineName != "":
-			way, why = migration.VolumeSkip, "the container can only read it, and reads what is there on "+
+			way, why = migration.VolumeSkip, "the container can only read it, and will read what exists on "+
 				node.Name
 		}
 		c.moved[i] = migration.VolumeMoved{Volume: v.Key(), Kind: string(v.Sort()), Source: v.Source,
@@ -114,28 +115,28 @@ func (c *chosenVolumes) judge(i int, found proof.Proof, node identity.Node) {
 	switch {
 	case found.Shared:
 		if moved.Way == migration.VolumeMove {
-			moved.Why = "both nodes mount it: what one wrote there the other has read and answered"
+			moved.Why = "both nodes mount it: one wrote a token there, and the other answered it"
 		}
 		moved.Way, c.locked[i], c.same[i] = migration.VolumeShared, found.Locked, found.Same
 	case moved.Way == migration.VolumeShared:
 		c.problems = append(c.problems, engine.Problem{
 			What: v.String(),
-			Why: fmt.Sprintf("it was to be shared with %s, but that could not be proven: %s", node.Name,
+			Why: fmt.Sprintf("it should be shared with %s, but that could not be proven: %s", node.Name,
 				found.Why),
 			Remedy: "mount the same storage at this place on both nodes, or have it moved (--volumes " +
 				v.Key() + "=move)",
 		})
 	case found.Unsure:
 		c.problems = append(c.problems, engine.Problem{
-			What: v.String(), Why: fmt.Sprintf("whether %s mounts the same storage cannot be found out: %s",
+			What: v.String(), Why: fmt.Sprintf("cannot find out whether %s mounts the same storage: %s",
 				node.Name, found.Why),
 			Remedy: "let root write there on both nodes, or choose --volumes " + v.Key() + "=skip if it does",
 		})
 	case found.OneWay:
 		c.problems = append(c.problems, engine.Problem{
-			What: v.String(), Why: fmt.Sprintf("%s has there what this node has, and is no place to move "+
-				"it to: %s", node.Name, found.Why),
-			Remedy: "end what copies it there, or choose --volumes " + v.Key() + "=skip",
+			What: v.String(), Why: fmt.Sprintf("%s has the same data there as this node, so it cannot be "+
+				"moved there: %s", node.Name, found.Why),
+			Remedy: "end the program that copies it there, or choose --volumes " + v.Key() + "=skip",
 		})
 	}
 }
@@ -182,16 +183,16 @@ func (a *Agent) examineMoving(all []engine.Container, id string, v engine.Volume
 	if others := engine.Sharing(all, id, v); len(others) > 0 {
 		return []engine.Problem{{
 			What: v.String(),
-			Why: fmt.Sprintf("container %s on this node has it, too, and it cannot be on two nodes; "+
-				"containers that share a volume cannot be moved together yet",
+			Why: fmt.Sprintf("container %s on this node also uses it, and the volume cannot be on two "+
+				"nodes; containers that share a volume cannot be moved together yet",
 				strings.Join(others, ", ")),
 			Remedy: fmt.Sprintf("remove container %s first, keep it on storage that both nodes mount, or %s",
 				others[0], skip),
 		}}, nil
 	}
 	if v.Sort() == engine.Bind && a.ofTheNode(path) {
-		return []engine.Problem{{What: v.String(), Why: "it is a part of this machine, which cannot be " +
-			"taken away from it", Remedy: skip}}, nil
+		return []engine.Problem{{What: v.String(), Why: "it belongs to this machine, and cannot be moved " +
+			"away", Remedy: skip}}, nil
 	}
 	below, err := mountsBelow(path)
 	if err != nil || len(below) == 0 {
@@ -220,7 +221,7 @@ func (a *Agent) examineArriving(definition engine.Definition) []migration.Proble
 		case !v.Stays && a.ofTheNode(v.Source):
 			add("nothing is moved there")
 		case v.Stays && a.keptFrom(v):
-			add("no container from elsewhere gets it")
+			add("containers from other nodes must not use it")
 		}
 	}
 	return problems
@@ -302,10 +303,10 @@ func (a *Agent) examineLocks(ctx context.Context, definition engine.Definition, 
 		return nil, err
 	}
 	return []engine.Problem{{
-		What: v.String() + ", file " + held[0], Why: "the container has locked it, and locks there hold " +
-			"on both nodes: at the target it could not be locked before this copy is gone",
-		Remedy: "move it when it has released the lock, or mount the storage so that locks are each " +
-			"node's own (nfs: local_lock=all)",
+		What: v.String() + ", file " + held[0], Why: "the container has locked the file, and locks there " +
+			"hold on both nodes: the target could not lock it before this copy is gone",
+		Remedy: "move it when it has released the lock, or mount the storage so that locks are each node's " +
+			"own (nfs: local_lock=all)",
 	}}, nil
 }
 

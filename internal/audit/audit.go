@@ -130,7 +130,7 @@ func ReadBoth(a, b *Log, since time.Time, each func(Entry) error) error {
 	return before(nil)
 }
 
-var errEnough = errors.New("nobody wants more entries")
+var errEnough = errors.New("the reader wants no more entries")
 
 // entries are those that Read passes on; an error is the last.
 func (l *Log) entries(since time.Time) iter.Seq2[Entry, error] {

@@ -178,7 +178,7 @@ func (b *bed) askTree(ctx context.Context, node, address string, question byte) 
 // judgeTree makes an error of what a keeper found.
 func judgeTree(result tree.Result) error {
 	if result.Bad > 0 {
-		return fmt.Errorf("%d of %d files are not what they must be, the first: %s", result.Bad, result.Files,
+		return fmt.Errorf("%d of %d files have wrong contents, the first: %s", result.Bad, result.Files,
 			result.Error)
 	}
 	return nil

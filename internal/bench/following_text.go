@@ -26,5 +26,5 @@ func (r Result) remarkCame(workload, link, way string, cells []string) string {
 		return ""
 	}
 	cells[1] = "not in time"
-	return fmt.Sprintf("%s: %s had come when nobody wanted to wait any longer", way, size(*came.Median))
+	return fmt.Sprintf("%s: %s had arrived when the benchmark stopped waiting", way, size(*came.Median))
 }

@@ -142,7 +142,7 @@ func (l *lazyWay) leave(ctx context.Context) (*leaving, float64, error) {
 // next reads the next of the two times that it tells.
 func (l *leaving) next() (float64, error) {
 	if !l.lines.Scan() {
-		return 0, errors.Join(errors.New("runc checkpoint ends without a word"), l.lines.Err())
+		return 0, errors.Join(errors.New("runc checkpoint ended without a message"), l.lines.Err())
 	}
 	return parseTimed(l.lines.Text())
 }

@@ -477,7 +477,7 @@ func (p *Peers) hearCluster(heard greeting) error {
 
 func (p *Peers) hear(from string, heard greeting) error {
 	if count := max(len(heard.GetLocations()), len(heard.GetClaims())); count > maxLocations {
-		return fmt.Errorf("%w: %d containers, at most %d make sense", api.ErrInvalid, count, maxLocations)
+		return fmt.Errorf("%w: %d containers; the limit is %d", api.ErrInvalid, count, maxLocations)
 	}
 	if err := p.hearCluster(heard); err != nil {
 		return err

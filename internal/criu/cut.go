@@ -60,7 +60,7 @@ func readMappings(r io.Reader) ([]mapping, error) {
 	return all, lines.Err()
 }
 
-var errTable = errors.New("a table of mappings is not of the known form")
+var errTable = errors.New("a table of mappings has an unknown format")
 
 func parseFirstLine(line string) (mapping, error) {
 	addresses, rest, _ := strings.Cut(line, " ")

@@ -34,7 +34,7 @@ func mendMappings(imagesDir string, pid int, cut []PageRange, pageSize uint64) e
 		err = os.WriteFile(path, image, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("put the mappings of process %d right in its image: %w", pid, err)
+		return fmt.Errorf("correct the mappings of process %d in its image: %w", pid, err)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func mendMemoryImage(image []byte, cut []PageRange, pageSize uint64) ([]byte, er
 	if len(image) < head || binary.LittleEndian.Uint32(image) != imageCommon ||
 		binary.LittleEndian.Uint32(image[4:]) != imageMemory ||
 		uint64(binary.LittleEndian.Uint32(image[8:])) != uint64(len(image)-head) {
-		return nil, fmt.Errorf("%w: it is no image of memory", errImage)
+		return nil, fmt.Errorf("%w: it is not an image of memory", errImage)
 	}
 	missing := make(map[uint64]uint64, len(cut)) // by start: the right end
 	for _, c := range cut {
@@ -85,7 +85,7 @@ func mendMemoryImage(image []byte, cut []PageRange, pageSize uint64) ([]byte, er
 		rest = rest[n+size:]
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("%w: %d mappings that were cut are not in it", errImage, len(missing))
+		return nil, fmt.Errorf("%w: it lacks %d mappings that were cut", errImage, len(missing))
 	}
 	binary.LittleEndian.PutUint32(out[8:], uint32(len(out)-head))
 	return out, nil

@@ -92,7 +92,7 @@ func (x *examination) checkAnonymous(t *task, d descriptor) (finding, error) {
 	case "pidfd":
 		return x.checkPidfd(t, d)
 	case "bpf-prog", "bpf-map":
-		return finding{what: kind, why: "CRIU does not carry programs of the kernel",
+		return finding{what: kind, why: "CRIU cannot move BPF programs and maps",
 			remedy: "turn the feature off in the application; systemd makes them for IPAddressDeny= and " +
 				"IPAddressAllow= of services"}, nil
 	case "io_uring":
@@ -278,7 +278,7 @@ func (x *examination) checkPipe(t *task, d descriptor) (finding, error) {
 		return finding{}, nil
 	}
 	if holder := x.outsider(d.target); holder != 0 {
-		return finding{what: fmt.Sprintf("%s, whose other end process %d outside of the container has",
+		return finding{what: fmt.Sprintf("%s, whose other end is held by process %d outside of the container",
 			d.target, holder),
 			why:    "that process does not move",
 			remedy: "end the exec session or program that the pipe leads to"}, nil

@@ -34,7 +34,7 @@ func checkLease(d descriptor, info fdinfo) finding {
 			continue
 		}
 		if fields[2] != "ACTIVE" {
-			return finding{what: "lease on " + d.target + " that another process wants to be given up",
+			return finding{what: "lease on " + d.target + " that another process has asked to break",
 				why:    "CRIU cannot carry a lease that is being broken",
 				remedy: "try again when the application has given up the lease"}
 		}
@@ -53,7 +53,7 @@ func (x *examination) checkUnixQueue(fd int, inode uint32) finding {
 	unsent, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ)
 	if err == nil && unsent > 0 && x.waiting[inode] != 0 {
 		return finding{what: "unix socket with data, whose connection is not accepted yet",
-			why:    "CRIU cannot dump what waits in it",
+			why:    "CRIU cannot dump the data that waits in it",
 			remedy: "try again when the application has accepted the connection"}
 	}
 	for _, option := range []int{unix.SO_PASSCRED, unix.SO_PASSPIDFD} {

@@ -119,7 +119,7 @@ func checkCork(fd int) finding {
 		return finding{}
 	}
 	return finding{what: "UDP socket that collects a datagram (UDP_CORK)",
-		why: "CRIU cannot dump what it has collected",
+		why: "CRIU cannot dump the collected data",
 		remedy: "try again when the application has sent the datagram, or turn UDP_CORK off in the " +
 			"application"}
 }
@@ -209,7 +209,7 @@ func (x *examination) inFlight() []finding {
 	var found []finding
 	for name := range candidates {
 		found = append(found, finding{noFD, "unix " + name + " in a message that is not received yet",
-			"CRIU cannot restore a socket on its way that nothing is connected to",
+			"CRIU cannot restore an unconnected socket that is in a message",
 			"try again when the application has received the message"})
 	}
 	return found

@@ -132,7 +132,7 @@ func TestExamineLost(t *testing.T) {
 		"watch-linked":                       "inotify watch of a removed file: /data/watched",
 		"watch-where-linked": "inotify watch of /data, where the name of an open file was " +
 			"removed: /data/watched",
-		"lease-breaking": "lease on /data/leased that another process wants",
+		"lease-breaking": "lease on /data/leased that another process has asked",
 	} {
 		client.do(do)
 		if said := c.examine(t); !strings.Contains(said, says) {
@@ -365,7 +365,7 @@ func TestExaminePipe(t *testing.T) {
 	c := newContainerWith(t, in)
 	must(t, in.Close())
 	if said := c.examine(t); !strings.Contains(said, "descriptor 1: pipe:[") ||
-		!strings.Contains(said, "whose other end process") {
+		!strings.Contains(said, "whose other end is held by process") {
 		t.Errorf("Examine says %q, want that a pipe leads outside", said)
 	}
 	name, err := os.Readlink("/proc/" + itoa(c.pid) + "/fd/1")

@@ -80,7 +80,7 @@ func leftOutOf(path string) ([]PageRange, error) {
 	return parsePagemap(bufio.NewReaderSize(f, 64<<10))
 }
 
-var errImage = errors.New("it is no image of a kind that is known")
+var errImage = errors.New("it is an image of an unknown kind")
 
 // parsePagemap reads two magic numbers, a head that does not matter, and entries.
 func parsePagemap(r io.Reader) ([]PageRange, error) {

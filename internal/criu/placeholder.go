@@ -81,7 +81,7 @@ func (p *proxyProcess) introduce(socket string) error {
 			return errors.New("the engine has ended the container before it has started it")
 		}
 		if err != nil {
-			p.note("what the runtime asked: " + err.Error())
+			p.note("request of the runtime: " + err.Error())
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (p *proxyProcess) checkPID() error {
 		return errors.New("CRIU has not said when it makes the first process")
 	}
 	if p.pid != p.placeholder.PID() {
-		return fmt.Errorf("the first process has PID %d, and the engine knows it by %d",
+		return fmt.Errorf("the first process has PID %d, but the engine expects PID %d",
 			p.pid, p.placeholder.PID())
 	}
 	return nil

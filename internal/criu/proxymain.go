@@ -213,11 +213,11 @@ func (p *proxyProcess) startReal(request *rpc.CriuReq) error {
 func hideDirectories(o *rpc.CriuOpts) error {
 	dir := filepath.Join(filepath.Dir(os.Getenv(envProxy)), "masked")
 	if err := os.Mkdir(dir, 0o555); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make a directory to mask others with: %w", err)
+		return fmt.Errorf("make the directory that masks others: %w", err)
 	}
 	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0555,size=4k,nr_inodes=1"); err != nil {
-		return fmt.Errorf("make a directory to mask others with: %w", err)
+		return fmt.Errorf("make the directory that masks others: %w", err)
 	}
 	o.ExtMnt = append(o.ExtMnt, &rpc.ExtMountMap{Key: proto.String(maskedDirectory), Val: proto.String(dir)})
 	return nil
@@ -358,7 +358,7 @@ func (p *proxyProcess) notified(m *rpc.CriuResp, rights []byte) error {
 		}
 		if len(p.locks) > 0 {
 			if err := retakeLocks(p.pid, p.locks); err != nil {
-				return fmt.Errorf("take the locks on files anew: %w", err)
+				return fmt.Errorf("take the file locks again: %w", err)
 			}
 		}
 		if err := p.askBoth(m, rights); err != nil {

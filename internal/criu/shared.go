@@ -54,7 +54,7 @@ func (t Tool) KernelFacts(ctx context.Context) (*KernelFacts, error) {
 		facts, err = t.kernelFacts(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find out what CRIU knows about the kernel: %w", err)
+		return nil, fmt.Errorf("read CRIU's cache of kernel features: %w", err)
 	}
 	return facts, nil
 }
@@ -80,7 +80,7 @@ func (t Tool) kernelFacts(ctx context.Context) (*KernelFacts, error) {
 	}
 	if len(data) < factsDevice+8 || len(data) > maxFacts ||
 		binary.NativeEndian.Uint64(data[factsDevice:]) != device {
-		return nil, fmt.Errorf("%d bytes do not have the form that is known", len(data))
+		return nil, fmt.Errorf("%d bytes have an unknown format", len(data))
 	}
 	return &KernelFacts{data: data, device: device, mount: mount}, nil
 }
@@ -109,7 +109,7 @@ func emptyRun() error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("tmpfs", filepath.Dir(kernelFacts), "tmpfs", flags,
 		"mode=0755,size=1m"); err != nil {
-		return fmt.Errorf("mount memory for what CRIU knows about the kernel: %w", err)
+		return fmt.Errorf("mount memory for CRIU's cache of kernel features: %w", err)
 	}
 	return nil
 }
@@ -147,10 +147,10 @@ func (f *KernelFacts) place() (*os.File, error) {
 	}
 	file, err := os.OpenFile(kernelFacts, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("write what CRIU knows about the kernel: %w", err)
+		return nil, fmt.Errorf("write CRIU's cache of kernel features: %w", err)
 	}
 	if _, err := file.Write(f.data); err != nil {
-		return nil, errors.Join(fmt.Errorf("write what CRIU knows about the kernel: %w", err), file.Close())
+		return nil, errors.Join(fmt.Errorf("write CRIU's cache of kernel features: %w", err), file.Close())
 	}
 	return file, nil
 }

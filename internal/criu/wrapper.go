@@ -109,7 +109,7 @@ func cgroupRoots(args []string) (map[string]string, error) {
 		groups[controllers] = filepath.Join("/", path)
 	}
 	if len(groups) == 0 {
-		return nil, errors.New("the engine names none")
+		return nil, errors.New("the engine names no cgroup")
 	}
 	return groups, nil
 }

@@ -149,7 +149,7 @@ func program(ctx context.Context, m machine, name, variable, prefix string) find
 			return found(strings.TrimSpace(version), path)
 		}
 	}
-	return finding{Missing, "", fmt.Sprintf("%s does not tell its version as %s does", path, name)}
+	return finding{Missing, "", fmt.Sprintf("%s does not report its version as %s does", path, name)}
 }
 
 // feature is what doctor uses of a kernel.Feature.

@@ -139,7 +139,7 @@ func TestChecks(t *testing.T) {
 						nil
 				}
 			},
-			Missing, "", "/opt/runc does not tell its version as runc does",
+			Missing, "", "/opt/runc does not report its version as runc does",
 		},
 		{"loopback", func(m *machine) { m.loopbackUp = func() (bool, error) { return false, nil } }, Missing,
 			"", "it is down"},

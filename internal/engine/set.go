@@ -46,7 +46,8 @@ func (s *Set) EngineFor(definition Definition) Engine {
 // Lookup finds the engine for a container that is described, and may be to come. Error: ErrNoEngine.
 func (s *Set) Lookup(definition Definition) (Engine, error) {
 	if definition.EngineName == s.engines[0].Name() { // it would have two labels
-		return nil, fmt.Errorf("%w: the containers of %.40s name none", ErrNoEngine, definition.EngineName)
+		return nil, fmt.Errorf("%w: containers of %.40s must not name an engine", ErrNoEngine,
+			definition.EngineName)
 	}
 	return s.named(definition.EngineName)
 }

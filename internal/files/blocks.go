@@ -149,7 +149,7 @@ func newBlockReader(in io.Reader) (*blockReader, error) {
 		return nil, err
 	}
 	if string(head[:len(streamMagic)]) != streamMagic {
-		return nil, fmt.Errorf("%w: it does not begin as one", ErrCorrupt)
+		return nil, fmt.Errorf("%w: it does not begin with the expected bytes", ErrCorrupt)
 	}
 	if version := head[len(streamMagic)]; version != streamVersion {
 		return nil, fmt.Errorf("%w (version %d, expected %d)", ErrVersion, version, streamVersion)

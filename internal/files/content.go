@@ -190,7 +190,7 @@ func (b *builder) zero(offset, length int64) error {
 
 func (b *builder) keep(offset, length int64) error {
 	if b.nursery.small != nil {
-		return fmt.Errorf("%w: %d bytes of a new file are to be kept", ErrCorrupt, length)
+		return fmt.Errorf("%w: it keeps %d bytes of a new file", ErrCorrupt, length)
 	}
 	f := &b.file
 	if err := f.had(offset, length); err != nil {
@@ -205,7 +205,7 @@ func (b *builder) keep(offset, length int64) error {
 // had tells whether the content before reached so far.
 func (f *openFile) had(from, length int64) error {
 	if f.fresh || from > f.size-length {
-		return fmt.Errorf("%w: %d bytes at %d are to be kept, the file has %d", ErrCorrupt, length, from,
+		return fmt.Errorf("%w: it keeps %d bytes at %d, but the file has %d", ErrCorrupt, length, from,
 			f.size)
 	}
 	return nil

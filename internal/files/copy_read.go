@@ -158,7 +158,7 @@ func (r *fileReader) leased(dirfd int, name string) (*subject, error) {
 }
 
 // errShorter is a file that has less content than stat said. While the container runs that happens.
-var errShorter = errors.New("it became shorter while it was read")
+var errShorter = errors.New("the file became shorter while it was read")
 
 // inline reads the content of a small file as operations, whose digest it returns. What became
 // shorter has a hole at its end, and an error besides.

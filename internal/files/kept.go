@@ -186,7 +186,7 @@ func (s *Source) Resume(ctx context.Context, r io.Reader, limits Limits) error {
 	err := s.resume(ctx, io.LimitReader(r, limits.Bytes), limits.Entries)
 	if err != nil {
 		s.broken = err
-		return fmt.Errorf("what there is of an earlier copy: %w", err)
+		return fmt.Errorf("read the list of an earlier copy: %w", err)
 	}
 	return nil
 }
@@ -300,7 +300,7 @@ func (k *keptReader) endTree() error {
 func (k *keptReader) upTo(depth int) error {
 	for len(k.levels) > depth {
 		if k.levels[len(k.levels)-1].below != 0 {
-			return fmt.Errorf("%w: directories come that were not told, or the other way round", ErrCorrupt)
+			return fmt.Errorf("%w: announced and received directories differ", ErrCorrupt)
 		}
 		k.levels = k.levels[:len(k.levels)-1]
 	}

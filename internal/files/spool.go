@@ -154,7 +154,7 @@ func (r *spoolReader) fill(n int) error {
 		return io.EOF
 	}
 	if left < int64(n) {
-		return fmt.Errorf("%d bytes are wanted of a list that has %d more: %w", n, left, io.ErrUnexpectedEOF)
+		return fmt.Errorf("read %d bytes of a list that has only %d more: %w", n, left, io.ErrUnexpectedEOF)
 	}
 	const usual = 128 << 10
 	if cap(r.buffer) < max(n, int(min(usual, left))) {

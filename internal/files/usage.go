@@ -17,8 +17,8 @@ type usage struct {
 func (u *usage) names(n int64) error {
 	u.entries += n
 	if n > 0 && u.limits.Entries > 0 && u.entries > u.limits.Entries {
-		return fmt.Errorf("the file stream makes more than the %d files that were agreed on; if so many "+
-			"have come since, begin again", u.limits.Entries)
+		return fmt.Errorf("the file stream makes more than the %d files that were agreed on; if the "+
+			"container has created so many since, begin again", u.limits.Entries)
 	}
 	return nil
 }

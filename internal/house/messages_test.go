@@ -22,13 +22,28 @@ var sentence = regexp.MustCompile(`[a-zA-Z]+,? [a-zA-Z%][a-zA-Z]*,? [a-zA-Z%]`)
 
 // translated are phrases that a native engineer does not write, with what to write instead (HOUSE.md, Prose).
 var translated = map[string]string{
-	`\bis no more\b`:           "is gone, no longer exists",
-	`\bis not to be had\b`:     "cannot be met, is not available",
-	`\bwhat is not known\b`:    "unknown",
-	`\bhas it not\b`:           "does not have it",
-	`\bof nobody knows\b`:      "unknown",
-	`\bfor ever\b`:             "forever, without end",
-	`\bgives up a container\b`: "stops waiting for a container",
+	`\bis no more\b`:                           "is gone, no longer exists",
+	`\bis not to be had\b`:                     "cannot be met, is not available",
+	`\bwhat is not known\b`:                    "unknown",
+	`\bhas it not\b`:                           "does not have it",
+	`\bof nobody knows\b`:                      "unknown",
+	`\bfor ever\b`:                             "forever, without end",
+	`\bgives up a container\b`:                 "stops waiting for a container",
+	`\bnot to be had\b`:                        "cannot be met, is not available",
+	`\bis none of\b`:                           "is not one of, is not valid",
+	`\bare no more\b`:                          "are gone, no longer exist",
+	`\bdoes no more\b`:                         "no longer does",
+	`\bnobody knows\b`:                         "it is unknown",
+	`\b[Ss]omebody else\b`:                     "another program",
+	`\bhas to do with\b`:                       "takes part in, names",
+	`\bstands? against\b`:                      "delays, prevents; refused because",
+	`\bwhat is left takes\b`:                   "the rest takes",
+	`\bmakes of it\b`:                          "its effect, its meaning",
+	`\bput back or copied\b`:                   "restored or copied",
+	`\bwithout a word\b`:                       "without a report",
+	`\bof the known form\b`:                    "an unknown format",
+	`\bis no (file|directory|name|image|id)\b`: "is not a",
+	`\bare not those of\b`:                     "do not match",
 }
 
 // message is a text that a user can see, with where it is.

@@ -121,11 +121,12 @@ func innerOf(base, hierarchy string) ([]InnerGroup, error) {
 func delegates(dir string) error {
 	given, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err == nil && len(strings.TrimSpace(string(given))) > 0 {
-		return fmt.Errorf("it gives those within %s: %w", strings.TrimSpace(string(given)), ErrUnsupported)
+		return fmt.Errorf("it delegates controllers to its children: %s: %w",
+			strings.TrimSpace(string(given)), ErrUnsupported)
 	}
 	kind, err := os.ReadFile(filepath.Join(dir, "cgroup.type"))
 	if err == nil && strings.TrimSpace(string(kind)) != "domain" {
-		return fmt.Errorf("it is %s: %w", strings.TrimSpace(string(kind)), ErrUnsupported)
+		return fmt.Errorf("its type is %s: %w", strings.TrimSpace(string(kind)), ErrUnsupported)
 	}
 	return nil
 }

@@ -39,8 +39,8 @@ const (
 	shortestRun, longestRun = 50 * time.Microsecond, 5 * time.Millisecond
 )
 
-var errAlwaysReading = fmt.Errorf("in %s there was no moment at which none of its threads was in the "+
-	"middle of reading a clock", finishPatience)
+var errAlwaysReading = fmt.Errorf("in %s there was no moment at which none of its threads was reading a "+
+	"clock", finishPatience)
 
 // vdsoName is how the kernel calls its code in a process's mappings.
 const vdsoName = "[vdso]"

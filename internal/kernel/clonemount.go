@@ -97,7 +97,7 @@ func clone(path string) (int, error) {
 	var stat unix.Statx_t
 	err = errors.Join(unix.Fstatfs(at, &fs), unix.Statx(at, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE, &stat))
 	if err == nil && (fs.Type != unix.TMPFS_MAGIC || stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0) {
-		err = errors.New("it is no file system in memory")
+		err = errors.New("it is not a file system in memory")
 	}
 	if err != nil {
 		return -1, err

@@ -12,7 +12,7 @@ import (
 // execve(2) sets it back. Only root can look at such a process in /proc.
 func NoCoreDump() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("have no core dumps written of this process: %w", err)
+		return fmt.Errorf("disable core dumps of this process: %w", err)
 	}
 	return nil
 }
@@ -28,7 +28,7 @@ func LimitCoreDump(pid int) error {
 		err = unix.Prlimit(pid, unix.RLIMIT_CORE, &limit, nil)
 	}
 	if err != nil {
-		return fmt.Errorf("have no core dumps written of process %d: %w", pid, err)
+		return fmt.Errorf("disable core dumps of process %d: %w", pid, err)
 	}
 	return nil
 }

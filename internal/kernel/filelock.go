@@ -46,7 +46,7 @@ func RecordLocks(pid, fd int) ([]RecordLock, error) {
 func parseRecordLock(text string) (lock RecordLock, ok bool, err error) {
 	fields := strings.Fields(text)
 	if len(fields) != 8 {
-		return lock, false, fmt.Errorf("a lock is not of the known form: %.200q", text)
+		return lock, false, fmt.Errorf("a lock has an unknown format: %.200q", text)
 	}
 	if fields[1] != "POSIX" {
 		return lock, false, nil

@@ -84,7 +84,7 @@ func (c *Cgroup) Thaw() error {
 	return nil
 }
 
-var errPaused = errors.New("somebody else has paused its processes")
+var errPaused = errors.New("another program has paused its processes")
 
 // reorderEvery is after how many looks the order to freeze is given again. Version 1 can stay in
 // FREEZING when a process forked or was in a state that the freezer skips at that moment; writing

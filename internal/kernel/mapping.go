@@ -120,7 +120,7 @@ func (m *Mapping) cut(low uint64) {
 	m.Start = low
 }
 
-var errMapping = errors.New("a line of maps is not of the known form")
+var errMapping = errors.New("a line of maps has an unknown format")
 
 // parseMapping reads a line such as "7f0000000000-7f0000001000 rw-p 00000000 00:00 0          [heap]".
 func parseMapping(line []byte) (Mapping, error) {

@@ -142,7 +142,7 @@ func (p *PIDPlaceholder) End() error {
 			"kill the shim of the container: %[2]w", p.pid, err)
 	}
 	if err != nil {
-		return fmt.Errorf("have process %d end once more: %w", p.pid, err)
+		return fmt.Errorf("end process %d again: %w", p.pid, err)
 	}
 	return nil
 }

@@ -80,24 +80,24 @@ func Decide(history []RoundStats, bandwidth float64, policy Policy) Decision {
 	recent, patience := history[min(policy.Since, len(history)-1):], cmp.Or(policy.Patience, shrinkRounds)
 	switch {
 	case expected <= policy.Budget:
-		d.Verdict, d.Reason = Switch, fmt.Sprintf("what is left takes %s, %s are allowed", rounded(expected),
+		d.Verdict, d.Reason = Switch, fmt.Sprintf("the rest takes %s, %s are allowed", rounded(expected),
 			rounded(policy.Budget))
 	case policy.MaxRounds > 0 && len(history) >= policy.MaxRounds:
 		d.Verdict, d.Bounded, d.Reason = NotConverging, true,
-			fmt.Sprintf("%d rounds are over, and what is left takes %s", len(history), rounded(expected))
+			fmt.Sprintf("%d rounds are done, and the rest takes %s", len(history), rounded(expected))
 	case policy.Timeout > 0 && total+last.Duration/2 > policy.Timeout:
 		d.Verdict, d.Bounded, d.Reason = NotConverging, true,
-			fmt.Sprintf("the time of %s is over, and what is left takes %s", policy.Timeout,
+			fmt.Sprintf("the timeout of %s has passed, and the rest takes %s", policy.Timeout,
 				rounded(expected))
 	case stalled(recent, bandwidth, patience):
 		d.Verdict, d.Reason = NotConverging,
-			fmt.Sprintf("what is left takes %s and stays so", rounded(expected))
+			fmt.Sprintf("the rest takes %s and does not shrink", rounded(expected))
 	case policy.Within > 0 && expectedAfter(policy.Within, recent, bandwidth,
 		min(patience, mostRatios)) > policy.Budget:
-		d.Verdict, d.Reason = NotConverging, fmt.Sprintf("what is left takes %s, and would take more than "+
+		d.Verdict, d.Reason = NotConverging, fmt.Sprintf("the rest takes %s, and would take more than "+
 			"%s after %d more rounds", rounded(expected), rounded(policy.Budget), policy.Within)
 	default:
-		d.Verdict, d.Reason = Continue, fmt.Sprintf("what is left takes %s", rounded(expected))
+		d.Verdict, d.Reason = Continue, fmt.Sprintf("the rest takes %s", rounded(expected))
 	}
 	return d
 }

@@ -46,7 +46,7 @@ func TestDecide(t *testing.T) {
 			490*mebibyte), bandwidth, policy, NotConverging, 4950 * time.Millisecond},
 		"two rounds differ": {history(bandwidth, 1024*mebibyte, 500*mebibyte, 490*mebibyte), bandwidth,
 			policy, Continue, 4950 * time.Millisecond},
-		"rounds are over": {history(bandwidth, 1024*mebibyte, 500*mebibyte), bandwidth,
+		"rounds are done": {history(bandwidth, 1024*mebibyte, 500*mebibyte), bandwidth,
 			Policy{Budget: policy.Budget, MaxRounds: 2}, NotConverging, 5 * time.Second},
 		"time is over": {history(bandwidth, 1024*mebibyte, 500*mebibyte), bandwidth,
 			Policy{Budget: policy.Budget, Timeout: 15 * time.Second}, NotConverging, 5 * time.Second},

@@ -41,8 +41,8 @@ func (s *Source) covers(unseen []TaskMap) error {
 	for _, m := range unseen {
 		t := byID[m.Task]
 		if t == nil {
-			return fmt.Errorf("complete the memory: there is no process %d, of which some was left to the "+
-				"source", m.Task)
+			return fmt.Errorf("complete the memory: there is no process %d, whose memory was partly "+
+				"left to the source", m.Task)
 		}
 		for _, a := range m.Areas {
 			if !covers(t.heldAreas, a) {

@@ -78,11 +78,11 @@ func (s *Source) unseen() string {
 	before, now := s.shared.watched, s.shared.frozen
 	switch {
 	case !s.shared.looked:
-		return "nobody has looked at the mappings in the freeze"
+		return "the mappings were not compared in the freeze"
 	case before.failed != nil || now.failed != nil:
-		return "that cannot be found out"
+		return "the comparison of mappings failed"
 	case now.next != before.next+1:
-		return "processes or threads have begun"
+		return "processes or threads were started"
 	case !maps.Equal(before.faults, now.faults):
 		return "processes have run and may have written to it"
 	case s.directIO():

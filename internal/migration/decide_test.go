@@ -25,7 +25,7 @@ func TestCompare(t *testing.T) {
 		"more cgroups": {func(_, t *Platform) { t.Cgroups = append([]string{"blkio"}, t.Cgroups...) },
 			"", 0},
 		"other cgroups": {func(_, t *Platform) { t.Cgroups = []string{"cpu", "memory", "unified"} },
-			"in which the container is: cpu,cpuacct name=systemd", 0},
+			"that contain the container: cpu,cpuacct name=systemd", 0},
 		"cgroups of version 2": {func(_, t *Platform) { t.Cgroups = []string{"unified"} },
 			"cpu,cpuacct memory name=systemd", 0},
 		"cgroups of version 1": {func(s, _ *Platform) { s.Cgroups = []string{"unified"} }, "version 1 beside",

@@ -74,7 +74,7 @@ func compareCgroups(source, target []string) []Problem {
 			missing = append(missing, bounded(one, maxName))
 		}
 	}
-	why := "it lacks hierarchies of control groups in which the container is: " + listed(missing)
+	why := "it lacks control group hierarchies that contain the container: " + listed(missing)
 	if len(missing) == 0 {
 		alone := []string{"unified"}
 		if !slices.Equal(source, alone) || slices.Equal(target, alone) {
@@ -103,7 +103,7 @@ func compareCRIU(source, target string) ([]Problem, []string) {
 	case sok && tok && t[0] < s[0]:
 		return []Problem{{
 			What: "CRIU " + target,
-			Why:  fmt.Sprintf("it need not understand what the source's %s writes", source),
+			Why:  fmt.Sprintf("it may not be able to read images that the source's %s writes", source),
 			Remedy: "install on the target the version of the source, or a newer one (godwit setup criu; " +
 				"godwit doctor)",
 		}}, nil
@@ -130,9 +130,8 @@ func compareKernels(source, target string) []string {
 		return nil
 	}
 	if sok && tok {
-		return []string{fmt.Sprintf("the target's kernel %s is older than the source's %s: what the "+
-			"container uses of the newer "+
-			"one is missing there", target, source)}
+		return []string{fmt.Sprintf("the target's kernel %s is older than the source's %s: features of "+
+			"the newer kernel that the container uses may be missing", target, source)}
 	}
 	return []string{fmt.Sprintf("kernels differ: %q at the source, %q at the target", source, target)}
 }

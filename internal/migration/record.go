@@ -147,6 +147,6 @@ func Banned(id, source, target string, at time.Time) (Record, error) {
 	return Record{
 		Version: recordVersion, ReadableFrom: readableFrom, Spec: spec, State: Done, Begun: []StepName{},
 		Decision: NeverRan, Result: RolledBack,
-		Error: "it was given up before it was known here",
+		Error: "it was cancelled before this node knew of it",
 	}, nil
 }

@@ -103,7 +103,7 @@ func (s Settings) Complete() (Settings, error) {
 		}
 		names = append(names, string(choice))
 	}
-	return s, fmt.Errorf("%q is nothing to do when rounds do not converge; choose one of: %s",
+	return s, fmt.Errorf("unknown action %q for rounds that do not converge; choose one of: %s",
 		bounded(string(s.OnNoConvergence), maxName), strings.Join(names, ", "))
 }
 
@@ -111,24 +111,25 @@ func (s Settings) Complete() (Settings, error) {
 func (s Settings) For(mode Mode) (Settings, error) {
 	if mode == Hybrid {
 		if s.OnNoConvergence != "" && s.OnNoConvergence != TurnHybrid {
-			return s, fmt.Errorf("mode %s with %q when rounds do not converge: that is mode %s", Hybrid,
+			return s, fmt.Errorf("mode %s cannot be combined with --on-no-convergence %q: use mode %s",
+				Hybrid,
 				bounded(string(s.OnNoConvergence), maxName), PreCopy)
 		}
 		s.OnNoConvergence = TurnHybrid
 	}
 	if s.Checkpoints != 0 && mode != Restart {
-		return s, fmt.Errorf("checkpoints are of mode %s, not of %s", Restart, mode)
+		return s, fmt.Errorf("--checkpoints applies to mode %s, not to %s", Restart, mode)
 	}
 	if s.MaxSplit != 0 && (mode == Cold || mode == Restart) {
-		return s, fmt.Errorf("a longest time that both nodes are needed is not of mode %s, which never "+
-			"needs both", mode)
+		return s, fmt.Errorf("--max-split does not apply to mode %s, which never needs both nodes", mode)
 	}
 	if s.Spill && (mode == Cold || mode == Restart) {
-		return s, fmt.Errorf("no page stays at the source after the handover in mode %s, so none is spilled",
+		return s, fmt.Errorf("--spill does not apply to mode %s, in which no page stays at the source "+
+			"after the handover",
 			mode)
 	}
 	if s.NewInodes && mode == Restart {
-		return s, fmt.Errorf("no file stays open in mode %s, so there are no new inodes to allow", mode)
+		return s, fmt.Errorf("--new-inodes does not apply to mode %s, in which no file stays open", mode)
 	}
 	return s.Complete()
 }

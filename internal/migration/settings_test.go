@@ -57,7 +57,7 @@ func TestSpillOfModes(t *testing.T) {
 	}
 	for _, mode := range []Mode{Cold, Restart} {
 		_, err := (Settings{Spill: true}).For(mode)
-		if err == nil || !strings.Contains(err.Error(), "spilled") {
+		if err == nil || !strings.Contains(err.Error(), "--spill") {
 			t.Errorf("%s: %v", mode, err)
 		}
 	}

@@ -284,7 +284,7 @@ func (m *Machine) hearsRunning(msg Message) error {
 		m.emit(Send{Message{Kind: KindConfirm}})
 	case m.rec.State == Committed:
 	default:
-		return fmt.Errorf("%w: %s says that the container runs there, which was never allowed",
+		return fmt.Errorf("%w: %s says that the container runs there, but this node never allowed it to",
 			ErrUnexpected, m.rec.Spec.Target)
 	}
 	return nil
@@ -371,8 +371,8 @@ func (m *Machine) sourceResolvable(e Resolve) error {
 	case m.rec.State == InDoubt, m.withheld, m.cut:
 		return nil
 	case m.rec.State == Committed:
-		return fmt.Errorf("%w: %s was handed over to %s, of which is not known that it is lost: to know "+
-			"it takes some seconds",
+		return fmt.Errorf("%w: %s was handed over to %s, which does not count as lost. If it has "+
+			"failed, this node notices within seconds: try again then",
 			ErrNotInDoubt, m.rec.Spec.Name, m.rec.Spec.Target)
 	}
 	return fmt.Errorf("%w: migration %s is %s, not in doubt", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)

@@ -43,7 +43,7 @@ func ParsePostCopyUse(text string) (PostCopyUse, error) {
 		}
 		names = append(names, string(use))
 	}
-	return "", fmt.Errorf("%q is no use of post-copy; choose one of: %s", bounded(text, maxName),
+	return "", fmt.Errorf("unknown use of post-copy %q; choose one of: %s", bounded(text, maxName),
 		strings.Join(names, ", "))
 }
 

@@ -48,15 +48,15 @@ func MayDeny(e Evidence) (why string, may bool) {
 	}
 	switch {
 	case e.Reserved != "" && e.Reserved != e.Incarnation:
-		return fmt.Sprintf("its state is %s, and not %s, which took the reservation: it was lost, put "+
-			"back or copied; "+
-			"of a container of that id its engine says: %s", e.Incarnation, e.Reserved, seen), false
+		return fmt.Sprintf("its state is %s, not %s, which took the reservation: it was lost, restored "+
+			"or copied; its engine says of a container of that ID: %s",
+			e.Incarnation, e.Reserved, seen), false
 	case e.Presence == RunsThere, e.Presence == Standing && !e.Journaled:
 		return "its engine has a container of that id, which is " + seen +
-			"; its journals know of no such end of the migration", false
+			"; its journals do not record such an end of the migration", false
 	case e.Presence == Unlooked && !e.Journaled:
-		return "its journals do not know the migration, and whether the container is there its engine " +
-			"does not say", false
+		return "its journals do not know the migration, and its engine does not say whether the " +
+			"container is there", false
 	}
 	return "", true
 }
@@ -112,11 +112,11 @@ func (m *Machine) alarm(msg Message) {
 	spec := m.rec.Spec
 	said := bounded(msg.Error, maxText/2)
 	if msg.Kind != KindUnknown {
-		said = fmt.Sprintf("it says %s, but its state is %q, and not %s, which took the reservation",
+		said = fmt.Sprintf("it says %s, but its state is %q, not %s, which took the reservation",
 			msg.Kind, bounded(msg.Incarnation, maxName), m.rec.Incarnation)
 	}
-	m.rec.Alarm = fmt.Sprintf("where %[1]s runs cannot be known by the nodes: %[2]s has it whole and does "+
-		"not run it; of %[3]s: %[4]s. "+
+	m.rec.Alarm = fmt.Sprintf("the nodes cannot find out where %[1]s runs: %[2]s has all of it and does "+
+		"not run it; about %[3]s: %[4]s. "+
 		"Look there, for example with \"godwit ps\" and its engine's own list. If it runs on %[3]s: "+
 		"godwit migration resolve %[5]s --runs-at "+
 		"target --force. If it does not, and never will: godwit migration resolve %[5]s --runs-at source "+

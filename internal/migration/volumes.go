@@ -43,11 +43,11 @@ func ParseVolumeWays(items []string) (VolumeWays, error) {
 			}
 		}
 		if !slices.Contains(VolumeWayNames(), VolumeWay(way)) {
-			return "", fmt.Errorf("%q is nothing that a volume can do; choose one of: %s",
+			return "", fmt.Errorf("unknown way %q for a volume; choose one of: %s",
 				bounded(way, maxName), joinWays())
 		}
 		if _, twice := chosen[volume]; twice {
-			return "", fmt.Errorf("volumes %q: there are two ways for the same", bounded(item, maxName))
+			return "", fmt.Errorf("volumes %q: this volume already has a way", bounded(item, maxName))
 		}
 		chosen[volume] = way
 	}

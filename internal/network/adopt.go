@@ -169,7 +169,7 @@ func (n *Network) takeLease(id string, address Address) error {
 		case lease.Container == id && ip == address.IP:
 			return nil
 		case lease.Container == id:
-			return fmt.Errorf("%w: its address was %s before; give it that one", ErrInvalid, ip)
+			return fmt.Errorf("%w: the container's address was %s before; use that address", ErrInvalid, ip)
 		case ip == address.IP:
 			return fmt.Errorf("%w: %s is that of container %s; give it another one of %s", ErrAddressTaken,
 				ip, lease.Container, l.config.subnet(l.config.NodeNumber))

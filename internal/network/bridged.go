@@ -89,8 +89,8 @@ func (n *Network) checkBridged(own Bridged) error {
 		case at.Here && !n.hasEnded(at):
 			return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, at.Container)
 		case away && own.From != "": // for a container that is here, the engine knows the address
-			return fmt.Errorf("%w: what comes for it is forwarded to container %s on %s; remove that "+
-				"container, or give this one another address",
+			return fmt.Errorf("%w: packets for it are forwarded to container %s on %s; remove that "+
+				"container, or give this container another address",
 				ErrAddressTaken, at.Container, to.Name)
 		}
 	}
@@ -221,7 +221,7 @@ func (n *Network) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, 
 	has := func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }
 	if err != nil || !slices.ContainsFunc(addresses, has) {
 		return "", 0, errors.Join(err,
-			fmt.Errorf("the container's %s is %w: it has not that address", insideDevice, ErrInvalid))
+			fmt.Errorf("the container's %s is %w: it does not have that address", insideDevice, ErrInvalid))
 	}
 	outside, err := n.links.LinkByIndex(eth0.Attrs().ParentIndex)
 	if err != nil || outside.Type() != "veth" || outside.Attrs().MasterIndex == 0 {

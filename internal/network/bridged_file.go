@@ -23,8 +23,8 @@ func (n *Network) recoverBridged() error {
 	all, err := n.readBridged()
 	if err != nil {
 		aside := n.bridgedPath() + ".unreadable"
-		n.config.Log.Error("what is remembered of containers on bridges cannot be read: what was "+
-			"forwarded to those that have left is not any more",
+		n.config.Log.Error("the record of containers on bridges cannot be read: packets are no longer "+
+			"forwarded to containers that have left",
 			"error", err, "kept as", aside)
 		if err := os.Rename(n.bridgedPath(), aside); err != nil {
 			return fmt.Errorf("containers on bridges: %w", err)
@@ -34,7 +34,8 @@ func (n *Network) recoverBridged() error {
 	for _, one := range all {
 		if err := n.recoverOne(one); err != nil {
 			left = true
-			n.config.Log.Error("what is remembered of a container on a bridge is left out", "container",
+			n.config.Log.Error("the record of a container on a bridge is not valid, and is ignored",
+				"container",
 				one.Container, "address", one.Address, "error", err)
 		}
 	}
@@ -81,7 +82,7 @@ func (n *Network) recoverOne(one bridged) error {
 		return err
 	}
 	if n.bridged[one.Address] != nil {
-		return fmt.Errorf("address is %w: it is there twice", ErrInvalid)
+		return fmt.Errorf("address is %w: it is listed twice", ErrInvalid)
 	}
 	if max(one.Via, one.Origin, one.Before) > maxNodeNumber ||
 		min(one.Via, one.Origin, one.Before, one.MTU) < 0 || one.MTU > maxMTU {

@@ -72,7 +72,7 @@ func (n *Network) endForwarding() error {
 		return fmt.Errorf("forget that this node did not forward packets: %w", err)
 	}
 	if err := within(n.ns, func() error { return sysctl("ipv4/ip_forward", "0") }); err != nil {
-		return fmt.Errorf("have the node forward packets no more: %w", err)
+		return fmt.Errorf("stop the node from forwarding packets: %w", err)
 	}
 	return nil
 }

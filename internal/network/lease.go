@@ -85,7 +85,8 @@ func (l *leases) decode(data []byte) error {
 		}
 		_, twice := l.held[lease.Address]
 		if twice || owners[lease.Container] || !validID.MatchString(lease.Container) {
-			return fmt.Errorf("lease of %s to %q is %w: one of them is there twice, or is no id",
+			return fmt.Errorf("lease of %s to %q is %w: the address or container is listed twice, or "+
+				"the container ID is not valid",
 				lease.Address, lease.Container, ErrInvalid)
 		}
 		if !l.config.subnet(l.config.NodeNumber).Contains(lease.Address) {

@@ -37,9 +37,9 @@ func Obstacles(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	}
 	for _, u := range uses {
 		found = append(found, Obstacle{
-			What: fmt.Sprintf("%s is of the pool of container addresses, %s, too", u.what, pool),
-			Remedy: "who has such an address there and who has it as a container cannot both be reached " +
-				"from this node; give one of them another network",
+			What: fmt.Sprintf("%s overlaps the pool of container addresses, %s", u.what, pool),
+			Remedy: "this node cannot reach both a machine there and a container with the same address; " +
+				"give one of the two another network",
 		})
 	}
 	return found, nil
@@ -76,7 +76,7 @@ func droppers(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 		}
 		found = append(found, Obstacle{
 			What: fmt.Sprintf("chain %s of packet filter table %s drops forwarded packets that it does "+
-				"not know, as those of containers in %s",
+				"not know, such as those of containers in %s",
 				chain.Name, chain.Table.Name, pool),
 			Remedy: acceptance(chain, beside, pool),
 		})

@@ -46,10 +46,9 @@ func (n *Network) checkPool() error {
 	}
 	uses = slices.DeleteFunc(uses, func(u use) bool { return u.wider })
 	if err := inUse(n.config.Pool, uses); err != nil {
-		return fmt.Errorf("pool of container addresses: %w: give that another network; or, if no "+
-			"container of the cluster "+
-			"matters, another pool to the cluster: godwit node init --force --pool, and godwit node join "+
-			"--force at the others", err)
+		return fmt.Errorf("pool of container addresses: %w: change that network; or, if no container of "+
+			"the cluster must be kept, give the cluster another pool: godwit node init --force --pool, "+
+			"and godwit node join --force on the other nodes", err)
 	}
 	return nil
 }

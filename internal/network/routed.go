@@ -114,7 +114,7 @@ func (n *Network) unclaim(device string, ip netip.Addr) error {
 			Flags: netlink.NTF_PROXY, IP: ip.AsSlice()})
 	}
 	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("answer for %s on %s no more: %w", ip, device, err)
+		return fmt.Errorf("stop answering for %s on %s: %w", ip, device, err)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (n *Network) sendElsewhere() (some bool) {
 		}
 		some = true
 		if err := n.announceOn(attached.device, ip); err != nil {
-			n.config.Log.Warn("neighbours are not told where a container is that comes", "container",
+			n.config.Log.Warn("cannot announce an arriving container to its neighbours", "container",
 				one.Container, "error", err)
 		}
 	}

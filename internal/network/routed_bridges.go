@@ -133,6 +133,6 @@ func (n *Network) bridgesChanged(changed func(name string) bool) {
 	}
 	if err := n.remakeBridges(); err != nil {
 		n.unrouted = true // so that SetRoutedNetworks tries it again
-		n.config.Log.Warn("what is elsewhere is not answered for on a bridge yet", "error", err)
+		n.config.Log.Warn("a bridge does not answer yet for containers on other nodes", "error", err)
 	}
 }

@@ -58,9 +58,9 @@ const (
 func (p Policy) Check(now time.Time) error {
 	switch {
 	case len(p.Path) == 0 && p.Nearest == 0:
-		return errors.New("there is neither a path nor a number of neighbours")
+		return errors.New("give a path or a number of neighbours")
 	case len(p.Path) > 0 && p.Nearest != 0:
-		return errors.New("a path is known or not: give the path, or the number of neighbours")
+		return errors.New("a path and a number of neighbours exclude each other: give one of them")
 	case len(p.Path) > MaxStops:
 		return fmt.Errorf("a path of %d nodes: at most %d", len(p.Path), MaxStops)
 	case p.Nearest < 0 || p.Nearest > MaxNearest:
@@ -70,7 +70,7 @@ func (p Policy) Check(now time.Time) error {
 	case p.BudgetBytes < 0:
 		return errors.New("a budget must not be negative")
 	case len(p.Path) > 0 && p.BudgetBytes > 0:
-		return errors.New("a budget is for neighbours: a path says by itself where there are copies")
+		return errors.New("a budget applies to copies at neighbours, not to a path")
 	case !(p.BandwidthLimit >= 0):
 		return errors.New("a limit of bandwidth must not be negative")
 	case !p.Until.After(now):

@@ -57,7 +57,7 @@ func Choose(all []Prediction, demands Demands) (Choice, error) {
 	var choice Choice
 	can = choice.punctual(can, demands.Deadline)
 	if can = choice.affordable(can, demands.MaxBytes); len(can) == 0 {
-		return Choice{}, fmt.Errorf("%s may be sent at most, and all modes need more: %s",
+		return Choice{}, fmt.Errorf("at most %s may be sent, and all modes need more: %s",
 			Size(float64(demands.MaxBytes)), costs(all))
 	}
 	choice.take(can, demands)
@@ -85,7 +85,7 @@ func (c *Choice) take(can []Prediction, demands Demands) {
 		now, then := chosen.Interruption.Expected, other.Interruption.Expected
 		if chosen.Downtime.Expected > target && ClearlyBetter(now, then, target) {
 			c.Why = append(c.Why, fmt.Sprintf("its state is on two nodes for about %s, because that is "+
-				"clearly better: clients wait up to %s, in mode %s %s",
+				"clearly better: clients wait up to %s, and in mode %s up to %s",
 				Seconds(other.Split.Expected), Seconds(then), chosen.Mode, Seconds(now)))
 			chosen = other
 		}
@@ -93,7 +93,7 @@ func (c *Choice) take(can []Prediction, demands Demands) {
 	c.Mode = chosen.Mode
 	c.explain(chosen, all)
 	if target > 0 && chosen.Downtime.Expected > target {
-		c.Unmet = append(c.Unmet, fmt.Sprintf("a downtime of %s: %s are expected",
+		c.Unmet = append(c.Unmet, fmt.Sprintf("the downtime target of %s: the expected downtime is %s",
 			demands.Settings.DowntimeTarget, Seconds(chosen.Downtime.Expected)))
 	}
 }
@@ -129,7 +129,7 @@ func (c *Choice) affordable(can []Prediction, most int64) []Prediction {
 		if p.Bytes.Expected <= float64(most) {
 			return false
 		}
-		c.Why = append(c.Why, fmt.Sprintf("not %s: %s may be sent at most, %s are expected", p.Mode,
+		c.Why = append(c.Why, fmt.Sprintf("not %s: at most %s may be sent, but %s are expected", p.Mode,
 			Size(float64(most)), Size(p.Bytes.Expected)))
 		return true
 	})
@@ -156,14 +156,15 @@ func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction
 	if len(left) == 0 {
 		fastest := slices.MinFunc(can,
 			func(a, b Prediction) int { return cmp.Compare(a.Handoff.Expected, b.Handoff.Expected) })
-		c.Unmet = append(c.Unmet, fmt.Sprintf("to run there within %s: %s are expected in mode %s, more "+
-			"in all others", deadline,
+		c.Unmet = append(c.Unmet, fmt.Sprintf("the deadline of %s: the handoff is expected to take %s "+
+			"in mode %s, and longer in all others", deadline,
 			Seconds(fastest.Handoff.Expected), fastest.Mode))
 		return []Prediction{fastest}
 	}
 	for _, p := range can {
 		if late(p) {
-			c.Why = append(c.Why, fmt.Sprintf("not %s: it has to run there within %s, %s are expected",
+			c.Why = append(c.Why, fmt.Sprintf("not %s: the deadline is %s, but the handoff is expected "+
+				"to take %s",
 				p.Mode, deadline, Seconds(p.Handoff.Expected)))
 		}
 	}

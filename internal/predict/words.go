@@ -13,7 +13,7 @@ import (
 func risk(p Prediction) string {
 	switch {
 	case p.Mode == migration.Restart:
-		return "what is in its memory is lost, and its connections end; it runs here again if it does not " +
+		return "its memory is lost, and its connections end; it is started here again if it does not " +
 			"become healthy there"
 	case p.Split.Expected > 0:
 		return fmt.Sprintf("for %s its state is on two nodes: if either is lost then, it has lost memory",

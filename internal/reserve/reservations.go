@@ -43,13 +43,13 @@ func (r *Reservations) Take(by string, definition engine.Definition) error {
 		}
 		switch {
 		case engine.Label(have) == engine.Label(definition):
-			return fmt.Errorf("%w: %s: a container of this name is just coming",
+			return fmt.Errorf("%w: %s: a container of this name is already arriving",
 				engine.ErrNameTaken, definition.Name)
 		case have.ID == definition.ID:
-			return fmt.Errorf("%w: container %.12s is already coming, by migration %s",
+			return fmt.Errorf("%w: container %.12s is already arriving, by migration %s",
 				engine.ErrBusy, definition.ID, other)
 		case definition.Network.Address.IsValid() && have.Network.Address == definition.Network.Address:
-			return fmt.Errorf("%w: address %s is of a container that is just coming",
+			return fmt.Errorf("%w: a container with address %s is already arriving",
 				engine.ErrBusy, definition.Network.Address)
 		}
 	}

@@ -52,7 +52,7 @@ func TestAutoRefuses(t *testing.T) {
 	c := writer(t)
 	for _, one := range []struct{ words, flags string }{
 		{"may be sent", "--max-bytes 1m"},
-		{"on two nodes", "--no-post-copy --on-no-convergence hybrid"},
+		{"exclude each other", "--no-post-copy --on-no-convergence hybrid"},
 		{"--deadline", "--mode cold --deadline 3s"},
 		{"--max-bytes", "--mode pre-copy --max-bytes 3m"},
 		{"--no-post-copy", "--mode hybrid --no-post-copy"},

@@ -143,7 +143,7 @@ func TestPlacementRefused(t *testing.T) {
 		{[]string{"stage", c.name, "b", "--path", "b@10s"}, 2, "usage"},
 		{[]string{"stage", c.name, "--nearest", "17"}, 2, "from 1 to 16"},
 		{[]string{"stage", c.name, "--nearest", "1", "--budget", "1MiB"}, 1, "is too small"},
-		{[]string{"stage", c.name, "--budget", "1GiB"}, 2, "by --nearest"},
+		{[]string{"stage", c.name, "--budget", "1GiB"}, 2, "--budget needs --nearest"},
 		{[]string{"stage", "nothing", "--nearest", "1"}, 1, "no such container"},
 		{[]string{"stage", c.name, "--off"}, 1, "has no placement policy"},
 		{[]string{"stage", "rm", c.name}, 1, "has no placement policy"},

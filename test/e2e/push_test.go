@@ -264,7 +264,7 @@ func TestWhilePushing(t *testing.T) {
 		c := writer(t)
 		id, wide := pushing(t, c)
 		if out, err := godwit(t.Context(), "b", "rm", "--force", c.name); err != nil || out.code != 1 ||
-			!strings.Contains(out.stderr, "still comes") {
+			!strings.Contains(out.stderr, "still being sent") {
 			t.Errorf("removed during the push: %v, exit code %d: %s", err, out.code, out.stderr)
 		}
 		wide()

@@ -82,7 +82,7 @@ func TestRestartSick(t *testing.T) {
 	// Now it is not well here either, so it is not even stopped.
 	out, err = godwit(t.Context(), "a", "migrate", c.name, "b", "--mode", "restart")
 	if err != nil || out.code != 1 ||
-		!strings.Contains(out.stdout+out.stderr, "would not count as healthy anywhere else either") {
+		!strings.Contains(out.stdout+out.stderr, "would not become healthy at the target either") {
 		t.Errorf("%v, exit code %d: %s%s", err, out.code, out.stdout, out.stderr)
 	}
 }

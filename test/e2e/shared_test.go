@@ -127,7 +127,7 @@ func TestUnsureStorage(t *testing.T) {
 	}
 	c := run(t, []string{"-v", "/tmp/unsure:/data:ro"}, "/bin/sh", "-c",
 		"echo ready; while :; do sleep 0.05; done")
-	c.refused("host directory /tmp/unsure", "cannot be found out", "read-only file system",
+	c.refused("host directory /tmp/unsure", "cannot find out whether", "read-only file system",
 		"--volumes /data=skip")
 	if v := c.moves("--volumes", "/data=skip")["/data"]; v.Way != migration.VolumeSkip {
 		t.Errorf("what became of it: %+v", v)

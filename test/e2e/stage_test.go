@@ -229,7 +229,7 @@ func TestStageEnds(t *testing.T) {
 			"removed by a user"},
 		"removed at the target": {func(c *container) { must(t, "b", "stage", "rm", c.id[:12], "a") },
 			"removed by a user of that node"},
-		"moved cold": {func(c *container) { c.migrateBy(cold) }, "which did not go on from it"},
+		"moved cold": {func(c *container) { c.migrateBy(cold) }, "began without using the copy"},
 	}
 	c := writer(t)
 	for name, way := range ways {

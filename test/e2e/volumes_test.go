@@ -102,7 +102,7 @@ func TestVolumesInTheWay(t *testing.T) {
 	c.refused("volume way", "files in it", "--volumes way=skip", "host directory /tmp/way",
 		"--volumes /host=skip")
 	for _, bad := range [][]string{{"way=copy", "move, shared, skip"},
-		{"none=move", "has no volume", "way, /host"}, {"way=move,way=skip", "two ways"}} {
+		{"none=move", "has no volume", "way, /host"}, {"way=move,way=skip", "already has a way"}} {
 		out, err := godwit(t.Context(), "a", "migrate", c.name, "b", "--volumes", bad[0])
 		for _, word := range bad[1:] {
 			if err != nil || out.code == 0 || !strings.Contains(out.stderr, word) {
@@ -140,7 +140,7 @@ func TestVolumesNotToTake(t *testing.T) {
 		c := run(t, []string{"-v", "taken:/x", "-v", "/run:/share:ro"}, "/bin/sh", "-c",
 			"echo ready; sleep 1000")
 		c.refused("volume taken", "container "+other.name, "cannot be moved together yet",
-			"host directory /run", "part of this machine", "--volumes /share=skip")
+			"host directory /run", "belongs to this machine", "--volumes /share=skip")
 		if out, err := godwit(t.Context(), "a", "volume", "rm", "taken"); err != nil || out.code != 1 ||
 			!strings.Contains(out.stderr, other.name) {
 			t.Errorf("volume rm: %v, %d: %s", err, out.code, out.stderr)

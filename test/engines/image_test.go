@@ -421,7 +421,7 @@ func TestDockerImageFails(t *testing.T) {
 	done = begin(name, "cold")
 	eventually(t, "a layer comes", func() bool {
 		if len(done) > 0 {
-			if err := <-done; err == nil || !strings.Contains(err.Error(), "coming") {
+			if err := <-done; err == nil || !strings.Contains(err.Error(), "arriving") {
 				t.Fatalf("the move was over before: %v", err)
 			}
 			done = begin(name, "cold") // b was not done with the move before

@@ -80,7 +80,7 @@ func (w *world) lostWhileSending(t *testing.T) {
 	})
 	w.expectState(t, from, engine.Running)
 	w.linkUp(t)
-	w.end(t, from, id, false, "nothing was heard", "lost")
+	w.end(t, from, id, false, "was silent", "lost")
 }
 
 // doubt brings a migration into doubt, with the link down, and the target waiting before its restore.
@@ -162,7 +162,7 @@ func (w *world) doubtCancelled(t *testing.T) {
 	w.cancel(t, from, id)
 	w.expectState(t, from, engine.Frozen) // A wish does not tell where it runs.
 	w.linkUp(t)
-	w.end(t, from, id, false, "nothing was heard")
+	w.end(t, from, id, false, "was silent")
 }
 
 // operatorErrs lets an operator take a target for lost that only cannot be reached, and runs the
@@ -178,7 +178,7 @@ func (w *world) operatorErrs(t *testing.T) {
 	w.expectState(t, from, engine.Running)
 	w.clientGoesOn(t)
 	w.linkUp(t)
-	r := w.end(t, from, id, false, "nothing was heard")
+	r := w.end(t, from, id, false, "was silent")
 	if !strings.Contains(strings.Join(r.Notes, " "), "operator decided") {
 		t.Errorf("the report does not tell who decided: %+v", r)
 	}

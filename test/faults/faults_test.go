@@ -159,7 +159,7 @@ func (f fault) words() []string {
 	case agentEnds:
 		return []string{"was told to end"}
 	case linkBlinks, linkLoses:
-		return []string{"nothing was heard", "which volumes it shares"}
+		return []string{"was silent", "which volumes it shares"}
 	case turnsSick:
 		return []string{"did not become healthy"}
 	case somebodyThaws:

@@ -52,7 +52,7 @@ func (w *world) badLayers(t *testing.T, id *identity.Identity, peer api.PeerClie
 		}
 		err = fetch(&api.FetchRequest{Transfer: "0123456789abcdef",
 			Layers: []*api.Layer{{DiffId: nobodys, ArchiveBytes: 1 << 20}}})
-		if err == nil || !strings.Contains(err.Error(), "from nobody") {
+		if err == nil || !strings.Contains(err.Error(), "no source can send") {
 			t.Errorf("a layer that nobody has: %v", err)
 		}
 		if _, err := peer.Layers(t.Context(),

@@ -86,7 +86,7 @@ func (w *world) replaceShared(t *testing.T, shared string) {
 		w.goOn(t, from, before)
 		w.settle(t, id)
 		if r, _ := w.report(t, from, id); w.at != from || r.Error == nil ||
-			!strings.Contains(*r.Error, "does no more") {
+			!strings.Contains(*r.Error, "no longer does") {
 			t.Errorf("%s: it is on %s: %s", mode, w.at, deref(r.Error))
 		}
 		w.exec(t, to, "umount", shared)

@@ -111,7 +111,7 @@ func (w *world) lostJournal(t *testing.T) {
 // lostState is the last test: what had arrived at the target stays there without a journal.
 func (w *world) lostState(t *testing.T) {
 	from, _, id := w.losing(t, false, "incarnation.json")
-	w.awaitAlarm(t, from, id, "lost, put back or copied")
+	w.awaitAlarm(t, from, id, "lost, restored or copied")
 	w.must(t, from, "migration", "resolve", id, "--runs-at", "source", "--force")
 	w.expectState(t, from, engine.Running)
 	w.clientGoesOn(t)

@@ -31,7 +31,7 @@ func (v *vetted) files() error {
 // every part that is present.
 func (v *vetted) file(f *fdinfo.FileEntry) error {
 	if f.Ext != nil {
-		return errors.New("it is left to something that is not here")
+		return errors.New("it is left to a plugin of CRIU, which this node lacks")
 	}
 	if f.Reg != nil {
 		if err := v.named(f.Reg.GetName(), f.Reg.GetMntId()); err != nil {
@@ -40,7 +40,7 @@ func (v *vetted) file(f *fdinfo.FileEntry) error {
 	}
 	if f.Nsf != nil {
 		if _, own := v.known[f.Nsf.GetNsId()]; !own {
-			return fmt.Errorf("it is a namespace (%d) in which none of the container's processes is",
+			return fmt.Errorf("it is a namespace (%d) of no process of the container",
 				f.Nsf.GetNsId())
 		}
 	}

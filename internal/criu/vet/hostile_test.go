@@ -185,7 +185,7 @@ func hostileProcesses() []hostile {
 			}),
 		process("filter out of range", "filter", "core-23.img",
 			func(c *core.CoreEntry) { c.ThreadCore.SeccompFilter = proto.Uint32(1 << 20) }),
-		process("filter where it was", "filter of system calls is where", "core-23.img",
+		process("filter where it was", "filter of system calls is in a field", "core-23.img",
 			func(c *core.CoreEntry) {
 				c.Tc.OldSeccompFilter = proto.Uint32(1)
 			}),
@@ -340,7 +340,7 @@ func hostileNamespaces() []hostile {
 			d.add("userns-20.img", magicUserns,
 				&userns.UsernsEntry{UidMap: []*userns.UidGidExtent{all}, GidMap: []*userns.UidGidExtent{own}})
 		}},
-		{"a network that comes with it", "network already",
+		{"a network that comes with it", "already has its network",
 			func(d *dump) { d.write("iptables-2.img", []byte("*nat\n")) }},
 	}
 }
@@ -391,9 +391,9 @@ func hostileMounts() []hostile {
 		outside("directory of the node", "/root"),
 		outside("found by CRIU", autodetected, func(m *mnt.MntEntry) { m.Source = proto.String("/") }),
 		outside("disk of the node", "CRIU:EXTERNAL_DEV"),
-		addedMount("named by its root", "not here",
+		addedMount("named by its root", "this node lacks",
 			func(m *mnt.MntEntry) { m.ExtMount, m.Root = proto.Bool(true), proto.String("/") }),
-		addedMount("of a plugin", "not here", func(m *mnt.MntEntry) { m.WithPlugin = proto.Bool(true) }),
+		addedMount("of a plugin", "this node lacks", func(m *mnt.MntEntry) { m.WithPlugin = proto.Bool(true) }),
 		addedMount("overlay over the node", "OVERLAYFS", func(m *mnt.MntEntry) {
 			m.Fstype, m.Options = proto.Uint32(overlay), proto.String("lowerdir=/:/etc")
 		}),
@@ -409,7 +409,7 @@ func hostileMounts() []hostile {
 			m.Fstype, m.Mountpoint, m.Options = proto.Uint32(fsCgroup), proto.String("/sys/fs/cgroup/memory"),
 				proto.String("memory")
 		}),
-		addedMount("out of the container", "no place within",
+		addedMount("out of the container", "not within the container",
 			func(m *mnt.MntEntry) { m.Mountpoint = proto.String("/proc/../../etc") }),
 		addedMount("second root", "more than one root",
 			func(m *mnt.MntEntry) { m.Mountpoint = proto.String("/") }),
@@ -426,9 +426,9 @@ func hostileMounts() []hostile {
 				proto.String("lowerdir=/:/etc")
 			d.add("mountpoints-12.img", magicMounts, root)
 		}},
-		addedMount("not absolute", "no place within",
+		addedMount("not absolute", "not within the container",
 			func(m *mnt.MntEntry) { m.Mountpoint = proto.String("etc") }),
-		remounted("root of a mount", "no place within", "/proc/sys",
+		remounted("root of a mount", "not a path within", "/proc/sys",
 			func(m *mnt.MntEntry) { m.Root = proto.String("/../../../etc") }),
 		remounted("kernel's settings", "read-only", "/sys",
 			func(m *mnt.MntEntry) { m.Flags, m.SbFlags = proto.Uint32(0), proto.Uint32(0) }),
@@ -495,7 +495,7 @@ func hostileFiles() []hostile {
 				Opts: &sk_opts.SkOptsEntry{},
 				Name: []byte("/run/docker.sock\x00"),
 			}}),
-		opened("file of a plugin", "not here",
+		opened("file of a plugin", "this node lacks",
 			&fdinfo.FileEntry{Type: fdinfo.FdTypes_EXT.Enum(), Ext: &ext_file.ExtFileEntry{
 				Id: proto.Uint32(9000), Fown: owner,
 			}}),

@@ -68,7 +68,8 @@ func (v *vetted) inside(its ids) error {
 			return fmt.Errorf("it would be in the node's %s namespace, not in one of the container's own",
 				kind)
 		case !shared && kind == specs.UserNamespace && !v.agreed.private(kind):
-			return errors.New("it would be in a user namespace, which the container's definition has not")
+			return errors.New("it would be in a user namespace, which the container's definition does " +
+				"not have")
 		}
 	}
 	return nil
@@ -133,7 +134,7 @@ func (v *vetted) network() error {
 	if !v.agreed.NetworkHeld {
 		return nil
 	}
-	makes := errors.New("the container has its network already, and this makes another one")
+	makes := errors.New("the container already has its network, and this would make another one")
 	own := v.first[slices.Index(kinds[:], specs.NetworkNamespace)]
 	for _, prefix := range networks {
 		if name := fmt.Sprintf("%s%d.img", prefix, own); v.dir.names[name] {

@@ -78,7 +78,7 @@ func (v *vetted) core(tid uint32) (*core.CoreEntry, error) {
 	case count == 0:
 		return nil, inImage(name, fmt.Errorf("%w: it has no entry, or is not there", errFormat))
 	case c.GetTc().GetOldSeccompMode() != 0 || c.GetTc().GetOldSeccompFilter() != 0:
-		return nil, inImage(name, fmt.Errorf("%w: the filter of system calls is where none has been for long",
+		return nil, inImage(name, fmt.Errorf("%w: the filter of system calls is in a field that is obsolete",
 			errFormat))
 	}
 	return &c, nil

@@ -120,9 +120,9 @@ func (c *Coming) takeShared() (map[string]*os.File, error) {
 	stats := c.pages.Stats()
 	pages := stats.Pages + stats.RemotePages + stats.SharedPages
 	if limit := c.memoryLimit; limit > 0 && pages*int64(memory.PageSize()) > limit {
-		return nil, fmt.Errorf("its processes have %d pages of %d bytes, more than its memory limit of %d "+
-			"bytes allows: memory "+
-			"that processes shared is counted for each of them, and filled for each; move it cold", pages,
+		return nil, fmt.Errorf("the container's processes need %d pages of %d bytes, more than its "+
+			"memory limit of %d bytes allows: memory that processes shared is filled for each of them "+
+			"separately; move the container with --mode cold", pages,
 			memory.PageSize(), limit)
 	}
 	var err error

@@ -98,8 +98,8 @@ func examineUsers(pids []int) []engine.Problem {
 		}
 		problems = append(problems, engine.Problem{
 			What: fmt.Sprintf("process %d (%s) of user %s", process.NamespaceID, process.Name, ids[0]),
-			Why: "the agent has not CAP_SYS_RESOURCE, without which CRIU cannot read the limits of a " +
-				"process that is not root's",
+			Why: "the agent lacks CAP_SYS_RESOURCE, which CRIU needs to read the limits of a process of " +
+				"another user than root",
 			Remedy: "run the agent with all capabilities, or the container as root",
 		})
 	}

@@ -27,7 +27,7 @@ func RefuseFilling(path string) error {
 			engine.ErrBusy, report.LeftPages, report.Pages)
 	case report.LostPages > 0:
 		return fmt.Errorf("%d pages of its memory were lost in its last move, and would be zeros after "+
-			"another; start it anew",
+			"another; start the container again",
 			report.LostPages)
 	}
 	return nil
@@ -49,9 +49,9 @@ func ExamineMemory(path string) ([]engine.Problem, error) {
 	case report.LostPages > 0:
 		return []engine.Problem{{
 			What: "the container's memory",
-			Why: "pages of it were lost in its last move; another would make zeros of them, and nobody " +
-				"would notice",
-			Remedy: "start the container anew",
+			Why: "pages of it were lost in the container's last move; another move would silently turn " +
+				"them into zeros",
+			Remedy: "stop the container and start it again",
 		}}, nil
 	}
 	return nil, nil

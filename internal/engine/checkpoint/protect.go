@@ -153,7 +153,7 @@ func Unprotect(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("find out what its processes were for the OOM killer: %w", err)
+		return fmt.Errorf("read the OOM score adjustments of the container's processes: %w", err)
 	}
 	for _, one := range was.Processes {
 		if !one.Alive() {

@@ -97,7 +97,7 @@ func findFiles(ctx context.Context, root string, wanted map[fileID]bool) ([]stri
 		}
 		if entry.Type()&fs.ModeSymlink != 0 {
 			return fmt.Errorf("%s: inotify watches the symbolic link itself (IN_DONT_FOLLOW), and CRIU "+
-				"would watch what it leads to: "+
+				"would watch the link's target: "+
 				"turn the feature off in the application", inside)
 		}
 		if entry.IsDir() {

@@ -64,7 +64,7 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 		attached[0].IfName != cniInterface {
 		for _, name := range names {
 			p.add(true, "network interface "+name,
-				"it is not the only one, or was not made by CNI for ctr run: it is not moved",
+				"only a container's single interface, made by CNI for ctr run, can be moved",
 				connectOtherwise)
 		}
 		return engine.Network{}, p
@@ -72,13 +72,14 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 	one := attached[0]
 	list, err := libcni.NetworkConfFromBytes(one.Config)
 	if err != nil {
-		p.add(true, networkTitle(one.Network), "what CNI keeps of it: "+err.Error(), connectOtherwise)
+		p.add(true, networkTitle(one.Network), "cannot read CNI's record of it: "+
+			""+err.Error(), connectOtherwise)
 		return engine.Network{}, p
 	}
 	c, found := readConflist(list)
 	p = append(p, found...)
 	p.add(len(one.CapabilityArgs) > 0, networkTitle(one.Network),
-		"published ports, and what else was asked of its plugins, are not moved", connectOtherwise)
+		"published ports and other arguments of its plugins are not moved", connectOtherwise)
 	own, err := ownAddress(pid, one.Network)
 	own.Routed = isRouted(list)
 	if err == nil && len(p) == 0 {
@@ -97,7 +98,8 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 func (a *adapter) disconnectable(engineID string) []engine.Problem {
 	p := problems{}
 	attached, err := a.cni.GetCachedAttachments(cniID(engineID))
-	p.add(err != nil, "networks of CNI", fmt.Sprint("what it keeps of them: ", err), connectOtherwise)
+	p.add(err != nil, "networks of CNI", fmt.Sprint("cannot read CNI's records of them: "+
+		"", err), connectOtherwise)
 	for _, one := range attached {
 		// otherwise networkOf has said so
 		if list, err := libcni.NetworkConfFromBytes(one.Config); err == nil {
@@ -111,7 +113,7 @@ func (a *adapter) disconnectable(engineID string) []engine.Problem {
 func (c conflist) check(own engine.Network, id string) error {
 	who, err := c.holder(own.Address)
 	if err == nil && who != id {
-		err = fmt.Errorf("address %s was not given to the container by it", own.Address)
+		err = fmt.Errorf("the network did not give address %s to the container", own.Address)
 	}
 	return err
 }

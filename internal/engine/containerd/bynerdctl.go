@@ -73,7 +73,8 @@ func reserveNerdctl(ctx context.Context, d engine.Definition, x extra) []engine.
 	if onOne := named != "none" && named != "host"; err != nil || onOne != d.Network.OnBridge() || onOne &&
 		named != d.Network.Bridge {
 		return append(found, engine.Problem{What: "network " + named + " of nerdctl",
-			Why: "the container is not on that one", Remedy: "start it anew"})
+			Why: "nerdctl's labels name this network, but the container is not on it", Remedy: "create " +
+				"the container again"})
 	}
 	if !d.Network.OnBridge() {
 		return found
@@ -119,7 +120,7 @@ func keepForNerdctl(ctx context.Context, d engine.Definition, x extra) error {
 		err = nerdctl.Make(ctx, program, nerdctlPlace(x.Namespace, x.ID), d.Labels, x.Nerdctl.Started)
 	}
 	if err != nil {
-		return fmt.Errorf("what nerdctl keeps of it: %w", err)
+		return fmt.Errorf("nerdctl's records of the container: %w", err)
 	}
 	return nil
 }
@@ -146,7 +147,8 @@ func (a *adapter) noteHosts(engineID string, d engine.Definition, made *types.Re
 		return nil
 	}
 	if made == nil {
-		return errors.New("CNI has not kept what its plugins have made, by which nerdctl tells others of it")
+		return errors.New("CNI has no record of the container's network, which nerdctl needs to tell " +
+			"other containers about it")
 	}
 	networks := map[string]*types.Result{d.Network.Bridge: made}
 	return nerdctl.NoteHosts(nerdctlPlace(splitEngineID(engineID)), d.Labels, networks)

@@ -80,8 +80,8 @@ type conflist struct {
 func readConflist(list *libcni.NetworkConfigList) (conflist, []engine.Problem) {
 	c, p := conflist{list: list}, problems{}
 	what := networkTitle(list.Name)
-	const remedy = "start it on a network of plugins bridge and host-local, and of firewall, portmap and " +
-		"tuning at most"
+	const remedy = "use a network of the plugins bridge and host-local, and at most firewall, portmap " +
+		"and tuning besides"
 	if len(list.Plugins) == 0 {
 		p.add(true, what, "its list has no plugins", remedy)
 		return c, p
@@ -92,16 +92,17 @@ func readConflist(list *libcni.NetworkConfigList) (conflist, []engine.Problem) {
 	}
 	for _, plugin := range list.Plugins[1:] {
 		p.add(!slices.Contains(followers, plugin.Network.Type), what,
-			"what plugin "+plugin.Network.Type+" makes of it is not moved", remedy)
+			"the effects of plugin "+plugin.Network.Type+" are not moved", remedy)
 	}
 	var bridge bridgePlugin
 	if err := json.Unmarshal(list.Plugins[0].Bytes, &bridge); err != nil {
-		p.add(true, what, "its list of plugins: "+err.Error(), "correct it in "+conflists)
+		p.add(true, what, "cannot decode cannot decode its list of plugins: "+err.Error(), "correct it "+
+			"in "+conflists)
 		return c, p
 	}
-	p.add(bridge.IPAM.Type != "host-local", what, "its addresses are given by plugin "+bridge.IPAM.Type,
+	p.add(bridge.IPAM.Type != "host-local", what, "its addresses come from plugin "+bridge.IPAM.Type,
 		remedy)
-	p.add(bridge.VLAN != 0, what, "it is a VLAN on its bridge", "use one without a VLAN")
+	p.add(bridge.VLAN != 0, what, "it uses a VLAN on its bridge", "use one without a VLAN")
 	c.device = bridge.Device
 	if c.addresses = bridge.IPAM.Directory; c.addresses == "" {
 		c.addresses = cniState
@@ -111,7 +112,8 @@ func readConflist(list *libcni.NetworkConfigList) (conflist, []engine.Problem) {
 		c.ranges = append(c.ranges, bridge.IPAM.addressRange)
 	}
 	p.add(len(bridge.IPAM.Ranges)+len(c.ranges) > 1, what,
-		"host-local gives an address of each of its sets of ranges", "use a list with one set of ranges")
+		"host-local assigns an address from each of its several sets of ranges", "use a list with one "+
+			"set of ranges")
 	for _, set := range bridge.IPAM.Ranges {
 		c.ranges = append(c.ranges, set...)
 	}
@@ -127,7 +129,7 @@ func (c conflist) holder(ip netip.Addr) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("who has address %s: %w", ip, err)
+		return "", fmt.Errorf("find the container that has address %s: %w", ip, err)
 	}
 	name, _, _ := strings.Cut(string(data), "\n") // the name of the interface follows
 	return strings.TrimSpace(name), nil
@@ -145,7 +147,7 @@ func (c conflist) keepTurn(do func() error) error {
 		last[path], err = data, errors.Join(err, failed)
 	}
 	if err != nil {
-		return fmt.Errorf("which address is the next of network %s: %w", c.list.Name, err)
+		return fmt.Errorf("find the next address of network %s: %w", c.list.Name, err)
 	}
 	errs := []error{do()}
 	for path, data := range last {
@@ -158,8 +160,8 @@ func (c conflist) keepTurn(do func() error) error {
 func (c conflist) obstacles(own engine.Network) ([]engine.Problem, error) {
 	p, what := problems{}, networkTitle(own.Bridge)
 	p.add(own.Routed && !isRouted(c.list), what,
-		"nodes route its addresses to each other at the source, and not here",
-		"remove its conflist here, and godwit engine setup containerd --network "+own.Bridge)
+		"at the source, nodes route its addresses to each other; on this node they do not",
+		"remove its conflist here, then run godwit engine setup containerd --network "+own.Bridge)
 	p = append(p, missingPlugins(c.list)...)
 	subnet := netip.PrefixFrom(own.Address, own.PrefixBits).Masked()
 	at := slices.IndexFunc(c.ranges, func(r addressRange) bool { return r.Subnet.Masked() == subnet })
@@ -174,8 +176,9 @@ func (c conflist) obstacles(own engine.Network) ([]engine.Problem, error) {
 	}
 	p.add(who != "", "address "+own.Address.String(),
 		who+" has it in network "+own.Bridge+" of CNI on this node",
-		"remove that container with godwit rm (ctr has CNI take nothing away); for containers to come "+
-			"give each node a part of the subnet, by rangeStart and rangeEnd of its conflist")
+		"remove that container with godwit rm (ctr leaves its address allocated); for future "+
+			"containers, give each node its own part of the subnet, by rangeStart and rangeEnd of its "+
+			"conflist")
 	return p, err
 }
 
@@ -242,10 +245,11 @@ func readNetwork(own engine.Network, directories []string) (conflist, []engine.P
 	var nothing libcni.NoConfigsFoundError
 	if errors.As(err, &none) || errors.As(err, &nothing) || errors.Is(err, fs.ErrNotExist) {
 		return conflist{}, []engine.Problem{{What: what,
-			Why: "there is none of this name in " + conflists + " on this node", Remedy: copied}}
+			Why: "no network has this name in " + conflists + " on this node", Remedy: copied}}
 	}
 	if err != nil {
-		return conflist{}, []engine.Problem{{What: what, Why: "the conflists of this node: " + err.Error(),
+		return conflist{}, []engine.Problem{{What: what, Why: "cannot read the conflists of this node: " +
+			"" + err.Error(),
 			Remedy: "correct them in " + conflists}}
 	}
 	return readConflist(list)

@@ -62,13 +62,13 @@ func checkNetwork(d engine.Definition, x extra) error {
 	mac, err := net.ParseMAC(own.MAC)
 	switch {
 	case !networkPattern.MatchString(own.Bridge) || own.MTU != 0:
-		return fmt.Errorf("its address is of network %.80q", own.Bridge)
+		return fmt.Errorf("its address belongs to network %.80q", own.Bridge)
 	case err != nil || len(mac) != 6 || mac[0]&1 != 0 || mac.String() != own.MAC:
-		return fmt.Errorf("hardware address %.40q is none of one interface", own.MAC)
+		return fmt.Errorf("hardware address %.40q is not a valid unicast address", own.MAC)
 	case len(d.Ports) > 0:
 		return errors.New("it has published ports")
 	case !hasNamespace(x.Spec, specs.NetworkNamespace):
-		return errors.New("it has an address of its own in the node's network")
+		return errors.New("it uses the node's network and cannot have an address of its own")
 	}
 	return oci.CheckBridge(d)
 }
@@ -96,8 +96,8 @@ func (a *adapter) Connect(ctx context.Context, engineID, netns string, d engine.
 		Nerdctl:   nerdctl.Has(d.Labels),
 	}
 	if others, err := a.cni.GetCachedAttachments(c.ID); err != nil || len(others) > 0 {
-		return errors.Join(err, fmt.Errorf("CNI has a network of a container that it knows as %s already: "+
-			"that one's has to be taken away before", c.ID))
+		return errors.Join(err, fmt.Errorf("CNI already has a network for a container with the ID %s: "+
+			"detach that first", c.ID))
 	}
 	if err := os.MkdirAll(a.networks, 0o700); err != nil {
 		return err
@@ -107,11 +107,11 @@ func (a *adapter) Connect(ctx context.Context, engineID, netns string, d engine.
 		return err
 	}
 	if err := a.add(ctx, read, list, c.runtime(netns)); err != nil {
-		return fmt.Errorf("have CNI connect it with network %s: %w", list.Name, err)
+		return fmt.Errorf("connect the container with network %s by CNI: %w", list.Name, err)
 	}
 	mac, _, err := interfaceOf(netns)
 	if err == nil && mac != d.Network.MAC {
-		err = fmt.Errorf("plugin bridge has given it hardware address %s, not %s as it was told",
+		err = fmt.Errorf("plugin bridge gave the container hardware address %s instead of %s",
 			mac, d.Network.MAC)
 	}
 	if err != nil {
@@ -134,7 +134,7 @@ func (a *adapter) add(ctx context.Context, read conflist, list *libcni.NetworkCo
 	case a.adding <- struct{}{}:
 		defer func() { <-a.adding }()
 	case <-ctx.Done():
-		return fmt.Errorf("others are being connected: %w", ctx.Err())
+		return fmt.Errorf("wait for other containers to be connected: %w", ctx.Err())
 	}
 	return read.keepTurn(func() error {
 		_, err := a.cni.AddNetworkList(ctx, list, how)
@@ -183,7 +183,7 @@ func (a *adapter) takenByNerdctl(made connection) bool {
 func (a *adapter) disconnectOthers(ctx context.Context, engineID string) error {
 	attached, err := a.cni.GetCachedAttachments(cniID(engineID))
 	if err != nil {
-		return fmt.Errorf("what CNI has of container %s: %w", nameOf(engineID), err)
+		return fmt.Errorf("list the CNI networks of container %s: %w", nameOf(engineID), err)
 	}
 	var errs []error
 	for _, one := range attached {
@@ -241,7 +241,7 @@ func (a *adapter) take(ctx context.Context, made connection) error {
 			func(path string) error { return a.cni.DelNetworkList(ctx, list, made.runtime(path)) })
 	}
 	if err != nil {
-		return fmt.Errorf("have CNI take container %s from network %s: %w", made.ID, list.Name, err)
+		return fmt.Errorf("detach container %s from network %s by CNI: %w", made.ID, list.Name, err)
 	}
 	return nil
 }
@@ -333,7 +333,7 @@ func unusedBridge(device string) error {
 	}
 	all, e := dump.Whole(netlink.LinkList)
 	if err = errors.Join(err, e); err != nil {
-		return fmt.Errorf("look what is connected with bridge %s: %w", device, err)
+		return fmt.Errorf("list the interfaces of bridge %s: %w", device, err)
 	}
 	for _, one := range all {
 		if one.Attrs().MasterIndex == bridge.Attrs().Index {

@@ -229,7 +229,7 @@ func restartObstacles(labels map[string]string) []engine.Problem {
 	for name, value := range restartLabels(labels) {
 		known, is := restartValues[name]
 		p.add(!(is && known.MatchString(value) || name == restartLog && logged(value)),
-			"label "+name+"="+value, "what containerd makes of it is not moved", without)
+			"label "+name+"="+value, "its meaning to containerd is not known to move", without)
 	}
 	return p
 }

@@ -139,9 +139,9 @@ func decode(d engine.Definition) (extra, error) {
 			return fmt.Errorf("layers %.80q", x.Chain)
 		// its hooks take away what has a part of the id in its name
 		case nerdctl.Has(d.Labels) && !nerdctl.IsID(x.ID):
-			return fmt.Errorf("container %.80q is none that nerdctl has made", x.ID)
+			return fmt.Errorf("container ID %.80q is not one that nerdctl makes", x.ID)
 		case (x.Nerdctl != nil) != nerdctl.Has(d.Labels):
-			return errors.New("it is nerdctl's, and is not")
+			return errors.New("its labels and its definition disagree on whether nerdctl made it")
 		case x.Extension != "" && !extensionPattern.MatchString(x.Extension):
 			return fmt.Errorf("extension %.80q", x.Extension)
 		case x.Spec.Process == nil || x.Spec.Root == nil || x.Spec.Linux == nil ||
@@ -173,7 +173,7 @@ func checkImage(d engine.Definition, x extra) error {
 		return err
 	}
 	if chains := imagestore.Chains(d.Layers); chains[len(chains)-1] != x.Chain {
-		return errors.New("its layers are not those of its image")
+		return errors.New("its layers do not match its image")
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func checkImage(d engine.Definition, x extra) error {
 func checkDefinition(d engine.Definition, x extra) error {
 	if len(d.Volumes) > maxVolumes ||
 		!oci.SameVolumes(d.Volumes, volumesOf(x.Spec, keptOf(x.Namespace, x.ID, d.Labels))) {
-		return errors.New("its volumes are not those of its specification")
+		return errors.New("its volumes do not match its specification")
 	}
 	paths := map[string]bool{}
 	for _, v := range d.Volumes {
@@ -193,7 +193,7 @@ func checkDefinition(d engine.Definition, x extra) error {
 		paths[v.Path] = true
 	}
 	if d.Limits != limitsOf(x.Spec) {
-		return errors.New("its limits are not those of its specification")
+		return errors.New("its limits do not match its specification")
 	}
 	return checkNetwork(d, x)
 }

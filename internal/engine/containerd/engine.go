@@ -147,7 +147,7 @@ func (a *adapter) Title() string { return Name }
 // Away is why containerd is not here.
 func (a *adapter) Away() error {
 	if _, err := os.Stat(a.socket); err != nil {
-		return fmt.Errorf("containerd: %w: nobody listens at %s", engine.ErrAway, a.socket)
+		return fmt.Errorf("containerd: %w: nothing listens at %s", engine.ErrAway, a.socket)
 	}
 	return nil
 }

@@ -207,7 +207,7 @@ func execSpec(spec specs.Spec, process engine.Exec) ([]byte, error) {
 	if process.User != "" {
 		uid, err := strconv.ParseUint(process.User, 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("user %.40q: containerd takes a number", process.User)
+			return nil, fmt.Errorf("user %.40q: containerd accepts only a numeric user", process.User)
 		}
 		p.User = specs.User{UID: uint32(uid)}
 	}

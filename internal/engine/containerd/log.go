@@ -29,7 +29,7 @@ func (a *adapter) show(
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no file", path)
+		return fmt.Errorf("%s is not a regular file", path)
 	}
 	at := int64(0)
 	if options.Tail >= 0 {
@@ -88,7 +88,7 @@ func lastLines(log io.ReaderAt, size int64, count int) (int64, error) {
 		begin := max(0, end-pieceBytes)
 		read := piece[:end-begin]
 		if n, err := log.ReadAt(read, begin); n < len(read) {
-			return 0, fmt.Errorf("it became shorter: %w", err)
+			return 0, fmt.Errorf("the log became shorter while it was read: %w", err)
 		}
 		for at := bytes.LastIndexByte(read, '\n'); at >= 0; at = bytes.LastIndexByte(read[:at], '\n') {
 			after := begin + int64(at) + 1

@@ -52,7 +52,7 @@ func (a *adapter) Obstacles(_ context.Context, found oci.Container) []engine.Pro
 	p.add(t.container.GetSnapshotter() != snapshotter, "snapshotter "+t.container.GetSnapshotter(),
 		"only overlayfs is supported", without)
 	_, known := ctrExtension(t.container.GetExtensions())
-	p.add(!known, "extensions of the container", "what others make of them is not known", without)
+	p.add(!known, "extensions of the container", "their meaning to other programs is unknown", without)
 	_, networks := a.networkOf(t)
 	nerdctls, spec := t.nerdctlObstacles()
 	return slices.Concat(p, networks, a.disconnectable(found.ID), nerdctls,
@@ -63,9 +63,9 @@ func (a *adapter) Obstacles(_ context.Context, found oci.Container) []engine.Pro
 // and the target, because it is the one that would make it.
 func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
 	p := problems{}
-	p.add(spec.Process.Terminal, "--tty", "nobody at the target would have its terminal", without)
+	p.add(spec.Process.Terminal, "--tty", "no client at the target would have its terminal", without)
 	p.add(spec.Hooks != nil, "hooks of the container",
-		"what they do on this node, as for CNI networks, is not moved", connectOtherwise)
+		"their effects on this node, such as CNI networks, are not moved", connectOtherwise)
 	groups := []string{"", filepath.Join("/", namespace, id)}
 	p.add(!slices.Contains(groups, spec.Linux.CgroupsPath), "control group "+spec.Linux.CgroupsPath,
 		"it is not one of the container's own", without)
@@ -78,12 +78,12 @@ func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
 	for _, kind := range []specs.LinuxNamespaceType{specs.PIDNamespace, specs.IPCNamespace,
 		specs.UTSNamespace, specs.MountNamespace} {
 		p.add(!hasNamespace(spec, kind), "no "+string(kind)+" namespace",
-			"that of the node would have to move with it", without)
+			"the container uses the node's, which cannot move with it", without)
 	}
 	for name := range spec.Annotations { // ctr makes one of each label
 		p.add(slices.ContainsFunc([]string{"org.criu.", "org.systemd.", "run.oci.", "io."},
 			func(prefix string) bool { return strings.HasPrefix(name, prefix) }),
-			"annotation "+name, "what the runtime makes of it is not moved", without)
+			"annotation "+name, "its effects on the runtime are not moved", without)
 	}
 	p = append(append(p, privilegeObstacles(spec)...), mountObstacles(spec)...)
 	p.add(len(p) == 0 && !same(spec), "settings in its OCI specification",
@@ -99,7 +99,7 @@ var devices = [][2]int64{{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, {5, 0}, {5, 1},
 // target cannot know who has allowed that at the source.
 func privilegeObstacles(spec specs.Spec) []engine.Problem {
 	p := problems{}
-	const why = "it takes from what keeps the container off its node"
+	const why = "it weakens the isolation of the container from its node"
 	ownNetwork := hasNamespace(spec, specs.NetworkNamespace)
 	if c := spec.Process.Capabilities; c != nil {
 		all := slices.Concat(c.Bounding, c.Effective, c.Inheritable, c.Permitted, c.Ambient)
@@ -118,7 +118,7 @@ func privilegeObstacles(spec specs.Spec) []engine.Problem {
 		rules = spec.Linux.Resources.Devices
 	}
 	p.add(len(rules) == 0 || rules[0].Allow || rules[0].Major != nil || rules[0].Access != "rwm",
-		"no limits of devices", why, without)
+		"no device limits", why, without)
 	for _, rule := range rules {
 		p.add(rule.Allow && !harmlessDevice(rule), "device "+deviceName(rule), why, without)
 	}
@@ -161,16 +161,16 @@ func mountObstacles(spec specs.Spec) []engine.Problem {
 	p, taken := problems{}, map[string]bool{}
 	for _, m := range spec.Mounts {
 		what := "mount at " + m.Destination
-		p.add(!isClean(m.Destination) || m.Destination == "/", what, "it is no plain absolute path",
+		p.add(!isClean(m.Destination) || m.Destination == "/", what, "it is not a plain absolute path",
 			"mount it at another place")
 		p.add(taken[m.Destination], what, "something else is mounted there, too", without)
 		p.add((m.Type != "proc" || bound(m)) && engine.Within(m.Destination, "/proc"), what,
-			"what is in /proc decides what the container is kept from", without)
+			"mounts in /proc can weaken the isolation of the container", without)
 		taken[m.Destination] = true
 		p.add(slices.Contains(m.Options, "ro") && slices.Contains(m.Options, "rw"), what,
-			"it is to be read-only, and not", "mount it with one of them")
+			"its options include both ro and rw", "mount it with only one of them")
 		if bound(m) {
-			p.add(!isClean(m.Source), what, "its source "+m.Source+" is no plain absolute path",
+			p.add(!isClean(m.Source), what, "its source "+m.Source+" is not a plain absolute path",
 				"name it without . and .. and a slash at the end")
 			for _, option := range m.Options {
 				p.add(!slices.Contains(bindOptions, option), what, "option "+option+" is not moved",
@@ -183,7 +183,7 @@ func mountObstacles(spec specs.Spec) []engine.Problem {
 		p.add(kernelPlaces[m.Type] != "" && kernelPlaces[m.Type] != m.Destination, what,
 			"a file system of type "+m.Type+" belongs at "+kernelPlaces[m.Type], without)
 		p.add((m.Type == "sysfs" || m.Type == "cgroup") && !slices.Contains(m.Options, "ro"), what,
-			"it can be written to", without)
+			"it is writable", without)
 		for _, option := range m.Options {
 			p.add(!kernelOption(option), what, "option "+option+" is not moved", "mount it without that")
 		}
@@ -224,7 +224,8 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	if err != nil {
 		return nil, err
 	}
-	p.add(taken, "snapshot "+x.ID+" in namespace "+x.Namespace+" of containerd", "it is somebody else's",
+	p.add(taken, "snapshot "+x.ID+" in namespace "+x.Namespace+" of containerd", "another container or "+
+		"program owns it",
 		"ctr -n "+x.Namespace+" snapshots rm "+x.ID)
 	for _, v := range d.Volumes {
 		if problem, is := oci.BindObstacle(v, a.Title()); is {
@@ -238,7 +239,8 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	p = append(p, found...)
 	here, err := contentstore.HasSnapshot(ctx, a.snapshots, x.Namespace, x.Chain)
 	p.add(err == nil && !here && len(d.Layers) == 0, "image "+d.Image,
-		"it is not on this node, and where the container is no image of that name has its layers any more",
+		"this node lacks the image, and at the source no image of that name has the container's layers "+
+			"any more",
 		"ctr -n "+x.Namespace+" images pull it here, or export and import it")
 	return p, err
 }

@@ -66,7 +66,8 @@ func readRouted(path string) (engine.RoutedNetwork, error) {
 		return engine.RoutedNetwork{}, fmt.Errorf("%s: %s", found[0].What, found[0].Why)
 	case !isRouted(list) || len(read.ranges) != 1 || read.device == "" ||
 		!networkPattern.MatchString(list.Name):
-		return engine.RoutedNetwork{}, errors.New("it is not as it was made")
+		return engine.RoutedNetwork{}, errors.New("godwit engine setup did not make it, or it was " +
+			"changed since")
 	}
 	subnet := read.ranges[0].Subnet.Masked()
 	return engine.RoutedNetwork{Name: list.Name, Device: read.device, Subnet: subnet}, nil
@@ -121,8 +122,8 @@ func (a *adapter) checkFirst(ctx context.Context, path string) error {
 	if len(pods.GetContainers()) == 0 {
 		return nil
 	}
-	return fmt.Errorf("pods of Kubernetes are connected by %s, the first list there, and would be by %s: "+
-		"rename the first one to come before",
+	return fmt.Errorf("pods of Kubernetes are connected by %s, the first list there, and would then be "+
+		"connected by %s: rename the former so that it stays the first",
 		slices.Min(others), filepath.Base(path))
 }
 
@@ -161,7 +162,7 @@ func routedProblems() []engine.Problem {
 	for _, path := range paths {
 		list, err := libcni.NetworkConfFromFile(path)
 		if err != nil {
-			p.add(true, path, err.Error(), "remove it, and godwit engine setup containerd --network")
+			p.add(true, path, err.Error(), "remove it, then run godwit engine setup containerd --network")
 			continue
 		}
 		p = append(p, missingPlugins(list)...)

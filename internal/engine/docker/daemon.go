@@ -112,7 +112,7 @@ func (c DaemonConfig) noContainers() error {
 	}
 	if err == nil && len(entries) > 0 {
 		//nolint:staticcheck // its name
-		err = fmt.Errorf("Docker does not run, so nobody can tell whether its containers in %s need "+
+		err = fmt.Errorf("Docker does not run, so it is unknown whether its containers in %s need "+
 			"runtime %s: start it first", directory, Runtime)
 	}
 	return err

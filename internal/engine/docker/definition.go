@@ -190,7 +190,7 @@ func checkOthers(d engine.Definition, x extra) error {
 	case x.LogBytes < 0 || x.LogBytes > maxLog:
 		return fmt.Errorf("a log of %d bytes: at most %d", x.LogBytes, int64(maxLog))
 	case d.Limits != limitsOf(x.Host.Resources):
-		return errors.New("its limits are not those of its configuration")
+		return errors.New("its limits do not match its configuration")
 	case !diffIDPattern.MatchString(d.ImageID):
 		return fmt.Errorf("image %.80q: must be sha256: and 64 hexadecimal digits", d.ImageID)
 	case x.Configuration != "" && !diffIDPattern.MatchString(x.Configuration):

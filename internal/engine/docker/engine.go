@@ -100,7 +100,8 @@ func (a *adapter) Title() string { return title }
 // Away is why Docker is not here. It may have been stopped, and what it had may run on.
 func (a *adapter) Away() error {
 	if _, err := os.Stat(a.socket); err != nil {
-		return fmt.Errorf("Docker: %w: nobody listens at %s", engine.ErrAway, //nolint:staticcheck // its name
+		return fmt.Errorf("Docker: %w: nothing listens at %s", //nolint:staticcheck // its name
+			engine.ErrAway,
 			a.socket)
 	}
 	return nil

@@ -31,7 +31,7 @@ func (e *Engine) Watch(ctx context.Context, watching, changed func()) error {
 				changed()
 			}
 		case err := <-told.Err:
-			return fmt.Errorf("what Docker tells: %w", err)
+			return fmt.Errorf("read Docker's events: %w", err)
 		}
 	}
 }

@@ -174,7 +174,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image,
 	}
 	image.Names = nil // what is called so is another one
 	if lack, err = s.Lacks(ctx, image); err == nil && lack.Image {
-		err = errors.New("it has taken something else, or it has been removed since")
+		err = errors.New("the engine loaded a different image, or the image was removed since")
 	}
 	return err
 }
@@ -263,7 +263,7 @@ func (s *imageStore) load(ctx context.Context, write func(io.Writer) error) erro
 	if err == nil {
 		err = errors.Join(loaded(reply), reply.Close())
 	}
-	in.CloseWithError(errors.New("Docker reads no more")) //nolint:staticcheck // its name
+	in.CloseWithError(errors.New("Docker stopped reading")) //nolint:staticcheck // its name
 	return errors.Join(err, unless(err, <-wrote))
 }
 

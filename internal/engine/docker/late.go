@@ -40,8 +40,8 @@ func (a *adapter) terminalObstacles(ctx context.Context, d engine.Definition, x 
 	}
 	return []engine.Problem{{
 		What: "network " + d.Network.Bridge + " and a terminal (--tty)",
-		Why: fmt.Sprintf("Docker %d and later make a container's networks when they have its terminal, "+
-			"too late for one that arrives", lateNetworks),
+		Why: fmt.Sprintf("Docker %d and later make a container's networks only once they have its "+
+			"terminal, too late for an arriving container", lateNetworks),
 		Remedy: "start it without --tty, or with --network none or host, or move it to a node with Docker " +
 			"26 or earlier",
 	}}, nil

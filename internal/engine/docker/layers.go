@@ -150,7 +150,7 @@ func openArchive(root, dir string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	if cache == "" || cache != filepath.Base(cache) {
-		return nil, fmt.Errorf("it is at %.80q, which is no name", cache)
+		return nil, fmt.Errorf("its cache ID %.80q is not a valid name", cache)
 	}
 	return tarsplit.Open(filepath.Join(dir, tarSplit), filepath.Join(root, "overlay2", cache, "diff"))
 }

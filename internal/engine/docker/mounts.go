@@ -64,7 +64,7 @@ func takeMounts(d engine.Definition, h *container.HostConfig) (binds []string, a
 		case take(v):
 			binds = append(binds, spec)
 		default:
-			return nil, nil, fmt.Errorf("it mounts %.80q, which is none of its volumes", spec)
+			return nil, nil, fmt.Errorf("it mounts %.80q, which is not one of its volumes", spec)
 		}
 	}
 	for _, m := range h.Mounts {
@@ -73,7 +73,7 @@ func takeMounts(d engine.Definition, h *container.HostConfig) (binds []string, a
 		case m.Type == mount.TypeTmpfs || take(v):
 			all = append(all, m)
 		default:
-			return nil, nil, fmt.Errorf("it mounts %.80s, which is none of its volumes", v)
+			return nil, nil, fmt.Errorf("it mounts %.80s, which is not one of its volumes", v)
 		}
 	}
 	for _, v := range left {
@@ -119,7 +119,7 @@ func mountObstacle(m mount.Mount) string {
 	case !slices.Contains([]mount.Type{mount.TypeBind, mount.TypeVolume, mount.TypeTmpfs}, m.Type):
 		return "mounts of type " + string(m.Type) + " are not moved"
 	case options != nil && options.Subpath != "":
-		return "a part of a volume is not moved"
+		return "a mount of a part of a volume is not moved"
 	case options != nil && options.DriverConfig != nil &&
 		!plain(volumeMaker{Driver: options.DriverConfig.Name, Options: options.DriverConfig.Options}):
 		return "only volumes of the local driver, without options, move"

@@ -106,7 +106,8 @@ func checkNetwork(d engine.Definition, x extra) error {
 	case hasOtherNetwork(x.Host):
 		return fmt.Errorf("it has an address, and network %.80q", x.Host.NetworkMode)
 	case !own.Address.Is4() || !own.Address.IsGlobalUnicast() || !namePattern.MatchString(own.Bridge):
-		return fmt.Errorf("address %s in network %.80q is none of one of Docker's networks", own.Address,
+		return fmt.Errorf("address %s in network %.80q is not a valid address of a Docker network",
+			own.Address,
 			own.Bridge)
 	case (own.Bridge == defaultBridge) != isDefaultBridge(x.Host.NetworkMode):
 		return fmt.Errorf("its network is %.80q, and not %.80q", x.Host.NetworkMode, own.Bridge)
@@ -195,7 +196,7 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 	what := "network " + own.Bridge + " of Docker"
 	told, err := a.api(ctx).NetworkInspect(ctx, own.Bridge, client.NetworkInspectOptions{})
 	if errdefs.IsNotFound(err) {
-		return []engine.Problem{{What: what, Why: "there is none of this name on this node",
+		return []engine.Problem{{What: what, Why: "this node has no network of this name",
 			Remedy: makeNetwork(own, x.Endpoint, false)}}, nil
 	}
 	if err != nil {
@@ -210,7 +211,7 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 			Remedy: "use a network of driver bridge"}}, nil
 	case at < 0:
 		return []engine.Problem{{
-			What: what, Why: own.Address.String() + " is not of its subnet on this node",
+			What: what, Why: own.Address.String() + " is not in the network's subnet on this node",
 			Remedy: makeNetwork(own, x.Endpoint, true),
 		}}, nil
 	}
@@ -251,7 +252,7 @@ func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 
 // addressTaken refuses an address that another container has here, or that Docker would not give to this one.
 func addressTaken(own engine.Network, found network.Inspect, part network.IPAMConfig) []engine.Problem {
-	const remedy = "stop that container, or start this one on a network whose addresses are of its own: " +
+	const remedy = "stop that container, or start this one on a network with a subnet of its own: " +
 		"docker network create --subnet on both nodes"
 	what := "address " + own.Address.String()
 	if !part.Gateway.IsValid() { // Docker does not say so of its default bridge, which has the first
@@ -285,8 +286,8 @@ func addressTaken(own engine.Network, found network.Inspect, part network.IPAMCo
 		return nil
 	}
 	return []engine.Problem{{
-		What: what, Why: fmt.Sprintf("Docker takes no wishes on its default bridge, and gives %s to the "+
-			"next container", next),
+		What: what, Why: fmt.Sprintf("Docker does not let a container choose its address on the default "+
+			"bridge, and gives %s to the next container", next),
 		Remedy: "start it on a network of its own: docker network create --subnet on both nodes",
 	}}
 }

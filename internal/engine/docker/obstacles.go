@@ -28,29 +28,32 @@ func obstacles(h *container.HostConfig) []engine.Problem {
 	}
 	const without = "start it without that"
 	add(h.Privileged, "--privileged", "such a container may have any device and mount of the node", without)
-	add(h.PidMode != "", "--pid "+string(h.PidMode), "its processes are not its own", without)
+	add(h.PidMode != "", "--pid "+string(h.PidMode), "it shares processes with the node or another "+
+		"container", without)
 	add(h.IpcMode != "" && !h.IpcMode.IsPrivate() && !h.IpcMode.IsNone(), "--ipc "+string(h.IpcMode),
 		"shared memory of others would have to move with it", without)
 	add(h.UTSMode != "", "--uts "+string(h.UTSMode), "its host name is the node's", without)
 	add(h.UsernsMode != "", "--userns "+string(h.UsernsMode), "user namespaces are not moved", without)
 	add(len(h.Devices)+len(h.DeviceRequests) > 0, "--device or --gpus",
-		"what a device knows of the container stays on this node", without)
+		"the state of devices stays on this node", without)
 	add(len(h.VolumesFrom) > 0, "--volumes-from", "the containers would have to move together",
 		"name the volumes with -v")
 	add(len(h.Links) > 0, "--link", "the containers would have to move together", without)
 	add(!slices.Contains([]string{"", "runc", "io.containerd.runc.v2", Runtime}, h.Runtime),
 		"--runtime "+h.Runtime, "only containers of runc can be restored", "start it with runc")
-	add(len(h.DeviceCgroupRules) > 0, "--device-cgroup-rule", "it may make devices of the node", without)
+	add(len(h.DeviceCgroupRules) > 0, "--device-cgroup-rule", "it gives access to devices of the "+
+		"node", without)
 	add(h.CgroupParent != "", "--cgroup-parent "+h.CgroupParent, "that control group is this node's", without)
 	add(h.Cgroup != "", "cgroup "+string(h.Cgroup), "it shares the control group of another container",
 		without)
 	add(len(h.Sysctls) > 0, "--sysctl", "settings of the kernel are not moved", without)
 	add(len(h.StorageOpt) > 0, "--storage-opt", "limits of the writable layer are not moved", without)
-	add(len(h.Annotations) > 0, "--annotation", "what the runtime makes of it is not known", without)
+	add(len(h.Annotations) > 0, "--annotation", "its meaning to the runtime is unknown", without)
 	add(h.CPURealtimePeriod != 0 || h.CPURealtimeRuntime != 0, "--cpu-rt-period or --cpu-rt-runtime",
 		"real-time shares are not moved", without)
 	add(!slices.Contains([]string{"", logDriver, "local", "journald", "none"}, h.LogConfig.Type),
-		"--log-driver "+h.LogConfig.Type, "the target would send logs to wherever the source says", without)
+		"--log-driver "+h.LogConfig.Type, "the target would send logs wherever the source tells it "+
+			"to", without)
 	found = append(append(found, privilegeObstacles(h)...), mountObstacles(h)...)
 	return append(found, networkObstacles(h.NetworkMode)...)
 }
@@ -60,8 +63,8 @@ func obstacles(h *container.HostConfig) []engine.Problem {
 func privilegeObstacles(h *container.HostConfig) []engine.Problem {
 	var found []engine.Problem
 	refuse := func(what string) {
-		found = append(found, engine.Problem{What: what, Why: "it takes from what keeps the container off " +
-			"its node", Remedy: "start it without that"})
+		found = append(found, engine.Problem{What: what, Why: "it weakens the isolation of the " +
+			"container from its node", Remedy: "start it without that"})
 	}
 	for _, name := range h.CapAdd {
 		if !oci.HarmlessCapability(name, !h.NetworkMode.IsHost()) {

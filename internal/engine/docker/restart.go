@@ -89,7 +89,7 @@ func (a *adapter) wasEnded(ctx context.Context, engineID string, since time.Time
 		if errors.Is(err, io.EOF) {
 			return false, nil
 		}
-		return false, fmt.Errorf("ask Docker who has ended container %.12s: %w", engineID, err)
+		return false, fmt.Errorf("ask Docker why container %.12s ended: %w", engineID, err)
 	}
 }
 

@@ -49,7 +49,7 @@ func byContainerd(info system.Info) bool {
 func (a *adapter) asksContainerd(ctx context.Context) (bool, error) {
 	told, err := a.api(ctx).Info(ctx, client.InfoOptions{})
 	if err != nil {
-		return false, fmt.Errorf("ask Docker who keeps its images: %w", err)
+		return false, fmt.Errorf("ask Docker where it keeps its images: %w", err)
 	}
 	return byContainerd(told.Info), nil
 }
@@ -62,7 +62,7 @@ func storageObstacle(info system.Info) string {
 	case byContainerd(info) && info.Driver != oci.Snapshotter:
 		return "of containerd's snapshotters only overlayfs is supported"
 	case byContainerd(info) && (info.Containerd == nil || info.Containerd.Address == ""):
-		return "this Docker does not tell where its containerd is, as Docker 27 and later do"
+		return "this Docker does not report where its containerd is; Docker 27 and later do"
 	}
 	return ""
 }
@@ -88,7 +88,7 @@ func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
 	if !byContainerd(told.Info) {
 		return nil,
 			errors.New( //nolint:staticcheck // its name
-				"Docker has been told to keep images another way since")
+				"Docker's storage of images has been reconfigured since")
 	}
 	address := strings.TrimPrefix(told.Info.Containerd.Address, "unix://")
 	connection, err := contentstore.Dial(address)

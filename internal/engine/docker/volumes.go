@@ -116,7 +116,7 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 			return nil, fmt.Errorf("ask Docker about %s: %w", v, err)
 		case !v.Stays:
 			found = append(found, engine.Problem{
-				What: v.String() + " of Docker", Why: "there is one here already, at " + path,
+				What: v.String() + " of Docker", Why: "a volume of this name already exists here, at " + path,
 				Remedy: "remove it, or say that it is shared or skipped (--volumes)",
 			})
 		}

@@ -53,7 +53,8 @@ func (c *candidate) ImagesDir() string { return "" }
 
 // FillFrom fails: it has no memory yet.
 func (c *candidate) FillFrom(context.Context, *memory.Store) error {
-	return fmt.Errorf("fill the memory of container %s, which is to be started: %w", c.definition.Name,
+	return fmt.Errorf("fill the memory of container %s, which will be started and not restored: %w",
+		c.definition.Name,
 		errors.ErrUnsupported)
 }
 
@@ -61,7 +62,8 @@ func (c *candidate) FillFrom(context.Context, *memory.Store) error {
 // memory ends with it.
 func (c *candidate) TreePath(kind files.TreeKind, name string) (string, error) {
 	if kind == files.Memory {
-		return "", fmt.Errorf("container %s is to be started, and gets no tree %.40q of kind %s",
+		return "", fmt.Errorf("container %s will be started and not restored, and takes no tree %.40q "+
+			"of kind %s",
 			c.definition.Name, name, kind)
 	}
 	return c.arrival.TreePath(kind, name)
@@ -157,7 +159,7 @@ func (e *Engine) ExamineAnew(ctx context.Context, id string) ([]engine.Problem, 
 		}
 		problems = append(problems, engine.Problem{
 			What:   "health of container " + ctr.Definition.Name,
-			Why:    err.Error() + ": it would not count as healthy anywhere else either",
+			Why:    err.Error() + ": it would not become healthy at the target either",
 			Remedy: "repair it, or run it with another --health-cmd, or with --health-cmd none",
 		})
 	}

@@ -22,7 +22,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestHaltAndRevive(t *testing.T) {
 		t.Fatalf("halted: %t, %v", halted, err)
 	}
 	health, err := again.Revive(t.Context(), d.ID)
-	if err != nil || !strings.Contains(health, "waits on tcp 8080") {
+	if err != nil || !strings.Contains(health, "listens on tcp 8080") {
 		t.Fatalf("revived: %q, %v", health, err)
 	}
 	if ctr := n.state(d.ID); ctr.State != engine.Running || ctr.PID == 0 {
@@ -271,7 +271,7 @@ func TestPrepareStartEndsWhatFails(t *testing.T) {
 		"no port": {func(d *engine.Definition) { d.StartTimeout = 0.3 },
 			[]engine.Port{{Protocol: "tcp", Number: 81}}, nil,
 			engine.ErrUnhealthy,
-			"it does not wait on tcp 81, 300ms after it was started; the last that it said: serves"},
+			"it does not listen on tcp 81, 300ms after it was started; its last output: serves"},
 		"sick": {func(d *engine.Definition) {
 			d.StartTimeout = 2
 			d.Health = &engine.Health{Command: []string{"/bin/sh", "-c", "echo has a cold; exit 3"}}

@@ -45,7 +45,7 @@ func (p *probation) await(ctx context.Context) (how string, err error) {
 	began := time.Now()
 	waiting, cancel := context.WithTimeout(ctx, p.d.StartPatience())
 	defer cancel()
-	pause, why := p.firstPause(), "nothing is known of it"
+	pause, why := p.firstPause(), "its health is not known yet"
 	for {
 		if ended, err := p.ended(); err != nil || ended != "" {
 			return "", errors.Join(err, p.unhealthy(ended))
@@ -89,7 +89,7 @@ func (p *probation) unhealthy(why string) error {
 	}
 	err := fmt.Errorf("%w: %s: %s", engine.ErrUnhealthy, p.d.Name, why)
 	if words := p.lastWords(); words != "" {
-		err = fmt.Errorf("%w; the last that it said: %s", err, words)
+		err = fmt.Errorf("%w; its last output: %s", err, words)
 	}
 	return err
 }
@@ -121,9 +121,9 @@ func (p *probation) look(ctx context.Context, ran time.Duration) (how, why strin
 		return "its health check succeeded", ""
 	case len(p.ports) > 0:
 		if missing := p.missingPorts(); len(missing) > 0 {
-			return "", "it does not wait on " + engine.DescribePorts(missing)
+			return "", "it does not listen on " + engine.DescribePorts(missing)
 		}
-		return "it waits on " + engine.DescribePorts(p.ports), ""
+		return "it listens on " + engine.DescribePorts(p.ports), ""
 	case ran >= engine.SettledAfter:
 		return "it runs", ""
 	}

@@ -74,7 +74,7 @@ func (e *Engine) nameFree(ctx context.Context, d engine.Definition) error {
 }
 
 // errLeaving refuses to start a container that may run at the target of its migration.
-var errLeaving = fmt.Errorf("%w: it left by a migration, or is leaving, and is not back: "+
+var errLeaving = fmt.Errorf("%w: a migration has moved it away, or is moving it away: "+
 	`"godwit migration ls" shows that migration`, engine.ErrBusy)
 
 // Prepare makes what a container that is about to be started needs of others, such as its network;
@@ -241,7 +241,7 @@ func readReport(decoder *json.Decoder) (report, error) {
 	var r report
 	if err := decoder.Decode(&r); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = errors.New("it ended without a word; its log may tell why")
+			err = errors.New("it ended without a report; see its log")
 		}
 		return r, fmt.Errorf("the container's monitor: %w", err)
 	}
@@ -304,9 +304,8 @@ func (e *Engine) stoppedAs(ctr engine.Container, stop func() error) error {
 	if noted == nil || !restartable(ctr.Definition) {
 		return nil
 	}
-	return fmt.Errorf("container %s has been stopped, but that cannot be noted, so its restart policy "+
-		"starts it again when "+
-		"the agent has been started again: free some space on the disk, and stop it again: %w",
+	return fmt.Errorf("container %s has been stopped, but the stop cannot be recorded, so its restart "+
+		"policy will start it again when the agent restarts: free some disk space, and stop it again: %w",
 		ctr.Definition.Name, noted)
 }
 
@@ -361,8 +360,7 @@ func (e *Engine) running(id string) (engine.Container, error) {
 	case ctr.State == engine.Frozen || ctr.State == engine.Arriving:
 		return ctr, fmt.Errorf("container %s: %w: it is being moved", ctr.Definition.Name, engine.ErrBusy)
 	case ctr.State == engine.Running:
-		return ctr, fmt.Errorf("container %s: %w: it has processes, but what was recorded of them in %s "+
-			"is gone: "+
+		return ctr, fmt.Errorf("container %s: %w: it has processes, but their record in %s is gone: "+
 			`only "godwit rm --force" can end it`, ctr.Definition.Name, engine.ErrBusy,
 			e.paths.of(id).runDir())
 	}

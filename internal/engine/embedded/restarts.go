@@ -98,14 +98,14 @@ func (e *Engine) standing(ctr engine.Container) (Standing, restartRecord, error)
 	}
 	switch {
 	case ctr.Leaving != nil:
-		return Standing{Why: "it left by a migration, or is leaving, and is not back"}, was, nil
+		return Standing{Why: "a migration has moved it away, or is moving it away"}, was, nil
 	case ctr.State == engine.Created:
 		return Standing{Why: "it was never started"}, was, nil
 	case ctr.State != engine.Exited || durable.Exists(place.arrival()):
 		return Standing{Why: "it is " + string(ctr.State)}, was, nil
 	case unread != nil:
-		why := fmt.Sprintf("it is not known whether this node has it: what was noted of its restarts "+
-			"cannot be read: %v", unread)
+		why := fmt.Sprintf("it is unknown whether this node has it: the record of its restarts cannot "+
+			"be read: %v", unread)
 		return Standing{Unheld: true, Why: why}, was, nil
 	}
 	standing, err := stands(ctr, ran, was, boot, e.config.State)
@@ -136,12 +136,12 @@ func stands(ctr engine.Container, ran record, was restartRecord, boot, state str
 	switch {
 	case was.Holder == "":
 		s.Unheld, s.Why = true,
-			"it is not recorded that this node has it: the source of its migration has not "+
-				"confirmed that it gave it away, or an older godwit started it"
+			"this node has no record that it may start it: the source of its migration has not "+
+				"confirmed the handover, or an older godwit started it"
 	case was.Holder != state:
 		s.Unheld, s.Why = true,
-			"the state of this node was put back, or is another machine's, since it was last "+
-				"started here: it may run elsewhere"
+			"the state of this node was restored, or copied from another machine, since the container "+
+				"was last started here: it may run elsewhere"
 	case was.Stopped != "" && (policy.When != engine.RestartAlways || was.Stopped == boot):
 		s.Why = "it was stopped"
 	case policy.When == engine.RestartNo && unseen:

@@ -52,7 +52,7 @@ func TestStands(t *testing.T) {
 		{name: "not confirmed", policy: "always", ran: long, was: restartRecord{Holder: "nobody"},
 			why: "has not confirmed", unheld: true},
 		{name: "another state", policy: "always", ran: long,
-			was: restartRecord{Holder: "two", Stopped: "now"}, why: "put back", unheld: true},
+			was: restartRecord{Holder: "two", Stopped: "now"}, why: "was restored", unheld: true},
 	} {
 		ctr := engine.Container{State: engine.Exited, ExitCode: c.code}
 		ctr.Definition.Restart = c.policy
@@ -122,14 +122,14 @@ func TestRestartsInAnotherState(t *testing.T) {
 	must(t, n.Stop(t.Context(), d.ID, 0))
 	n.config.State = "two"
 	n = n.reopen()
-	if s := n.stands(d.ID, "put back"); !s.Unheld {
+	if s := n.stands(d.ID, "was restored"); !s.Unheld {
 		t.Errorf("it stands at %+v", s)
 	}
 	if err := n.Restart(t.Context(), d.ID, noPreparation); !errors.Is(err, engine.ErrBusy) {
 		t.Errorf("it is started in another state: %v", err)
 	}
 	must(t, n.Stop(t.Context(), d.ID, 0))
-	n.stands(d.ID, "put back")
+	n.stands(d.ID, "was restored")
 	n.config.State = "one"
 	n = n.reopen()
 	n.stands(d.ID, "it was stopped")

@@ -64,7 +64,8 @@ func validateVolume(v engine.Volume) error {
 				v.Path, v.SizeBytes, int64(maxTmpfs))
 		}
 	default:
-		return fmt.Errorf("volume at %.80q of kind %.20q has what such a volume cannot have", v.Path, v.Kind)
+		return fmt.Errorf("volume at %.80q of kind %.20q has settings that this kind of volume cannot have",
+			v.Path, v.Kind)
 	}
 	return nil
 }
@@ -137,7 +138,7 @@ func (e *Engine) makeVolumes(d engine.Definition) (made []string, err error) {
 		case engine.Bind:
 			info, err := os.Lstat(place)
 			if err == nil && !info.IsDir() {
-				err = errors.New("it is no directory")
+				err = errors.New("it is not a directory")
 			}
 			if err != nil {
 				return made, fmt.Errorf("%s: %w; make the directory first, or name one", v, err)
@@ -179,17 +180,18 @@ func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]
 			}
 			continue
 		}
-		instead := fmt.Sprintf("; or let the container have it as it is here: --volumes %s=skip", v.Key())
+		instead := fmt.Sprintf("; or let the container use the one that exists here: --volumes "+
+			"%s=skip", v.Key())
 		entries, err := os.ReadDir(place)
 		switch {
 		case len(engine.Sharing(all, d.ID, v)) > 0:
 			add("container "+engine.Sharing(all, d.ID, v)[0]+" on this node has it",
 				"remove that container, or give one of them another volume"+instead)
 		case err == nil && len(entries) > 0:
-			add("there is one with files in it already, at the target",
+			add("the target already has this volume, with files in it",
 				"remove it, or move its files elsewhere"+instead)
 		case errors.Is(err, unix.ENOTDIR):
-			add("on this node that is no directory", "remove what is there")
+			add("on this node it is not a directory", "remove what is there")
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return nil, fmt.Errorf("look at %s: %w", v, err)
 		}

@@ -65,7 +65,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 		}
 	}
 	if len(problems) == 0 && durable.Exists(e.place(d.ID, d.Name).lxc) {
-		add("directory "+e.place(d.ID, d.Name).lxc, "it is there, and is no container", "remove it")
+		add("directory "+e.place(d.ID, d.Name).lxc, "it exists, but is not a container", "remove it")
 	}
 	if _, err := e.config.Criu.Tool(); err != nil {
 		add("CRIU", err.Error(), "run \"godwit doctor\" on this node")
@@ -272,7 +272,7 @@ func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 func (a *arrival) waiting() error {
 	select {
 	case <-a.settled:
-		return errors.Join(errors.New("LXC has given the container up"), a.settleErr)
+		return errors.Join(errors.New("LXC has given up on the container"), a.settleErr)
 	default:
 	}
 	monitors, err := a.engine.monitors()

@@ -156,14 +156,14 @@ func checkSettings(written, settings []setting) []engine.Problem {
 		}
 	}
 	if last(written, "lxc.rootfs.path") == "" { // LXC would take the node's own
-		add(setting{key: "lxc.rootfs.path"}, "it says nowhere where its root file system is",
-			"give its directory")
+		add(setting{key: "lxc.rootfs.path"}, "the configuration does not say where the root file system is",
+			"name the directory of the root file system")
 	}
 	if value := last(settings, "lxc.console.path"); value != "none" {
-		add(setting{"lxc.console.path", value}, "lxc-checkpoint cannot take a console over", "set it to none")
+		add(setting{"lxc.console.path", value}, "lxc-checkpoint cannot restore a console", "set it to none")
 	}
 	if value := last(settings, "lxc.tty.max"); value != "0" && value != "" {
-		add(setting{"lxc.tty.max", value}, "lxc-checkpoint cannot take terminals over", "set it to 0")
+		add(setting{"lxc.tty.max", value}, "lxc-checkpoint cannot restore terminals", "set it to 0")
 	}
 	if _, err := networkOf(settings); err != nil {
 		problems = append(problems, engine.Problem{What: "the container's network", Why: err.Error(),
@@ -184,7 +184,7 @@ const (
 func checkSetting(one setting) (why, remedy string) {
 	switch {
 	case !movable.MatchString(one.key):
-		return "it is not known to move", unsetRemedy
+		return "this setting is not known to move", unsetRemedy
 	case one.key == "lxc.rootfs.path" && !strings.HasPrefix(strings.TrimPrefix(one.value, "dir:"), "/"):
 		return "only root file systems that are directories move", "move it to a directory"
 	case one.key == "lxc.mount.entry":
@@ -202,7 +202,7 @@ func checkSetting(one setting) (why, remedy string) {
 func checkMount(entry string) (why, remedy string) {
 	fields := strings.Fields(entry)
 	if len(fields) < 4 {
-		return "it is not a line of fstab(5)", unsetRemedy
+		return "it does not have the format of fstab(5)", unsetRemedy
 	}
 	options := strings.Split(fields[3], ",")
 	binds := slices.Contains(options, "bind")
@@ -210,7 +210,7 @@ func checkMount(entry string) (why, remedy string) {
 	case strings.Contains(fields[1], "..") || filepath.IsAbs(fields[1]):
 		return "it leads out of the container", unsetRemedy
 	case slices.Contains(options, "rbind") || slices.Contains(options, "remount"):
-		return "its options reach further than one file system", unsetRemedy
+		return "its options affect more than one file system", unsetRemedy
 	case !binds && slices.Contains([]string{"tmpfs", "mqueue", "proc", "sysfs", "securityfs", "debugfs"},
 		fields[2]):
 		return "", ""

@@ -103,7 +103,8 @@ func cgroupProblems(settings []setting, version string, v1 bool) []engine.Proble
 			problems = append(problems, engine.Problem{
 				What: fmt.Sprintf("%.60s = %.80s", one.key, one.value),
 				Why: "LXC " + version +
-					" knows no settings of cgroup version 1, and would not start a container that has them",
+					" does not support settings of cgroup version 1, and would not start a container " +
+					"that has them",
 				Remedy: "move it to a node with LXC before " + unifiedOnly +
 					", or put settings of lxc.cgroup2 in its place, which limit where version 2 has the " +
 					"controllers",
@@ -146,7 +147,7 @@ func seal(settings []setting, group *kernel.Cgroup) error {
 			return kernel.SealMounts(pid, sealed(settings))
 		}
 	}
-	return errors.New("its first process is not there")
+	return errors.New("its first process is missing")
 }
 
 // sealed are where these directories are in the container.

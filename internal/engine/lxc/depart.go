@@ -139,7 +139,7 @@ func examineMounts(pids []int) (problems []engine.Problem) {
 }
 
 func examineMount(pid int, one kernel.Mount) []engine.Problem {
-	why := "what is in it would not move"
+	why := "its contents would not move"
 	directory, err := os.Open(filepath.Join(fmt.Sprintf("/proc/%d/root", pid), one.Point))
 	if err == nil {
 		_, err = directory.Readdirnames(1)
@@ -149,11 +149,11 @@ func examineMount(pid int, one kernel.Mount) []engine.Problem {
 	case errors.Is(err, io.EOF), isGone(err):
 		return nil
 	case err != nil:
-		why = "it cannot be told what is in it: " + err.Error()
+		why = "its contents cannot be read: " + err.Error()
 	}
 	return []engine.Problem{{
 		What: fmt.Sprintf("mount of %.200s (%s)", one.Point, one.Type), Why: why,
-		Remedy: "remove what is in it, or unmount it",
+		Remedy: "empty it, or unmount it",
 	}}
 }
 

@@ -93,7 +93,8 @@ func (e *Engine) identityOf(name string, runs bool) (string, error) {
 		return own.ID, nil
 	case err == nil && !e.copied(own, name):
 	case !runs:
-		return "", fmt.Errorf("LXC container %s: %w: it does not run, and never did since Godwit is here",
+		return "", fmt.Errorf("LXC container %s: %w: it is not running, and has not run since Godwit "+
+			"was installed",
 			name, engine.ErrNotFound)
 	default:
 		var id [32]byte

@@ -153,7 +153,7 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 	}
 	engineID, err := a.createPatiently(ctx)
 	if err != nil {
-		err = fmt.Errorf("have %s make it: %w", a.title, err)
+		err = fmt.Errorf("create it with %s: %w", a.title, err)
 		// the engine reported a failure and will not create it later
 		if !errors.Is(err, context.DeadlineExceeded) {
 			record.Unmade = true
@@ -267,7 +267,7 @@ func (a *arrival) start(ctx context.Context) error {
 	select { // why the engine failed says more than that its restore proxy is not there
 	case <-started:
 		if a.startErr != nil {
-			return fmt.Errorf("have %s start it: %w", a.title, a.startErr)
+			return fmt.Errorf("start it with %s: %w", a.title, a.startErr)
 		}
 	case <-time.After(reasonPatience):
 	case <-ctx.Done():
@@ -314,7 +314,7 @@ func (a *arrival) begin() (started chan struct{}, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed || a.started != nil {
-		return nil, fmt.Errorf("%w: its arrival is over, or it was started", engine.ErrBusy)
+		return nil, fmt.Errorf("%w: its arrival has ended, or it has already been started", engine.ErrBusy)
 	}
 	a.started, a.startAt = make(chan struct{}), time.Now()
 	return a.started, nil

@@ -203,7 +203,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 	defer e.engineIDs.Lock(engineID)()
 	if engineID != "" { // with the volumes that the engine has made beside those of the definition
 		if err := e.adapter.Remove(ctx, engineID, RemoveOptions{Force: true, Volumes: true}); err != nil {
-			return fmt.Errorf("have %s remove it: %w", e.adapter.Title(), err)
+			return fmt.Errorf("remove it from %s: %w", e.adapter.Title(), err)
 		}
 		if err := e.awaitRemoved(ctx, engineID); err != nil {
 			return err

@@ -19,7 +19,8 @@ func CheckBridge(d engine.Definition) error {
 	own := d.Network
 	switch {
 	case !own.Address.Is4() || !own.Address.IsGlobalUnicast() || own.Bridge == "":
-		return fmt.Errorf("address %s in network %.80q is none of one container", own.Address, own.Bridge)
+		return fmt.Errorf("address %s in network %.80q is not a valid address of a container",
+			own.Address, own.Bridge)
 	case own.PrefixBits < 1 || own.PrefixBits > 30:
 		return fmt.Errorf("network %.80q has a prefix of %d bits", own.Bridge, own.PrefixBits)
 	case len(d.Ports) > maxPorts:
@@ -29,7 +30,7 @@ func CheckBridge(d engine.Definition) error {
 		known := port.Protocol == "tcp" || port.Protocol == "udp"
 		if !known || port.HostPort == 0 || port.ContainerPort == 0 || port.Host.IsValid() &&
 			!port.Host.Is4() {
-			return fmt.Errorf("published port %.100v is none", port)
+			return fmt.Errorf("published port %.100v is not valid", port)
 		}
 	}
 	return nil
@@ -48,8 +49,8 @@ func TakenPorts(ctx context.Context, ports []engine.Published,
 		}
 		one := engine.Problem{
 			What:   fmt.Sprintf("published port %d/%s", port.HostPort, port.Protocol),
-			Why:    "it cannot be had on this node: " + err.Error(),
-			Remedy: "end what has it, or publish another one",
+			Why:    "it is not available on this node: " + err.Error(),
+			Remedy: "end the program that uses it, or publish another port",
 		}
 		if who := publisher(port); who != "" {
 			one.Why, one.Remedy = "container "+who+" publishes it on this node", "remove that container"

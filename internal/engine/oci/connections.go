@@ -36,7 +36,7 @@ func hostConnections(first int, pids []int) ([]engine.Problem, error) {
 	}
 	return []engine.Problem{{
 		What:   "connection with " + remote,
-		Why:    "with --network host it has the address of this node, which stays here",
+		Why:    "with --network host the connection has the address of this node, which stays here",
 		Remedy: "close it before the move",
 	}}, nil
 }
@@ -57,7 +57,7 @@ func neighbourConnections(own engine.Network, pids []int) ([]engine.Problem, err
 	}
 	return []engine.Problem{{
 		What:   "connection with " + remote,
-		Why:    "that is this node, or a container on the same network, which stays here",
+		Why:    "its other end is this node, or a container on the same network, which stays here",
 		Remedy: "close it before the move",
 	}}, nil
 }

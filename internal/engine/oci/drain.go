@@ -31,7 +31,7 @@ func (a alive) drained(ctx context.Context) error {
 	for {
 		unread, err := a.unread()
 		if err != nil {
-			return fmt.Errorf("look at what container %s has written: %w", a.found.name(), err)
+			return fmt.Errorf("look for unread output of container %s: %w", a.found.name(), err)
 		}
 		if now := logSize(a.log); unread > 0 || now != size {
 			size, since = now, time.Now()
@@ -40,7 +40,7 @@ func (a alive) drained(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("container %s: nobody reads what it has written: %w", a.found.name(), ctx.Err())
+			return fmt.Errorf("container %s: its output is not being read: %w", a.found.name(), ctx.Err())
 		case <-time.After(drainPause):
 		}
 	}

@@ -54,11 +54,11 @@ func (a *arrival) undisturbed() error {
 	if err == nil && a.shmMade != nil {
 		var now os.FileInfo
 		if now, err = os.Stat(a.shm); err == nil && !os.SameFile(now, a.shmMade) {
-			err = errors.New("its /dev/shm is another one")
+			err = errors.New("its /dev/shm was replaced")
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("somebody has tried to start or remove it: %w", err)
+		return fmt.Errorf("another program has tried to start or remove it: %w", err)
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func TestUndisturbed(t *testing.T) {
 	}
 	a.shm = t.TempDir()
 	if a.undisturbed() == nil {
-		t.Error("its /dev/shm is another one")
+		t.Error("its /dev/shm was replaced")
 	}
 	a.shmMade = nil
 	if err := os.Remove(restoreDir.Images()); err != nil {

@@ -75,14 +75,15 @@ func (p Process) spec() (*specs.Spec, error) {
 func (p Process) stdio() ([]string, error) {
 	data, err := os.ReadFile(p.State)
 	if err != nil {
-		return nil, fmt.Errorf("find what the runtime knows of the container: %w", err)
+		return nil, fmt.Errorf("read the runtime's state of the container: %w", err)
 	}
 	descriptors, err := externalDescriptors(data)
 	if err != nil {
 		return nil, fmt.Errorf("decode %s: %w", p.State, err)
 	}
 	if len(descriptors) != 3 {
-		return nil, fmt.Errorf("the runtime knows %d standard descriptors in %s, not 3", len(descriptors),
+		return nil, fmt.Errorf("the runtime's state has %d standard descriptors in %s, not 3",
+			len(descriptors),
 			p.State)
 	}
 	return descriptors, nil

@@ -72,8 +72,8 @@ func (e *Engine) endUnseen(ctx context.Context, found Container, force bool) err
 		return err
 	}
 	if !force {
-		return fmt.Errorf("remove container %s of %s: %w: its processes run, of which that does not know; "+
-			"only by force they are ended with it",
+		return fmt.Errorf("remove container %s of %s: %w: its processes still run, unknown to the "+
+			"engine; --force ends them and removes it",
 			found.name(), e.adapter.Title(), engine.ErrBusy)
 	}
 	group, err := groupIn(dir)

@@ -115,8 +115,8 @@ func (e *Engine) orphanError(id string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, fmt.Errorf("container %.12s runs, but its start by %s has failed (%s): nobody "+
-		"can start, stop or move it by that before its processes have ended",
+	return errors.Join(err, fmt.Errorf("container %.12s runs, but its start by %s has failed (%s): the "+
+		"engine cannot start, stop or move it until its processes have ended",
 		id, e.adapter.Title(), why))
 }
 

@@ -253,7 +253,7 @@ func (e *Engine) removeRestoreDir(id string) error {
 	}
 	runs, err := occupied(dir)
 	if runs {
-		err = fmt.Errorf("%w: processes of container %.12s run still", engine.ErrBusy, id)
+		err = fmt.Errorf("%w: processes of container %.12s still run", engine.ErrBusy, id)
 	}
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ func ShimProcess(found Container, state string) (Process, error) {
 	}
 	states, err := filepath.Glob(state)
 	if err != nil || len(states) == 0 {
-		return Process{}, fmt.Errorf("find what runc knows of container %s: %s: %w", found.name(), state,
+		return Process{}, fmt.Errorf("read runc's state of container %s: %s: %w", found.name(), state,
 			errors.Join(err, os.ErrNotExist))
 	}
 	// A shim's working directory is the bundle (containerd, runtime/v2/README.md).

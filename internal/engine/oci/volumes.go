@@ -58,7 +58,7 @@ func (e *Engine) emptyVolumes(ctx context.Context, d engine.Definition) error {
 	for _, v := range Coming(d) {
 		made, err := e.adapter.MadeFor(ctx, v.Name, idLabel, d.ID)
 		if err == nil && !made {
-			err = errors.New("somebody else has made it")
+			err = errors.New("another program has made it")
 		}
 		var path string
 		if err == nil {

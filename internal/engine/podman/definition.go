@@ -160,13 +160,13 @@ func checkTold(x extra) error {
 		h.ExtraHosts, h.GroupAdd} {
 		for _, value := range list {
 			if value == "" || strings.ContainsAny(value, ",\"\r\n\x00") {
-				return fmt.Errorf("value %.80q is not one that Podman can be told", value)
+				return fmt.Errorf("value %.80q cannot be passed to Podman", value)
 			}
 		}
 	}
 	for _, limit := range h.Ulimits {
 		if !limitPattern.MatchString(limit.Name) {
-			return fmt.Errorf("limit %.80q is none", limit.Name)
+			return fmt.Errorf("limit %.80q is not a valid name", limit.Name)
 		}
 	}
 	if log := h.LogConfig; !logTagPattern.MatchString(log.Tag) || !logSizePattern.MatchString(log.Size) {
@@ -199,7 +199,7 @@ func checkVolumes(d engine.Definition, x extra) error {
 		}
 	}
 	if made := volumesOf(x.Mounts); len(made) != len(x.Mounts) || !oci.SameVolumes(made, d.Volumes) {
-		return errors.New("its volumes are not those of its configuration")
+		return errors.New("its volumes do not match its configuration")
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func plainPath(name string) bool {
 // checkOthers wants what else is told to the agent to be what Podman will do.
 func checkOthers(d engine.Definition, x extra) error {
 	if d.Limits != limitsOf(x.Host) {
-		return errors.New("its limits are not those of its configuration")
+		return errors.New("its limits do not match its configuration")
 	}
 	return checkNetwork(d, x)
 }

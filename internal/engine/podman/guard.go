@@ -56,16 +56,16 @@ func guardObstacles(ctx context.Context, directory string) []engine.Problem {
 	}
 	if err != nil {
 		return []engine.Problem{{What: "OCI hooks of Podman", Why: err.Error(),
-			Remedy: "see that podman --help shows --hooks-dir"}}
+			Remedy: "make sure that podman --help shows --hooks-dir"}}
 	}
 	p := problems{}
 	listed := slices.ContainsFunc(all, func(one string) bool { return filepath.Clean(one) == directory })
-	p.add(len(all) > 0 && !listed, "hooks_dir of Podman", "it does not look for OCI hooks in "+directory+
-		", by which it is kept from starting a container that is elsewhere",
+	p.add(len(all) > 0 && !listed, "hooks_dir of Podman", "Podman does not look for OCI hooks in "+directory+
+		", which keep it from starting a container that is elsewhere",
 		"add "+directory+" to hooks_dir in containers.conf, or take hooks_dir out")
 	if err := writable(directory); err != nil {
 		p.add(true, directory, "Podman cannot be kept from starting a container that is elsewhere: "+
-			err.Error(), "make it a directory that can be written to, as by a mount")
+			err.Error(), "make it a writable directory, for example with a mount")
 	}
 	return p
 }
@@ -122,7 +122,7 @@ func (a *adapter) guarding(engineID string) string {
 // starting.
 func (a *adapter) guard(engineID string) error {
 	if !idPattern.MatchString(engineID) {
-		return fmt.Errorf("guard container %.80q: that is no id", engineID)
+		return fmt.Errorf("guard container %.80q: not a container ID", engineID)
 	}
 	refuse := fmt.Sprintf(saysMoving, engineID[:12])
 	script := `case "$(cat)" in *'"id"'*` + engineID + `*) ` + refuse + `;; esac`
@@ -135,7 +135,7 @@ func (a *adapter) guarded(engineID string) bool { return durable.Exists(a.guardi
 // guardArrival has it refuse a container that will be made for an arrival, of whatever id.
 func (a *adapter) guardArrival(id string) error {
 	if !idPattern.MatchString(id) {
-		return fmt.Errorf("guard the arrival of container %.80q: that is no id", id)
+		return fmt.Errorf("guard the arrival of container %.80q: not a container ID", id)
 	}
 	named := map[string]string{"^" + regexp.QuoteMeta(arrivalAnnotation) + "$": "^" + id + "$"}
 	return a.write(a.guardingArrival(id), id, when{Annotations: named},

@@ -52,7 +52,7 @@ func TestGuardObstacles(t *testing.T) {
 		"empty":        {"", hooks, ""},
 		"listed":       {"(default [/etc/hooks," + hooks + "/])", hooks, ""},
 		"elsewhere":    {"(default [/etc/hooks])", hooks, "add " + hooks + " to hooks_dir"},
-		"not writable": {"", readOnly, "can be written to"},
+		"not writable": {"", readOnly, "writable directory"},
 	} {
 		fakePodman(t, `echo '      --hooks-dir strings  Set it `+c.told+`'`)
 		found := guardObstacles(t.Context(), c.directory)

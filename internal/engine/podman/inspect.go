@@ -95,7 +95,7 @@ func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Container, 
 	}
 	var told []inspected
 	if err := json.Unmarshal(data, &told); err != nil {
-		return nil, fmt.Errorf("decode what Podman says about its containers: %w", err)
+		return nil, fmt.Errorf("decode Podman's list of containers: %w", err)
 	}
 	all := make([]oci.Container, 0, len(told))
 	for _, one := range told {

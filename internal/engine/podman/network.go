@@ -161,7 +161,7 @@ func (n podmanNetwork) obstacles(name string) []engine.Problem {
 	p, what := problems{}, "network "+name+" of Podman"
 	p.add(n.Driver != "bridge", what, "its driver is "+n.Driver, "use a network of driver bridge")
 	p.add(n.IPAM["driver"] != "" && n.IPAM["driver"] != "host-local", what,
-		"its addresses are given by "+n.IPAM["driver"], "use one with a subnet")
+		"its addresses come from "+n.IPAM["driver"], "use one with a subnet")
 	p.add(n.Options["mode"] == "unmanaged", what, "its bridge is not Podman's",
 		"use one without mode=unmanaged")
 	return p
@@ -177,11 +177,11 @@ func checkNetwork(d engine.Definition, x extra) error {
 		return fmt.Errorf("it has an address of %.80q, and network %.80q", own.Bridge, x.Host.NetworkMode)
 	}
 	if mac, err := net.ParseMAC(own.MAC); err != nil || len(mac) != 6 || mac[0]&1 != 0 {
-		return fmt.Errorf("hardware address %.40q is none of one interface", own.MAC)
+		return fmt.Errorf("hardware address %.40q is not a valid unicast address", own.MAC)
 	}
 	ports, err := published(x.Host.PortBindings)
 	if err == nil && !slices.Equal(ports, d.Ports) {
-		err = errors.New("its published ports are not those of its configuration")
+		err = errors.New("its published ports do not match its configuration")
 	}
 	return errors.Join(err, oci.CheckBridge(d), checkEndpoint(x.Endpoint))
 }
@@ -195,7 +195,7 @@ func checkEndpoint(end *endpoint) error {
 	}
 	for _, alias := range end.Aliases {
 		if !aliasPattern.MatchString(alias) {
-			return fmt.Errorf("alias %.80q is none", alias)
+			return fmt.Errorf("alias %.80q is not valid", alias)
 		}
 	}
 	return nil
@@ -267,8 +267,9 @@ func networkObstacles(h host) []engine.Problem {
 		_, err := published(h.PortBindings)
 		p.add(err != nil, fmt.Sprint(err), "only TCP and UDP by IPv4 move", "publish it by IPv4")
 	default:
-		p.add(h.NetworkMode != "none" && h.NetworkMode != "host", what, "it is none of Podman's bridges",
-			"podman network create --subnet on both nodes, and start it on that")
+		p.add(h.NetworkMode != "none" && h.NetworkMode != "host", what, "it is not a bridge network of "+
+			"Podman",
+			"podman network create --subnet on both nodes, and start the container on that network")
 	}
 	return p
 }
@@ -283,7 +284,7 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 	what := "network " + own.Bridge + " of Podman"
 	told, err := inspectNetwork(ctx, own.Bridge)
 	if errors.Is(err, errNoNetwork) {
-		return []engine.Problem{{What: what, Why: "there is none of this name on this node",
+		return []engine.Problem{{What: what, Why: "this node has no network of this name",
 			Remedy: makeNetwork(own, x.Endpoint, false)}}, nil
 	}
 	if err != nil {
@@ -291,11 +292,12 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 	}
 	p := problems(told.obstacles(own.Bridge))
 	_, routed := told.Labels[oci.RoutedLabel]
-	p.add(own.Routed && !routed, what, "nodes route its addresses to each other at the source, and not here",
+	p.add(own.Routed && !routed, what, "at the source, nodes route its addresses to each other; on this "+
+		"node they do not",
 		makeNetwork(own, x.Endpoint, true))
 	at := slices.IndexFunc(told.Subnets, func(part subnet) bool { return part.Subnet.Contains(own.Address) })
 	if at < 0 {
-		p.add(len(p) == 0, what, own.Address.String()+" is not of its subnet on this node",
+		p.add(len(p) == 0, what, own.Address.String()+" is not in the network's subnet on this node",
 			makeNetwork(own, x.Endpoint, true))
 		return p, nil
 	}
@@ -361,6 +363,6 @@ func addressTaken(own engine.Network, gateway netip.Addr, here []oci.Container) 
 	return []engine.Problem{{
 		What: "address " + own.Address.String(), Why: who + " of Podman on this node has it",
 		Remedy: "stop that container, or start this one with --ip and an address that is free on both " +
-			"nodes, best of its own network: podman network create --subnet on both nodes",
+			"nodes, preferably of a network of its own: podman network create --subnet on both nodes",
 	}}
 }

@@ -38,7 +38,7 @@ func (a *adapter) Obstacles(ctx context.Context, f oci.Container) []engine.Probl
 	p = append(p, secretObstacles(ctx, found.Config)...)
 	root, err := a.Root(f)
 	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman",
-		"files of the writable layer lack their content", "mountopt without metacopy")
+		"files of the writable layer lack their content", "set mountopt without metacopy")
 	p = append(p, guardObstacles(ctx, a.hooks)...)
 	p = append(p, connectedObstacles(ctx, found)...)
 	return append(p, obstacles(found.Config.config, found.Host, found.Mounts)...)
@@ -82,11 +82,11 @@ func secretObstacles(ctx context.Context, c ownConfig) []engine.Problem {
 	defer cancel()
 	secrets, err := podman(ctx, "secret", "ls", "--quiet")
 	p := problems{}
-	p.add(err != nil, "secrets of Podman", fmt.Sprint("it does not say whether there are any: ", err),
+	p.add(err != nil, "secrets of Podman", fmt.Sprint("cannot list them: ", err),
 		"try again")
 	p.add(len(bytes.TrimSpace(secrets)) > 0, "secrets of Podman", "the container was made by Podman's "+
-		"API, which does not say whether it has one as a variable; secrets are not moved",
-		"start it with podman run, or remove what podman secret ls tells of if nobody needs it")
+		"API, which does not show whether a variable holds a secret; secrets are not moved",
+		"start it with podman run, or remove the secrets that podman secret ls lists if they are unused")
 	return p
 }
 
@@ -112,20 +112,21 @@ func linked(target string) bool {
 func obstacles(c config, h host, mounts []mount) []engine.Problem {
 	p := problems{}
 	p.add(h.Privileged, "--privileged", "such a container may have any device and mount of the node", without)
-	p.add(!private(h.PidMode), "--pid "+h.PidMode, "its processes are not its own", without)
+	p.add(!private(h.PidMode), "--pid "+h.PidMode, "it shares processes with the node or another "+
+		"container", without)
 	p.add(!private(h.UTSMode), "--uts "+h.UTSMode, "its host name is the node's", without)
 	p.add(!slices.Contains([]string{"", "private", "shareable", "none"}, h.IpcMode), "--ipc "+h.IpcMode,
 		"shared memory of others would have to move with it", without)
 	p.add(h.UsernsMode != "" || h.IDMappings != nil, "--userns, --uidmap or --gidmap",
 		"user namespaces are not moved", without)
 	p.add(!slices.Contains([]string{"", "host", "private"}, h.CgroupMode), "--cgroupns "+h.CgroupMode,
-		"it is another container's", without)
+		"it is the namespace of another container", without)
 	p.add(h.Cgroups != "" && h.Cgroups != "default", "--cgroups "+h.Cgroups,
 		"it has no control group of its own", without)
 	p.add(h.CgroupParent != "", "--cgroup-parent "+h.CgroupParent, "that control group is this node's",
 		without)
 	p.add(len(h.CgroupConf) > 0, "--cgroup-conf", "settings of control groups are not moved", without)
-	p.add(len(h.Devices) > 0, "--device", "what a device knows of the container stays on this node", without)
+	p.add(len(h.Devices) > 0, "--device", "the state of devices stays on this node", without)
 	p.add(len(h.VolumesFrom) > 0, "--volumes-from", "the containers would have to move together",
 		"name the volumes with -v")
 	p.add(h.BlkioWeight != 0 || len(h.BlkioWeightDevice)+len(h.BlkioReadBps)+len(h.BlkioWriteBps)+
@@ -134,14 +135,14 @@ func obstacles(c config, h host, mounts []mount) []engine.Problem {
 	p.add(h.CPURealtimePeriod != 0 || h.CPURealtime != 0, "--cpu-rt-period or --cpu-rt-runtime",
 		"real-time shares are not moved", without)
 	p.add(!slices.Contains([]string{"", logDriver, "json-file", "journald", "none"}, h.LogConfig.Type),
-		"--log-driver "+h.LogConfig.Type, "it is read by who started the container", without)
+		"--log-driver "+h.LogConfig.Type, "only the program that started the container reads it", without)
 	p.add(c.SystemdMode, "--systemd", "processes in control groups within the container are not moved",
 		"start it with --systemd=false")
-	p.add(c.Timeout != 0, "--timeout", "the time would begin anew", without)
+	p.add(c.Timeout != 0, "--timeout", "the timeout would start over", without)
 	p.add(len(c.Secrets) > 0, "--secret", "secrets are not moved", without)
 	p.add(len(c.ChrootDirs) > 0, "--chrootdirs", "they are not moved", without)
 	for name := range c.Annotations {
-		p.add(!ownAnnotation(name), "--annotation "+name, "what the runtime makes of it is not known",
+		p.add(!ownAnnotation(name), "--annotation "+name, "its meaning to the runtime is unknown",
 			without)
 	}
 	p = append(append(p, privilegeObstacles(h)...), mountObstacles(h, mounts)...)
@@ -166,7 +167,7 @@ func ownAnnotation(name string) bool {
 // target cannot know who has allowed that at the source.
 func privilegeObstacles(h host) []engine.Problem {
 	p := problems{}
-	const why = "it takes from what keeps the container off its node"
+	const why = "it weakens the isolation of the container from its node"
 	for _, name := range h.CapAdd {
 		p.add(!oci.HarmlessCapability(name, h.NetworkMode != "host"), "--cap-add "+name, why, without)
 	}

@@ -51,6 +51,6 @@ func (a *adapter) runtimeObstacles(ctx context.Context) []engine.Problem {
 	p.add(told.Store.Driver != "overlay", "storage driver "+told.Store.Driver+" of Podman",
 		"only overlay is supported", "use overlay")
 	p.add(told.Store.GraphRoot != DefaultRoot, "storage of Podman in "+told.Store.GraphRoot,
-		"it is looked for in "+DefaultRoot, "keep it there")
+		"Godwit looks for it in "+DefaultRoot, "keep it there")
 	return append(p, guardObstacles(ctx, a.hooks)...)
 }

@@ -113,7 +113,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open imagesto
 		return errors.Join(err, left)
 	}
 	if lack, err = s.Lacks(ctx, image); err == nil && lack.Image {
-		err = errors.New("it has taken something else, or it has been removed since")
+		err = errors.New("the engine loaded a different image, or the image was removed since")
 	}
 	return err
 }
@@ -246,11 +246,11 @@ func (s *imageStore) undo(ctx context.Context, layers []string, had int) error {
 	if err == nil {
 		if err = removeImage(ctx, part.ID); err != nil {
 			// sweep tries again, by what is in the directory
-			return fmt.Errorf("remove what has come of it: %w", err)
+			return fmt.Errorf("remove the part of it that has arrived: %w", err)
 		}
 	}
 	if err = errors.Join(err, files.RemoveTree(dir)); err != nil {
-		return fmt.Errorf("remove what has come of it: %w", err)
+		return fmt.Errorf("remove the part of it that has arrived: %w", err)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 		if err != nil && !errors.Is(err, engine.ErrNoVolume) {
 			return nil, err
 		}
-		p.add(err == nil && !v.Stays, v.String()+" of Podman", "there is one here already",
+		p.add(err == nil && !v.Stays, v.String()+" of Podman", "a volume of this name already exists here",
 			"remove it, or say that it is shared or skipped (--volumes)")
 	}
 	return p, nil

@@ -44,7 +44,7 @@ func serve(c call, args []string, runc string) (int, error) {
 			return become(runc, args, nil)
 		}
 		if err != nil {
-			return 0, fmt.Errorf("cannot read what to restore in this container: %w", err)
+			return 0, fmt.Errorf("cannot read the restore job of this container: %w", err)
 		}
 		return dir.restore(c, job)
 	case "start":
@@ -95,7 +95,7 @@ func (d Dir) deleted(runc string, args []string) (int, error) {
 	}
 	if d.Waits() {
 		if err := os.WriteFile(d.over(), nil, 0o600); err != nil {
-			return 0, fmt.Errorf("tell that a container has ended: %w", err)
+			return 0, fmt.Errorf("record that a container has ended: %w", err)
 		}
 	}
 	if d.Waits() { // not since the mark is there, or its agent may not have seen that

@@ -26,8 +26,8 @@ import (
 // until the agent lets it go on.
 func (d Dir) restore(c call, job Job) (int, error) {
 	if exists(job.Record) {
-		return 0, errors.New("this container has arrived and run before, and its agent has not taken note " +
-			"of that: start the agent first")
+		return 0, errors.New("this container has already arrived and run here, but the agent has not " +
+			"recorded that: start the agent first")
 	}
 	if err := d.makeBundle(c.flag("--bundle"), c.id()); err != nil {
 		return 0, err

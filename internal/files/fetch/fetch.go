@@ -284,7 +284,7 @@ func (f *Fetch) best(diffID string, except *tally) (best *tally) {
 
 // nobody says why a layer cannot be had.
 func (f *Fetch) nobody(diffID string) error {
-	failed := []error{fmt.Errorf("layer %s can be had from nobody", diffID)}
+	failed := []error{fmt.Errorf("no source can send layer %s", diffID)}
 	for _, t := range f.tallies {
 		if t.taken.Failed != nil {
 			failed = append(failed, fmt.Errorf("%s %s: %w", t.Kind, t.Name, t.taken.Failed))

@@ -285,7 +285,7 @@ func TestBadHolders(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 2)
 			if _, err := w.fetch(short, w.holder("bad", 1e9, w.layers, change)); err == nil ||
-				!strings.Contains(err.Error(), "from nobody") {
+				!strings.Contains(err.Error(), "no source can send") {
 				t.Errorf("error: %v", err)
 			}
 			w.clean()

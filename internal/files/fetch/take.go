@@ -18,8 +18,8 @@ const (
 )
 
 var (
-	errSilent = errors.New("nothing came from it")
-	errSlow   = errors.New("it is much slower than expected, and another one is not")
+	errSilent = errors.New("it sent nothing")
+	errSlow   = errors.New("it is much slower than expected, and another source is not")
 	errOther  = errors.New("it sends something that it was not asked for")
 )
 

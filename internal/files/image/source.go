@@ -83,7 +83,7 @@ func (t *tarball) index(archive *tar.Reader, end int64) error {
 		}
 	}
 	if len(t.files) == 0 {
-		return fmt.Errorf("%w: the archive is empty, or is none", ErrInvalid)
+		return fmt.Errorf("%w: the archive is empty, or is not an archive", ErrInvalid)
 	}
 	return nil
 }

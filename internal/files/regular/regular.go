@@ -11,7 +11,7 @@ import (
 )
 
 // ErrOther is what is there, and no regular file.
-var ErrOther = errors.New("it is no regular file")
+var ErrOther = errors.New("it is not a regular file")
 
 // Openat opens a regular file for reading, by a path that openat2(2) resolves as told. Nothing else
 // is opened: to open a device is not free of effects, nor need its driver ever return from it, and

@@ -151,14 +151,14 @@ func writeBack(link string) error {
 func Take(directory string) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(directory, &stat); err != nil {
-		return fmt.Errorf("look anew at %s: %w", directory, err)
+		return fmt.Errorf("refresh %s: %w", directory, err)
 	}
 	if int64(stat.Type) != unix.FUSE_SUPER_MAGIC {
 		return nil
 	}
 	point, err := mountPoint(directory)
 	if err != nil {
-		return fmt.Errorf("look anew at %s: %w", directory, err)
+		return fmt.Errorf("refresh %s: %w", directory, err)
 	}
 	// To reconfigure a file system, even to what it is, drops the names that nobody uses
 	// (fs/super.c, reconfigure_super); FUSE keeps nothing of a file without a name
@@ -169,7 +169,7 @@ func Take(directory string) error {
 		err = unix.FsconfigReconfigure(fd)
 	}
 	if err != nil {
-		return fmt.Errorf("look anew at %s: reconfigure %s: %w", directory, point, err)
+		return fmt.Errorf("refresh %s: reconfigure %s: %w", directory, point, err)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // ErrNotShared says that a directory is not the one that the other node has written to.
-var ErrNotShared = errors.New("what one node writes there the other does not see")
+var ErrNotShared = errors.New("one node does not see there what the other writes")
 
 // ErrLeft says that the file of a token is still there: RemoveLeft may be able to remove it later.
 var ErrLeft = errors.New("the file of the token is still there")
@@ -35,7 +35,7 @@ var namePattern = regexp.MustCompile(`^\.godwit-proof-[0-9a-f]{32}$`)
 // CheckName refuses a file name that is not of the form that Claim gives.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
-		return fmt.Errorf("%.80q is no name of a file that proves shared storage", name)
+		return fmt.Errorf("%.80q is not the name of a proof of shared storage", name)
 	}
 	return nil
 }
@@ -138,7 +138,8 @@ func (c *Claim) Check(answer Answer) error {
 			return fmt.Errorf("look for the other node's answer in %s: %w", c.directory.Name(), err)
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%w: it sees what is written here, but what it writes does not come here",
+			return fmt.Errorf("%w: the other node sees what this node writes, but its own writes do not "+
+				"arrive here",
 				ErrNotShared)
 		}
 	}
@@ -174,7 +175,7 @@ func (c *Claim) seen() (string, error) {
 		return "", err
 	}
 	if !os.SameFile(now, made) {
-		return "", fmt.Errorf("%w: somebody has put another file in the place of the token's", ErrNotShared)
+		return "", fmt.Errorf("%w: another program has replaced the token's file", ErrNotShared)
 	}
 	token, reply, err := parse(file)
 	if err == nil && token != c.token {
@@ -191,7 +192,7 @@ func parse(file *os.File) (token, reply string, err error) {
 	}
 	if len(content) != fileBytes || !bytes.HasPrefix(content, []byte(magic)) || content[answerAt-1] != ' ' ||
 		content[fileBytes-1] != '\n' {
-		return "", "", fmt.Errorf("%w: the file is not one that proves anything", ErrNotShared)
+		return "", "", fmt.Errorf("%w: the file is not a valid proof", ErrNotShared)
 	}
 	return string(content[len(magic) : answerAt-1]), string(content[answerAt : fileBytes-1]), nil
 }
@@ -255,7 +256,7 @@ func respond(file *os.File) (Answer, error) {
 		return Answer{}, err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Size != int64(fileBytes) || stat.Nlink != 1 {
-		return Answer{}, fmt.Errorf("%w: it is not a file that proves anything", ErrNotShared)
+		return Answer{}, fmt.Errorf("%w: it is not a valid proof", ErrNotShared)
 	}
 	token, reply, err := parse(file)
 	if err != nil {

@@ -69,12 +69,12 @@ func size(kept string) (bytes int64, err error) {
 		case err != nil:
 			return 0, err
 		case entry.Type == storage.FileType && (entry.Size < 0 || entry.Size > math.MaxInt64-bytes):
-			return 0, fmt.Errorf("what is kept of the archive is damaged: a file of %d bytes after %d",
+			return 0, fmt.Errorf("the record of the archive is damaged: a file of %d bytes after %d",
 				entry.Size, bytes)
 		case entry.Type == storage.FileType:
 			bytes += entry.Size
 		case int64(len(entry.Payload)) > math.MaxInt64-bytes:
-			return 0, fmt.Errorf("what is kept of the archive is damaged: %d bytes after %d",
+			return 0, fmt.Errorf("the record of the archive is damaged: %d bytes after %d",
 				len(entry.Payload), bytes)
 		default:
 			bytes += int64(len(entry.Payload))

@@ -44,7 +44,7 @@ func DialRemote(ctx context.Context, path string) (memory.RemotePages, error) {
 		if c.conn != nil {
 			c.conn.Close()
 		}
-		return nil, fmt.Errorf("connect to who fills the memory, at %s: %w", path, err)
+		return nil, fmt.Errorf("connect to the pager at %s: %w", path, err)
 	}
 	c.buffer = bufio.NewWriterSize(c.conn, remoteBuffer)
 	c.encoder = memory.NewEncoder(c.buffer)
@@ -131,7 +131,7 @@ func (c *remoteClient) read() {
 
 func (c *remoteClient) explain(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
-		return errors.New("who fills the memory has ended the connection")
+		return errors.New("the pager has ended the connection")
 	}
 	return err
 }

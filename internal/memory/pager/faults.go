@@ -20,8 +20,8 @@ const (
 	longestRetry    = 10 * time.Millisecond
 	memoryPause     = 10 * time.Millisecond
 	memoryPatience  = 30 * time.Second // how long the container's memory limit may stand against filling
-	tooLong, tooFew = "the kernel does not take it, for too long",
-		"its limit does not allow what it had before"
+	tooLong, tooFew = "the kernel has not accepted the page for too long",
+		"the memory limit does not allow the pages that the container had before"
 )
 
 // fault is one access of a process that waits for its page. Instants are since the filler's start.

@@ -107,7 +107,7 @@ func (p *process) arm() error {
 			return
 		}
 		if err := p.arm(); err != nil {
-			p.log(fmt.Errorf("the guard was killed, and there is no other: %w", err))
+			p.log(fmt.Errorf("the guard was killed, and a new one could not be started: %w", err))
 		}
 	}()
 	return nil
@@ -212,7 +212,7 @@ func (p *process) open(image *memory.Image) error {
 		p.remote.fresh = func() { p.note(func(*memory.FillReport) {}) }
 		p.remote.serve(p.filler)
 	} else if p.report.RemotePages > 0 {
-		return fmt.Errorf("%d pages come later, and there is no way for them", p.report.RemotePages)
+		return fmt.Errorf("%d pages come later, and there is no connection for them", p.report.RemotePages)
 	}
 	return image.Index.Close()
 }

@@ -167,7 +167,7 @@ func (r *running) watch(ctx context.Context) error {
 	case <-r.ended:
 	case <-ctx.Done():
 	case <-timer.C:
-		return fmt.Errorf("%w: it does not say that it knows that all is here", ErrSilent)
+		return fmt.Errorf("%w: it does not confirm that all pages have arrived", ErrSilent)
 	}
 	return nil
 }
@@ -281,7 +281,8 @@ func (r *running) tell(ctx context.Context) error {
 			if r.tally.snapshot().LeftPages > 0 {
 				latest = time.Now()
 			} else if time.Since(latest) > patience {
-				return fmt.Errorf("%w: all has come that it missed, and it is not complete", ErrTarget)
+				return fmt.Errorf("%w: all missing pages have arrived, but it does not report that it "+
+					"is complete", ErrTarget)
 			}
 			if err := r.status(ctx, kindStatus); err != nil {
 				return during("tell the source how far it is", err)

@@ -127,7 +127,7 @@ func (k *Copies) read(name string) (*Copy, error) {
 		return nil, err
 	}
 	if one.ContainerID != name {
-		return nil, errors.New("it is of another container")
+		return nil, errors.New("it belongs to another container")
 	}
 	return one, nil
 }
@@ -267,14 +267,14 @@ func (k *Copies) remove(name string) {
 		_, _ = rand.Read(id) // never fails (crypto/rand)
 		doomed = keptDoomed + hex.EncodeToString(id)
 		if err := os.Rename(filepath.Join(k.dir, name), filepath.Join(k.dir, doomed)); err != nil {
-			k.log.Warn("files of a broken migration not removed", "error", err)
+			k.log.Warn("cannot remove files of a broken migration", "error", err)
 			return
 		}
 	}
 	k.removing.Go(func() {
 		err := guard.Do(func() error { return files.RemoveTree(filepath.Join(k.dir, doomed)) })
 		if err != nil {
-			k.log.Warn("files of a broken migration not removed; the next agent tries again", "error", err)
+			k.log.Warn("cannot remove files of a broken migration; the next agent tries again", "error", err)
 		}
 	})
 }
@@ -312,7 +312,7 @@ func (k *Copies) Yield(container string, bytes int64) {
 	for _, one := range k.List() {
 		if bytes > 0 && one.ContainerID != container && k.Drop(one.ContainerID) {
 			bytes -= one.Bytes
-			k.log.Info("files of a broken migration given up: their room is wanted", "container",
+			k.log.Info("removing files of a broken migration: their disk space is needed", "container",
 				one.Container, "bytes", one.Bytes)
 		}
 	}
@@ -326,7 +326,7 @@ func (k *Copies) Expire(now time.Time) {
 		case now.After(one.Broke.Add(k.keep)):
 			k.Drop(one.ContainerID)
 		case k.full():
-			k.log.Info("files of a broken migration given up: the disk is almost full", "container",
+			k.log.Info("removing files of a broken migration: the disk is almost full", "container",
 				one.Container, "bytes", one.Bytes)
 			k.Drop(one.ContainerID)
 		}

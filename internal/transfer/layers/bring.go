@@ -54,7 +54,8 @@ func (m *Mover) Bring(ctx context.Context, b Bringing) (migration.Layers, error)
 			return layers, fmt.Errorf("%s could not get the image: %s", b.Node.Name, api.Plain(err))
 		}
 		if err := json.Unmarshal(reply.LayersJson, &layers); err != nil || len(layers.Taken) > maxTaken {
-			return layers, errors.Join(fmt.Errorf("%s says something else of the image's layers",
+			return layers, errors.Join(fmt.Errorf("%s sent an answer of another kind about the image's "+
+				"layers",
 				b.Node.Name), err)
 		}
 		if b.Progress != nil {

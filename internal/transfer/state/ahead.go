@@ -296,7 +296,7 @@ func (r *comingPages) bytes(most uint64) ([]byte, error) {
 		return nil, err
 	}
 	if n > most {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d make sense", errAhead, n, most)
+		return nil, fmt.Errorf("%w: %d bytes; the limit is %d", errAhead, n, most)
 	}
 	all := make([]byte, n)
 	_, err = io.ReadFull(r.in, all)
@@ -311,7 +311,7 @@ func (r *comingPages) check() error {
 		return err
 	}
 	if sha256.Sum256(r.content) != want {
-		return fmt.Errorf("they are not what they were: %w", ErrLacking)
+		return fmt.Errorf("they have changed: %w", ErrLacking)
 	}
 	if _, err := r.in.ReadByte(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: more follows", errAhead)

@@ -218,7 +218,7 @@ func (r *Receiver) Refers(sectionName string, content io.Reader, known []byte) e
 func parsePiece(section string) (name string, offset int64, err error) {
 	name, digits, found := strings.Cut(section, "@")
 	if !found || !stateName.MatchString(name) {
-		return "", 0, fmt.Errorf("execution state: %.80q is no name of a piece", section)
+		return "", 0, fmt.Errorf("execution state: %.80q is not the name of a piece", section)
 	}
 	offset, err = strconv.ParseInt(digits, 10, 64)
 	if err != nil || offset < 0 {

@@ -50,18 +50,18 @@ var versionPattern = regexp.MustCompile(`version v?([0-9][0-9A-Za-z.+~-]*)`)
 func Readiness(ctx context.Context) []engine.Problem {
 	path, err := Find()
 	if err != nil {
-		return []engine.Problem{{What: Program, Why: "it is not on this node, where it would take the " +
-			"container's log, and run when that ends", Remedy: "install nerdctl"}}
+		return []engine.Problem{{What: Program, Why: "this node lacks nerdctl, which would write the " +
+			"container's log and clean up after the container", Remedy: "install nerdctl"}}
 	}
 	ctx, cancel := patience.Question.For(ctx, Program, patience.Programs(Program))
 	defer cancel()
 	said, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
-		remedy := "install it anew"
+		remedy := "reinstall nerdctl"
 		if err = patience.Explain(ctx, err); errors.Is(err, context.DeadlineExceeded) {
-			remedy = "try again when the node has less to do"
+			remedy = "try again when the node is less busy"
 		}
-		return []engine.Problem{{What: path, Why: "it does not tell its version: " + err.Error(),
+		return []engine.Problem{{What: path, Why: "it does not report its version: " + err.Error(),
 			Remedy: remedy}}
 	}
 	var found []engine.Problem
@@ -75,7 +75,8 @@ func Readiness(ctx context.Context) []engine.Problem {
 	}
 	if line := elsewhere.Find(text); line != nil {
 		found = append(found, engine.Problem{What: settings,
-			Why: "nerdctl is told " + strings.TrimSpace(string(line)), Remedy: "leave that out on this node"})
+			Why: "nerdctl is configured with " + strings.TrimSpace(string(line)), Remedy: "remove that " +
+				"setting on this node"})
 	}
 	return found
 }
@@ -109,11 +110,13 @@ func HookObstacles(p Place, hooks *specs.Hooks, labels map[string]string, stdout
 	add(hooks != nil && isHook(p, hooks.CreateRuntime, created) && isHook(p, hooks.Poststop, stopped) &&
 		onlyThese(*hooks),
 		"hooks of the container",
-		"they are not those of nerdctl with its default settings: what they do on this node is not moved",
-		"start it by nerdctl run with no other global flag than --namespace")
-	add(isLog(labels[labelLog], p), "log "+labels[labelLog], "it is not nerdctl's with its default settings",
+		"they differ from the hooks of nerdctl with default settings, and their effects on this node "+
+			"are not moved",
+		"start the container by nerdctl run with no global flag other than --namespace")
+	add(isLog(labels[labelLog], p), "log "+labels[labelLog], "it is not the log of nerdctl with default "+
+		"settings",
 		remedy)
-	add(stdout == labels[labelLog], "its output", "it goes to who has started it",
+	add(stdout == labels[labelLog], "its output", "it goes to the program that started the container",
 		"start it with nerdctl run --detach")
 	return found
 }

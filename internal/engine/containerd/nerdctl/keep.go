@@ -31,7 +31,7 @@ func Taken(p Place, labels map[string]string) []engine.Problem {
 	var found []engine.Problem
 	for _, directory := range []string{p.State(), p.Hosts()} {
 		if _, err := os.Lstat(directory); !errors.Is(err, fs.ErrNotExist) {
-			found = append(found, engine.Problem{What: directory, Why: "it is there already",
+			found = append(found, engine.Problem{What: directory, Why: "it already exists",
 				Remedy: "remove it if no container needs it"})
 		}
 	}
@@ -72,7 +72,7 @@ func Started(p Place) (time.Time, error) {
 		err = json.Unmarshal(data, &known)
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("when container %.12s was started: %w", p.ID, err)
+		return time.Time{}, fmt.Errorf("read when container %.12s was started: %w", p.ID, err)
 	}
 	return known.StartedAt, nil
 }
@@ -163,7 +163,7 @@ func acquire(ctx context.Context, program string, p Place, labels map[string]str
 	cmd := exec.CommandContext(ctx, hook.Path, hook.Args[1:]...)
 	cmd.Env, cmd.Stdin = hook.Env, bytes.NewReader(state)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("have nerdctl take name %s: %w: %s", Name(labels), patience.Explain(ctx, err),
+		return fmt.Errorf("reserve name %s with nerdctl: %w: %s", Name(labels), patience.Explain(ctx, err),
 			bytes.TrimSpace(out))
 	}
 	if Name(labels) == "" {
@@ -175,7 +175,7 @@ func acquire(ctx context.Context, program string, p Place, labels map[string]str
 			return nil
 		}
 	}
-	return fmt.Errorf("name %s is another container's of nerdctl", Name(labels))
+	return fmt.Errorf("another container of nerdctl has name %s", Name(labels))
 }
 
 // Forget removes what nerdctl keeps of a container that is no more, and frees its name.
@@ -189,7 +189,7 @@ func Forget(p Place, labels map[string]string) error {
 	}
 	errs = append(errs, locked(filepath.Dir(p.Hosts()), func() error { return files.RemoveTree(p.Hosts()) }))
 	if err := errors.Join(append(errs, files.RemoveTree(p.State()))...); err != nil {
-		return fmt.Errorf("what nerdctl keeps of container %.12s: %w", p.ID, err)
+		return fmt.Errorf("remove nerdctl's records of container %.12s: %w", p.ID, err)
 	}
 	return nil
 }
@@ -278,7 +278,7 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxFile {
-		return nil, fmt.Errorf("%s is no small file", path)
+		return nil, fmt.Errorf("%s is not a regular file, or is too large", path)
 	}
 	return io.ReadAll(io.LimitReader(file, maxFile))
 }

@@ -119,7 +119,7 @@ var known = map[string]func(p Place, value string) string{
 	"user":  func(Place, string) string { return "" }, // shown to people only, as the next one
 	"error": func(Place, string) string { return "" },
 	"auto-remove": func(_ Place, value string) string {
-		return unless(value == "false", "--rm: nobody at the target would remove it")
+		return unless(value == "false", "--rm: nothing at the target would remove the container")
 	},
 	"ports":             never("published ports are not moved"),
 	"ip6":               never("IPv6 addresses are not moved"),
@@ -168,7 +168,7 @@ func LabelObstacles(p Place, labels, annotations map[string]string) []engine.Pro
 		check, value := known[short], labels[name]
 		switch {
 		case !Has(labels) || check == nil:
-			add("label "+name, "what nerdctl makes of it is not known")
+			add("label "+name, "its meaning to nerdctl is unknown")
 		case len(value) > maxLabel:
 			add("label "+name, "it is too long")
 		default:
@@ -177,14 +177,14 @@ func LabelObstacles(p Place, labels, annotations map[string]string) []engine.Pro
 	}
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
 		if _, is := labels[name]; strings.Contains(name, prefix) && !is && annotations[name] != "" {
-			add("annotation "+name, "nerdctl has made no label of it")
+			add("annotation "+name, "no label of nerdctl matches it")
 		}
 	}
 	if _, err := Network(labels); Has(labels) && err != nil && labels[labelNetworks] == "" {
 		add("networks of nerdctl", err.Error())
 	}
 	if Has(labels) && labels[labelLogConfig] == "" {
-		add("its log", "nerdctl keeps none of it")
+		add("its log", "nerdctl keeps no log of the container")
 	}
 	return found
 }
