@@ -156,7 +156,7 @@ func TestFollowingText(t *testing.T) {
 	var text strings.Builder
 	Result{Suite: suitePostCopy, Rows: rows, Asked: judgeFollowing(rows)}.WriteText(&text)
 	for _, want := range []string{
-		"late, 1gbit/0.4ms (7.0 MiB)", "not in time", "criu lazy: 5.0 MiB had come",
+		"late, 1gbit/0.4ms (7.0 MiB)", "not in time", "criu lazy: 5.0 MiB had arrived",
 		"godwit hybrid: it has gone\n", "100.0 MB/s", "26214", "met, ",
 	} {
 		if !strings.Contains(text.String(), want) {
