@@ -222,7 +222,7 @@ func seconds(s float64) string {
 	switch {
 	case s == 0:
 		return "0"
-	case s < 0.001:
+	case s < 0.0009995: // what is more is rounded to a millisecond
 		return fmt.Sprintf("%.3g us", s*1e6)
 	case s < 1:
 		return fmt.Sprintf("%.1f ms", s*1e3)
