@@ -36,15 +36,16 @@ Modes:
   restart    moves no processes: it stops the container and starts it at the other node from the same files.
              Use it for containers of godwit run that cannot be checkpointed (see below).
 
-Mode auto predicts the cost of each mode ("godwit plan" shows the predictions) and takes the one with the
-least downtime. Among modes that are equally good (within 10 % plus 10 ms) it takes the one that finishes
-first. It keeps to --deadline, --max-bytes and --bandwidth-limit, and never restarts a container.
+Mode auto predicts the cost of each mode ("godwit plan" shows the predictions) and takes the mode in which
+clients wait least for an answer. Among modes that are equally good (within 10 % plus 10 ms) it takes the
+mode that finishes first. It keeps to --deadline, --max-bytes and --bandwidth-limit, and never restarts a
+container.
 
 Auto takes post-copy or hybrid only if they are clearly better, and if it predicts that both nodes are needed
 for at most 10 seconds, or --max-split. Clearly better means that without them the freeze would exceed
---downtime-target, and would be a fifth and 20 ms longer than with them. Of the two it takes the one that
-finishes first. If both take about as long, and Godwit has watched the container for ten seconds ("godwit
-top"), it takes the one that splits the state for the shorter time. --no-post-copy rules out both.
+--downtime-target, and clients would wait a fifth and 20 ms longer than with them. Of the two, auto takes the
+mode that finishes first. If both take about as long, and Godwit has watched the container for ten seconds
+("godwit top"), auto takes the mode that splits the state for the shorter time. --no-post-copy rules out both.
 
 Auto decides again during the rounds, if they do not bring the freeze down to the target, or if the time or
 the bytes run out. The report contains each decision with its numbers.
