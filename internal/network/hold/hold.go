@@ -375,7 +375,6 @@ func (h *Hold) linger(gone chan struct{}) {
 	}
 	h.abandon()
 	s.mu.Lock()
-	s.totals.add(h.Stats())
 	delete(s.lingering, h.ip)
 	s.mu.Unlock()
 	close(gone)

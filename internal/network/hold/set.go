@@ -40,7 +40,6 @@ type Set struct {
 	mu         sync.Mutex
 	current    map[netip.Addr]*Hold         // not yet switched
 	lingering  map[netip.Addr]chan struct{} // switched; closed when their devices are gone
-	totals     Totals
 	background sync.WaitGroup
 }
 

@@ -18,22 +18,6 @@ type Stats struct {
 	LongestHoldSeconds float64    `json:"longest_hold_seconds"`
 }
 
-// Totals of all holds of this process.
-type Totals struct {
-	Holds              int64   `json:"holds"`
-	HeldPackets        int64   `json:"held_packets"`
-	ForwardedPackets   int64   `json:"forwarded_packets"`
-	DroppedPackets     int64   `json:"dropped_packets"`
-	LatePackets        int64   `json:"late_packets"`
-	LongestHoldSeconds float64 `json:"longest_hold_seconds"`
-}
-
-// Summary of a node's holds.
-type Summary struct {
-	Now   []Stats `json:"now"` // holds that are not released
-	Total Totals  `json:"total"`
-}
-
 // Stats returns the hold's figures so far.
 func (h *Hold) Stats() Stats {
 	if h == nil {
@@ -44,25 +28,4 @@ func (h *Hold) Stats() Stats {
 	stats := h.stats
 	stats.QueuedPackets, stats.QueuedBytes, _ = h.queue.size()
 	return stats
-}
-
-// Stats returns the figures of the holds.
-func (s *Set) Stats() Summary {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	stats := Summary{Now: []Stats{}, Total: s.totals}
-	for _, hold := range s.current {
-		stats.Now = append(stats.Now, hold.Stats())
-	}
-	return stats
-}
-
-// add adds the figures of an ended hold.
-func (t *Totals) add(stats Stats) {
-	t.Holds++
-	t.HeldPackets += stats.HeldPackets
-	t.ForwardedPackets += stats.ForwardedPackets
-	t.DroppedPackets += stats.DroppedPackets
-	t.LatePackets += stats.LatePackets
-	t.LongestHoldSeconds = max(t.LongestHoldSeconds, stats.LongestHoldSeconds)
 }
