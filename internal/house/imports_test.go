@@ -20,7 +20,8 @@ var mayImport = map[string]string{
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
 		"files/image files/inodes files/shared gc guard kernel memory " +
 		"memory/pipeline memory/postcopy migration network network/hold network/wireguard patience placement " +
-		"policy predict reserve sampling statedir transfer/kept transfer/layers transfer/proof transfer/state wire wire/identity wire/stream",
+		"policy predict reserve sampling statedir transfer/kept transfer/layers transfer/proof " +
+		"transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
@@ -112,11 +113,12 @@ var mayImport = map[string]string{
 	"internal/predict": "memory migration wire/stream",
 	"internal/reserve": "engine",
 	// sampling: measures, and decides nothing; the agent is its Node.
-	"internal/sampling":        "engine guard kernel memory memory/pipeline migration patience predict",
-	"internal/statedir":        "kernel",
-	"internal/transfer/kept":   "durable files guard migration",
-	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration wire/identity wire/stream",
-	"internal/transfer/proof":  "api durable engine files/shared guard wire/identity",
+	"internal/sampling":      "engine guard kernel memory memory/pipeline migration patience predict",
+	"internal/statedir":      "kernel",
+	"internal/transfer/kept": "durable files guard migration",
+	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
+		"wire/identity wire/stream",
+	"internal/transfer/proof": "api durable engine files/shared guard wire/identity",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",

@@ -82,7 +82,8 @@ func messages(t *testing.T) (all []message) {
 			continue
 		}
 		for _, name := range p.GoFiles {
-			file, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
+			file, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, parser.ParseComments|
+				parser.SkipObjectResolution)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +100,9 @@ func messages(t *testing.T) (all []message) {
 				}
 				text, err := strconv.Unquote(literal.Value)
 				if err == nil && sentence.MatchString(text) {
-					all = append(all, message{text, fmt.Sprintf("%s/%s:%d", p.name(), name, set.Position(literal.Pos()).Line)})
+					all = append(all,
+						message{text,
+							fmt.Sprintf("%s/%s:%d", p.name(), name, set.Position(literal.Pos()).Line)})
 				}
 				return true
 			})

@@ -3,6 +3,7 @@ package house
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -28,7 +29,8 @@ var words = map[string]string{
 // sockets, chains, commands, options, fields of messages and of JSON.
 var persisted = regexp.MustCompile(`"door"|/run/godwit/door|"(bridged-)?doors"|"restore-gatekeeper"|` +
 	`GODWIT_(GATE|STAND)|"forerunner"|forerunner\.sock|proxy: forerunner|The word forerunner|` +
-	`-footprint|footprint-limit|"footprint"|` + "`footprint`" + `|\(footprint\)|[a-z]Footprint|\.Footprint|Footprint +\*?[a-z]|` +
+	`-footprint|footprint-limit|"footprint"|` + "`footprint`" +
+	`|\(footprint\)|[a-z]Footprint|\.Footprint|Footprint +\*?[a-z]|` +
 	`"parked"|` + "`parked`" + `|late_pages|"LatePages|late\.sock`)
 
 // notOurs are places where a word has another meaning, which is the field's.
@@ -39,6 +41,10 @@ var notOurs = map[string]string{
 
 // TestWords wants the field's words in code, comments, messages and documentation.
 func TestWords(t *testing.T) {
+	compiled := map[*regexp.Regexp]string{}
+	for pattern, better := range words {
+		compiled[regexp.MustCompile(pattern)] = better
+	}
 	for _, path := range append(goFiles(t), pages(t)...) {
 		name := strings.TrimPrefix(filepath.ToSlash(path), "../../")
 		if name == "CHANGELOG.md" || strings.HasPrefix(name, "internal/house/") {
@@ -48,8 +54,8 @@ func TestWords(t *testing.T) {
 			if persisted.MatchString(line) {
 				continue
 			}
-			for pattern, better := range words {
-				found := regexpOf(pattern).FindString(line)
+			for pattern, better := range compiled {
+				found := pattern.FindString(line)
 				if found != "" && !otherMeaning(name, found) {
 					t.Errorf("%s:%d: %q: say %s", name, number+1, found, better)
 				}
@@ -67,42 +73,16 @@ func otherMeaning(name, word string) bool {
 	return false
 }
 
-// regexpOf compiles each pattern once.
-func regexpOf(pattern string) *regexp.Regexp {
-	if compiled[pattern] == nil {
-		compiled[pattern] = regexp.MustCompile(pattern)
-	}
-	return compiled[pattern]
-}
-
-var compiled = map[string]*regexp.Regexp{}
-
-// goFiles are the module's Go files, with tests and without what is generated.
+// goFiles are the module's Go files, with tests and without what is generated, relative to this directory.
 func goFiles(t *testing.T) (all []string) {
 	t.Helper()
 	for _, p := range packages(t) {
-		found, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+		found, err := filepath.Glob(filepath.Join("../..", p.name(), "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, path := range found {
-			relative, err := filepath.Rel(moduleRoot(t), path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.HasSuffix(path, ".pb.go") {
-				all = append(all, filepath.Join("../..", relative))
-			}
-		}
+		all = append(all, slices.DeleteFunc(found,
+			func(path string) bool { return strings.HasSuffix(path, ".pb.go") })...)
 	}
 	return all
-}
-
-func moduleRoot(t *testing.T) string {
-	t.Helper()
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return root
 }

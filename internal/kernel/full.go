@@ -47,8 +47,8 @@ func (c *Cgroup) LacksDescriptors() (bool, error) {
 	return len(found) > 0, err
 }
 
-// CheckDescriptor is an error (ErrUntraceable) if a process has used up its limit of descriptors: it can be given
-// none, and to stop it may kill it (see awaitSandboxes).
+// CheckDescriptor is an error (ErrUntraceable) if a process has used up its limit of descriptors:
+// it can be given none, and to stop it may kill it (see awaitSandboxes).
 func CheckDescriptor(pid int) error {
 	limit, ok := descriptorLimit(pid)
 	if one := (fullProcess{pid, limit}); ok && one.goesOn() {

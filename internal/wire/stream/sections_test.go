@@ -48,8 +48,10 @@ func TestSectionsDoNotMix(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(content) != size || bytes.Count(content, content[:1]) != size || section.Kind == "frame" && section.Name != "" {
-			t.Errorf("section %s %s has %d bytes, of several senders", section.Kind, section.Name, len(content))
+		if len(content) != size || bytes.Count(content, content[:1]) != size || section.Kind == "frame" &&
+			section.Name != "" {
+			t.Errorf("section %s %s has %d bytes, of several senders", section.Kind, section.Name,
+				len(content))
 		}
 		came++
 	}
