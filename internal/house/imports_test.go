@@ -86,6 +86,7 @@ var mayImport = map[string]string{
 	"internal/kernel": "",
 	// lab: bench measures in the lab, not the other way round.
 	"internal/lab":                  "kernel lab/workload/pages lab/workload/torture lab/workload/tree units",
+	"internal/lab/hosts":            "lab",
 	"internal/lab/image":            "",
 	"internal/lab/labtest":          "lab",
 	"internal/lab/workload":         "",
