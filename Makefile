@@ -136,7 +136,7 @@ test-upgrade: setup ## MOVES (default 100) moves during a rolling upgrade from t
 ZDTM_SUITE := $(HOME)/.cache/godwit/zdtm
 
 .PHONY: zdtm
-zdtm: setup ## CRIU's own test suite, which is fetched and built: each program moves in all modes, beside plain runc (hours; ZDTM='^static/pipe' for some programs, WAYS="runc pre-copy" for some ways, RESUME=1 to go on); leaves build/zdtm.json and the table for docs/compatibility.md
+zdtm: setup ## CRIU's own test suite, which is fetched and built: each program moves in all modes, beside plain runc (half an hour; ZDTM='^static/pipe' for some programs, WAYS="runc pre-copy" for some ways, RESUME=1 to go on); leaves build/zdtm.json and the table for docs/compatibility.md
 	@mkdir -p build
 	test -e '$(ZDTM_SUITE)/VERSION' || scripts/fetch-zdtm.sh '$(ZDTM_SUITE)'
 	ZDTM_SUITE='$(ZDTM_SUITE)' ZDTM='$(ZDTM)' ZDTM_WAYS='$(WAYS)' ZDTM_RESUME='$(RESUME)' ZDTM_JSON='$(CURDIR)/build/zdtm.json' \
