@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,10 +96,14 @@ type running struct {
 
 // load brings the image to the nodes, and starts the service.
 func (r *running) load(ctx context.Context) error {
-	for _, node := range between() {
-		if err := r.engine.load(ctx, node, r.image); err != nil {
-			return err
-		}
+	var loading sync.WaitGroup
+	loaded := make([]error, len(between()))
+	for i, node := range between() {
+		loading.Go(func() { loaded[i] = r.engine.load(ctx, node, r.image) })
+	}
+	loading.Wait()
+	if err := errors.Join(loaded...); err != nil {
+		return err
 	}
 	return r.start(ctx)
 }
