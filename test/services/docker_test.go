@@ -17,8 +17,10 @@ func (*docker) name() string   { return "docker" }
 func (*docker) prefix() string { return "docker:" }
 
 // load also starts Docker. In a lab, the clients' node has one, too, which has no containers: only nodes on
-// which the network is set up route its addresses.
+// which the network is set up route its addresses. A name of its own keeps the first image of a node, so that
+// the layer that all services share is loaded once.
 func (d *docker) load(ctx context.Context, node string, i image) error {
+	_, later := d.started.Load(node)
 	for _, each := range world.dockerNodes(node) {
 		if _, started := d.started.LoadOrStore(each, true); started {
 			continue
@@ -27,7 +29,11 @@ func (d *docker) load(ctx context.Context, node string, i image) error {
 			return err
 		}
 	}
-	return loadInto(ctx, node, i, "docker", "load")
+	if err := loadInto(ctx, node, i, "docker", "load"); err != nil || later {
+		return err
+	}
+	_, err := world.Exec(ctx, node, "docker", "tag", i.reference(), "localhost/first:latest")
+	return err
 }
 
 func (*docker) run(ctx context.Context, node string, s service, i image) error {
