@@ -60,7 +60,6 @@ func onHosts(m *testing.M, suites []string) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(directory)) }()
-	// The machines end with this process if it is killed; what stays then is the directory.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	pair, err := hosts.Up(ctx, hosts.Config{
@@ -71,7 +70,17 @@ func onHosts(m *testing.M, suites []string) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, pair.Down()) }()
-	context.AfterFunc(ctx, func() { _ = pair.Down() }) // the tests fail then, and report what they have
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case <-over:
+		case <-ctx.Done(): // the tests know nothing of the signal
+			err := errors.Join(errors.New("told to end"), pair.Down(), os.RemoveAll(directory))
+			fmt.Fprintln(os.Stderr, "services:", err)
+			os.Exit(1)
+		}
+	}()
 	world = hostSite{pair}
 	return m.Run(), nil
 }
