@@ -46,8 +46,8 @@ var mayImport = map[string]string{
 	"internal/durable": "kernel",
 	// engine: the contract: nothing of any engine shows through it.
 	"internal/engine": "files guard memory",
-	"internal/engine/checkpoint": "criu durable engine kernel memory memory/pager network network/dump " +
-		"network/nsstate",
+	"internal/engine/checkpoint": "criu criu/vet durable engine kernel memory memory/pager network " +
+		"network/dump network/nsstate",
 	// engine/containerd: an engine knows no other engine, no migration and no other node. What two engines
 	// need is a mechanism.
 	"internal/engine/containerd": "durable engine engine/containerd/nerdctl engine/contentstore " +
