@@ -187,7 +187,7 @@ func refuse(found []engine.Problem) error {
 	for i, p := range found {
 		problems[i] = migration.Problem{What: p.What, Why: p.Why, Remedy: p.Remedy}
 	}
-	return &problemsError{problems}
+	return &migration.Refusal{Problems: problems}
 }
 
 // send hands a message to the session; what must arrive although the session is lost goes by a call

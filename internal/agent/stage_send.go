@@ -84,7 +84,7 @@ func decodeStageAnswer(content []byte) (*api.Reservation, error) {
 		return nil, err
 	}
 	if len(message.Problems) > 0 {
-		return nil, &problemsError{message.Problems}
+		return nil, &migration.Refusal{Problems: message.Problems}
 	}
 	return envelope.Reservation, nil
 }

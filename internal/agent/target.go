@@ -151,7 +151,7 @@ func (t *target) reserve(ctx context.Context) error {
 		return err
 	}
 	if len(problems) > 0 {
-		return &problemsError{problems}
+		return &migration.Refusal{Problems: problems}
 	}
 	reservation, err := t.agent.missing(ctx, t.definition, nil)
 	if err != nil {
