@@ -11,34 +11,11 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
-
-// FuzzDecodeMessage: a message of another node is refused, or says again what it has said.
-func FuzzDecodeMessage(f *testing.F) {
-	f.Add("reserved", "", []byte(`[{"What":"memory","Why":"too little"}]`), []byte(nil), int64(0))
-	f.Add("running", "", []byte(nil), []byte(`[{"Step":"restore","Begin":"2026-01-01T00:00:00Z"}]`), int64(1))
-	f.Add("failed", "no", []byte(`[null]`), []byte(`{`), int64(-1))
-	f.Fuzz(func(t *testing.T, kind, text string, problems, spans []byte, at int64) {
-		message, err := decodeMessage(&api.Message{Kind: kind, Error: text, ProblemsJson: problems,
-			SpansJson: spans, AtUnixNanoseconds: at})
-		if err != nil {
-			return
-		}
-		if len(message.Problems) > maxMessageParts || len(message.Spans) > maxMessageParts {
-			t.Fatalf("%d problems, %d spans", len(message.Problems), len(message.Spans))
-		}
-		encoded, err := encodeMessage(message)
-		if err != nil {
-			return // a time that JSON has no form for
-		}
-		if _, err := decodeMessage(encoded); err != nil {
-			t.Errorf("what was decoded cannot be encoded and decoded: %v", err)
-		}
-	})
-}
 
 // FuzzHeardReport: a report of another node is kept only by the target of its migration, and can be
 // shown and kept then.
@@ -131,7 +108,7 @@ func FuzzStageOffer(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if offer.MemoryBytes < 0 || stateLimit(offer) < 0 ||
+		if offer.MemoryBytes < 0 || envelopes.MemoryLimit(offer) < 0 ||
 			migration.CheckContainerID(definition.ID) != nil {
 			t.Errorf("%+v of %q is taken", offer, definition.ID)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
@@ -227,7 +228,7 @@ func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error)
 	if reply.Message == nil {
 		return migration.Message{}, fmt.Errorf("%s sent an empty answer", s.target.Name)
 	}
-	return decodeMessage(reply.Message)
+	return envelopes.Decode(reply.Message)
 }
 
 // question says for which container an outcome is asked, and of which state: see migration.MayDeny.

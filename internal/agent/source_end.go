@@ -69,8 +69,9 @@ func (s *source) awaitDurable(ctx context.Context) error {
 // lossy makes a refusal of a target that does not know whether it still has the files: the copy
 // here is the only one that is whole for sure, and an operator has to decide.
 func (s *source) lossy(err error) error {
-	return &migration.Refusal{Problems: []migration.Problem{{What: "files at " + s.target.Name, Why: plain(err),
-		Remedy: s.decideRemedy()}}}
+	return &migration.Refusal{Problems: []migration.Problem{{
+		What: "files at " + s.target.Name, Why: plain(err), Remedy: s.decideRemedy(),
+	}}}
 }
 
 // decideRemedy is what an operator can do who has to decide.

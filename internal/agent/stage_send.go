@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
@@ -79,7 +80,7 @@ func decodeStageAnswer(content []byte) (*api.Reservation, error) {
 	if envelope.Message == nil || envelope.Reservation == nil {
 		return nil, errors.New("the target sent an answer of another kind")
 	}
-	message, err := decodeMessage(envelope.Message)
+	message, err := envelopes.Decode(envelope.Message)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -110,7 +111,7 @@ func TestStageIsNotTakenWhenItEnds(t *testing.T) {
 
 func TestStageAnswer(t *testing.T) {
 	problem := []migration.Problem{{What: "memory", Why: "too little"}}
-	message, err := encodeMessage(migration.Message{Kind: migration.KindReserved, Problems: problem})
+	message, err := envelopes.Encode(migration.Message{Kind: migration.KindReserved, Problems: problem})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
@@ -210,7 +210,7 @@ func (c *stagedCopy) greet(ctx context.Context) (*api.Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	message, err := encodeMessage(migration.Message{Kind: migration.KindReserved, Problems: problems})
+	message, err := envelopes.Encode(migration.Message{Kind: migration.KindReserved, Problems: problems})
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,8 @@ func (c *stagedCopy) offer() (*api.Offer, error) {
 	c.keep = seconds(offer.KeepSeconds)
 	c.mu.Unlock()
 	c.definition = definition
-	c.limit, c.needs, c.most = stateLimit(offer), copiesAtTarget*offer.MemoryBytes, maxClaims(offer)
+	c.limit, c.most = envelopes.MemoryLimit(offer), maxClaims(offer)
+	c.needs = envelopes.CopiesAtTarget * offer.MemoryBytes
 	return offer, nil
 }
 
@@ -260,18 +261,12 @@ func readStageOffer(from string, section stream.Section) (*api.Offer, engine.Def
 		return nil, definition, fmt.Errorf("%w: a stage begins with an offer", errInvalid)
 	}
 	offer := envelope.Offer
-	if err := errors.Join(checkProtocol(from, offer), checkSizes(offer),
+	if err := errors.Join(envelopes.CheckProtocol(from, offer), envelopes.CheckSizes(offer),
 		checkIdle(offer.KeepSeconds)); err != nil {
 		return nil, definition, err
 	}
-	if err := json.Unmarshal(offer.DefinitionJson, &definition); err != nil {
-		return nil, definition, fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
-	}
-	if err := errors.Join(migration.CheckContainerID(definition.ID),
-		migration.CheckName(definition.Name)); err != nil {
-		return nil, definition, fmt.Errorf("%w: %w", errInvalid, err)
-	}
-	return offer, definition, nil
+	definition, err = envelopes.Definition(offer)
+	return offer, definition, err
 }
 
 // layers waits until all layers of the image are here: the other node has this one fetch them, see Fetch.

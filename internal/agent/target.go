@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
@@ -142,7 +143,7 @@ func (t *target) reserve(ctx context.Context) error {
 		return err
 	}
 	t.agent.reservations.Fill(t.move.tracker.spec.ID, t.move.tracker.spec.Source,
-		memoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
+		envelopes.MemoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
 	if err := t.holdImages(); err != nil {
 		return err
 	}

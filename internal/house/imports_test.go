@@ -16,9 +16,9 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access api audit cluster compat criu durable engine engine/checkpoint " +
-		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
-		"files/image files/inodes files/shared gc guard kernel memory " +
+	"internal/agent": "access api audit cluster criu durable engine engine/checkpoint " +
+		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
+		"files/chunk files/image files/inodes files/shared gc guard kernel memory " +
 		"memory/pipeline memory/postcopy migration network network/hold network/wireguard patience placement " +
 		"policy predict reserve sampling statedir transfer/kept transfer/layers transfer/proof " +
 		"transfer/state wire wire/identity wire/stream",
@@ -68,6 +68,8 @@ var mayImport = map[string]string{
 	"internal/engine/podman": "durable engine engine/mounts engine/oci engine/shim files files/image " +
 		"files/tarsplit kernel patience",
 	"internal/engine/shim": "criu durable engine/checkpoint engine/mounts files kernel network",
+	// envelopes: checks what another node says; whether a container may come is for the agent.
+	"internal/envelopes": "api compat engine migration transfer/layers",
 	// files: a mechanism: serves every engine and knows none; likewise criu, memory, network.
 	"internal/files":           "files/chunk guard",
 	"internal/files/chunk":     "",

@@ -6,7 +6,7 @@ import "testing"
 func TestRefusal(t *testing.T) {
 	memory, disk := Problem{What: "memory", Why: "too little"}, Problem{What: "disk", Why: "full"}
 	for want, problems := range map[string][]Problem{
-		"memory: too little": {memory},
+		"memory: too little":                           {memory},
 		"refused for 2 reasons; the first: disk: full": {disk, memory},
 	} {
 		if got := (&Refusal{Problems: problems}).Error(); got != want {
