@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
@@ -38,7 +39,8 @@ type source struct {
 	data        *stream.Session
 	out         *stream.Sections // of data
 	limiter     stream.Limiter   // of all data connections
-	pages       *pageSender
+	pages       *precopy.Sender
+	lanes       []*stream.Session // data connections for pages beside data
 	departure   engine.Departure
 	hold        *network.Hold
 	held        bool         // the hold was started

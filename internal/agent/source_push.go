@@ -151,7 +151,7 @@ func (s *source) beginPush(ctx context.Context) error {
 			"request", "container", s.definition.Name, "error", err)
 	}
 	config := postcopy.ServerConfig{
-		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.had, Key: s.pages.key,
+		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.Had, Key: s.pages.Key(),
 		Push: s.pusher.mayPush,
 	}
 	if err := s.makeServer(ctx, config); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
+	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -243,7 +244,7 @@ func (c *stagedCopy) offer() (*api.Offer, error) {
 	c.keep = seconds(offer.KeepSeconds)
 	c.mu.Unlock()
 	c.definition = definition
-	c.limit, c.most = envelopes.MemoryLimit(offer), maxClaims(offer)
+	c.limit, c.most = envelopes.MemoryLimit(offer), precopy.MaxClaims(offer.MemoryBytes)
 	c.needs = envelopes.CopiesAtTarget * offer.MemoryBytes
 	return offer, nil
 }
@@ -292,10 +293,10 @@ func (c *stagedCopy) receive(pages *memory.Store) error {
 			return err
 		}
 		switch section.Kind {
-		case kindKey:
+		case precopy.KindKey:
 			receiver, err = c.receiver(section, pages)
-		case kindPages:
-			frame, err = receiveFrame(section, frame, receiver)
+		case precopy.KindPages:
+			frame, err = precopy.ReceiveFrame(section, frame, receiver)
 		case kindTaken:
 			return c.handOver(section.Name)
 		default:
@@ -308,12 +309,12 @@ func (c *stagedCopy) receive(pages *memory.Store) error {
 }
 
 func (c *stagedCopy) receiver(key io.Reader, pages *memory.Store) (*pipeline.Receiver, error) {
-	incoming := incomingPages{data: c.data, pages: pages, barrier: c.round, announced: c.residual != nil,
-		most: c.most}
+	incoming := precopy.Incoming{Data: c.data, Pages: pages, Barrier: c.round, Announced: c.residual != nil,
+		Most: c.most}
 	if c.residual != nil {
-		incoming.residual = c.residual.pages
+		incoming.Residual = c.residual.pages
 	}
-	receiver, _, err := incoming.receiver(key)
+	receiver, _, err := incoming.Receiver(key)
 	return receiver, err
 }
 
@@ -327,7 +328,7 @@ func (c *stagedCopy) round(number uint64, missing []memory.TaskMap) error {
 	c.mu.Unlock()
 	// Memory that is in use already need not be reserved any more.
 	c.agent.reservations.Fill(c.id, c.from, max(0, c.needs-c.bytes()), c.agent.freeForContainers())
-	return tellPlaced(c.data, number, missing)
+	return precopy.TellPlaced(c.data, number, missing)
 }
 
 // handOver gives the copy to a migration.

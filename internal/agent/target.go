@@ -19,11 +19,10 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// The sections of a migration's data connection, in the order in which they come.
+// The sections of a migration's data connection, in the order in which they come. Those for pages are
+// precopy's.
 const (
 	kindStaged = "staged" // nothing more comes before the freeze
-	kindKey    = "key"    // content: pipeline.Key
-	kindPages  = "pages"  // content: a frame of pages, on any data connection of the migration
 	kindNear   = "near"   // the freeze is: the engine is to start the container, if it does that late
 	kindKnown  = "known"  // content: pages to which pieces of the state may refer, as of aheadPages
 	kindState  = "state"  // name: FILE@OFFSET
@@ -35,15 +34,11 @@ const (
 	kindFiles = "files"
 	kindFinal = "final" // content: finalMarker
 	// The other way:
-	kindClaims = "claims" // content: digests of pages of a residual copy, before anything else
-	kindReady  = "ready"  // it has
-	// name: number of a barrier, before which all pages are in place; content: those that are
-	// missing
-	kindPlaced     = "placed"
-	kindKept       = "kept"  // content: digests of files of an earlier attempt, over the files' connection
-	kindHeard      = "heard" // name: whether the pages that came ahead are known
-	kindRedirected = "aimed" // mode restart: packets that open no connection may come here
-	// Over the connection for files, name: number of a round that is in place.
+	kindReady      = "ready"  // it has
+	kindKept       = "kept"   // content: digests of files of an earlier attempt, over the files' connection
+	kindHeard      = "heard"  // name: whether the pages that came ahead are known
+	kindRedirected = "aimed"  // mode restart: packets that open no connection may come here
+	kindPlaced     = "placed" // over the connection for files; name: number of a round that is in place
 )
 
 // What a data connection is for.

@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -87,9 +88,9 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 			known, err = t.takeKnown(section)
 		case kindRefers:
 			err = images.Refers(section.Name, section, known)
-		case kindKey:
+		case precopy.KindKey:
 			err = t.takeKey(section)
-		case kindPages:
+		case precopy.KindPages:
 			frame, err = t.receivePages(section, frame)
 		case kindRemote:
 			err = t.takeRemote(section)

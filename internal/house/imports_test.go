@@ -19,8 +19,9 @@ var mayImport = map[string]string{
 	"internal/agent": "access api audit cluster criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
 		"files/chunk files/image files/inodes files/shared gc guard kernel memory " +
-		"memory/pipeline memory/postcopy migration network network/hold network/wireguard patience placement " +
-		"policy predict reserve sampling statedir transfer/kept transfer/layers transfer/proof " +
+		"memory/pipeline memory/postcopy memory/precopy migration network network/hold " +
+		"network/wireguard patience placement policy predict reserve sampling statedir transfer/kept " +
+		"transfer/layers transfer/proof " +
 		"transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// placement: decides from numbers that the agent measures.
@@ -102,6 +103,7 @@ var mayImport = map[string]string{
 	"internal/memory/postcopy":      "guard kernel memory memory/pipeline wire/stream",
 	"internal/memory/pager":         "criu kernel memory",
 	"internal/memory/pipeline":      "guard memory",
+	"internal/memory/precopy":       "memory memory/pipeline wire/stream",
 	// migration: decides and never acts; has words of its own, which the agent translates.
 	"internal/migration":         "",
 	"internal/network":           "kernel network/dump network/hold network/wireguard",
@@ -125,10 +127,11 @@ var mayImport = map[string]string{
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",
 	// wire: moves bytes between nodes that know each other; what they mean is for the agent.
-	"internal/wire":          "guard patience wire/identity wire/stream",
-	"internal/wire/identity": "",
-	"internal/wire/stream":   "guard",
-	"scripts":                "",
+	"internal/wire":                   "guard patience wire/identity wire/stream",
+	"internal/wire/identity":          "",
+	"internal/wire/stream":            "guard",
+	"internal/wire/stream/streamtest": "wire/stream",
+	"scripts":                         "",
 }
 
 // pure packages decide and never act, so that every situation can be tested and told again: the same input
