@@ -42,6 +42,7 @@ import (
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/reserve"
+	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/sampling"
 	"github.com/godwit/godwit/internal/statedir"
 	"github.com/godwit/godwit/internal/transfer/kept"
@@ -137,7 +138,7 @@ type Agent struct {
 	machine      *sampling.Machine
 	experience   *sampling.Experience
 	stagedCopies *stagedCopies
-	residuals    *residuals
+	residuals    *residual.Copies
 	kept         *kept.Copies
 	layers       *layers.Mover
 	proofs       *proof.Prover
@@ -186,7 +187,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		calls: access.NewRecord(
 			audit.New(config.StateDir, audit.Users), audit.New(config.StateDir, audit.Nodes), config.Log),
 		reservations: reserve.New(), stagedCopies: newStagedCopies(),
-		residuals: newResiduals(config.ResidualLimit),
+		residuals: residual.New(config.ResidualLimit),
 		adopted:   newAdopted(),
 		machine:   sampling.NewMachine(runtime.NumCPU()),
 		spare:     durable.NewSpare(filepath.Join(config.StateDir, "migrations")),

@@ -12,8 +12,8 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/residual"
 )
 
 // A copy that was staged here becomes an idle copy when its connection ends, if the other node asked for
@@ -45,52 +45,30 @@ func (a *Agent) keepIdle(c *stagedCopy) {
 		_ = pages.Close() // memory: there is nothing that could fail
 		return
 	}
-	if rounds == 0 && a.residuals.copyOf(c.definition.ID, "").Bytes > pages.Bytes() {
+	if before, _, _ := a.residuals.Holds(c.definition.ID); rounds == 0 && before > pages.Bytes() {
 		_ = pages.Close() // what was here before is more
 		return
 	}
-	made, err := a.keepPages(c, pages)
+	of := residual.Origin{ID: c.id, Container: c.definition.Name, ContainerID: c.definition.ID, Peer: c.from,
+		Node: a.self.Name, Started: c.started, Fresh: fresh, Idle: true, Partial: rounds == 0}
+	made, err := a.residuals.Take(of, pages, filepath.Join(a.config.RunDir, "park-"+randomHex(8)), keep)
 	if made == nil {
 		a.log.Info("staged copy of a container not kept as an idle copy", "container", c.definition.Name,
 			"from", c.from, "error", err)
 		return
 	}
-	made.fresh, made.until, made.incomplete = fresh, time.Now().Add(keep), err != nil || rounds == 0
-	a.residuals.add(made)
+	a.residuals.Add(made)
 	if a.has(c.definition.ID) { // it has come meanwhile
-		a.residuals.drop(c.definition.ID)
+		a.residuals.Drop(c.definition.ID)
 	}
 	a.log.Info("staged copy of a container is idle", "container", c.definition.Name, "from", c.from,
-		"bytes", made.pages.Bytes(), "incomplete", err)
+		"bytes", made.Bytes(), "incomplete", err)
 }
 
 // has reports whether a container is on this node.
 func (a *Agent) has(container string) bool {
 	_, err := a.engines.Inspect(a.ctx, container)
 	return !errors.Is(err, engine.ErrNotFound)
-}
-
-// keepPages moves pages to memory that is not swapped. After an error, those that were moved are of use.
-func (a *Agent) keepPages(c *stagedCopy, pages *memory.Store) (*residual, error) {
-	a.residuals.drop(c.definition.ID)
-	room, err := a.residuals.room(pages.Bytes(), pages.Bytes())
-	if err != nil {
-		return nil, errors.Join(err, pages.Close())
-	}
-	file, err := unswappedFile(filepath.Join(a.config.RunDir, "park-"+randomHex(8)))
-	if err != nil {
-		return nil, errors.Join(err, pages.Close())
-	}
-	made := &residual{
-		definition: c.definition, pages: memory.NewResidual(file, room), id: c.id, target: c.from,
-		node:    a.self.Name,
-		started: c.started, idle: true,
-	}
-	err = made.pages.Take(pages)
-	if made.pages.Bytes() == 0 {
-		return nil, errors.Join(err, made.pages.Close())
-	}
-	return made, err
 }
 
 // Keep lets a copy stay, or go. Nothing depends on a copy, so any node may ask.
@@ -109,11 +87,11 @@ func (s *peerService) Keep(ctx context.Context, request *api.KeepRequest) (*api.
 	if err := s.agent.awaitIdle(ctx, request.Container, from); err != nil {
 		return nil, wireError(err)
 	}
-	kept := s.agent.residuals.extend(request.Container, time.Now().Add(seconds(request.Seconds)))
+	kept := s.agent.residuals.Extend(request.Container, time.Now().Add(seconds(request.Seconds)))
 	if kept == nil {
 		return &api.KeepReply{}, nil
 	}
-	return &api.KeepReply{MemoryBytes: kept.pages.Bytes(), Incomplete: kept.incomplete}, nil
+	return &api.KeepReply{MemoryBytes: kept.Bytes(), Incomplete: !kept.Whole()}, nil
 }
 
 // awaitIdle waits until the copies of a container that a node has staged here are idle or gone. That
@@ -139,7 +117,7 @@ func (a *Agent) letGo(ctx context.Context, container, from string) error {
 	if err := a.awaitIdle(ctx, container, from); err != nil {
 		return err
 	}
-	a.residuals.drop(container)
+	a.residuals.Drop(container)
 	return nil
 }
 

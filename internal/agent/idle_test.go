@@ -8,6 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/residual"
 )
 
 // newTestStaged is a copy of so many pages.
@@ -35,32 +36,32 @@ func TestKeepIdle(t *testing.T) {
 	unwanted := newTestStaged(t, a, 3, 1)
 	unwanted.keep = 0
 	a.keepIdle(unwanted)
-	if len(a.residuals.list()) > 0 {
+	if len(a.residuals.List()) > 0 {
 		t.Error("it stays although nobody asked for that")
 	}
 	a.keepIdle(newTestStaged(t, a, 3, 1))
-	list := a.residuals.list()
+	list := a.residuals.List()
 	if len(list) != 1 {
 		t.Fatalf("%d copies are idle", len(list))
 	}
-	told := list[0].describe()
+	told := list[0].Describe()
 	if told.State != migration.StageIdle || told.MemoryBytes < 3*int64(memory.PageSize()) ||
 		told.Source != "a" || told.Fresh.IsZero() {
 		t.Errorf("%+v", told)
 	}
 	a.keepIdle(newTestStaged(t, a, 2, 0))
-	if now := a.residuals.list(); len(now) != 1 || now[0] != list[0] {
+	if now := a.residuals.List(); len(now) != 1 || now[0] != list[0] {
 		t.Error("part of a copy replaced a whole one")
 	}
 	a.keepIdle(newTestStaged(t, a, 2, 1))
-	if now := a.residuals.list(); len(now) != 1 || now[0] == list[0] {
+	if now := a.residuals.List(); len(now) != 1 || now[0] == list[0] {
 		t.Error("a newer copy did not replace the older one")
 	}
-	if kept := a.residuals.extend(testContainer, time.Now().Add(time.Hour)); kept == nil ||
-		time.Until(kept.expires()) < 59*time.Minute {
+	if kept := a.residuals.Extend(testContainer, time.Now().Add(time.Hour)); kept == nil ||
+		time.Until(kept.Describe().Until) < 59*time.Minute {
 		t.Error("it does not stay longer")
 	}
-	if err := a.letGo(t.Context(), testContainer, "a"); err != nil || len(a.residuals.list()) > 0 {
+	if err := a.letGo(t.Context(), testContainer, "a"); err != nil || len(a.residuals.List()) > 0 {
 		t.Errorf("it was not given up: %v", err)
 	}
 }
@@ -70,23 +71,23 @@ func TestKeepIdle(t *testing.T) {
 func TestKeepIdlePart(t *testing.T) {
 	a := newVolumeAgent(t)
 	a.keepIdle(newTestStaged(t, a, 3, 0))
-	if c := a.residuals.copyOf(testContainer, "b"); c.Bytes == 0 || !c.Fresh.IsZero() {
-		t.Errorf("before its first round has ended: %+v", c)
+	if bytes, fresh, _ := a.residuals.Holds(testContainer); bytes == 0 || !fresh.IsZero() {
+		t.Errorf("before its first round has ended: %d bytes as of %s", bytes, fresh)
 	}
 	a.keepIdle(newTestStaged(t, a, 3, 1))
-	if c := a.residuals.copyOf(testContainer, "b"); c.Bytes == 0 || c.Fresh.IsZero() {
-		t.Errorf("whole: %+v", c)
+	if bytes, fresh, _ := a.residuals.Holds(testContainer); bytes == 0 || fresh.IsZero() {
+		t.Errorf("whole: %d bytes as of %s", bytes, fresh)
 	}
 	cut := newTestStaged(t, a, 8, 1)
 	if err := cut.pages.Put(memory.Run{Task: 2, Pages: 8}, make([]byte, 8*memory.PageSize())); err != nil {
 		t.Fatal(err)
 	}
-	a.residuals.limit = 12 * int64(memory.PageSize())
+	a.residuals = residual.New(12 * int64(memory.PageSize()))
 	a.keepIdle(cut)
-	if c := a.residuals.copyOf(testContainer, "b"); c.Bytes == 0 || !c.Fresh.IsZero() {
-		t.Errorf("a part: %+v", c)
+	if bytes, fresh, _ := a.residuals.Holds(testContainer); bytes == 0 || !fresh.IsZero() {
+		t.Errorf("a part: %d bytes as of %s", bytes, fresh)
 	}
-	a.residuals.drop(testContainer)
+	a.residuals.Drop(testContainer)
 }
 
 // TestCheckIdle: another node says for how long, within bounds.

@@ -151,7 +151,7 @@ func (s *stages) layersOf(container, node string) (found []*layerStage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.layers {
-		if l.node.Name == node && called(container, l.definition.ID, l.definition.Name) {
+		if l.node.Name == node && migration.Called(container, l.definition.ID, l.definition.Name) {
 			found = append(found, l)
 		}
 	}

@@ -89,9 +89,9 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 	needed := envelopes.MemoryCopies(offer)*offer.MemoryBytes + coming.memory - staged
 	promised := a.reservations.Promised(own...)
 	free, err := kernel.MemoryAvailable()
-	if short := needed - (free - promised); err == nil && short > 0 && short <= a.residuals.bytes() {
+	if short := needed - (free - promised); err == nil && short > 0 && short <= a.residuals.Bytes() {
 		if !offer.DryRun {
-			a.residuals.yield(short)
+			a.residuals.Yield(short)
 		}
 		free = needed + promised
 	}
@@ -141,7 +141,7 @@ func (a *Agent) freeForContainers() int64 {
 	if err != nil {
 		return 0 // examineRoom tells
 	}
-	return free + a.residuals.bytes()
+	return free + a.residuals.Bytes()
 }
 
 // imageNeed is what the image takes on the disk when it is brought. An engine that keeps images

@@ -303,7 +303,7 @@ func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) 
 	if err != nil {
 		return nil, err
 	}
-	s.agent.residuals.drop(request.Container)
+	s.agent.residuals.Drop(request.Container)
 	return &api.RemovedReply{}, wireError(s.agent.removedBridged(from, request.Container))
 }
 

@@ -101,8 +101,8 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	for _, b := range s.agent.stagedCopies.list() {
 		list = append(list, b.describe())
 	}
-	for _, o := range s.agent.residuals.list() {
-		list = append(list, o.describe())
+	for _, o := range s.agent.residuals.List() {
+		list = append(list, o.Describe())
 	}
 	for _, k := range s.agent.kept.List() {
 		list = append(list, s.agent.kept.Describe(k, s.agent.self.Name))
@@ -133,19 +133,16 @@ func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest)
 		return &api.UnstageReply{}, nil
 	}
 	for _, b := range s.agent.stagedCopies.list() {
-		if b.from == request.Node && called(request.Container, b.definition.ID, b.definition.Name) {
+		if b.from == request.Node && migration.Called(request.Container, b.definition.ID, b.definition.Name) {
 			b.drop(errCopyRemoved)
 			return &api.UnstageReply{}, nil
 		}
 	}
-	for _, o := range s.agent.residuals.list() {
-		if o.target == request.Node && called(request.Container, o.definition.ID, o.definition.Name) {
-			s.agent.residuals.drop(o.definition.ID)
-			return &api.UnstageReply{}, nil
-		}
+	if s.agent.residuals.Remove(request.Container, request.Node) {
+		return &api.UnstageReply{}, nil
 	}
 	for _, k := range s.agent.kept.List() {
-		if k.Source == request.Node && called(request.Container, k.ContainerID, k.Container) &&
+		if k.Source == request.Node && migration.Called(request.Container, k.ContainerID, k.Container) &&
 			s.agent.kept.Drop(k.ContainerID) {
 			return &api.UnstageReply{}, nil
 		}

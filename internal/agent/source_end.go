@@ -38,8 +38,7 @@ func (s *source) destroy(ctx context.Context) error {
 	}
 	s.agent.adoptions.drop(s.definition.ID) // its address is not given back
 	s.forgetShared(ctx)
-	s.agent.placements.left(s.definition.ID, gone{s.target.Name, s.id()},
-		s.agent.residuals.copyOf(s.definition.ID, s.agent.self.Name))
+	s.agent.placements.left(s.definition.ID, gone{s.target.Name, s.id()}, s.residualCopy())
 	return nil
 }
 

@@ -33,15 +33,6 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-func TestCalled(t *testing.T) {
-	for reference, want := range map[string]bool{"web": true, "0a1b": true, "": false, "we": false,
-		"0b": false} {
-		if called(reference, "0a1b2c", "web") != want {
-			t.Errorf("%q: %v", reference, !want)
-		}
-	}
-}
-
 // TestOneStagePerContainer: there is one tracker of a container's memory.
 func TestOneStagePerContainer(t *testing.T) {
 	a := newTestAgent(t)

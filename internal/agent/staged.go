@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -40,7 +41,7 @@ type stagedCopy struct {
 	limit      int64 // of its pages
 	needs      int64 // the memory that a migration will need
 	most       uint64
-	residual   *residual // nil: the container left none here
+	residual   *residual.Copy // nil: the container left none here
 	data       *stream.Session
 	started    time.Time
 	done       chan struct{} // closed when the copy is idle or gone
@@ -146,7 +147,7 @@ func (a *Agent) serveStaged(ctx context.Context, data *stream.Session, from, id 
 	context.AfterFunc(ctx, func() { _ = data.Close() }) // nobody waits for a peer that says nothing
 	go a.guarded(func() { watchLink(ctx, data, a.config.stagePatience(), func(error) { cancel() }) })()
 	err := c.serve(ctx)
-	c.residual.release()
+	c.residual.Release()
 	a.keepIdle(c)
 	a.stagedCopies.remove(c)
 	a.reservations.Release(c.id)
@@ -219,7 +220,7 @@ func (c *stagedCopy) greet(ctx context.Context) (*api.Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.residual = c.agent.residuals.use(c.definition.ID)
+	c.residual = c.agent.residuals.Use(c.definition.ID)
 	missing.Footprint = c.residual != nil
 	content, err := proto.Marshal(&api.Envelope{Message: message, Reservation: missing})
 	if err == nil {
@@ -312,7 +313,7 @@ func (c *stagedCopy) receiver(key io.Reader, pages *memory.Store) (*pipeline.Rec
 	incoming := precopy.Incoming{Data: c.data, Pages: pages, Barrier: c.round, Announced: c.residual != nil,
 		Most: c.most}
 	if c.residual != nil {
-		incoming.Residual = c.residual.pages
+		incoming.Residual = c.residual.Pages()
 	}
 	receiver, _, err := incoming.Receiver(key)
 	return receiver, err

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -131,16 +130,11 @@ func (s *stages) of(container string) *stage {
 // find finds one by what a user calls the container, and the node where the copy is.
 func (s *stages) find(container, node string) (*stage, error) {
 	for _, g := range s.all() {
-		if g.node.Name == node && called(container, g.definition.ID, g.definition.Name) {
+		if g.node.Name == node && migration.Called(container, g.definition.ID, g.definition.Name) {
 			return g, nil
 		}
 	}
 	return nil, errStageNone{container, node}
-}
-
-// called tells whether a reference means a container: by name, id, or the beginning of the id.
-func called(reference, id, name string) bool {
-	return reference == name || reference != "" && strings.HasPrefix(id, reference)
 }
 
 func (s *stages) all() []*stage {
@@ -198,7 +192,7 @@ func (s *stages) strike(container, node string) bool {
 	defer s.mu.Unlock()
 	before := len(s.ended)
 	s.ended = slices.DeleteFunc(s.ended, func(one migration.Stage) bool {
-		return one.Target == node && called(container, one.ContainerID, one.Container)
+		return one.Target == node && migration.Called(container, one.ContainerID, one.Container)
 	})
 	return len(s.ended) < before
 }

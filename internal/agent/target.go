@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -92,7 +93,7 @@ type target struct {
 	stagedPages *memory.Store     // of the staged copy, until they move to pages; nil: nothing was staged
 	staging     bool              // pages were staged here
 	kept        *kept.Copy        // files of an earlier attempt; nil: nothing
-	residual    *residual         // what the container left here when it went; nil: nothing
+	residual    *residual.Copy    // what the container left here when it went; nil: nothing
 	// mode restart: new connections wait here, too, during probation; nil: there is none
 	hold     *network.Hold
 	holding  bool   // it was started
@@ -156,7 +157,7 @@ func (t *target) reserve(ctx context.Context) error {
 	kept := t.useKept()
 	t.mu.Lock()
 	if t.move.tracker.spec.Mode.MemoryAhead() {
-		t.residual = t.agent.residuals.use(t.definition.ID)
+		t.residual = t.agent.residuals.Use(t.definition.ID)
 	}
 	reservation.StartsLate = t.agent.startsLate(t.definition)
 	reservation.Footprint, reservation.KeepsSpillKey = t.residual != nil, true
@@ -286,12 +287,12 @@ func (t *target) takeStaged(pages *memory.Store) error {
 // releaseResidual gives up what the container left here, if it runs here again.
 func (t *target) releaseResidual(result migration.Finish) {
 	t.mu.Lock()
-	residual := t.residual
+	used := t.residual
 	t.residual = nil
 	t.mu.Unlock()
-	residual.release()
+	used.Release()
 	if result.Result == migration.Moved {
-		t.agent.residuals.drop(t.definition.ID)
+		t.agent.residuals.Drop(t.definition.ID)
 	}
 }
 

@@ -31,7 +31,7 @@ func (t *target) takeKey(section io.Reader) error {
 		return precopy.TellPlaced(t.data, number, missing)
 	}
 	if t.residual != nil && !t.staging { // of what was staged all is here already
-		incoming.Residual = t.residual.pages
+		incoming.Residual = t.residual.Pages()
 	}
 	receiver, key, err := incoming.Receiver(section)
 	if err != nil {

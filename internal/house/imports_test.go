@@ -20,7 +20,7 @@ var mayImport = map[string]string{
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
 		"files/chunk files/image files/inodes files/shared gc guard kernel memory " +
 		"memory/pipeline memory/postcopy memory/precopy migration network network/hold " +
-		"network/wireguard patience placement policy predict reserve sampling statedir transfer/kept " +
+		"network/wireguard patience placement policy predict reserve residual sampling statedir transfer/kept " +
 		"transfer/layers transfer/proof " +
 		"transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
@@ -116,6 +116,8 @@ var mayImport = map[string]string{
 	// predict: a function of what was measured.
 	"internal/predict": "memory migration wire/stream",
 	"internal/reserve": "engine",
+	// residual: keeps pages; whoever uses a copy checks them.
+	"internal/residual": "kernel memory migration",
 	// sampling: measures, and decides nothing; the agent is its Node.
 	"internal/sampling":      "engine guard kernel memory memory/pipeline migration patience predict",
 	"internal/statedir":      "kernel",
