@@ -6,15 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/compat"
-	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/state"
-	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // FuzzHeardReport: a report of another node is kept only by the target of its migration, and can be
@@ -80,37 +73,6 @@ func FuzzPlatform(f *testing.F) {
 		}
 		if said.Len() > 64<<10 {
 			t.Errorf("%d bytes are said of a platform", said.Len())
-		}
-	})
-}
-
-// FuzzStageOffer: what another node offers to stage is refused, or of sizes that make sense.
-func FuzzStageOffer(f *testing.F) {
-	definition, err := json.Marshal(engine.Definition{ID: strings.Repeat("a", 64), Name: "web"})
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, offer := range []*api.Offer{
-		{Protocol: uint32(compat.Ours().Newest), DefinitionJson: definition, MemoryBytes: 1 << 20},
-		{Protocol: uint32(compat.Ours().Newest), DefinitionJson: definition, MemoryBytes: -1},
-		{Protocol: uint32(compat.Ours().Newest), DefinitionJson: []byte("{}"), KeepSeconds: 1e300},
-		{},
-	} {
-		content, err := proto.Marshal(&api.Envelope{Offer: offer})
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(content)
-	}
-	f.Fuzz(func(t *testing.T, content []byte) {
-		offer, definition, err := readStageOffer("a",
-			stream.Section{Kind: kindOffer, Reader: bytes.NewReader(content)})
-		if err != nil {
-			return
-		}
-		if offer.MemoryBytes < 0 || envelopes.MemoryLimit(offer) < 0 ||
-			migration.CheckContainerID(definition.ID) != nil {
-			t.Errorf("%+v of %q is taken", offer, definition.ID)
 		}
 	})
 }

@@ -22,7 +22,7 @@ import (
 // makes them do.
 var guardedPackages = []string{
 	".", "../access", "../cluster", "../envelopes", "../gc", "../memory/precopy", "../reserve",
-	"../residual", "../sampling",
+	"../residual", "../sampling", "../staging",
 	"../transfer/kept", "../transfer/layers", "../transfer/proof", "../transfer/state",
 }
 

@@ -84,7 +84,7 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 		return nil, err
 	}
 	var problems []migration.Problem
-	staged, reserved := a.stagedCopies.of(definition.ID)
+	staged, reserved := a.stagedCopies.Of(definition.ID)
 	own := slices.Concat(reserved, []string{offer.Migration})
 	needed := envelopes.MemoryCopies(offer)*offer.MemoryBytes + coming.memory - staged
 	promised := a.reservations.Promised(own...)

@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -58,10 +59,10 @@ type source struct {
 	pusher  *pusher
 	spill   *spill // pages that follow are on the disk, too; nil: they are not to be
 	turn    turn
-	slowed  bool       // the container may have been slowed down, as far as is known here
-	auto    *autoMode  // nil: the user has named the mode
-	split   *split     // nil: all is handed over, or will be undone
-	staged  *takenCopy // the copy that was staged at the target; nil: nothing was staged
+	slowed  bool           // the container may have been slowed down, as far as is known here
+	auto    *autoMode      // nil: the user has named the mode
+	split   *split         // nil: all is handed over, or will be undone
+	staged  *staging.Taken // the copy that was staged at the target; nil: nothing was staged
 	volumes chosenVolumes
 
 	// Of mode restart.

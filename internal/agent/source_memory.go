@@ -205,7 +205,7 @@ func (s *source) newMemorySource() *memorySource {
 	var pages *memory.Source
 	partly := s.staged != nil || s.reservation.GetFootprint()
 	if s.staged != nil {
-		pages, s.staged = s.staged.pages, nil
+		pages, s.staged = s.staged.Pages, nil
 	} else {
 		// Also in the steps that follow: this one's context has ended then.
 		processes := func() ([]int, error) {

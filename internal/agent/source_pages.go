@@ -41,7 +41,7 @@ func (s *source) openPages(ctx context.Context) error {
 // pagesToSend goes on with the pipeline of what was staged, if there is one.
 func (s *source) pagesToSend() (*precopy.Sender, error) {
 	if s.staged != nil {
-		return s.staged.sender.Again(s.move.tracker.transferred), nil
+		return s.staged.Sender.Again(s.move.tracker.transferred), nil
 	}
 	return precopy.NewSender(s.move.tracker.transferred)
 }

@@ -29,8 +29,8 @@ func newTestAgent(t *testing.T) *Agent {
 	a := &Agent{
 		config: Config{StateDir: t.TempDir(), RunDir: t.TempDir()}, log: slog.New(slog.DiscardHandler),
 		ctx: ctx, stop: stop,
-		reservations: reserve.New(), stagedCopies: newStagedCopies(),
-		residuals: residual.New(0), engines: engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
+		reservations: reserve.New(),
+		residuals:    residual.New(0), engines: engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
 	}
 	var err error
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
@@ -51,6 +51,7 @@ func newTestAgent(t *testing.T) *Agent {
 	}
 	a.spare = durable.NewSpare(a.config.StateDir)
 	a.moves = newMoves(a)
+	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
 	return a
 }
 

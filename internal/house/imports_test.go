@@ -20,8 +20,8 @@ var mayImport = map[string]string{
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
 		"files/chunk files/image files/inodes files/shared gc guard kernel memory " +
 		"memory/pipeline memory/postcopy memory/precopy migration network network/hold " +
-		"network/wireguard patience placement policy predict reserve residual sampling statedir transfer/kept " +
-		"transfer/layers transfer/proof " +
+		"network/wireguard patience placement policy predict reserve residual sampling staging statedir " +
+		"transfer/kept transfer/layers transfer/proof " +
 		"transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// placement: decides from numbers that the agent measures.
@@ -119,7 +119,10 @@ var mayImport = map[string]string{
 	// residual: keeps pages; whoever uses a copy checks them.
 	"internal/residual": "kernel memory migration",
 	// sampling: measures, and decides nothing; the agent is its Node.
-	"internal/sampling":      "engine guard kernel memory memory/pipeline migration patience predict",
+	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
+	// staging: makes copies; where they should be is for placement, what becomes of them for a migration.
+	"internal/staging": "api engine envelopes guard kernel memory memory/pipeline memory/precopy migration " +
+		"residual transfer/layers wire/identity wire/stream",
 	"internal/statedir":      "kernel",
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +

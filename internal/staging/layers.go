@@ -1,11 +1,14 @@
-package agent
+package staging
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
@@ -14,10 +17,10 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// layerStage brings the layers of a container's image to a node to which it may go. They stay there
+// Layers brings the layers of a container's image to a node to which it may go. They stay there
 // like any others, so there is nothing to keep or to end.
-type layerStage struct {
-	agent      *Agent
+type Layers struct {
+	owner      *Stages
 	definition engine.Definition
 	node       identity.Node
 	limiter    stream.Limiter
@@ -32,37 +35,37 @@ type layerStage struct {
 	layers migration.Layers
 }
 
-// maxLayerStages bounds those that are under way at a time.
-const maxLayerStages = 64
+// maxLayers bounds those that are under way at a time.
+const maxLayers = 64
 
-// beginLayers begins to bring the layers of a container's image to a node.
-func (s *stages) beginLayers(definition engine.Definition, node identity.Node, rate float64) (*layerStage,
+// BeginLayers begins to bring the layers of a container's image to a node.
+func (s *Stages) BeginLayers(definition engine.Definition, node identity.Node, rate float64) (*Layers,
 	error) {
-	l := &layerStage{
-		agent: s.agent, definition: definition, node: node, rate: rate, done: make(chan struct{}),
+	l := &Layers{
+		owner: s, definition: definition, node: node, rate: rate, done: make(chan struct{}),
 		told: migration.Stage{
-			ID: randomHex(8), Kind: migration.LayersCopy, Container: definition.Name,
-			ContainerID: definition.ID, Source: s.agent.self.Name,
+			ID: newID(), Kind: migration.LayersCopy, Container: definition.Name,
+			ContainerID: definition.ID, Source: s.node,
 			Target: node.Name, State: migration.StageLayers, Started: time.Now().UTC(),
 		},
 	}
-	l.ctx, l.cancel = context.WithCancelCause(s.agent.ctx)
+	l.ctx, l.cancel = context.WithCancelCause(s.ctx)
 	l.limiter.SetRate(rate)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over || len(s.layers) >= maxLayerStages {
+	if s.over || len(s.layers) >= maxLayers {
 		return nil, fmt.Errorf("%w: the layers of %d containers are just being staged", engine.ErrBusy,
 			len(s.layers))
 	}
 	s.layers[l] = true
-	go l.agent.guarded(l.run)()
+	go guard.Logged(s.log, l.run)()
 	return l, nil
 }
 
-func (l *layerStage) run() {
+func (l *Layers) run() {
 	defer close(l.done)
 	err := guard.Do(func() error { return l.work(l.ctx) })
-	l.agent.logPanic(err)
+	guard.LogPanic(l.owner.log, err)
 	if cause := context.Cause(l.ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -70,27 +73,27 @@ func (l *layerStage) run() {
 	l.mu.Lock()
 	l.told.State, l.told.Error = migration.StageReady, ""
 	if err != nil {
-		l.told.State, l.told.Error = migration.StageEnded, plain(err)
+		l.told.State, l.told.Error = migration.StageEnded, api.Plain(err)
 	}
 	told := l.told
 	l.mu.Unlock()
-	l.agent.stages.forgetLayers(l)
-	l.agent.log.Info("layers staged", "container", told.Container, "node", told.Target, "layers",
+	l.owner.forgetLayers(l)
+	l.owner.log.Info("layers staged", "container", told.Container, "node", told.Target, "layers",
 		l.brought().String(), "error", err)
 }
 
-func (l *layerStage) work(ctx context.Context) error {
+func (l *Layers) work(ctx context.Context) error {
 	outgoing := &layers.Transfer{ID: l.told.ID, Node: l.node.Name, Limiter: &l.limiter,
 		Sent: func(bytes int64) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.told.SentBytes += bytes
 		}}
-	_, bandwidth := l.agent.peers.Link(l.node.Name)
+	_, bandwidth := l.owner.links.Link(l.node.Name)
 	if l.rate > 0 && (bandwidth == 0 || l.rate < bandwidth) {
 		bandwidth = l.rate
 	}
-	_, err := l.agent.layers.Bring(ctx, layers.Bringing{
+	_, err := l.owner.bringer.Bring(ctx, layers.Bringing{
 		Node: l.node, Container: l.definition, Transfer: outgoing, Bandwidth: bandwidth,
 		Progress: func(layers migration.Layers) {
 			l.mu.Lock()
@@ -101,41 +104,45 @@ func (l *layerStage) work(ctx context.Context) error {
 	return err
 }
 
-func (l *layerStage) describe() migration.Stage {
+// Done is closed when all layers are there, or cannot be brought.
+func (l *Layers) Done() <-chan struct{} { return l.done }
+
+// Describe tells how far it is.
+func (l *Layers) Describe() migration.Stage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.told
 }
 
-func (l *layerStage) brought() migration.Layers {
+func (l *Layers) brought() migration.Layers {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.layers
 }
 
 // forgetLayers is called when all are there, or cannot be brought.
-func (s *stages) forgetLayers(l *layerStage) {
+func (s *Stages) forgetLayers(l *Layers) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.layers, l)
-	s.ended = append(s.ended, l.describe())
+	s.ended = append(s.ended, l.Describe())
 	s.ended = s.ended[max(0, len(s.ended)-keepStages):]
 }
 
 // layersStaged describes those that are under way.
-func (s *stages) layersStaged() []migration.Stage {
+func (s *Stages) layersStaged() []migration.Stage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var list []migration.Stage
 	for l := range s.layers {
-		list = append(list, l.describe())
+		list = append(list, l.Describe())
 	}
 	return list
 }
 
-// dropLayers ends those of a container at a node that are under way, and tells whether there were
+// DropLayers ends those of a container at a node that are under way, and tells whether there were
 // any. Layers that are whole stay.
-func (s *stages) dropLayers(ctx context.Context, container, node string, why error) (dropped bool,
+func (s *Stages) DropLayers(ctx context.Context, container, node string, why error) (dropped bool,
 	err error) {
 	for _, l := range s.layersOf(container, node) {
 		l.cancel(why)
@@ -147,7 +154,7 @@ func (s *stages) dropLayers(ctx context.Context, container, node string, why err
 	return dropped, nil
 }
 
-func (s *stages) layersOf(container, node string) (found []*layerStage) {
+func (s *Stages) layersOf(container, node string) (found []*Layers) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.layers {
@@ -158,28 +165,8 @@ func (s *stages) layersOf(container, node string) (found []*layerStage) {
 	return found
 }
 
-// candidates finds the nodes that a user named as ones to which a container may go.
-func (a *Agent) candidates(names []string) ([]identity.Node, error) {
-	var nodes []identity.Node
-	for _, name := range names {
-		node, err := a.peers.Find(name)
-		if err != nil {
-			return nil, err
-		}
-		if err := migration.CheckRoute(a.self.Name, name); err != nil {
-			return nil, fmt.Errorf("%w: %w", errRefused, err)
-		}
-		nodes = append(nodes, node)
-	}
-	return nodes, nil
-}
-
-// stageTo begins to bring the layers of a container that was just started to nodes to which it may
-// go. It runs whether they get them or not.
-func (a *Agent) stageTo(definition engine.Definition, nodes []identity.Node) {
-	for _, node := range nodes {
-		if _, err := a.stages.beginLayers(definition, node, 0); err != nil {
-			a.log.Warn("layers not staged", "container", definition.Name, "node", node.Name, "error", err)
-		}
-	}
+func newID() string {
+	id := make([]byte, 8)
+	_, _ = rand.Read(id) // never fails (crypto/rand)
+	return hex.EncodeToString(id)
 }
