@@ -188,7 +188,7 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		calls: access.NewRecord(
 			audit.New(config.StateDir, audit.Users), audit.New(config.StateDir, audit.Nodes), config.Log),
 		reservations: reserve.New(),
-		residuals:    residual.New(config.ResidualLimit),
+		residuals:    residual.New(residual.Config{Limit: config.ResidualLimit}),
 		adopted:      newAdopted(),
 		machine:      sampling.NewMachine(runtime.NumCPU()),
 		spare:        durable.NewSpare(filepath.Join(config.StateDir, "migrations")),

@@ -47,10 +47,19 @@ type Origin struct {
 	Partial     bool      // not all has arrived
 }
 
-// New has no copies yet. The limit is of all copies together; 0: a share of the memory that is available when
-// a copy is made.
-func New(limit int64) *Copies {
-	return &Copies{limit: limit, file: unswappedFile, all: map[string]*Copy{}}
+// Config of residual copies.
+type Config struct {
+	Limit int64 // of all copies together; 0: a share of the memory that is available when a copy is made
+	// File makes a file for the pages of a copy; nil: in memory that is not swapped, which takes root.
+	File func(path string) (*os.File, error)
+}
+
+// New has no copies yet.
+func New(c Config) *Copies {
+	if c.File == nil {
+		c.File = unswappedFile
+	}
+	return &Copies{limit: c.Limit, file: c.File, all: map[string]*Copy{}}
 }
 
 // share is the share of the available memory that copies may take, unless the operator has set a limit.

@@ -41,7 +41,7 @@ func (c *Copy) has(t *testing.T) bool {
 }
 
 func TestResidualInUseStays(t *testing.T) {
-	f := New(0)
+	f := New(Config{})
 	one := keep(t, f, 1, 1)
 	if used := f.Use("c1"); used != one || f.Use("c2") != nil {
 		t.Fatal("not found")
@@ -60,7 +60,7 @@ func TestResidualInUseStays(t *testing.T) {
 }
 
 func TestResidualsGoOldestFirst(t *testing.T) {
-	f := New(0)
+	f := New(Config{})
 	all := []*Copy{keep(t, f, 1, 10), keep(t, f, 2, 10), keep(t, f, 3, 10)}
 	f.Expire(all[0].until.Add(time.Nanosecond))
 	f.Yield(1)
@@ -81,7 +81,7 @@ func TestResidualsGoOldestFirst(t *testing.T) {
 // TestResidualsStayIfNothingIsWon: the others do not go for one that has no room anyway; and what
 // it takes already is no memory more.
 func TestResidualsStayIfNothingIsWon(t *testing.T) {
-	f, page := New(0), int64(memory.PageSize())
+	f, page := New(Config{}), int64(memory.PageSize())
 	one := keep(t, f, 1, 10)
 	f.limit = 100 * page
 	if room, err := f.room(101*page, 101*page); err != nil || !one.has(t) || room > 90*page {

@@ -14,9 +14,7 @@ import (
 // newTestCopies keeps its copies in usual files: only root can make others.
 func newTestCopies(t *testing.T, limit int64) *Copies {
 	t.Helper()
-	c := New(limit)
-	c.file = func(path string) (*os.File, error) { return os.Create(path) }
-	return c
+	return New(Config{Limit: limit, File: os.Create})
 }
 
 // store is a store with so many pages.
