@@ -30,7 +30,8 @@ func newTestAgent(t *testing.T) *Agent {
 		config: Config{StateDir: t.TempDir(), RunDir: t.TempDir()}, log: slog.New(slog.DiscardHandler),
 		ctx: ctx, stop: stop,
 		reservations: reserve.New(),
-		residuals:    residual.New(residual.Config{}), engines: engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
+		residuals:    residual.New(residual.Config{}),
+		engines:      engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
 	}
 	var err error
 	if a.images, err = image.Open(a.config.StateDir); err != nil {

@@ -56,10 +56,11 @@ type nodes struct {
 func newNodes(t *testing.T) *nodes {
 	t.Helper()
 	n, log, ctx := &nodes{}, slog.New(slog.DiscardHandler), context.WithoutCancel(t.Context())
-	n.stages = NewStages(ctx, Config{Node: "a", Cores: 1, Patience: testPatience, Containers: n, Migrations: n,
-		Links: n, Layers: n, Log: log})
+	n.stages = NewStages(ctx, Config{
+		Node: "a", Cores: 1, Patience: testPatience, Containers: n, Migrations: n, Links: n,
+		Layers: n, Log: log})
 	n.stages.tick = time.Millisecond
-	n.stages.track = func(config memory.SourceConfig) tracker { return &fakeTracker{nodes: n, config: config} }
+	n.stages.track = func(memory.SourceConfig) tracker { return &fakeTracker{n} }
 	dir := t.TempDir()
 	n.copies = NewCopies(ctx, CopiesConfig{
 		Node: "b", RunDir: dir, Patience: testPatience, Target: n, Reservations: reserve.New(), Log: log,
@@ -214,10 +215,7 @@ func (n *nodes) Migration(id, _ string, _ engine.Definition) (func(*memory.Store
 }
 
 // fakeTracker finds one page, with what was written last.
-type fakeTracker struct {
-	nodes  *nodes
-	config memory.SourceConfig
-}
+type fakeTracker struct{ nodes *nodes }
 
 func (f *fakeTracker) Round(_ context.Context, sink memory.Sink) (memory.RoundStats, error) {
 	f.nodes.mu.Lock()
@@ -230,7 +228,8 @@ func (f *fakeTracker) Round(_ context.Context, sink memory.Sink) (memory.RoundSt
 	for i := range page {
 		page[i] = written + byte(i)
 	}
-	return memory.RoundStats{Tasks: 1, Pages: 1}, sink.Put(memory.Run{Task: 1, Address: 1 << 20, Pages: 1}, page)
+	run := memory.Run{Task: 1, Address: 1 << 20, Pages: 1}
+	return memory.RoundStats{Tasks: 1, Pages: 1}, sink.Put(run, page)
 }
 
 func (f *fakeTracker) Again(_ context.Context, _ memory.Sink, missing []memory.TaskMap) (memory.RoundStats,

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
@@ -24,9 +23,10 @@ func TestStageAndTake(t *testing.T) {
 		t.Fatalf("%d copies", len(copies))
 	}
 	told := copies[0].Describe()
-	if told.State != migration.StageReady || told.Rounds != 1 || told.MemoryBytes == 0 || told.Source != "a" ||
-		told.Target != "b" || told.Fresh.IsZero() || n.brought != 1 || n.measured != web.ID {
-		t.Errorf("%+v; the image was brought %d times; measuring of %.12q was stopped", told, n.brought, n.measured)
+	if told.State != migration.StageReady || told.Rounds != 1 || told.MemoryBytes == 0 ||
+		told.Source != "a" || told.Target != "b" || told.Fresh.IsZero() || n.brought != 1 || n.measured != web.ID {
+		t.Errorf("%+v; the image was brought %d times; measuring of %.12q was stopped", told, n.brought,
+			n.measured)
 	}
 	if bytes, reserved := n.copies.Of(web.ID); bytes != told.MemoryBytes || len(reserved) != 1 ||
 		reserved[0] != testStage {
@@ -153,7 +153,8 @@ func TestNoneBegins(t *testing.T) {
 	n := newNodes(t)
 	n.refused = engine.ErrBusy
 	begin := func() error {
-		_, err := n.stages.Begin(migration.Spec{}, web, identity.Node{Name: "b"}, migration.StageSettings{}, 0)
+		_, err := n.stages.Begin(migration.Spec{}, web, identity.Node{Name: "b"},
+			migration.StageSettings{}, 0)
 		return err
 	}
 	if err := begin(); !errors.Is(err, engine.ErrBusy) {
@@ -189,7 +190,8 @@ func TestLayers(t *testing.T) {
 			t.Fatal("it does not end")
 		}
 		told := l.Describe()
-		if told.State != state || told.Error != why || told.SentBytes != 100 || told.Kind != migration.LayersCopy {
+		if told.State != state || told.Error != why || told.SentBytes != 100 ||
+			told.Kind != migration.LayersCopy {
 			t.Errorf("%+v", told)
 		}
 	}
@@ -204,7 +206,8 @@ func TestLayers(t *testing.T) {
 // TestLimitTo: small changes of the rate are not worth a change.
 func TestLimitTo(t *testing.T) {
 	g := newStage(newNodes(t).stages, migration.Spec{}, web, identity.Node{Name: "b"})
-	for _, step := range []struct{ rate, want float64 }{{1e6, 1e6}, {1.1e6, 1e6}, {2e6, 2e6}, {0, 0}, {1e6, 1e6}} {
+	for _, step := range []struct{ rate, want float64 }{{1e6, 1e6}, {1.1e6, 1e6}, {2e6, 2e6}, {0, 0},
+		{1e6, 1e6}} {
 		g.LimitTo(step.rate)
 		if got := g.settings.BandwidthLimit; got != step.want {
 			t.Errorf("limited to %g, it has %g, not %g", step.rate, got, step.want)
