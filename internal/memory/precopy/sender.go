@@ -103,6 +103,7 @@ func (l lane) Send(frame []byte) error { return l.out.Uncounted(KindPages, frame
 // Push implements pipeline.Lane.
 func (l lane) Push() error { return l.out.Push() }
 
+// HearPlaced takes what the target says about a barrier.
 func (p *Sender) HearPlaced(section stream.Section) error {
 	number, err := strconv.ParseUint(section.Name, 10, 64)
 	if err != nil {
