@@ -42,7 +42,9 @@ import (
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/reserve"
+	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/sampling"
+	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/statedir"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/layers"
@@ -131,13 +133,13 @@ type Agent struct {
 
 	moves        *moves
 	spare        *durable.Spare
-	stages       *stages
+	stages       *staging.Stages
 	placements   *placements
 	samples      *sampling.Samples
 	machine      *sampling.Machine
 	experience   *sampling.Experience
-	stagedCopies *stagedCopies
-	residuals    *residuals
+	stagedCopies *staging.Copies
+	residuals    *residual.Copies
 	kept         *kept.Copies
 	layers       *layers.Mover
 	proofs       *proof.Prover
@@ -185,11 +187,11 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		opened: time.Now(),
 		calls: access.NewRecord(
 			audit.New(config.StateDir, audit.Users), audit.New(config.StateDir, audit.Nodes), config.Log),
-		reservations: reserve.New(), stagedCopies: newStagedCopies(),
-		residuals: newResiduals(config.ResidualLimit),
-		adopted:   newAdopted(),
-		machine:   sampling.NewMachine(runtime.NumCPU()),
-		spare:     durable.NewSpare(filepath.Join(config.StateDir, "migrations")),
+		reservations: reserve.New(),
+		residuals:    residual.New(residual.Config{Limit: config.ResidualLimit}),
+		adopted:      newAdopted(),
+		machine:      sampling.NewMachine(runtime.NumCPU()),
+		spare:        durable.NewSpare(filepath.Join(config.StateDir, "migrations")),
 	}
 	err = os.MkdirAll(filepath.Join(config.StateDir, "migrations"), 0o755)
 	if err != nil {
@@ -276,7 +278,7 @@ func (a *Agent) open() error {
 	if err := a.reconcile(); err != nil {
 		return fmt.Errorf("containers of this node: %w", err)
 	}
-	a.stages = newStages(a)
+	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
 	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
 	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
 	if a.placements, err = openPlacements(a); err != nil {
@@ -543,7 +545,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	case err = <-peerFailed:
 	}
 	a.placements.close()
-	a.stages.close()
+	a.stages.Close()
 	a.samples.Close()
 	a.stop()
 	localServer.Stop()

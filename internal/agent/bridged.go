@@ -51,7 +51,7 @@ func (s *source) refuseTarget() error {
 	}
 	for _, one := range connections {
 		if one.Remote.Addr() == target {
-			return &problemsError{[]migration.Problem{{
+			return &migration.Refusal{Problems: []migration.Problem{{
 				What: "connection with " + one.Remote.String(),
 				Why:  "its other end is " + s.target.Name + ", to which the container goes",
 				Remedy: "close it before the move, or connect to the container's port at " + s.target.Name +

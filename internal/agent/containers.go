@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/staging"
 )
 
 // run makes a container from an image and starts it. What was made is removed again if a later part fails.
@@ -128,7 +129,7 @@ func (a *Agent) remove(ctx context.Context, reference string, force bool) error 
 		return fmt.Errorf("container %s is running: stop it first, or remove it with --force",
 			container.Definition.Name)
 	}
-	if err := a.stages.drop(ctx, container.Definition.ID, errStageGone); err != nil {
+	if err := a.stages.Drop(ctx, container.Definition.ID, staging.ErrGone); err != nil {
 		return err
 	}
 	a.tellRemoved(container.Definition.ID)

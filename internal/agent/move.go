@@ -34,17 +34,6 @@ type work interface {
 	fresh() work
 }
 
-// problemsError is a step's refusal.
-type problemsError struct{ problems []migration.Problem }
-
-func (e *problemsError) Error() string {
-	if len(e.problems) == 1 {
-		return e.problems[0].What + ": " + e.problems[0].Why
-	}
-	return fmt.Sprintf("refused for %d reasons; the first: %s: %s", len(e.problems), e.problems[0].What,
-		e.problems[0].Why)
-}
-
 // tickEvery is the pace at which what has to be repeated is repeated: asking in doubt, an undo that failed.
 const tickEvery = 500 * time.Millisecond
 
@@ -350,9 +339,9 @@ func (m *move) endOf(ctx context.Context, name migration.StepName, began, ended 
 	m.tracker.failed(name, err.Error())
 	failed := migration.StepFailed{Step: name, Error: err.Error(), Began: began, Ended: ended}
 	failed.Unsent = name == migration.StepSend && m.work().unsent()
-	var refused *problemsError
+	var refused *migration.Refusal
 	if errors.As(err, &refused) {
-		failed.Problems = refused.problems
+		failed.Problems = refused.Problems
 	}
 	return failed
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
@@ -564,7 +565,7 @@ func (a *Agent) migrationEnded(m *move, result migration.Finish) {
 
 // deliver hands a peer's message to a migration.
 func (a *Agent) deliver(m *move, encoded *api.Message) {
-	message, err := decodeMessage(encoded)
+	message, err := envelopes.Decode(encoded)
 	if err != nil {
 		a.log.Warn("message cannot be decoded", "migration", m.tracker.spec.ID, "error", err)
 		return

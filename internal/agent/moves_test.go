@@ -127,14 +127,6 @@ func TestOneNodeCannotTakeAllPlaces(t *testing.T) {
 	if err := offer("c", maxArriving+1); err != nil {
 		t.Errorf("another node: %v", err)
 	}
-	for number := range maxStaged + 1 {
-		if err := a.stagedCopies.add(&stagedCopy{from: "hostile"}); (err == nil) != (number < maxStaged) {
-			t.Errorf("copy %d: %v", number, err)
-		}
-	}
-	if err := a.stagedCopies.add(&stagedCopy{from: "c"}); err != nil {
-		t.Errorf("a copy of another node: %v", err)
-	}
 }
 
 // TestExecAndMigrationExclude: a process that is run in a container belongs to a session here, and

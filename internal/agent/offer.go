@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
@@ -293,25 +294,21 @@ func (a *Agent) missing(ctx context.Context, definition engine.Definition,
 // answerDryRun answers an offer that is only a question.
 func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope], from string,
 	offer *api.Offer) error {
-	if err := checkProtocol(from, offer); err != nil {
+	if err := envelopes.CheckProtocol(from, offer); err != nil {
 		return err
 	}
-	var definition engine.Definition
-	if err := json.Unmarshal(offer.DefinitionJson, &definition); err != nil {
-		return fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
+	definition, err := envelopes.Definition(offer)
+	if err != nil {
+		return err
 	}
-	if err := errors.Join(migration.CheckContainerID(definition.ID),
-		migration.CheckName(definition.Name)); err != nil {
-		return fmt.Errorf("%w: %w", errInvalid, err)
-	}
-	if err := checkSizes(offer); err != nil {
+	if err := envelopes.CheckSizes(offer); err != nil {
 		return err
 	}
 	problems, err := a.examineOffer(stream.Context(), from, definition, offer)
 	if err != nil {
 		return err
 	}
-	message, err := encodeMessage(migration.Message{Kind: migration.KindReserved, Problems: problems})
+	message, err := envelopes.Encode(migration.Message{Kind: migration.KindReserved, Problems: problems})
 	if err != nil {
 		return err
 	}
@@ -443,7 +440,7 @@ func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Of
 	if envelope.Message == nil || envelope.Reservation == nil {
 		return errors.New("it sent an answer of another kind")
 	}
-	message, err := decodeMessage(envelope.Message)
+	message, err := envelopes.Decode(envelope.Message)
 	if err != nil {
 		return err
 	}
@@ -453,7 +450,7 @@ func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Of
 	}
 	plan.MissingLayers = append(plan.MissingLayers, envelope.Reservation.MissingLayers...)
 	if envelope.Reservation.WarningsJson != nil {
-		return decodeList(envelope.Reservation.WarningsJson, &plan.Warnings)
+		return envelopes.DecodeList(envelope.Reservation.WarningsJson, &plan.Warnings)
 	}
 	return nil
 }

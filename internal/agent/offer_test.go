@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -76,7 +77,7 @@ func TestOffersChangeNothing(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		message, err := decodeMessage(stream.sent.Message)
+		message, err := envelopes.Decode(stream.sent.Message)
 		return message.Problems, err
 	}
 	problems, err := ask(engine.Definition{ID: here.ID, Name: "db"})

@@ -303,7 +303,7 @@ func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) 
 	if err != nil {
 		return nil, err
 	}
-	s.agent.residuals.drop(request.Container)
+	s.agent.residuals.Drop(request.Container)
 	return &api.RemovedReply{}, wireError(s.agent.removedBridged(from, request.Container))
 }
 
@@ -389,7 +389,7 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	case purposeFiles:
 		return work.attachFiles(ctx, session)
 	case purposeStage:
-		return a.serveStaged(ctx, session, conn.Peer().Name, hello.Migration)
+		return a.stagedCopies.Serve(ctx, session, conn.Peer().Name, hello.Migration)
 	case purposeLayers:
 		return a.layers.Serve(ctx, session, outgoing, conn.Peer().Name)
 	case purposeUrgent, purposePush:

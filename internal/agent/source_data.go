@@ -10,6 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/transfer/state"
@@ -123,9 +124,9 @@ func (s *source) hearSection(data *stream.Session) error {
 	switch {
 	case err != nil:
 		return err
-	case section.Kind == kindPlaced:
+	case section.Kind == precopy.KindPlaced:
 		return s.hearPlaced(section)
-	case section.Kind == kindClaims:
+	case section.Kind == precopy.KindClaims:
 		return s.hearClaims(section)
 	case section.Kind == kindHeard:
 		return s.hearKnown(section.Name)

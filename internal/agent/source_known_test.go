@@ -9,6 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/transfer/state"
+	"github.com/godwit/godwit/internal/wire/stream/streamtest"
 )
 
 // oneLayer is the directory of the only layer.
@@ -26,7 +27,7 @@ func TestDamagedLayerEndsNoMove(t *testing.T) {
 	write(t, filepath.Join(dir, "one.so"), content)
 	// the target has no layer
 	for answer, file := range map[string]string{heardAll: "/none.so", heardNone: "/one.so"} {
-		near, far := dataPair(t)
+		near, far := streamtest.Pair(t)
 		s := &source{agent: a, known: state.NewKnown(state.NewLayers(oneLayer(dir), []string{"layer"})),
 			heardKnown: make(chan bool, 1)}
 		s.known.Add(memory.FilePage{Content: page, File: file})

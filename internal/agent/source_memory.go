@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -20,7 +21,7 @@ import (
 // in the freeze.
 type memorySource struct {
 	pages    *memory.Source
-	sink     *pageSender
+	sink     *precopy.Sender
 	settings *settings
 	tracker  *tracker
 	throttle *throttle
@@ -204,7 +205,7 @@ func (s *source) newMemorySource() *memorySource {
 	var pages *memory.Source
 	partly := s.staged != nil || s.reservation.GetFootprint()
 	if s.staged != nil {
-		pages, s.staged = s.staged.pages, nil
+		pages, s.staged = s.staged.Pages, nil
 	} else {
 		// Also in the steps that follow: this one's context has ended then.
 		processes := func() ([]int, error) {
@@ -231,11 +232,11 @@ func (s *source) newMemorySource() *memorySource {
 // are in place.
 func (m *memorySource) round(ctx context.Context,
 	do func(context.Context, memory.Sink) (memory.RoundStats, error)) (memory.RoundStats, error) {
-	m.sink.fault = m.faultIn(ctx)
+	m.sink.SetFault(m.faultIn(ctx))
 	start, wire, before := time.Now(), m.wireBytes(), m.sink.Stats()
 	stats, err := do(ctx, m.sink)
 	if err == nil && !stats.Final {
-		err = m.sink.awaitPlaced(ctx, func(missing []memory.TaskMap) error {
+		err = m.sink.AwaitPlaced(ctx, func(missing []memory.TaskMap) error {
 			_, err := m.pages.Again(ctx, m.sink, missing)
 			return err
 		})
@@ -258,7 +259,7 @@ func (m *memorySource) round(ctx context.Context,
 	return stats, nil
 }
 
-func (m *memorySource) wireBytes() uint64 { return m.sent().Sent[kindPages].WireBytes }
+func (m *memorySource) wireBytes() uint64 { return m.sent().Sent[precopy.KindPages].WireBytes }
 
 // decide tells what comes after the rounds so far.
 func (m *memorySource) decide() memory.Decision {

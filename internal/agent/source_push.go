@@ -151,7 +151,7 @@ func (s *source) beginPush(ctx context.Context) error {
 			"request", "container", s.definition.Name, "error", err)
 	}
 	config := postcopy.ServerConfig{
-		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.had, Key: s.pages.key,
+		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.Had, Key: s.pages.Key(),
 		Push: s.pusher.mayPush,
 	}
 	if err := s.makeServer(ctx, config); err != nil {
@@ -257,7 +257,7 @@ func (s *source) pushPages(ctx context.Context) error {
 	}
 	err := s.pusher.wait(ctx)
 	if errors.Is(err, postcopy.ErrSource) { // to try again would not bring them back
-		return &problemsError{[]migration.Problem{{
+		return &migration.Refusal{Problems: []migration.Problem{{
 			What: "memory of " + s.definition.Name + " here", Why: err.Error(), Remedy: fmt.Sprintf(
 				`it is lost; decide at %s: "godwit migration resolve %s --runs-at target --missing-pages fail" or kill`, s.target.Name, s.id()),
 		}}}
@@ -298,7 +298,7 @@ func (s *source) reopenPush(ctx context.Context) error {
 
 // lost makes a refusal of a container that is no more at the target, whose copy here is whole.
 func (s *source) lost(err error) error {
-	return &problemsError{[]migration.Problem{{
+	return &migration.Refusal{Problems: []migration.Problem{{
 		What: s.definition.Name + " at " + s.target.Name, Why: err.Error(), Remedy: s.decideRemedy(),
 	}}}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/transfer/state"
 )
@@ -123,7 +124,7 @@ func (s *source) unprepare(ctx context.Context) error {
 	}
 	err = errors.Join(err, s.endPush(), s.agent.network.LetGo(s.definition.ID))
 	// An agent that was killed may have left both of them mounted.
-	err = errors.Join(err, unmountMemory(s.imagesDir()), unmountMemory(s.residualDir()))
+	err = errors.Join(err, kernel.UnmountMemory(s.imagesDir()), kernel.UnmountMemory(s.residualDir()))
 	return errors.Join(err, os.RemoveAll(filepath.Dir(s.imagesDir())))
 }
 

@@ -9,20 +9,21 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// The sections of a migration's data connection, in the order in which they come.
+// The sections of a migration's data connection, in the order in which they come. Those for pages are
+// precopy's.
 const (
 	kindStaged = "staged" // nothing more comes before the freeze
-	kindKey    = "key"    // content: pipeline.Key
-	kindPages  = "pages"  // content: a frame of pages, on any data connection of the migration
 	kindNear   = "near"   // the freeze is: the engine is to start the container, if it does that late
 	kindKnown  = "known"  // content: pages to which pieces of the state may refer, as of aheadPages
 	kindState  = "state"  // name: FILE@OFFSET
@@ -34,15 +35,11 @@ const (
 	kindFiles = "files"
 	kindFinal = "final" // content: finalMarker
 	// The other way:
-	kindClaims = "claims" // content: digests of pages of a residual copy, before anything else
-	kindReady  = "ready"  // it has
-	// name: number of a barrier, before which all pages are in place; content: those that are
-	// missing
-	kindPlaced     = "placed"
-	kindKept       = "kept"  // content: digests of files of an earlier attempt, over the files' connection
-	kindHeard      = "heard" // name: whether the pages that came ahead are known
-	kindRedirected = "aimed" // mode restart: packets that open no connection may come here
-	// Over the connection for files, name: number of a round that is in place.
+	kindReady      = "ready"  // it has
+	kindKept       = "kept"   // content: digests of files of an earlier attempt, over the files' connection
+	kindHeard      = "heard"  // name: whether the pages that came ahead are known
+	kindRedirected = "aimed"  // mode restart: packets that open no connection may come here
+	kindPlaced     = "placed" // over the connection for files; name: number of a round that is in place
 )
 
 // What a data connection is for.
@@ -96,7 +93,7 @@ type target struct {
 	stagedPages *memory.Store     // of the staged copy, until they move to pages; nil: nothing was staged
 	staging     bool              // pages were staged here
 	kept        *kept.Copy        // files of an earlier attempt; nil: nothing
-	residual    *residual         // what the container left here when it went; nil: nothing
+	residual    *residual.Copy    // what the container left here when it went; nil: nothing
 	// mode restart: new connections wait here, too, during probation; nil: there is none
 	hold     *network.Hold
 	holding  bool   // it was started
@@ -142,7 +139,7 @@ func (t *target) reserve(ctx context.Context) error {
 		return err
 	}
 	t.agent.reservations.Fill(t.move.tracker.spec.ID, t.move.tracker.spec.Source,
-		memoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
+		envelopes.MemoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
 	if err := t.holdImages(); err != nil {
 		return err
 	}
@@ -151,7 +148,7 @@ func (t *target) reserve(ctx context.Context) error {
 		return err
 	}
 	if len(problems) > 0 {
-		return &problemsError{problems}
+		return &migration.Refusal{Problems: problems}
 	}
 	reservation, err := t.agent.missing(ctx, t.definition, nil)
 	if err != nil {
@@ -160,7 +157,7 @@ func (t *target) reserve(ctx context.Context) error {
 	kept := t.useKept()
 	t.mu.Lock()
 	if t.move.tracker.spec.Mode.MemoryAhead() {
-		t.residual = t.agent.residuals.use(t.definition.ID)
+		t.residual = t.agent.residuals.Use(t.definition.ID)
 	}
 	reservation.StartsLate = t.agent.startsLate(t.definition)
 	reservation.Footprint, reservation.KeepsSpillKey = t.residual != nil, true
@@ -290,12 +287,12 @@ func (t *target) takeStaged(pages *memory.Store) error {
 // releaseResidual gives up what the container left here, if it runs here again.
 func (t *target) releaseResidual(result migration.Finish) {
 	t.mu.Lock()
-	residual := t.residual
+	used := t.residual
 	t.residual = nil
 	t.mu.Unlock()
-	residual.release()
+	used.Release()
 	if result.Result == migration.Moved {
-		t.agent.residuals.drop(t.definition.ID)
+		t.agent.residuals.Drop(t.definition.ID)
 	}
 }
 

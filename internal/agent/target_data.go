@@ -9,8 +9,10 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -86,9 +88,9 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 			known, err = t.takeKnown(section)
 		case kindRefers:
 			err = images.Refers(section.Name, section, known)
-		case kindKey:
+		case precopy.KindKey:
 			err = t.takeKey(section)
-		case kindPages:
+		case precopy.KindPages:
 			frame, err = t.receivePages(section, frame)
 		case kindRemote:
 			err = t.takeRemote(section)
@@ -140,15 +142,8 @@ func (t *target) takeKnown(section io.Reader) ([]byte, error) {
 	return known, errors.Join(t.data.End(), t.data.Push())
 }
 
-// stateLimit bounds the memory that a peer can fill: what it announced, and half as much for what
-// CRIU writes beside pages and for what was allocated since. The queues of a few busy connections
-// can grow by this much at any time.
-func (t *target) stateLimit() int64 { return stateLimit(t.offer) }
-
-func stateLimit(offer *api.Offer) int64 {
-	const least = 256 << 20
-	return offer.MemoryBytes + offer.MemoryBytes/2 + least
-}
+// stateLimit bounds the memory that the source can fill.
+func (t *target) stateLimit() int64 { return envelopes.MemoryLimit(t.offer) }
 
 // treesLimit bounds the disk that a peer can fill, as stateLimit does the memory. Files are copied
 // while the container writes, for as long as that takes, so they may grow by much.

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,13 +9,11 @@ import (
 
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
+	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-var (
-	errNoPages = errors.New("memory arrived separately, but is part of the execution state in this mode")
-	errNoKey   = errors.New("pages arrived before the key that hashes them")
-)
+var errNoPages = errors.New("memory arrived separately, but is part of the execution state in this mode")
 
 // takeKey begins to receive pages.
 func (t *target) takeKey(section io.Reader) error {
@@ -26,17 +23,17 @@ func (t *target) takeKey(section io.Reader) error {
 	if t.pipeline != nil {
 		return errors.New("a second key for the pages of one migration")
 	}
-	incoming := incomingPages{data: t.data, pages: t.pages, announced: t.residual != nil,
-		most: maxClaims(t.offer)}
-	incoming.barrier = func(number uint64, missing []memory.TaskMap) error {
+	incoming := precopy.Incoming{Data: t.data, Pages: t.pages, Announced: t.residual != nil,
+		Most: precopy.MaxClaims(t.offer.GetMemoryBytes())}
+	incoming.Barrier = func(number uint64, missing []memory.TaskMap) error {
 		t.telling.Lock()
 		defer t.telling.Unlock()
-		return tellPlaced(t.data, number, missing)
+		return precopy.TellPlaced(t.data, number, missing)
 	}
 	if t.residual != nil && !t.staging { // of what was staged all is here already
-		incoming.residual = t.residual.pages
+		incoming.Residual = t.residual.Pages()
 	}
-	receiver, key, err := incoming.receiver(section)
+	receiver, key, err := incoming.Receiver(section)
 	if err != nil {
 		return err
 	}
@@ -47,72 +44,16 @@ func (t *target) takeKey(section io.Reader) error {
 	return nil
 }
 
-// incomingPages is what a receiver of pages is made of.
-type incomingPages struct {
-	data      *stream.Session // over which the source hears of them
-	pages     *memory.Store
-	barrier   func(number uint64, missing []memory.TaskMap) error
-	announced bool             // the source was told of a residual copy, and may wait for its claims
-	residual  *memory.Residual // that the source may refer to; nil: none
-	most      uint64           // pages of it
-}
-
-// receiver makes it with the key that comes in a section.
-func (i incomingPages) receiver(section io.Reader) (*pipeline.Receiver, pipeline.Key, error) {
-	config := pipeline.ReceiverConfig{Pages: i.pages, Barrier: i.barrier}
-	if _, err := io.ReadFull(section, config.Key[:]); err != nil {
-		return nil, config.Key, fmt.Errorf("key of the pages: %w", err)
-	}
-	if i.residual != nil {
-		config.Base = i.residual
-	}
-	if i.announced {
-		if err := sendClaims(i.data, config.Key, i.residual, i.most); err != nil {
-			return nil, config.Key, err
-		}
-	}
-	receiver, err := pipeline.NewReceiver(config)
-	return receiver, config.Key, err
-}
-
 // receivePages takes a frame. How many pages come is bounded by what the store takes, however often
 // they are sent.
 func (t *target) receivePages(section io.Reader, buffer []byte) ([]byte, error) {
-	return receiveFrame(section, buffer, t.pipeline)
-}
-
-func receiveFrame(section io.Reader, buffer []byte, receiver *pipeline.Receiver) ([]byte, error) {
-	if receiver == nil {
-		return buffer, errNoKey
-	}
-	frame, err := pipeline.ReadFrame(section, buffer)
-	if err != nil {
-		return frame, err
-	}
-	return frame, receiver.Frame(frame)
-}
-
-// tellPlaced tells the source that all before a barrier is in place. That it cannot be told is no
-// error: the loss of the connection is noticed elsewhere, and in the freeze nobody waits for it.
-func tellPlaced(data *stream.Session, number uint64, missing []memory.TaskMap) error {
-	var content bytes.Buffer
-	if err := memory.EncodeMap(&content, missing); err != nil {
-		return err
-	}
-	if data.Begin(kindPlaced, strconv.FormatUint(number, 10)) != nil {
-		return nil
-	}
-	_, err := data.Write(content.Bytes())
-	if err == nil && data.End() == nil {
-		_ = data.Push()
-	}
-	return nil
+	return precopy.ReceiveFrame(section, buffer, t.pipeline)
 }
 
 // keepPages takes the map of the pages that there must be, when all of them have come.
 func (t *target) keepPages(ctx context.Context, section stream.Section) error {
 	if t.pipeline == nil {
-		return errNoKey
+		return precopy.ErrNoKey
 	}
 	number, err := strconv.ParseUint(section.Name, 10, 64)
 	if err != nil {
@@ -181,7 +122,7 @@ func (t *target) receiveAllPages(data *stream.Session) error {
 		if err != nil {
 			return err
 		}
-		if section.Kind != kindPages {
+		if section.Kind != precopy.KindPages {
 			return fmt.Errorf("a section %.40q comes over a connection for pages", section.Kind)
 		}
 		if frame, err = t.receivePages(section, frame); err != nil {

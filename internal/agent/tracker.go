@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
+	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network/hold"
 	"github.com/godwit/godwit/internal/predict"
@@ -168,14 +169,14 @@ func (t *tracker) counted(counters stream.Counters) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	sent := func(kind string) int64 { return int64(counters.Sent[kind].WireBytes) }
-	precopy := int64(t.precopy)
-	t.shareFinal(sent(kindPages) - precopy)
+	before := int64(t.precopy)
+	t.shareFinal(sent(precopy.KindPages) - before)
 	t.facts.Bytes = migration.Bytes{
-		MemoryPrecopy: precopy + sent(kindKnown), MemoryFinal: sent(kindState) + sent(kindRefers) +
-			sent(kindPages) - precopy,
+		MemoryPrecopy: before + sent(kindKnown), MemoryFinal: sent(kindState) + sent(kindRefers) +
+			sent(precopy.KindPages) - before,
 		FilesPrecopy: t.files, FilesFinal: sent(kindFiles) - t.files, FilesKept: t.keptFiles,
 		Layers:   sent(layers.KindLayer) + sent(layers.KindParts) + sent(layers.KindPieces),
-		Metadata: sent(kindFinal) + sent(kindStaged) + sent(kindKey) + sent(kindMap),
+		Metadata: sent(kindFinal) + sent(kindStaged) + sent(precopy.KindKey) + sent(kindMap),
 		MemoryRaw: int64(counters.Sent[kindState].RawBytes + counters.Sent[kindKnown].RawBytes +
 			counters.Sent[kindRefers].RawBytes + t.raw),
 		Uncompressed: uncompressed(counters),

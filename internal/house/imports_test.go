@@ -16,11 +16,12 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access api audit cluster compat criu durable engine engine/checkpoint " +
-		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
-		"files/image files/inodes files/shared gc guard kernel memory " +
-		"memory/pipeline memory/postcopy migration network network/hold network/wireguard patience placement " +
-		"policy predict reserve sampling statedir transfer/kept transfer/layers transfer/proof " +
+	"internal/agent": "access api audit cluster criu durable engine engine/checkpoint " +
+		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
+		"files/chunk files/image files/inodes files/shared gc guard kernel memory " +
+		"memory/pipeline memory/postcopy memory/precopy migration network network/hold " +
+		"network/wireguard patience placement policy predict reserve residual sampling staging statedir " +
+		"transfer/kept transfer/layers transfer/proof " +
 		"transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// placement: decides from numbers that the agent measures.
@@ -68,6 +69,8 @@ var mayImport = map[string]string{
 	"internal/engine/podman": "durable engine engine/mounts engine/oci engine/shim files files/image " +
 		"files/tarsplit kernel patience",
 	"internal/engine/shim": "criu durable engine/checkpoint engine/mounts files kernel network",
+	// envelopes: checks what another node says; whether a container may come is for the agent.
+	"internal/envelopes": "api compat engine migration transfer/layers",
 	// files: a mechanism: serves every engine and knows none; likewise criu, memory, network.
 	"internal/files":           "files/chunk guard",
 	"internal/files/chunk":     "",
@@ -101,6 +104,7 @@ var mayImport = map[string]string{
 	"internal/memory/postcopy":      "guard kernel memory memory/pipeline wire/stream",
 	"internal/memory/pager":         "criu kernel memory",
 	"internal/memory/pipeline":      "guard memory",
+	"internal/memory/precopy":       "memory memory/pipeline wire/stream",
 	// migration: decides and never acts; has words of its own, which the agent translates.
 	"internal/migration":         "",
 	"internal/network":           "kernel network/dump network/hold network/wireguard",
@@ -113,8 +117,13 @@ var mayImport = map[string]string{
 	// predict: a function of what was measured.
 	"internal/predict": "memory migration wire/stream",
 	"internal/reserve": "engine",
+	// residual: keeps pages; whoever uses a copy checks them.
+	"internal/residual": "kernel memory migration",
 	// sampling: measures, and decides nothing; the agent is its Node.
-	"internal/sampling":      "engine guard kernel memory memory/pipeline migration patience predict",
+	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
+	// staging: makes copies; where they should be is for placement, what becomes of them for a migration.
+	"internal/staging": "api engine envelopes guard kernel memory memory/pipeline memory/precopy migration " +
+		"residual transfer/layers wire/identity wire/stream",
 	"internal/statedir":      "kernel",
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
@@ -124,10 +133,11 @@ var mayImport = map[string]string{
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",
 	// wire: moves bytes between nodes that know each other; what they mean is for the agent.
-	"internal/wire":          "guard patience wire/identity wire/stream",
-	"internal/wire/identity": "",
-	"internal/wire/stream":   "guard",
-	"scripts":                "",
+	"internal/wire":                   "guard patience wire/identity wire/stream",
+	"internal/wire/identity":          "",
+	"internal/wire/stream":            "guard",
+	"internal/wire/stream/streamtest": "wire/stream",
+	"scripts":                         "",
 }
 
 // pure packages decide and never act, so that every situation can be tested and told again: the same input

@@ -1,4 +1,4 @@
-package agent
+package residual
 
 import (
 	"os"
@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 )
 
 // keep adds a residual copy of so many pages.
-func keep(t *testing.T, f *residuals, number, pages int) *residual {
+func keep(t *testing.T, f *Copies, number, pages int) *Copy {
 	t.Helper()
 	file, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
@@ -23,18 +22,18 @@ func keep(t *testing.T, f *residuals, number, pages int) *residual {
 		t.Fatal(err)
 	}
 	start := time.Unix(int64(number), 0)
-	one := &residual{
-		definition: engine.Definition{ID: "c" + strconv.Itoa(number)}, pages: kept, started: start,
-		until: start.Add(time.Minute),
+	one := &Copy{
+		of:    Origin{ContainerID: "c" + strconv.Itoa(number), Started: start},
+		pages: kept, until: start.Add(time.Minute),
 	}
-	f.add(one)
+	f.Add(one)
 	return one
 }
 
 // has reports whether a residual copy still has its memory.
-func (r *residual) has(t *testing.T) bool {
+func (c *Copy) has(t *testing.T) bool {
 	t.Helper()
-	there, err := r.pages.ReadPage(1, 0, make([]byte, memory.PageSize()))
+	there, err := c.pages.ReadPage(1, 0, make([]byte, memory.PageSize()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,47 +41,47 @@ func (r *residual) has(t *testing.T) bool {
 }
 
 func TestResidualInUseStays(t *testing.T) {
-	f := newResiduals(0)
+	f := New(Config{})
 	one := keep(t, f, 1, 1)
-	if used := f.use("c1"); used != one || f.use("c2") != nil {
+	if used := f.Use("c1"); used != one || f.Use("c2") != nil {
 		t.Fatal("not found")
 	}
-	if !f.drop("c1") || f.drop("c1") || f.use("c1") != nil {
+	if !f.Drop("c1") || f.Drop("c1") || f.Use("c1") != nil {
 		t.Error("it was not dropped")
 	}
 	if !one.has(t) {
 		t.Error("it went while it was used")
 	}
-	one.release()
+	one.Release()
 	if one.has(t) {
 		t.Error("it did not go")
 	}
-	(*residual)(nil).release()
+	(*Copy)(nil).Release()
 }
 
 func TestResidualsGoOldestFirst(t *testing.T) {
-	f := newResiduals(0)
-	all := []*residual{keep(t, f, 1, 10), keep(t, f, 2, 10), keep(t, f, 3, 10)}
-	f.expire(all[0].until.Add(time.Nanosecond))
-	f.yield(1)
-	if all[0].has(t) || all[1].has(t) || !all[2].has(t) || len(f.list()) != 1 {
+	f := New(Config{})
+	all := []*Copy{keep(t, f, 1, 10), keep(t, f, 2, 10), keep(t, f, 3, 10)}
+	f.Expire(all[0].until.Add(time.Nanosecond))
+	f.Yield(1)
+	if all[0].has(t) || all[1].has(t) || !all[2].has(t) || len(f.List()) != 1 {
 		t.Error("the wrong ones went")
 	}
 	again := keep(t, f, 3, 10)
-	if all[2].has(t) || !again.has(t) || len(f.list()) != 1 {
+	if all[2].has(t) || !again.has(t) || len(f.List()) != 1 {
 		t.Error("an older one of the same container stays")
 	}
 	f.limit = 100 * int64(memory.PageSize())
 	if room, err := f.room(95*int64(memory.PageSize()), 0); err != nil || again.has(t) || room != f.limit {
 		t.Errorf("room for %d bytes, %v", room, err)
 	}
-	f.yield(1)
+	f.Yield(1)
 }
 
 // TestResidualsStayIfNothingIsWon: the others do not go for one that has no room anyway; and what
 // it takes already is no memory more.
 func TestResidualsStayIfNothingIsWon(t *testing.T) {
-	f, page := newResiduals(0), int64(memory.PageSize())
+	f, page := New(Config{}), int64(memory.PageSize())
 	one := keep(t, f, 1, 10)
 	f.limit = 100 * page
 	if room, err := f.room(101*page, 101*page); err != nil || !one.has(t) || room > 90*page {
@@ -92,5 +91,5 @@ func TestResidualsStayIfNothingIsWon(t *testing.T) {
 	if room, err := f.room(page, 1<<50); err != nil || room < 1<<47 {
 		t.Errorf("room for %d bytes, %v", room, err)
 	}
-	f.yield(1)
+	f.Yield(1)
 }

@@ -1,4 +1,4 @@
-package agent
+package staging
 
 import (
 	"context"
@@ -10,46 +10,24 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/layers"
-	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// The sections of a stage's data connection beside those of the image and of pages, which are the
-// same as a migration's. Each is answered by one of the same kind and name.
-const (
-	kindOffer = "offer" // content: api.Envelope
-	kindTaken = "taken" // name: the migration that goes on with the copy
-)
-
-// maxStageOffer bounds an offer and its answer.
-const maxStageOffer = 1 << 20
-
 // offer connects to the target and asks it to take the copy. It returns what the target has not of the image.
-func (g *stage) offer(ctx context.Context) (*api.Reservation, error) {
-	problems, err := g.agent.engines.EngineFor(g.definition).Examine(ctx, g.definition.ID)
-	if err != nil {
-		return nil, err
-	}
-	chosen, err := g.agent.chooseVolumes(ctx, g.spec.Mode, g.definition, g.node, "")
-	if err != nil {
-		return nil, err
-	}
-	if err := refuse(append(problems, chosen.problems...)); err != nil {
-		return nil, err
-	}
-	moving := g.definition
-	moving.Volumes = chosen.volumes
-	offer, err := g.agent.makeOffer(ctx, g.spec, moving, chosen.moved)
+func (g *Stage) offer(ctx context.Context) (*api.Reservation, error) {
+	offer, err := g.owner.containers.Offer(ctx, g.spec, g.definition, g.node)
 	if err != nil {
 		return nil, err
 	}
 	offer.KeepSeconds = g.idle.Seconds()
 	g.tell(func(told *migration.Stage) { told.ExpectedBytes = offer.MemoryBytes })
-	g.most = maxClaims(offer)
+	g.most = precopy.MaxClaims(offer.MemoryBytes)
 	if err := g.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -67,11 +45,11 @@ func (g *stage) offer(ctx context.Context) (*api.Reservation, error) {
 	if err := g.measure(ctx); err != nil {
 		return nil, fmt.Errorf("measure the link to %s: %w", g.node.Name, err)
 	}
-	return decodeStageAnswer(answer)
+	return decodeAnswer(answer)
 }
 
-// decodeStageAnswer reads what the target says to an offer.
-func decodeStageAnswer(content []byte) (*api.Reservation, error) {
+// decodeAnswer reads what the target says to an offer.
+func decodeAnswer(content []byte) (*api.Reservation, error) {
 	var envelope api.Envelope
 	if err := proto.Unmarshal(content, &envelope); err != nil {
 		return nil, fmt.Errorf("answer of the target: %w", err)
@@ -79,30 +57,24 @@ func decodeStageAnswer(content []byte) (*api.Reservation, error) {
 	if envelope.Message == nil || envelope.Reservation == nil {
 		return nil, errors.New("the target sent an answer of another kind")
 	}
-	message, err := decodeMessage(envelope.Message)
+	message, err := envelopes.Decode(envelope.Message)
 	if err != nil {
 		return nil, err
 	}
 	if len(message.Problems) > 0 {
-		return nil, &problemsError{message.Problems}
+		return nil, &migration.Refusal{Problems: message.Problems}
 	}
 	return envelope.Reservation, nil
 }
 
-func (g *stage) connect(ctx context.Context) error {
-	sender, err := newPageSender(g.sent)
+func (g *Stage) connect(ctx context.Context) error {
+	sender, err := precopy.NewSender(g.sent)
 	if err != nil {
 		return err
 	}
-	conn, err := wire.Dial(ctx, g.agent.id, g.node.Address, g.node.Name)
+	data, err := g.owner.links.Dial(ctx, g.node, g.spec.ID, &g.limiter)
 	if err != nil {
 		return err
-	}
-	options := g.agent.streamOptions()
-	options.Limiter = &g.limiter
-	data, err := stream.Open(ctx, conn, stream.Hello{Migration: g.spec.ID, Purpose: purposeStage}, options)
-	if err != nil {
-		return errors.Join(err, conn.Close())
 	}
 	data.Adapt(nil)
 	g.tell(func(*migration.Stage) {
@@ -111,67 +83,67 @@ func (g *stage) connect(ctx context.Context) error {
 	})
 	context.AfterFunc(g.ctx, func() { // what is being written waits no longer
 		sender.Fail(context.Cause(g.ctx))
-		_ = data.Abort(plain(context.Cause(g.ctx)))
+		_ = data.Abort(api.Plain(context.Cause(g.ctx)))
 	})
-	go g.agent.guarded(func() { g.listen(data) })()
-	go g.agent.guarded(func() {
-		watchLink(g.ctx, data, g.agent.config.stagePatience(), func(err error) { g.cancel(g.lost(err)) })
+	go guard.Logged(g.owner.log, func() { g.listen(data) })()
+	go guard.Logged(g.owner.log, func() {
+		watchLink(g.ctx, data, g.owner.patience, func(err error) { g.cancel(g.lost(err)) })
 	})()
 	return nil
 }
 
-func (g *stage) lost(err error) error { return fmt.Errorf("connection to %s: %w", g.node.Name, err) }
+func (g *Stage) lost(err error) error { return fmt.Errorf("connection to %s: %w", g.node.Name, err) }
 
 // listen passes on what the target answers, and ends the stage when the connection ends.
-func (g *stage) listen(data *stream.Session) {
+func (g *Stage) listen(data *stream.Session) {
 	for {
 		if err := guard.Do(func() error { return g.hearSection(data) }); err != nil {
-			g.agent.logPanic(err)
+			guard.LogPanic(g.owner.log, err)
 			g.cancel(g.lost(err))
 			return
 		}
 	}
 }
 
-func (g *stage) hearSection(data *stream.Session) error {
+func (g *Stage) hearSection(data *stream.Session) error {
 	section, err := data.Next()
 	switch {
 	case err != nil:
 		return err
-	case section.Kind == kindPlaced:
-		return g.sender.hearPlaced(section)
-	case section.Kind == kindClaims:
-		return g.sender.hearClaims(section, g.most)
+	case section.Kind == precopy.KindPlaced:
+		return g.sender.HearPlaced(section)
+	case section.Kind == precopy.KindClaims:
+		return g.sender.HearClaims(section, g.most)
 	default:
 		return g.hearAnswer(section)
 	}
 }
 
 // hearAnswer passes a section on to who waits for it.
-func (g *stage) hearAnswer(section stream.Section) error {
-	content, err := io.ReadAll(io.LimitReader(section, maxStageOffer+1))
+func (g *Stage) hearAnswer(section stream.Section) error {
+	content, err := io.ReadAll(io.LimitReader(section, maxOffer+1))
 	if err != nil {
 		return err
 	}
-	if len(content) > maxStageOffer {
-		return fmt.Errorf("an answer of more than %d bytes", maxStageOffer)
+	if len(content) > maxOffer {
+		return fmt.Errorf("an answer of more than %d bytes", maxOffer)
 	}
 	select {
-	case g.answers <- stageAnswer{section.Kind, section.Name, content}:
+	case g.answers <- answer{section.Kind, section.Name, content}:
 		return nil
 	case <-g.ctx.Done():
 		return context.Cause(g.ctx)
 	}
 }
 
-// stageAnswer is a section that the target has sent.
-type stageAnswer struct {
+// answer is a section that the target has sent.
+type answer struct {
 	kind, name string
 	content    []byte
 }
 
 // expect sends what is written and waits for an answer.
-func (g *stage) expect(ctx context.Context, kind, name string) ([]byte, error) {
+func (g *Stage) expect(ctx context.Context, kind, name string) ([]byte, error) {
 	if err := g.data.Flush(); err != nil {
 		return nil, err
 	}
@@ -188,21 +160,21 @@ func (g *stage) expect(ctx context.Context, kind, name string) ([]byte, error) {
 }
 
 // bringImage has the target get what it has not of the image.
-func (g *stage) bringImage(ctx context.Context, missing *api.Reservation) error {
+func (g *Stage) bringImage(ctx context.Context, missing *api.Reservation) error {
 	if !missing.GetMissingImage() && len(missing.GetMissingLayers()) == 0 {
 		return nil
 	}
 	outgoing := &layers.Transfer{ID: g.spec.ID, Node: g.node.Name, Limiter: &g.limiter, Sent: g.sent}
 	g.tell(func(*migration.Stage) { g.layers = outgoing })
-	_, err := g.agent.layers.Bring(ctx, layers.Bringing{
+	_, err := g.owner.bringer.Bring(ctx, layers.Bringing{
 		Node: g.node, Container: g.definition, Transfer: outgoing, Bandwidth: g.bandwidth(),
 	})
 	return err
 }
 
 // bandwidth is what the way to the other node lets through, as far as it may be used.
-func (g *stage) bandwidth() float64 {
-	link := g.describe().BandwidthBitsPerSecond
+func (g *Stage) bandwidth() float64 {
+	link := g.Describe().BandwidthBitsPerSecond
 	g.mu.Lock()
 	limit := g.settings.BandwidthLimit
 	g.mu.Unlock()
@@ -213,34 +185,34 @@ func (g *stage) bandwidth() float64 {
 }
 
 // measure chooses the codec by what the link carries.
-func (g *stage) measure(ctx context.Context) error {
+func (g *Stage) measure(ctx context.Context) error {
 	link, err := g.data.Warm(ctx, stream.Budget{})
 	if err != nil {
 		return err
 	}
-	g.agent.peers.NoteLink(g.node.Name, link)
+	g.owner.links.NoteLink(g.node.Name, link)
 	g.tell(func(told *migration.Stage) { told.BandwidthBitsPerSecond = link.BandwidthBitsPerSecond })
-	return g.data.SetCodec(stream.Choose(link.BandwidthBitsPerSecond, g.agent.cores).Codec)
+	return g.data.SetCodec(stream.Choose(link.BandwidthBitsPerSecond, g.owner.cores).Codec)
 }
 
 // round sends what was written since the last one, and waits until the target has it.
-func (g *stage) round(ctx context.Context) error {
-	before, began := g.describe(), time.Now().UTC()
+func (g *Stage) round(ctx context.Context) error {
+	before, began := g.Describe(), time.Now().UTC()
 	stats, err := g.pages.Round(ctx, g.sender)
 	if err != nil {
 		return err
 	}
 	if stats.Tasks == 0 {
-		return errStageGone
+		return ErrGone
 	}
-	err = g.sender.awaitPlaced(ctx, func(missing []memory.TaskMap) error {
+	err = g.sender.AwaitPlaced(ctx, func(missing []memory.TaskMap) error {
 		_, err := g.pages.Again(ctx, g.sender, missing)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	sent := g.describe().SentBytes
+	sent := g.Describe().SentBytes
 	g.tell(func(told *migration.Stage) {
 		told.State, told.Fresh = migration.StageReady, began
 		told.Rounds++
@@ -251,9 +223,9 @@ func (g *stage) round(ctx context.Context) error {
 	return nil
 }
 
-// take lets a migration go on from the copy. It waits for a round that is under way, which from now
+// Take lets a migration go on from the copy. It waits for a round that is under way, which from now
 // on may take as much of the link as the migration may. Nil: there is nothing to go on from.
-func (g *stage) take(ctx context.Context, id string, limit float64, sent func(bytes int64)) (*takenCopy,
+func (g *Stage) Take(ctx context.Context, id string, limit float64, sent func(bytes int64)) (*Taken,
 	error) {
 	g.tell(func(*migration.Stage) {
 		g.watcher = sent
@@ -261,9 +233,9 @@ func (g *stage) take(ctx context.Context, id string, limit float64, sent func(by
 			g.data.SetRate(limit)
 		}
 	})
-	answer := make(chan *takenCopy)
+	answer := make(chan *Taken)
 	select {
-	case g.claims <- stageClaim{ctx: ctx, migration: id, taken: answer}:
+	case g.claims <- claim{ctx: ctx, migration: id, taken: answer}:
 	case <-g.done:
 		return nil, nil
 	case <-ctx.Done():
@@ -287,47 +259,18 @@ func (g *stage) take(ctx context.Context, id string, limit float64, sent func(by
 
 // handOver ends the stage, and gives its tracker to a migration when the target has given the copy
 // to the same.
-func (g *stage) handOver(ctx context.Context, claim stageClaim) error {
+func (g *Stage) handOver(ctx context.Context, claim claim) error {
 	if err := g.out.Whole(kindTaken, claim.migration, nil); err != nil {
 		return err
 	}
 	if _, err := g.expect(ctx, kindTaken, claim.migration); err != nil {
 		return err
 	}
+	pages, _ := g.pages.(*memory.Source)
 	select {
-	case claim.taken <- &takenCopy{pages: g.pages, sender: g.sender, stage: g.describe()}:
+	case claim.taken <- &Taken{Pages: pages, Sender: g.sender, Stage: g.Describe()}:
 		g.pages = nil
 	case <-claim.ctx.Done():
 	}
-	return errStageTaken
-}
-
-// takeStaged takes over the staged copy at the target, or ends it: a container's memory has one tracker.
-func (s *source) takeStaged(ctx context.Context) error {
-	g := s.agent.stages.of(s.definition.ID)
-	if g == nil {
-		return nil
-	}
-	if g.node.Name != s.target.Name || !s.move.tracker.spec.Mode.MemoryAhead() {
-		return s.agent.stages.drop(ctx, s.definition.ID,
-			fmt.Errorf("migration %s began without using the copy", s.id()))
-	}
-	staged, err := g.take(ctx, s.id(), s.settings.get().BandwidthLimit, s.move.tracker.transferred)
-	if err != nil || staged == nil {
-		return err
-	}
-	s.staged = staged
-	s.move.tracker.decided(fmt.Sprintf("goes on from the copy that was staged at %s, %d rounds, the last "+
-		"%s before", s.target.Name, staged.stage.Rounds, time.Since(staged.stage.Fresh).Round(time.Second)))
-	return nil
-}
-
-// dropStaged ends the tracking of a staged copy that was taken over and not used.
-func (s *source) dropStaged() error {
-	staged := s.staged
-	s.staged = nil
-	if staged == nil {
-		return nil
-	}
-	return staged.pages.Close()
+	return ErrTaken
 }

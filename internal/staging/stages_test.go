@@ -1,4 +1,4 @@
-package agent
+package staging
 
 import (
 	"context"
@@ -11,42 +11,33 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
 func TestPacer(t *testing.T) {
 	now := time.Unix(1000, 0)
-	var p pacer
-	if !p.due(now) {
+	var p Pacer
+	if !p.Due(now) {
 		t.Error("the first round is not due")
 	}
 	for _, test := range []struct{ took, pause time.Duration }{
 		{time.Millisecond, minPause}, {time.Second, 9 * time.Second}, {time.Minute, 9 * time.Minute},
 	} {
-		p.did(now, now.Add(test.took))
+		p.Did(now, now.Add(test.took))
 		due := now.Add(test.took + test.pause)
-		if p.due(due.Add(-time.Nanosecond)) || !p.due(due) {
+		if p.Due(due.Add(-time.Nanosecond)) || !p.Due(due) {
 			t.Errorf("after a round of %s the next is not due %s later", test.took, test.pause)
-		}
-	}
-}
-
-func TestCalled(t *testing.T) {
-	for reference, want := range map[string]bool{"web": true, "0a1b": true, "": false, "we": false,
-		"0b": false} {
-		if called(reference, "0a1b2c", "web") != want {
-			t.Errorf("%q: %v", reference, !want)
 		}
 	}
 }
 
 // TestOneStagePerContainer: there is one tracker of a container's memory.
 func TestOneStagePerContainer(t *testing.T) {
-	a := newTestAgent(t)
-	s := newStages(a)
-	stageAt := func(container, node string) *stage {
-		return newStage(a, migration.Spec{}, engine.Definition{ID: container, Name: "web"},
+	s := newNodes(t).stages
+	stageAt := func(container, node string) *Stage {
+		return newStage(s, migration.Spec{}, engine.Definition{ID: container, Name: "web"},
 			identity.Node{Name: node})
 	}
 	first := stageAt("c1", "b")
@@ -63,54 +54,57 @@ func TestOneStagePerContainer(t *testing.T) {
 	if _, again, err := s.add(stageAt("c2", "c")); again || err != nil {
 		t.Errorf("another container: again %v, %v", again, err)
 	}
-	if g, err := s.find("web", "b"); g != first || err != nil {
+	if g, err := s.Find("web", "b"); g != first || err != nil {
 		t.Errorf("find: %v", err)
 	}
-	if _, err := s.find("web", "z"); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := s.Find("web", "z"); !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("find what is not there: %v", err)
 	}
-	first.cancel(errStageRemoved)
+	for _, g := range s.all() {
+		close(g.done) // they were never begun
+	}
+	first.cancel(ErrRemoved)
 	s.forget(first)
-	list := s.list()
-	if len(list) != 2 || list[1].ContainerID != "c1" || s.of("c1") != nil {
+	list := s.List()
+	if len(list) != 2 || list[1].ContainerID != "c1" || s.Of("c1") != nil {
 		t.Errorf("after its end: %+v", list)
 	}
 }
 
 // TestStrike: what is listed and has ended can be taken off the list.
 func TestStrike(t *testing.T) {
-	s := newStages(newTestAgent(t))
+	s := newNodes(t).stages
 	for _, node := range []string{"b", "c", "b"} {
 		s.ended = append(s.ended, migration.Stage{Kind: migration.LayersCopy, Container: "web",
 			ContainerID: "0a1b2c", Target: node})
 	}
-	if s.strike("web", "d") || s.strike("cache", "b") || len(s.list()) != 3 {
-		t.Errorf("others were taken off: %+v", s.list())
+	if s.Strike("web", "d") || s.Strike("cache", "b") || len(s.List()) != 3 {
+		t.Errorf("others were taken off: %+v", s.List())
 	}
-	if !s.strike("0a", "b") || s.strike("web", "b") || len(s.list()) != 1 {
-		t.Errorf("left: %+v", s.list())
+	if !s.Strike("0a", "b") || s.Strike("web", "b") || len(s.List()) != 1 {
+		t.Errorf("left: %+v", s.List())
 	}
 }
 
 // TestStageIsNotTakenWhenItEnds: a migration that waits for a stage does without it when that ends.
 func TestStageIsNotTakenWhenItEnds(t *testing.T) {
-	a := newTestAgent(t)
-	g := newStage(a, migration.Spec{}, engine.Definition{ID: "c1"}, identity.Node{Name: "b"})
+	s := newNodes(t).stages
+	g := newStage(s, migration.Spec{}, engine.Definition{ID: "c1"}, identity.Node{Name: "b"})
 	go close(g.done)
-	if taken, err := g.take(t.Context(), testMigration, 0, func(int64) {}); taken != nil || err != nil {
+	if taken, err := g.Take(t.Context(), testMigration, 0, func(int64) {}); taken != nil || err != nil {
 		t.Errorf("%+v, %v", taken, err)
 	}
-	waiting := newStage(a, migration.Spec{}, engine.Definition{ID: "c1"}, identity.Node{Name: "b"})
+	waiting := newStage(s, migration.Spec{}, engine.Definition{ID: "c1"}, identity.Node{Name: "b"})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := waiting.take(ctx, testMigration, 0, func(int64) {}); !errors.Is(err, context.Canceled) {
+	if _, err := waiting.Take(ctx, testMigration, 0, func(int64) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("of a migration that was cancelled: %v", err)
 	}
 }
 
 func TestStageAnswer(t *testing.T) {
 	problem := []migration.Problem{{What: "memory", Why: "too little"}}
-	message, err := encodeMessage(migration.Message{Kind: migration.KindReserved, Problems: problem})
+	message, err := envelopes.Encode(migration.Message{Kind: migration.KindReserved, Problems: problem})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,11 +122,11 @@ func TestStageAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := decodeStageAnswer(content); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := decodeAnswer(content); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := decodeStageAnswer([]byte{255}); err == nil {
+	if _, err := decodeAnswer([]byte{255}); err == nil {
 		t.Error("what is no message is accepted")
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package staging
 
 import (
 	"context"
@@ -7,9 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// stagePatience is how long the other node of a stage may be silent. Nobody is frozen meanwhile, so
-// it is longer than in a migration.
-func (c Config) stagePatience() time.Duration { return 3 * c.peerTimeout() }
+// signsOfLife are asked for in the time after which silence counts as loss: some may be late.
+const signsOfLife = 5
 
 // watchLink calls lost when the peer of a data connection has not answered for too long, and
 // returns when that or ctx has ended. A link that breaks tells nobody, and TCP has nothing to find
@@ -30,5 +29,15 @@ func watchLink(ctx context.Context, data *stream.Session, patience time.Duration
 			lost(err)
 			return
 		}
+	}
+}
+
+// waitFor waits for a channel to be closed.
+func waitFor(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
