@@ -30,7 +30,7 @@ func (a *Agent) adoptForEver(ctx context.Context) {
 	told, toldOfRouted := map[string]string{}, map[string]string{}
 	for {
 		began := time.Now()
-		a.looks.look("containers with addresses", a.guarded(func() {
+		a.looks.Look("containers with addresses", a.guarded(func() {
 			a.tellOnce(toldOfRouted, "containers that no longer exist", a.forgetRemoved(ctx))
 			a.adoptAll(ctx, toldOfRouted)
 		}))
@@ -166,12 +166,12 @@ func pauseAfter(took time.Duration) time.Duration { return min(max(watchPause, 1
 // is seen when all are looked at anyway.
 func (a *Agent) watchContainers(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = a.watched.Watch(ctx, func() { a.locations.setWatching(true) }, func() {
-			a.containersChanged(a.watched)
+		_ = a.watched.Watch(ctx, func() { a.lists.SetWatching(true) }, func() {
+			a.lists.Changed(a.watched)
 			a.adopted.look()
 			_ = patience.Until(ctx, time.Now().Add(pauseAfter(time.Duration(a.adopted.took.Load()))))
 		})
-		a.locations.setWatching(false)
+		a.lists.SetWatching(false)
 		_ = patience.Until(ctx, time.Now().Add(adoptEvery))
 	}
 }

@@ -37,6 +37,7 @@ import (
 	"github.com/godwit/godwit/internal/files/inodes"
 	"github.com/godwit/godwit/internal/gc"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
@@ -148,7 +149,8 @@ type Agent struct {
 	releases     *releases
 	adoptions    *adoptions
 	adopted      adopted
-	looks        looks
+	lists        *inventory.Lists
+	looks        inventory.Looks
 	calls        *access.Record // of users and other nodes
 	entries      sync.WaitGroup // of calls that sessions will write
 	openFiles    inodes.Finder
@@ -255,6 +257,7 @@ func (a *Agent) open() error {
 	}
 	a.routed = a.openRouted()
 	a.engines = engine.NewSet(a.embedded, append(oci, a.routed...)...)
+	a.lists = a.newLists()
 	if a.peers, err = a.newPeers(); err != nil {
 		return err
 	}
@@ -287,6 +290,12 @@ func (a *Agent) open() error {
 	}
 	a.moves.rebuild(a.ctx, a.embedded) // which asks nobody
 	return nil
+}
+
+func (a *Agent) newLists() *inventory.Lists {
+	return inventory.New(inventory.Config{
+		Engines: a.engines, Own: a.embedded, Watched: a.watched, Routed: a.routed, Every: cluster.HelloEvery,
+	})
 }
 
 // sweeper is an engine that may have files, which it removes by itself, and images of moves that have not
@@ -508,7 +517,8 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	// The outermost first: a panic is kept, too.
 	localOptions := append(a.calls.Options(access.Audited()), recovering(a.log)...)
 	localOptions = append(localOptions, a.rights.Authorizing()...)
-	localServer := grpc.NewServer(append(localOptions, grpc.Creds(access.NewCredentials()), a.noticing())...)
+	localServer := grpc.NewServer(append(localOptions, grpc.Creds(access.NewCredentials()),
+		noticing(func() { a.lists.Changed(a.embedded) }))...)
 	api.RegisterAgentServer(localServer, &localService{agent: a})
 	options := append(a.calls.Options(access.AuditedOfNodes()), recovering(a.log)...)
 	options = append(options, wire.ServerOptions()...)
@@ -549,7 +559,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	localServer.Stop()
 	peerServer.Stop()
 	all.Wait() // nobody begins to look any more
-	a.looks.wait()
+	a.looks.Wait()
 	a.entries.Wait()
 	return err
 }

@@ -127,7 +127,7 @@ func (a *Agent) followRouted(ctx context.Context) error {
 // the networks of other engines; its own networks stay as it last reported them.
 func (a *Agent) routedNetworks(ctx context.Context) (all []network.RoutedNetwork, err error) {
 	for _, one := range a.networked {
-		a.looks.look("networks of "+one.engine.Name(), a.guarded(func() { one.ask(ctx) }))
+		a.looks.Look("networks of "+one.engine.Name(), a.guarded(func() { one.ask(ctx) }))
 		known, failed := one.told()
 		all, err = append(all, known...), errors.Join(err, failed)
 	}
@@ -140,7 +140,7 @@ func (a *Agent) routedNetworks(ctx context.Context) (all []network.RoutedNetwork
 func (a *Agent) followBridged(ctx context.Context) {
 	// each engine is asked once
 	all := sync.OnceValues(func() ([]engine.Container, error) { return a.engines.ListAnswered(ctx) })
-	a.looks.look("ports", a.guarded(func() {
+	a.looks.Look("ports", a.guarded(func() {
 		if err := errors.Join(a.network.ForgetStrangers(a.isMember), a.yieldPorts(all)); err != nil &&
 			ctx.Err() == nil {
 			a.log.Warn("cannot update the forwarding to containers that have left their "+
@@ -153,7 +153,7 @@ func (a *Agent) followBridged(ctx context.Context) {
 		places[owner] = append(places[owner], place)
 	}
 	for owner, here := range places {
-		a.looks.look("bridges of "+owner, a.guarded(func() { a.followPlaces(ctx, here, all) }))
+		a.looks.Look("bridges of "+owner, a.guarded(func() { a.followPlaces(ctx, here, all) }))
 	}
 }
 

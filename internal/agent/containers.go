@@ -87,7 +87,7 @@ func (a *Agent) attach(ctx context.Context, definition engine.Definition) (strin
 // forget removes all of a container, and gives its address back.
 func (a *Agent) forget(ctx context.Context, definition engine.Definition) error {
 	of := a.engines.EngineFor(definition)
-	defer a.containersChanged(of)
+	defer a.lists.Changed(of)
 	err := of.Remove(ctx, definition.ID, true)
 	if errors.Is(err, engine.ErrNotFound) {
 		err = nil
@@ -115,7 +115,7 @@ func (a *Agent) halt(ctx context.Context, reference string, grace time.Duration)
 		return err
 	}
 	of := a.engines.EngineFor(container.Definition)
-	defer a.containersChanged(of)
+	defer a.lists.Changed(of)
 	return of.Stop(ctx, container.Definition.ID, grace)
 }
 

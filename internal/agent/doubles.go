@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -31,7 +30,7 @@ const (
 // doubles tracks the containers that run here and that other nodes claim to run, too.
 type doubles struct {
 	agent *Agent
-	// running finds what runs here, as it was a moment ago, by claimOf. Error: that is not known.
+	// running finds what runs here, as it was a moment ago, by inventory.Short. Error: that is not known.
 	running func() (map[uint64]*engine.Definition, error)
 	// unheard tells whether an engine was not heard yet since the agent was started.
 	unheard func() bool
@@ -63,21 +62,13 @@ type double struct {
 
 func newDoubles(a *Agent) *doubles {
 	return &doubles{
-		agent: a, running: a.runningNow, moving: func() map[string]bool { return a.moves.containers() },
-		unheard: func() bool { return a.locations.unheard.Load() },
-		ended:   func(definition engine.Definition) bool { return a.locations.ended(definition) },
+		agent:   a,
+		running: func() (map[uint64]*engine.Definition, error) { return a.lists.Running(a.ctx) },
+		moving:  func() map[string]bool { return a.moves.containers() },
+		unheard: func() bool { return a.lists.Unheard() },
+		ended:   func(definition engine.Definition) bool { return a.lists.Ended(definition) },
 		runs:    a.runsHere, now: time.Now, known: map[rival]*double{},
 	}
-}
-
-// claimOf shortens a container's id: the whole id would only cost bytes.
-func claimOf(container string) (uint64, bool) {
-	const digits = 16
-	if len(container) < digits {
-		return 0, false
-	}
-	short, err := strconv.ParseUint(container[:digits], 16, 64)
-	return short, err == nil
 }
 
 // here is what runs here and is not being moved. It is not known before each engine was heard once: other
@@ -172,11 +163,6 @@ func (d *doubles) alarms() []*api.Alarm {
 	return all
 }
 
-// runningNow are the containers that run here, by claimOf.
-func (a *Agent) runningNow() (map[uint64]*engine.Definition, error) {
-	return a.locations.all.claims(a.ctx)
-}
-
 // runsHere asks the engine whether a container runs. If the engine does not answer, the container runs as
 // long as its first process does.
 func (a *Agent) runsHere(definition engine.Definition) bool {
@@ -184,14 +170,14 @@ func (a *Agent) runsHere(definition engine.Definition) bool {
 	if a.moves.moving(definition.ID) {
 		return false
 	}
-	if a.locations.hangs(of) { // greetings wait for this
-		return a.locations.runsYet(of, definition.ID)
+	if a.lists.Hangs(of) { // greetings wait for this
+		return a.lists.RunsYet(of, definition.ID)
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, time.Second)
 	defer cancel()
 	one, err := of.Inspect(ctx, definition.ID)
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
-		return a.locations.runsYet(of, definition.ID)
+		return a.lists.RunsYet(of, definition.ID)
 	}
 	return err == nil && one.State == engine.Running && !a.moves.moving(definition.ID)
 }

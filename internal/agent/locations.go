@@ -1,10 +1,8 @@
 package agent
 
 import (
-	"context"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
@@ -19,19 +17,8 @@ import (
 // it they still arrive.
 type locations struct {
 	agent *Agent
-	// all are the containers of this node, withAddress those that have addresses of the pool, and watched
-	// those of the engine that tells of changes, if it is watching.
-	all, withAddress, watched *inventory
-	watching                  atomic.Bool
-	// an engine's containers are not among all because its first look has not ended
-	unheard atomic.Bool
-
-	// guards others; a migration that ends locks it, so its holder calls nothing
-	othersMu sync.Mutex
-	others   map[string]*inventory // those of other engines, by name
-
-	mu   sync.Mutex
-	away map[netip.Addr]place
+	mu    sync.Mutex
+	away  map[netip.Addr]place
 	// missed is how often in a row nodes have not told of a container on a bridge.
 	missed map[netip.Addr]int
 	// claims is how often other nodes have told of one while the node at which it was could not be reached.
@@ -50,34 +37,15 @@ type place struct {
 const unclaimedFor = 3 * cluster.HelloEvery
 
 func newLocations(agent *Agent) *locations {
-	l := &locations{
-		agent: agent, others: map[string]*inventory{},
-		away: map[netip.Addr]place{}, missed: map[netip.Addr]int{}, claims: map[netip.Addr]int{},
+	return &locations{
+		agent: agent,
+		away:  map[netip.Addr]place{}, missed: map[netip.Addr]int{}, claims: map[netip.Addr]int{},
 	}
-	l.all = &inventory{list: l.listTold}
-	l.withAddress = &inventory{list: func(ctx context.Context) ([]engine.Container,
-		error) {
-		return agent.addressedBy(ctx, l.told)
-	}}
-	l.watched = &inventory{
-		hasty: true,
-		list: func(ctx context.Context) ([]engine.Container,
-			error) {
-			return agent.engines.Ask(ctx, agent.watched)
-		},
-		age: func() time.Duration {
-			if l.watching.Load() {
-				return watchedAge
-			}
-			return 0
-		},
-	}
-	return l
 }
 
 // here lists this node's guests.
 func (l *locations) here() []*api.Location {
-	containers, err := l.all.get(l.agent.ctx)
+	containers, err := l.agent.lists.All(l.agent.ctx)
 	if err != nil {
 		l.agent.log.Warn("list of containers", "error", err)
 		return nil
@@ -181,7 +149,7 @@ func (l *locations) dropNode(node string) {
 
 // own are the addresses of the containers on this node: where they are nobody else has to say.
 func (l *locations) own() (map[netip.Addr]bool, error) {
-	containers, err := l.withAddress.get(l.agent.ctx)
+	containers, err := l.agent.lists.WithAddresses(l.agent.ctx)
 	if err != nil {
 		return nil, err
 	}

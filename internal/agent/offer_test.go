@@ -111,6 +111,7 @@ func TestUnknownIsNotFree(t *testing.T) {
 	other := &otherEngine{has: engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64),
 		Network: engine.Network{Address: address}}}
 	a.routed = []engine.Engine{other}
+	a.lists = a.newLists()
 	if have, err := a.holder(t.Context(), address); err != nil || have.ID != other.has.ID {
 		t.Errorf("%+v, %v", have, err)
 	}
@@ -119,7 +120,7 @@ func TestUnknownIsNotFree(t *testing.T) {
 		t.Errorf("%v: it is taken for free", err)
 	}
 	// there is no network in this test: it would not survive to sweep it
-	if err := a.sweepNetwork(a.addressed(t.Context())); err != nil {
+	if err := a.sweepNetwork(a.lists.Addressed(t.Context())); err != nil {
 		t.Errorf("%v: the agent would not start", err)
 	}
 	other.down, a.unopened = nil, down

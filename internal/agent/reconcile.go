@@ -17,7 +17,7 @@ func (a *Agent) reconcile() error {
 	if _, err := a.embedded.List(a.ctx); err != nil {
 		return err
 	}
-	containers, unknown := a.addressed(a.ctx)
+	containers, unknown := a.lists.Addressed(a.ctx)
 	if err := a.sweepNetwork(containers, errors.Join(unknown, a.unopened)); err != nil {
 		return err
 	}

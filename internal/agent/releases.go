@@ -83,7 +83,7 @@ func (a *Agent) giveBack(definition engine.Definition) error {
 	}
 	go a.guarded(func() {
 		// Greetings must stop naming the container before the home node forgets the address.
-		a.containersChanged(a.engines.EngineFor(definition))
+		a.lists.Changed(a.engines.EngineFor(definition))
 		a.releaseOne(todo)
 	})()
 	return nil

@@ -185,7 +185,7 @@ func (r *restarts) started(one engine.Container, err error) {
 	case err == nil:
 		a.log.Info("container started again", "container", d.Name, "policy", d.Restart, "exit_code",
 			one.ExitCode)
-		a.containersChanged(a.embedded)
+		a.lists.Changed(a.embedded)
 	case a.ctx.Err() == nil && (was == nil || was.Error() != err.Error()):
 		a.log.Error("container cannot be started again", "container", d.Name, "policy", d.Restart, "error",
 			err)

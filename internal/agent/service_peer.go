@@ -313,7 +313,7 @@ func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, containe
 	if a.leaseOf(address) != container {
 		return nil
 	}
-	containers, err := a.addressed(ctx)
+	containers, err := a.lists.Addressed(ctx)
 	if err != nil {
 		return err // it may be here
 	}

@@ -49,7 +49,7 @@ func newTestAgent(t *testing.T) *Agent {
 		t.Fatal(err)
 	}
 	a.spare = durable.NewSpare(a.config.StateDir)
-	a.moves = newMoves(a)
+	a.moves, a.lists = newMoves(a), a.newLists()
 	return a
 }
 

@@ -18,7 +18,7 @@ var mayImport = map[string]string{
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access api audit cluster compat criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
-		"files/image files/inodes files/shared gc guard kernel memory " +
+		"files/image files/inodes files/shared gc guard inventory kernel memory " +
 		"memory/pipeline memory/postcopy migration network network/hold network/wireguard patience placement " +
 		"policy predict reserve sampling statedir transfer/kept transfer/layers transfer/proof " +
 		"transfer/state wire wire/identity wire/stream",
@@ -82,6 +82,8 @@ var mayImport = map[string]string{
 	"internal/gc":              "",
 	"internal/guard":           "",
 	"internal/house":           "",
+	// inventory: asks engines, and knows no other node.
+	"internal/inventory": "engine guard kernel",
 	// kernel: at the bottom: everything may use it.
 	"internal/kernel": "",
 	// lab: bench measures in the lab, not the other way round.

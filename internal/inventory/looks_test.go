@@ -1,0 +1,54 @@
+package inventory
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestHungLookDelaysNoOther: of what hangs there is one look, and it keeps nothing else from being looked at.
+func TestHungLookDelaysNoOther(t *testing.T) {
+	var l Looks
+	var hung, others atomic.Int32
+	began, release := make(chan struct{}, 3), make(chan struct{})
+	for range 3 {
+		l.patience = time.Millisecond
+		l.Look("hangs", func() {
+			hung.Add(1)
+			began <- struct{}{}
+			<-release
+		})
+		l.patience = time.Minute
+		l.Look("works", func() { others.Add(1) })
+	}
+	<-began
+	if hung.Load() != 1 || others.Load() != 3 {
+		t.Errorf("%d looks at what hangs, and %d at what works; want 1 and 3", hung.Load(), others.Load())
+	}
+	close(release)
+	l.Wait()
+	l.Look("hangs", func() { hung.Add(1) })
+	if hung.Load() != 2 {
+		t.Error("what hung is not looked at again")
+	}
+	l.Look("fails", func() { panic("on purpose") })
+	l.Wait()
+}
+
+// TestLookSeesWhatHasHappened: a look that was under way may have missed it.
+func TestLookSeesWhatHasHappened(t *testing.T) {
+	l := Looks{patience: time.Minute}
+	began, release := make(chan struct{}), make(chan struct{})
+	go l.Look("one", func() {
+		close(began)
+		<-release
+	})
+	<-began
+	again := false
+	close(release)
+	l.Look("one", func() { again = true })
+	l.Wait()
+	if !again {
+		t.Error("nobody has looked since")
+	}
+}
