@@ -169,9 +169,9 @@ func (a *Agent) forgetAdopted(one adoption) error {
 	}
 	a.tellRemoved(one.Container)
 	release := func() error { return a.network.ReleaseLease(one.Container) }
-	if !a.atHome(one.Address) {
+	if !a.leases.AtHome(one.Address) {
 		release = func() error {
-			return a.giveBack(engine.Definition{
+			return a.leases.GiveBack(engine.Definition{
 				EngineName: one.Engine, ID: one.Container, Network: engine.Network{Address: one.Address},
 			})
 		}

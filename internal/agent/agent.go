@@ -39,6 +39,7 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/lease"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/policy"
@@ -146,7 +147,7 @@ type Agent struct {
 	locations    *locations
 	doubles      *doubles
 	restarts     *restarts
-	releases     *releases
+	leases       *lease.Leases
 	adoptions    *adoptions
 	adopted      adopted
 	lists        *inventory.Lists
@@ -257,7 +258,7 @@ func (a *Agent) open() error {
 	}
 	a.routed = a.openRouted()
 	a.engines = engine.NewSet(a.embedded, append(oci, a.routed...)...)
-	a.lists = a.newLists()
+	a.lists = newLists(a)
 	if a.peers, err = a.newPeers(); err != nil {
 		return err
 	}
@@ -266,15 +267,15 @@ func (a *Agent) open() error {
 	if err := a.openNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
+	a.leases = newLeases(a)
 	a.locations = newLocations(a)
 	a.peers.RecallKeys(a.network.Keys())
 	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
 	a.peers.Attach(greeted{a}, greeted{a}, greeted{a})
 	a.members = cluster.NewMembers(a.peers, func() []migration.Spec { return a.moves.underWaySpecs() })
-	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}
 	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
 	a.setPeers()
-	a.unlease(a.ctx)
+	a.leases.TakeBack(a.ctx, a.embedded)
 	a.moves = newMoves(a) // reconcile has ends of containers waited for, which asks whether they move
 	if err := a.reconcile(); err != nil {
 		return fmt.Errorf("containers of this node: %w", err)
@@ -290,12 +291,6 @@ func (a *Agent) open() error {
 	}
 	a.moves.rebuild(a.ctx, a.embedded) // which asks nobody
 	return nil
-}
-
-func (a *Agent) newLists() *inventory.Lists {
-	return inventory.New(inventory.Config{
-		Engines: a.engines, Own: a.embedded, Watched: a.watched, Routed: a.routed, Every: cluster.HelloEvery,
-	})
 }
 
 // sweeper is an engine that may have files, which it removes by itself, and images of moves that have not

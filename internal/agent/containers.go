@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -38,8 +37,7 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 		return definition, err
 	}
 	defer a.reservations.Release(definition.ID)
-	// If this agent is killed before there is a container, the next one takes the address back.
-	if err := a.releases.change(definition.ID, &release{Container: definition.ID}); err != nil {
+	if err := a.leases.Making(definition.ID); err != nil {
 		return definition, err
 	}
 	address, err := a.network.Lease(definition.ID)
@@ -50,11 +48,11 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 	if err := a.create(ctx, definition); err != nil {
 		undone := a.forget(context.WithoutCancel(ctx), definition)
 		if undone == nil {
-			a.made(definition.ID)
+			a.leases.Made(definition.ID)
 		}
 		return definition, errors.Join(err, undone)
 	}
-	a.made(definition.ID)
+	a.leases.Made(definition.ID)
 	a.restarts.ran(definition.ID)
 	a.stageTo(definition, candidates)
 	return definition, nil
@@ -102,11 +100,11 @@ func (a *Agent) forget(ctx context.Context, definition engine.Definition) error 
 		return nil
 	}
 	err = a.network.Detach(definition.ID)
-	if a.atHome(definition.Network.Address) {
+	if a.leases.AtHome(definition.Network.Address) {
 		return errors.Join(err, a.network.Unroute(definition.Network.Address),
 			a.network.ReleaseLease(definition.ID))
 	}
-	return errors.Join(err, a.giveBack(definition), a.network.Unroute(definition.Network.Address))
+	return errors.Join(err, a.leases.GiveBack(definition), a.network.Unroute(definition.Network.Address))
 }
 
 func (a *Agent) halt(ctx context.Context, reference string, grace time.Duration) error {
@@ -162,12 +160,6 @@ func (a *Agent) idle(ctx context.Context, reference string) (engine.Container, e
 	}
 	a.moves.awaitReceipt(ctx, container.Definition.ID)
 	return container, a.moves.refuse(container.Definition.ID)
-}
-
-// atHome tells whether an address belongs to this node.
-func (a *Agent) atHome(address netip.Addr) bool {
-	number, err := a.network.Home(address)
-	return err == nil && number == a.self.Number
 }
 
 // define makes a container's definition from what the user asked for and what the image says.

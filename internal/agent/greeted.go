@@ -33,7 +33,7 @@ func (g greeted) Lost(node string) { g.agent.locations.dropNode(node) }
 
 func (g greeted) Back(node string) {
 	g.agent.moves.peerBack(node)
-	go g.agent.guarded(func() { g.agent.repeatReleases(node) })()
+	go g.agent.guarded(func() { g.agent.leases.Repeat(node) })()
 }
 
 // nodeRemoved is called when this node hears that a node, perhaps this one, has been removed.

@@ -53,7 +53,7 @@ func (l *locations) here() []*api.Location {
 	guests := l.bridgedHere()
 	for _, container := range containers {
 		address := container.Definition.Network.Address
-		if container.PID == 0 || !container.Definition.Network.Pooled() || l.agent.atHome(address) ||
+		if container.PID == 0 || !container.Definition.Network.Pooled() || l.agent.leases.AtHome(address) ||
 			l.left(container.Definition.ID) {
 			continue
 		}
@@ -123,7 +123,7 @@ func (l *locations) movedTo(node string, definition engine.Definition) {
 // there it is the only one, and the migration that moves the container sets it. The place stays,
 // too, with the time: see mayRelease.
 func (l *locations) forget(address netip.Addr) {
-	if l.agent.atHome(address) {
+	if l.agent.leases.AtHome(address) {
 		if at := l.away[address]; at.left.IsZero() {
 			at.left = time.Now()
 			l.away[address] = at
@@ -174,7 +174,7 @@ func (l *locations) left(container string) bool {
 
 // plausible refuses a guest with an address that this node has not given to it.
 func (l *locations) plausible(address netip.Addr, container string) bool {
-	return !l.agent.atHome(address) || l.agent.leaseOf(address) == container
+	return !l.agent.leases.AtHome(address) || l.agent.leases.Of(address) == container
 }
 
 // mayRelease tells whether a node may say that a container is no more: no other one is known to
@@ -199,14 +199,4 @@ func (l *locations) released(address netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.away, address)
-}
-
-// leaseOf is the container to which this node has given an address; empty if to none.
-func (a *Agent) leaseOf(address netip.Addr) string {
-	for _, lease := range a.network.Leases() {
-		if lease.Address == address {
-			return lease.Container
-		}
-	}
-	return ""
 }

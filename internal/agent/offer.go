@@ -198,7 +198,7 @@ func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition
 			Remedy: "remove that container",
 		}}, nil
 	}
-	if a.atHome(address) && a.leaseOf(address) != definition.ID {
+	if a.leases.AtHome(address) && a.leases.Of(address) != definition.ID {
 		return []migration.Problem{{
 			What: what, Why: a.self.Name + ", which assigns this address, did not assign it to this " +
 				"container",

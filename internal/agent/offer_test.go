@@ -111,7 +111,7 @@ func TestUnknownIsNotFree(t *testing.T) {
 	other := &otherEngine{has: engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64),
 		Network: engine.Network{Address: address}}}
 	a.routed = []engine.Engine{other}
-	a.lists = a.newLists()
+	a.lists = newLists(a)
 	if have, err := a.holder(t.Context(), address); err != nil || have.ID != other.has.ID {
 		t.Errorf("%+v, %v", have, err)
 	}

@@ -310,7 +310,7 @@ func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) 
 // releaseAddress takes an address back whose container was removed elsewhere. Only the lease's own
 // container gives it back, and not while it is here.
 func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, container string) error {
-	if a.leaseOf(address) != container {
+	if a.leases.Of(address) != container {
 		return nil
 	}
 	containers, err := a.lists.Addressed(ctx)

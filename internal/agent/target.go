@@ -391,7 +391,7 @@ func (t *target) leaveAddress(ctx context.Context) error {
 	if listed != nil || other.ID != "" && other.ID != t.definition.ID {
 		return errors.Join(err, listed)
 	}
-	if t.agent.atHome(address) {
+	if t.agent.leases.AtHome(address) {
 		return errors.Join(err, t.agent.network.Route(address, network.Via(source)))
 	}
 	return errors.Join(err, t.agent.network.Unroute(address))

@@ -49,7 +49,7 @@ func newTestAgent(t *testing.T) *Agent {
 		t.Fatal(err)
 	}
 	a.spare = durable.NewSpare(a.config.StateDir)
-	a.moves, a.lists = newMoves(a), a.newLists()
+	a.moves, a.lists, a.leases = newMoves(a), newLists(a), newLeases(a)
 	return a
 }
 

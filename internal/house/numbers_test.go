@@ -8,11 +8,11 @@ import (
 
 // Limits of what must not grow: what was last reached. If a change makes a number smaller, lower its limit.
 const (
-	maxPackageLines  = 20820 // of a package, without tests and generated files
-	maxCycleLines    = 19022 // of files of one package that all need each other
-	maxMethods       = 201   // of a type
+	maxPackageLines  = 20624 // of a package, without tests and generated files
+	maxCycleLines    = 18826 // of files of one package that all need each other
+	maxMethods       = 189   // of a type
 	maxFields        = 49    // of a struct
-	maxLongLines     = 54    // that have more than maxColumns
+	maxLongLines     = 53    // that have more than maxColumns
 	maxLongestColumn = 198   // of a line
 )
 
