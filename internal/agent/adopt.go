@@ -131,7 +131,7 @@ func (a *Agent) noteAdopted(ctx context.Context, one engine.Container) {
 	if err != nil || now.State != engine.Running || now.PID != one.PID || a.moves.moving(id) {
 		return
 	}
-	a.locations.released(address) // where it was before
+	a.locations.Released(address) // where it was before
 	a.adoptions.note(note)
 }
 

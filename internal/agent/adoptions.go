@@ -160,7 +160,7 @@ func (a *Agent) forgetRemoved(ctx context.Context) error {
 }
 
 func (a *Agent) forgetAdopted(one adoption) error {
-	if a.moves.left(one.Container) || a.locations.elsewhere(one.Address, one.Container) {
+	if a.moves.left(one.Container) || a.locations.Elsewhere(one.Address, one.Container) {
 		a.adoptions.drop(one.Container) // with its address
 		return nil
 	}

@@ -82,8 +82,8 @@ func TestAddressLeavesToo(t *testing.T) {
 				time.Now())
 		},
 		"told of": func(a *Agent) {
-			a.locations.away[one.Address] = place{node: "a",
-				container: one.Container}
+			a.locations.MovedTo("a", engine.Definition{ID: one.Container,
+				Network: engine.Network{Address: one.Address}})
 		},
 	} {
 		a := newVolumeAgent(t)

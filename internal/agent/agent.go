@@ -40,6 +40,7 @@ import (
 	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/lease"
+	"github.com/godwit/godwit/internal/location"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/policy"
@@ -144,8 +145,8 @@ type Agent struct {
 	layers       *layers.Mover
 	proofs       *proof.Prover
 	reservations *reserve.Reservations
-	locations    *locations
-	doubles      *doubles
+	locations    *location.Locations
+	doubles      *location.Doubles
 	restarts     *restarts
 	leases       *lease.Leases
 	adoptions    *adoptions
@@ -271,7 +272,7 @@ func (a *Agent) open() error {
 	a.locations = newLocations(a)
 	a.peers.RecallKeys(a.network.Keys())
 	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
-	a.peers.Attach(greeted{a}, greeted{a}, greeted{a})
+	a.peers.Attach(told{a.locations, a.doubles}, greeted{a}, greeted{a})
 	a.members = cluster.NewMembers(a.peers, func() []migration.Spec { return a.moves.underWaySpecs() })
 	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
 	a.setPeers()

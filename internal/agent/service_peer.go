@@ -278,7 +278,7 @@ func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) 
 	if err := migration.CheckContainerID(request.Container); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if !s.agent.locations.mayRelease(from, address) {
+	if !s.agent.locations.MayRelease(from, address) {
 		// That node retries. Meanwhile the node that had the container may tell that it has it no longer.
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"as far as %s knows, node %s does not have the container of %s", s.agent.self.Name, from, address)
@@ -324,7 +324,7 @@ func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, containe
 	if err := a.moves.refuse(container); err != nil {
 		return err
 	}
-	a.locations.released(address)
+	a.locations.Released(address)
 	return errors.Join(a.network.Unroute(address), a.network.ReleaseLease(container))
 }
 

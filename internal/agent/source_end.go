@@ -99,7 +99,7 @@ func (s *source) straighten() error {
 		return err
 	}
 	if home != s.target.Number {
-		s.agent.locations.movedTo(s.target.Name, s.definition)
+		s.agent.locations.MovedTo(s.target.Name, s.definition)
 		return nil
 	}
 	return s.agent.network.Unroute(address)

@@ -19,12 +19,14 @@ var mayImport = map[string]string{
 	"internal/agent": "access api audit cluster compat criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
 		"files/image files/inodes files/shared gc guard inventory kernel lease " +
-		"memory memory/pipeline memory/postcopy migration network network/hold network/wireguard " +
-		"patience placement policy predict reserve sampling statedir transfer/kept transfer/layers transfer/proof " +
+		"location memory memory/pipeline memory/postcopy migration network network/hold " +
+		"network/wireguard patience placement policy predict reserve sampling statedir transfer/kept transfer/layers transfer/proof " +
 		"transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// lease: asks nobody whether a container is gone.
 	"internal/lease": "api durable engine guard kernel network wire/identity",
+	// location: asks migrations where they have containers, and starts none.
+	"internal/location": "api cluster engine guard network patience wire/identity",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
 	"internal/api":       "",
