@@ -59,7 +59,7 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 }
 
 func (a *Agent) create(ctx context.Context, definition engine.Definition) error {
-	netns, err := a.attach(ctx, definition)
+	netns, err := a.connections.Attach(ctx, definition)
 	if err != nil {
 		return err
 	}
@@ -70,16 +70,6 @@ func (a *Agent) create(ctx context.Context, definition engine.Definition) error 
 		return err
 	}
 	return a.embedded.Start(ctx, definition.ID)
-}
-
-// attach makes a container's network namespace. It is not routed yet.
-func (a *Agent) attach(ctx context.Context, definition engine.Definition) (string, error) {
-	if !definition.Network.Pooled() {
-		return "", nil // the engine makes its own
-	}
-	return a.network.Attach(ctx, definition.ID, network.Address{
-		IP: definition.Network.Address, MAC: definition.Network.MAC, MTU: definition.Network.MTU,
-	})
 }
 
 // forget removes all of a container, and gives its address back.

@@ -21,7 +21,7 @@ import (
 // guardedPackages are those whose goroutines run in the agent and do what a peer or a container
 // makes them do.
 var guardedPackages = []string{
-	".", "../access", "../cluster", "../gc", "../inventory", "../lease", "../location", "../reserve",
+	".", "../access", "../cluster", "../connection", "../gc", "../inventory", "../lease", "../location", "../reserve",
 	"../sampling",
 	"../transfer/kept", "../transfer/layers", "../transfer/proof", "../transfer/state",
 }

@@ -447,7 +447,7 @@ func (m *move) finish(result migration.Finish) {
 	m.work().ended(result)
 	m.agent.lists.Changed(m.agent.engines.EngineFor(m.journal.definition))
 	done()
-	m.agent.adopted.look()
+	m.agent.keeper.Look()
 	m.take(m.work().fresh()) // the migration is remembered for long, and what it was done with is large
 	time.AfterFunc(lingering, m.resumeGC)
 }

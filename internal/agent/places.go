@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 
 	"github.com/godwit/godwit/internal/cluster"
+	"github.com/godwit/godwit/internal/connection"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/lease"
@@ -41,6 +42,38 @@ func newDoubles(a *Agent) *location.Doubles {
 	})
 }
 
+// openConnections makes what looks after the connections of containers. unopened is why there may be more
+// engines whose containers have addresses of the pool.
+func openConnections(a *Agent, unopened error) {
+	a.adopter = connection.NewAdopter(a.ctx, connection.AdopterConfig{
+		Path: filepath.Join(a.config.StateDir, "adoptions.json"), Engines: a.engines, Routed: a.routed,
+		Network: a.network, Leases: a.leases, Locations: a.locations, Moves: known{a},
+		Removed: a.tellRemoved, Log: a.log,
+	})
+	a.bridges = connection.NewBridges(connection.BridgesConfig{
+		Engines: a.engines, Looks: &a.looks, Network: a.network, Ports: a.network, Moves: known{a},
+		Member: func(number int) bool {
+			_, is := a.peers.ByNumber(number)
+			return is
+		},
+		Removed: a.tellRemoved, Log: a.log,
+	})
+	a.connections = connection.New(connection.Config{
+		Engines: a.engines, Own: a.embedded, Addressed: a.lists.Addressed, Unopened: unopened,
+		Network: a.network, Routes: a.network, Adopter: a.adopter,
+		Runs: a.giveRoom, Log: a.log,
+	})
+	var networked []connection.Networked
+	for _, one := range a.byShim {
+		networked = append(networked, one)
+	}
+	a.keeper = connection.NewKeeper(connection.KeeperConfig{
+		Adopter: a.adopter, Bridges: a.bridges,
+		Routed: connection.NewRouted(networked, a.network.SetRoutedNetworks, &a.looks, a.log),
+		Looks:  &a.looks, Network: a.network, Watched: a.watched, Lists: a.lists, Log: a.log,
+	})
+}
+
 // known is what migrations on this node know of its containers. The migrations are made after those who ask.
 type known struct{ agent *Agent }
 
@@ -56,3 +89,6 @@ func (k known) Departed(container string) bool {
 	return moving != nil && moving.tracker.spec.Side == migration.Source &&
 		moving.record().State == migration.Committed
 }
+
+// Left reports whether a container is not this node's since it was last moved from or to it.
+func (k known) Left(container string) bool { return k.agent.moves.left(container) }

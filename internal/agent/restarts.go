@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/location"
 	"github.com/godwit/godwit/internal/network"
 )
@@ -76,7 +77,7 @@ func newRestarts(a *Agent) *restarts {
 
 // run starts what is due until ctx ends.
 func (r *restarts) run(ctx context.Context) {
-	told := map[string]string{}
+	told := inventory.Told{}
 	for {
 		next, err := r.look(ctx)
 		r.agent.tellOnce(told, "containers that should be started again", err)
@@ -379,7 +380,7 @@ func (a *Agent) startAgain(
 		if err := a.moves.checkVolumes(d); err != nil {
 			return err
 		}
-		if _, err := a.attach(ctx, d); err != nil {
+		if _, err := a.connections.Attach(ctx, d); err != nil {
 			return err
 		}
 		return a.network.Route(d.Network.Address, network.Local(d.ID))

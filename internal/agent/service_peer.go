@@ -304,7 +304,7 @@ func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) 
 		return nil, err
 	}
 	s.agent.residuals.drop(request.Container)
-	return &api.RemovedReply{}, wireError(s.agent.removedBridged(from, request.Container))
+	return &api.RemovedReply{}, wireError(s.agent.bridges.Removed(from, request.Container))
 }
 
 // releaseAddress takes an address back whose container was removed elsewhere. Only the lease's own

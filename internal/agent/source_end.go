@@ -36,7 +36,7 @@ func (s *source) destroy(ctx context.Context) error {
 	if err := s.agent.engines.EngineFor(s.definition).Destroy(ctx, s.definition.ID, s.stay()); err != nil {
 		return err
 	}
-	s.agent.adoptions.drop(s.definition.ID) // its address is not given back
+	s.agent.adopter.Drop(s.definition.ID) // its address is not given back
 	s.forgetShared(ctx)
 	s.agent.placements.left(s.definition.ID, gone{s.target.Name, s.id()},
 		s.agent.residuals.copyOf(s.definition.ID, s.agent.self.Name))

@@ -195,7 +195,7 @@ func (t *target) arrive(ctx context.Context, expect expectation) error {
 	if err := t.awaitImage(ctx); err != nil {
 		return err
 	}
-	netns, err := t.agent.attach(ctx, t.definition)
+	netns, err := t.agent.connections.Attach(ctx, t.definition)
 	if err != nil {
 		return err
 	}
@@ -407,7 +407,7 @@ func (t *target) fence(ctx context.Context) error {
 		return err
 	}
 	err := t.agent.engines.EngineFor(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition))
-	t.agent.adoptions.drop(t.definition.ID) // it runs at the source, with its address
+	t.agent.adopter.Drop(t.definition.ID) // it runs at the source, with its address
 	return errors.Join(err, t.leaveAddress(ctx))
 }
 

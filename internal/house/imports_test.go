@@ -16,12 +16,12 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access api audit cluster compat criu durable engine engine/checkpoint " +
+	"internal/agent": "access api audit cluster compat connection criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
-		"files/image files/inodes files/shared gc guard inventory kernel lease " +
-		"location memory memory/pipeline memory/postcopy migration network network/hold " +
-		"network/wireguard patience placement policy predict reserve sampling statedir transfer/kept transfer/layers transfer/proof " +
-		"transfer/state wire wire/identity wire/stream",
+		"files/image files/inodes files/shared gc guard inventory kernel lease location memory " +
+		"memory/pipeline memory/postcopy migration network network/hold " +
+		"network/wireguard placement policy predict reserve sampling statedir transfer/kept " +
+		"transfer/layers transfer/proof transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// lease: asks nobody whether a container is gone.
 	"internal/lease": "api durable engine guard kernel network wire/identity",
@@ -43,8 +43,10 @@ var mayImport = map[string]string{
 		"predict wire wire/identity wire/stream",
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
-	"internal/criu":                "criu/vet kernel",
-	"internal/criu/vet":            "",
+	// connection: makes networks what engines have made of containers; knows no other node.
+	"internal/connection": "durable engine engine/checkpoint guard inventory kernel network patience",
+	"internal/criu":       "criu/vet kernel",
+	"internal/criu/vet":   "",
 	// doctor: judges a whole node for a person; code asks kernel or criu for the one thing that it needs.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",

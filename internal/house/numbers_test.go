@@ -8,9 +8,9 @@ import (
 
 // Limits of what must not grow: what was last reached. If a change makes a number smaller, lower its limit.
 const (
-	maxPackageLines  = 20072 // of a package, without tests and generated files
-	maxCycleLines    = 18274 // of files of one package that all need each other
-	maxMethods       = 187   // of a type
+	maxPackageLines  = 19330 // of a package, without tests and generated files
+	maxCycleLines    = 17530 // of files of one package that all need each other
+	maxMethods       = 182   // of a type
 	maxFields        = 49    // of a struct
 	maxLongLines     = 53    // that have more than maxColumns
 	maxLongestColumn = 198   // of a line

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,5 +51,22 @@ func TestLookSeesWhatHasHappened(t *testing.T) {
 	l.Wait()
 	if !again {
 		t.Error("nobody has looked since")
+	}
+}
+
+// TestTold: a lasting error is told once, and again when it comes back.
+func TestTold(t *testing.T) {
+	told, down, full := Told{}, errors.New("down"), errors.New("full")
+	for i, c := range []struct {
+		what string
+		err  error
+		news bool
+	}{
+		{"a", nil, false}, {"a", down, true}, {"a", down, false}, {"b", down, true}, {"a", full, true},
+		{"a", nil, false}, {"a", full, true},
+	} {
+		if news := told.News(c.what, c.err); news != c.news {
+			t.Errorf("%d: %s %v is news: %t", i, c.what, c.err, news)
+		}
 	}
 }

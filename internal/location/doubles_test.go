@@ -139,7 +139,8 @@ func TestRunsHere(t *testing.T) {
 		"it was removed":              {onlyEngine{fails: engine.ErrNotFound}, running{yet: true}, false},
 		"no answer, its process runs": {onlyEngine{fails: down}, running{yet: true}, true},
 		"no answer, nothing runs":     {onlyEngine{fails: down}, running{}, false},
-		"it hangs":                    {onlyEngine{state: engine.Exited}, running{hangs: true, yet: true}, true},
+		"it hangs": {onlyEngine{state: engine.Exited}, running{hangs: true, yet: true},
+			true},
 	} {
 		moving := map[string]bool{}
 		d := NewDoubles(t.Context(), DoublesConfig{Here: &c.here, Engines: engine.NewSet(&c.of),

@@ -1,12 +1,15 @@
-package agent
+package connection
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"testing"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/inventory"
+	"github.com/godwit/godwit/internal/network"
 )
 
 // routing is an engine that tells of its networks when the test lets it.
@@ -29,12 +32,16 @@ func (r *routing) RoutedNetworks(context.Context) ([]engine.RoutedNetwork, error
 func TestHungEngineDelaysNoNetworks(t *testing.T) {
 	hangs, works := &routing{"hangs", make(chan []engine.RoutedNetwork)},
 		&routing{"works", make(chan []engine.RoutedNetwork, 1)}
-	a := newTestAgent(t)
-	a.networked = []*networkList{{engine: hangs}, {engine: works}}
+	var looks inventory.Looks
+	var set []network.RoutedNetwork
+	r := NewRouted([]Networked{hangs, works}, func(networks []network.RoutedNetwork) error {
+		set = networks
+		return nil
+	}, &looks, slog.New(slog.DiscardHandler))
 	routed := engine.RoutedNetwork{Device: "br0", Subnet: netip.MustParsePrefix("10.89.0.0/16")}
 	works.tells <- []engine.RoutedNetwork{routed}
 	for {
-		if known, err := a.routedNetworks(t.Context()); err != nil {
+		if known, err := r.networks(t.Context()); err != nil {
 			t.Fatal(err)
 		} else if len(known) == 1 && known[0].Subnet == routed.Subnet {
 			break
@@ -42,11 +49,14 @@ func TestHungEngineDelaysNoNetworks(t *testing.T) {
 	}
 	close(works.tells)
 	for failed := false; !failed; {
-		known, err := a.routedNetworks(t.Context())
+		known, err := r.networks(t.Context())
 		if failed = err != nil; len(known) != 1 {
 			t.Fatalf("%v, %v", known, err)
 		}
 	}
+	if err := r.follow(t.Context()); err == nil || len(set) != 1 {
+		t.Errorf("%v: set %v, want what was told last", err, set)
+	}
 	close(hangs.tells)
-	a.looks.Wait()
+	looks.Wait()
 }
