@@ -143,7 +143,7 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 	}
 	container, err := a.idle(ctx, request.Container)
 	if err == nil {
-		container, err = a.connected(ctx, container)
+		container, err = a.adopter.Connected(ctx, container)
 	}
 	if err != nil {
 		return fail(err)

@@ -21,8 +21,8 @@ import (
 // guardedPackages are those whose goroutines run in the agent and do what a peer or a container
 // makes them do.
 var guardedPackages = []string{
-	".", "../access", "../cluster", "../envelopes", "../gc", "../memory/precopy", "../reserve",
-	"../residual", "../sampling", "../staging",
+	".", "../access", "../cluster", "../connection", "../envelopes", "../gc", "../inventory", "../lease",
+	"../location", "../memory/precopy", "../reserve", "../residual", "../sampling", "../staging",
 	"../transfer/kept", "../transfer/layers", "../transfer/proof", "../transfer/state",
 }
 

@@ -434,9 +434,9 @@ func (m *move) finish(result migration.Finish) {
 	done := sync.OnceFunc(func() { close(m.done) })
 	defer done() // whatever goes wrong: the container is not on its way any more
 	m.work().ended(result)
-	m.agent.containersChanged(m.agent.engines.EngineFor(m.journal.definition))
+	m.agent.lists.Changed(m.agent.engines.EngineFor(m.journal.definition))
 	done()
-	m.agent.adopted.look()
+	m.agent.keeper.Look()
 	m.take(m.work().fresh()) // the migration is remembered for long, and what it was done with is large
 	time.AfterFunc(lingering, m.resumeGC)
 }

@@ -378,7 +378,7 @@ func (m *moves) recoverAll(ids []string) {
 		}
 	}
 	for name, ids := range asking {
-		m.agent.looks.look("migrations of "+name, m.agent.guarded(func() {
+		m.agent.looks.Look("migrations of "+name, m.agent.guarded(func() {
 			for _, id := range ids {
 				m.recoverOne(id)
 			}

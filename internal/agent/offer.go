@@ -199,7 +199,7 @@ func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition
 			Remedy: "remove that container",
 		}}, nil
 	}
-	if a.atHome(address) && a.leaseOf(address) != definition.ID {
+	if a.leases.AtHome(address) && a.leases.Of(address) != definition.ID {
 		return []migration.Problem{{
 			What: what, Why: a.self.Name + ", which assigns this address, did not assign it to this " +
 				"container",
@@ -233,7 +233,7 @@ func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definiti
 	if !address.IsValid() {
 		return engine.Definition{}, nil
 	}
-	containers, err := a.addressed(ctx)
+	containers, err := a.lists.Addressed(ctx)
 	if err != nil {
 		return engine.Definition{}, err
 	}
@@ -243,28 +243,6 @@ func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definiti
 		}
 	}
 	return engine.Definition{}, nil
-}
-
-// addressed are the containers on this node of all engines whose containers have addresses. That
-// one of these engines does not answer is an error: what nobody knows of cannot be taken for free.
-func (a *Agent) addressed(ctx context.Context) ([]engine.Container, error) {
-	return a.addressedBy(ctx, func(ctx context.Context, of engine.Engine) ([]engine.Container,
-		error) {
-		return of.List(ctx)
-	})
-}
-
-// addressedBy is addressed with another way to list an engine's containers than to ask it.
-func (a *Agent) addressedBy(ctx context.Context, list engine.ListFunc) ([]engine.Container, error) {
-	containers, err := list(ctx, a.embedded)
-	for _, one := range a.routed {
-		found, failed := list(ctx, one)
-		if errors.Is(failed, engine.ErrAway) {
-			failed = nil // what is not there gives no addresses
-		}
-		containers, err = append(containers, found...), errors.Join(err, failed)
-	}
-	return containers, err
 }
 
 // missing lists what of an image is not here. Where something stands against the container its

@@ -278,7 +278,7 @@ func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) 
 	if err := migration.CheckContainerID(request.Container); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if !s.agent.locations.mayRelease(from, address) {
+	if !s.agent.locations.MayRelease(from, address) {
 		// That node retries. Meanwhile the node that had the container may tell that it has it no longer.
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"as far as %s knows, node %s does not have the container of %s", s.agent.self.Name, from, address)
@@ -304,16 +304,16 @@ func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) 
 		return nil, err
 	}
 	s.agent.residuals.Drop(request.Container)
-	return &api.RemovedReply{}, wireError(s.agent.removedBridged(from, request.Container))
+	return &api.RemovedReply{}, wireError(s.agent.bridges.Removed(from, request.Container))
 }
 
 // releaseAddress takes an address back whose container was removed elsewhere. Only the lease's own
 // container gives it back, and not while it is here.
 func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, container string) error {
-	if a.leaseOf(address) != container {
+	if a.leases.Of(address) != container {
 		return nil
 	}
-	containers, err := a.addressed(ctx)
+	containers, err := a.lists.Addressed(ctx)
 	if err != nil {
 		return err // it may be here
 	}
@@ -324,7 +324,7 @@ func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, containe
 	if err := a.moves.refuse(container); err != nil {
 		return err
 	}
-	a.locations.released(address)
+	a.locations.Released(address)
 	return errors.Join(a.network.Unroute(address), a.network.ReleaseLease(container))
 }
 

@@ -36,7 +36,7 @@ func (s *source) destroy(ctx context.Context) error {
 	if err := s.agent.engines.EngineFor(s.definition).Destroy(ctx, s.definition.ID, s.stay()); err != nil {
 		return err
 	}
-	s.agent.adoptions.drop(s.definition.ID) // its address is not given back
+	s.agent.adopter.Drop(s.definition.ID) // its address is not given back
 	s.forgetShared(ctx)
 	s.agent.placements.left(s.definition.ID, gone{s.target.Name, s.id()}, s.residualCopy())
 	return nil
@@ -99,7 +99,7 @@ func (s *source) straighten() error {
 		return err
 	}
 	if home != s.target.Number {
-		s.agent.locations.movedTo(s.target.Name, s.definition)
+		s.agent.locations.MovedTo(s.target.Name, s.definition)
 		return nil
 	}
 	return s.agent.network.Unroute(address)

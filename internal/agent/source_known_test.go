@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -62,5 +63,12 @@ func TestNothingKnown(t *testing.T) {
 	}
 	if err := s.sendKnown(t.Context()); err != nil || s.known != nil {
 		t.Errorf("it ends with %v, known: %v", err, s.known)
+	}
+}
+
+func write(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -192,7 +192,7 @@ func (t *target) arrive(ctx context.Context, expect expectation) error {
 	if err := t.awaitImage(ctx); err != nil {
 		return err
 	}
-	netns, err := t.agent.attach(ctx, t.definition)
+	netns, err := t.agent.connections.Attach(ctx, t.definition)
 	if err != nil {
 		return err
 	}
@@ -388,7 +388,7 @@ func (t *target) leaveAddress(ctx context.Context) error {
 	if listed != nil || other.ID != "" && other.ID != t.definition.ID {
 		return errors.Join(err, listed)
 	}
-	if t.agent.atHome(address) {
+	if t.agent.leases.AtHome(address) {
 		return errors.Join(err, t.agent.network.Route(address, network.Via(source)))
 	}
 	return errors.Join(err, t.agent.network.Unroute(address))
@@ -404,7 +404,7 @@ func (t *target) fence(ctx context.Context) error {
 		return err
 	}
 	err := t.agent.engines.EngineFor(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition))
-	t.agent.adoptions.drop(t.definition.ID) // it runs at the source, with its address
+	t.agent.adopter.Drop(t.definition.ID) // it runs at the source, with its address
 	return errors.Join(err, t.leaveAddress(ctx))
 }
 

@@ -51,7 +51,8 @@ func newTestAgent(t *testing.T) *Agent {
 		t.Fatal(err)
 	}
 	a.spare = durable.NewSpare(a.config.StateDir)
-	a.moves = newMoves(a)
+	a.moves, a.lists, a.leases = newMoves(a), newLists(a), newLeases(a)
+	openConnections(a, nil)
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
 	return a
 }

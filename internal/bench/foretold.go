@@ -36,9 +36,9 @@ const (
 // What is asked of predictions and choices.
 const (
 	medianError, usualError, mostError = 0.2, 0.3, 0.5
-	autoFactor, autoSlack  = 1.2, 0.020
-	autoShare              = 0.9
-	withinShare            = 0.9 // what intervals are to hold
+	autoFactor, autoSlack              = 1.2, 0.020
+	autoShare                          = 0.9
+	withinShare                        = 0.9 // what intervals are to hold
 )
 
 // ForetoldWays lists the ways of the suite predict.

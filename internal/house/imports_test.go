@@ -16,14 +16,18 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access api audit cluster criu durable engine engine/checkpoint " +
+	"internal/agent": "access api audit cluster connection criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
-		"files/chunk files/image files/inodes files/shared gc guard kernel memory " +
-		"memory/pipeline memory/postcopy memory/precopy migration network network/hold " +
-		"network/wireguard patience placement policy predict reserve residual sampling staging statedir " +
+		"files/chunk files/image files/inodes files/shared gc guard inventory kernel lease location " +
+		"memory memory/pipeline memory/postcopy memory/precopy migration network network/hold " +
+		"network/wireguard placement policy predict reserve residual sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/proof " +
 		"transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
+	// lease: asks nobody whether a container is gone.
+	"internal/lease": "api durable engine guard kernel network wire/identity",
+	// location: asks migrations where they have containers, and starts none.
+	"internal/location": "api cluster engine guard network patience wire/identity",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
 	"internal/api":       "",
@@ -40,8 +44,10 @@ var mayImport = map[string]string{
 		"predict wire wire/identity wire/stream",
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
-	"internal/criu":                "criu/vet kernel",
-	"internal/criu/vet":            "",
+	// connection: makes networks what engines have made of containers; knows no other node.
+	"internal/connection": "durable engine engine/checkpoint guard inventory kernel network patience",
+	"internal/criu":       "criu/vet kernel",
+	"internal/criu/vet":   "",
 	// doctor: judges a whole node for a person; code asks kernel or criu for the one thing that it needs.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
@@ -85,6 +91,8 @@ var mayImport = map[string]string{
 	"internal/gc":              "",
 	"internal/guard":           "",
 	"internal/house":           "",
+	// inventory: asks engines, and knows no other node.
+	"internal/inventory": "engine guard kernel",
 	// kernel: at the bottom: everything may use it.
 	"internal/kernel": "",
 	// lab: bench measures in the lab, not the other way round.

@@ -1,4 +1,4 @@
-package agent
+package lease
 
 import (
 	"net/netip"
@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-func TestReleasesAreKept(t *testing.T) {
+func TestNotesAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "releases.json")
-	kept := &releases{path: path}
+	noted := &notes{path: path}
 	first := release{Address: netip.MustParseAddr("10.88.1.2"), Container: "first"}
 	// the later of two counts
 	for _, todo := range []release{{Container: "first"}, {Container: "second"}, first} {
-		if err := kept.change(todo.Container, &todo); err != nil {
+		if err := noted.change(todo.Container, &todo); err != nil {
 			t.Fatal(err)
 		}
 	}
-	again := &releases{path: path}
+	again := &notes{path: path}
 	all, err := again.list()
 	if err != nil || !slices.Equal(all, []release{{Container: "second"}, first}) {
 		t.Fatalf("after a restart: %v, error %v", all, err)
@@ -28,18 +28,13 @@ func TestReleasesAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if all, err := kept.list(); err != nil || len(all) != 0 {
+	if all, err := noted.list(); err != nil || len(all) != 0 {
 		t.Errorf("left: %v, error %v", all, err)
 	}
-	write(t, path, []byte("{"))
-	if _, err := kept.list(); err == nil {
-		t.Error("a damaged file counts as empty")
-	}
-}
-
-func write(t *testing.T, path string, content []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, content, 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := noted.list(); err == nil {
+		t.Error("a damaged file counts as empty")
 	}
 }

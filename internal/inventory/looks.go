@@ -1,4 +1,4 @@
-package agent
+package inventory
 
 import (
 	"cmp"
@@ -9,10 +9,10 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// looks are what the agent looks at again and again, and what may have to wait for an engine that hangs.
+// Looks are what the agent looks at again and again, and what may have to wait for an engine that hangs.
 // Each has a name, and there is at most one look of a name at a time: so a hung engine delays nothing but
 // the looks at itself, and holds no more than one of each.
-type looks struct {
+type Looks struct {
 	patience time.Duration // for how long others wait for a look; 0: lookPatience
 
 	mu       sync.Mutex
@@ -20,21 +20,23 @@ type looks struct {
 	all      sync.WaitGroup
 }
 
-// look looks, unless a look of that name goes on, and waits for its end for a moment. One that has begun
+// Look looks, unless a look of that name goes on, and waits for its end for a moment. One that has begun
 // before may not have seen what this one is for, so there is another when it ends.
-func (l *looks) look(name string, do func()) {
+func (l *Looks) Look(name string, do func()) {
 	patience, cancel := context.WithTimeout(context.Background(), cmp.Or(l.patience, lookPatience))
 	defer cancel()
 	for began := false; !began; {
 		var over chan struct{}
 		over, began = l.begin(name, do)
-		if waitFor(patience, over) != nil {
+		select {
+		case <-over:
+		case <-patience.Done():
 			return
 		}
 	}
 }
 
-func (l *looks) begin(name string, do func()) (over chan struct{}, began bool) {
+func (l *Looks) begin(name string, do func()) (over chan struct{}, began bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if over, is := l.underWay[name]; is {
@@ -55,12 +57,12 @@ func (l *looks) begin(name string, do func()) (over chan struct{}, began bool) {
 	return over, true
 }
 
-func (l *looks) end(name string) {
+func (l *Looks) end(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	close(l.underWay[name])
 	delete(l.underWay, name)
 }
 
-// wait returns when no look goes on.
-func (l *looks) wait() { l.all.Wait() }
+// Wait returns when no look goes on.
+func (l *Looks) Wait() { l.all.Wait() }
