@@ -101,8 +101,9 @@ func openLDAP() service {
 			END
 			printf 'dn: dc=bench\nobjectClass: organization\nobjectClass: dcObject\no: bench\ndc: bench\n' | slapadd -f /etc/ldap/bench.conf
 			chown -R openldap:openldap /var/lib/bench /etc/ldap/bench.conf`,
-		command: []string{"slapd", "-d", "0", "-h", "ldap://0.0.0.0:389", "-f", "/etc/ldap/bench.conf",
-			"-u", "openldap", "-g", "openldap"},
+		// slapd has a table of all descriptors that it may open, and Docker on Debian 13 allows it a billion.
+		command: []string{"sh", "-c", "ulimit -n 1024; exec slapd -d 0 -h ldap://0.0.0.0:389 " +
+			"-f /etc/ldap/bench.conf -u openldap -g openldap"},
 		connect: func(ctx context.Context, to address, number int) (session, error) {
 			return connectLDAP(ctx, to, number)
 		},
