@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CRIU opens a memfd in each process that it dumps, and a socket (compel/src/lib/infect.c of 4.2): in a
+// CRIU opens a memfd and a socket in each process that it dumps (compel/src/lib/infect.c of 4.2). In a
 // process that has used up RLIMIT_NOFILE it gets EMFILE ("Can't create memfd in victim") and gives up the
 // whole dump. sshd's sandbox sets such a limit for the process that authenticates a new client.
 
-// smallLimit bounds the limits that are looked at: sandboxes set 0 or 1, and to look through thousands of
+// smallLimit bounds the limits that are checked: sandboxes set 0 or 1, and checking thousands of
 // descriptors takes too long in a freeze.
 const smallLimit = 64
 
@@ -24,7 +24,7 @@ type fullProcess struct {
 	limit uint64
 }
 
-// fullProcesses finds those of a group.
+// fullProcesses finds such processes of a group.
 func (c *Cgroup) fullProcesses() ([]fullProcess, error) {
 	pids, err := c.Procs()
 	if err != nil {
@@ -40,15 +40,15 @@ func (c *Cgroup) fullProcesses() ([]fullProcess, error) {
 	return found, nil
 }
 
-// LacksDescriptors tells whether a process of the group has used up its limit of descriptors, so that it
+// LacksDescriptors reports whether a process of the group has used up its limit of descriptors, so that it
 // cannot be dumped now.
 func (c *Cgroup) LacksDescriptors() (bool, error) {
 	found, err := c.fullProcesses()
 	return len(found) > 0, err
 }
 
-// CheckDescriptor is an error (ErrUntraceable) if a process has used up its limit of descriptors:
-// it can be given none, and to stop it may kill it (see awaitSandboxes).
+// CheckDescriptor returns an error (ErrUntraceable) if a process has used up its limit of descriptors: it
+// can get no other descriptor, and stopping it may kill it (see awaitSandboxes).
 func CheckDescriptor(pid int) error {
 	limit, ok := descriptorLimit(pid)
 	if one := (fullProcess{pid, limit}); ok && one.goesOn() {
@@ -57,15 +57,15 @@ func CheckDescriptor(pid int) error {
 	return nil
 }
 
-// descriptorLimit reads the limit of a process. Without CAP_SYS_RESOURCE those of other users cannot be
-// read, neither here nor by CRIU, and such processes are refused before.
+// descriptorLimit reads the limit of a process. Without CAP_SYS_RESOURCE, neither this process nor CRIU can
+// read the limits of other users' processes, and such processes are refused before.
 func descriptorLimit(pid int) (limit uint64, ok bool) {
 	var both unix.Rlimit
 	err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &both)
 	return both.Cur, err == nil
 }
 
-// goesOn tells whether all numbers below the limit are still in use. A process that has ended has none.
+// goesOn reports whether all numbers below the limit are still in use. An ended process uses none.
 func (p fullProcess) goesOn() bool {
 	limit, ok := descriptorLimit(p.pid)
 	if !ok || limit > smallLimit {

@@ -11,7 +11,7 @@ import (
 // until the state is over, then freezes the group again.
 type passing interface {
 	fmt.Stringer
-	// goesOn tells whether the state is not over yet.
+	// goesOn reports whether the state is not over yet.
 	goesOn() bool
 }
 
@@ -22,8 +22,9 @@ const passingPatience = 5 * time.Second
 var errNeverDumpable = fmt.Errorf("there was no moment within %s at which all processes could be dumped; "+
 	"try again", passingPatience)
 
-// FreezeToMove freezes the group as Freeze does, at a moment at which all of its threads can go on on another
-// machine: no thread is reading a clock or waiting in vfork(2), and every process has a free descriptor.
+// FreezeToMove freezes the group as Freeze does, at a moment at which all of its threads can continue on
+// another machine: no thread is reading a clock or waiting in vfork(2), and every process has a free
+// descriptor.
 func (c *Cgroup) FreezeToMove(ctx context.Context) (time.Time, error) {
 	at, err := c.freezeToMove(ctx)
 	if err != nil {
@@ -53,9 +54,9 @@ func (c *Cgroup) freezeToMove(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// awaitSandboxes waits in a running group until no process lacks a descriptor. Freezing one for a moment may
-// kill it: sshd's sandbox (seccomp) does not allow restart_syscall(2), by which the kernel goes on with a
-// poll(2) or nanosleep(2) that a freeze has interrupted.
+// awaitSandboxes waits in a running group until no process lacks a descriptor. Freezing such a process for
+// a moment may kill it: sshd's sandbox (seccomp) does not allow restart_syscall(2), with which the kernel
+// continues a poll(2) or nanosleep(2) that a freeze has interrupted.
 func (c *Cgroup) awaitSandboxes(ctx context.Context) error {
 	full, err := c.fullProcesses()
 	if err != nil {
@@ -88,7 +89,7 @@ func (c *Cgroup) allPassing() ([]passing, error) {
 	return found, nil
 }
 
-// awaitEnd waits in a running group until the states that were found are over.
+// awaitEnd waits in a running group until these states are over.
 func awaitEnd(ctx context.Context, found []passing) error {
 	for _, one := range found {
 		for pause := newBackoff(); one.goesOn(); pause.wait() {
