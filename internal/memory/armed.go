@@ -109,7 +109,7 @@ func (a *armed) register(pagemap *kernel.Pagemap, at uint64, again bool) error {
 	return nil // nothing is there any more
 }
 
-// isWhole tells whether what surrounds a mapping was registered before.
+// isWhole reports whether what surrounds a mapping was registered before.
 func (a *armed) isWhole(m area) bool {
 	for _, r := range a.whole {
 		if r.Start <= m.Start && m.End <= r.End {

@@ -95,10 +95,9 @@ func (s *Source) meet(pid int, frozen bool, stats *RoundStats) error {
 	return nil
 }
 
-// sharesMemory tells whether a new process has the memory of a known one, as a child of vfork(2)
-// has until it calls execve. To scan it twice would lose pages: each scan takes what it reports
-// from the other. Known processes have not begun to share: that comes about with a new process
-// only.
+// sharesMemory reports whether a new process has the memory of a known one, as a child of vfork(2) has
+// until it calls execve. To scan it twice would lose pages: each scan takes what it reports from the other.
+// Known processes have not begun to share: that comes about with a new process only.
 func (s *Source) sharesMemory(t *task) (bool, error) {
 	for _, other := range s.tasks {
 		same, err := kernel.ShareMemory(t.pid, other.pid)

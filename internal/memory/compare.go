@@ -101,7 +101,8 @@ func (o *object) differing(piece kernel.DataRange, buffer []byte) ([]kernel.Data
 	return differ, nil
 }
 
-// has tells whether a page is what is remembered of it, and changes nothing, so several may ask at a time.
+// has reports whether a page is what is remembered of it, and changes nothing, so several may ask at a
+// time.
 func (h *hashing) has(address uint64, content []byte) bool {
 	page := address / uint64(PageSize())
 	chunk := h.known[page/chunkPages]

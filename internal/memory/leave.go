@@ -16,13 +16,13 @@ import (
 // rounds it is a hybrid: the pages that were written after the last of them are remote.
 func (s *Source) Leave() { s.leaving.Store(true) }
 
-// Leaving tells whether pages stay.
+// Leaving reports whether pages stay.
 func (s *Source) Leaving() bool { return s.leaving.Load() }
 
-// leave notes pages as remote. It returns those that have to be looked at: of which only their
-// content tells whether they have been written since they were sent, because their tracker cannot
-// tell. To leave all those would be to send them twice, which on a slow link takes far longer than
-// to look at them. What was not sent need not be looked at.
+// leave notes pages as remote. It returns those that have to be looked at: of which only their content
+// reports whether they have been written since they were sent, because their tracker cannot tell. To leave
+// all those would be to send them twice, which on a slow link takes far longer than to look at them. What
+// was not sent need not be looked at.
 func (t *task) leave(one kernel.PageRange, stats *RoundStats) (unsure []kernel.PageRange) {
 	if t.scanned && t.tracker.recent() {
 		t.hot.add(one.Start, one.End)

@@ -54,7 +54,7 @@ func (s *Source) covers(unseen []TaskMap) error {
 	return nil
 }
 
-// covers tells whether mappings, which are in order, contain all pages of an area.
+// covers reports whether mappings, which are in order, contain all pages of an area.
 func covers(areas []area, one Area) bool {
 	start, end := one.Start, one.Start+one.Pages*uint64(PageSize())
 	for _, m := range areas {

@@ -40,7 +40,7 @@ func newReader(sink Sink, stats *RoundStats) *reader {
 // begin says whose pages come next, and which of them to leave out after they were read.
 func (r *reader) begin(t *task, changed func(uint64, []byte) bool) { r.task, r.changed = t, changed }
 
-// leaving tells whether pages are left. It may begin at any moment.
+// leaving reports whether pages are left. It may begin at any moment.
 func (r *reader) leaving() bool { return r.remote != nil && r.remote.Load() && !r.task.id.IsObject() }
 
 // add takes pages of one mapping, and reads when there is a batch.

@@ -10,9 +10,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// ordered tells whether the pages of a process are put in order before they leave. What is written
-// meanwhile must be easy to find; and a process with descriptors for direct transfers is read in
-// another way anyway.
+// ordered reports whether the pages of a process are put in order before they leave. What is written
+// meanwhile must be easy to find; and a process with descriptors for direct transfers is read in another
+// way anyway.
 func (s *Source) ordered(t *task, frozen bool) bool {
 	return t.tracking == WriteProtect && !t.hectic && !frozen && !t.direct.used && !s.Leaving()
 }

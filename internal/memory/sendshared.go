@@ -54,7 +54,7 @@ func (s *Source) sendShared(ctx context.Context, r *reader, frozen bool) error {
 	return nil
 }
 
-// directIO tells whether devices may write to memory by themselves.
+// directIO reports whether devices may write to memory by themselves.
 func (s *Source) directIO() bool {
 	for _, t := range s.tasks {
 		if t.direct.used {

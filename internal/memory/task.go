@@ -126,7 +126,7 @@ func (t *task) lockedAreas() ([]kernel.Mapping, error) {
 	return locked, nil
 }
 
-// setFrozen says whether it stands still from now on.
+// setFrozen reports whether it stands still from now on.
 func (t *task) setFrozen(frozen bool) {
 	if !frozen || !t.frozen {
 		t.locked = nil

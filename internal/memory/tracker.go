@@ -22,15 +22,15 @@ type tracker interface {
 	// written calls found for the pages of a mapping that may have been written since the last call
 	// for them; at the first, for all that exist. Ranges ascend and are valid until found returns.
 	written(pagemap *kernel.Pagemap, m area, found func([]kernel.PageRange) error) error
-	// changed tells whether a page that written has reported has to be sent, after it was read.
+	// changed reports whether a page that written has reported has to be sent, after it was read.
 	changed(address uint64, content []byte) bool
-	// compares tells whether what written has reported of the last mapping may be unchanged, so
-	// that it has to be read to know.
+	// compares reports whether what written has reported of the last mapping may be unchanged, so that it
+	// has to be read to know.
 	compares() bool
 	// counts says that what is read next was reported of mappings that need not be compared,
 	// whatever the last one was.
 	counts()
-	// recent tells whether what written has reported of the last mapping was written since the last
+	// recent reports whether what written has reported of the last mapping was written since the last
 	// round, and not just exists.
 	recent() bool
 	// end says that all of the round's pages have been read.

@@ -72,8 +72,8 @@ func (s *Source) vantage() vantage {
 	return v
 }
 
-// unseen tells why there may have been writers since the last round that nobody has seen; empty if
-// there were none. The processes are frozen.
+// unseen reports why there may have been writers since the last round that nobody has seen; empty if there
+// were none. The processes are frozen.
 func (s *Source) unseen() string {
 	before, now := s.shared.watched, s.shared.frozen
 	switch {
@@ -137,8 +137,8 @@ func (a *armed) protectShared(pagemap *kernel.Pagemap, m kernel.Mapping) error {
 	return err
 }
 
-// touched tells why an object may have been written to since the last round although no process had
-// a page fault; empty if it was not. The processes are frozen.
+// touched reports why an object may have been written to since the last round although no process had a
+// page fault; empty if it was not. The processes are frozen.
 func (o *object) touched(device uint64) string {
 	w := o.watch
 	switch {

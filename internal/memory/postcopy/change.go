@@ -104,8 +104,8 @@ func decodeChanges(r io.Reader, place func(change) error) error {
 
 // Before is what the target had of remote pages.
 type Before interface {
-	// ReadPage reads a page, and tells whether there was one. It is called by one goroutine at a
-	// time for a page, until that page is put.
+	// ReadPage reads a page, and reports whether there was one. It is called by one goroutine at a time for
+	// a page, until that page is put.
 	ReadPage(task memory.Task, address uint64, page []byte) (bool, error)
 }
 

@@ -32,7 +32,7 @@ type ClientConfig struct {
 	Before Before
 	// Key is that of the migration's digests, for Before.
 	Key pipeline.Key
-	// Fill tells how far it is; nil, or an error: what the client knows is told.
+	// Fill reports how far it is; nil, or an error: what the client knows is told.
 	Fill func(context.Context) (memory.FillReport, error)
 	// Silence is how long nothing may come from the source; 0: any time. It is asked for signs of
 	// life meanwhile.
@@ -370,7 +370,7 @@ func (r *running) hear(s Session, urgent bool) error {
 	}
 }
 
-// end says whether the source may end a connection.
+// end reports whether the source may end a connection.
 func (r *running) end() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -93,7 +93,7 @@ func listen(said chan error, ended <-chan struct{}) {
 	}
 }
 
-// ours tells whether it was this side that could not go on.
+// ours reports whether it was this side that could not go on.
 func ours(err error) bool {
 	return errors.Is(err, ErrPeer) || errors.Is(err, ErrSource) || errors.Is(err, ErrTarget) ||
 		errors.Is(err, ErrStale)

@@ -124,7 +124,7 @@ func (w *witness) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// blame says whether it was the connection or what was read that is wrong.
+// blame reports whether it was the connection or what was read that is wrong.
 func (w *witness) blame(what string, err error) error {
 	if w.err == nil || errors.Is(w.err, io.EOF) { // nothing is wrong but what was read
 		return peerError("%s: %w", what, err)

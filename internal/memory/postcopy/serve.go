@@ -178,9 +178,9 @@ func nextBatch(size int, took time.Duration) int {
 	return size
 }
 
-// pushBatch sends what so many pages take in bytes, and waits until the kernel has it. It tells
-// whether there was anything to send. What is zero or has changed little takes next to nothing, so
-// it may be many more pages.
+// pushBatch sends what so many pages take in bytes, and waits until the kernel has it. It reports whether
+// there was anything to send. What is zero or has changed little takes next to nothing, so it may be many
+// more pages.
 func (v *serving) pushBatch(pages int, buffer []byte) (bool, error) {
 	size := memory.PageSize()
 	out := v.outlet(v.push, false)
@@ -301,7 +301,7 @@ func (o *outlet) end() error {
 	return during("send changes of pages", section(o.session, kindChanges, o.changes))
 }
 
-// isZero tells whether a page has only zeros.
+// isZero reports whether a page has only zeros.
 func isZero(page []byte) bool {
 	// Each byte is the one before, and the first is zero: the comparison of the library is the
 	// fastest there is.

@@ -115,7 +115,7 @@ func (s *Server) Serve(ctx context.Context, urgent, push Session) error {
 	return err
 }
 
-// begin tells whether it is known what is missing. From now on it is not, because pages may get lost.
+// begin reports whether it is known what is missing. From now on it is not, because pages may get lost.
 func (s *Server) begin() (known bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func (v *serving) hearStatus(next stream.Section) error {
 	return nil
 }
 
-// ended says whether the target may end its side of the push connection.
+// ended reports whether the target may end its side of the push connection.
 func (v *serving) ended() error {
 	select {
 	case <-v.over:
