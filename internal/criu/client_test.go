@@ -77,7 +77,7 @@ func (c *client) ask(line string) (string, error) {
 	return strings.TrimSpace(answer), err
 }
 
-// count asks for the next number and fails if it is not the next.
+// count requests the next number and checks it.
 func (c *client) count() {
 	c.t.Helper()
 	answer, err := c.ask("count")
@@ -99,7 +99,7 @@ func (c *client) do(what string) {
 	}
 }
 
-// undo makes the workload undo all that it did.
+// undo makes the workload undo everything that it did.
 func (c *client) undo() {
 	c.t.Helper()
 	if answer, err := c.ask("undo"); err != nil || answer != "ok" {

@@ -15,14 +15,13 @@ import (
 )
 
 // A lazy dump still walks all memory three times: the kernel counts the pages of each mapping for
-// /proc/PID/smaps, CRIU asks where they are, and puts each of them on a list and in a pipe. It
-// takes 70 ms for a GiB, and 16 bytes for each page of a mapping even if there is no page. So CRIU
-// is given a table of mappings in which large private ones are cut to their first page, and when it
-// has dumped them their ends are put right in its images. What is cut off must be carried by
-// somebody else (Dump.Cut): of that nothing is listed in the images. A dump that is not lazy has
-// those cut in which there is nothing.
+// /proc/PID/smaps, CRIU asks where they are, and puts each of them on a list and in a pipe. This takes 70
+// ms per GiB, and 16 bytes for each page of a mapping, even if the page does not exist. So CRIU gets a
+// table of mappings in which large private mappings are cut to their first page. After the dump, their ends
+// are corrected in CRIU's images. Somebody else must carry what was cut off (Dump.Cut), because the images
+// list none of it. A dump that is not lazy has only empty mappings cut.
 
-// leastCut is the size from which on mappings are cut. Smaller ones cost little.
+// leastCut is the minimum size of mappings that are cut. Smaller mappings cost little.
 const leastCut = 1 << 20
 
 // mapping is one mapping of /proc/PID/smaps (proc_pid_smaps(5)).
@@ -33,7 +32,7 @@ type mapping struct {
 	flags       string
 }
 
-// readMappings reads what CRIU reads of a table.
+// readMappings reads the parts of a table that CRIU reads.
 func readMappings(r io.Reader) ([]mapping, error) {
 	var all []mapping
 	lines := bufio.NewScanner(r)
@@ -74,18 +73,18 @@ func parseFirstLine(line string) (mapping, error) {
 	return mapping{start: start, end: end, permissions: permissions, rest: rest}, nil
 }
 
-// write writes a mapping as CRIU reads it. Other lines it skips.
+// write writes a mapping in the form that CRIU reads. CRIU skips other lines.
 func (m mapping) write(w *bytes.Buffer) {
 	fmt.Fprintf(w, "%x-%x %s %s\nVmFlags: %s\n", m.start, m.end, m.permissions, m.rest, m.flags)
 }
 
-// notCut are the flags of mappings that are left as they are: those that CRIU restores itself
-// (locked, huge pages; devices), that the kernel treats in its own way (shadow stacks, droppable
-// ones), and those that grow down, whose first page is special.
+// notCut are the flags of mappings that are not cut: those that CRIU itself restores (locked, huge pages;
+// devices), those that the kernel treats specially (shadow stacks, droppable mappings), and those that grow
+// down, whose first page is special.
 var notCut = [...]string{"lo", "ht", "io", "pf", "ss", "dp", "gd"}
 
-// canCut tells whether a mapping is one that CRIU can restore lazily (criu/include/vma.h,
-// vma_entry_can_be_lazy), and large.
+// canCut reports whether a mapping is large and one that CRIU can restore lazily (criu/include/vma.h,
+// vma_entry_can_be_lazy).
 func (m mapping) canCut() bool {
 	if m.end-m.start < leastCut || m.permissions[3] != 'p' || m.flags == "" {
 		return false
@@ -115,11 +114,12 @@ func (m *mapping) keepUnaccounted() {
 	}
 }
 
-// isKernels tells whether a mapping with this name is the kernel's: [vdso], [vvar], [vsyscall], [uprobes].
+// isKernels reports whether a mapping with this name is the kernel's: [vdso], [vvar], [vsyscall],
+// [uprobes].
 func isKernels(name string) bool { return strings.HasPrefix(name, "[v") || name == "[uprobes]" }
 
-// cutTable makes the table that CRIU gets of a process, and lists what is cut off; if used, though
-// there is something in it.
+// cutTable makes the table that CRIU gets for a process, and lists what was cut off. If used, it also cuts
+// mappings that have pages.
 func cutTable(pid int, pageSize uint64, used bool) (table []byte, cut []PageRange, err error) {
 	space, err := kernel.OpenAddressSpace(pid)
 	if err != nil {
@@ -158,8 +158,8 @@ func cutTable(pid int, pageSize uint64, used bool) (table []byte, cut []PageRang
 	return out.Bytes(), cut, nil
 }
 
-// mustStay tells whether CRIU must look at a mapping: because of guards (MADV_GUARD_INSTALL), which
-// are in the images only if it looks for them, or of what is in it.
+// mustStay reports whether CRIU must examine a mapping: because of guards (MADV_GUARD_INSTALL), which are
+// in the images only if CRIU looks for them, or because of its pages.
 func (m mapping) mustStay(pages *kernel.Pagemap, used bool) (bool, error) {
 	if guarded, err := pages.Guarded(m.start, m.end); guarded || err != nil || used {
 		return guarded, err

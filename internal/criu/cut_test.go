@@ -21,7 +21,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// largeRequest is that of a lazy dump in which all processes count as large.
+// largeRequest returns the request for a lazy dump in which all processes count as large.
 func (c *container) largeRequest() DumpRequest {
 	c.t.Helper()
 	request := c.request()
@@ -32,9 +32,9 @@ func (c *container) largeRequest() DumpRequest {
 	return request
 }
 
-// TestCut dumps processes with large mappings, whole and cut: their images are the same, but for
-// where there are pages in what was cut, and for MAP_NORESERVE. The pages are listed, and package
-// memory has them.
+// TestCut dumps processes with large mappings, whole and cut, and checks that their images are the same,
+// except for the pages of what was cut and for MAP_NORESERVE. The pages are listed, and package memory has
+// them.
 func TestCut(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -93,8 +93,8 @@ func mappingsOf(t *testing.T, image []byte) *mm.MmEntry {
 	return &entry
 }
 
-// TestCutReserve dumps a process with a reserve of 1 TiB, for which CRIU would make lists of 4 GiB,
-// in both ways.
+// TestCutReserve dumps a process with a reserve of 1 TiB in both ways. CRIU would make lists of 4 GiB for
+// it.
 func TestCutReserve(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -114,8 +114,8 @@ func TestCutReserve(t *testing.T) {
 	}
 }
 
-// memoryImages dumps a frozen container and gives that up: it returns the images of memory and what
-// was left out.
+// memoryImages dumps a frozen container and gives the dump up. It returns the images of memory and what was
+// left out.
 func (c *container) memoryImages(request DumpRequest) (map[string][]byte, []memory.TaskMap) {
 	c.t.Helper()
 	c.emptyImages()
@@ -149,7 +149,7 @@ func rangesOf(left []LazyMemory) []memory.TaskMap {
 	return maps
 }
 
-// wantAll wants that each page of some areas is in others.
+// wantAll checks that each page of some areas is in others.
 func wantAll(t *testing.T, pages, in []memory.TaskMap) {
 	t.Helper()
 	for _, m := range pages {
@@ -168,7 +168,7 @@ func wantAll(t *testing.T, pages, in []memory.TaskMap) {
 	}
 }
 
-// uncovered asks for more than was cut.
+// uncovered requests more than was cut.
 func uncovered(t *testing.T, s *memory.Source, unseen []memory.TaskMap) error {
 	t.Helper()
 	more := slices.Clone(unseen)
@@ -177,7 +177,8 @@ func uncovered(t *testing.T, s *memory.Source, unseen []memory.TaskMap) error {
 	return err
 }
 
-// TestCutFails has CRIU get no table: the dump fails, with the reason, and the container goes on.
+// TestCutFails gives CRIU no table. It checks that the dump fails, with the reason, and that the container
+// continues.
 func TestCutFails(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -195,7 +196,8 @@ func TestCutFails(t *testing.T) {
 	client.count()
 }
 
-// TestNoCut has a process listed twice, for which no second table can be made: the dump looks at everything.
+// TestNoCut lists a process twice, for which no second table can be made, and checks that the dump examines
+// everything.
 func TestNoCut(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -214,8 +216,8 @@ func TestNoCut(t *testing.T) {
 	client.count()
 }
 
-// TestHungCRIU has CRIU wait for a table that never comes. When the dump is given up it is killed,
-// and the container goes on.
+// TestHungCRIU makes CRIU wait for a table that never comes. It checks that giving the dump up kills CRIU,
+// and that the container continues.
 func TestHungCRIU(t *testing.T) {
 	for name, end := range map[string]func(d *Dump, images string) error{
 		"cancelled": func(d *Dump, images string) error {
@@ -256,7 +258,8 @@ func TestHungCRIU(t *testing.T) {
 	}
 }
 
-// TestHungInRollBack stops a CRIU that holds the processes: Close does not wait for it for ever.
+// TestHungInRollBack stops a CRIU that holds the processes, and checks that Close does not wait for CRIU
+// for ever.
 func TestHungInRollBack(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()

@@ -16,11 +16,11 @@ const (
 	fieldStart   = 1  // of vma_entry (images/vma.proto)
 	fieldEnd     = 2
 
-	// a mapping has some 60 bytes, and a process at most vm.max_map_count of them, usually 65530
+	// a mapping takes some 60 bytes, and a process has at most vm.max_map_count of them, usually 65530
 	maxMemoryImage = 64 << 20
 )
 
-// mendMappings puts right the ends of mappings that were cut, in the image of one process.
+// mendMappings corrects the ends of mappings that were cut, in the image of one process.
 func mendMappings(imagesDir string, pid int, cut []PageRange, pageSize uint64) error {
 	if len(cut) == 0 {
 		return nil
@@ -50,7 +50,7 @@ func readBounded(path string, most int64) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// mendMemoryImage returns an image in which each of the cut mappings, and each exactly once, is whole again.
+// mendMemoryImage returns an image in which each of the cut mappings, each exactly once, is whole again.
 func mendMemoryImage(image []byte, cut []PageRange, pageSize uint64) ([]byte, error) {
 	const head = 12 // two magic numbers and the length
 	if len(image) < head || binary.LittleEndian.Uint32(image) != imageCommon ||
@@ -91,7 +91,8 @@ func mendMemoryImage(image []byte, cut []PageRange, pageSize uint64) ([]byte, er
 	return out, nil
 }
 
-// mendMapping returns the entry of a mapping, with the right end if it was cut, and takes it off the list.
+// mendMapping returns the entry of a mapping, with the correct end if it was cut, and removes it from the
+// list.
 func mendMapping(entry []byte, missing map[uint64]uint64, pageSize uint64) ([]byte, error) {
 	var values [fieldEnd + 1]uint64
 	var from, to int // where the end is in the entry

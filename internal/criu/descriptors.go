@@ -33,25 +33,25 @@ func descriptors(pid int) ([]descriptor, error) {
 			continue
 		}
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
-		if err == nil { // else it was closed meanwhile
+		if err == nil { // otherwise it was closed meanwhile
 			all = append(all, descriptor{fd, target})
 		}
 	}
 	return all, nil
 }
 
-// stillOpen tells whether the descriptor leads to the same file as when it was listed; the file may have been
-// removed since. If not, a finding may mix two files.
+// stillOpen reports whether the descriptor leads to the same file as when it was listed; the file may have
+// been removed since. If not, a finding may mix two files.
 func (d descriptor) stillOpen(pid int) bool {
 	target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, d.fd))
 	return err == nil && strings.TrimSuffix(target, deletedMark) == strings.TrimSuffix(d.target, deletedMark)
 }
 
-// isGone tells whether a look into /proc failed because the process has ended or closed its descriptor.
+// isGone reports whether reading /proc failed because the process has ended or closed its descriptor.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// eachTCP hands the TCP sockets of processes to a function, as descriptors that are closed
-// afterwards, and counts those for which it returns true. Processes that are gone are left out.
+// eachTCP calls do for the TCP sockets of processes, with descriptors that are closed afterwards, and
+// counts those for which do returns true. It ignores processes that are gone.
 func eachTCP(pids []int, do func(sk int) (bool, error)) (int, error) {
 	total := 0
 	var failed []error

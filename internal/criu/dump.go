@@ -14,8 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Mount tells CRIU of a mount that comes from outside of the container. Key is the mount point in
-// the container at dump; Value is the name under which the restore looks it up.
+// Mount tells CRIU about a mount from outside the container. Key is the mount point in the container at the
+// dump; Value is the name under which the restore looks it up.
 type Mount struct {
 	Key   string
 	Value string
@@ -23,36 +23,35 @@ type Mount struct {
 
 // DumpRequest says what to dump.
 type DumpRequest struct {
-	RootPID      int    // first process of the container
-	Root         string // its root file system, as the dumping process sees it
+	RootPID      int    // the container's first process
+	Root         string // the container's root file system, as the dumping process sees it
 	WorkDir      string // for the log; must exist
 	FreezeCgroup string // kernel.Cgroup.FreezerDir
 	// network namespace in which CRIU runs, see NetworkFor; "": this process's own
 	Network        string
 	ExternalMounts []Mount  // see ExternalFor
 	External       []string // see ExternalFor
-	// CRIU finds external mounts itself: those of which the node has the source mounted
+	// CRIU finds external mounts itself: those whose source the node has mounted
 	Auto bool
 	TTY  bool // the container's stdio is a terminal
-	// what inotify watches of the container watch, as it sees it: CRIU cannot find that on an
-	// overlay
+	// paths, in the container, of files that inotify watches: CRIU cannot find them on an overlay
 	Watched    []string
-	GhostLimit uint32 // largest deleted but open file that is carried in the images, bytes; 0: 1 GiB
+	GhostLimit uint32 // largest deleted but open file in the images, bytes; 0: 1 GiB
 	LazyPages  bool   // leave the content of private anonymous memory to somebody else: see LeftOut
-	// processes with much private memory, at which CRIU need not look: with LazyPages all, see Cut,
-	// else what is unused
+	// processes with much private memory that CRIU need not examine: all of it with LazyPages, see Cut,
+	// otherwise the unused part
 	Large []int
 	Facts *KernelFacts // nil: shared memory cannot be left out, see LeaveShared
 }
 
-// Dump is one warm CRIU that waits to dump one container.
+// Dump is a warm CRIU that waits to dump one container.
 type Dump struct {
 	*session
 	request  DumpRequest
 	holding  bool // CRIU waits in post-dump
 	cut      []LazyMemory
 	patience time.Duration // see endPatience
-	facts    *os.File      // what CRIU will read about the kernel; nil: its own
+	facts    *os.File      // what CRIU will read about the kernel; nil: CRIU's own cache
 }
 
 const (
@@ -62,8 +61,8 @@ const (
 	defaultGhostLimit = 1 << 30 // CRIU's own is 1 MiB, and it fails the dump
 )
 
-// StartDump starts CRIU and returns when it is ready for the request. Nothing is sent, nothing is
-// stopped. ctx bounds the start only.
+// StartDump starts CRIU and returns when it is ready for the request. It sends nothing and stops nothing.
+// ctx bounds the start only.
 func (t Tool) StartDump(ctx context.Context, request DumpRequest) (*Dump, error) {
 	with := sessionFiles{}
 	if len(request.Large) > 0 {
@@ -94,7 +93,7 @@ func (t Tool) StartDump(ctx context.Context, request DumpRequest) (*Dump, error)
 	}
 	_, err = s.warm(ctx)
 	if err == nil {
-		err = kernel.LimitCoreDump(s.pid()) // what it reads of the container is not to be left anywhere
+		err = kernel.LimitCoreDump(s.pid()) // CRIU must not leave what it reads in a core dump
 	}
 	if err != nil {
 		s.kill()
@@ -114,12 +113,12 @@ func (d *Dump) closeFacts() error {
 	return file.Close()
 }
 
-// Run dumps the container, which the caller has frozen, into imagesDir, an existing directory in
-// memory. When it returns nil the images are complete, CRIU holds the processes stopped, and
-// Release must be called. On an error CRIU has put everything back, the container is frozen as
-// before, and the caller thaws it; the error has the reason from CRIU's log. If ctx ends the dump
-// is given up in the same way: as after Release, if it was a lazy one and at its end. A CRIU that
-// does not come to an end is killed after some seconds: what it had stopped then goes on by itself.
+// Run dumps the container, which the caller has frozen, into imagesDir, an existing directory in memory.
+// When it returns nil, the images are complete, CRIU holds the processes stopped, and Release must be
+// called. On an error, CRIU has put everything back, the container is frozen as before, and the caller
+// thaws it; the error has the reason from CRIU's log. If ctx ends, the dump is given up in the same way, or
+// as after Release if it was a lazy dump and at its end. A CRIU that does not end is killed after some
+// seconds; processes that it had stopped then continue by themselves.
 func (d *Dump) Run(ctx context.Context, imagesDir string) error {
 	images, err := os.Open(imagesDir)
 	if err != nil {
@@ -155,18 +154,18 @@ func (d *Dump) Run(ctx context.Context, imagesDir string) error {
 	return nil
 }
 
-// Cut lists the memory that CRIU has not looked at, after Run: none of its content is in the
-// images, and neither is where there is any. Somebody else must have carried all that it has.
+// Cut lists, after Run, the memory that CRIU has not examined. The images contain neither its content nor
+// where it has any. Somebody else must have carried all of it.
 func (d *Dump) Cut() []LazyMemory { return d.cut }
 
-// untilPostDump answers CRIU's notifications up to post-dump, which it leaves unanswered. When ctx
-// ends the next notification is answered with a refusal, on which CRIU lets the processes go.
+// untilPostDump answers CRIU's notifications up to post-dump, which it leaves unanswered. When ctx ends, it
+// refuses the next notification, and CRIU then releases the processes.
 func (d *Dump) untilPostDump(ctx context.Context) error {
 	defer d.killUnlessDone(ctx, d.patience)()
 	for {
 		var answer rpc.CriuResp
 		if _, err := d.receive(&answer); err != nil {
-			// if ctx has ended CRIU was killed for that
+			// if ctx has ended, CRIU was killed for that
 			return d.failure(firstOf(ctx.Err(), errEnded(ctx, err)))
 		}
 		switch answer.GetType() {
@@ -195,8 +194,8 @@ func (d *Dump) reply(success bool) error {
 	return d.send(&rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: proto.Bool(success)}, nil)
 }
 
-// failure ends a dump that failed: CRIU has let go of the processes when it has ended. The cause is
-// from its log.
+// failure ends a failed dump: when CRIU has ended, it has released the processes. The cause comes from its
+// log.
 func (d *Dump) failure(err error) error {
 	d.end()
 	if d.tables != nil {
@@ -208,10 +207,9 @@ func (d *Dump) failure(err error) error {
 	return err
 }
 
-// options are those that `runc checkpoint` gives (libcontainer/criu_linux.go), so that `runc
-// restore` finds what it looks for, except for the network lock, the cgroups and the log: packets
-// are held by the caller, cgroups are made by the engine at the target, and a frozen state must not
-// be restored.
+// options returns the options of `runc checkpoint` (libcontainer/criu_linux.go), so that `runc restore`
+// finds what it looks for. The network lock, the cgroups and the log differ: the caller holds packets, the
+// engine at the target makes cgroups, and a frozen state must not be restored.
 func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 	r := d.request
 	ghost := r.GhostLimit
@@ -241,7 +239,7 @@ func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 	}
 	if r.Auto {
 		o.AutoExtMnt, o.ExtSharing, o.ExtMasters = proto.Bool(true), proto.Bool(true), proto.Bool(true)
-		o.EnableFs = []string{"hugetlbfs", "tracefs", "ramfs"} // the caller has seen that nothing is in them
+		o.EnableFs = []string{"hugetlbfs", "tracefs", "ramfs"} // the caller has checked that they are empty
 	}
 	if r.FreezeCgroup != "" {
 		o.FreezeCgroup = proto.String(r.FreezeCgroup)
@@ -250,8 +248,8 @@ func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 		o.LazyPages = proto.Bool(true)
 	}
 	if len(r.Watched) > 0 {
-		// CRIU finds watched files by their file handles, which an overlay has not, or by looking
-		// through these paths.
+		// CRIU finds watched files by their file handles, which an overlay lacks, or by searching these
+		// paths.
 		o.ForceIrmap, o.IrmapScanPaths = proto.Bool(true), r.Watched
 	}
 	for _, m := range r.ExternalMounts {
@@ -260,11 +258,10 @@ func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 	return o
 }
 
-// Release lets go of the processes without letting them run: refreeze must freeze the cgroup, which
-// CRIU has thawed after it stopped the processes itself, and wait until it is frozen; then CRIU is
-// killed. Afterwards the container is frozen with complete images and can be thawed (after
-// Unrepair) or killed. On an error CRIU is told to put everything back, and the container is frozen
-// as before the dump.
+// Release releases the processes without letting them run. refreeze must freeze the cgroup, which CRIU has
+// thawed after it stopped the processes itself, and wait until the cgroup is frozen; then CRIU is killed.
+// Afterwards the container is frozen with complete images and can be thawed (after Unrepair) or killed. On
+// an error, CRIU is told to put everything back, and the container is frozen as before the dump.
 func (d *Dump) Release(refreeze func() error) error {
 	if !d.holding {
 		return errors.New("release a dump: CRIU does not hold the processes: Run has not returned success")
@@ -282,9 +279,9 @@ func (d *Dump) Release(refreeze func() error) error {
 	return nil
 }
 
-// Close ends CRIU if it still runs. If it holds processes it puts everything back first; after a
-// lazy dump all is as after Release. It may be called at any time after Run returned, more than
-// once.
+// Close ends CRIU if it still runs. If CRIU holds processes, it first puts everything back; after a lazy
+// dump, the state is as after Release. Close may be called at any time after Run has returned, and more
+// than once.
 func (d *Dump) Close() error {
 	if d.holding {
 		d.holding = false
@@ -295,10 +292,10 @@ func (d *Dump) Close() error {
 	return d.closeFacts()
 }
 
-// rollBack makes CRIU put everything back, by refusing post-dump, and returns when it has. More
-// notifications follow, and each must be answered. If CRIU is gone there is nothing to put back; if
-// it does nothing it is killed. After a lazy dump CRIU would not hear of the refusal but wait for
-// somebody who takes the pages (cr-dump.c, cr_lazy_mem_dump): it is killed at once, as by Release.
+// rollBack makes CRIU put everything back, by refusing post-dump, and returns when CRIU has done so. More
+// notifications follow, and each must be answered. If CRIU is gone, there is nothing to put back; if it
+// does nothing, it is killed. After a lazy dump, CRIU would not receive the refusal but wait for somebody
+// who takes the pages (cr-dump.c, cr_lazy_mem_dump). So it is killed at once, as by Release.
 func (d *Dump) rollBack() {
 	if d.request.LazyPages {
 		d.freezeAndKill()
@@ -319,18 +316,18 @@ func (d *Dump) rollBack() {
 	d.end()
 }
 
-// freezeAndKill ends a CRIU that holds the processes so that they stay where they are.
+// freezeAndKill ends a CRIU that holds the processes, so that they stay frozen.
 func (d *Dump) freezeAndKill() {
 	ctx, cancel := context.WithTimeout(context.Background(), d.patience)
 	defer cancel()
 	if group, err := kernel.CgroupAt(d.request.FreezeCgroup); err == nil {
-		_, _ = group.Freeze(ctx) // processes that cannot be frozen go on by themselves
+		_, _ = group.Freeze(ctx) // processes that cannot be frozen continue by themselves
 	}
 	d.kill()
 }
 
-// end closes the connection, on which CRIU puts everything back and ends, and waits for that. Its
-// exit code says less than its log.
+// end closes the connection, on which CRIU puts everything back and ends, and waits for that. CRIU's log
+// says more than its exit code.
 func (d *Dump) end() {
 	d.close()
 	d.collect()

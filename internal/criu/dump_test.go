@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestAbort gives up a dump twenty times in a row: an established connection works on.
+// TestAbort gives up a dump twenty times in a row, and checks that an established connection still works.
 func TestAbort(t *testing.T) {
 	c := newContainer(t)
 	abortTwentyTimes(t, c)
@@ -40,8 +40,8 @@ func abortTwentyTimes(t *testing.T, c *container) {
 	}
 }
 
-// freezeByVersion1 uses the v1 freezer: the container's group in it where runc has made one, else
-// (pure version 2) a group in a hierarchy mounted for the test.
+// freezeByVersion1 uses the v1 freezer: the container's group in it if runc has made one, otherwise (pure
+// version 2) a group in a hierarchy mounted for the test.
 func (c *container) freezeByVersion1() {
 	c.t.Helper()
 	dir := "/sys/fs/cgroup/freezer" + c.cgroupsPath
@@ -133,8 +133,8 @@ func rollBack(t *testing.T, lazy bool) {
 	}
 }
 
-// whenDumping calls f when CRIU has begun to write the images of processes. Until it is done it
-// asks nothing more.
+// whenDumping calls f when CRIU has begun to write the images of processes. CRIU sends no notification
+// until it has finished.
 func (c *container) whenDumping(f func()) (stop func()) {
 	over := make(chan struct{})
 	go func() {
@@ -153,8 +153,8 @@ func (c *container) whenDumping(f func()) (stop func()) {
 	return func() { close(over) }
 }
 
-// TestCRIUKilled kills CRIU while it holds the processes: Release notices, and the connection can
-// be repaired.
+// TestCRIUKilled kills CRIU while it holds the processes, and checks that Release notices, and that the
+// connection can be repaired.
 func TestCRIUKilled(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -174,7 +174,7 @@ func TestCRIUKilled(t *testing.T) {
 	client.count()
 }
 
-// TestDumpFails looks at the error of a dump that CRIU refuses, and that the container goes on.
+// TestDumpFails checks the error of a dump that CRIU refuses, and that the container continues.
 func TestDumpFails(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -188,8 +188,8 @@ func TestDumpFails(t *testing.T) {
 	client.count()
 }
 
-// TestLinkRemap gives up a dump that made names for deleted files: they are removed, another file
-// of such a name stays.
+// TestLinkRemap gives up a dump that made names for deleted files, and checks that they are removed, and
+// that another file with such a name stays.
 func TestLinkRemap(t *testing.T) {
 	c := newContainer(t)
 	c.dial().do("file-unlinked")

@@ -12,18 +12,18 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Problem is one thing that CRIU cannot dump.
+// Problem is something that CRIU cannot dump.
 type Problem struct {
-	PID    int    // process, in the caller's pid namespace
-	Inside int    // the same process as the container sees it
+	PID    int    // PID in the caller's PID namespace
+	Inside int    // PID of the same process in the container
 	Name   string // its command name
-	FD     int    // descriptor, -1 if it is none
+	FD     int    // descriptor; -1: none
 	What   string // for example: io_uring
 	Why    string
 	Remedy string
 }
 
-// String is the problem's subject in one line: process 12 (worker), descriptor 7: io_uring.
+// String returns the problem's subject in one line: process 12 (worker), descriptor 7: io_uring.
 func (p Problem) String() string {
 	s := fmt.Sprintf("process %d (%s)", p.Inside, p.Name)
 	if p.FD >= 0 {
@@ -32,18 +32,18 @@ func (p Problem) String() string {
 	return s + ": " + p.What
 }
 
-// Subject is what Examine looks at.
+// Subject is what Examine examines.
 type Subject struct {
 	PIDs   []int    // all processes of the container (kernel.Cgroup.Procs)
-	Stdio  []string // what descriptors.json names: pipes that the restore gets from outside
-	Groups bool     // the caller makes control groups within the container's again
+	Stdio  []string // as in descriptors.json: pipes that the restore gets from outside
+	Groups bool     // the caller recreates control groups within the container's
 	// external mounts (ExternalFor), whose file systems do not matter; nil: mounts are not examined
 	Mounts []Mount
 }
 
-// finding is what a check says; the process is added by the caller.
+// finding is the result of a check; the caller adds the process.
 type finding struct {
-	fd     int // noFD if it is none
+	fd     int // noFD if there is none
 	what   string
 	why    string
 	remedy string
@@ -57,24 +57,24 @@ type task struct {
 	fds []descriptor
 }
 
-// examination is what all checks need.
+// examination has the data that all checks need.
 type examination struct {
 	subject Subject
 	tasks   []task
 	byPID   map[int]*task
 	root    *task                   // first process of the container
-	mounts  map[string]kernel.Mount // of all its mount namespaces, by id
+	mounts  map[string]kernel.Mount // of all its mount namespaces, by ID
 	spaces  map[string]string       // the mount namespace of each mount
 	sockets map[uint32]bool         // inodes of the sockets of all its processes
 	peers   map[uint32]kernel.UnixSocket
-	waiting map[uint32]uint32 // inode of a unix socket that is not accepted yet: inode of the listening one
+	waiting map[uint32]uint32 // inode of a unix socket that is not accepted yet: inode of its listener
 	removed *removedFiles     // nil until something is watched
 	ends    map[string]int    // how the container's processes hold each pipe: readEnd, writeEnd
 }
 
-// Examine lists what in the given processes CRIU cannot dump. It changes nothing, and does not stop
-// them, so what it says is about this moment. Processes that end meanwhile are left out. What CRIU
-// 4.2.1 can and cannot do was tried (TestExamine).
+// Examine lists what CRIU cannot dump in the given processes. It neither changes nor stops them, so its
+// result is about this moment. It ignores processes that end meanwhile. What CRIU 4.2.1 can and cannot do
+// was tried (TestExamine).
 func Examine(ctx context.Context, subject Subject) ([]Problem, error) {
 	x, err := newExamination(ctx, subject)
 	if err != nil || x.root == nil {
@@ -109,7 +109,7 @@ func problemsOf(t *task, found []finding) []Problem {
 	return problems
 }
 
-// newExamination collects what is to be seen of all processes.
+// newExamination collects data about all processes.
 func newExamination(ctx context.Context, subject Subject) (*examination, error) {
 	x := &examination{
 		subject: subject, byPID: map[int]*task{},
@@ -139,7 +139,7 @@ func newExamination(ctx context.Context, subject Subject) (*examination, error) 
 	return x, x.collect()
 }
 
-// collect makes the sets that tell what is inside of the container.
+// collect makes the sets that say what is inside the container.
 func (x *examination) collect() error {
 	namespaces := map[string]bool{}
 	for i := range x.tasks {
@@ -160,12 +160,13 @@ func (x *examination) collect() error {
 	return nil
 }
 
-// collectNamespaces reads the mounts and the unix sockets of a process's namespaces, each namespace once.
+// collectNamespaces reads the mounts and the unix sockets of a process's namespaces, once for each
+// namespace.
 func (x *examination) collectNamespaces(t *task, seen map[string]bool) error {
 	for _, kind := range []string{"mnt", "net"} {
 		name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", t.PID, kind))
 		if errors.Is(err, fs.ErrPermission) || seen[name] {
-			continue // of a zombie nothing can be read
+			continue // a zombie, of which nothing can be read
 		}
 		if err != nil {
 			return err
@@ -194,11 +195,11 @@ func (x *examination) collectPeers(pid int) error {
 	return err
 }
 
-// exitPatience is how long a process of which only the first thread has ended may take to end as a whole.
+// exitPatience is how long a process whose first thread has ended may take to end completely.
 const exitPatience = 50 * time.Millisecond
 
-// process looks at one process. One that is just ending looks odd and is not: it is in no cgroup of
-// the container any more, and its first thread may have ended before the others.
+// process examines one process. A process that is just ending looks odd but is no problem: it is no longer
+// in a cgroup of the container, and its first thread may have ended before the others.
 func (x *examination) process(t *task) ([]finding, error) {
 	found, err := x.checkAll(t)
 	for until := time.Now().Add(exitPatience); len(found) > 0; time.Sleep(time.Millisecond) {

@@ -14,7 +14,7 @@ import (
 // deletedMark is what /proc appends to the path of a file that has no name any more.
 const deletedMark = " (deleted)"
 
-// use is how a process uses a file, and how the application ends that.
+// use says how a process uses a file, and how the application can end that.
 type use struct{ what, end string }
 
 var (
@@ -23,9 +23,9 @@ var (
 	asRoot      = use{"root directory", "leave the directory"}
 )
 
-// covered finds a file in use that nobody can reach by its path, because something was mounted over
-// it. CRIU opens files by their paths: it fails to dump such a file (criu/files-reg.c and
-// criu/mount.c of 4.2, mnt_is_overmounted), or to restore it if the file is deleted.
+// covered finds a used file that cannot be reached by its path, because something was mounted over it. CRIU
+// opens files by their paths. It fails to dump such a file (criu/files-reg.c and criu/mount.c of 4.2,
+// mnt_is_overmounted), or to restore it if the file is deleted.
 func (x *examination) covered(mount kernel.Mount, as use, target string) finding {
 	over, is := x.mountOver(mount, strings.TrimSuffix(target, deletedMark))
 	if !is {
@@ -36,8 +36,8 @@ func (x *examination) covered(mount kernel.Mount, as use, target string) finding
 		remedy: fmt.Sprintf("unmount %s, or have the application %s", over.Point, as.end)}
 }
 
-// mountOver finds a mount that hides a path on another mount. It is at the path or above it, and
-// the other mount is not on it.
+// mountOver finds a mount that hides a path on another mount. The hiding mount is at the path or above it,
+// and the other mount is not on it.
 func (x *examination) mountOver(mount kernel.Mount, path string) (kernel.Mount, bool) {
 	for _, over := range x.mounts {
 		same := x.spaces[over.ID] == x.spaces[mount.ID] && over.ID != mount.ID
@@ -48,15 +48,15 @@ func (x *examination) mountOver(mount kernel.Mount, path string) (kernel.Mount, 
 	return kernel.Mount{}, false
 }
 
-// isBelow tells whether a path is a directory or something in it.
+// isBelow reports whether a path is a directory or something in it.
 func isBelow(path, directory string) bool {
 	rest, ok := strings.CutPrefix(path, directory)
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// isOn tells whether a mount is on another one, directly or by way of others.
+// isOn reports whether a mount is on another one, directly or through other mounts.
 func (x *examination) isOn(mount, other kernel.Mount) bool {
-	for range x.mounts { // a bound: a list that was read while mounts changed may have a circle
+	for range x.mounts { // bounded, because a list that was read while mounts changed may have a cycle
 		parent, ok := x.mounts[mount.Parent]
 		if !ok {
 			return false
@@ -69,8 +69,8 @@ func (x *examination) isOn(mount, other kernel.Mount) bool {
 	return false
 }
 
-// coveredAt is covered for what a link in /proc leads to. The kernel is asked for the mount only if
-// there is one that may hide the path.
+// coveredAt is covered for the target of a link in /proc. It queries the kernel for the mount only if some
+// mount may hide the path.
 func (x *examination) coveredAt(link string, as use, target string) finding {
 	if !strings.HasPrefix(target, "/") || !x.mayBeCovered(target) {
 		return finding{}
@@ -98,7 +98,7 @@ func (x *examination) mayBeCovered(path string) bool {
 	return false
 }
 
-// checkDirectories finds that the working or root directory of a process is below another mount.
+// checkDirectories finds working and root directories that are hidden by another mount.
 func (x *examination) checkDirectories(t *task) []finding {
 	var found []finding
 	for _, d := range []struct {
@@ -108,7 +108,7 @@ func (x *examination) checkDirectories(t *task) []finding {
 		link := fmt.Sprintf("/proc/%d/%s", t.PID, d.name)
 		target, err := os.Readlink(link)
 		if err != nil {
-			continue // the process ends
+			continue // the process is ending
 		}
 		if bad := x.coveredAt(link, d.as, target); bad.what != "" {
 			found = append(found, bad)

@@ -28,7 +28,7 @@ func (x *examination) checkDescriptors(t *task) ([]finding, error) {
 		bad, err := x.checkDescriptor(t, pidfd, d)
 		if err != nil {
 			if isGone(err) || errors.Is(err, unix.EBADF) || errors.Is(err, unix.ENOTSOCK) {
-				continue // closed meanwhile, and perhaps opened as something else, or the process ended
+				continue // closed meanwhile, and perhaps reopened as something else, or the process ended
 			}
 			return found, fmt.Errorf("descriptor %d: %w", d.fd, err)
 		}
@@ -40,8 +40,8 @@ func (x *examination) checkDescriptors(t *task) ([]finding, error) {
 	return found, nil
 }
 
-// checkDescriptor sorts a descriptor by the text of its link in /proc (proc_pid_fd(5)). The zero
-// finding means that nothing stands against it.
+// checkDescriptor classifies a descriptor by the text of its link in /proc (proc_pid_fd(5)). The zero
+// finding means that there is no problem.
 func (x *examination) checkDescriptor(t *task, pidfd *os.File, d descriptor) (finding, error) {
 	switch {
 	case strings.HasPrefix(d.target, "anon_inode:"):
@@ -63,19 +63,19 @@ func (x *examination) checkDescriptor(t *task, pidfd *os.File, d descriptor) (fi
 	}
 }
 
-// namespaceLink matches "net:[4026531840]": an open namespace.
+// namespaceLink reports whether a link is an open namespace, such as "net:[4026531840]".
 func namespaceLink(target string) bool {
 	kind, _, ok := strings.Cut(target, ":[")
 	return ok && slices.Contains([]string{"net", "mnt", "pid", "pid_for_children", "user", "ipc", "uts",
 		"cgroup", "time", "time_for_children"}, kind)
 }
 
-// anonymousKind is the name of an anonymous inode: io_uring for anon_inode:[io_uring].
+// anonymousKind returns the kind of an anonymous inode: io_uring for anon_inode:[io_uring].
 func anonymousKind(target string) string {
 	return strings.Trim(strings.TrimPrefix(target, "anon_inode:"), "[]")
 }
 
-// checkAnonymous knows the anonymous inodes that CRIU dumps.
+// checkAnonymous refuses anonymous inodes that CRIU does not dump.
 func (x *examination) checkAnonymous(t *task, d descriptor) (finding, error) {
 	remedy := "close it or turn the feature off in the application"
 	switch kind := anonymousKind(d.target); kind {
@@ -121,14 +121,14 @@ func (x *examination) checkPidfd(t *task, d descriptor) (finding, error) {
 	return finding{}, nil // a pidfd of an ended process can be dumped
 }
 
-// isZombie tells whether a process has ended and was not collected: then it is in no list of a
-// cgroup's processes.
+// isZombie reports whether a process has ended and was not waited for: then it is in no list of a cgroup's
+// processes.
 func isZombie(pid int) bool {
 	p, err := kernel.ReadProcess(pid)
 	return err == nil && p.State == 'Z'
 }
 
-// fdinfo is what /proc/PID/fdinfo/FD says.
+// fdinfo is the contents of /proc/PID/fdinfo/FD.
 type fdinfo struct {
 	flags  int
 	values map[string]string
@@ -162,7 +162,7 @@ const (
 	mqueueMagic  = 0x19800202
 )
 
-// checkFile checks what has a path.
+// checkFile checks a file that has a path.
 func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 	link := fmt.Sprintf("/proc/%d/fd/%d", t.PID, d.fd)
 	info, err := os.Stat(link)
@@ -210,14 +210,14 @@ func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 	return checkLease(d, more), nil
 }
 
-// isLargeGhost tells whether a file that has no name has more on disk than CRIU may carry. Holes do not count
-// (criu/files-reg.c of 4.2, dump_ghost_remap).
+// isLargeGhost reports whether a file without a name uses more disk space than CRIU may put into the
+// images. Holes do not count (criu/files-reg.c of 4.2, dump_ghost_remap).
 func isLargeGhost(stat *syscall.Stat_t) bool {
 	return stat.Nlink == 0 && stat.Blocks*512 > defaultGhostLimit
 }
 
-// checkDevice knows the devices that hold no state: memory devices (null, zero, full, random,
-// urandom, kmsg), terminals (tty, ptmx, pts), tun. Numbers: Documentation/admin-guide/devices.txt.
+// checkDevice allows devices without state: memory devices (null, zero, full, random, urandom, kmsg),
+// terminals (tty, ptmx, pts), tun. Numbers: Documentation/admin-guide/devices.txt.
 func checkDevice(d descriptor, info fs.FileInfo) finding {
 	number := uint64(info.Sys().(*syscall.Stat_t).Rdev)
 	major, minor := unix.Major(number), unix.Minor(number)
@@ -247,7 +247,7 @@ const (
 
 func isPipe(target string) bool { return strings.HasPrefix(target, "pipe:[") }
 
-// endOf tells which ends of a pipe a descriptor is.
+// endOf returns which ends of a pipe a descriptor is.
 func endOf(pid, fd int) int {
 	info, err := readFdinfo(pid, fd)
 	if err != nil {
@@ -286,9 +286,8 @@ func (x *examination) checkPipe(t *task, d descriptor) (finding, error) {
 	return finding{}, nil // the other end is closed
 }
 
-// outsider finds a process outside of the container that has an open file with this text; 0 if
-// there is none. All processes of the node are looked at, which is why it is asked only for pipes
-// with one end inside.
+// outsider finds a process outside of the container that has an open file with this link text; 0 if there
+// is none. It examines all processes of the node, so it is used only for pipes with one end inside.
 func (x *examination) outsider(target string) (holder int) {
 	x.eachOutside(func(pid int, text string) bool {
 		if text == target {
@@ -299,7 +298,8 @@ func (x *examination) outsider(target string) (holder int) {
 	return holder
 }
 
-// eachOutside hands out the open files of all processes outside of the container, until visit returns false.
+// eachOutside calls visit for the open files of all processes outside of the container, until visit returns
+// false.
 func (x *examination) eachOutside(visit func(pid int, target string) bool) {
 	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	if err != nil {

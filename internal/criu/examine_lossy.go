@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkEventfd finds counters that CRIU would restore as something else: it makes them anew by
-// eventfd(2), which takes 32 bits, and without EFD_SEMAPHORE (criu/eventfd.c of 4.2). Kernels
-// before 6.5 do not tell of semaphores.
+// checkEventfd finds counters that CRIU would restore wrongly: CRIU makes them with eventfd(2), which takes
+// 32 bits, and without EFD_SEMAPHORE (criu/eventfd.c of 4.2). Kernels before 6.5 do not report semaphores.
 func checkEventfd(info fdinfo) finding {
 	count, err := strconv.ParseUint(info.values["eventfd-count"], 16, 64)
 	switch {
@@ -24,9 +23,8 @@ func checkEventfd(info fdinfo) finding {
 	return finding{}
 }
 
-// checkLease finds leases that the copy of the container's files would break: whoever opens the
-// file waits until the holder has given up the lease, which a frozen process cannot do (fcntl(2),
-// F_SETLEASE).
+// checkLease finds leases that the copy of the container's files would break. Opening the file waits until
+// the holder has given up the lease, which a frozen process cannot do (fcntl(2), F_SETLEASE).
 func checkLease(d descriptor, info fdinfo) finding {
 	for _, lock := range info.locks {
 		fields := strings.Fields(lock) // 1: LEASE ACTIVE WRITE 4711 00:2b:55 0 EOF (proc_pid_fdinfo(5))
@@ -47,8 +45,8 @@ func checkLease(d descriptor, info fdinfo) finding {
 	return finding{}
 }
 
-// checkUnixQueue finds what waits in a unix socket and that CRIU cannot dump (criu/sk-unix.c and
-// criu/sk-queue.c of 4.2). Both pass as soon as the application reads.
+// checkUnixQueue finds queued data of a unix socket that CRIU cannot dump (criu/sk-unix.c and
+// criu/sk-queue.c of 4.2). It is gone as soon as the application reads it.
 func (x *examination) checkUnixQueue(fd int, inode uint32) finding {
 	unsent, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ)
 	if err == nil && unsent > 0 && x.waiting[inode] != 0 {

@@ -22,7 +22,7 @@ func socketInode(target string) (uint32, bool) {
 	return uint32(inode), err == nil
 }
 
-// checkSocket asks a socket, through a descriptor of its own, what it is.
+// checkSocket queries the socket's type, through a duplicate of its descriptor.
 func (x *examination) checkSocket(t *task, pidfd *os.File, d descriptor) (finding, error) {
 	fd, err := kernel.PidfdGetfd(pidfd, d.fd)
 	if errors.Is(err, unix.EBADF) {
@@ -55,7 +55,7 @@ func (x *examination) checkSocket(t *task, pidfd *os.File, d descriptor) (findin
 	}
 }
 
-// families are those that people know by name.
+// families are the well-known address families.
 var families = map[int]string{
 	unix.AF_VSOCK: "AF_VSOCK", unix.AF_XDP: "AF_XDP", unix.AF_ALG: "AF_ALG", unix.AF_KEY: "AF_KEY",
 	unix.AF_CAN:  "AF_CAN",
@@ -63,7 +63,7 @@ var families = map[int]string{
 	unix.AF_NFC: "AF_NFC", unix.AF_QIPCRTR: "AF_QIPCRTR",
 }
 
-// checkInternet knows the protocols that CRIU dumps.
+// checkInternet refuses protocols that CRIU does not dump.
 func (x *examination) checkInternet(t *task, fd int, d descriptor) (finding, error) {
 	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if err != nil {
@@ -101,7 +101,7 @@ func (x *examination) checkInternet(t *task, fd int, d descriptor) (finding, err
 func checkUpperProtocol(fd int) finding {
 	name, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP)
 	if err != nil || strings.Trim(name, "\x00") == "" {
-		return finding{} // none, or the kernel has no upper layer protocols
+		return finding{} // no upper layer protocol, or a kernel without them
 	}
 	return finding{what: "TCP socket with kernel " + strings.Trim(name, "\x00"),
 		why:    "CRIU does not carry what the kernel adds to the stream",
@@ -111,8 +111,8 @@ func checkUpperProtocol(fd int) finding {
 // udpCork is UDP_CORK of include/uapi/linux/udp.h.
 const udpCork = 1
 
-// checkCork finds UDP sockets that collect a datagram (criu/sk-inet.c). Nothing tells of a datagram
-// that is collected by MSG_MORE.
+// checkCork finds UDP sockets that are collecting a datagram (criu/sk-inet.c). A datagram that is collected
+// by MSG_MORE cannot be detected.
 func checkCork(fd int) finding {
 	on, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, udpCork)
 	if err != nil || on == 0 {
@@ -140,7 +140,7 @@ func checkNetlink(fd int) (finding, error) {
 	return finding{}, nil
 }
 
-// checkUnix finds connections that lead out of the container, and data that cannot be dumped.
+// checkUnix finds connections out of the container, and data that cannot be dumped.
 func (x *examination) checkUnix(fd int, d descriptor) finding {
 	inode, ok := socketInode(d.target)
 	if !ok {
@@ -167,17 +167,16 @@ func (x *examination) checkUnix(fd int, d descriptor) finding {
 	return x.checkUnixQueue(fd, inode)
 }
 
-// isStill tells whether a descriptor is the socket that it was when the sockets of the container's
-// network namespaces were listed. One that was not listed is of another namespace: accepting a
+// isStill reports whether a descriptor is still the socket that it was when the sockets of the container's
+// network namespaces were listed. A socket that was not listed belongs to another namespace: accepting a
 // connection from there makes such a socket (net/unix/af_unix.c, unix_stream_connect).
 func isStill(fd int, inode uint32) bool {
 	var stat unix.Stat_t
 	return unix.Fstat(fd, &stat) == nil && stat.Ino == uint64(inode)
 }
 
-// isOutside tells whether a socket is open in a process outside of the container. One that no process
-// has open is on its way in a message: a descriptor that was sent over a unix socket and is not received
-// yet.
+// isOutside reports whether a socket is open in a process outside of the container. A socket that no
+// process has open is in flight: its descriptor was sent over a unix socket and not received yet.
 func (x *examination) isOutside(inode uint32) bool {
 	return inode != 0 && !x.sockets[inode] && x.outsider(fmt.Sprintf("socket:[%d]", inode)) != 0
 }
@@ -188,9 +187,9 @@ const (
 	stateListen      = 10
 )
 
-// inFlight finds unix sockets on their way in a message that CRIU dumps and cannot restore ("Empty
-// list on file desc", criu/files.c of 4.2): those that no other socket is connected to, except
-// streams that were never connected and listeners.
+// inFlight finds unix sockets in flight that CRIU dumps but cannot restore ("Empty list on file desc",
+// criu/files.c of 4.2): those to which no other socket is connected, except listeners and streams that were
+// never connected.
 func (x *examination) inFlight() []finding {
 	candidates := map[string]bool{}
 	for inode, s := range x.peers {

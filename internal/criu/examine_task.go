@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// checkTask finds what stands against a process as such.
+// checkTask finds obstacles of the process itself.
 func (x *examination) checkTask(t *task) []finding {
 	var found []finding
 	if t.Tracer != 0 {
@@ -42,15 +42,15 @@ func (x *examination) checkTask(t *task) []finding {
 	return found
 }
 
-// isLostSession tells whether CRIU cannot find by whom a process got its session (criu/pstree.c of 4.2,
-// prepare_pstree_ids). For children of the first process it makes leaders that end again.
+// isLostSession reports whether CRIU cannot find from whom a process got its session (criu/pstree.c of 4.2,
+// prepare_pstree_ids). For children of the first process, CRIU makes session leaders that end again.
 func (x *examination) isLostSession(t *task) bool {
 	parent := x.byPID[t.Parent]
 	if t.Session == 0 || t.Session == t.NamespaceID || parent == nil || parent == x.root ||
 		parent.Session == t.Session {
 		return false
 	}
-	for range x.tasks { // a bound: the list was read while processes changed their parents
+	for range x.tasks { // bounded, because the list was read while processes changed their parents
 		if parent == nil || parent.NamespaceID == t.Session {
 			return parent == nil
 		}
@@ -59,8 +59,8 @@ func (x *examination) isLostSession(t *task) bool {
 	return false
 }
 
-// nestedKinds are the namespaces in which CRIU allows no process to differ from the first; mount and network
-// namespaces may.
+// nestedKinds are the namespaces that CRIU requires all processes to share with the first one; mount and
+// network namespaces may differ.
 var nestedKinds = [...]string{"pid", "user", "ipc", "uts", "cgroup", "time"}
 
 // checkNamespaces finds namespaces and cgroups below those of the container.
@@ -133,7 +133,7 @@ func (x *examination) checkMemory(t *task) ([]finding, error) {
 	return found, nil
 }
 
-// badMapping tells whether a line of /proc/PID/maps is a mapping that CRIU cannot dump.
+// badMapping reports whether a line of /proc/PID/maps is a mapping that CRIU cannot dump.
 func badMapping(pid int, addresses, name string) (finding, bool) {
 	for prefix, what := range map[string]string{
 		"anon_inode:": "memory of " + anonymousKind(name),
@@ -156,9 +156,9 @@ func badMapping(pid int, addresses, name string) (finding, bool) {
 		"run the container without the device"}, true
 }
 
-// dumpable are the file systems that CRIU mounts anew (criu/filesystems.c of 4.2). It knows
-// overlay, btrfs and aufs as root file systems only: it dumps an overlay that was mounted inside,
-// and fails to restore it.
+// dumpable are the file systems that CRIU mounts again (criu/filesystems.c of 4.2). It supports overlay,
+// btrfs and aufs as root file systems only: it dumps an overlay that was mounted inside, but fails to
+// restore it.
 var dumpable = [...]string{"proc", "sysfs", "devtmpfs", "binfmt_misc", "tmpfs", "devpts", "pstore", "mqueue",
 	"securityfs", "fusectl", "debugfs", "tracefs", "cgroup", "cgroup2", "autofs", "rpc_pipefs"}
 
@@ -171,7 +171,7 @@ func (x *examination) collectMounts(pid int, space string) error {
 	return err
 }
 
-// mountsOf reads the mounts that a process sees, by their ids.
+// mountsOf reads the mounts that a process sees, by ID.
 func mountsOf(pid int) (map[string]kernel.Mount, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	if err != nil {
@@ -188,7 +188,7 @@ func mountsOf(pid int) (map[string]kernel.Mount, error) {
 	return all, lines.Err()
 }
 
-// wholeContainer finds what belongs to no single process; it is told of the first.
+// wholeContainer finds problems that belong to no single process, and reports them for the first process.
 func (x *examination) wholeContainer() ([]Problem, error) {
 	mounts, err := mountsOf(x.root.PID)
 	if err != nil {
@@ -219,8 +219,8 @@ func (x *examination) wholeContainer() ([]Problem, error) {
 	return problemsOf(x.root, found), nil
 }
 
-// placeOfRoot finds that CRIU would have no place for the root directory that it leaves: it takes
-// /tmp for that, and makes a directory if there is none (criu/mount.c, cr_pivot_root).
+// placeOfRoot finds that CRIU would have no place for the old root directory: CRIU uses /tmp, and makes a
+// directory if there is none (criu/mount.c, cr_pivot_root).
 func placeOfRoot(flags, root string) []finding {
 	if !slices.Contains(strings.Split(flags, ","), "ro") {
 		return nil
@@ -249,7 +249,7 @@ func (x *examination) isExternal(point string) bool {
 func queues(pid int, point string) []finding {
 	entries, err := os.ReadDir(filepath.Join(fmt.Sprintf("/proc/%d/root", pid), point))
 	if err != nil {
-		return nil // over-mounted or gone: then no process reaches it by name
+		return nil // hidden by another mount or gone: then no process reaches it by name
 	}
 	var found []finding
 	for _, e := range entries {

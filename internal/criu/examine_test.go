@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// refusals are what CRIU 4.2.1 refuses: what the workload does, what Examine must say of it, and
-// what CRIU says.
+// refusals are what CRIU 4.2.1 refuses: what the workload does, what Examine must report, and what CRIU
+// logs.
 var refusals = []struct{ do, says, log string }{
 	{"io_uring", "io_uring", "Can't retrieve FDs from socket"},
 	{"userfaultfd", "userfaultfd", "anon_inode:[userfaultfd]"},
@@ -40,7 +40,7 @@ var refusals = []struct{ do, says, log string }{
 	{"pipe-packet", "packet mode", "packetized mode"},
 	{"eventfd-semaphore", "EFD_SEMAPHORE", ""},
 	{"eventfd-large", "count of 4294967296", ""},
-	// CRIU carries it; it is the copy of the file that cannot be made
+	// CRIU can restore it, but the file cannot be copied
 	{"lease", "write lease on /data/leased", ""},
 	{"device /dev/kvm", "character device 10:232 (/dev/kvm)", "chr 10:232"},
 	{"child-pid", "pid namespace", "nested pid namespace"},
@@ -62,8 +62,8 @@ var refusals = []struct{ do, says, log string }{
 	{"mount-ramfs", "mount of /data (ramfs)", "unsupported id"},
 }
 
-// restorable is what CRIU 4.2.1 dumps and restores, and Examine must not refuse. Of each file and
-// lock there is one.
+// restorable is what CRIU 4.2.1 dumps and restores, and Examine must not refuse. There is one entry for
+// each kind of file and lock.
 var restorable = []string{
 	"eventfd", "timerfd", "signalfd", "epoll", "inotify", "fanotify", "memfd", "namespace", "pidfd-self",
 	"pidfd-child",
@@ -81,15 +81,16 @@ var restorable = []string{
 	"file-sparse-deleted",
 }
 
-// alone are what CRIU restores and is tried by itself: mounts of one directory, and a pidfd of an
-// ended process. For that CRIU 4.2.1 makes a short-lived process under any free pid, which now and
-// then is the pid of a thread that another process makes at this moment ("Unable to create a
-// thread: -17", 9 of 52 restores of all that is above together with it, 0 of 20 without). Nothing
-// runs then, and the restore may be tried again.
+// alone is what CRIU restores but must be tried separately: mounts of one directory, and a pidfd of an
+// ended process. For the latter, CRIU 4.2.1 makes a short-lived process with any free PID. Now and then
+// another process makes a thread with this PID at the same moment ("Unable to create a thread: -17", in 9
+// of 52 restores of everything above together with it, and in 0 of 20 without it). Then nothing runs, and
+// the restore may be tried again.
 var alone = []string{"pidfd-dead", "mount-tmpfs", "mount-proc", "mount-bind", "mount-debugfs",
 	"mount-over-mount", "mount-over-socket", "watch-directory"}
 
-// TestExamineRefuses tries each refusal on Examine and on CRIU. After each the container goes on.
+// TestExamineRefuses tries each refusal with Examine and with CRIU. After each, the container must
+// continue.
 func TestExamineRefuses(t *testing.T) {
 	c := newContainer(t, privileged)
 	listenOutside(t, c)
@@ -114,9 +115,9 @@ func TestExamineRefuses(t *testing.T) {
 	}
 }
 
-// TestExamineLost tries what CRIU dumps and does not bring back as it was: a cgroup made inside is
-// lost, for example, an overlay mounted inside makes the restore fail, and a watch of a removed
-// file is lost and tells of names that CRIU makes.
+// TestExamineLost tries what CRIU dumps but does not restore correctly. For example, a cgroup made inside
+// is lost, an overlay mounted inside makes the restore fail, and a watch of a removed file is lost after it
+// has reported names that CRIU makes.
 func TestExamineLost(t *testing.T) {
 	c := newContainer(t, privileged)
 	client := c.dial()
@@ -142,7 +143,7 @@ func TestExamineLost(t *testing.T) {
 	}
 }
 
-// nestedCgroup is the path, in the container, of a group below its own.
+// nestedCgroup returns the path, in the container, of a cgroup below its own.
 func nestedCgroup(c *container) string {
 	// not mounted in the container: see freezer
 	if strings.HasPrefix(c.group.FreezerDir(), "/sys/fs/cgroup/unified") {
@@ -151,7 +152,7 @@ func nestedCgroup(c *container) string {
 	return "/sys/fs/cgroup/nested"
 }
 
-// TestExamineAllows makes all that CRIU can restore, and moves it.
+// TestExamineAllows makes everything that CRIU can restore, and moves it.
 func TestExamineAllows(t *testing.T) {
 	c := newContainer(t, privileged)
 	client := c.dial()
@@ -212,7 +213,7 @@ func TestExamineReopened(t *testing.T) {
 	client.undo()
 }
 
-// TestMoveSettings wants that settings of the container's ipc and uts namespaces come along.
+// TestMoveSettings checks that settings of the container's ipc and uts namespaces move with it.
 func TestMoveSettings(t *testing.T) {
 	c := newContainer(t, privileged)
 	client := c.dial()
@@ -237,7 +238,8 @@ func TestMoveSettings(t *testing.T) {
 	}
 }
 
-// TestRollBackUnseen watches an open file or its directory for all events: a dump that is undone causes none.
+// TestRollBackUnseen watches an open file or its directory for all events, and checks that a dump that is
+// undone causes none.
 func TestRollBackUnseen(t *testing.T) {
 	c := newContainer(t, privileged)
 	client := c.dial()
@@ -271,7 +273,7 @@ func (c *container) move(t *testing.T) {
 	c.emptyImages()
 }
 
-// examine joins all that Examine says.
+// examine joins all findings of Examine.
 func (c *container) examine(t *testing.T) string {
 	t.Helper()
 	pids, err := c.group.Procs()
@@ -291,7 +293,7 @@ func (c *container) examine(t *testing.T) string {
 	return strings.Join(said, "; ")
 }
 
-// privileged gives a container what the workload needs to make everything.
+// privileged gives a container the privileges that the workload needs to make everything.
 func privileged(s *specs.Spec) {
 	var caps []string
 	for name := range strings.FieldsSeq(`CHOWN DAC_OVERRIDE FOWNER KILL SETGID SETUID SETPCAP SETFCAP NET_ADMIN NET_RAW IPC_LOCK
@@ -313,8 +315,8 @@ func privileged(s *specs.Spec) {
 	}
 }
 
-// listenOutside makes unix sockets in the container's network namespace, where abstract names are
-// found, that belong to this process.
+// listenOutside makes unix sockets of this process in the container's network namespace, where abstract
+// names are found.
 func listenOutside(t *testing.T, c *container) {
 	t.Helper()
 	done := make(chan error)
@@ -356,8 +358,8 @@ func acceptAll(l net.Listener) {
 	}
 }
 
-// TestExaminePipe gives the container a pipe as standard output whose other end is outside: it
-// stands against a move unless the restore gets it from outside.
+// TestExaminePipe gives the container a pipe as standard output whose other end is outside. The pipe is an
+// obstacle unless the restore gets it from outside.
 func TestExaminePipe(t *testing.T) {
 	out, in, err := os.Pipe()
 	must(t, err)

@@ -12,22 +12,21 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// fileKey is how /proc names a file that is watched or open.
+// fileKey identifies a watched or open file in the format of /proc.
 type fileKey struct {
 	device, inode uint64
 }
 
-// removedFiles are open files whose name was removed, and directories in which CRIU would make a
-// name for one of them.
+// removedFiles are open files whose name was removed, and directories in which CRIU would make a name for
+// such a file.
 type removedFiles struct {
-	files       map[fileKey]string // their paths
-	directories map[fileKey]string // path of a file in it that has another name
+	files       map[fileKey]string // with their paths
+	directories map[fileKey]string // with the path of a file in it that has another name
 }
 
-// checkWatches finds what inotify and fanotify watch and that CRIU restores as something else. It
-// makes a name for a file that has none, adds the watch by it and removes it: the program sees
-// events, and the watch is gone. For a file that has another name it makes a link beside the
-// removed one during the dump.
+// checkWatches finds watches of inotify and fanotify that CRIU would restore wrongly. For a file without a
+// name, CRIU makes a name, adds the watch by it and removes the name: the program sees events, and the
+// watch is gone. For a file with another name, CRIU makes a link beside the removed name during the dump.
 func (x *examination) checkWatches(t *task, d descriptor) (finding, error) {
 	watches, err := kernel.ReadWatches(t.PID, d.fd)
 	if err != nil {
@@ -57,7 +56,7 @@ func (x *examination) checkWatches(t *task, d descriptor) (finding, error) {
 	return finding{}, nil
 }
 
-// removedFiles collects them when it is first needed: few containers watch anything.
+// removedFiles collects the removed files when they are first needed: few containers watch anything.
 func (x *examination) removedFiles() *removedFiles {
 	if x.removed != nil {
 		return x.removed
@@ -81,7 +80,7 @@ func (x *examination) addRemoved(t *task, d descriptor, path string) {
 	inode, err := strconv.ParseUint(info.values["ino"], 10, 64)
 	device, ok := deviceNumber(x.mounts[info.values["mnt_id"]].Device)
 	if err != nil || !ok {
-		return // no file of the container's, or a kernel before 5.14, which does not tell
+		return // no file of the container, or a kernel before 5.14, which does not report it
 	}
 	x.removed.files[fileKey{device, inode}] = path
 	var file, directory unix.Stat_t

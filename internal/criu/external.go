@@ -26,10 +26,9 @@ type Externals struct {
 // networkKey is the name under which `runc restore` gives CRIU the network namespace.
 const networkKey = "extRootNetNS"
 
-// ExternalFor computes, from a container's OCI specification and its first process, what `runc
-// checkpoint` would tell CRIU to leave out of the images (libcontainer/criu_linux.go), and the
-// masked directories, for which the proxy cares. rootfs is the container's root file system as the
-// caller sees it.
+// ExternalFor computes, from a container's OCI specification and its first process, what `runc checkpoint`
+// would tell CRIU to leave out of the images (libcontainer/criu_linux.go), and the masked directories,
+// which the proxy handles. rootfs is the container's root file system as the caller sees it.
 func ExternalFor(spec *specs.Spec, rootfs string, pid int) (Externals, error) {
 	if spec.Linux == nil {
 		return Externals{}, errors.New("the specification has no linux part")
@@ -63,8 +62,8 @@ func ExternalFor(spec *specs.Spec, rootfs string, pid int) (Externals, error) {
 	return e, err
 }
 
-// resolveIn follows symbolic links of a path inside a root, as the engine did when it mounted
-// there. A path that does not exist is returned as it is.
+// resolveIn follows the symbolic links of a path within a root, as the engine did when it mounted something
+// there. It returns a path that does not exist unchanged.
 func resolveIn(root *os.File, path string) string {
 	path = filepath.Clean("/" + path)
 	fd, err := unix.Openat2(int(root.Fd()), path,
@@ -88,14 +87,14 @@ func resolveIn(root *os.File, path string) string {
 	return rest
 }
 
-// maskedDirectory is the name under which the proxy finds what hides a directory. It is part of the
+// maskedDirectory is the key of the directory with which the proxy hides a directory. It is part of the
 // images' format.
 const maskedDirectory = "godwit-masked-directory"
 
-// maskedMounts are what hides files and directories of the node. The engine hides a file under a
-// bind mount of /dev/null, and a directory under an empty tmpfs. CRIU would dump and restore the
-// latter, which costs 7 ms for each (it runs tar, sh and gzip) within the freeze, so the restore
-// proxy puts an empty directory there instead.
+// maskedMounts returns the mounts that hide files and directories of the node. The engine hides a file
+// under a bind mount of /dev/null, and a directory under an empty tmpfs. CRIU would dump and restore the
+// tmpfs, which costs 7 ms each within the freeze, because it runs tar, sh and gzip. So the restore proxy
+// puts an empty directory there instead.
 func maskedMounts(paths []string, pid int) ([]Mount, error) {
 	var mounts []Mount
 	for _, path := range paths {
@@ -115,9 +114,9 @@ func maskedMounts(paths []string, pid int) ([]Mount, error) {
 	return mounts, nil
 }
 
-// externalCgroupMounts are the version 1 cgroup mounts of a container without a cgroup namespace:
-// bind mounts of the node's own. Version 2, and both in a namespace of their own, are real mounts,
-// which CRIU dumps.
+// externalCgroupMounts returns the version 1 cgroup mounts of a container without a cgroup namespace, which
+// are bind mounts of the node's own. Mounts of version 2, and of both versions in a cgroup namespace, are
+// real mounts, which CRIU dumps.
 func externalCgroupMounts(spec *specs.Spec, pid int) ([]Mount, error) {
 	index := slices.IndexFunc(spec.Mounts, func(m specs.Mount) bool { return m.Type == "cgroup" })
 	if hasCgroupNamespace(spec) || index < 0 {
@@ -142,8 +141,8 @@ func hasCgroupNamespace(spec *specs.Spec) bool {
 		func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
 }
 
-// externalNamespaces names the namespaces that are given by path, in the way in which `runc
-// restore` looks them up.
+// externalNamespaces returns the names of namespaces given by path, in the form in which `runc restore`
+// looks them up.
 func externalNamespaces(namespaces []specs.LinuxNamespace) ([]string, error) {
 	keys := map[specs.LinuxNamespaceType][2]string{
 		specs.NetworkNamespace: {"net", networkKey},
@@ -164,10 +163,9 @@ func externalNamespaces(namespaces []specs.LinuxNamespace) ([]string, error) {
 	return external, nil
 }
 
-// WriteDescriptors writes descriptors.json, which `runc restore` needs, to the images: what
-// standard input, output and error of the container were when runc started it. descriptors is that
-// of runc's state.json ("external_descriptors"): three strings such as "pipe:[4711]" or
-// "/dev/null".
+// WriteDescriptors writes descriptors.json, which `runc restore` needs, to the images. It says what the
+// container's standard input, output and error were when runc started it. descriptors comes from runc's
+// state.json ("external_descriptors"): three strings such as "pipe:[4711]" or "/dev/null".
 func WriteDescriptors(imagesDir string, descriptors []string) error {
 	data, err := json.Marshal(descriptors)
 	if err != nil {

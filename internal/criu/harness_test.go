@@ -27,9 +27,9 @@ var workload string // path of the program that runs in the containers
 // envPrivate tells the tests that they are in a mount namespace of their own.
 const envPrivate = "GODWIT_TEST_PRIVATE"
 
-// TestMain is also the proxy: tests start runc with a link called criu to this program. The tests
-// run in a mount namespace of their own with a tmpfs on /run: CRIU keeps its cache of kernel facts
-// there and only on a tmpfs, and network namespaces that a crash leaves behind go with it.
+// TestMain also acts as the proxy: tests start runc with a link called criu to this program. The tests run
+// in a mount namespace of their own with a tmpfs on /run. CRIU keeps its cache of kernel facts there, and
+// only on a tmpfs. Network namespaces that a crash leaves behind vanish with it.
 func TestMain(m *testing.M) {
 	switch {
 	case filepath.Base(os.Args[0]) == "criu":
@@ -67,7 +67,7 @@ func runTests(m *testing.M) int {
 }
 
 func prepare(dir string) error {
-	// Orphans come to this process, as those of a container come to its monitor.
+	// Orphans become children of this process, as a container's orphans become children of its monitor.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ type container struct {
 	pid                int
 	group              *kernel.Cgroup
 	images             string   // tmpfs
-	lazy               bool     // dumps leave memory out, and do not look at what is large
+	lazy               bool     // dumps leave memory out, and do not examine large mappings
 	under              []string // a program that starts runc for a restore, and its arguments
 }
 
@@ -119,7 +119,7 @@ func newContainerWith(t testing.TB, stdout *os.File, change ...func(*specs.Spec)
 	c.images = filepath.Join(c.dir, "images")
 	c.cgroupsPath = "/godwit-test/" + c.id
 	c.subnet = fmt.Sprintf("10.99.%d", n%250)
-	t.Cleanup(func() { // one for each proxy there was
+	t.Cleanup(func() { // one for each proxy
 		for unix.Unmount(filepath.Join(c.dir, "masked"), unix.MNT_DETACH) == nil {
 		}
 	})
@@ -155,7 +155,7 @@ func (c *container) network() {
 	}
 }
 
-// neighbour is an address in the container's network that nobody has.
+// neighbour returns an unused address in the container's network.
 func (c *container) neighbour() string { return c.subnet + ".77" }
 
 func command(t testing.TB, name string, args ...string) string {
@@ -302,7 +302,7 @@ func findTool(t testing.TB) Tool {
 	return tool
 }
 
-// emptyImages makes the images directory new.
+// emptyImages recreates the images directory.
 func (c *container) emptyImages() {
 	entries, err := os.ReadDir(c.images)
 	must(c.t, err)
@@ -311,7 +311,7 @@ func (c *container) emptyImages() {
 	}
 }
 
-// startDump freezes the container with a CRIU ready to dump it.
+// startDump freezes the container, with a CRIU ready to dump it.
 func (c *container) startDump() *Dump {
 	c.t.Helper()
 	request := c.request()
@@ -325,8 +325,7 @@ func (c *container) startDump() *Dump {
 	return d
 }
 
-// dump freezes and dumps the container; it is frozen afterwards. It returns the duration of Run and
-// of Release.
+// dump freezes and dumps the container, which stays frozen. It returns the durations of Run and of Release.
 func (c *container) dump() (run, release time.Duration) {
 	c.t.Helper()
 	d := c.startDump()
@@ -347,7 +346,7 @@ func (c *container) refreeze() error {
 	return err
 }
 
-// abort lets the container go on after a dump.
+// abort resumes the container after a dump.
 func (c *container) abort() (repaired int) {
 	c.t.Helper()
 	pids, err := c.group.Procs()

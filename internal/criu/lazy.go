@@ -15,35 +15,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lazy restore hands the userfaultfds of the processes to whoever listens on a unix stream socket
-// in CRIU's work directory (criu/uffd.c, criu/pie/restorer.c). For each process come, in the byte
-// order of the machine, an int32, its pid as in the names of the images, and in a message of its
-// own one byte with the descriptor. A process without memory (a zombie) has a negative pid and no
-// descriptor. When the memory of all processes is registered, and before any of them runs, comes a
-// uint32 that is no pid. The end of the connection before it means that the restore failed.
+// A lazy restore passes the userfaultfds of the processes to a listener on a unix stream socket in CRIU's
+// work directory (criu/uffd.c, criu/pie/restorer.c). For each process it sends an int32 in the machine's
+// byte order, its PID as in the names of the images, and then, in a separate message, one byte with the
+// descriptor. A process without memory (a zombie) has a negative PID and no descriptor. When the memory of
+// all processes is registered, and before any of them runs, it sends a uint32 that is not a PID. If the
+// connection ends before that, the restore has failed.
 const (
 	lazySocket = "lazy-pages.socket"
 	lazyEnd    = 0x52535446 // LAZY_PAGES_RESTORE_FINISHED
 )
 
-// maxPID is the largest pid of Linux (PID_MAX_LIMIT).
+// maxPID is the largest PID of Linux (PID_MAX_LIMIT).
 const maxPID = 1 << 22
 
-// LazyListener waits for the one connection of a lazy restore.
+// LazyListener waits for the only connection of a lazy restore.
 type LazyListener struct {
 	listener *net.UnixListener
 }
 
-// ListenLazy makes the socket that a lazy restore with this work directory connects to. An old one
-// is replaced.
+// ListenLazy makes the socket to which a lazy restore with this work directory connects. It replaces an old
+// socket.
 func ListenLazy(workDir string) (*LazyListener, error) {
 	dir, err := os.Open(workDir)
 	if err != nil {
 		return nil, fmt.Errorf("listen for a lazy restore: %w", err)
 	}
 	defer dir.Close()
-	// By way of the descriptor, because names of sockets are short (107 bytes, unix(7)) and work
-	// directories may be long.
+	// Through the descriptor, because a socket's path is short (107 bytes, unix(7)) and the path of the
+	// work directory may be long.
 	path := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), lazySocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listen for a lazy restore: %w", err)
@@ -52,14 +52,14 @@ func ListenLazy(workDir string) (*LazyListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for a lazy restore in %s: %w", workDir, err)
 	}
-	l.SetUnlinkOnClose(false) // by then the number may be that of another directory
+	l.SetUnlinkOnClose(false) // by then the number may mean another directory
 	if err := os.Chmod(filepath.Join(workDir, lazySocket), 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for a lazy restore: %w", err), l.Close())
 	}
 	return &LazyListener{listener: l}, nil
 }
 
-// Accept waits for the restore, and then no longer listens.
+// Accept waits for the restore, and then stops listening.
 func (l *LazyListener) Accept(ctx context.Context) (*LazyRestore, error) {
 	stop := context.AfterFunc(ctx, func() { _ = l.listener.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -67,7 +67,7 @@ func (l *LazyListener) Accept(ctx context.Context) (*LazyRestore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wait for a lazy restore: %w", firstOf(ctx.Err(), err))
 	}
-	_ = l.listener.Close() // there is one connection only
+	_ = l.listener.Close() // there is only one connection
 	return &LazyRestore{conn: c}, nil
 }
 
@@ -93,7 +93,7 @@ type LazyTask struct {
 // ErrRestoreFailed says that a lazy restore was given up before its processes ran.
 var ErrRestoreFailed = errors.New("the restore failed before its processes ran")
 
-// Next returns the next process. False, without an error, is the end of the list: the memory of all
+// Next returns the next process. False, without an error, means the end of the list: the memory of all
 // processes is registered, and they will run now.
 func (r *LazyRestore) Next() (LazyTask, bool, error) {
 	var word [4]byte
@@ -110,7 +110,7 @@ func (r *LazyRestore) Next() (LazyTask, bool, error) {
 	return task, true, nil
 }
 
-// parseLazyWord reads a pid, or the end of the list.
+// parseLazyWord parses a PID, or the end of the list.
 func parseLazyWord(word [4]byte) (task LazyTask, more bool, err error) {
 	n := binary.NativeEndian.Uint32(word[:])
 	if n == lazyEnd {
@@ -126,7 +126,7 @@ func parseLazyWord(word [4]byte) (task LazyTask, more bool, err error) {
 	}
 }
 
-// descriptor reads exactly the one byte with which a descriptor comes.
+// descriptor reads exactly the one byte that comes with a descriptor.
 func (r *LazyRestore) descriptor() (int, error) {
 	var one [1]byte
 	oob := make([]byte, unix.CmsgSpace(4))
@@ -140,14 +140,14 @@ func (r *LazyRestore) descriptor() (int, error) {
 	}
 	if err != nil {
 		for _, fd := range fds {
-			_ = unix.Close(fd) // the error given counts
+			_ = unix.Close(fd) // the earlier error counts
 		}
 		return -1, err
 	}
 	return fds[0], nil
 }
 
-// descriptorsOf takes the descriptors from control data.
+// descriptorsOf extracts the descriptors from control data.
 func descriptorsOf(oob []byte) ([]int, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -164,5 +164,5 @@ func descriptorsOf(oob []byte) ([]int, error) {
 	return all, nil
 }
 
-// Close ends the connection. Before the end of the list that makes the restore fail.
+// Close closes the connection. Before the end of the list, that makes the restore fail.
 func (r *LazyRestore) Close() error { return r.conn.Close() }

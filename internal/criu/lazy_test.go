@@ -19,7 +19,7 @@ func lazyPair(t testing.TB, workDir string) (*LazyRestore, *net.UnixConn) {
 	t.Helper()
 	l, err := ListenLazy(workDir)
 	must(t, err)
-	// As CRIU: from within the directory, because the path may be too long.
+	// Relative to the directory, as CRIU does, because the path may be too long.
 	dir, err := os.Open(workDir)
 	must(t, err)
 	defer dir.Close()
@@ -38,7 +38,7 @@ func word(n int32) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(
 func TestLazyRestore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
 	must(t, os.Mkdir(dir, 0o700))
-	must(t, os.WriteFile(filepath.Join(dir, lazySocket), nil, 0o600)) // of an earlier one
+	must(t, os.WriteFile(filepath.Join(dir, lazySocket), nil, 0o600)) // left by an earlier restore
 	r, conn := lazyPair(t, dir)
 	file, err := os.Open("/dev/null")
 	must(t, err)

@@ -15,14 +15,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A lazy dump (DumpRequest.LazyPages) writes all but the content of private anonymous memory, of
-// which it lists the pages that somebody else must bring. CRIU would serve them itself, by a page
-// server, after its notification post-dump; it never gets there, because it is killed while it
-// waits for the answer.
+// A lazy dump (DumpRequest.LazyPages) writes everything except the content of private anonymous memory, and
+// lists the pages that somebody else must provide. CRIU would serve them itself, with a page server, after
+// its notification post-dump. It never gets there, because it is killed while it waits for the answer.
 
 // LazyMemory lists the pages of one process that a lazy dump has left out.
 type LazyMemory struct {
-	PID    uint32 // as in the names of the images: in its own pid namespace
+	PID    uint32 // as in the names of the images: in its own PID namespace
 	Ranges []PageRange
 }
 
@@ -82,7 +81,7 @@ func leftOutOf(path string) ([]PageRange, error) {
 
 var errImage = errors.New("it is an image of an unknown kind")
 
-// parsePagemap reads two magic numbers, a head that does not matter, and entries.
+// parsePagemap parses two magic numbers, a header that does not matter, and entries.
 func parsePagemap(r io.Reader) ([]PageRange, error) {
 	var magic [8]byte
 	if _, err := io.ReadFull(r, magic[:]); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// TestLazyDump leaves memory out of the images: what CRIU lists is what package memory sends, and
-// its map is the same. The container goes on afterwards, and so it does when the dump is given up.
+// TestLazyDump leaves memory out of the images. It checks that CRIU lists what package memory sends, with
+// the same map, and that the container continues afterwards, and also when the dump is given up.
 func TestLazyDump(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -33,7 +33,7 @@ func TestLazyDump(t *testing.T) {
 		must(t, c.refreeze())
 		dumped := make(chan error)
 		go func() { dumped <- d.Run(deadline(t), c.images) }()
-		receive(t, received, s.Final) // beside the dump
+		receive(t, received, s.Final) // in parallel to the dump
 		must(t, <-dumped)
 		must(t, d.Release(c.refreeze))
 		receive(t, received, s.Final) // what CRIU has changed

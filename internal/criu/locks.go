@@ -16,11 +16,11 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// A process's lock on a part of a file (fcntl(2)) goes when it closes any descriptor of that file.
-// CRIU takes these locks and then opens, maps and closes the files that the process maps
-// (criu/cr-restore.c, restore_one_alive_task; pie/restorer.c, restore_mapping): the locks on them
-// are lost. SQLite has them on the index of a write-ahead log. So what is missing when all files
-// are mapped is taken anew, before any of the processes runs.
+// A process loses its lock on a part of a file (fcntl(2)) when it closes any descriptor of that file. CRIU
+// takes these locks and then opens, maps and closes the files that the process maps (criu/cr-restore.c,
+// restore_one_alive_task; pie/restorer.c, restore_mapping), so the locks on them are lost. SQLite has such
+// locks on the index of a write-ahead log. So missing locks are taken again when all files are mapped,
+// before any of the processes runs.
 
 const (
 	locksName      = "filelocks.img"
@@ -31,7 +31,8 @@ const (
 	maxRecordLocks = 1 << 20
 )
 
-// dumpedLocks are the POSIX locks of a dump, by processes, which have the numbers that they see themselves.
+// dumpedLocks returns the POSIX locks of a dump by process, with the PIDs that the processes see
+// themselves.
 func dumpedLocks(imagesDir string) (map[int][]kernel.RecordLock, error) {
 	locks, count := map[int][]kernel.RecordLock{}, 0
 	err := eachEntry(filepath.Join(imagesDir, locksName), imageFileLocks, func(data []byte) error {
@@ -56,8 +57,8 @@ func dumpedLocks(imagesDir string) (map[int][]kernel.RecordLock, error) {
 	return locks, nil
 }
 
-// retakeLocks takes the locks that restored processes have lost, and makes certain that all are
-// there. root is the first of them.
+// retakeLocks takes the locks that restored processes have lost, and verifies that all locks are held. root
+// is the first process.
 func retakeLocks(root int, locks map[int][]kernel.RecordLock) error {
 	pids, err := descendants(root)
 	if err != nil {
@@ -89,7 +90,7 @@ func retakeLocks(root int, locks map[int][]kernel.RecordLock) error {
 	return nil
 }
 
-// missingLocks are those of the locks that a process has not.
+// missingLocks returns those of the locks that a process does not hold.
 func missingLocks(pid int, locks []kernel.RecordLock) ([]kernel.RecordLock, error) {
 	has := map[int][]kernel.RecordLock{}
 	var missing []kernel.RecordLock

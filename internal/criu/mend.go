@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// filesImage describes the open files: two magic numbers, and then messages with their sizes before them
+// filesImage describes the open files: two magic numbers, and then messages, each preceded by its size
 // (criu/include/image.h, images/fdinfo.proto).
 const (
 	filesImage       = "files.img"
@@ -23,7 +23,7 @@ const (
 
 var errFilesImage = errors.New("its messages do not have the form that CRIU gives them")
 
-// mendFiles corrects what CRIU would restore wrongly of open files.
+// mendFiles corrects descriptions of open files that CRIU would restore wrongly.
 func mendFiles(imagesDir string) error {
 	path := filepath.Join(imagesDir, filesImage)
 	image, err := os.ReadFile(path)
@@ -43,7 +43,7 @@ func mendFiles(imagesDir string) error {
 	return nil
 }
 
-// mendEntries goes through the messages; those that need no correction stay as they are, to the byte.
+// mendEntries processes the messages. Messages that need no correction stay the same, byte for byte.
 func mendEntries(image []byte) (mended []byte, changed bool, err error) {
 	mended = append(mended, image[:min(len(image), imageHeaderBytes)]...)
 	var others []byte
@@ -75,9 +75,9 @@ func appendMessage(to, message []byte) []byte {
 // false if only a peer's entry refers to it.
 type socketOrder map[uint32]bool
 
-// tooLate tells whether a listening socket comes after the client of a connection that it has not
-// accepted yet. CRIU dumps the client as connected to the listening socket, and when it reads the
-// client first, it does not find that socket any more when it comes: "Peer ... unresolved for ..."
+// tooLate reports whether a listening socket comes after the client of a connection that it has not
+// accepted yet. CRIU dumps the client as connected to the listening socket. If CRIU reads the client first,
+// it does not find the client again when it reads the listening socket: "Peer ... unresolved for ..."
 // (criu/sk-unix.c of 4.2, try_resolve_unix_peer is called for sockets with a peer only).
 func (o socketOrder) tooLate(s *sk_unix.UnixSkEntry) bool {
 	if _, there := o[s.GetPeer()]; s.GetPeer() != 0 && !there {
@@ -114,17 +114,17 @@ func eachFile(image []byte, do func(entry *images.FileEntry, message []byte) err
 	return nil
 }
 
-// mendTimer corrects a timerfd and tells whether it had to.
+// mendTimer corrects a timerfd and reports whether that was necessary.
 //
-// A periodic one that has expired and was not read is told by the kernel with no time left
-// (fs/timerfd.c starts it again only when it is read), as all are whose period ends while the
-// container is frozen. CRIU would restore it as one that is off, and it would never tick again. It
-// is given the least time instead; the tick that this makes is one of those that were counted.
+// The kernel reports a periodic timer that has expired and was not read with no time left (fs/timerfd.c
+// restarts it only when it is read). So are all timers whose period ends while the container is frozen.
+// CRIU would restore such a timer as one that is off, and it would never tick again. mendTimer gives it the
+// least time instead; the resulting tick is one of those that were counted.
 //
-// One with an absolute time has its remaining time in the image. CRIU adds the seconds of the clock
-// to it but not the fraction (criu/pie/restorer.c, timerfd_arm), so it would expire up to a second
-// too early. As a relative one it expires when the remaining time has passed. Those that a change
-// of the clock cancels have to stay absolute.
+// A timer with an absolute time has its remaining time in the image. CRIU adds the seconds of the clock to
+// it but not the fraction (criu/pie/restorer.c, timerfd_arm), so the timer would expire up to a second too
+// early. As a relative timer it expires when the remaining time has passed. Timers that a change of the
+// clock cancels have to stay absolute.
 func mendTimer(timer *timerfd.TimerfdEntry) bool {
 	changed := false
 	if timer.GetVsec() == 0 && timer.GetVnsec() == 0 && (timer.GetIsec() != 0 || timer.GetInsec() != 0) {

@@ -79,7 +79,7 @@ func unixEntry(state, ino, peer uint32) *images.FileEntry {
 	}
 }
 
-// TestMendOrder: a listening socket comes before those that wait until it accepts them.
+// TestMendOrder checks that a listening socket comes before sockets that wait to be accepted by it.
 func TestMendOrder(t *testing.T) {
 	other := timerEntry(0, 0, 0, 0, 0)
 	first, second := unixEntry(stateListen, 5, 0), unixEntry(stateListen, 6, 0)

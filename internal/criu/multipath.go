@@ -9,17 +9,17 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// CRIU cannot dump MPTCP sockets (criu/sockets.c, "Unsupported proto 262"). Servers built with Go 1.24
-// or later listen with MPTCP by default, but what they accept from a client without MPTCP is a plain TCP
-// socket (net/mptcp/protocol.c, mptcp_stream_accept). So a listener is replaced by a plain TCP one
-// before the dump, and only MPTCP connections stand against a move.
+// CRIU cannot dump MPTCP sockets (criu/sockets.c, "Unsupported proto 262"). Servers built with Go 1.24 or
+// later listen with MPTCP by default, but a connection from a client without MPTCP is a plain TCP socket
+// (net/mptcp/protocol.c, mptcp_stream_accept). So a listener is replaced by a plain TCP listener before the
+// dump, and only MPTCP connections are obstacles to a move.
 
 const multipathRemedy = "set GODEBUG=multipathtcp=0 in the container's environment, " +
 	"or turn MPTCP off in the application"
 
 // ReplaceMultipath replaces the MPTCP listeners of processes, which procs lists, by TCP listeners. The
-// processes run. Errors are those of kernel.ReplaceListener: the container goes on, with the listeners
-// that were not replaced.
+// processes run meanwhile. Errors are those of kernel.ReplaceListener: the container continues, with the
+// listeners that were not replaced.
 func ReplaceMultipath(ctx context.Context, procs func() ([]int, error)) error {
 	pids, err := procs()
 	if err != nil {
@@ -88,7 +88,7 @@ func (x *examination) checkMultipath(t *task, fd int, d descriptor) finding {
 	case x.holders(d.target) > 1:
 		f.what = "MPTCP listener of several processes"
 		f.why = "Godwit can replace a listener only if a single process has it open"
-	case obstacle != nil && !isGone(obstacle): // else the process has ended
+	case obstacle != nil && !isGone(obstacle): // otherwise the process has ended
 		f.what, f.why = "MPTCP listener that cannot be replaced", obstacle.Error()
 	default:
 		return finding{}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestReplaceMultipathEnded lists a process that has ended, as that of a short exec may have.
+// TestReplaceMultipathEnded lists a process that has ended, such as that of a short exec.
 func TestReplaceMultipathEnded(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Run(); err != nil {

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NetworkFor tells in which network namespace CRIU should run when it dumps a container: in the one
-// that the engine keeps for it, so that it is no part of the images; "" for this process's own.
-// pids are all of the container's processes.
+// NetworkFor returns the network namespace in which CRIU should run when it dumps a container: the
+// namespace that the engine keeps for the container, so that it is not in the images, or "" for this
+// process's own. pids are all of the container's processes.
 //
-// As an external namespace it would be no part of the images either, but for connection tracking:
-// for that CRIU goes through the kernel's whole table, twice (dump_nf_ct in criu/net.c). With the
-// usual 262,144 buckets, be they all empty, this is 11 ms of the freeze. Only TUN devices need it
+// As an external namespace it would not be in the images either, except for connection tracking. For that,
+// CRIU reads the kernel's whole table twice (dump_nf_ct in criu/net.c). With the usual 262,144 buckets,
+// even if all are empty, this takes 11 ms of the freeze. Only TUN devices need an external namespace
 // (dump_tunfile in criu/tun.c).
 func NetworkFor(spec *specs.Spec, pids []int) (string, error) {
 	if spec.Linux == nil {
@@ -41,7 +41,7 @@ func NetworkFor(spec *specs.Spec, pids []int) (string, error) {
 	return path, nil
 }
 
-// holdsTun tells whether a process has /dev/net/tun open, under whatever name.
+// holdsTun reports whether a process has /dev/net/tun open, under any name.
 func holdsTun(pid int) (bool, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)

@@ -12,19 +12,19 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// An engine may want to do something with the container's first process when it has been created
-// and is not started yet: Docker makes networks then, since 28. At a restore there is no such
-// process before the state is here, and then it runs. So the proxy makes a PID placeholder for it,
-// in the container's cgroup and network namespace, whose PID the restored process gets
-// (kernel.PIDPlaceholder). The proxy says that it is ready when the engine has asked the runtime
-// for the start. The runtime asks the proxy, by a socket, twice:
+// An engine may need the container's first process after it was created and before it is started: since
+// version 28, Docker makes networks then. At a restore there is no such process until the state has come,
+// and then it runs at once. So the proxy makes a PID placeholder for it, in the container's cgroup and
+// network namespace, whose PID the restored process gets (kernel.PIDPlaceholder). The proxy reports that it
+// is ready when the engine has requested the start from the runtime. The runtime queries the proxy, over a
+// socket, twice:
 //
 //	runtime: create      proxy: forerunner   with the placeholder's PID
 //	runtime: start       proxy: restorer     with the PID of runc restore, which ends with the restore
 //	runtime: known       the end
 //
-// Or it has the proxy end before the start (end, and the same answer as to create): who ends the
-// placeholder means the container. The word forerunner is that of release v0.1.0.
+// The runtime can also end the proxy before the start (end, with the same answer as to create): whoever
+// ends the placeholder means the container. The word forerunner is that of release v0.1.0.
 const (
 	kindCreate      = "create"
 	kindPlaceholder = "forerunner"
@@ -34,12 +34,11 @@ const (
 	kindEnd         = "end"
 )
 
-// callPatience bounds a talk between proxy and runtime, which are at the same node and do nothing
+// callPatience bounds an exchange between proxy and runtime, which are on the same node and do nothing
 // else.
 const callPatience = 10 * time.Second
 
-// startPlaceholder makes the first process's placeholder. This process is in the container's cgroup
-// still.
+// startPlaceholder makes the first process's placeholder. This process is still in the container's cgroup.
 func startPlaceholder(network *os.File) (*kernel.PIDPlaceholder, error) {
 	if network == nil {
 		return nil, errors.New("the container has no network namespace of its own that the engine could find")
@@ -47,8 +46,7 @@ func startPlaceholder(network *os.File) (*kernel.PIDPlaceholder, error) {
 	return kernel.StartPIDPlaceholder(network)
 }
 
-// introduce tells the runtime of the placeholder, and returns when the engine has asked for the
-// start.
+// introduce tells the runtime the placeholder's PID, and returns when the engine has requested the start.
 func (p *proxyProcess) introduce(socket string) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("make the socket for the runtime: %w", err)
@@ -73,7 +71,7 @@ func (p *proxyProcess) introduce(socket string) error {
 				"up: %w", err)
 		}
 		asked, err := p.answerRuntime(conn, restorer)
-		_ = conn.Close() // all was said
+		_ = conn.Close() // everything was sent
 		switch {
 		case err == nil && asked == kindStart:
 			return nil
@@ -86,7 +84,7 @@ func (p *proxyProcess) introduce(socket string) error {
 	}
 }
 
-// answerRuntime answers one question.
+// answerRuntime answers one query.
 func (p *proxyProcess) answerRuntime(conn net.Conn, restorer int) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(callPatience)); err != nil {
 		return "", err
@@ -107,7 +105,7 @@ func (p *proxyProcess) answerRuntime(conn net.Conn, restorer int) (string, error
 	return asked.Kind, err
 }
 
-// checkPID wants the container's first process to have the PID that the engine knows.
+// checkPID requires the container's first process to have the PID that the engine knows.
 func (p *proxyProcess) checkPID() error {
 	if p.placeholder == nil {
 		return nil
@@ -122,9 +120,9 @@ func (p *proxyProcess) checkPID() error {
 	return nil
 }
 
-// AwaitPlaceholder returns the PID of the process that an engine can take for the first one of a
-// container that is being restored, when it is there. It fails when runc, which restores, has ended
-// before, as over tells.
+// AwaitPlaceholder waits for the process that an engine can take for the first process of a container that
+// is being restored, and returns its PID. It fails when the restoring runc has ended before that, which
+// over signals.
 func AwaitPlaceholder(socket string, over <-chan struct{}) (int, error) {
 	const pause = 5 * time.Millisecond
 	for {
@@ -146,8 +144,8 @@ func EndRestore(socket string) error {
 	return askProxy(socket, kindEnd, func(int) error { return nil })
 }
 
-// StartRestored lets the restore of a container that has a placeholder go on, and returns when it is
-// over, whatever has become of it.
+// StartRestored lets the restore of a container with a placeholder continue, and returns when the restore
+// has ended in any way.
 func StartRestored(ctx context.Context, socket string) error {
 	var restorer *os.File
 	err := askProxy(socket, kindStart, func(pid int) (err error) {
@@ -161,7 +159,7 @@ func StartRestored(ctx context.Context, socket string) error {
 	return kernel.PidfdWait(ctx, restorer)
 }
 
-// askProxy asks the proxy. It goes on when known has returned.
+// askProxy queries the proxy. It continues when known has returned.
 func askProxy(socket, question string, known func(pid int) error) error {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// withPlaceholder is a container that was dumped and killed, whose restore has a placeholder.
+// withPlaceholder returns a container that was dumped and killed, and whose restore has a placeholder.
 func withPlaceholder(t *testing.T) (c *container, client *client, r *restore, pid int) {
 	t.Helper()
 	c = newContainer(t)
@@ -38,7 +38,7 @@ func withPlaceholder(t *testing.T) (c *container, client *client, r *restore, pi
 
 func (c *container) placeholder() string { return filepath.Join(c.dir, "forerunner.sock") }
 
-// started asks for the start; the channel tells when the restore is over.
+// started requests the start; the channel reports the end of the restore.
 func (r *restore) started() <-chan error {
 	over := make(chan error, 1)
 	go func() { over <- StartRestored(context.Background(), r.c.placeholder()) }()
@@ -46,8 +46,8 @@ func (r *restore) started() <-chan error {
 	return over
 }
 
-// TestPlaceholder: the engine finds a process in the place of the first one, and the restored one
-// has its number.
+// TestPlaceholder checks that the engine finds a process in place of the first process, and that the
+// restored process gets its PID.
 func TestPlaceholder(t *testing.T) {
 	c, client, r, pid := withPlaceholder(t)
 	group, err := kernel.CgroupOf(pid)
@@ -76,7 +76,7 @@ func TestPlaceholder(t *testing.T) {
 	}
 }
 
-// TestPlaceholderEnds: whatever ends a restore, who expects the first process to be among its
+// TestPlaceholderEnds checks that however a restore ends, whoever expects the first process among its
 // children learns that it has ended.
 func TestPlaceholderEnds(t *testing.T) {
 	t.Run("before the start", func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestPlaceholderEnds(t *testing.T) {
 	})
 }
 
-// collect waits for the end of a process that has come to this one.
+// collect waits for the end of a process that has become a child of this one.
 func collect(t *testing.T, pid int) {
 	t.Helper()
 	var status unix.WaitStatus

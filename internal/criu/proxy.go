@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// The restore proxy stands between runc and CRIU at a restore. runc starts it in place of CRIU; it
-// starts the real CRIU at once and holds the request until the agent lets it go. The agent listens
-// on a unix socket; proxy and agent exchange lines of JSON:
+// The restore proxy stands between runc and CRIU at a restore. runc starts it in place of CRIU. The proxy
+// starts the real CRIU at once and holds the request until the agent lets it continue. The agent listens on
+// a unix socket; proxy and agent exchange lines of JSON:
 //
 //	proxy: ready        the request is here and CRIU is loaded
 //	agent: go          the images are here, restore
@@ -26,16 +26,15 @@ import (
 //	proxy: resumed      they run
 //	proxy: failed       they do not run (or, with uncertain, nobody knows)
 //
-// The program on the disk may have been replaced since the agent started: then the proxy is another
-// release.
+// The program on disk may have been replaced since the agent started: then the proxy is of another release.
 
-// proxyMessage is one line between proxy and agent.
+// proxyMessage is a line between proxy and agent.
 type proxyMessage struct {
 	Kind      string      `json:"kind"`
 	Root      string      `json:"root,omitempty"`      // go: another root file system
 	Lazy      bool        `json:"lazy,omitempty"`      // go: memory is filled later
-	Opens     bool        `json:"opens,omitempty"`     // go: say when there is a record, and wait for open
-	Files     []proxyFile `json:"files,omitempty"`     // go: what comes from outside
+	Opens     bool        `json:"opens,omitempty"`     // go: report when there is a record, and wait for open
+	Files     []proxyFile `json:"files,omitempty"`     // go: files from outside
 	PID       int         `json:"pid,omitempty"`       // resumed
 	At        int64       `json:"at,omitempty"`        // resumed: nanoseconds since 1970
 	Error     string      `json:"error,omitempty"`     // failed
@@ -68,24 +67,24 @@ const (
 	envPlaceholder     = "GODWIT_GATE_FORERUNNER"
 )
 
-// ProxySettings make the criu of one `runc restore` a proxy.
+// ProxySettings make the criu of a `runc restore` a proxy.
 type ProxySettings struct {
 	Socket string // on which ListenProxy listens
-	Record string // file that is made durably before anything runs
+	Record string // made durable before anything runs
 	Tool   Tool   // the real CRIU
 
-	// CgroupNamespace says that the container has a cgroup namespace of its own. CRIU makes one
-	// only if it also manages cgroups, which takes time and is the engine's task, so the proxy makes
-	// it and starts CRIU in it.
+	// CgroupNamespace says that the container has a cgroup namespace of its own. CRIU makes one only if it
+	// also manages cgroups, which takes time and is the engine's task. So the proxy makes the namespace and
+	// starts CRIU in it.
 	CgroupNamespace bool
 
-	// Placeholder is a socket that the proxy makes if the engine is to find the container's first
-	// process before that is there: see AwaitPlaceholder. Empty: it is not.
+	// Placeholder is the path of a socket that the proxy makes if the engine must find the container's
+	// first process before that exists: see AwaitPlaceholder. Empty: no placeholder is needed.
 	Placeholder string
 }
 
-// ProxyEnv is the environment for `runc restore`. Its PATH must begin with a directory in which
-// `criu` is a link to this program: the caller adds that.
+// ProxyEnv returns the environment for `runc restore`. The caller adds a PATH that begins with a directory
+// in which `criu` is a link to this program.
 func ProxyEnv(s ProxySettings) []string {
 	env := []string{envProxy + "=" + s.Socket, envRecord + "=" + s.Record, envCRIU + "=" + s.Tool.Path}
 	if s.CgroupNamespace {
@@ -97,7 +96,7 @@ func ProxyEnv(s ProxySettings) []string {
 	return env
 }
 
-// maxProxyLine bounds a line between proxy and agent; the longest carries an error's text.
+// maxProxyLine bounds a line between proxy and agent; the longest line contains an error's text.
 const maxProxyLine = 64 << 10
 
 // proxyConn carries proxy messages.
@@ -129,31 +128,30 @@ type Proxy struct {
 	closed   bool
 }
 
-// ProxyOptions change what runc asked of CRIU.
+// ProxyOptions change runc's request to CRIU.
 type ProxyOptions struct {
-	Root string // root file system of the container, a mount point; "" keeps runc's
-	// LazyPages leaves out the pages that can be filled when the processes run. Who fills them
-	// listens in the work directory (ListenLazy) before Go is called.
+	Root string // the container's root file system, a mount point; "" keeps runc's
+	// LazyPages leaves out the pages that can be filled while the processes run. The process that fills
+	// them listens in the work directory (ListenLazy) before Go is called.
 	LazyPages bool
-	// Inherit are files, open for reading and writing, by the keys of SharedFiles. CRIU opens them
-	// anew.
+	// Inherit are files, open for reading and writing, by the keys of SharedFiles. CRIU opens them again.
 	Inherit map[string]*os.File
-	// Open is called when the record is made, right before the first process runs; nil: nothing is.
-	// The sockets acknowledge what reaches them, so nothing may before. An error: the processes
-	// never will run.
+	// Open is called when the record is made, right before the first process runs; nil: nothing is called.
+	// The sockets acknowledge packets that reach them, so no packet may arrive before. After an error the
+	// processes never run.
 	Open func() error
 }
 
-// Resumed tells of a container that runs again.
+// Resumed describes a container that runs again.
 type Resumed struct {
-	PID int       // of its first process, in the proxy's pid namespace
-	At  time.Time // when it was let go
+	PID int       // of its first process, in the proxy's PID namespace
+	At  time.Time // when it was resumed
 }
 
 // ErrUncertain is wrapped by errors of Go after which only Ran can tell whether the container runs.
 var ErrUncertain = errors.New("it is not known whether the processes run")
 
-// ListenProxy listens for one proxy on a unix socket at path. An old socket at path is replaced.
+// ListenProxy listens for one proxy on a unix socket at path. It replaces an old socket.
 func ListenProxy(path string) (*Proxy, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listen for the restore proxy: %w", err)
@@ -177,11 +175,11 @@ func (p *Proxy) WaitReady(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("wait for the restore proxy: %w", firstOf(ctx.Err(), err))
 	}
-	_ = p.listener.Close() // one proxy only; the socket's file goes with it
+	_ = p.listener.Close() // there is only one proxy; this also removes the socket's file
 	p.mu.Lock()
 	p.conn = newProxyConn(c)
 	if p.closed {
-		_ = c.Close() // Close came first
+		_ = c.Close() // Close was called before
 	}
 	p.mu.Unlock()
 	m, err := p.receive(ctx)
@@ -196,7 +194,7 @@ func (p *Proxy) WaitReady(ctx context.Context) error {
 	return nil
 }
 
-// receive reads the proxy's next message; the end of ctx cuts it short.
+// receive reads the proxy's next message; the end of ctx interrupts it.
 func (p *Proxy) receive(ctx context.Context) (proxyMessage, error) {
 	stop := context.AfterFunc(ctx, func() { _ = p.conn.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -219,10 +217,10 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// Go lets CRIU restore from what is now in the images directory. When all sockets and processes
-// exist and before the first of them runs it calls beforeResume; if that fails, or ctx ends before
-// it, nothing will ever run. Otherwise the record is made durably, and the processes run. An error
-// means that nothing ran and nothing will, unless errors.Is(err, ErrUncertain).
+// Go lets CRIU restore the current contents of the images directory. When all sockets and processes exist,
+// and before the first of them runs, it calls beforeResume. If that fails, or ctx ends before it, nothing
+// will ever run. Otherwise the record is made durable, and the processes run. An error means that nothing
+// ran and nothing will, unless errors.Is(err, ErrUncertain).
 func (p *Proxy) Go(ctx context.Context, options ProxyOptions, beforeResume func() error) (Resumed, error) {
 	if p.conn == nil {
 		return Resumed{}, errors.New("restore: the proxy is not ready")
@@ -258,12 +256,12 @@ func (p *Proxy) awaitResumed(ctx context.Context, open func() error) (Resumed, e
 	m, err := p.receive(ctx)
 	recorded := err == nil && m.Kind == kindRecorded
 	if opens := recorded || err == nil && m.Kind == kindResumed; opens && open != nil {
-		if err := open(); err != nil { // the proxy takes the record back, if it can
+		if err := open(); err != nil { // the proxy withdraws the record if it can
 			return Resumed{}, p.giveUp(fmt.Errorf("restore: %w: %w", ErrUncertain, err))
 		}
 	}
 	if recorded {
-		_ = p.conn.send(proxyMessage{Kind: kindOpen}) // if the proxy has ended, receive says so
+		_ = p.conn.send(proxyMessage{Kind: kindOpen}) // if the proxy has ended, receive reports that
 		m, err = p.receive(ctx)
 	}
 	switch {
@@ -275,7 +273,7 @@ func (p *Proxy) awaitResumed(ctx context.Context, open func() error) (Resumed, e
 	return Resumed{PID: m.PID, At: time.Unix(0, m.At)}, nil
 }
 
-// unexpected makes an error of a message that is not the one waited for.
+// unexpected makes an error of an unexpected message.
 func unexpected(m proxyMessage) error {
 	switch {
 	case m.Kind != kindFailed:
@@ -287,16 +285,16 @@ func unexpected(m proxyMessage) error {
 	}
 }
 
-// giveUp closes the connection, on which the proxy ends, and passes the error on.
+// giveUp closes the connection, on which the proxy ends, and returns the error.
 func (p *Proxy) giveUp(err error) error {
 	_ = p.Close() // the error given counts
 	return err
 }
 
-// Close closes the socket. A proxy that has not been allowed to resume ends: nothing of it will
+// Close closes the socket. A proxy that has not been allowed to resume ends, and none of its processes will
 // ever run.
 func (p *Proxy) Close() error {
-	_ = p.listener.Close() // closed already when the proxy is connected
+	_ = p.listener.Close() // already closed when the proxy is connected
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true

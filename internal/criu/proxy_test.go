@@ -18,7 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// dumped is a container that was dumped and killed, with a restore of it waiting in the proxy.
+// dumped returns a container that was dumped and killed, with a restore of it waiting in the proxy.
 func dumped(t *testing.T) (*container, *client, *restore) {
 	t.Helper()
 	c := newContainer(t)
@@ -33,7 +33,8 @@ func dumped(t *testing.T) (*container, *client, *restore) {
 	return c, client, r
 }
 
-// neverRan checks that a restore has failed for good: no record, no process, and Ran says so.
+// neverRan checks that a restore has failed for good: there is no record and no process, and Ran reports
+// that.
 func (r *restore) neverRan() {
 	r.c.t.Helper()
 	if err := <-r.done; err == nil {
@@ -67,8 +68,8 @@ func (r *restore) nothingRuns() {
 	}
 }
 
-// TestNothingRunsBeforeTheAnswer asks the container while it waits for the permission to run: there
-// is no answer.
+// TestNothingRunsBeforeTheAnswer queries the container while it waits for permission to run, and checks
+// that there is no answer.
 func TestNothingRunsBeforeTheAnswer(t *testing.T) {
 	c, client, r := dumped(t)
 	must(t, client.send("count"))
@@ -76,7 +77,7 @@ func TestNothingRunsBeforeTheAnswer(t *testing.T) {
 		if _, err := os.Stat(r.record); err == nil {
 			t.Error("the record exists before the permission")
 		}
-		c.unplug(false) // the question comes again, and finds the socket
+		c.unplug(false) // the query is retransmitted, and finds the socket
 		must(t, client.conn.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
 		if line, err := client.lines.ReadString('\n'); err == nil {
 			t.Errorf("the container answers %q before it may run", line)
@@ -97,8 +98,7 @@ func TestNothingRunsBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestRestoredProcess looks at what `runc restore` through the proxy leaves: parent, cgroups,
-// namespaces.
+// TestRestoredProcess checks what `runc restore` through the proxy leaves: parent, cgroups, namespaces.
 func TestRestoredProcess(t *testing.T) {
 	c, _, r := dumped(t)
 	if pids := proxyPIDs(t, r); len(pids) != 1 {
@@ -130,7 +130,7 @@ func TestRestoredProcess(t *testing.T) {
 	}
 }
 
-// proxyPIDs are the processes in the container's cgroup while the restore waits.
+// proxyPIDs returns the processes in the container's cgroup while the restore waits.
 func proxyPIDs(t *testing.T, r *restore) []int {
 	t.Helper()
 	group, err := kernel.OpenCgroup(r.c.cgroupsPath)
@@ -140,7 +140,7 @@ func proxyPIDs(t *testing.T, r *restore) []int {
 	return pids
 }
 
-// TestRefused says no at the last moment.
+// TestRefused refuses at the last moment.
 func TestRefused(t *testing.T) {
 	_, _, r := dumped(t)
 	no := errors.New("the route cannot be made")
@@ -151,7 +151,7 @@ func TestRefused(t *testing.T) {
 	r.neverRan()
 }
 
-// TestOpened opens the network when there is a record, and not if there can be none.
+// TestOpened checks that the network is opened when there is a record, and not if there can be none.
 func TestOpened(t *testing.T) {
 	yes := func() error { return nil }
 	t.Run("with a record", func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestAgentDies(t *testing.T) {
 	})
 }
 
-// children are the processes whose parent is pid.
+// children returns the processes whose parent is pid.
 func children(t *testing.T, pid int) []int {
 	t.Helper()
 	lists, err := filepath.Glob("/proc/" + itoa(pid) + "/task/*/children")
@@ -229,7 +229,7 @@ func children(t *testing.T, pid int) []int {
 	return all
 }
 
-// named finds the only child of this name.
+// named finds the only child with this name.
 func named(t *testing.T, pid int, name string) int {
 	t.Helper()
 	for _, child := range children(t, pid) {
@@ -241,7 +241,7 @@ func named(t *testing.T, pid int, name string) int {
 	return 0
 }
 
-// TestKilled kills the proxy, and CRIU, before and during the restore: nothing ever runs.
+// TestKilled kills the proxy, and CRIU, before and during the restore, and checks that nothing ever runs.
 func TestKilled(t *testing.T) {
 	victims := map[string]func(t *testing.T, proxy int) int{
 		"proxy": func(_ *testing.T, proxy int) int { return proxy },
@@ -258,7 +258,7 @@ func TestKilled(t *testing.T) {
 			if err == nil {
 				t.Error("Go succeeds")
 			}
-			// It died just when it was told to go on: nobody can say that it did not.
+			// The proxy died just when it was told to continue: nobody can exclude that it did.
 			if errors.Is(err, ErrUncertain) {
 				<-r.done
 				r.nothingRuns()
@@ -277,8 +277,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestRestoreFails damages an image: the error says why, and a second proxy for the same record is
-// possible.
+// TestRestoreFails damages an image, and checks that the error says why, and that a second proxy for the
+// same record is possible.
 func TestRestoreFails(t *testing.T) {
 	c, _, r := dumped(t)
 	must(t, os.Truncate(filepath.Join(c.images, "mm-1.img"), 10))
@@ -291,7 +291,8 @@ func TestRestoreFails(t *testing.T) {
 	r.neverRan()
 }
 
-// TestRestoreHangs has CRIU hang in a restore that fails: a capability of the processes is not to be had.
+// TestRestoreHangs makes CRIU hang in a failing restore: the processes cannot get one of their
+// capabilities.
 func TestRestoreHangs(t *testing.T) {
 	c := newContainer(t, func(s *specs.Spec) {
 		for _, set := range []*[]string{
@@ -317,7 +318,7 @@ func TestRestoreHangs(t *testing.T) {
 	r.neverRan()
 }
 
-// TestSecondProxy starts a restore whose record exists: it ran before, so it must not again.
+// TestSecondProxy starts a restore whose record exists. The container ran before, so it must not run again.
 func TestSecondProxy(t *testing.T) {
 	c := newContainer(t)
 	c.dump()
@@ -333,7 +334,7 @@ func TestSecondProxy(t *testing.T) {
 	}
 }
 
-// TestRanEndsTheProxy asks what became of a restore whose proxy waits for an agent that does nothing.
+// TestRanEndsTheProxy queries the outcome of a restore whose proxy waits for an agent that does nothing.
 func TestRanEndsTheProxy(t *testing.T) {
 	_, _, r := dumped(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -346,8 +347,8 @@ func TestRanEndsTheProxy(t *testing.T) {
 	r.neverRan()
 }
 
-// TestOlderProxy has a proxy that does not say when it has made its record: the network is opened
-// all the same.
+// TestOlderProxy checks that the network is opened even if the proxy does not report that it has made its
+// record.
 func TestOlderProxy(t *testing.T) {
 	here, there := net.Pipe()
 	g, err := ListenProxy(filepath.Join(t.TempDir(), "gate.sock"))

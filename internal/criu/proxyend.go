@@ -15,10 +15,10 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// end ends what still runs, and tells the agent of a failure. Nothing runs as long as the agent has
-// not allowed it: CRIU kills what it made when it gets no answer. If it cannot be told that they
-// may run, or fails later but says so itself, nothing has run either, and the record is taken back.
-// Else the record stays: better none runs than two.
+// end ends what still runs, and reports a failure to the agent. Nothing runs before the agent has allowed
+// it: CRIU kills what it made when it gets no answer. If CRIU cannot be told that the processes may run, or
+// fails later but reports that itself, nothing has run either, and the record is withdrawn. Otherwise the
+// record stays: no copy is better than two.
 func (p *proxyProcess) end(err error) error {
 	if p.real != nil {
 		p.endReal(err)
@@ -41,22 +41,22 @@ func (p *proxyProcess) end(err error) error {
 		}
 	}
 	p.note(err.Error())
-	// If the agent is gone nobody asks.
+	// If the agent is gone, nobody asks.
 	_ = p.agent.send(proxyMessage{Kind: kindFailed, Error: err.Error(), Uncertain: uncertain})
 	return errNoted
 }
 
-// note writes to CRIU's log: standard error is the container's.
+// note writes to CRIU's log, because standard error is the container's.
 func (p *proxyProcess) note(text string) {
 	f, err := os.OpenFile(filepath.Join(p.workDir, restoreLog), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		return // there is nobody left to tell
+		return // nobody is left to be told
 	}
 	defer f.Close()
 	_, _ = fmt.Fprintln(f, "godwit restore proxy:", text) // as above
 }
 
-// restoreLog is how runc calls CRIU's log.
+// restoreLog is runc's name of CRIU's log.
 const restoreLog = "restore.log"
 
 // endPatience is how long CRIU may take to kill what it restored.
@@ -68,28 +68,28 @@ func (p *proxyProcess) endReal(err error) {
 		kill := time.AfterFunc(endPatience, func() { p.real.signalKill() })
 		defer kill.Stop()
 	}
-	if p.handover != nil { // or this process would learn of a stop of CRIU's that is another's to learn of
+	if p.handover != nil { // otherwise this process would see a stop of CRIU that another process must see
 		if failed := <-p.handover; failed != nil {
 			p.note(failed.Error())
 		}
 	}
-	_ = p.real.wait() // the error given counts
+	_ = p.real.wait() // the earlier error counts
 	if err != nil {
 		p.killRest()
 	}
 }
 
-// hopeless matches the beginnings of lines of CRIU's log after which a restore cannot succeed: a process
-// failed in the code that restores it (criu/pie/restorer.c), or CRIU kills what it made (criu/cr-restore.c).
+// hopeless matches lines in CRIU's log after which a restore cannot succeed: a process failed in the code
+// that restores it (criu/pie/restorer.c), or CRIU kills what it made (criu/cr-restore.c).
 var hopeless = regexp.MustCompile(`(?m)^(\(\d+\.\d+\) *)?(pie: \d+: Error \(criu/pie/restorer\.c:|` +
 	`Error \(criu/cr-restore\.c:\d+\): Killing processes because of failure on restore)`)
 
-// watchFailure kills CRIU if the restore has failed for good and CRIU neither reports that nor logs
-// any more. The returned function ends the watch. CRIU 4.2 hangs in two ways if a process dies in
-// the code that restores it: CRIU and another process wait for each other; or CRIU kills the first
-// process, which waits for others that only CRIU, their tracer, can reap. No process of the
-// container has run by then, because CRIU has not come to pre-resume. If CRIU went on hanging, the
-// source would never learn of the failure, and the container would stay frozen.
+// watchFailure kills CRIU if the restore has failed for good and CRIU neither reports that nor logs any
+// more. The returned function ends the watch. CRIU 4.2 hangs in two ways if a process dies in the code that
+// restores it. Either CRIU and another process wait for each other. Or CRIU kills the first process, which
+// waits for others that only CRIU, their tracer, can reap. No process of the container has run by then,
+// because CRIU has not reached pre-resume. If CRIU stayed hung, the source would never learn of the
+// failure, and the container would stay frozen.
 func (p *proxyProcess) watchFailure(patience time.Duration) (stop func()) {
 	over := make(chan struct{})
 	go func() {
@@ -108,7 +108,7 @@ func (p *proxyProcess) watchFailure(patience time.Duration) (stop func()) {
 			if len(log) == before {
 				p.stuck.Store(true)
 				p.real.signalKill()
-				// processes that it made have its end of the connection
+				// processes that CRIU made have its end of the connection
 				_ = p.real.conn.SetDeadline(time.Unix(1, 0))
 				return
 			}
@@ -118,8 +118,8 @@ func (p *proxyProcess) watchFailure(patience time.Duration) (stop func()) {
 	return func() { close(over) }
 }
 
-// endPlaceholder has the engine learn that the process that it knows has ended, if it never was the
-// container's first one, or that one has ended before it ran.
+// endPlaceholder reports to the engine that the process that it knows has ended, if the placeholder never
+// became the container's first process, or that process has ended before it ran.
 func (p *proxyProcess) endPlaceholder() {
 	if p.placeholder == nil {
 		return
@@ -129,8 +129,8 @@ func (p *proxyProcess) endPlaceholder() {
 	}
 }
 
-// killChildren kills the restored first process, a child of this one, and with it all in its pid
-// namespace. CRIU has done so, unless it was killed: then they wait for it for ever.
+// killChildren kills the restored first process, a child of this one, and with it everything in its PID
+// namespace. CRIU does so itself, unless it was killed: then the processes would wait for it for ever.
 func killChildren() {
 	lists, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil {
@@ -139,11 +139,11 @@ func killChildren() {
 	for _, list := range lists {
 		data, err := os.ReadFile(list)
 		if err != nil {
-			continue // a thread that ended
+			continue // a thread that has ended
 		}
 		for field := range strings.FieldsSeq(string(data)) {
 			if pid, err := strconv.Atoi(field); err == nil {
-				// a child that is not collected keeps its number: it is this one or a zombie
+				// a child that was not waited for keeps its PID: it is this process or a zombie
 				_ = unix.Kill(pid, unix.SIGKILL)
 			}
 		}

@@ -12,8 +12,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// inherit gives CRIU open files of the agent. CRIU has been started before anybody knew of them, so
-// that its start takes no time now; it takes descriptors only from its parent, or is made to.
+// inherit gives CRIU open files of the agent. CRIU was started before these files were known, so that its
+// start takes no time now. CRIU takes descriptors only from its parent, so it is made to take these
+// (kernel.GiveFiles).
 func (p *proxyProcess) inherit(o *rpc.CriuOpts, wanted []proxyFile) error {
 	if len(wanted) == 0 {
 		return nil
@@ -25,7 +26,7 @@ func (p *proxyProcess) inherit(o *rpc.CriuOpts, wanted []proxyFile) error {
 	var files []*os.File
 	defer func() {
 		for _, file := range files {
-			_ = file.Close() // CRIU has its own
+			_ = file.Close() // CRIU has its own descriptor
 		}
 	}()
 	for _, one := range wanted {
@@ -46,8 +47,8 @@ func (p *proxyProcess) inherit(o *rpc.CriuOpts, wanted []proxyFile) error {
 	return nil
 }
 
-// peerPID is the process at the other end of a connection: that which connected or listens, or has
-// made both ends.
+// peerPID returns the process at the other end of a connection: the process that connected or listens, or
+// that has made both ends.
 func peerPID(conn net.Conn) (int, error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {

@@ -21,9 +21,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// ProxyMain is what runs when runc calls this program as `criu`. Without GODWIT_GATE in the
-// environment, and for anything but a restore, it becomes the real CRIU; for a restore it is the
-// proxy: see ProxyEnv and Proxy. It returns the exit code.
+// ProxyMain is the main function when runc calls this program as `criu`. Without GODWIT_GATE in the
+// environment, and for anything but a restore, it becomes the real CRIU. For a restore it is the proxy: see
+// ProxyEnv and Proxy. It returns the exit code.
 func ProxyMain(args []string) int {
 	err := proxyMain(args)
 	if err == nil {
@@ -35,7 +35,7 @@ func ProxyMain(args []string) int {
 	return 1
 }
 
-// errNoted is a failure that was told to the agent and written to the log.
+// errNoted is a failure that was already reported to the agent and logged.
 var errNoted = errors.New("the restore failed")
 
 func proxyMain(args []string) error {
@@ -62,7 +62,7 @@ func proxyMain(args []string) error {
 	return p.end(p.run(fd, os.Getenv(envProxy)))
 }
 
-// isRestore waits for the request and looks at it without taking it from the socket.
+// isRestore waits for the request and peeks at it without taking it from the socket.
 func isRestore(fd int) (bool, error) {
 	buf := make([]byte, maxMessage)
 	for {
@@ -87,32 +87,32 @@ func isRestore(fd int) (bool, error) {
 	}
 }
 
-// proxyProcess is the proxy: runc on one side, CRIU on the other, the agent beside it.
+// proxyProcess is the proxy between runc and CRIU, controlled by the agent.
 type proxyProcess struct {
 	criu    string // path
 	record  string
 	lock    *os.File
 	runc    *link  // nil: the engine waits for CRIU itself
-	cgroup  string // with a wrapper: the container's
+	cgroup  string // with a wrapper: the container's cgroup
 	real    *session
 	agent   *proxyConn
 	workDir string
 	pid     int                         // of the restored first process
 	locks   map[int][]kernel.RecordLock // of all processes: see retakeLocks
-	opens   bool                        // the agent opens the network when there is a record
+	opens   bool                        // the agent opens the network once there is a record
 	allowed bool                        // the record was made, or may have been
-	freed   bool                        // CRIU was told so
-	// CRIU answered that it failed: it has killed what it made before any of it ran
+	freed   bool                        // CRIU was told to resume the processes
+	// CRIU reported a failure: it has killed the processes that it made before any of them ran
 	refused bool
-	going   bool        // CRIU may let go what it made from now on
-	stuck   atomic.Bool // CRIU failed, but hung before it said so
+	going   bool        // from now on CRIU may resume the processes that it made
+	stuck   atomic.Bool // CRIU failed, but hung before it reported that
 	agreed  vet.Agreed  // what the images may say
 
-	placeholder *kernel.PIDPlaceholder // for the first process; nil: there is none
-	handover    <-chan error           // when its PID was handed over, or that has failed; nil: not begun
+	placeholder *kernel.PIDPlaceholder // for the first process; nil: none
+	handover    <-chan error           // receives the result of handing over its PID; nil: not begun
 }
 
-// run goes through the whole life of the proxy. fd is the connection to runc.
+// run runs the proxy from start to end. fd is the connection to runc.
 func (p *proxyProcess) run(fd int, socket string) error {
 	runc, err := newLink(fd, "runc")
 	if err != nil {
@@ -137,8 +137,8 @@ func (p *proxyProcess) run(fd int, socket string) error {
 	if err := p.startReal(&request); err != nil {
 		return err
 	}
-	// runc has put this process into the container's cgroup, for CRIU, which is there now. The proxy
-	// would count against the container's limits, and be frozen and killed with it.
+	// runc has put this process into the container's cgroup, for the sake of CRIU, which is in it now. The
+	// proxy would count against the container's limits, and be frozen and killed with it.
 	if err := kernel.JoinCgroupsOf(os.Getppid()); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (p *proxyProcess) run(fd int, socket string) error {
 	return p.relay()
 }
 
-// startReal starts CRIU and makes the request one that it can serve: descriptors in it are numbers in runc.
+// startReal starts CRIU and adapts the request for it: descriptors in the request are numbers in runc.
 func (p *proxyProcess) startReal(request *rpc.CriuReq) error {
 	o := request.GetOpts()
 	if o == nil {
@@ -171,7 +171,7 @@ func (p *proxyProcess) startReal(request *rpc.CriuReq) error {
 	}
 	p.agreed.NetworkHeld = with.network != nil
 	if os.Getenv(envCgroupNamespace) != "" {
-		// its root is the container's cgroup, where runc has put this process
+		// the root of the namespace is the container's cgroup, where runc has put this process
 		with.namespaces = unix.CLONE_NEWCGROUP
 	}
 	p.real, err = startSession(p.criu, with)
@@ -207,9 +207,9 @@ func (p *proxyProcess) startReal(request *rpc.CriuReq) error {
 }
 
 // hideDirectories gives CRIU an empty directory for the mounts that hide directories of the node
-// (maskedMounts). It is beside the agent's socket, which is where what belongs to this container
-// alone is, and stays as long as the container. It is a file system of its own that nobody can
-// write to: CRIU does not give the mounts that it makes of it the flags of those that were dumped.
+// (maskedMounts). The directory is beside the agent's socket, where only this container's files are, and
+// exists as long as the container. It is a separate file system to which nobody can write, because CRIU
+// does not give the mounts that it makes of it the flags of the dumped mounts.
 func hideDirectories(o *rpc.CriuOpts) error {
 	dir := filepath.Join(filepath.Dir(os.Getenv(envProxy)), "masked")
 	if err := os.Mkdir(dir, 0o555); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -223,7 +223,7 @@ func hideDirectories(o *rpc.CriuOpts) error {
 	return nil
 }
 
-// settle sets what must not depend on the node's /etc/criu/runc.conf or on annotations.
+// settle sets options that must not depend on the node's /etc/criu/runc.conf or on annotations.
 func (p *proxyProcess) settle(o *rpc.CriuOpts) {
 	o.ConfigFile = nil
 	o.LogLevel = proto.Int32(logWarnings)
@@ -235,8 +235,8 @@ func (p *proxyProcess) settle(o *rpc.CriuOpts) {
 	o.ManageCgroupsMode = rpc.CriuCgMode_IGNORE.Enum()
 }
 
-// inheritedFiles are the descriptors from 4 on that runc gave to this process for CRIU. Each keeps
-// its number.
+// inheritedFiles returns the descriptors from 4 on that runc gave to this process for CRIU. Each keeps its
+// number.
 func inheritedFiles(o *rpc.CriuOpts) ([]*os.File, error) {
 	last := swrkFD
 	for _, i := range o.GetInheritFd() {
@@ -252,7 +252,7 @@ func inheritedFiles(o *rpc.CriuOpts) ([]*os.File, error) {
 	return files, nil
 }
 
-// networkOf is the network namespace that the engine keeps for the container, in which CRIU ran at
+// networkOf returns the network namespace that the engine keeps for the container, in which CRIU ran during
 // the dump (NetworkFor).
 func networkOf(o *rpc.CriuOpts, inherited []*os.File) *os.File {
 	for _, i := range o.GetInheritFd() {
@@ -263,10 +263,10 @@ func networkOf(o *rpc.CriuOpts, inherited []*os.File) *os.File {
 	return nil
 }
 
-// peerOf is the process that made the connection: runc.
+// peerOf returns the PID of the process that made the connection: runc.
 func peerOf(l *link) (int, error) { return peerPID(l.conn) }
 
-// waitForGo tells the agent that all is ready, and returns when the images are.
+// waitForGo reports to the agent that everything is ready, and returns when the images are complete.
 func (p *proxyProcess) waitForGo(request *rpc.CriuReq) error {
 	if err := p.agent.send(proxyMessage{Kind: kindReady}); err != nil {
 		return fmt.Errorf("tell the agent: %w", err)
@@ -295,9 +295,9 @@ func (p *proxyProcess) waitForGo(request *rpc.CriuReq) error {
 	return p.inherit(request.GetOpts(), m.Files)
 }
 
-// expectLocks looks whether there are locks that may have to be taken anew. Then CRIU must not
-// trace the first process, which it does to hear of its end if it makes it as its own sibling, as
-// runc wants it. As a child of CRIU it passes to this process when CRIU ends.
+// expectLocks checks whether there are locks that may have to be taken again. If so, CRIU must not trace
+// the first process. CRIU traces it, to notice its end, if it makes the process as its own sibling, which
+// runc requests. As a child of CRIU, the first process passes to this process when CRIU ends.
 func (p *proxyProcess) expectLocks(o *rpc.CriuOpts) error {
 	var err error
 	if p.locks, err = dumpedLocks(fmt.Sprintf("/proc/self/fd/%d", o.GetImagesDirFd())); err != nil ||
@@ -305,7 +305,7 @@ func (p *proxyProcess) expectLocks(o *rpc.CriuOpts) error {
 		return err
 	}
 	if p.runc == nil {
-		return nil // the engine expects it as its own child; what cannot be taken anew ends the restore
+		return nil // the engine expects it as its child; a lock that is missing then ends the restore
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("take over the container's first process: %w", err)
@@ -314,11 +314,11 @@ func (p *proxyProcess) expectLocks(o *rpc.CriuOpts) error {
 	return nil
 }
 
-// forRunc are the notifications for which runc has work to do. It does nothing on the others, which
-// are answered here.
+// forRunc are the notifications on which runc has work to do. The proxy itself answers the others, on which
+// runc does nothing.
 var forRunc = [...]string{"setup-namespaces", "orphan-pts-master", "post-restore"}
 
-// relay passes messages between CRIU and runc until CRIU's last.
+// relay passes messages between CRIU and runc until CRIU's last one.
 func (p *proxyProcess) relay() error {
 	stop := p.watchFailure(endPatience)
 	defer stop()
@@ -338,10 +338,10 @@ func (p *proxyProcess) relay() error {
 	}
 }
 
-// notified serves one notification. post-restore is the last at which a refusal, or the end of this
-// process, makes CRIU kill what it restored: all sockets and processes exist and wait in CRIU's own
-// code. At those that follow (network-unlock, pre-resume) CRIU ignores the answer
-// (criu/cr-restore.c, restore_root_task).
+// notified serves one notification. post-restore is the last one at which a refusal, or the end of this
+// process, makes CRIU kill what it restored: all sockets and processes exist and wait in CRIU's own code.
+// At the following notifications (network-unlock, pre-resume) CRIU ignores the answer (criu/cr-restore.c,
+// restore_root_task).
 func (p *proxyProcess) notified(m *rpc.CriuResp, rights []byte) error {
 	script := m.GetNotify().GetScript()
 	reply := &rpc.CriuReq{Type: rpc.CriuReqType_NOTIFY.Enum(), NotifySuccess: proto.Bool(true)}
@@ -376,7 +376,7 @@ func (p *proxyProcess) notified(m *rpc.CriuResp, rights []byte) error {
 			p.note("the agent is gone, the container runs: " + err.Error())
 		}
 	}
-	if !p.real.alive() { // a send would succeed: processes that it made have its end of the socket open
+	if !p.real.alive() { // a send would succeed: processes that CRIU made have the socket open
 		return fmt.Errorf("CRIU ended at %s", script)
 	}
 	if err := p.real.send(reply, nil); err != nil {
@@ -404,9 +404,8 @@ func (p *proxyProcess) askRunc(m *rpc.CriuResp, rights []byte) error {
 	return nil
 }
 
-// askBoth asks the agent whether the container may run and meanwhile lets runc write its state.
-// When both agree the record is made; then, and only then, the agent opens the network, and CRIU is
-// let on.
+// askBoth asks the agent whether the container may run, and meanwhile lets runc write its state. When both
+// agree, the record is made. Only then does the agent open the network, and CRIU may continue.
 func (p *proxyProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
 	runc := make(chan error, 1)
 	go func() { runc <- p.askRunc(m, rights) }()
@@ -414,7 +413,7 @@ func (p *proxyProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
 	if err = firstOf(err, <-runc); err != nil {
 		return err
 	}
-	p.allowed = true // before it is tried: a record that could not be made durable may be there all the same
+	p.allowed = true // set first: a record that could not be made durable may exist all the same
 	if err := makeRecord(p.record); err != nil {
 		return fmt.Errorf("record that the container may run: %w", err)
 	}
@@ -424,7 +423,7 @@ func (p *proxyProcess) askBoth(m *rpc.CriuResp, rights []byte) error {
 	return p.askAgent(kindRecorded, kindOpen)
 }
 
-// askAgent tells the agent what has been reached, and waits for the answer that lets the proxy go on.
+// askAgent reports a step to the agent, and waits for the answer that lets the proxy continue.
 func (p *proxyProcess) askAgent(reached, answer string) error {
 	if err := p.agent.send(proxyMessage{Kind: reached}); err != nil {
 		return fmt.Errorf("ask the agent whether to resume: %w", err)
@@ -439,14 +438,14 @@ func (p *proxyProcess) askAgent(reached, answer string) error {
 	return nil
 }
 
-// finish passes CRIU's last answer to runc and waits for CRIU's end, so that the restored first
-// process, a child of this one, passes to the monitor when the proxy ends.
+// finish passes CRIU's last answer to runc and waits for CRIU's end. Then the restored first process is a
+// child of this process, and passes to the monitor when the proxy ends.
 func (p *proxyProcess) finish(m *rpc.CriuResp) error {
 	var err error
 	if p.runc != nil {
 		err = p.runc.send(m, nil)
 	}
-	if !m.GetSuccess() { // what matters is told to the agent
+	if !m.GetSuccess() { // the agent gets what matters
 		p.refused = true
 		return fmt.Errorf("CRIU failed to restore (errno %d)", m.GetCrErrno())
 	}
@@ -454,7 +453,7 @@ func (p *proxyProcess) finish(m *rpc.CriuResp) error {
 		return fmt.Errorf("pass CRIU's answer to runc: %w", err)
 	}
 	if p.runc == nil {
-		p.real.close() // it waits for more, and the engine for its end
+		p.real.close() // CRIU waits for more, and the engine for CRIU's end
 	}
 	return p.real.wait()
 }

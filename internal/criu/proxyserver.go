@@ -22,25 +22,25 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// ProxyServerCommand is the hidden command of this program that becomes a restore proxy for an
-// engine that starts CRIU by its command line: see ProxyServerMain.
+// ProxyServerCommand is the hidden command of this program that becomes a restore proxy for an engine that
+// starts CRIU by its command line: see ProxyServerMain.
 const ProxyServerCommand = "restore-gatekeeper" // as in release v0.1.0
 
-// ProxyServer has the settings of a restore proxy to which the engine gives nothing but a wrapper
-// of CRIU.
+// ProxyServer has the settings of a restore proxy for an engine that only starts a CRIU wrapper.
 type ProxyServer struct {
 	Proxy  string `json:"Gate"` // socket on which ListenProxy listens; the key is that of release v0.1.0
-	Record string // file that is made durably before anything runs
-	Socket string // that is made for the wrapper
+	Record string // made durable before anything runs
+	Socket string // made for the wrapper
 	Images string // directory
 	Work   string // directory, for CRIU's log
-	// the container's, as for kernel.OpenCgroup: what a restore that failed leaves there is killed
+	// the container's cgroup, as for kernel.OpenCgroup: processes that a failed restore leaves in it are
+	// killed
 	Cgroup string
 	Agreed vet.Agreed // what the images may say
 }
 
-// Start starts the proxy and returns when its socket is there. The process lives until the restore
-// is over, or the agent gives it up; who starts it collects it.
+// Start starts the proxy and returns when its socket exists. The process lives until the restore has ended,
+// or the agent gives it up; the caller of Start waits for the process.
 func (s ProxyServer) Start(executable string) (*exec.Cmd, error) {
 	settings, err := json.Marshal(s)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s ProxyServer) Start(executable string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// readyFD is the proxy server's descriptor on which it says that its socket is there.
+// readyFD is the descriptor on which the proxy server reports that its socket exists.
 const readyFD = 3
 
 // ProxyServerMain is the main function of a proxy server. It returns the exit code.
@@ -93,7 +93,7 @@ func proxyServerMain(args []string) error {
 	return p.end(p.serve(s))
 }
 
-// serve goes through the whole life of a proxy with a wrapper.
+// serve runs a proxy with a wrapper from start to end.
 func (p *proxyProcess) serve(s ProxyServer) error {
 	conn, err := net.Dial("unix", s.Proxy)
 	if err != nil {
@@ -139,8 +139,8 @@ func (p *proxyProcess) awaitCRIU(socket string) (wrapperHello, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return hello, fmt.Errorf("make the proxy server's socket: %w", err)
 	}
-	// CRIU looks for the directories of its requests in the process that listens (SO_PEERCRED of
-	// unix(7)): it is this one.
+	// CRIU looks for the directories of its requests in the process that listens (SO_PEERCRED of unix(7)),
+	// which is this process.
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	if err != nil {
 		return hello, fmt.Errorf("make the proxy server's socket: %w", err)
@@ -204,8 +204,8 @@ func (c *proxyConn) watch(gone func()) (stop func()) {
 	}
 }
 
-// restoreOptions make a request of what the engine asked for on its command line. What is the
-// agent's is set here: cgroups are entered by the wrapper, the network is held by the agent.
+// restoreOptions makes a request of the engine's command line. It sets the agent's part itself: the wrapper
+// enters cgroups, and the agent holds the network.
 func restoreOptions(args []string) (*rpc.CriuOpts, error) {
 	root := argumentsOf(args, "--root")
 	if len(root) != 1 {
@@ -242,7 +242,7 @@ func restoreOptions(args []string) (*rpc.CriuOpts, error) {
 	return o, nil
 }
 
-// otherProcess is a CRIU that is no child of this process.
+// otherProcess is a CRIU that is not a child of this process.
 type otherProcess struct {
 	pid   int
 	pidfd *os.File
@@ -266,10 +266,10 @@ func (p *otherProcess) alive() bool {
 	return err == nil && alive
 }
 
-// wait returns when the process has ended. What its exit code was its parent knows.
+// wait returns when the process has ended. Only its parent learns its exit code.
 func (p *otherProcess) wait() error { return kernel.PidfdWait(context.Background(), p.pidfd) }
 
-// killRest kills what CRIU has made if it did not do so itself.
+// killRest kills what CRIU has made if CRIU did not do so itself.
 func (p *proxyProcess) killRest() {
 	if p.cgroup == "" {
 		killChildren()

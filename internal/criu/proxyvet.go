@@ -12,12 +12,12 @@ import (
 	"github.com/godwit/godwit/internal/criu/vet"
 )
 
-// specification is the container's, in its bundle. runc works in the bundle's directory, and so
-// does what it starts.
+// specification is the name of the container's specification in its bundle. runc and its child processes
+// work in the bundle's directory.
 const specification = "config.json"
 
-// agreedHere is what the container may have that runc restores: by the specification that the
-// engine of this node has made.
+// agreedHere returns what the container that runc restores may have, according to the specification that
+// this node's engine has made.
 func agreedHere() (vet.Agreed, error) {
 	data, err := os.ReadFile(specification)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestHostileImages gives a process more capabilities in the images than the container has: CRIU
-// gets nothing of it, and what the images were before is restored.
+// TestHostileImages gives a process in the images more capabilities than the container has, and checks that
+// CRIU gets none of the images, and that the original images can then be restored.
 func TestHostileImages(t *testing.T) {
 	c := newContainer(t)
 	c.dump()

@@ -13,18 +13,18 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// A record is the durable word that a restored container was allowed to run. It is made by the
-// restore proxy, not by the agent, because the proxy is the last that can hold the container back.
-// For its life the proxy holds a lock on the file RECORD.lock, so that an agent that starts anew
-// can wait for the proxy's end before it believes that there is no record.
+// A record is the durable statement that a restored container was allowed to run. The restore proxy makes
+// it, not the agent, because the proxy is the last process that can hold the container back. While it
+// lives, the proxy holds a lock on the file RECORD.lock. So a restarted agent can wait for the proxy's end
+// before it believes that there is no record.
 
 const lockSuffix = ".lock"
 
-// makeRecord makes the record. An empty file finds room on a full disk; what counts is that it exists.
+// makeRecord makes the record. An empty file fits on a full disk; only its existence counts.
 func makeRecord(path string) error { return kernel.CreateDurable(path, 0o600) }
 
-// lockRecord takes the lock for the rest of the process's life. It fails if there is a record
-// already: a restore is allowed to run once.
+// lockRecord takes the lock for the rest of the process's life. It fails if there is already a record: a
+// restore may run only once.
 func lockRecord(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+lockSuffix, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -41,11 +41,11 @@ func lockRecord(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Ran tells whether the proxy with this record file let its container run. If the proxy still lives
-// it waits for its end (a proxy whose agent is gone ends by itself at once); when ctx ends first it
-// kills the proxy, on which CRIU fails, but not one that has made the record: its container runs,
-// and would be killed with it. So the answer false is final. The caller removes the processes that
-// a killed restore may leave (kernel.Cgroup.Kill).
+// Ran reports whether the proxy with this record file let its container run. If the proxy still lives, Ran
+// waits for its end (a proxy whose agent is gone ends at once). When ctx ends first, Ran kills the proxy,
+// on which CRIU fails. It does not kill a proxy that has made the record: its container runs, and would be
+// killed with it. So the answer false is final. The caller removes processes that a killed restore may
+// leave (kernel.Cgroup.Kill).
 func Ran(ctx context.Context, record string) (bool, error) {
 	if err := endProxy(ctx, record); err != nil {
 		return false, fmt.Errorf("wait for the restore proxy to end: %w", err)
@@ -60,8 +60,8 @@ func Ran(ctx context.Context, record string) (bool, error) {
 	return true, nil
 }
 
-// endProxy returns when no proxy holds the lock. A proxy that starts later finds the lock file held
-// or finds no agent; neither lets anything run.
+// endProxy returns when no proxy holds the lock. A proxy that starts later finds the lock taken or finds no
+// agent; in neither case does it let anything run.
 func endProxy(ctx context.Context, record string) error {
 	f, err := os.OpenFile(record+lockSuffix, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,12 +91,11 @@ func endProxy(ctx context.Context, record string) error {
 	}
 }
 
-// allowedPatience is how long a proxy that has let its container run may take to end, or to take
-// that back because CRIU failed after all.
+// allowedPatience is how long a proxy that has let its container run may take to end, or to withdraw the
+// record because CRIU failed after all.
 const allowedPatience = 30 * time.Second
 
-// awaitAllowed waits for the end of a proxy that has made its record. After a long time the record
-// is believed.
+// awaitAllowed waits for the end of a proxy that has made its record. After a long time, the record counts.
 func awaitAllowed(lock *os.File) error {
 	for end := time.Now().Add(allowedPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		holder := unix.Flock_t{Type: unix.F_WRLCK}
@@ -110,8 +109,8 @@ func awaitAllowed(lock *os.File) error {
 	return nil
 }
 
-// killHolder kills the process that holds the lock, if it still does when its descriptor is open:
-// so its number cannot have become another's.
+// killHolder kills the process that holds the lock, if it still holds the lock once its pidfd is open: so
+// its PID cannot have been reused.
 func killHolder(f *os.File, pid int) error {
 	pidfd, err := kernel.PidfdOpen(pid)
 	if errors.Is(err, unix.ESRCH) {

@@ -8,35 +8,34 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Relief gives room to connections that would stand still for good for want of memory in their
-// receive queues.
+// Relief gives room to connections that would otherwise stall for ever, because their receive queues lack
+// memory.
 //
-// CRIU hands the kernel what a process had received and not read in pieces of 68 KiB, and the
-// kernel packs it denser than what comes from a network. The room that is left is promised to the
-// peer. When the queue is full the kernel packs all of it anew, in single pages (tcp_collapse in
-// net/ipv4/tcp_input.c): that takes an eighth more than before, so the queue is beyond its limit,
-// what had been promised room is dropped, and the window is closed in front of what the peer has
-// sent. From Linux 6.17 on (until a receiver honours what it once promised, see RFC 7323, section
-// 2.4) that kernel then drops all that the peer says, also that its own window is open; if the
-// process waits for just that before it reads on, neither side ever moves.
+// CRIU passes received but unread data to the kernel in pieces of 68 KiB, which the kernel packs more
+// densely than data from a network. The remaining room is promised to the peer. When the queue is full, the
+// kernel packs all of it again, in single pages (tcp_collapse in net/ipv4/tcp_input.c), which takes an
+// eighth more than before. So the queue is beyond its limit, the kernel drops data for which it had
+// promised room, and the window closes in front of data that the peer has sent. From Linux 6.17 on (until a
+// receiver honours what it once promised, see RFC 7323, section 2.4), the kernel then drops everything from
+// the peer, including the news that the peer's own window is open. If the process waits for just that
+// before it reads on, neither side ever continues.
 type Relief struct {
-	given map[uint64]bool // inodes of sockets: each once, or a peer could go on filling one that nobody reads
+	given map[uint64]bool // inodes of sockets: each once, or a peer could go on filling an unread one
 }
 
-// NewRelief has given no room yet.
+// NewRelief returns a Relief that has given no room yet.
 func NewRelief() *Relief { return &Relief{given: map[uint64]bool{}} }
 
 const (
-	// reliefSlack: a queue that is so near its limit has no room for a packet.
+	// reliefSlack: a queue this close to its limit has no room for a packet.
 	reliefSlack = 4096
-	// What a queue takes more when it is packed anew, and room for a window to open again: it must
+	// The additional size of a queue that is packed again, and room for a window to open again, which must
 	// be more than a sixteenth.
 	reliefPart = 8
 )
 
-// Give looks at the TCP sockets of processes, and gives those room whose queue is full. It tells
-// how many have a queue that is at least half full: as long as there are some, it may become one of
-// those.
+// Give checks the TCP sockets of processes, and gives room to those whose queue is full. It returns how
+// many queues are at least half full: while there are any, one of them may become full.
 func (r *Relief) Give(pids []int) (tight int, err error) {
 	if tight, err = eachTCP(pids, r.giveSocket); err != nil {
 		return tight, fmt.Errorf("look at receive queues: %w", err)
@@ -44,7 +43,7 @@ func (r *Relief) Give(pids []int) (tight int, err error) {
 	return tight, nil
 }
 
-// giveSocket tells whether the socket's queue is at least half full.
+// giveSocket reports whether the socket's queue is at least half full.
 func (r *Relief) giveSocket(sk int) (full bool, err error) {
 	used, limit, err := kernel.ReceiveMemory(sk)
 	if err != nil || used < limit/2 {

@@ -13,17 +13,17 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestRelief has a connection stand still whose one end has a receive queue beyond its limit, has
-// lost a packet for that, and waits for the other end's window before it reads. With more room it
-// goes on.
+// TestRelief makes a connection stall: one end has a receive queue beyond its limit, has lost a packet for
+// that reason, and waits for the other end's window before it reads. With more room the connection
+// continues.
 func TestRelief(t *testing.T) {
 	const limit, piece = 4 << 20, 1000
 	near, far := tcpPair(t, limit)
 	toNear := limit / 2
 	write(t, far, toNear)
 	await(t, near, toNear)
-	// It takes more than what is in it. And the piece is smaller than the unit of windows: far does
-	// not notice that it is beyond.
+	// The queue takes more memory than its data has bytes. The piece is smaller than the unit of windows,
+	// so far does not notice that it is beyond.
 	control(t, near, func(fd int) error { return limitReceived(fd, toNear) })
 	write(t, far, piece)
 	toNear += piece
@@ -34,7 +34,7 @@ func TestRelief(t *testing.T) {
 			t.Errorf("%d tight sockets, %v; want both", tight, err)
 		}
 	}
-	// More is given once: nearly an eighth of what it takes.
+	// Room is given once: nearly an eighth of the queue's memory.
 	if used, most := memoryOf(t, near); used > most || used < most/8*7 {
 		t.Errorf("%d bytes of %d", used, most)
 	}
@@ -56,7 +56,7 @@ func TestRelief(t *testing.T) {
 	}
 }
 
-// tcpPair is a connection of which the near end has a limit for what it receives.
+// tcpPair returns a connection whose near end has a limit for received data.
 func tcpPair(t *testing.T, limit int) (near, far *net.TCPConn) {
 	t.Helper()
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
@@ -86,7 +86,7 @@ func tcpPair(t *testing.T, limit int) (near, far *net.TCPConn) {
 	return accepted.(*net.TCPConn), outer.(*net.TCPConn)
 }
 
-// limitReceived sets a limit that the kernel may not change.
+// limitReceived sets a limit that the kernel must not change.
 func limitReceived(fd, limit int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, limit/2)
 }
@@ -98,7 +98,7 @@ func write(t *testing.T, conn *net.TCPConn, size int) {
 	}
 }
 
-// await waits until so much has been received.
+// await waits until this much data has been received.
 func await(t *testing.T, conn *net.TCPConn, size int) {
 	t.Helper()
 	received := 0
@@ -122,10 +122,10 @@ func take(conn *net.TCPConn, size int, deadline time.Time) error {
 	return err
 }
 
-// fill writes until nothing more goes.
+// fill writes until the socket accepts no more.
 func fill(conn *net.TCPConn) (written int) {
 	for block := make([]byte, 1<<16); ; {
-		// what is wrong shows when it is written
+		// the write reports an error
 		_ = conn.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 		n, err := conn.Write(block)
 		written += n

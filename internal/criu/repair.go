@@ -16,9 +16,9 @@ import (
 // mode without sending a window probe, so that the peer notices nothing.
 const repairOffNoProbe = -1
 
-// Unrepair takes every TCP socket of the given processes that a dump left in repair mode out of it,
-// so that it works again when the processes are thawed, and returns how many there were. Call it
-// while they are frozen. Processes that are gone are left out.
+// Unrepair takes all TCP sockets of the given processes out of repair mode, in which a dump may have left
+// them, so that they work when the processes are thawed. It returns how many there were. Call it while the
+// processes are frozen. It ignores processes that are gone.
 func Unrepair(pids []int) (int, error) {
 	n, err := eachTCP(pids, unrepairSocket)
 	if err != nil {
@@ -27,7 +27,7 @@ func Unrepair(pids []int) (int, error) {
 	return n, nil
 }
 
-// unrepairSocket tells whether the socket was in repair mode.
+// unrepairSocket reports whether the socket was in repair mode.
 func unrepairSocket(sk int) (bool, error) {
 	mode, err := unix.GetsockoptInt(sk, unix.IPPROTO_TCP, unix.TCP_REPAIR)
 	if err != nil || mode == 0 {
@@ -36,11 +36,11 @@ func unrepairSocket(sk int) (bool, error) {
 	return true, unix.SetsockoptInt(sk, unix.IPPROTO_TCP, unix.TCP_REPAIR, repairOffNoProbe)
 }
 
-// linkRemap is how CRIU calls the names that it gives to deleted but open files (criu/files-reg.c).
+// linkRemap matches the names that CRIU gives to deleted but open files (criu/files-reg.c).
 var linkRemap = regexp.MustCompile(`^link_remap\.\d+$`)
 
-// RemoveLinkRemaps removes the names that a dump gave to deleted but open files of the given
-// processes, and returns how many there were. A file that merely is called so is left alone.
+// RemoveLinkRemaps removes the names that a dump gave to deleted but open files of the given processes, and
+// returns how many there were. It leaves other files with such names alone.
 func RemoveLinkRemaps(pids []int) (int, error) {
 	total := 0
 	var failed []error
@@ -56,8 +56,8 @@ func RemoveLinkRemaps(pids []int) (int, error) {
 	return total, errors.Join(failed...)
 }
 
-// removeLinkRemaps looks at the files behind the links of a directory of /proc. A link's text is
-// the path in the process's mount namespace.
+// removeLinkRemaps examines the files behind the links of a directory in /proc. A link's text is the path
+// in the process's mount namespace.
 func removeLinkRemaps(pid int, dir string) (int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -84,8 +84,8 @@ func removeLinkRemaps(pid int, dir string) (int, error) {
 	return total, nil
 }
 
-// removeNamesOf removes the link_remap names of a file from a directory of the container. The
-// directory is reached through a root that no symbolic link leaves.
+// removeNamesOf removes the link_remap names of a file from a directory of the container. It reaches the
+// directory through a root that no symbolic link can leave.
 func removeNamesOf(file fs.FileInfo, pid int, dir string) (int, error) {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/%d/root", pid))
 	if err != nil {
@@ -96,11 +96,11 @@ func removeNamesOf(file fs.FileInfo, pid int, dir string) (int, error) {
 	if rel == "" {
 		rel = "."
 	}
-	// What is there now need not be what was: a fifo must not be waited for.
+	// The path may lead to something else now: opening a FIFO must not block.
 	d, err := root.OpenFile(rel, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		// the directory is deleted, too, or on a mount that is not seen from here: CRIU made no
-		// name there
+		// the directory is deleted, too, or on a mount that is not visible from here: CRIU made no name
+		// there
 		return 0, nil
 	}
 	defer d.Close()

@@ -20,7 +20,7 @@ type restore struct {
 	done   chan error
 }
 
-// kill ends the container and removes what runc keeps of it: it is to be restored.
+// kill ends the container and removes runc's state of it, so that it can be restored.
 func (c *container) kill() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -78,7 +78,7 @@ func (r *restore) logs() string {
 	return all
 }
 
-// TestRestore moves a container five times: its client's connection goes on.
+// TestRestore moves a container five times, and checks that its client's connection continues.
 func TestRestore(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -89,8 +89,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreWaiting moves a connection of unix sockets that is accepted only afterwards. CRIU
-// dumps its client first, as it does where the client is a parent of the server.
+// TestRestoreWaiting moves a connection of unix sockets that is accepted only afterwards. CRIU dumps its
+// client first, as it does if the client is a parent of the server.
 func TestRestoreWaiting(t *testing.T) {
 	c := newContainer(t)
 	client := c.dial()
@@ -100,8 +100,8 @@ func TestRestoreWaiting(t *testing.T) {
 	client.count()
 }
 
-// BenchmarkSwitchover measures what lies between freeze and resume: the dump, its release, and the
-// restore from the agent's word to go until the processes run.
+// BenchmarkSwitchover measures what happens between freeze and resume: the dump, its release, and the
+// restore from the agent's message to go until the processes run.
 func BenchmarkSwitchover(b *testing.B) {
 	c := newContainer(b)
 	client := c.dial()
@@ -132,14 +132,14 @@ func BenchmarkSwitchover(b *testing.B) {
 	}
 }
 
-// killQuietly kills the frozen container without its sockets telling the peer, as an agent does
+// killQuietly kills the frozen container without its sockets sending anything to the peer, as an agent does
 // that holds packets.
 func (c *container) killQuietly() {
 	c.unplug(true)
 	c.kill()
 }
 
-// unplug takes the link of the container's namespace down or up.
+// unplug takes the link in the container's namespace down or up.
 func (c *container) unplug(down bool) {
 	c.t.Helper()
 	rule := []string{"netns", "exec", c.id, "nft"}

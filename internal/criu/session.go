@@ -20,8 +20,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// maxMessage bounds one message of CRIU's protocol. Requests carry lists of mounts; a few kilobytes
-// are usual.
+// maxMessage bounds one message of CRIU's protocol. Requests contain lists of mounts and are usually a few
+// kilobytes long.
 const maxMessage = 1 << 20
 
 // link is a connection that carries CRIU's protocol: one protobuf message in each packet of a
@@ -41,7 +41,7 @@ func newLink(fd int, name string) (*link, error) {
 	}
 	conn, ok := c.(*net.UnixConn)
 	if !ok {
-		_ = c.Close() // the type is what is wrong
+		_ = c.Close() // the type is the error to report
 		return nil, fmt.Errorf("use socket %s: it is a %T, want a unix socket", name, c)
 	}
 	return &link{conn: conn, buf: make([]byte, maxMessage)}, nil
@@ -56,8 +56,8 @@ func (l *link) send(m proto.Message, rights []byte) error {
 	return err
 }
 
-// receive reads one message and the descriptors that came with it, as raw control data that can be
-// sent on. The end of the connection is io.EOF.
+// receive reads one message and the descriptors that came with it, as raw control data that can be passed
+// on. The end of the connection is io.EOF.
 func (l *link) receive(m proto.Message) (rights []byte, err error) {
 	oob := make([]byte, unix.CmsgSpace(16*4))
 	n, oobn, flags, _, err := l.conn.ReadMsgUnix(l.buf, oob)
@@ -79,34 +79,33 @@ func (l *link) close() { _ = l.conn.Close() } // nothing is lost: every message 
 type session struct {
 	*link
 	process *exec.Cmd
-	other   *otherProcess // that another process started, in place of process; nil: it is process
-	tables  *tables       // that it gets in place of the kernel's; nil: none
+	other   *otherProcess // started by another process, in place of process; nil: process is used
+	tables  *tables       // replace the kernel's; nil: none
 	mounts  *os.File      // its mount namespace; nil: this process's own
 	reap    sync.Once
 	reaped  chan struct{}
 	waitErr error // when reaped is closed
 }
 
-// swrkFD is the descriptor on which CRIU finds its connection. Those after it are the caller's.
+// swrkFD is the descriptor on which CRIU finds its connection. Later descriptors are the caller's.
 const swrkFD = 3
 
-// criuEnvironment is small for speed: CRIU runs tar, which runs sh and gzip, for every tmpfs,
-// inside the freeze. They look through PATH and load a locale each time. HOME is missing so that no
-// ~/.criu changes the options.
+// criuEnvironment is small for speed: for every tmpfs, CRIU runs tar, which runs sh and gzip, during the
+// freeze. Each of them searches PATH and loads a locale. HOME is missing so that no ~/.criu changes the
+// options.
 var criuEnvironment = [...]string{"PATH=/usr/bin:/usr/sbin:/bin:/sbin:/usr/local/bin:/usr/local/sbin",
 	"LC_ALL=C"}
 
-// sessionFiles are what a new CRIU gets, and the namespaces that it runs in.
+// sessionFiles are the files of a new CRIU, and the namespaces in which it runs.
 type sessionFiles struct {
 	stdio      [3]*os.File
 	more       []*os.File // descriptors from 4 on
-	namespaces uintptr    // that are made for it (CLONE_NEW…)
-	network    *os.File   // the network namespace that it enters; nil: this one
-	// called in the thread that starts it, which has a mount namespace of its own; nil: nothing to
-	// do
+	namespaces uintptr    // made for it (CLONE_NEW…)
+	network    *os.File   // the network namespace to enter; nil: this one
+	// called in the thread that starts CRIU and has a mount namespace of its own; nil: nothing is called
 	mounts  func() error
-	cut     []int  // processes of which it gets other tables of mappings, see tables
-	cutUsed bool   // with cut: mappings are cut though there is something in them
+	cut     []int  // processes with replaced tables of mappings, see tables
+	cutUsed bool   // with cut: also cut mappings that have pages
 	scratch string // with cut: an empty directory
 }
 
@@ -127,7 +126,7 @@ func startSession(path string, with sessionFiles) (*session, error) {
 	setStdio(cmd, with.stdio)
 	cmd.ExtraFiles = append([]*os.File{server}, with.more...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setpgid:    true, // a terminal's ^C is not for CRIU
+		Setpgid:    true, // so that a terminal's ^C does not reach CRIU
 		Cloneflags: with.namespaces,
 	}
 	s := &session{link: l, process: cmd, reaped: make(chan struct{})}
@@ -138,7 +137,7 @@ func startSession(path string, with sessionFiles) (*session, error) {
 	return s, nil
 }
 
-// start starts CRIU, which gets its namespaces from the thread that starts it.
+// start starts CRIU, which inherits the namespaces of the thread that starts it.
 func (s *session) start(with sessionFiles) error {
 	ownMounts := with.mounts != nil || len(with.cut) > 0
 	if with.network == nil && !ownMounts {
@@ -166,8 +165,8 @@ func (s *session) start(with sessionFiles) error {
 	return err
 }
 
-// closeMounts lets the kernel undo the mounts of CRIU's namespace, for which it waits for all
-// processors: when CRIU ends in the freeze it must not.
+// closeMounts lets the kernel undo the mounts of CRIU's namespace now. The kernel waits for all processors
+// then, which must not happen when CRIU ends during the freeze.
 func (s *session) closeMounts() {
 	if s.mounts != nil {
 		_ = s.mounts.Close() // it was only held
@@ -175,8 +174,8 @@ func (s *session) closeMounts() {
 	}
 }
 
-// changeMounts gives this thread, and what it starts from now on, a mount namespace, and changes
-// mounts in it. The thread is locked and ends after that.
+// changeMounts gives this thread, and programs that it starts from now on, a new mount namespace, and
+// changes mounts in it. The thread is locked and ends after that.
 func (s *session) changeMounts(with sessionFiles) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace for CRIU: %w", err)
@@ -199,17 +198,17 @@ func (s *session) changeMounts(with sessionFiles) error {
 	return err
 }
 
-// inOwnThread runs f in a thread that ends with it, so that it can change what belongs to a thread.
+// inOwnThread runs f in a thread that ends with f, so that f can change attributes of its thread.
 func inOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked
 		done <- f()
 	}()
 	return <-done
 }
 
-// setStdio avoids that a nil *os.File becomes a non-nil interface.
+// setStdio keeps a nil *os.File from becoming a non-nil interface.
 func setStdio(cmd *exec.Cmd, stdio [3]*os.File) {
 	if stdio[0] != nil {
 		cmd.Stdin = stdio[0]
@@ -222,7 +221,7 @@ func setStdio(cmd *exec.Cmd, stdio [3]*os.File) {
 	}
 }
 
-// warm returns when CRIU is loaded and answers, which takes a few milliseconds after its start.
+// warm returns when CRIU is loaded and answers, a few milliseconds after its start.
 func (s *session) warm(ctx context.Context) (*rpc.CriuVersion, error) {
 	stop := s.interruptOn(ctx)
 	defer stop()
@@ -248,7 +247,7 @@ func (s *session) interruptOn(ctx context.Context) (stop func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !over {
-			// fails only on a closed socket, on which receive fails too
+			// fails only on a closed socket, on which receive fails, too
 			_ = s.conn.SetReadDeadline(time.Unix(1, 0))
 		}
 	})
@@ -261,7 +260,7 @@ func (s *session) interruptOn(ctx context.Context) (stop func()) {
 	}
 }
 
-// alive tells whether CRIU has not ended.
+// alive reports whether CRIU has not ended.
 func (s *session) alive() bool {
 	if s.other != nil {
 		return s.other.alive()
@@ -269,11 +268,11 @@ func (s *session) alive() bool {
 	return kernel.ChildRuns(s.process.Process.Pid)
 }
 
-// killPatience is how long a CRIU that was killed may take to end. It takes longer only if the
-// kernel does not let go of it, and then nothing more can be done about it.
+// killPatience is how long a killed CRIU may take to end. It takes longer only if the kernel does not
+// release it, and then nothing more can be done.
 const killPatience = 5 * time.Second
 
-// kill ends CRIU and collects it. It may be called more than once.
+// kill ends CRIU and waits for it. It may be called more than once.
 func (s *session) kill() {
 	s.signalKill()
 	s.collect()
@@ -293,7 +292,7 @@ func (s *session) signalKill() {
 	_ = s.process.Process.Kill() // as above
 }
 
-// pid of CRIU.
+// pid returns CRIU's PID.
 func (s *session) pid() int {
 	if s.other != nil {
 		return s.other.pid
@@ -301,14 +300,14 @@ func (s *session) pid() int {
 	return s.process.Process.Pid
 }
 
-// wait collects CRIU.
+// wait waits until CRIU has ended.
 func (s *session) wait() error {
 	s.collect()
 	<-s.reaped
 	return s.waitErr
 }
 
-// collect begins to wait for CRIU's end.
+// collect starts waiting for CRIU's end.
 func (s *session) collect() {
 	s.reap.Do(func() {
 		go func() {
@@ -325,8 +324,8 @@ func (s *session) collect() {
 	})
 }
 
-// killUnlessDone kills CRIU if it has not been told within so long after the end of ctx that all is
-// done. Then receive fails, even if processes that CRIU made have its end of the connection.
+// killUnlessDone kills CRIU unless done is called within patience after the end of ctx. After the kill
+// receive fails, even if processes that CRIU made have its end of the connection.
 func (s *session) killUnlessDone(ctx context.Context, patience time.Duration) (done func()) {
 	over := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
@@ -343,7 +342,7 @@ func (s *session) killUnlessDone(ctx context.Context, patience time.Duration) (d
 	}
 }
 
-// errEnded explains a receive that failed: CRIU closed the connection, or it was interrupted.
+// errEnded explains a failed receive: CRIU closed the connection, or it was interrupted.
 func errEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		return ctx.Err()

@@ -17,37 +17,37 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Memory that processes share without a file (shared anonymous mappings, memfds) can be carried by
-// somebody else. CRIU knows it by the number of its device and dumps its content; any other file it
-// leaves out if it is told that it is external (--external file[mount:inode]), and takes it from a
-// descriptor at the restore (--inherit-fd), which it opens anew for each mapping and each open
-// file, with the flags and the position that were there (criu/files-reg.c, open_path). So it is
-// made not to know that number: it is among the facts on the kernel that CRIU keeps in a file.
+// Memory that processes share without a file (shared anonymous mappings, memfds) can be carried by somebody
+// else. CRIU recognises it by its device number and dumps its content. CRIU leaves any other file out if it
+// is told that the file is external (--external file[mount:inode]). At the restore it takes the file from a
+// descriptor (--inherit-fd), which it opens again for each mapping and each open file, with the original
+// flags and position (criu/files-reg.c, open_path). So CRIU is made not to recognise that number, which is
+// among the facts about the kernel that CRIU keeps in a file.
 
-// kernelFacts is where CRIU keeps what it has found out about the kernel (criu/kerndat.c). It must
-// be on a tmpfs.
+// kernelFacts is the file in which CRIU keeps facts about the kernel (criu/kerndat.c). It must be on a
+// tmpfs.
 const kernelFacts = "/run/criu.kdat"
 
 const (
-	// factsDevice is where in it the number of the device is: after two magic numbers of 32 bits
+	// factsDevice is the offset of the device number in it: after two magic numbers of 32 bits
 	// (criu/include/kerndat.h).
 	factsDevice = 8
 	maxFacts    = 64 << 10
-	// factsTries is how often it is tried: on a busy machine one probe in fifty fails, and then
-	// CRIU keeps nothing.
+	// factsTries is the number of attempts: on a busy machine one probe in fifty fails, and then CRIU keeps
+	// nothing.
 	factsTries = 4
-	// noDevice is the number of no device: majors have 12 bits.
+	// noDevice is not the number of any device: major numbers have 12 bits.
 	noDevice = 0xFFFF_FFFE
 )
 
-// KernelFacts is what a CRIU has found out about this kernel.
+// KernelFacts are the facts that a CRIU has found out about this kernel.
 type KernelFacts struct {
 	data   []byte
 	device uint64 // of shared memory
-	mount  uint64 // that it is on
+	mount  uint64 // the mount of its device
 }
 
-// KernelFacts has CRIU find out about the kernel. It takes some 50 ms.
+// KernelFacts makes CRIU find out facts about the kernel, which takes some 50 ms.
 func (t Tool) KernelFacts(ctx context.Context) (*KernelFacts, error) {
 	facts, err := t.kernelFacts(ctx)
 	for try := 1; errors.Is(err, fs.ErrNotExist) && try < factsTries; try++ {
@@ -85,7 +85,7 @@ func (t Tool) kernelFacts(ctx context.Context) (*KernelFacts, error) {
 	return &KernelFacts{data: data, device: device, mount: mount}, nil
 }
 
-// probe makes CRIU find out about the kernel: any question about a feature does (cr-service.c,
+// probe makes CRIU find out facts about the kernel, as any query for a feature does (cr-service.c,
 // handle_feature_check).
 func (s *session) probe(ctx context.Context) error {
 	stop := s.interruptOn(ctx)
@@ -103,8 +103,8 @@ func (s *session) probe(ctx context.Context) error {
 	return nil // What it can do does not matter here.
 }
 
-// emptyRun has CRIU find nothing that was kept, and keep what it finds, in the mount namespace of
-// this thread alone.
+// emptyRun hides earlier facts from CRIU, and lets it store new ones, in the mount namespace of this thread
+// alone.
 func emptyRun() error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("tmpfs", filepath.Dir(kernelFacts), "tmpfs", flags,
@@ -114,10 +114,10 @@ func emptyRun() error {
 	return nil
 }
 
-// place has CRIU find the facts in a directory that looks like /run otherwise, in the mount
-// namespace of this thread alone. The file is returned, to change what CRIU will read. A mount over
-// the file in the real directory would do, if nobody else replaced or removed that (each CRIU does
-// if /run is no tmpfs), on which the mount is gone, too.
+// place makes CRIU find the facts in a directory that otherwise looks like /run, in the mount namespace of
+// this thread alone. It returns the file, so that the caller can change what CRIU will read. A mount over
+// the file in the real directory would vanish if somebody else replaced or removed the file, which each
+// CRIU does if /run is not a tmpfs.
 func (f *KernelFacts) place() (*os.File, error) {
 	dir := filepath.Dir(kernelFacts)
 	whole, err := os.Open(dir)
@@ -134,14 +134,14 @@ func (f *KernelFacts) place() (*os.File, error) {
 	}
 	for _, e := range entries {
 		if !e.IsDir() {
-			continue // CRIU has no use for it
+			continue // CRIU does not need it
 		}
 		at, from := filepath.Join(dir, e.Name()), fmt.Sprintf("/proc/self/fd/%d/%s", whole.Fd(), e.Name())
 		err := os.Mkdir(at, 0o755)
 		if err == nil {
 			err = unix.Mount(from, at, "", unix.MS_BIND|unix.MS_REC, "")
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has gone meanwhile
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has vanished meanwhile
 			return nil, fmt.Errorf("show %s to CRIU: %w", at, err)
 		}
 	}
@@ -155,9 +155,9 @@ func (f *KernelFacts) place() (*os.File, error) {
 	return file, nil
 }
 
-// LeaveShared leaves the content of shared memory out of the dump, which must be all that the
-// processes have: the inodes of shared anonymous mappings and memfds (memory.Source.Shared). It
-// returns false if that is not possible; then all is dumped. It is called before Run.
+// LeaveShared leaves the content of shared memory out of the dump. inodes must be those of all shared
+// anonymous mappings and memfds of the processes (memory.Source.Shared). LeaveShared returns false if that
+// is impossible; then everything is dumped. Call it before Run.
 func (d *Dump) LeaveShared(inodes []uint64) (bool, error) {
 	if d.facts == nil || len(inodes) == 0 {
 		return false, nil
@@ -172,7 +172,7 @@ func (d *Dump) LeaveShared(inodes []uint64) (bool, error) {
 	return true, nil
 }
 
-// sharedKey is the name that CRIU has for a file that comes from outside.
+// sharedKey returns CRIU's name for a file from outside.
 func sharedKey(mount, inode uint64) string { return fmt.Sprintf("file[%x:%x]", mount, inode) }
 
 // SharedFile is shared memory that a restore takes from outside.
@@ -181,10 +181,10 @@ type SharedFile struct {
 	Inode uint64 // at the source
 }
 
-// maxSharedFiles bounds what a restore takes from outside.
+// maxSharedFiles bounds the number of files that a restore takes from outside.
 const maxSharedFiles = 512
 
-// SharedFiles lists from the images of a dump what was left out by LeaveShared and a restore must be given
+// SharedFiles lists, from the images of a dump, what LeaveShared has left out and a restore must be given
 // (ProxyOptions.Inherit).
 func SharedFiles(imagesDir string) ([]SharedFile, error) {
 	data, err := os.ReadFile(filepath.Join(imagesDir, filesImage))

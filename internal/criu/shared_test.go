@@ -24,7 +24,7 @@ func TestKernelFacts(t *testing.T) {
 	}
 }
 
-// filesImageOf makes a description of open files.
+// filesImageOf makes an image that describes open files.
 func filesImageOf(t testing.TB, names ...string) []byte {
 	t.Helper()
 	image := make([]byte, imageHeaderBytes)

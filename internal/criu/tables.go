@@ -17,18 +17,18 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// tables gives CRIU tables of mappings in place of /proc/PID/smaps. CRIU has a mount namespace of
-// its own, in which there are FIFOs over these files. So nothing of it is seen by others, and it
-// ends with CRIU. A FIFO makes CRIU wait for a table that is made while it does what comes before.
+// tables gives CRIU tables of mappings in place of /proc/PID/smaps. CRIU runs in a mount namespace of its
+// own, in which FIFOs cover these files. So nobody else sees them, and they end with CRIU. A FIFO makes
+// CRIU wait for a table that is made while CRIU does its earlier work.
 type tables struct {
 	pageSize uint64
-	used     bool // mappings are cut though there is something in them
+	used     bool // also cut mappings that have pages
 	of       []*table
 	stopped  atomic.Bool
 	serving  sync.WaitGroup
 }
 
-// table is that of one process.
+// table is the table of one process.
 type table struct {
 	pid  int
 	path *os.File // of the FIFO
@@ -40,9 +40,9 @@ type table struct {
 	err    error
 }
 
-// hideTables puts FIFOs over the tables of processes, in the mount namespace of this thread alone
-// and of what it starts from now on. dir is an empty directory. Where that is not possible it
-// returns nil: then CRIU looks at everything, which takes longer.
+// hideTables puts FIFOs over the tables of processes, in the mount namespace of this thread alone and of
+// programs that it starts from now on. dir is an empty directory. If that is impossible, hideTables returns
+// nil: then CRIU examines everything, which takes longer.
 func hideTables(dir string, pids []int, used bool) (*tables, error) {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0700,size=64k"); err != nil {
@@ -61,7 +61,7 @@ func hideTables(dir string, pids []int, used bool) (*tables, error) {
 	return t, nil
 }
 
-// uncover takes away what was put over tables so far.
+// uncover removes what was put over tables so far.
 func (t *tables) uncover() error {
 	t.close()
 	for _, one := range t.of {
@@ -79,7 +79,7 @@ func hideTable(dir string, pid int) (*table, error) {
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		return nil, fmt.Errorf("make a FIFO for a table of mappings: %w", err)
 	}
-	// It is opened by the number, as its name is in another namespace.
+	// Opened through /proc by number, because its name is in another namespace.
 	path, err := os.OpenFile(fifo, unix.O_PATH, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a FIFO for a table of mappings: %w", err)
@@ -95,7 +95,7 @@ func hideTable(dir string, pid int) (*table, error) {
 	return nil, fmt.Errorf("put a FIFO over the table of mappings of process %d: %w", pid, err)
 }
 
-// serve begins to make the tables and to give them to CRIU. The processes are stopped.
+// serve starts making the tables and passing them to CRIU. The processes are stopped.
 func (t *tables) serve() {
 	for _, one := range t.of {
 		t.serving.Go(func() { one.serve(t) })
@@ -105,7 +105,7 @@ func (t *tables) serve() {
 // noTable is a table that CRIU refuses.
 const noTable = "0-0 there is no table\n"
 
-// serve makes the table, and gives it to who reads it until the service ends.
+// serve makes the table, and passes it to each reader until the service ends.
 func (o *table) serve(t *tables) {
 	content, err := o.make(t)
 	for err == nil && !t.stopped.Load() {
@@ -114,8 +114,8 @@ func (o *table) serve(t *tables) {
 	o.fail(err)
 }
 
-// make makes the table. If that fails CRIU gets one that makes its dump fail. A process that has
-// ended needs none.
+// make makes the table. If that fails, CRIU gets a table that makes its dump fail. An ended process needs
+// none.
 func (o *table) make(t *tables) ([]byte, error) {
 	process, err := kernel.ReadProcess(o.pid)
 	var content []byte
@@ -161,7 +161,7 @@ func (o *table) give(t *tables, content []byte) error {
 	if err != nil && !t.stopped.Load() {
 		return fmt.Errorf("give CRIU the mappings of process %d: %w", o.pid, err)
 	}
-	// As long as this reader has not closed it, it would get the table for the next one.
+	// Until this reader has closed the FIFO, it would also get the table for the next reader.
 	for !t.stopped.Load() {
 		again, err := os.OpenFile(name, os.O_WRONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
@@ -173,7 +173,7 @@ func (o *table) give(t *tables, content []byte) error {
 	return nil
 }
 
-// close ends the service, when CRIU has ended or to make its dump fail.
+// close ends the service, after CRIU has ended or to make its dump fail.
 func (t *tables) close() {
 	t.stopped.Store(true)
 	var readers []*os.File
@@ -183,7 +183,7 @@ func (t *tables) close() {
 			_ = one.writer.SetWriteDeadline(time.Unix(1, 0)) // fails only on a closed file
 		}
 		one.mu.Unlock()
-		// For who waits for a reader.
+		// Wakes those who wait for a reader.
 		r, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", one.path.Fd()), os.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err == nil {
 			readers = append(readers, r)
@@ -198,7 +198,7 @@ func (t *tables) close() {
 	}
 }
 
-// failed is why CRIU did not get its tables; nil if it did.
+// failed returns why CRIU did not get its tables; nil if it did.
 func (t *tables) failed() error {
 	var errs []error
 	for _, one := range t.of {
@@ -209,7 +209,7 @@ func (t *tables) failed() error {
 	return errors.Join(errs...)
 }
 
-// mend puts the images right, and lists what was cut.
+// mend corrects the images, and lists what was cut.
 func (t *tables) mend(imagesDir string) ([]LazyMemory, error) {
 	if err := t.failed(); err != nil {
 		return nil, err

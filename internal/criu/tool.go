@@ -21,7 +21,7 @@ type Version struct{ Major, Minor, Sub int }
 
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Sub) }
 
-// AtLeast tells whether v is other or newer.
+// AtLeast reports whether v is other or newer.
 func (v Version) AtLeast(other Version) bool {
 	if v.Major != other.Major {
 		return v.Major > other.Major
@@ -32,7 +32,7 @@ func (v Version) AtLeast(other Version) bool {
 	return v.Sub >= other.Sub
 }
 
-// Where CRIU is looked for.
+// Where Find looks for CRIU.
 const (
 	envCRIU     = "GODWIT_CRIU"
 	installPath = "/opt/godwit/bin/criu"
@@ -42,8 +42,8 @@ const (
 // probes the kernel.
 const startPatience = 20 * time.Second
 
-// Find looks for CRIU in GODWIT_CRIU, at /opt/godwit/bin/criu and in PATH, in this order, and asks
-// it for its version. It never finds the running program itself.
+// Find looks for CRIU in GODWIT_CRIU, at /opt/godwit/bin/criu and in PATH, in this order, and queries its
+// version. It never finds the running program itself.
 func Find() (Tool, error) {
 	path, err := findPath()
 	if err != nil {
@@ -64,7 +64,7 @@ func Find() (Tool, error) {
 		int(v.GetSublevel())}}, nil
 }
 
-// findPath is the path of the real CRIU.
+// findPath returns the path of the real CRIU.
 func findPath() (string, error) {
 	candidates := []string{os.Getenv(envCRIU), installPath}
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
@@ -87,7 +87,7 @@ func findPath() (string, error) {
 		" or PATH: run godwit setup criu, or install criu 4.2 or newer")
 }
 
-// isSelf tells whether path leads to the running program: the proxy is called criu, too.
+// isSelf reports whether path leads to the running program: the proxy is called criu, too.
 func isSelf(path string) bool {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A page that is restored lazily and is still at the other node costs a round trip when it is
-// touched, and those that a process touches one after the other cost one each. The first ones can
-// be told from the images: what the kernel writes on the way back to the process (the area of
-// rseq(2), a frame for a signal that waits), where its stack and its thread's own memory are, and
-// where its registers point. Seen with C and Go programs and a shell of 1 to 12 threads: the first
-// 3 to 12 pages that they touched were all among these, of which there are 3 to 10 for each thread.
+// A page that is restored lazily and is still at the other node costs a round trip when it is touched, and
+// pages that a process touches one after the other cost one round trip each. The images tell which pages
+// are touched first: those that the kernel writes on the way back to the process (the area of rseq(2), a
+// frame for a pending signal), the thread's stack and local memory, and the targets of its registers. Seen
+// with C and Go programs and a shell of 1 to 12 threads: the first 3 to 12 pages that they touched were all
+// among these, of which there are 3 to 10 for each thread.
 
 // Touch is a page that is used as soon as a restored process runs, or before.
 type Touch struct {
-	PID     uint32 // as in the names of the images: in its own pid namespace
-	Address uint64 // in the page; nothing may be there
+	PID     uint32 // as in the names of the images: in its own PID namespace
+	Address uint64 // within the page; nothing may be there
 }
 
 const (
@@ -34,29 +34,29 @@ const (
 	imageCore   = 0x55053847 // CORE_MAGIC
 	pstreeName  = "pstree.img"
 
-	// of all processes together: more are of no use, as they are sent while nothing runs
+	// of all processes together: more are useless, because they are sent while nothing runs
 	maxTouched     = 1 << 16
-	maxTouchEntry  = 4 << 20 // an entry has a few bytes for each thread, or 150 for each signal that waits
-	redZone        = 128     // below the stack pointer, that a function may use (System V ABI, AMD64)
+	maxTouchEntry  = 4 << 20 // an entry has a few bytes for each thread, or 150 for each pending signal
+	redZone        = 128     // below the stack pointer, usable by a function (System V ABI, AMD64)
 	signalFrame    = 4 << 10 // with AVX-512 it has 3.5 KiB (arch/x86/kernel/fpu/signal.c)
 	lowestUserPage = 64 << 10
 	noStack        = 2 // SS_DISABLE of include/uapi/linux/signal.h
 )
 
-// order of pages: those of all threads that are touched for certain come before what one may need next.
+// Order of pages: those that any thread certainly touches come before those that one may need next.
 const (
 	byKernel   = iota // before a single instruction
 	byFirst           // by the first instructions
-	byRegister        // most probably soon
-	beside            // what is next to these
+	byRegister        // very likely soon
+	beside            // next to these
 	orders
 )
 
-// touches are the addresses of one thread or of all, by their order.
+// touches are the addresses of one thread or of all, by order.
 type touches [orders][]uint64
 
-// Touched lists pages that are touched first when the processes of a dump are restored, the most
-// important ones first. There may be pages among them twice, and some that do not exist.
+// Touched lists the pages that are touched first when the processes of a dump are restored, the most
+// important first. A page may be listed twice, and may not exist.
 func Touched(imagesDir string) ([]Touch, error) {
 	var trees []*pstree.PstreeEntry
 	err := eachEntry(filepath.Join(imagesDir, pstreeName), imagePstree, func(data []byte) error {
@@ -71,7 +71,7 @@ func Touched(imagesDir string) ([]Touch, error) {
 	for _, process := range trees {
 		for _, thread := range process.GetThreads() {
 			err := touchedBy(imagesDir, process.GetPid(), thread, &all)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) { // of what is no process any more
+			if err != nil && !errors.Is(err, fs.ErrNotExist) { // no longer a process
 				return nil, fmt.Errorf("list the pages that are touched first: thread %d of process %d: %w",
 					thread, process.GetPid(), err)
 			}
@@ -105,7 +105,7 @@ func touchedBy(imagesDir string, pid, thread uint32, all *[orders][]Touch) error
 // maxUserAddress is where user space ends with five levels of page tables.
 const maxUserAddress = 1 << 57
 
-// touchesOf tells what a thread touches. One that has ended touches nothing.
+// touchesOf returns what a thread touches. A thread that has ended touches nothing.
 func touchesOf(entry *core.CoreEntry) (t touches) {
 	var stack, area uint64 // where they are
 	switch {
@@ -140,12 +140,12 @@ func touchesOf(entry *core.CoreEntry) (t touches) {
 func (t *touches) registersX86(entry *core.CoreEntry) (stack, area uint64) {
 	r := entry.GetThreadInfo().GetGpregs()
 	t[byFirst] = append(t[byFirst], r.GetIp())
-	// Arguments of a system call first: it is begun anew, and looks at them at once.
+	// Arguments of a system call first: the call is restarted, and uses them at once.
 	t[byRegister] = append(t[byRegister], r.GetDi(), r.GetSi(), r.GetDx(), r.GetR10(), r.GetR8(), r.GetR9(),
 		r.GetBp(),
 		r.GetBx(), r.GetR12(), r.GetR13(), r.GetR14(), r.GetR15(), r.GetAx(), r.GetCx(), r.GetR11(),
 		r.GetGsBase())
-	for _, tls := range entry.GetThreadInfo().GetTls() { // of a program of 32 bits
+	for _, tls := range entry.GetThreadInfo().GetTls() { // of a 32-bit program
 		t[byFirst] = append(t[byFirst], uint64(tls.GetBaseAddr()))
 	}
 	t[beside] = append(t[beside], entry.GetThreadInfo().GetClearTidAddr())

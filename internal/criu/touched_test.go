@@ -20,7 +20,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestTouched compares with what the kernel tells of the frozen threads.
+// TestTouched compares with what the kernel reports about the frozen threads.
 func TestTouched(t *testing.T) {
 	c := newContainer(t)
 	c.dial().count()
@@ -63,7 +63,7 @@ func stacksOf(t *testing.T, pid int) (all []uint64) {
 		for limit := time.Now().Add(10 * time.Second); len(fields) < 3; time.Sleep(time.Millisecond) {
 			data, err := os.ReadFile(f)
 			must(t, err)
-			fields = strings.Fields(string(data)) // or "running", a little longer than the freezer waits
+			fields = strings.Fields(string(data)) // or "running", for slightly longer than the freezer waits
 			if time.Now().After(limit) {
 				t.Fatalf("%s: %q", f, data)
 			}
@@ -76,7 +76,7 @@ func stacksOf(t *testing.T, pid int) (all []uint64) {
 	return all
 }
 
-// TestTouchedOrder has the certain places of all threads first, on both architectures.
+// TestTouchedOrder checks that the certain addresses of all threads come first, on both architectures.
 func TestTouchedOrder(t *testing.T) {
 	stack, area := uint64(0x7f0000010000), uint64(0x7f0000020000)
 	entry := &core.CoreEntry{

@@ -16,12 +16,11 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Some engines start CRIU by its command line, `criu restore --root …`, and wait for that very
-// process, as lxc-checkpoint does. They find this program as `criu`, the CRIU wrapper: it tells the
-// restore proxy the arguments, puts itself where the container will be, and becomes CRIU, with what
-// the engine has given to it (descriptors, mounts), next to which the container's first process has
-// to be made. It takes its requests from the proxy, a process of its own that the agent has started
-// before (ProxyServer).
+// Some engines start CRIU by its command line, `criu restore --root …`, and wait for that very process, as
+// lxc-checkpoint does. They find this program as `criu`, the CRIU wrapper. It passes the arguments to the
+// restore proxy, moves to where the container will be, and becomes CRIU. It keeps what the engine has given
+// to it (descriptors, mounts), because the container's first process has to be made beside it. It takes its
+// requests from the proxy, a separate process that the agent has started before (ProxyServer).
 
 // Environment of the wrapper.
 const (
@@ -29,35 +28,35 @@ const (
 	envWrapperNetwork = "GODWIT_STAND_IN_NETWORK"
 )
 
-// WrapperSettings make the criu of one engine's restore a wrapper.
+// WrapperSettings make the criu of an engine's restore a wrapper.
 type WrapperSettings struct {
 	Socket  string // on which the proxy server listens
 	Network string // path of the network namespace that the container gets
 	Tool    Tool   // the real CRIU
 }
 
-// WrapperEnv is the environment for the engine's command. Its PATH must begin with a directory in
-// which `criu` is a link to this program: the caller adds that.
+// WrapperEnv returns the environment for the engine's command. The caller adds a PATH that begins with a
+// directory in which `criu` is a link to this program.
 func WrapperEnv(s WrapperSettings) []string {
 	return []string{envWrapper + "=" + s.Socket, envWrapperNetwork + "=" + s.Network,
 		envCRIU + "=" + s.Tool.Path}
 }
 
-// isWrapper tells whether this process was started as a wrapper. All else that engines ask of
-// CRIU, such as its version, is for the real one.
+// isWrapper reports whether this process was started as a wrapper. Other calls of CRIU by engines, such as
+// for its version, are for the real CRIU.
 func isWrapper(args []string) bool {
 	return os.Getenv(envWrapper) != "" && len(args) > 1 && args[1] == "restore"
 }
 
-// wrapperHello is the wrapper's one message to the proxy server; what follows on the connection is
-// CRIU's protocol.
+// wrapperHello is the wrapper's only message to the proxy server. After it, the connection carries CRIU's
+// protocol.
 type wrapperHello struct {
 	Args []string `json:"args"`
 }
 
 // becomeCRIU becomes the real CRIU. It returns only if that fails.
 func becomeCRIU(path string, args []string) error {
-	runtime.LockOSThread() // the thread that has changed its namespaces is the one that becomes CRIU
+	runtime.LockOSThread() // the thread that has changed its namespaces must be the one that becomes CRIU
 	if err := enterContainer(args); err != nil {
 		return err
 	}
@@ -68,9 +67,9 @@ func becomeCRIU(path string, args []string) error {
 	return syscall.Exec(path, []string{path, "swrk", fmt.Sprint(fd)}, criuEnvironment[:])
 }
 
-// enterContainer puts this process where the container's processes are to be: what CRIU has they
-// inherit. Cgroups come first, because they are the roots of the new cgroup namespace. The network
-// namespace is the engine's to keep (NetworkFor).
+// enterContainer moves this process to where the container's processes are to be, because they inherit
+// CRIU's attributes. Cgroups come first, because they become the roots of the new cgroup namespace. The
+// engine keeps the network namespace (NetworkFor).
 func enterContainer(args []string) error {
 	groups, err := cgroupRoots(args)
 	if err == nil {
@@ -93,9 +92,9 @@ func enterContainer(args []string) error {
 	return nil
 }
 
-// cgroupRoots are the cgroups that the engine has made for the container, by the names of their hierarchies:
-// the arguments --cgroup-root [CONTROLLERS:]PATH. On cgroup version 2 alone, LXC's path has no slash at its
-// beginning, and the controllers are those that the container's cgroup has.
+// cgroupRoots returns the cgroups that the engine has made for the container, by the names of their
+// hierarchies: the arguments --cgroup-root [CONTROLLERS:]PATH. With cgroup version 2 alone, LXC's path does
+// not begin with a slash, and the controllers are those of the container's cgroup.
 func cgroupRoots(args []string) (map[string]string, error) {
 	groups := map[string]string{}
 	for _, value := range argumentsOf(args, "--cgroup-root") {
@@ -114,7 +113,7 @@ func cgroupRoots(args []string) (map[string]string, error) {
 	return groups, nil
 }
 
-// argumentsOf are the values of an option that may come several times.
+// argumentsOf returns the values of an option that may occur several times.
 func argumentsOf(args []string, option string) (values []string) {
 	for i, arg := range args {
 		if value, found := strings.CutPrefix(arg, option+"="); found {
@@ -127,8 +126,8 @@ func argumentsOf(args []string, option string) (values []string) {
 	return values
 }
 
-// dialProxyServer connects to the proxy server and says hello. The descriptor stays open in the
-// program that follows.
+// dialProxyServer connects to the proxy server and sends a hello. The descriptor stays open in the program
+// that this process becomes.
 func dialProxyServer(socket string, hello wrapperHello) (int, error) {
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	if err != nil {
@@ -142,7 +141,7 @@ func dialProxyServer(socket string, hello wrapperHello) (int, error) {
 	if _, err := conn.Write(data); err != nil {
 		return -1, fmt.Errorf("tell the proxy server: %w", err)
 	}
-	file, err := conn.File() // blocking, which is what CRIU expects
+	file, err := conn.File() // blocking, as CRIU expects
 	if err != nil {
 		return -1, err
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// fromLXC is what LXC 5.0.2 and 7.0 start CRIU with (src/lxc/criu.c, exec_criu).
+// fromLXC is the command line with which LXC 5.0.2 and 7.0 start CRIU (src/lxc/criu.c, exec_criu).
 var fromLXC = []string{
 	"criu", "restore", "--tcp-established", "--file-locks", "--link-remap", "--manage-cgroups=full",
 	"--ext-mount-map", "auto",

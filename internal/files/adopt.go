@@ -10,17 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A copy that broke off need not begin anew. What was made of it is moved aside (MoveContent), and
-// the Mirror of the next attempt adopts it: it is moved into its place again, and whatever is not a
-// directory or a regular file with one name is removed, because only content is worth keeping. The
-// mirror then reads what there is (Have), and tells the source; see kept.go.
+// A copy that broke off need not start again. Its result is moved aside (MoveContent), and the Mirror of
+// the next attempt adopts it. Adopting moves it back into place, and removes everything except directories
+// and regular files with one name, because only content is worth keeping. The mirror then reads what there
+// is (Have), and reports it to the source; see kept.go.
 //
-// Nothing about it is believed: neither that the earlier copy was whole, nor that it came from the
-// same container, nor that it is on disk. It is read when it is told.
+// Nothing about it is trusted: neither that the earlier copy was complete, nor that it came from the same
+// container, nor that it is on disk. It is read when it is reported.
 
-// Adopt begins the trees with what is in these directories, which are empty then. It is called
-// before the first round. After an error the mirror is to be undone, and what is left in the
-// directories removed.
+// Adopt starts the trees with the contents of these directories, which are empty afterwards. Call it before
+// the first round. After an error, undo the mirror, and remove what is left in the directories.
 func (m *Mirror) Adopt(ctx context.Context, kept []Tree) error {
 	m.b.ctx = ctx
 	defer m.b.pause()
@@ -49,8 +48,8 @@ func (b *builder) adopt(tree Tree) error {
 	return b.prune(fd)
 }
 
-// dropStages removes the stages of earlier copies from an open directory. Their names are links to
-// files that have others.
+// dropStages removes the stages of earlier copies from an open directory. Their names are links to files
+// with other names.
 func dropStages(fd int) error {
 	l := listing{buffer: make([]byte, listingBuffer)}
 	var stages []string
@@ -90,8 +89,8 @@ func dropStage(dirfd int, name string) error {
 	return unlink(dirfd, name, unix.AT_REMOVEDIR)
 }
 
-// prune takes over an open directory, and removes all in it but directories and regular files with
-// one name. What stays is counted.
+// prune takes over an open directory, and removes everything in it except directories and regular files
+// with one name. It counts what stays.
 func (b *builder) prune(fd int) error {
 	w, err := newWalk(fd)
 	if err != nil {
@@ -147,13 +146,13 @@ func (b *builder) pruneInto(w *walk, name string) error {
 	return errors.Join(b.used.names(1), dropOverlay(opened(w.fd())))
 }
 
-// dropOverlay removes what overlayfs notes of the layers below a file, if the earlier copy was
-// mounted: with other attributes than these the source deals (portableXattr).
+// dropOverlay removes overlayfs's attributes about the layers below a file, in case the earlier copy was
+// mounted. The source handles all other attributes (portableXattr).
 func dropOverlay(n node) error {
 	for _, name := range []string{"origin", "impure", "nlink", "upper"} {
 		err := n.remove("trusted.overlay." + name)
 		switch {
-		// it is locked, and has none as far as is known
+		// the file is locked, and has none as far as is known
 		case err == nil, errors.Is(err, unix.ENODATA), errors.Is(err, unix.EPERM):
 		case errors.Is(err, unix.EOPNOTSUPP):
 			return nil
@@ -164,8 +163,8 @@ func dropOverlay(n node) error {
 	return nil
 }
 
-// MoveContent moves all names in a directory to another one of the same file system (unix.EXDEV if
-// it is not). Names that are there already stay where they are. It follows no link.
+// MoveContent moves all names in a directory to another directory of the same file system (otherwise
+// unix.EXDEV). Names that already exist there stay where they are. It follows no link.
 func MoveContent(from, to string) error {
 	source, err := unix.Open(from, openDirectoryFlags, 0)
 	if err != nil {
@@ -187,8 +186,7 @@ func MoveContent(from, to string) error {
 	return nil
 }
 
-// moveSome moves what one pass through a directory finds: names that are taken away while it is
-// read may hide others.
+// moveSome moves what one pass through a directory finds: removing names during the pass may hide others.
 func moveSome(l *listing, source, target int) (moved bool, err error) {
 	if _, err := unix.Seek(source, 0, io.SeekStart); err != nil {
 		return false, err

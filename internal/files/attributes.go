@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributesOfOpen gives an open file or directory its attributes; exactly means that it may have
-// others, which it must lose. The order matters: a change of owner clears set-id bits and
-// capabilities, an ACL changes the mode, everything changes times or is forbidden by the flags.
-// Those of a file come later (complete).
+// attributesOfOpen gives an open file or directory its attributes; exactly means that it may have others,
+// which it must lose. The order matters: a change of owner clears set-id bits and capabilities, an ACL
+// changes the mode, and everything changes times or is forbidden by the flags. A file's flags come later
+// (complete).
 func (b *builder) attributesOfOpen(fd int, entry *Entry, exactly bool) error {
 	if !exactly {
 		return attributesOfNew(fd, entry)
@@ -32,9 +32,9 @@ func (b *builder) attributesOfOpen(fd int, entry *Entry, exactly bool) error {
 	return exactInodeFlags(fd, entry.Flags)
 }
 
-// attributesOfNew does it for what was made just now, without set-id bits: it has most of its
-// attributes, as a rule, and asking which takes less time than setting them. (What a file system
-// makes of an owner or a mode need not be what was asked of it.)
+// attributesOfNew does the same for something that was just created, without set-id bits: usually it has
+// most of its attributes already, and reading them takes less time than setting them. (A file system need
+// not use the requested owner or mode.)
 func attributesOfNew(fd int, entry *Entry) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
@@ -67,7 +67,7 @@ func setTimes(fd int, entry *Entry) error {
 	return nil
 }
 
-// attributesOfName does for what cannot be opened what attributesOfOpen does for the rest.
+// attributesOfName does the same for something that cannot be opened.
 func (b *builder) attributesOfName(dirfd int, entry *Entry, exactly bool) error {
 	if err := unix.Fchownat(dirfd, entry.Name, int(entry.UID), int(entry.GID),
 		unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -109,7 +109,7 @@ func (b *builder) setXattrs(n node, attributes []Xattr, exactly bool) error {
 	return setXattrs(n, attributes)
 }
 
-// exactXattrs gives a node these attributes and takes away all others that travel.
+// exactXattrs gives a node these attributes and removes all others that travel.
 func (b *builder) exactXattrs(n node, wanted []Xattr) error {
 	present, err := b.xattrs.read(n)
 	if err != nil {
@@ -122,7 +122,7 @@ func (b *builder) exactXattrs(n node, wanted []Xattr) error {
 		case i >= 0 && bytes.Equal(wanted[i].Value, has.Value):
 			missing = withoutXattr(missing, has.Name)
 		case i < 0 && !strings.HasPrefix(has.Name, "security.selinux"):
-			// The label cannot be removed where SELinux is on, and is replaced where the source has one.
+			// With SELinux, the label cannot be removed; it is replaced if the source has one.
 			if err := n.remove(has.Name); err != nil && !errors.Is(err, unix.ENODATA) {
 				return fmt.Errorf("remove extended attribute %q: %w", has.Name, err)
 			}
@@ -150,8 +150,8 @@ func withoutXattr(list []Xattr, name string) []Xattr {
 	return rest
 }
 
-// addInodeFlags adds flags. A file system that has none is an error only where it would change what
-// the container can do.
+// addInodeFlags adds flags. A file system without flags is an error only if that would change what the
+// container can do.
 func addInodeFlags(fd int, flags uint32) error {
 	if flags == 0 {
 		return nil
@@ -160,7 +160,7 @@ func addInodeFlags(fd int, flags uint32) error {
 	return setInodeFlags(fd, present, present|flags, err)
 }
 
-// exactInodeFlags sets those of the flags that travel, and clears the others.
+// exactInodeFlags sets these flags among those that travel, and clears the others.
 func exactInodeFlags(fd int, flags uint32) error {
 	present, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
 	return setInodeFlags(fd, present, present&^uint32(portableFlags)|flags, err)
@@ -176,8 +176,8 @@ func setInodeFlags(fd int, present, wanted uint32, err error) error {
 	return nil
 }
 
-// unlock takes away the flags that forbid changes, and tells which. If it cannot, the change that
-// follows fails and says so.
+// unlock removes the flags that forbid changes, and returns them. If it cannot, the following change fails
+// with the reason.
 func unlock(fd int) uint32 {
 	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
 	if err != nil || flags&lockingFlags == 0 {
@@ -189,7 +189,7 @@ func unlock(fd int) uint32 {
 	return flags & lockingFlags
 }
 
-// withoutLocks makes a change to a name that flags of the file itself may forbid. It has them again
+// withoutLocks makes a change to a name that flags of the file itself may forbid, and restores the flags
 // afterwards.
 func withoutLocks(dirfd int, name string, change func() error) error {
 	err := change()
@@ -204,7 +204,7 @@ func withoutLocks(dirfd int, name string, change func() error) error {
 	return changeUnlocked(path, change, err)
 }
 
-// changeUnlocked tries again what gave an error, without the locks of what is held.
+// changeUnlocked repeats a failed change without the locks of what is held.
 func changeUnlocked(path int, change func() error, err error) error {
 	fd, openErr := openLockable(path)
 	if openErr != nil {
@@ -218,7 +218,7 @@ func changeUnlocked(path int, change func() error, err error) error {
 	return errors.Join(change(), addInodeFlags(fd, unlocked))
 }
 
-// openLockable opens what can have flags: a regular file or a directory.
+// openLockable opens something that can have flags: a regular file or a directory.
 func openLockable(path int) (int, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(path, &stat); err != nil {
@@ -230,10 +230,10 @@ func openLockable(path int) (int, error) {
 	return unix.Open(fdPath(path), unix.O_RDONLY|unix.O_NOATIME|unix.O_CLOEXEC, 0)
 }
 
-// openPath gets hold of a name without opening what it stands for: a device or a fifo would notice that.
+// openPath opens a name without opening the object itself: a device or a FIFO would notice that.
 func openPath(dirfd int, name string) (int, error) {
 	return unix.Openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// fdPath is a path to what is open, whatever its names are by now.
+// fdPath returns a path to an open file, whatever its names are now.
 func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inUse tells how much memory is in use.
+// inUse reports how much memory is in use.
 func inUse() uint64 {
 	runtime.GC()
 	var stats runtime.MemStats

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spaceCheck is the size from which on it is worth asking whether a file fits before it is written.
+// spaceCheck is the minimum size for checking whether a file fits before it is written.
 const spaceCheck = 1 << 20
 
 func (b *builder) other(entry *Entry) error {
@@ -43,7 +43,7 @@ func (b *builder) other(entry *Entry) error {
 	return b.completeName(entry, !b.spot().made)
 }
 
-// permitted refuses devices among the engine's own files, none of which is one.
+// permitted refuses devices among the engine's own files, which have none.
 func (b *builder) permitted(entry *Entry) error {
 	kind := entry.Type()
 	if b.here.kind == Private && (kind == unix.S_IFCHR || kind == unix.S_IFBLK) {
@@ -82,7 +82,7 @@ func (b *builder) create(dirfd int, entry *Entry) error {
 	return nil
 }
 
-// change is about a name that is there.
+// change changes something that exists under a name.
 func (b *builder) change(entry *Entry, content contentKind) error {
 	if err := b.nursery.wait(); err != nil {
 		return err
@@ -105,7 +105,8 @@ func (b *builder) change(entry *Entry, content contentKind) error {
 	return b.reopen(path, &stat, entry, content)
 }
 
-// matches tells whether something can become what an entry says by a change of attributes and content alone.
+// matches reports whether something can become what an entry says by a change of attributes and content
+// alone.
 func matches(path int, entry *Entry, stat *unix.Stat_t) error {
 	is := describe(entry.Name, stat)
 	if is.Type() == unix.S_IFLNK {
@@ -146,7 +147,7 @@ func (b *builder) reopen(path int, stat *unix.Stat_t, entry *Entry, content cont
 	return nil
 }
 
-// openUnlocked opens a regular file that is held, and takes away what forbids to change it.
+// openUnlocked opens a held regular file, and removes flags that forbid changes.
 func openUnlocked(path int, writable bool) (int, error) {
 	mode := unix.O_RDONLY
 	if writable {
@@ -155,7 +156,7 @@ func openUnlocked(path int, writable bool) (int, error) {
 	const flags = unix.O_NOATIME | unix.O_CLOEXEC
 	fd, err := unix.Open(fdPath(path), mode|flags, 0)
 	if err == nil {
-		unlock(fd) // an append-only or immutable file that is opened for reading
+		unlock(fd) // opened for reading, an append-only or immutable file
 		return fd, nil
 	}
 	if !errors.Is(err, unix.EPERM) {
@@ -170,7 +171,7 @@ func openUnlocked(path int, writable bool) (int, error) {
 	return unix.Open(fdPath(path), mode|flags, 0)
 }
 
-// discard removes a name in an open directory, and all that is in it if it is a directory.
+// discard removes a name in an open directory; if it is a directory, with its contents.
 func (b *builder) discard(dirfd int, name string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(dirfd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {

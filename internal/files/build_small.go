@@ -11,25 +11,24 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// Making a file takes the kernel longer than anything else that a round of many small files is
-// about, so several goroutines do it. They get new regular files of up to inlineSize, without holes
-// and with one name, in directories that are new as well; all else is done in order, by who reads
-// the round. Nothing there needs such a file, but its directory, whose attributes are set when the
-// last of its files is there.
+// Creating a file takes the kernel longer than everything else in a round of many small files, so several
+// goroutines do it. They create new regular files of up to inlineSize, without holes and with one name, in
+// directories that are also new. The reader of the round does everything else, in order. Nothing there
+// needs such a file except its directory, whose attributes are set after its last file.
 
-// nursery is where small files are made.
+// nursery creates small files.
 type nursery struct {
-	next    *batch // of files that were collected
+	next    *batch // of collected files
 	small   *Entry // the file whose content is being collected; nil: none
-	begin   int    // of that in the batch's data
+	begin   int    // beginning of its content in the batch's data
 	work    chan *batch
 	free    chan *batch
 	pending sync.WaitGroup // batches that are under way
 	running sync.WaitGroup
-	failed  atomic.Pointer[error] // the first that went wrong: what comes after it is not done
+	failed  atomic.Pointer[error] // the first error: nothing after it is done
 }
 
-// batch is some small files, which one goroutine makes.
+// batch is a group of small files, which one goroutine creates.
 type batch struct {
 	files []smallFile
 	data  []byte
@@ -41,7 +40,7 @@ type smallFile struct {
 	data  []byte
 }
 
-// growing is a directory in which files are made.
+// growing is a directory in which files are being created.
 type growing struct {
 	fd    int
 	tree  string // the tree's path
@@ -50,14 +49,14 @@ type growing struct {
 	entry *Entry // set before the builder, as one of the users, lets it go; nil: it gets no attributes
 }
 
-// collects tells whether the content of a new file is to be collected. Each directory in which
-// files are under way is held open.
+// collects reports whether the content of a new file is to be collected. Each directory with files in
+// progress is held open.
 func (b *builder) collects(entry *Entry) bool {
 	return entry.Links == 0 && entry.Size <= inlineSize && b.spot().made && len(b.spots) <= openLevels &&
 		!heavy(entry)
 }
 
-// heavy tells whether an entry itself takes so much memory that it must not wait beside many others.
+// heavy reports whether an entry itself takes so much memory that it must not wait beside many others.
 func heavy(entry *Entry) bool {
 	const most = 4 << 10
 	size := 0
@@ -90,7 +89,7 @@ func (b *builder) collect(entry *Entry) error {
 	return nil
 }
 
-// collected is done for a file that is collected.
+// collected is called when a file's content is collected.
 func (b *builder) collected() error {
 	n := &b.nursery
 	if !b.used.room(n.small.Size) {
@@ -104,8 +103,8 @@ func (b *builder) collected() error {
 	return nil
 }
 
-// uncollect makes the file at once of which a part was collected: it is not one of those that
-// others can make.
+// uncollect creates a partly collected file at once: it turned out to be one that the goroutines cannot
+// create.
 func (b *builder) uncollect() error {
 	n := &b.nursery
 	entry, data := n.small, n.next.data[n.begin:]
@@ -117,8 +116,8 @@ func (b *builder) uncollect() error {
 	return err
 }
 
-// empty returns a batch for further files. There are as many as may be under way, and the one that
-// is collected.
+// empty returns a batch for further files. There are as many as may be in progress, and the one being
+// collected.
 func (n *nursery) empty() *batch {
 	if n.work == nil {
 		n.start(min(runtime.NumCPU(), maxWorkers))
@@ -148,7 +147,7 @@ func (n *nursery) start(workers int) {
 	}
 }
 
-// flush hands on what was collected.
+// flush passes collected files on.
 func (n *nursery) flush() error {
 	if n.next != nil && len(n.next.files) > 0 {
 		n.pending.Add(1)
@@ -158,8 +157,8 @@ func (n *nursery) flush() error {
 	return n.error()
 }
 
-// wait returns when all that was collected is there. It is for records that may be about that, or
-// about a directory of it.
+// wait returns when all collected files exist. It is for records that may concern them, or a directory of
+// them.
 func (n *nursery) wait() error {
 	if n.work == nil {
 		return nil
@@ -184,7 +183,8 @@ func (n *nursery) fail(err error) {
 	}
 }
 
-// end returns when nobody makes files any more. What was not waited for may be there or not.
+// end returns when no files are being created any more. Files that were not waited for may or may not
+// exist.
 func (n *nursery) end(err error) {
 	if n.work == nil {
 		return
@@ -196,7 +196,7 @@ func (n *nursery) end(err error) {
 	n.next, n.small, n.work, n.free = nil, nil, nil, nil
 }
 
-// make makes the files of a batch.
+// make creates the files of a batch.
 func (n *nursery) make(b *batch) {
 	for i := range b.files {
 		f := &b.files[i]
@@ -209,8 +209,7 @@ func (n *nursery) make(b *batch) {
 
 func (f *smallFile) make() error {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	// Nobody else sees it: the directories that are made with it are for their owner only until
-	// they are complete.
+	// Nobody else sees it: directories created with it are for their owner only until they are complete.
 	fd, err := unix.Openat(f.dir.fd, f.entry.Name, flags, f.entry.Mode&0o777)
 	if err != nil {
 		return f.dir.failed("create", f.entry, err)
@@ -227,7 +226,7 @@ func (f *smallFile) make() error {
 	return nil
 }
 
-// done lets a directory go. Whoever is the last completes it, unless that is of no use any more.
+// done releases a directory. The last user completes it, unless that is useless.
 func (d *growing) done(useless bool) error {
 	if d == nil || d.users.Add(-1) > 0 {
 		return nil

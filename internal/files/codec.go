@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// recordKind is the first byte of a record: round_writer.go says what they mean.
+// recordKind is the first byte of a record: round_writer.go explains the values.
 type recordKind byte
 
 // encoder writes records.
@@ -47,8 +47,8 @@ func (e *encoder) entry(entry *Entry) {
 	}
 }
 
-// decoder reads fields of records. The first error sticks, so that fields can be read one after the
-// other and the error looked at once.
+// decoder reads fields of records. It keeps the first error, so that fields can be read one after the other
+// and the error checked once.
 type decoder struct {
 	in  *blockReader
 	err error
@@ -103,7 +103,7 @@ func (d *decoder) signed(what string) int64 {
 	return int64(n>>1) ^ -int64(n&1)
 }
 
-// text reads a string in pieces, so that memory is taken only for bytes that have come.
+// text reads a string in pieces, so that memory is allocated only for received bytes.
 func (d *decoder) text(limit uint64, what string) string {
 	length := int64(d.number(limit, "the length of "+what))
 	var s []byte
@@ -175,7 +175,7 @@ func (d *decoder) xattrs() []Xattr {
 	return list
 }
 
-// name reads a name that is about to be made in a directory.
+// name reads a name that is about to be created in a directory.
 func (d *decoder) name() string {
 	name := d.text(maxName, "a file name")
 	if d.err == nil {

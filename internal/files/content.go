@@ -7,18 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFile is the regular file whose content is being received; it is meaningful while entry is not nil.
+// openFile is the regular file whose content is being received; it is valid while entry is not nil.
 type openFile struct {
 	fd      int
-	old     int // where copies come from; -1 if there are none
+	old     int // source of copies; -1: none
 	entry   *Entry
 	fresh   bool   // made by this record; otherwise it is changed
-	beside  bool   // fd is a new file that takes the place of the old one
-	stored  string // a name on the stage that goes away if it is not put in place
+	beside  bool   // fd is a new file that replaces the old one
+	stored  string // a name on the stage, removed unless put in place
 	size    int64  // of the content before
-	before  int64  // bytes that it occupied then
-	end     int64  // of the last bytes that came
-	written int64  // since the occupied space was looked at
+	before  int64  // space that it used then
+	end     int64  // of the last received bytes
+	written int64  // since the used space was checked
 }
 
 func (f *openFile) close() {
@@ -32,7 +32,7 @@ func (f *openFile) close() {
 	f.entry = nil
 }
 
-// Names on the stage, where all others are numbers.
+// Names on the stage, where all other names are numbers.
 const (
 	besideName = "new"
 	beforeName = "old"
@@ -48,9 +48,9 @@ func (b *builder) shorten() error {
 	return nil
 }
 
-// makeBeside prepares a change that needs the content before to the end. A file with one name is
-// made anew beside the old one. The inode of one with several must stay, so its old content is put
-// beside.
+// makeBeside prepares a change that needs the previous content to the end. It creates a file with one name
+// again, beside the old one. The inode of a file with several names must stay, so its old content is put
+// beside it.
 func (b *builder) makeBeside(stat *unix.Stat_t) error {
 	s, err := b.staging()
 	if err != nil {
@@ -81,8 +81,8 @@ func (b *builder) makeBeside(stat *unix.Stat_t) error {
 	return nil
 }
 
-// wrote counts bytes that were written, and stops when the file has grown beyond the limits. Only
-// if it may have is that looked up, because what is written need not make a file larger.
+// wrote counts written bytes, and stops when the file has grown beyond the limits. It checks the file's
+// size only if it may have, because a write need not make a file larger.
 func (b *builder) wrote(n int64) error {
 	f := &b.file
 	f.written += n
@@ -100,8 +100,8 @@ func (b *builder) wrote(n int64) error {
 	return nil
 }
 
-// grown tells by how much the file has grown on disk since the record began, or will have when what
-// is made beside it has taken its place.
+// grown returns by how much the file has grown on disk since the record began, or will have grown when the
+// new file has taken its place.
 func (b *builder) grown() (int64, error) {
 	f := &b.file
 	var stat unix.Stat_t
@@ -140,7 +140,7 @@ func writeFull(fd int, piece []byte, offset int64) error {
 // wholePage is at least the size of the pages or blocks in which a file system can free space.
 const wholePage = 64 << 10
 
-// hole makes one where there may be data. Behind the content before and in a new file there is none.
+// hole makes a hole where there may be data. Beyond the previous content, and in a new file, there is none.
 func (b *builder) hole(offset, length int64) error {
 	if b.nursery.small != nil {
 		if err := b.uncollect(); err != nil {
@@ -155,8 +155,8 @@ func (b *builder) hole(offset, length int64) error {
 		return nil
 	}
 	if length >= f.size-offset {
-		// To the end and beyond: some file systems, tmpfs among them, free only whole pages, and
-		// zero the rest.
+		// To the end and beyond: some file systems, such as tmpfs, free only whole pages, and zero the
+		// rest.
 		length = f.size - offset + wholePage
 	}
 	err := unix.Fallocate(f.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, length)
@@ -169,7 +169,7 @@ func (b *builder) hole(offset, length int64) error {
 	return nil
 }
 
-// zero is for file systems that cannot make holes.
+// zero is for file systems without holes.
 func (b *builder) zero(offset, length int64) error {
 	zeros := make([]byte, min(length, copyBuffer))
 	for length > 0 {
@@ -202,7 +202,7 @@ func (b *builder) keep(offset, length int64) error {
 	return nil
 }
 
-// had tells whether the content before reached so far.
+// had returns an error unless the previous content reached this far.
 func (f *openFile) had(from, length int64) error {
 	if f.fresh || from > f.size-length {
 		return fmt.Errorf("%w: it keeps %d bytes at %d, but the file has %d", ErrCorrupt, length, from,
@@ -226,8 +226,8 @@ func (b *builder) copy(offset, from, length int64) error {
 	return nil
 }
 
-// copyStep is how much is copied between two looks at whether it is still wanted; copyBuffer is for
-// where the kernel cannot do it.
+// copyStep is how much is copied between two checks whether it is still wanted; copyBuffer is for when the
+// kernel cannot copy.
 const (
 	copyStep   = 16 << 20
 	copyBuffer = 256 << 10
@@ -272,7 +272,7 @@ func copyData(from int, start int64, to int, offset, length int64) error {
 		case n == 0:
 			return fmt.Errorf("a file became shorter while it was copied")
 		}
-		length -= int64(n) // the positions have moved already
+		length -= int64(n) // the positions have already moved
 	}
 	return nil
 }
@@ -293,7 +293,7 @@ func copyThrough(from int, start int64, to int, offset, length int64) error {
 	return nil
 }
 
-// done completes the file: what its content did not reach is a hole.
+// done completes the file: content that was not received is a hole.
 func (b *builder) done(offset int64) error {
 	if b.nursery.small != nil && offset == b.nursery.small.Size {
 		return b.collected()
@@ -316,7 +316,7 @@ func (b *builder) done(offset int64) error {
 	return b.complete()
 }
 
-// complete gives a regular file its attributes, and puts it in its place if it is not there.
+// complete gives a regular file its attributes, and puts it in its place.
 func (b *builder) complete() error {
 	f := &b.file
 	defer f.close()
@@ -347,8 +347,7 @@ func (b *builder) account() error {
 	return nil
 }
 
-// swap puts a file that was made beside the old one in its place, or removes the old content of one
-// that was not.
+// swap puts a file that was made beside the old one in its place, or removes the saved old content.
 func (b *builder) swap() error {
 	f, s := &b.file, &b.here.stage
 	if !f.beside {

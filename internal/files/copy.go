@@ -289,9 +289,8 @@ func (c *copier) small(r *fileReader, s *subject, h how, res *result) error {
 	return nil
 }
 
-// onlyRead tells whether certainly nothing but the access time of a file is different. Then its
-// content is not read: a container that reads what it has would otherwise make its own freeze
-// longer.
+// onlyRead reports whether certainly nothing but the access time of a file is different. Then its content
+// is not read: a container that reads what it has would otherwise make its own freeze longer.
 func (c *copier) onlyRead(s *subject, h how) bool {
 	if h.old == nil || !h.old.settled || !c.believed {
 		return false
@@ -300,7 +299,7 @@ func (c *copier) onlyRead(s *subject, h how) bool {
 	return now.sameBut(&h.old.stamp)
 }
 
-// tolerates tells whether an error is one of those that a later round makes good.
+// tolerates reports whether an error is one of those that a later round makes good.
 func (c *copier) tolerates(err error) bool {
 	return c.source.kind == liveRound && errors.Is(err, errShorter)
 }

@@ -208,7 +208,7 @@ func (g *goneNames) add(path, name string) {
 	g.levels[len(g.levels)-1].names[name] = true
 }
 
-// above tells whether a path is that of something gone, or leads through it. Paths come as in a manifest.
+// above reports whether a path is that of something gone, or leads through it. Paths come as in a manifest.
 func (g *goneNames) above(path string) bool {
 	for n := len(g.levels); n > 0 && g.levels[n-1].path != path &&
 		below(g.levels[n-1].path, path) == ""; n-- {

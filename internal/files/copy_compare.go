@@ -179,7 +179,7 @@ func positions(list []span) map[chunk.Digest]int64 {
 	return index
 }
 
-// holds tells whether a piece of the mirror's content is what the file has at the same place.
+// holds reports whether a piece of the mirror's content is what the file has at the same place.
 func (l *largeFile) holds(r *fileReader, piece span, position int64) (bool, error) {
 	end := position + piece.length
 	if end > l.size {

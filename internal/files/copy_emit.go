@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// emit sends what a job has, in the order of jobs.
+// emit sends the results of a job, in the order of jobs.
 func (c *copier) emit(job *copyJob) error {
 	defer job.close()
 	switch job.kind {
@@ -64,7 +64,7 @@ func (c *copier) emitPart(job *copyJob) {
 	c.oldRaw, c.oldMore = c.old.next(&c.oldNext)
 }
 
-// upTo takes over what the manifest says of names before one; "": of all.
+// upTo copies the manifest's records of names before one; "": of all.
 func (c *copier) upTo(name string) error {
 	for c.oldMore && (name == "" || c.oldNext.name < name) {
 		if err := c.writer.raw(c.oldRaw); err != nil {
@@ -103,7 +103,7 @@ func (c *copier) emitFiles(job *copyJob) error {
 	return nil
 }
 
-// emitRecords sends what a worker has made for one name.
+// emitRecords sends the records that a worker has made for one name.
 func (c *copier) emitRecords(job *copyJob, begin int, res *result) error {
 	if res.end == begin {
 		return nil
@@ -117,7 +117,7 @@ func (c *copier) emitRecords(job *copyJob, begin int, res *result) error {
 	return err
 }
 
-// note writes what the mirror has now under a name.
+// note records what the mirror now has under a name.
 func (c *copier) note(job *copyJob, w *want, res *result) error {
 	if w.mode == unix.DT_DIR {
 		return c.writer.add(&known{name: w.name, directory: true})
@@ -155,7 +155,7 @@ func (c *copier) emitLeave(job *copyJob) error {
 	return c.out.leave(&job.self.entry)
 }
 
-// goTo brings the stream to a directory that the mirror has.
+// goTo moves the stream to a directory that the mirror has.
 func (c *copier) goTo(path string) error {
 	if !c.inside {
 		if err := c.out.tree(c.tree.Kind, c.tree.Name); err != nil {
@@ -179,7 +179,7 @@ func (c *copier) goTo(path string) error {
 	return nil
 }
 
-// rest is what a path has behind a name in a directory.
+// rest returns the rest of a path after a name in a directory.
 func rest(directory, path, name string) string { return path[len(joined(directory, name)):] }
 
 func parent(path string) string {

@@ -8,34 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// jobKind says what a job of a copy is. Jobs are made in the order in which their records are sent.
+// jobKind is the kind of a copy's job. Jobs are made in the order in which their records are sent.
 type jobKind int
 
 const (
-	jobVerbatim  jobKind = iota // a piece of the old manifest holds on
+	jobVerbatim  jobKind = iota // a piece of the old manifest stays valid
 	jobDirectory                // a new directory
 	jobPart                     // a part of a directory begins
 	jobFiles                    // some of its names
 	jobPartEnds                 //
-	jobLeave                    // all that was in the directory has come
+	jobLeave                    // everything in the directory was sent
 )
 
-// copyJob is what feed makes, a worker does, and emit sends.
+// copyJob is made by feed, done by a worker, and sent by emit.
 type copyJob struct {
 	kind       jobKind
 	path       string // the directory's
 	start, end int64  // of the old manifest
 	frame      frame
-	dir        *openDir // nil: it could not be opened
+	dir        *openDir // nil: the directory could not be opened
 	self       *directory
 	wants      []want
 	results    []result
-	out        []byte // records of all that a worker could do by itself
+	out        []byte // records of everything that the worker could do alone
 }
 
 func (j *copyJob) close() { j.dir.done() }
 
-// directory is one whose attributes are sent, when all that is in it is there.
+// directory is a directory whose attributes are sent after everything in it.
 type directory struct {
 	made  bool // in this round
 	stat  unix.Stat_t
@@ -45,28 +45,28 @@ type directory struct {
 	sends bool // the mirror has other attributes
 }
 
-// want is a name to be looked at.
+// want is a name to be examined.
 type want struct {
 	delta
-	old *known // what the mirror has, if that is the same kind of file
+	old *known // what the mirror has, if of the same kind
 }
 
-// result is what became of it.
+// result is the result for a name.
 type result struct {
 	end      int    // of its records in the job's
 	entries  int    // in these records
 	data     uint64 // bytes of content
-	kept     int64  // bytes of content that were there from an earlier copy
+	kept     int64  // bytes of content that an earlier copy had left
 	deferred bool   // only emit can do it
-	lost     bool   // it is not there, or not what it was
+	lost     bool   // missing, or no longer the same
 	known    known
 }
 
-// maxPath is how long the path of a directory may be, from the root of its tree: 64 times what the
-// kernel takes at once. Each of the jobs on their way has one.
+// maxPath is the maximum length of a directory's path from the root of its tree: 64 times what the kernel
+// accepts at once. Each job in progress has one.
 const maxPath = 256 << 10
 
-// batch bounds what one job holds.
+// batch bounds the size of one job.
 const (
 	batchNames = 64
 	batchBytes = 256 << 10
@@ -84,8 +84,8 @@ type feeder struct {
 
 func (f *feeder) close() { f.atDir.done() }
 
-// open opens a directory of the tree: from the one that was opened last, if it is in that. It
-// returns nil if it is not there. The caller need not give it up.
+// open opens a directory of the tree, starting from the one that was opened last if possible. It returns
+// nil if the directory does not exist. The caller need not release it.
 func (f *feeder) open(path string) (*openDir, error) {
 	root, rest := f.c.tree.root, path
 	if f.atDir != nil && len(path) > len(f.at) && path[:len(f.at)] == f.at &&
@@ -107,7 +107,7 @@ func (f *feeder) open(path string) (*openDir, error) {
 	return f.atDir, nil
 }
 
-// branch is a new directory whose directories are still to come.
+// branch is a new directory with directories still to be sent.
 type branch struct {
 	path, name string
 	children   *nameList
@@ -152,7 +152,7 @@ func (l *nameList) close() {
 	}
 }
 
-// grow sends a directory that the mirror has not, and all that is in it.
+// grow sends a directory that the mirror lacks, with everything in it.
 func (f *feeder) grow(path, name string, depth int) error {
 	var stack []branch
 	defer func() {
@@ -191,9 +191,8 @@ func (f *feeder) grow(path, name string, depth int) error {
 	return nil
 }
 
-// make sends a new directory and its names, and returns its directories. One that is not there any
-// more is made nevertheless, empty: the manifest of the directory above has it already. The next
-// round removes it.
+// make sends a new directory and its names, and returns its directories. A directory that no longer exists
+// is sent as empty, because the manifest of its parent already has it. The next round removes it.
 func (f *feeder) make(path, name string, depth int) (l branch, err error) {
 	l = branch{path: path, name: name, children: &nameList{}, self: &directory{made: true, sends: true}}
 	l.self.entry = Entry{Mode: unix.S_IFDIR | 0o700}
@@ -265,7 +264,7 @@ func (f *feeder) names(path string, dir *openDir, names *sortedNames, children *
 	return f.flush(&job)
 }
 
-// want adds a name to a job, and puts that if it is full.
+// want adds a name to a job, and puts the job when it is full.
 func (f *feeder) want(job *copyJob, children *nameList, w want) (*copyJob, error) {
 	if w.mode == unix.DT_DIR && w.kind != deltaGone {
 		if err := children.add(f.c.source.config.Dir, w.name); err != nil {
@@ -281,7 +280,7 @@ func (f *feeder) want(job *copyJob, children *nameList, w want) (*copyJob, error
 	return job, f.put(full)
 }
 
-// flush puts what is left.
+// flush puts the last job.
 func (f *feeder) flush(job **copyJob) error {
 	if len((*job).wants) == 0 {
 		return nil

@@ -92,7 +92,7 @@ func (c *copier) clearPart(path string, part *frame, deltas []delta, gone *goneN
 	return nil
 }
 
-// parks tells whether a file had one name and has more now.
+// parks reports whether a file had one name and has more now.
 func parks(d *delta, old *known) bool {
 	return d.links > 1 && old.links == 0 && d.mode == unix.DT_REG && d.inode == old.stamp.inode()
 }
@@ -107,7 +107,7 @@ func (c *copier) wasParked(path string, w *want) bool {
 	return w.old != nil && (parks(&w.delta, w.old) || w.other && c.away[sumOf(path, w.name)])
 }
 
-// moves tells whether a file that had a name has another one now.
+// moves reports whether a file that had a name has another one now.
 func (c *copier) moves(d *delta, old *known) bool {
 	return (d.kind == deltaGone || d.kind == deltaReplaced || d.other) &&
 		!old.directory && old.links == 0 && old.stamp.kind() == unix.S_IFREG &&
@@ -361,7 +361,7 @@ func (f *namesake) severalNames() error {
 	return f.note()
 }
 
-// usable tells whether the mirror's inode can become what the source's is now.
+// usable reports whether the mirror's inode can become what the source's is now.
 func (f *namesake) usable() bool {
 	s := f.subject
 	if f.known.stamp.kind() != s.entry.Type() {

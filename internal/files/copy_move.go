@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// A directory that has another name than at the mirror, or is in another directory, is moved there
-// before anything is compared: then all that the mirror has in it counts. It is recognised by its
-// inode. That may be another directory's by now; then more is different in it, and nothing is
-// wrong.
+// A directory that has another name than at the mirror, or another parent, is moved there before anything
+// is compared: then everything that the mirror has in it counts. It is recognised by its inode. That may
+// belong to another directory by now; then more is different in it, and nothing is wrong.
 
-// candidates are directories that may have been moved: where they are, the mirror has none, or another one.
+// candidates are directories that may have been moved: the mirror has no directory, or another one, in
+// their places.
 type candidates struct {
 	mu    sync.Mutex
 	found map[inode]candidate
@@ -24,7 +24,7 @@ type candidate struct {
 	replaces bool // the mirror has another directory there
 }
 
-// candidatesMost and candidatesLongest bound memory. Directories beyond these limits are sent anew.
+// candidatesMost and candidatesLongest bound memory. Directories beyond these limits are sent again.
 const (
 	candidatesMost    = 4096
 	candidatesLongest = 4096 // bytes: PATH_MAX
@@ -41,11 +41,11 @@ func (c *candidates) add(key inode, path string, replaces bool) {
 	}
 }
 
-// piece is a directory of the mirror, and all that the manifest says of what is in it.
+// piece is a directory of the mirror, with the part of the manifest about its contents.
 type piece struct {
 	from       string
-	to         string // "": it is removed, if another one comes into its place
-	replaces   bool   // there is another directory in the place to which it goes
+	to         string // "": it is removed, if another one takes its place
+	replaces   bool   // another directory is in its new place
 	depth      int
 	start, end int64
 	number     uint64
@@ -57,10 +57,10 @@ type mover struct {
 	pieces []*piece
 	starts map[int64]*piece
 	leaves map[string]map[string]bool // names that directories lose
-	comes  map[string][]*piece        // and what comes into them, by its name
+	comes  map[string][]*piece        // and names that they gain
 }
 
-// moveDirectories moves those that a scan has found elsewhere. It tells whether there were any.
+// moveDirectories moves the directories that a scan has found elsewhere. It reports whether there were any.
 func (s *Source) moveDirectories(c *copier, found *scan) (bool, error) {
 	if len(found.candidates.found) == 0 {
 		return false, nil
@@ -87,7 +87,7 @@ func (s *Source) moveDirectories(c *copier, found *scan) (bool, error) {
 	return true, c.finish()
 }
 
-// find looks for them in the manifest.
+// find looks for the candidates in the manifest.
 func (m *mover) find(candidates map[inode]candidate) error {
 	var (
 		in       = m.tree.manifest.frames()
@@ -132,8 +132,8 @@ func (m *mover) find(candidates map[inode]candidate) error {
 	}
 }
 
-// choose leaves those that can be moved now: into directories that stay where they are, and to
-// places that are free by then.
+// choose selects those that can be moved now: into directories that stay where they are, and to places that
+// are free by then.
 func (m *mover) choose() {
 	for {
 		gone := make(map[string]bool)
@@ -155,7 +155,7 @@ func (m *mover) choose() {
 	}
 }
 
-// leadsThrough tells whether a path is one of these, or leads through one.
+// leadsThrough reports whether a path is one of these, or leads through one.
 func leadsThrough(gone map[string]bool, path string) bool {
 	for ; path != ""; path = parent(path) {
 		if gone[path] {
@@ -165,7 +165,7 @@ func leadsThrough(gone map[string]bool, path string) bool {
 	return false
 }
 
-// send takes them all away, what is deeper first, and then gives them their new names.
+// send parks all of them, the deepest first, and then gives them their new names.
 func (m *mover) send() error {
 	m.starts, m.leaves, m.comes = make(map[int64]*piece), make(map[string]map[string]bool),
 		make(map[string][]*piece)
@@ -212,7 +212,7 @@ func (m *mover) send() error {
 
 func lastName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// rewrite writes a part of the old manifest into the new one, where a piece has another place.
+// rewrite copies a part of the old manifest to the new one, with the new place of a piece.
 func (m *mover) rewrite(start, end int64, moved *piece) error {
 	var (
 		in      = &frames{m.tree.manifest.reader(start, end)}
@@ -266,11 +266,11 @@ func (m *mover) rewrite(start, end int64, moved *piece) error {
 	}
 }
 
-// depthOf is that of a directory below a tree's root.
+// depthOf returns the depth of a directory below a tree's root.
 func depthOf(path string) int { return strings.Count(path, "/") + 1 }
 
-// frame writes one, without names that the directory has lost, and with those that have come. It
-// returns those that belong to a later one.
+// frame writes a frame, without names that the directory has lost, and with those that it has gained. It
+// returns those that belong to a later frame.
 func (m *mover) frame(part *frame, gone map[string]bool, waiting []*piece) ([]*piece, error) {
 	m.writer.begin(part)
 	old := knownReader{part.entries}
@@ -295,7 +295,7 @@ func (m *mover) frame(part *frame, gone map[string]bool, waiting []*piece) ([]*p
 	}
 }
 
-// unnamePiece is for a directory that was removed, but for what was moved out of it.
+// unnamePiece handles a directory that was removed, except what was moved out of it.
 func (m *mover) unnamePiece(removed *piece) error {
 	in := &frames{m.tree.manifest.reader(removed.start, removed.end)}
 	var part frame

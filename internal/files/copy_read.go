@@ -9,7 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/files/chunk"
 )
 
-// inlineSize is up to what size files are read by workers, into memory. Larger ones are read into the stream.
+// inlineSize is the maximum size of files that workers read into memory. Larger files are read into the
+// stream.
 const inlineSize = 128 << 10
 
 // fileReader reads files and their attributes, and makes records of them. It is for one goroutine.
@@ -46,9 +47,8 @@ func (s *subject) close() {
 	}
 }
 
-// open finds a file under a name and reads what there is about it but its content. It returns nil
-// if it is not there any more, or is another kind of file than expected (unix.DT_*). What it
-// returns is valid until the following call.
+// open finds a file by name and reads everything about it except its content. It returns nil if the file no
+// longer exists, or is of another kind than expected (unix.DT_*). The result is valid until the next call.
 func (r *fileReader) open(dirfd int, name string, kind byte) (*subject, error) {
 	s := &r.last
 	*s = subject{fd: -1}
@@ -70,7 +70,7 @@ func (r *fileReader) find(s *subject, dirfd int, name string, kind byte) (gone b
 			unix.O_CLOEXEC
 		s.fd, err = unix.Openat(dirfd, name, flags, 0)
 		if err == nil {
-			// Waits for a write that goes on, see settle.go.
+			// Waits for a write in progress, see settle.go.
 			first, seek := unix.Seek(s.fd, 0, unix.SEEK_DATA)
 			s.data = seek == nil && first == 0
 			err = unix.Fstat(s.fd, &s.stat)
@@ -93,9 +93,9 @@ func (r *fileReader) find(s *subject, dirfd int, name string, kind byte) (gone b
 	return byte(s.stat.Mode&unix.S_IFMT>>12) != kind, nil
 }
 
-// replaced tells whether what could not be opened is not a file any more: that is how sockets and
-// devices answer. A file that cannot be read, as network file systems have them even for root, is
-// not to be left out.
+// replaced reports whether something that could not be opened is no longer a file: sockets and devices
+// answer like this. A file that cannot be read, as on network file systems even by root, must not be left
+// out.
 func replaced(dirfd int, name string, kind byte, err error) (bool, error) {
 	var now unix.Stat_t
 	if unix.Fstatat(dirfd, name, &now, unix.AT_SYMLINK_NOFOLLOW) == nil &&
@@ -105,7 +105,7 @@ func replaced(dirfd int, name string, kind byte, err error) (bool, error) {
 	return true, nil
 }
 
-// describe adds to an entry what stat does not say.
+// describe adds to an entry what stat does not report.
 func (r *fileReader) describe(s *subject, dirfd int, name string) (gone bool, err error) {
 	if s.fd >= 0 {
 		return false, r.xattrs.complete(&s.entry, s.fd)
@@ -122,8 +122,8 @@ func (r *fileReader) describe(s *subject, dirfd int, name string) (gone bool, er
 	return false, err
 }
 
-// attrs is the digest of an entry. Its name, of which it may have several, and how much disk the
-// source's file system takes for it are no part of that.
+// attrs returns the digest of an entry. It excludes the name, of which a file may have several, and the
+// space that the source's file system uses for it.
 func (r *fileReader) attrs(entry *Entry) chunk.Digest {
 	plain := *entry
 	plain.Name, plain.Stored = "", 0
@@ -132,14 +132,14 @@ func (r *fileReader) attrs(entry *Entry) chunk.Digest {
 	return r.hasher.Of(r.sketch.scratch)
 }
 
-// known makes what the manifest says about a file, but its content.
+// known makes the manifest's record of a file, except its content.
 func (r *fileReader) known(s *subject, settled bool) known {
 	return known{name: s.entry.Name, settled: settled, stamp: stampOf(&s.stat), attrs: r.attrs(&s.entry),
 		links: s.entry.Links}
 }
 
-// errLeased is a file on which a process holds a lease for writing. The kernel has asked that
-// process to give it up, which it has time for until it is frozen.
+// errLeased is the error for a file on which a process holds a write lease. The kernel has asked that
+// process to give the lease up, which it can do until it is frozen.
 var errLeased = errors.New("a process holds a lease on it, and has been asked to give it up; try again")
 
 // leased is like open for a file that cannot be opened yet.
@@ -157,11 +157,12 @@ func (r *fileReader) leased(dirfd int, name string) (*subject, error) {
 	return s, nil
 }
 
-// errShorter is a file that has less content than stat said. While the container runs that happens.
+// errShorter is the error for a file with less content than stat has reported, which happens while the
+// container runs.
 var errShorter = errors.New("the file became shorter while it was read")
 
-// inline reads the content of a small file as operations, whose digest it returns. What became
-// shorter has a hole at its end, and an error besides.
+// inline reads the content of a small file as operations, whose digest it returns. For a file that became
+// shorter it returns a hole at the end, and an error.
 func (r *fileReader) inline(s *subject) (chunk.Digest, uint64, error) {
 	var (
 		data  uint64
@@ -201,7 +202,8 @@ func (r *fileReader) inline(s *subject) (chunk.Digest, uint64, error) {
 	return r.hasher.Sum(), data, short
 }
 
-// nextData spares most small files the search: where the first block is data, and there is no other, all is.
+// nextData spares most small files the search: if the first block is data and the only one, everything is
+// data.
 func (r *fileReader) nextData(s *subject, from int64) (start, end int64, err error) {
 	if s.data && s.entry.Size <= r.block {
 		return from, s.entry.Size, nil
@@ -242,7 +244,7 @@ func readMost(fd int, p []byte, offset int64) (int, error) {
 	return done, nil
 }
 
-// nextData finds the first bytes at or behind a position that are not in a hole; none: start == end.
+// nextData finds the first bytes at or after a position that are not in a hole; none: start == end.
 func nextData(fd int, from, size int64) (start, end int64, err error) {
 	if from >= size {
 		return size, size, nil
@@ -252,7 +254,7 @@ func nextData(fd int, from, size int64) (start, end int64, err error) {
 	case errors.Is(err, unix.ENXIO):
 		return size, size, nil
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
-		return from, size, nil // this file system does not tell
+		return from, size, nil // this file system does not report holes
 	case err != nil:
 		return 0, 0, fmt.Errorf("look for data: %w", err)
 	}

@@ -69,7 +69,8 @@ func (d *descent) name() string {
 	return d.levels[len(d.levels)-1].name
 }
 
-// leave goes up. It tells whether the directory above had been closed, and so has lost its reading position.
+// leave goes up. It reports whether the directory above had been closed, and so has lost its reading
+// position.
 func (d *descent) leave() (reopened bool, err error) {
 	last := len(d.levels) - 1
 	child := d.levels[last].fd
@@ -101,8 +102,8 @@ func (d *descent) close() {
 	d.levels, d.lowest = nil, 0
 }
 
-// path is for messages: the directory's path from the root of the tree and a name in it, cut to a
-// readable length.
+// path returns, for messages, the directory's path from the root of the tree and a name in it, shortened to
+// a readable length.
 func (d *descent) path(name string) string {
 	const readable = 512
 	text := name

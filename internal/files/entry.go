@@ -66,7 +66,7 @@ const (
 	portableFlags = flagSync | flagImmutable | flagAppend | flagNoDump | flagNoAtime | flagDirSync
 )
 
-// validName tells whether a name that came from elsewhere names an entry of a directory and nothing else.
+// validName reports whether a name that came from elsewhere names an entry of a directory and nothing else.
 func validName(name string) error {
 	switch {
 	case name == "" || name == "." || name == "..":

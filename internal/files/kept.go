@@ -16,8 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/files/chunk"
 )
 
-// What a mirror has adopted (adopt.go) it tells the source in a stream like that of a round, with
-// records of its own:
+// A mirror reports what it has adopted (adopt.go) to the source, in a stream like that of a round, with its
+// own records:
 //
 //	tree       kind name           what follows is in this tree
 //	directory  depth name          what follows is in this one; first the root, of depth 0, and each before those in it
@@ -25,14 +25,14 @@ import (
 //	file       name size form content
 //	end        directories files
 //
-// Names of a directory are in ascending order. The content of a file is, by its form, nothing (it
-// must be sent), the digest of a small file as a manifest has it, or the number of its pieces and
-// each one's length, doubled, and one more for a hole, or else its digest.
+// Names of a directory are in ascending order. The form of a file's content says what follows: nothing (it
+// must be sent), the digest of a small file as in a manifest, or the number of its pieces and, for each,
+// its length, doubled, plus one for a hole, or else its digest.
 //
-// The source makes a manifest of it, in which nothing is settled, no attribute is known, and no
-// inode is one of its own. So its first round is like any later one: all is looked at, and what has
-// another content or is gone is changed. The digests are made by the mirror with the source's key,
-// and compared by the source with what it reads itself: what it sends does not depend on times.
+// The source makes a manifest of it, in which nothing is settled, no attribute is known, and no inode is
+// its own. So its first round is like any later one: it examines everything, and changes what differs or is
+// gone. The mirror makes the digests with the source's key, and the source compares them with what it reads
+// itself: what it sends does not depend on times.
 const (
 	keptTree recordKind = iota + 64
 	keptDirectory
@@ -41,10 +41,10 @@ const (
 	keptEnd
 )
 
-// Key is the secret with which the source hashes content.
+// Key returns the secret with which the source hashes content.
 func (s *Source) Key() chunk.Key { return s.key }
 
-// nowhere stands for a digest that nobody asks for.
+// nowhere stands for a digest that nobody needs.
 type nowhere struct{}
 
 func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
@@ -53,8 +53,8 @@ func (nowhere) Reset()                      {}
 func (nowhere) Size() int                   { return 0 }
 func (nowhere) BlockSize() int              { return 1 }
 
-// Have writes what the mirror has adopted, all of which it reads for that. Key is the source's. Dir
-// is for files without names.
+// Have writes what the mirror has adopted, and reads all of it for that. Key is the source's. Dir is for
+// files without names.
 func (m *Mirror) Have(ctx context.Context, w io.Writer, key chunk.Key, dir string, workers int) error {
 	config := SourceConfig{Dir: dir, Workers: workers}
 	for _, t := range m.b.trees {
@@ -68,7 +68,7 @@ func (m *Mirror) Have(ctx context.Context, w io.Writer, key chunk.Key, dir strin
 	}
 	defer s.Close()
 	s.key, s.kind = key, finalRound // what becomes shorter now is an error
-	// A first round makes the manifest; that it also would be sent costs next to nothing.
+	// A first round makes the manifest; sending it as well costs almost nothing.
 	unsent := &roundWriter{encoder: encoder{out: &blockWriter{out: io.Discard, digest: nowhere{},
 		block: make([]byte, blockHeader, firstBlock)}}}
 	for _, tree := range s.trees {
@@ -177,8 +177,8 @@ func (k *keptWriter) end() error {
 	return k.out.finish()
 }
 
-// Resume takes from the mirror, before the first round, what that has adopted. Limits bound what is
-// read: bytes of the stream, and names in it.
+// Resume receives, before the first round, what the mirror has adopted. Limits bound the bytes of the
+// stream, and its names.
 func (s *Source) Resume(ctx context.Context, r io.Reader, limits Limits) error {
 	if s.broken == nil && s.number > 0 {
 		return errors.New("go on from an earlier copy: rounds have been sent already")
@@ -211,7 +211,7 @@ func (s *Source) resume(ctx context.Context, r io.Reader, most int64) error {
 	return nil
 }
 
-// keptReader makes manifests of what a mirror tells.
+// keptReader makes manifests of a mirror's report.
 type keptReader struct {
 	decoder
 	source             *Source
@@ -225,7 +225,7 @@ type keptReader struct {
 	last   string      // name in the present directory
 }
 
-// keptLevel is a directory whose record has come.
+// keptLevel is a directory whose record has arrived.
 type keptLevel struct {
 	path  int    // length
 	below uint64 // sum of hashes of the names of its directories whose records have not come
@@ -265,7 +265,7 @@ func (k *keptReader) all(ctx context.Context) error {
 	}
 }
 
-// tree begins one, which must be one of those that are to be sent.
+// tree begins a tree, which must be one of those to be sent.
 func (k *keptReader) tree() error {
 	if err := k.endTree(); err != nil {
 		return err
@@ -285,7 +285,7 @@ func (k *keptReader) tree() error {
 	return nil
 }
 
-// endTree ends the tree before, if there is one.
+// endTree ends the previous tree, if there is one.
 func (k *keptReader) endTree() error {
 	if k.writer.out == nil {
 		return nil
@@ -296,7 +296,7 @@ func (k *keptReader) endTree() error {
 	return errors.Join(k.writer.end(), k.upTo(0))
 }
 
-// upTo leaves directories, all of whose own ones must have come.
+// upTo leaves directories, all of whose own directories must have come.
 func (k *keptReader) upTo(depth int) error {
 	for len(k.levels) > depth {
 		if k.levels[len(k.levels)-1].below != 0 {
@@ -424,7 +424,7 @@ func (k *keptReader) list(size int64) (content, error) {
 	return k.source.keepList(list)
 }
 
-// end compares what came with what was sent, and then the digest of all of it.
+// end compares the counts and then the digest of everything.
 func (k *keptReader) end() error {
 	if err := k.endTree(); err != nil {
 		return err
@@ -441,5 +441,5 @@ func (k *keptReader) end() error {
 	return k.in.end()
 }
 
-// adopted tells whether a file is from an earlier copy: no file of the source's is known to be the same.
+// adopted reports whether a file is from an earlier copy: no file of the source is known to be the same.
 func (k *known) adopted() bool { return k.stamp.inode() == inode{} }

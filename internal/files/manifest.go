@@ -43,7 +43,7 @@ const (
 	frameFull = 48 << 10
 )
 
-// stamp is what stat says about an inode, as far as it tells whether something has changed.
+// stamp is what stat says about an inode, as far as it reports whether something has changed.
 type stamp [stampSize]byte
 
 const stampSize = 8 + 8 + 4 + 4 + 4 + 8 + 8 + 3*12
@@ -83,7 +83,7 @@ func (s *stamp) inode() inode {
 func (s *stamp) kind() uint32 { return binary.LittleEndian.Uint32(s[stampMode:]) & unix.S_IFMT }
 func (s *stamp) size() int64  { return int64(binary.LittleEndian.Uint64(s[stampLength:])) }
 
-// sameBut tells whether nothing but the access time is different.
+// sameBut reports whether nothing but the access time is different.
 func (s *stamp) sameBut(other *stamp) bool {
 	return string(s[:stampAccess]) == string(other[:stampAccess])
 }

@@ -11,15 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// found is a name that a directory has, and its type (unix.DT_*).
+// found is a name in a directory, and its type (unix.DT_*).
 type found struct {
 	name string
 	kind byte
 }
 
-// sortedNames are the names of a directory in ascending order. A directory of any size takes a
-// bounded amount of memory: what is beyond that is sorted in runs, which are kept on disk and
-// merged.
+// sortedNames are the names of a directory in ascending order. A directory of any size takes a bounded
+// amount of memory: further names are sorted in runs, which are kept on disk and merged.
 type sortedNames struct {
 	memory []found
 	runs   runHeap
@@ -95,7 +94,7 @@ func (s *sortedNames) spill(dir string) error {
 	return err
 }
 
-// peek returns the next name without going on; false at the end.
+// peek returns the next name without consuming it; false at the end.
 func (s *sortedNames) peek() (found, bool) {
 	if len(s.runs) > 0 {
 		return s.runs[0].head, true
@@ -106,7 +105,7 @@ func (s *sortedNames) peek() (found, bool) {
 	return found{}, false
 }
 
-// skip goes on.
+// skip consumes the next name.
 func (s *sortedNames) skip() error {
 	if len(s.runs) == 0 {
 		s.memory = s.memory[1:]
@@ -163,7 +162,7 @@ func (h *runHeap) Pop() any {
 	return last
 }
 
-// typeOf asks for the type of a name that the file system did not tell. What is gone has none.
+// typeOf queries the type of a name that the file system did not report. A name that is gone has none.
 func typeOf(dirfd int, f found) (byte, error) {
 	if f.kind != unix.DT_UNKNOWN {
 		return f.kind, nil

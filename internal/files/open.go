@@ -57,7 +57,7 @@ func openBelow(root int, path string) (int, error) {
 	}
 }
 
-// moved tells whether an error means that a name is not there any more, or is something else now.
+// moved reports whether an error means that a name is not there any more, or is something else now.
 func moved(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }

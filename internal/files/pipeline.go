@@ -7,16 +7,16 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// slot is a job on its way.
+// slot is a job in progress.
 type slot[J any] struct {
 	job  J
 	done chan struct{}
 }
 
-// pipeline makes jobs, does them in parallel, and hands them on in the order in which they were
-// made. Feed makes them in a goroutine of its own and puts them; work does one, given the number of
-// the worker; drain gets them, in the caller's goroutine. At most depth jobs are under way. The
-// first error, or panic, ends all; drop is called for jobs that then do not reach drain.
+// pipeline makes jobs, does them in parallel, and passes them on in the order in which they were made. Feed
+// makes them in a separate goroutine; work does one, given the number of the worker; drain gets them, in
+// the caller's goroutine. At most depth jobs are in progress. The first error, or panic, ends everything;
+// drop is called for jobs that then do not reach drain.
 type pipeline[J any] struct {
 	workers, depth int
 	feed           func(put func(J) error) error
@@ -66,8 +66,8 @@ func (p *pipeline[J]) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// put never blocks for good: ordered and undone are as long as each other, and both are emptied
-// until they are closed.
+// put does not block for ever: ordered and undone have the same length, and both are drained until they are
+// closed.
 func (p *pipeline[J]) put(ctx context.Context, job J, ordered, undone chan slot[J]) error {
 	if ctx.Err() != nil {
 		p.drop(job)

@@ -26,7 +26,7 @@ type delta struct {
 	other bool   // it is another inode than the one that had the name
 }
 
-// first tells whether something is to be done for it before anything is made.
+// first reports whether something is to be done for it before anything is made.
 func (d *delta) first() bool {
 	return d.kind == deltaGone || d.kind == deltaReplaced || d.kind == deltaChanged &&
 		(d.links > 1 || d.other)

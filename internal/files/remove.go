@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RemoveTree removes a directory and everything in it, whatever a container has put there: any
-// depth, any names, immutable files. It follows no link and stops at mounts. That there is no such
-// directory is success.
+// RemoveTree removes a directory and everything in it, whatever a container has put there: any depth, any
+// names, immutable files. It follows no link and stops at mounts. A missing directory is no error.
 func RemoveTree(path string) error {
 	if err := EmptyTree(path); err != nil {
 		return err
@@ -22,8 +21,8 @@ func RemoveTree(path string) error {
 	return nil
 }
 
-// EmptyTree removes everything in a directory, as RemoveTree does, and leaves the directory. That
-// there is none is success.
+// EmptyTree removes everything in a directory, as RemoveTree does, and leaves the directory. A missing
+// directory is no error.
 func EmptyTree(path string) error {
 	fd, err := unix.Open(path, openDirectoryFlags, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -39,8 +38,8 @@ func EmptyTree(path string) error {
 	return nil
 }
 
-// emptyDirectory removes what is in an open directory, and closes it. What is gone is counted, if
-// anybody counts.
+// emptyDirectory removes the contents of an open directory, and closes it. It counts what is gone if count
+// is set.
 func emptyDirectory(fd int, count *usage) error {
 	w, err := newWalk(fd)
 	if err != nil {
@@ -63,7 +62,7 @@ func emptyDirectory(fd int, count *usage) error {
 	return nil
 }
 
-// emptied goes back from a directory all of whose names were seen, and removes it.
+// emptied leaves a directory whose names have all been seen, and removes it.
 func emptied(w *walk, count *usage) error {
 	name := w.name()
 	if err := w.ascend(); err != nil || w.depth() == 0 {
@@ -106,8 +105,8 @@ func discardFile(dirfd int, name string, count *usage) error {
 	return err
 }
 
-// unlink removes a name, and what may forbid that: flags of the file itself. Those of the directory
-// are gone already.
+// unlink removes a name, and first the file's own flags that may forbid that. The directory's flags are
+// already gone.
 func unlink(dirfd int, name string, flags int) error {
 	return unlessGone(withoutLocks(dirfd, name, func() error { return unix.Unlinkat(dirfd, name, flags) }))
 }

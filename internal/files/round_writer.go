@@ -5,9 +5,9 @@ import (
 	"io"
 )
 
-// A round is a stream of its own (see blocks.go) that changes what earlier rounds have made. Its
-// records are a byte that says what it is and then its fields; integers are varints, strings have
-// their length before them. All are relative to one open directory; names are single.
+// A round is a separate stream (see blocks.go) that changes what earlier rounds have made. A record is a
+// byte with its kind, followed by its fields; integers are varints, strings follow their length. All are
+// relative to one open directory; names are single path elements.
 //
 //	round      number kind         comes first
 //	tree       kind name           what follows is in this tree's root; more than once in a round if need be
@@ -25,9 +25,9 @@ import (
 //	forget     number              nothing will refer to it again
 //	end        trees entries bytes
 //
-// A number is an inode's (Entry.Links), from its first round to the last, or that of something
-// parked; both are of one sequence in a tree. Content of a regular file is a sequence of operations
-// from its beginning on. What they do not reach, up to the file's size, is a hole.
+// A number is an inode's (Entry.Links), from its first round to the last, or that of something parked; both
+// share one sequence in a tree. Content of a regular file is a sequence of operations from its beginning
+// on. Anything that they do not reach, up to the file's size, is a hole.
 //
 //	end
 //	data       length(4, little endian) bytes
@@ -52,22 +52,22 @@ const (
 	recordEnd
 )
 
-// roundKind says what a round is.
+// roundKind is the kind of a round.
 type roundKind byte
 
 const (
 	liveRound  roundKind = iota // files may change while they are read
 	finalRound                  // nothing changes any more
-	lastRound                   // what has changed after the final one, by whoever froze it; ends the copy
+	lastRound                   // changes by the program that froze it; ends the copy
 )
 
-// contentKind says what becomes of the content of a regular file.
+// contentKind says how the content of a regular file changes.
 type contentKind byte
 
 const (
 	keepContent contentKind = iota // it stays, no operations follow
-	inPlace                        // operations follow, none of which is a copy
-	withCopies                     // operations follow; the content before is needed until the end
+	inPlace                        // operations follow, without copies
+	withCopies                     // operations follow; the previous content is needed until the end
 )
 
 type contentOp byte
@@ -80,10 +80,10 @@ const (
 	opCopy
 )
 
-// dataHeader is what stands before the bytes of a data operation.
+// dataHeader is the size of the header of a data operation.
 const dataHeader = 1 + 4
 
-// roundWriter writes a round. It counts what goes into the closing record. The first error sticks.
+// roundWriter writes a round. It counts for the closing record. It keeps the first error.
 type roundWriter struct {
 	encoder
 	err     error
@@ -92,8 +92,8 @@ type roundWriter struct {
 	content uint64
 }
 
-// newRoundWriter begins a round. Progress, which may be nil, is told now and then how many bytes
-// have gone to out.
+// newRoundWriter begins a round. Progress, which may be nil, is called now and then with the number of
+// bytes written to out.
 func newRoundWriter(out io.Writer, number uint64, kind roundKind, progress func(sent int64)) (*roundWriter,
 	error) {
 	blocks, err := newBlockWriter(out, progress)
@@ -199,11 +199,10 @@ func (w *roundWriter) forget(number uint64) error {
 	return w.flush()
 }
 
-// data lets read put up to limit bytes straight into the outgoing block. Less than what was asked
-// for is no error: as many as read says become part of the content, and if there are none nothing
-// is written.
+// data lets read put up to limit bytes directly into the outgoing block. Fewer bytes are no error: the
+// bytes that read returns become part of the content, and without any, nothing is written.
 func (w *roundWriter) data(limit int64, read func(space []byte) (int, error)) (int, error) {
-	const worth = 4 << 10 // less space than this is not worth a read of its own
+	const worth = 4 << 10 // less space than this is not worth a separate read
 	if w.err != nil || limit <= 0 {
 		return 0, w.err
 	}

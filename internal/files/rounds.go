@@ -13,20 +13,20 @@ import (
 	"github.com/godwit/godwit/internal/files/chunk"
 )
 
-// SourceConfig says what a Source copies.
+// SourceConfig configures a Source.
 type SourceConfig struct {
 	Trees []Tree
 
-	// Mapped says which files processes of the container may write without a trace in their times.
-	// If it is nil there are none.
+	// Mapped returns the files that processes of the container may write without a trace in their times. If
+	// it is nil, there are none.
 	Mapped func(context.Context) (Mapped, error)
 
-	// Dir is where manifests are kept, in files without names. There is no more of them than a few
-	// hundred bytes for each file, and a thousandth of what is in large ones.
+	// Dir is the directory for manifests, which are files without names. They take at most a few hundred
+	// bytes for each file, and a thousandth of the contents of large files.
 	Dir string
 
-	// Workers is how many files are looked at in parallel; 0: as many as there are processors. More
-	// than maxWorkers are not used, for each has buffers.
+	// Workers is how many files are examined in parallel; 0: as many as there are processors. At most
+	// maxWorkers are used, because each has buffers.
 	Workers int
 }
 
@@ -34,32 +34,32 @@ type SourceConfig struct {
 // four jobs on their way almost two.
 const maxWorkers = 8
 
-// RoundStats says what a round has done.
+// RoundStats describes a round.
 type RoundStats struct {
 	Number   int
 	Final    bool
 	Duration time.Duration
-	ScanTime time.Duration // until it was known what is different
+	ScanTime time.Duration // until the differences were known
 
-	Entries        int64 // that were looked at
-	ChangedEntries int64 // that were sent, with or without their content
+	Entries        int64 // examined
+	ChangedEntries int64 // sent, with or without their content
 	SentBytes      int64 // of content
 	ReadBytes      int64 // of content
-	KeptBytes      int64 // of content that the mirror had from an earlier copy
+	KeptBytes      int64 // of content from an earlier copy at the mirror
 
-	// Files that the next round will read again whatever happens, because they were being written
-	// or may be written without a trace.
+	// Files that the next round reads again in any case, because they were being written or may be written
+	// without a trace.
 	UnsettledFiles int64
 	UnsettledBytes int64
 }
 
-// Source is the source's half of a copy in rounds: each sends what is different from what the
-// Mirror at the other end has. Trees are only read, and not even their access times change. One
-// goroutine at a time may use it.
+// Source is the source's half of a copy in rounds: each round sends the differences to what the Mirror at
+// the other end has. It only reads the trees, and not even their access times change. One goroutine at a
+// time may use it.
 //
-// After an error it is not known what the mirror has, and there can be no further round.
+// After an error the state of the mirror is unknown, and there can be no further round.
 //
-// Memory does not depend on how many files there are, how large they are, or how many names they have.
+// Memory does not depend on the number of files, their sizes, or their number of names.
 type Source struct {
 	config SourceConfig
 	trees  []*sourceTree
@@ -69,13 +69,13 @@ type Source struct {
 	clock  clockOffset
 	broken error
 
-	// Of the present round.
+	// The following belong to the present round.
 	kind  roundKind
 	since instant
 	stats RoundStats
 }
 
-// sourceTree is what is known of a tree and of its mirror.
+// sourceTree is what is known about a tree and its mirror.
 type sourceTree struct {
 	Tree
 	root, hold int
@@ -83,10 +83,10 @@ type sourceTree struct {
 	block      int64  // a hole is no smaller
 	manifest   *spool // nil: the mirror has nothing
 	links      *linkTable
-	numbers    uint64 // given out
+	numbers    uint64 // assigned so far
 
-	// In the latest round an inode with several names was new that had got one of them meanwhile.
-	// Another of its names may have been looked at before that, when it was the only one.
+	// In the latest round, a new inode with several names had got one of them meanwhile. Another of its
+	// names may have been examined before that, when it was the only one.
 	doubtful bool
 }
 
@@ -115,7 +115,7 @@ func NewSource(config SourceConfig) (*Source, error) {
 	return s, err
 }
 
-// ask learns about the file system.
+// ask queries the file system.
 func (t *sourceTree) ask() error {
 	const smallest = 4 << 10 // what some call a block is larger than what may be a hole
 	var stat unix.Statfs_t
@@ -126,13 +126,13 @@ func (t *sourceTree) ask() error {
 	return nil
 }
 
-// Close lets go of the trees and forgets what is known of the mirror.
+// Close releases the trees and forgets what is known about the mirror.
 func (s *Source) Close() error {
 	for _, t := range s.trees {
 		unix.Close(t.root)
 		if t.hold >= 0 {
-			// Dropping the last reference to a mount waits for the kernel's readers, some
-			// milliseconds: not here.
+			// Dropping the last reference to a mount waits some milliseconds for the kernel's readers: not
+			// here.
 			go unix.Close(t.hold)
 		}
 		t.links.close()
@@ -145,20 +145,20 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// Round sends what is different now, while the container runs. Files that are written meanwhile are
-// no error: the next round has them. Progress, which may be nil, is told now and then how many
-// bytes have been written to w.
+// Round sends the differences while the container runs. Files that are written meanwhile are no error: the
+// next round has them. Progress, which may be nil, is called now and then with the number of bytes written
+// to w.
 func (s *Source) Round(ctx context.Context, w io.Writer, progress func(sent int64)) (RoundStats, error) {
 	return s.round(ctx, w, liveRound, progress)
 }
 
-// Final sends what is different when nothing is written any more.
+// Final sends the differences when nothing is written any more.
 func (s *Source) Final(ctx context.Context, w io.Writer, progress func(sent int64)) (RoundStats, error) {
 	return s.round(ctx, w, finalRound, progress)
 }
 
-// Last sends what whoever froze the container has changed since the final round: names, in
-// directories that were so changed. It ends the copy.
+// Last sends what the program that froze the container has changed since the final round: names, in
+// directories with such changes. It ends the copy.
 func (s *Source) Last(ctx context.Context, w io.Writer, progress func(sent int64)) (RoundStats, error) {
 	return s.round(ctx, w, lastRound, progress)
 }
@@ -202,7 +202,7 @@ func (s *Source) send(ctx context.Context, w io.Writer, progress func(int64)) er
 	return out.end()
 }
 
-// tree brings the mirror of one tree up to date. If stamps are not to be believed all files are read again.
+// tree updates the mirror of one tree. If stamps are not trusted, it reads all files again.
 func (s *Source) tree(ctx context.Context, tree *sourceTree, out *roundWriter, believed bool) error {
 	c := &copier{source: s, tree: tree, ctx: ctx, out: out, believed: believed}
 	if tree.manifest == nil {
@@ -223,7 +223,7 @@ func (s *Source) tree(ctx context.Context, tree *sourceTree, out *roundWriter, b
 		}
 	}
 	if err == nil && found.unknown.Load() {
-		// Only a look at all names finds those that an inode already had.
+		// Only an examination of all names finds those that an inode already had.
 		found.close()
 		found = &scan{source: s, tree: tree, trusting: true, believed: believed}
 		err = found.run(ctx)

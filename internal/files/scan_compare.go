@@ -22,7 +22,7 @@ func (s *scan) job(w *scanWorker, job *scanJob) error {
 	return s.keep(w, job, 0)
 }
 
-// keep puts what was found where it is not in memory, if there is much of it.
+// keep moves large results to disk.
 func (s *scan) keep(w *scanWorker, job *scanJob, limit int) error {
 	if len(w.out) <= limit {
 		return nil
@@ -75,7 +75,7 @@ func (s *scan) absent(w *scanWorker, part *scanPart) error {
 	return nil
 }
 
-// compare looks at the names of a part, and at the directory itself if it is the first.
+// compare compares the names of a part, and the directory itself if it is the first part.
 func (s *scan) compare(w *scanWorker, part *scanPart, fd int) error {
 	d := &w.found
 	*d = difference{frame: part.offset, deltas: d.deltas[:0]}
@@ -137,7 +137,7 @@ func (s *scan) found(w *scanWorker) error {
 	return nil
 }
 
-// same compares a name that the mirror has with what is there.
+// same compares a name at the mirror with the present file.
 func (s *scan) same(d *difference, fd int, entry *known, kind byte, listed bool) error {
 	if entry.directory {
 		if !listed || kind == unix.DT_DIR {
@@ -173,7 +173,7 @@ func (s *scan) same(d *difference, fd int, entry *known, kind byte, listed bool)
 	return nil
 }
 
-// fresh notes a new name.
+// fresh records a new name.
 func (s *scan) fresh(d *difference, fd int, path string, name found) error {
 	if n := len(d.deltas); n > 0 && d.deltas[n-1].name == name.name {
 		return nil // listed twice
@@ -198,16 +198,15 @@ func (s *scan) fresh(d *difference, fd int, path string, name found) error {
 	return nil
 }
 
-// arrivals are files under names that they did not have. Those that had another name are not sent
-// anew: the mirror has them.
+// arrivals are files under new names. Files that had another name are not sent again: the mirror has them.
 type arrivals struct {
 	mu     sync.Mutex
 	inodes map[inode]bool
 }
 
 const (
-	arrivalsMost = 1 << 16 // what is beyond is sent anew
-	worthMoving  = 4 << 10 // less is sent sooner than moved
+	arrivalsMost = 1 << 16 // more are sent again
+	worthMoving  = 4 << 10 // smaller files are sent rather than moved
 )
 
 func (a *arrivals) add(d *delta, size int64) {

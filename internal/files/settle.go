@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file is taken for unchanged only if stat says the same as when it was read, and if it was
-// *settled* then: whoever writes to it later moves its ctime. That is not so for a file
+// A file counts as unchanged only if stat returns the same as when the file was read, and if the file was
+// *settled* then: any later write moves its ctime. That does not hold for a file
 //
 //   - whose ctime is not before the beginning of the round: the kernel's clock for files ticks every few milliseconds,
 //     and a second write within a tick leaves no trace;
@@ -18,17 +18,17 @@ import (
 //   - in tmpfs, whose mapped pages are writable without a fault that would be noticed (shmem has no page_mkwrite);
 //   - on a file system whose times come from another clock.
 //
-// A write that had begun before the round and goes on moves ctime no more either. Asking for holes,
-// before stat, waits until it is over: ext4, btrfs, f2fs and tmpfs take the inode's lock for that,
-// XFS for the reading itself.
+// A write that began before the round and is still in progress does not move ctime any more either. A
+// search for holes, before stat, waits until such a write has ended: ext4, btrfs, f2fs and tmpfs take the
+// inode's lock for it, XFS for the reading itself.
 
-// fileClock says whose clock the times of a file system are.
+// fileClock is the clock of a file system's times.
 type fileClock int
 
 const (
 	localClock   fileClock = iota
-	foreignClock           // another machine's, or nobody knows
-	noClock                // times tell nothing about content
+	foreignClock           // another machine's, or unknown
+	noClock                // times say nothing about content
 )
 
 // Magic numbers of statfs(2) that are not in x/sys/unix.
@@ -46,20 +46,20 @@ func clockOf(stat *unix.Statfs_t) fileClock {
 	}
 }
 
-// apart is how far another machine's clock may be from ours.
+// apart is the maximum difference between another machine's clock and ours.
 const apart = 24 * 60 * 60
 
-// Mapped are the files whose content processes may change without a trace in their times: those
-// that they map, shared and writable, or have open to write past the page cache.
+// Mapped are the files whose content processes may change without a trace in their times: files that they
+// map, shared and writable, or have open to write past the page cache.
 type Mapped struct {
-	Inodes map[uint64]bool // numbers, of whatever device: one too many does no harm
+	Inodes map[uint64]bool // numbers, of any device: one too many does no harm
 	// The last parts of their paths: in overlayfs a file may have another number than in its upper
 	// directory, and directories above it may be renamed at any time. One too many does no harm
 	// here either.
 	Names map[string]bool
 }
 
-// contains tells whether a file of a tree may be among them.
+// contains reports whether a file of a tree may be among them.
 func (m *Mapped) contains(kind TreeKind, number uint64, name string) bool {
 	return m.Inodes[number] || kind == Writable && m.Names[name]
 }
@@ -78,8 +78,8 @@ type instant struct {
 	mapped Mapped
 }
 
-// begin notes the time first and then what is mapped: who maps a file after that moves its ctime
-// with the first write.
+// begin records first the time and then the mapped files: a process that maps a file later moves its ctime
+// with its first write.
 func (s *Source) begin(ctx context.Context) (instant, error) {
 	var m instant
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &m.time); err != nil {
@@ -94,7 +94,7 @@ func (s *Source) begin(ctx context.Context) (instant, error) {
 	return m, nil
 }
 
-// settled tells whether what stat says will tell when the file changes.
+// settled reports whether a later change of the file will be visible in its stat.
 func (m *instant) settled(tree *sourceTree, stat *unix.Stat_t, name string) bool {
 	limit := m.time
 	if tree.clock == foreignClock {
@@ -109,10 +109,10 @@ func (m *instant) settled(tree *sourceTree, stat *unix.Stat_t, name string) bool
 	return tree.clock != noClock && !m.mapped.contains(tree.Kind, stat.Ino, name)
 }
 
-// clockOffset is how far the real-time clock is ahead of the one that nobody sets, between two bounds.
+// clockOffset is how far the real-time clock is ahead of the monotonic clock, between two bounds.
 type clockOffset struct{ least, most time.Duration }
 
-// offset reads both clocks, several times, because we may be interrupted in between.
+// offset reads both clocks several times, because it may be interrupted in between.
 func offset() (clockOffset, error) {
 	best := clockOffset{most: 1<<63 - 1}
 	for range 5 {
@@ -132,5 +132,5 @@ func offset() (clockOffset, error) {
 	return best, nil
 }
 
-// behind tells whether the real-time clock was certainly or perhaps set back since an earlier reading.
+// behind reports whether the real-time clock was set back since an earlier reading.
 func (o clockOffset) behind(earlier clockOffset) bool { return o.most < earlier.least }

@@ -12,7 +12,7 @@ import (
 // Size is how much there is in a tree.
 type Size struct {
 	Entries int64
-	Bytes   int64 // of regular files, without holes: about what a first copy sends and takes
+	Bytes   int64 // of regular files, without holes: about the size of a first copy
 }
 
 // TreeSize measures a tree, which may change meanwhile. Files with several names count once for each.
@@ -72,7 +72,7 @@ func (s *Size) add(w *walk, name string, kind byte) error {
 	return nil
 }
 
-// NoSpaceError says that something does not fit.
+// NoSpaceError means that something does not fit.
 type NoSpaceError struct {
 	Path   string
 	Needed int64
@@ -85,10 +85,10 @@ func (e *NoSpaceError) Error() string {
 		e.Needed, e.Free)
 }
 
-// Unwrap gives the kernel's error, usually unix.ENOSPC.
+// Unwrap returns the kernel's error, usually unix.ENOSPC.
 func (e *NoSpaceError) Unwrap() error { return e.cause }
 
-// CheckSpace tells by a *NoSpaceError if the file system that holds path has less than the needed bytes free.
+// CheckSpace returns a *NoSpaceError if path's file system has less than the needed bytes free.
 func CheckSpace(path string, needed int64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -109,9 +109,8 @@ func checkSpace(fd int, path string, needed int64) error {
 	return nil
 }
 
-// freeBytes is what an unprivileged user may still take: the rest keeps the machine alive. A file
-// system that counts no blocks, such as overlayfs over some FUSE file systems, is taken to have
-// room.
+// freeBytes returns what an unprivileged user may still use: the rest keeps the machine alive. A file
+// system without block counts, such as overlayfs over some FUSE file systems, is assumed to have room.
 func freeBytes(stat *unix.Statfs_t) int64 {
 	if stat.Blocks == 0 {
 		return 1<<63 - 1

@@ -74,7 +74,7 @@ func inodeFlags(fd int) (uint32, error) {
 	return flags & portableFlags, nil
 }
 
-// complete adds what stat does not say about an open file or directory.
+// complete adds what stat does not report about an open file or directory.
 func (x *xattrReader) complete(entry *Entry, fd int) (err error) {
 	if entry.Xattrs, err = x.read(opened(fd)); err != nil {
 		return err

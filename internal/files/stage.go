@@ -9,29 +9,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stage is a directory in a tree's root whose name nobody can guess. It has a name, its number, for
-// every inode that has several names, from the round in which it came to the last, and for what was
-// taken from its place and not yet given another. So both are found again with no path to walk and
-// none to remember, however many there are.
+// stage is a directory in a tree's root with an unguessable name. It has a name, the number, for every
+// inode that has several names, from the round in which it came to the last, and for everything that was
+// taken from its place and has no other yet. So both are found without walking or remembering paths,
+// however many there are.
 type stage struct {
 	open bool
 	fd   int
 	name string
-	// full has the inodes that have as many names as the file system allows, and so cannot have one
-	// more here.
+	// full has the inodes with as many names as the file system allows, which cannot have another one here.
 	full map[uint64]int
 }
 
 // stagePrefix begins a stage's name.
 const stagePrefix = ".godwit-stage-"
 
-// maxFull bounds how many descriptors are held for such inodes. (65,000 names are allowed by ext4,
-// more by others.)
+// maxFull bounds how many descriptors are held for such inodes. (ext4 allows 65,000 names, others more.)
 const maxFull = 256
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// staging returns the stage of the present tree, which it makes if there is none.
+// staging returns the stage of the present tree, and makes it if necessary.
 func (b *builder) staging() (*stage, error) {
 	s := &b.here.stage
 	if s.open {
@@ -65,7 +63,7 @@ func (s *stage) close() {
 	s.full = nil
 }
 
-// known makes an inode that has several names known by its number.
+// known registers an inode with several names by its number.
 func (b *builder) known(entry *Entry) error {
 	if entry.Links == 0 {
 		return nil
@@ -89,7 +87,7 @@ func (b *builder) known(entry *Entry) error {
 	return err
 }
 
-// mustBe succeeds if a name is one of the inode that has this number.
+// mustBe succeeds if a name belongs to the inode with this number.
 func (s *stage) mustBe(n uint64, dirfd int, name string) error {
 	var known, found unix.Stat_t
 	if err := unix.Fstatat(s.fd, number(n), &known, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -142,8 +140,8 @@ func unknown(n uint64) error {
 	return fmt.Errorf("%w: no file has the number %d", ErrCorrupt, n)
 }
 
-// give makes a further name of an inode. If it can have only one more, that takes the place of the
-// name kept here.
+// give makes another name of an inode. If the inode can have only one more, that replaces the name kept
+// here.
 func (s *stage) give(n uint64, dirfd int, name string) error {
 	if fd, full := s.full[n]; full {
 		again := func() error { return unix.Linkat(fd, "", dirfd, name, unix.AT_EMPTY_PATH) }
@@ -179,7 +177,7 @@ func (b *builder) park(name string, n uint64) error {
 				return unix.Renameat2(dirfd, name, s.fd, number(n), unix.RENAME_NOREPLACE)
 			})
 		})
-		if errors.Is(err, unix.EEXIST) { // it has this number already: the name is all that must go
+		if errors.Is(err, unix.EEXIST) { // it already has this number: only the name must go
 			if err = s.mustBe(n, dirfd, name); err == nil {
 				return b.remove(name)
 			}
@@ -242,8 +240,8 @@ func (b *builder) forget(n uint64) error {
 	return nil
 }
 
-// settle is called when all trees are complete. Inodes that are left on a stage have all their
-// names, or were to be removed.
+// settle is called when all trees are complete. Inodes left on a stage have all their names, or were to be
+// removed.
 func (b *builder) settle() error {
 	for _, t := range b.trees {
 		if err := b.clear(t); err != nil {

@@ -2,7 +2,7 @@ package files
 
 import "os"
 
-// TreeKind says what a directory that moves with a container is for.
+// TreeKind is the purpose of a directory that moves with a container.
 type TreeKind string
 
 // The kinds of trees that make up a container's state.
@@ -19,12 +19,11 @@ type Tree struct {
 	Kind TreeKind
 	Name string // of the volume; empty otherwise
 	Path string // absolute
-	// Held is what Path leads to, if only as long as it is open; see LetGo.
+	// Held is the target of Path, if Path is valid only while it is open; see LetGo.
 	Held *os.File
 }
 
-// LetGo is called when trees have been opened, or are not needed: paths of those that are held lead
-// nowhere then.
+// LetGo releases trees that have been opened, or are not needed: the paths of held trees become invalid.
 func LetGo(trees []Tree) {
 	for _, tree := range trees {
 		if tree.Held != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage counts what a copy takes on disk, whatever it is made of: what was removed counts no more.
+// usage counts the disk space of a copy, whatever uses it: removed files no longer count.
 type usage struct {
 	limits  Limits
 	bytes   int64 // of files, without holes
@@ -23,18 +23,18 @@ func (u *usage) names(n int64) error {
 	return nil
 }
 
-// room tells whether there is room for more bytes.
+// room reports whether there is room for more bytes.
 func (u *usage) room(more int64) bool {
 	return u.limits.Bytes <= 0 || u.bytes+more <= u.limits.Bytes
 }
 
-// full is the error for when there is none.
+// full returns the error for no room.
 func (u *usage) full() error {
 	return fmt.Errorf("the file stream takes more than the %d bytes that were agreed on; if they have "+
 		"grown so much since, begin again", u.limits.Bytes)
 }
 
-// gone counts a name that was removed, by what it stood for.
+// gone counts a removed name, by the object that it stood for.
 func (u *usage) gone(stat *unix.Stat_t) {
 	u.entries--
 	if stat.Mode&unix.S_IFMT == unix.S_IFREG && stat.Nlink <= 1 {
@@ -42,6 +42,6 @@ func (u *usage) gone(stat *unix.Stat_t) {
 	}
 }
 
-// occupied is what a file takes, as TreeSize counts it: without holes and without the rest of its
-// last block. Stat counts in units of 512 bytes wherever it is.
+// occupied returns a file's space as TreeSize counts it: without holes and without the rest of its last
+// block. Stat always counts in units of 512 bytes.
 func occupied(stat *unix.Stat_t) int64 { return min(stat.Size, stat.Blocks*512) }

@@ -14,7 +14,7 @@ import (
 type listing struct {
 	buffer []byte
 	unread []byte
-	next   int64 // the kernel's position behind the last name that was returned
+	next   int64 // the kernel's position after the last returned name
 }
 
 // dirent is struct linux_dirent64 without its name: inode (8), position (8), record length (2), type (1).
@@ -52,13 +52,13 @@ func (l *listing) read(fd int) (string, byte, error) {
 	}
 }
 
-// walk goes through a tree, depth first, in the order in which directories list their names. It
-// holds a buffer for each of the open levels only.
+// walk walks a tree, depth first, in the order in which directories list their names. It holds a buffer for
+// each open level only.
 type walk struct {
 	descent
 	listings []listing
 	free     [][]byte
-	consumes bool // what was read is removed, so reading begins anew in a directory that had been closed
+	consumes bool // read names are removed, so reading restarts in a directory that had been closed
 }
 
 // newWalk takes over an open directory.
@@ -92,7 +92,7 @@ func (w *walk) next() (string, byte, error) {
 	return w.listings[len(w.listings)-1].read(w.fd())
 }
 
-// ascend goes back to where the directory above was left.
+// ascend returns to where the directory above was left.
 func (w *walk) ascend() error {
 	last := len(w.listings) - 1
 	w.release(&w.listings[last])
@@ -128,7 +128,7 @@ func (w *walk) release(l *listing) {
 	}
 }
 
-// unlessGone forgives that a name is not there any more.
+// unlessGone ignores that a name no longer exists.
 func unlessGone(err error) error {
 	if errors.Is(err, unix.ENOENT) {
 		return nil

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// portableXattr tells whether an extended attribute is part of what a container has, rather than of
-// the file system that it lies on.
+// portableXattr reports whether an extended attribute belongs to the container's data, rather than to the
+// file system on which it lies.
 //
-// Overlayfs keeps file handles and counts of the lower file system in some of its attributes. They
-// are meaningless on another one, and with index=on make the mount fail with ESTALE
-// (Documentation/filesystems/overlayfs.rst, "Sharing and copying layers"); where the handle happens
-// to resolve, on a clone of the file system, they even point to the wrong file. Hard links of a
-// lower layer that overlayfs keeps together by its index (index=on) are not: the index consists of
-// such handles. Engines mount with index=off. Overlayfs makes them again as it needs them. What it
-// cannot know (opaque, redirect, metacopy, protattr, whiteout) travels. The same holds for
-// security.evm, a keyed hash over the inode's number.
+// Overlayfs keeps file handles and counts of the lower file system in some of its attributes. They are
+// meaningless on another file system, and with index=on make the mount fail with ESTALE
+// (Documentation/filesystems/overlayfs.rst, "Sharing and copying layers"). If the handle happens to
+// resolve, on a clone of the file system, it even points to the wrong file. Hard links of a lower layer
+// that overlayfs keeps together by its index (index=on) do not travel: the index consists of such handles,
+// and engines mount with index=off. Overlayfs makes these attributes again as needed. Attributes that it
+// cannot know (opaque, redirect, metacopy, protattr, whiteout) travel. security.evm, a keyed hash over the
+// inode's number, does not travel either.
 func portableXattr(name string) bool {
 	switch name {
 	case "system.posix_acl_access", "system.posix_acl_default":
@@ -44,7 +44,7 @@ func portableXattr(name string) bool {
 	return false // system.nfs4_acl, btrfs.compression, ...: how this file system works
 }
 
-// validXattr refuses attributes that no sender of ours sends.
+// validXattr refuses attributes that our sender never sends.
 func validXattr(name string) error {
 	if len(name) > maxXattrName || strings.Contains(name, "\x00") || !portableXattr(name) {
 		return fmt.Errorf("extended attribute %q must not be copied", name)
@@ -52,8 +52,8 @@ func validXattr(name string) error {
 	return nil
 }
 
-// node is something whose attributes are read or set: an open file, or, for what must not be opened
-// (devices, fifos, sockets, symbolic links), a name in an open directory.
+// node is an object whose attributes are read or set: an open file, or a name in an open directory for
+// objects that must not be opened (devices, FIFOs, sockets, symbolic links).
 type node struct {
 	fd   int
 	path string // below /proc/self/fd; empty for an open file
@@ -95,7 +95,7 @@ func (n node) remove(name string) error {
 	return unix.Lremovexattr(n.path, name)
 }
 
-// xattrReader reads extended attributes with buffers that it keeps.
+// xattrReader reads extended attributes into reused buffers.
 type xattrReader struct {
 	names  []byte
 	values []byte
@@ -105,8 +105,8 @@ func newXattrReader() *xattrReader {
 	return &xattrReader{names: make([]byte, 1<<10), values: make([]byte, 4<<10)}
 }
 
-// fill calls a system call that reads into a buffer, again with the largest that it may need if
-// that is too small.
+// fill makes a system call that reads into a buffer. If the buffer is too small, it repeats the call with
+// the largest possible one.
 func fill(buffer *[]byte, read func([]byte) (int, error)) (int, error) {
 	n, err := read(*buffer)
 	if errors.Is(err, unix.ERANGE) && len(*buffer) < maxXattrValue {

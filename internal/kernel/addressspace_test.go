@@ -22,7 +22,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// sleeper is a process that does nothing, until the returned function is called.
+// sleeper starts a process that does nothing until the returned function is called.
 func sleeper(t *testing.T) (pid int, end func()) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1h")
@@ -35,8 +35,8 @@ func sleeper(t *testing.T) (pid int, end func()) {
 	return cmd.Process.Pid, end
 }
 
-// TestReadOfAnother ends a process, has another get its number, and wants that nothing of that is
-// read in its place.
+// TestReadOfAnother ends a process, lets another get its PID, and checks that none of the other's memory is
+// read.
 func TestReadOfAnother(t *testing.T) {
 	const lastPID = "/proc/sys/kernel/ns_last_pid"
 	pid, end := sleeper(t)
@@ -84,7 +84,7 @@ func readNothing(t *testing.T, pid int, reader *MemoryReader) {
 	}
 }
 
-// TestOpenDescriptor opens a memfd of a process, and nothing of what may be in its place a moment later.
+// TestOpenDescriptor opens a memfd of a process, and refuses what may be in its place a moment later.
 func TestOpenDescriptor(t *testing.T) {
 	space, err := OpenAddressSpace(os.Getpid())
 	must(t, err)

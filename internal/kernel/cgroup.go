@@ -15,22 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cgroup is the control group of a container: one directory in each hierarchy that is mounted (pure
-// v2, pure v1, or both). Its methods act on the processes of the group and of all groups below it.
+// Cgroup is the control group of a container: one directory in each mounted hierarchy (pure v2, pure v1, or
+// both). Its methods act on the processes of the group and of all nested groups.
 type Cgroup struct {
 	dirs           []string // the group's directory in each hierarchy
 	hierarchies    []string // the controllers of each of them, "" for version 2
-	freeze         freezer  // the one that stops processes
-	freezeOfOthers freezer  // one of version 1 beside it, which engines may use
+	freeze         freezer  // stops processes
+	freezeOfOthers freezer  // of version 1, if also mounted, which engines may use
 }
 
-// CgroupOf finds the cgroup of a process from /proc/PID/cgroup and the mounts of the calling
-// process. Hierarchies in which the process shares its group with the caller are left out: they are
-// not the container's. It fails if none is left that can freeze.
+// CgroupOf finds the cgroup of a process from /proc/PID/cgroup and the mounts of the calling process. It
+// leaves out hierarchies in which the process shares its group with the caller, because those groups are
+// not the container's. It fails if no remaining hierarchy can freeze.
 func CgroupOf(pid int) (*Cgroup, error) { return CgroupAround(pid, "") }
 
-// CgroupAround is CgroupOf for a process that may be in a group within its container's: the name of
-// the container's begins so. "": the process's own.
+// CgroupAround is CgroupOf for a process that may be in a group within its container's, whose name begins
+// with prefix. "": the process's own group.
 func CgroupAround(pid int, prefix string) (*Cgroup, error) {
 	groups, err := groupsOf(pid)
 	if err != nil {
@@ -50,8 +50,8 @@ func CgroupAround(pid int, prefix string) (*Cgroup, error) {
 	return c, nil
 }
 
-// around is the innermost group, of a group and those in which it is, whose name begins with a
-// prefix; the group itself if none does.
+// around returns the innermost of a group and its ancestors whose name begins with a prefix; the group
+// itself if none does.
 func around(group, prefix string) string {
 	if prefix == "" {
 		return group
@@ -65,8 +65,8 @@ func around(group, prefix string) string {
 }
 
 // OpenCgroup finds a cgroup by its name below the mount points of the hierarchies, as in an OCI
-// cgroupsPath, for example "/godwit/5f3a". It works when no process is in it any more. Error:
-// fs.ErrNotExist when no hierarchy has it.
+// cgroupsPath, for example "/godwit/5f3a". The group may have no process any more. Error: fs.ErrNotExist
+// when no hierarchy has it.
 func OpenCgroup(name string) (*Cgroup, error) {
 	if !filepath.IsAbs(name) || filepath.Clean(name) != name || name == "/" {
 		return nil, fmt.Errorf("open cgroup %q: want a clean absolute name such as /godwit/5f3a", name)
@@ -78,7 +78,7 @@ func OpenCgroup(name string) (*Cgroup, error) {
 	return c, nil
 }
 
-// JoinCgroupsOf moves the calling process into the cgroups of another, in every hierarchy in which
+// JoinCgroupsOf moves the calling process into the cgroups of another process, in every hierarchy in which
 // they differ.
 func JoinCgroupsOf(pid int) error {
 	groups, err := groupsOf(pid)
@@ -107,9 +107,8 @@ func JoinCgroupsOf(pid int) error {
 	return nil
 }
 
-// JoinCgroups moves the calling process into groups of the hierarchies that are named: by the
-// controllers of version 1, as in /proc/PID/cgroup; any other name, also a list of controllers, is
-// version 2.
+// JoinCgroups moves the calling process into groups, by hierarchy. A hierarchy of version 1 is named by its
+// controllers, as in /proc/PID/cgroup; any other name, including a list of controllers, means version 2.
 func JoinCgroups(groups map[string]string) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -144,9 +143,9 @@ func JoinCgroups(groups map[string]string) error {
 	return nil
 }
 
-// findCgroup collects the directories of the group that name gives for each hierarchy, and chooses
-// its freezer: that of version 2, in which processes can be killed while frozen, before that of
-// version 1.
+// findCgroup collects the directories of the group that name returns for each hierarchy, and chooses its
+// freezer. It prefers that of version 2, in which processes can be killed while frozen, to that of version
+// 1.
 func findCgroup(name func(hierarchy) (string, bool)) (*Cgroup, error) {
 	all, err := hierarchies()
 	if err != nil {
@@ -183,7 +182,7 @@ func findCgroup(name func(hierarchy) (string, bool)) (*Cgroup, error) {
 	return c, nil
 }
 
-// contains tells whether group is other or one of its ancestors.
+// contains reports whether group is other or one of its ancestors.
 func contains(group, other string) bool {
 	return group == other || group == "/" || strings.HasPrefix(other, group+"/")
 }
@@ -193,19 +192,19 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// FreezerDir is the absolute directory that freezes the group: what CRIU wants as freeze_cgroup.
+// FreezerDir returns the absolute directory that freezes the group, for CRIU's freeze_cgroup.
 func (c *Cgroup) FreezerDir() string { return c.freeze.dir }
 
-// Dirs are the absolute directories of the group, one for each hierarchy.
+// Dirs returns the absolute directories of the group, one for each hierarchy.
 func (c *Cgroup) Dirs() []string { return slices.Clone(c.dirs) }
 
-// Procs are the processes of the group and of all below it, in the caller's pid namespace, in
+// Procs returns the processes of the group and of all nested groups, in the caller's PID namespace, in
 // ascending order.
 func (c *Cgroup) Procs() ([]int, error) {
 	var pids []int
 	err := filepath.WalkDir(c.freeze.dir, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a group below went away meanwhile, or the group itself
+			return nil // a nested group, or the group itself, was removed meanwhile
 		}
 		if err != nil || !entry.IsDir() {
 			return err
@@ -221,9 +220,9 @@ func (c *Cgroup) Procs() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// procsIn reads the processes of one group, not of those below. A threaded group of version 2 has
-// no list of its own (EOPNOTSUPP): its processes are in the list of the group above. A process
-// outside of the caller's pid namespace is 0.
+// procsIn reads the processes of one group without nested groups. A threaded group of version 2 has no list
+// of its own (EOPNOTSUPP): its processes are in the list of the parent group. A process outside the
+// caller's PID namespace is 0.
 func procsIn(dir string) ([]int, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV) {
@@ -245,12 +244,12 @@ func procsIn(dir string) ([]int, error) {
 	return pids, nil
 }
 
-// removePatience is how long Remove waits for the kernel to let go of a group whose last process
-// has just ended.
+// removePatience is how long Remove waits for the kernel to release a group whose last process has just
+// ended.
 const removePatience = 2 * time.Second
 
-// Remove removes the group's directories in all hierarchies, and those below. Processes must be
-// gone. It is no error if there are none.
+// Remove removes the directories of the group and of nested groups in all hierarchies. Processes must be
+// gone. Missing directories are no error.
 func (c *Cgroup) Remove() error {
 	var failed []error
 	for _, dir := range c.dirs {
@@ -261,7 +260,7 @@ func (c *Cgroup) Remove() error {
 	return errors.Join(failed...)
 }
 
-// removeTree removes a group and those below, deepest first.
+// removeTree removes a group and its nested groups, deepest first.
 func removeTree(dir string) error {
 	var dirs []string
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -293,7 +292,8 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// CgroupAt is the cgroup of one directory of a hierarchy, for a caller who knows which one freezes.
+// CgroupAt returns the cgroup of one directory of a hierarchy, for a caller that knows which directory
+// freezes.
 func CgroupAt(dir string) (*Cgroup, error) {
 	for file, unified := range map[string]bool{"cgroup.freeze": true, "freezer.state": false} {
 		if exists(filepath.Join(dir, file)) {

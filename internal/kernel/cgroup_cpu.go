@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// cpuPeriod is in which time a group may use its quota, in microseconds: the kernel's default
-// (sched-bwc.rst).
+// cpuPeriod is the period of a group's quota, in microseconds: the kernel's default (sched-bwc.rst).
 const cpuPeriod = 100_000
 
-// LimitCPU lets the group use so many processors' time and no more; 0: as much as there is. Error:
-// ErrUnsupported when the group is in no hierarchy that limits processor time.
+// LimitCPU limits the group to the time of this many processors; 0: no limit. Error: ErrUnsupported when
+// the group is in no hierarchy that limits processor time.
 func (c *Cgroup) LimitCPU(cpus float64) error {
 	quota := int64(math.Round(cpus * cpuPeriod))
 	if cpus < 0 || quota > math.MaxInt32*cpuPeriod || cpus > 0 && quota < 1000 {
@@ -49,7 +48,7 @@ func limitCPU(file, none string, quota int64, period string) error {
 	return nil
 }
 
-// CPUTime is how much processor time the group's processes have used.
+// CPUTime returns the processor time that the group's processes have used.
 func (c *Cgroup) CPUTime() (time.Duration, error) {
 	for _, dir := range c.dirs {
 		// version 1, nanoseconds

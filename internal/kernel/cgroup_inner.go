@@ -10,31 +10,31 @@ import (
 	"strings"
 )
 
-// InnerGroups are the groups that a container has made within its own in one hierarchy, parents
+// InnerGroups are the groups that a container has made within its own group in one hierarchy, parents
 // before their children.
 type InnerGroups struct {
 	Hierarchy string       `json:"hierarchy"` // controllers, as in /proc/PID/cgroup; "" for version 2
 	Groups    []InnerGroup `json:"groups"`
 }
 
-// InnerGroup is one of them.
+// InnerGroup is a group within a container's.
 type InnerGroup struct {
-	Path      string            `json:"path"`                // from the container's own group
+	Path      string            `json:"path"`                // relative to the container's own group
 	Processes []int             `json:"processes,omitempty"` // as the container sees them
-	Values    map[string]string `json:"values,omitempty"`    // of files, by their names
-	// of the directory (".") and files, where the kernel would give others
+	Values    map[string]string `json:"values,omitempty"`    // contents of files, by name
+	// of the directory (".") and of files, where the kernel would set others
 	Owners map[string]Owner `json:"owners,omitempty"`
 }
 
-// Bounds of inner groups: they may come from another node.
+// Bounds of inner groups, which may come from another node.
 const (
 	maxInnerGroups = 4096
 	maxInnerPath   = 1024
 	maxInnerValue  = 4096
 )
 
-// innerFiles are those of a group that are carried, by the hierarchy's controllers, in the order in
-// which they can be set. notCarried has the others that limit.
+// innerFiles are the files of a group that are carried, by the hierarchy's controllers, in the order in
+// which they can be set. notCarried has the other limits.
 var innerFiles = map[string][]string{
 	"memory": {"memory.limit_in_bytes"}, "pids": {"pids.max"},
 	"cpu":     {"cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"},
@@ -44,7 +44,7 @@ var innerFiles = map[string][]string{
 // devicesList is read from one file and written to two others.
 const devicesList = "devices.list"
 
-// filesOf are the files of a hierarchy's groups that InnerGroup.Values may have.
+// filesOf returns the files of a hierarchy's groups that InnerGroup.Values may have.
 func filesOf(hierarchy string) (files []string) {
 	for controller := range strings.SplitSeq(hierarchy, ",") {
 		files = append(files, innerFiles[controller]...)
@@ -52,8 +52,8 @@ func filesOf(hierarchy string) (files []string) {
 	return files
 }
 
-// Inner lists the groups within this one, of a container whose processes are frozen. Hierarchies in
-// which none of them has a process are left out. Error: ErrUnsupported if they cannot be made
+// Inner lists the groups within this one, of a container whose processes are frozen. It leaves out
+// hierarchies in which none of these groups has a process. Error: ErrUnsupported if they cannot be made
 // again.
 func (c *Cgroup) Inner() ([]InnerGroups, error) {
 	var all []InnerGroups
@@ -116,8 +116,8 @@ func innerOf(base, hierarchy string) ([]InnerGroup, error) {
 	return found, nil
 }
 
-// delegates refuses groups of version 2 that give controllers to those within, and threads of one
-// process in more than one group.
+// delegates refuses groups of version 2 that enable controllers for nested groups, and threads of one
+// process in several groups.
 func delegates(dir string) error {
 	given, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err == nil && len(strings.TrimSpace(string(given))) > 0 {
@@ -163,7 +163,7 @@ func innerGroup(base, path, hierarchy string, pids []int) (InnerGroup, error) {
 	return one, nil
 }
 
-// CheckInner refuses what another node may not ask for.
+// CheckInner refuses groups that another node may not request.
 func CheckInner(all []InnerGroups) error {
 	count := 0
 	for _, one := range all {
@@ -189,7 +189,7 @@ func CheckInner(all []InnerGroups) error {
 	return nil
 }
 
-// dirOf is the group's directory in a hierarchy.
+// dirOf returns the group's directory in a hierarchy.
 func (c *Cgroup) dirOf(hierarchy string) (string, error) {
 	if i := slices.Index(c.hierarchies, hierarchy); i >= 0 {
 		return c.dirs[i], nil
@@ -197,8 +197,8 @@ func (c *Cgroup) dirOf(hierarchy string) (string, error) {
 	return "", fmt.Errorf("there is no hierarchy of cgroups %.40q here: %w", hierarchy, ErrUnsupported)
 }
 
-// MakeInner makes groups within this one, without processes, and limits their devices: the kernel
-// lets nobody do that when there are groups within. CheckInner has passed them.
+// MakeInner makes groups within this one, without processes, and limits their devices, which is impossible
+// once there are nested groups. CheckInner has passed them.
 func (c *Cgroup) MakeInner(all []InnerGroups) error {
 	for _, one := range all {
 		base, err := c.dirOf(one.Hierarchy)
@@ -228,7 +228,7 @@ func (g InnerGroup) make(dir string) error {
 	return setInner(dir, devicesList, value)
 }
 
-// FillInner moves processes of this group to where they belong within, and sets all other limits.
+// FillInner moves processes of this group to their nested groups, and sets all other limits.
 func (c *Cgroup) FillInner(all []InnerGroups) error {
 	pids, err := c.Procs()
 	if err != nil {
@@ -241,7 +241,7 @@ func (c *Cgroup) FillInner(all []InnerGroups) error {
 	processes := map[int]int{}
 	for _, pid := range pids {
 		space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-		// who restores them is no process of the container
+		// the restoring process does not belong to the container
 		if process, failed := ReadProcess(pid); err == nil && failed == nil && space != own {
 			processes[process.NamespaceID] = pid
 		}
@@ -270,7 +270,7 @@ func (g InnerGroup) fill(dir, hierarchy string, processes map[int]int) error {
 			return err
 		}
 	}
-	// a quota is refused that is more than that above it, by another period
+	// the kernel refuses a quota above that of the parent group, if the periods differ
 	for _, name := range filesOf(hierarchy) {
 		value, is := g.Values[name]
 		if name == devicesList || !is {
@@ -283,8 +283,8 @@ func (g InnerGroup) fill(dir, hierarchy string, processes map[int]int) error {
 	return nil
 }
 
-// setInner sets one value. A list of devices is what is allowed of what the group above may; what
-// has its value keeps it.
+// setInner sets one value. A list of devices contains what is allowed of the parent group's devices. A file
+// that already has its value is left alone.
 func setInner(dir, name, value string) error {
 	have, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil || strings.TrimSpace(string(have)) == value {

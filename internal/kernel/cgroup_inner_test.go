@@ -22,7 +22,7 @@ func TestAround(t *testing.T) {
 	}
 }
 
-// TestCheckInner: what another node asks for leads to nowhere else, and sets nothing but limits.
+// TestCheckInner checks that another node's groups cannot lead elsewhere, and set nothing but limits.
 func TestCheckInner(t *testing.T) {
 	ask := func(hierarchy, path, file string) error {
 		return CheckInner([]InnerGroups{{Hierarchy: hierarchy,
@@ -50,7 +50,7 @@ func TestCheckInner(t *testing.T) {
 	}
 }
 
-// TestDelegates: groups whose limits are not carried are not taken for ones that are.
+// TestDelegates refuses groups with limits that are not carried.
 func TestDelegates(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) {

@@ -12,19 +12,19 @@ import (
 	"syscall"
 )
 
-// Owner is whose a group's directory, or a file in it, is: a group that is not root's is given to
-// whom it belongs to make more within.
+// Owner is the owner of a group's directory, or of a file in it. A user other than root who owns a group
+// may make groups in it.
 type Owner struct {
 	UID  uint32      `json:"uid"`
 	GID  uint32      `json:"gid"`
 	Mode fs.FileMode `json:"mode"`
 }
 
-// ownedFiles are what is given to somebody with a group, and the group's directory.
+// ownedFiles are the files, and the directory, whose owner changes when a group is delegated to a user.
 var ownedFiles = []string{".", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks",
 	"cgroup.clone_children"}
 
-// ownersOf are the owners that the kernel would not give.
+// ownersOf returns the owners that differ from those that the kernel would set.
 func ownersOf(dir string) (map[string]Owner, error) {
 	var owners map[string]Owner
 	for _, name := range ownedFiles {
@@ -54,7 +54,7 @@ func ownersOf(dir string) (map[string]Owner, error) {
 	return owners, nil
 }
 
-// checkOwners refuses what another node may not ask for.
+// checkOwners refuses owners that another node may not request.
 func checkOwners(owners map[string]Owner) error {
 	const nobody = 1<<32 - 1 // leaves the owner as it is
 	for name, one := range owners {
@@ -79,8 +79,8 @@ func setOwners(dir string, owners map[string]Owner) error {
 	return nil
 }
 
-// notCarried are settings that a group at the target would not have, with what they are in a group
-// in which nobody has set them. "max": no limit, "base": as in the container's own group.
+// notCarried are settings that a group at the target would not have, with the values of a group in which
+// nobody has set them. "max": no limit, "base": as in the container's own group.
 var notCarried = map[string]string{
 	"memory.memsw.limit_in_bytes": "max", "memory.soft_limit_in_bytes": "max",
 	"memory.kmem.limit_in_bytes":     "max",
@@ -98,10 +98,10 @@ var notCarried = map[string]string{
 	"cgroup.freeze": "0", "freezer.self_freezing": "0",
 }
 
-// unlimited is the least number that is the kernel's word for no limit.
+// unlimited is the smallest number that the kernel uses for no limit.
 const unlimited = 1 << 62
 
-// refuseSettings refuses a group with settings that would not be carried, or that is frozen by itself.
+// refuseSettings refuses a group with settings that would not be carried, or that is itself frozen.
 func refuseSettings(base, dir string) error {
 	for name, usual := range notCarried {
 		text, err := firstLine(filepath.Join(dir, name))

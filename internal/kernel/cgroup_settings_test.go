@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newGroup makes a group of version 1 of a hierarchy that is mounted for the test where the machine has not.
+// newGroup makes a group in a hierarchy of version 1, which is mounted for the test if the machine has not
+// mounted it.
 func newGroup(t *testing.T, controller, name string) *Cgroup {
 	t.Helper()
 	mount := "/sys/fs/cgroup/" + controller
@@ -32,7 +33,7 @@ func newGroup(t *testing.T, controller, name string) *Cgroup {
 	return &Cgroup{dirs: []string{dir}, hierarchies: []string{controller}, freeze: freezer{dir: dir}}
 }
 
-// sleeping is a process in a pid namespace of its own, in a group.
+// sleeping starts a process in a PID namespace of its own, in a group.
 func sleeping(t *testing.T, dir string) {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")
@@ -51,8 +52,8 @@ func write(t *testing.T, path, value string) {
 	}
 }
 
-// TestInnerGroups: a group with a quota, below one with a quota, and with an owner is the same when
-// it is made again.
+// TestInnerGroups checks that a group with a quota, below a group with a quota, and with an owner, is the
+// same when it is made again.
 func TestInnerGroups(t *testing.T) {
 	from, to := newGroup(t, "cpu", "from"), newGroup(t, "cpu", "to")
 	inner := filepath.Join(from.dirs[0], "one")
@@ -102,7 +103,8 @@ func firstProcess(t *testing.T, group *Cgroup) string {
 	return fmt.Sprint(pids[0])
 }
 
-// TestInnerRefused: a frozen group within, and threads of one process in several, are refused.
+// TestInnerRefused checks that a frozen nested group, and threads of one process in several groups, are
+// refused.
 func TestInnerRefused(t *testing.T) {
 	group := newGroup(t, "freezer", "frozen")
 	inner := filepath.Join(group.dirs[0], "one")

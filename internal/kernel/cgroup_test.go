@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freezers are the hierarchies of both versions, mounted for the test where the machine has not mounted them.
+// freezers are the hierarchies of both versions, mounted for the test if the machine has not mounted them.
 func freezers(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -46,7 +46,8 @@ func freezers(t *testing.T) map[string]string {
 	return found
 }
 
-// counting is a group with processes that append to a file as fast as they can, one of them in a group below.
+// counting is a group with processes that append to a file as fast as they can; one of them is in a nested
+// group.
 type counting struct {
 	*Cgroup
 	file string
@@ -155,7 +156,7 @@ func sorted(pids []int) []int {
 func (c *counting) freezeAndThaw(t *testing.T) {
 	t.Helper()
 	c.grows(t)
-	for range 2 { // freezing what is frozen is no error
+	for range 2 { // freezing a frozen group is no error
 		if _, err := c.Freeze(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +166,7 @@ func (c *counting) freezeAndThaw(t *testing.T) {
 	if err != nil || !frozen {
 		t.Errorf("frozen: %v, %v", frozen, err)
 	}
-	time.Sleep(2 * time.Millisecond) // time in which a process that runs would write
+	time.Sleep(2 * time.Millisecond) // time in which a running process would write
 	if c.size(t) != before {
 		t.Error("a frozen process runs")
 	}
@@ -176,7 +177,7 @@ func (c *counting) freezeAndThaw(t *testing.T) {
 	}
 }
 
-// TestFreezeCancelled gives up a freeze: the group is thawed.
+// TestFreezeCancelled checks that a freeze that is given up thaws the group.
 func TestFreezeCancelled(t *testing.T) {
 	c := newCounting(t, freezers(t)["version 2"])
 	ctx, cancel := context.WithCancel(t.Context())
@@ -208,7 +209,7 @@ func TestCgroupOf(t *testing.T) {
 	}
 }
 
-// TestOwnCgroup refuses the caller's own group: freezing it would stop the caller.
+// TestOwnCgroup checks that the caller's own group is refused: freezing it would stop the caller.
 func TestOwnCgroup(t *testing.T) {
 	if c, err := CgroupOf(os.Getpid()); err == nil {
 		t.Errorf("found %v", c.Dirs())
@@ -226,7 +227,7 @@ func TestOpenCgroup(t *testing.T) {
 	}
 }
 
-// TestGone calls everything on a group that is not there any more: doing nothing is success.
+// TestGone checks that no call fails on a group that no longer exists.
 func TestGone(t *testing.T) {
 	dir := filepath.Join(freezers(t)["version 2"], fmt.Sprintf("godwit-test-gone-%d", os.Getpid()))
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -243,8 +244,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestFreezeVfork freezes a process that waits for its child to call execve, which the child never
-// does, beside a group below: what waits so is in an uninterruptible sleep and counts as frozen.
+// TestFreezeVfork freezes a process that waits for its child to call execve, which the child never does,
+// beside a nested group. Such a process is in an uninterruptible sleep and counts as frozen.
 func TestFreezeVfork(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "vfork")
 	gcc := exec.Command("gcc", "-x", "c", "-o", program, "-")
@@ -286,8 +287,8 @@ func TestHasController(t *testing.T) {
 	}
 }
 
-// TestKilledWhileFrozen: a group whose processes somebody else has killed while they were frozen is
-// not left frozen.
+// TestKilledWhileFrozen checks that a group is not left frozen after somebody else has killed its processes
+// while they were frozen.
 func TestKilledWhileFrozen(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {

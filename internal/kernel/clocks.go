@@ -17,32 +17,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A thread reads clocks without entering the kernel, by code that the kernel has mapped into its
-// process (vdso(7)). That code reads the machine's clock first and adds the offset of the time
-// namespace then (Linux, lib/vdso/gettimeofday.c, do_hres_timens). CRIU gives what it restores a
-// time namespace with an offset that makes up for the other machine's clock. A thread that was
-// frozen between the two would add the new offset to the old machine's clock: one reading would be
-// wrong by as much as the clocks differ, and on the same machine it would go back by the length of
-// the freeze. And on a machine with another kernel that code is not there any more. So no thread
-// may be taken along from the middle of it.
+// A thread reads clocks without entering the kernel, with code that the kernel has mapped into its process
+// (vdso(7)). That code first reads the machine's clock and then adds the offset of the time namespace
+// (Linux, lib/vdso/gettimeofday.c, do_hres_timens). CRIU gives restored processes a time namespace whose
+// offset compensates for the other machine's clock. A thread that was frozen between the two would add the
+// new offset to the old machine's clock: one reading would be wrong by the difference of the clocks, and on
+// the same machine it would go back by the length of the freeze. And on a machine with another kernel, that
+// code does not exist any more. So no thread may be moved in the middle of it.
 //
-// What is left is a thread that is frozen in a handler of a signal that came in the middle of a reading.
+// One case remains: a thread that is frozen in the handler of a signal that came in the middle of a
+// reading.
 
 const (
-	// finishPatience is how long threads may take to come to the end of a reading. It takes less
-	// than a microsecond, of a processor that other processes may have.
+	// finishPatience is how long threads may take to finish a reading. It takes less than a microsecond of
+	// a processor, which other processes may have.
 	finishPatience = 30 * time.Second
-	// refreezePatience is how long a group may take to be frozen in which threads are held. One
-	// that calls execve may wait for a thread that is held.
+	// refreezePatience is how long the freeze of a group with held threads may take. A thread that calls
+	// execve may wait for a held thread.
 	refreezePatience = time.Second
-	// A held thread runs for so long before it is looked at again.
+	// A held thread runs for this long before it is checked again.
 	shortestRun, longestRun = 50 * time.Microsecond, 5 * time.Millisecond
 )
 
 var errAlwaysReading = fmt.Errorf("in %s there was no moment at which none of its threads was reading a "+
 	"clock", finishPatience)
 
-// vdsoName is how the kernel calls its code in a process's mappings.
+// vdsoName is the name of the kernel's code in a process's mappings.
 const vdsoName = "[vdso]"
 
 // freezeOutsideClocks freezes the group at a moment at which no thread is in the middle of a reading.
@@ -68,8 +68,8 @@ type finish struct {
 	held  map[int]*tracee
 }
 
-// run lets those that are reading finish, while the group is thawed, and freezes it again. Each
-// that was found reading is held from then on, so there are fewer each time.
+// run lets reading threads finish, while the group is thawed, and freezes it again. Each thread that was
+// found reading is held from then on, so there are fewer each time.
 func (f *finish) run(ctx context.Context, reading []thread) (time.Time, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, finishPatience, errAlwaysReading)
 	defer cancel()
@@ -96,7 +96,7 @@ func (f *finish) run(ctx context.Context, reading []thread) (time.Time, error) {
 	}
 }
 
-// freeze freezes the group with the held threads in it, or, if those keep it from that, without.
+// freeze freezes the group with the held threads in it, or, if they prevent that, without them.
 func (f *finish) freeze(ctx context.Context) (time.Time, error) {
 	limited, cancel := context.WithTimeout(ctx, refreezePatience)
 	defer cancel()
@@ -130,8 +130,8 @@ func (f *finish) hold(ctx context.Context, reading []thread) error {
 	}
 }
 
-// seize takes a thread. One that has ended, or that somebody else traces, which CRIU would not dump
-// either, is left out.
+// seize traces a thread. It leaves out a thread that has ended, or that somebody else traces, which CRIU
+// would not dump either.
 func (f *finish) seize(one thread) bool {
 	t := &tracee{pid: one.pid, tid: one.tid}
 	t.seized = t.ptrace(unix.PTRACE_SEIZE, 0, 0) == nil
@@ -141,8 +141,8 @@ func (f *finish) seize(one thread) bool {
 	return t.seized
 }
 
-// halt stops threads that run. All are told before it waits for one of them: what takes time is
-// that they get a processor.
+// halt stops running threads. It interrupts all of them before it waits for any, because they may have to
+// wait for a processor.
 func (f *finish) halt(reading []thread) error {
 	for _, one := range reading {
 		_ = f.held[one.tid].ptrace(unix.PTRACE_INTERRUPT, 0, 0) // as above
@@ -158,7 +158,7 @@ func (f *finish) halt(reading []thread) error {
 	return nil
 }
 
-// release lets go of all held threads and tells whether it could. In a group that is frozen they do not run.
+// release releases all held threads and reports whether it could. In a frozen group they do not run.
 func (f *finish) release() bool {
 	for tid, t := range f.held {
 		if err := t.release(); err == nil {
@@ -168,9 +168,9 @@ func (f *finish) release() bool {
 	return len(f.held) == 0
 }
 
-// letGo releases all held threads of a frozen group, and waits until they are where the freezer
-// keeps them. A traced one counts as frozen, and when it has got a processor, within the kernel,
-// the group is not frozen for a moment (kernel/signal.c, ptrace_stop).
+// letGo releases all held threads of a frozen group, and waits until they are where the freezer keeps them.
+// A traced thread counts as frozen. When it has got a processor, within the kernel, the group is not frozen
+// for a moment (kernel/signal.c, ptrace_stop).
 func (f *finish) letGo(ctx context.Context) bool {
 	held := slices.Collect(maps.Keys(f.held))
 	if !f.release() {
@@ -182,20 +182,20 @@ func (f *finish) letGo(ctx context.Context) bool {
 	return true
 }
 
-// onItsWay tells whether a thread waits for its tracer or for a processor.
+// onItsWay reports whether a thread waits for its tracer or for a processor.
 func onItsWay(tid int) bool {
 	p, err := ReadProcess(tid)
 	return err == nil && (p.State == 't' || p.State == 'R')
 }
 
-// thread is one that was frozen in the kernel's code.
+// thread is a thread that was frozen in the kernel's code.
 type thread struct {
 	pid, tid int
 	code     PageRange
 }
 
-// reading finds the threads of a frozen group that are in the middle of reading a clock, but for
-// those that are held.
+// reading finds the threads of a frozen group that are in the middle of reading a clock, except held
+// threads.
 func (c *Cgroup) reading(held map[int]*tracee) ([]thread, error) {
 	pids, err := c.Procs()
 	if err != nil {
@@ -216,8 +216,8 @@ func (c *Cgroup) reading(held map[int]*tracee) ([]thread, error) {
 	return found, nil
 }
 
-// readingIn finds those of one process. Its mappings are looked at only if a thread was computing
-// when it was frozen.
+// readingIn finds those threads of one process. It reads the process's mappings only if a thread was
+// computing when it was frozen.
 func readingIn(pid int) ([]thread, error) {
 	threads, err := threadsOf(pid)
 	if err != nil {
@@ -242,15 +242,15 @@ func readingIn(pid int) ([]thread, error) {
 	return found, nil
 }
 
-// inside tells whether a stopped thread is in the kernel's code.
+// inside reports whether a stopped thread is in the kernel's code.
 func (t thread) inside() bool {
 	at, computing := instructionOf(t.pid, t.tid)
 	return computing && at >= t.code.Start && at < t.code.End
 }
 
-// instructionOf tells where a stopped thread is, if it is not in a system call
-// (proc_pid_syscall(5)). A system call gives what it has read as a whole. A thread that is frozen
-// by version 2 wakes up for a moment, within the kernel, when a signal comes.
+// instructionOf returns where a stopped thread is, if it is not in a system call (proc_pid_syscall(5)). A
+// clock read by a system call is consistent. A thread that is frozen by version 2 wakes up for a moment,
+// within the kernel, when a signal comes.
 func instructionOf(pid, tid int) (at uint64, computing bool) {
 	path := filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(tid), "syscall")
 	line, err := os.ReadFile(path)
@@ -271,7 +271,7 @@ func instructionOf(pid, tid int) (at uint64, computing bool) {
 	return at, err == nil
 }
 
-// vdsoOf finds the kernel's code in a process. A process need not have it.
+// vdsoOf finds the kernel's code in a process, which need not have it.
 func vdsoOf(pid int) (PageRange, error) {
 	space, err := OpenAddressSpace(pid)
 	if err != nil {

@@ -48,7 +48,7 @@ func newReaders(t *testing.T, mount string, number int) *readers {
 	return r
 }
 
-// read tells how often each thread has read the clock, and that it never went back.
+// read returns how often each thread has read the clock, and checks that the clock never went back.
 func (r *readers) read(t *testing.T) []uint64 {
 	t.Helper()
 	data, err := os.ReadFile(r.counts)
@@ -87,7 +87,7 @@ func TestFreezeToMove(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			r := newReaders(t, mount, 8)
-			for inside := 0; inside < 8; { // until it is certain that the way of looking finds some
+			for inside := 0; inside < 8; { // until the check has certainly found some
 				_, err := r.Freeze(t.Context())
 				must(t, err)
 				reading, err := r.reading(nil)

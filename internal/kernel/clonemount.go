@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloneMount opens the file system in memory that is mounted at a path of a process's mount
-// namespace, without what is mounted below it. The path is free of symbolic links, or it is
-// refused: the process may change what it leads through. What is opened is a mount of nobody's; it
-// goes when the file is closed, and keeps the file system until then.
+// CloneMount opens the file system in memory that is mounted at a path of a process's mount namespace,
+// without the mounts below it. It refuses a path with symbolic links, because the process may change them.
+// The opened mount is in no namespace; it vanishes when the file is closed, and keeps the file system until
+// then.
 func CloneMount(pid int, path string) (*os.File, error) {
 	fd := -1
 	err := inMounts(pid, func() (err error) {
@@ -25,7 +25,7 @@ func CloneMount(pid int, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// inMounts calls f on a thread of its own, in the mount namespace of a process.
+// inMounts calls f on a separate thread, in the mount namespace of a process.
 func inMounts(pid int, f func() error) error {
 	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
@@ -34,7 +34,8 @@ func inMounts(pid int, f func() error) error {
 	defer namespace.Close()
 	done := make(chan error)
 	go func() {
-		// for good: the thread ends with this goroutine, and nobody else gets into the namespace
+		// never unlocked: the thread ends with this goroutine, and no other goroutine gets into the
+		// namespace
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_FS)
 		if err == nil {
@@ -48,8 +49,8 @@ func inMounts(pid int, f func() error) error {
 	return <-done
 }
 
-// SealMounts makes what is mounted at these paths of a process's mount namespace read-only. Where
-// nothing is mounted it does nothing.
+// SealMounts makes the mounts at these paths of a process's mount namespace read-only. It ignores paths
+// where nothing is mounted.
 func SealMounts(pid int, paths []string) error {
 	err := inMounts(pid, func() error {
 		for _, path := range paths {

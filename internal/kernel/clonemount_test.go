@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCloneMount: what is below another mount is not seen, and nothing but a mount in memory is opened.
+// TestCloneMount checks that nothing below another mount is visible, and that only a mount in memory can be
+// opened.
 func TestCloneMount(t *testing.T) {
 	dir := t.TempDir()
 	mount := func(path string) {
@@ -48,7 +49,8 @@ func TestCloneMount(t *testing.T) {
 	}
 }
 
-// TestSealMounts: mounts cannot be written to any more, by whatever link they are named; all else can.
+// TestSealMounts checks that the mounts cannot be written to any more, by any link, and that everything
+// else can.
 func TestSealMounts(t *testing.T) {
 	dir := t.TempDir()
 	mount := filepath.Join(dir, "mount")

@@ -10,16 +10,16 @@ import (
 
 const madviseCollapse = 25 // MADV_COLLAPSE of include/uapi/asm-generic/mman-common.h
 
-// Collapse has the kernel put the pages between two addresses into huge pages at once (Linux 6.1),
-// which takes half a millisecond for 2 MiB; page faults of the process wait for each. Memory that
-// is write-protected cannot be.
+// Collapse makes the kernel put the pages between two addresses into huge pages at once (Linux 6.1), which
+// takes half a millisecond per 2 MiB; page faults of the process wait for each. Write-protected memory
+// cannot be collapsed.
 func (a *AddressSpace) Collapse(start, end uint64) error {
 	pidfd, err := PidfdOpen(a.pid)
 	if err != nil {
 		return a.failed("open it", err)
 	}
 	defer pidfd.Close()
-	if f, err := a.open("stat"); err != nil { // then another process has its number
+	if f, err := a.open("stat"); err != nil { // then another process has its PID
 		return err
 	} else if err := f.Close(); err != nil {
 		return err

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NoCoreDump has the kernel write no core dump of this process, whatever it ends of: it may hold
-// memory and environments of containers. Unlike a limit (RLIMIT_CORE), which core_pattern(5)s with
-// a program ignore, this is not inherited by a program that it starts, and so not by containers:
-// execve(2) sets it back. Only root can look at such a process in /proc.
+// NoCoreDump keeps the kernel from writing a core dump of this process in any case, because it may hold
+// memory and environments of containers. Unlike a limit (RLIMIT_CORE), which a core_pattern(5) with a
+// program ignores, this is not inherited by programs that it starts, and so not by containers: execve(2)
+// resets it. Only root can read such a process's files in /proc.
 func NoCoreDump() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("disable core dumps of this process: %w", err)
@@ -17,9 +17,9 @@ func NoCoreDump() error {
 	return nil
 }
 
-// LimitCoreDump has the kernel write no core dump of a process of another program, and of what that
-// starts from now on, as far as core_pattern(5) does not give them to a program. It may raise its
-// limit again.
+// LimitCoreDump keeps the kernel from writing a core dump of a process that runs another program, and of
+// programs that it starts from now on, unless core_pattern(5) passes dumps to a program. The process may
+// raise its limit again.
 func LimitCoreDump(pid int) error {
 	var limit unix.Rlimit
 	err := unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &limit)

@@ -10,8 +10,8 @@ import (
 
 const envNoCoreDump = "GODWIT_TEST_NO_CORE_DUMP"
 
-// TestNoCoreDump runs this test again in a process of its own, which others of this package must be
-// able to look at: what it starts may be dumped again.
+// TestNoCoreDump runs this test again in a separate process, because other tests of this package must be
+// able to examine this one: programs that it starts may be dumped again.
 func TestNoCoreDump(t *testing.T) {
 	switch os.Getenv(envNoCoreDump) {
 	case "":
@@ -30,7 +30,7 @@ func TestNoCoreDump(t *testing.T) {
 	}
 }
 
-// TestLimitCoreDump limits one process and not this one.
+// TestLimitCoreDump limits another process and not this one.
 func TestLimitCoreDump(t *testing.T) {
 	c := exec.Command("sleep", "60")
 	if err := c.Start(); err != nil {

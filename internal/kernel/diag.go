@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UnixSocket is a unix socket as sock_diag(7) tells of it.
+// UnixSocket is a unix socket as reported by sock_diag(7).
 type UnixSocket struct {
 	Inode uint32
 	Type  uint8  // SOCK_STREAM and the like
 	State uint8  // TCP_ESTABLISHED, TCP_LISTEN or TCP_CLOSE of include/net/tcp_states.h
 	Peer  uint32 // inode of the socket it is connected to, 0 if there is none
-	// of a listening socket: inodes of those whose connection is not accepted yet, 0 if closed
+	// for a listening socket: inodes of sockets whose connection is not accepted yet, 0 if closed
 	Waiting []uint32
 }
 
@@ -87,7 +87,7 @@ func parseUnixSockets(b []byte) (all []UnixSocket, done bool, err error) {
 	return all, done, nil
 }
 
-// parseDiag hands out the messages of one datagram that are of a kind; done means that the list is complete.
+// parseDiag calls emit for the messages of this kind in a datagram; done means that the list is complete.
 func parseDiag(b []byte, kind uint16, emit func(body []byte) error) (done bool, err error) {
 	for len(b) >= netlinkHeader {
 		size := int(binary.NativeEndian.Uint32(b))
@@ -138,7 +138,7 @@ func parseUnixSocket(b []byte) (UnixSocket, error) {
 	return s, nil
 }
 
-// NetlinkGroups lists the multicast groups, from 1 on, that a netlink socket is a member of.
+// NetlinkGroups lists the multicast groups, from 1 on, of which a netlink socket is a member.
 func NetlinkGroups(fd int) ([]int, error) {
 	words := make([]uint32, 64)
 	size := uint32(len(words) * 4)

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DirectIO tells whether devices may write to the memory of the process by themselves: it has a
-// file open for reading with O_DIRECT, or one of a file system that may read into a program's
-// memory without its own page cache between, or a context for asynchronous input and output
-// (io_setup(2)), which is a mapping of its own.
+// DirectIO reports whether devices may write to the process's memory directly. They may if the process has
+// a file open for reading with O_DIRECT, a file of a file system that may read into a program's memory
+// without the page cache, or a context for asynchronous input and output (io_setup(2)), which is a mapping
+// of its own.
 func (a *AddressSpace) DirectIO() (bool, error) {
 	all, err := a.Mappings()
 	if err != nil {
@@ -43,7 +43,7 @@ func (a *AddressSpace) DirectIO() (bool, error) {
 	return false, nil
 }
 
-// isDirect looks at a descriptor (proc_pid_fdinfo(5)). A pipe with O_DIRECT is something else (pipe(2)).
+// isDirect checks a descriptor (proc_pid_fdinfo(5)). O_DIRECT means something else for a pipe (pipe(2)).
 func (a *AddressSpace) isDirect(fd string, uncached map[string]bool) (bool, error) {
 	f, err := a.open("fdinfo/" + fd)
 	if err != nil {
@@ -66,7 +66,7 @@ func (a *AddressSpace) isDirect(fd string, uncached map[string]bool) (bool, erro
 	}
 	switch {
 	case flags&unix.O_ACCMODE == unix.O_WRONLY, flags&(unix.O_PATH|unix.O_DIRECTORY) != 0:
-		return false, nil // nothing is read by it
+		return false, nil // nothing is read through it
 	case uncached[mount]:
 		return true, nil
 	case flags&unix.O_DIRECT == 0:
@@ -77,9 +77,8 @@ func (a *AddressSpace) isDirect(fd string, uncached map[string]bool) (bool, erro
 	return err == nil && !strings.HasPrefix(string(target[:n]), "pipe:"), nil
 }
 
-// uncachedMounts are the mounts, by their numbers, of file systems that may read into a program's
-// memory as O_DIRECT does, without it: in user space by FOPEN_DIRECT_IO, SMB and 9P by mount
-// options.
+// uncachedMounts returns the numbers of mounts whose file systems may read into a program's memory as with
+// O_DIRECT, but without that flag: in user space by FOPEN_DIRECT_IO, SMB and 9P by mount options.
 func (a *AddressSpace) uncachedMounts() (map[string]bool, error) {
 	f, err := a.open("mountinfo")
 	if errors.Is(err, unix.EINVAL) { // it has just ended
@@ -106,7 +105,7 @@ func (a *AddressSpace) uncachedMounts() (map[string]bool, error) {
 
 func isUncached(fileSystem string) bool {
 	switch fileSystem {
-	case "fuse.fuse-overlayfs": // the root of many containers; it leaves reading to the page cache
+	case "fuse.fuse-overlayfs": // the root of many containers; it reads through the page cache
 		return false
 	case "fuse", "fuseblk", "virtiofs", "cifs", "smb3", "9p":
 		return true

@@ -15,12 +15,12 @@ import (
 // OpenFile is a file that a process has open.
 type OpenFile struct {
 	Inode uint64
-	Path  string // as the process's mount namespace has it; of a deleted file with " (deleted)" behind it
+	Path  string // as in the process's mount namespace; " (deleted)" follows if the file is deleted
 }
 
-// DirectWrites lists the regular files that the process has open for writing with O_DIRECT. What it
-// writes to them may reach the disk long after the call that moved their times: nothing waits for a
-// transfer but whoever began it.
+// DirectWrites lists the regular files that the process has open for writing with O_DIRECT. Data may reach
+// the disk long after the call that has updated a file's times: only the process that began a transfer
+// waits for it.
 func (a *AddressSpace) DirectWrites() ([]OpenFile, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/self/fd/%d/fdinfo", a.proc.Fd()))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
@@ -45,7 +45,7 @@ func (a *AddressSpace) DirectWrites() ([]OpenFile, error) {
 	return found, nil
 }
 
-// writesDirectly looks at a descriptor's flags (proc_pid_fdinfo(5)).
+// writesDirectly checks a descriptor's flags (proc_pid_fdinfo(5)).
 func (a *AddressSpace) writesDirectly(fd string) (bool, error) {
 	f, err := a.open("fdinfo/" + fd)
 	if err != nil {
@@ -68,14 +68,14 @@ func (a *AddressSpace) writesDirectly(fd string) (bool, error) {
 	return false, a.failed("read descriptor "+fd, errors.Join(fs.ErrNotExist, lines.Err()))
 }
 
-// openFile says which file a descriptor is; none if it is no regular one.
+// openFile returns the file of a descriptor, or none if it is not a regular file.
 func (a *AddressSpace) openFile(fd string) (OpenFile, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(int(a.proc.Fd()), "fd/"+fd, &stat, 0); err != nil {
 		return OpenFile{}, a.failed("look at descriptor "+fd, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return OpenFile{}, nil // a pipe with O_DIRECT is something else (pipe(2))
+		return OpenFile{}, nil // O_DIRECT means something else for a pipe (pipe(2))
 	}
 	path := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(a.proc.Fd()), "fd/"+fd, path)

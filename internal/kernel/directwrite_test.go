@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDirectWrites finds the one file of several that is written past the page cache.
+// TestDirectWrites finds the only file of several that is written past the page cache.
 func TestDirectWrites(t *testing.T) {
 	dir := t.TempDir()
 	var inode uint64

@@ -23,7 +23,7 @@ type epollWatch struct {
 	data      uint64
 }
 
-// event is the watch as struct epoll_event, whose data is its last eight bytes on every architecture.
+// event returns the watch as struct epoll_event, whose data is its last eight bytes on every architecture.
 func (w epollWatch) event() []byte {
 	event := make([]byte, unsafe.Sizeof(unix.EpollEvent{}))
 	binary.NativeEndian.PutUint32(event, w.events)
@@ -41,8 +41,8 @@ func checkWatches(pid int, inode uint64) error {
 }
 
 // epollWatches lists how the epoll instances of a process watch a socket, whose descriptors are all in fds.
-// A watch outlives its descriptor if that was a duplicate that was closed (epoll(7)). Then nobody can remove
-// the watch or make it anew for another socket, and epollWatches returns an error.
+// A watch outlives its descriptor if that was a duplicate that was closed (epoll(7)). Then nobody can
+// remove the watch or recreate it for another socket, and epollWatches returns an error.
 func epollWatches(pid int, fds []int, inode uint64) ([]epollWatch, error) {
 	instances, err := descriptorsOf(pid, "anon_inode:[eventpoll]")
 	if err != nil {
@@ -88,7 +88,7 @@ func descriptorsOf(pid int, target string) ([]int, error) {
 
 var errManyDescriptors = errors.New("too many descriptors")
 
-// descriptorsUpTo is descriptorsOf for a process with at most that many descriptors, which it counts.
+// descriptorsUpTo is descriptorsOf for a process with at most that many descriptors. It also counts them.
 func descriptorsUpTo(most, pid int, target string) (found []int, all int, err error) {
 	dir, err := os.Open(fmt.Sprintf("/proc/%d/fd/", pid))
 	if err != nil {
@@ -112,8 +112,8 @@ func descriptorsUpTo(most, pid int, target string) (found []int, all int, err er
 	return found, len(names), nil
 }
 
-// parseEpollWatch reads a line such as "tfd: 5 events: 19 data: 74253d2500000009 pos:0 ino:61af sdev:7"
-// (proc_pid_fdinfo(5)). Other lines are none.
+// parseEpollWatch parses a line such as "tfd: 5 events: 19 data: 74253d2500000009 pos:0 ino:61af sdev:7"
+// (proc_pid_fdinfo(5)). It ignores other lines.
 func parseEpollWatch(line string) (w epollWatch, inode uint64, ok bool) {
 	rest, ok := strings.CutPrefix(line, "tfd:")
 	if !ok {

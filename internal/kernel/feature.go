@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnsupported is wrapped by the errors of Probe when the kernel says that it has not the
-// feature. Any other error means that the probe could not find out.
+// ErrUnsupported is wrapped by the errors of Probe when the kernel says that it lacks the feature. Any
+// other error means that the probe could not find out.
 var ErrUnsupported = errors.New("not supported by this kernel")
 
-// Feature is one thing that a kernel may have.
+// Feature is a feature that a kernel may have.
 type Feature struct {
 	Name    string // for people
-	Minimum string // first Linux version that has it, and the configuration option it needs
+	Minimum string // first Linux version with it, and the required configuration option
 	probe   func() error
 }
 
-// Features lists all features that Godwit uses, in the order in which a person wants to read them.
+// Features lists all features that Godwit uses, in an order that is useful to read.
 func Features() []Feature {
 	return []Feature{
 		{"checkpoint and restore", "Linux 3.11 with CONFIG_CHECKPOINT_RESTORE", probeCheckpoint},
@@ -50,14 +50,14 @@ func Features() []Feature {
 	}
 }
 
-// ProbeWriteProtect tells whether writes to the memory of other processes can be seen by WriteProtect and
-// Pagemap.Written: nil if they can.
+// ProbeWriteProtect reports whether WriteProtect and Pagemap.Written can see writes to the memory of other
+// processes: nil if they can.
 func ProbeWriteProtect() error {
 	return probeNamed("pidfd_getfd", "userfaultfd asynchronous write-protection", "PAGEMAP_SCAN")
 }
 
-// ProbeSoftDirty tells whether they can be seen by AddressSpace.ClearSoftDirty and
-// Pagemap.SoftDirty: nil if they can.
+// ProbeSoftDirty reports whether AddressSpace.ClearSoftDirty and Pagemap.SoftDirty can see them: nil if
+// they can.
 func ProbeSoftDirty() error { return probeNamed("soft-dirty") }
 
 func probeNamed(names ...string) error {
@@ -71,9 +71,9 @@ func probeNamed(names ...string) error {
 	return nil
 }
 
-// Probe tries the feature on the running kernel: nil when it is there; an error that wraps
-// ErrUnsupported and names the minimum version when it is not; another error when the probe itself
-// failed.
+// Probe tries the feature on the running kernel. It returns nil when the feature is there, an error that
+// wraps ErrUnsupported and names the minimum version when it is not, and another error when the probe
+// itself failed.
 func (f Feature) Probe() error {
 	err := f.probe()
 	if err == nil {
@@ -85,7 +85,7 @@ func (f Feature) Probe() error {
 	return fmt.Errorf("%s: could not be tried: %w", f.Name, err)
 }
 
-// saysNo tells an answer of the kernel from a probe that failed for another reason, such as a
+// saysNo distinguishes an answer of the kernel from a probe that failed for another reason, such as a
 // missing privilege.
 func saysNo(err error) bool {
 	for _, no := range []error{ErrUnsupported, unix.ENOSYS, unix.EINVAL, unix.ENOTTY, unix.ENODEV,
@@ -98,7 +98,7 @@ func saysNo(err error) bool {
 	return false
 }
 
-// probeCheckpoint asks for the size of prctl(2)'s PR_SET_MM_MAP, which exists only with
+// probeCheckpoint queries the size of prctl(2)'s PR_SET_MM_MAP, which exists only with
 // CONFIG_CHECKPOINT_RESTORE.
 func probeCheckpoint() error { return mmMapSize() }
 
@@ -118,7 +118,7 @@ func probeTCPRepair() error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1)
 }
 
-// probePidfdGetfd takes one of this process's own descriptors.
+// probePidfdGetfd duplicates one of this process's own descriptors.
 func probePidfdGetfd() error {
 	pidfd, err := PidfdOpen(os.Getpid())
 	if err != nil {
@@ -132,8 +132,8 @@ func probePidfdGetfd() error {
 	return unix.Close(fd)
 }
 
-// probeFreezer looks for a hierarchy that can freeze. The root group of version 2 has no
-// cgroup.freeze, so a group is made and removed.
+// probeFreezer looks for a hierarchy that can freeze. The root group of version 2 has no cgroup.freeze, so
+// the probe makes and removes a group.
 func probeFreezer() error {
 	all, err := hierarchies()
 	if err != nil {
@@ -149,7 +149,7 @@ func probeFreezer() error {
 
 func probeCgroupKill() error { return probeCgroupFile("cgroup.kill") }
 
-// probeCgroupFile makes a version 2 group, looks whether it has a file, and removes it.
+// probeCgroupFile makes a version 2 group, checks whether it has a file, and removes it.
 func probeCgroupFile(name string) error {
 	all, err := hierarchies()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needed are the features without which nothing can be moved; the others are probed, whatever they answer.
+// needed are the features without which nothing can be moved; the others are only probed.
 var needed = []string{"checkpoint and restore", "TCP repair mode", "socket diagnosis for TCP", "pidfd_getfd",
 	"cgroup freezer", "overlayfs"}
 
@@ -30,7 +30,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestAnswers checks that a missing privilege is no answer of the kernel.
+// TestAnswers checks that a missing privilege does not count as an answer of the kernel.
 func TestAnswers(t *testing.T) {
 	answer := func(err error) error {
 		return Feature{Name: "x", Minimum: "Linux 9.9", probe: func() error { return err }}.Probe()

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WriteFileAtomic replaces the file at path with data so that after a crash at any instant either
-// the old or the new content is there, whole. When it returns the new content is on disk, and so is
-// the directory entry.
+// WriteFileAtomic replaces the file at path with data, so that after a crash at any moment either the old
+// or the new content is complete. When it returns, the new content and the directory entry are on disk.
 func WriteFileAtomic(path string, data []byte, perm fs.FileMode) error {
 	if err := writeThenRename(path, data, perm); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -23,7 +22,7 @@ func WriteFileAtomic(path string, data []byte, perm fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// CreateDurable makes an empty file that was not there, and returns when its directory entry is on disk.
+// CreateDurable makes an empty file that did not exist, and returns when its directory entry is on disk.
 func CreateDurable(path string, perm fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
@@ -35,8 +34,8 @@ func CreateDurable(path string, perm fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// writeThenRename writes into a file that has no name yet, so that a process that is killed while
-// it waits for the disk leaves nothing behind.
+// writeThenRename writes into a file without a name, so that a process that is killed while it waits for
+// the disk leaves nothing behind.
 func writeThenRename(path string, data []byte, perm fs.FileMode) error {
 	fresh := filepath.Join(filepath.Dir(path),
 		fmt.Sprintf(".%s.new-%d-%d", filepath.Base(path), os.Getpid(), rand.Uint32()))
@@ -58,7 +57,7 @@ func writeThenRename(path string, data []byte, perm fs.FileMode) error {
 		err = os.Rename(fresh, path)
 	}
 	if err != nil {
-		_ = os.Remove(fresh) // what matters is the first error
+		_ = os.Remove(fresh) // the first error matters
 	}
 	return err
 }
@@ -68,8 +67,8 @@ func writeThenRename(path string, data []byte, perm fs.FileMode) error {
 var unfinished = regexp.MustCompile(`^\..+\.new-(\d+)-\d+$`)
 
 // RemoveUnfinished removes the files that WriteFileAtomic has left in a directory because its process was
-// killed between naming and renaming them. The files of other processes that live stay. The calling process
-// must not write there meanwhile: a file with its PID is taken for one of an earlier process.
+// killed between naming and renaming them. Files of other living processes stay. The calling process must
+// not write there meanwhile: a file with its PID is taken for that of an earlier process.
 func RemoveUnfinished(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -92,7 +91,7 @@ func RemoveUnfinished(dir string) error {
 	return errors.Join(failed...)
 }
 
-// openNew makes a file without a name, or with this one if the file system cannot do that (open(2),
+// openNew makes a file without a name, or with this name if the file system cannot do that (open(2),
 // O_TMPFILE).
 func openNew(path string) (f *os.File, named bool, err error) {
 	fd, err := unix.Open(filepath.Dir(path), unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
@@ -106,7 +105,7 @@ func openNew(path string) (f *os.File, named bool, err error) {
 	return os.NewFile(uintptr(fd), path), false, nil
 }
 
-// link gives an open file its first name. This way needs no further capability (linkat(2)).
+// link gives an open file its first name, in a way that needs no additional capability (linkat(2)).
 func link(f *os.File, path string) error {
 	err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, path,
 		unix.AT_SYMLINK_FOLLOW)
@@ -116,7 +115,7 @@ func link(f *os.File, path string) error {
 	return nil
 }
 
-// RemoveDurable removes a file and returns when its absence is on disk. It is no error if it is not there.
+// RemoveDurable removes a file and returns when that is on disk. A missing file is no error.
 func RemoveDurable(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

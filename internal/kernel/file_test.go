@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCreateDurable makes a file where there is room for no byte more.
+// TestCreateDurable makes a file where there is no room for another byte.
 func TestCreateDurable(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4k"); err != nil {
@@ -72,7 +72,7 @@ func BenchmarkWriteFileAtomic(b *testing.B) {
 	}
 }
 
-// TestRemoveUnfinished: only files of writers that have ended are removed.
+// TestRemoveUnfinished checks that only files of writers that have ended are removed.
 func TestRemoveUnfinished(t *testing.T) {
 	dir := t.TempDir()
 	ended := exec.Command("true")
@@ -90,7 +90,7 @@ func TestRemoveUnfinished(t *testing.T) {
 	must(t, RemoveUnfinished(dir))
 	entries, err := os.ReadDir(dir)
 	must(t, err)
-	if len(entries) != len(names) { // one less, and the directory
+	if len(entries) != len(names) { // one fewer, and the directory
 		t.Errorf("there is %v", entries)
 	}
 	for _, entry := range entries {

@@ -14,7 +14,7 @@ import (
 
 // RecordLock is a lock on a part of a file that belongs to a process (fcntl(2), F_SETLK).
 type RecordLock struct {
-	FD     int // by which the process has taken it
+	FD     int // descriptor by which the process has taken it
 	Write  bool
 	Start  int64
 	Length int64 // 0: to the end of the file, however long that becomes
@@ -41,8 +41,8 @@ func RecordLocks(pid, fd int) ([]RecordLock, error) {
 	return locks, nil
 }
 
-// parseRecordLock reads a line such as "1: POSIX  ADVISORY  WRITE 4711 00:2b:55 0 EOF". Locks of
-// other kinds are none.
+// parseRecordLock parses a line such as "1: POSIX ADVISORY WRITE 4711 00:2b:55 0 EOF". It ignores locks of
+// other kinds.
 func parseRecordLock(text string) (lock RecordLock, ok bool, err error) {
 	fields := strings.Fields(text)
 	if len(fields) != 8 {
@@ -63,9 +63,9 @@ func parseRecordLock(text string) (lock RecordLock, ok bool, err error) {
 	return lock, err == nil, err
 }
 
-// TakeRecordLocks takes locks as a process, which waits in a system call and does not use the
-// memory below its stack pointer: one that CRIU is restoring. It must not be traced. If the caller
-// dies meanwhile the process cannot go on.
+// TakeRecordLocks takes locks on behalf of a process that CRIU is restoring. The process waits in a system
+// call, does not use the memory below its stack pointer, and must not be traced. If the caller dies
+// meanwhile, the process cannot continue.
 func TakeRecordLocks(pid int, locks []RecordLock) error {
 	var err error
 	asTracer(func() bool {
@@ -82,8 +82,8 @@ func TakeRecordLocks(pid int, locks []RecordLock) error {
 	return nil
 }
 
-// lockRoom is how far below the stack pointer a lock is described, and more than what a function
-// may use there.
+// lockRoom is the distance below the stack pointer of a lock's description: more than a function may use
+// there.
 const lockRoom = 512
 
 func (t *tracee) takeLocks(locks []RecordLock) error {
@@ -116,8 +116,8 @@ func (t *tracee) takeLocks(locks []RecordLock) error {
 	return nil
 }
 
-// stopInCall stops the thread in the system call in which it waits, or is about to, and finds the
-// instruction of the call.
+// stopInCall stops the thread in the system call in which it waits, or before it, and finds the call's
+// instruction.
 func (t *tracee) stopInCall() error {
 	for pause := shortestRun; ; pause = min(pause*2, longestRun) {
 		err := t.ptrace(unix.PTRACE_INTERRUPT, 0, 0)
@@ -131,7 +131,7 @@ func (t *tracee) stopInCall() error {
 			return err
 		}
 		length := uint64(len(syscallInstruction))
-		// the kernel may have gone back to it
+		// the kernel may have set the thread back to it
 		for _, at := range []uint64{*t.regs.instruction() - length, *t.regs.instruction()} {
 			var is [len(syscallInstruction)]byte
 			if t.read(at, is[:]) == nil && bytes.Equal(is[:], syscallInstruction[:]) {

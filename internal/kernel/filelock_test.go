@@ -38,7 +38,7 @@ func TestParseRecordLock(t *testing.T) {
 	}
 }
 
-// TestTakeRecordLocks takes locks as processes that sleep, and as one that does not wait.
+// TestTakeRecordLocks takes locks on behalf of sleeping processes, and of one that does not wait.
 func TestTakeRecordLocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locked")
 	must(t, os.WriteFile(path, nil, 0o600))
@@ -60,7 +60,7 @@ func TestTakeRecordLocks(t *testing.T) {
 	if err != nil || !slices.Equal(got, locks) {
 		t.Errorf("it has %+v, %v", got, err)
 	}
-	must(t, TakeRecordLocks(other, locks[:1])) // it is shared
+	must(t, TakeRecordLocks(other, locks[:1])) // the lock is shared
 	if err := TakeRecordLocks(other, locks[1:]); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("a lock that another has: %v", err)
 	}
@@ -79,8 +79,8 @@ func TestTakeRecordLocks(t *testing.T) {
 	}
 }
 
-// awaitComputing waits until a process has computed for a while: a shell that is still being loaded
-// waits in calls.
+// awaitComputing waits until a process has used the processor for a while: a shell that is still being
+// loaded waits in system calls.
 func awaitComputing(t *testing.T, pid int) {
 	t.Helper()
 	for {

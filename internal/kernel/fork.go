@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ForkSleeper makes a process that has all of this one's memory, shared copy-on-write, and sleeps
-// until it is killed. It is for workloads: nothing else can be done in it, because Go's other
-// threads are not there. The caller waits for it.
+// ForkSleeper makes a process that has all of this process's memory, shared copy-on-write, and sleeps until
+// it is killed. It is for workloads, because it can do nothing else: Go's other threads do not exist in it.
+// The caller waits for it.
 func ForkSleeper() (pid int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -15,16 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freezer stops the processes of a group: cgroup.freeze of version 2 (Linux 5.2), or freezer.state
-// of version 1.
+// freezer stops the processes of a group: cgroup.freeze of version 2 (Linux 5.2), or freezer.state of
+// version 1.
 type freezer struct {
 	dir     string
 	unified bool
 }
 
-// Freeze stops all processes of the group and returns when all are stopped, with the instant at
-// which that was seen. It may be called on a frozen group. If ctx ends first, or an error is
-// returned, the group is thawed again.
+// Freeze stops all processes of the group. It returns when all are stopped, with the time at which that was
+// seen. It may be called on a frozen group. If ctx ends first, or on an error, the group is thawed again.
 func (c *Cgroup) Freeze(ctx context.Context) (time.Time, error) {
 	at, err := c.freeze.stop(ctx, c.freezeOfOthers)
 	if err != nil {
@@ -36,7 +35,7 @@ func (c *Cgroup) Freeze(ctx context.Context) (time.Time, error) {
 	return at, nil
 }
 
-// Frozen tells whether all processes are stopped at this moment.
+// Frozen reports whether all processes are stopped at this moment.
 func (c *Cgroup) Frozen() (bool, error) {
 	frozen, err := c.freeze.stopped()
 	if err != nil {
@@ -45,8 +44,8 @@ func (c *Cgroup) Frozen() (bool, error) {
 	return frozen, nil
 }
 
-// Paused tells whether the processes are frozen by whomever: engines use the freezer of version 1
-// where there is one, which keeps that of version 2 from stopping anything.
+// Paused reports whether anybody has frozen the processes: engines use the freezer of version 1 if there is
+// one, which keeps that of version 2 from stopping anything.
 func (c *Cgroup) Paused() (bool, error) {
 	frozen, err := c.Frozen()
 	if err != nil || frozen || c.freezeOfOthers.dir == "" {
@@ -55,9 +54,10 @@ func (c *Cgroup) Paused() (bool, error) {
 	return c.freezeOfOthers.stopped()
 }
 
-// KeepFrozen waits until a group is frozen that is to stay so. If somebody has thawed it, it is frozen again.
-// Unlike Freeze it never thaws: a failure leaves the order to freeze in place. Processes that somebody else's
-// freezer has stopped run nothing either: when that one lets go of them, the order stops them.
+// KeepFrozen waits until a group that must stay frozen is frozen. If somebody has thawed it, KeepFrozen
+// freezes it again. Unlike Freeze it never thaws: a failure leaves the order to freeze in place. Processes
+// that another program's freezer has stopped do not run either: when that freezer releases them, the order
+// stops them.
 func (c *Cgroup) KeepFrozen(ctx context.Context) error {
 	if _, err := c.freeze.stop(ctx, c.freezeOfOthers); err != nil && !errors.Is(err, errPaused) {
 		return fmt.Errorf("keep cgroup %s frozen: %w", c.freeze.dir, err)
@@ -65,8 +65,8 @@ func (c *Cgroup) KeepFrozen(ctx context.Context) error {
 	return nil
 }
 
-// ToldToFreeze tells whether the last order was to freeze. Unlike Frozen it does not change while a tracer
-// stops or lets go of frozen processes.
+// ToldToFreeze reports whether the last order was to freeze. Unlike Frozen it does not change while a
+// tracer stops or lets go of frozen processes.
 func (c *Cgroup) ToldToFreeze() (bool, error) {
 	told, err := c.freeze.ordered()
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *Cgroup) ToldToFreeze() (bool, error) {
 	return told, nil
 }
 
-// Thaw lets the processes go on. It is no error if they were not frozen or the group is gone.
+// Thaw lets the processes continue. A group that was not frozen, or is gone, is no error.
 func (c *Cgroup) Thaw() error {
 	err := c.freeze.order(false)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
@@ -86,12 +86,12 @@ func (c *Cgroup) Thaw() error {
 
 var errPaused = errors.New("another program has paused its processes")
 
-// reorderEvery is after how many looks the order to freeze is given again. Version 1 can stay in
-// FREEZING when a process forked or was in a state that the freezer skips at that moment; writing
-// once more picks it up (the same is done by runc, libcontainer/cgroups/fs/freezer.go).
+// reorderEvery is the number of checks after which the order to freeze is repeated. Version 1 can stay in
+// FREEZING when a process forked or was in a state that the freezer skips at that moment; writing the order
+// again includes the process (runc does the same, libcontainer/cgroups/fs/freezer.go).
 const reorderEvery = 16
 
-// stop freezes by f, unless the processes are in another freezer already.
+// stop freezes with f, unless another freezer has already stopped the processes.
 func (f freezer) stop(ctx context.Context, other freezer) (time.Time, error) {
 	if err := f.order(true); err != nil {
 		return time.Time{}, err
@@ -136,7 +136,7 @@ func (f freezer) order(freeze bool) error {
 	return writeFile(filepath.Join(f.dir, file), value)
 }
 
-// ordered tells whether the last order was to freeze, obeyed or not.
+// ordered reports whether the last order was to freeze, obeyed or not.
 func (f freezer) ordered() (bool, error) {
 	file, thawed := "cgroup.freeze", "0"
 	if !f.unified {
@@ -158,10 +158,9 @@ func (f freezer) stopped() (bool, error) {
 	return frozenBelow(f.dir)
 }
 
-// frozenBelow looks closer at a group of version 2 that says that it is frozen. That holds for a
-// group without others below it. One that has both processes and groups below says so as soon as
-// either are frozen (kernel/cgroup/freezer.c: cgroup_update_frozen counts processes,
-// cgroup_propagate_frozen groups).
+// frozenBelow verifies that a group of version 2 that reports that it is frozen is frozen. A group without
+// nested groups is. A group with both processes and nested groups reports that as soon as either are frozen
+// (kernel/cgroup/freezer.c: cgroup_update_frozen counts processes, cgroup_propagate_frozen groups).
 func frozenBelow(dir string) (bool, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -187,8 +186,8 @@ func frozenBelow(dir string) (bool, error) {
 	return noneRuns(dir)
 }
 
-// noneRuns looks at each thread of a group's own processes. All were woken to be frozen before, so
-// one that sleeps is. One that is just going to sleep finds that it must not, and runs on.
+// noneRuns checks each thread of a group's own processes. All threads were woken to be frozen, so a
+// sleeping thread is frozen. A thread that is just going to sleep finds that it must not, and runs on.
 func noneRuns(dir string) (bool, error) {
 	for range 2 {
 		pids, err := procsIn(dir)
@@ -219,7 +218,7 @@ func eventIs(dir, line string) (bool, error) {
 	return false, nil
 }
 
-// running names a process that keeps the group from being frozen, for the error.
+// running names a process that keeps the group from being frozen, for the error message.
 func (f freezer) running() string {
 	pids, err := (&Cgroup{freeze: f}).Procs()
 	if err != nil {
@@ -234,8 +233,8 @@ func (f freezer) running() string {
 	return "no process found that runs"
 }
 
-// anyThreadRuns tells whether a thread of a process runs or waits for a device. A process that has
-// ended has none.
+// anyThreadRuns reports whether a thread of a process runs or waits for a device. An ended process has
+// none.
 func anyThreadRuns(pid int) (bool, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	if err != nil {
@@ -258,28 +257,27 @@ func anyThreadRuns(pid int) (bool, error) {
 	return false, nil
 }
 
-// aboutToSleep tells whether a thread whose state is that it sleeps has not come to sleep yet: it
-// may have lost its processor just before, and finds then that it must not sleep. The kernel waits
-// for a moment until a thread is off its processor before it tells where it is
-// (proc_pid_syscall(5)).
+// aboutToSleep reports whether a thread in a sleeping state is not asleep yet: it may just have lost its
+// processor, and will find that it must not sleep. The kernel waits for a moment until a thread is off its
+// processor before it reports where the thread is (proc_pid_syscall(5)).
 func aboutToSleep(thread string) bool {
 	data, err := os.ReadFile(thread + "/syscall")
 	return err == nil && strings.HasPrefix(string(data), "running")
 }
 
-// waitsForChild tells whether a thread has made a child by vfork(2) that has not called execve. It
-// counts as frozen.
+// waitsForChild reports whether a thread waits for a child made by vfork(2) that has not called execve.
+// Such a thread counts as frozen.
 func waitsForChild(thread string) bool {
 	data, err := os.ReadFile(thread + "/syscall") // proc_pid_syscall(5)
 	number, _, _ := strings.Cut(string(data), " ")
 	return err == nil && slices.Contains(forkSyscalls[:], number)
 }
 
-// Kill ends all processes of the group, frozen or not, held by a Seizure or not, and returns when all are
-// gone or are zombies that their parent has not collected. None of them runs an instruction of its own any
-// more: SIGKILL is pending before they are released and thawed. The group is not left frozen: of a
-// container without processes in a frozen group runc says that it is paused, and does not delete it
-// (libcontainer, refreshState).
+// Kill ends all processes of the group, frozen or not, held by a Seizure or not. It returns when all are
+// gone or are zombies that their parent has not collected. None of them runs another instruction of its
+// own: SIGKILL is pending before they are released and thawed. The group is not left frozen: runc considers
+// a container without processes in a frozen group paused, and does not delete it (libcontainer,
+// refreshState).
 func (c *Cgroup) Kill(ctx context.Context) error {
 	pause := newBackoff()
 	for {
@@ -298,7 +296,7 @@ func (c *Cgroup) Kill(ctx context.Context) error {
 	}
 }
 
-// killOnce kills what is in the group now and returns how many processes there were that had not ended.
+// killOnce kills the present processes of the group and returns how many had not ended.
 func (c *Cgroup) killOnce(ctx context.Context) (int, error) {
 	pids, err := c.Procs()
 	if err != nil {
@@ -311,7 +309,7 @@ func (c *Cgroup) killOnce(ctx context.Context) (int, error) {
 	if err := c.signal(pids); err != nil {
 		return 0, err
 	}
-	// A Seizure has them stop once more on their way out (PTRACE_EVENT_EXIT), also those that are frozen in
+	// A Seizure makes them stop once more on their way out (PTRACE_EVENT_EXIT), even if they are frozen in
 	// version 2.
 	if err := ReleaseSeized(ctx, pids); err != nil {
 		return 0, err
@@ -322,8 +320,8 @@ func (c *Cgroup) killOnce(ctx context.Context) (int, error) {
 	return left, c.Thaw()
 }
 
-// signal sends SIGKILL to the processes of the group. Those that a Seizure holds need not be frozen for
-// that: they run nothing between the signal and their end.
+// signal sends SIGKILL to the processes of the group. Processes that a Seizure holds need not be frozen for
+// that: they do not run between the signal and their end.
 func (c *Cgroup) signal(pids []int) error {
 	if c.freeze.unified {
 		err := writeFile(filepath.Join(c.freeze.dir, "cgroup.kill"), "1") // Linux 5.14
@@ -374,26 +372,26 @@ func living(pids []int) (count int) {
 	return count
 }
 
-// Ended tells whether all threads of a process have: the first one may be a zombie while others run.
+// Ended reports whether all threads of a process have ended: the first may be a zombie while others run.
 func Ended(pid int) bool {
 	p, err := ReadProcess(pid)
 	if err != nil || p.State != 'Z' && p.State != 'X' {
 		return err != nil
 	}
-	threads, _ := threadsOf(pid) // none: it is gone
+	threads, _ := threadsOf(pid) // none: the process is gone
 	return len(threads) <= 1
 }
 
-// leave has a group without processes not be frozen: somebody else may have killed them, as they
-// can be in version 2 while they are frozen.
+// leave thaws a group without processes: somebody else may have killed them, which is possible in version 2
+// while they are frozen.
 func (c *Cgroup) leave() error {
 	if c.freeze.unified {
 		return c.letGo()
 	}
-	return nil // version 1 ends no process that is frozen
+	return nil // a frozen process of version 1 does not end
 }
 
-// letGo has a group of version 2 whose processes end be no longer frozen. It may be gone with them.
+// letGo thaws a group of version 2 whose processes end. The group may vanish with them.
 func (c *Cgroup) letGo() error {
 	err := writeFile(filepath.Join(c.freeze.dir, "cgroup.freeze"), "0")
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
@@ -402,7 +400,7 @@ func (c *Cgroup) letGo() error {
 	return err
 }
 
-// writeFile writes to a file of a kernel file system: it is never created.
+// writeFile writes to a file of a kernel file system, and never creates it.
 func writeFile(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -413,7 +411,7 @@ func writeFile(path, value string) error {
 	return err
 }
 
-// backoff waits 50 microseconds at first and longer each time, up to 2 ms.
+// backoff waits 50 microseconds at first, and longer each time, up to 2 ms.
 type backoff struct{ next time.Duration }
 
 func newBackoff() *backoff { return &backoff{next: 50 * time.Microsecond} }
@@ -421,6 +419,6 @@ func newBackoff() *backoff { return &backoff{next: 50 * time.Microsecond} }
 // wait sleeps in the kernel: the Go scheduler's timers round up to a millisecond when a process is idle.
 func (b *backoff) wait() {
 	t := unix.NsecToTimespec(b.next.Nanoseconds())
-	_ = unix.Nanosleep(&t, nil) // cut short by a signal: the caller looks again, nothing is lost
+	_ = unix.Nanosleep(&t, nil) // a signal may cut it short, and the caller just checks earlier
 	b.next = min(b.next*5/4, 2*time.Millisecond)
 }

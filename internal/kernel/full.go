@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CRIU opens a memfd in each process that it dumps, and a socket (compel/src/lib/infect.c of 4.2): in a
+// CRIU opens a memfd and a socket in each process that it dumps (compel/src/lib/infect.c of 4.2). In a
 // process that has used up RLIMIT_NOFILE it gets EMFILE ("Can't create memfd in victim") and gives up the
 // whole dump. sshd's sandbox sets such a limit for the process that authenticates a new client.
 
-// smallLimit bounds the limits that are looked at: sandboxes set 0 or 1, and to look through thousands of
+// smallLimit bounds the limits that are checked: sandboxes set 0 or 1, and checking thousands of
 // descriptors takes too long in a freeze.
 const smallLimit = 64
 
@@ -28,12 +28,12 @@ type fullProcess struct {
 type UsedUpDescriptors struct {
 	Limit uint64
 	// Sandboxed: the process cannot raise the limit, and gets no privileges by execve(2). sshd does that to
-	// the process that authenticates a client, for as long as that takes; others do it for life.
+	// the process that authenticates a client until the client is authenticated; other programs do it for life.
 	Sandboxed bool
 	Remedy    string // what the user can do
 }
 
-// UsedUp tells whether a process has used up its limit of descriptors at this moment. It stops nothing.
+// UsedUp reports whether a process has used up its limit of descriptors at this moment. It stops nothing.
 func UsedUp(pid int) (UsedUpDescriptors, bool) {
 	limit, ok := descriptorLimit(pid)
 	one := fullProcess{pid, limit.Cur}
@@ -48,7 +48,7 @@ func UsedUp(pid int) (UsedUpDescriptors, bool) {
 	}, true
 }
 
-// fullProcesses finds those of a group.
+// fullProcesses finds such processes of a group.
 func (c *Cgroup) fullProcesses() ([]fullProcess, error) {
 	pids, err := c.Procs()
 	if err != nil {
@@ -64,15 +64,15 @@ func (c *Cgroup) fullProcesses() ([]fullProcess, error) {
 	return found, nil
 }
 
-// LacksDescriptors tells whether a process of the group has used up its limit of descriptors, so that it
+// LacksDescriptors reports whether a process of the group has used up its limit of descriptors, so that it
 // cannot be dumped now.
 func (c *Cgroup) LacksDescriptors() (bool, error) {
 	found, err := c.fullProcesses()
 	return len(found) > 0, err
 }
 
-// CheckDescriptor is an error (ErrUntraceable) if a process has used up its limit of descriptors:
-// it can be given none, and to stop it may kill it (see awaitSandboxes).
+// CheckDescriptor returns an error (ErrUntraceable) if a process has used up its limit of descriptors: it
+// can get no other descriptor, and stopping it may kill it (see awaitSandboxes).
 func CheckDescriptor(pid int) error {
 	limit, ok := descriptorLimit(pid)
 	if one := (fullProcess{pid, limit.Cur}); ok && one.goesOn() {
@@ -81,14 +81,14 @@ func CheckDescriptor(pid int) error {
 	return nil
 }
 
-// descriptorLimit reads the limit of a process. Without CAP_SYS_RESOURCE those of other users cannot be
-// read, neither here nor by CRIU, and such processes are refused before.
+// descriptorLimit reads the limit of a process. Without CAP_SYS_RESOURCE, neither this process nor CRIU can
+// read the limits of other users' processes, and such processes are refused before.
 func descriptorLimit(pid int) (limit unix.Rlimit, ok bool) {
 	err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit)
 	return limit, err == nil
 }
 
-// goesOn tells whether all numbers below the limit are still in use. A process that has ended has none.
+// goesOn reports whether all numbers below the limit are still in use. An ended process uses none.
 func (p fullProcess) goesOn() bool {
 	limit, ok := descriptorLimit(p.pid)
 	if !ok || limit.Cur > smallLimit {

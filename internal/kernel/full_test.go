@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// contextSwitches waits until a group's only process sleeps, and tells how often it was switched: more often
-// when it has been frozen.
+// contextSwitches waits until a group's only process sleeps, and returns its number of context switches,
+// which grows when it is frozen.
 func contextSwitches(t *testing.T, group *Cgroup) string {
 	t.Helper()
 	pids, err := group.Procs()
@@ -35,8 +35,8 @@ func contextSwitches(t *testing.T, group *Cgroup) string {
 	}
 }
 
-// TestFreezeToMoveFull freezes a process that has used up its limit of descriptors only when that is over.
-// While it is not, the error names the process, and the group runs on.
+// TestFreezeToMoveFull checks that a process that has used up its limit of descriptors is frozen only when
+// that is over. Until then the error names the process, and the group runs on.
 func TestFreezeToMoveFull(t *testing.T) {
 	const script = "read begin; ulimit -S -n 3; echo full; read more; ulimit -S -n 20; echo open; read end"
 	for version, mount := range freezers(t) {

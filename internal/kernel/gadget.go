@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// gadgetWindow is how much of a mapping is searched at a time, and gadgetLimit how much in all.
+// gadgetWindow is how much of a mapping is searched at a time, and gadgetLimit how much in total.
 const (
 	gadgetWindow = 1 << 20
 	gadgetLimit  = 32 << 20
 )
 
-// gadget is an instruction and where it was found; 0 when it was not.
+// gadget is an instruction and its address; 0: not found.
 type gadget struct {
 	at    *uint64
 	bytes []byte
 }
 
-// search looks for what is not found yet in code that is at an address.
+// search looks for instructions that are not found yet in code at an address.
 func (g *gadgets) search(code []byte, at uint64) {
 	for _, one := range g.list() {
 		if i := bytes.Index(code, one.bytes); *one.at == 0 && i >= 0 {
@@ -32,7 +32,7 @@ func (g *gadgets) search(code []byte, at uint64) {
 	}
 }
 
-// confirm checks, when the thread is stopped, that what look has found is still there.
+// confirm checks, when the thread is stopped, that everything that look has found is still there.
 func (t *tracee) confirm() error {
 	for _, one := range t.gadget.list() {
 		if *one.at == 0 {
@@ -46,7 +46,7 @@ func (t *tracee) confirm() error {
 	return nil
 }
 
-// look finds, before the thread is stopped, what is needed of the process's memory: instructions in its
+// look finds, before the thread is stopped, the required parts of the process's memory: instructions in its
 // code, and the stack of its first thread. Every program has a system call instruction somewhere.
 func (t *tracee) look() error {
 	t.gadget, t.stack, t.heal, t.scratch, t.wrote = gadgets{}, Mapping{}, healing{}, 0, PageRange{}
@@ -88,7 +88,7 @@ func (t *tracee) look() error {
 		}
 	}
 	if !t.gadget.enough() {
-		if is32Bit(t.pid) { // its instructions are others
+		if is32Bit(t.pid) { // it has other instructions
 			return fmt.Errorf("%w: it is a 32-bit process", ErrUntraceable)
 		}
 		// perhaps it is not mapped yet
@@ -109,7 +109,7 @@ func is32Bit(pid int) bool {
 	return err == nil && header[4] == 1 // ELFCLASS32
 }
 
-// codeRank puts first where the instructions are that are looked for.
+// codeRank puts those mappings first that are likely to have the instructions.
 func codeRank(m Mapping) int {
 	switch {
 	case strings.Contains(m.Name, "/libc") || strings.Contains(m.Name, "/ld-musl"):
@@ -121,7 +121,7 @@ func codeRank(m Mapping) int {
 	}
 }
 
-// hasShadowStack tells whether the processor checks returns (Documentation/arch/x86/shstk.rst).
+// hasShadowStack reports whether the processor checks returns (Documentation/arch/x86/shstk.rst).
 func hasShadowStack(pid int) (bool, error) {
 	features, err := threadStatus(pid, "x86_Thread_features")
 	return strings.Contains(features, "shstk"), err

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GiveFiles makes another process, which may be in the middle of a system call and runs as root,
-// take over open files of this one, and returns the numbers that they have there. They are the same
-// open files, with one position, and are closed when the process calls execve.
+// GiveFiles makes another process, which may be in a system call and runs as root, take over open files of
+// this process, and returns their descriptors there. They are the same open files, with one position, and
+// are closed when the process calls execve.
 //
-// The process is stopped for it and makes the system calls itself (pidfd_open, pidfd_getfd; Linux
-// 5.6), as with OpenUserfault; but if this process dies meanwhile, so does that.
+// The process is stopped and makes the system calls itself (pidfd_open, pidfd_getfd; Linux 5.6), as with
+// OpenUserfault. But if this process dies meanwhile, the other process dies, too.
 func GiveFiles(pid int, files []*os.File) ([]int, error) {
 	var fds []int
 	var err error

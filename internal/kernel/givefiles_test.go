@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGiveFiles gives files to a process that waits in a system call, which it goes on with.
+// TestGiveFiles gives files to a process that waits in a system call, and checks that it continues with the
+// call.
 func TestGiveFiles(t *testing.T) {
 	cmd := exec.Command("cat")
 	in, err := cmd.StdinPipe()

@@ -11,19 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guard is a process that shares the descriptors of this one, and that kills the processes of a
-// cgroup when this one ends, however that happens. Because it shares the table of descriptors, and
-// not copies of them, nothing that this process holds at any instant is closed before those
-// processes are gone.
+// Guard is a process that shares this process's descriptors, and that kills the processes of a cgroup when
+// this process ends in any way. It shares the table of descriptors, not copies of them, so nothing that
+// this process holds at any moment is closed before those processes are gone.
 //
-// It is for a process without which others must not go on: see package memory/pager.
+// It is for a process without which others must not continue: see package memory/pager.
 type Guard struct {
 	pid   int
-	files []*os.File // that it uses: they stay open
+	files []*os.File // in use by the guard: they stay open
 }
 
-// guardOrders are what a guard works with. They are made before it is: it cannot allocate, and its
-// stack is small.
+// guardOrders are a guard's data. They are made before the guard, which cannot allocate and has a small
+// stack.
 type guardOrders struct {
 	life uintptr   // pidfd of the process that it watches
 	kill uintptr   // cgroup.kill (Linux 5.14), or the highest number if there is none
@@ -67,9 +66,9 @@ func (g *Guard) open(c *Cgroup) (*guardOrders, error) {
 	return o, nil
 }
 
-// start forks without exec, which would give the new process descriptors of its own. The runtime of
-// Go does not exist in the new process, so it makes system calls and nothing else, and gets no
-// signals. Errors of those there is nobody to tell of.
+// start forks without exec, which would give the new process descriptors of its own. Go's runtime does not
+// exist in the new process, so it only makes system calls, and gets no signals. There is nobody to whom it
+// could report errors.
 func (g *Guard) start(o *guardOrders) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -104,8 +103,8 @@ func forkGuard(o *guardOrders) (uintptr, unix.Errno) {
 	return 0, 0 // never
 }
 
-// guard is the life of the guard. Every process of the group is killed again and again until there
-// is none, which also ends what forks meanwhile; only then are the descriptors let go.
+// guard is the main function of the guard. It kills every process of the group again and again until there
+// is none, which also ends processes forked meanwhile; only then does it release the descriptors.
 //
 //go:nosplit
 //go:norace
@@ -118,7 +117,7 @@ func guard(o *guardOrders) {
 		}
 	}
 	one := byte('1')
-	// 10 s: what is listed after that has no life of its own, as a zombie of version 1
+	// 10 s: what is listed after that no longer lives, such as a zombie of version 1
 	for round := 0; round < 2000; round++ {
 		if o.kill != noDescriptor {
 			_, _, _ = unix.RawSyscall(unix.SYS_WRITE, o.kill, uintptr(unsafe.Pointer(&one)), 1)
@@ -132,9 +131,9 @@ func guard(o *guardOrders) {
 	_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 }
 
-// killListed sends SIGKILL to the processes at the begin of a cgroup.procs and returns how many
-// there were. A group that was removed has none. It opens the file each time: version 1 keeps for a
-// descriptor what it has once read.
+// killListed sends SIGKILL to the processes at the beginning of a cgroup.procs and returns how many there
+// were. A removed group has none. killListed opens the file each time, because version 1 caches the
+// contents for an open file.
 //
 //go:nosplit
 //go:norace
@@ -155,7 +154,7 @@ func killListed(o *guardOrders) int {
 		switch c := o.text[i]; {
 		case c >= '0' && c <= '9':
 			pid = pid*10 + uintptr(c-'0')
-		// 0 is a process of another pid namespace; a number that is cut off ends without a newline
+		// 0 is a process of another PID namespace; a truncated number ends without a newline
 		case pid > 1:
 			_, _, _ = unix.RawSyscall(unix.SYS_KILL, pid, uintptr(unix.SIGKILL), 0)
 			found, pid = found+1, 0
@@ -173,7 +172,7 @@ func nap(nanoseconds int64) {
 	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
-// PID is the guard's process.
+// PID returns the guard's PID.
 func (g *Guard) PID() int { return g.pid }
 
 // Disarm ends the guard: this process may end now.
@@ -194,7 +193,8 @@ func (g *Guard) Disarm() error {
 	}
 }
 
-// Wait returns when the guard has ended, which it does before this process only if it is killed.
+// Wait returns when the guard has ended, which happens before the end of this process only if the guard is
+// killed.
 func (g *Guard) Wait() error {
 	var info unix.Siginfo
 	for {
@@ -207,7 +207,7 @@ func (g *Guard) Wait() error {
 
 func (g *Guard) closeFiles() {
 	for _, f := range g.files {
-		_ = f.Close() // opened to be held only
+		_ = f.Close() // only opened to be held
 	}
 	g.files = nil
 }

@@ -16,7 +16,7 @@ import (
 
 const envGuard = "GODWIT_TEST_GUARD"
 
-// TestGuardedProcess is the process that a guard watches, when the environment says so.
+// TestGuardedProcess acts as the process that a guard watches, if the environment says so.
 func TestGuardedProcess(t *testing.T) {
 	dir := os.Getenv(envGuard)
 	if dir == "" {
@@ -44,7 +44,7 @@ func TestGuardedProcess(t *testing.T) {
 	}
 }
 
-// guarded starts a process with a guard, and a pipe that the two hold.
+// guarded starts a process with a guard, and a pipe that both hold.
 func guarded(t *testing.T, dir string) (cmd *exec.Cmd, stdin io.Writer, guard int, held *os.File) {
 	t.Helper()
 	held, theirs, err := os.Pipe()
@@ -73,8 +73,8 @@ func guarded(t *testing.T, dir string) (cmd *exec.Cmd, stdin io.Writer, guard in
 	return cmd, stdin, guard, held
 }
 
-// TestGuard ends a process in several ways: what it held is closed only when the processes of the
-// group are gone.
+// TestGuard ends a process in several ways, and checks that what it held is closed only when the processes
+// of the group are gone.
 func TestGuard(t *testing.T) {
 	for version, mount := range freezers(t) {
 		for _, end := range []string{"killed", "panic", "returns"} {

@@ -20,7 +20,7 @@ import (
 //	system call; ret
 //	rt_sigreturn            with the frame
 //
-// In small static programs not all of them may be found: without the second or third the descriptor
+// Small static programs may lack some of the instructions: without the second or third, the descriptor
 // stays open.
 const (
 	frameSize  = 440 // struct rt_sigframe of arch/x86/include/asm/sigframe.h
@@ -46,15 +46,15 @@ const (
 	errRestartBlock = 516
 )
 
-// healing is where a stopped thread finds its way back.
+// healing has the addresses by which a stopped thread finds its way back.
 type healing struct {
-	chain uint64 // with the close in it
-	end   uint64 // without
+	chain uint64 // closes the descriptor
+	end   uint64 // does not close it
 }
 
 func cpuid(leaf, subleaf uint32) (a, b, c, d uint32)
 
-// layOut fills the memory of the way back, which is to be at an address.
+// layOut makes the image of the way back for this address.
 func (t *tracee) layOut(image []byte, at uint64) (healing, error) {
 	state, err := t.floatingPoint()
 	if err != nil {
@@ -79,16 +79,16 @@ func (t *tracee) layOut(image []byte, at uint64) (healing, error) {
 	return way, nil
 }
 
-// callFrameSize is the part of a frame that is needed for a system call: without struct siginfo.
+// callFrameSize is the part of a frame that a system call needs: without struct siginfo.
 const (
 	callFrameSize = 312
-	callArgument  = 112 // where the first argument is
+	callArgument  = 112 // offset of the first argument
 )
 
 // wayTo leads to a frame.
 func wayTo(frame uint64) healing { return healing{chain: frame, end: frame} }
 
-// layOutCall fills the frame of a system call, after which the thread goes a way.
+// layOutCall fills the frame of a system call, after which the thread continues on a way.
 func (t *tracee) layOutCall(frame []byte, way healing, number uint64, arguments [5]uint64) {
 	r := t.regs
 	r.call(t.gadget, way, number, arguments)
@@ -96,12 +96,12 @@ func (t *tracee) layOutCall(frame []byte, way healing, number uint64, arguments 
 	t.fillFrame(frame, r, ^uint64(0), 0)
 }
 
-// fillFrame writes struct rt_sigframe but for its first word. fp is the address of the floating point state;
+// fillFrame writes struct rt_sigframe except its first word. fp is the address of the floating point state;
 // 0 means none.
 func (t *tracee) fillFrame(frame []byte, r registers, mask, fp uint64) {
 	put := func(offset int, v uint64) { binary.LittleEndian.PutUint64(frame[offset:], v) }
 	put(8, ucFlags)
-	put(32, 0x7fff) // no valid flags of a sigaltstack: it stays what it is
+	put(32, 0x7fff) // invalid flags of a sigaltstack, so that it stays unchanged
 	for i, v := range []uint64{r.R8, r.R9, r.R10, r.R11, r.R12, r.R13, r.R14, r.R15, r.Rdi, r.Rsi, r.Rbp,
 		r.Rbx, r.Rdx, r.Rax, r.Rcx,
 		r.Rsp, r.Rip, r.Eflags, r.Cs&0xffff | r.Ss<<48} {
@@ -111,11 +111,11 @@ func (t *tracee) fillFrame(frame []byte, r registers, mask, fp uint64) {
 	put(304, mask)
 }
 
-// afterRestart returns the registers that a thread has when the kernel has dealt with the system call
-// that was interrupted, as it does after a signal (arch/x86/kernel/signal.c, handle_signal). One with a
-// timeout would fail with EINTR there, which a program without signal handlers does not expect: it
-// begins anew. (If it was interrupted before it is restart_syscall(2), and fails all the same:
-// rt_sigreturn makes the kernel forget where it was.)
+// afterRestart returns the registers of a thread when the kernel has handled the interrupted system call,
+// as it does after a signal (arch/x86/kernel/signal.c, handle_signal). A call with a timeout would fail
+// with EINTR there, which a program without signal handlers does not expect. So it starts again. (If it was
+// interrupted before, it is restart_syscall(2), and fails all the same: rt_sigreturn makes the kernel
+// forget where the call was.)
 func (r registers) afterRestart() registers {
 	if int64(r.Orig_rax) < 0 {
 		return r
@@ -128,8 +128,8 @@ func (r registers) afterRestart() registers {
 	return r
 }
 
-// floatingPoint returns the state of the floating point unit as it is in a signal frame: what the
-// processor's XSAVE stores, with a header of the kernel in unused bytes, and a mark at the end.
+// floatingPoint returns the state of the floating point unit in the format of a signal frame: the
+// processor's XSAVE area, with a header of the kernel in unused bytes, and a mark at the end.
 func (t *tracee) floatingPoint() ([]byte, error) {
 	buf := make([]byte, 16<<10)
 	v := unix.Iovec{Base: &buf[0]}
@@ -155,8 +155,8 @@ func (t *tracee) floatingPoint() ([]byte, error) {
 	return state, nil
 }
 
-// xsaveSize is how long the XSAVE area is that has these features (CPUID leaf 13; offsets differ between
-// makers).
+// xsaveSize returns the size of an XSAVE area with these features (CPUID leaf 13; offsets differ between
+// vendors).
 func xsaveSize(features uint64) uint64 {
 	size := uint64(legacySize)
 	for i := uint32(2); i < 63; i++ {
@@ -168,13 +168,13 @@ func xsaveSize(features uint64) uint64 {
 	return size
 }
 
-// call makes the registers those of a thread about to do a system call. Orig_rax says that it is in
-// none: otherwise the kernel would restart the one that was interrupted.
+// call sets the registers of a thread that is about to make a system call. Orig_rax says that the thread is
+// in no call: otherwise the kernel would restart the interrupted call.
 func (r *registers) call(g gadgets, way healing, number uint64, arguments [5]uint64) {
 	r.Rip = g.syscall
 	if way.chain != 0 {
 		r.Rip, r.Rsp = g.syscallReturn, way.chain
-		if number != unix.SYS_USERFAULTFD { // it makes no descriptor that is of no use
+		if number != unix.SYS_USERFAULTFD { // it makes no useless descriptor
 			r.Rsp = way.end
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The way back on arm64. The link register leads from the system call to the return from a signal
-// handler in the vDSO, and the stack pointer is at its frame, struct rt_sigframe of
-// arch/arm64/kernel/signal.c. The descriptor stays open.
+// The way back on arm64. The link register leads from the system call to the return from a signal handler
+// in the vDSO, and the stack pointer is at its frame, struct rt_sigframe of arch/arm64/kernel/signal.c. The
+// descriptor stays open.
 const (
 	frameFlags     = 128 + 24 // ss_flags in uc_stack, after struct siginfo
 	frameMask      = 128 + 40 // uc_sigmask
@@ -31,12 +31,12 @@ const (
 	sveRegisters  = 1     // SVE_PT_REGS_SVE: they hold more than those of the floating point unit
 )
 
-// healing is where a stopped thread finds its way back.
+// healing has the addresses by which a stopped thread finds its way back.
 type healing struct {
 	frame uint64
 }
 
-// layOut fills the memory of the way back, which is to be at an address.
+// layOut makes the image of the way back for this address.
 func (t *tracee) layOut(image []byte, at uint64) (healing, error) {
 	frame := image[healSlack:]
 	if len(frame) < frameSize {
@@ -46,17 +46,17 @@ func (t *tracee) layOut(image []byte, at uint64) (healing, error) {
 	return healing{frame: at + healSlack}, t.floatingPoint(frame[frameReserved:frameSize])
 }
 
-// callFrameSize is the part of a frame that a system call needs: the kernel insists on the record of the
-// floating point unit, and looks for the end of the records.
+// callFrameSize is the part of a frame that a system call needs: the kernel requires the record of the
+// floating point unit, and searches for the end of the records.
 const (
 	callFrameSize = frameReserved + fpsimdSize + 16
-	callArgument  = frameRegisters // where the first argument is
+	callArgument  = frameRegisters // offset of the first argument
 )
 
 // wayTo leads to a frame.
 func wayTo(frame uint64) healing { return healing{frame: frame} }
 
-// layOutCall fills the frame of a system call, after which the thread goes a way.
+// layOutCall fills the frame of a system call, after which the thread continues on a way.
 func (t *tracee) layOutCall(frame []byte, way healing, number uint64, arguments [5]uint64) {
 	r := t.regs
 	r.call(t.gadget, way, number, arguments)
@@ -65,9 +65,9 @@ func (t *tracee) layOutCall(frame []byte, way healing, number uint64, arguments 
 	binary.LittleEndian.PutUint32(frame[frameReserved+4:], fpsimdSize)
 }
 
-// fillFrame writes struct rt_sigframe but for its records.
+// fillFrame writes struct rt_sigframe except its records.
 func fillFrame(frame []byte, r registers, mask uint64) {
-	// no valid flags of a sigaltstack: it stays what it is
+	// invalid flags of a sigaltstack, so that it stays unchanged
 	binary.LittleEndian.PutUint32(frame[frameFlags:], 0x7fff)
 	binary.LittleEndian.PutUint64(frame[frameMask:], mask)
 	for i, v := range append(r.Regs[:], r.Sp, r.Pc, r.Pstate) {
@@ -75,8 +75,8 @@ func fillFrame(frame []byte, r registers, mask uint64) {
 	}
 }
 
-// floatingPoint writes the records of the floating point unit and, if they are in use, of the
-// scalable vectors.
+// floatingPoint writes the record of the floating point unit and, if they are in use, that of the scalable
+// vectors.
 func (t *tracee) floatingPoint(records []byte) error {
 	state := make([]byte, fpsimdSize) // the vectors, then FPSR and FPCR, which come first in the record
 	if n, err := t.registerSet(ntFPRegisters, state); err != nil || n < fpsimdSize-8 {
@@ -93,13 +93,13 @@ func (t *tracee) floatingPoint(records []byte) error {
 	return t.vectors(records[fpsimdSize:])
 }
 
-// vectors writes struct sve_context, if the thread uses the registers; the kernel forgets them in a
+// vectors writes struct sve_context, if the thread uses these registers; the kernel discards them in a
 // system call.
 func (t *tracee) vectors(record []byte) error {
 	state := make([]byte, 16<<10)
 	n, err := t.registerSet(ntSVE, state)
 	if err != nil || n < sveHeader || binary.LittleEndian.Uint16(state[12:])&sveRegisters == 0 {
-		return nil // the processor has none, or they are not in use
+		return nil // the processor has none, or they are unused
 	}
 	length := int(binary.LittleEndian.Uint16(state[8:]))
 	size := (sveHeader + 32*length + 17*length/8 + 15) / 16 * 16 // 32 vectors, 16 predicates and FFR
@@ -113,7 +113,7 @@ func (t *tracee) vectors(record []byte) error {
 	return nil
 }
 
-// registerSet reads a set of registers and returns how long it is.
+// registerSet reads a set of registers and returns its length.
 func (t *tracee) registerSet(number uintptr, into []byte) (int, error) {
 	v := unix.Iovec{Base: &into[0]}
 	v.SetLen(len(into))

@@ -15,10 +15,10 @@ type hierarchy struct {
 	unified     bool   // version 2
 	controllers string // of version 1, as in /proc/PID/cgroup: "freezer", "cpu,cpuacct", "name=systemd"
 	mount       string // mount point
-	root        string // which group of the hierarchy is mounted there
+	root        string // group of the hierarchy that is mounted there
 }
 
-// HasController tells whether a hierarchy of version 1 with this controller is mounted.
+// HasController reports whether a hierarchy of version 1 with this controller is mounted.
 func HasController(controller string) (bool, error) {
 	all, err := hierarchies()
 	return slices.ContainsFunc(all, func(h hierarchy) bool {
@@ -26,10 +26,11 @@ func HasController(controller string) (bool, error) {
 	}), err
 }
 
-// Unified is what CgroupHierarchies calls that of version 2.
+// Unified is the name of version 2 in CgroupHierarchies.
 const Unified = "unified"
 
-// CgroupHierarchies names those of this machine: of version 1 by their controllers, as in /proc/PID/cgroup.
+// CgroupHierarchies names this machine's hierarchies, those of version 1 by their controllers, as in
+// /proc/PID/cgroup.
 func CgroupHierarchies() ([]string, error) {
 	all, err := hierarchies()
 	names := make([]string, 0, len(all))
@@ -66,7 +67,7 @@ type Mount struct {
 	ID      string
 	Parent  string // id of the mount that it is on
 	Device  string // major:minor
-	Root    string // which directory of the file system is mounted
+	Root    string // directory of the file system that is mounted
 	Point   string // where, as the process sees it
 	Type    string // of the file system
 	Source  string
@@ -77,7 +78,7 @@ type Mount struct {
 // ReadMounts lists the mounts that a process sees, in the order of mountinfo.
 func ReadMounts(pid int) ([]Mount, error) { return readMounts(strconv.Itoa(pid)) }
 
-// OwnMounts lists the mounts that this process sees, also if /proc shows another pid namespace than its own.
+// OwnMounts lists the mounts that this process sees, even if /proc shows another PID namespace.
 func OwnMounts() ([]Mount, error) { return readMounts("self") }
 
 func readMounts(process string) ([]Mount, error) {
@@ -109,7 +110,7 @@ func ParseMount(line string) (Mount, bool) {
 		Source: unescape(fs[1]), Options: fs[2], Flags: mount[5]}, true
 }
 
-// cgroupHierarchy makes a hierarchy of a mount, if it is one.
+// cgroupHierarchy returns the hierarchy of a mount, if it is one.
 func cgroupHierarchy(m Mount) (hierarchy, bool) {
 	switch m.Type {
 	case "cgroup2":
@@ -151,7 +152,7 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// dir is the directory of group in the hierarchy; false if the mount does not show it.
+// dir returns the directory of group in the hierarchy; false if the mount does not show it.
 func (h hierarchy) dir(group string) (string, bool) {
 	rel, err := filepath.Rel(h.root, group)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holding is a process all of whose threads are stopped. Its first thread can be made to do system calls.
+// holding is a process whose threads are all stopped. Its first thread can be made to make system calls.
 type holding struct {
 	pid    int
-	held   map[int]*tracee // by thread; after release those that it could not let go of
+	held   map[int]*tracee // by thread; after release, those that it could not release
 	before func()          // see tracee
 }
 
-// stop stops all threads, also those that others start meanwhile.
+// stop stops all threads, including those that others start meanwhile.
 func (h *holding) stop() error {
 	h.held = map[int]*tracee{}
 	first := &tracee{pid: h.pid, tid: h.pid, before: h.before}
@@ -47,7 +47,7 @@ func (h *holding) stop() error {
 	return nil
 }
 
-// stopOthers stops the threads that are not stopped yet, and tells whether there were any.
+// stopOthers stops the threads that are not stopped yet, and reports whether there were any.
 func (h *holding) stopOthers() (more bool, err error) {
 	threads, err := threadsOf(h.pid)
 	if err != nil {
@@ -89,7 +89,7 @@ func (h *holding) interrupt(t *tracee) error {
 // first is the first thread.
 func (h *holding) first() *tracee { return h.held[h.pid] }
 
-// release lets all threads go on, the first one with what it had.
+// release lets all threads continue, the first one with its own registers.
 func (h *holding) release() error {
 	var failed error
 	for tid, t := range h.held {
@@ -102,5 +102,5 @@ func (h *holding) release() error {
 	return failed
 }
 
-// free tells whether no thread is held.
+// free reports whether no thread is held.
 func (h *holding) free() bool { return len(h.held) == 0 }

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUntraceable is wrapped by the errors of OpenUserfault when a process cannot be stopped and looked
-// into: another process traces it, it is frozen, it does not come out of a system call, or it is of
-// another architecture.
+// ErrUntraceable is wrapped by the errors of OpenUserfault when a process cannot be stopped and examined:
+// another process traces it, it is frozen, it does not return from a system call, or it has another
+// architecture.
 var ErrUntraceable = errors.New("cannot be traced")
 
 const (
@@ -23,9 +23,9 @@ const (
 	// microseconds, unless the process sleeps uninterruptibly (vfork(2), a disk that does not answer) or
 	// is frozen.
 	stopPatience = time.Second
-	// busyPatience is how long if it only waits for a processor.
+	// busyPatience is the same for a process that only waits for a processor.
 	busyPatience = 15 * time.Second
-	// spins is how often to look before sleeping: some 50 microseconds.
+	// spins is the number of checks before sleeping: some 50 microseconds.
 	spins = 100
 
 	eventStop      = 128  // PTRACE_EVENT_STOP
@@ -34,14 +34,14 @@ const (
 )
 
 // OpenUserfault opens a userfaultfd in a process, as if the process had, and returns a descriptor of it;
-// the process has none afterwards. It stops one thread of the process for the time that it returns, well
-// under a millisecond.
+// the process keeps none. It stops one thread of the process for the returned time, well under a
+// millisecond.
 //
-// What happens to the thread: PTRACE_SEIZE, PTRACE_INTERRUPT, then two system calls (userfaultfd, close)
-// at a system call instruction that is in its memory anyway, its registers and signal mask put back,
-// PTRACE_DETACH. A system call that was interrupted is restarted by the kernel. No signal is sent. Pages
-// at the end of the stack that were never used may be written and become zero again; they are the way
-// back of the thread if the caller dies meanwhile (tracee.protect).
+// What happens to the thread: PTRACE_SEIZE, PTRACE_INTERRUPT, two system calls (userfaultfd, close) at a
+// system call instruction that its memory has anyway, then its registers and signal mask are restored, and
+// PTRACE_DETACH. The kernel restarts an interrupted system call. No signal is sent. Pages at the end of the
+// stack that were never used may be written and become zero again; they are the way back of the thread if
+// the caller dies meanwhile (tracee.protect).
 func OpenUserfault(pid int) (fd int, stopped time.Duration, err error) {
 	type result struct {
 		fd      int
@@ -61,9 +61,9 @@ func OpenUserfault(pid int) (fd int, stopped time.Duration, err error) {
 	return r.fd, r.stopped, nil
 }
 
-// asTracer runs a function in a thread of its own. A tracer is a thread: if it cannot let go of what it
-// traces, because that does not stop, it must end, and the kernel lets go. The function tells whether it
-// has let go of everything.
+// asTracer runs a function in a separate thread. A tracer is a thread: if it cannot release a thread that
+// does not stop, it must end, and then the kernel releases it. The function reports whether it has released
+// everything.
 func asTracer(trace func() bool) {
 	done := make(chan struct{})
 	go func() {
@@ -93,14 +93,14 @@ type tracee struct {
 	shadow  bool      // it has a shadow stack
 	stack   Mapping   // of the first thread
 	heal    healing   // its way back
-	scratch uint64    // memory of the way back that is free for arguments of system calls; 0: none
+	scratch uint64    // memory of the way back for arguments of system calls; 0: none
 	wrote   PageRange // memory that was written
 	since   time.Time
 	stopped time.Duration
 	before  func() // called before each request to the kernel: tests end the tracer there
 }
 
-// errMoved tells that a process called execve while it was being looked at.
+// errMoved means that a process called execve while it was being examined.
 var errMoved = errors.New("its code is not what it was a moment ago")
 
 // attachTries is how often a process may call execve meanwhile.
@@ -136,12 +136,12 @@ func (t *tracee) tryUserfault(pidfd *os.File) (int, error) {
 	fd, err := t.takeUserfault(pidfd, left)
 	if e := t.release(); e != nil && err == nil {
 		err = e
-		_ = unix.Close(fd) // of no use without its process
+		_ = unix.Close(fd) // useless without its process
 	}
 	return fd, err
 }
 
-// takeUserfault is what is done while the thread is stopped.
+// takeUserfault does the work while the thread is stopped.
 func (t *tracee) takeUserfault(pidfd *os.File, leftovers []uint64) (int, error) {
 	if err := t.save(); err != nil {
 		return -1, err
@@ -149,9 +149,9 @@ func (t *tracee) takeUserfault(pidfd *os.File, leftovers []uint64) (int, error) 
 	if err := t.confirm(); err != nil {
 		return -1, err
 	}
-	_ = t.protect() // else it goes without
+	_ = t.protect() // on an error the thread has no way back
 	for _, fd := range leftovers {
-		_, _ = t.syscall(unix.SYS_CLOSE, fd) // or it has been closed meanwhile
+		_, _ = t.syscall(unix.SYS_CLOSE, fd) // or it was closed meanwhile
 	}
 	theirs, err := t.syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|uffdUserModeOK)
 	if err != nil {
@@ -165,7 +165,7 @@ func (t *tracee) takeUserfault(pidfd *os.File, leftovers []uint64) (int, error) 
 	return fd, err
 }
 
-// liveThread returns a thread of the process that has not ended: the first one may have, before the others.
+// liveThread returns a thread of the process that has not ended: the first may end before the others.
 func liveThread(pid int) (int, error) {
 	p, err := ReadProcess(pid)
 	if err != nil {
@@ -200,7 +200,7 @@ func (t *tracee) ptrace(request int, address, data uintptr) error {
 	return nil
 }
 
-// stop seizes the thread and stops it where no registers are in use by the kernel but those that it saved.
+// stop seizes the thread and stops it where the kernel uses no registers except those that it has saved.
 func (t *tracee) stop() error {
 	if err := t.seize(); err != nil {
 		return err
@@ -211,13 +211,13 @@ func (t *tracee) stop() error {
 	return t.awaitStop()
 }
 
-// awaitStop waits for a thread that was interrupted.
+// awaitStop waits until an interrupted thread has stopped.
 func (t *tracee) awaitStop() error {
 	status, err := t.wait()
 	t.since = time.Now()
 	for err == nil && status>>16 != eventStop {
-		// A signal came first and has taken the place of the interrupt. It is delivered, and the thread
-		// stops after it.
+		// A signal came first and has replaced the interrupt. The signal is delivered, and the thread stops
+		// after that.
 		if err = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err == nil {
 			err = t.ptrace(unix.PTRACE_CONT, 0, uintptr(status>>8&0xff))
 		}
@@ -235,9 +235,9 @@ func (t *tracee) awaitStop() error {
 func (t *tracee) seize() error {
 	err := t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_SUSPEND_SECCOMP)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) {
-		// Seccomp filters can be suspended with CAP_SYS_ADMIN and CONFIG_CHECKPOINT_RESTORE only, and
-		// not by a process that has one itself. Without that the filter decides about userfaultfd, and
-		// may decide to kill.
+		// Seccomp filters can be suspended only with CAP_SYS_ADMIN and CONFIG_CHECKPOINT_RESTORE, and not
+		// by a process that has a filter itself. Otherwise the filter decides about userfaultfd, and may
+		// decide to kill.
 		mode, e := threadStatus(t.tid, "Seccomp")
 		if e != nil {
 			return e
@@ -267,8 +267,8 @@ func tracedBy(pid int) string {
 	return fmt.Sprintf(": process %d traces it", p.Tracer)
 }
 
-// wait returns the status of the stopped thread (waitpid(2)). It spins at first: what it waits for takes
-// microseconds.
+// wait returns the status of the stopped thread (waitpid(2)). It spins at first, because it usually waits
+// only microseconds.
 func (t *tracee) wait() (int, error) {
 	pause := newBackoff()
 	for start, round := time.Now(), 0; ; round++ {
@@ -294,13 +294,13 @@ func (t *tracee) wait() (int, error) {
 	}
 }
 
-// runnable tells whether the thread would run if it got a processor.
+// runnable reports whether the thread would run if it got a processor.
 func (t *tracee) runnable() bool {
 	p, err := ReadProcess(t.tid)
 	return err == nil && p.State == 'R'
 }
 
-// save notes what the thread must find again.
+// save saves the thread's state.
 func (t *tracee) save() error {
 	if err := t.getRegisters(&t.regs); err != nil {
 		return err
@@ -332,8 +332,8 @@ func (t *tracee) syscall(number uint64, arguments ...uint64) (uint64, error) {
 	return t.perform()
 }
 
-// prepare makes the registers those of a system call, after which the thread goes a way if the tracer dies.
-// Signals are blocked, so that no handler runs on registers that are not the thread's.
+// prepare sets the registers for a system call, after which the thread continues on a way if the tracer
+// dies. Signals are blocked, so that no handler runs with registers that are not the thread's.
 func (t *tracee) prepare(way healing, number uint64, arguments [5]uint64) error {
 	regs := t.regs
 	regs.call(t.gadget, way, number, arguments)
@@ -345,10 +345,10 @@ func (t *tracee) prepare(way healing, number uint64, arguments [5]uint64) error 
 	return t.setMask(^uint64(0))
 }
 
-// perform lets the thread make the system call that was prepared.
+// perform lets the thread make the prepared system call.
 func (t *tracee) perform() (uint64, error) {
 	var regs registers
-	for range 2 { // at its entry, at its exit
+	for range 2 { // stops at entry and exit
 		if err := t.toSyscallStop(); err != nil {
 			return 0, err
 		}
@@ -371,7 +371,7 @@ func (t *tracee) close(fd uint64) error {
 	return nil
 }
 
-// writeMessage writes a struct msghdr, whose control data is elsewhere, for recvmsg(2) of one descriptor.
+// writeMessage writes a struct msghdr, with control data elsewhere, for recvmsg(2) of one descriptor.
 func (t *tracee) writeMessage(at, control uint64) error {
 	const header, vector = unix.SizeofMsghdr, int(unsafe.Sizeof(unix.Iovec{}))
 	message := make([]byte, header+vector+8) // 8: a byte of data, and padding
@@ -389,7 +389,7 @@ func (t *tracee) writeMessage(at, control uint64) error {
 	return t.write(at, message)
 }
 
-// receivedDescriptor reads which descriptor recvmsg(2) has received (unix(7), SCM_RIGHTS).
+// receivedDescriptor reads the descriptor that recvmsg(2) has received (unix(7), SCM_RIGHTS).
 func (t *tracee) receivedDescriptor(control uint64) (uint64, error) {
 	b := make([]byte, unix.CmsgSpace(4))
 	if err := t.read(control, b); err != nil {
@@ -406,7 +406,7 @@ func (t *tracee) receivedDescriptor(control uint64) (uint64, error) {
 	return uint64(fds[0]), nil
 }
 
-// toSyscallStop lets the thread go to the next entry or exit of a system call.
+// toSyscallStop lets the thread run to the next entry or exit of a system call.
 func (t *tracee) toSyscallStop() error {
 	signal := 0
 	for {
@@ -423,14 +423,14 @@ func (t *tracee) toSyscallStop() error {
 		case stop == int(unix.SIGTRAP)|syscallStop:
 			return nil
 		case status>>16 != eventStop:
-			// SIGSTOP, the only one that cannot be blocked: it stops all threads, and this one when
-			// it is released
+			// SIGSTOP is the only signal that cannot be blocked: it stops all threads, and this one when it
+			// is released
 			signal = stop
 		}
 	}
 }
 
-// release puts everything back and lets the thread go on.
+// release restores everything and lets the thread continue.
 func (t *tracee) release() error {
 	defer func() { t.stopped = time.Since(t.since) }()
 	if !t.seized {
@@ -452,7 +452,7 @@ func (t *tracee) release() error {
 	return nil
 }
 
-// lives tells whether the thread is still traced. If it has stopped meanwhile, it is no more.
+// lives reports whether the thread is still traced. A thread that has stopped meanwhile no longer is.
 func (t *tracee) lives() bool {
 	var status unix.WaitStatus
 	for {
@@ -469,8 +469,8 @@ func (t *tracee) lives() bool {
 	}
 }
 
-// deliver is the signal at whose delivery a thread has stopped, which it still has to get; 0 if it has
-// stopped for another reason.
+// deliver returns the signal at whose delivery a thread has stopped, and which it still has to get; 0 if it
+// has stopped for another reason.
 func deliver(status int) uintptr {
 	stop := status >> 8 & 0xff
 	if status>>16 != 0 || stop&^syscallStop == int(unix.SIGTRAP) {
@@ -479,8 +479,8 @@ func deliver(status int) uintptr {
 	return uintptr(stop)
 }
 
-// restore puts registers and signal mask back. A thread that runs, because its system call does not end
-// or it was frozen in the middle, is stopped again for it.
+// restore restores registers and signal mask. It first stops a thread that runs because its system call
+// does not end or it was frozen in the middle.
 func (t *tracee) restore() error {
 	err := t.setMask(t.mask)
 	if errors.Is(err, fs.ErrNotExist) { // it is not stopped
@@ -500,7 +500,7 @@ func (t *tracee) restore() error {
 	t.altered = false
 	if t.wrote.End > 0 {
 		zeros := make([]byte, t.wrote.End-t.wrote.Start)
-		_ = t.write(t.wrote.Start, zeros) // nobody looks there; zeros cost less when they are moved
+		_ = t.write(t.wrote.Start, zeros) // nobody reads it; zero pages cost less to move
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (r *registers) instruction() *uint64 { return &r.Rip }
 
 // gadgets are instructions in a process's memory.
 type gadgets struct {
-	syscall       uint64 // syscall; the only one that is needed
+	syscall       uint64 // syscall; the only required one
 	syscallReturn uint64 // syscall; ret
 	exchange      uint64 // xchg %eax, %edi; ret
 	move          uint64 // mov %eax, %edi; ret
@@ -39,15 +39,15 @@ type gadgets struct {
 
 func (g *gadgets) enough() bool { return g.syscall != 0 }
 
-// complete tells that there is all that a way back needs, with the close in it.
+// complete reports whether all instructions for a way back with the close were found.
 func (g *gadgets) complete() bool { return g.wayBack() && g.canClose() }
 
 func (g *gadgets) wayBack() bool { return g.syscallReturn != 0 && g.sigreturn != 0 }
 
 func (g *gadgets) canClose() bool { return (g.exchange != 0 || g.move != 0) && g.popRAX != 0 }
 
-// list says which instructions are looked for. They need not be meant as such: two bytes in the
-// middle of another one will do.
+// list returns the wanted instructions. They need not be meant as such: two bytes in the middle of another
+// instruction will do.
 func (g *gadgets) list() []gadget {
 	return []gadget{
 		{&g.syscall, syscallInstruction[:]},

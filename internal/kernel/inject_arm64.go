@@ -8,17 +8,16 @@ type registers unix.PtraceRegsArm64
 // syscallInstruction is "svc #0".
 var syscallInstruction = [...]byte{0x01, 0x00, 0x00, 0xd4}
 
-// branchType are the bits of PSTATE that say how a thread came to where it is: by a jump that must end
-// at a landing pad.
+// branchType are the bits of PSTATE that record whether a thread came to its instruction by a jump that
+// must end at a landing pad.
 const branchType = 3 << 10
 
-// check has nothing to look at: a 32-bit program has a smaller set of registers.
+// check checks nothing: a 32-bit program has a smaller set of registers.
 func (r *registers) check() error { return nil }
 
-// call makes the registers those of a thread about to do a system call. The kernel has prepared the
-// restart of one that was interrupted before the debugger sees the registers
-// (arch/arm64/kernel/signal.c, do_signal), so that putting them back is enough; one with a timeout
-// starts anew with all of it.
+// call sets the registers of a thread that is about to make a system call. The kernel has prepared the
+// restart of an interrupted call before the debugger sees the registers (arch/arm64/kernel/signal.c,
+// do_signal), so restoring them is enough. A call with a timeout restarts with the full timeout.
 func (r *registers) call(g gadgets, way healing, number uint64, arguments [5]uint64) {
 	r.Pc = g.syscall
 	if way.frame != 0 {
@@ -37,7 +36,7 @@ func (r *registers) instruction() *uint64 { return &r.Pc }
 
 // gadgets are instructions in a process's memory. The vDSO has all of them.
 type gadgets struct {
-	syscall       uint64 // svc #0; the only one that is needed
+	syscall       uint64 // svc #0; the only required one
 	syscallReturn uint64 // svc #0; ret
 	sigreturn     uint64 // mov x8, #139; svc #0
 }

@@ -17,7 +17,8 @@ import (
 
 const envAttach = "GODWIT_TEST_ATTACH"
 
-// TestAttachingTracer is no test by itself: it is the tracer that TestTracerDiesAnytime starts and kills.
+// TestAttachingTracer is not a test by itself: it is the tracer that TestTracerDiesAnytime starts and
+// kills.
 func TestAttachingTracer(t *testing.T) {
 	var pid int
 	if _, err := fmt.Sscanf(os.Getenv(envAttach), "%d", &pid); err != nil {
@@ -35,9 +36,9 @@ func TestAttachingTracer(t *testing.T) {
 	}
 }
 
-// TestTracerDiesAnytime kills tracers that attach again and again, at random instants, while the
-// process gets signals or is stopped and continued. A system call with a timeout that is
-// interrupted several times may fail with EINTR then (afterRestart), so none is in these programs.
+// TestTracerDiesAnytime kills tracers that attach again and again, at random moments, while the process
+// gets signals or is stopped and continued. A system call with a timeout that is interrupted several times
+// may fail with EINTR then (afterRestart), so these programs make none.
 func TestTracerDiesAnytime(t *testing.T) {
 	times := 8
 	if testing.Short() {
@@ -62,7 +63,7 @@ func TestTracerDiesAnytime(t *testing.T) {
 				_ = tracer.Wait()
 				p.proceeds(fmt.Sprintf("tracer %d killed", i+1))
 			}
-			fd, _, err := OpenUserfault(p.pid()) // this one removes what the others may have left
+			fd, _, err := OpenUserfault(p.pid()) // removes what the others may have left
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,8 +92,8 @@ func startTracer(t *testing.T, p *program) *exec.Cmd {
 
 const envFilter = "GODWIT_TEST_FILTER"
 
-// TestFilteredTracer is no test by itself: it is a tracer with a seccomp filter, which may not
-// suspend those of others.
+// TestFilteredTracer is not a test by itself: it is a tracer with a seccomp filter, which may not suspend
+// other processes' filters.
 func TestFilteredTracer(t *testing.T) {
 	var pid int
 	if _, err := fmt.Sscanf(os.Getenv(envFilter), "%d", &pid); err != nil {
@@ -123,8 +124,8 @@ func filterSelf() error {
 	return nil
 }
 
-// TestFilterKills attaches to a program that is killed for userfaultfd(2): by a tracer that may
-// suspend the filter, and by one that may not and must leave it alone.
+// TestFilterKills attaches to a program that is killed for userfaultfd(2): with a tracer that may suspend
+// the filter, and with one that may not and must leave the program alone.
 func TestFilterKills(t *testing.T) {
 	p := startProgram(t, "main-spin-deadly")
 	fd, _, err := OpenUserfault(p.pid())

@@ -17,21 +17,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// program is the workload of package memory's tests: it counts what it does, and what is not as it must be.
+// program is the workload of package memory's tests: it counts its work, and errors that it finds.
 type program struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	in  io.Writer
 	out *bufio.Reader
-	// ignored are the signals that it ignores, as /proc/PID/status has them: nohup(1) for example
-	// makes a program begin so.
+	// ignored are the signals that the program ignores, as in /proc/PID/status: nohup(1), for example,
+	// starts programs like that.
 	ignored string
 }
 
 // envWorkloads names a directory in which the workloads are built already, for machines without compilers.
 const envWorkloads = "GODWIT_TEST_WORKLOADS"
 
-// workload returns the path of the program that does what kind says, and builds it before.
+// workload builds the program for this kind and returns its path.
 func workload(t *testing.T, kind string) string {
 	t.Helper()
 	name := "workload"
@@ -59,7 +59,7 @@ func workload(t *testing.T, kind string) string {
 func startProgram(t *testing.T, kind string) *program {
 	t.Helper()
 	threads := "2"
-	if strings.HasSuffix(kind, "-alone") { // what is done is done by the first thread
+	if strings.HasSuffix(kind, "-alone") { // the first thread does the work
 		threads = "1"
 	}
 	p := &program{t: t, cmd: exec.Command(workload(t, kind), kind, "1", threads)}
@@ -111,7 +111,7 @@ func (p *program) status() (bad, done int) {
 	return bad, done
 }
 
-// proceeds checks that the program does, and that nothing in it is wrong.
+// proceeds checks that the program works on, and has found no errors.
 func (p *program) proceeds(what string) {
 	p.t.Helper()
 	_, was := p.status()
@@ -127,7 +127,7 @@ func (p *program) proceeds(what string) {
 	})
 }
 
-// goesOn checks also that nothing has been left in it.
+// goesOn also checks that nothing was left in the program.
 func (p *program) goesOn(what string) {
 	p.t.Helper()
 	p.proceeds(what)
@@ -139,7 +139,7 @@ func (p *program) goesOn(what string) {
 	})
 }
 
-// until waits until nothing is wrong any more.
+// until waits until wrong reports no error.
 func (p *program) until(wrong func() string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -153,7 +153,7 @@ func (p *program) until(wrong func() string) {
 	}
 }
 
-// trace looks at descriptors, signals and tracer.
+// trace returns descriptors, signals and tracer that were left.
 func (p *program) trace() string {
 	p.t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid()))
@@ -181,7 +181,7 @@ func (p *program) trace() string {
 	return ""
 }
 
-// TestOpenUserfault opens many descriptors in programs of all kinds: they do not notice.
+// TestOpenUserfault opens many descriptors in programs of all kinds, and checks that they do not notice.
 func TestOpenUserfault(t *testing.T) {
 	for _, kind := range []string{"main-spin", "main-wait", "main-write", "main-rseq", "main-spin-alarm",
 		"block-write-alarm", "wait-spin-block-churn", "block-write", "spin-nobody-filtered"} {
@@ -217,7 +217,8 @@ func TestOpenUserfault(t *testing.T) {
 
 const envDie = "GODWIT_TEST_DIE"
 
-// TestDyingTracer is no test by itself: it is the tracer that TestTracerDies starts and that kills itself.
+// TestDyingTracer is not a test by itself: it is the tracer that TestTracerDies starts and that kills
+// itself.
 func TestDyingTracer(t *testing.T) {
 	var pid, at int
 	if _, err := fmt.Sscanf(os.Getenv(envDie), "%d %d", &pid, &at); err != nil {
@@ -238,8 +239,8 @@ func TestDyingTracer(t *testing.T) {
 	}
 }
 
-// TestTracerDies kills the tracer before each of its requests in turn: the process goes on as if
-// nothing had been.
+// TestTracerDies kills the tracer before each of its requests in turn, and checks that the process
+// continues undisturbed.
 func TestTracerDies(t *testing.T) {
 	for _, kind := range []string{"main-spin", "main-wait", "main-rseq", "block-write", "spin-churn",
 		"main-spin-alarm", "static-main-spin", "go"} {
@@ -248,7 +249,7 @@ func TestTracerDies(t *testing.T) {
 			for at := 1; ; at++ {
 				killed := dieAt(t, p, at)
 				if killed && (kind == "static-main-spin" || runtime.GOARCH != "amd64") {
-					// it may not close the descriptor itself
+					// the way back may not close the descriptor
 					p.proceeds(fmt.Sprintf("tracer killed before request %d", at))
 					continue
 				}
@@ -262,9 +263,9 @@ func TestTracerDies(t *testing.T) {
 	}
 }
 
-// TestTracerDiesAgain kills two tracers one after the other, the second one before the thread got a
-// processor (it is stopped meanwhile), so that its own registers are those of the first one's way
-// back: it goes both ways.
+// TestTracerDiesAgain kills two tracers one after the other. The second dies before the thread has got a
+// processor (it is stopped meanwhile), so the registers that it saved are those of the first one's way
+// back: the thread goes both ways.
 func TestTracerDiesAgain(t *testing.T) {
 	for _, kind := range []string{"main-spin-alone", "main-wait-alone"} {
 		t.Run(kind, func(t *testing.T) {
@@ -279,7 +280,7 @@ func TestTracerDiesAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 				if killed && runtime.GOARCH != "amd64" {
-					// it may not close the descriptor itself
+					// the way back may not close the descriptor
 					p.proceeds(fmt.Sprintf("two tracers killed before request %d", at))
 					continue
 				}
@@ -289,7 +290,7 @@ func TestTracerDiesAgain(t *testing.T) {
 	}
 }
 
-// dieAt runs a tracer that kills itself before a request, and tells whether it got so far.
+// dieAt runs a tracer that kills itself before a request, and reports whether it got that far.
 func dieAt(t *testing.T, p *program, at int) bool {
 	t.Helper()
 	tracer := exec.Command("/proc/self/exe", "-test.run=^TestDyingTracer$")
@@ -297,7 +298,7 @@ func dieAt(t *testing.T, p *program, at int) bool {
 	return killsItself(t, tracer)
 }
 
-// killsItself runs a program that succeeds or kills itself, and tells which.
+// killsItself runs a program that either succeeds or kills itself, and reports which.
 func killsItself(t *testing.T, program *exec.Cmd) bool {
 	t.Helper()
 	out, err := program.CombinedOutput()
@@ -309,8 +310,8 @@ func killsItself(t *testing.T, program *exec.Cmd) bool {
 	return killed
 }
 
-// TestVfork attaches to a thread that does not stop, because it waits for a child of vfork(2): it
-// is left alone, and goes on when the child has ended.
+// TestVfork attaches to a thread that does not stop, because it waits for a child of vfork(2), and checks
+// that it is left alone and continues when the child has ended.
 func TestVfork(t *testing.T) {
 	p := startProgram(t, "main-parent")
 	for refused, deadline := 0, time.Now().Add(time.Minute); refused < 2; {

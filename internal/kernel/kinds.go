@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Kinds is a process's resident memory, in bytes, by what becomes of it when the process moves.
+// Kinds is a process's resident memory, in bytes, by what happens to it when the process moves.
 type Kinds struct {
-	Private  uint64 // that belongs to no file
-	Shared   uint64 // without a file, an n-th of what n processes have mapped
-	File     uint64 // of files that are mapped, as they are on disk
-	Changed  uint64 // of files that are mapped, pages that the process has changed for itself
+	Private  uint64 // belongs to no file
+	Shared   uint64 // without a file, an n-th of memory that n processes have mapped
+	File     uint64 // of mapped files, unchanged from disk
+	Changed  uint64 // of mapped files, pages that the process has changed for itself
 	Swapped  uint64
-	OwnShare uint64 // of Private, an n-th of what n processes share copy-on-write
+	OwnShare uint64 // of Private, an n-th of memory that n processes share copy-on-write
 	Mappings int
 }
 
-// ReadKinds adds up the memory of a process. The kernel walks all of its page tables, 10 ms for a
-// GiB. Error: fs.ErrNotExist when it is gone.
+// ReadKinds adds up the memory of a process. The kernel walks all of its page tables, which takes 10 ms per
+// GiB. Error: fs.ErrNotExist when the process is gone.
 func ReadKinds(pid int) (Kinds, error) {
 	table, err := readProc(pid, "smaps")
 	if err != nil {
@@ -34,11 +34,11 @@ func parseKinds(table string) Kinds {
 	bytes := map[string]uint64{}
 	for line := range strings.Lines(table) {
 		key, value, _ := strings.Cut(line, ":")
-		// the line of a mapping has a device's numbers
+		// a mapping's line contains the device's numbers
 		if strings.Contains(key, "-") && strings.Contains(key, " ") {
 			all.add(m, bytes)
 			clear(bytes)
-			// what cannot be read counts as nobody's
+			// an unreadable mapping counts as nobody's
 			m, _ = parseMapping([]byte(strings.TrimSuffix(line, "\n")))
 			continue
 		}
@@ -51,7 +51,7 @@ func parseKinds(table string) Kinds {
 	return all
 }
 
-// add takes one mapping.
+// add adds one mapping.
 func (k *Kinds) add(m Mapping, bytes map[string]uint64) {
 	if m.End == 0 {
 		return
@@ -70,7 +70,7 @@ func (k *Kinds) add(m Mapping, bytes map[string]uint64) {
 	}
 }
 
-// Plus adds up those of two processes.
+// Plus adds the memory of two processes.
 func (k Kinds) Plus(other Kinds) Kinds {
 	return Kinds{
 		Private: k.Private + other.Private, Shared: k.Shared + other.Shared, File: k.File + other.File,

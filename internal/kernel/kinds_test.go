@@ -37,7 +37,7 @@ func TestParseKinds(t *testing.T) {
 	}
 }
 
-// TestKindsOfThisProcess makes memory and finds it.
+// TestKindsOfThisProcess allocates memory of each kind and finds it.
 func TestKindsOfThisProcess(t *testing.T) {
 	before, err := ReadKinds(os.Getpid())
 	if err != nil {

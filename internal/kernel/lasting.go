@@ -16,10 +16,9 @@ const (
 	agentUnit = "godwit-agent.service"
 )
 
-// StartLasting starts a command that outlives this process: in a session of its own and, if this
-// process is the agent's unit of systemd, in the control group of godwit-containers.service. On a
-// host with version 1 of control groups the command stays in the agent's groups. StartLasting sets
-// cmd.SysProcAttr.
+// StartLasting starts a command that outlives this process: in a session of its own and, if this process is
+// in the agent's systemd unit, in the control group of godwit-containers.service. On a host with control
+// groups of version 1, the command stays in the agent's groups. StartLasting sets cmd.SysProcAttr.
 func StartLasting(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	own, err := os.ReadFile("/proc/self/cgroup")
@@ -38,8 +37,8 @@ func StartLasting(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// isAgentUnit tells whether /proc/self/cgroup, with this content, places the process in the agent's unit on a
-// host that has version 2 of control groups alone.
+// isAgentUnit reports whether /proc/self/cgroup, with this content, places the process in the agent's unit
+// on a host that has only version 2 of control groups.
 func isAgentUnit(own string) bool {
 	group, only := strings.CutPrefix(strings.TrimSpace(own), "0::")
 	return only && !strings.Contains(group, "\n") && filepath.Base(group) == agentUnit

@@ -25,7 +25,7 @@ const (
 	faultMessage = 32 // sizeof(struct uffd_msg)
 )
 
-// FaultKind is what a process did to memory that is filled from outside.
+// FaultKind is what happened to memory that is filled from outside.
 type FaultKind uint8
 
 // The kinds of userfaultfd(2).
@@ -33,7 +33,7 @@ const (
 	FaultPage   FaultKind = 0x12 // touched a missing page: Address
 	FaultFork   FaultKind = 0x13 // made a child, whose memory is missing the same pages: Child
 	FaultRemap  FaultKind = 0x14 // moved Length bytes from Address to To
-	FaultRemove FaultKind = 0x15 // gives the pages from Address to To back; told before it happens
+	FaultRemove FaultKind = 0x15 // gives the pages from Address to To back; reported before it happens
 	FaultUnmap  FaultKind = 0x16 // unmapped the pages from Address to To
 )
 
@@ -48,19 +48,20 @@ type FaultEvent struct {
 
 // Errors of Faults.
 var (
-	// ErrFaultRetry says that an event is waiting to be read, or that what it told of is still under way.
+	// ErrFaultRetry means that an event is waiting to be read, or that a reported change is still in
+	// progress.
 	ErrFaultRetry = errors.New("the mapping is changing")
-	// ErrFaultThere says that the page is not missing.
+	// ErrFaultThere means that the page is not missing.
 	ErrFaultThere = errors.New("the page is there")
-	// ErrFaultUnmapped says that the pages are not all in one mapping that is filled from outside.
+	// ErrFaultUnmapped means that the pages are not all in one mapping that is filled from outside.
 	ErrFaultUnmapped = errors.New("no such mapping")
-	// ErrFaultGone says that the process has ended.
+	// ErrFaultGone means that the process has ended.
 	ErrFaultGone = errors.New("the process is gone")
 )
 
-// Faults is the userfaultfd of another process, in non-blocking mode with its API call done:
-// missing pages of the memory registered with it are filled through it. Its methods may be called
-// concurrently, Close last: the caller takes care of that.
+// Faults is the userfaultfd of another process, in non-blocking mode and with its API call done, through
+// which missing pages of registered memory are filled. Its methods may be called concurrently, but Close
+// must come last.
 //
 // If the last descriptor of it in any process is closed, missing pages read as zeros.
 type Faults struct {
@@ -83,9 +84,8 @@ func NewFaults(fd int) (*Faults, error) {
 	return &Faults{fd: uintptr(fd), file: file, conn: conn}, nil
 }
 
-// Wait calls look as soon as there may be something to read, again and again until it returns
-// false, which it must only after Read said that there is nothing. Closing makes it return
-// os.ErrClosed.
+// Wait calls look as soon as there may be something to read, again and again until look returns false. look
+// may return false only after Read has found nothing. Close makes Wait return os.ErrClosed.
 func (f *Faults) Wait(look func() (more bool)) error {
 	err := f.conn.Read(func(uintptr) bool {
 		for look() {
@@ -98,7 +98,7 @@ func (f *Faults) Wait(look func() (more bool)) error {
 	return err
 }
 
-// Read takes one message; false if there is none.
+// Read reads one message; false if there is none.
 func (f *Faults) Read() (FaultEvent, bool, error) {
 	var b [faultMessage]byte
 	for {
@@ -119,8 +119,8 @@ func (f *Faults) Read() (FaultEvent, bool, error) {
 	}
 }
 
-// parseFault reads struct uffd_msg: the kind in byte 0, three words from byte 8 on. A page fault's
-// first word is flags, its second the address; a fork's first is a descriptor.
+// parseFault parses struct uffd_msg: the kind in byte 0, three words from byte 8 on. For a page fault, the
+// first word has flags, and the second the address; for a fork, the first word is a descriptor.
 func parseFault(b []byte) (e FaultEvent, child int, err error) {
 	if len(b) != faultMessage {
 		return e, -1, fmt.Errorf("read userfaultfd: a message of %d bytes, want %d", len(b), faultMessage)
@@ -141,8 +141,8 @@ func parseFault(b []byte) (e FaultEvent, child int, err error) {
 	return e, -1, nil
 }
 
-// Copy fills missing pages, all in one mapping, with data, and wakes who waits for them. It returns
-// how many bytes were filled, which can be fewer without an error; with an error it is 0.
+// Copy fills missing pages, all in one mapping, with data, and wakes the threads that wait for them. It
+// returns how many bytes were filled, possibly fewer than requested without an error, and 0 with an error.
 func (f *Faults) Copy(to uint64, data []byte) (int, error) {
 	arg := struct {
 		dst, src, len, mode uint64
@@ -155,20 +155,20 @@ func (f *Faults) Copy(to uint64, data []byte) (int, error) {
 	return 0, faultError("fill", to, errno)
 }
 
-// Zero makes missing pages zeros; otherwise it is as Copy.
+// Zero fills missing pages with zeros; otherwise it is like Copy.
 func (f *Faults) Zero(at, length uint64) (int, error) {
 	n, errno := f.change(ioctlFaultZero, at, length)
 	return n, faultError("zero", at, errno)
 }
 
-// Poison makes each access to missing pages an error from now on: SIGBUS. Otherwise it is as Copy.
-// See ProbePoison.
+// Poison makes each later access to missing pages fail with SIGBUS; otherwise it is like Copy. See
+// ProbePoison.
 func (f *Faults) Poison(at, length uint64) (int, error) {
 	n, errno := f.change(ioctlFaultLost, at, length)
 	return n, faultError("poison", at, errno)
 }
 
-// change is for the requests that have a range, a mode, and how many bytes were changed.
+// change makes requests that have a range, a mode, and a count of changed bytes.
 func (f *Faults) change(request uintptr, at, length uint64) (int, syscall.Errno) {
 	arg := struct {
 		start, len, mode uint64
@@ -181,27 +181,26 @@ func (f *Faults) change(request uintptr, at, length uint64) (int, syscall.Errno)
 	return 0, errno
 }
 
-// Gone tells whether the process has ended, or another program runs in it. The kernel does not tell
-// of it by itself. It is asked for something that it never does to private anonymous memory, and
-// sees first whether there is a process. Before Linux 5.13 the answer is no.
+// Gone reports whether the process has ended, or runs another program. The kernel does not report that by
+// itself. Gone requests something that the kernel never does to private anonymous memory; the kernel first
+// checks whether there is a process. Before Linux 5.13, the answer is always no.
 func (f *Faults) Gone() bool {
 	const anywhere = 1 << 20
 	_, errno := f.change(ioctlFaultCont, anywhere, uint64(os.Getpagesize()))
 	return errno == unix.ESRCH
 }
 
-// ProbePoison finds out whether this kernel has Poison. It does not have to be asked for when a
-// userfaultfd is made.
+// ProbePoison checks whether this kernel has Poison. It need not be requested when a userfaultfd is made.
 func ProbePoison() error { return probeUserfault(featurePoison)() }
 
-// Wake lets who waits for pages that are there look again.
+// Wake makes threads that wait for existing pages look again.
 func (f *Faults) Wake(at, length uint64) error {
 	arg := struct{ start, len uint64 }{at, length}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.fd, ioctlFaultWake, uintptr(unsafe.Pointer(&arg)))
 	return faultError("wake", at, errno)
 }
 
-// faultError makes an error of ioctl_userfaultfd(2). Linux before 4.11 said ENOSPC of a process
+// faultError converts an error of ioctl_userfaultfd(2). Linux before 4.11 returned ENOSPC for a process
 // that has ended.
 func faultError(what string, address uint64, errno syscall.Errno) error {
 	switch errno {

@@ -15,34 +15,34 @@ import (
 // ProtocolMPTCP is IPPROTO_MPTCP of include/uapi/linux/in.h.
 const ProtocolMPTCP = 262
 
-// ErrListenerBusy is wrapped by errors of ReplaceListener: the old listener could not be drained in time, or
-// another process had it open as well.
+// ErrListenerBusy is wrapped by errors of ReplaceListener: the old listener could not be drained in time,
+// or another process had it open as well.
 var ErrListenerBusy = errors.New(
 	"the listener still has half-open or unaccepted connections, or another process also has it open")
 
 const (
-	// drainPatience is how long connections that had begun may take to be accepted. A client that
-	// retransmits its part of the handshake does so after a second, and two seconds later once more.
+	// drainPatience is how long begun connections may take to be accepted. A client retransmits its part of
+	// the handshake after one second, and again two seconds later.
 	drainPatience = 5 * time.Second
 	drainPause    = 2 * time.Millisecond
 	maxBacklog    = 1 << 16
-	// maxOthers is how many descriptors of other processes are looked at, in some microseconds each, while
+	// maxOthers is how many descriptors of other processes are examined, in some microseconds each, while
 	// the process is stopped.
 	maxOthers = 1 << 13
 )
 
-// ReplaceListener gives a process a TCP listener in place of the MPTCP listener at descriptor fd, with
-// the same address and options, at all descriptors that the process has of it. procs lists all processes
-// that may have the listener; only this one may. Clients notice nothing: connections that have begun are
-// accepted from the old listener, later ones from the new one. A client that asks for MPTCP gets TCP, as
-// from any server without MPTCP (RFC 8684, section 3.7). Epoll instances of the process watch the new
-// listener as they did the old one, and a thread that waits in accept(2) waits at the new one.
+// ReplaceListener gives a process a TCP listener in place of the MPTCP listener at descriptor fd, with the
+// same address and options, at all of the process's descriptors of it. procs lists all processes that may
+// have the listener; only this one may. Clients notice nothing: begun connections are accepted from the old
+// listener, later ones from the new one. A client that requests MPTCP gets TCP, as from any server without
+// MPTCP (RFC 8684, section 3.7). Epoll instances of the process watch the new listener as they did the old
+// one, and a thread that waits in accept(2) waits at the new one.
 //
 // All threads of the process are stopped for well under a millisecond for the exchange itself, and for some
-// microseconds more for each descriptor that the processes have. If the caller dies at any point, the
-// process goes on with either the old listener or the new one. Connections that wait at the new one are
-// reset then, as they are after an error. The old listener may keep SO_REUSEPORT; a later call copes with
-// that, and leaves the option set.
+// microseconds more for each descriptor of the processes. If the caller dies at any point, the process
+// continues with either the old listener or the new one. Connections that wait at the new one are reset
+// then, as after an error. The old listener may keep SO_REUSEPORT; a later call copes with that, and leaves
+// the option set.
 //
 // Limits: a listener that is on its way to another process (unix(7), SCM_RIGHTS), or that io_uring(7) has
 // registered, is not seen there and stays the old one. A socket filter (SO_ATTACH_FILTER) and the owner of
@@ -63,7 +63,7 @@ func replaceListener(ctx context.Context, r *replacement, fd int) (err error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, drainPatience, ErrListenerBusy)
 	defer cancel()
-	// Before the new listener takes connections that only an exchange can serve.
+	// This comes before the new listener takes connections that only an exchange can serve.
 	if err = until(ctx, r.alone); err == nil {
 		err = checkWatches(r.pid, r.status.Ino)
 	}
@@ -79,14 +79,14 @@ func replaceListener(ctx context.Context, r *replacement, fd int) (err error) {
 	return errors.Join(err, r.abandon(), r.close())
 }
 
-// replacement is one listener that takes the place of another one.
+// replacement is the replacement of one listener by another.
 type replacement struct {
 	pid      int
 	procs    func() ([]int, error)
 	pidfd    *os.File
 	watch    *TCPWatch
 	old, new int  // descriptors of this process, 0 if there is none
-	shares   bool // the old one has SO_REUSEPORT of us; its own value:
+	shares   bool // the old one has our SO_REUSEPORT; its own value:
 	reuse    int
 	status   unix.Stat_t // of the old one
 	before   func()      // called before each step: tests end this process there
@@ -146,7 +146,7 @@ func (r *replacement) close() error {
 	return err
 }
 
-// shut closes a descriptor unless that has been done.
+// shut closes a descriptor unless it is closed.
 func shut(fd *int) error {
 	if *fd == 0 {
 		return nil
@@ -156,7 +156,7 @@ func shut(fd *int) error {
 	return err
 }
 
-// until tries something again and again until it is done.
+// until calls try again and again until it is done.
 func until(ctx context.Context, try func() (done bool, err error)) error {
 	for {
 		if done, err := try(); done || err != nil {
@@ -199,8 +199,9 @@ func CheckListener(pid, fd int) error {
 	return checkWatches(pid, status.Ino)
 }
 
-// SharesPort tells whether a listener of a process, open here as fd, shares its address and port with others.
-// SO_REUSEPORT alone does not say so: a caller of ReplaceListener that dies in the middle leaves it behind.
+// SharesPort reports whether a listener of a process, open here as fd, shares its address and port with
+// others. SO_REUSEPORT alone does not say so: a caller of ReplaceListener that dies in the middle leaves it
+// behind.
 func SharesPort(pid, fd int) (bool, error) {
 	watch, err := OpenTCPWatch(pid)
 	if err != nil {
@@ -223,7 +224,7 @@ func sharesPort(watch *TCPWatch, fd int) (bool, error) {
 	return n > 1, err
 }
 
-// boundTo is the local address of a socket.
+// boundTo returns the local address of a socket.
 func boundTo(fd int) (netip.AddrPort, error) {
 	address, err := unix.Getsockname(fd)
 	if err != nil {
@@ -239,8 +240,8 @@ func boundTo(fd int) (netip.AddrPort, error) {
 	}
 }
 
-// socket makes a socket in the process's network namespace, of the process's user: only sockets of one
-// user may share a port (net/ipv4/inet_connection_sock.c, inet_csk_bind_conflict).
+// socket makes a socket in the process's network namespace, owned by the process's user: only sockets of
+// one user may share a port (net/ipv4/inet_connection_sock.c, inet_csk_bind_conflict).
 func (r *replacement) socket() error {
 	family, err := unix.GetsockoptInt(r.old, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
@@ -298,7 +299,7 @@ func (r *replacement) bind() error {
 	return nil
 }
 
-// exchange waits until the old listener has no connection any more, and puts the new one in its place.
+// exchange waits until the old listener has no connections any more, and puts the new one in its place.
 func (r *replacement) exchange(ctx context.Context) error {
 	address, err := boundTo(r.old)
 	if err != nil {
@@ -321,7 +322,7 @@ func (r *replacement) exchange(ctx context.Context) error {
 	})
 }
 
-// tryExchange tells whether the old listener had nothing to accept, and the new one has taken its place.
+// tryExchange reports whether the old listener had nothing to accept, and the new one has taken its place.
 func (r *replacement) tryExchange() (done bool, err error) {
 	if waiting, err := r.waiting(); waiting || err != nil {
 		return false, err
@@ -342,7 +343,7 @@ func (r *replacement) tryExchange() (done bool, err error) {
 	return done, err
 }
 
-// waiting tells whether connections wait at the old listener to be accepted.
+// waiting reports whether connections wait at the old listener to be accepted.
 func (r *replacement) waiting() (bool, error) {
 	info, err := unix.GetsockoptTCPInfo(r.old, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
@@ -351,7 +352,7 @@ func (r *replacement) waiting() (bool, error) {
 	return info.Unacked > 0, nil // of a listener, tcpi_unacked counts them (net/ipv4/tcp.c, tcp_get_info)
 }
 
-// whileHeld does the exchange while all threads of the process are stopped; the first one makes the
+// whileHeld makes the exchange while all threads of the process are stopped; the first thread makes the
 // system calls.
 func (r *replacement) whileHeld(t *tracee) (done bool, err error) {
 	if waiting, err := r.waiting(); waiting || err != nil {
@@ -390,8 +391,8 @@ func (r *replacement) places() (p places, err error) {
 	return p, err
 }
 
-// putBack puts the old listener where it was. Calls may fail again that failed for the new one, and have thus
-// changed nothing; so what there is afterwards decides.
+// putBack puts the old listener back. Calls that failed for the new listener, and so changed nothing, may
+// fail again; so the final state decides.
 func (r *replacement) putBack(t *tracee, was places) error {
 	_, failed := r.place(t, r.old, was)
 	if is, err := r.places(); err != nil || !is.equal(was) {
@@ -400,7 +401,8 @@ func (r *replacement) putBack(t *tracee, was places) error {
 	return nil
 }
 
-// alone tells whether no other process has the old listener: one that waits for execve, or a worker.
+// alone reports whether no other process has the old listener. Another process may be one that waits for
+// execve, or a worker.
 func (r *replacement) alone() (bool, error) {
 	pids, err := r.procs()
 	if err != nil {
@@ -416,7 +418,7 @@ func (r *replacement) alone() (bool, error) {
 			return false, fmt.Errorf("the other processes have more than %d descriptors: %w",
 				maxOthers, ErrListenerBusy)
 		}
-		if err == nil && len(fds) > 0 { // else it has ended
+		if err == nil && len(fds) > 0 { // otherwise it has ended
 			return false, nil
 		}
 		left -= looked
@@ -424,8 +426,8 @@ func (r *replacement) alone() (bool, error) {
 	return true, nil
 }
 
-// finish gives the new listener the SO_REUSEPORT of the old one. The old one ends before the filter that
-// keeps connections from it.
+// finish gives the new listener the SO_REUSEPORT of the old one. The old listener ends before the filter
+// that keeps connections from it.
 func (r *replacement) finish() error {
 	r.step()
 	err := shut(&r.old)
@@ -435,7 +437,7 @@ func (r *replacement) finish() error {
 	return errors.Join(err, detach, unix.SetsockoptInt(r.new, unix.SOL_SOCKET, unix.SO_REUSEPORT, r.reuse))
 }
 
-// abandon gives the old listener its own SO_REUSEPORT again.
+// abandon restores the old listener's own SO_REUSEPORT.
 func (r *replacement) abandon() error {
 	err := shut(&r.new)
 	if r.shares {

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// envServer makes the test program a server of a kind.
+// envServer makes the test program a server of this kind.
 const (
 	envServer    = "GODWIT_TEST_SERVER"
 	byGo         = "go"             // Go's net package
@@ -28,7 +28,7 @@ const (
 	blocking     = "blocking"       // accept(2)
 	twoEpolls    = "epoll-twice"    // Go's net package, whose epoll instance has a second descriptor
 	twoListeners = "listener-twice" // Go's net package, with another descriptor of the listener, highListener
-	closedWatch  = "closed-watch"   // Go's net package, with a watch of a duplicate that is closed
+	closedWatch  = "closed-watch"   // Go's net package, with a watch of a closed duplicate
 	abroad       = "abroad"         // Go's net package, in another network namespace than its listener
 	deferring    = "deferring"      // Go's net package, with TCP_DEFER_ACCEPT: half open until data comes
 )
@@ -99,7 +99,7 @@ func socketForTest() (int, error) {
 	return unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, ProtocolMPTCP)
 }
 
-// unusual makes a server of Go's net package one of its kind.
+// unusual makes a server of Go's net package a server of this kind.
 func unusual(kind string, listener int) error {
 	switch kind {
 	case twoEpolls:
@@ -120,7 +120,7 @@ func unusual(kind string, listener int) error {
 	return nil
 }
 
-// watchClosed adds the watch of a duplicate of a listener, and closes the duplicate. The watch stays.
+// watchClosed adds a watch of a duplicate of a listener, and closes the duplicate. The watch stays.
 func watchClosed(listener int) error {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -182,7 +182,7 @@ func startServer(t *testing.T, kind string) (pid int, address string) {
 	return cmd.Process.Pid, "127.0.0.1:" + strings.TrimSpace(port)
 }
 
-// clients connect again and again, until they are told to end.
+// clients connect again and again until they are told to stop.
 type clients struct {
 	good, bad atomic.Int64
 	first     atomic.Pointer[error]
@@ -231,7 +231,7 @@ func echoOnce(dialer net.Dialer, address string) error {
 	return err
 }
 
-// more waits for n more connections that are served.
+// more waits until n more connections have been served.
 func (c *clients) more(t *testing.T, n int64) {
 	t.Helper()
 	for want := c.good.Load() + n; c.good.Load() < want; {
@@ -246,8 +246,8 @@ func (c *clients) more(t *testing.T, n int64) {
 	}
 }
 
-// TestReplaceListener puts a TCP listener in the place of an MPTCP one while clients connect all the
-// time, with and without MPTCP: none of them sees an error.
+// TestReplaceListener replaces an MPTCP listener by a TCP listener while clients connect all the time, with
+// and without MPTCP, and checks that none of them sees an error.
 func TestReplaceListener(t *testing.T) {
 	for _, kind := range []string{byGo, blocking, twoEpolls} {
 		t.Run(kind, func(t *testing.T) {
@@ -336,8 +336,8 @@ func listenerOf(t *testing.T, pid int) (fds []int, inode uint64) {
 	return fds, inode
 }
 
-// TestReplaceListenerShared refuses a listener that shares its port with another one. Once the other one is
-// gone and only SO_REUSEPORT is left, as after the death of an agent, the listener is replaced.
+// TestReplaceListenerShared refuses a listener that shares its port with another one. Once the other
+// listener is gone and only SO_REUSEPORT is left, as after the death of an agent, the listener is replaced.
 func TestReplaceListenerShared(t *testing.T) {
 	pid, address := startServer(t, byGo)
 	fds, _ := listenerOf(t, pid)
@@ -367,8 +367,8 @@ func TestReplaceListenerShared(t *testing.T) {
 	checkReplacedWith(t, pid, fds[0], 1)
 }
 
-// TestReplaceListenerReuse keeps the option by which a server can listen again as it reloads: if the listener
-// is replaced, and if that fails.
+// TestReplaceListenerReuse checks that a listener keeps the option by which a server can listen again as it
+// reloads, whether the listener is replaced or the replacement fails.
 func TestReplaceListenerReuse(t *testing.T) {
 	pid, address := startServer(t, byGo)
 	fds, _ := listenerOf(t, pid)
@@ -410,8 +410,8 @@ func setOption(t *testing.T, pid, fd, option int) {
 	}
 }
 
-// TestReplaceListenerOfTwo leaves a listener alone that another process has open as well. The server answers
-// while ReplaceListener waits for that process, and afterwards.
+// TestReplaceListenerOfTwo leaves a listener alone that another process has open as well. The server
+// answers while ReplaceListener waits for that process, and afterwards.
 func TestReplaceListenerOfTwo(t *testing.T) {
 	pid, address := startServer(t, byGo)
 	fds, inode := listenerOf(t, pid)

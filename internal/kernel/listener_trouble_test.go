@@ -81,7 +81,7 @@ func TestReplaceListenerRefuses(t *testing.T) {
 	}
 }
 
-// TestReplaceListenerAmongMany gives up if other processes have too many descriptors to look at in a moment.
+// TestReplaceListenerAmongMany gives up if other processes have too many descriptors to check in a moment.
 func TestReplaceListenerAmongMany(t *testing.T) {
 	pid, address := startServer(t, byGo)
 	fds, inode := listenerOf(t, pid)
@@ -108,7 +108,7 @@ func TestReplaceListenerAmongMany(t *testing.T) {
 }
 
 // TestPlaceDoesNotWait meets a full socket where the process had its end of the pair, as if another process
-// had put one there. The caller gets an error, and does not wait for that socket's reader.
+// had put it there. The caller gets an error, and does not wait for that socket's reader.
 func TestPlaceDoesNotWait(t *testing.T) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -175,7 +175,7 @@ func TestReplaceListenerHalfOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const atOnce = 64 // a look at the table of connections takes longer than one of them lasts
+	const atOnce = 64 // reading the table of connections takes longer than one of them lasts
 	for range atOnce {
 		dial()
 	}
@@ -244,7 +244,8 @@ func TestReplaceListenerHTTP(t *testing.T) {
 
 const envDieReplacing = "GODWIT_TEST_DIE_REPLACING"
 
-// TestDyingReplacement is no test by itself: TestReplacementDies starts it as a process, which kills itself.
+// TestDyingReplacement is not a test by itself: TestReplacementDies starts it as a process, which kills
+// itself.
 func TestDyingReplacement(t *testing.T) {
 	var pid, fd, at int
 	if _, err := fmt.Sscanf(os.Getenv(envDieReplacing), "%d %d %d", &pid, &fd, &at); err != nil {
@@ -287,8 +288,8 @@ func TestReplacementDies(t *testing.T) {
 	}
 }
 
-// dieReplacing runs a process that kills itself before a step of the replacement. It tells whether the
-// process got so far.
+// dieReplacing runs a process that kills itself before a step of the replacement. It reports whether the
+// process got that far.
 func dieReplacing(t *testing.T, pid, fd, at int) bool {
 	t.Helper()
 	tracer := exec.Command("/proc/self/exe", "-test.run=^TestDyingReplacement$")

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what must be compared before a process moves from one node to another.
+// Machine has the facts that must be compared before a process moves from one node to another.
 type Machine struct {
 	Architecture         string   `json:"architecture"` // as in GOARCH
 	CPUModel             string   `json:"cpu_model"`
@@ -45,7 +45,7 @@ func ReadMachine() (Machine, error) {
 	return m, err
 }
 
-// BootID is another one after each boot of the machine (random(4), boot_id).
+// BootID returns an ID that differs after each boot of the machine (random(4), boot_id).
 func BootID() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -81,10 +81,9 @@ func parseCPU(r io.Reader) (model string, features []string, err error) {
 	return model, features, lines.Err()
 }
 
-// x86Instructions are the feature names of /proc/cpuinfo that stand for instructions or behaviour a
-// program can use, besides those with the prefixes below. All others (mitigations, virtualisation,
-// power, topology) do not matter to a process that moves. Source of the names:
-// arch/x86/include/asm/cpufeatures.h.
+// x86Instructions are the feature names of /proc/cpuinfo that stand for instructions or behaviour that a
+// program can use, besides those with the prefixes below. All others (mitigations, virtualisation, power,
+// topology) do not matter to a process that moves. Source of the names: arch/x86/include/asm/cpufeatures.h.
 const x86Instructions = " fpu tsc cx8 cmov clflush mmx fxsr ht syscall mmxext fxsr_opt rdtscp lm 3dnowext " +
 	"3dnow" +
 	" pni pclmulqdq monitor ssse3 fma cx16 movbe popcnt aes xsave f16c rdrand lahf_lm abm misalignsse " +
@@ -97,7 +96,7 @@ const x86Instructions = " fpu tsc cx8 cmov clflush mmx fxsr ht syscall mmxext fx
 
 var x86Prefixes = [...]string{"sse", "avx", "amx", "sha", "sm3", "sm4", "apx"}
 
-// usable tells whether a program can see and use a CPU feature.
+// usable reports whether a program can see and use a CPU feature.
 func usable(architecture, feature string) bool {
 	if architecture != "amd64" && architecture != "386" {
 		return true // elsewhere the list is that of the hardware capabilities shown to programs
@@ -108,7 +107,7 @@ func usable(architecture, feature string) bool {
 	return slices.ContainsFunc(x86Prefixes[:], func(p string) bool { return strings.HasPrefix(feature, p) })
 }
 
-// MissingFeatures lists the CPU features of source that target has not and that a program can see and use.
+// MissingFeatures lists the CPU features of source that target lacks and that a program can see and use.
 func MissingFeatures(source, target Machine) []string {
 	var missing []string
 	for _, f := range source.CPUFeatures {
@@ -119,7 +118,7 @@ func MissingFeatures(source, target Machine) []string {
 	return missing
 }
 
-// MemoryAvailable is the kernel's estimate of memory that can be used without swapping, in bytes.
+// MemoryAvailable returns the kernel's estimate of memory that can be used without swapping, in bytes.
 func MemoryAvailable() (int64, error) {
 	_, available, err := readMemory()
 	return available, err

@@ -34,7 +34,7 @@ func TestMissingFeatures(t *testing.T) {
 	}
 }
 
-// TestParseCPU takes what all processors have: a process may run on any.
+// TestParseCPU checks that only features of all processors count: a process may run on any.
 func TestParseCPU(t *testing.T) {
 	text := "model name\t: A\nflags\t\t: sse avx fpu\n\nmodel name\t: B\nflags\t\t: fpu sse\n"
 	_, features, err := parseCPU(strings.NewReader(text))

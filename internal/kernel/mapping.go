@@ -28,14 +28,14 @@ type Mapping struct {
 	Name       string // path, or a name in brackets; may be empty
 }
 
-// AddressSpace is the memory of a process, seen from outside. It stays that of this process when
-// another gets its pid.
+// AddressSpace is the memory of a process, seen from outside. It stays the memory of this process even if
+// another process gets its PID.
 type AddressSpace struct {
 	pid  int
 	proc *os.File // directory /proc/PID
 }
 
-// OpenAddressSpace looks at the memory of a process. Error: fs.ErrNotExist when it is gone.
+// OpenAddressSpace opens the memory of a process. Error: fs.ErrNotExist when the process is gone.
 func OpenAddressSpace(pid int) (*AddressSpace, error) {
 	proc, err := os.OpenFile(fmt.Sprintf("/proc/%d", pid), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -44,10 +44,10 @@ func OpenAddressSpace(pid int) (*AddressSpace, error) {
 	return &AddressSpace{pid: pid, proc: proc}, nil
 }
 
-// Close lets go of the process.
+// Close closes the process's files.
 func (a *AddressSpace) Close() error { return a.proc.Close() }
 
-// open opens a file of the process's directory in /proc. A process that has ended is fs.ErrNotExist.
+// open opens a file of the process's directory in /proc. For an ended process, the error is fs.ErrNotExist.
 func (a *AddressSpace) open(name string) (*os.File, error) {
 	fd, err := unix.Openat(int(a.proc.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -56,7 +56,7 @@ func (a *AddressSpace) open(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/%s", a.pid, name)), nil
 }
 
-// stillThere tells whether the process still has its number. Error: fs.ErrNotExist when it is gone.
+// stillThere reports whether the process still has its PID. Error: fs.ErrNotExist when it is gone.
 func (a *AddressSpace) stillThere() error {
 	err := unix.Faccessat(int(a.proc.Fd()), "stat", unix.F_OK, 0)
 	if err != nil {
@@ -69,7 +69,7 @@ func (a *AddressSpace) failed(what string, err error) error {
 	return fmt.Errorf("memory of process %d: %s: %w", a.pid, what, whenGone(err))
 }
 
-// Mappings lists all mappings in ascending order. A process that has ended, zombies included, has none.
+// Mappings lists all mappings in ascending order. An ended process, including a zombie, has none.
 func (a *AddressSpace) Mappings() ([]Mapping, error) {
 	f, err := a.open("maps")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,8 +108,8 @@ func parseMappings(r io.Reader) ([]Mapping, error) {
 	return all, lines.Err()
 }
 
-// cut leaves out what is below an address. The kernel tells mappings in pieces of a page of text,
-// and the one on which a piece ends again if it has grown meanwhile.
+// cut removes the part below an address. The kernel lists mappings in pieces of a page of text, and repeats
+// the mapping at the end of a piece if it has grown meanwhile.
 func (m *Mapping) cut(low uint64) {
 	if m.Start >= low {
 		return
@@ -181,16 +181,15 @@ func (a *AddressSpace) Locked() ([]Mapping, error) {
 	return locked, nil
 }
 
-// parseLocked reads smaps. Of a program with many libraries that is some ten thousand lines, of
-// which few matter, and it is read in the freeze: so only mappings that are locked are looked at
-// closely.
+// parseLocked parses smaps. For a program with many libraries, that is some ten thousand lines, few of
+// which matter, read during the freeze. So it examines only locked mappings closely.
 func parseLocked(r io.Reader) ([]Mapping, error) {
 	var locked []Mapping
-	var head []byte // the line of maps of the mapping that the lines are about
+	var head []byte // the maps line of the mapping that the lines describe
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		line := lines.Bytes()
-		if len(line) > 0 && (line[0] < 'A' || line[0] > 'Z') { // all others begin with a name, such as "Rss:"
+		if len(line) > 0 && (line[0] < 'A' || line[0] > 'Z') { // others begin with a name, such as "Rss:"
 			head = append(head[:0], line...)
 			continue
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestParseLocked finds the locked mapping among others, and refuses one that it cannot read.
+// TestParseLocked finds the locked mapping among others, and refuses an unreadable one.
 func TestParseLocked(t *testing.T) {
 	const smaps = "7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \nSize:                  4 " +
 		"kB\nVmFlags: rd wr mr mw me ac \n" +
@@ -21,7 +21,8 @@ func TestParseLocked(t *testing.T) {
 	}
 }
 
-// TestMappingsThatGrow has a mapping told again that has grown since, one within it, and one of a file.
+// TestMappingsThatGrow parses a mapping that is listed twice because it has grown, a mapping within it, and
+// a mapping of a file.
 func TestMappingsThatGrow(t *testing.T) {
 	const maps = "7f0000000000-7f0000003000 rw-p 00000000 00:00 0 \n7f0000000000-7f0000006000 rw-p " +
 		"00000000 00:00 0 \n" +

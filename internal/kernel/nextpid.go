@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NextPID makes a process in the pid namespace of another, which ends at once, and returns the
-// number that it had there. The kernel gives numbers in turn: if the next one comes after the last
-// one, nothing has begun meanwhile, no matter how soon it ended. Of the namespace's processes only
-// those can see it that look in that very moment.
+// NextPID makes a process in the PID namespace of another process, which ends at once, and returns its PID
+// there. The kernel assigns PIDs in turn: if the next PID follows the last one, no process has started
+// meanwhile, however short-lived. The namespace's processes can see the new process only at that very
+// moment.
 func NextPID(pid int) (int, error) {
 	type result struct {
 		number int
@@ -21,7 +21,7 @@ func NextPID(pid int) (int, error) {
 	}
 	done := make(chan result)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: what the thread starts begins in the other namespace
+		runtime.LockOSThread() // never unlocked: the thread's children start in the other namespace
 		number, err := nextPID(pid)
 		done <- result{number, err}
 	}()
@@ -41,15 +41,15 @@ func nextPID(pid int) (int, error) {
 	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWPID); err != nil {
 		return 0, err
 	}
-	// A fork would copy the page tables of this process, which may be large, and slow it down for a
-	// while. This does not, and the program never runs: it stops when it is loaded.
+	// A fork would copy the page tables of this process, which may be large, and slow it down for a while.
+	// This does not, and the program never runs: it stops when it is loaded.
 	child, err := syscall.ForkExec("/proc/self/exe", []string{"probe"},
 		&syscall.ProcAttr{Sys: &syscall.SysProcAttr{Ptrace: true}})
 	if err != nil {
 		return 0, err
 	}
 	process, err := ReadProcess(child)
-	_ = unix.Kill(child, unix.SIGKILL) // it is our child, and is there until it is waited for
+	_ = unix.Kill(child, unix.SIGKILL) // it is our child, and exists until it is waited for
 	for {
 		var status unix.WaitStatus
 		_, waitErr := unix.Wait4(child, &status, unix.WALL, nil)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNextPID sees that a process was there that has ended long since.
+// TestNextPID notices a process that ended long ago.
 func TestNextPID(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "echo; while read line; do test -z \"$line\" || /bin/true; echo; done")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}

@@ -15,9 +15,9 @@ import (
 // (proc_pid_oom_score_adj(5)).
 const leastOOM = -1000
 
-// LowerOOM has the OOM killer take a process as late as this process may ask for, and returns the
-// adjustment that it had. Below the lowest one that was ever set for it with privilege, mostly 0,
-// that takes CAP_SYS_RESOURCE. Error: fs.ErrNotExist when it is gone.
+// LowerOOM makes the OOM killer take a process as late as this process may request, and returns the
+// previous adjustment. A value below the lowest one that was ever set with privilege for the process,
+// mostly 0, takes CAP_SYS_RESOURCE. Error: fs.ErrNotExist when the process is gone.
 func LowerOOM(pid int) (was int, err error) {
 	if was, err = ReadOOM(pid); err != nil {
 		return 0, err
@@ -29,7 +29,7 @@ func LowerOOM(pid int) (was int, err error) {
 			err = SetOOM(pid, 0)
 		}
 	}
-	if errors.Is(err, fs.ErrPermission) { // what it has is the least
+	if errors.Is(err, fs.ErrPermission) { // it has the lowest permitted value
 		err = nil
 	}
 	return was, err
@@ -48,7 +48,7 @@ func ReadOOM(pid int) (int, error) {
 	return value, nil
 }
 
-// SetOOM sets it.
+// SetOOM sets the score adjustment of a process.
 func SetOOM(pid, value int) error {
 	err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(value)), 0)
 	if err != nil {
@@ -57,11 +57,11 @@ func SetOOM(pid, value int) error {
 	return nil
 }
 
-// oomdAvoid is by what systemd-oomd is told to take a group last (systemd.resource-control(5),
+// oomdAvoid is the attribute that makes systemd-oomd take a group last (systemd.resource-control(5),
 // ManagedOOMPreference=).
 const oomdAvoid = "user.oomd_avoid"
 
-// MayAvoidOOMD reports whether AvoidOOMD would tell systemd-oomd something: not if somebody else has.
+// MayAvoidOOMD reports whether AvoidOOMD would set the attribute: not if somebody else has set it.
 func (c *Cgroup) MayAvoidOOMD() (bool, error) {
 	if !c.freeze.unified {
 		return false, nil
@@ -76,8 +76,8 @@ func (c *Cgroup) MayAvoidOOMD() (bool, error) {
 	return false, fmt.Errorf("read %s of cgroup %s: %w", oomdAvoid, c.freeze.dir, err)
 }
 
-// AvoidOOMD has systemd-oomd take the group last, unless somebody else has told it when to. It
-// looks at groups of version 2 only.
+// AvoidOOMD makes systemd-oomd take the group last, unless somebody else has set its preference.
+// systemd-oomd considers groups of version 2 only.
 func (c *Cgroup) AvoidOOMD() error {
 	if !c.freeze.unified {
 		return nil
@@ -86,13 +86,13 @@ func (c *Cgroup) AvoidOOMD() error {
 	switch {
 	case err == nil, errors.Is(err, unix.EEXIST):
 		return nil
-	case errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.EPERM): // before Linux 5.7 there is none
+	case errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.EPERM): // not before Linux 5.7
 		return nil
 	}
 	return fmt.Errorf("set %s of cgroup %s: %w", oomdAvoid, c.freeze.dir, err)
 }
 
-// EndAvoidOOMD takes that back. It is no error if the group is gone.
+// EndAvoidOOMD undoes AvoidOOMD. A group that is gone is no error.
 func (c *Cgroup) EndAvoidOOMD() error {
 	err := unix.Removexattr(c.freeze.dir, oomdAvoid)
 	if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOENT) &&

@@ -18,11 +18,11 @@ const (
 	PageFile    = 1 << 2
 	PagePresent = 1 << 3
 	PageSwapped = 1 << 4
-	PageZero    = 1 << 5 // the kernel's page of zeros: read and never written
+	PageZero    = 1 << 5 // the kernel's zero page: read and never written
 	PageHuge    = 1 << 6
 
-	// pageGuard is a mark that makes every access fail (MADV_GUARD_INSTALL, Linux 6.13). It looks
-	// like a swapped page; the category is there since 6.15.
+	// pageGuard is a mark that makes every access fail (MADV_GUARD_INSTALL, Linux 6.13). It looks like a
+	// swapped page; the category exists since 6.15.
 	pageGuard = 1 << 8
 )
 
@@ -31,8 +31,8 @@ const (
 	scanCheckAsync   = 1 << 1 // PM_SCAN_CHECK_WPASYNC
 )
 
-// PageRange is a range of addresses whose pages are all of the same categories. It has the layout
-// of struct page_region.
+// PageRange is a range of addresses whose pages all have the same categories. It has the layout of struct
+// page_region.
 type PageRange struct {
 	Start, End uint64
 	Categories uint64
@@ -44,17 +44,17 @@ type pageScan struct {
 	inverted, mask, anyOf, returned                         uint64
 }
 
-// Pagemap answers questions about the pages of an address space. It is for one goroutine.
+// Pagemap answers queries about the pages of an address space. It is for one goroutine.
 type Pagemap struct {
 	file    *os.File
 	ranges  []PageRange
 	noGuard bool // the kernel does not know pageGuard
 
-	entries *entries // what is needed to do without PAGEMAP_SCAN
+	entries *entries // for working without PAGEMAP_SCAN
 	noScan  bool     // there is no PAGEMAP_SCAN
 }
 
-// OpenPagemap opens the pagemap of the memory that the process has now: after an execve it is another.
+// OpenPagemap opens the pagemap of the process's present memory: after an execve it is another.
 func (a *AddressSpace) OpenPagemap() (*Pagemap, error) {
 	f, err := a.open("pagemap")
 	if err != nil {
@@ -63,26 +63,25 @@ func (a *AddressSpace) OpenPagemap() (*Pagemap, error) {
 	return &Pagemap{file: f, ranges: make([]PageRange, 1024)}, nil
 }
 
-// Reopen replaces what p looks at by the memory that the process has now.
+// Reopen makes p use the process's present memory.
 func (p *Pagemap) Reopen(a *AddressSpace) error {
 	f, err := a.open("pagemap")
 	if err != nil {
 		return err
 	}
-	_ = p.file.Close() // it was only read
+	_ = p.file.Close() // it was only opened for reading
 	p.file = f
 	return nil
 }
 
-// Close ends the use of the pagemap.
+// Close closes the pagemap.
 func (p *Pagemap) Close() error { return p.file.Close() }
 
-// Written returns ranges of pages between start and end that exist and were written since they were
-// last write-protected by this call, and write-protects them in the same step; next is where to go
-// on. At most maxPages pages are returned. All of the memory between start and end must be
-// registered with WriteProtect.Register, otherwise the error is EPERM. What was write-protected
-// before that error is lost, until it is registered again, all of it. The ranges are valid until
-// the next call.
+// Written returns ranges of existing pages between start and end that were written since this call last
+// write-protected them, and write-protects them in the same step; next is where to continue. It returns at
+// most maxPages pages. All of the memory between start and end must be registered with
+// WriteProtect.Register, otherwise the error is EPERM. Pages that were write-protected before that error
+// are lost, until all of the memory is registered again. The ranges are valid until the next call.
 func (p *Pagemap) Written(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
 	return p.scan(pageScan{
 		flags: scanWriteProtect | scanCheckAsync, start: start, end: end, maxPages: maxPages,
@@ -90,9 +89,9 @@ func (p *Pagemap) Written(start, end, maxPages uint64) (ranges []PageRange, next
 	})
 }
 
-// WrittenSoFar returns ranges of pages between start and end that exist and were written since
-// Written last write-protected them, and leaves them as they are: what is written again costs the
-// process nothing, and they are found again. The rest is as with Written.
+// WrittenSoFar returns ranges of existing pages between start and end that were written since Written last
+// write-protected them, without changing them: writing them again costs the process nothing, and they are
+// found again. Otherwise it is like Written.
 func (p *Pagemap) WrittenSoFar(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
 	return p.scan(pageScan{
 		flags: scanCheckAsync, start: start, end: end, maxPages: maxPages,
@@ -100,14 +99,14 @@ func (p *Pagemap) WrittenSoFar(start, end, maxPages uint64) (ranges []PageRange,
 	})
 }
 
-// Existing returns all pages that exist, written or not, and write-protects nothing; so nothing
-// need be registered, and it works on all kernels.
+// Existing returns all existing pages, written or not, and write-protects nothing. So nothing need be
+// registered, and it works on all kernels.
 func (p *Pagemap) Existing(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
 	return p.scan(pageScan{start: start, end: end, maxPages: maxPages, anyOf: PagePresent | PageSwapped,
 		returned: PageZero | PageSwapped})
 }
 
-// Exists tells whether a page exists. What other calls have returned stays valid.
+// Exists reports whether a page exists. The results of other calls stay valid.
 func (p *Pagemap) Exists(address uint64) (bool, error) {
 	one := *p
 	one.ranges = make([]PageRange, 1)
@@ -116,8 +115,8 @@ func (p *Pagemap) Exists(address uint64) (bool, error) {
 	return len(found) > 0, err
 }
 
-// Registered tells whether the mapping at an address is registered with WriteProtect.Register, or
-// none is there.
+// Registered reports whether the mapping at an address is registered with WriteProtect.Register, or there
+// is no mapping.
 func (p *Pagemap) Registered(address uint64) bool {
 	end := address + uint64(os.Getpagesize())
 	_, _, err := p.scan(pageScan{flags: scanCheckAsync, start: address, end: end, maxPages: 1,
@@ -125,8 +124,8 @@ func (p *Pagemap) Registered(address uint64) bool {
 	return !errors.Is(err, unix.EPERM)
 }
 
-// Small tells whether all pages between start and end are present and none is part of a huge page
-// or the page of zeros.
+// Small reports whether all pages between start and end are present, and none is part of a huge page or the
+// zero page.
 func (p *Pagemap) Small(start, end uint64) (bool, error) {
 	ranges, _, err := p.scan(pageScan{
 		start: start, end: end, inverted: PageHuge | PageZero, mask: PagePresent | PageHuge | PageZero,
@@ -135,10 +134,10 @@ func (p *Pagemap) Small(start, end uint64) (bool, error) {
 	return len(ranges) == 1 && ranges[0].Start == start && ranges[0].End == end, err
 }
 
-// Anonymous returns ranges of pages between start and end that have content of their own: what CRIU
-// would dump of a private anonymous mapping (criu/pagemap-cache.c: present or swapped, and not the
-// page of zeros). Whether a page belongs to a file, as it can in other mappings, is not asked: the
-// kernel would look at each page then, and take five times as long.
+// Anonymous returns ranges of pages between start and end that have content of their own: those that CRIU
+// would dump of a private anonymous mapping (criu/pagemap-cache.c: present or swapped, and not the zero
+// page). It does not query whether a page belongs to a file, as it can in other mappings: the kernel would
+// then examine each page, and take five times as long.
 func (p *Pagemap) Anonymous(start, end uint64) (ranges []PageRange, next uint64, err error) {
 	return p.scan(pageScan{
 		start: start, end: end,
@@ -146,8 +145,8 @@ func (p *Pagemap) Anonymous(start, end uint64) (ranges []PageRange, next uint64,
 	})
 }
 
-// Changed returns ranges of pages between start and end that have content of their own in a private
-// mapping of a file: what the process has written there, and not what it has only read.
+// Changed returns ranges of pages between start and end that have content of their own in a private mapping
+// of a file: pages that the process has written there, and not those that it has only read.
 func (p *Pagemap) Changed(start, end, maxPages uint64) (ranges []PageRange, next uint64, err error) {
 	return p.scan(pageScan{
 		start: start, end: end, maxPages: maxPages,
@@ -156,8 +155,8 @@ func (p *Pagemap) Changed(start, end, maxPages uint64) (ranges []PageRange, next
 	})
 }
 
-// Guarded tells whether there are pages between start and end that pageGuard marks. A kernel that
-// cannot tell says no.
+// Guarded reports whether there are pages between start and end with pageGuard marks. On a kernel that does
+// not report them, the answer is no.
 func (p *Pagemap) Guarded(start, end uint64) (bool, error) {
 	if p.noGuard {
 		return false, nil
@@ -171,11 +170,11 @@ func (p *Pagemap) Guarded(start, end uint64) (bool, error) {
 	return len(ranges) > 0, err
 }
 
-// TellsGuards tells whether no page that was found is one that pageGuard marks, because the kernel
-// can tell them, or has none; otherwise there may be some among the swapped ones.
+// TellsGuards reports whether no returned page has a pageGuard mark, because the kernel reports marks or
+// has none; otherwise some of the swapped pages may have them.
 func (p *Pagemap) TellsGuards() bool { return !p.noGuard || !hasGuards() }
 
-// hasGuards finds out whether this kernel has guards: other advice it refuses.
+// hasGuards checks whether this kernel has guards: it refuses unknown advice.
 func hasGuards() bool {
 	const installGuard = 102 // MADV_GUARD_INSTALL of include/uapi/asm-generic/mman-common.h
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|
@@ -187,8 +186,8 @@ func hasGuards() bool {
 	return !errors.Is(unix.Madvise(page, installGuard), unix.EINVAL)
 }
 
-// scan leaves out what pageGuard marks, if the kernel can tell, and does without PAGEMAP_SCAN where
-// there is none.
+// scan leaves out pages with pageGuard marks, if the kernel reports them, and works without PAGEMAP_SCAN if
+// the kernel lacks it.
 func (p *Pagemap) scan(arg pageScan) ([]PageRange, uint64, error) {
 	if p.noScan {
 		return p.scanEntries(arg)
@@ -226,7 +225,7 @@ func (p *Pagemap) ioctl(arg pageScan) ([]PageRange, uint64, error) {
 	if errno != 0 {
 		return nil, 0, fmt.Errorf("scan %s from %#x to %#x: %w", p.file.Name(), arg.start, arg.end, errno)
 	}
-	if arg.walkEnd <= arg.start && n == 0 { // cannot be; but it would never end
+	if arg.walkEnd <= arg.start && n == 0 { // impossible, but it would never end
 		arg.walkEnd = arg.end
 	}
 	return p.ranges[:n], arg.walkEnd, nil

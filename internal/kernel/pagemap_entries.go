@@ -12,15 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bits of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst). There is one
-// entry for each page of the address space, mapped or not, which makes it slow where PAGEMAP_SCAN
-// skips what is empty.
+// Bits of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst). Each page of the
+// address space has an entry, mapped or not, which makes reading slow where PAGEMAP_SCAN skips empty parts.
 const (
 	entryPresent   = 1 << 63
 	entrySwapped   = 1 << 62
 	entryFile      = 1 << 61
 	entrySoftDirty = 1 << softDirtyBit
-	// where the page is: a frame, or a place in the swap
+	// where the page is: a frame, or a place in swap
 	entryPlace = entryFrame | entryPresent | entrySwapped
 	entryFrame = 1<<55 - 1
 
@@ -28,10 +27,10 @@ const (
 	entriesRead = 4096 // at a time: 32 KiB
 )
 
-// entries is what is needed to do without PAGEMAP_SCAN, on Linux before 6.7.
+// entries has the state for working without PAGEMAP_SCAN, on Linux before 6.7.
 type entries struct {
 	buffer []byte
-	zero   uint64 // frame of the kernel's page of zeros; 0 when this process may not know it (CAP_SYS_ADMIN)
+	zero   uint64 // frame of the kernel's zero page; 0 when this process may not know it (CAP_SYS_ADMIN)
 }
 
 func newEntries() (*entries, error) {
@@ -42,8 +41,8 @@ func newEntries() (*entries, error) {
 	return &entries{buffer: make([]byte, entriesRead*entrySize), zero: zero}, nil
 }
 
-// zeroFrame finds the frame of the page of zeros: what is mapped where this process has read and
-// never written.
+// zeroFrame finds the frame of the zero page, which is mapped where this process has read and never
+// written.
 func zeroFrame() (uint64, error) {
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|
 		unix.MAP_POPULATE)
@@ -64,7 +63,7 @@ func zeroFrame() (uint64, error) {
 	return binary.NativeEndian.Uint64(entry[:]) & entryFrame, nil
 }
 
-// categories are those of PAGEMAP_SCAN that an entry tells.
+// categories returns the categories of PAGEMAP_SCAN that an entry shows.
 func (e *entries) categories(entry uint64) uint64 {
 	var c uint64
 	if entry&entryPresent != 0 {
@@ -82,7 +81,7 @@ func (e *entries) categories(entry uint64) uint64 {
 	return c
 }
 
-// fits tells whether a page is one of those that a scan asks for, as PAGEMAP_SCAN does.
+// fits reports whether a page matches a scan, as PAGEMAP_SCAN decides.
 func (s *pageScan) fits(categories uint64) bool {
 	return (categories^s.inverted)&s.mask == s.mask && (s.anyOf == 0 || (categories^s.inverted)&s.anyOf != 0)
 }
@@ -92,8 +91,7 @@ func (p *Pagemap) scanEntries(arg pageScan) ([]PageRange, uint64, error) {
 	return p.walk(arg, func(_, entry uint64) bool { return arg.fits(p.entries.categories(entry)) })
 }
 
-// walk goes through the entries of a range and returns those pages that are wanted. It asks once
-// for each page.
+// walk reads the entries of a range and returns the wanted pages. It calls wanted once for each page.
 func (p *Pagemap) walk(arg pageScan, wanted func(address, entry uint64) bool) ([]PageRange, uint64, error) {
 	if p.entries == nil {
 		e, err := newEntries()

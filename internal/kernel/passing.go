@@ -11,7 +11,7 @@ import (
 // until the state is over, then freezes the group again.
 type passing interface {
 	fmt.Stringer
-	// goesOn tells whether the state is not over yet.
+	// goesOn reports whether the state is not over yet.
 	goesOn() bool
 	// remedy is what the user can do if it does not end.
 	remedy() string
@@ -24,8 +24,9 @@ const passingPatience = 5 * time.Second
 var errNeverDumpable = fmt.Errorf("there was no moment within %s at which all processes could be dumped",
 	passingPatience)
 
-// FreezeToMove freezes the group as Freeze does, at a moment at which all of its threads can go on on another
-// machine: no thread is reading a clock or waiting in vfork(2), and every process has a free descriptor.
+// FreezeToMove freezes the group as Freeze does, at a moment at which all of its threads can continue on
+// another machine: no thread is reading a clock or waiting in vfork(2), and every process has a free
+// descriptor.
 func (c *Cgroup) FreezeToMove(ctx context.Context) (time.Time, error) {
 	at, err := c.freezeToMove(ctx)
 	if err != nil {
@@ -55,11 +56,11 @@ func (c *Cgroup) freezeToMove(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// awaitSandboxes waits in a running group until no process lacks a descriptor. Freezing one for a moment may
-// kill it: sshd's sandbox (seccomp) does not allow restart_syscall(2), by which the kernel goes on with a
-// poll(2) or nanosleep(2) that a freeze has interrupted. Other processes with such a filter cannot be
-// recognised: PTRACE_SECCOMP_GET_FILTER wants the process to be stopped (kernel/ptrace.c,
-// ptrace_check_attach), and a stop by PTRACE_INTERRUPT is what makes the kernel go on by restart_syscall.
+// awaitSandboxes waits in a running group until no process lacks a descriptor. Freezing such a process for
+// a moment may kill it: sshd's sandbox (seccomp) does not allow restart_syscall(2), with which the kernel
+// continues a poll(2) or nanosleep(2) that a freeze has interrupted. Other processes with such a filter
+// cannot be recognised: PTRACE_SECCOMP_GET_FILTER requires a stopped process (kernel/ptrace.c,
+// ptrace_check_attach), and a stop by PTRACE_INTERRUPT makes the kernel continue by restart_syscall.
 func (c *Cgroup) awaitSandboxes(ctx context.Context) error {
 	full, err := c.fullProcesses()
 	if err != nil {
@@ -92,7 +93,7 @@ func (c *Cgroup) allPassing() ([]passing, error) {
 	return found, nil
 }
 
-// awaitEnd waits in a running group until the states that were found are over.
+// awaitEnd waits in a running group until these states are over.
 func awaitEnd(ctx context.Context, found []passing) error {
 	for _, one := range found {
 		for pause := newBackoff(); one.goesOn(); pause.wait() {

@@ -11,8 +11,8 @@ import (
 // maxGroups is the kernel's NGROUPS_MAX (include/uapi/linux/limits.h).
 const maxGroups = 65536
 
-// PeerGroups returns the supplementary groups that the process at the other end of a unix socket had
-// when it connected (SO_PEERGROUPS, Linux 4.13, net/core/sock.c).
+// PeerGroups returns the supplementary groups that the process at the other end of a unix socket had when
+// it connected (SO_PEERGROUPS, Linux 4.13, net/core/sock.c).
 func PeerGroups(socket int) ([]uint32, error) {
 	for room := uint32(32); ; {
 		groups := make([]uint32, room)

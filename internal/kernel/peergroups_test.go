@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPeerGroups: both ends of a socket pair are this process.
+// TestPeerGroups uses a socket pair, both ends of which belong to this process.
 func TestPeerGroups(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

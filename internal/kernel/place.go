@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// places is where a process has a listener.
+// places are a process's descriptors and watches of a listener.
 type places struct {
 	fds, flags []int
 	watches    []epollWatch
@@ -20,7 +20,7 @@ func (p places) equal(q places) bool {
 	return slices.Equal(p.fds, q.fds) && slices.Equal(p.flags, q.flags) && slices.Equal(p.watches, q.watches)
 }
 
-// Where the arguments of the system calls are in the scratch memory.
+// Offsets of the system calls' arguments in the scratch memory.
 const (
 	messageAt = 0 // struct msghdr and what it points to
 	controlAt = 128
@@ -31,7 +31,8 @@ const (
 
 // place puts a listener of this process at the places where the target process has another one. The target
 // gets it through a pair of sockets (unix(7), SCM_RIGHTS). If this process dies in the middle, the target
-// does the rest by itself. Then one more descriptor of the listener, or one of the pair, may stay open.
+// does the rest by itself. Then an additional descriptor of the listener, or one of the pair, may stay
+// open.
 func (r *replacement) place(t *tracee, listener int, at places) (begun bool, err error) {
 	near, far, err := r.pair(t)
 	if err != nil {
@@ -67,14 +68,14 @@ func (r *replacement) place(t *tracee, listener int, at places) (begun bool, err
 	return true, s.run()
 }
 
-// sendListener does not wait: whoever shares memory or descriptors with the process may have put another
-// socket in the place of this one, which is full.
+// sendListener does not block: a process that shares memory or descriptors with the target may have
+// replaced this socket by a full one.
 func sendListener(socket, listener int) error {
 	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 	return unix.Sendmsg(socket, []byte{0}, unix.UnixRights(listener), nil, flags)
 }
 
-// pair makes the process make a pair of sockets, and takes one of them.
+// pair makes the process create a pair of sockets, and takes one of them.
 func (r *replacement) pair(t *tracee) (near int, far uint64, err error) {
 	const kind = unix.SOCK_DGRAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	if _, err := t.syscall(unix.SYS_SOCKETPAIR, unix.AF_UNIX, kind, 0, t.scratch); err != nil {
@@ -93,8 +94,9 @@ func (r *replacement) pair(t *tracee) (near int, far uint64, err error) {
 	return near, far, nil
 }
 
-// calls is what the process does to take a listener out of a socket. Several descriptors may be those of one
-// epoll instance, whose watches are met as often: all but the first time they are gone, or there.
+// calls returns the system calls by which the process takes a listener out of a socket. Several descriptors
+// may belong to one epoll instance, whose watches then occur as often: after the first time they are
+// already gone, or already there.
 func (p places) calls(t *tracee, socket uint64) []call {
 	const unknown = ^uint64(0)
 	var calls []call
@@ -119,9 +121,9 @@ func (p places) calls(t *tracee, socket uint64) []call {
 	for i := range p.watches {
 		control(i, unix.EPOLL_CTL_ADD, unix.EEXIST)
 	}
-	// If this process dies, the other threads go on at once, and one of them may wait at the old listener
-	// again, in accept(2). So the first listener of the two gets the next connections: the old one, until
-	// no thread waits there.
+	// If this process dies, the other threads continue at once, and one of them may wait at the old
+	// listener again, in accept(2). So the first listener of the two gets the next connections: the old
+	// one, until no thread waits there.
 	calls = append(calls, call{name: "setsockopt", number: unix.SYS_SETSOCKOPT, orphan: true,
 		arguments: [5]uint64{uint64(p.fds[0]), unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF,
 			t.scratch + filterAt, uint64(unsafe.Sizeof(unix.SockFprog{}))}})

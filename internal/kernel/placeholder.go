@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PIDPlaceholder is a process that does nothing, and that reserves the PID of another one that does
-// not exist yet: whoever has to know that PID, or needs a process in its namespaces and cgroups, is
-// given the placeholder. When the other process is made it gets the PID.
+// PIDPlaceholder is an idle process that reserves the PID of another process that does not exist yet.
+// Whoever has to know that PID, or needs a process in its namespaces and cgroups, gets the placeholder.
+// When the other process is made, it gets the PID.
 //
-// The placeholder is a child of this process that nobody has waited for, and ends with this one. So
-// whoever inherits this process's children learns of the end of a process with that PID, unless
-// HandOver has given it to another one.
+// The placeholder is a child of this process for which nobody has waited, and ends with this process. So
+// whoever inherits this process's children learns of the end of a process with that PID, unless HandOver
+// has given it to another process.
 type PIDPlaceholder struct {
 	pid    int
 	handed bool // the PID is handed over: the placeholder was waited for, or is about to be
 }
 
-// StartPIDPlaceholder forks without exec (see Guard.start), so that it is one thread, and takes
-// next to no memory of its own. network is the network namespace in which it is to be.
+// StartPIDPlaceholder forks without exec (see Guard.start), so the placeholder has one thread and takes
+// almost no memory of its own. network is its network namespace.
 func StartPIDPlaceholder(network *os.File) (*PIDPlaceholder, error) {
 	life, err := PidfdOpen(os.Getpid())
 	if err != nil {
@@ -44,7 +44,7 @@ func StartPIDPlaceholder(network *os.File) (*PIDPlaceholder, error) {
 		unix.Errno) {
 		return forkPlaceholder(life.Fd(), tell.Fd(), network.Fd(), keep)
 	})
-	_ = tell.Close() // so that the end of the placeholder is that of the pipe
+	_ = tell.Close() // so that the pipe ends with the placeholder
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func StartPIDPlaceholder(network *os.File) (*PIDPlaceholder, error) {
 	return p, nil
 }
 
-// whyEnded collects one that has not got to its namespace.
+// whyEnded collects a placeholder that has not reached its namespace.
 func (p *PIDPlaceholder) whyEnded() error {
 	var status unix.WaitStatus
 	for {
@@ -91,9 +91,8 @@ func forkQuietly(fork func() (uintptr, unix.Errno)) (uintptr, error) {
 	return pid, nil
 }
 
-// forkPlaceholder returns in the calling process only. The placeholder tells when it is where it is
-// to be, and does not wait for anybody: nobody would come if the calling process were killed
-// meanwhile.
+// forkPlaceholder returns in the calling process only. The placeholder reports when it is in place, and
+// does not wait for anybody: nobody would come if the calling process were killed meanwhile.
 //
 //go:nosplit
 //go:norace
@@ -105,8 +104,8 @@ func forkPlaceholder(life, tell, network uintptr, keep [2]uintptr) (uintptr, uni
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETNS, network, unix.CLONE_NEWNET, 0); errno != 0 {
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(errno), 0, 0)
 	}
-	// What it holds open nobody else could close. A range that ends before it begins is refused,
-	// and there is nothing in it.
+	// Nobody else could close the descriptors that the placeholder holds. An empty range, which ends before
+	// it begins, is refused.
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, 0, keep[0]-1, 0)
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, keep[0]+1, keep[1]-1, 0)
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, keep[1]+1, ^uintptr(0)>>32, 0)
@@ -121,11 +120,11 @@ func forkPlaceholder(life, tell, network uintptr, keep [2]uintptr) (uintptr, uni
 	}
 }
 
-// PID that is reserved.
+// PID returns the reserved PID.
 func (p *PIDPlaceholder) PID() int { return p.pid }
 
-// End kills it, and leaves it to whoever inherits the children of this process to learn of that. If
-// its PID was to be handed over, and no child has that PID, End makes one again, which has ended.
+// End kills the placeholder, whose end is then reported to whoever inherits the children of this process.
+// If its PID was to be handed over, and no child has that PID, End makes an ended child with it again.
 func (p *PIDPlaceholder) End() error {
 	if !p.handed || isChild(p.pid) {
 		_ = unix.Kill(p.pid, unix.SIGKILL) // it may have ended
@@ -147,8 +146,8 @@ func (p *PIDPlaceholder) End() error {
 	return nil
 }
 
-// Most processes that take a PID by chance are short-lived. The source's container may be frozen
-// while End waits.
+// Most processes that take a PID by chance are short-lived. The source's container may be frozen while End
+// waits.
 const (
 	takenPatience = time.Second
 	takenPoll     = 5 * time.Millisecond
@@ -163,7 +162,7 @@ func (p *PIDPlaceholder) endAgain() error {
 	return err
 }
 
-// isChild tells whether a process is a child of this one, be it one that has ended.
+// isChild reports whether a process is a child of this one, even one that has ended.
 func isChild(pid int) bool {
 	var info unix.Siginfo
 	return unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil
@@ -188,12 +187,12 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize uint64
 }
 
-// HandOver gives the placeholder's PID to the first process of a pid namespace that another process
-// makes next (clone3 with set_tid, in two namespaces; Linux 5.5). That process must be stopped in a
-// system call, or about to be, and is traced from when HandOver returns until it has made the
-// system call: done tells then whether it has. The placeholder is killed at once, but its PID is
-// free for the blink of an eye only. The kernel gives PIDs out in turn, so a process that forks in
-// that time takes the PID if it is next. Then the system call fails, by EEXIST.
+// HandOver gives the placeholder's PID to the first process of a PID namespace that another process makes
+// next (clone3 with set_tid, in two namespaces; Linux 5.5). That process must be stopped in a system call,
+// or before one, and is traced from when HandOver returns until it has made the system call; done then
+// receives the result. The placeholder is killed at once, but its PID is free for a moment only. The kernel
+// assigns PIDs in turn, so a process that forks in that time takes the PID if it is next. Then the system
+// call fails with EEXIST.
 func (p *PIDPlaceholder) HandOver(pid int) (done <-chan error, err error) {
 	if err := unix.Kill(p.pid, unix.SIGKILL); err != nil {
 		return nil, fmt.Errorf("end process %d: %w", p.pid, err)
@@ -217,8 +216,8 @@ func (p *PIDPlaceholder) HandOver(pid int) (done <-chan error, err error) {
 	return ended, nil
 }
 
-// follow goes from one system call of the other process to the next, until that which makes the
-// process that gets the PID, or its end.
+// follow follows the other process from one system call to the next, until the call that makes the process
+// that gets the PID, or until its end.
 func (p *PIDPlaceholder) follow(t *tracee) error {
 	for {
 		signal, err := t.nextSyscall()
@@ -247,9 +246,9 @@ func (p *PIDPlaceholder) follow(t *tracee) error {
 	}
 }
 
-// handOver changes the system call at whose entry the other process is, and frees the PID. The two
-// numbers have no place in its memory but the one that is for thread-local storage, which it does
-// not ask for.
+// handOver changes the system call at whose entry the other process is, and frees the PID. The two PIDs are
+// written to the only available place in its memory: that for thread-local storage, which the call does not
+// request.
 func (p *PIDPlaceholder) handOver(t *tracee, at uint64, args cloneArgs) error {
 	const inTLS, inSetTID = 56, 64
 	var numbers [8]byte
@@ -285,9 +284,9 @@ func (p *PIDPlaceholder) handOver(t *tracee, at uint64, args cloneArgs) error {
 	return errors.Join(err, t.release())
 }
 
-// nextSyscall waits for the next stop of a process that goes to the next entry or exit of a system
-// call: a signal stops it, too, and is returned. It does not collect a child that has ended, not
-// even one that is killed while it is stopped.
+// nextSyscall waits for the next stop of a process on its way to the entry or exit of a system call. A
+// signal stops the process, too, and is returned. nextSyscall does not collect an ended child, not even one
+// that is killed while it is stopped.
 func (t *tracee) nextSyscall() (signal int, err error) {
 	for {
 		var info childInfo
@@ -328,7 +327,7 @@ func (t *tracee) awaitChange(info *childInfo, options int) error {
 	}
 }
 
-// childInfo is what waitid(2) tells of a child.
+// childInfo is waitid(2)'s report about a child.
 type childInfo struct{ unix.Siginfo }
 
 // status is why a traced child has stopped: a signal, and the event of ptrace in the next byte (si_status
@@ -345,20 +344,20 @@ const (
 	cldDumped = 3
 )
 
-// isEnd tells whether what a wait for a child has told is the end of it. Whatever is asked for, the
-// kernel tells of stops, too, where a thread of the asking process traces the child.
+// isEnd reports whether a wait for a child has reported its end. Whatever is requested, the kernel also
+// reports stops if a thread of the requesting process traces the child.
 func isEnd(info *unix.Siginfo) bool {
 	return info.Code == cldExited || info.Code == cldKilled || info.Code == cldDumped
 }
 
-// ChildRuns tells whether a child of this process has not ended. It does not collect one that has.
+// ChildRuns reports whether a child of this process has not ended. It does not collect an ended child.
 func ChildRuns(pid int) bool {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-	return err == nil && !isEnd(&info) // nothing was told, or a stop
+	return err == nil && !isEnd(&info) // no report, or a stop
 }
 
-// syscallInfo is what the kernel tells of the system call at which a process has stopped (struct
+// syscallInfo is the kernel's report about the system call at which a process has stopped (struct
 // ptrace_syscall_info, Linux 5.3): its number and arguments at the entry, or its result.
 type syscallInfo struct {
 	op    uint8
@@ -378,7 +377,7 @@ func (t *tracee) syscallInfo() (syscallInfo, error) {
 	return info, nil
 }
 
-// readArgs reads those of clone3, of which programs know fewer or more than this one.
+// readArgs reads the arguments of clone3; programs may know fewer or more of them than this one.
 func (t *tracee) readArgs(at, size uint64, args *cloneArgs) error {
 	if size < uint64(unsafe.Sizeof(*args)) {
 		return nil

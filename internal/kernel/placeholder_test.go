@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloner is a process that makes the first process of a pid namespace when it is told to.
+// cloner is a process that makes the first process of a PID namespace when it is told to.
 type cloner struct {
 	pid    int
 	tell   *os.File
@@ -77,7 +77,7 @@ func forkCloner(o *clonerOrders) (uintptr, unix.Errno) {
 	}
 }
 
-// clone has it make the process, and returns the number that this had.
+// clone makes the process through the cloner, and returns its PID.
 func (c *cloner) clone(t *testing.T) (int, unix.Errno) {
 	t.Helper()
 	_, err := c.tell.Write([]byte{1})
@@ -98,7 +98,7 @@ func startPlaceholder(t *testing.T) *PIDPlaceholder {
 	return f
 }
 
-// collected waits for a child that has ended, or ends.
+// collected waits for a child to end, and collects it.
 func collected(t *testing.T, pid int) unix.WaitStatus {
 	t.Helper()
 	var status unix.WaitStatus
@@ -114,8 +114,8 @@ func collected(t *testing.T, pid int) unix.WaitStatus {
 	}
 }
 
-// TestPIDPlaceholder: the first process of a pid namespace gets the PID of its placeholder, and the
-// parent of that can learn of its end.
+// TestPIDPlaceholder checks that the first process of a PID namespace gets its placeholder's PID, and that
+// the placeholder's parent learns of its end.
 func TestPIDPlaceholder(t *testing.T) {
 	f, c := startPlaceholder(t), startCloner(t, uint64(unix.SIGCHLD))
 	process, err := ReadProcess(f.PID())
@@ -140,8 +140,7 @@ func TestPIDPlaceholder(t *testing.T) {
 	}
 }
 
-// TestPIDPlaceholderStays: whoever hands the PID over to no process leaves it to a child
-// that has ended.
+// TestPIDPlaceholderStays checks that End leaves an ended child with the PID if no process got it.
 func TestPIDPlaceholderStays(t *testing.T) {
 	f := startPlaceholder(t)
 	must(t, f.End())
@@ -171,7 +170,7 @@ func TestPIDPlaceholderStays(t *testing.T) {
 	collected(t, f.PID())
 }
 
-// TestPIDPlaceholderTaken: another process took the PID meanwhile, and soon ends.
+// TestPIDPlaceholderTaken covers another process that took the PID meanwhile, and soon ends.
 func TestPIDPlaceholderTaken(t *testing.T) {
 	holder := exec.CommandContext(t.Context(), "sh", "-c", "sleep 1000 & echo $!; wait")
 	out, err := holder.StdoutPipe()
@@ -188,14 +187,14 @@ func TestPIDPlaceholderTaken(t *testing.T) {
 	if status := collected(t, taken); !status.Exited() {
 		t.Errorf("%d: %v", taken, status)
 	}
-	taken = os.Getppid() // is there for longer
+	taken = os.Getppid() // exists for longer
 	if err := (&PIDPlaceholder{pid: taken, handed: true}).End(); !errors.Is(err, unix.EEXIST) {
 		t.Errorf("a number that stays taken: %v", err)
 	}
 }
 
-// TestPIDPlaceholderWaitsForNobody: it is not stopped until somebody lets it on, who may be killed
-// before.
+// TestPIDPlaceholderWaitsForNobody checks that a placeholder is not stopped until somebody resumes it,
+// because that process may be killed before.
 func TestPIDPlaceholderWaitsForNobody(t *testing.T) {
 	f := startPlaceholder(t)
 	var status unix.WaitStatus
@@ -203,7 +202,7 @@ func TestPIDPlaceholderWaitsForNobody(t *testing.T) {
 		err != nil {
 		t.Errorf("it was stopped: %v, %v", status, err)
 	}
-	// that to tell is closed, or about to be
+	// its pipe for reports is closed, or about to be
 	if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", f.PID())); err != nil || len(open) > 2 {
 		t.Errorf("it has %d files open: %v", len(open), err)
 	}
@@ -217,7 +216,7 @@ func TestPIDPlaceholderWaitsForNobody(t *testing.T) {
 	}
 }
 
-// TestChildRuns: a child that this process traces, and that is stopped for it, has not ended.
+// TestChildRuns checks that a child that this process traces and has stopped does not count as ended.
 func TestChildRuns(t *testing.T) {
 	f := startPlaceholder(t)
 	asTracer(func() bool {

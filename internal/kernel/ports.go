@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// Port is one on which somebody waits for connections (tcp) or datagrams from anybody (udp).
+// Port is a port on which a process waits for connections (tcp) or datagrams from anybody (udp).
 type Port struct {
 	Protocol string
 	Number   uint16
 }
 
-// maxPortLines bounds how much is read of one table.
+// maxPortLines bounds how much of a table is read.
 const maxPortLines = 1 << 20
 
-// ReadPorts lists the ports on which processes wait in the network namespace of a process. A port
-// comes once for each socket.
+// ReadPorts lists the ports on which processes wait in the network namespace of a process, once for each
+// socket.
 func ReadPorts(pid int) ([]Port, error) {
 	var ports []Port
 	for _, table := range []string{"tcp", "tcp6", "udp", "udp6"} {
@@ -42,8 +42,7 @@ func ReadPorts(pid int) ([]Port, error) {
 	return ports, nil
 }
 
-// The states that count (include/net/tcp_states.h). A UDP socket that is bound and not connected is
-// in state "close".
+// The states that count (include/net/tcp_states.h). A bound and unconnected UDP socket is in state "close".
 const (
 	stateListen = "0A"
 	stateClose  = "07"

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lowest is the niceness of what may take as long as it likes.
+// Lowest is the niceness of work that may take any time.
 const Lowest = 19
 
-// GiveWay lets others go before this goroutine, until its end: the niceness is its thread's, which ends with
-// it. The kernel derives the priority at the disk from it (ioprio_set(2)).
+// GiveWay lowers the priority of this goroutine until its end: the niceness is its thread's, and the thread
+// ends with the goroutine. The kernel derives the disk priority from it (ioprio_set(2)).
 func GiveWay(niceness int) {
 	runtime.LockOSThread()
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), niceness) // without it all goes on as well
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), niceness) // work continues without it as well
 }

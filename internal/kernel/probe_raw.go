@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numbers of include/uapi/linux/{userfaultfd,fs,prctl,sock_diag}.h that x/sys/unix has not.
+// Numbers of include/uapi/linux/{userfaultfd,fs,prctl,sock_diag}.h that x/sys/unix lacks.
 const (
 	uffdAPI           = 0xAA
 	ioctlUffdAPI      = 0xC018AA3F // _IOWR(0xAA, 0x3F, struct uffdio_api)
@@ -34,7 +34,7 @@ func mmMapSize() error {
 	return nil
 }
 
-// probeUserfault opens a userfaultfd and asks for features; the kernel answers EINVAL to those it
+// probeUserfault opens a userfaultfd and requests features; the kernel answers EINVAL for features that it
 // does not know.
 func probeUserfault(features uint64) func() error {
 	return func() error {
@@ -78,7 +78,7 @@ func probePagemapScan() error {
 	return nil
 }
 
-// probeSoftDirty writes to a page and looks whether /proc/self/pagemap says so
+// probeSoftDirty writes to a page and checks whether /proc/self/pagemap shows that
 // (admin-guide/mm/soft-dirty.rst).
 func probeSoftDirty() error {
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|
@@ -101,14 +101,14 @@ func probeSoftDirty() error {
 	if binary.NativeEndian.Uint64(entry[:])&(1<<softDirtyBit) == 0 {
 		return fmt.Errorf("a page just written is not marked: %w", ErrUnsupported)
 	}
-	// without them pages that mremap moves are not seen
+	// without frames, pages that mremap moves go unnoticed
 	if binary.NativeEndian.Uint64(entry[:])&entryFrame == 0 {
 		return errors.New("it does not tell page frames to this process, which has not CAP_SYS_ADMIN")
 	}
 	return nil
 }
 
-// probeDiag asks for a list of sockets of a family and protocol, and looks at the first answer only.
+// probeDiag requests a list of sockets of a family and protocol, and examines only the first answer.
 func probeDiag(family, protocol int) func() error {
 	return func() error {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
@@ -124,8 +124,8 @@ func probeDiag(family, protocol int) func() error {
 	}
 }
 
-// diagRequest is struct nlmsghdr and the request of sock_diag(7) for the family; all requests begin
-// with family and protocol, and the rest of zeros asks for nothing.
+// diagRequest returns struct nlmsghdr and the request of sock_diag(7) for the family. All requests begin
+// with family and protocol; the rest is zero and selects nothing.
 func diagRequest(family, protocol int) []byte {
 	const inetRequest, unixRequest = 56, 24
 	size := netlinkHeader + unixRequest
@@ -143,7 +143,7 @@ func diagRequest(family, protocol int) []byte {
 	return b
 }
 
-// diagAnswer reads until the list ends or an error comes.
+// diagAnswer reads until the end of the list or an error.
 func diagAnswer(fd int) error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -158,7 +158,7 @@ func diagAnswer(fd int) error {
 	}
 }
 
-// diagDone looks through a datagram for the end of the list, or an error of the kernel.
+// diagDone searches a datagram for the end of the list, or for an error of the kernel.
 func diagDone(b []byte) (bool, error) {
 	for len(b) >= netlinkHeader {
 		size := int(binary.NativeEndian.Uint32(b))

@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is what the kernel tells about one process.
+// Process is the kernel's information about a process.
 type Process struct {
 	PID         int
-	NamespaceID int    // its pid in its innermost pid namespace
-	Session     int    // as its innermost pid namespace numbers it; 0 if the leader is outside
+	NamespaceID int    // its PID in its innermost PID namespace
+	Session     int    // in its innermost PID namespace; 0 if the leader is outside
 	Parent      int    // parent's pid
 	Name        string // comm
 	State       byte   // R, S, D, T, t, Z, X…
 	Exiting     bool   // its first thread has ended or is about to (PF_EXITING of include/linux/sched.h)
-	StartTicks  uint64 // start time, clock ticks since boot: with the pid it names a process for ever
+	StartTicks  uint64 // start time, clock ticks since boot: with the PID it identifies a process for ever
 	Threads     int
 	Tracer      int // pid of the process that traces it, 0 if none
 }
@@ -63,7 +63,7 @@ func readProc(pid int, name string) (string, error) {
 	return string(data), whenGone(err)
 }
 
-// whenGone is fs.ErrNotExist in place of the error that the kernel has for a process that is gone.
+// whenGone returns fs.ErrNotExist in place of the kernel's error for a process that is gone.
 func whenGone(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return fs.ErrNotExist
@@ -105,17 +105,17 @@ func parseProcess(pid int, stat, status string) (Process, error) {
 	return p, nil
 }
 
-// Tracers are the processes that trace threads of a process: the first thread may have ended, so all are
-// looked at.
+// Tracers returns the processes that trace threads of a process. It checks all threads, because the first
+// may have ended.
 func Tracers(pid int) (all []int) {
-	threads, _ := threadsOf(pid) // none: it is gone
+	threads, _ := threadsOf(pid) // none: the process is gone
 	for _, tid := range threads {
 		status, _ := readProc(tid, "status") // a thread that has ended has no tracer
 		thread := statusNumber(status, "TracerPid")
 		if thread == 0 {
 			continue
 		}
-		tracer, _ := readProc(thread, "status") // the kernel tells which of its threads it is
+		tracer, _ := readProc(thread, "status") // the kernel reports the tracing thread
 		if process := statusNumber(tracer, "Tgid"); process != 0 && !slices.Contains(all, process) {
 			all = append(all, process)
 		}
@@ -138,20 +138,20 @@ func threadsOf(pid int) ([]int, error) {
 	return threads, nil
 }
 
-// statusNumber is a number in /proc/PID/status (proc_pid_status(5)); 0 if there is none.
+// statusNumber returns a number from /proc/PID/status (proc_pid_status(5)); 0 if there is none.
 func statusNumber(status, key string) int {
 	number, _ := strconv.Atoi(statusValue(status, key))
 	return number
 }
 
-// statusBits is a set of bits in it; 0 if there is none.
+// statusBits returns a set of bits from /proc/PID/status; 0 if there is none.
 func statusBits(status, key string) uint64 {
 	bits, _ := strconv.ParseUint(statusValue(status, key), 16, 64)
 	return bits
 }
 
-// HasPending tells whether a signal waits for a process or for one of its threads. Error:
-// fs.ErrNotExist when the process is gone.
+// HasPending reports whether a signal is pending for a process or one of its threads. Error: fs.ErrNotExist
+// when the process is gone.
 func HasPending(pid int, signal unix.Signal) (bool, error) {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
@@ -167,7 +167,7 @@ func HasPending(pid int, signal unix.Signal) (bool, error) {
 	return false, nil
 }
 
-// threadStatus is the value of a line of /proc/TID/status; "" if there is no such line.
+// threadStatus returns the value of a line of /proc/TID/status; "" if there is no such line.
 func threadStatus(tid int, key string) (string, error) {
 	status, err := readProc(tid, "status")
 	return statusValue(status, key), err
@@ -182,10 +182,10 @@ func statusValue(status, key string) string {
 	return ""
 }
 
-// MemoryUse tells how much memory a process has.
+// MemoryUse is how much memory a process has.
 type MemoryUse struct {
-	Anonymous uint64 // bytes that are there and belong to no file
-	Reserved  uint64 // bytes of address space, there or not
+	Anonymous uint64 // bytes that are present and belong to no file
+	Reserved  uint64 // bytes of address space, present or not
 }
 
 // ReadMemoryUse reads how much memory a process has. Error: fs.ErrNotExist when it is gone.
@@ -218,7 +218,7 @@ func parseMemoryUse(status string) MemoryUse {
 // PrivateUse is the memory of a process that belongs to no file, swapped or not.
 type PrivateUse struct {
 	Whole uint64 // bytes
-	Parts uint64 // bytes, what it shares copy-on-write with n processes counted as an n-th
+	Parts uint64 // bytes; memory shared copy-on-write by n processes counts as an n-th
 }
 
 // ReadPrivateUse adds up the private memory of a process. The kernel walks all of its page tables,
@@ -249,7 +249,7 @@ func parsePrivateUse(rollup string) PrivateUse {
 	return use
 }
 
-// PidfdOpen returns a descriptor that refers to a process and never to another that gets its number
+// PidfdOpen returns a descriptor that refers to a process, and never to another one that gets its PID
 // (Linux 5.3).
 func PidfdOpen(pid int) (*os.File, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -259,8 +259,8 @@ func PidfdOpen(pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), fmt.Sprintf("pidfd:%d", pid)), nil
 }
 
-// PidfdGetfd duplicates descriptor fd of the process behind pidfd (Linux 5.6). The caller closes
-// it; it shares its open file with the process, so flags that are set on it are seen there.
+// PidfdGetfd duplicates descriptor fd of the process behind pidfd (Linux 5.6). The caller closes the
+// duplicate; it shares its open file with the process, so flags set on it are visible there.
 func PidfdGetfd(pidfd *os.File, fd int) (int, error) {
 	got, err := unix.PidfdGetfd(int(pidfd.Fd()), fd, 0)
 	if err != nil {
@@ -269,7 +269,7 @@ func PidfdGetfd(pidfd *os.File, fd int) (int, error) {
 	return got, nil
 }
 
-// PidfdKill sends SIGKILL to the process behind pidfd. It is no error if it is gone.
+// PidfdKill sends SIGKILL to the process behind pidfd. A process that is gone is no error.
 func PidfdKill(pidfd *os.File) error {
 	err := unix.PidfdSendSignal(int(pidfd.Fd()), unix.SIGKILL, nil, 0)
 	if err != nil && !errors.Is(err, unix.ESRCH) {
@@ -278,7 +278,7 @@ func PidfdKill(pidfd *os.File) error {
 	return nil
 }
 
-// PidfdAlive tells whether the process behind pidfd has not ended: a pidfd becomes readable when it does.
+// PidfdAlive reports whether the process behind pidfd has not ended: a pidfd becomes readable when it does.
 func PidfdAlive(pidfd *os.File) (bool, error) {
 	poll := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}}
 	for {
@@ -293,7 +293,7 @@ func PidfdAlive(pidfd *os.File) (bool, error) {
 	}
 }
 
-// PidfdWait returns when the process behind pidfd has ended, or ctx has: it looks at that every second.
+// PidfdWait returns when the process behind pidfd or ctx has ended; it checks ctx every second.
 func PidfdWait(ctx context.Context, pidfd *os.File) error {
 	const pause = 1000 // milliseconds
 	poll := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}}
@@ -309,8 +309,8 @@ func PidfdWait(ctx context.Context, pidfd *os.File) error {
 	return ctx.Err()
 }
 
-// Printable keeps names that a container chose, of processes and files for example, from what a terminal
-// obeys.
+// Printable removes control sequences for terminals from names that a container chose, for example of
+// processes and files.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

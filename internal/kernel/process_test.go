@@ -23,7 +23,7 @@ func TestReadProcess(t *testing.T) {
 	}
 }
 
-// TestProcessName has a name made to confuse.
+// TestProcessName parses a confusing name.
 func TestProcessName(t *testing.T) {
 	stat := "7 (a) S 1 (b) R 5 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 3 0 99 0"
 	p, err := parseProcess(7, stat, "NSpid:\t7\t1\nTracerPid:\t4\n")
@@ -71,7 +71,8 @@ func TestPidfd(t *testing.T) {
 	}
 }
 
-// TestRanAt: a process that began later than a time did not run then, and one that has ended does not count.
+// TestRanAt checks that a process that started after a time did not run then, and that an ended process
+// does not count.
 func TestRanAt(t *testing.T) {
 	self, err := ReadProcess(os.Getpid())
 	must(t, err)

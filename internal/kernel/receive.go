@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReceiveMemory is how much of the kernel's memory a socket's receive queue takes, and how much it may take.
+// ReceiveMemory returns how much kernel memory a socket's receive queue takes, and how much it may take.
 func ReceiveMemory(socket int) (used, limit int, err error) {
 	// The first two of SK_MEMINFO_VARS, include/uapi/linux/sock_diag.h.
 	var info [2]uint32
@@ -21,8 +21,8 @@ func ReceiveMemory(socket int) (used, limit int, err error) {
 	return int(info[0]), int(info[1]), nil
 }
 
-// SetReceiveLimit sets how much it may take, and leaves it to the kernel to change that if it was.
-// A kernel before 5.16 cannot be told so, and keeps to it.
+// SetReceiveLimit sets how much memory the receive queue may take. If the kernel could change the limit
+// before, it still can; a kernel before 5.16 cannot be told so, and keeps the limit.
 func SetReceiveLimit(socket, limit int) error {
 	locked, lockErr := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_BUF_LOCK)
 	// The kernel doubles what it is told, see socket(7).

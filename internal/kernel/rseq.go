@@ -18,9 +18,9 @@ const (
 	rseqAbort      = 24
 )
 
-// abortRseq does what the kernel does to a thread that is stopped in the middle of a restartable
-// sequence (rseq(2)): it goes on at the sequence's abort handler. The kernel itself would not, because
-// it sees other registers when the thread runs again.
+// abortRseq does what the kernel does to a thread that is stopped in the middle of a restartable sequence
+// (rseq(2)): the thread continues at the sequence's abort handler. The kernel itself would not do so,
+// because it sees other registers when the thread runs again.
 func (t *tracee) abortRseq() error {
 	var config struct {
 		pointer         uint64
@@ -29,7 +29,7 @@ func (t *tracee) abortRseq() error {
 	}
 	err := t.ptrace(ptraceGetRseq, unsafe.Sizeof(config), uintptr(unsafe.Pointer(&config)))
 	if errors.Is(err, unix.EIO) || errors.Is(err, unix.EINVAL) || err == nil && config.pointer == 0 {
-		return nil // an older kernel or one without rseq, or a thread without
+		return nil // an older kernel or one without rseq, or a thread that does not use it
 	}
 	if err != nil {
 		return err

@@ -7,15 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SyncSegmentSize has the kernel compute anew how large the segments of a TCP connection are. A
-// socket that is connected in repair mode, as CRIU does it, computes that for a peer that announces
-// nothing: 536 bytes with all options. It is told afterwards what the peer announces
-// (TCP_REPAIR_OPTIONS), and computes anew only when the path's MTU changes (net/ipv4/tcp_output.c,
-// tcp_current_mss).
+// SyncSegmentSize makes the kernel compute the segment size of a TCP connection again. A socket that is
+// connected in repair mode, as by CRIU, computes it for a peer that announces nothing: 536 bytes with all
+// options. Afterwards it is told what the peer announces (TCP_REPAIR_OPTIONS), but computes the size again
+// only when the path's MTU changes (net/ipv4/tcp_output.c, tcp_current_mss).
 //
-// It does so, too, when options of the IP header are set (net/ipv4/ip_sockglue.c, IP_OPTIONS), of
-// which the connection keeps those that it has. A connection of IPv6 has no such option, unless its
-// addresses are mapped ones of IPv4.
+// The kernel also computes it again when options of the IP header are set (net/ipv4/ip_sockglue.c,
+// IP_OPTIONS). The connection keeps the options that it has. An IPv6 connection has no such options, unless
+// its addresses are mapped IPv4 addresses.
 func SyncSegmentSize(socket int) error {
 	var options [40]byte
 	size := uint32(len(options))

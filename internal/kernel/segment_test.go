@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSyncSegmentSize makes a connection in repair mode, as CRIU does: its segments are small until
-// they are computed anew.
+// TestSyncSegmentSize makes a connection in repair mode, as CRIU does: its segments are small until their
+// size is computed again.
 func TestSyncSegmentSize(t *testing.T) {
 	inOwnNamespace(t)
 	const announced = 65495
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} { // of IPv6 it is a mapped address
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} { // with IPv6, a mapped address
 		socket := repaired(t, family, announced)
 		if got := segmentSize(t, socket); got > 536 {
 			t.Errorf("family %d: segments of %d bytes after a restore; is there nothing to mend?", family,
@@ -38,7 +38,7 @@ func segmentSize(t *testing.T, socket int) int {
 	return size
 }
 
-// repaired is a connection, established without a peer, that was told what the peer announces.
+// repaired returns a connection, established without a peer, with this size announced by the peer.
 func repaired(t *testing.T, family, announced int) int {
 	t.Helper()
 	socket, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -21,15 +21,15 @@ import (
 // SeizureCommand is the hidden command of this program that holds frozen processes: see SeizureMain.
 const SeizureCommand = "memory-keeper"
 
-// Seizure keeps the memory of frozen processes readable, even if they are killed, until it is
-// released. It is a separate process, so it outlives the process that started it. Its end, of
-// whatever kind, releases everything.
+// Seizure keeps the memory of frozen processes readable, even if they are killed, until it is released. It
+// is a separate process, so it outlives the process that started it. When it ends in any way, it releases
+// everything.
 //
-// It traces all their threads (PTRACE_SEIZE) and asks for PTRACE_EVENT_EXIT: a thread that is
-// killed stops there, before it gives up its memory (kernel/exit.c: do_exit calls ptrace_event
-// before exit_mm), and another SIGKILL does not wake it, because its process is ending already
-// (kernel/signal.c, prepare_signal, Linux 5.17; before that a second one does). It also has all
-// threads stop (PTRACE_INTERRUPT), so that none of them runs if somebody else thaws them.
+// It traces all their threads (PTRACE_SEIZE) and requests PTRACE_EVENT_EXIT: a killed thread stops there,
+// before it gives up its memory (kernel/exit.c: do_exit calls ptrace_event before exit_mm). Another SIGKILL
+// does not wake the thread, because its process is already ending (kernel/signal.c, prepare_signal, Linux
+// 5.17; before that a second one does). Seizure also stops all threads (PTRACE_INTERRUPT), so that none of
+// them runs if somebody else thaws them.
 type Seizure struct {
 	in    *os.File
 	out   *os.File
@@ -41,8 +41,8 @@ const seizurePatience = 5 * time.Second
 
 // seizureReply is what the process answers.
 type seizureReply struct {
-	Threads int    `json:"threads"` // that it holds
-	Error   string `json:"error"`   // why not all of them
+	Threads int    `json:"threads"` // number of held threads
+	Error   string `json:"error"`   // why not all of them are held
 }
 
 // StartSeizure starts the process, which holds nothing yet.
@@ -65,13 +65,13 @@ func StartSeizure() (*Seizure, error) {
 	}
 	go func() {
 		defer close(s.ended)
-		_ = cmd.Wait() // its end is all that matters
+		_ = cmd.Wait() // only its end matters
 	}()
 	return s, nil
 }
 
 // Hold makes the Seizure hold all threads of these processes, which must be frozen and untraced. It returns
-// how many threads it holds, and why not all of them.
+// how many threads are held, and why not all of them.
 func (s *Seizure) Hold(pids []int) (threads int, err error) {
 	var reply seizureReply
 	err = json.NewEncoder(s.in).Encode(pids)
@@ -88,15 +88,14 @@ func (s *Seizure) Hold(pids []int) (threads int, err error) {
 	return reply.Threads, err
 }
 
-// Close ends the use of it. If it holds nothing it ends.
+// Close closes the connection to it. If it holds nothing, it ends.
 func (s *Seizure) Close() error { return errors.Join(s.in.Close(), s.out.Close()) }
 
-// SeizureMain is the main function of SeizureCommand. It reads a list of processes, holds them,
-// answers, and stays until there is nothing left to hold, or it is killed: it never lets a thread
-// go on.
+// SeizureMain is the main function of SeizureCommand. It reads a list of processes, holds them, answers,
+// and stays until there is nothing left to hold, or it is killed: it never lets a thread continue.
 func SeizureMain(in io.Reader, out io.Writer) int {
 	runtime.LockOSThread() // a tracer is a thread
-	// Best effort, it needs CAP_SYS_RESOURCE: with it the memory goes that others hold.
+	// Best effort, because it needs CAP_SYS_RESOURCE: with this process, memory that others need would go.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-999"), 0)
 	warmSeizure()
 	var pids []int
@@ -115,27 +114,27 @@ func SeizureMain(in io.Reader, out io.Writer) int {
 		reply.Error = err.Error()
 	}
 	if err := json.NewEncoder(out).Encode(reply); err != nil {
-		return 1 // who has asked is gone, and takes nothing for held
+		return 1 // the caller is gone, and takes nothing for held
 	}
 	for {
 		var status unix.WaitStatus
-		_, err := unix.Wait4(-1, &status, unix.WALL, nil) // each stop is left as it is
+		_, err := unix.Wait4(-1, &status, unix.WALL, nil) // each stopped thread stays stopped
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return 0
 		}
 	}
 }
 
-// warmSeizure does once what is to be quick when the processes are frozen: code that never ran has
-// to be brought from the program's file.
+// warmSeizure does once everything that must be quick when the processes are frozen: code that never ran
+// has to be read from the program's file.
 func warmSeizure() {
 	var pids []int
 	_ = json.Unmarshal([]byte("[0]"), &pids)
 	_, _ = json.Marshal(seizureReply{})
-	_, _ = seizeThreads(0) // which nothing has
+	_, _ = seizeThreads(0) // no process has this PID
 }
 
-// seizeThreads traces all threads of a process, and has them stop. One that has ended has none.
+// seizeThreads traces and stops all threads of a process. An ended process has none.
 func seizeThreads(pid int) (seized int, err error) {
 	all, err := threadsOf(pid)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -156,23 +155,23 @@ func seizeThreads(pid int) (seized int, err error) {
 	return seized, err
 }
 
-// hasEndedOrIsHeld tells whether a thread is gone, or a zombie, which nobody can trace, or another
-// Seizure holds it.
+// hasEndedOrIsHeld reports whether a thread is gone, or a zombie, which nobody can trace, or held by
+// another Seizure.
 func hasEndedOrIsHeld(tid int) bool {
 	p, err := ReadProcess(tid)
 	return err != nil || p.State == 'Z' || p.State == 'X' || p.Tracer != 0 && isSeizure(p.Tracer)
 }
 
-// isSeizure tells whether a process is one that holds others.
+// isSeizure reports whether a process is a Seizure.
 func isSeizure(pid int) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	words := strings.Split(string(line), "\x00")
 	return err == nil && len(words) > 1 && words[1] == SeizureCommand
 }
 
-// ReleaseSeized releases processes from whatever Seizure holds them, also one that another agent
-// has started, and returns when none is held any more: those that were killed meanwhile end. Any
-// other runs on unless its group is frozen.
+// ReleaseSeized releases processes from any Seizure that holds them, including one that another agent has
+// started, and returns when none is held any more. Processes that were killed meanwhile end. Others run on
+// unless their group is frozen.
 func ReleaseSeized(ctx context.Context, pids []int) error {
 	var seen []int
 	for _, pid := range pids {
@@ -189,11 +188,11 @@ func ReleaseSeized(ctx context.Context, pids []int) error {
 	return nil
 }
 
-// Seized tells whether a Seizure holds a thread of a process.
+// Seized reports whether a Seizure holds a thread of a process.
 func Seized(pid int) bool { return slices.ContainsFunc(Tracers(pid), isSeizure) }
 
-// Killed tells whether a process was sent a SIGKILL that it has not died of yet: it is frozen in version 1 of
-// cgroups, or a Seizure keeps it from ending.
+// Killed reports whether a process was sent a SIGKILL of which it has not died yet: it is frozen in version
+// 1 of cgroups, or a Seizure keeps it from ending.
 func Killed(pid int) bool {
 	status, err := readProc(pid, "status")
 	if err != nil {
@@ -207,9 +206,9 @@ func Killed(pid int) bool {
 	return err == nil && killedBy(stat)
 }
 
-// killedBy reads from /proc/PID/stat whether SIGKILL ends a process: its exit code is there before it has
-// ended (fs/proc/array.c, do_task_stat, Linux 5.17), and before that the code of the stop in which a Seizure
-// keeps it.
+// killedBy reads from /proc/PID/stat whether SIGKILL ends a process. Its exit code is there before it has
+// ended (fs/proc/array.c, do_task_stat, Linux 5.17), and before that the code of the stop in which a
+// Seizure keeps it.
 func killedBy(stat string) bool {
 	fields := strings.Fields(stat)
 	if len(fields) == 0 {
@@ -219,8 +218,8 @@ func killedBy(stat string) bool {
 	return err == nil && (code == int(unix.SIGKILL) || code == int(unix.SIGTRAP)|unix.PTRACE_EVENT_EXIT<<8)
 }
 
-// endSeizure kills a process if it is a Seizure's, and waits for its end. When it has ended the
-// kernel has released what it traced.
+// endSeizure kills a process if it is a Seizure, and waits for its end. Then the kernel has released the
+// traced threads.
 func endSeizure(ctx context.Context, pid int) error {
 	pidfd, err := PidfdOpen(pid)
 	if errors.Is(err, unix.ESRCH) {
@@ -230,7 +229,7 @@ func endSeizure(ctx context.Context, pid int) error {
 		return err
 	}
 	defer pidfd.Close()
-	if !isSeizure(pid) { // looked at after the descriptor was opened: the number is still its own
+	if !isSeizure(pid) { // checked after the descriptor was opened, so its PID cannot be reused
 		return nil // a CRIU, or a debugger
 	}
 	if err := PidfdKill(pidfd); err != nil {

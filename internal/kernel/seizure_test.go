@@ -40,7 +40,7 @@ const (
 	pattern    = "memory that must stay readable"
 )
 
-// The main function runs in the first thread only if that is asked for before it begins.
+// The main function runs in the first thread only if that is requested before the program starts.
 var _ = func() bool {
 	if os.Getenv(envThreads) == leaderEnds {
 		runtime.LockOSThread()
@@ -48,8 +48,8 @@ var _ = func() bool {
 	return true
 }()
 
-// countInThreads is a process with many threads, which all count in one place in its memory. It says
-// where that is. The memory is also that of descriptor 3, where the count is left when the process has ended.
+// countInThreads is a process with many threads, which all count in one place in its memory. It prints the
+// address. The memory is also that of descriptor 3, where the count remains when the process has ended.
 func countInThreads() {
 	page, err := unix.Mmap(3, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -72,7 +72,7 @@ func countInThreads() {
 	running.Wait()
 	fmt.Printf("%d\n", uintptr(unsafe.Pointer(&page[0])))
 	if os.Getenv(envThreads) == leaderEnds {
-		// It waits until it is in its group: a thread that has ended is not moved.
+		// The process waits until it is in its group: a thread that has ended is not moved.
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0) // of this thread alone
 	}
@@ -85,7 +85,7 @@ type threaded struct {
 	pid     int
 	address int64
 	memory  *os.File
-	shared  *os.File // the same memory, which outlives it
+	shared  *os.File // the same memory, which outlives the process
 }
 
 func newThreaded(t *testing.T, mount string) *threaded {
@@ -128,7 +128,7 @@ func newThreadedOf(t *testing.T, mount, which string) *threaded {
 	must(t, err)
 	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
 	must(t, err)
-	// The first thread may have ended, and has no memory then.
+	// The first thread may have ended, and then has no memory.
 	p.memory, err = os.Open(fmt.Sprintf("/proc/%d/task/%s/mem", p.pid, names[len(names)-1].Name()))
 	must(t, err)
 	t.Cleanup(func() { _ = p.memory.Close() })
@@ -146,7 +146,7 @@ func sharedPage(t *testing.T) *os.File {
 	return page
 }
 
-// counted is how far it has counted, also when it has ended.
+// counted returns the count, even if the process has ended.
 func (p *threaded) counted(t *testing.T) uint64 {
 	t.Helper()
 	var count [8]byte
@@ -155,7 +155,7 @@ func (p *threaded) counted(t *testing.T) uint64 {
 	return binary.NativeEndian.Uint64(count[:])
 }
 
-// read is what is in its memory: it counts in the first eight bytes.
+// read returns the process's memory: the first eight bytes are the count.
 func (p *threaded) read() ([]byte, error) {
 	data := make([]byte, 8+len(pattern))
 	_, err := p.memory.ReadAt(data, p.address)
@@ -165,7 +165,7 @@ func (p *threaded) read() ([]byte, error) {
 	return data, err
 }
 
-// held freezes it and has it held.
+// held freezes the process and makes a Seizure hold it.
 func (p *threaded) held(t *testing.T) {
 	t.Helper()
 	_, err := p.group.Freeze(t.Context())
@@ -176,10 +176,10 @@ func (p *threaded) held(t *testing.T) {
 	if must(t, err); n <= threads {
 		t.Errorf("%d threads are held, of more than %d", n, threads)
 	}
-	must(t, s.Close()) // who has started it may be gone
+	must(t, s.Close()) // the process that started it may be gone
 }
 
-// awaitState waits until the process's first thread is in one of some states.
+// awaitState waits until the process's first thread is in one of these states.
 func (p *threaded) awaitState(t *testing.T, states string) {
 	t.Helper()
 	for until := time.Now().Add(20 * time.Second); ; {
@@ -194,7 +194,7 @@ func (p *threaded) awaitState(t *testing.T, states string) {
 	}
 }
 
-// awaitEnd waits until it has no memory: the last one of many threads takes that with it.
+// awaitEnd waits until the process has no memory, which lasts until the end of its last thread.
 func (p *threaded) awaitEnd(t *testing.T) {
 	t.Helper()
 	for until := time.Now().Add(20 * time.Second); ; {
@@ -207,8 +207,8 @@ func (p *threaded) awaitEnd(t *testing.T) {
 	}
 }
 
-// TestSeizedKilled: the memory of frozen processes that are held can be read after they were killed,
-// more than once and also thread by thread, and they end when they are released.
+// TestSeizedKilled checks that the memory of held, frozen processes can be read after they were killed,
+// even repeatedly and thread by thread, and that they end when they are released.
 func TestSeizedKilled(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestSeizedKilled(t *testing.T) {
 					t.Fatalf("it was killed, and has %q, %v; had %q", after, err, before)
 				}
 			}
-			must(t, p.group.Thaw()) // in version 1 only now a SIGKILL is looked at
+			must(t, p.group.Thaw()) // in version 1, SIGKILL takes effect only now
 			p.awaitState(t, "t")
 			if after, err := p.read(); err != nil || !bytes.Equal(before, after) {
 				t.Fatalf("it was killed and thawed, and has %q, %v; had %q", after, err, before)
@@ -240,8 +240,8 @@ func TestSeizedKilled(t *testing.T) {
 	}
 }
 
-// TestSeizedWithoutLeader: a process whose first thread has ended is held by its other threads, released, and
-// killed.
+// TestSeizedWithoutLeader holds a process whose first thread has ended by its other threads, releases it,
+// and kills it.
 func TestSeizedWithoutLeader(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
@@ -276,8 +276,8 @@ func TestSeizedWithoutLeader(t *testing.T) {
 	}
 }
 
-// TestKillHeld: a group whose processes are held, and that somebody has thawed, is killed without any of
-// its threads going on.
+// TestKillHeld kills a group whose processes are held, and which somebody has thawed, and checks that none
+// of its threads continues.
 func TestKillHeld(t *testing.T) {
 	for version, mount := range freezers(t) {
 		for _, which := range []string{"all", leaderEnds} {
@@ -301,8 +301,8 @@ func TestKillHeld(t *testing.T) {
 	}
 }
 
-// TestKeepFrozen: what was told to freeze is known for it while tracers stop it, and a group that somebody
-// has thawed is frozen again; if that fails it is not thawed.
+// TestKeepFrozen checks that the order to freeze stays visible while tracers stop the processes, and that a
+// thawed group is frozen again. If that fails, the group is not thawed.
 func TestKeepFrozen(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
@@ -333,8 +333,8 @@ func TestKeepFrozen(t *testing.T) {
 	}
 }
 
-// TestKeepFrozenPaused: what another program has paused by the freezer of version 1 is kept frozen too: it
-// does not run when that program lets it go on.
+// TestKeepFrozenPaused checks that a group that another program has paused with the freezer of version 1 is
+// also kept frozen: it does not run when that program resumes it.
 func TestKeepFrozenPaused(t *testing.T) {
 	mounts := freezers(t)
 	p := newThreaded(t, mounts["version 2"])
@@ -360,7 +360,8 @@ func TestKeepFrozenPaused(t *testing.T) {
 	}
 }
 
-// TestKilled: a process that was sent a SIGKILL is known for it before it ends, and no other is.
+// TestKilled checks that a process that was sent a SIGKILL is recognised before it ends, and that others
+// are not.
 func TestKilled(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
@@ -385,8 +386,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestSeizedThawed: processes that are held do not run if somebody else thaws them, and go on where they
-// were when they are released.
+// TestSeizedThawed checks that held processes do not run if somebody else thaws them, and continue where
+// they were when they are released.
 func TestSeizedThawed(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
@@ -418,8 +419,8 @@ func TestSeizedThawed(t *testing.T) {
 	}
 }
 
-// TestSeizureUnused: a keeper that was asked for nothing ends with who has started it, and one whose
-// processes are gone ends by itself.
+// TestSeizureUnused checks that a Seizure that holds nothing ends with the process that started it, and
+// that a Seizure whose processes are gone ends by itself.
 func TestSeizureUnused(t *testing.T) {
 	unused, err := StartSeizure()
 	must(t, err)

@@ -13,15 +13,16 @@ type call struct {
 	name      string
 	number    uint64
 	arguments [5]uint64
-	fine      unix.Errno   // says that what the call is for has been done before
+	fine      unix.Errno   // this error means that the call's purpose is already met
 	ready     func() error // called when the thread would make the call even if the tracer died
 	done      func() error // called after the call
-	orphan    bool         // it is made only if the tracer dies
+	orphan    bool         // made only if the tracer dies
 }
 
-// sequence is system calls that a stopped thread makes one after the other, all of them whatever the others
-// return. If the tracer dies, the thread makes the rest by itself: each call is followed by the return from a
-// signal handler, whose frame has the registers of the next call, and at last those of the thread (heal.go).
+// sequence is a list of system calls that a stopped thread makes one after the other, whatever they return.
+// If the tracer dies, the thread makes the rest by itself: each call is followed by the return from a
+// signal handler, whose frame has the registers of the next call, and finally those of the thread
+// (heal.go).
 type sequence struct {
 	t      *tracee
 	calls  []call
@@ -56,7 +57,7 @@ func (s *sequence) way(i int) healing {
 
 func (s *sequence) frame(i int) uint64 { return s.frames + uint64((i-1)*callFrameSize) }
 
-// argument is where a frame has the first argument of its call.
+// argument returns the address of the first argument of a call in its frame.
 func (s *sequence) argument(i int) uint64 {
 	return s.frame(i) + callArgument
 }
@@ -69,7 +70,7 @@ func (s *sequence) setArgument(i int, value uint64) error {
 	return s.t.write(s.argument(i), binary.NativeEndian.AppendUint64(nil, value))
 }
 
-// run has the thread make all calls, and returns the first error.
+// run makes the thread make all calls, and returns the first error.
 func (s *sequence) run() (first error) {
 	for i := range s.calls {
 		if s.calls[i].orphan {

@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory that processes share without a file is a file all the same, of a file system that is
-// mounted nowhere: shared anonymous mappings, segments of System V and memfd_create(2) have their
-// inodes there.
+// Memory that processes share without a file is nevertheless a file, in a file system that is mounted
+// nowhere: shared anonymous mappings, segments of System V and memfd_create(2) have their inodes there.
 const (
 	anonymousShared = "/dev/zero (deleted)"
 	memfdPrefix     = "/memfd:"
 	deletedSuffix   = " (deleted)"
 )
 
-// SharedDevice tells the number of the device on which memory is that processes share without a
-// file, and that of its mount.
+// SharedDevice returns the device number of memory that processes share without a file, and the number of
+// its mount.
 func SharedDevice() (device, mount uint64, err error) {
 	fd, err := unix.MemfdCreate("godwit-probe", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -45,8 +44,8 @@ func SharedDevice() (device, mount uint64, err error) {
 	return 0, 0, errors.New("find the mount of shared memory: the kernel does not tell")
 }
 
-// SharedName tells from the target of a link in /proc/PID/map_files or /proc/PID/fd whether it is a
-// shared anonymous mapping or a memfd, and which name that was given.
+// SharedName reports, from the target of a link in /proc/PID/map_files or /proc/PID/fd, whether the target
+// is a shared anonymous mapping or a memfd, and its name.
 func SharedName(target string) (name string, anonymous, memfd bool) {
 	if target == anonymousShared {
 		return "", true, false
@@ -55,16 +54,16 @@ func SharedName(target string) (name string, anonymous, memfd bool) {
 	return strings.TrimSuffix(name, deletedSuffix), false, memfd
 }
 
-// OpenMapped opens what a process has mapped, for reading. Error: fs.ErrNotExist when the mapping
-// is no longer there.
+// OpenMapped opens the file of a mapping for reading. Error: fs.ErrNotExist when the mapping no longer
+// exists.
 func (a *AddressSpace) OpenMapped(m Mapping) (*os.File, error) {
 	return a.open(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
 }
 
-// OpenDescriptor opens the file that is behind a descriptor of the process, for reading and anew.
-// Error: fs.ErrNotExist when the descriptor is closed or of no file: meanwhile the process may have
-// put anything there, and to open a FIFO would wait for somebody who writes to it, to open a device
-// do what the device does.
+// OpenDescriptor opens the file behind a descriptor of the process again, for reading. Error:
+// fs.ErrNotExist when the descriptor is closed or does not refer to a file. The process may have put
+// anything in its place meanwhile: opening a FIFO would wait for a writer, and opening a device would do
+// whatever the device does.
 func (a *AddressSpace) OpenDescriptor(fd string) (*os.File, error) {
 	path, err := unix.Openat(int(a.proc.Fd()), "fd/"+fd, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -85,8 +84,8 @@ func (a *AddressSpace) OpenDescriptor(fd string) (*os.File, error) {
 	return file, nil
 }
 
-// Memfds lists the descriptors of the process that are memfds, by their inodes on the given device.
-// There is one for each inode. A process that has ended has none.
+// Memfds lists the process's descriptors of memfds, one for each inode on the given device. An ended
+// process has none.
 func (a *AddressSpace) Memfds(device uint64) (map[uint64]string, error) {
 	dir, err := a.open("fd")
 	if err != nil {
@@ -139,7 +138,7 @@ func DataRanges(file *os.File) ([]DataRange, error) {
 		}
 		end, err := unix.Seek(int(file.Fd()), start, unix.SEEK_HOLE)
 		if errors.Is(err, unix.ENXIO) {
-			return all, nil // it has become shorter
+			return all, nil // the file has been truncated
 		}
 		if err != nil {
 			return nil, fmt.Errorf("look for the end of data in %s: %w", file.Name(), err)
@@ -149,8 +148,8 @@ func DataRanges(file *os.File) ([]DataRange, error) {
 	}
 }
 
-// ReadFaults counts the page faults of a process since its begin, of all its threads. Error:
-// fs.ErrNotExist when it is gone.
+// ReadFaults counts the page faults of all threads of a process since its start. Error: fs.ErrNotExist when
+// the process is gone.
 func ReadFaults(pid int) (uint64, error) {
 	stat, err := readProc(pid, "stat")
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 // soBufLock is SO_BUF_LOCK (Linux 5.14): which buffers have a size that the program has set.
 const soBufLock = 72
 
-// listenerOptions are those that say how a TCP listener works, or that accepted connections inherit.
+// listenerOptions are the options that control how a TCP listener works, or that accepted connections
+// inherit.
 var listenerOptions = [...]struct{ level, name int }{
 	{unix.SOL_SOCKET, unix.SO_REUSEADDR},
 	{unix.SOL_SOCKET, unix.SO_KEEPALIVE},
@@ -41,8 +42,8 @@ var listenerOptions = [...]struct{ level, name int }{
 	{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS},
 }
 
-// copyListenerOptions gives a socket the options of another one of its family. Options that one of the
-// two does not know were never set.
+// copyListenerOptions copies the options of a socket to another socket of its family. Options that one of
+// them does not know were never set.
 func copyListenerOptions(to, from int) error {
 	for _, o := range listenerOptions {
 		want, err1 := rawSocketOption(from, o.level, o.name)
@@ -90,8 +91,8 @@ func rawSocketOption(fd, level, name int) ([]byte, error) {
 	return value[:size], nil
 }
 
-// SocketOption asks a socket for an option, and returns how many bytes the answer has. Some options
-// are questions: they read what value begins with.
+// SocketOption reads an option of a socket, and returns the length of the answer. Some options are queries:
+// they read the beginning of value.
 func SocketOption(fd, level, name int, value []byte) (int, error) {
 	size := uint32(len(value))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name),

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ClearSoftDirty makes the kernel forget which pages of the process were written, and note it from
-// now on (Documentation/admin-guide/mm/soft-dirty.rst). Mappings that come later count as written.
-// The process need not be stopped; its page faults wait meanwhile, some 10 ms for a GiB. The notes
-// are there once for all who use them: CRIU's pre-dump, for one.
+// ClearSoftDirty makes the kernel forget which pages of the process were written, and record writes from
+// now on (Documentation/admin-guide/mm/soft-dirty.rst). Later mappings count as written. The process need
+// not be stopped; its page faults wait meanwhile, some 10 ms per GiB. All users share the records: CRIU's
+// pre-dump is one of them.
 func (a *AddressSpace) ClearSoftDirty() error {
 	fd, err := unix.Openat(int(a.proc.Fd()), "clear_refs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -25,10 +25,9 @@ func (a *AddressSpace) ClearSoftDirty() error {
 	return nil
 }
 
-// Frames remembers where each page of an address space was, which takes 2 MiB for each GiB. The
-// soft-dirty notes alone do not tell all: when mremap(2) moves a whole page table (HAVE_MOVE_PMD)
-// its pages stay as clean as they were, at an address where something else was. Seen on Linux 6.1.
-// PAGEMAP_SCAN does not tell the frames.
+// Frames remembers where each page of an address space was, which takes 2 MiB per GiB. Soft-dirty records
+// alone are incomplete: when mremap(2) moves a whole page table (HAVE_MOVE_PMD), its pages stay as clean as
+// they were, at an address that had other contents. Seen on Linux 6.1. PAGEMAP_SCAN does not report frames.
 type Frames struct {
 	tables map[uint64]*frameTable
 	last   uint64 // key of the one below, 0: none
@@ -39,17 +38,17 @@ const frameTablePages = 512
 
 type frameTable [frameTablePages]uint64
 
-// NewFrames remembers nothing yet.
+// NewFrames returns an empty Frames.
 func NewFrames() *Frames { return &Frames{tables: map[uint64]*frameTable{}} }
 
-// moved tells whether a page is not where it was, and notes where it is.
+// moved reports whether a page is not where it was, and records where it is now.
 func (f *Frames) moved(page, entry uint64) bool {
 	key := page/frameTablePages + 1
 	place := entry & entryPlace
 	if key != f.last {
 		table := f.tables[key]
 		if table == nil {
-			if place == 0 { // as nothing is noted
+			if place == 0 { // as if nothing was recorded
 				return false
 			}
 			table = &frameTable{}
@@ -63,10 +62,10 @@ func (f *Frames) moved(page, entry uint64) bool {
 	return moved
 }
 
-// SoftDirty returns ranges of pages that exist and were written since ClearSoftDirty, or that are
-// not where they were when the same frames were given last; with all, of all pages that exist. The
-// notes stay. It reads an entry for each page that the range has room for. Error: fs.ErrNotExist
-// when the memory is gone.
+// SoftDirty returns ranges of existing pages that were written since ClearSoftDirty, or that are not where
+// they were when the same frames were last passed; with all, it returns all existing pages. The records
+// stay. It reads an entry for each page for which the range has room. Error: fs.ErrNotExist when the memory
+// is gone.
 func (p *Pagemap) SoftDirty(frames *Frames, all bool, start, end, maxPages uint64) (ranges []PageRange,
 	next uint64, err error) {
 	size := uint64(os.Getpagesize())

@@ -10,11 +10,11 @@ import (
 )
 
 // envKernels is set where scripts/test-kernels.sh runs the tests, on kernels that are known to have
-// soft-dirty if the architecture has.
+// soft-dirty if their architecture has it.
 const envKernels = "GODWIT_TEST_KERNELS"
 
-// needsSoftDirty tells whether the kernel has soft-dirty. make test-kernels sees to it that the
-// tests run on one that has.
+// needsSoftDirty reports whether the kernel has soft-dirty. make test-kernels makes sure that the tests run
+// on such a kernel.
 func needsSoftDirty(t *testing.T) bool {
 	t.Helper()
 	err := ProbeSoftDirty()
@@ -54,7 +54,7 @@ func newOwn(t *testing.T, tables int) *own {
 	return o
 }
 
-// self opens this process's memory, and clears the notes.
+// self opens this process's memory, and clears its soft-dirty bits.
 func self(t *testing.T) (*AddressSpace, *Pagemap) {
 	t.Helper()
 	space, err := OpenAddressSpace(os.Getpid())
@@ -70,7 +70,7 @@ func self(t *testing.T) (*AddressSpace, *Pagemap) {
 	return space, pagemap
 }
 
-// collect gathers all that a scan finds, in pages.
+// collect collects all results of a scan, in pages.
 func collect(t *testing.T, look func(start, end, pages uint64) ([]PageRange, uint64, error), start, end,
 	most uint64) []PageRange {
 	t.Helper()
@@ -96,7 +96,7 @@ func written(pagemap *Pagemap, frames *Frames) func(start, end, most uint64) ([]
 	}
 }
 
-// TestSoftDirty reads the notes.
+// TestSoftDirty reads the soft-dirty bits.
 func TestSoftDirty(t *testing.T) {
 	if !needsSoftDirty(t) {
 		return
@@ -134,7 +134,7 @@ func TestSoftDirty(t *testing.T) {
 	}
 }
 
-// TestSoftDirtyMoved moves whole page tables over others, which the kernel does without a look at the pages.
+// TestSoftDirtyMoved moves whole page tables over others, which the kernel does without touching the pages.
 func TestSoftDirtyMoved(t *testing.T) {
 	if !needsSoftDirty(t) {
 		return
@@ -164,7 +164,7 @@ func TestSoftDirtyMoved(t *testing.T) {
 	}
 }
 
-// TestEntries compares what is found in the two ways.
+// TestEntries compares the results of both ways.
 func TestEntries(t *testing.T) {
 	p := startProgram(t, "block")
 	space, err := OpenAddressSpace(p.pid())
@@ -193,7 +193,7 @@ func TestEntries(t *testing.T) {
 		before, _ := look(false)
 		oldExisting, oldOwn := look(true)
 		existing, own := look(false)
-		for !slices.Equal(existing, before) { // it is still being started
+		for !slices.Equal(existing, before) { // it is still starting
 			before = existing
 			oldExisting, oldOwn = look(true)
 			existing, own = look(false)

@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TCPUnderWay is what is under way in the TCP of a network namespace that belongs to no process, or not
-// yet: a dump of its processes loses it. What stays within the namespace is counted apart: the kernel
-// needs no network to bring it to its end, but may need a process that takes what comes.
+// TCPUnderWay is the state in the TCP of a network namespace that belongs to no process, or not yet: a dump
+// of its processes loses it. Connections within the namespace are counted separately: the kernel needs no
+// network to finish them, but may need a process that takes the data.
 type TCPUnderWay struct {
-	// in the middle of the handshake: the peer has been answered, and may believe itself connected
+	// in the middle of the handshake: the peer has an answer, and may consider itself connected
 	HalfOpen    int
 	Unaccepted  int // in the queues of listening sockets; also from within
-	Ending      int // closed by its process, while the peer has not acknowledged it
-	Undelivered int // of those: where data is not acknowledged either
+	Ending      int // closed by its process, but not yet acknowledged by the peer
+	Undelivered int // of those: also with unacknowledged data
 	Within      int // half open or ending, with both ends in the namespace
 }
 
-// TCPWatch looks at the TCP of a network namespace again and again. It is for one goroutine.
+// TCPWatch checks the TCP of a network namespace repeatedly. It is for one goroutine.
 type TCPWatch struct {
 	socket int
-	// by their cookies, the connections that Within counted last, and when they were seen first
+	// by cookie, the connections that Within last counted, and when they were first seen
 	within map[uint64]time.Time
 }
 
@@ -44,7 +44,7 @@ func diagSocket(pid int) (int, error) {
 	return socketIn(pid, unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_SOCK_DIAG)
 }
 
-// socketIn makes a socket in the network namespace of a process. It stays there.
+// socketIn makes a socket in the network namespace of a process, where it stays.
 func socketIn(pid, family, kind, protocol int) (int, error) {
 	type result struct {
 		socket int
@@ -78,7 +78,7 @@ func enterNetwork(path string) error {
 // Close ends the watch.
 func (w *TCPWatch) Close() error { return unix.Close(w.socket) }
 
-// UnderWay looks at all of it, in some tenths of a millisecond: the kernel has one table for all namespaces.
+// UnderWay checks everything, in some tenths of a millisecond: the kernel has one table for all namespaces.
 func (w *TCPWatch) UnderWay() (TCPUnderWay, error) {
 	var found tcpLook
 	const states = 1<<tcpSynReceived | 1<<tcpFinWait1 | 1<<tcpLastAck | 1<<tcpClosing | 1<<tcpListening
@@ -101,7 +101,7 @@ func (w *TCPWatch) notice(cookies []uint64) {
 	w.within = within
 }
 
-// WithinSince tells how many of the connections that Within has counted last had been seen before a time.
+// WithinSince returns how many of the connections that Within has last counted had been seen before a time.
 func (w *TCPWatch) WithinSince(at time.Time) int {
 	n := 0
 	for _, first := range w.within {
@@ -112,7 +112,7 @@ func (w *TCPWatch) WithinSince(at time.Time) int {
 	return n
 }
 
-// Unaccepted counts the connections in the queues of listening sockets only, in a tenth of that time.
+// Unaccepted counts only the connections in the queues of listening sockets, in a tenth of that time.
 func (w *TCPWatch) Unaccepted() (int, error) {
 	var found tcpLook
 	err := w.ask(1<<tcpListening, found.add)
@@ -149,7 +149,7 @@ func (w *TCPWatch) listeners(at netip.AddrPort) (n int, err error) {
 	return n, err
 }
 
-// localAddress is the local end of a socket: struct inet_diag_msg.
+// localAddress returns the local end of a socket: struct inet_diag_msg.
 func localAddress(b []byte) netip.AddrPort {
 	address := netip.AddrFrom16([16]byte(b[inetDiagLocal:]))
 	if b[0] == unix.AF_INET {
@@ -177,11 +177,12 @@ const (
 	inetDiagLocal   = 8  // local address
 	inetDiagCookie  = 44
 
-	inetDiagRepeated = 3 // how often the socket has sent its last segment again
+	inetDiagRepeated = 3 // number of retransmissions of the socket's last segment
 )
 
-// ask asks for the sockets in some states. The old form of the question is for both families at once
-// (net/ipv4/inet_diag.c, inet_diag_dump_compat), which halves the time. emit gets each struct inet_diag_msg.
+// ask requests the sockets in some states. The old form of the request is for both families at once
+// (net/ipv4/inet_diag.c, inet_diag_dump_compat), which halves the time. emit gets each struct
+// inet_diag_msg.
 func (w *TCPWatch) ask(states uint32, emit func(message []byte) error) error {
 	request := make([]byte, netlinkHeader+inetDiagRequest)
 	binary.NativeEndian.PutUint32(request, uint32(len(request)))
@@ -203,10 +204,10 @@ func (w *TCPWatch) ask(states uint32, emit func(message []byte) error) error {
 	return nil
 }
 
-// hopeless is how often something must have been sent again, at least 3 s, for nobody to be there any more.
+// hopeless is the number of retransmissions, over at least 3 s, after which the peer counts as gone.
 const hopeless = 2
 
-// tcpLook is what one look finds.
+// tcpLook is the result of one check.
 type tcpLook struct {
 	TCPUnderWay
 	within []uint64 // cookies of the sockets that Within counts
@@ -238,7 +239,7 @@ func (t *tcpLook) add(b []byte) error {
 	return nil
 }
 
-// isInner tells whether a connection's peer is in the same namespace.
+// isInner reports whether a connection's peer is in the same namespace.
 func isInner(family byte, local, remote []byte) bool {
 	from, to := netip.AddrFrom16([16]byte(local)), netip.AddrFrom16([16]byte(remote))
 	if family == unix.AF_INET {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inOwnNamespace goes on in a network namespace of the test's own, with loopback up.
+// inOwnNamespace moves the test to a network namespace of its own, with loopback up.
 func inOwnNamespace(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread ends with the test's goroutine
@@ -35,8 +35,8 @@ func inOwnNamespace(t *testing.T) {
 	}
 }
 
-// TestTCPWatch counts connections that nobody accepts, of both families. They are loopback's, so
-// the rest is not counted.
+// TestTCPWatch counts connections that nobody accepts, in both families. They use loopback, so the other
+// counts stay zero.
 func TestTCPWatch(t *testing.T) {
 	inOwnNamespace(t)
 	w, err := OpenTCPWatch(unix.Gettid())
@@ -103,7 +103,7 @@ func TestTCPUnderWayCounts(t *testing.T) {
 		diagMessage(tcpLastAck, 0, own, peer, 0, 1, 0),
 		diagMessage(tcpClosing, 1, own, peer, 0, 0, 0),
 		diagMessage(tcpFinWait1, hopeless, own, peer, 0, 0, 0),
-		diagMessage(tcpFinWait1, 0, own, peer, 0, 1, 9), // half closed: a process has it
+		diagMessage(tcpFinWait1, 0, own, peer, 0, 1, 9), // half closed, and open in a process
 		diagMessage(tcpFinWait1, 0, loopback, loopback, 0, 1, 0),
 		diagMessage(tcpLastAck, 0, own, own, 0, 1, 0),
 		diagMessage(tcpSynReceived, 0, loopback, loopback, 0, 0, 0),
@@ -119,7 +119,7 @@ func TestTCPUnderWayCounts(t *testing.T) {
 	}
 }
 
-// TestTCPWithinSince tells connections within a namespace apart by their cookies.
+// TestTCPWithinSince distinguishes connections within a namespace by their cookies.
 func TestTCPWithinSince(t *testing.T) {
 	look := func(cookies ...uint64) []uint64 {
 		var found tcpLook

@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// UnreadDatagrams is how many bytes, with the kernel's own beside the data, wait in the UDP sockets
-// of a process's network namespace to be read. A dump loses them (criu/sk-inet.c: "Read queue is
-// dropped"), so it is worth a few milliseconds to let the application read them before it is
-// frozen.
+// UnreadDatagrams returns how many bytes, including the kernel's overhead, wait to be read in the UDP
+// sockets of a process's network namespace. A dump loses them (criu/sk-inet.c: "Read queue is dropped"), so
+// it is worth a few milliseconds to let the application read them before the freeze.
 func UnreadDatagrams(pid int) (int64, error) {
 	var total int64
 	for _, file := range []string{"udp", "udp6", "udplite", "udplite6"} {

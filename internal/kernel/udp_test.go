@@ -10,8 +10,8 @@ import (
 )
 
 func TestUnreadDatagrams(t *testing.T) {
-	// What is asked is the socket's own thread: the first thread, by which a process is known, may
-	// be left in the network namespace of another test.
+	// The test uses its own thread: the first thread, by which a process is identified, may have been left
+	// in the network namespace of another test.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	unread := func() int64 {

@@ -9,13 +9,14 @@ import (
 )
 
 // A thread that has called vfork(2), as posix_spawn(3) does, sleeps until its child has called execve or
-// ended, and shares its memory with the child so long. The freezers count it as frozen, but no tracer can
-// stop it (kernel/fork.c, wait_for_vfork_done), and the frozen child never wakes it. So nothing can dump it.
+// ended, and shares its memory with the child until then. The freezers count it as frozen, but no tracer
+// can stop it (kernel/fork.c, wait_for_vfork_done), and the frozen child never wakes it. So nothing can
+// dump it.
 
-// vfork is a process with a thread that waits, and the child for which it waits.
+// vfork is a process with a waiting thread, and the child for which it waits.
 type vfork struct{ parent, child int }
 
-// vforks finds those of a frozen group.
+// vforks finds such processes of a frozen group.
 func (c *Cgroup) vforks() ([]vfork, error) {
 	pids, err := c.Procs()
 	if err != nil || len(pids) < 2 {
@@ -39,7 +40,7 @@ func (c *Cgroup) vforks() ([]vfork, error) {
 	return found, nil
 }
 
-// goesOn tells whether the child has the parent's memory, and a thread of the parent waits.
+// goesOn reports whether the child still has the parent's memory, and a thread of the parent waits.
 func (v vfork) goesOn() bool {
 	if same, err := ShareMemory(v.parent, v.child); err != nil || !same {
 		return false

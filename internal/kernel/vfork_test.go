@@ -54,7 +54,8 @@ func startIn(t *testing.T, mount, program string, args ...string) (*Cgroup, io.R
 	return group, said, in
 }
 
-// TestFreezeToMoveSpawner freezes a program that starts others all the time: never while it waits in vfork.
+// TestFreezeToMoveSpawner freezes a program that constantly starts others, and checks that it is never
+// caught waiting in vfork.
 func TestFreezeToMoveSpawner(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {
@@ -68,7 +69,7 @@ func TestFreezeToMoveSpawner(t *testing.T) {
 				}
 			}
 			lines(1)
-			for caught := 0; caught == 0; { // until it is certain that the way of looking finds some
+			for caught := 0; caught == 0; { // until the check has certainly found some
 				_, err := group.Freeze(t.Context())
 				must(t, err)
 				found, err := group.vforks()
@@ -91,7 +92,8 @@ func TestFreezeToMoveSpawner(t *testing.T) {
 	}
 }
 
-// TestFreezeToMoveStuck has a child that never comes to execve: the error names it, and the group runs on.
+// TestFreezeToMoveStuck has a child that never calls execve. It checks that the error names the child, and
+// that the group runs on.
 func TestFreezeToMoveStuck(t *testing.T) {
 	for version, mount := range freezers(t) {
 		t.Run(version, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxReadRanges is the most ranges that one ReadMemory takes (UIO_MAXIOV is 1024).
+// MaxReadRanges is the maximum number of ranges of a ReadMemory (UIO_MAXIOV is 1024).
 const MaxReadRanges = 512
 
 // MemoryReader reads the memory of a process while it runs. It is for one goroutine.
@@ -22,10 +22,9 @@ type MemoryReader struct {
 // Reader returns a reader of the process's memory.
 func (a *AddressSpace) Reader() *MemoryReader { return &MemoryReader{space: a} }
 
-// Read fills into with the content of the ranges, which are together as long as it is, one after
-// the other. It returns how many bytes it has read: fewer than all when it came to memory that is
-// gone or that the process itself may not read (see ReadForced). Error: fs.ErrNotExist when the
-// process is gone.
+// Read fills into with the contents of the ranges, one after the other; the ranges together have the length
+// of into. It returns how many bytes it has read: fewer if it came to memory that is gone or that the
+// process itself may not read (see ReadForced). Error: fs.ErrNotExist when the process is gone.
 func (r *MemoryReader) Read(ranges []PageRange, into []byte) (int, error) {
 	if len(ranges) == 0 {
 		return 0, nil
@@ -40,7 +39,7 @@ func (r *MemoryReader) Read(ranges []PageRange, into []byte) (int, error) {
 	local := []unix.Iovec{{Base: &into[0]}}
 	local[0].SetLen(len(into))
 	n, err := unix.ProcessVMReadv(r.space.pid, local, r.remote[:len(ranges)], 0)
-	// what was read may be of another process, which has its number
+	// the data may be of another process with the same PID
 	if gone := r.space.stillThere(); gone != nil {
 		clear(into)
 		return 0, gone
@@ -54,22 +53,21 @@ func (r *MemoryReader) Read(ranges []PageRange, into []byte) (int, error) {
 	return n, nil
 }
 
-// ReadGently does the same and leaves pages shared that processes share copy-on-write: Read pins
-// what it reads, for which the kernel gives the process a page of its own (mm/gup.c,
-// gup_must_unshare; Linux 5.19). It is slower.
+// ReadGently does the same, but keeps copy-on-write pages shared. Read pins the pages, for which the kernel
+// gives the process pages of its own (mm/gup.c, gup_must_unshare; Linux 5.19). ReadGently is slower.
 func (r *MemoryReader) ReadGently(ranges []PageRange, into []byte) (int, error) {
 	n, err := r.readGently(ranges, into)
 	if n > 0 || !errors.Is(err, io.EOF) {
 		return n, noEnd(err)
 	}
-	// What was opened is gone: the process has ended, or called execve.
-	_ = r.forced.Close() // it was only read
+	// The opened memory is gone: the process has ended, or called execve.
+	_ = r.forced.Close() // it was only opened for reading
 	r.forced = nil
 	n, err = r.readGently(ranges, into)
 	return n, noEnd(err)
 }
 
-// noEnd is for reads that end early: that is told by how much was read.
+// noEnd ignores the end of a read that ends early, which the number of bytes shows.
 func noEnd(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.EIO) {
 		return nil
@@ -93,10 +91,10 @@ func (r *MemoryReader) readGently(ranges []PageRange, into []byte) (int, error) 
 	return total, nil
 }
 
-// OpenMemory opens the memory that the process has now as a file: a place in it is an address. It
-// can be read by several goroutines at once, and never is the memory of another process. To read it
-// leaves pages shared that processes share copy-on-write, as ReadGently does. At the end of the
-// process, or at an execve, it is empty: io.EOF. EIO: nothing is there.
+// OpenMemory opens the process's present memory as a file, in which offsets are addresses. Several
+// goroutines can read the file at once, and it never becomes the memory of another process. Reading keeps
+// copy-on-write pages shared, as ReadGently does. After the process has ended or called execve, the file is
+// empty: io.EOF. EIO: nothing is mapped there.
 func (a *AddressSpace) OpenMemory() (*os.File, error) { return a.open("mem") }
 
 // open opens the memory as a file.
@@ -109,8 +107,8 @@ func (r *MemoryReader) open() error {
 	return err
 }
 
-// ReadForced reads memory at an address even if the process itself may not read it. It tells
-// whether there was any.
+// ReadForced reads memory at an address even if the process itself may not read it. It reports whether
+// there was any.
 func (r *MemoryReader) ReadForced(address uint64, into []byte) (bool, error) {
 	if err := r.open(); err != nil {
 		return false, err
@@ -126,7 +124,7 @@ func (r *MemoryReader) ReadForced(address uint64, into []byte) (bool, error) {
 	return false, r.space.failed(fmt.Sprintf("read it at %#x", address), err)
 }
 
-// Close ends the use of the reader.
+// Close closes the reader.
 func (r *MemoryReader) Close() error {
 	if r.forced == nil {
 		return nil

@@ -16,14 +16,14 @@ type Watch struct {
 	Mask          uint32 // events, as in inotify(7); the common ones have the same bits in fanotify(7)
 }
 
-// Watches is what an instance of inotify or fanotify watches.
+// Watches are the watches of an instance of inotify or fanotify.
 type Watches struct {
 	Files []Watch
 	// Systems are the devices of whole file systems that fanotify watches (FAN_MARK_FILESYSTEM).
 	Systems []uint64
 }
 
-// ReadWatches reads what descriptor fd of a process watches. Error: fs.ErrNotExist when it is gone.
+// ReadWatches reads the watches of descriptor fd of a process. Error: fs.ErrNotExist when it is gone.
 func ReadWatches(pid, fd int) (Watches, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
 	if err != nil {
@@ -38,13 +38,13 @@ func ReadWatches(pid, fd int) (Watches, error) {
 	return all, whenGone(lines.Err())
 }
 
-// parse adds a line of /proc/PID/fdinfo/FD (fs/notify/fdinfo.c), if it is about a watch:
+// parse adds the watch in a line of /proc/PID/fdinfo/FD (fs/notify/fdinfo.c), if there is one:
 //
 //	inotify wd:1 ino:2a sdev:fd00001 mask:100 ...
 //	fanotify ino:2a sdev:fd00001 mflags:0 mask:20 ...
 //	fanotify sdev:fd00001 mflags:0 mask:20 ...
 //
-// A watch of a mount has an id of the mount instead, and is left out.
+// A watch of a mount has a mount ID instead, and is left out.
 func (w *Watches) parse(line string) {
 	kind, rest, _ := strings.Cut(line, " ")
 	if kind != "inotify" && kind != "fanotify" {

@@ -15,10 +15,10 @@ const (
 	uffdRegisterWP = 1 << 1
 )
 
-// WriteProtect is a userfaultfd of another process that makes the kernel note, by itself and
-// without stopping anybody, which pages of registered memory are written (asynchronous
-// write-protection, Linux 6.7). Pagemap.Written reads and renews the notes. When the descriptor is
-// closed, even by the end of this process, all of it is undone by the kernel.
+// WriteProtect is a userfaultfd of another process that makes the kernel record, without stopping any
+// process, which pages of registered memory are written (asynchronous write-protection, Linux 6.7).
+// Pagemap.Written reads and renews the records. When the descriptor is closed, even by the end of this
+// process, the kernel undoes all of it.
 type WriteProtect struct {
 	fd int
 }
@@ -34,21 +34,21 @@ func NewWriteProtect(fd int) (*WriteProtect, error) {
 	return &WriteProtect{fd: fd}, nil
 }
 
-// registerTries is how often new mappings may come between the two steps of Register.
+// registerTries is how often new mappings may appear between the two steps of Register.
 const registerTries = 100
 
-// Register makes the writes to a range of addresses seen, mapped ones and those between them alike.
-// It begins with all pages taken for written, also of what is registered already. A range must not
-// end within a mapping: that would be split in two until the rest is registered, and mremap(2) does
-// not work across mappings. Errors: EBUSY when the process uses a userfaultfd there itself; EPERM
-// when a shared mapping that cannot be written is there; EINVAL when nothing is; ENOMEM when the
-// address space is gone, or has too many mappings.
+// Register makes writes to a range of addresses visible, in mapped parts and in the gaps between them. At
+// first all pages count as written, including those already registered. A range must not end within a
+// mapping: that would be split in two until the rest is registered, and mremap(2) does not work across
+// mappings. Errors: EBUSY when the process itself uses a userfaultfd in the range; EPERM when there is a
+// shared mapping that cannot be written; EINVAL when nothing is mapped; ENOMEM when the address space is
+// gone, or has too many mappings.
 //
-// A mapping loses its registration when it is moved, or when one that was moved is joined to it
-// (mm/mremap.c: mremap_userfaultfd_prep), and the marks of its pages stay (before Linux 6.14 those
-// of what was moved, too). A page with such a mark that is written keeps the mark, cannot be told
-// from one that was not, and is not protected again. So all marks are removed here, or the writes
-// to these pages would never be seen.
+// A mapping loses its registration when it is moved, or when a moved mapping is joined to it (mm/mremap.c:
+// mremap_userfaultfd_prep). The marks of its pages stay (before Linux 6.14 also those of the moved
+// mapping). A page with such a mark keeps the mark when it is written, cannot be distinguished from an
+// unwritten page, and is not protected again. So Register removes all marks, or writes to these pages would
+// never be seen.
 func (w *WriteProtect) Register(start, end uint64) error {
 	for tries := 1; ; tries++ {
 		register := struct{ start, length, mode, ioctls uint64 }{start, end - start, uffdRegisterWP, 0}
@@ -62,10 +62,10 @@ func (w *WriteProtect) Register(start, end uint64) error {
 		if errno == 0 {
 			return nil
 		}
-		if errno == unix.ESRCH { // what registering says of the same
+		if errno == unix.ESRCH { // as registering returns for this
 			errno = unix.ENOMEM
 		}
-		if errno != unix.ENOENT || tries == registerTries { // a mapping has come there between the two
+		if errno != unix.ENOENT || tries == registerTries { // a mapping has appeared between the two
 			return fmt.Errorf("register memory from %#x to %#x for write-protection: %w", start, end, errno)
 		}
 	}

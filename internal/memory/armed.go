@@ -9,14 +9,14 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// armed has the kernel note writes, by asynchronous write-protection.
+// armed makes the kernel record writes, by asynchronous write-protection.
 type armed struct {
 	protect   *kernel.WriteProtect
-	areas     func() ([]area, error) // the mappings that there are now
-	listed    []area                 // what areas said last in this round; nil: it was not asked
+	areas     func() ([]area, error) // returns the present mappings
+	listed    []area                 // last result of areas in this round; nil: not called
 	whole     []kernel.PageRange     // groups of mappings that were registered together
 	byHand    *hashing               // for mappings that cannot be registered, or for all
-	comparing bool                   // the mapping of the last call is such a one
+	comparing bool                   // the mapping of the last call is one of these
 	frozen    bool
 	huge      hugePages
 }
@@ -33,7 +33,7 @@ func (a *armed) compares() bool { return a.comparing }
 
 func (a *armed) counts() { a.comparing = false }
 
-// recent: in the freeze what is compared is a mapping that is new.
+// recent: in the freeze, a compared mapping is a new one.
 func (a *armed) recent() bool { return !a.comparing || a.frozen }
 
 func (a *armed) end() {}
@@ -51,8 +51,8 @@ func (a *armed) written(pagemap *kernel.Pagemap, m area, found func([]kernel.Pag
 		if !errors.Is(err, unix.EPERM) {
 			return err
 		}
-		// A mapping that is new or that was moved, in whole or in part. What came before is
-		// registered, and was read.
+		// A mapping that is new or was moved, in whole or in part. Everything before it is registered, and
+		// was read.
 		if next > at {
 			at, tries = next, 0
 		}
@@ -72,15 +72,15 @@ func (a *armed) written(pagemap *kernel.Pagemap, m area, found func([]kernel.Pag
 	}
 }
 
-// register has the writes to the mapping at an address seen, or to the next one.
+// register makes writes to the mapping at an address visible, or to the next mapping.
 //
-// All that is registered counts as written, so it is no more than what is new. But a mapping that
-// the range ends in is split until the rest is registered, and mremap(2) does not work across
-// mappings. So at first it is all up to mappings of another kind. Later it ends a little inside of
-// mappings that are registered, which are not split: see newAround.
+// All registered pages count as written, so register covers only what is new. But a mapping in which the
+// range ends is split until the rest is registered, and mremap(2) does not work across mappings. So at
+// first the range is everything up to mappings of another kind. Later it ends slightly inside registered
+// mappings, which are not split: see newAround.
 //
-// A program with many libraries has a thousand mappings to register, so they are listed once in a
-// round, and again where what the list says did not help.
+// A program with many libraries has a thousand mappings to register, so they are listed once in a round,
+// and again if the list did not help.
 func (a *armed) register(pagemap *kernel.Pagemap, at uint64, again bool) error {
 	if a.listed == nil || again {
 		areas, err := a.areas()
@@ -101,7 +101,7 @@ func (a *armed) register(pagemap *kernel.Pagemap, at uint64, again bool) error {
 		a.whole = append(a.whole, kernel.PageRange{Start: low, End: high})
 		err := a.protect.Register(low, high)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EBUSY) {
-			// Something is there that the kernel does not want (MAP_DROPPABLE), or it has changed.
+			// The range has a mapping that the kernel refuses (MAP_DROPPABLE), or it has changed.
 			err = a.protect.Register(m.Start, m.End)
 		}
 		return err
@@ -109,7 +109,7 @@ func (a *armed) register(pagemap *kernel.Pagemap, at uint64, again bool) error {
 	return nil // nothing is there any more
 }
 
-// isWhole tells whether what surrounds a mapping was registered before.
+// isWhole reports whether the surroundings of a mapping were registered before.
 func (a *armed) isWhole(m area) bool {
 	for _, r := range a.whole {
 		if r.Start <= m.Start && m.End <= r.End {
@@ -119,12 +119,12 @@ func (a *armed) isWhole(m area) bool {
 	return false
 }
 
-// registerMargin is how much of a registered mapping is registered again beside a new one: what is
-// mapped at the same place while this is found out is most probably not larger.
+// registerMargin is how much of a registered mapping is registered again beside a new one: anything mapped
+// in the same place meanwhile is most probably not larger.
 const registerMargin = 2 << 20
 
-// newAround returns a range that has a mapping and all beside it that are not registered either. It
-// ends inside of mappings that are, or between mappings.
+// newAround returns a range with a mapping and all unregistered mappings beside it. The range ends inside
+// registered mappings, or between mappings.
 func newAround(pagemap *kernel.Pagemap, areas []area, i int) (low, high uint64) {
 	m := areas[i]
 	low, high = m.low, m.high
@@ -152,13 +152,13 @@ func (a *armed) changed(address uint64, content []byte) bool {
 	if counts && len(a.byHand.known) == 0 {
 		return true
 	}
-	// What is remembered must be what was sent last, also when the kernel tracks this mapping for a while.
+	// The remembered content must be what was sent last, even while the kernel tracks this mapping.
 	return a.byHand.changed(address, content) || counts
 }
 
-// close ends the write-protection. Page faults of a process that still runs wait for it, 25 ms for
-// a GiB that is there. In steps they would wait less; but each would split a mapping for a while,
-// and mremap(2) fails across mappings.
+// close ends the write-protection. Page faults of a running process wait for it, 25 ms for each GiB
+// present. In steps they would wait less; but each step would split a mapping for a while, and mremap(2)
+// fails across mappings.
 func (a *armed) close() error {
 	err := a.protect.Close()
 	a.huge.restore()

@@ -9,10 +9,10 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// attachTries is in how many rounds it is tried to attach to a process that did not stop in time.
+// attachTries is the number of rounds in which to try to attach to a process that did not stop in time.
 const attachTries = 3
 
-// update brings the list of tasks up to date: those that ended are forgotten, to new ones is attached.
+// update updates the list of tasks: it forgets ended ones, and attaches to new ones.
 func (s *Source) update(frozen bool, stats *RoundStats) error {
 	pids, err := s.config.Processes()
 	if err != nil {
@@ -27,7 +27,7 @@ func (s *Source) update(frozen bool, stats *RoundStats) error {
 	}
 	for pid, t := range s.tasks {
 		if !alive[pid] {
-			_ = t.close() // there is nothing left of it to close properly
+			_ = t.close() // nothing is left of it that could be closed properly
 			delete(s.tasks, pid)
 			s.gone = append(s.gone, t.id)
 			continue
@@ -44,7 +44,7 @@ func (s *Source) update(frozen bool, stats *RoundStats) error {
 	return nil
 }
 
-// tellGone tells the sink which tasks are no more, if it wants to know.
+// tellGone tells the sink which tasks have ended, if the sink must know.
 func (s *Source) tellGone(sink Sink) error {
 	gone := s.gone
 	s.gone = nil
@@ -54,7 +54,7 @@ func (s *Source) tellGone(sink Sink) error {
 	}
 	for _, id := range gone {
 		if slices.ContainsFunc(s.inOrder(), func(t *task) bool { return t.id == id }) {
-			continue // another has its number
+			continue // another process has its number
 		}
 		if err := forgetter.Forget(id); err != nil {
 			return err
@@ -63,7 +63,7 @@ func (s *Source) tellGone(sink Sink) error {
 	return nil
 }
 
-// meet takes note of a process that is there.
+// meet registers a present process.
 func (s *Source) meet(pid int, frozen bool, stats *RoundStats) error {
 	known := s.tasks[pid]
 	if known != nil {
@@ -95,10 +95,9 @@ func (s *Source) meet(pid int, frozen bool, stats *RoundStats) error {
 	return nil
 }
 
-// sharesMemory tells whether a new process has the memory of a known one, as a child of vfork(2)
-// has until it calls execve. To scan it twice would lose pages: each scan takes what it reports
-// from the other. Known processes have not begun to share: that comes about with a new process
-// only.
+// sharesMemory reports whether a new process has the memory of a known one, as a child of vfork(2) has
+// until it calls execve. To scan it twice would lose pages: each scan takes what it reports from the other.
+// Known processes have not begun to share: that comes about with a new process only.
 func (s *Source) sharesMemory(t *task) (bool, error) {
 	for _, other := range s.tasks {
 		same, err := kernel.ShareMemory(t.pid, other.pid)
@@ -112,19 +111,19 @@ func (s *Source) sharesMemory(t *task) (bool, error) {
 	return false, nil
 }
 
-// retry tries once more to attach to a process that did not stop in time.
+// retry tries again to attach to a process that did not stop in time.
 func (s *Source) retry(t *task, frozen bool, stats *RoundStats) error {
 	if t.refused == nil || frozen || t.tries >= attachTries || !errors.Is(t.refused, kernel.ErrUntraceable) {
 		return nil
 	}
-	if t.tracking != Hashing || s.Leaving() && t.carried { // that costs less than to send all once more
+	if t.tracking != Hashing || s.Leaving() && t.carried { // cheaper than sending everything again
 		return nil
 	}
 	return ignoreGone(s.attach(t, stats))
 }
 
-// attach makes the kernel track a process in the way that was asked for, or else in the next one
-// that works. Error: fs.ErrNotExist when the process is gone.
+// attach makes the kernel track a process in the requested way, or else in the next one that works. Error:
+// fs.ErrNotExist when the process is gone.
 func (s *Source) attach(t *task, stats *RoundStats) error {
 	stats.Attached++
 	t.tries++

@@ -9,15 +9,15 @@ import (
 
 // FilePage is a page that differs from the file that is mapped there.
 type FilePage struct {
-	Content []byte // until the visit is over
+	Content []byte // valid during the visit
 	File    string // the path of the file, as the process sees it
-	Offset  uint64 // of the page in it
+	Offset  uint64 // offset of the page in the file
 }
 
-// ChangedFilePages visits the pages of processes that differ from the files that are mapped there
-// privately: what a dynamic linker has written, for the most part, and so what hardly ever changes.
-// CRIU carries them in its images. They are read while the processes run, so a page may be of two
-// minds. A process that is gone has none; visit says when it is enough.
+// ChangedFilePages visits the pages of processes that differ from the privately mapped file: mostly what a
+// dynamic linker has written, which hardly ever changes. CRIU carries these pages in its images. They are
+// read while the processes run, so a page may be inconsistent. A process that is gone has none; visit
+// returns whether to continue.
 func ChangedFilePages(pids []int, visit func(page FilePage) (more bool)) error {
 	for _, pid := range pids {
 		more, err := changedPagesOf(pid, visit)
@@ -77,7 +77,7 @@ func noEnough(err error) error {
 	return err
 }
 
-// visitRanges reads page by page: a copy that processes share stays shared.
+// visitRanges reads page by page, which keeps copy-on-write pages shared.
 func visitRanges(reader *kernel.MemoryReader, ranges []kernel.PageRange,
 	visit func(at uint64, page []byte) bool) (more bool, err error) {
 	size := uint64(PageSize())

@@ -13,15 +13,16 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// compareWorkers is how many compare at a time in the freeze: the processes are being dumped meanwhile.
+// compareWorkers is the number of concurrent comparisons in the freeze: the processes are being dumped
+// meanwhile.
 const compareWorkers = 2
 
-// sendDiffering compares an object with what was sent of it, by several at a time, and sends what
-// differs. The processes are frozen.
+// sendDiffering compares an object with what was sent of it, with several workers, and sends the
+// differences. The processes are frozen.
 //
-// To map it here and to compare it where it is would save a fifth of the processor time; but
-// whatever is mapped counts as this process's own when the kernel looks for somebody to kill, and a
-// hole that is read by way of a mapping is filled.
+// Mapping the object here and comparing it in place would save a fifth of the processor time. But mapped
+// memory counts as this process's own when the kernel looks for a process to kill, and reading a hole
+// through a mapping fills it.
 func (o *object) sendDiffering(ctx context.Context, r *reader, data []kernel.DataRange) error {
 	pieces := piecesOf(data)
 	differ := make([][]kernel.DataRange, len(pieces))
@@ -57,7 +58,7 @@ func (o *object) sendDiffering(ctx context.Context, r *reader, data []kernel.Dat
 	return nil
 }
 
-// unchanged notes pages that are as they were sent.
+// unchanged counts pages that are as they were sent.
 func (o *object) unchanged(r *reader, part kernel.DataRange) {
 	if part.Start < part.End {
 		o.owner.sent.add(part.Start, part.End)
@@ -65,8 +66,8 @@ func (o *object) unchanged(r *reader, part kernel.DataRange) {
 	}
 }
 
-// piecesOf divides what is to be compared into parts that stay in a processor's cache between being
-// read and compared.
+// piecesOf divides what is to be compared into parts that stay in a processor's cache between being read
+// and compared.
 func piecesOf(data []kernel.DataRange) []kernel.DataRange {
 	var pieces []kernel.DataRange
 	for _, part := range data {
@@ -77,7 +78,7 @@ func piecesOf(data []kernel.DataRange) []kernel.DataRange {
 	return pieces
 }
 
-// differing lists the pages of a piece that are not what is remembered of them.
+// differing lists the pages of a piece that differ from what is remembered of them.
 func (o *object) differing(piece kernel.DataRange, buffer []byte) ([]kernel.DataRange, error) {
 	buffer = buffer[:piece.End-piece.Start]
 	n, err := o.file.ReadAt(buffer, int64(piece.Start))
@@ -101,7 +102,8 @@ func (o *object) differing(piece kernel.DataRange, buffer []byte) ([]kernel.Data
 	return differ, nil
 }
 
-// has tells whether a page is what is remembered of it, and changes nothing, so several may ask at a time.
+// has reports whether a page is as remembered. It changes nothing, so several goroutines may call it at
+// once.
 func (h *hashing) has(address uint64, content []byte) bool {
 	page := address / uint64(PageSize())
 	chunk := h.known[page/chunkPages]

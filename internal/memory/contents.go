@@ -10,24 +10,24 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Contents is what a sample of the pages holds.
+// Contents describes a sample of pages.
 type Contents struct {
-	Pages      int     // that were looked at
-	Zero       float64 // share of them
-	Duplicates float64 // share of them that have the content of another of them, and are not zero
-	Ratio      float64 // what zstd's fastest level leaves of the rest; 1: nothing can be saved
-	// CompressBytesPerSecond is how fast that was, on one core.
+	Pages      int     // examined
+	Zero       float64 // share of zero pages
+	Duplicates float64 // share of nonzero pages with the content of another one
+	Ratio      float64 // size of the rest with zstd's fastest level; 1: incompressible
+	// CompressBytesPerSecond is the speed of that, on one core.
 	CompressBytesPerSecond float64
 }
 
 const (
-	// sampledRuns of sampledPages are looked at: 2 MiB. Pages beside each other are compressed
-	// together, as on their way.
+	// sampledRuns of sampledPages are examined: 2 MiB. Neighbouring pages are compressed together, as when
+	// they are sent.
 	sampledRuns  = 64
 	sampledPages = 8
 )
 
-// Contents looks at what some pages hold. It takes 10 ms.
+// Contents examines some pages. It takes 10 ms.
 func (w *Watcher) Contents() (Contents, error) {
 	spots, _, err := w.choose(sampledRuns, sampledPages, true, func(*task) bool { return true })
 	if err != nil {
@@ -65,7 +65,7 @@ func (w *Watcher) Contents() (Contents, error) {
 	return c, c.compress(rest)
 }
 
-// compress tells what is left of it, each piece compressed by itself.
+// compress measures compression, each piece by itself.
 func (c *Contents) compress(pieces [][]byte) error {
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithEncoderConcurrency(1))

@@ -12,9 +12,9 @@ type Verdict int
 
 // Verdicts of Decide.
 const (
-	Continue Verdict = iota // another round brings the downtime down
-	Switch                  // what is left fits the budget
-	// it does not fit, and another round does not help: the user's policy decides
+	Continue Verdict = iota // another round reduces the downtime
+	Switch                  // the rest fits the budget
+	// the rest does not fit, and another round does not help: the user's policy decides
 	NotConverging
 )
 
@@ -31,41 +31,42 @@ func (v Verdict) String() string {
 
 // Policy bounds the rounds.
 type Policy struct {
-	Budget    time.Duration // how long the container may be frozen for its memory
-	Overhead  time.Duration // how long it is frozen anyway: for all else
+	Budget    time.Duration // maximum freeze of the container for its memory
+	Overhead  time.Duration // freeze that everything else takes anyway
 	MaxRounds int           // 0: as many as help
 	Timeout   time.Duration // of all rounds together; 0: none
-	// Since is the first round that tells how the container writes now. Before it, it was slowed down less.
+	// Since is the first round that shows how the container writes now. Before it, the container was slowed
+	// down less.
 	Since int
-	// Patience is for how many rounds the expected downtime may stay as it is; 0: three.
+	// Patience is the number of rounds for which the expected downtime may stay the same; 0: three.
 	Patience int
-	// Within is in how many more rounds, each as much smaller as the best of the last was, what is
-	// left must come to fit, or no more are made: for what can follow when the container was handed
-	// over. 0: any number, as long as they get smaller.
+	// Within is the number of further rounds in which the rest must come to fit, if each is as much smaller
+	// as the best of the last ones was; otherwise no more are made. It is for memory that can follow after
+	// the container was handed over. 0: any number, as long as the rounds get smaller.
 	Within int
 }
 
-// Decision is what Decide says, and why.
+// Decision is the result of Decide, with its reason.
 type Decision struct {
 	Verdict                    Verdict
-	ExpectedDowntime           time.Duration // if the switch were now
-	DirtyingRateBytesPerSecond float64       // as the last round saw it
+	ExpectedDowntime           time.Duration // with a switch now
+	DirtyingRateBytesPerSecond float64       // in the last round
 	Reason                     string
 	// NotConverging because no more rounds or time are allowed: nothing is left to try
 	Bounded bool
 }
 
 const (
-	// shrinkRounds is in how many rounds the expected downtime must have become smaller by
-	// shrinkFactor, unless the policy says otherwise. One is not enough: programs work in bursts.
+	// shrinkRounds is the number of rounds in which the expected downtime must have shrunk by shrinkFactor,
+	// unless the policy says otherwise. One is not enough, because programs work in bursts.
 	shrinkRounds = 3
 	shrinkFactor = 0.9
-	// mostRatios is how many rounds tell by which factor they get smaller, at most.
+	// mostRatios is the maximum number of rounds used to estimate the factor by which rounds get smaller.
 	mostRatios = 2
 )
 
-// Decide tells what to do after the rounds so far, of which there is at least one. bandwidth is
-// that of the link in bytes per second. It is a pure function.
+// Decide decides what to do after the rounds so far, of which there is at least one. bandwidth is that of
+// the link in bytes per second. Decide is a pure function.
 func Decide(history []RoundStats, bandwidth float64, policy Policy) Decision {
 	last := history[len(history)-1]
 	expected := expectedDelta(history, bandwidth)
@@ -102,7 +103,7 @@ func Decide(history []RoundStats, bandwidth float64, policy Policy) Decision {
 	return d
 }
 
-// rounded is for people.
+// rounded rounds a duration for messages.
 func rounded(d time.Duration) time.Duration {
 	if d > time.Second {
 		return d.Round(10 * time.Millisecond)
@@ -110,13 +111,12 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(100 * time.Microsecond)
 }
 
-// expectedDelta is how long it would take to send what has been written since the last round began, at most.
+// expectedDelta is an upper bound of the time for sending what has been written since the last round began.
 //
-// Nobody has looked at it, but the last round found what was written in its interval and had not
-// left before it began. In a shorter time not more pages are written than in a longer one, and in a
-// time n times as long not more than n times as many. So with a container that goes on as it did it
-// is at most what the last round found, times how much longer it took than its interval was, and
-// not more than all there is.
+// Nobody has measured that, but the last round found what was written in its interval and had not left
+// before it began. In a shorter time, no more pages are written than in a longer one; in a time n times as
+// long, at most n times as many. So if the container goes on as before, the delta is at most what the last
+// round found, times the ratio of its duration to its interval, and not more than all memory.
 func expectedDelta(history []RoundStats, bandwidth float64) time.Duration {
 	last := history[len(history)-1]
 	bytes := float64(last.SentBytes)
@@ -130,7 +130,8 @@ func expectedDelta(history []RoundStats, bandwidth float64) time.Duration {
 	return transfer(min(bytes, most), bandwidth)
 }
 
-// transfer is how long so many bytes take. Without a known bandwidth it is for ever, unless there are none.
+// transfer is how long this many bytes take. Without a known bandwidth it is infinite, unless there are
+// none.
 func transfer(bytes, bandwidth float64) time.Duration {
 	if bytes == 0 {
 		return 0
@@ -142,7 +143,7 @@ func transfer(bytes, bandwidth float64) time.Duration {
 	return time.Duration(seconds * 1e9)
 }
 
-// stalled tells that the last rounds have not brought the expected downtime down.
+// stalled reports that the last rounds have not reduced the expected downtime.
 func stalled(history []RoundStats, bandwidth float64, rounds int) bool {
 	n := len(history)
 	if n <= rounds {
@@ -155,8 +156,8 @@ func stalled(history []RoundStats, bandwidth float64, rounds int) bool {
 	return float64(since) > shrinkFactor*float64(before)
 }
 
-// expectedAfter is how long what is left would take after so many more rounds, if each is as much
-// smaller as the best of the last ratios ones. As long as there were fewer it is nothing.
+// expectedAfter is how long the rest would take after this many more rounds, if each is as much smaller as
+// the best of the last ratios ones. It is zero if there were fewer.
 func expectedAfter(more int, history []RoundStats, bandwidth float64, ratios int) time.Duration {
 	n := len(history)
 	if n <= ratios {

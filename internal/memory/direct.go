@@ -6,33 +6,33 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// A device that writes to the memory of a process (O_DIRECT, AIO) does it unseen: the kernel
-// reports the pages as written when the transfer begins, and nothing when the data comes. A scan
-// between the two takes them for read.
+// A device writes to the memory of a process (O_DIRECT, AIO) unnoticed: the kernel reports the pages as
+// written when the transfer begins, and reports nothing when the data comes. A scan between the two
+// considers them read.
 const (
-	// directWindow is how long a transfer may be under way: pages that were read again after that
-	// are not once more.
+	// directWindow is how long a transfer may take: pages that were read again after that are not read once
+	// more.
 	directWindow = 10 * time.Second
-	// directShare is how many times as long as a look at the descriptors takes is waited until the
-	// next; a process may have many. What was reported before is remembered, but a file that is
-	// open for a shorter time is not seen.
+	// directShare is the ratio of the pause between two checks of the descriptors to the duration of a
+	// check, because a process may have many. Earlier reports are remembered, but a file that is open for a
+	// shorter time goes unnoticed.
 	directShare = 20
-	// directBucket is how exactly the time is remembered.
+	// directBucket is the precision with which times are remembered.
 	directBucket = time.Second
 )
 
-// directIO remembers which pages of a process were reported as written lately. If it has
-// descriptors for direct transfers those pages are read again in each round, and sent again if they
-// have changed: until a round that began when the transfer was over has done so, however long ago
-// that is.
+// directIO remembers which pages of a process were recently reported as written. If the process has
+// descriptors for direct transfers, each round reads these pages again, and sends them if they have
+// changed. It continues until a round that began after the end of the transfer has done so, however long
+// ago that is.
 type directIO struct {
-	used   bool      // the process has such descriptors, or had
-	look   time.Time // at the descriptors again
+	used   bool      // the process has such descriptors, or had them
+	look   time.Time // when to check the descriptors again
 	known  *hashing
 	round  pageSet // reported in this round
 	recent []reported
 	due    pageSet // reported longer ago, and read again in this round for the last time…
-	later  pageSet // …and in the next: this one began too early
+	later  pageSet // …and in the next round: this one began too early
 }
 
 // reported are pages that were reported at about the same time.
@@ -60,8 +60,7 @@ func (d *directIO) note(ranges []kernel.PageRange, at time.Time) {
 	}
 }
 
-// age puts what was reported so long ago that no transfer of then is under way into a set, and
-// returns the rest.
+// age moves reports so old that no transfer of that time is still running into a set, and returns the rest.
 func age(all []reported, at time.Time, over pageSet) []reported {
 	for len(all) > 0 && at.Sub(all[0].last) > directWindow {
 		over.merge(all[0].pages)
@@ -85,14 +84,14 @@ func (t *task) lookForDirectIO(frozen bool) error {
 	return ignoreGone(err)
 }
 
-// use says that the process has such descriptors.
+// use records that the process has such descriptors.
 func (d *directIO) use() {
 	if !d.used {
 		d.used, d.known = true, newHashing()
 	}
 }
 
-// remember notes what is sent of a process that has such descriptors.
+// remember records what is sent of a process with such descriptors.
 func (d *directIO) remember(address uint64, content []byte) {
 	if d.used {
 		d.known.changed(address, content)

@@ -2,30 +2,30 @@ package memory
 
 import "time"
 
-// FillState says how far a container's memory is that is filled while the container runs.
+// FillState is the state of a container's memory that is filled while the container runs.
 type FillState string
 
-// The states that a report tells of.
+// The states in a report.
 const (
-	FillNone  FillState = "none"    // it was never filled so, or nothing was restored
-	Filling   FillState = "filling" // it is not complete, or will be restored at any moment
+	FillNone  FillState = "none"    // it was never filled like this, or nothing was restored
+	Filling   FillState = "filling" // it is incomplete, or about to be restored
 	Filled    FillState = "filled"  // it is complete
 	FillEnded FillState = "ended"   // all processes ended before it was complete
 	FillLost  FillState = "lost"    // it could not be completed: the container was killed
 )
 
-// FillReport is what became of a container's memory.
+// FillReport describes the filling of a container's memory.
 type FillReport struct {
 	State FillState `json:"state"`
 	Error string    `json:"error,omitempty"` // of FillLost
 
-	Pages       int64     `json:"pages"`      // to be filled at the begin
+	Pages       int64     `json:"pages"`      // to be filled at the beginning
 	LeftPages   int64     `json:"left_pages"` // still missing, in all processes
 	RemotePages int64     `json:"late_pages"` // of Pages, those that stayed at the source
 	RemoteLeft  int64     `json:"late_left"`  // of these, those that have not come yet
-	LostPages   int64     `json:"lost_pages"` // of these, those that were given up: accesses to them fail
+	LostPages   int64     `json:"lost_pages"` // of these, those given up: accesses to them fail
 	Started     time.Time `json:"started"`    // the image was handed over
-	// the memory of all processes was registered; they run right after it
+	// the memory of all processes was registered; they run immediately after that
 	Resumed   time.Time `json:"resumed"`
 	Completed time.Time `json:"completed"` // nothing was missing any more
 
@@ -38,11 +38,11 @@ type FillReport struct {
 	FaultMaximumSeconds float64 `json:"fault_maximum_seconds"` // of all
 	// of FaultedPages, those that were still at the source
 	FetchedPages        int64   `json:"fetched_pages"`
-	FetchMedianSeconds  float64 `json:"fetch_median_seconds"` // of these alone, as the three above
+	FetchMedianSeconds  float64 `json:"fetch_median_seconds"` // of these alone, like the three above
 	FetchP99Seconds     float64 `json:"fetch_p99_seconds"`
 	FetchMaximumSeconds float64 `json:"fetch_maximum_seconds"`
-	WaitedSeconds       float64 `json:"waited_seconds"`  // how long threads waited for pages, added up
-	WaitingSeconds      float64 `json:"waiting_seconds"` // how long at least one did
+	WaitedSeconds       float64 `json:"waited_seconds"`  // total time for which threads waited for pages
+	WaitingSeconds      float64 `json:"waiting_seconds"` // time in which at least one did
 	FillSeconds         float64 `json:"fill_seconds"`    // from Resumed to Completed
 
 	Forks     int64 `json:"forks"`      // children made meanwhile
@@ -50,8 +50,8 @@ type FillReport struct {
 	Removes   int64 `json:"removes"`    // pages given back meanwhile: times
 	Unmaps    int64 `json:"unmaps"`     // mappings removed meanwhile
 	Retries   int64 `json:"retries"`    // copies that had to wait for one of these
-	GonePages int64 `json:"gone_pages"` // that nobody had mapped any more
+	GonePages int64 `json:"gone_pages"` // no longer mapped by any process
 
 	PID        int    `json:"pid"`         // of the pager
-	StartTicks uint64 `json:"start_ticks"` // with which it has its number for ever
+	StartTicks uint64 `json:"start_ticks"` // identifies the process together with its PID
 }

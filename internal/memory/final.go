@@ -9,9 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Map lists the pages that the processes, which are frozen and of which a final round has been,
-// hold: what a restore must put there, those that are remote included. It is by the same criteria by
-// which CRIU chooses the pages that it dumps.
+// Map lists the pages that the processes hold: what a restore must provide, including remote pages. The
+// processes are frozen, and a final round has been. Map uses the same criteria by which CRIU chooses pages
+// to dump.
 func (s *Source) Map() ([]TaskMap, error) {
 	var maps []TaskMap
 	for _, t := range s.inOrder() {
@@ -30,9 +30,9 @@ func (s *Source) Map() ([]TaskMap, error) {
 	return maps, nil
 }
 
-// hold notes in the first final round which pages there are: the kernel takes 2 ms for a GiB, in
-// which CRIU dumps. After that only pages are added, which later final rounds find (holdToo), and
-// mappings go, which contents looks for.
+// hold records in the first final round which pages there are: the kernel takes 2 ms per GiB, during which
+// CRIU dumps. After that, pages are only added, which later final rounds find (holdToo), and mappings only
+// vanish, which contents checks.
 func (t *task) hold(areas []area, frozen bool) error {
 	if !frozen {
 		t.held = nil
@@ -55,7 +55,7 @@ func (t *task) hold(areas []area, frozen bool) error {
 	return nil
 }
 
-// holdToo adds to what hold has found.
+// holdToo adds to the result of hold.
 func (t *task) holdToo(ranges []kernel.PageRange) {
 	if t.held == nil {
 		return
@@ -84,7 +84,7 @@ func (t *task) contents() (TaskMap, error) {
 	return result, err
 }
 
-// appendArea adds to the last area if it continues that, unless it is one before the first of this mapping.
+// appendArea extends the last area if the new one continues it, unless that belongs to an earlier mapping.
 func appendArea(areas []Area, first int, r kernel.PageRange) []Area {
 	size := uint64(PageSize())
 	pages := (r.End - r.Start) / size
@@ -95,8 +95,8 @@ func appendArea(areas []Area, first int, r kernel.PageRange) []Area {
 	return append(areas, Area{Start: r.Start, Pages: pages})
 }
 
-// neverSent is a last check that nothing was forgotten. What cannot be read has no content: a guard
-// (MADV_GUARD_INSTALL), which Linux 6.13 and 6.14 do not tell from swapped pages.
+// neverSent is a last check that nothing was forgotten. Unreadable pages have no content: they are guards
+// (MADV_GUARD_INSTALL), which Linux 6.13 and 6.14 do not distinguish from swapped pages.
 func (t *task) neverSent(r kernel.PageRange) error {
 	page := make([]byte, PageSize())
 	for at := r.Start; at < r.End; at += uint64(len(page)) {
@@ -111,8 +111,8 @@ func (t *task) neverSent(r kernel.PageRange) error {
 	return nil
 }
 
-// Again sends pages once more, whatever was sent of them: those that the target has lost. It is for
-// between two rounds. What has gone meanwhile is left out. When pages stay they are remote.
+// Again sends pages once more, because the target has lost them. Call it between two rounds. It skips pages
+// that are gone. While pages are being left, these pages become remote.
 func (s *Source) Again(ctx context.Context, sink Sink, lost []TaskMap) (RoundStats, error) {
 	remote := uint64(0)
 	stats, err := s.send(ctx, sink, lost, false,
@@ -128,7 +128,7 @@ func (s *Source) Again(ctx context.Context, sink Sink, lost []TaskMap) (RoundSta
 	return stats, err
 }
 
-// send sends those of the requested pages that choose gives.
+// send sends those of the requested pages that choose selects.
 func (s *Source) send(ctx context.Context, sink Sink, wanted []TaskMap, all bool,
 	choose func(*task, Area, func(kernel.PageRange) error) error,
 ) (RoundStats, error) {

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Frozen reads the memory of processes that are frozen: the pages that stayed when the rest went
-// (Source.Leave). It knows nothing of what was sent, so it can be made anew at any time, also by
-// another agent. It changes nothing in the processes: memory that they share copy-on-write stays
-// shared. It is safe for concurrent use.
+// Frozen reads the memory of frozen processes: the pages that stayed when the rest went (Source.Leave). It
+// does not know what was sent, so it can be opened again at any time, even by another agent. It changes
+// nothing in the processes: memory that they share copy-on-write stays shared. It is safe for concurrent
+// use.
 type Frozen struct{ tasks map[Task]frozenTask }
 
 type frozenTask struct {
@@ -21,7 +21,8 @@ type frozenTask struct {
 	memory *os.File
 }
 
-// OpenFrozen opens the memory of processes. Those that have none are left out: zombies, and what has ended.
+// OpenFrozen opens the memory of processes. It leaves out processes without memory: zombies, and ended
+// ones.
 func OpenFrozen(pids []int) (*Frozen, error) {
 	f := &Frozen{tasks: map[Task]frozenTask{}}
 	for _, pid := range pids {
@@ -49,8 +50,8 @@ func (f *Frozen) open(pid int) error {
 	return nil
 }
 
-// Read reads whole pages, as many as there is room for in the buffer. The error names the task, and
-// the address that could not be read.
+// Read reads whole pages, as many as fit into the buffer. The error names the task and the unreadable
+// address.
 func (f *Frozen) Read(task Task, address uint64, buffer []byte) error {
 	size := uint64(PageSize())
 	if address%size != 0 || uint64(len(buffer))%size != 0 || address >= maxAddress ||
@@ -77,7 +78,7 @@ func (f *Frozen) Read(task Task, address uint64, buffer []byte) error {
 	return fmt.Errorf("read the page at %#x of task %d, process %d (%s): %w", at, task, t.pid, t.name, err)
 }
 
-// Close ends the use. A Read that is under way ends before.
+// Close waits for Reads in progress and closes the memory.
 func (f *Frozen) Close() error {
 	var errs []error
 	for _, t := range f.tasks {

@@ -6,10 +6,10 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// hugePages remembers which pages of a process were huge before they were write-protected. The
-// kernel splits those that are written then (mm/huge_memory.c, do_huge_pmd_wp_page), and it may be
-// long until khugepaged finds them: it looks at 16 MiB in 10 seconds. Meanwhile a process that
-// reads and writes at random is slower by up to a sixth.
+// hugePages remembers which pages of a process were huge before they were write-protected. The kernel
+// splits those that are written then (mm/huge_memory.c, do_huge_pmd_wp_page), and khugepaged may take long
+// to find them: it scans 16 MiB in 10 seconds. Meanwhile a process that reads and writes at random is
+// slower by up to a sixth.
 type hugePages struct {
 	space *kernel.AddressSpace
 	seen  pageSet
@@ -23,9 +23,8 @@ func (h *hugePages) note(ranges []kernel.PageRange) {
 	}
 }
 
-// restore makes those huge again that are complete. What cannot be, or not now, is left to the
-// kernel; so it is with processes that have ended, and where a huge page is larger than what
-// pageSet keeps together.
+// restore makes complete ones huge again. It leaves failures to the kernel, and so ended processes, and
+// machines whose huge pages are larger than a chunk of pageSet.
 func (h *hugePages) restore() {
 	size := uint64(chunkPages * PageSize())
 	if len(h.seen) == 0 || PageSize()/8 != chunkPages { // a page table has an entry of 8 bytes for each page

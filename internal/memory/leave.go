@@ -7,34 +7,34 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Leave has the private pages of the processes stay where they are: those that are found from now
-// on are not read and not sent but noted as remote, and with them those that were sent and have been
-// written since. A round that is under way goes on so. Memory that processes share is sent as
-// before. It is for any goroutine, and there is no way back.
+// Leave makes the private pages of the processes stay where they are. Pages found from now on are not read
+// and sent but recorded as remote, and so are sent pages that have been written since. A round in progress
+// continues in this way. Memory that processes share is sent as before. Any goroutine may call Leave, and
+// there is no way back.
 //
-// Before the first round it is post-copy: rounds only find out which pages are written. After
-// rounds it is a hybrid: the pages that were written after the last of them are remote.
+// Before the first round this is post-copy: rounds only find out which pages are written. After rounds it
+// is a hybrid: the pages that were written after the last round are remote.
 func (s *Source) Leave() { s.leaving.Store(true) }
 
-// Leaving tells whether pages stay.
+// Leaving reports whether pages stay.
 func (s *Source) Leaving() bool { return s.leaving.Load() }
 
-// leave notes pages as remote. It returns those that have to be looked at: of which only their
-// content tells whether they have been written since they were sent, because their tracker cannot
-// tell. To leave all those would be to send them twice, which on a slow link takes far longer than
-// to look at them. What was not sent need not be looked at.
+// leave records pages as remote. It returns pages that have to be examined, because their tracker cannot
+// tell whether they were written since they were sent: only their content can. Leaving all of these would
+// send them twice, which on a slow link takes far longer than examining them. Unsent pages need not be
+// examined.
 func (t *task) leave(one kernel.PageRange, stats *RoundStats) (unsure []kernel.PageRange) {
 	if t.scanned && t.tracker.recent() {
 		t.hot.add(one.Start, one.End)
 	}
 	if one.Categories&kernel.PageSwapped != 0 && !t.pagemap.TellsGuards() {
-		return []kernel.PageRange{one} // what cannot be read is a guard, and nothing is there
+		return []kernel.PageRange{one} // an unreadable page is a guard, without content
 	}
 	if !t.tracker.compares() {
 		t.stay(one, stats)
 		return nil
 	}
-	never := pageSet{} // sent must not change while it is gone through
+	never := pageSet{} // sent must not change during the iteration
 	_ = t.sent.in(one.Start, one.End, false, func(r kernel.PageRange) error {
 		never.add(r.Start, r.End)
 		stats.RemotePages += countPages([]kernel.PageRange{r})
@@ -46,14 +46,14 @@ func (t *task) leave(one kernel.PageRange, stats *RoundStats) (unsure []kernel.P
 	return unsure
 }
 
-// stay notes that pages are remote, whatever was sent of them.
+// stay records that pages are remote, whatever was sent of them.
 func (t *task) stay(one kernel.PageRange, stats *RoundStats) {
 	stats.RemotePages += countPages([]kernel.PageRange{one})
 	t.remote.add(one.Start, one.End)
 	t.sent.add(one.Start, one.End)
 }
 
-// changedRemote notes that pages are remote which were sent, were looked at, and are not what was sent.
+// changedRemote records as remote pages that were sent, were examined, and have changed.
 func (t *task) changedRemote(one kernel.PageRange, stats *RoundStats) {
 	t.stay(one, stats)
 	if t.scanned {
@@ -61,10 +61,9 @@ func (t *task) changedRemote(one kernel.PageRange, stats *RoundStats) {
 	}
 }
 
-// Remote lists the remote pages, and of these the ones that are used first most probably:
-// those that were written not long ago (found by a scan that was not the first of their process),
-// and those in memory with programs. It is for when a final round has been, as Map, which lists
-// them too.
+// Remote lists the remote pages, and among these the ones that are probably used first: recently written
+// pages (found by a scan that was not the first of their process), and pages in memory with programs. Call
+// it after a final round, like Map, which lists them, too.
 func (s *Source) Remote() (remote, hot []TaskMap, err error) {
 	for _, t := range s.inOrder() {
 		all, first, err := t.remoteContents()
@@ -118,9 +117,9 @@ func (t *task) eachHeld(do func(m area) error) error {
 	return nil
 }
 
-// SendRemote sends those of the requested pages that are remote, and they are remote no more: what is
-// touched so soon that it cannot come after. At most so many are sent, the first ones. The
-// processes are frozen, and a final round has been.
+// SendRemote sends those of the requested pages that are remote, which then are not remote any more: pages
+// that are touched too soon to come later. It sends at most this many, the first ones. The processes are
+// frozen, and a final round has been.
 func (s *Source) SendRemote(ctx context.Context, sink Sink, wanted []RemoteFault, most int) (RoundStats,
 	error) {
 	byID, size := s.byID(), uint64(PageSize())
@@ -149,7 +148,7 @@ func (s *Source) SendRemote(ctx context.Context, sink Sink, wanted []RemoteFault
 	return s.send(ctx, sink, maps, true, wholeArea)
 }
 
-// wholeArea is all pages of an area, for Source.send.
+// wholeArea returns all pages of an area, for Source.send.
 func wholeArea(_ *task, a Area, found func(kernel.PageRange) error) error {
 	return found(a.pageRange())
 }

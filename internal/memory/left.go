@@ -7,15 +7,15 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Left is memory that somebody else, who saves the rest of the processes, has left to a Source.
+// Left is memory that the program that saves the rest of the processes has left to a Source.
 type Left struct {
 	Listed []TaskMap // pages with content
-	Unseen []TaskMap // addresses that were not looked at, with content or without
+	Unseen []TaskMap // addresses that were not examined, with content or without
 }
 
-// Complete sends those of the listed pages that were never sent: what was found there and the
-// source did not find. And it makes sure that the source has looked through all that nobody else
-// has seen. The processes are frozen.
+// Complete sends those of the listed pages that were never sent: pages that the other program has found and
+// the source has not. It also makes sure that the source has scanned everything that nobody else has
+// examined. The processes are frozen.
 func (s *Source) Complete(ctx context.Context, sink Sink, left Left) (RoundStats, error) {
 	if err := s.covers(left.Unseen); err != nil {
 		return RoundStats{Number: s.rounds, Final: true}, err
@@ -34,8 +34,8 @@ func (s *Source) byID() map[Task]*task {
 	return byID
 }
 
-// covers makes sure that a final round has looked through memory for pages with content: then those
-// that Map does not list have none.
+// covers makes sure that a final round has scanned memory for pages with content: then pages that Map does
+// not list have none.
 func (s *Source) covers(unseen []TaskMap) error {
 	byID := s.byID()
 	for _, m := range unseen {
@@ -54,7 +54,7 @@ func (s *Source) covers(unseen []TaskMap) error {
 	return nil
 }
 
-// covers tells whether mappings, which are in order, contain all pages of an area.
+// covers reports whether mappings, which are in order, contain all pages of an area.
 func covers(areas []area, one Area) bool {
 	start, end := one.Start, one.Start+one.Pages*uint64(PageSize())
 	for _, m := range areas {

@@ -96,7 +96,7 @@ func decodeAreas(r *bufio.Reader, count uint64) ([]Area, error) {
 	return areas, nil
 }
 
-// noEOF is for reads within something that has begun: its end there is unexpected.
+// noEOF is for reads within something that has begun, where the end is unexpected.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -6,10 +6,9 @@ import (
 	"fmt"
 )
 
-// An object is memory that processes share without a file: a shared anonymous mapping, or what
-// memfd_create(2) makes. Its pages are sent once, whoever has mapped them and wherever. In runs and
-// maps an object has a number as a task has, above those of all tasks, and addresses are offsets in
-// it.
+// An object is memory that processes share without a file: a shared anonymous mapping, or the result of
+// memfd_create(2). Its pages are sent once, whoever has mapped them, at any address. In runs and maps an
+// object has a number like a task, above those of all tasks, and addresses are offsets in it.
 const (
 	// FirstObject is the number of the first object.
 	FirstObject = Task(maxTask + 1)
@@ -17,25 +16,25 @@ const (
 	MaxObjects = 1 << 12
 	lastTask   = maxTask + MaxObjects
 
-	// descriptionAddress is that of a page which is not the object's, but describes it. So a
-	// description comes in the way of all pages, in a run of its own.
+	// descriptionAddress is the address of a page that does not belong to the object, but describes it. So
+	// a description comes like all pages, in a separate run.
 	descriptionAddress = maxAddress - 1<<16
 	maxObjectBytes     = descriptionAddress
 
-	// maxObjectName is the longest name that memfd_create(2) takes: NAME_MAX less its own "memfd:".
+	// maxObjectName is the longest name that memfd_create(2) accepts: NAME_MAX minus its own "memfd:".
 	maxObjectName = 249
 
 	descriptionMagic = 0x316a624f_6d497764 // "dwImObj1"
 	descriptionSize  = 8 + 8 + 8 + 4*4 + 4
 )
 
-// IsObject tells a number of an object from one of a process.
+// IsObject distinguishes the number of an object from that of a process.
 func (t Task) IsObject() bool { return t >= FirstObject && t <= lastTask }
 
 // Object describes memory that processes share.
 type Object struct {
 	Task  Task   // its number in runs and maps
-	Inode uint64 // at the source; with it CRIU's images name it
+	Inode uint64 // at the source; CRIU's images use it as the name
 	Size  uint64 // in bytes
 	UID   uint32
 	GID   uint32
@@ -44,8 +43,8 @@ type Object struct {
 	Name  string // as given to memfd_create(2); empty for a shared anonymous mapping
 }
 
-// description is a page that says what an object is: magic u64, inode u64, size u64, uid u32, gid
-// u32, mode u32, seals u32, length of the name u32, name; little-endian.
+// description returns a page that describes an object: magic u64, inode u64, size u64, uid u32, gid u32,
+// mode u32, seals u32, length of the name u32, name; little-endian.
 func (o *Object) description() []byte {
 	page := make([]byte, PageSize())
 	b := binary.LittleEndian.AppendUint64(page[:0], descriptionMagic)
@@ -58,7 +57,7 @@ func (o *Object) description() []byte {
 	return page
 }
 
-// parseDescription reads what description has written.
+// parseDescription parses the result of description.
 func parseDescription(task Task, page []byte) (Object, error) {
 	if len(page) < descriptionSize+maxObjectName || binary.LittleEndian.Uint64(page) != descriptionMagic {
 		return Object{}, fmt.Errorf("%w description of shared memory", ErrMalformed)

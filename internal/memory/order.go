@@ -10,24 +10,23 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// A round takes as long as the link needs, and a page that is written after it was sent has to be
-// sent again. So what will be written in the rest of the round leaves last. What that is nobody
-// knows, but most programs write one address after the other: they allocate from a heap, collect
-// what they do not need any more and begin anew at its start, or go through their data in a circle.
-// So a round looks now and then at what is written of that which it has not sent, and takes it that
-// writing goes on upwards from where it is, at the pace at which the mapping is written, and begins
-// anew at its start. What is written again and again, by contrast, is lost whenever it leaves, and
-// need not wait. Where all this is wrong a page leaves in another order than it would have, and no
-// more: each leaves once in a round, as it is by then. Only one that has to be read to know whether
-// it was written, or was swapped out, may leave again.
+// A round takes as long as the link needs, and a page that is written after it was sent has to be sent
+// again. So pages that will be written in the rest of the round should leave last. Nobody knows which these
+// are, but most programs write one address after the other: they allocate from a heap, collect garbage and
+// start again at the heap's beginning, or go through their data in a circle. So a round checks now and then
+// which of the remaining pages are being written. It assumes that writing continues upwards from there, at
+// the pace at which the mapping is written, and starts again at its beginning. Pages that are written again
+// and again, by contrast, are lost whenever they leave, and need not wait. If all this is wrong, pages only
+// leave in another order: each leaves once in a round, with its content at that time. Only a page that has
+// to be read to know whether it was written, or was swapped out, may leave again.
 
-// ordering is how a round is put in order.
+// ordering configures the order of a round.
 type ordering struct {
-	few  uint64        // so many pages are sent as they are found
+	few  uint64        // this many pages are sent as they are found
 	size uint64        // of a part: huge pages are not divided
-	look time.Duration // the least pause between two looks at what is written
-	// how many times as long as a look takes, and as it costs the container, the next one is put
-	// off
+	look time.Duration // the least pause between two looks
+	// the factor, of the duration of a look and of its cost for the container, by which the next look is
+	// postponed
 	pause time.Duration
 }
 
@@ -37,42 +36,42 @@ func usualOrdering() ordering {
 }
 
 const (
-	// busyFor is for how long what was written is taken to be written still: programs work in
-	// bursts. A page that was written again within that time says nothing of where writing goes on.
+	// busyFor is how long written pages count as still being written: programs work in bursts. A page that
+	// is rewritten within that time does not show where writing continues.
 	busyFor = 2 * time.Second
 	// paceOver is the time over which the pace of a mapping is measured.
 	paceOver = 3 * time.Second
-	// lookFault is what it costs to write a page that was looked at.
+	// lookFault is the cost of writing a page after a look.
 	lookFault = time.Microsecond
 )
 
-// waiting is what a round has yet to send of a process.
+// waiting is what a round still has to send of a process.
 type waiting struct {
 	ordering
 	areas  []area
 	parts  []part       // by address
-	queue  []int        // of parts: those that are left, the next one first
+	queue  []int        // of parts: the remaining ones, the next one first
 	found  pageSet      // pages to be sent
 	count  uint64       // how many there were at first
 	anew   pageSet      // pages that were written since the round began, before they were sent…
-	early  uint64       // …of which so many were not to be sent at first
+	early  uint64       // …of which this many were not to be sent at first
 	again  pageSet      // pages that were written after they were sent
-	lately [2]pageSet   // pages that were written in this busyFor and in the one before
-	pages  []float64    // that were written of each area, and not lately; what is longer ago counts less
+	lately [2]pageSet   // pages written in this busyFor and in the previous one
+	pages  []float64    // written in each area, and not lately; older ones count less
 	began  time.Time    // the round
 	turned time.Time    // lately
 	looks  [2]time.Time // the last look, and the next
 }
 
-// part is what is sent of a mapping at a time.
+// part is the unit in which a mapping is sent.
 type part struct {
 	area       int // of waiting.areas
 	start, end uint64
 	sent       bool
-	// when pages of it were last found written that were not lately; zero: not since the round
+	// when pages of it were last found written that had not been written lately; zero: not since the round
 	// began
 	busy  time.Time
-	front uint64  // where these pages end: there writing goes on
+	front uint64  // where these pages end: there writing continues
 	loss  float64 // pages of it that will be written in the rest of the round
 }
 
@@ -84,13 +83,13 @@ func newWaiting(o ordering, areas []area, now time.Time) *waiting {
 	}
 }
 
-// add notes pages to be sent.
+// add adds pages to be sent.
 func (w *waiting) add(one kernel.PageRange) {
 	w.found.add(one.Start, one.End)
 	w.count += countPages([]kernel.PageRange{one})
 }
 
-// cut makes parts of what was found.
+// cut divides the found pages into parts.
 func (w *waiting) cut() {
 	for i, m := range w.areas {
 		_ = w.found.in(m.Start, m.End, true, func(one kernel.PageRange) error {
@@ -109,8 +108,8 @@ func (w *waiting) cut() {
 	w.order()
 }
 
-// wrote notes pages that were written since they were looked at last, and have to be sent, whatever
-// part they are of: no later round finds them.
+// wrote records pages that were written since the last look, and have to be sent in any case: no later
+// round finds them.
 func (w *waiting) wrote(one kernel.PageRange, now time.Time) {
 	w.eachPart(one, func(p *part, r kernel.PageRange) {
 		_ = w.lately[0].in(r.Start, r.End, false, func(r kernel.PageRange) error {
@@ -127,7 +126,7 @@ func (w *waiting) wrote(one kernel.PageRange, now time.Time) {
 	w.anew.add(one.Start, one.End)
 }
 
-// wroteAgain notes pages that were written since they were sent: the next round finds them.
+// wroteAgain records pages that were written since they were sent: the next round finds them.
 func (w *waiting) wroteAgain(one kernel.PageRange, now time.Time) {
 	w.eachPart(one, func(p *part, r kernel.PageRange) {
 		_ = w.again.in(r.Start, r.End, false, func(r kernel.PageRange) error { return w.goesOn(p, r, now) })
@@ -135,14 +134,14 @@ func (w *waiting) wroteAgain(one kernel.PageRange, now time.Time) {
 	})
 }
 
-// goesOn notes where writing has come to.
+// goesOn records how far writing has come.
 func (w *waiting) goesOn(p *part, r kernel.PageRange, now time.Time) error {
 	w.pages[p.area] += float64(countPages([]kernel.PageRange{r}))
 	p.busy, p.front = now, r.End
 	return nil
 }
 
-// eachPart calls do for each part of which there are some of these pages.
+// eachPart calls do for each part that has some of these pages.
 func (w *waiting) eachPart(one kernel.PageRange, do func(*part, kernel.PageRange)) {
 	i := sort.Search(len(w.parts), func(i int) bool { return w.parts[i].end > one.Start })
 	for ; i < len(w.parts) && w.parts[i].start < one.End; i++ {
@@ -151,8 +150,7 @@ func (w *waiting) eachPart(one kernel.PageRange, do func(*part, kernel.PageRange
 	}
 }
 
-// each calls do for what was sent of each mapping, or for what was not, in ranges that are as long
-// as they can be.
+// each calls do for what was sent of each mapping, or for the rest, in the longest possible ranges.
 func (w *waiting) each(sent bool, do func(area) error) error {
 	for i := 0; i < len(w.parts); i++ {
 		first := w.parts[i]
@@ -173,7 +171,7 @@ func (w *waiting) each(sent bool, do func(area) error) error {
 	return nil
 }
 
-// looked puts what is left in order, after a look that took so long and found so many pages.
+// looked reorders the rest, after a look with this duration and result.
 func (w *waiting) looked(now time.Time, took time.Duration, pages uint64) {
 	rest := w.rest(now)
 	for first := 0; first < len(w.parts); {
@@ -189,9 +187,9 @@ func (w *waiting) looked(now time.Time, took time.Duration, pages uint64) {
 	w.looks = [2]time.Time{now, now.Add(max(w.look, w.pause*max(took, time.Duration(pages)*lookFault)))}
 }
 
-// order puts what is left in order. Of what is not known to be written the largest mapping leaves
-// first, because of that it is least likely that this very part will be; and from its end on,
-// because programs begin at the start.
+// order orders the rest. Among pages not known to be written, those of the largest mapping leave first,
+// because a given part of it is least likely to be written; and from its end on, because programs begin at
+// the start.
 func (w *waiting) order() {
 	w.queue = slices.DeleteFunc(w.queue, func(i int) bool { return w.parts[i].sent })
 	size := func(i int) uint64 { return w.areas[w.parts[i].area].End - w.areas[w.parts[i].area].Start }
@@ -201,7 +199,7 @@ func (w *waiting) order() {
 	})
 }
 
-// rest is how many seconds the round will go on, if it goes on as it did.
+// rest returns how many seconds the round will take from now on at its present speed.
 func (w *waiting) rest(now time.Time) float64 {
 	sent, left := 0.0, 0.0
 	for _, p := range w.parts {
@@ -214,7 +212,7 @@ func (w *waiting) rest(now time.Time) float64 {
 	return now.Sub(w.began).Seconds() * left / max(sent, 1)
 }
 
-// age has what was written count less by the time since the last look.
+// age reduces the weight of written pages by the time since the last look.
 func (w *waiting) age(now time.Time) {
 	for i := range w.pages {
 		w.pages[i] *= fade(now.Sub(w.looks[0]))
@@ -224,13 +222,13 @@ func (w *waiting) age(now time.Time) {
 	}
 }
 
-// fade is what is left of a weight after a time.
+// fade returns what remains of a weight after a time.
 func fade(after time.Duration) float64 { return math.Exp(-after.Seconds() / paceOver.Seconds()) }
 
-// estimate tells of the parts of a mapping, of which so many pages are written in a second, how
-// many of each will be written in so many seconds.
+// estimate estimates how many pages of each part of a mapping will be written in this many seconds, if rate
+// pages of the mapping are written per second.
 func estimate(parts []part, rate, seconds float64, now time.Time) {
-	// where writing goes on: the nearest place below; below the first part it is the last
+	// where writing continues: the nearest place below; below the first part it is the last
 	front, busy := uint64(0), false
 	for _, p := range parts {
 		if p.isBusy(now) {

@@ -26,9 +26,9 @@ type Area struct {
 	Pages uint64
 }
 
-// TaskMap lists which pages a task must find with content when it is restored: in ascending order,
-// not overlapping, not adjacent unless they are of different mappings. A page that is not listed is
-// not there: it reads as zero.
+// TaskMap lists the pages with content that a task must have after the restore: in ascending order, not
+// overlapping, and not adjacent unless they belong to different mappings. Pages that are not listed do not
+// exist: they read as zero.
 type TaskMap struct {
 	Task  Task
 	Areas []Area
@@ -36,19 +36,19 @@ type TaskMap struct {
 
 // Bounds of what is encoded. They hold for both sides, so a peer cannot make the other side allocate more.
 const (
-	// MaxRunPages is the most pages in one run: with content 1 MiB of 4 KiB pages, so that a fault
-	// of another task does not wait long behind one.
+	// MaxRunPages is the maximum number of pages in a run: with content 1 MiB of 4 KiB pages, so that a
+	// fault of another task does not wait long behind a run.
 	MaxRunPages = 256
-	// MaxZeroPages is the most pages in one run of zeros.
+	// MaxZeroPages is the maximum number of pages in a run of zeros.
 	MaxZeroPages = 1 << 20
 	// MaxTasks bounds the tasks of a map. A container has at most pid_max (4,194,304) of them, and
 	// real ones far fewer.
 	MaxTasks = 1 << 16
-	// MaxAreas bounds all areas of a map together: 16 GiB of which every other page is there, 4 MiB of map.
+	// MaxAreas bounds all areas of a map together: 16 GiB with every other page present take 4 MiB of map.
 	MaxAreas = 1 << 21
 	// maxTask is the largest pid of Linux (PID_MAX_LIMIT).
 	maxTask = 1 << 22
-	// maxAddress is where user space ends on x86_64 and arm64 with five levels of page tables.
+	// maxAddress is the end of user space on x86_64 and arm64 with five levels of page tables.
 	maxAddress = 1 << 57
 
 	zeroBit       = 1 << 31
@@ -58,13 +58,13 @@ const (
 	RunHeaderSize = 16
 )
 
-// ErrMalformed is wrapped by the errors of Decode and DecodeMap when what was read is no valid encoding.
+// ErrMalformed is wrapped by the errors of Decode and DecodeMap for an invalid encoding.
 var ErrMalformed = errors.New("malformed")
 
-// PageSize is the size of a page of this machine in bytes. Both nodes must have the same.
+// PageSize is the size of this machine's pages in bytes. Both nodes must have the same size.
 func PageSize() int { return os.Getpagesize() }
 
-// Check tells what is wrong with a run, if anything.
+// Check returns what is wrong with a run, if anything.
 func (r Run) Check() error {
 	pages := uint32(MaxRunPages)
 	if r.Zero {
@@ -82,24 +82,24 @@ func (r Run) Check() error {
 	return nil
 }
 
-// Sink takes runs of pages, one after the other, and makes who reads them wait while it cannot. A
-// later run of the same pages replaces an earlier one. A Store is one, an Encoder is one, and the
-// sender of a pipeline.
+// Sink takes runs of pages, one after the other, and blocks the caller while it cannot take more. A later
+// run of the same pages replaces an earlier one. A Store, an Encoder, and the sender of a pipeline are
+// Sinks.
 type Sink interface {
 	// Put takes a run. data is its content, Pages times PageSize bytes, or nothing for a zero run;
 	// it is not used after Put returns.
 	Put(run Run, data []byte) error
 }
 
-// Forgetter is a Sink that wants to know which tasks are no more.
+// Forgetter is a Sink that must know which tasks have ended.
 type Forgetter interface {
-	// Forget says that a task has ended, or another has its number. What was put of it is of no use.
+	// Forget says that a task has ended, or that another has its number. What was put of it is useless.
 	Forget(task Task) error
 }
 
-// Expecter is a Sink that wants to know what will be written again soon.
+// Expecter is a Sink that must know what will be written again soon.
 type Expecter interface {
-	// Expect tells of what is put from now on whether it will, most probably.
+	// Expect says whether pages put from now on will probably be written again soon.
 	Expect(again bool)
 }
 
@@ -141,24 +141,24 @@ func (e *Encoder) Put(r Run, data []byte) error {
 
 // Limits bounds what Decode accepts.
 type Limits struct {
-	// Pages is how many pages with content may come in all, in this and the following calls; Decode
-	// counts it down.
+	// Pages is how many pages with content may come in total, in this and the following calls; Decode
+	// decrements it.
 	Pages uint64
-	// Runs is how many runs may come, with content or not; Decode counts it down.
+	// Runs is how many runs may come, with content or not; Decode decrements it.
 	Runs uint64
 }
 
-// Decode reads runs until r ends, and hands each to place. data is valid until place returns, and
-// nil for a zero run. An error of place ends it, and is returned as it is.
+// Decode reads runs until r ends, and passes each to place. data is valid until place returns, and nil for
+// a zero run. An error of place ends Decode, which returns it unchanged.
 func Decode(r io.Reader, limits *Limits, place func(run Run, data []byte) error) error {
 	return new(Decoder).Decode(r, limits, place)
 }
 
-// Decoder decodes again and again with one buffer, which is as large as the largest run that came,
-// 1 MiB at most. The zero value is ready. It is for one goroutine.
+// Decoder decodes repeatedly with one buffer, which is as large as the largest run so far, 1 MiB at most.
+// The zero value is ready. It is for one goroutine.
 type Decoder struct{ buffer []byte }
 
-// Decode does what the function of that name does.
+// Decode is the function Decode with this decoder's buffer.
 func (d *Decoder) Decode(r io.Reader, limits *Limits, place func(run Run, data []byte) error) error {
 	for {
 		run, err := decodeHeader(r)
@@ -193,7 +193,7 @@ func decodeHeader(r io.Reader) (Run, error) {
 	return ParseRun(header)
 }
 
-// ParseRun reads the header of a run, of which so many pages follow as it says, or nothing if they are zero.
+// ParseRun parses the header of a run, which is followed by its pages, or by nothing if they are zero.
 func ParseRun(header [RunHeaderSize]byte) (Run, error) {
 	pages := binary.LittleEndian.Uint32(header[12:])
 	run := Run{

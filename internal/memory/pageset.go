@@ -11,11 +11,11 @@ import (
 // chunkPages is how many pages are kept together in the sets and tables of pages: 2 MiB of 4 KiB pages.
 const chunkPages = 512
 
-// pageSet is a set of pages of an address space: 64 bytes and a map entry for each 2 MiB of which
-// there are any.
+// pageSet is a set of pages of an address space. It takes 64 bytes and a map entry for each 2 MiB with
+// pages in the set.
 type pageSet map[uint64]*[chunkPages / 64]uint64
 
-// add puts the pages from start to end in the set.
+// add adds the pages from start to end to the set.
 func (s pageSet) add(start, end uint64) {
 	size := uint64(PageSize())
 	for page := start / size; page < end/size; {
@@ -32,7 +32,7 @@ func (s pageSet) add(start, end uint64) {
 	}
 }
 
-// remove takes the pages from start to end out of the set.
+// remove removes the pages from start to end from the set.
 func (s pageSet) remove(start, end uint64) {
 	if len(s) == 0 {
 		return
@@ -48,7 +48,7 @@ func (s pageSet) remove(start, end uint64) {
 	}
 }
 
-// merge puts the pages of another set in the set.
+// merge adds the pages of another set.
 func (s pageSet) merge(other pageSet) {
 	for key, pages := range other {
 		chunk := s[key]
@@ -62,7 +62,7 @@ func (s pageSet) merge(other pageSet) {
 	}
 }
 
-// count is how many pages there are in the set.
+// count returns the number of pages in the set.
 func (s pageSet) count() (pages uint64) {
 	for _, chunk := range s {
 		for _, word := range chunk {
@@ -79,12 +79,13 @@ func (s pageSet) has(address uint64) bool {
 	return chunk != nil && chunk[i/64]&(1<<(i%64)) != 0
 }
 
-// in calls found for each range of pages between start and end for which the set's answer is the wanted one.
+// in calls found for each range of pages between start and end that are in the set, or are not, as wanted
+// says.
 func (s pageSet) in(start, end uint64, wanted bool, found func(kernel.PageRange) error) error {
 	size := uint64(PageSize())
 	page, last := start/size, end/size
 	chunks := s.chunks(page/chunkPages, (last+chunkPages-1)/chunkPages)
-	var open bool // a range has begun at start, and may go on
+	var open bool // a range begins at start, and may continue
 	for page < last {
 		is, n := s.stretch(page)
 		if chunks != nil && s[page/chunkPages] == nil {
@@ -111,8 +112,8 @@ func (s pageSet) in(start, end uint64, wanted bool, found func(kernel.PageRange)
 // chunkList are the numbers of chunks of a set, in order.
 type chunkList []uint64
 
-// chunks lists the chunks from first to end, if that is quicker than to look at each: mappings may
-// be far larger than what there is in them. Otherwise it returns nil.
+// chunks lists the chunks from first to end, if that is quicker than checking each: mappings may be far
+// larger than their contents. Otherwise it returns nil.
 func (s pageSet) chunks(first, end uint64) chunkList {
 	if end-first <= uint64(len(s)) {
 		return nil
@@ -127,7 +128,7 @@ func (s pageSet) chunks(first, end uint64) chunkList {
 	return list
 }
 
-// until is how many pages there are from a page, which is in no chunk, to the next chunk.
+// until returns how many pages there are from a page, which is in no chunk, to the next chunk.
 func (l chunkList) until(page uint64) uint64 {
 	i, _ := slices.BinarySearch(l, page/chunkPages)
 	if i == len(l) {
@@ -136,8 +137,8 @@ func (l chunkList) until(page uint64) uint64 {
 	return l[i]*chunkPages - page
 }
 
-// split calls both for each range of pages between start and end that are in both sets, and returns
-// those that are in s alone.
+// split calls both for each range of pages between start and end that are in both sets, and returns those
+// that are in s only.
 func (s pageSet) split(other pageSet, start, end uint64,
 	both func(kernel.PageRange)) (alone []kernel.PageRange) {
 	size := uint64(PageSize())
@@ -168,7 +169,7 @@ func (s pageSet) split(other pageSet, start, end uint64,
 	return alone
 }
 
-// within has a bit for each of the 64 pages from a page on that is between first and last.
+// within has a bit for each of the 64 pages from page on that are between first and last.
 func within(page, first, last uint64) uint64 {
 	if page >= last || page+64 <= first {
 		return 0
@@ -199,8 +200,8 @@ func eachRange(word, address, size uint64, found func(kernel.PageRange)) {
 	}
 }
 
-// stretch tells whether a page is in the set, and for how many pages from there on the answer is
-// the same, at least.
+// stretch reports whether a page is in the set, and for at least how many pages from there on the answer is
+// the same.
 func (s pageSet) stretch(page uint64) (is bool, pages uint64) {
 	chunk := s[page/chunkPages]
 	if chunk == nil {
@@ -215,15 +216,14 @@ func (s pageSet) stretch(page uint64) (is bool, pages uint64) {
 	return true, min(uint64(bits.TrailingZeros64(^word)), left)
 }
 
-// digest is what is remembered of a page's content. It is keyed by a secret of the process, so that
-// no content can be made up of which two have the same, and long enough that it does not happen by
-// chance.
+// digest identifies a page's content. It is keyed by a secret of the process, so that nobody can construct
+// two contents with the same digest, and long enough that this does not happen by chance.
 type digest [2]uint64
 
-// digests remembers the content of pages: 8 KiB for each 2 MiB of address space in which there are any.
+// digests remembers the content of pages: 8 KiB for each 2 MiB of address space with remembered pages.
 type digests map[uint64]*[chunkPages]digest
 
-// changed tells whether a page has not the content that was remembered of it, and remembers the new one.
+// changed reports whether a page's content differs from the remembered one, and remembers the new content.
 func (d digests) changed(address uint64, is digest) bool {
 	page := address / uint64(PageSize())
 	chunk := d[page/chunkPages]

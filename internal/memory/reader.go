@@ -11,12 +11,12 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// batchPages is how many pages are read at a time: 1 MiB of 4 KiB pages stays in a core's cache
-// until it is sent.
+// batchPages is how many pages are read at a time: 1 MiB of 4 KiB pages stays in a core's cache until it is
+// sent.
 const batchPages = 256
 
-// reader reads pages of one process after the other and hands them on. It holds one batch, whatever
-// it is given.
+// reader reads pages of one process after the other and passes them on. It holds one batch, however many
+// pages it gets.
 type reader struct {
 	sink    Sink
 	stats   *RoundStats
@@ -25,7 +25,7 @@ type reader struct {
 	ranges  []kernel.PageRange
 	pages   int
 	task    *task
-	remote  *atomic.Bool // when it is true pages of processes are left, and not sent; nil: never
+	remote  *atomic.Bool // if true, pages of processes are left, and not sent; nil: never
 	changed func(address uint64, content []byte) bool
 }
 
@@ -37,17 +37,18 @@ func newReader(sink Sink, stats *RoundStats) *reader {
 	}
 }
 
-// begin says whose pages come next, and which of them to leave out after they were read.
+// begin sets the process of the next pages, and a function that says which pages to send after they were
+// read.
 func (r *reader) begin(t *task, changed func(uint64, []byte) bool) { r.task, r.changed = t, changed }
 
-// leaving tells whether pages are left. It may begin at any moment.
+// leaving reports whether pages are left. It may begin at any moment.
 func (r *reader) leaving() bool { return r.remote != nil && r.remote.Load() && !r.task.id.IsObject() }
 
-// add takes pages of one mapping, and reads when there is a batch.
+// add takes pages of one mapping, and reads when the batch is full.
 func (r *reader) add(ctx context.Context, ranges []kernel.PageRange) error {
 	for _, one := range ranges {
 		if one.Categories&kernel.PageZero != 0 {
-			continue // it was only ever read: not sent, and not in the map
+			continue // it was only read: not sent, and not in the map
 		}
 		for one.Start < one.End && !r.leaving() {
 			if err := r.take(ctx, &one); err != nil {
@@ -68,7 +69,7 @@ func (r *reader) add(ctx context.Context, ranges []kernel.PageRange) error {
 	return nil
 }
 
-// take takes from a range what there is room for in the batch.
+// take takes as much of a range as fits into the batch.
 func (r *reader) take(ctx context.Context, from *kernel.PageRange) error {
 	size := uint64(PageSize())
 	part := *from
@@ -82,7 +83,7 @@ func (r *reader) take(ctx context.Context, from *kernel.PageRange) error {
 	return r.flush(ctx)
 }
 
-// flush reads and sends what was added. Pages that have gone meanwhile are left out.
+// flush reads and sends the added pages. It skips pages that are gone.
 func (r *reader) flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -112,7 +113,7 @@ func (r *reader) flush(ctx context.Context) error {
 	return nil
 }
 
-// skip leaves out the first bytes of ranges, of which the first is changed.
+// skip skips the first bytes of ranges, and changes the first range.
 func skip(ranges []kernel.PageRange, bytes uint64) []kernel.PageRange {
 	for len(ranges) > 0 && bytes > 0 {
 		part := min(bytes, ranges[0].End-ranges[0].Start)
@@ -125,8 +126,8 @@ func skip(ranges []kernel.PageRange, bytes uint64) []kernel.PageRange {
 	return ranges
 }
 
-// forced tries one page that could not be read in the usual way: the process itself may not read
-// it, or it has gone.
+// forced tries a page that could not be read in the usual way: the process itself may not read it, or it is
+// gone.
 func (r *reader) forced(address uint64) error {
 	page := r.buffer[:PageSize()]
 	there, err := r.task.reader.ReadForced(address, page)
@@ -138,7 +139,7 @@ func (r *reader) forced(address uint64) error {
 			return err
 		}
 	}
-	if !there { // whatever was: what comes in its place will be found, unless it is a guard
+	if !there { // whatever replaces it will be found, unless it is a guard
 		r.stats.Gone++
 		end := address + uint64(len(page))
 		r.task.sent.remove(address, end)
@@ -148,18 +149,17 @@ func (r *reader) forced(address uint64) error {
 	return r.emitRange(address, page)
 }
 
-// readTries is how often a page is found to exist and cannot be read until that is taken for true.
+// readTries is how often a page must be found to exist but not be readable before that counts as true.
 const readTries = 5
 
-// errUnreadable is of a page that is there and that nobody can read. Without it the container would
+// errUnreadable is the error for an existing page that nobody can read. Without it, the container would
 // find zeros at the target.
 var errUnreadable = errors.New("it cannot be read: it was lost in an earlier migration (--missing-pages " +
 	"fail), or the machine's memory has failed; " +
 	"the container can only move without its memory, if its engine is Godwit's own: --mode restart")
 
-// unreadable looks again at a page that could not be read. If its mapping was gone, it is there no
-// more, or another one is that can be read. Where the kernel does not tell guards it may be one of
-// these.
+// unreadable checks a page again that could not be read. If its mapping was gone, the page no longer
+// exists, or is another page that can be read. On a kernel that does not report guards, it may be a guard.
 func (t *task) unreadable(address uint64, page []byte) (there bool, err error) {
 	for range readTries {
 		exists, err := t.pagemap.Exists(address)
@@ -173,8 +173,8 @@ func (t *task) unreadable(address uint64, page []byte) (there bool, err error) {
 	return false, fmt.Errorf("page at %#x: %w", address, errUnreadable)
 }
 
-// emit sends the first pages of the ranges, whose content is in the buffer, and returns what is
-// left of the ranges.
+// emit sends the first pages of the ranges, whose content is in the buffer, and returns the rest of the
+// ranges.
 func (r *reader) emit(ranges []kernel.PageRange, pages int) ([]kernel.PageRange, error) {
 	size := uint64(PageSize())
 	data := r.buffer[:pages*int(size)]
@@ -190,7 +190,7 @@ func (r *reader) emit(ranges []kernel.PageRange, pages int) ([]kernel.PageRange,
 	return ranges, nil
 }
 
-// kinds of pages in a batch.
+// Kinds of pages in a batch.
 const (
 	unchangedPage = iota
 	zeroPage
@@ -254,5 +254,5 @@ func (r *reader) send(kind int, address uint64, data []byte) error {
 	return err
 }
 
-// drop forgets what was added and not read.
+// drop forgets pages that were added and not read.
 func (r *reader) drop() { r.ranges, r.pages = r.ranges[:0], 0 }

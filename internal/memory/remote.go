@@ -2,16 +2,16 @@ package memory
 
 import "context"
 
-// RemoteFault is a page that a process waits for, or will soon, and that is still at the source.
+// RemoteFault is a page that a process waits for, or soon will, and that is still at the source.
 type RemoteFault struct {
-	Task    Task // whose page it was when it was left there
+	Task    Task // the task whose page it was when it was left there
 	Address uint64
 }
 
-// RemotePages brings pages that stayed at the source to the processes that wait for them at the
-// target. It is a connection to what fills the memory of one container (Arrival.FillFrom in package
-// engine), which outlives the agent: one can connect again at any time, and the last connection
-// counts. Its methods may be called concurrently, but Put by one goroutine at a time.
+// RemotePages passes pages that stayed at the source to the processes that wait for them at the target. It
+// is a connection to the process that fills the memory of one container (Arrival.FillFrom in package
+// engine), which outlives the agent. A new connection can be made at any time, and the last one counts. The
+// methods may be called concurrently, but Put by one goroutine at a time.
 type RemotePages interface {
 	Sink
 	// Missing lists the pages that were still at the source when the connection was made.

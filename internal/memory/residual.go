@@ -36,13 +36,13 @@ func (r *Residual) ReadPage(task Task, address uint64, page []byte) (bool, error
 	return r.store.ReadPage(task, address, page)
 }
 
-// Bytes is how much memory it takes.
+// Bytes returns how much memory the residual copy takes.
 func (r *Residual) Bytes() int64 { return r.store.Bytes() }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (r *Residual) Close() error { return r.store.Close() }
 
-// Contents lists at most so many of its pages.
+// Contents lists at most this many of its pages.
 func (r *Residual) Contents(most uint64) []TaskMap {
 	s := r.store
 	s.mu.Lock()

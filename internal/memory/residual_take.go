@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// Take moves the pages of a store that has no users any more to a residual copy, and closes the store.
-// It gives memory back as it goes, so that there is never much of it twice. After an error the pages
-// moved so far stay.
+// Take moves the pages of a store that has no users any more to a residual copy, and closes the store. It
+// frees memory as it goes, so that little memory is in use twice. After an error, the pages moved so far
+// stay.
 func (r *Residual) Take(s *Store) error {
 	return errors.Join(r.take(s), s.Close())
 }
@@ -63,7 +63,7 @@ func (r *Residual) takeSlot(s *Store, task Task, address uint64, buffer []byte) 
 	return nil
 }
 
-// fileOf is the file that a slot is in.
+// fileOf returns the file of a slot.
 func (s *Store) fileOf(one *slot) *os.File {
 	if one.object != nil {
 		return one.object.file

@@ -10,14 +10,13 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// ordered tells whether the pages of a process are put in order before they leave. What is written
-// meanwhile must be easy to find; and a process with descriptors for direct transfers is read in
-// another way anyway.
+// ordered reports whether the pages of a process are ordered before they leave. Pages written meanwhile
+// must be easy to find, and a process with descriptors for direct transfers is read differently anyway.
 func (s *Source) ordered(t *task, frozen bool) bool {
 	return t.tracking == WriteProtect && !t.hectic && !frozen && !t.direct.used && !s.Leaving()
 }
 
-// sendOrdered sends the written pages of all mappings, and those last that will be written soon.
+// sendOrdered sends the written pages of all mappings. Pages that will be written soon come last.
 func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []area) error {
 	w := newWaiting(s.ordering, areas, time.Now())
 	for _, m := range areas {
@@ -52,7 +51,7 @@ func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []ar
 		expect(r.sink, !p.busy.IsZero() || p.loss > 0)
 		m := areas[p.area]
 		m.Start, m.End = p.start, p.end
-		// Once more: what was written since it was found is taken along, and is not found again.
+		// Again: pages written since they were found are included, and are not found again.
 		err := s.find(ctx, t, r, m, func(one kernel.PageRange) { w.wrote(one, time.Now()) })
 		if err == nil {
 			err = s.sendFound(ctx, t, r, w.found, kernel.PageRange{Start: m.Start, End: m.End})
@@ -62,8 +61,8 @@ func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []ar
 		}
 		w.found.remove(m.Start, m.End)
 	}
-	// No later round finds what was found: should parts and mappings not be what they are taken
-	// for, it leaves now.
+	// No later round finds these pages. If parts and mappings are not what they are taken for, the pages
+	// leave now.
 	return s.sendFound(ctx, t, r, w.found, everywhere)
 }
 
@@ -73,12 +72,12 @@ func expect(sink Sink, again bool) {
 	}
 }
 
-// hecticShare is which part of what is left must have been written by the first look so that there
-// is no order that helps. To look costs the process one more fault for each page that it writes
-// then, so it is not done any more.
+// hecticShare is the share of the remaining pages that, if written before the first look, means that no
+// order helps. A look costs the process another fault for each page that it writes afterwards, so there are
+// no more looks then.
 const hecticShare = 8
 
-// glance finds out before the first look whether to look at all.
+// glance decides before the first look whether to look at all.
 func (s *Source) glance(t *task, w *waiting, looks int) error {
 	if looks > 0 {
 		return nil
@@ -92,7 +91,8 @@ func (s *Source) glance(t *task, w *waiting, looks int) error {
 	return err
 }
 
-// peek calls found for pages of a mapping that were written since they were looked at, and leaves them so.
+// peek calls found for pages of a mapping that were written since the last look, without changing their
+// state.
 func peek(t *task, m area, found func(kernel.PageRange)) error {
 	_, err := scan(m.Start, m.End, t.pagemap.WrittenSoFar, func(ranges []kernel.PageRange) error {
 		for _, one := range ranges {
@@ -100,13 +100,13 @@ func peek(t *task, m area, found func(kernel.PageRange)) error {
 		}
 		return nil
 	})
-	if errors.Is(err, unix.EPERM) { // a mapping that is new: a later round finds it
+	if errors.Is(err, unix.EPERM) { // a new mapping: a later round finds it
 		return nil
 	}
 	return err
 }
 
-// look finds out what is written, of what is left, and of what was sent.
+// look finds out which remaining pages, and which sent pages, are being written.
 func (s *Source) look(ctx context.Context, t *task, r *reader, w *waiting) error {
 	began, pages, before := time.Now(), uint64(0), r.stats.Read+r.stats.Write
 	err := w.each(false, func(m area) error {
@@ -120,13 +120,13 @@ func (s *Source) look(ctx context.Context, t *task, r *reader, w *waiting) error
 			return peek(t, m, func(one kernel.PageRange) { w.wroteAgain(one, began) })
 		})
 	}
-	now := time.Now() // what was read and sent at once is no part of what a look takes
+	now := time.Now() // reading and sending at once does not count as part of a look
 	w.looked(now, now.Sub(began)-(r.stats.Read+r.stats.Write-before), pages)
 	return err
 }
 
-// find calls found for the pages of a mapping that were written, to be sent later. Of what has to
-// be read to know, and of what is swapped out, nothing is put off.
+// find calls found for the written pages of a mapping, which are to be sent later. Pages that have to be
+// read to know whether they were written, and swapped-out pages, are not postponed.
 func (s *Source) find(ctx context.Context, t *task, r *reader, m area, found func(kernel.PageRange)) error {
 	s.beginArea(t, r)
 	err := t.tracker.written(t.pagemap, m, func(ranges []kernel.PageRange) error {
@@ -155,14 +155,14 @@ func (s *Source) find(ctx context.Context, t *task, r *reader, m area, found fun
 	return r.flush(ctx)
 }
 
-// everywhere is where pages can be.
+// everywhere is the range of all addresses.
 var everywhere = kernel.PageRange{End: maxAddress}
 
-// sendFound sends those of the pages there that were found.
+// sendFound sends the found pages in a range.
 func (s *Source) sendFound(ctx context.Context, t *task, r *reader, found pageSet,
 	there kernel.PageRange) error {
 	s.beginArea(t, r)
-	t.tracker.counts() // what had to be compared has left
+	t.tracker.counts() // pages that had to be compared have left
 	err := found.in(there.Start, there.End, true,
 		func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
 	if err != nil {

@@ -10,15 +10,14 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// sharedChunk is how much of shared memory is read at a time: it stays in a core's cache until it
-// is compared.
+// sharedChunk is how much shared memory is read at a time: it stays in a core's cache until it is compared.
 const sharedChunk = 256 << 10
 
-// sendShared sends what has changed of the memory that processes share.
+// sendShared sends the changes of memory that processes share.
 //
-// Who writes to it may have mapped it before and not any more, or have it open only, or have lived
-// between two looks. So while the processes run all of it is read and compared; and in the freeze,
-// too, unless it is certain that nobody can have written to it unseen since (watch).
+// A writer may have unmapped it since, have it open without a mapping, or have lived only between two
+// looks. So while the processes run, all of it is read and compared, and in the freeze, too, unless it is
+// certain that nobody can have written to it unseen since (watch).
 func (s *Source) sendShared(ctx context.Context, r *reader, frozen bool) error {
 	if !frozen {
 		s.shared.sent, s.shared.looked = false, false
@@ -54,7 +53,7 @@ func (s *Source) sendShared(ctx context.Context, r *reader, frozen bool) error {
 	return nil
 }
 
-// directIO tells whether devices may write to memory by themselves.
+// directIO reports whether devices may write to memory by themselves.
 func (s *Source) directIO() bool {
 	for _, t := range s.tasks {
 		if t.direct.used {
@@ -64,7 +63,7 @@ func (s *Source) directIO() bool {
 	return false
 }
 
-// sendSharedAgain sends pages of an object, whatever was sent of them. What is no more is left out.
+// sendSharedAgain sends pages of an object, whatever was sent of them. It skips pages that are gone.
 func (s *Source) sendSharedAgain(ctx context.Context, r *reader, wanted TaskMap) error {
 	for _, o := range s.shared.objects {
 		if o.Task != wanted.Task {
@@ -90,7 +89,7 @@ func (o *object) sendAgain(ctx context.Context, r *reader, part kernel.DataRange
 	return o.sendRange(ctx, r, part)
 }
 
-// tell sends the description, if it is not what was sent.
+// tell sends the description if it has changed.
 func (o *object) tell(r *reader) error {
 	if o.told != nil && *o.told == o.Object {
 		return nil
@@ -104,7 +103,7 @@ func (o *object) tell(r *reader) error {
 	return nil
 }
 
-// send sends what has changed. Without comparing, that is what was never sent.
+// send sends the changes. Without comparing, these are the pages that were never sent.
 func (o *object) send(ctx context.Context, r *reader, compare, frozen bool) error {
 	if err := o.describe(); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (o *object) send(ctx context.Context, r *reader, compare, frozen bool) erro
 	return nil
 }
 
-// sendAll reads all and sends what has changed.
+// sendAll reads everything and sends the changes.
 func (o *object) sendAll(ctx context.Context, r *reader, data []kernel.DataRange) error {
 	for _, part := range data {
 		if err := o.sendRange(ctx, r, part); err != nil {
@@ -162,8 +161,8 @@ func wholePages(offset uint64) uint64 {
 	return (offset + size - 1) / size * size
 }
 
-// sendRange reads a part, compares it, and sends what has changed. The last page may be only partly
-// the object's.
+// sendRange reads a part, compares it, and sends the changes. Only a part of the last page may belong to
+// the object.
 func (o *object) sendRange(ctx context.Context, r *reader, part kernel.DataRange) error {
 	part.End = wholePages(part.End)
 	for at := part.Start; at < part.End; {

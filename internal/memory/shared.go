@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// leastShared is from which size on the memory that processes share is carried here. For so
-	// much CRIU takes half a millisecond.
+	// leastShared is the minimum size of shared memory that is carried here. CRIU takes half a millisecond
+	// for this much.
 	leastShared = 256 << 10
-	// mostObjects is how many objects there may be: a restore is handed a descriptor for each.
+	// mostObjects is the maximum number of objects: a restore gets a descriptor for each.
 	mostObjects = 256
 )
 
@@ -25,20 +25,20 @@ const (
 type object struct {
 	Object
 	file  *os.File
-	owner *task // of the number: what is read and sent is noted here
+	owner *task // holds the number, and what is read and sent
 	known *hashing
-	told  *Object            // as it was sent last
-	data  []kernel.DataRange // that were there in the last round
-	found *sight             // as of the last look
-	watch *watch             // since the last round; nil: it is not watched
+	told  *Object            // as last sent
+	data  []kernel.DataRange // present in the last round
+	found *sight             // at the last look
+	watch *watch             // since the last round; nil: not watched
 }
 
-// sharing is all that a source knows of shared memory. It is carried as a whole, or not at all.
+// sharing is a source's knowledge of shared memory, which is carried as a whole, or not at all.
 type sharing struct {
 	device  uint64
 	objects map[uint64]*object // by inode
-	last    Task               // the last number given
-	why     string             // nothing is carried; empty if something is, or if there is nothing
+	last    Task               // the last assigned number
+	why     string             // why nothing is carried; empty if something is, or if there is nothing
 	given   bool               // to somebody else, for good
 	looked  bool               // in the freeze
 	sent    bool               // in the freeze
@@ -46,19 +46,19 @@ type sharing struct {
 	frozen  vantage            // in the freeze
 }
 
-// seen is what was found in one look.
+// seen is the result of a look.
 type seen struct {
 	all  map[uint64]*sight // by inode
-	sysV bool              // there are System V segments, too, with which CRIU must deal
+	sysV bool              // there are System V segments, too, which CRIU must handle
 }
 
-// sight is who uses an object.
+// sight are the users of an object.
 type sight struct {
 	open     func() (*os.File, error)
 	mappings map[place]*task
 }
 
-// place is where an object is mapped.
+// place is a place where an object is mapped.
 type place struct {
 	pid     int
 	mapping kernel.Mapping
@@ -73,7 +73,7 @@ func (s *seen) of(inode uint64) *sight {
 	return one
 }
 
-// lookForShared finds what the processes share. What is in use no more is forgotten.
+// lookForShared finds what the processes share. It forgets objects that are no longer in use.
 func (s *Source) lookForShared() error {
 	if s.shared.given {
 		return nil
@@ -128,7 +128,7 @@ func (t *task) findShared(device uint64, all *seen) error {
 	return ignoreGone(err)
 }
 
-// adopt takes what was found, if it is worth it.
+// adopt adopts the objects found, if that is worthwhile.
 func (s *Source) adopt(all seen) error {
 	s.shared.why = ""
 	switch {
@@ -170,7 +170,7 @@ func (s *Source) adopt(all seen) error {
 	return nil
 }
 
-// leaveShared leaves what the processes share to others, for now.
+// leaveShared leaves shared memory to others, for now.
 func (s *Source) leaveShared(why string) error {
 	s.shared.why = why
 	for _, o := range s.shared.objects {
@@ -189,7 +189,7 @@ func closeObjects(objects map[uint64]*object) error {
 	return errors.Join(errs...)
 }
 
-// openObject returns nil for what is there no more.
+// openObject returns nil for an object that no longer exists.
 func openObject(open func() (*os.File, error), inode, device uint64) (*object, error) {
 	file, err := open()
 	if err != nil {
@@ -210,7 +210,7 @@ func openObject(open func() (*os.File, error), inode, device uint64) (*object, e
 	return o, nil
 }
 
-// blocks is how much memory an object takes.
+// blocks returns how much memory an object takes.
 func (o *object) blocks() int64 {
 	var info unix.Stat_t
 	if err := unix.Fstat(int(o.file.Fd()), &info); err != nil {
@@ -219,7 +219,7 @@ func (o *object) blocks() int64 {
 	return info.Blocks * 512
 }
 
-// describe looks at what can change besides the content.
+// describe reads the attributes that can change.
 func (o *object) describe() error {
 	var info unix.Stat_t
 	if err := unix.Fstat(int(o.file.Fd()), &info); err != nil {
@@ -239,9 +239,9 @@ func (o *object) describe() error {
 	return nil
 }
 
-// Shared lists the inodes of all that the processes, which are frozen, share without a file, if it
-// is carried here: a dump has to leave all of it out, or GiveShared must be called. It comes before
-// the final rounds.
+// Shared lists the inodes of everything that the processes, which are frozen, share without a file, if it
+// is carried here: a dump has to leave all of it out, or GiveShared must be called. Call it before the
+// final rounds.
 func (s *Source) Shared() ([]uint64, error) {
 	stats := RoundStats{}
 	if err := s.update(true, &stats); err != nil {
@@ -261,7 +261,7 @@ func (s *Source) Shared() ([]uint64, error) {
 	return inodes, nil
 }
 
-// GiveShared gives what the processes share to somebody else, for good.
+// GiveShared leaves shared memory to somebody else, for good.
 func (s *Source) GiveShared(why string) error {
 	s.shared.given = true
 	return s.leaveShared(why)

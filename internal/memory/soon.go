@@ -6,17 +6,16 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// maxLooked bounds in how many pages Soon looks for pointers: a millisecond or two.
+// maxLooked bounds the number of pages that Soon searches for pointers, which takes a millisecond or two.
 const maxLooked = 256
 
 // wordBytes is the size of a pointer.
 const wordBytes = 8
 
-// Soon lists the remote pages that are used next, at most so many: those of the touched ones that are
-// (still) remote, and then those to which there are pointers in the touched ones, in the order in
-// which they are found. Of what Go programs and a shell used after the pages that
-// engine.Departure.Touched tells, every third to fifth one was among these, of which there were
-// less than a hundred. It is for when a final round has been.
+// Soon lists at most this many remote pages that are used next: touched pages that are (still) remote, and
+// then pages to which the touched ones have pointers, in the order in which these are found. Of the pages
+// that Go programs and a shell used after those of engine.Departure.Touched, every third to fifth was among
+// these, of which there were less than a hundred. Call it after a final round.
 func (s *Source) Soon(touched []RemoteFault, most int) ([]RemoteFault, error) {
 	byID, size := s.byID(), uint64(PageSize())
 	look := &looking{most: most, listed: map[RemoteFault]bool{}}
@@ -50,7 +49,7 @@ func (s *Source) Soon(touched []RemoteFault, most int) ([]RemoteFault, error) {
 	return look.found, nil
 }
 
-// looking is a list of remote pages in the making.
+// looking is a list of remote pages being made.
 type looking struct {
 	most   int
 	listed map[RemoteFault]bool

@@ -13,40 +13,40 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// OpenFunc opens a userfaultfd in a process and returns a descriptor of it, and for how long the
-// process was stopped.
+// OpenFunc opens a userfaultfd in a process and returns a descriptor of it, and how long the process was
+// stopped.
 type OpenFunc func(pid int) (fd int, stopped time.Duration, err error)
 
-// SourceConfig says what to move.
+// SourceConfig configures a Source.
 type SourceConfig struct {
-	Processes func() ([]int, error) // all processes of the container at this moment
+	Processes func() ([]int, error) // returns all present processes of the container
 	Open      OpenFunc              // nil: kernel.OpenUserfault, in this process
-	// Tracking is how to begin with each process; empty: by the best way that the kernel has.
+	// Tracking is the first way to try with each process; empty: the best way of the kernel.
 	Tracking Tracking
 }
 
-// Source reads the memory of a container's processes, in rounds. It is for one goroutine, but for
-// Leave and Leaving.
+// Source reads the memory of a container's processes, in rounds. It is for one goroutine, except Leave and
+// Leaving.
 //
-// Memory: it holds one batch of pages (1 MiB) and one of what a scan has found (24 KiB), whatever
-// the sink takes; for each task thirteen sets of pages, and up to twelve that remember what was
-// written in the last seconds, each of at most 64 bytes and a map entry for each 2 MiB of the
-// task's memory, together about 1 MiB for each GiB; and for a process that the kernel cannot track
-// by write-protection, or that lets devices write to its memory, 4 MiB for each GiB.
+// Memory: it holds one batch of pages (1 MiB) and one of scan results (24 KiB), whatever the sink takes.
+// For each task it holds thirteen sets of pages, and up to twelve that remember what was written in the
+// last seconds, each of at most 64 bytes and a map entry for each 2 MiB of the task's memory, together
+// about 1 MiB per GiB. And for a process that the kernel cannot track by write-protection, or that lets
+// devices write to its memory, it holds 4 MiB per GiB.
 type Source struct {
 	config SourceConfig
 	tasks  map[int]*task
-	gone   []Task // tasks that have ended since the sink was told
+	gone   []Task // tasks that have ended since the sink was last told
 	shared sharing
 	rounds int
 	began  time.Time
 
 	ordering ordering
 
-	leaving atomic.Bool // private pages are noted as remote, and not sent
+	leaving atomic.Bool // private pages are recorded as remote, and not sent
 }
 
-// NewSource returns a source that has attached to nothing yet.
+// NewSource returns a source that is not attached to anything yet.
 func NewSource(config SourceConfig) *Source {
 	if config.Open == nil {
 		config.Open = kernel.OpenUserfault
@@ -58,17 +58,16 @@ func NewSource(config SourceConfig) *Source {
 	return s
 }
 
-// Round sends what was written since the last round; in the first, all there is. The processes run
-// meanwhile, and must not be frozen. It hands runs of pages to the sink as fast as that takes them.
-// If it returns an error, what was found and not sent is lost, and the source is of no use any
-// more.
+// Round sends what was written since the last round; the first round sends everything. The processes run
+// meanwhile, and must not be frozen. It passes runs of pages to the sink as fast as the sink takes them. If
+// it returns an error, pages that were found and not sent are lost, and the source is useless.
 func (s *Source) Round(ctx context.Context, sink Sink) (RoundStats, error) {
 	return s.round(ctx, sink, false)
 }
 
-// Final is a round of processes that are frozen. When it returns, all has been sent that they hold
-// at that moment. It may run beside CRIU's dump, and must then be called again when CRIU is gone:
-// CRIU changes a few pages of theirs. After a thaw a Round comes first.
+// Final is a round of frozen processes. When it returns, everything that they hold at that moment has been
+// sent. It may run in parallel to CRIU's dump, and must then be called again when CRIU is gone, because
+// CRIU changes a few pages. After a thaw, call Round first.
 func (s *Source) Final(ctx context.Context, sink Sink) (RoundStats, error) {
 	return s.round(ctx, sink, true)
 }
@@ -120,21 +119,21 @@ func (s *Source) inOrder() []*task {
 	return all
 }
 
-// sendTask finds, reads and sends the written pages of one process. A process that ends meanwhile
-// is no error.
+// sendTask finds, reads and sends the written pages of one process. A process that ends meanwhile is no
+// error.
 func (s *Source) sendTask(ctx context.Context, t *task, r *reader, frozen bool) error {
 	err := errStale
 	if !t.stale {
 		err = s.sendPages(ctx, t, r)
 	}
 	if errors.Is(err, errStale) {
-		// It has called execve since it was attached to, or while it was.
+		// The process has called execve since or during the attach.
 		r.drop()
 		if err = s.renew(t, frozen, r.stats); err == nil {
 			err = s.sendPages(ctx, t, r)
 		}
 	}
-	if errors.Is(err, errStale) && !frozen { // once more, and so fast: the next round begins anew
+	if errors.Is(err, errStale) && !frozen { // once more: the next round starts again
 		r.drop()
 		t.stale = true
 		return nil
@@ -187,7 +186,7 @@ func (s *Source) sendInOrder(ctx context.Context, t *task, r *reader, areas []ar
 	return nil
 }
 
-// beginArea is before pages of a mapping are read that the tracker has found.
+// beginArea prepares reading pages of a mapping that the tracker has found.
 func (s *Source) beginArea(t *task, r *reader) {
 	r.begin(t, func(address uint64, content []byte) bool {
 		t.direct.remember(address, content)
@@ -215,7 +214,7 @@ func (s *Source) sendArea(ctx context.Context, t *task, r *reader, m area) error
 		if !t.direct.known.changed(address, content) {
 			return false
 		}
-		t.tracker.changed(address, content) // it must know of it, too: what was there before may come back
+		t.tracker.changed(address, content) // the tracker must know, too: the earlier content may come back
 		return true
 	})
 	err = t.direct.again(m, func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
@@ -225,7 +224,7 @@ func (s *Source) sendArea(ctx context.Context, t *task, r *reader, m area) error
 	return r.flush(ctx)
 }
 
-// renew begins anew with a process whose memory is not that which was tracked.
+// renew starts again with a process whose memory is not the tracked one any more.
 func (s *Source) renew(t *task, frozen bool, stats *RoundStats) error {
 	if frozen {
 		t.refused = errors.New("it has called execve just before the freeze")
@@ -234,9 +233,8 @@ func (s *Source) renew(t *task, frozen bool, stats *RoundStats) error {
 	return s.attach(t, stats)
 }
 
-// Close ends all tracking, and leaves nothing in the processes. Page faults of those that still run
-// wait for it, 25 ms for a GiB; so do it outside of the freeze. For processes that are killed it
-// costs nothing.
+// Close ends all tracking, and leaves nothing in the processes. Page faults of running processes wait for
+// it, 25 ms per GiB, so call it outside the freeze. For killed processes it costs nothing.
 func (s *Source) Close() error {
 	errs := []error{s.shared.close()}
 	for pid, t := range s.tasks {

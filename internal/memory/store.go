@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A store keeps the memory of tasks in slots: what is at a multiple of slotBytes in a task's
-// address space is together, in order, in one file in memory. The file is sparse, so a slot takes
-// what was put into it. Slots lie in the file in the order in which their first page came.
+// A store keeps the memory of tasks in slots: everything at a multiple of slotBytes in a task's address
+// space is together, in order, in one file in memory. The file is sparse, so a slot takes only what was put
+// into it. Slots lie in the file in the order in which their first page came.
 const (
 	slotBytes = 2 << 20
-	// slotCost is what a slot is counted as besides its pages, so that a peer cannot fill the memory with the
-	// administration of pages, either.
+	// slotCost is the size that a slot is counted as besides its pages, so that a peer cannot fill the
+	// memory with the administration of pages, either.
 	slotCost = 512
 	maskBits = 64
 )
@@ -50,24 +50,24 @@ func (m *mask) count() int {
 
 // slot is one part of a task's address space.
 type slot struct {
-	offset int64 // in the file; negative as long as there is nothing but zeros
+	offset int64 // in the file; negative while all pages are zero
 	have   mask  // pages with content
 	zero   mask  // pages that are known to be zero; they take no memory
 	// pages that come after the restore: see Remote. A page is in at most one of the three
 	remote mask
-	had    mask          // of remote, those whose place has what was there before
-	again  mask          // pages whose content came more than once, whatever has become of them since
-	object *storedObject // whose file it is in, at its own place; nil: the store's
+	had    mask          // of remote, those whose place has the previous content
+	again  mask          // pages whose content came more than once, whatever has happened to them since
+	object *storedObject // whose file has the slot, at its own offset; nil: the store's file has it
 }
 
 // ErrStoreFull is wrapped by errors of Put when a peer sends more than was agreed.
 var ErrStoreFull = errors.New("more memory comes than was announced")
 
-// errSealed is of a store that was handed over.
+// errSealed is the error of a store that was handed over.
 var errSealed = errors.New("the pages were handed over")
 
-// Store keeps pages of tasks in memory, and nowhere else, until a restore takes them. Its methods
-// may be called concurrently.
+// Store keeps pages of tasks in memory, and nowhere else, until a restore takes them. Its methods may be
+// called concurrently.
 type Store struct {
 	limit int64
 
@@ -82,15 +82,15 @@ type Store struct {
 	stats  StoreStats
 }
 
-// StoreStats is what a store has.
+// StoreStats counts a store's pages.
 type StoreStats struct {
 	Tasks       int
 	Pages       int64 // of processes, with content
 	SharedPages int64 // of objects, with content
 	ZeroPages   int64 // known to be zero
-	RemotePages int64 // of processes, that come after the restore
-	PutPages    int64 // with content, in all
-	PutZero     int64 // zero, in all
+	RemotePages int64 // of processes, to come after the restore
+	PutPages    int64 // with content, in total
+	PutZero     int64 // zero, in total
 	PlacedAgain int64 // of PutPages, those that replaced content
 }
 
@@ -115,7 +115,7 @@ type piece struct {
 	reserved int64
 }
 
-// Put places a run: it replaces what the store has of these pages. data is not used after Put returns.
+// Put stores a run, which replaces the store's content of these pages. data is not used after Put returns.
 func (s *Store) Put(run Run, data []byte) error {
 	if err := run.Check(); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (s *Store) Put(run Run, data []byte) error {
 	return nil
 }
 
-// find returns the slot at an address, and makes it if there is none.
+// find returns the slot at an address, and makes it if necessary.
 func (s *Store) find(task Task, address uint64) (*slot, error) {
 	if s.sealed {
 		return nil, errSealed
@@ -191,7 +191,7 @@ func (s *Store) putData(task Task, address uint64, from, to int, data []byte) er
 	if err != nil {
 		return err
 	}
-	// Two runs of the same pages at the same time have no order, so nothing has to keep them apart.
+	// Two runs of the same pages at the same time have no order, so they need no lock.
 	err = s.write(p.slot, data, p.slot.offset+int64(from*PageSize()))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +215,7 @@ func (s *Store) putData(task Task, address uint64, from, to int, data []byte) er
 	return nil
 }
 
-// cameAgain notes which of these pages, whose content comes, have some already.
+// cameAgain records which of these pages, whose content comes, already have content.
 func (s *slot) cameAgain(from, to int) {
 	var come mask
 	come.set(from, to, true)
@@ -224,7 +224,7 @@ func (s *slot) cameAgain(from, to int) {
 	}
 }
 
-// write writes to where a slot is.
+// write writes to a slot's place in the file.
 func (s *Store) write(one *slot, data []byte, offset int64) error {
 	if one.object != nil {
 		return one.object.write(data, offset)
@@ -269,7 +269,7 @@ func (s *Store) putZero(task Task, address uint64, from, to int) error {
 	return s.drop(one, from, to)
 }
 
-// drop forgets the content of pages and gives their memory back.
+// drop forgets the content of pages and frees their memory.
 func (s *Store) drop(one *slot, from, to int) error {
 	before := one.counted()
 	one.have.set(from, to, false)
@@ -283,18 +283,18 @@ func (s *Store) drop(one *slot, from, to int) error {
 	return s.punch(one, from, to)
 }
 
-// counted is how many pages of a slot take memory, or will.
+// counted returns how many pages of a slot take memory, or will.
 func (s *slot) counted() int { return s.have.count() + s.remote.count() }
 
-// punch gives memory of a slot back.
+// punch frees memory of a slot.
 func (s *Store) punch(one *slot, from, to int) error {
 	file := s.fileOf(one)
 	start, size := one.offset+int64(from*PageSize()), int64((to-from)*PageSize())
 	return unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, start, size)
 }
 
-// ReadPage reads what the store has of one page: its content, or zeros if it is known to be zero.
-// False: it has nothing.
+// ReadPage reads the store's content of a page, or zeros for a known zero page. False: the store has
+// nothing.
 func (s *Store) ReadPage(task Task, address uint64, page []byte) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -321,7 +321,7 @@ func (s *Store) ReadPage(task Task, address uint64, page []byte) (bool, error) {
 	return n == PageSize(), err
 }
 
-// Stats tells what the store has now.
+// Stats returns the present counts.
 func (s *Store) Stats() StoreStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,14 +341,14 @@ func (s *Store) Stats() StoreStats {
 	return stats
 }
 
-// Bytes is how much of the limit is used.
+// Bytes returns how much of the limit is used.
 func (s *Store) Bytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used
 }
 
-// Close gives the memory back, unless it was handed over.
+// Close frees the memory, unless it was handed over.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Before is what a store had of pages that come later: what is sent of them may be how they
-// changed. It lies in the image, where each page will be put, so reading a page is for when it has
-// not been. It is for concurrent use.
+// Before is the store's earlier content of remote pages, to which changes may be sent. It lies in the image
+// where each page will be put, so a page can be read only until it is put. It is for concurrent use.
 type Before struct {
 	file  *os.File
 	slots map[Task]map[uint64]beforeSlot
@@ -20,7 +19,7 @@ type beforeSlot struct {
 	had    mask
 }
 
-// ReadPage reads what there was of a page; false if there was nothing, or it is not known.
+// ReadPage reads the earlier content of a page; false if there was none, or it is unknown.
 func (b *Before) ReadPage(task Task, address uint64, page []byte) (bool, error) {
 	one, found := b.slots[task][address-address%slotBytes]
 	index := int(address % slotBytes / uint64(PageSize()))
@@ -31,11 +30,11 @@ func (b *Before) ReadPage(task Task, address uint64, page []byte) (bool, error) 
 	return n == PageSize(), err
 }
 
-// Close gives the image's memory back, as far as nobody else needs it.
+// Close frees the image's memory, unless others use it.
 func (b *Before) Close() error { return b.file.Close() }
 
-// Before gives what the store had of remote pages when it was sealed, once, or nil if it had nothing
-// of them. The caller closes it.
+// Before returns, once, what the store had of remote pages when it was sealed, or nil if it had nothing of
+// them. The caller closes it.
 func (s *Store) Before() *Before {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +43,7 @@ func (s *Store) Before() *Before {
 	return before
 }
 
-// keepBefore notes what the store has of remote pages. The caller holds the lock.
+// keepBefore records what the store has of remote pages. The caller holds the lock.
 func (s *Store) keepBefore() error {
 	slots := map[Task]map[uint64]beforeSlot{}
 	for task, all := range s.tasks {
@@ -69,7 +68,7 @@ func (s *Store) keepBefore() error {
 	return nil
 }
 
-// closeBefore is for when nobody has taken it.
+// closeBefore closes it if nobody has taken it.
 func (s *Store) closeBefore() error {
 	if s.before == nil {
 		return nil

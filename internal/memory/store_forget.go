@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Forget drops all pages of a task and gives their memory back.
+// Forget drops all pages of a task and frees their memory.
 func (s *Store) Forget(task Task) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

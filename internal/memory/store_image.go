@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Image is the content of a store as another process can use it: the file with the slots, and an
+// Image is the content of a store in a form that another process can use: the file with the slots, and an
 // index of them. Both are files in memory.
 type Image struct {
 	Pages *os.File
@@ -21,10 +21,10 @@ type Image struct {
 // Close closes both files.
 func (i *Image) Close() error { return errors.Join(i.Pages.Close(), i.Index.Close()) }
 
-// The index is a header (magic u64, page size u64, number of entries u64) and entries (task u64,
-// address u64, offset in the file u64, a bit for each page that is there, a bit for each page that
-// comes later, a bit for each that is there and whose content came more than once), in order of
-// task and address; in the byte order of the machine.
+// The index is a header (magic u64, page size u64, number of entries u64) and entries (task u64, address
+// u64, offset in the file u64, a bit for each present page, a bit for each remote page, and a bit for each
+// present page whose content came more than once), in order of task and address; in the machine's byte
+// order.
 const (
 	imageMagic   = 0x33656761_6d497764 // "dwImage3"
 	imageHeader  = 24
@@ -32,8 +32,8 @@ const (
 	maxImageSize = 1 << 30
 )
 
-// Seal ends the store: nothing can be put into it any more, and what it has is the returned image,
-// whose size nobody can change. The store keeps nothing.
+// Seal ends the store: nothing can be added any more. Its content becomes the returned image, whose size
+// nobody can change. The store keeps nothing.
 func (s *Store) Seal() (*Image, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,11 +112,11 @@ func makeIndex(data []byte) (*os.File, error) {
 	return file, nil
 }
 
-// ImageSlot is a part of a task's address space in an image: Have has a bit for each page from
-// Address on that is there, at the same distance from Offset in the image. Remote has a bit for each
-// that is not, and for which there is room there: it comes after the restore. What is in its place
-// until then means nothing. Again has a bit for each page of Have that was sent more than once,
-// because the container wrote to it meanwhile.
+// ImageSlot is a part of a task's address space in an image. Have has a bit for each present page from
+// Address on; the page is at the same distance from Offset in the image. Remote has a bit for each page
+// that comes after the restore, for which the image has room; until then the content there is meaningless.
+// Again has a bit for each page of Have that was sent more than once, because the container wrote to it
+// meanwhile.
 type ImageSlot struct {
 	Task    Task
 	Address uint64
@@ -129,7 +129,7 @@ type ImageSlot struct {
 // SlotBytes is the size of the part of an address space that a slot covers. Its address is a multiple of it.
 const SlotBytes = slotBytes
 
-// ReadIndex reads the index: in order of task and address, with everything within the image.
+// ReadIndex reads the index. Its result is in order of task and address, and within the image.
 func (i *Image) ReadIndex() ([]ImageSlot, error) {
 	info, err := i.Pages.Stat()
 	if err != nil {
@@ -180,8 +180,8 @@ func decodeIndex(data []byte, size uint64) ([]ImageSlot, error) {
 	return slots, nil
 }
 
-// fits tells whether there are no bits beyond the slot's pages, no page that is there and comes
-// later, and none that came again and is not there.
+// fits checks that there are no bits beyond the slot's pages, that no page is both present and remote, and
+// that all pages of Again are present.
 func (s *ImageSlot) fits() bool {
 	have, remote := mask(s.Have), mask(s.Remote)
 	for i := range have {
@@ -201,13 +201,13 @@ func (s *ImageSlot) before(other *ImageSlot) bool {
 	return s.Task < other.Task || s.Task == other.Task && s.Address < other.Address
 }
 
-// Pages counts the pages of a slot, those that are there and those that come later.
+// Pages counts the pages of a slot, present and remote.
 func (s *ImageSlot) Pages() int {
 	m := mask(s.Have)
 	return m.count() + s.RemotePages()
 }
 
-// RemotePages counts the pages of a slot that come later.
+// RemotePages counts the remote pages of a slot.
 func (s *ImageSlot) RemotePages() int {
 	m := mask(s.Remote)
 	return m.count()

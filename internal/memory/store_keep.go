@@ -6,13 +6,11 @@ import (
 	"math/bits"
 )
 
-// ErrPagesMissing is wrapped by errors of Keep: pages were listed that never came. A restore would
-// find zeros there.
+// ErrPagesMissing is wrapped by errors of Keep: listed pages never came. A restore would find zeros there.
 var ErrPagesMissing = errors.New("pages are missing")
 
-// Keep applies the final map: pages that it does not list are dropped, and all that it lists must
-// be here, as content, as zeros, or as pages that come later. After an error the store is of no
-// use.
+// Keep applies the final map: it drops pages that the map does not list, and requires all listed pages to
+// be here, as content, as zeros, or as remote pages. After an error the store is useless.
 func (s *Store) Keep(maps []TaskMap) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,8 +32,8 @@ func (s *Store) Keep(maps []TaskMap) error {
 	return nil
 }
 
-// Check wants that all listed pages are here, as content, as zeros, or as pages that come later,
-// and changes nothing.
+// Check requires all listed pages to be here, as content, as zeros, or as remote pages, and changes
+// nothing.
 func (s *Store) Check(maps []TaskMap) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +72,7 @@ func (s *Store) keepTask(m TaskMap) error {
 	return nil
 }
 
-// punchDropped makes holes of the pages that a slot had and has no more: its file is what will be mapped.
+// punchDropped makes holes of the pages that a slot has lost: its file is what will be mapped.
 func (s *Store) punchDropped(one *slot, had *mask) error {
 	for page := range slotBytes / PageSize() {
 		if had.has(page) && !one.have.has(page) {
@@ -86,7 +84,7 @@ func (s *Store) punchDropped(one *slot, had *mask) error {
 	return nil
 }
 
-// masks are the pages of a map by slot, each of which there must be.
+// masks returns the pages of a map by slot; each slot must exist.
 func (s *Store) masks(m TaskMap) (map[uint64]*mask, error) {
 	slots := s.tasks[m.Task]
 	want := make(map[uint64]*mask, len(slots))
@@ -112,7 +110,7 @@ func (s *Store) masks(m TaskMap) (map[uint64]*mask, error) {
 	return want, nil
 }
 
-// check wants that pages are there.
+// check requires pages to be here.
 func (s *slot) check(wanted *mask) error {
 	for i := range wanted {
 		if missing := wanted[i] &^ (s.have[i] | s.zero[i] | s.remote[i]); missing != 0 {
@@ -124,8 +122,8 @@ func (s *slot) check(wanted *mask) error {
 	return nil
 }
 
-// keep drops what is not wanted; nil is nothing. The memory of single pages that are dropped comes
-// back when the slot's does: this is in the freeze.
+// keep drops unwanted pages; nil keeps nothing. The memory of single dropped pages is freed together with
+// the slot's, because this happens in the freeze.
 func (s *slot) keep(wanted *mask) error {
 	if wanted == nil {
 		wanted = &mask{}
@@ -147,7 +145,7 @@ func (s *Store) forget(task Task) {
 	}
 	delete(s.tasks, task)
 	if object := s.shared[task]; object != nil {
-		_ = object.file.Close() // nobody wants it
+		_ = object.file.Close() // it is not needed
 		delete(s.shared, task)
 	}
 }

@@ -2,11 +2,10 @@ package memory
 
 import "fmt"
 
-// Remote says which pages come after the restore: they are still at the source. What the store has of
-// them is dropped, and there will be room for them in the image. Keep and Check take them for here,
-// and their memory counts against the limit from now on, because they will be. A page that is put
-// after that is remote no more. Memory that processes share cannot be remote: CRIU restores it before
-// they run.
+// Remote says which pages come after the restore: they are still at the source. The store drops its content
+// of them, and reserves room for them in the image. Keep and Check count them as present, and their memory
+// counts against the limit from now on. A page that is put later is no longer remote. Memory that processes
+// share cannot be remote: CRIU restores it before they run.
 func (s *Store) Remote(maps []TaskMap) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +43,8 @@ func (s *Store) remote(task Task, area Area) error {
 	return nil
 }
 
-// makeRemote keeps the memory of what is dropped, which is needed again soon: this is in the freeze.
+// makeRemote keeps the memory of dropped pages, which is needed again soon, because this happens in the
+// freeze.
 func (s *Store) makeRemote(one *slot, from, to int) error {
 	before := *one
 	for page := from; page < to; page++ {

@@ -14,14 +14,14 @@ import (
 
 // storedObject is memory that processes share, at the target: a memfd that becomes the object itself.
 type storedObject struct {
-	mu   sync.RWMutex // who writes to the file holds it for reading, who replaces the file for writing
+	mu   sync.RWMutex // writers to the file hold it for reading, replacing the file holds it for writing
 	file *os.File
 	name string
-	page []byte // that describes it; nil as long as none has come
+	page []byte // its description; nil until one has come
 	is   Object
 }
 
-// object returns the object of a number, and makes it if there is none. The caller holds the lock.
+// object returns the object with a number, and makes it if necessary. The caller holds the lock.
 func (s *Store) object(task Task) (*storedObject, error) {
 	if o := s.shared[task]; o != nil {
 		return o, nil
@@ -50,7 +50,7 @@ func (o *storedObject) write(data []byte, offset int64) error {
 	return err
 }
 
-// describe takes the page that describes an object.
+// describe stores the page that describes an object.
 func (s *Store) describe(run Run, data []byte) error {
 	if run.Address != descriptionAddress || run.Pages != 1 || run.Zero {
 		return fmt.Errorf("%w run of pages: %d pages at %#x of shared memory", ErrMalformed, run.Pages,
@@ -82,8 +82,8 @@ func (s *Store) describe(run Run, data []byte) error {
 	return nil
 }
 
-// rename gives the file its name, which it can only get when it is made. As a rule there is nothing
-// in it then: the description is sent first.
+// rename gives the file its name, which is possible only when it is created. Usually the file is still
+// empty: the description is sent first.
 func (o *storedObject) rename(name string) error {
 	if o.name == name {
 		return nil
@@ -106,13 +106,13 @@ func (o *storedObject) rename(name string) error {
 	return err
 }
 
-// StoredObject is shared memory that is ready to be mapped. Who has taken it closes the file.
+// StoredObject is shared memory that is ready to be mapped. Its taker closes the file.
 type StoredObject struct {
 	Object
 	File *os.File
 }
 
-// LateSeals are the seals that can only be added when all that is mapped for writing is.
+// LateSeals are the seals that can be added only when everything writable is mapped.
 func (o *StoredObject) LateSeals() uint32 {
 	if o.Seals&unix.F_SEAL_FUTURE_WRITE == 0 {
 		return 0
@@ -121,7 +121,7 @@ func (o *StoredObject) LateSeals() uint32 {
 }
 
 // TakeObjects ends the objects of the store: each has its size, owner, permissions and seals (see
-// LateSeals), and belongs to the caller. What was kept by Keep is there, nothing else.
+// LateSeals), and belongs to the caller. It has the pages that Keep has kept, and no others.
 func (s *Store) TakeObjects() ([]StoredObject, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (o *StoredObject) addSeals(seals uint32) error {
 	return nil
 }
 
-// copyData copies what is not a hole.
+// copyData copies everything except holes.
 func copyData(to, from *os.File) error {
 	data, err := kernel.DataRanges(from)
 	if err != nil {
@@ -190,8 +190,8 @@ func copyData(to, from *os.File) error {
 	return nil
 }
 
-// Object tells of shared memory what has come of it. False: there is none with this number, or it
-// has not been described.
+// Object returns the description of shared memory. False: there is none with this number, or it was not
+// described.
 func (s *Store) Object(task Task) (Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// task is one process whose memory is moved.
+// task is a process whose memory is moved.
 type task struct {
 	id       Task
 	pid      int
@@ -20,27 +20,27 @@ type task struct {
 	reader   *kernel.MemoryReader
 	tracker  tracker
 	tracking Tracking // what tracker is
-	refused  error    // why it is not tracked as was asked for; nil if it is
+	refused  error    // why it is not tracked in the requested way; nil if it is
 	tries    int      // how often that was tried
-	stale    bool     // it has another memory than tracker knows
+	stale    bool     // it has other memory than the tracker knows
 	sent     pageSet  // pages that were sent, or are remote
-	held     pageSet  // since the freeze: pages that have content; nil while it runs
-	remote   pageSet  // of those in sent: pages that were left, and that the target has not got as they are
-	hot      pageSet  // pages that were written not long ago: those among remote count
+	held     pageSet  // since the freeze: pages with content; nil while it runs
+	remote   pageSet  // of those in sent: pages left at the source, whose present content the target lacks
+	hot      pageSet  // recently written pages: the remote ones count
 	along    pageSet  // pages that were written in the last round before they left in it
-	scanned  bool     // there was a scan of all its memory since it is tracked
+	scanned  bool     // all of its memory was scanned since it is tracked
 	carried  bool     // content of it was sent since it is tracked
 	hectic   bool     // it writes so much that no order of its pages helps
 	direct   directIO
-	shares   bool // some of its pages with other processes, copy-on-write
+	shares   bool // it shares some pages with other processes, copy-on-write
 
-	heldAreas []area // where held was looked for
+	heldAreas []area // areas searched for held
 
 	frozen bool              // in the last round
 	locked *[]kernel.Mapping // while it is frozen; nil: not known
 }
 
-// openTask looks at a process. It returns nil for one that has no memory: a zombie, or one that has ended.
+// openTask opens a process. It returns nil for a process without memory: a zombie, or an ended one.
 func openTask(pid int) (*task, error) {
 	process, err := kernel.ReadProcess(pid)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,8 +90,8 @@ func (t *task) track(way Tracking, by tracker) error {
 	return err
 }
 
-// area is a mapping whose pages Godwit carries, and the addresses around it up to the next mappings
-// of another kind.
+// area is a mapping whose pages Godwit carries, with the addresses around it up to the next mappings of
+// another kind.
 type area struct {
 	kernel.Mapping
 	low, high uint64
@@ -112,8 +112,8 @@ func (t *task) lazyAreas() ([]area, error) {
 	return selectLazy(all, locked), nil
 }
 
-// lockedAreas lists the mappings that are locked. While a process is frozen they stay the same, and
-// to find them takes as long as its page tables are: so they are looked for once.
+// lockedAreas lists the locked mappings. They stay the same while a process is frozen, and finding them
+// takes a walk of its page tables, so they are searched once.
 func (t *task) lockedAreas() ([]kernel.Mapping, error) {
 	if t.frozen && t.locked != nil {
 		return *t.locked, nil
@@ -126,7 +126,7 @@ func (t *task) lockedAreas() ([]kernel.Mapping, error) {
 	return locked, nil
 }
 
-// setFrozen says whether it stands still from now on.
+// setFrozen sets whether the process is frozen from now on.
 func (t *task) setFrozen(frozen bool) {
 	if !frozen || !t.frozen {
 		t.locked = nil

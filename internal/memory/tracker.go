@@ -7,30 +7,28 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// scanPages is how many pages are looked for at a time. They are read at once, so a small number
-// means that less is written between, and a large one that there are fewer system calls: 8 MiB of 4
-// KiB pages.
+// scanPages is how many pages a scan looks for at a time: 8 MiB of 4 KiB pages. They are read at once, so
+// with a small number, fewer are written in between, and with a large one, there are fewer system calls.
 const scanPages = 2048
 
-// tracker finds the pages of one process that were written. There is one implementation for each
-// way in which a kernel can say so, and one for processes of which it cannot. It is for one
-// goroutine.
+// tracker finds the written pages of one process. There is one implementation for each way in which a
+// kernel can report them, and one for processes without such a report. It is for one goroutine.
 type tracker interface {
-	// begin begins a round. Of processes that are frozen no mapping may change: somebody else may
-	// be reading the list of them.
+	// begin begins a round. It must change no mapping of frozen processes: another program may be reading
+	// their list.
 	begin(frozen bool) error
-	// written calls found for the pages of a mapping that may have been written since the last call
-	// for them; at the first, for all that exist. Ranges ascend and are valid until found returns.
+	// written calls found for the pages of a mapping that may have been written since the last call for
+	// them; the first call reports all existing pages. Ranges ascend and are valid until found returns.
 	written(pagemap *kernel.Pagemap, m area, found func([]kernel.PageRange) error) error
-	// changed tells whether a page that written has reported has to be sent, after it was read.
+	// changed reports whether a page that written has reported has to be sent, after it was read.
 	changed(address uint64, content []byte) bool
-	// compares tells whether what written has reported of the last mapping may be unchanged, so
-	// that it has to be read to know.
+	// compares reports whether what written has reported of the last mapping may be unchanged, so that it
+	// has to be read to know.
 	compares() bool
-	// counts says that what is read next was reported of mappings that need not be compared,
-	// whatever the last one was.
+	// counts says that the pages read next were reported for mappings that need not be compared, whatever
+	// the last one was.
 	counts()
-	// recent tells whether what written has reported of the last mapping was written since the last
+	// recent reports whether what written has reported of the last mapping was written since the last
 	// round, and not just exists.
 	recent() bool
 	// end says that all of the round's pages have been read.
@@ -39,10 +37,11 @@ type tracker interface {
 	close() error
 }
 
-// errStale tells that a process has another memory than the tracker was made for: it has called execve.
+// errStale means that a process has other memory than the tracker was made for: it has called execve.
 var errStale = errors.New("the process has new memory")
 
-// hashing compares all pages with what it remembers of them. It needs nothing from the kernel or the process.
+// hashing compares all pages with what it remembers of them. It needs nothing from the kernel or the
+// process.
 type hashing struct {
 	known digests
 	seeds [2]maphash.Seed
@@ -83,9 +82,8 @@ func countPages(ranges []kernel.PageRange) (n uint64) {
 // lookFunc is a method of kernel.Pagemap.
 type lookFunc func(start, end, pages uint64) (ranges []kernel.PageRange, next uint64, err error)
 
-// scan goes through a range of addresses, and returns how far it came. Where there are many pages
-// it goes in steps that end between huge pages: the kernel splits one of which only a part is
-// write-protected.
+// scan scans a range of addresses, and returns how far it came. With many pages it proceeds in steps that
+// end between huge pages, because the kernel splits a huge page that is write-protected in part.
 func scan(at, end uint64, look lookFunc, found func([]kernel.PageRange) error) (uint64, error) {
 	step, huge := uint64(scanPages*PageSize()), uint64(chunkPages*PageSize())
 	for many := true; at < end; {

@@ -9,21 +9,21 @@ import (
 // Tracking is a way to find out which pages a process has written.
 type Tracking string
 
-// Ways of tracking, the best first. A process with which one does not work is tracked by the next.
+// Ways of tracking, the best first. If one does not work with a process, the next is used.
 const (
 	// WriteProtect is asynchronous write-protection by a userfaultfd that is opened in the process
 	// (Linux 6.7; 6.10 on arm64).
 	WriteProtect Tracking = "write-protect"
-	// SoftDirty are the kernel's soft-dirty notes. Nothing is done in the process. What was written
-	// once is read in each round until it pays to begin anew; it takes 6 MiB for each GiB, and does
-	// not work beside another user of the notes.
+	// SoftDirty uses the kernel's soft-dirty records. Nothing is done in the process. A page that was
+	// written once is read in each round until it pays to start again. It takes 6 MiB for each GiB, and
+	// does not work together with another user of the records.
 	SoftDirty Tracking = "soft-dirty"
-	// Hashing asks nothing of the kernel: all pages are read and compared in each round.
+	// Hashing needs nothing from the kernel: each round reads and compares all pages.
 	Hashing Tracking = "hashing"
 )
 
-// BestTracking is the best that this machine's kernel can do, and why not better; nil if there is
-// nothing better.
+// BestTracking returns the best way that this machine's kernel supports, and why a better one is
+// impossible; nil if there is nothing better.
 func BestTracking() (Tracking, error) {
 	protect := kernel.ProbeWriteProtect()
 	if protect == nil {
@@ -35,20 +35,20 @@ func BestTracking() (Tracking, error) {
 	return SoftDirty, protect
 }
 
-// softDirty follows a process by the kernel's soft-dirty notes.
+// softDirty tracks a process by the kernel's soft-dirty records.
 //
-// The notes cannot be read and renewed in one step, and a page that is written between the two
-// would be lost. So they are renewed first, then all pages are read, and from then on in each round
-// those that were written since, again and again; what was not written anew is known by its hash.
-// When more was read in vain than there is, it begins anew. The process is never stopped for it.
+// The records cannot be read and renewed in one step, and a page written between the two would be lost. So
+// they are renewed first, and then all pages are read. From then on, each round reads all pages written
+// since then; hashes show which of them have not changed again. When more pages were read in vain than
+// there are, softDirty starts again. The process is never stopped for it.
 type softDirty struct {
 	*hashing
 	space    *kernel.AddressSpace
 	frames   *kernel.Frames
-	complete bool // all pages were read since the notes were renewed
+	complete bool // all pages were read since the records were renewed
 	all      bool // all pages are read in this round
-	pages    int  // that were read when all were
-	vain     int  // read since then and not changed
+	pages    int  // number of pages when all were read
+	vain     int  // pages read since then without a change
 }
 
 func newSoftDirty(space *kernel.AddressSpace) *softDirty {
@@ -61,7 +61,7 @@ func (d *softDirty) begin(frozen bool) error {
 		return nil
 	}
 	d.complete, d.pages, d.vain, d.frames = false, 0, 0, kernel.NewFrames()
-	if frozen { // notes that were not renewed are too many, never too few
+	if frozen { // records that were not renewed are too many, never too few
 		return nil
 	}
 	return d.space.ClearSoftDirty()

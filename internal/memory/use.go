@@ -4,16 +4,16 @@ import "github.com/godwit/godwit/internal/kernel"
 
 // Use is how much memory the processes of a container take, in bytes.
 type Use struct {
-	// Whole is their private memory, that of each of them: what they share copy-on-write is filled
-	// for each at the target.
+	// Whole is the sum of their private memory: pages shared copy-on-write are filled for each process at
+	// the target.
 	Whole int64
-	Parts int64 // the same, with what they share copy-on-write counted once: what it takes here
+	Parts int64 // the same, with pages shared copy-on-write counted once: what it takes here
 	// Shared is the memory that they share without a file, and that is carried here.
 	Shared int64
 }
 
-// Use adds up the memory of the processes as of the last round. It takes 10 ms for a GiB, so it is
-// nothing for the freeze.
+// Use adds up the memory of the processes as of the last round. It takes 10 ms per GiB, too long for the
+// freeze.
 func (s *Source) Use() (Use, error) {
 	var all Use
 	for pid := range s.tasks {
@@ -30,11 +30,11 @@ func (s *Source) Use() (Use, error) {
 	return all, nil
 }
 
-// leastSharing is from which size on what processes share copy-on-write is kept shared.
+// leastSharing is the minimum size from which memory shared copy-on-write is kept shared.
 const leastSharing = 256 << 10
 
-// lookForSharing finds out which processes share pages copy-on-write. They are read in another way:
-// see task.read. It is looked for when there are new processes.
+// lookForSharing finds out which processes share pages copy-on-write. Their pages are read differently: see
+// task.read. It runs when there are new processes.
 func (s *Source) lookForSharing(stats *RoundStats) error {
 	if stats.Attached == 0 || len(s.tasks) < 2 {
 		return nil
@@ -49,8 +49,8 @@ func (s *Source) lookForSharing(stats *RoundStats) error {
 	return nil
 }
 
-// read reads pages. To read shared ones in the quick way would make them the process's own, and the
-// container larger.
+// read reads pages. Reading shared pages in the fast way would give the process copies of its own, and make
+// the container larger.
 func (t *task) read(ranges []kernel.PageRange, into []byte) (int, error) {
 	if t.shares {
 		return t.reader.ReadGently(ranges, into)

@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Shared memory need not be compared in the freeze if nobody can have written to it since it was
-// read. All mappings of it are write-protected before that, so
+// Shared memory need not be compared in the freeze if nobody can have written to it since it was read. All
+// mappings of it are write-protected before that, so
 //
 //   - who writes by way of a mapping has a page fault, by way of a new mapping or a duplicate too, and the kernel counts the
 //     faults of each process. A mark of the page itself would not do: it goes when the mapping lets go of the page (madvise(2));
@@ -19,28 +19,29 @@ import (
 //   - who writes, punches or cuts by a system call changes its times;
 //   - for devices that write to it there are descriptors or contexts (directIO).
 //
-// The counts are taken first of all, before anybody looks which processes and mappings there are:
-// who comes in between is either seen by that look or counted.
+// The counts are taken first, before the processes and mappings are listed: a process that appears in
+// between is either listed or counted.
 
-// watch is what was noted of an object when all its mappings were write-protected, before it was read.
+// watch is what was recorded about an object when all its mappings were write-protected, before it was
+// read.
 type watch struct {
 	mappings map[place]*task
 	info     unix.Stat_t
 	stable   bool // its times are so old that a change would show
 }
 
-// vantage is what was noted of the container at the same time.
+// vantage is what was recorded about the container at the same time.
 type vantage struct {
 	next   int // number of a process
 	faults map[int]uint64
 	failed error
 }
 
-// timesStable is how much older than now times must be so that the next change gives others: a few
+// timesStable is how much older than now times must be so that the next change gives different ones: a few
 // ticks of the kernel's clock.
 const timesStable = 50 * time.Millisecond
 
-// watchShared begins to watch all objects.
+// watchShared starts watching all objects.
 func (s *Source) watchShared() {
 	if len(s.shared.objects) == 0 {
 		return
@@ -50,7 +51,7 @@ func (s *Source) watchShared() {
 	}
 }
 
-// vantage looks at what tells of writers that nobody sees.
+// vantage records the values that reveal unseen writers.
 func (s *Source) vantage() vantage {
 	v := vantage{faults: map[int]uint64{}}
 	var oldest *task
@@ -72,8 +73,8 @@ func (s *Source) vantage() vantage {
 	return v
 }
 
-// unseen tells why there may have been writers since the last round that nobody has seen; empty if
-// there were none. The processes are frozen.
+// unseen reports why there may have been writers since the last round that nobody has seen; empty if there
+// were none. The processes are frozen.
 func (s *Source) unseen() string {
 	before, now := s.shared.watched, s.shared.frozen
 	switch {
@@ -92,8 +93,8 @@ func (s *Source) unseen() string {
 	}
 }
 
-// protect write-protects all mappings of an object, which is not read yet. Nil: that does not work
-// with all of them.
+// protect write-protects all mappings of an object that has not been read yet. Nil: that is impossible for
+// some of them.
 func (o *object) protect() *watch {
 	w := &watch{mappings: o.found.mappings}
 	for at, t := range o.found.mappings {
@@ -128,7 +129,7 @@ func (a *armed) protectShared(pagemap *kernel.Pagemap, m kernel.Mapping) error {
 	}
 	err = a.protect.Register(m.Start, m.End)
 	if errors.Is(err, unix.EPERM) && !m.Writable {
-		return nil // it can never be written: what it maps was opened for reading, or sealed
+		return nil // it can never be written: its file was opened for reading, or sealed
 	}
 	if err != nil {
 		return err
@@ -137,8 +138,8 @@ func (a *armed) protectShared(pagemap *kernel.Pagemap, m kernel.Mapping) error {
 	return err
 }
 
-// touched tells why an object may have been written to since the last round although no process had
-// a page fault; empty if it was not. The processes are frozen.
+// touched reports why an object may have been written to since the last round although no process had a
+// page fault; empty if it was not. The processes are frozen.
 func (o *object) touched(device uint64) string {
 	w := o.watch
 	switch {

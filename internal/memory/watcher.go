@@ -12,32 +12,31 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Watcher tells how many distinct pages the processes of a container write within a time, and what
-// their pages hold. It is for one goroutine, and for processes that run. It is cheap: to begin it
-// write-protects what there is, once; a page that is written costs the process one fault of a
-// microsecond, however often it is; to look is a scan of the page tables, 1 ms for a GiB.
+// Watcher measures how many distinct pages the processes of a container write within a time, and what their
+// pages contain. It is for one goroutine, and for running processes. It is cheap: Begin write-protects all
+// pages once; a written page costs the process one fault of a microsecond, however often it is written; and
+// Written scans the page tables, 1 ms per GiB.
 //
-// Where the kernel cannot tell, and of memory that processes share, some pages are read at the
-// begin and compared when it looks. When it is closed, or its agent dies, nothing is left in the
-// processes.
+// Where the kernel cannot track writes, and for memory that processes share, Begin reads some pages, and
+// Written compares them. When it is closed, or its agent dies, nothing is left in the processes.
 type Watcher struct {
 	source *Source
 	chance *rand.Rand
-	known  []spot  // pages that were read when it began, of memory that is not tracked
+	known  []spot  // pages of untracked memory that Begin has read
 	whole  float64 // bytes of that memory
-	like   []spot  // the same of all other memory: they only tell how much of a page changes
+	like   []spot  // pages of all other memory, to see how much of a page changes
 }
 
-// Written is what was written since the last Begin.
+// Written is the memory written since the last Begin.
 type Written struct {
 	Bytes float64 // of distinct pages
 	// Compared is how much of the memory was not tracked, but compared in a sample.
 	Compared float64
-	// Changed is what of the content of a written page is another now, in a sample; 0: none was seen.
+	// Changed is the changed share of a written page, from a sample; 0: none was seen.
 	Changed float64
 }
 
-// NewWatcher returns a watcher that has attached to nothing yet.
+// NewWatcher returns a watcher that is not attached to anything yet.
 func NewWatcher(config SourceConfig) *Watcher {
 	seed := uint64(time.Now().UnixNano())
 	return &Watcher{source: NewSource(config),
@@ -52,14 +51,14 @@ type spot struct {
 }
 
 const (
-	// watchedPages is how many pages are read to be compared: that is exact to 3 % of what there is
-	// in nine of ten cases.
+	// watchedPages is how many pages are read to be compared: the result is exact to 3 % of all memory in
+	// nine of ten cases.
 	watchedPages = 1024
-	// likePages is how many are read only to see how much of a page changes.
+	// likePages is how many pages are read only to see how much of a page changes.
 	likePages = 512
 )
 
-// Begin begins to watch, or begins anew.
+// Begin starts watching, or starts again.
 func (w *Watcher) Begin() error {
 	s := w.source
 	if err := s.update(false, &RoundStats{}); err != nil {
@@ -78,7 +77,7 @@ func (w *Watcher) Begin() error {
 	return w.remember()
 }
 
-// arm write-protects all that there is of a process, if it is tracked in that way.
+// arm write-protects all pages of a process that is tracked in this way.
 func (w *Watcher) arm(t *task) error {
 	if t.tracking != WriteProtect {
 		return nil
@@ -95,13 +94,13 @@ func (w *Watcher) arm(t *task) error {
 			err = t.tracker.written(t.pagemap, m, func([]kernel.PageRange) error { return nil })
 		}
 	}
-	if errors.Is(err, errStale) { // it has called execve: all that it has is new
+	if errors.Is(err, errStale) { // it has called execve: all of its memory is new
 		t.stale, err = true, nil
 	}
 	return err
 }
 
-// Written looks.
+// Written returns what was written.
 func (w *Watcher) Written() (Written, error) {
 	var all Written
 	pids, err := w.source.config.Processes()
@@ -109,7 +108,7 @@ func (w *Watcher) Written() (Written, error) {
 		return all, err
 	}
 	for _, pid := range pids {
-		if w.source.tasks[pid] == nil { // all that it has is new
+		if w.source.tasks[pid] == nil { // all of its memory is new
 			use, err := kernel.ReadPrivateUse(pid)
 			if ignoreGone(err) != nil {
 				return all, err
@@ -128,7 +127,7 @@ func (w *Watcher) Written() (Written, error) {
 	return all, nil
 }
 
-// count is how many pages of a process the kernel says were written.
+// count returns how many pages of a process the kernel reports as written.
 func (w *Watcher) count(t *task) (pages uint64, err error) {
 	if t.tracking != WriteProtect {
 		return 0, nil
@@ -154,7 +153,7 @@ func (w *Watcher) count(t *task) (pages uint64, err error) {
 			return nil
 		}
 		at, err := scan(m.Start, m.End, look, found)
-		if errors.Is(err, unix.EPERM) { // a mapping that is new
+		if errors.Is(err, unix.EPERM) { // a new mapping
 			_, err = scan(at, m.End, t.pagemap.Existing, found)
 		}
 		if err != nil {
@@ -164,7 +163,7 @@ func (w *Watcher) count(t *task) (pages uint64, err error) {
 	return pages, nil
 }
 
-// remember reads some pages of what is not tracked, and some of all else.
+// remember reads some pages of untracked memory, and some of all other memory.
 func (w *Watcher) remember() error {
 	untracked := func(t *task) bool { return t.tracking != WriteProtect }
 	known, bytes, err := w.choose(watchedPages, 1, true, untracked)
@@ -189,7 +188,7 @@ func (w *Watcher) readAll(spots []spot) []spot {
 	return all
 }
 
-// compare adds what was written of memory that is not tracked.
+// compare adds what was written to untracked memory.
 func (w *Watcher) compare(all *Written) {
 	all.Compared = w.whole
 	now, written, changed := w.look(w.known)
@@ -202,8 +201,8 @@ func (w *Watcher) compare(all *Written) {
 	}
 }
 
-// look reads pages again: how many are there now, how many of these are not as they were, and how
-// many bytes differ.
+// look reads pages again. It returns how many exist now, how many of these have changed, and how many bytes
+// differ.
 func (w *Watcher) look(spots []spot) (now, written, changed int) {
 	for _, s := range spots {
 		old := s.content
@@ -220,7 +219,7 @@ func (w *Watcher) look(spots []spot) (now, written, changed int) {
 	return now, written, changed
 }
 
-// differing counts the bytes of words that are not the same.
+// differing counts the bytes of differing words.
 func differing(a, b []byte) (bytes int) {
 	const word = 8
 	for i := 0; i+word <= len(a) && i+word <= len(b); i += word {
@@ -231,7 +230,7 @@ func differing(a, b []byte) (bytes int) {
 	return bytes
 }
 
-// read reads what is at a spot. A page that is gone is none.
+// read reads the content of a spot. It returns false for a page that is gone.
 func (w *Watcher) read(p *spot) bool {
 	size := uint64(PageSize())
 	pages := max(1, uint64(len(p.content))/size)
@@ -240,9 +239,9 @@ func (w *Watcher) read(p *spot) bool {
 	return err == nil && n == len(p.content)
 }
 
-// choose takes n spots of some pages each, at random, of the memory that processes share without a
-// file, if that is wanted, and of that of the wanted processes; and tells how much that is. What is
-// swapped out stays so.
+// choose selects n spots of some pages each, at random, from memory that processes share without a file, if
+// wanted, and from that of the wanted processes. It also returns the size of that memory. Swapped-out pages
+// stay swapped out.
 func (w *Watcher) choose(n, pages int, shared bool, wanted func(*task) bool) (spots []spot, bytes float64,
 	err error) {
 	type found struct {
@@ -263,7 +262,7 @@ func (w *Watcher) choose(n, pages int, shared bool, wanted func(*task) bool) (sp
 	if total == 0 {
 		return nil, 0, nil
 	}
-	// Places in the order of addresses, so that one pass finds them: each is in an equal part of all.
+	// Places in the order of addresses, so that one pass finds them: one in each of equal parts.
 	each := max(1, total/uint64(n))
 	next, passed := w.chance.Uint64N(each), uint64(0)
 	for _, f := range all {
@@ -279,8 +278,8 @@ func (w *Watcher) choose(n, pages int, shared bool, wanted func(*task) bool) (sp
 	return spots, float64(total) * float64(PageSize()), nil
 }
 
-// eachRange calls found for the pages of a process that are in memory: of shared memory, and of its
-// own if that is wanted.
+// eachRange calls found for the pages of a process that are in memory: of shared memory, and of its own, if
+// wanted.
 func (w *Watcher) eachRange(t *task, shared, own bool, found func(kernel.PageRange)) error {
 	if err := t.pagemap.Reopen(t.space); err != nil {
 		return err
@@ -318,5 +317,5 @@ func (w *Watcher) eachRange(t *task, shared, own bool, found func(kernel.PageRan
 	return nil
 }
 
-// Close ends the watching, and leaves nothing in the processes.
+// Close stops watching, and leaves nothing in the processes.
 func (w *Watcher) Close() error { return w.source.Close() }

@@ -26,7 +26,7 @@ func (n *Network) Adopt(ctx context.Context, id, netns string, address Address) 
 	}
 	path := n.NetnsPath(id)
 	if !sameFile(path, netns) {
-		if err := n.Detach(id); err != nil { // it was started again since
+		if err := n.Detach(id); err != nil { // it was restarted since
 			return fmt.Errorf("adopt container %s: %w", id, err)
 		}
 		if err := n.takeLease(id, address); err != nil {

@@ -61,7 +61,7 @@ func TestAdopt(t *testing.T) {
 	s.sees("client-b", server, "203.0.113.2")
 	s.sees("c", server, "10.88.3.1")
 	inside(t, s.ns("a"), func(h *netlink.Handle) error {
-		_, err := h.LinkByName("veth-theirs") // by which its engine knows it
+		_, err := h.LinkByName("veth-theirs") // the name by which its engine knows it
 		return err
 	})
 	s.crash("a")

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestAllowedRules: the agent lets packets of containers pass the filters of Docker and ufw once
-// that is allowed, makes the rules again when these programs have made their chains anew, and
-// removes them, and no others, when that is taken back.
+// TestAllowedRules checks that the agent, once allowed, lets packets of containers pass the filters of
+// Docker and ufw; that it adds its rules again after these programs have recreated their chains; and that
+// it removes exactly its own rules when they are forbidden again.
 func TestAllowedRules(t *testing.T) {
 	for _, chain := range []string{passChain, userChain} {
 		t.Run(chain, func(t *testing.T) {
@@ -53,12 +53,13 @@ func TestAllowedRules(t *testing.T) {
 			end()
 			s.must("a", "iptables", "-P", "FORWARD", "ACCEPT")
 			must(t, AllowRules(n.config.StateDir))
-			must(t, n.KeepPassing()) // there is nothing to put a rule into
+			must(t, n.KeepPassing()) // there is no chain to put a rule into
 		})
 	}
 }
 
-// TestRuleNotLookedFor: a rule counts as absent when iptables says so, not when iptables could not look.
+// TestRuleNotLookedFor checks that a rule counts as missing if iptables says so, and not if iptables could
+// not look.
 func TestRuleNotLookedFor(t *testing.T) {
 	s := newSite(t)
 	n := s.nodes["a"]

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A container that arrives receives nothing, not even from itself, until it is plugged in. Its sockets are
-// made one after the other: data that one socket still had to send to another within the container would
-// meet no socket, and be answered by a reset. The kernel repeats dropped packets, as it does with packets
-// that cannot leave by the interface. The same holds while sockets are dumped one after the other: see
-// Quiesce. On a bridge the container does not answer ARP either, because its neighbours would send to it
-// here while it is elsewhere.
+// An arriving container receives nothing, not even from itself, until it is plugged in. Its sockets are
+// made one after the other. Data that one socket still had to send to another within the container would
+// meet no socket, and be answered by a reset. The kernel retransmits dropped packets, including those that
+// cannot leave by the interface. The same holds while sockets are dumped one after the other: see Quiesce.
+// On a bridge the container does not answer ARP either, because its neighbours would send to it here while
+// it is elsewhere.
 
 // criuMark marks the packets by which CRIU tells a socket that its peer has ended the connection
 // (SOCCR_MARK, criu/include/netfilter.h; CRIU's own lock lets them through, too).
@@ -69,7 +69,7 @@ func (n *Network) blockAll(ip netip.Addr) error {
 		if attached.address.IP != ip {
 			continue
 		}
-		// Also if it fails, because it may have been done: an agent that has just started assumes so, too.
+		// Set even on failure, because the namespace may be blocked. A restarted agent assumes so, too.
 		attached.blocked = true
 		if err := blockNamespace(n.NetnsPath(id), attached.bridged); err != nil {
 			return fmt.Errorf("block the network namespace of container %s: %w", id, err)
@@ -90,7 +90,7 @@ func (n *Network) unblock(id string, attached *attachment) error {
 		err = widen(path, attached)
 	}
 	if err == nil && attached.bridged {
-		_ = announceWithin(path, attached.address.IP) // who has asked meanwhile asks again soon anyway
+		_ = announceWithin(path, attached.address.IP) // neighbours that asked meanwhile ask again soon anyway
 	}
 	if err == nil {
 		attached.blocked = false
@@ -145,5 +145,5 @@ func inFamilies(path string, families []nftables.TableFamily,
 // closeLater closes the connection without waiting. A change is in force once it is answered; closing waits
 // some 10 ms until nobody uses what was removed, and an arriving container is frozen meanwhile.
 func closeLater(conn *nftables.Conn) {
-	go func() { _ = conn.CloseLasting() }() // nothing is lost with it
+	go func() { _ = conn.CloseLasting() }() // an error loses nothing
 }

@@ -28,19 +28,19 @@ type Bridged struct {
 	Container string
 	Address   netip.Addr
 	From      string      // the node from which it is arriving, not reachable yet; empty: it runs here
-	Ports     []Published // of this node, by which it was reachable before leaving
+	Ports     []Published // of this node, by which it was reachable before it left
 }
 
-// bridged is the record of such a container. It is kept in a file, because connections that came in here go
-// on through this node for as long as they last.
+// bridged is the record of such a container. Records are kept in a file, because connections that came in
+// through this node continue through it for as long as they last.
 type bridged struct {
 	Container string      `json:"container"`
 	Address   netip.Addr  `json:"address"`
 	Here      bool        `json:"here"`             // its network namespace is at NetnsPath
 	MTU       int         `json:"mtu,omitempty"`    // of its routes
-	Bridge    string      `json:"bridge,omitempty"` // on which this node answers for it meanwhile
-	Via       int         `json:"via,omitempty"`    // number of the node that has it; 0: this one
-	Origin    int         `json:"origin,omitempty"` // number of the node of its latest arrival; 0: none
+	Bridge    string      `json:"bridge,omitempty"` // on which this node answers ARP for it meanwhile
+	Via       int         `json:"via,omitempty"`    // number of the node that has it; 0: this node
+	Origin    int         `json:"origin,omitempty"` // number of the node from which it last arrived; 0: none
 	Ports     []Published `json:"ports,omitempty"`
 	Arriving  bool        `json:"arriving,omitempty"`  // not known yet whether it will run here
 	Returning bool        `json:"returning,omitempty"` // this node forwarded to it; does so again on undo
@@ -182,7 +182,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 	if origin == 0 {
 		return fmt.Errorf("%w: %q", ErrUnknownPeer, from)
 	}
-	if !one.Here { // not when repeated
+	if !one.Here { // not on a repeated call
 		one.Returning, one.Before = one.Via != 0, one.Origin
 	}
 	one.Origin, one.Arriving, one.closing = origin, true, false
@@ -281,7 +281,7 @@ func (n *Network) routeHome(one *bridged) error {
 		return n.removeRoutes(isHostRoute(one.Address))
 	}
 	bridge, err := n.links.LinkByName(attached.device)
-	if isLinkNotFound(err) { // it has ended, and Podman has removed the bridge
+	if isLinkNotFound(err) { // the container has ended, and Podman has removed the bridge
 		return nil
 	}
 	if err != nil {
@@ -324,9 +324,9 @@ func (n *Network) ResaveConntrack(id string, ip netip.Addr) error {
 	return n.SaveConntrack(ip)
 }
 
-// GiveBack makes this node forward again to a container whose return is undone: the container is at the
-// node from which it was to come. Detach follows. GiveBack leaves a container to which this node did not
-// forward to Detach.
+// GiveBack makes this node forward again to a container whose return is undone: the container is still at
+// the node from which it was to come. Detach follows. If this node did not forward to the container,
+// GiveBack does nothing, and Detach does the work.
 func (n *Network) GiveBack(id string, ip netip.Addr, source string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -365,8 +365,8 @@ func (n *Network) forgetBridged(ip netip.Addr) error {
 	return err
 }
 
-// KeepBridged records that a container on a bridge that had come here was started again since, and so has
-// another network namespace.
+// KeepBridged records the new network namespace of a container on a bridge that had come here and was
+// restarted since.
 func (n *Network) KeepBridged(netns, id string, ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -381,8 +381,8 @@ func (n *Network) KeepBridged(netns, id string, ip netip.Addr) error {
 	return nil
 }
 
-// LetGo leaves a container that stays here to its engine alone, unless it came from elsewhere: then
-// connections that came in at that node still go through it. LetGo is idempotent.
+// LetGo leaves a container that stays here to its engine. If the container came from another node, LetGo
+// does nothing, because connections that came in at that node still go through it. LetGo is idempotent.
 func (n *Network) LetGo(id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -397,8 +397,8 @@ func (n *Network) LetGo(id string) error {
 	return n.detachBridged(id, attached.address.IP)
 }
 
-// ForgetBridged ends the forwarding to a container on a bridge at another node: the container is gone, or
-// its address belongs to another.
+// ForgetBridged ends the forwarding to a container on a bridge at another node, because the container is
+// gone or its address belongs to another container.
 func (n *Network) ForgetBridged(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

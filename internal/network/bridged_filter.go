@@ -47,21 +47,21 @@ func (n *Network) bridgedElements() []nftables.SetElement {
 	return elements
 }
 
-// isBridged: the address at this offset belongs to a container on a bridge.
+// isBridged matches packets in which the address at this offset belongs to a container on a bridge.
 func isBridged(offset uint32, set *nftables.Set) rule {
 	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
 		Len: 4}, &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID})
 }
 
-// isAddress: the address at this offset equals this one.
+// isAddress matches packets with this address at this offset.
 func isAddress(offset uint32, ip netip.Addr) rule {
 	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
 		Len: 4}, &expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: ip.AsSlice()})
 }
 
-// bridgedIngress remembers the ingress of each connection to a container on a bridge. Packets of a connection
-// older than the container's arrival, of which nothing has come in here, go to the node from which the
-// container came: only a SYN opens a connection.
+// bridgedIngress sets the ingress mark of each connection to a container on a bridge. If a connection is
+// older than the container's arrival and none of its packets has come in here, its packets go to the node
+// from which the container came: only a SYN opens a connection.
 func (n *Network) bridgedIngress(
 	conn *nftables.Conn, table *nftables.Table, set *nftables.Set, inside func(add func(...rule)),
 ) {
@@ -99,7 +99,7 @@ func (n *Network) bridgedIngress(
 	}
 }
 
-// opensNone: TCP, but not a SYN without ACK.
+// opensNone matches TCP segments that do not open a connection.
 func opensNone() rule {
 	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader,
 		Offset: offsetTCPFlags, Len: 1},
@@ -108,7 +108,7 @@ func opensNone() rule {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: []byte{tcpSYN}})
 }
 
-// ctState: the packet's connection tracking state is one of these.
+// ctState matches packets in one of these states of connection tracking.
 func ctState(bits uint32) rule {
 	return is(&expr.Ct{Key: expr.CtKeySTATE, Register: unix.NFT_REG_1},
 		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4,
@@ -116,7 +116,7 @@ func ctState(bits uint32) rule {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: native(0)})
 }
 
-// translated: the destination of the packet's connection was translated (IPS_DST_NAT,
+// translated matches packets of connections whose destination was translated (IPS_DST_NAT,
 // nf_conntrack_common.h).
 func translated() rule {
 	const destination = 1 << 5
@@ -127,10 +127,10 @@ func translated() rule {
 }
 
 // bridgedPass marks packets that may be forwarded. From the tunnel: packets to a container on a bridge,
-// which the node through which they came has let in, packets to a container in a routed network, and the
-// answers to both. From holds: packets that went into them. To holds and the tunnel: packets that belong to
-// a connection or came to a published port. The engine's own rules accept packets of the container's
-// neighbours.
+// which the node where they came in has accepted, packets to a container in a routed network, and the
+// answers to both. From holds: packets that were held. To holds and the tunnel: packets that belong to a
+// connection or came to a published port. Packets of the container's neighbours are left to the engine's
+// own rules.
 func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-pass", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum:  nftables.ChainHookForward,
@@ -144,7 +144,7 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 	for _, packets := range slices.Concat(ins, outs) {
 		add(fromGroup(groupHold), packets, pass)
 		add(fromGroup(groupTunnel), packets, belongs, pass)
-		// The packet is in the middle of a connection that this node has forgotten, or has never seen.
+		// The packet is from the middle of a connection that this node has forgotten or never seen.
 		add(fromGroup(groupTunnel), packets, protocol(unix.IPPROTO_TCP, expr.CmpOpEq), opensNone(), pass)
 	}
 	for _, out := range outs { // of a connection whose ingress mark was restored
@@ -171,9 +171,9 @@ func (n *Network) bridgedPass(conn *nftables.Conn, table *nftables.Table, set *n
 	add(isBridged(offsetDestination, set), ctState(expr.CtStateBitUNTRACKED), pass)
 }
 
-// bridgedSource keeps engines from translating the source of packets that go to another node, or wait to,
-// as they do with everything that leaves their bridges. It translates the source to itself, first, so the
-// engines' rules are not asked. The same applies to an untranslated connection whose ingress mark was
+// bridgedSource keeps engines from translating the source of packets that go to another node or to a hold,
+// as engines do with all packets that leave their bridges. It first translates the source to itself, so the
+// engines' rules are not consulted. The same applies to an untranslated connection whose ingress mark was
 // restored: see SaveConntrack.
 func (n *Network) bridgedSource(conn *nftables.Conn, table *nftables.Table, set *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "bridged-source", Table: table, Type: nftables.ChainTypeNAT,
@@ -198,7 +198,7 @@ func (n *Network) bridgedSource(conn *nftables.Conn, table *nftables.Table, set 
 // loopback is the range of addresses by which a node reaches itself.
 var loopback = netip.MustParsePrefix("127.0.0.0/8")
 
-// bridgedPorts makes the published ports of containers that have left lead to where the containers are.
+// bridgedPorts redirects the published ports of containers that have left to where the containers are.
 func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 	closed := ruleAdder(conn, table,
 		conn.AddChain(&nftables.Chain{Name: "bridged-closing", Table: table, Type: nftables.ChainTypeFilter,
@@ -229,7 +229,7 @@ func (n *Network) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 	}
 }
 
-// toPublished: the packet goes to a published port of this node.
+// toPublished matches packets to a published port of this node.
 func toPublished(port Published) rule {
 	number := byte(unix.IPPROTO_TCP)
 	if port.Protocol == "udp" {
@@ -243,7 +243,7 @@ func toPublished(port Published) rule {
 	return join(protocol(number, expr.CmpOpEq), at, toPort(int(port.HostPort)))
 }
 
-// conflicts reports whether a packet could come by both ports.
+// conflicts reports whether a packet could match both ports.
 func (p Published) conflicts(other Published) bool {
 	each := func(host netip.Addr) bool { return !host.IsValid() || host.IsUnspecified() }
 	return p.Protocol == other.Protocol && p.HostPort == other.HostPort &&

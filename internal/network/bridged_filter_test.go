@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// run a program in a namespace of the site.
+// run runs a program in a namespace of the site.
 func (s *site) run(where string, args ...string) (string, error) {
 	s.t.Helper()
 	var out []byte
@@ -26,7 +26,7 @@ func (s *site) run(where string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// must run a program in a namespace of the site.
+// must runs a program in a namespace of the site, which must succeed.
 func (s *site) must(where string, args ...string) {
 	s.t.Helper()
 	if out, err := s.run(where, args...); err != nil {
@@ -34,8 +34,8 @@ func (s *site) must(where string, args ...string) {
 	}
 }
 
-// away has a container on a bridge of node b be at node a, which answers for it itself, and be reached
-// by ports of b.
+// away places a container on a bridge of node b at node a, which itself has the address, and publishes
+// ports of b for it.
 func (s *site) away(ip netip.Addr, ports ...Published) {
 	s.t.Helper()
 	s.must("a", "ip", "address", "add", ip.String()+"/32", "dev", "lo")
@@ -51,7 +51,7 @@ func (s *site) away(ip netip.Addr, ports ...Published) {
 	must(s.t, a.links.RouteReplace(a.via(clients, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
 }
 
-// guest makes a container of that name on the bridge of a node's engine, which gets an address, too.
+// guest makes a container named guest on the bridge of a node's engine, and gives the bridge an address.
 func (s *site) guest(node, gateway, address string) {
 	s.t.Helper()
 	s.onBridge(node, "guest", address)
@@ -71,7 +71,7 @@ func (s *site) serve(where, at string) {
 	s.t.Cleanup(func() { _ = listener.Close() })
 }
 
-// dial from an address to another; it fails soon.
+// dial connects from one address to another, and gives up soon.
 func (s *site) dial(where, from, to string) (err error) {
 	s.t.Helper()
 	s.in(where, func() error {
@@ -88,8 +88,8 @@ func (s *site) dial(where, from, to string) (err error) {
 	return err
 }
 
-// TestYieldPorts: the published port of a container that has left leads to it, until a container here
-// has it, and never by loopback.
+// TestYieldPorts checks that the published port of a container that has left leads to the container until a
+// container here takes the port, and never from loopback.
 func TestYieldPorts(t *testing.T) {
 	s := newSite(t)
 	ip := netip.MustParseAddr("172.30.0.2")
@@ -132,8 +132,9 @@ func TestYieldPorts(t *testing.T) {
 	}
 }
 
-// TestPass: where another filter drops what it does not know, what belongs to a container that has left
-// is forwarded, and nothing else that comes from another node, also after that filter was made anew.
+// TestPass runs beside a filter that drops unknown packets. It checks that packets of containers that have
+// left are forwarded, that nothing else from other nodes is, and that this holds after the filter is
+// recreated.
 func TestPass(t *testing.T) {
 	s := newSite(t)
 	ip := netip.MustParseAddr("172.30.0.2")
@@ -159,7 +160,7 @@ func TestPass(t *testing.T) {
 	}
 	s.must("b", "iptables", "-F")
 	s.must("b", "iptables", "-X")
-	must(t, b.KeepPassing()) // there is no such chain
+	must(t, b.KeepPassing()) // the chain does not exist
 	filter()
 	must(t, b.KeepPassing())
 	must(t, s.dial("client-b", "", ip.String()+":80"))
@@ -173,8 +174,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestPassRoutedNetwork: from other nodes comes into a routed network what is of it or of the
-// nodes, and out of it what is answered.
+// TestPassRoutedNetwork checks that packets from other nodes enter a routed network only if they come from
+// the same network or from nodes, and that only answers leave it.
 func TestPassRoutedNetwork(t *testing.T) {
 	s := newSite(t)
 	b := s.nodes["b"]
@@ -197,7 +198,7 @@ func TestPassRoutedNetwork(t *testing.T) {
 		must(t, err)
 		must(t, a.links.RouteReplace(a.via(prefix, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
 	}
-	must(t, s.dial("a", "10.89.1.7", "10.89.2.5:80")) // another of the routed network
+	must(t, s.dial("a", "10.89.1.7", "10.89.2.5:80")) // another container of the routed network
 	must(t, s.dial("a", "", "10.89.2.5:80"))          // the node
 	if err := s.dial("a", "192.0.2.1", "10.89.2.5:80"); err == nil {
 		t.Error("the filter lets anybody into the routed network")
@@ -216,8 +217,8 @@ func TestPassRoutedNetwork(t *testing.T) {
 	}
 }
 
-// TestBlockedARP: a container that has not arrived yet does not answer for its address on its bridge;
-// then it does at once.
+// TestBlockedARP checks that a container does not answer ARP on its bridge until it has arrived, and
+// answers immediately after that.
 func TestBlockedARP(t *testing.T) {
 	s := newSite(t)
 	n := s.nodes["a"]

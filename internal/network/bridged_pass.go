@@ -16,10 +16,11 @@ type passRule struct {
 	needed       func(rules string) bool // given the chain's contents; a missing chain needs no rule
 }
 
-// passRules: Docker has a chain for other programs' rules, which it asks before its own (passChain). Since
-// Docker 28, another chain comes first, and drops packets to a container that do not come from the
-// container's bridge. So packets from the tunnel and from holds get a rule there, too; passChain then
-// decides about them. Docker appends its rules to that chain, so a rule before them stays there.
+// passRules returns the rules that must be in chains of Docker. Docker consults a chain for other programs'
+// rules before its own (passChain). Since Docker 28, another chain comes first, and drops packets to a
+// container that do not come from the container's bridge. So packets from the tunnel and from holds get a
+// rule there, too; passChain then decides about them. Docker appends its rules to that chain, so a rule
+// before them stays there.
 func passRules() []passRule {
 	mark := strconv.Itoa(passMark)
 	rules := []passRule{{"filter", passChain, []string{"--match", "mark", "--mark", mark + "/" + mark},
@@ -32,7 +33,7 @@ func passRules() []passRule {
 	return rules
 }
 
-// letPass adds the rules that are needed and missing.
+// letPass adds missing rules that are needed.
 func (n *Network) letPass() error {
 	var failed error
 	for _, rule := range passRules() {
@@ -55,9 +56,9 @@ func (n *Network) makePassRule(rule passRule) error {
 	return nil
 }
 
-// KeepPassing keeps the rules that the administrator has allowed (AllowRules), and repeats letPass
-// while there is something to forward, because other programs recreate their chains, as Docker does
-// when it starts. It also repeats work that failed when a container had moved.
+// KeepPassing keeps the rules that the administrator has allowed (AllowRules). While there is something to
+// forward, it also repeats letPass, because other programs recreate their chains, as Docker does when it
+// starts. And it retries work that failed when a container had moved.
 func (n *Network) KeepPassing() error {
 	n.mu.Lock()
 	err := n.finaliseBridged()
@@ -101,14 +102,14 @@ func (n *Network) endRules(rules []passRule) error {
 }
 
 // Exit codes of iptables for a missing rule: no such rule, or no such table in the kernel. Other codes mean
-// that it could not look, for example because another program held its lock for too long (libxtables, enum
-// xtables_exittype).
+// that iptables could not look, for example because another program held its lock for too long (libxtables,
+// enum xtables_exittype).
 const (
 	exitNoRule  = 1
 	exitNoTable = 3
 )
 
-// ruleThere reports whether a rule is in its chain. Without iptables on the node there are no rules of ours.
+// ruleThere reports whether a rule is in its chain. A node without iptables has none of our rules.
 func (n *Network) ruleThere(rule passRule) (bool, error) {
 	out, err := n.iptables("--check", rule)
 	var exit *exec.ExitError
@@ -123,7 +124,7 @@ func (n *Network) ruleThere(rule passRule) (bool, error) {
 	return false, fmt.Errorf("look for the rule in chain %s: %w: %s", rule.chain, err, out)
 }
 
-// iptables adds, removes or checks a rule, with the program that Docker uses, too.
+// iptables adds, removes or checks a rule. It runs iptables, because Docker uses that, too.
 func (n *Network) iptables(do string, rule passRule) (string, error) {
 	args := slices.Concat([]string{"--wait", "5", "--table", rule.table, do, rule.chain}, rule.match,
 		[]string{"--jump", "ACCEPT"})

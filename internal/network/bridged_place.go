@@ -2,7 +2,7 @@ package network
 
 import "net/netip"
 
-// IsBridged reports whether this container on a bridge is known here.
+// IsBridged reports whether the container is recorded as being on a bridge.
 func (n *Network) IsBridged(id string, ip netip.Addr) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

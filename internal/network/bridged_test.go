@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engineBridge is the bridge of an engine on each node.
+// engineBridge is the name of the engine's bridge on each node.
 const engineBridge = "birds0"
 
 // onBridge makes a container's network on a node as Docker does: a veth pair, one end of which is on a
@@ -46,7 +46,7 @@ func (s *site) onBridge(node, name, address string) (netnsPath string) {
 	return s.dir + "/" + name
 }
 
-// hostRoute is where a node sends packets to an address, if it has a route of its own: a gateway, or none.
+// hostRoute returns the gateway of a node's own route for an address, and whether there is such a route.
 func (s *site) hostRoute(node string, ip netip.Addr) (gateway string, there bool) {
 	s.t.Helper()
 	routes, err := s.nodes[node].listRoutes()
@@ -59,7 +59,7 @@ func (s *site) hostRoute(node string, ip netip.Addr) (gateway string, there bool
 	return "", false
 }
 
-// record is what a node remembers of an address.
+// record returns a node's record of an address.
 func (s *site) record(node string, ip netip.Addr) bridged {
 	s.t.Helper()
 	n := s.nodes[node]
@@ -71,7 +71,7 @@ func (s *site) record(node string, ip netip.Addr) bridged {
 	return *n.bridged[ip]
 }
 
-// sendAway makes a container of node a with a published port leave for b.
+// sendAway moves a container with a published port from node a to b.
 func (s *site) sendAway(id, name, address string) (ip netip.Addr, ports []Published) {
 	s.t.Helper()
 	a, ip := s.nodes["a"], netip.MustParseAddr(address)
@@ -84,8 +84,8 @@ func (s *site) sendAway(id, name, address string) (ip netip.Addr, ports []Publis
 	return ip, ports
 }
 
-// TestAdoptBridged: a container that its engine has put on a bridge does not notice that it may leave,
-// and is its engine's alone again if it stays. Started anew it is followed to its new namespace.
+// TestAdoptBridged checks that adopting a container on a bridge does not disturb it, that LetGo gives it
+// back to its engine, and that KeepBridged follows a restarted container to its new network namespace.
 func TestAdoptBridged(t *testing.T) {
 	s := newSite(t)
 	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
@@ -124,8 +124,8 @@ func TestAdoptBridged(t *testing.T) {
 	must(t, s.dial("a", "", "172.30.0.2:80"))
 }
 
-// TestAdoptBridgedRefused: what is no container on a bridge here is none, whoever says so, and leaves
-// nothing.
+// TestAdoptBridgedRefused checks that AdoptBridged refuses everything that is not a container on a bridge
+// here, and leaves nothing behind.
 func TestAdoptBridgedRefused(t *testing.T) {
 	s := newSite(t)
 	a, guest := s.nodes["a"], s.onBridge("a", "guest", "172.30.0.2/24")
@@ -173,8 +173,8 @@ func TestAdoptBridgedRefused(t *testing.T) {
 	}
 }
 
-// TestBridgedReturnUndone: a node to which a container was to return forwards to it as before, wherever
-// its return fails, and whether the container has run there or not.
+// TestBridgedReturnUndone checks that a node forwards to a container as before if the container's return
+// fails, at any point, and whether or not it has run there.
 func TestBridgedReturnUndone(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -232,7 +232,7 @@ func TestBridgedReturnUndone(t *testing.T) {
 	}
 }
 
-// TestBridgedArrivalUndone: of a container that was never here before nothing is left.
+// TestBridgedArrivalUndone checks that nothing is left of a container that has never run here.
 func TestBridgedArrivalUndone(t *testing.T) {
 	s := newSite(t)
 	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
@@ -248,8 +248,8 @@ func TestBridgedArrivalUndone(t *testing.T) {
 	}
 }
 
-// TestBridgedArriving: a container that only arrives is not said to be here, also by an agent that was
-// started anew meanwhile.
+// TestBridgedArriving checks that a container that is still arriving does not count as here, even after a
+// restart of the agent.
 func TestBridgedArriving(t *testing.T) {
 	s := newSite(t)
 	ip, path := netip.MustParseAddr("172.30.0.2"), s.onBridge("a", "first", "172.30.0.2/24")
@@ -273,8 +273,8 @@ func TestBridgedArriving(t *testing.T) {
 	wants("it has left", false)
 }
 
-// TestBridgedAddressTaken: the address of a container that has left is not another's that comes. Of one
-// that its engine has here it is, and nothing of the first one stays.
+// TestBridgedAddressTaken checks that an arriving container cannot take the address of a container that has
+// left. A container of this node's engine can, and then nothing of the first container remains.
 func TestBridgedAddressTaken(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
@@ -306,8 +306,9 @@ func TestBridgedAddressTaken(t *testing.T) {
 	}
 }
 
-// TestBridgedAddressOfEnded: the address of a container that has come and whose engine has ended it is
-// another's if that gets it, and is its own again if it is started again.
+// TestBridgedAddressOfEnded covers a container that arrived here and was then stopped by its engine.
+// Another container that gets its address may have it; if the first is started again, it has its address
+// again.
 func TestBridgedAddressOfEnded(t *testing.T) {
 	s := newSite(t)
 	b, ip := s.nodes["b"], netip.MustParseAddr("172.30.0.2")
@@ -340,8 +341,7 @@ func TestBridgedAddressOfEnded(t *testing.T) {
 	}
 }
 
-// TestBridgedSavedLater: if the place of a moved container cannot be saved at once, it is saved as soon as
-// that is possible.
+// TestBridgedSavedLater checks that the place of a moved container is saved later if saving fails at first.
 func TestBridgedSavedLater(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
@@ -360,8 +360,8 @@ func TestBridgedSavedLater(t *testing.T) {
 	}
 }
 
-// TestBridgedFileBroken: what is remembered and cannot be read keeps nothing else from being remembered,
-// and the node from nothing.
+// TestBridgedFileBroken checks that an unreadable record does not affect the other records, nor the rest of
+// the node.
 func TestBridgedFileBroken(t *testing.T) {
 	good := `{"container":"one","address":"172.30.0.2","via":2,"ports":[{"protocol":"tcp","host_port":8080,"container_port":80}]}`
 	for name, c := range map[string]struct {
@@ -399,7 +399,8 @@ func TestBridgedFileBroken(t *testing.T) {
 	}
 }
 
-// TestBridgedFileLimit: what would not be read again is not remembered.
+// TestBridgedFileLimit checks that AdoptBridged refuses a record that would make the file too large to
+// read.
 func TestBridgedFileLimit(t *testing.T) {
 	s := newSite(t)
 	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
@@ -420,8 +421,8 @@ func TestBridgedFileLimit(t *testing.T) {
 	must(t, a.Detach("one"))
 }
 
-// migrate has a container on a bridge of one node, in the network namespace before, go on in another one
-// on the bridge of another node.
+// migrate moves a container between the bridges of two nodes. Before and after are the names of its network
+// namespaces there.
 func (s *site) migrate(id, address, from, before, to, after string) {
 	s.t.Helper()
 	ip := netip.MustParsePrefix(address).Addr()
@@ -435,8 +436,8 @@ func (s *site) migrate(id, address, from, before, to, after string) {
 	must(s.t, source.Detach(id))
 }
 
-// TestBridgedArrivalUndoneOnRoutedNetwork: neighbours that have heard of a container which then does not come
-// go on to reach it where it is.
+// TestBridgedArrivalUndoneOnRoutedNetwork checks that neighbours still reach a container where it runs
+// after its arrival here was announced and then undone.
 func TestBridgedArrivalUndoneOnRoutedNetwork(t *testing.T) {
 	s := newSite(t)
 	a, b, ip := s.nodes["a"], s.nodes["b"], netip.MustParseAddr("10.89.1.2")
@@ -454,15 +455,15 @@ func TestBridgedArrivalUndoneOnRoutedNetwork(t *testing.T) {
 	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "comes", "10.89.1.2/16"),
 		Bridged{Container: "one", Address: ip, From: "a"}))
 	must(t, b.Route(ip, Local("one")))
-	must(t, b.Quiesce(ip)) // nothing of it has run
+	must(t, b.Quiesce(ip)) // it has not run here
 	s.must("b", "ip", "link", "del", "veth-comes")
 	must(t, errors.Join(b.ResaveConntrack("one", ip), b.GiveBack("one", ip, "a"), b.Detach("one")))
 	must(t, say())
 }
 
-// TestBridgedArrivingContradicted: neighbours that hear of a container from its engine while it only
-// comes go on to send by way of this node. That one of another network cannot be told of is no failure
-// of it.
+// TestBridgedArrivingContradicted checks that neighbours keep sending through this node although an engine
+// announces a container that is only arriving. A failure to correct the announcement for another container
+// does not affect this one.
 func TestBridgedArrivingContradicted(t *testing.T) {
 	s := newSite(t)
 	b, ip, broken := s.nodes["b"], netip.MustParseAddr("10.89.1.2"), netip.MustParseAddr("10.89.1.3")
@@ -486,8 +487,8 @@ func TestBridgedArrivingContradicted(t *testing.T) {
 	})
 }
 
-// TestBridgedBothMoved: two containers of a routed network talk with each other wherever both of them have
-// gone, and with one of the pool, whatever nodes remember of their connections.
+// TestBridgedBothMoved checks that two containers of a routed network can talk to each other after both
+// have moved, and to a container of the pool, whatever conntrack entries the nodes have.
 func TestBridgedBothMoved(t *testing.T) {
 	s := newSite(t)
 	const server, asker = "10.89.1.2/16", "10.89.1.3/16"
@@ -530,7 +531,7 @@ func TestBridgedBothMoved(t *testing.T) {
 	}
 }
 
-// forgetTracked has a node forget all connections that it tracks.
+// forgetTracked deletes all conntrack entries of a node.
 func (s *site) forgetTracked(node string) {
 	s.t.Helper()
 	handle, err := netlink.NewHandleAt(s.ns(node), unix.NETLINK_NETFILTER)
@@ -539,7 +540,7 @@ func (s *site) forgetTracked(node string) {
 	must(s.t, handle.ConntrackTableFlush(netlink.ConntrackTable))
 }
 
-// converse opens a connection, and returns what says a word on it, to which the other side has an answer.
+// converse opens a connection, and returns a function that sends a word on it and waits for the answer.
 func (s *site) converse(from, to, at string) (say func() error) {
 	s.t.Helper()
 	var listener net.Listener

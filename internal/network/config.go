@@ -27,7 +27,7 @@ var (
 const (
 	subnetBits      = 24    // each node owns one /24 of the pool
 	maxNodeNumber   = 0xfff // 12 bits of a packet mark
-	defaultPort     = 7444  // UDP port that nodes speak to each other on
+	defaultPort     = 7444  // UDP port for packets between nodes
 	vni             = 7444  // VXLAN network identifier
 	minMTU          = 576   // RFC 791: every host must accept this much
 	maxMTU          = 65535 // of IPv4
@@ -41,8 +41,8 @@ type Config struct {
 	NodeName   string
 	NodeNumber int          // from 1; unique in the cluster
 	Pool       netip.Prefix // of all containers' addresses
-	Underlay   netip.Addr   // this node's address that peers send the tunnel's packets to
-	// UDP port of VXLAN, the same on all nodes; 7444 if zero. WireGuard has the next one
+	Underlay   netip.Addr   // this node's address, to which peers send the tunnel's packets
+	// UDP port of VXLAN, the same on all nodes; 7444 if zero. WireGuard uses the next port
 	Port      int
 	Overlay   Overlay      // how packets go between nodes; OverlayAuto if empty
 	MTU       int          // of containers; if zero, derived from the underlay's interface
@@ -123,7 +123,7 @@ func (c Config) checkNumber(number int) error {
 	return nil
 }
 
-// subnet of a node.
+// subnet returns a node's part of the pool.
 func (c Config) subnet(number int) netip.Prefix {
 	return netip.PrefixFrom(c.offset(uint32(number)<<(32-subnetBits)), subnetBits)
 }

@@ -28,7 +28,8 @@ const insideDevice = "eth0"
 // validID accepts IDs that are usable as file names and in an interface's alias.
 var validID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
 
-// gateway is every container's router on every node; the address is link-local and used by nothing else.
+// gateway returns every container's router, the same on every node. Its address is link-local and not used
+// otherwise.
 func gateway() (netip.Addr, net.HardwareAddr) {
 	return netip.AddrFrom4([4]byte{169, 254, 1, 1}), net.HardwareAddr{0x0e, 0x67, 0x67, 0x77, 0, 1}
 }
@@ -48,7 +49,7 @@ func containerDevice(id string) string {
 
 // Attach makes a container's network namespace, with its address, and the devices that connect it to this
 // node, and returns the namespace's path. The container is not plugged in until Route says that it is here.
-// Attach leaves what exists already unchanged, so a running container does not notice.
+// Attach leaves existing objects unchanged, so a running container does not notice.
 func (n *Network) Attach(ctx context.Context, id string, address Address) (string, error) {
 	if !validID.MatchString(id) {
 		return "", fmt.Errorf("container id %q is %w: it must be letters, digits, and _ . - after the first",
@@ -215,11 +216,11 @@ func configureInside(handle *netlink.Handle, inside netns.NsHandle, address Addr
 	return nil
 }
 
-// Settings are those of the kernel that Attach makes in a container's network namespace, where the kernel
-// has them. CRIU cannot dump MPTCP sockets. Without MPTCP, servers in Go that ask for it listen with TCP.
+// Settings are the kernel settings that Attach makes in a container's network namespace, if the kernel has
+// them. CRIU cannot dump MPTCP sockets. Without MPTCP, servers in Go that ask for MPTCP listen with TCP.
 func Settings() map[string]string { return map[string]string{"net.mptcp.enabled": "0"} }
 
-// configureKernel makes them.
+// configureKernel makes the Settings.
 func configureKernel(inside netns.NsHandle) error {
 	return within(inside, func() (err error) {
 		for name, value := range Settings() {

@@ -18,7 +18,7 @@ const tableName = "godwit"
 const (
 	setContainers = "containers" // device and source address of each container that is plugged in
 	setHere       = "here"       // addresses of those containers
-	// outer source and inner hardware address of what peers send through the tunnel
+	// source address of the outer packet and source hardware address of the inner one, for each peer
 	setEnds  = "ends"
 	setPeers = "peers" // underlay addresses of the peers
 )
@@ -160,9 +160,9 @@ func containerElement(device string, ip netip.Addr) nftables.SetElement {
 	return nftables.SetElement{Key: append(key, bytes[:]...)}
 }
 
-// arriveChain comes before connection tracking. Packets sent by a hold were tracked when they came;
-// tracking them again would see a copy, or with translated addresses another connection. Packets sent by a
-// container must have its own address, and are accepted only while it is plugged in.
+// arriveChain comes before connection tracking. Packets from a hold were tracked when they first came in.
+// Tracking them again would count a copy or, if their addresses were translated, see another connection.
+// Packets from a container must have its own address, and are accepted only while it is plugged in.
 func (n *Network) arriveChain(conn *nftables.Conn, table *nftables.Table, containers *nftables.Set) {
 	chain := conn.AddChain(&nftables.Chain{Name: "arrive", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
@@ -180,9 +180,9 @@ func (n *Network) arriveChain(conn *nftables.Conn, table *nftables.Table, contai
 // ingressChain comes after connection tracking and before routing: it sets the ingress mark of a connection,
 // and marks answers with it.
 //
-// Packets forwarded by a hold come in from the peer that held them, which may have got them from here. The
-// answer then comes back from that peer: an answer of one of our own containers that comes out of the
-// tunnel leaves by our own interfaces.
+// Packets forwarded by a hold come in from the peer that held them, which may have received them from this
+// node. The answer then comes back from that peer: an answer of one of our own containers that comes out of
+// the tunnel leaves by our own interfaces.
 func (n *Network) ingressChain(
 	conn *nftables.Conn, table *nftables.Table, here *nftables.Set, inside func(add func(...rule)),
 ) {
@@ -210,9 +210,9 @@ func (n *Network) ingressChain(
 }
 
 // insideChain returns the rules that keep packets between two addresses with known routes out of the chain
-// of ingress marks. These packets need no mark: since both ends may move, a node that remembered a mark
-// would send packets back to where they came from, and the next node would do the same. A container of the
-// pool that is away from home sends unmarked packets home; here they are told to take the routes.
+// of ingress marks. These packets need no mark. Both ends may move, so a node that remembered a mark would
+// send packets back to where they came from, and the next node would do the same. A container of the pool
+// that is away from home sends unmarked packets home; these rules make its packets take the routes.
 func (n *Network) insideChain(conn *nftables.Conn, table *nftables.Table,
 	bridged *nftables.Set) (inside func(add func(...rule))) {
 	onBridges := func(offset uint32) []rule {
@@ -256,11 +256,10 @@ func (n *Network) leaveChain(conn *nftables.Conn, table *nftables.Table) {
 	add(out, protocol(unix.IPPROTO_TCP, expr.CmpOpNeq), is(&expr.Masq{}))
 }
 
-// lateChain comes after source translation. Packets that another node has held come out of the tunnel when
-// their container has come home. In a connection that this home masquerades, they were translated before
-// they were held. So connection tracking takes them for another connection with the same answers, and gives
-// them another port, to which the container would answer with a reset. lateChain restores the original
-// port.
+// lateChain comes after source translation. Packets held by another node come out of the tunnel when their
+// container has come home. If this home masquerades their connection, they were translated before they were
+// held. So connection tracking takes them for another connection with the same answers, and gives them
+// another port, to which the container would answer with a reset. lateChain restores the original port.
 func (n *Network) lateChain(conn *nftables.Conn, table *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{Name: "late", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum:  nftables.ChainHookPostrouting,

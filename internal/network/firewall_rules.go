@@ -26,13 +26,13 @@ const (
 	icmpRedirect       = 5
 )
 
-// rule is a list of expressions; a packet that fails one leaves the rule.
+// rule is a list of expressions. The kernel stops evaluating the rule for a packet that fails one of them.
 type rule []expr.Any
 
-// is makes a rule of expressions.
+// is returns a rule with these expressions.
 func is(expressions ...expr.Any) rule { return expressions }
 
-// join appends rules to one.
+// join concatenates rules.
 func join(parts ...rule) rule {
 	var whole rule
 	for _, part := range parts {
@@ -41,7 +41,7 @@ func join(parts ...rule) rule {
 	return whole
 }
 
-// ruleAdder adds rules to one chain.
+// ruleAdder returns a function that appends a rule to a chain.
 func ruleAdder(conn *nftables.Conn, table *nftables.Table, chain *nftables.Chain) func(parts ...rule) {
 	return func(parts ...rule) {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: chain,
@@ -49,7 +49,7 @@ func ruleAdder(conn *nftables.Conn, table *nftables.Table, chain *nftables.Chain
 	}
 }
 
-// drop the packet.
+// drop drops the packet.
 func drop() rule { return is(&expr.Verdict{Kind: expr.VerdictDrop}) }
 
 // group compares the interface group.
@@ -59,10 +59,10 @@ func group(key expr.MetaKey, number uint32) rule {
 			Data: binaryutil.NativeEndian.PutUint32(number)})
 }
 
-// fromGroup: the packet came in by a device of this group.
+// fromGroup matches packets that came in through a device of this group.
 func fromGroup(number uint32) rule { return group(expr.MetaKeyIIFGROUP, number) }
 
-// notGroups: the packet's device does not belong to us.
+// notGroups matches packets whose device is not ours.
 func notGroups(key expr.MetaKey) rule {
 	parts := is(&expr.Meta{Key: key, Register: unix.NFT_REG_1})
 	for _, number := range []uint32{groupContainer, groupTunnel, groupHold, groupOverlay} {
@@ -72,7 +72,7 @@ func notGroups(key expr.MetaKey) rule {
 	return parts
 }
 
-// inPool: the address at this offset is, or is not, within the prefix.
+// inPool matches packets in which the address at this offset is within the prefix, or is not.
 func inPool(offset uint32, prefix netip.Prefix, within bool) rule {
 	op := expr.CmpOpEq
 	if !within {
@@ -84,7 +84,7 @@ func inPool(offset uint32, prefix netip.Prefix, within bool) rule {
 		&expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: prefix.Addr().AsSlice()})
 }
 
-// fromEthernet: the packet's Ethernet source is this.
+// fromEthernet matches packets with this Ethernet source.
 func fromEthernet(mac net.HardwareAddr) rule {
 	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseLLHeader, Offset: 6, Len: 6},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: mac})
@@ -113,7 +113,7 @@ func icmpType(number byte) rule {
 // accept ends the chain for the packet.
 func accept() rule { return is(&expr.Verdict{Kind: expr.VerdictAccept}) }
 
-// opensConnection: TCP with SYN and without ACK.
+// opensConnection matches TCP segments with SYN and without ACK.
 func opensConnection() rule {
 	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader,
 		Offset: offsetTCPFlags, Len: 1},
@@ -183,8 +183,8 @@ const (
 	noChecksum  = 0
 )
 
-// hasChecksum: a datagram has a checksum, or not. When the kernel updates a missing checksum, it makes a
-// wrong one (nft_csum_replace).
+// hasChecksum matches datagrams that have a checksum, or have none. When the kernel updates a missing
+// checksum, it makes a wrong one (nft_csum_replace).
 func hasChecksum(has bool) rule {
 	op := expr.CmpOpEq
 	if has {

@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This node's connection tracking has the connections that came in by a published port, or went out
-// masqueraded: it knows how to translate their addresses. When an engine removes a container, it deletes
-// these entries (libnetwork's clearEndpointConnections). So when a container has left, its entries are
-// saved, one for each kind of packet, in two maps of a table of their own, which outlives the agent. The
-// packet filter translates by these maps, without tracking.
+// This node's connection tracking knows how to translate the addresses of connections that came in by a
+// published port, or went out masqueraded. An engine that removes a container deletes these entries
+// (libnetwork's clearEndpointConnections). So when a container has left, its entries are saved, one for
+// each kind of packet, in two maps of a separate table, which outlives the agent. The packet filter
+// translates by these maps, without tracking.
 //
 // The node may reuse the port of a container's outgoing connection once that connection is over. So only
 // lasting connections are saved, and unused entries expire: soon, if the connection's end was seen.
@@ -29,9 +29,9 @@ import (
 // flowTable of the packet filter, its maps and its set.
 const (
 	flowTable = "godwit-flows"
-	mapTo     = "to"    // a packet as it comes: where it is to go
-	mapFrom   = "from"  // a packet with its new destination: from where it is to be
-	setEnded  = "ended" // packets as they come after which nothing but acknowledgements comes that way
+	mapTo     = "to"    // of a packet as it arrives: its new destination
+	mapFrom   = "from"  // of a packet with its new destination: its new source
+	setEnded  = "ended" // packets as they arrive, in a direction with only acknowledgements left
 )
 
 const (
@@ -39,12 +39,12 @@ const (
 	maxFlows  = 1 << 15 // connections of one container
 	flowSize  = 1 << 18 // elements of each map
 
-	// that TCP may be silent (RFC 5382, section 5): keepalives come every two hours
+	// how long TCP may be silent (RFC 5382, section 5): keepalives come every two hours
 	flowIdle = 124 * time.Minute
-	flowOver = 2 * time.Minute // the same for UDP (RFC 4787, section 4.3), and for what has said that it ends
+	flowOver = 2 * time.Minute // for UDP (RFC 4787, section 4.3), and after a connection's end was announced
 )
 
-// Registers: a key of five words, and what is found for it.
+// Registers: a key of five words, and the result of its lookup.
 const (
 	registerKey   = unix.NFT_REG32_00
 	registerFound = unix.NFT_REG32_00 + 8
@@ -56,7 +56,7 @@ type packetKind struct {
 	from, to netip.AddrPort
 }
 
-// key in the maps: each part fills words.
+// key returns the packet's key in the maps; each part fills whole words.
 func (p packetKind) key() []byte {
 	return slices.Concat([]byte{p.protocol, 0, 0, 0}, endpointKey(p.from), endpointKey(p.to))
 }
@@ -174,8 +174,8 @@ func (f *flowElements) add(comes, goes packetKind, ends bool) {
 }
 
 // flowLasts reports whether more packets of a flow may come, and whether one side has announced the end. A
-// container repeats its own requests by UDP; but a request to its published port may have been under way
-// for long.
+// container repeats its own UDP requests, but a request to its published port may have been under way for
+// long.
 func flowLasts(flow *netlink.ConntrackFlow, opened bool) (lasts, ends bool) {
 	if flow.Forward.Protocol == unix.IPPROTO_UDP {
 		return !opened, false
@@ -322,8 +322,8 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 			conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: hook,
 				Priority: priority}))
 	}
-	// Since Docker 28, Docker drops packets from outside to a container at that priority; the destination
-	// must not be translated yet.
+	// Since Docker 28, Docker drops packets from outside to a container at that priority, so the
+	// destination must not be translated yet.
 	afterRaw := nftables.ChainPriorityRef(*nftables.ChainPriorityRaw + 1)
 	sets.arrive(chain("arrive", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, afterRaw))
 	sets.arrive(chain("own", nftables.ChainTypeRoute, nftables.ChainHookOutput, nftables.ChainPriorityRaw))
@@ -334,9 +334,9 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 	return conn.Flush()
 }
 
-// arrive gives packets their new destinations. After a packet that ends its side of a connection, later
-// packets from that side no longer keep the entry for long: they are acknowledgements, which come as long
-// as the other side sends. A packet that begins a connection may reuse the ports of an ended one.
+// arrive gives packets their new destinations. Once one side has sent its last data, its packets renew the
+// entry for a short time only: they are acknowledgements, which come for as long as the other side sends. A
+// packet that begins a connection may reuse the ports of an ended one.
 func (f flowSets) arrive(add func(parts ...rule)) {
 	tcp, udp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq), protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
 	find, done := join(loadFlow(false), findFlow(f.to)), join(is(&expr.Notrack{}), accept())
@@ -354,8 +354,8 @@ func (f flowSets) arrive(add func(parts ...rule)) {
 		rewrite(offsetDestination, offsetPort, noChecksum), done)
 }
 
-// leave gives new sources to packets that have their new destination from here, and so are not tracked. A
-// reset ends the other side of its connection, too.
+// leave gives new sources to packets that have been given their new destination here, and so are not
+// tracked. A reset ends the other side of its connection, too.
 func (f flowSets) leave(add func(parts ...rule)) {
 	find := join(ctState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from),
 		again(f.from, flowIdle))
@@ -370,7 +370,7 @@ func (f flowSets) leave(add func(parts ...rule)) {
 // opDelete removes an element (NFT_DYNSET_OP_DELETE, linux/netfilter/nf_tables.h).
 const opDelete = 2
 
-// hasFlag: a packet of TCP has one of these flags.
+// hasFlag matches TCP segments with one of these flags.
 func hasFlag(flags byte) rule {
 	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader,
 		Offset: offsetTCPFlags, Len: 1},
@@ -404,12 +404,12 @@ func findFlow(set *nftables.Set) rule {
 		SetName: set.Name, SetID: set.ID})
 }
 
-// hasFlow: the key is in the set.
+// hasFlow matches packets whose key is in the set.
 func hasFlow(set *nftables.Set) rule {
 	return is(&expr.Lookup{SourceRegister: registerKey, SetName: set.Name, SetID: set.ID})
 }
 
-// again renews the timeout of the element found for the key.
+// again renews the timeout of the element that was found for the key.
 func again(set *nftables.Set, timeout time.Duration) rule {
 	update := &expr.Dynset{SrcRegKey: registerKey, SetName: set.Name, SetID: set.ID,
 		Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout}
@@ -475,7 +475,7 @@ func (n *Network) forgetFlows(ip netip.Addr) error {
 	}
 	err = errors.Join(removeElements(conn, sets.to, concerns(ip)),
 		removeElements(conn, sets.from, concerns(ip)))
-	// an older version made the table
+	// the table was made by an older version
 	if _, missing := conn.GetSetByName(table, mapIngress); errors.Is(missing, os.ErrNotExist) {
 		return err
 	}

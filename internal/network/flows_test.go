@@ -39,16 +39,16 @@ func TestFlowElements(t *testing.T) {
 		// masqueraded
 		tcpFlow(established, tuple(6, "172.30.0.2", 4000, "192.0.2.99", 53),
 			tuple(6, "192.0.2.99", 53, "192.0.2.10", 4001)),
-		// as it is
+		// not translated
 		tcpFlow(established, tuple(6, "10.99.1.2", 5001, "172.30.0.2", 80),
 			tuple(6, "172.30.0.2", 80, "10.99.1.2", 5001)),
-		// another's
+		// another container's
 		tcpFlow(established, tuple(6, "10.99.1.2", 5002, "192.0.2.10", 8080),
 			tuple(6, "172.30.0.3", 80, "10.99.1.2", 5002)),
 		// without ports
 		{Forward: tuple(1, "10.99.1.2", 0, "192.0.2.10", 0),
 			Reverse: tuple(1, "172.30.0.2", 0, "10.99.1.2", 0)},
-		// what it has asked
+		// the container's own request
 		{Forward: tuple(17, "172.30.0.2", 4000, "192.0.2.99", 53),
 			Reverse: tuple(17, "192.0.2.99", 53, "192.0.2.10", 4001)},
 	}
@@ -112,7 +112,8 @@ func TestFlowElements(t *testing.T) {
 	}
 }
 
-// TestFlowsEnd: entries of connections that end expire soon, and the number of saved entries is limited.
+// TestFlowsEnd checks that entries of ending connections expire soon, and that the number of saved entries
+// is limited.
 func TestFlowsEnd(t *testing.T) {
 	ip := netip.MustParseAddr("172.30.0.2")
 	in, out := tuple(6, "10.99.1.2", 5000, "192.0.2.10", 8080), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5000)
@@ -156,8 +157,8 @@ func (s *site) flowTimes(node string, port uint16) (times []time.Duration) {
 	return times
 }
 
-// TestFlowsLast: a saved entry lasts as long as its connection is used, and expires soon after the connection
-// has ended, however that was.
+// TestFlowsLast checks that a saved entry lasts as long as its connection is used, and expires soon after
+// the connection has ended in any way.
 func TestFlowsLast(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")
@@ -249,9 +250,9 @@ func TestRoutedNetworkPart(t *testing.T) {
 	}
 }
 
-// TestForgottenConnections: connections to a container that has left go on, although its engine makes this
-// node forget them and would masquerade what then comes from the container first. They came in here and from
-// another node.
+// TestForgottenConnections checks that connections to a container that has left continue, although the
+// engine deletes their conntrack entries and would masquerade the container's next packets. Some
+// connections came in at this node, and some at another.
 func TestForgottenConnections(t *testing.T) {
 	s := newSite(t)
 	b, ip := s.nodes["b"], netip.MustParseAddr("172.30.0.2")
@@ -299,7 +300,7 @@ func TestForgottenConnections(t *testing.T) {
 	must(t, b.ForgetBridged(ip))
 }
 
-// udp opens a flow of datagrams, over which the client has sent.
+// udp opens a flow of datagrams in which the client has sent something.
 func (s *site) udp(from, to string, at netip.AddrPort) (client, server net.Conn) {
 	s.t.Helper()
 	var listener *net.UDPConn
@@ -325,7 +326,7 @@ func (s *site) udp(from, to string, at netip.AddrPort) (client, server net.Conn)
 	return client, server
 }
 
-// TestFlowsOfOlderVersion: a table that an older version has made, without ingress marks, is used and
+// TestFlowsOfOlderVersion checks that a table without ingress marks, made by an older version, is used and
 // emptied.
 func TestFlowsOfOlderVersion(t *testing.T) {
 	s := newSite(t)
@@ -352,7 +353,7 @@ func TestFlowsOfOlderVersion(t *testing.T) {
 	}
 }
 
-// TestForgetIngressMarks: the saved marks of a container that is gone are removed, and those of others stay.
+// TestForgetIngressMarks checks that removing the saved marks of one container leaves those of others.
 func TestForgetIngressMarks(t *testing.T) {
 	s := newSite(t)
 	gone, stays := netip.MustParseAddr("172.30.0.2"), netip.MustParseAddr("172.30.0.3")

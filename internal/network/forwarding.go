@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Containers need the node to forward packets, and one switch enables that for all interfaces. A node that
-// did not forward before must not become a router between its other networks: there the packet filter drops
-// packets that are neither from nor to a container. Packets of engines' networks pass: an engine that
-// starts later finds the switch on and relies on it.
+// Containers need the node to forward packets, and one switch enables forwarding for all interfaces. A node
+// that did not forward before must not become a router between its other networks. On such a node, the
+// packet filter drops packets that are neither from nor to a container. Packets of engines' networks pass:
+// an engine that starts later finds the switch on and relies on it.
 
 // forwardingFile exists in the run directory if the node did not forward packets before. Like the switch,
 // it does not survive a reboot.
@@ -121,7 +121,8 @@ const (
 // containerKinds are the kinds of interfaces by which engines connect containers to their node.
 var containerKinds = []string{"bridge", "veth"}
 
-// ofKind: the packet's interface is of a kind. A physical interface has none, and no rule about it holds.
+// ofKind matches packets whose interface is of this kind. A physical interface has no kind, so no such rule
+// matches it.
 func ofKind(key expr.MetaKey, kind string) rule {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, kind)

@@ -19,9 +19,9 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
-// site is what a test has: nodes a, b and c on one underlay, 192.0.2.1 to .3, and a client attached to
-// each of a and b. The client of a node has the address 198.51.100.2 (on a) or 203.0.113.2 (on b); no
-// other node has a route to it.
+// site is the topology of a test: nodes a, b and c on one underlay, 192.0.2.1 to .3, and a client attached
+// to each of a and b. The client has the address 198.51.100.2 (on a) or 203.0.113.2 (on b); no other node
+// has a route to it.
 type site struct {
 	t       *testing.T
 	dir     string
@@ -69,9 +69,9 @@ func inside(t *testing.T, ns netns.NsHandle, run func(*netlink.Handle) error) {
 	}
 }
 
-// failing has what is asked of the packet filter fail meanwhile.
+// failing makes requests to the packet filter fail while do runs.
 func failing(n *Network, do func()) {
-	set := func(ns netns.NsHandle) (was netns.NsHandle) { // beside who watches bridges
+	set := func(ns netns.NsHandle) (was netns.NsHandle) { // locked, because bridges are being watched
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		was, n.ns = n.ns, ns
@@ -107,7 +107,7 @@ func newSiteOf(t *testing.T, overlay Overlay) *site {
 	s.client("a", "client-a", "198.51.100.1/24", "198.51.100.2/24")
 	s.client("b", "client-b", "203.0.113.1/24", "203.0.113.2/24")
 	for _, name := range names {
-		t.Cleanup(func() { // also of one that a test has started itself
+		t.Cleanup(func() { // also a Network that the test has started itself
 			if err := Cleanup(s.config(name)); err != nil {
 				t.Error(err)
 			}
@@ -137,7 +137,7 @@ func (s *site) join(ns, hub netns.NsHandle, port, address string) {
 	configure(s.t, ns, "under0", address, "")
 }
 
-// client makes a namespace attached to a node, with its default route by that node.
+// client makes a namespace attached to a node, with its default route through the node.
 func (s *site) client(node, name, nodeSide, clientSide string) {
 	ns := namespace(s.t, s.dir, name)
 	inside(s.t, s.ns(node), func(h *netlink.Handle) error {
@@ -190,7 +190,7 @@ func (s *site) ns(name string) netns.NsHandle {
 	return ns
 }
 
-// config of a node.
+// config returns the configuration of a node.
 func (s *site) config(name string) Config {
 	number := int(name[0]-'a') + 1
 	return Config{NodeName: name, Pool: netip.MustParsePrefix("10.88.0.0/16"), NodeNumber: number,
@@ -199,7 +199,7 @@ func (s *site) config(name string) Config {
 		Namespace: filepath.Join(s.dir, name), Overlay: s.overlay}
 }
 
-// start brings up a node's network and tells it its peers.
+// start brings up a node's network and sets its peers.
 func (s *site) start(name string) *Network {
 	s.t.Helper()
 	n, err := New(s.config(name))
@@ -222,7 +222,7 @@ func (s *site) start(name string) *Network {
 	return n
 }
 
-// setPeers tells a node of all the others.
+// setPeers sets all other nodes as a node's peers.
 func (s *site) setPeers(name string) {
 	s.t.Helper()
 	var peers []Peer
@@ -235,7 +235,7 @@ func (s *site) setPeers(name string) {
 	must(s.t, s.nodes[name].SetPeers(peers))
 }
 
-// key is the public one of a node, also of one that is started later.
+// key returns the public key of a node, which may be started later.
 func (s *site) key(name string) wireguard.Key {
 	s.t.Helper()
 	config := s.config(name)
@@ -246,7 +246,7 @@ func (s *site) key(name string) wireguard.Key {
 	return public
 }
 
-// container leases an address on a node, attaches and plugs in.
+// container leases an address on a node, and attaches and plugs in a container with it.
 func (s *site) container(node, id string) Address {
 	s.t.Helper()
 	address, err := s.nodes[node].Lease(id)
@@ -256,7 +256,7 @@ func (s *site) container(node, id string) Address {
 	return address
 }
 
-// attach a container to a node.
+// attach attaches a container to a node.
 func (s *site) attach(node, id string, address Address) {
 	s.t.Helper()
 	if _, err := s.nodes[node].Attach(context.Background(), id, address); err != nil {
@@ -282,7 +282,7 @@ func (n *Network) dropTuns() {
 	}
 }
 
-// must fail the test on an error.
+// must fails the test on an error.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -338,7 +338,7 @@ func (s *site) unplugRoaming(node string) {
 	})
 }
 
-// mtu is that of a container's interface.
+// mtu returns the MTU of a container's interface.
 func (s *site) mtu(where string) (mtu int) {
 	s.t.Helper()
 	s.in(where, func() error {

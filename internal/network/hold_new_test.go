@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestHoldNewConnections holds only what opens a connection, then all, then only that again, and lets go.
+// TestHoldNewConnections holds only packets that open a connection, then all packets, then only those
+// again, and then releases them.
 func TestHoldNewConnections(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")
@@ -69,8 +70,8 @@ func TestHoldNewConnections(t *testing.T) {
 	}
 }
 
-// TestHoldRequests holds requests of both kinds at two nodes, while the container at the second one asks
-// and is answered.
+// TestHoldRequests holds requests over TCP and UDP at two nodes, while the container at the second node
+// sends requests itself and is answered.
 func TestHoldRequests(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")

@@ -47,7 +47,7 @@ type sequence struct {
 	stopped chan error
 }
 
-// send numbers from where to an address until told to stop.
+// send sends numbered datagrams from a namespace to an address until it is told to stop.
 func (s *site) send(where string, to netip.AddrPort) *sequence {
 	s.t.Helper()
 	var socket net.Conn
@@ -75,8 +75,8 @@ func (s *site) send(where string, to netip.AddrPort) *sequence {
 	return q
 }
 
-// receive checks that the numbers from first on come in order until the last one sent, or until quiet if
-// last is 0.
+// receive checks that the numbers from first up to last, exclusive, come in order. If last is 0, receive
+// returns when nothing has come for quiet.
 func receive(t *testing.T, socket *net.UDPConn, first, last uint32, quiet time.Duration) (next uint32) {
 	t.Helper()
 	buffer := make([]byte, 1500)
@@ -153,10 +153,10 @@ func TestHoldAndForwardKeepsEveryPacketInOrder(t *testing.T) {
 			stream.stop.Store(true)
 			must(t, <-stream.stopped)
 			overtaken := receiveAll(t, atB, next, stream.sent.Load())
-			receive(t, atB, stream.sent.Load(), 0, 100*time.Millisecond) // none twice
+			receive(t, atB, stream.sent.Load(), 0, 100*time.Millisecond) // no number comes twice
 			stats := hold.Stats()
-			// Those that come in the instant of the switch, and those that another processor has in hand
-			// then.
+			// Packets that come at the very moment of the switch may be overtaken, and packets that another
+			// processor is handling then.
 			if overtaken > stats.LatePackets+100 {
 				t.Errorf("%d packets were overtaken, and only %d came in the instant of the switch",
 					overtaken, stats.LatePackets)
@@ -195,8 +195,8 @@ func TestHoldPing(t *testing.T) {
 	}
 }
 
-// TestHoldsOfTwoBridges: the addresses of two bridges may differ in their first byte only. The end of
-// one hold takes nothing from the other.
+// TestHoldsOfTwoBridges holds addresses of two bridges that differ in their first byte only. Ending one
+// hold must not affect the other.
 func TestHoldsOfTwoBridges(t *testing.T) {
 	s := newSite(t)
 	n := s.nodes["a"]

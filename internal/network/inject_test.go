@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
-// datagram is a UDP datagram in an IPv4 packet.
+// datagram returns a UDP datagram in an IPv4 packet.
 func datagram(from, to netip.AddrPort, payload []byte) []byte {
 	const header, ttl = 20, 64
 	packet := []byte{0x45, 0}
@@ -38,13 +38,13 @@ func datagram(from, to netip.AddrPort, payload []byte) []byte {
 	return slices.Concat(packet, []byte{0, 0}, payload) // RFC 768: no checksum
 }
 
-// inVXLAN is what a node sends to another through the tunnel (RFC 7348).
+// inVXLAN returns a packet as one node sends it to another through the tunnel (RFC 7348).
 func inVXLAN(from, to int, packet []byte) []byte {
 	return slices.Concat([]byte{8, 0, 0, 0, vni >> 16, vni >> 8 & 0xff, vni & 0xff, 0}, tunnelMAC(to),
 		tunnelMAC(from), []byte{8, 0}, packet)
 }
 
-// raw sends an IPv4 packet as it is, with any source.
+// raw sends an IPv4 packet unchanged, with any source.
 func (s *site) raw(where string, packet []byte) {
 	s.t.Helper()
 	s.in(where, func() error {
@@ -58,7 +58,7 @@ func (s *site) raw(where string, packet []byte) {
 	})
 }
 
-// say sends a datagram as any program may. That it cannot be sent is as good as that it does not arrive.
+// say sends a datagram as any program can. Failing to send it counts as not arriving.
 func (s *site) say(where string, to netip.AddrPort, payload []byte) {
 	s.t.Helper()
 	s.in(where, func() error {
@@ -72,7 +72,7 @@ func (s *site) say(where string, to netip.AddrPort, payload []byte) {
 	})
 }
 
-// mailbox counts what a server gets, by its content.
+// mailbox counts the datagrams that a server receives, by content.
 type mailbox struct {
 	mu  sync.Mutex
 	got map[string]int
@@ -102,7 +102,7 @@ func (s *site) mailbox(where string, at netip.AddrPort) *mailbox {
 	return m
 }
 
-// intruder is a site with a container on a, one on b, and a machine on the underlay that is no member.
+// intruder is a site with a container on a, one on b, and a machine on the underlay that is not a member.
 type intruder struct {
 	*site
 	server netip.AddrPort // in the container on a
@@ -125,8 +125,8 @@ func newIntruder(t *testing.T, overlay Overlay) *intruder {
 	return i
 }
 
-// arrives wants that what is sent regularly arrives, and by that that all that was sent before has been
-// seen to.
+// arrives waits until a repeatedly sent datagram arrives. Everything sent earlier has been processed by
+// then.
 func (i *intruder) arrives(text, from string) {
 	i.t.Helper()
 	before := i.box.count(text)
@@ -137,7 +137,8 @@ func (i *intruder) arrives(text, from string) {
 	})
 }
 
-// expect looks whether something has arrived, after something else has that was sent later.
+// expect checks whether a datagram has arrived. If it must not arrive, expect first waits for a datagram
+// that was sent later.
 func (i *intruder) expect(text string, want bool) {
 	i.t.Helper()
 	if want {
@@ -150,7 +151,8 @@ func (i *intruder) expect(text string, want bool) {
 	}
 }
 
-// inner is a packet for the server, as of node b, in what the tunnel sends.
+// inner returns a packet for the server from a node's own address, as it travels through the tunnel. The
+// packet's VXLAN header names the node as.
 func (i *intruder) inner(from, as int, text string) []byte {
 	source := netip.AddrPortFrom(i.nodes["a"].config.nodeAddress(from), 7000)
 	return inVXLAN(as, 1, datagram(source, i.server, []byte(text)))
@@ -160,15 +162,15 @@ func port(address string, number int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(address), uint16(number))
 }
 
-// encrypted is the overlay that the tests of injection use: a process, which every kernel can have, or what
-// GODWIT_TEST_OVERLAY says, such as wireguard where the kernel has it.
+// encrypted returns the overlay for the tests of injection: a process, which works on any kernel, or the
+// value of GODWIT_TEST_OVERLAY, such as wireguard on a kernel that has it.
 func encrypted() Overlay {
 	return cmp.Or(Overlay(os.Getenv("GODWIT_TEST_OVERLAY")), OverlayUserspace)
 }
 
-// TestInjected: nothing that is not from a member, or not from the member that it says to be from, gets
-// to a container. In the clear a spoofed source is enough, which shows that the packets are as they must
-// be.
+// TestInjected checks that no packet reaches a container unless it comes from a member, and from the member
+// that it names as its sender. In the clear a spoofed source is enough, which shows that the forged packets
+// are well-formed.
 func TestInjected(t *testing.T) {
 	const a, b, c = 1, 2, 3
 	for _, overlay := range []Overlay{encrypted(), OverlayVXLAN} {
@@ -199,8 +201,7 @@ func TestInjected(t *testing.T) {
 	}
 }
 
-// TestInjectedByMember: a member sends as itself, and not as another one, nor has it what is for no
-// container forwarded.
+// TestInjectedByMember checks that a member can send as itself, and not as another member.
 func TestInjectedByMember(t *testing.T) {
 	const a, b, c = 1, 2, 3
 	i := newIntruder(t, encrypted())
@@ -217,7 +218,7 @@ func TestInjectedByMember(t *testing.T) {
 	i.expect("from the end of c", false)
 }
 
-// TestInjectedOnward: what comes by the tunnel and has to do with no container goes nowhere.
+// TestInjectedOnward checks that packets from the tunnel that concern no container are not forwarded.
 func TestInjectedOnward(t *testing.T) {
 	const a, b = 1, 2
 	i := newIntruder(t, encrypted())
@@ -241,7 +242,7 @@ func TestInjectedOnward(t *testing.T) {
 	}
 }
 
-// TestInjectedByRemovedNode: from when a node is no peer any more nothing arrives that it sends.
+// TestInjectedByRemovedNode checks that nothing arrives from a node once it is no longer a peer.
 func TestInjectedByRemovedNode(t *testing.T) {
 	i := newIntruder(t, encrypted())
 	config := i.config("c")
@@ -255,7 +256,7 @@ func TestInjectedByRemovedNode(t *testing.T) {
 	i.arrives("from a node that is back", i.sender)
 }
 
-// TestInjectedWithOldKey: from when a node has another key nothing arrives that is sent with the one before.
+// TestInjectedWithOldKey checks that nothing arrives that was sent with a node's previous key.
 func TestInjectedWithOldKey(t *testing.T) {
 	i := newIntruder(t, encrypted())
 	private, err := wireguard.NewKey()
@@ -274,7 +275,7 @@ func TestInjectedWithOldKey(t *testing.T) {
 	i.arrives("with the right key", i.sender)
 }
 
-// TestReplayed: what has been sent once arrives once.
+// TestReplayed checks that a packet that is sent again does not arrive again.
 func TestReplayed(t *testing.T) {
 	for _, overlay := range []Overlay{encrypted(), OverlayVXLAN} {
 		t.Run(string(overlay), func(t *testing.T) {
@@ -287,7 +288,7 @@ func TestReplayed(t *testing.T) {
 				if packet[9] != unix.IPPROTO_UDP {
 					continue
 				}
-				// The device was to fill in the checksums. There need be none.
+				// The device would have filled in the checksums; they are optional.
 				const outer, inner = 26, 76
 				copy(packet[outer:], []byte{0, 0})
 				if overlay == OverlayVXLAN {
@@ -310,7 +311,7 @@ func TestReplayed(t *testing.T) {
 	}
 }
 
-// sniff records the IPv4 packets that a device of a node sends from now on, until the result is called.
+// sniff records the IPv4 packets that a device of a node sends, until the returned function is called.
 func (s *site) sniff(device, where string) (stop func() [][]byte) {
 	s.t.Helper()
 	socket := -1
@@ -325,7 +326,7 @@ func (s *site) sniff(device, where string) (stop func() [][]byte) {
 		if err != nil {
 			return err
 		}
-		// ETH_P_ALL, which has what is sent
+		// ETH_P_ALL, which includes outgoing packets
 		return unix.Bind(socket, &unix.SockaddrLinklayer{Protocol: 0x0300, Ifindex: link.Index})
 	})
 	return func() (packets [][]byte) {
@@ -344,7 +345,7 @@ func (s *site) sniff(device, where string) (stop func() [][]byte) {
 	}
 }
 
-// TestEncrypted: nothing of what containers say to each other is to be read on the way.
+// TestEncrypted checks that the data of containers cannot be read on the wire.
 func TestEncrypted(t *testing.T) {
 	for _, overlay := range []Overlay{encrypted(), OverlayVXLAN} {
 		i := newIntruder(t, overlay)
@@ -368,7 +369,7 @@ func containsText(packet []byte, text string) bool {
 	return false
 }
 
-// TestOverlayProcess: the process goes on when the agent ends, is made anew when it has been killed, and
+// TestOverlayProcess checks that the process outlives the agent, is started again when it was killed, and
 // ends with the last peer.
 func TestOverlayProcess(t *testing.T) {
 	i := newIntruder(t, OverlayUserspace)
@@ -391,7 +392,7 @@ func TestOverlayProcess(t *testing.T) {
 	}
 	link, err := a.links.LinkByName(OverlayDevice)
 	must(t, err)
-	must(t, a.links.LinkDel(link)) // by which the process ends
+	must(t, a.links.LinkDel(link)) // the process ends with its device
 	must(t, a.KeepOverlay())
 	i.arrives("with another process", "c")
 	must(t, a.SetPeers(nil))
@@ -407,8 +408,8 @@ func TestOverlayProcess(t *testing.T) {
 	}
 }
 
-// TestOtherOverlay: nothing goes to a node with another overlay, in the clear or otherwise, and what had
-// gone comes back with it.
+// TestOtherOverlay checks that nothing is sent to a node with another overlay, in the clear or encrypted,
+// and that the connection works again when the overlays agree again.
 func TestOtherOverlay(t *testing.T) {
 	s := newSiteOf(t, OverlayVXLAN)
 	one := s.container("a", "one")
@@ -433,8 +434,8 @@ func TestOtherOverlay(t *testing.T) {
 	s.sees("b", server, "10.88.2.1")
 }
 
-// TestForwarding: a node that did not forward packets before forwards those of containers only, another
-// one goes on.
+// TestForwarding checks that a node that did not forward packets before forwards containers' packets only,
+// and that a node that did forward continues.
 func TestForwarding(t *testing.T) {
 	for _, before := range []string{"0", "1"} {
 		t.Run("ip_forward "+before, func(t *testing.T) {
@@ -442,7 +443,7 @@ func TestForwarding(t *testing.T) {
 			must(t, s.nodes["a"].Close())
 			must(t, Cleanup(s.config("a")))
 			s.in("a", func() error { return sysctl("ipv4/ip_forward", before) })
-			for range 2 { // the second time it is Godwit that has switched it on
+			for range 2 { // the second time, Godwit itself has enabled forwarding
 				s.start("a")
 				in, out := s.tun("a", "left0", "198.18.1.1/24"), s.tun("a", "right0", "198.18.2.1/24")
 				_, err := in.file.Write(datagram(port("198.18.1.2", 7000), port("198.18.2.2", 7000),
@@ -470,7 +471,7 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
-// tun makes a network of a node that is neither a container's nor an engine's.
+// tun makes a node's network that belongs neither to a container nor to an engine.
 func (s *site) tun(where, name, address string) *tun {
 	s.t.Helper()
 	device := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1},

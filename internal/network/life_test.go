@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// state lists links, routes and rules of a node, and what is mounted, for comparing.
+// state lists links, routes, rules and mounts of a node, for comparison.
 func (s *site) state(node string) string {
 	s.t.Helper()
 	var lines []string
@@ -51,7 +51,7 @@ func (s *site) state(node string) string {
 	return strings.Join(lines, "\n")
 }
 
-// crash forgets a node's network as the death of its process does.
+// crash loses a node's network as if its process had died.
 func (s *site) crash(node string) {
 	s.t.Helper()
 	n := s.nodes[node]
@@ -95,12 +95,12 @@ func TestRestartAfterCrash(t *testing.T) {
 	must(t, err)
 	file(t, filepath.Join(s.config("a").RunDir, "netns", "half-made"), "")
 	s.crash("a")
-	s.sees("c", server, "10.88.3.1") // needs no agent
+	s.sees("c", server, "10.88.3.1") // works without the agent
 
 	n, err := New(s.config("a"))
 	must(t, err)
 	s.nodes["a"] = n
-	s.sees("c", server, "10.88.3.1") // nor the agent's list of peers
+	s.sees("c", server, "10.88.3.1") // works without the agent's list of peers
 	s.setPeers("a")
 	must(t, n.Reconcile(Keep{Containers: []string{"kept", "held", "moved"},
 		Routes: []netip.Addr{kept.IP, held.IP, moved.IP}}))
@@ -126,7 +126,7 @@ func TestRestartAfterCrash(t *testing.T) {
 	must(t, Cleanup(s.config("a")))
 }
 
-// TestRestartLosesNoPacket replaces everything that New makes below a running stream.
+// TestRestartLosesNoPacket replaces everything that New makes while a stream runs through it.
 func TestRestartLosesNoPacket(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")
@@ -197,8 +197,8 @@ func TestContainerCannotSendAsAnother(t *testing.T) {
 	}
 }
 
-// TestFullSizedPackets: the container's MTU is the tunnel's, so the largest packet that it can send
-// passes unbroken.
+// TestFullSizedPackets checks that a container has the tunnel's MTU, so that its largest packet passes
+// unfragmented.
 func TestFullSizedPackets(t *testing.T) {
 	s := newSite(t)
 	one, two := s.container("a", "one"), s.container("b", "two")

@@ -7,7 +7,7 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
-// TestMain makes the test program what the real one is: the process of an encrypted overlay.
+// TestMain lets the test program act as the process of an encrypted overlay, as the real program does.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == wireguard.Command {
 		os.Exit(wireguard.Main(os.Args[2:]))

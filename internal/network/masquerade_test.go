@@ -27,9 +27,9 @@ func sum(from, to netip.Addr, segment []byte) uint16 {
 	return ^uint16(total)
 }
 
-// TestMasqueradedOutOfWindow sends, within a connection that a container has opened to the outside, what
-// conntrack takes for far beyond the window. It has to reach the container: otherwise the node itself
-// would answer it, by a reset.
+// TestMasqueradedOutOfWindow sends packets that conntrack takes for far outside the window, within a
+// connection that a container has opened to the outside. They must reach the container; otherwise the node
+// would answer them with a reset.
 func TestMasqueradedOutOfWindow(t *testing.T) {
 	s := newSite(t)
 	s.container("a", "one")
@@ -68,8 +68,8 @@ func TestMasqueradedOutOfWindow(t *testing.T) {
 	}
 }
 
-// TestMasqueradedLate: what another node has held of a connection that a container has opened to the
-// outside from home reaches the container when it is at home again, and nobody answers it by a reset.
+// TestMasqueradedLate checks that packets of a masqueraded connection, held by another node, reach the
+// container after it has come home, and that nobody answers them with a reset.
 func TestMasqueradedLate(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")
@@ -106,7 +106,8 @@ func TestMasqueradedLate(t *testing.T) {
 	}
 }
 
-// TestMasqueradedLateDatagrams: the same for datagrams, with a checksum and without one, which stays none.
+// TestMasqueradedLateDatagrams does the same with datagrams, with a checksum and without one; a missing
+// checksum stays missing.
 func TestMasqueradedLateDatagrams(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")

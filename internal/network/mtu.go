@@ -46,8 +46,8 @@ func narrowRoutes(inside *netlink.Handle, address Address) error {
 	return nil
 }
 
-// widen undoes narrow and narrowRoutes, and nothing else; it is idempotent. A container with the right to do
-// so may have changed the interface's MTU or name, or removed it: widen leaves that alone.
+// widen undoes narrow and narrowRoutes, and nothing else; it is idempotent. A container with enough
+// privileges may have renamed or removed the interface or changed its MTU; widen leaves such changes alone.
 func widen(path string, attached *attachment) error {
 	inside, err := openNamespace(path)
 	if err != nil {

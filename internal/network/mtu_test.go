@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// restoredSocket is as CRIU makes a connection anew whose peer takes segments of that size.
+// restoredSocket restores a connection as CRIU does, with a peer that takes segments of this size.
 func (s *site) restoredSocket(where string, from, to netip.AddrPort, segment uint32) int {
 	s.t.Helper()
 	fd := -1
@@ -39,7 +39,7 @@ func segmentOf(t *testing.T, fd int) uint32 {
 	return info.Snd_mss
 }
 
-// TestRestoredSegments: a connection that came with its container has segments as large as before.
+// TestRestoredSegments checks that a connection that moved with its container keeps its segment size.
 func TestRestoredSegments(t *testing.T) {
 	s := newSite(t)
 	one := s.container("a", "one")
@@ -56,7 +56,7 @@ func TestRestoredSegments(t *testing.T) {
 	must(t, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, offNoProbe))
 	_, err = unix.Write(fd, []byte("x"))
 	must(t, err)
-	const timestamps = 12 // bytes that they take of each segment
+	const timestamps = 12 // bytes of each segment
 	if got := segmentOf(t, fd); got != most-timestamps {
 		t.Errorf("segments have %d bytes, want %d", got, most-timestamps)
 	}
@@ -66,8 +66,9 @@ func TestRestoredSegments(t *testing.T) {
 	}
 }
 
-// TestLargePacketsForArrived: a container on a bridge sends what fits into the tunnel, and receives what its
-// peers knew to fit before it came. A lost segment is repeated alone, and would be dropped as often.
+// TestLargePacketsForArrived checks that a container on a bridge sends packets that fit into the tunnel,
+// and still receives packets of the size that its peers knew before the move. A lost segment is
+// retransmitted with the same size, and would be dropped each time.
 func TestLargePacketsForArrived(t *testing.T) {
 	s := newSite(t)
 	const gateway, own, nobody, whole = "172.30.0.1", "172.30.0.2", "172.30.0.3", 1500
@@ -75,7 +76,7 @@ func TestLargePacketsForArrived(t *testing.T) {
 	s.guest("b", gateway+"/24", own+"/24")
 	must(t, b.AdoptBridged(t.Context(), s.dir+"/guest", Bridged{Container: "one", Address: ip, From: "a"}))
 	most := uint32(b.MTU() - 40)
-	// resets nothing
+	// nobody answers with a reset
 	s.must("guest", "ip", "neighbour", "add", nobody, "lladdr", "02:00:00:00:00:03", "dev", insideDevice)
 	fd := s.restoredSocket("guest", netip.AddrPortFrom(ip, 7000), netip.MustParseAddrPort(nobody+":7001"),
 		whole-40)
@@ -86,11 +87,11 @@ func TestLargePacketsForArrived(t *testing.T) {
 	must(t, b.Route(ip, Local("one")))
 	const offNoProbe = -1
 	must(t, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, offNoProbe))
-	for range 2 { // the first finds that the routes have changed
+	for range 2 { // the first write notices that the routes have changed
 		_, err := unix.Write(fd, []byte("x"))
 		must(t, err)
 	}
-	const timestamps = 12 // bytes that they take of each segment
+	const timestamps = 12 // bytes of each segment
 	if got := segmentOf(t, fd); got != most-timestamps {
 		t.Errorf("segments have %d bytes, want %d", got, most-timestamps)
 	}
@@ -107,7 +108,7 @@ func TestLargePacketsForArrived(t *testing.T) {
 	}
 }
 
-// openWindow says that the peer of a socket in repair mode takes data.
+// openWindow sets the peer's receive window of a socket in repair mode.
 func openWindow(t *testing.T, fd int) {
 	t.Helper()
 	var window []byte // struct tcp_repair_window, include/uapi/linux/tcp.h
@@ -136,7 +137,7 @@ func (s *site) reaches(from, to string, size int) {
 	}
 }
 
-// TestOwnInterface: what a container has made of its interface stays, and stands in the way of nothing.
+// TestOwnInterface checks that changes that a container made to its interface stay and do no harm.
 func TestOwnInterface(t *testing.T) {
 	s := newSite(t)
 	one := s.container("a", "one")

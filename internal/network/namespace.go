@@ -50,7 +50,7 @@ func within(ns netns.NsHandle, run func() error) error {
 		}
 		err = run()
 		if netns.Set(before) == nil {
-			runtime.UnlockOSThread() // otherwise the thread ends with this goroutine and is not used again
+			runtime.UnlockOSThread() // otherwise the thread ends with this goroutine and is not reused
 		}
 		done <- err
 	}()
@@ -74,9 +74,9 @@ func sysctl(key, value string) error {
 	return nil
 }
 
-// deviceSysctls prepares one of our devices on the node's side: it forwards, does not check packets against
-// the route back to their source (answers follow ingress marks, see the package comment), and speaks no
-// IPv6. The kernel uses the greater of a device's rp_filter and that of "all"
+// deviceSysctls prepares one of our devices on the node's side. The device forwards, speaks no IPv6, and
+// does not check packets against the route back to their source (answers follow ingress marks, see the
+// package comment). The kernel uses the greater of a device's rp_filter and that of "all"
 // (Documentation/networking/ip-sysctl.rst), so on a node with strict filtering only the value 2, loose, can
 // weaken it.
 func deviceSysctls(device string, more ...string) error {

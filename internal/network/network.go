@@ -25,13 +25,13 @@ type Network struct {
 	ns     netns.NsHandle
 	links  *netlink.Handle
 	leases *leases
-	holds  *hold.Set // has a lock of its own, which is taken after mu
+	holds  *hold.Set // has its own lock, which is taken after mu
 
 	mu         sync.Mutex
-	underlay   netlink.Link      // which has the node's underlay address
+	underlay   netlink.Link      // the interface with the node's underlay address
 	overlay    *wireguard.Device // nil: packets between nodes are not encrypted
-	key        wireguard.Key     // this node's private one
-	public     wireguard.Key     // that belongs to it
+	key        wireguard.Key     // this node's private key
+	public     wireguard.Key     // the public key for it
 	guarded    bool              // this node did not forward packets before: see forwardChain
 	tunnel     netlink.Link
 	mtu        int
@@ -41,26 +41,26 @@ type Network struct {
 	unfinished bool                    // places not saved, or unknown to the packet filter
 	routed     []RoutedNetwork
 	unrouted   bool                            // something that routed networks need has failed
-	lasting    map[int]bool                    // bridges, by index, that have their hardware address for good
-	suppressed map[netip.Addr]net.HardwareAddr // whose packets bridges drop
+	lasting    map[int]bool                    // bridges, by index, whose hardware address is fixed
+	suppressed map[netip.Addr]net.HardwareAddr // hardware addresses whose packets bridges drop
 	tables     map[int]*tun                    // routing tables of holds' devices
 	background sync.WaitGroup
 	watching   sync.WaitGroup // see watchBridges
-	closed     chan struct{}  // when Close has begun
+	closed     chan struct{}  // closed when Close begins
 
-	forbidden bool // no rules of allowedRules are there: see keepAllowed
+	forbidden bool // none of allowedRules is in place: see keepAllowed
 
-	contradicting bool      // contradictLater is repeated: see contradict
-	contradicted  time.Time // until when
+	contradicting bool      // contradictLater repeats: see contradict
+	contradicted  time.Time // until when it repeats
 }
 
 // attachment is a container's connection to this node.
 type attachment struct {
 	address Address
 	device  string // the node's end of the veth pair, or the bridge on which it is
-	bridged bool   // it is its engine's
+	bridged bool   // the connection is its engine's
 	plugged bool   // it may send
-	blocked bool   // it gets nothing: see blockNamespace
+	blocked bool   // it receives nothing: see blockNamespace
 }
 
 // New brings up the network of a node: the tunnel, the node's address, the blackholes and the packet
@@ -186,11 +186,11 @@ func (n *Network) Home(ip netip.Addr) (int, error) { return n.config.home(ip) }
 func (n *Network) NetnsPath(id string) string { return filepath.Join(n.config.RunDir, "netns", id) }
 
 // Close releases this process's handles and leaves everything else as it is, except holds: their packets
-// are lost with the process. It waits until released holds have sent what still comes.
+// are lost with the process. It waits until released holds have forwarded their last packets.
 func (n *Network) Close() error {
 	n.mu.Lock()
 	select {
-	case <-n.closed: // it has been called before
+	case <-n.closed: // Close has been called before
 	default:
 		close(n.closed)
 	}

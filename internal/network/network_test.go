@@ -45,7 +45,7 @@ func (s *site) askFrom(where string, port int, to netip.AddrPort) string {
 	return s.askBy(where, &net.UDPAddr{Port: port}, to, 3*time.Second)
 }
 
-// askBy does the work of both.
+// askBy does the work of ask and askFrom.
 func (s *site) askBy(where string, from *net.UDPAddr, to netip.AddrPort, patience time.Duration) string {
 	s.t.Helper()
 	var socket *net.UDPConn
@@ -74,8 +74,8 @@ func (s *site) sees(where string, to netip.AddrPort, source string) {
 	}
 }
 
-// TestContainerWithoutMultipath has a server that asks for MPTCP in a container and gets TCP. The node's own
-// programs have MPTCP.
+// TestContainerWithoutMultipath checks that a server in a container that asks for MPTCP gets TCP, and that
+// the node's own programs still get MPTCP.
 func TestContainerWithoutMultipath(t *testing.T) {
 	s := newSite(t)
 	s.container("a", "one")
@@ -146,8 +146,9 @@ func TestMovedContainer(t *testing.T) {
 	}
 }
 
-// TestQuiesce: no packet of a quiesced container arrives, neither elsewhere nor within the container, until
-// EndQuiesce. A network that has just started does not know whether the container is quiesced.
+// TestQuiesce checks that no packet of a quiesced container arrives, neither elsewhere nor within the
+// container, until EndQuiesce. It also covers a network that has just started, which does not know whether
+// the container is quiesced.
 func TestQuiesce(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")

@@ -15,7 +15,7 @@ type Obstacle struct {
 	What, Remedy string
 }
 
-// String returns both in one line.
+// String returns the obstacle and its remedy in one line.
 func (o Obstacle) String() string { return o.What + ": " + o.Remedy }
 
 // Obstacles lists the obstacles on this node.
@@ -23,9 +23,9 @@ func (n *Network) Obstacles() ([]Obstacle, error) {
 	return Obstacles(n.config.Namespace, n.config.Pool)
 }
 
-// Obstacles lists the obstacles to a pool's packets: chains of other programs that drop unknown packets (as
-// Docker's and ufw's do), which no acceptance in our own table can overrule, and other programs' networks
-// within the pool.
+// Obstacles lists the obstacles to a pool's packets: chains of other programs that drop unknown packets,
+// and other programs' networks within the pool. Docker and ufw have such chains, and no rule in our own
+// table can overrule them.
 func Obstacles(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	found, err := droppers(namespace, pool)
 	if err != nil {
@@ -84,7 +84,7 @@ func droppers(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	return found, nil
 }
 
-// orAllow is what lets the agent keep such rules.
+// orAllow names the command that lets the agent keep such rules.
 const orAllow = "; or let the agent keep such rules, also after a boot: godwit engine setup --firewall"
 
 // acceptance returns the commands that let packets of a pool pass, in the place that the chain's program
@@ -128,8 +128,8 @@ func accepted(conn *nftables.Conn, chains []*nftables.Chain, pool netip.Prefix) 
 	return ends[offsetSource] && ends[offsetDestination]
 }
 
-// acceptsPool reports whether a rule accepts all packets with an address of a pool, and in which field of
-// the header.
+// acceptsPool reports whether a rule accepts all packets with an address of a pool, and the offset of that
+// address in the header.
 func acceptsPool(rule []expr.Any, pool netip.Prefix) (offset uint32, is bool) {
 	var compared, accepts, protocol bool
 	base := pool.Addr().AsSlice()
@@ -139,7 +139,7 @@ func acceptsPool(rule []expr.Any, pool netip.Prefix) (offset uint32, is bool) {
 			if part.Key != expr.MetaKeyNFPROTO {
 				return 0, false
 			}
-			protocol = true // and IPv4 is what a rule for such an address compares it with
+			protocol = true // and the rule compares it with IPv4
 		case *expr.Payload:
 			if part.Base != expr.PayloadBaseNetworkHeader {
 				return 0, false
@@ -167,7 +167,7 @@ func acceptsPool(rule []expr.Any, pool netip.Prefix) (offset uint32, is bool) {
 				return 0, false
 			}
 		default:
-			return 0, false // it has further conditions
+			return 0, false // the rule has further conditions
 		}
 	}
 	return offset, compared && accepts

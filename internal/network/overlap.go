@@ -24,11 +24,11 @@ const everywhere = 4
 // use is something on this machine that uses a network and does not belong to Godwit.
 type use struct {
 	what  string
-	wider bool // a route that leads to more than the network: one into the network takes a part of it away
+	wider bool // the route leads to more than the network; a narrower route takes a part of it away
 }
 
-// CheckFree refuses a network if something else on this machine has a route into it or an address in it. It
-// ignores the given devices.
+// CheckFree refuses a network if something else on this machine has a route into it or an address in it.
+// CheckFree ignores the given devices.
 func CheckFree(namespace string, prefix netip.Prefix, devices ...string) error {
 	uses, err := usesIn(namespace, prefix, devices)
 	if err != nil {
@@ -37,7 +37,7 @@ func CheckFree(namespace string, prefix netip.Prefix, devices ...string) error {
 	return inUse(prefix, uses)
 }
 
-// checkPool refuses a pool that would take something from other programs. The agent accepts routes to more
+// checkPool refuses a pool that would take addresses from other programs. The agent accepts routes to more
 // than the pool, which a VPN may have added since: the agent's own routes are more specific, so both work.
 func (n *Network) checkPool() error {
 	uses, err := usesIn(n.config.Namespace, n.config.Pool, nil)
@@ -141,7 +141,7 @@ func routesInto(handle *netlink.Handle, prefix netip.Prefix, links map[int]netli
 			continue
 		}
 		wider := to.Bits() < prefix.Bits()
-		if wider && route.Type != unix.RTN_UNICAST { // it leaves other addresses unreachable
+		if wider && route.Type != unix.RTN_UNICAST { // such a route makes other addresses unreachable
 			continue
 		}
 		uses = append(uses, use{what: describeRoute(to, route, link), wider: wider})

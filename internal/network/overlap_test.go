@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bridge makes a device such as Podman's, with an address.
+// bridge makes a device with an address, as Podman does.
 func bridge(t *testing.T, h *netlink.Handle, name, address string) netlink.Link {
 	t.Helper()
 	made := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
@@ -26,7 +26,8 @@ func bridge(t *testing.T, h *netlink.Handle, name, address string) netlink.Link 
 	return made
 }
 
-// TestInUse makes what others may have, and asks for a pool: it is refused, and what there is stays.
+// TestInUse checks that a pool that overlaps other programs' networks is refused, and that these networks
+// stay as they are.
 func TestInUse(t *testing.T) {
 	s := &site{dir: t.TempDir()}
 	_, ten, _ := net.ParseCIDR("10.0.0.0/8")
@@ -35,8 +36,8 @@ func TestInUse(t *testing.T) {
 	gateway := net.ParseIP("198.51.100.2")
 	for name, one := range map[string]struct {
 		make   func(h *netlink.Handle)
-		found  string // in what the commands say; empty: it is free
-		agent  bool   // it begins
+		found  string // part of the message; empty: the pool is free
+		agent  bool   // the agent starts
 		except string
 	}{
 		"nothing": {make: func(*netlink.Handle) {}, agent: true},
@@ -95,11 +96,11 @@ func TestInUse(t *testing.T) {
 			}
 			check()
 			before := routesOf(t, ns)
-			for range 2 { // the second time over what the first has made
+			for range 2 { // the second run finds what the first has made
 				n, err := New(config)
 				if one.agent {
 					must(t, err)
-					check() // what is its own does not count
+					check() // the agent's own routes do not count
 					must(t, n.Close())
 					continue
 				}
@@ -120,7 +121,8 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// TestBlackholeReplacesNobody: also a route that has come after all was looked at stays.
+// TestBlackholeReplacesNobody checks that a blackhole does not replace a route that appeared after the
+// check.
 func TestBlackholeReplacesNobody(t *testing.T) {
 	s := newSite(t)
 	inside(t, s.ns("a"), func(h *netlink.Handle) error {
@@ -131,13 +133,13 @@ func TestBlackholeReplacesNobody(t *testing.T) {
 	if err := s.nodes["a"].addBlackhole(netip.MustParsePrefix("10.89.0.0/24")); !errors.Is(err, ErrInUse) {
 		t.Error(err)
 	}
-	must(t, s.nodes["a"].addBlackhole(s.nodes["a"].config.Pool)) // its own
+	must(t, s.nodes["a"].addBlackhole(s.nodes["a"].config.Pool)) // the agent's own
 	if after := routesOf(t, s.ns("a")); after != before {
 		t.Errorf("routes:\n%swere\n%s", after, before)
 	}
 }
 
-// routesOf lists the routes of a namespace, in all tables but that of its addresses.
+// routesOf lists the routes in all tables of a namespace, except the table of its own addresses.
 func routesOf(t *testing.T, ns netns.NsHandle) string {
 	t.Helper()
 	var lines []string

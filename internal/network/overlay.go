@@ -16,12 +16,12 @@ import (
 // Overlay says how containers' packets travel between nodes. All overlays carry VXLAN.
 type Overlay string
 
-// The overlays. All but the last are compatible with each other: they differ only in who encrypts.
+// The overlays. All but the last are compatible with each other: they differ only in how they encrypt.
 const (
 	OverlayAuto      Overlay = "auto"      // WireGuard by the kernel, or by a process if the kernel has none
 	OverlayWireGuard Overlay = "wireguard" // WireGuard by the kernel
 	OverlayUserspace Overlay = "userspace" // WireGuard by a process
-	// in the clear: whoever can send packets with a peer's address gets in
+	// in the clear: anybody who can send packets with a peer's address gets in
 	OverlayVXLAN Overlay = "vxlan"
 )
 
@@ -43,7 +43,7 @@ func (o Overlay) Kind() string {
 	return string(OverlayWireGuard)
 }
 
-// way says who encrypts.
+// way returns whether the kernel or a process encrypts.
 func (o Overlay) way() wireguard.Way {
 	switch o {
 	case OverlayWireGuard:

@@ -10,8 +10,8 @@ import (
 )
 
 // overlayRules accepts from the tunnel what each peer sends as itself, and keeps containers away from the
-// overlay's ports. An encrypted tunnel is in IPv4's table; otherwise the tunnel is, like the underlay
-// always, in the table of the underlay's family.
+// overlay's ports. The rules for an encrypted tunnel are in IPv4's table, and the rules for a tunnel in the
+// clear in the table of the underlay's family. The underlay's own rules are always in the latter.
 func (n *Network) overlayRules(conn *nftables.Conn, table, outer *nftables.Table,
 	bridged *nftables.Set) error {
 	peers, err := n.peerSet(conn, outer)
@@ -45,16 +45,16 @@ func (n *Network) overlayRules(conn *nftables.Conn, table, outer *nftables.Table
 			own(toOverlay, ofKind(metaKeyIIFKIND, kind), notFromDevice(n.underlay.Attrs().Name), source,
 				notIn(peers), drop())
 		}
-		// A peer's packets may come by, if its machine is behind this one.
+		// A peer's packets may pass through this node if the peer's machine is behind it.
 		other(toOverlay, fieldOf(outer, offsetDestination, offsetDestination6), isIn(peers), source,
 			notIn(peers), drop())
 	}
 	return nil
 }
 
-// tunnelInput drops packets to the tunnel that are not from a peer, as itself. If the overlay is encrypted,
-// the device through which a packet comes has proved the outer source. The inner hardware address, which
-// sets the ingress mark, must be that peer's.
+// tunnelInput drops packets to the tunnel unless a peer sends them as itself. If the overlay is encrypted,
+// the device through which a packet comes has authenticated the outer source. The inner hardware address,
+// which sets the ingress mark, must be that peer's.
 func (n *Network) tunnelInput(add func(...rule), ends *nftables.Set) {
 	toTunnel := join(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), toPort(n.config.Port))
 	if n.config.encrypted() {
@@ -71,7 +71,7 @@ func (n *Network) tunnelInput(add func(...rule), ends *nftables.Set) {
 			Offset: innerSource, Len: hardwareSize},
 		&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: ends.Name, SetID: ends.ID}), accept())
 	add(toTunnel, drop())
-	add(fromGroup(groupOverlay), drop()) // what else comes by the encrypted device
+	add(fromGroup(groupOverlay), drop()) // everything else from the encrypted device
 }
 
 // notFromContainers drops packets with a container's address as source, whatever the interface.
@@ -109,7 +109,7 @@ func (n *Network) endSet(conn *nftables.Conn, table *nftables.Table) (*nftables.
 	var elements []nftables.SetElement
 	for _, peer := range n.peers {
 		if end := n.tunnelEndOf(peer); end.IsValid() && !peer.Apart {
-			// registers have four bytes
+			// registers have four bytes, so the element is padded
 			whole := slices.Concat(end.AsSlice(), tunnelMAC(peer.Number), make([]byte, 2))
 			elements = append(elements, nftables.SetElement{Key: whole})
 		}
@@ -138,17 +138,17 @@ func fieldOf(table *nftables.Table, offset, offset6 uint32) rule {
 		Len: size})
 }
 
-// isIn: the loaded value is in a set.
+// isIn matches packets whose loaded value is in a set.
 func isIn(set *nftables.Set) rule {
 	return is(&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID})
 }
 
-// notIn: the loaded value is not in a set.
+// notIn matches packets whose loaded value is not in a set.
 func notIn(set *nftables.Set) rule {
 	return is(&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: set.Name, SetID: set.ID, Invert: true})
 }
 
-// notFromDevice: the packet came in by another device.
+// notFromDevice matches packets that came in through another device.
 func notFromDevice(name string) rule {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)

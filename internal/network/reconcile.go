@@ -19,8 +19,8 @@ type Keep struct {
 	Routes     []netip.Addr // addresses with a route of their own
 }
 
-// Reconcile removes every attachment, route and device of ours that is not to be kept: leftovers of a crash
-// or a reboot. It makes nothing; Attach, Route and Hold do. It keeps addresses that this process holds.
+// Reconcile removes leftovers of a crash or a reboot: every attachment, route and device of ours that is
+// not to be kept. It makes nothing; Attach, Route and Hold do. It keeps addresses that this process holds.
 func (n *Network) Reconcile(keep Keep) error {
 	containers, routes := map[string]bool{}, map[string]bool{}
 	for _, id := range keep.Containers {
@@ -33,7 +33,7 @@ func (n *Network) Reconcile(keep Keep) error {
 	if err != nil {
 		return err
 	}
-	// migrations, and their engines, say when they are not needed any more
+	// migrations and engines end these themselves
 	for _, one := range n.BridgedPlaces() {
 		containers[one.Container] = containers[one.Container] || one.Here
 		routes[hostNet(one.Address).String()] = true
@@ -57,7 +57,7 @@ func (n *Network) Reconcile(keep Keep) error {
 	return n.sweep(routes, devices)
 }
 
-// leftovers returns the IDs of all attachments that it can find, in memory and mounted.
+// leftovers returns the IDs of all attachments that are in memory or mounted.
 func (n *Network) leftovers() ([]string, error) {
 	directory := n.NetnsPath("")
 	entries, err := os.ReadDir(directory)
@@ -110,8 +110,8 @@ func (n *Network) sweep(routes, devices map[string]bool) error {
 }
 
 // Cleanup removes everything that this package has made on the node except the leases: attachments, routes,
-// rules, tunnel and packet filter. It works from what it finds, so it needs nothing but the configuration,
-// and the underlay need not be up. It is idempotent.
+// rules, tunnel and packet filter. It works from what exists, so it needs only the configuration, and the
+// underlay need not be up. It is idempotent.
 func Cleanup(config Config) error {
 	n, err := open(config)
 	if err != nil {
@@ -149,7 +149,7 @@ func (n *Network) removeDevices() error {
 			continue
 		}
 		if !strings.HasPrefix(link.Attrs().Name, "gw") {
-			continue // another program has chosen the same group
+			continue // another program uses the same group
 		}
 		if err := n.links.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
 			errs = append(errs, fmt.Errorf("remove device %s: %w", link.Attrs().Name, err))

@@ -14,13 +14,13 @@ import (
 	"github.com/godwit/godwit/internal/network/hold"
 )
 
-// Priorities of our rules, in the order in which the kernel asks them, after its local table and before
-// the main one.
+// Priorities of our rules, in the order in which the kernel evaluates them, after its local table and
+// before the main table.
 const (
-	priorityHold    = 7440 + iota // what a hold sends goes to the hold's destination
-	priorityPool                  // containers and nodes: the main table, no other
-	priorityIngress               // answers: the node by which the connection came in
-	priorityHome                  // all else of a container that is away from home: home
+	priorityHold    = 7440 + iota // packets from a hold: to the hold's destination
+	priorityPool                  // packets to containers and nodes: the main table only
+	priorityIngress               // answers: to the node through which the connection came in
+	priorityHome                  // other packets of a container that is away from home: home
 	priorityEnd
 )
 
@@ -50,7 +50,7 @@ func (n *Network) takeTable(t *tun) {
 	bytes := t.ip.As4()
 	at := int(bytes[1])<<16 + int(bytes[2])<<8 + int(bytes[3])
 	for n.tables[holdTables+at] != nil {
-		at = (at + 1) & all // each hold has a device of the node, of which there are not so many
+		at = (at + 1) & all // always ends: a node has fewer devices than this
 	}
 	t.table = holdTables + at
 	n.tables[t.table] = t
@@ -65,8 +65,8 @@ func Local(id string) Destination { return Destination{Container: id} }
 // Via is the peer with this name.
 func Via(peer string) Destination { return Destination{Peer: peer} }
 
-// elsewhere reports whether there is no address: that container's network does not belong to this package,
-// which then does nothing.
+// elsewhere reports whether there is no address. Then the container's network does not belong to this
+// package, which does nothing.
 func elsewhere(ip netip.Addr) bool { return !ip.IsValid() }
 
 // known refuses an address that is neither in the pool nor that of a container on a bridge.
@@ -78,9 +78,9 @@ func (n *Network) known(ip netip.Addr) error {
 	return err
 }
 
-// Route sets where a container address is. Local plugs the container in: before, nothing that it sends
-// leaves, and nothing reaches it. Via and Unroute unplug a container with this address that is still
-// attached here, so nothing that happens to it from then on (it is killed, its timers run) is visible
+// Route sets where a container address is. Local plugs the container in: before that, nothing reaches the
+// container, and nothing that it sends leaves. Via and Unroute unplug a container with this address that is
+// still attached here, so nothing that happens to it later (it is killed, its timers run) is visible
 // outside.
 func (n *Network) Route(ip netip.Addr, to Destination) error {
 	if elsewhere(ip) {
@@ -165,8 +165,8 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 		return nil, fmt.Errorf("find device %s: %w", attached.device, err)
 	}
 	route := n.route(prefix, table)
-	// With the container itself as gateway its permanent neighbour entry is used also by a hold's
-	// default route.
+	// With the container itself as gateway, a hold's default route uses the container's permanent neighbour
+	// entry, too.
 	route.LinkIndex, route.Gw, route.Flags = link.Attrs().Index, net.IP(ip.AsSlice()),
 		int(netlink.FLAG_ONLINK)
 	return route, nil
@@ -193,7 +193,7 @@ func (n *Network) plug(ip netip.Addr, id string) error {
 		return err
 	}
 	if n.containers[id].bridged {
-		return nil // what it opens leaves by this node
+		return nil // connections that it opens leave by this node
 	}
 	number, err := n.config.home(ip)
 	if err != nil || number == n.config.NodeNumber {
@@ -236,7 +236,7 @@ func (n *Network) Quiesce(ip netip.Addr) error {
 		return err
 	}
 	blocked := make(chan error, 1)
-	go func() { blocked <- n.blockAll(ip) }() // both take effect at once, and then wait some time
+	go func() { blocked <- n.blockAll(ip) }() // both take effect at once, and then take some time to return
 	return errors.Join(n.unplug(ip), <-blocked)
 }
 
@@ -274,7 +274,7 @@ func (n *Network) addRules(rules ...*netlink.Rule) error {
 	return nil
 }
 
-// removeRules removes the matching ones of our rules.
+// removeRules removes our rules that match.
 func (n *Network) removeRules(match func(netlink.Rule) bool) error {
 	rules, err := dump.Whole(func() ([]netlink.Rule, error) { return n.links.RuleList(netlink.FAMILY_V4) })
 	if err != nil {
@@ -291,7 +291,7 @@ func (n *Network) removeRules(match func(netlink.Rule) bool) error {
 	return nil
 }
 
-// removeRoutes removes the matching ones of our routes, in all tables.
+// removeRoutes removes our routes that match, in all tables.
 func (n *Network) removeRoutes(match func(netlink.Route) bool) error {
 	routes, err := n.listRoutes()
 	if err != nil {

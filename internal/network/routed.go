@@ -92,8 +92,8 @@ func (n *Network) routeNetworks() error {
 }
 
 // claim makes a bridge's containers send to this node for an address; otherwise they would keep sending to
-// where it was. If the engine has removed the bridge with its last container (Podman), there is none until
-// the engine makes it again: see remakeBridges.
+// where it was. Podman removes a bridge with its last container: then there is no bridge until the engine
+// makes it again, see remakeBridges.
 func (n *Network) claim(device string, ip netip.Addr) error {
 	link, err := n.proxy(device, ip)
 	if link == nil || err != nil {
@@ -130,7 +130,7 @@ func (n *Network) isGuest(ip netip.Addr) bool {
 // sendElsewhere makes the containers of bridges keep sending to arriving containers through this node while
 // those still run elsewhere. Since Docker 28, Docker announces otherwise, for some seconds after it has
 // made a network, and through a socket that no filter covers. A failure for one container is logged and
-// does not affect the others. some: a container is arriving.
+// does not affect the others. The result reports whether a container is arriving.
 func (n *Network) sendElsewhere() (some bool) {
 	for ip, one := range n.bridged {
 		attached := n.containers[one.Container]
@@ -146,8 +146,8 @@ func (n *Network) sendElsewhere() (some bool) {
 	return some
 }
 
-// How long an engine announces an arriving container, and how often this node contradicts the announcement:
-// meanwhile, neighbours' packets are lost.
+// How long an engine announces an arriving container, and how often this node contradicts the announcement.
+// Neighbours' packets are lost in between.
 const (
 	contradictEvery = 250 * time.Millisecond
 	contradictFor   = 5 * time.Second
@@ -186,7 +186,7 @@ func (n *Network) contradictLater() bool {
 }
 
 // sendHome makes a bridge's containers send through this node to a guest that has left, or has never run
-// here; otherwise they would keep sending to where it announced itself, for most of a minute.
+// here. Otherwise they would keep sending to where the guest announced itself, for most of a minute.
 func (n *Network) sendHome(device string, ip netip.Addr) error {
 	if !n.isGuest(ip) {
 		return nil
@@ -249,13 +249,13 @@ func announceWithin(path string, ip netip.Addr) error {
 	return within(inside, func() error { return announce(eth0, ip) })
 }
 
-// inRouted: the address at this offset is, or is not, in a routed network.
+// inRouted matches packets in which the address at this offset is in a routed network, or is not.
 func inRouted(offset uint32, routed RoutedNetwork, within bool) rule {
 	return inPool(offset, routed.Subnet, within)
 }
 
-// bridgedAlternatives returns the rules of which a packet must pass one to have the address of a container
-// on a bridge.
+// bridgedAlternatives returns alternative rules: a packet passes one of them if its address is that of a
+// container on a bridge.
 func (n *Network) bridgedAlternatives(offset uint32, set rule) []rule {
 	all := []rule{set}
 	for _, routed := range n.routed {

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Podman removes a bridge with the last container on it, and with the bridge all settings that this node
-// has made. When Podman makes the bridge again for the next container, the settings are made again at once,
-// because that container may first of all want to reach a container at another node.
+// Podman removes a bridge, with all settings that this node has made on it, together with the bridge's last
+// container. When Podman makes the bridge again for the next container, this node makes the settings again
+// at once, because that container may immediately want to reach a container at another node.
 
 // remakeBridges makes this node answer, on the existing bridges, for all containers that are elsewhere, and
 // routes to them.
@@ -25,10 +25,10 @@ func (n *Network) remakeBridges() error {
 			errs = append(errs, err)
 			continue
 		}
-		// What containers ask for that is at other nodes this one answers for, and forwards
-		// (ip-sysctl.rst, proxy_arp).
+		// This node answers ARP requests for addresses at other nodes, and forwards (ip-sysctl.rst,
+		// proxy_arp).
 		err := within(n.ns, func() error { return sysctl("ipv4/conf/"+routed.Device+"/proxy_arp", "1") })
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has gone
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the bridge has gone
 			errs = append(errs, fmt.Errorf("network on %s: %w", routed.Device, err))
 		}
 	}
@@ -41,7 +41,8 @@ func (n *Network) remakeBridges() error {
 	return errors.Join(append(errs, n.routeBridged())...)
 }
 
-// proxy makes this node answer on a bridge for an address. It returns the bridge; nil if there is none now.
+// proxy makes this node answer on a bridge for an address. It returns the bridge, or nil if it does not
+// exist now.
 func (n *Network) proxy(device string, ip netip.Addr) (netlink.Link, error) {
 	link, err := n.bridge(device)
 	if link == nil || err != nil {
@@ -55,10 +56,10 @@ func (n *Network) proxy(device string, ip netip.Addr) (netlink.Link, error) {
 	return link, nil
 }
 
-// bridge returns a bridge on which this node answers for containers elsewhere; nil if there is none now. It
-// fixes the bridge's hardware address, as newer engines do. Otherwise the bridge has the address of one of
-// its ports, and gets another one when that container leaves, without any notice to those who send through
-// it.
+// bridge returns a bridge on which this node answers for containers elsewhere, or nil if it does not exist
+// now. It fixes the bridge's hardware address, as newer engines do. Otherwise the bridge has the address of
+// one of its ports, and gets another one when that container leaves, without notice to containers that send
+// through the bridge.
 func (n *Network) bridge(device string) (netlink.Link, error) {
 	link, err := n.links.LinkByName(device)
 	if isLinkNotFound(err) {
@@ -74,7 +75,7 @@ func (n *Network) bridge(device string) (netlink.Link, error) {
 	return link, nil
 }
 
-// watchAgain is the delay before devices are watched again if watching has ended by itself: the kernel
+// watchAgain is the delay before devices are watched again after watching has ended by itself. The kernel
 // stops reporting if too much happens at once.
 const watchAgain = time.Second
 
@@ -91,20 +92,20 @@ func (n *Network) watchBridges() {
 	}
 }
 
-// watchBridgesOnce does so until the kernel stops reporting.
+// watchBridgesOnce does the same until the kernel stops reporting.
 func (n *Network) watchBridgesOnce() {
 	changes, over := make(chan netlink.LinkUpdate), make(chan struct{})
-	// changes ends then
+	// changes is closed after an error
 	options := netlink.LinkSubscribeOptions{Namespace: &n.ns, ErrorCallback: func(error) {}}
 	if err := netlink.LinkSubscribeWithOptions(changes, over, options); err != nil {
 		return
 	}
 	defer func() {
-		close(over) // which closes the socket, also when the kernel tells no more
+		close(over) // closes the socket, also when the kernel has stopped reporting
 		for range changes {
 		}
 	}()
-	n.bridgesChanged(func(string) bool { return true }) // before anybody watched
+	n.bridgesChanged(func(string) bool { return true }) // for changes before the subscription
 	for {
 		select {
 		case <-n.closed:
@@ -132,7 +133,7 @@ func (n *Network) bridgesChanged(changed func(name string) bool) {
 		return
 	}
 	if err := n.remakeBridges(); err != nil {
-		n.unrouted = true // so that SetRoutedNetworks tries it again
+		n.unrouted = true // makes SetRoutedNetworks retry
 		n.config.Log.Warn("a bridge does not answer yet for containers on other nodes", "error", err)
 	}
 }

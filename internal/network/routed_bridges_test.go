@@ -9,12 +9,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestBridgeMadeAnew: a bridge that its engine removes with the last container, and makes for the next
-// one, is answered on as it was before, and keeps its hardware address when containers leave it.
+// TestBridgeMadeAnew checks that this node answers again on a bridge that its engine removed with the last
+// container and made again for the next, and that the bridge keeps its hardware address when containers
+// leave.
 func TestBridgeMadeAnew(t *testing.T) {
 	s := newSite(t)
 	a, away := s.nodes["a"], netip.MustParseAddr("10.89.1.2")
-	// there is none yet
+	// the bridge does not exist yet
 	must(t,
 		a.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge,
 			Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
@@ -45,8 +46,8 @@ func TestBridgeMadeAnew(t *testing.T) {
 	}
 }
 
-// TestRoutedNetworksTriedAgain: what has failed for a routed network is done when it is said again,
-// and one that cannot be routed keeps none of the others from it.
+// TestRoutedNetworksTriedAgain checks that the next SetRoutedNetworks retries what failed, and that a
+// network that cannot be routed does not affect the others.
 func TestRoutedNetworksTriedAgain(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
@@ -68,8 +69,8 @@ func TestRoutedNetworksTriedAgain(t *testing.T) {
 	}
 }
 
-// TestWatchesOnce: bridges are watched by one socket, also when the kernel had more to tell than it
-// takes, and it was made anew.
+// TestWatchesOnce checks that one socket watches the bridges, even after the kernel had more to report than
+// the socket takes, and watching has started again.
 func TestWatchesOnce(t *testing.T) {
 	s := newSite(t)
 	a := s.nodes["a"]
@@ -77,7 +78,7 @@ func TestWatchesOnce(t *testing.T) {
 		out, err := s.run("a", "cat", "/proc/net/netlink")
 		must(t, err)
 		for line := range strings.Lines(out) {
-			// Of protocol 0 (route), and group 1 (RTNLGRP_LINK); the last one is the inode.
+			// Protocol 0 (route) and group 1 (RTNLGRP_LINK); the last field is the inode.
 			if f := strings.Fields(line); f[1] == "0" && f[3] == "00000001" {
 				sockets = append(sockets, f[9])
 			}
@@ -94,7 +95,7 @@ func TestWatchesOnce(t *testing.T) {
 		a.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge,
 			Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.onBridge("a", "one", "10.89.1.3/16")
-	a.mu.Lock() // so nobody takes what the kernel tells
+	a.mu.Lock() // so that nobody reads the kernel's reports
 	inside(t, s.ns("a"), func(h *netlink.Handle) error {
 		link, err := h.LinkByName(engineBridge)
 		for i := 0; i < 1000 && err == nil; i++ {

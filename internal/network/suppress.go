@@ -14,10 +14,11 @@ import (
 )
 
 // When Podman makes a container's network, netavark (since 1.5) announces the container's address before
-// anybody can block the network namespace (see blockNamespace). Its neighbours would send to it here while
-// it still runs at another node, and packets that meet no socket are answered by a reset. So until the
-// network is made, the bridges drop what claims to come from the container. Its hardware address, which is
-// the same at each node, distinguishes it from others with its address on another bridge.
+// anybody can block the network namespace (see blockNamespace). The container's neighbours would send to it
+// here while it still runs at another node, and packets that meet no socket are answered by a reset. So
+// until the network is made, the bridges drop packets that claim to come from the container. Its hardware
+// address, which is the same at each node, distinguishes it from containers with the same address on
+// another bridge.
 
 // setSuppressed names the set of hardware and IP addresses whose ARP and IPv4 packets bridges drop.
 const setSuppressed = "absent"
@@ -25,7 +26,7 @@ const setSuppressed = "absent"
 // hardwareSize is the size of an Ethernet address.
 const hardwareSize = 6
 
-// suppressFor ends the suppression if the agent has ended: an engine gives up on a container earlier.
+// suppressFor ends the suppression if the agent has died; an engine gives up on a container earlier.
 const suppressFor = 5 * time.Minute
 
 // SuppressARP makes the node's bridges drop ARP and IPv4 packets from a container with these addresses,
@@ -58,7 +59,7 @@ func (n *Network) AllowARP(ip netip.Addr) error {
 	}
 	delete(n.suppressed, ip)
 	if err := n.applySuppressed(); err != nil && !unsupported(err) {
-		n.suppressed[ip] = hardware // so that it can be tried again
+		n.suppressed[ip] = hardware // so that a retry is possible
 		return err
 	}
 	return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestSuppressARP: neighbours hear nothing of a container whose ARP is suppressed, in whatever way it
-// speaks, and of others they do. A new agent ends that, too.
+// TestSuppressARP checks that neighbours receive nothing from a container whose ARP is suppressed, whatever
+// it sends, but still receive packets of other containers. A new agent ends the suppression, too.
 func TestSuppressARP(t *testing.T) {
 	s := newSite(t)
 	ip := netip.MustParseAddr("172.30.0.2")
@@ -27,12 +27,12 @@ func TestSuppressARP(t *testing.T) {
 	s.serve("other", "172.30.0.4:80")
 	hears := func(of string, want bool) {
 		t.Helper()
-		s.must("asker", "ip", "neighbour", "flush", "dev", insideDevice) // what it asked before may yet fail
+		s.must("asker", "ip", "neighbour", "flush", "dev", insideDevice) // an earlier query may still fail
 		if err := s.dial("asker", "", of+":80"); (err == nil) != want {
 			t.Errorf("the neighbour hears of %s: %v, want %t", of, err, want)
 		}
 	}
-	must(t, s.nodes["a"].SuppressARP(ip, "02:00:00:00:00:99")) // that is on another bridge
+	must(t, s.nodes["a"].SuppressARP(ip, "02:00:00:00:00:99")) // a container on another bridge
 	hears("172.30.0.2", true)
 	for _, ends := range []func(){
 		func() {
@@ -41,7 +41,7 @@ func TestSuppressARP(t *testing.T) {
 					t.Error("what cannot be done is done")
 				}
 			})
-			must(t, s.nodes["a"].AllowARP(ip)) // it is tried again
+			must(t, s.nodes["a"].AllowARP(ip)) // a retry
 		},
 		func() { must(t, s.nodes["a"].Close()); s.start("a") },
 	} {

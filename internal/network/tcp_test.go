@@ -71,8 +71,8 @@ func pour(to net.Conn, seed byte, bytes int64) ([32]byte, error) {
 	return [32]byte(hash.Sum(nil)), err
 }
 
-// TestHoldDuringBulkTransfer sends both ways at full speed, with segmentation offload, while the address
-// is held again and again: what comes is what was sent, no checksum is wrong and nobody resets.
+// TestHoldDuringBulkTransfer sends both ways at full speed, with segmentation offload, while the address is
+// held again and again. It checks that the data arrives unchanged, with no bad checksum and no reset.
 func TestHoldDuringBulkTransfer(t *testing.T) {
 	s := newSite(t)
 	address := s.container("a", "one")
@@ -146,11 +146,11 @@ func TestEstablished(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswersForAContainerThatIsAway covers an address that nobody has, one that was detached, and
-// one whose hold went down with its process: senders hear nothing, and no ICMP error either.
+// TestNobodyAnswersForAContainerThatIsAway covers an address that was never assigned, a detached address,
+// and an address whose hold died with its process. Senders receive nothing, not even an ICMP error.
 func TestNobodyAnswersForAContainerThatIsAway(t *testing.T) {
 	s := newSite(t)
-	before := map[string]int{} // a node has heard of a peer before that one's overlay was up
+	before := map[string]int{} // a node may hear of a peer before the peer's overlay is up
 	answers := func(node string) int {
 		return s.counter(node, "Icmp", "OutDestUnreachs") + s.counter(node, "Tcp", "OutRsts")
 	}

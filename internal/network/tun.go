@@ -16,8 +16,8 @@ import (
 // tunQueue is how many packets the kernel queues while this process is not scheduled.
 const tunQueue = 16384
 
-// tun is the TUN device of a held address: Read returns packets that were routed into it, and packets that
-// are written to it come in by it. A rule sends these to the device's own routing table, which leads to the
+// tun is the TUN device of a held address. Read returns packets that were routed into it. Packets that are
+// written to it come in through it, and a rule sends them to its own routing table, which leads to the
 // hold's destination.
 type tun struct {
 	network *Network
@@ -59,7 +59,7 @@ func (r heldRoutes) Switch(ip netip.Addr, to Destination) error {
 	return r.switchTo(ip, to)
 }
 
-// openHeld is Open. The caller holds mu.
+// openHeld does the work of Open. The caller holds mu.
 func (n *Network) openHeld(ip netip.Addr) (*tun, error) {
 	t := &tun{network: n, ip: ip}
 	n.takeTable(t)
@@ -105,7 +105,7 @@ func (t *tun) removeTable() error {
 // Read reads a packet that was routed into the device.
 func (t *tun) Read(packet []byte) (int, error) { return t.file.Read(packet) }
 
-// Write makes a packet come in by the device.
+// Write makes a packet come in through the device.
 func (t *tun) Write(packet []byte) (int, error) { return t.file.Write(packet) }
 
 // Close removes the device, with its routes, its rule and its table. Remaining rules and tables are
@@ -165,7 +165,7 @@ func (n *Network) openTun(t *tun) error {
 		if err := n.links.LinkAdd(device); err != nil {
 			return fmt.Errorf("make TUN device %s: %w", attributes.Name, err)
 		}
-		// The node's own packets come by a second time, with its own address as source: accept_local.
+		// The node's own packets come in a second time, with its own address as source: accept_local.
 		return deviceSysctls(attributes.Name, "accept_local")
 	})
 	if len(device.Fds) == 0 {

@@ -315,7 +315,7 @@ func (n *Network) recoverPeers() error {
 		if n.overlay != nil {
 			found := encrypted[n.config.overlayAddress(number)]
 			peer.Underlay, peer.Key = found.Endpoint.Addr(), found.Key
-			if peer.Underlay.Is4() != n.config.Underlay.Is4() { // this node's address was of the other kind
+			if peer.Underlay.Is4() != n.config.Underlay.Is4() { // this node's address was of the other family
 				peer.Underlay = netip.Addr{}
 			}
 		}

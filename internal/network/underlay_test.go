@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUnderlayIPv6 joins two nodes by IPv6 and keeps strangers out there too.
+// TestUnderlayIPv6 connects two nodes over IPv6 and checks that strangers stay out there too.
 func TestUnderlayIPv6(t *testing.T) {
 	s := newSite(t)
 	underlay := func(name string) netip.Addr { return netip.MustParseAddr("2001:db8::" + name) }
@@ -50,8 +50,8 @@ func TestUnderlayIPv6(t *testing.T) {
 	}
 }
 
-// TestPeerWithAnotherAddress: a node that has another underlay address is found there, also while its
-// device has gone on.
+// TestPeerWithAnotherAddress checks that peers find a node again after its underlay address has changed,
+// even if its overlay device kept running meanwhile.
 func TestPeerWithAnotherAddress(t *testing.T) {
 	s := newSite(t)
 	one := s.container("a", "one")
@@ -75,7 +75,7 @@ func TestPeerWithAnotherAddress(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	s.setPeers("b")
 	must(t, s.nodes["a"].SetPeers([]Peer{{Name: "b", Number: 2, Underlay: config.Underlay, Key: s.key("b")}}))
-	// What is sent with a key of before, until both have agreed on another one, is lost.
+	// Packets encrypted with the previous key are lost until both nodes have agreed on a new key.
 	eventually(t, "an answer", func() bool { return s.ask("b", server, 100*time.Millisecond) == "10.88.2.1" })
 }
 
@@ -104,7 +104,8 @@ func TestObstacles(t *testing.T) {
 		!strings.HasPrefix(list[0].Remedy, "iptables -I DOCKER-USER -s 10.88.0.0/16 -j ACCEPT && ") {
 		t.Errorf("obstacles with Docker: %q, %v", list, err)
 	}
-	// Half of what is to be let pass, rules of others, and then all, as iptables writes it and as nft does.
+	// First half of the required rules, then other programs' rules, then all required rules: in the form
+	// that iptables writes, and in the form that nft writes.
 	pool := s.nodes["a"].config.Pool
 	from := rule{
 		&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource,
@@ -128,7 +129,8 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// TestIngressOfAMovingClient: a client that is known at one node and speaks by another is answered there.
+// TestIngressOfAMovingClient checks that answers go to the node through which a client sends now, not to
+// the node through which it sent before.
 func TestIngressOfAMovingClient(t *testing.T) {
 	s := newSite(t)
 	one := s.container("a", "one")

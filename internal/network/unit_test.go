@@ -21,7 +21,7 @@ func testConfig(t *testing.T) Config {
 	return config
 }
 
-// leasing is a Network of which only the leases work.
+// leasing returns a Network whose leases work, and nothing else.
 func leasing(t *testing.T, config Config) *Network {
 	t.Helper()
 	l, err := openLeases(filepath.Join(config.StateDir, "addresses.json"), config)
@@ -146,8 +146,8 @@ func TestHostileInputChangesNothing(t *testing.T) {
 	}
 }
 
-// TestConsistentPeers: a node that says it has the address of another one, or of this one, keeps nobody
-// else out.
+// TestConsistentPeers checks that a node that claims the address of another node, or of this one, keeps no
+// other peer out.
 func TestConsistentPeers(t *testing.T) {
 	own, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	n := &Network{

@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// TestMain lets labs be made of the test program.
+// TestMain lets the test program act as a lab's.
 func TestMain(m *testing.M) {
 	lab.RunHidden()
 	os.Exit(m.Run())
@@ -27,7 +27,7 @@ const pageBytes = 4096
 
 func mbit(n int64) int64 { return n * 1_000_000 }
 
-// besideLinks are the links on which urgent questions are asked beside bulk.
+// besideLinks are the links on which urgent requests are made beside bulk data.
 func besideLinks() []lab.Link {
 	return []lab.Link{
 		{BandwidthBitsPerSecond: mbit(1000), RTT: 400 * time.Microsecond},
@@ -145,7 +145,7 @@ func discard(s *stream.Session) {
 	}
 }
 
-// serve answers each question with a page.
+// serve answers each request with a page.
 func serve(s *stream.Session) {
 	page := make([]byte, pageBytes)
 	_, _ = rand.Read(page)
@@ -174,7 +174,7 @@ func serve(s *stream.Session) {
 	}
 }
 
-// asker asks at random moments and notes how long answers take.
+// asker sends requests at random moments and records how long answers take.
 type asker struct {
 	mu    sync.Mutex
 	asked map[uint64]time.Time
@@ -226,9 +226,9 @@ func (a *asker) receive(s *stream.Session) {
 	}
 }
 
-// BenchmarkBeside measures what urgent questions beside bulk take, and what of the link the bulk gets:
-// questions of 16 bytes one way, answers of a page the other way, which is the way of the bulk. The
-// answers are a twentieth of what the link holds, and come at random.
+// BenchmarkBeside measures the latency of urgent requests beside bulk data, and the bulk's share of the
+// link. Requests have 16 bytes; answers are a page and travel in the direction of the bulk. The answers
+// take a twentieth of the link's capacity, and come at random.
 func BenchmarkBeside(b *testing.B) {
 	for _, link := range besideLinks() {
 		b.Run(link.String(), func(b *testing.B) {
@@ -255,7 +255,7 @@ func BenchmarkBeside(b *testing.B) {
 }
 
 const (
-	besideWarm     = 2 * time.Second // before what is measured
+	besideWarm     = 2 * time.Second // before the measurement
 	besideDuration = 8 * time.Second
 )
 

@@ -146,7 +146,7 @@ func (r *rawConn) flush() error {
 // handshakeLimit is how long a peer may take to say who it is.
 var handshakeLimit = patience.Limit{Still: 10 * time.Second, Most: 40 * time.Second}
 
-// handshake does the handshake of TLS. It goes on as long as bytes come.
+// handshake performs the TLS handshake. It continues as long as bytes arrive.
 func (c *Conn) handshake(ctx context.Context, limit patience.Limit) error {
 	ctx, cancel := limit.For(ctx, c.RemoteAddr().String(), patience.Count(c.raw.heard.Load))
 	defer cancel()

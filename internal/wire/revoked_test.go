@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// TestARemovedNodeIsCutOff: connections in both directions end, and none is made again.
+// TestARemovedNodeIsCutOff checks that connections in both directions end, and that no new one can be made.
 func TestARemovedNodeIsCutOff(t *testing.T) {
 	a := firstNode(t, "a", nil)
 	b := a.join(t, "b")
@@ -49,7 +49,8 @@ func TestARemovedNodeIsCutOff(t *testing.T) {
 	})
 }
 
-// TestStrangersCannotKeepNodesOut: with as many addresses as it took, all places for handshakes were theirs.
+// TestStrangersCannotKeepNodesOut checks that strangers with many addresses cannot take all places for
+// handshakes.
 func TestStrangersCannotKeepNodesOut(t *testing.T) {
 	gate := newGate(4, 2, func(host string) bool { return host == "192.0.2.9" })
 	at := func(host string) net.Conn { return &from{address: &net.TCPAddr{IP: net.ParseIP(host), Port: 1}} }

@@ -237,7 +237,7 @@ func TestNoOlderTLSAndNoUnknownProtocol(t *testing.T) {
 	nothingAccepted(t, a)
 }
 
-// TestExpiredServerIsNamed: the dialling end says what is wrong with a certificate that has run out.
+// TestExpiredServerIsNamed checks that the dialling end reports an expired certificate as the reason.
 func TestExpiredServerIsNamed(t *testing.T) {
 	a := firstNode(t, "a", nil)
 	b := a.join(t, "b")
@@ -264,7 +264,8 @@ func TestGarbageAndScansDoNotHarm(t *testing.T) {
 	connect(t, b, a)
 }
 
-// TestSlowHandshakesKeepNobodyOut: peers that connect and say nothing are limited, logged and ended.
+// TestSlowHandshakesKeepNobodyOut checks that peers that connect and send nothing are limited, logged and
+// disconnected.
 func TestSlowHandshakesKeepNobodyOut(t *testing.T) {
 	a := firstNode(t, "a", func(o *ListenOptions) {
 		o.MaxHandshakes, o.MaxHandshakesPerHost, o.Handshake = 4,

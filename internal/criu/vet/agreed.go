@@ -15,7 +15,7 @@ type Agreed struct {
 	// Capabilities are those that a process of the container may have.
 	Capabilities    uint64
 	NoNewPrivileges bool
-	// User is the one of the container's first process; nil: not known.
+	// User is the user of the container's first process; nil: not known.
 	User *specs.User
 	// Filtered reports that system calls are filtered. Forbidden are the numbers of system calls that the
 	// filter certainly refuses.
@@ -83,7 +83,7 @@ func (a *Agreed) linux(l *specs.Linux) {
 	}
 	a.UIDs, a.GIDs = extents(l.UIDMappings), extents(l.GIDMappings)
 	a.Covered = slices.Concat(l.MaskedPaths, l.ReadonlyPaths)
-	for _, d := range l.Devices { // which a user namespace mounts
+	for _, d := range l.Devices { // a user namespace mounts these
 		a.Covered = append(a.Covered, d.Path)
 	}
 	if l.Seccomp != nil {

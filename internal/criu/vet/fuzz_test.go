@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzImages puts any bytes in place of one image of a genuine dump. They are refused or not, and
-// nothing else.
+// FuzzImages replaces one image of a genuine dump by arbitrary bytes. The images are either accepted or
+// refused; nothing else may happen.
 func FuzzImages(f *testing.F) {
 	entries, err := os.ReadDir("testdata/docker")
 	check(f, err)
@@ -31,7 +31,7 @@ func FuzzImages(f *testing.F) {
 		path := filepath.Join(d.dir, name)
 		before, missing := os.ReadFile(path)
 		if err := os.WriteFile(path, image, 0o600); err != nil {
-			return // no name of a file
+			return // not a file name
 		}
 		_, err := Images(d.dir, d.agreed)
 		if missing != nil {
@@ -45,7 +45,7 @@ func FuzzImages(f *testing.F) {
 	})
 }
 
-// FuzzProgram runs any filter of system calls.
+// FuzzProgram runs arbitrary filters of system calls.
 func FuzzProgram(f *testing.F) {
 	f.Add([]byte{6, 0, 0, 0, 0, 0, 0xff, 0x7f}, uint32(1))
 	f.Add([]byte{5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 6, 0, 0, 0, 0, 0, 5, 0}, uint32(2))

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// dump is a genuine dump of a container of Docker (three processes, a volume, memory as a directory, an
-// init, the usual filter), which tests change. The images are as they came to a target: nothing was left
-// out that is looked at.
+// dump is a genuine dump of a Docker container (three processes, a volume, memory as a directory, an init,
+// the usual filter), which tests change. The images are as they came to a target, with all images that are
+// checked.
 type dump struct {
 	t      testing.TB
 	dir    string
@@ -59,7 +59,7 @@ func (d *dump) write(name string, data []byte) {
 	check(d.t, os.WriteFile(filepath.Join(d.dir, name), data, 0o600))
 }
 
-// head is how many bytes an image has before its entries.
+// head returns the size of an image's header.
 func head(name string) int {
 	if name == "inventory.img" {
 		return 4
@@ -67,8 +67,8 @@ func head(name string) int {
 	return 8
 }
 
-// change decodes each entry of an image into m, has it changed, and writes it. One of which change
-// returns false is left out.
+// change decodes each entry of an image into m, calls how, and writes the entry back, unless how returns
+// false.
 func change[M proto.Message](d *dump, name string, m M, how func(index int, m M) bool) {
 	d.t.Helper()
 	data := d.read(name)
@@ -87,7 +87,7 @@ func change[M proto.Message](d *dump, name string, m M, how func(index int, m M)
 	d.write(name, out)
 }
 
-// add appends an entry to an image, which is made if it is not there.
+// add appends an entry to an image, which it creates if necessary.
 func (d *dump) add(name string, magic uint32, m proto.Message) {
 	d.t.Helper()
 	data, err := os.ReadFile(filepath.Join(d.dir, name))

@@ -44,7 +44,8 @@ func TestGenuine(t *testing.T) {
 	}
 }
 
-// TestDefaultProfile: processes that have Podman's default profile of another version get this node's.
+// TestDefaultProfile checks that processes with Podman's default profile of another version get this
+// node's.
 func TestDefaultProfile(t *testing.T) {
 	const own, other = "containers-default-0.50.1", "containers-default-0.62.2"
 	for have, want := range map[string]string{own: "", other: own} {
@@ -62,7 +63,7 @@ func TestDefaultProfile(t *testing.T) {
 	}
 }
 
-// TestGenuineChanges are things that a container may have come to itself.
+// TestGenuineChanges makes changes that a container may have made itself, which must be accepted.
 func TestGenuineChanges(t *testing.T) {
 	for name, do := range map[string]func(d *dump){
 		"a part of its own root in a mount namespace of its own": func(d *dump) {
@@ -249,8 +250,8 @@ func hostileProcesses() []hostile {
 	}
 }
 
-// restrict makes a dump one of a container that can change neither its users nor gain privileges,
-// and changes the credentials of one process.
+// restrict makes a dump that of a container that can neither change its users nor gain privileges, and
+// changes the credentials of one process.
 func restrict(d *dump, how func(c *creds.CredsEntry)) {
 	const ids = 1<<6 | 1<<7 // CAP_SETGID and CAP_SETUID
 	d.agreed.NoNewPrivileges = true
@@ -359,7 +360,7 @@ func addedMount(name, says string, how func(m *mnt.MntEntry)) hostile {
 	}}
 }
 
-// remounted changes a mount that is there.
+// remounted changes an existing mount.
 func remounted(name, says, point string, how func(m *mnt.MntEntry)) hostile {
 	return hostile{name, says, func(d *dump) {
 		found := false

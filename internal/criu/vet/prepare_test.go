@@ -6,7 +6,7 @@ import (
 	core "github.com/checkpoint-restore/go-criu/v7/crit/images/criu-core"
 )
 
-// TestFill: what is prepared has messages in messages, and Prepare reads them.
+// TestFill checks that filled messages contain nested messages, and that Prepare reads them.
 func TestFill(t *testing.T) {
 	entry := &core.CoreEntry{}
 	fill(entry.ProtoReflect(), levelsOfMessages)

@@ -126,10 +126,10 @@ func (v *vetted) creds(c *creds.CredsEntry) error {
 	return v.labelled(c)
 }
 
-// users checks user and groups where a process cannot change them: without the capability to, and
-// with no_new_privs, which has the kernel ignore set-user-ID and set-group-ID bits (execve(2)).
-// Otherwise a program in the container's files may have given a process any user or group that its
-// namespace has. In a user namespace of its own the container has numbers of its own.
+// users checks the user and groups of a process that cannot change them: it lacks the capability, and has
+// no_new_privs, which makes the kernel ignore set-user-ID and set-group-ID bits (execve(2)). Otherwise a
+// program in the container's files may have given a process any user or group of its namespace. In a user
+// namespace of its own, the container has its own numbers.
 func (v *vetted) users(c *creds.CredsEntry) error {
 	user := v.agreed.User
 	if user == nil || !v.agreed.NoNewPrivileges || v.agreed.private(specs.UserNamespace) {
@@ -188,8 +188,8 @@ func newerCreds(c *creds.CredsEntry) (ambient uint64, noNewPrivileges bool, err 
 	return wordsOf(words), noNewPrivileges, nil
 }
 
-// versioned matches the name of Podman's default AppArmor profile, which contains the version of its library
-// (containers/common, pkg/apparmor). Each node has the one of its own version.
+// versioned matches the name of Podman's default AppArmor profile, which contains the version of its
+// library (containers/common, pkg/apparmor). Each node has the profile of its own version.
 var versioned = regexp.MustCompile(`^containers-default-[0-9][0-9.]*$`)
 
 // labelled checks the label or profile of a security module. A process may confine itself further below its

@@ -12,18 +12,18 @@ import (
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
-// Coming is a restore that waits in the restore proxy of package criu, and the memory that is
-// filled while it goes on.
+// Coming is a restore that waits in the restore proxy of package criu, and the memory that is filled while
+// it continues.
 type Coming struct {
 	images      string // directory with the execution state
 	memoryLimit int64  // of the container, bytes; 0: none
 	proxy       *criu.Proxy
 	pages       *memory.Store // nil: all memory is in the images
 	pager       *pager.Pager
-	shared      []memory.StoredObject // that CRIU is given
+	shared      []memory.StoredObject // passed to CRIU
 }
 
-// Expect listens for a restore proxy. The caller has the runtime start it, with the same socket,
+// Expect listens for a restore proxy. The caller makes the runtime start the proxy with the same socket,
 // and waits for it with WaitReady.
 func Expect(socket, images string, memoryLimit int64) (*Coming, error) {
 	proxy, err := criu.ListenProxy(socket)
@@ -49,24 +49,22 @@ func (c *Coming) FillFrom(ctx context.Context, pages *memory.Store, config pager
 	return nil
 }
 
-// EndWaiting ends the restore proxy, and with it the restore, before GoOn is called.
+// EndWaiting ends the restore proxy, and so the restore, before GoOn is called.
 func (c *Coming) EndWaiting() error { return c.proxy.Close() }
 
-// Close ends the restore proxy, and with it the restore, and the pager, if the processes have not
-// been resumed.
+// Close ends the restore proxy, and so the restore, and the pager, unless the processes have been resumed.
 func (c *Coming) Close() error {
 	err := c.proxy.Close()
 	if c.pager != nil {
-		err = errors.Join(err, c.pager.Close()) // on which a pager that waits ends
+		err = errors.Join(err, c.pager.Close()) // this ends a waiting pager
 	}
 	return err
 }
 
-// GoOn lets CRIU restore upon this root file system, a mount point. When all sockets exist and
-// before the first process runs it asks for permission; if that fails nothing will ever run
-// (criu.Proxy.Go). The pages are handed over meanwhile: CRIU needs them only in its last part, and
-// the processes are not allowed to run before. Of two errors, the one that caused the other is
-// returned.
+// GoOn lets CRIU restore on this root file system, a mount point. When all sockets exist, and before the
+// first process runs, GoOn asks for permission. If permission is refused, nothing will ever run
+// (criu.Proxy.Go). The pages are handed over meanwhile: CRIU needs them only in its last part, and the
+// processes may not run before. Of two errors, GoOn returns the one that caused the other.
 func (c *Coming) GoOn(ctx context.Context, root string, permission engine.Permission) (criu.Resumed, error) {
 	defer c.closeShared()
 	inherit, err := c.takeShared()
@@ -95,7 +93,7 @@ func (c *Coming) GoOn(ctx context.Context, root string, permission engine.Permis
 			return err
 		}
 		if c.pager != nil {
-			_ = c.pager.Restored() // it goes on without it
+			_ = c.pager.Restored() // the pager continues without it
 		}
 		return permission.Ask()
 	})
@@ -104,15 +102,15 @@ func (c *Coming) GoOn(ctx context.Context, root string, permission engine.Permis
 	}
 	<-handed
 	if err != nil && refused != nil && !errors.Is(refused, context.Canceled) {
-		err = refused // why the restore was given up, and not the other way round
+		err = refused // the refusal ended the restore, and not the other way round
 	}
 	if err == nil && c.pager != nil {
-		_ = c.pager.Resumed() // it goes on without it
+		_ = c.pager.Resumed() // the pager continues without it
 	}
 	return resumed, err
 }
 
-// takeShared takes shared memory out of what has come, for CRIU. It refuses what there is no room for.
+// takeShared takes received shared memory for CRIU. It refuses memory for which there is no room.
 func (c *Coming) takeShared() (map[string]*os.File, error) {
 	if c.pages == nil {
 		return c.inheritShared()
@@ -132,8 +130,8 @@ func (c *Coming) takeShared() (map[string]*os.File, error) {
 	return c.inheritShared()
 }
 
-// handOver gives the pages to the pager, which then waits for CRIU. It refuses what could not be
-// filled: once the container runs there is no way back.
+// handOver gives the pages to the pager, which then waits for CRIU. It refuses pages that could not be
+// filled, because once the container runs there is no way back.
 func (c *Coming) handOver(ctx context.Context) error {
 	if c.pages == nil {
 		return nil
@@ -148,7 +146,7 @@ func (c *Coming) handOver(ctx context.Context) error {
 	return c.pager.Serve(ctx, image)
 }
 
-// inheritShared finds what of the shared memory that has come CRIU needs; it must all be here.
+// inheritShared finds the received shared memory that CRIU needs. All of it must be here.
 func (c *Coming) inheritShared() (map[string]*os.File, error) {
 	wanted, err := criu.SharedFiles(c.images)
 	if err != nil {
@@ -168,7 +166,7 @@ func (c *Coming) inheritShared() (map[string]*os.File, error) {
 	return inherit, nil
 }
 
-// sealShared adds the seals that had to wait until all is mapped.
+// sealShared adds the seals that had to wait until everything is mapped.
 func (c *Coming) sealShared() error {
 	for i := range c.shared {
 		if err := c.shared[i].Seal(); err != nil {
@@ -178,7 +176,7 @@ func (c *Coming) sealShared() error {
 	return nil
 }
 
-// closeShared lets go of shared memory, which is the processes' now, or nobody's.
+// closeShared closes shared memory, which now belongs to the processes, or to nobody.
 func (c *Coming) closeShared() {
 	for _, o := range c.shared {
 		_ = o.File.Close() // it is in memory
@@ -186,7 +184,7 @@ func (c *Coming) closeShared() {
 	c.shared = nil
 }
 
-// checkLeftOut wants that every page that the dump left to others has come.
+// checkLeftOut requires every page that the dump left to others to have come.
 func (c *Coming) checkLeftOut() error {
 	maps, err := leftOut(c.images)
 	if err != nil {
@@ -195,7 +193,7 @@ func (c *Coming) checkLeftOut() error {
 	return c.pages.Check(maps)
 }
 
-// leftOut is the memory whose content a dump has left to others.
+// leftOut returns the memory whose contents a dump has left to others.
 func leftOut(images string) ([]memory.TaskMap, error) {
 	left, err := criu.LeftOut(images)
 	if err != nil {

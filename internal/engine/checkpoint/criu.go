@@ -7,17 +7,17 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 )
 
-// CRIU is looked for when it is needed, and once. The zero value is ready.
+// CRIU finds CRIU when it is needed, once. The zero value is ready.
 type CRIU struct {
 	mu    sync.Mutex
 	found criu.Tool
 	facts *criu.KernelFacts
 }
 
-// NewCRIU is one that need not be looked for; of a zero tool it is the zero value.
+// NewCRIU returns a CRIU that is already found; for a zero tool it returns the zero value.
 func NewCRIU(tool criu.Tool) *CRIU { return &CRIU{found: tool} }
 
-// Tool finds it.
+// Tool finds CRIU.
 func (c *CRIU) Tool() (criu.Tool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,12 +31,12 @@ func (c *CRIU) Tool() (criu.Tool, error) {
 	return tool, err
 }
 
-// kernelFacts are found out once; nil if that is not possible.
+// kernelFacts returns facts about the kernel, which it finds once; nil if that is impossible.
 func (c *CRIU) kernelFacts(ctx context.Context, tool criu.Tool) *criu.KernelFacts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.facts == nil {
-		c.facts, _ = tool.KernelFacts(ctx) // without them CRIU does all itself
+		c.facts, _ = tool.KernelFacts(ctx) // without them CRIU finds everything itself
 	}
 	return c.facts
 }

@@ -15,19 +15,18 @@ import (
 
 // Leaving is a running container that is to be frozen and dumped.
 type Leaving struct {
-	Name      string // for people
-	First     int    // pid of its first process
+	Name      string // in messages
+	First     int    // PID of the first process
 	Cgroup    *kernel.Cgroup
-	Root      string         // its root file system, as this process sees it
-	Externals criu.Externals // what of it comes from outside
-	// FindMounts has CRIU find by itself which mounts come from outside: for a runtime that has its
-	// restore do so.
+	Root      string         // root file system, as this process sees it
+	Externals criu.Externals // objects from outside the container
+	// FindMounts makes CRIU find external mounts by itself, for a runtime whose restore does so, too.
 	FindMounts bool
-	Network    string // network namespace that the engine keeps for it; "": it goes into the images
+	Network    string // network namespace that the engine keeps for it; "": it is in the images
 	Terminal   bool
-	Stdio      []string                    // what stdin, stdout and stderr are, in the words of CRIU
+	Stdio      []string                    // stdin, stdout and stderr, in CRIU's notation
 	WorkDir    string                      // for CRIU's log
-	Drain      func(context.Context) error // has all that the frozen container has written be in its log
+	Drain      func(context.Context) error // waits until all output of the frozen container is in its log
 }
 
 // Departure is a container that is about to be frozen. It implements engine.Departure.
@@ -36,18 +35,18 @@ type Departure struct {
 	group   *kernel.Cgroup
 	first   Identity
 	tcp     *kernel.TCPWatch
-	settled bool // Settle has seen nothing under way
-	stuck   bool // connections wait that it does not accept
-	refused int  // how often Freeze has wanted Settle again
-	// how often Freeze has wanted Settle again because of a process in a sandbox
+	settled bool // Settle has seen nothing in flight
+	stuck   bool // connections wait that the container does not accept
+	refused int  // how often Freeze has requested another Settle
+	// how often Freeze has requested another Settle because of a process in a sandbox
 	sandboxes int
-	givenUp   time.Time // connections within the container that are older have had their time
+	givenUp   time.Time // older connections within the container have had their time
 	dump      *criu.Dump
 }
 
 var _ engine.Departure = (*Departure)(nil)
 
-// PrepareDump starts the CRIU that will dump a container, and has it know what to dump.
+// PrepareDump starts the CRIU that will dump a container, and tells it what to dump.
 func PrepareDump(
 	ctx context.Context, c *CRIU, leaving Leaving, options engine.DumpOptions,
 ) (*Departure, error) {
@@ -101,25 +100,25 @@ func (d *Departure) warmDump(ctx context.Context, c *CRIU, options engine.DumpOp
 		request.Large = large(pids, options.LeaveMemory)
 	}
 	if options.LeaveMemory {
-		request.Facts = c.kernelFacts(ctx, tool) // nil: CRIU dumps shared memory itself, which takes longer
+		request.Facts = c.kernelFacts(ctx, tool) // nil: CRIU itself dumps shared memory, which takes longer
 	}
 	d.dump, err = tool.StartDump(ctx, request)
 	return err
 }
 
-// Processes are large from this much memory of their own on, used or reserved. Some runtimes reserve 1 TiB.
+// A process is large with this much memory of its own, used or reserved. Some runtimes reserve 1 TiB.
 const (
 	largeUsed     = 32 << 20
 	largeReserved = 4 << 30
 )
 
-// large lists the processes with so much memory, used by them or not, that it pays not to have CRIU look
-// at it.
+// large lists the processes with so much memory, used by them or not, that it pays to keep CRIU from
+// examining it.
 func large(pids []int, used bool) []int {
 	var found []int
 	for _, pid := range pids {
 		use, err := kernel.ReadMemoryUse(pid)
-		// one that has ended is not large
+		// an ended process is not large
 		if err == nil && (used && use.Anonymous >= largeUsed || use.Reserved >= largeReserved) {
 			found = append(found, pid)
 		}
@@ -127,7 +126,7 @@ func large(pids []int, used bool) []int {
 	return found
 }
 
-// Freeze stops the container's processes. All they have written is in the log then.
+// Freeze stops the container's processes, and returns when all of their output is in the log.
 func (d *Departure) Freeze(ctx context.Context) (time.Time, error) {
 	at, err := d.freezeTaken(ctx)
 	if err != nil && !d.first.Alive() {
@@ -144,7 +143,7 @@ func (d *Departure) Freeze(ctx context.Context) (time.Time, error) {
 
 var errJustEnded = fmt.Errorf("%w: it has just ended", engine.ErrNotRunning)
 
-// afterFreeze checks what only now can no longer change.
+// afterFreeze checks what can no longer change.
 func (d *Departure) afterFreeze(ctx context.Context) error {
 	if !d.first.Alive() {
 		return errJustEnded
@@ -152,7 +151,7 @@ func (d *Departure) afterFreeze(ctx context.Context) error {
 	return d.leaving.Drain(ctx)
 }
 
-// LeaveShared leaves the content of shared memory to the caller.
+// LeaveShared leaves the contents of shared memory to the caller.
 func (d *Departure) LeaveShared(inodes []uint64) (bool, error) {
 	left, err := d.dump.LeaveShared(inodes)
 	if err != nil {
@@ -164,7 +163,7 @@ func (d *Departure) LeaveShared(inodes []uint64) (bool, error) {
 // Dump writes the execution state to a directory in memory. The container stays frozen.
 func (d *Departure) Dump(ctx context.Context, directory string) error {
 	frozen, err := d.group.ToldToFreeze()
-	if err == nil && !frozen { // CRIU would freeze it again, and what was sent of it is not what it has
+	if err == nil && !frozen { // CRIU would freeze it again, but what was sent of it would be outdated
 		err = engine.ErrThawed
 	}
 	if err == nil {
@@ -186,7 +185,7 @@ func (d *Departure) Dump(ctx context.Context, directory string) error {
 	return nil
 }
 
-// LeftOut tells which memory a dump has left to the caller.
+// LeftOut returns which memory a dump has left to the caller.
 func (d *Departure) LeftOut(directory string) (memory.Left, error) {
 	listed, err := leftOut(directory)
 	if err != nil {
@@ -195,7 +194,7 @@ func (d *Departure) LeftOut(directory string) (memory.Left, error) {
 	return memory.Left{Listed: listed, Unseen: taskMaps(d.dump.Cut())}, nil
 }
 
-// Touched tells which pages the restore and the first instructions after it touch.
+// Touched returns which pages the restore and the first instructions after it touch.
 func (d *Departure) Touched(directory string) ([]memory.RemoteFault, error) {
 	touched, err := criu.Touched(directory)
 	if err != nil {
@@ -208,7 +207,7 @@ func (d *Departure) Touched(directory string) ([]memory.RemoteFault, error) {
 	return wanted, nil
 }
 
-// Close ends what PrepareDump started. It neither resumes nor destroys the container.
+// Close undoes PrepareDump. It neither resumes nor destroys the container.
 func (d *Departure) Close() error {
 	err := d.dump.Close()
 	if d.tcp != nil {

@@ -17,7 +17,7 @@ import (
 // examinePause is the time between two looks at a container.
 const examinePause = 10 * time.Millisecond
 
-// LookTwice keeps of what look finds only what it finds twice: a process that is just beginning or
+// LookTwice calls look twice and keeps only what look finds both times: a process that is starting or
 // ending looks odd for a moment.
 func LookTwice(ctx context.Context, look func() ([]engine.Problem, error)) ([]engine.Problem, error) {
 	problems, err := look()
@@ -36,8 +36,8 @@ func LookTwice(ctx context.Context, look func() ([]engine.Problem, error)) ([]en
 	return slices.DeleteFunc(again, func(p engine.Problem) bool { return !slices.Contains(problems, p) }), nil
 }
 
-// Examine lists what stands against moving these processes, the first of which made the others:
-// foreign ones, and what CRIU cannot dump.
+// Examine lists the obstacles to moving these processes, the first of which has made the others: foreign
+// processes, and what CRIU cannot dump.
 func Examine(ctx context.Context, first int, subject criu.Subject) ([]engine.Problem, error) {
 	problems := examineProcesses(first, subject.PIDs)
 	problems = append(problems, examineUsers(subject.PIDs)...)
@@ -51,12 +51,13 @@ func Examine(ctx context.Context, first int, subject criu.Subject) ([]engine.Pro
 	return problems, nil
 }
 
-// examineProcesses finds processes that did not come from the container's first one, and namespaces within.
+// examineProcesses finds processes that do not descend from the container's first process, and nested
+// namespaces.
 func examineProcesses(first int, pids []int) []engine.Problem {
 	var problems []engine.Problem
 	for _, pid := range pids {
 		process, err := kernel.ReadProcess(pid)
-		if err != nil { // ended meanwhile
+		if err != nil { // it has ended
 			continue
 		}
 		what := fmt.Sprintf("process %d (%s)", process.NamespaceID, process.Name)
@@ -80,9 +81,9 @@ func examineProcesses(first int, pids []int) []engine.Problem {
 // capSysResource is CAP_SYS_RESOURCE of include/uapi/linux/capability.h.
 const capSysResource = 24
 
-// examineUsers finds processes of other users than root where this process may not read their
-// limits: that takes CAP_SYS_RESOURCE (kernel/sys.c, check_prlimit_permission), which some virtual
-// machines withhold even from root.
+// examineUsers finds processes of users other than root whose limits this process may not read. That needs
+// CAP_SYS_RESOURCE (kernel/sys.c, check_prlimit_permission), which some virtual machines withhold even from
+// root.
 func examineUsers(pids []int) []engine.Problem {
 	if capabilities, err := strconv.ParseUint(statusField(os.Getpid(), "CapEff:"), 16, 64); err == nil &&
 		capabilities>>capSysResource&1 == 1 {
@@ -120,8 +121,8 @@ func statusField(pid int, name string) string {
 	return ""
 }
 
-// foreignNamespace names a namespace in which a process is and the container's first process is
-// not, if CRIU cannot carry that.
+// foreignNamespace names a namespace that a process does not share with the container's first process, if
+// CRIU cannot move that namespace.
 func foreignNamespace(init, pid int) string {
 	for _, kind := range []string{"pid", "user", "ipc", "uts", "net"} {
 		a, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", init, kind))

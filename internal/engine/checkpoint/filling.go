@@ -8,8 +8,8 @@ import (
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
-// RefuseFilling refuses to move a container whose memory is being filled, or has lost pages: a dump
-// would not see what is missing, and would succeed without it. path is the pager's report.
+// RefuseFilling refuses to move a container whose memory is still being filled, or has lost pages: a dump
+// would not notice missing pages, and would succeed without them. path is the pager's report.
 func RefuseFilling(path string) error {
 	report, err := pager.ReadReport(path)
 	if err != nil {
@@ -33,8 +33,8 @@ func RefuseFilling(path string) error {
 	return nil
 }
 
-// ExamineMemory finds out whether a container's memory is complete. It says nothing that changes
-// from one look to the next.
+// ExamineMemory checks whether a container's memory is complete. Its text does not change from one call to
+// the next.
 func ExamineMemory(path string) ([]engine.Problem, error) {
 	report, err := pager.ReadReport(path)
 	switch {

@@ -10,13 +10,13 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Identity names a process for ever: a pid alone can come back as another process.
+// Identity identifies a process for ever: a PID alone may be reused.
 type Identity struct {
 	PID        int    `json:"pid"`
 	StartTicks uint64 `json:"start_ticks"`
 }
 
-// Identify finds the identity of a process that is alive now.
+// Identify returns the identity of a process that is alive now.
 func Identify(pid int) (Identity, error) {
 	process, err := kernel.ReadProcess(pid)
 	if err != nil {
@@ -25,7 +25,7 @@ func Identify(pid int) (Identity, error) {
 	return Identity{PID: pid, StartTicks: process.StartTicks}, nil
 }
 
-// Alive tells whether this very process runs. A zombie does not.
+// Alive reports whether this very process runs. A zombie does not.
 func (i Identity) Alive() bool {
 	if i.PID <= 0 {
 		return false
@@ -37,7 +37,7 @@ func (i Identity) Alive() bool {
 // Kill sends SIGKILL to exactly this process.
 func (i Identity) Kill() error { return i.Signal(unix.SIGKILL) }
 
-// Signal sends a signal to exactly this process; none if it has ended.
+// Signal sends a signal to exactly this process, and to none if it has ended.
 func (i Identity) Signal(signal unix.Signal) error {
 	pidfd, err := kernel.PidfdOpen(i.PID)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
@@ -47,7 +47,7 @@ func (i Identity) Signal(signal unix.Signal) error {
 		return fmt.Errorf("open process %d: %w", i.PID, err)
 	}
 	defer pidfd.Close()
-	if !i.Alive() { // looked at after it was opened, so the number cannot change hands between
+	if !i.Alive() { // checked after the process was opened, so its PID cannot be reused in between
 		return nil
 	}
 	err = unix.PidfdSendSignal(int(pidfd.Fd()), signal, nil, 0)

@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/network/dump"
 )
 
-// TakeLinksDown takes down the links of a network namespace, so that sockets that are closed there
-// send no FIN.
+// TakeLinksDown takes down the links of a network namespace, so that sockets that are closed in it send no
+// FIN.
 func TakeLinksDown(path string) error {
 	handle, err := netns.GetFromPath(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) {

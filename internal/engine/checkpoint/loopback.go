@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Loopback sets up the loopback of a network namespace, as runc does in one that it makes.
+// Loopback brings up the loopback device of a network namespace, as runc does in a namespace that it makes.
 func Loopback(path string) error {
 	handle, err := netns.GetFromPath(path)
 	if err != nil {

@@ -16,26 +16,25 @@ import (
 	"github.com/godwit/godwit/internal/network/nsstate"
 )
 
-// interfaceName is how engines call a container's interface.
+// interfaceName is the engines' name for a container's interface.
 const interfaceName = "eth0"
 
-// Surroundings are what is known of a container's network namespace.
+// Surroundings describe a container's network namespace.
 type Surroundings struct {
-	PID     int   // the first process
-	PIDs    []int // all of them
+	PID     int   // of the first process
+	PIDs    []int // of all processes
 	Network engine.Network
-	Spec    *specs.Spec // what the runtime was told; nil if there is none
-	// Alone tells that nobody but the container makes anything in the namespace.
+	Spec    *specs.Spec // given to the runtime; nil if there is none
+	// Alone means that only the container makes anything in the namespace.
 	Alone bool
-	// System tells that the first process is that of a whole system, which sets settings as it starts.
+	// System means that the first process is that of a whole system, which changes settings as it starts.
 	System bool
 }
 
-// ExamineNetwork lists what was made in a container's network namespace and would not be at the
-// target. Rules of the packet filter are looked for in each, because they may have been made from
-// outside. The rest is looked for where only the container can have made it: an engine may be
-// configured to give containers further routes and settings, but containers that also have
-// NET_ADMIN are few.
+// ExamineNetwork lists what was made in a container's network namespace and would be missing at the target.
+// It checks rules of the packet filter in each namespace, because they may have been made from outside. It
+// checks everything else only where the container itself must have made it. An engine may be configured to
+// give containers further routes and settings, but few containers also have NET_ADMIN.
 func ExamineNetwork(ctx context.Context, s Surroundings) ([]engine.Problem, error) {
 	path := fmt.Sprintf("/proc/%d/ns/net", s.PID)
 	if own, err := isOwn(path); err != nil || own {
@@ -54,7 +53,7 @@ func ExamineNetwork(ctx context.Context, s Surroundings) ([]engine.Problem, erro
 	return problems, err
 }
 
-// isOwn tells whether a namespace is that of the node; of a process that has ended there is none.
+// isOwn reports whether a namespace is the node's. An ended process has no namespace.
 func isOwn(path string) (bool, error) {
 	its, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -67,7 +66,7 @@ func isOwn(path string) (bool, error) {
 	return err == nil && os.SameFile(its, own), err
 }
 
-// expected is what the engine makes in the namespace.
+// expected returns what the engine makes in the namespace.
 func (s Surroundings) expected() nsstate.Expected {
 	e := nsstate.Expected{AnySettings: s.System, ReadOnly: !s.administers(), Settings: map[string]string{}}
 	if s.Network.Address.IsValid() {
@@ -85,8 +84,8 @@ func (s Surroundings) expected() nsstate.Expected {
 // capNetAdmin is CAP_NET_ADMIN of include/uapi/linux/capability.h.
 const capNetAdmin = 12
 
-// administers tells whether the container may change its network, or a process of it may: exec
-// gives capabilities, too.
+// administers reports whether the container, or one of its processes, may change its network: exec can add
+// capabilities.
 func (s Surroundings) administers() bool {
 	if s.Spec != nil && s.Spec.Process != nil && s.Spec.Process.Capabilities != nil {
 		if slices.Contains(s.Spec.Process.Capabilities.Bounding, "CAP_NET_ADMIN") {

@@ -17,7 +17,7 @@ import (
 type spared struct {
 	Thawed    bool            `json:"thawed,omitempty"`
 	Processes []sparedProcess `json:"processes"`
-	// whose attribute was set for systemd-oomd; "" if none was
+	// the group whose attribute was set for systemd-oomd; "" if none was
 	Group string `json:"group,omitempty"`
 }
 
@@ -27,11 +27,11 @@ type sparedProcess struct {
 	Adjustment int `json:"oom_score_adj"`
 }
 
-// Protect keeps a group frozen, passes its processes that nobody holds yet to hold, and makes them the last
-// that OOM killers take. It saves their previous settings in the record at path, for Unprotect. A group that
-// somebody has thawed is frozen again. If not all of its processes were held, it has run: Protect then fails
-// with engine.ErrThawed, now and until Unprotect. An engine calls Protect while it cannot thaw or destroy the
-// container itself. held is engine.Protector's.
+// Protect keeps a group frozen, passes its processes that nobody holds yet to hold, and makes OOM killers
+// take its processes last. It saves their previous settings in the record at path, for Unprotect. A group
+// that somebody has thawed is frozen again. If not all of its processes were held, it has run: then Protect
+// fails with engine.ErrThawed, now and until Unprotect. An engine calls Protect while the engine cannot
+// itself thaw or destroy the container. held is as in engine.Protector.
 func Protect(
 	ctx context.Context, group *kernel.Cgroup, path string, hold func(pids []int) error, held func(),
 ) error {
@@ -59,8 +59,8 @@ func Protect(
 	return err
 }
 
-// holdAll has those processes held that are not yet. Whether somebody has thawed them is looked at before and
-// after: in between it can happen, afterwards it does not matter any more.
+// holdAll holds the processes that are not held yet. It checks before and after that whether somebody has
+// thawed them: that can happen in between, and no longer matters afterwards.
 func (s *spared) holdAll(
 	ctx context.Context, group *kernel.Cgroup, path string, pids []int, hold func(pids []int) error,
 ) (unheld, err error) {
@@ -80,8 +80,8 @@ func (s *spared) holdAll(
 	return unheld, err
 }
 
-// look notes that processes have run which are not to, before anybody freezes them again: an agent may be
-// killed between the two.
+// look records that processes have run that must not run. It does so before anybody freezes them again,
+// because an agent may be killed between the two.
 func (s *spared) look(group *kernel.Cgroup, path string) error {
 	told, err := group.ToldToFreeze()
 	if err != nil || told || s.Thawed {
@@ -91,9 +91,10 @@ func (s *spared) look(group *kernel.Cgroup, path string) error {
 	return durable.Save(path, s)
 }
 
-// spare saves the settings of the processes before it changes them: an agent may be killed between the two.
+// spare saves the settings of the processes before it changes them, because an agent may be killed between
+// the two.
 func (s *spared) spare(group *kernel.Cgroup, path string, pids []int) error {
-	// what is noted is what they were; an agent may have been killed before it changed them
+	// the record has the original settings; an agent may have been killed before it changed them
 	if len(s.Processes) > 0 {
 		return lower(group, s.Group != "", pids)
 	}
@@ -120,7 +121,7 @@ func (s *spared) spare(group *kernel.Cgroup, path string, pids []int) error {
 	return lower(group, avoids, pids)
 }
 
-// lower has the OOM killers take the processes last.
+// lower makes the OOM killers take the processes last.
 func lower(group *kernel.Cgroup, avoid bool, pids []int) error {
 	if avoid {
 		if err := group.AvoidOOMD(); err != nil {
@@ -145,7 +146,7 @@ func sparing(pid int) (sparedProcess, error) {
 }
 
 // Unprotect restores the OOM settings of the processes. The processes themselves are released by
-// ReleaseSeized, which Resume and Cgroup.Kill call. Doing nothing is success.
+// ReleaseSeized, which Resume and Cgroup.Kill call. Unprotect is idempotent.
 func Unprotect(path string) error {
 	var was spared
 	err := durable.Load(path, &was)

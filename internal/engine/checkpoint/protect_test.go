@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// holdFor has processes held by a keeper.
+// holdFor returns a function that has processes held by a keeper.
 func holdFor(t *testing.T) func(pids []int) error {
 	t.Helper()
 	return func(pids []int) error {
@@ -37,7 +37,7 @@ func holdFor(t *testing.T) func(pids []int) error {
 	}
 }
 
-// groupOf makes a group with one process in it, in the first hierarchy that can freeze.
+// groupOf makes a cgroup with one process in it, in the first hierarchy that can freeze.
 func groupOf(t *testing.T) (*kernel.Cgroup, int) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -71,9 +71,9 @@ func groupOf(t *testing.T) (*kernel.Cgroup, int) {
 	return nil, 0
 }
 
-// TestProtect: frozen processes are given to who holds them, and OOM killers take them later than
-// before; afterwards they are what they were, also if an agent was killed over it and another one
-// has begun again.
+// TestProtect checks that frozen processes are passed to their holder, and that OOM killers take them later
+// than before. Unprotect restores their settings, even if an agent was killed meanwhile and another has
+// started again.
 func TestProtect(t *testing.T) {
 	group, pid := groupOf(t)
 	path := filepath.Join(t.TempDir(), "spared.json")
@@ -104,8 +104,8 @@ func TestProtect(t *testing.T) {
 	}
 }
 
-// TestProtectTellsOOMD: systemd-oomd takes a protected group last, and afterwards it is told what
-// it was before. What somebody else has told it stays.
+// TestProtectTellsOOMD checks that systemd-oomd takes a protected group last, and that the group's
+// attribute is restored afterwards. An attribute that somebody else has set stays.
 func TestProtectTellsOOMD(t *testing.T) {
 	const attribute = "user.oomd_avoid"
 	for name, before := range map[string]string{"nothing": "", "to avoid it": "1", "not to avoid it": "0"} {
@@ -153,9 +153,9 @@ func TestProtectTellsOOMD(t *testing.T) {
 	}
 }
 
-// TestProtectThawed: processes that somebody thaws while nobody holds them have run. They are frozen again
-// and held, and each call says that they have run, until Unprotect. Those that are thawed while they are held
-// have not run.
+// TestProtectThawed checks that processes that somebody thaws while nobody holds them count as having run.
+// They are frozen again and held, and each call reports that they have run, until Unprotect. Processes that
+// are thawed while they are held have not run.
 func TestProtectThawed(t *testing.T) {
 	hold := holdFor(t)
 	fails := func([]int) error { return errors.New("no keeper") }
@@ -204,14 +204,15 @@ func TestProtectThawed(t *testing.T) {
 	}
 }
 
-// thawing has somebody thaw the processes just before they are held.
+// thawing wraps hold so that the processes are thawed just before they are held.
 func thawing(hold func([]int) error) func(*kernel.Cgroup) func([]int) error {
 	return func(group *kernel.Cgroup) func([]int) error {
 		return func(pids []int) error { return errors.Join(group.Thaw(), hold(pids)) }
 	}
 }
 
-// TestProtectFails tells apart a copy that is frozen, but not held, from one that nobody knows to be frozen.
+// TestProtectFails distinguishes a copy that is frozen but not held from a copy that is not known to be
+// frozen.
 func TestProtectFails(t *testing.T) {
 	group, _ := groupOf(t)
 	path := filepath.Join(t.TempDir(), "spared.json")
@@ -232,8 +233,8 @@ func TestProtectFails(t *testing.T) {
 	}
 }
 
-// TestReleaseFreezesFirst: what somebody has thawed while it was held does not run when it is released:
-// CRIU's changes in it are undone after that.
+// TestReleaseFreezesFirst checks that processes that somebody has thawed while they were held do not run
+// when they are released: CRIU's changes in them are undone after that.
 func TestReleaseFreezesFirst(t *testing.T) {
 	group, pid := groupOf(t)
 	if _, err := group.Freeze(t.Context()); err != nil {

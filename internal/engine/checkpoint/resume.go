@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Resume lets the processes of a cgroup go on once no CRIU holds them any more.
+// Resume resumes the processes of a cgroup once no CRIU holds them any more.
 func Resume(ctx context.Context, group *kernel.Cgroup) error {
 	pids, err := group.Procs()
 	if err != nil {
@@ -25,13 +25,13 @@ func Resume(ctx context.Context, group *kernel.Cgroup) error {
 	if _, err := criu.Unrepair(pids); err != nil {
 		return fmt.Errorf("take its sockets out of repair: %w", err)
 	}
-	// Names that stay are clutter in the container's files; no reason to keep it frozen.
+	// Names that stay are clutter in the container's files, but no reason to keep it frozen.
 	_, _ = criu.RemoveLinkRemaps(pids)
 	return group.Thaw()
 }
 
-// release releases processes that a kernel.Seizure holds. They stay frozen, also if somebody has thawed them
-// while they were held: their sockets are still in repair. Those that were killed end.
+// release releases processes that a kernel.Seizure holds. They stay frozen, even if somebody has thawed
+// them while they were held, because their sockets are still in repair mode. Killed processes end.
 func release(ctx context.Context, group *kernel.Cgroup, pids []int) error {
 	goesOn := func(pid int) bool { return kernel.Seized(pid) && !kernel.Killed(pid) }
 	if slices.ContainsFunc(pids, goesOn) {
@@ -42,8 +42,8 @@ func release(ctx context.Context, group *kernel.Cgroup, pids []int) error {
 	return kernel.ReleaseSeized(ctx, pids)
 }
 
-// waitUntraced waits for a CRIU whose agent was killed: it notices that and puts back what it changed in the
-// processes. One that does not is killed in the end.
+// waitUntraced waits for a CRIU whose agent was killed: that CRIU notices this and undoes its changes in
+// the processes. A CRIU that does not is killed in the end.
 func waitUntraced(ctx context.Context, pids []int) error {
 	const patience, pause = 5 * time.Second, 5 * time.Millisecond
 	for deadline := time.Now().Add(patience); ; {
@@ -69,7 +69,7 @@ func waitUntraced(ctx context.Context, pids []int) error {
 func tracerOf(pids []int) int {
 	for _, pid := range pids {
 		for _, tracer := range kernel.Tracers(pid) {
-			// A debugger of the container's own is one of the processes, not a CRIU.
+			// The container's own debugger is one of the processes, not a CRIU.
 			if !slices.Contains(pids, tracer) {
 				return tracer
 			}

@@ -9,43 +9,43 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// A dump has the sockets that processes have. What the kernel has beside them it loses: connections
-// whose handshake is half way or that nobody has accepted yet, answers that a process has left to
-// the kernel when it closed, datagrams that are not read. To the target's kernel the packets of
-// such connections belong to nothing, and it answers them by a reset. So all of it has to come to
-// its end before: in Settle what takes round trips, while the container runs and nothing but new
+// A dump contains the sockets of processes. It loses what the kernel has besides them: connections that are
+// in their handshake or not accepted yet, data that a process has left to the kernel by closing, and unread
+// datagrams. The target's kernel knows no sockets for packets of such connections, and answers them with a
+// reset. So all of this has to end before the dump: what takes round trips in Settle, while the container
+// runs and only new connections are held, and what takes moments in Freeze.
 // connections is held, and in Freeze what takes moments.
 const (
-	// settlePatience has room for a round trip, and for what was lost once: the kernel repeats it
-	// after a second.
+	// settlePatience is enough for a round trip, and for a packet that was lost once: the kernel
+	// retransmits it after a second.
 	settlePatience = 2 * time.Second
-	// takePatience is how long a server has to accept connections and to read datagrams while all
-	// its packets are held. It still runs meanwhile; one that is so busy that it takes longer loses
-	// them.
+	// takePatience is how long a server has to accept connections and to read datagrams while all its
+	// packets are held. The server still runs meanwhile. A server that is so busy that it takes longer
+	// loses them.
 	takePatience = 250 * time.Millisecond
-	// readingPatience is how long threads that read clocks may keep the container from being frozen
-	// while all its packets are held.
+	// readingPatience is how long threads that read clocks may delay the freeze while all of the
+	// container's packets are held.
 	readingPatience = time.Second
-	// withinPatience is how long, after it was in the way of a freeze, what is under way within the
-	// container has to come to its end while only new connections wait: what takes it may itself
-	// wait for somebody outside. No freeze waits for it after that.
+	// withinPatience is how long a connection within the container has to settle after it was in the way of
+	// a freeze, while only new connections wait. The process that must act may itself wait for somebody
+	// outside. After that, no freeze waits for the connection.
 	withinPatience = 1500 * time.Millisecond
-	// frozenPatience is how long the kernel may take to deliver what it can without the processes.
+	// frozenPatience is how long the kernel may take to deliver what it can deliver without the processes.
 	frozenPatience = 5 * time.Millisecond
-	// Looks are so far apart at most.
+	// settleLook is the maximum time between two checks.
 	settleLook = 5 * time.Millisecond
-	// unsettledTimes is how often Freeze wants Settle again: a server that closes connections all
-	// the time may have one on its way out at any moment.
+	// unsettledTimes is how often Freeze requests another Settle. A server that closes connections all the
+	// time may be closing one at any moment.
 	unsettledTimes = 3
-	// sandboxTimes is how often Freeze wants Settle again because of a process in a sandbox.
+	// sandboxTimes is how often Freeze requests another Settle because of a process in a sandbox.
 	sandboxTimes = 2
 )
 
-// Settle waits until no connection is on its way in or out, and no process is in a sandbox that
-// keeps CRIU out: sshd authenticates clients in one, which needs their packets. If one does not leave it, the
-// freeze names the process. Two looks in a row have to say so: a packet that was let through last may still
-// be on its way within the kernel.
-// Within a busy container there is always one on its way; for that Freeze waits.
+// Settle waits until no TCP handshake or close is in flight, and no process is in a sandbox that keeps CRIU
+// out: sshd authenticates clients in one, which needs their packets. If a process does not leave its sandbox,
+// the freeze names the process. Two checks in a row have to agree, because the last packet that was let
+// through may still be on its way within the kernel. Connections within a busy container are never all
+// quiet; Freeze waits for those.
 func (d *Departure) Settle(ctx context.Context) error {
 	end, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
@@ -71,15 +71,15 @@ func (d *Departure) Settle(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// sandboxed tells whether a process lacks a descriptor that CRIU needs. A group that is gone is
-// noticed by the freeze.
+// sandboxed reports whether a process lacks a descriptor that CRIU needs. The freeze notices a group that
+// is gone.
 func (d *Departure) sandboxed() bool {
 	lacks, err := d.group.LacksDescriptors()
 	return err == nil && lacks
 }
 
-// inTheWay counts the connections within the container that were in the way of a freeze before
-// Settle began, and gives them up when they have had their time.
+// inTheWay counts the connections within the container that were in the way of a freeze before Settle
+// began. It gives them up after withinPatience.
 func (d *Departure) inTheWay(began time.Time) int {
 	if d.refused > 0 && time.Since(began) > withinPatience {
 		d.givenUp = began
@@ -90,8 +90,8 @@ func (d *Departure) inTheWay(began time.Time) int {
 	return d.tcp.WithinSince(began) - d.tcp.WithinSince(d.givenUp)
 }
 
-// freezeTaken freezes the container at a moment at which nothing waits for it that a dump would
-// lose, if there is one soon.
+// freezeTaken freezes the container at a moment, if there is one soon, at which it has taken everything
+// that a dump would lose.
 func (d *Departure) freezeTaken(ctx context.Context) (time.Time, error) {
 	end, cancel := context.WithTimeout(ctx, takePatience)
 	defer cancel()
@@ -100,14 +100,14 @@ func (d *Departure) freezeTaken(ctx context.Context) (time.Time, error) {
 			time.Sleep(time.Millisecond)
 		}
 		if d.sandboxes < sandboxTimes && d.sandboxed() {
-			d.sandboxes++ // its packets are held, and it waits for them
+			d.sandboxes++ // its packets are held, and the sandboxed process waits for them
 			return time.Time{}, engine.ErrUnsettled
 		}
 		at, err := d.freezeSoon(ctx)
 		if err != nil {
 			return at, err
 		}
-		// What has come between the looks and the freeze stays now.
+		// What has come between the checks and the freeze stays now.
 		found := d.delivered()
 		over := end.Err() != nil
 		unsettled := d.unsettled(found, over)
@@ -123,7 +123,8 @@ func (d *Departure) freezeTaken(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// freezeSoon freezes the container, or has its packets go on for a while if that takes long.
+// freezeSoon freezes the container. If that takes long, it lets the container's packets through for a
+// while.
 func (d *Departure) freezeSoon(ctx context.Context) (time.Time, error) {
 	if d.refused >= unsettledTimes {
 		return d.group.FreezeToMove(ctx)
@@ -138,8 +139,7 @@ func (d *Departure) freezeSoon(ctx context.Context) (time.Time, error) {
 	return at, err
 }
 
-// underWay looks at what is under way and was not given up. A process that has ended is noticed by
-// the freeze.
+// underWay returns what is in flight and was not given up. The freeze notices a process that has ended.
 func (d *Departure) underWay() kernel.TCPUnderWay {
 	found, err := d.tcp.UnderWay()
 	if err != nil {
@@ -149,8 +149,8 @@ func (d *Departure) underWay() kernel.TCPUnderWay {
 	return found
 }
 
-// delivered looks at what is under way in a container that has just been frozen, when the kernel
-// has done what it can.
+// delivered returns what is in flight in a container that has just been frozen, after the kernel has done
+// what it can.
 func (d *Departure) delivered() kernel.TCPUnderWay {
 	found := d.underWay()
 	for until := time.Now().Add(frozenPatience); found.Within > 0 &&
@@ -160,9 +160,9 @@ func (d *Departure) delivered() kernel.TCPUnderWay {
 	return found
 }
 
-// unsettled tells whether there is again, now that the container is frozen, what Settle has waited
-// for, or, when patience is over, what waits within the container for a process that waits for
-// somebody outside. If Settle has waited in vain, waiting again is of no use.
+// unsettled reports whether the frozen container again has something that Settle has waited for. When
+// patience is over, something within the container that waits for a process, which itself waits for
+// somebody outside, counts, too. If Settle has waited in vain, waiting again is useless.
 func (d *Departure) unsettled(found kernel.TCPUnderWay, over bool) bool {
 	if !d.settled || d.refused >= unsettledTimes {
 		return false
@@ -174,15 +174,15 @@ func (d *Departure) unsettled(found kernel.TCPUnderWay, over bool) bool {
 	return true
 }
 
-// untaken tells whether something waits that the container would take if it had time. A process
-// that has ended is noticed by the freeze.
+// untaken reports whether something waits that the container would take if it had time. The freeze notices
+// a process that has ended.
 func (d *Departure) untaken() bool {
 	unread, err := kernel.UnreadDatagrams(d.first.PID)
 	if err != nil || unread > 0 {
 		return err == nil
 	}
 	if d.stuck {
-		return false // it had its time
+		return false // the container had time for it
 	}
 	unaccepted, err := d.tcp.Unaccepted()
 	return err == nil && unaccepted > 0

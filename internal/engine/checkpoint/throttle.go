@@ -7,13 +7,12 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// leastCPUs is the smallest part of a processor to which a container is throttled: it must be able
-// to answer at all.
+// leastCPUs is the smallest part of a processor to which a container is throttled: it must still be able to
+// answer.
 const leastCPUs = 0.01
 
-// Throttle lets the processes of a cgroup use so many processors, or as many as they may use anyway
-// if that is less; 0 ends it. What they may use otherwise is the caller's to know, so ending it
-// needs no memory of how it was.
+// Throttle limits the processes of a cgroup to cpus processors, or to their ordinary limit if that is less;
+// 0 ends the throttling. The caller knows the ordinary limit, so Throttle need not remember it.
 func Throttle(group *kernel.Cgroup, limit, cpus float64) error {
 	if cpus > 0 && (limit == 0 || cpus < limit) {
 		limit = max(leastCPUs, cpus)
@@ -21,7 +20,7 @@ func Throttle(group *kernel.Cgroup, limit, cpus float64) error {
 	return group.LimitCPU(limit)
 }
 
-// Unsupported makes of the kernel's error the one of the contract.
+// Unsupported converts the kernel's error to the contract's.
 func Unsupported(err error) error {
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return fmt.Errorf("%w: %w", errors.ErrUnsupported, err)

@@ -14,10 +14,10 @@ import (
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
-// Locks has a lock for each container, by its id.
+// Locks has a lock for each container, by ID.
 type Locks struct {
 	mu  sync.Mutex
-	all map[string]chan struct{} // with one element as long as the lock is held
+	all map[string]chan struct{} // with one element while the lock is held
 }
 
 // Lock keeps other changes of a container away until the returned function is called.
@@ -67,13 +67,13 @@ func (l *Locks) of(id string) chan struct{} {
 	return one
 }
 
-// Arrivals are those that this process has begun and that are not over, by the id of the container.
+// Arrivals are the arrivals that this process has begun and that are not over, by the container's ID.
 type Arrivals struct {
 	mu  sync.Mutex
 	all map[string]io.Closer
 }
 
-// Add adds one.
+// Add adds an arrival.
 func (a *Arrivals) Add(id string, one io.Closer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,7 +83,7 @@ func (a *Arrivals) Add(id string, one io.Closer) {
 	a.all[id] = one
 }
 
-// Remove takes one out, unless there is another one of that container since.
+// Remove removes an arrival, unless the container has another one since.
 func (a *Arrivals) Remove(id string, one io.Closer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,8 +92,8 @@ func (a *Arrivals) Remove(id string, one io.Closer) {
 	}
 }
 
-// End closes the one of a container that still waits. What became of it the record decides, and not
-// the error.
+// End closes a container's arrival that still waits. Its record, not the error, says what became of the
+// arrival.
 func (a *Arrivals) End(id string) {
 	a.mu.Lock()
 	one := a.all[id]
@@ -103,18 +103,18 @@ func (a *Arrivals) End(id string) {
 	}
 }
 
-// recordPatience is how long a restore proxy may take to end before it is killed.
+// recordPatience is how long to wait for a restore proxy to end before it is killed.
 const recordPatience = 2 * time.Second
 
-// Ran tells by the restore proxy's record whether an arrival was resumed. If it says no there will
-// be none of a restore proxy that is there now.
+// Ran reports, from the restore proxy's record, whether an arrival was resumed. If Ran says no, a restore
+// proxy that exists now will not make a record.
 func Ran(ctx context.Context, record string) (bool, error) {
 	waiting, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()
 	return criu.Ran(waiting, record)
 }
 
-// RemotePages connects to the pager of a container, by its socket.
+// RemotePages connects to a container's pager by its socket.
 func RemotePages(ctx context.Context, id, socket string) (memory.RemotePages, error) {
 	remote, err := pager.DialRemote(ctx, socket)
 	if errors.Is(err, pager.ErrNoPager) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestLockBefore: a wait for a lock ends with its context and leaves the lock to others; a free lock is
-// taken in any case.
+// TestLockBefore checks that a wait for a lock ends with its context and leaves the lock to others, and
+// that a free lock is taken in any case.
 func TestLockBefore(t *testing.T) {
 	var locks Locks
 	ended, end := context.WithCancel(t.Context())

@@ -16,18 +16,18 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// maxWatchSearch bounds how many files are looked at to find those that are watched.
+// maxWatchSearch bounds how many files are examined to find the watched ones.
 const maxWatchSearch = 2_000_000
 
-// fileID names a watched file.
+// fileID identifies a watched file.
 type fileID struct {
 	device, inode uint64
 }
 
-// watchedPaths finds the files that inotify and fanotify watch for a container, as paths in the
-// container. It is for CRIU, which cannot do so itself on an overlay: there is no file handle to
-// open. It walks the container's file systems, so it must not be called while the container is
-// frozen. Most containers watch nothing, and then it walks nothing.
+// watchedPaths finds the files that inotify and fanotify watch for a container, as paths in the container.
+// CRIU needs them because it cannot find them itself on an overlay, which has no file handles to open.
+// watchedPaths walks the container's file systems, so it must not be called while the container is frozen.
+// Most containers watch nothing; then it walks nothing.
 func watchedPaths(ctx context.Context, init int, pids []int) ([]string, error) {
 	wanted := map[fileID]bool{}
 	for _, pid := range pids {
@@ -46,7 +46,7 @@ func watchedPaths(ctx context.Context, init int, pids []int) ([]string, error) {
 	return found, nil
 }
 
-// addWatched adds what one process watches. A process that has ended watches nothing.
+// addWatched adds the files that one process watches. An ended process watches nothing.
 func addWatched(pid int, wanted map[fileID]bool) error {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
@@ -74,15 +74,15 @@ func addWatched(pid int, wanted map[fileID]bool) error {
 	return nil
 }
 
-// findFiles walks a container's file systems, without /proc and /sys, until all wanted files are
-// found. Files come before directories in the answer: CRIU looks through all below a directory
-// before it takes the next.
+// findFiles walks a container's file systems, without /proc and /sys, until it has found all wanted files.
+// Its result has files before directories, because CRIU searches everything below a directory before it
+// takes the next.
 func findFiles(ctx context.Context, root string, wanted map[fileID]bool) ([]string, error) {
 	var directories, others []string
 	left, seen := len(wanted), 0
 	err := filepath.WalkDir(root+"/", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // it went away, or cannot be looked into: if it is watched CRIU says so
+			return nil // it is gone, or cannot be read: if it is watched, CRIU reports it
 		}
 		inside := "/" + strings.TrimPrefix(strings.TrimPrefix(path, root), "/")
 		if inside == "/proc" || inside == "/sys" {
@@ -110,7 +110,7 @@ func findFiles(ctx context.Context, root string, wanted map[fileID]bool) ([]stri
 		}
 		return nil
 	})
-	// Of two directories the inner one first: it has less below it.
+	// Of two directories, the inner one first, because it has less below it.
 	slices.SortStableFunc(directories,
 		func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
 	return append(others, directories...), err

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFindFiles finds watched files, those in directories first, and names a link that is watched itself.
+// TestFindFiles finds watched files, those in directories first, and names a link that is itself watched.
 func TestFindFiles(t *testing.T) {
 	root := t.TempDir()
 	wanted := map[fileID]bool{}

@@ -17,11 +17,11 @@ import (
 	"github.com/godwit/godwit/internal/network/dump"
 )
 
-// cniID is the name by which CNI knows a container, as ctr tells it.
+// cniID returns the name by which CNI knows a container, as ctr passes it.
 func cniID(engineID string) string { return strings.Replace(engineID, "/", "-", 1) }
 
-// ctr notes since containerd 1.7 that it has had CNI connect a container, and has it taken away
-// when it removes the process (cmd/ctr/commands, CtrCniMetadataExtension).
+// Since containerd 1.7, ctr records that it has connected a container with CNI. When it removes the
+// process, it disconnects the container (cmd/ctr/commands, CtrCniMetadataExtension).
 const (
 	extensionName  = "ctr.cni-containerd.metadata"
 	extensionValue = `{"EnableCni":true}`
@@ -30,7 +30,7 @@ const (
 var extensionPattern = regexp.MustCompile(
 	`^github\.com/containerd/containerd/(v2/)?cmd/ctr/commands/NetworkMetaData$`)
 
-// ctrExtension is the type of that note; "" if there is none. What else there is nobody knows.
+// ctrExtension returns the type of that record; "" if there is none. Other extensions are unknown.
 func ctrExtension(all map[string]*anypb.Any) (kind string, known bool) {
 	one, is := all[extensionName]
 	if !is {
@@ -41,7 +41,7 @@ func ctrExtension(all map[string]*anypb.Any) (kind string, known bool) {
 	return one.GetTypeUrl(), known
 }
 
-// extensions are those of a container that comes.
+// extensions returns the extensions of an arriving container.
 func (x extra) extensions() map[string]*anypb.Any {
 	if x.Extension == "" {
 		return nil
@@ -49,7 +49,7 @@ func (x extra) extensions() map[string]*anypb.Any {
 	return map[string]*anypb.Any{extensionName: {TypeUrl: x.Extension, Value: []byte(extensionValue)}}
 }
 
-// networkOf is the address of a container that runs, or what of its networks cannot be moved.
+// networkOf returns the address of a running container, or the obstacles of its networks.
 func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 	pid := int(t.process.GetPid())
 	if pid <= 0 || !hasNamespace(t.spec, specs.NetworkNamespace) {
@@ -94,14 +94,14 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 	return own, nil
 }
 
-// disconnectable wants the plugins to be there that take a container's networks away when it has left.
+// disconnectable requires the plugins that disconnect a container's networks when it has left.
 func (a *adapter) disconnectable(engineID string) []engine.Problem {
 	p := problems{}
 	attached, err := a.cni.GetCachedAttachments(cniID(engineID))
 	p.add(err != nil, "networks of CNI", fmt.Sprint("cannot read CNI's records of them: "+
 		"", err), connectOtherwise)
 	for _, one := range attached {
-		// otherwise networkOf has said so
+		// otherwise networkOf reports the error
 		if list, err := libcni.NetworkConfFromBytes(one.Config); err == nil {
 			p = append(p, missingPlugins(list)...)
 		}
@@ -109,7 +109,7 @@ func (a *adapter) disconnectable(engineID string) []engine.Problem {
 	return p
 }
 
-// check wants an address to be the one that was given to this container.
+// check requires an address to be the one that was assigned to this container.
 func (c conflist) check(own engine.Network, id string) error {
 	who, err := c.holder(own.Address)
 	if err == nil && who != id {
@@ -142,7 +142,7 @@ func ownAddress(pid int, network string) (engine.Network, error) {
 	return own, nil
 }
 
-// interfaceOf reads what there is of a network's interface in a network namespace.
+// interfaceOf reads the state of a network's interface in a network namespace.
 func interfaceOf(path string) (mac string, addresses []netip.Prefix, err error) {
 	fail := func(err error) (string, []netip.Prefix, error) {
 		return "", nil, fmt.Errorf("interface %s: %w", cniInterface, err)

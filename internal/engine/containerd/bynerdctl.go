@@ -17,11 +17,12 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 )
 
-// A container that nerdctl has started is one of containerd's, with what package nerdctl knows of around it.
+// A container that nerdctl has started is a container of containerd, surrounded by objects that package
+// nerdctl knows.
 
 var _ oci.FileMigrator = (*adapter)(nil)
 
-// madeByNerdctl is what another node tells of such a container beside its labels.
+// madeByNerdctl is what another node sends about such a container besides its labels.
 type madeByNerdctl struct {
 	Started time.Time `json:"started"`
 }
@@ -34,7 +35,7 @@ func nerdctlPlace(namespace, id string) nerdctl.Place {
 	return nerdctl.Place{Socket: DefaultSocket, Namespace: namespace, ID: id}
 }
 
-// titleOf is how people call a container: by the name that nerdctl has given it, if it has.
+// titleOf returns a container's name for people: the name that nerdctl has given it, if any.
 func titleOf(namespace, id string, labels map[string]string) string {
 	if name := nerdctl.Name(labels); nerdctl.Has(labels) && name != "" {
 		id = name
@@ -42,7 +43,8 @@ func titleOf(namespace, id string, labels map[string]string) string {
 	return nameOf(engineID(namespace, id))
 }
 
-// keptOf tells which mounts are of files that nerdctl keeps for a container with these labels.
+// keptOf returns a function that recognises mounts of files that nerdctl keeps for a container with these
+// labels.
 func keptOf(namespace, id string, labels map[string]string) func(specs.Mount) bool {
 	if !nerdctl.Has(labels) {
 		return func(specs.Mount) bool { return false }
@@ -50,7 +52,8 @@ func keptOf(namespace, id string, labels map[string]string) func(specs.Mount) bo
 	return nerdctlPlace(namespace, id).Keeps
 }
 
-// nerdctlObstacles lists what of nerdctl's cannot move, and returns the specification without its hooks.
+// nerdctlObstacles lists nerdctl's settings that cannot move, and returns the specification without
+// nerdctl's hooks.
 func (t told) nerdctlObstacles() ([]engine.Problem, specs.Spec) {
 	spec, labels := t.spec, t.container.GetLabels()
 	found := nerdctl.LabelObstacles(t.place(), labels, spec.Annotations)
@@ -61,7 +64,7 @@ func (t told) nerdctlObstacles() ([]engine.Problem, specs.Spec) {
 	return found, spec
 }
 
-// reserveNerdctl lists what stands against a container that is nerdctl's, or that has labels as if it were.
+// reserveNerdctl lists the obstacles to a container that is nerdctl's, or has labels as if it were.
 func reserveNerdctl(ctx context.Context, d engine.Definition, x extra) []engine.Problem {
 	place := nerdctlPlace(x.Namespace, x.ID)
 	found := nerdctl.LabelObstacles(place, d.Labels, x.Spec.Annotations)
@@ -79,7 +82,7 @@ func reserveNerdctl(ctx context.Context, d engine.Definition, x extra) []engine.
 	if !d.Network.OnBridge() {
 		return found
 	}
-	// Its hook makes the default network if there is none, and waits for itself for ever then.
+	// nerdctl's hook makes the default network if it is missing, and would then wait for itself for ever.
 	if _, err := loadList(nerdctl.DefaultNetwork, listsOf(x.Namespace, d.Labels)); err != nil {
 		found = append(found, engine.Problem{
 			What: "network " + nerdctl.DefaultNetwork + " of nerdctl",
@@ -91,17 +94,18 @@ func reserveNerdctl(ctx context.Context, d engine.Definition, x extra) []engine.
 	return found
 }
 
-// logOf is where containerd is told to have a container's output written that comes: to this node's
-// nerdctl, if it is nerdctl's.
+// logOf returns where containerd is to send an arriving container's output: to this node's nerdctl if the
+// container is nerdctl's.
 func (a *adapter) logOf(namespace, id string, labels map[string]string) string {
 	if !nerdctl.Has(labels) {
 		return "file://" + a.logPath(engineID(namespace, id))
 	}
-	program, _ := nerdctl.Find() // without it no container is made
+	program, _ := nerdctl.Find() // without nerdctl no container is made
 	return nerdctl.LogURI(program, nerdctlPlace(namespace, id))
 }
 
-// makeNerdctls makes a container that comes this node's nerdctl's: only that program is run for it, as root.
+// makeNerdctls makes an arriving container belong to this node's nerdctl, the only program that runs as
+// root for it.
 func makeNerdctls(made *containers.Container, spec *specs.Spec, place nerdctl.Place) error {
 	program, err := nerdctl.Find()
 	if err != nil {
@@ -109,11 +113,11 @@ func makeNerdctls(made *containers.Container, spec *specs.Spec, place nerdctl.Pl
 	}
 	nerdctl.SetLog(made.GetLabels(), program, place)
 	spec.Annotations = nerdctl.Annotations(made.GetLabels(), spec.Annotations)
-	spec.Hooks = nerdctl.Hooks(program, place, shim.GuardVariable+"=1") // its network is made by Connect
+	spec.Hooks = nerdctl.Hooks(program, place, shim.GuardVariable+"=1") // Connect makes its network
 	return nil
 }
 
-// keepForNerdctl makes what nerdctl keeps of a container that comes.
+// keepForNerdctl makes the files that nerdctl keeps for an arriving container.
 func keepForNerdctl(ctx context.Context, d engine.Definition, x extra) error {
 	program, err := nerdctl.Find()
 	if err == nil {
@@ -125,7 +129,7 @@ func keepForNerdctl(ctx context.Context, d engine.Definition, x extra) error {
 	return nil
 }
 
-// Keep copies the files that nerdctl keeps of a container, and that its processes may have written to.
+// Keep copies the files that nerdctl keeps for a container and to which its processes may have written.
 func (a *adapter) Keep(found oci.Container, directory string) error {
 	if t := native(found); t.byNerdctl() {
 		return nerdctl.Keep(t.place(), directory)
@@ -133,7 +137,7 @@ func (a *adapter) Keep(found oci.Container, directory string) error {
 	return nil
 }
 
-// Bring puts such files where they belong.
+// Bring installs such files.
 func (a *adapter) Bring(engineID, directory string, d engine.Definition) error {
 	if !nerdctl.Has(d.Labels) {
 		return nil
@@ -141,7 +145,7 @@ func (a *adapter) Bring(engineID, directory string, d engine.Definition) error {
 	return nerdctl.Bring(nerdctlPlace(splitEngineID(engineID)), directory)
 }
 
-// noteHosts notes for nerdctl what plugins have made of a container's network.
+// noteHosts records for nerdctl what plugins have made in a container's network.
 func (a *adapter) noteHosts(engineID string, d engine.Definition, made *types.Result) error {
 	if !nerdctl.Has(d.Labels) {
 		return nil
@@ -154,7 +158,8 @@ func (a *adapter) noteHosts(engineID string, d engine.Definition, made *types.Re
 	return nerdctl.NoteHosts(nerdctlPlace(splitEngineID(engineID)), d.Labels, networks)
 }
 
-// listsOf are the directories of lists that whoever has started a container with these labels looks in.
+// listsOf returns the directories of lists that the program looks in that has started a container with
+// these labels.
 func listsOf(namespace string, labels map[string]string) []string {
 	if nerdctl.Has(labels) {
 		return []string{conflists, filepath.Join(conflists, namespace)}

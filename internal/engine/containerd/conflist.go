@@ -20,28 +20,28 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// containerd knows of no networks. Who starts a container, as `ctr run --cni` does, has the plugins
-// of CNI make one for it, by a list of plugins of this node (conflist), and CNI keeps what it has
-// been told. So what a container is connected with is read there.
+// containerd knows no networks. A program that starts a container, such as `ctr run --cni`, has CNI's
+// plugins make a network for it, by a list of plugins of this node (conflist), and CNI keeps the
+// parameters. So the networks of a container are read there.
 
 const (
-	// conflists is where all programs look for them.
+	// conflists is where all programs look for lists.
 	conflists = "/etc/cni/net.d"
-	// cniState is where host-local keeps addresses, unless it is told otherwise.
+	// cniState is where host-local keeps addresses by default.
 	cniState = "/var/lib/cni/networks"
-	// cniInterface is what ctr has a network's interface be called.
+	// cniInterface is the name that ctr gives a network's interface.
 	cniInterface = "eth0"
 )
 
-// networkPattern is what CNI takes for the name of a network (pkg/utils, ValidateNetworkName).
+// networkPattern matches names that CNI accepts for a network (pkg/utils, ValidateNetworkName).
 var networkPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
 
-// followers are plugins that may come after bridge: what they do for a container they do for the
-// same one at another node, by its own list.
+// followers are plugins that may come after bridge. What they do for a container, they do for the same
+// container at another node, by that node's own list.
 var followers = []string{"firewall", "portmap", "tuning"}
 
-// bridgePlugin is what this package must know of how plugin bridge is configured, and of the one
-// that gives its addresses.
+// bridgePlugin is the part that this package needs of the configuration of plugin bridge and of the plugin
+// that assigns its addresses.
 type bridgePlugin struct {
 	VLAN   int    `json:"vlan"`
 	Device string `json:"bridge"`
@@ -53,13 +53,13 @@ type bridgePlugin struct {
 	} `json:"ipam"`
 }
 
-// addressRange is what host-local gives addresses from.
+// addressRange is a range from which host-local assigns addresses.
 type addressRange struct {
 	Subnet  netip.Prefix `json:"subnet"`
 	Gateway netip.Addr   `json:"gateway"`
 }
 
-// gateway is the address of the bridge: the first one, unless another one is named.
+// gateway returns the address of the bridge: the first one, unless another is configured.
 func (r addressRange) gateway() netip.Addr {
 	if r.Gateway.IsValid() {
 		return r.Gateway
@@ -67,16 +67,16 @@ func (r addressRange) gateway() netip.Addr {
 	return r.Subnet.Masked().Addr().Next()
 }
 
-// conflist is a network of CNI that is a bridge of the node, whose addresses host-local gives.
+// conflist is a network of CNI that is a bridge of the node and whose addresses host-local assigns.
 type conflist struct {
 	list      *libcni.NetworkConfigList
 	ranges    []addressRange
 	device    string // the bridge; "" if the plugin chooses its name
-	addresses string // directory in which host-local notes what it has given
+	addresses string // directory in which host-local records assigned addresses
 }
 
-// readConflist wants a list of plugins to make such a network, and nothing that could not be made
-// anew at another node.
+// readConflist requires a list of plugins to make such a network, and nothing that another node could not
+// make again.
 func readConflist(list *libcni.NetworkConfigList) (conflist, []engine.Problem) {
 	c, p := conflist{list: list}, problems{}
 	what := networkTitle(list.Name)
@@ -122,7 +122,7 @@ func readConflist(list *libcni.NetworkConfigList) (conflist, []engine.Problem) {
 
 func networkTitle(name string) string { return "network " + name + " of CNI" }
 
-// holder is the name by which CNI knows the container that has an address here; "" if none has.
+// holder returns the name by which CNI knows the container that has an address here; "" if there is none.
 func (c conflist) holder(ip netip.Addr) (string, error) {
 	data, err := os.ReadFile(filepath.Join(c.addresses, ip.String()))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,16 +131,16 @@ func (c conflist) holder(ip netip.Addr) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the container that has address %s: %w", ip, err)
 	}
-	name, _, _ := strings.Cut(string(data), "\n") // the name of the interface follows
+	name, _, _ := strings.Cut(string(data), "\n") // the interface's name follows
 	return strings.TrimSpace(name), nil
 }
 
-// keepTurn has host-local go on, after do, with the address that would have been the next before.
-// It gives addresses in turn, from the last one on, also if that one was asked for: it would begin
-// anew after each container that comes, with the addresses of those that have left, whose old
-// connections still go to these.
+// keepTurn makes host-local continue, after do, with the address that would have been next before.
+// host-local assigns addresses in turn, starting after the last one, even if that was requested. After each
+// arriving container it would start again with addresses of containers that have left, to which old
+// connections still go.
 func (c conflist) keepTurn(do func() error) error {
-	paths, err := filepath.Glob(filepath.Join(c.addresses, "last_reserved_ip.*")) // of each set of ranges
+	paths, err := filepath.Glob(filepath.Join(c.addresses, "last_reserved_ip.*")) // one per set of ranges
 	last := map[string][]byte{}
 	for _, path := range paths {
 		data, failed := os.ReadFile(path)
@@ -156,7 +156,7 @@ func (c conflist) keepTurn(do func() error) error {
 	return errors.Join(errs...)
 }
 
-// obstacles lists what keeps a container with these addresses from being made here.
+// obstacles lists the obstacles to making a container with these addresses here.
 func (c conflist) obstacles(own engine.Network) ([]engine.Problem, error) {
 	p, what := problems{}, networkTitle(own.Bridge)
 	p.add(own.Routed && !isRouted(c.list), what,
@@ -182,8 +182,8 @@ func (c conflist) obstacles(own engine.Network) ([]engine.Problem, error) {
 	return p, err
 }
 
-// widened is the list for a container that brings its address: nodes may each give away a part of
-// the subnet, in which that need not be.
+// widened returns the list for a container that keeps its address. Each node may assign only a part of the
+// subnet, and the address need not be in that part.
 func (c conflist) widened() (*libcni.NetworkConfigList, error) {
 	decoder := json.NewDecoder(bytes.NewReader(c.list.Bytes))
 	decoder.UseNumber()
@@ -205,7 +205,7 @@ func (c conflist) widened() (*libcni.NetworkConfigList, error) {
 	return libcni.NetworkConfFromBytes(data)
 }
 
-// widen takes the bounds of ranges of addresses out of what host-local is told.
+// widen removes the bounds of address ranges from host-local's configuration.
 func widen(value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -219,7 +219,7 @@ func widen(value any) {
 	}
 }
 
-// loadList reads the list of this name in the first of these directories that has one.
+// loadList reads the list with this name from the first of these directories that has one.
 func loadList(name string, directories []string) (list *libcni.NetworkConfigList, err error) {
 	for _, directory := range directories {
 		if list, err = libcni.LoadNetworkConf(directory, name); err == nil {
@@ -229,8 +229,8 @@ func loadList(name string, directories []string) (list *libcni.NetworkConfigList
 	return list, err
 }
 
-// readNetwork reads the list of a network of this node that a container comes to, or says what
-// stands against that.
+// readNetwork reads the list of a network of this node to which a container comes, or returns the
+// obstacles.
 func readNetwork(own engine.Network, directories []string) (conflist, []engine.Problem) {
 	what, subnet := networkTitle(own.Bridge), netip.PrefixFrom(own.Address, own.PrefixBits).Masked().String()
 	copied := "copy its conflist from the other node, where its subnet is " + subnet
@@ -255,7 +255,7 @@ func readNetwork(own engine.Network, directories []string) (conflist, []engine.P
 	return readConflist(list)
 }
 
-// networkObstacles lists what keeps the network of a container that comes from being made here.
+// networkObstacles lists the obstacles to making an arriving container's network here.
 func networkObstacles(own engine.Network, directories []string) ([]engine.Problem, error) {
 	if !own.OnBridge() {
 		return nil, nil

@@ -21,8 +21,8 @@ func conflistOf(t *testing.T, plugins string) *libcni.NetworkConfigList {
 	return list
 }
 
-// TestReadConflist: only networks that another node makes in the same way are taken, others are
-// refused by what they are.
+// TestReadConflist checks that only networks that another node makes in the same way are accepted, and that
+// the refusal of others gives the reason.
 func TestReadConflist(t *testing.T) {
 	for plugins, want := range map[string]string{
 		`{"type":"bridge","ipam":{"type":"host-local","subnet":"10.4.0.0/24"}}`:                                         "",
@@ -44,7 +44,8 @@ func TestReadConflist(t *testing.T) {
 	}
 }
 
-// TestAddressHere: an address comes to a network of the same subnet, in which nobody has it.
+// TestAddressHere checks that an address can come to a network with the same subnet if nobody has the
+// address there.
 func TestAddressHere(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "birds"), 0o700); err != nil {
@@ -69,7 +70,7 @@ func TestAddressHere(t *testing.T) {
 		}
 		said := ""
 		for _, one := range append(found, further...) {
-			if !strings.HasPrefix(one.What, "plugins of CNI") { // which this machine may lack
+			if !strings.HasPrefix(one.What, "plugins of CNI") { // which may be missing here
 				said += one.Why
 			}
 		}
@@ -79,8 +80,8 @@ func TestAddressHere(t *testing.T) {
 	}
 }
 
-// TestKeepTurn: host-local goes on with its own addresses after one that was asked for, also if
-// that could not be had.
+// TestKeepTurn checks that host-local continues with its own addresses after a requested address, even if
+// the request failed.
 func TestKeepTurn(t *testing.T) {
 	dir := t.TempDir()
 	read, _ := readConflist(conflistOf(t, `{"type":"bridge","ipam":{"type":"host-local","dataDir":"`+dir+
@@ -90,7 +91,7 @@ func TestKeepTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	reserve := func(address string) error { return os.WriteFile(turn, []byte(address), 0o600) }
-	if err := read.keepTurn(func() error { return reserve("10.4.0.2") }); err != nil { // the first of all
+	if err := read.keepTurn(func() error { return reserve("10.4.0.2") }); err != nil { // the first request
 		t.Fatal(err)
 	}
 	fails := errors.New("a plugin fails")
@@ -103,7 +104,8 @@ func TestKeepTurn(t *testing.T) {
 	}
 }
 
-// TestWidened: a container that comes brings its address, whatever part of the subnet this node gives away.
+// TestWidened checks that an arriving container keeps its address, whichever part of the subnet this node
+// assigns.
 func TestWidened(t *testing.T) {
 	for _, ipam := range []string{
 		`"subnet":"10.4.0.0/24","rangeStart":"10.4.0.100","rangeEnd":"10.4.0.199"`,
@@ -124,7 +126,7 @@ func TestWidened(t *testing.T) {
 	}
 }
 
-// TestRoutedList: the list that setup makes is of a network that moves, of which each node gives
+// TestRoutedList checks that setup's list describes a network that can move, and of which each node assigns
 // its own part.
 func TestRoutedList(t *testing.T) {
 	data, err := routedList("birds", netip.MustParsePrefix("10.60.0.0/16"),

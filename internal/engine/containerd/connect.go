@@ -30,16 +30,15 @@ import (
 
 var _ oci.NetworkCreator = (*adapter)(nil)
 
-// connection is what the plugins of CNI have been told of a container's network, and must be told
-// again to take it away. It lies in a file before they are, so that nothing is left of what they
-// have begun.
+// connection has the parameters with which CNI's plugins made a container's network, and which they need to
+// remove it. It is written to a file before the plugins run, so that nothing is left of unfinished work.
 type connection struct {
 	ID        string         `json:"id"` // by which CNI knows the container
 	Interface string         `json:"interface"`
 	Config    []byte         `json:"config"`
 	Args      [][2]string    `json:"args,omitempty"`
 	Addresses []netip.Prefix `json:"addresses"`
-	// it has plugins take the network away, too: see takenByNerdctl
+	// nerdctl makes plugins remove the network, too: see takenByNerdctl
 	Nerdctl  bool           `json:"nerdctl,omitempty"`
 	settings map[string]any // of its plugins
 }
@@ -53,7 +52,7 @@ func (a *adapter) connectionPath(engineID string) string {
 	return filepath.Join(a.networks, a.RestoreDir(engineID)+".json")
 }
 
-// checkNetwork wants what another node tells of a container's address to be what plugins can be told.
+// checkNetwork requires another node's description of a container's address to be valid for plugins.
 func checkNetwork(d engine.Definition, x extra) error {
 	own := d.Network
 	if own == (engine.Network{}) && len(d.Ports) == 0 {
@@ -73,8 +72,8 @@ func checkNetwork(d engine.Definition, x extra) error {
 	return oci.CheckBridge(d)
 }
 
-// Connect has the plugins of this node's list make the network of a container that comes, with the
-// addresses that it had. It gets and sends nothing before the agent lets it.
+// Connect makes the plugins of this node's list make the network of an arriving container, with its
+// previous addresses. The container receives and sends nothing until the agent permits it.
 func (a *adapter) Connect(ctx context.Context, engineID, netns string, d engine.Definition) error {
 	if !d.Network.OnBridge() {
 		return nil
@@ -120,12 +119,12 @@ func (a *adapter) Connect(ctx context.Context, engineID, netns string, d engine.
 	return a.noteHosts(engineID, d, a.kept(list, c))
 }
 
-// connectPatience bounds what plugins do to connect a container, or to take away what they have
-// made: each is a program that runs for the blink of an eye, and may wait for others.
+// connectPatience bounds the time of plugins that connect or disconnect a container. Each plugin is a
+// program that runs for a moment, but may wait for others.
 const connectPatience = 30 * time.Second
 
-// add has the plugins connect a container that comes: one after the other, or one's turn would be
-// kept for the other's.
+// add makes the plugins connect an arriving container. It handles one container at a time, because keepTurn
+// for one would otherwise save the state of another.
 func (a *adapter) add(ctx context.Context, read conflist, list *libcni.NetworkConfigList,
 	how *libcni.RuntimeConf) error {
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
@@ -142,7 +141,7 @@ func (a *adapter) add(ctx context.Context, read conflist, list *libcni.NetworkCo
 	})
 }
 
-// disconnect has the plugins take away what Connect has had them make.
+// disconnect makes the plugins remove what Connect has made with them.
 func (a *adapter) disconnect(ctx context.Context, engineID string) error {
 	var made connection
 	err := durable.Load(a.connectionPath(engineID), &made)
@@ -158,10 +157,9 @@ func (a *adapter) disconnect(ctx context.Context, engineID string) error {
 	return durable.Remove(a.connectionPath(engineID))
 }
 
-// takenByNerdctl tells whether nerdctl has had plugins take away what they had made of a container.
-// If it has started the container again since, with another address, a rule of that address may be
-// left, as of any container of nerdctl's, on which plugin bridge fails: it knows one address of a
-// container.
+// takenByNerdctl reports whether nerdctl has made plugins remove what they had made for a container. If
+// nerdctl has since restarted the container with another address, a rule of the old address may be left, as
+// for any container of nerdctl. Plugin bridge fails on that, because it knows one address of a container.
 func (a *adapter) takenByNerdctl(made connection) bool {
 	attached, err := a.cni.GetCachedAttachments(made.ID)
 	if !made.Nerdctl || err != nil || len(attached) > 0 {
@@ -178,8 +176,8 @@ func (a *adapter) takenByNerdctl(made connection) bool {
 	})
 }
 
-// disconnectOthers has them take away what others have had them make of a container whose processes
-// have ended: who has started it in the background does not.
+// disconnectOthers makes plugins remove what other programs have made with them for a container whose
+// processes have ended. A program that has started a container in the background does not do that.
 func (a *adapter) disconnectOthers(ctx context.Context, engineID string) error {
 	attached, err := a.cni.GetCachedAttachments(cniID(engineID))
 	if err != nil {
@@ -191,8 +189,8 @@ func (a *adapter) disconnectOthers(ctx context.Context, engineID string) error {
 			settings: one.CapabilityArgs}
 		if list, err := libcni.NetworkConfFromBytes(made.Config); err == nil &&
 			isThere(a.kept(list, made), made.Interface, one.NetNS) {
-			// of one that runs: in another namespace of containerd another name may lead to the
-			// same ID
+			// a running container's: in another namespace of containerd, another name may lead to the same
+			// ID
 			continue
 		}
 		errs = append(errs, a.take(ctx, made))
@@ -200,9 +198,9 @@ func (a *adapter) disconnectOthers(ctx context.Context, engineID string) error {
 	return errors.Join(errs...)
 }
 
-// isThere tells whether an interface that plugins have made is in the network namespace by this
-// path, as far as can be told: the number of a container's process that has ended may be that of
-// any other process by now, of another container, too.
+// isThere reports whether an interface that plugins have made is in the network namespace at this path, as
+// far as can be told. The PID of a container's ended process may belong to any other process by now, even
+// of another container.
 func isThere(kept *types.Result, name, path string) bool {
 	its, err := os.Stat(path)
 	if err != nil {
@@ -220,9 +218,9 @@ func isThere(kept *types.Result, name, path string) bool {
 	return made < 0 || kept.Interfaces[made].Mac == mac
 }
 
-// take has plugins take away what they have made of a container whose processes have ended. The
-// network namespace goes with them, but by what is in it plugin bridge knows which rules of the
-// node's to remove. So it is shown another one that has the same.
+// take makes plugins remove what they have made for a container whose processes have ended. Its network
+// namespace has ended with the processes, but plugin bridge needs its contents to know which rules of the
+// node to remove. So take shows it another namespace with the same contents.
 func (a *adapter) take(ctx context.Context, made connection) error {
 	list, err := libcni.NetworkConfFromBytes(made.Config)
 	if err != nil {
@@ -246,8 +244,8 @@ func (a *adapter) take(ctx context.Context, made connection) error {
 	return nil
 }
 
-// kept is what plugins have said that they have made; nil if they have not, or it cannot be read:
-// then that is as good as CNI can do.
+// kept returns what plugins have reported as made. It returns nil if there is no readable report: CNI
+// itself could do no better then.
 func (a *adapter) kept(list *libcni.NetworkConfigList, made connection) *types.Result {
 	said, err := a.cni.GetNetworkListCachedResult(list, made.runtime(""))
 	if err != nil || said == nil {
@@ -260,11 +258,11 @@ func (a *adapter) kept(list *libcni.NetworkConfigList, made connection) *types.R
 	return kept
 }
 
-// supposeMade has each plugin be told what CNI would have kept, had not one of them failed, or been
-// ended: by these addresses firewall knows which rules it has made before. Those of an address that
-// another container has by now are that one's.
+// supposeMade passes each plugin what CNI would have kept if no plugin had failed or been stopped. By these
+// addresses, plugin firewall knows which rules it has made. Rules of an address that another container has
+// by now belong to that container.
 func supposeMade(list *libcni.NetworkConfigList, made connection) error {
-	read, _ := readConflist(list) // what stands against it as a whole is no matter here
+	read, _ := readConflist(list) // obstacles of the list as a whole do not matter here
 	supposed := &types.Result{CNIVersion: types.ImplementedSpecVersion}
 	for _, one := range made.Addresses {
 		who, err := read.holder(one.Addr())
@@ -276,7 +274,7 @@ func supposeMade(list *libcni.NetworkConfigList, made connection) error {
 		}
 	}
 	result, err := supposed.GetAsVersion(list.CNIVersion)
-	if err != nil { // of a version that has no such thing
+	if err != nil { // a version without previous results
 		return nil //nolint:nilerr // as said
 	}
 	for i, plugin := range list.Plugins {
@@ -303,16 +301,16 @@ func addressesOf(kept *types.Result) (all []netip.Prefix) {
 	return all
 }
 
-// removeDevices removes the ends of a container's interfaces on its node. They would go with its
-// network namespace, but in that the kernel may have connections to end for minutes, by an address
-// that is another container's by then.
+// removeDevices removes the node's ends of a container's interfaces. They would vanish with the container's
+// network namespace, but the kernel may take minutes to end connections in it, with an address that another
+// container has by then.
 func removeDevices(kept *types.Result) error {
 	for _, one := range kept.Interfaces {
 		link, err := netlink.LinkByName(one.Name)
 		if one.Sandbox != "" || err != nil { // it is gone
 			continue
 		}
-		// the bridge, or another one of this name
+		// the bridge, or another device with this name
 		if link.Type() != "veth" || link.Attrs().HardwareAddr.String() != one.Mac {
 			continue
 		}
@@ -323,8 +321,8 @@ func removeDevices(kept *types.Result) error {
 	return nil
 }
 
-// unusedBridge wants nothing to be connected with a bridge: not what containerd does not tell of,
-// or while it is away.
+// unusedBridge requires that nothing is connected to a bridge, because containerd may not know of
+// everything connected, or may be away.
 func unusedBridge(device string) error {
 	bridge, err := netlink.LinkByName(device)
 	var none netlink.LinkNotFoundError
@@ -344,7 +342,7 @@ func unusedBridge(device string) error {
 	return nil
 }
 
-// removeBridge removes the device of a network that is no more. That it is not there is no error.
+// removeBridge removes the device of a network that no longer exists. A missing device is no error.
 func removeBridge(device string) error {
 	link, err := netlink.LinkByName(device)
 	var none netlink.LinkNotFoundError
@@ -357,8 +355,7 @@ func removeBridge(device string) error {
 	return err
 }
 
-// withStub makes a network namespace with an interface that has these addresses, for as long as do
-// takes.
+// withStub makes a network namespace with an interface that has these addresses, while do runs.
 func withStub(device string, addresses []netip.Prefix, do func(path string) error) error {
 	made, err := newNamespace()
 	if err != nil {
@@ -388,7 +385,7 @@ func newNamespace() (made netns.NsHandle, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked
 		made, err = netns.New()
 	}()
 	<-done

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elsewhere does something in a network namespace of its own.
+// elsewhere runs a function in a new network namespace.
 func elsewhere(t *testing.T, do func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked
 		made, err := netns.New()
 		if err == nil {
 			defer made.Close()
@@ -34,7 +34,8 @@ func elsewhere(t *testing.T, do func()) {
 	}
 }
 
-// TestUnusedBridge: a bridge to which something is connected stays, whoever knows of that.
+// TestUnusedBridge checks that a bridge stays while anything is connected to it, known to containerd or
+// not.
 func TestUnusedBridge(t *testing.T) {
 	elsewhere(t, func() {
 		const name = "cni-birds"
@@ -61,8 +62,8 @@ func TestUnusedBridge(t *testing.T) {
 	})
 }
 
-// TestIsThere: what a container's process was in that has ended is nobody's, also when its number
-// is that of one of the node's, or of another container's.
+// TestIsThere checks that the interface of an ended process does not count as existing, even if a process
+// of the node or of another container has its PID.
 func TestIsThere(t *testing.T) {
 	made, err := newNamespace()
 	if err != nil {
@@ -103,8 +104,8 @@ func TestIsThere(t *testing.T) {
 	}
 }
 
-// TestSupposeMade: firewall is told of a container's addresses, by which it removes rules, but not
-// of one that another container has by now.
+// TestSupposeMade checks that plugin firewall is told a container's addresses, by which it removes rules,
+// except an address that another container has by now.
 func TestSupposeMade(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "birds"), 0o700); err != nil {

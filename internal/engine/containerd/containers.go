@@ -28,21 +28,21 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// kubernetes is the namespace of its pods.
+// kubernetes is the namespace of Kubernetes' pods.
 const kubernetes = "k8s.io"
 
-// others are namespaces whose containers are others' to move: Docker's own engine does, and
-// Kubernetes would start them anew.
+// others are namespaces whose containers belong to other programs: Docker's own engine moves Docker's, and
+// Kubernetes would restart its own.
 var others = []string{"moby", kubernetes}
 
-// defaultNamespace is that of ctr. Names of containers in it are without it.
+// defaultNamespace is ctr's default. Names of containers in it omit the namespace.
 const defaultNamespace = "default"
 
-// told is what containerd has told of a container.
+// told is containerd's answer about a container.
 type told struct {
 	namespace string
 	container *containers.Container
-	process   *task.Process // nil: it has none
+	process   *task.Process // nil: there is no process
 	spec      specs.Spec
 }
 
@@ -51,8 +51,8 @@ func native(found oci.Container) told {
 	return all
 }
 
-// List tells of every container. While a process of one is being made its shim does not answer: it
-// is not asked about those.
+// List lists all containers. While a container's process is being made, its shim does not answer, so List
+// does not query such containers.
 func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Container, error) {
 	spaces, err := a.namespaces.List(ctx, &namespaces.ListNamespacesRequest{})
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Conta
 		for _, one := range listed.GetContainers() {
 			engineID := engineID(space.GetName(), one.GetID())
 			found, err := a.withProcess(ctx, space.GetName(), one, busy(engineID) || a.isStarting(engineID))
-			if err == nil { // otherwise it is nothing that runc runs
+			if err == nil { // otherwise runc does not run it
 				all = append(all, found)
 			}
 		}
@@ -78,7 +78,7 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Conta
 	return all, nil
 }
 
-// withProcess asks for the process of a container.
+// withProcess queries containerd for a container's process.
 func (a *adapter) withProcess(
 	ctx context.Context, namespace string, one *containers.Container, busy bool,
 ) (oci.Container, error) {
@@ -91,20 +91,20 @@ func (a *adapter) withProcess(
 	}
 	found, err := describe(namespace, one, reply.GetProcess())
 	if err == nil {
-		// what is against its move Obstacles tells
+		// Obstacles lists the problems
 		found.Container.Definition.Network, _ = a.networkOf(native(found))
 	}
 	return found, err
 }
 
-// Find asks containerd about a container: by its own id, the one that it has elsewhere, or its id
-// alone if that is unique.
+// Find queries containerd for a container: by the engine's ID, by its ID on other nodes, or by its ID
+// without the namespace if that is unique.
 func (a *adapter) Find(ctx context.Context, ref string) (oci.Container, error) {
 	unknown := fmt.Errorf("container %.80q of containerd: %w", ref, engine.ErrNotFound)
 	if namespace, id := splitEngineID(ref); id != "" {
 		return a.get(ctx, namespace, id, unknown)
 	}
-	all, err := a.List(ctx, func(string) bool { return true }) // whose it is; not yet what it does
+	all, err := a.List(ctx, func(string) bool { return true }) // to find it, without querying its process yet
 	if err != nil {
 		return oci.Container{}, fmt.Errorf("ask containerd about container %.80q: %w", ref, err)
 	}
@@ -147,7 +147,7 @@ func (a *adapter) get(ctx context.Context, namespace, id string, unknown error) 
 	return a.withProcess(ctx, namespace, reply.GetContainer(), a.isStarting(engineID(namespace, id)))
 }
 
-// describe makes of what containerd says what other packages know of a container.
+// describe converts containerd's answer about a container for other packages.
 func describe(namespace string, one *containers.Container, process *task.Process) (oci.Container, error) {
 	t := told{namespace: namespace, container: one, process: process}
 	if err := json.Unmarshal(one.GetSpec().GetValue(), &t.spec); err != nil {
@@ -183,13 +183,12 @@ func describe(namespace string, one *containers.Container, process *task.Process
 	return found, err
 }
 
-// nameOf is how people call a container: by its id, after that of its namespace unless it is ctr's own.
+// nameOf returns a container's name for people: its ID, after its namespace unless that is ctr's default.
 func nameOf(engineID string) string {
 	return strings.Replace(strings.TrimPrefix(engineID, defaultNamespace+"/"), "/", ".", 1)
 }
 
-// restartLabels are the labels by which containerd is told to start a container again
-// (runtime/restart/monitor).
+// restartLabels returns the labels that make containerd restart a container (runtime/restart/monitor).
 func restartLabels(labels map[string]string) map[string]string {
 	found := map[string]string{}
 	for name, value := range labels {
@@ -202,11 +201,11 @@ func restartLabels(labels map[string]string) map[string]string {
 
 const (
 	restartPrefix = "containerd.io/restart."
-	// where the shim writes when containerd starts the container again; it may be a program
+	// where the shim writes when containerd restarts the container; it may be a program
 	restartLog = restartPrefix + "loguri"
 )
 
-// restartValues are those of these labels that mean the same on every node, and what may be said there.
+// restartValues are the labels of these that mean the same on every node, and their permitted values.
 var restartValues = map[string]*regexp.Regexp{
 	restartPrefix +
 		"status": regexp.MustCompile(`^(running|stopped|created|paused|pausing|unknown)$`),
@@ -216,8 +215,8 @@ var restartValues = map[string]*regexp.Regexp{
 	restartPrefix + "explicitly-stopped": regexp.MustCompile(`^(true|false|1|0)$`),
 }
 
-// restartObstacles lists what would have containerd write elsewhere than a log, or run programs of
-// the node, when it starts a container again.
+// restartObstacles lists labels that would make containerd, when it restarts a container, write to
+// something other than a log, or run programs of the node.
 func restartObstacles(labels map[string]string) []engine.Problem {
 	p := problems{}
 	logged := func(value string) bool {
@@ -234,8 +233,8 @@ func restartObstacles(labels map[string]string) []engine.Problem {
 	return p
 }
 
-// takenRestart is the policy of a container that comes: it writes into its log here, whatever it
-// did elsewhere.
+// takenRestart returns the restart labels of an arriving container: it writes into its log here, whatever
+// it did elsewhere.
 func takenRestart(labels map[string]string, log string) map[string]string {
 	taken := map[string]string{}
 	for name, value := range labels {
@@ -249,13 +248,12 @@ func takenRestart(labels map[string]string, log string) map[string]string {
 	return taken
 }
 
-// StartsAtBoot is false: containerd starts what does not run and has its labels at any time, also
-// those that it gets again.
+// StartsAtBoot is false: containerd starts a container that has its restart labels and does not run at any
+// time, also once the labels are restored.
 func (a *adapter) StartsAtBoot(oci.Container, json.RawMessage) bool { return false }
 
-// Restart says whether containerd is to start a container again that has ended. A container that
-// runs since it was restored, and of whose start an agent did not live to hear, is started for
-// containerd, too.
+// Restart sets whether containerd restarts a container that has ended. If a container was restored and
+// runs, but the agent died before it heard of the start, containerd must consider it started, too.
 func (a *adapter) Restart(ctx context.Context, found oci.Container, policy json.RawMessage) error {
 	t := native(found)
 	ctx = within(ctx, t.namespace)
@@ -307,8 +305,8 @@ func limitsOf(spec specs.Spec) engine.Limits {
 	return limits
 }
 
-// volumesOf are the mounts that are directories or files of the node, but for those of files that
-// somebody keeps for the container.
+// volumesOf returns the mounts that are directories or files of the node, except files that another program
+// keeps for the container.
 func volumesOf(spec specs.Spec, kept func(specs.Mount) bool) []engine.Volume {
 	var volumes []engine.Volume
 	for _, m := range spec.Mounts {
@@ -326,8 +324,8 @@ func bound(m specs.Mount) bool {
 	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
-// Root is a container's root file system. The snapshotter tells its layers, and the shim mounts it
-// in its bundle.
+// Root returns a container's root file system. The snapshotter knows its layers, and the shim mounts it in
+// its bundle.
 func (a *adapter) Root(found oci.Container) (mounts.Overlay, error) {
 	t := native(found)
 	if t.container.GetSnapshotter() != snapshotter {

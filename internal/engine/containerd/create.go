@@ -26,10 +26,10 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// specType is how containerd calls an OCI specification (typeurl of runtime-spec).
+// specType is containerd's type name for an OCI specification (typeurl of runtime-spec).
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// Create makes a container that comes, and its snapshot.
+// Create makes an arriving container, and its snapshot.
 func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
 	x, err := decode(d)
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	if _, err := a.containers.Create(ctx, &containers.CreateContainerRequest{Container: made}); err != nil {
 		return "", err
 	}
-	// From now on its snapshot is not collected as garbage.
+	// From now on the snapshot is not garbage-collected.
 	if _, err = a.snapshots.Prepare(ctx,
 		&snapshots.PrepareSnapshotRequest{Snapshotter: snapshotter, Key: x.ID, Parent: x.Chain}); err != nil {
 		return "", errors.Join(err, a.forget(context.WithoutCancel(ctx), x.ID))
@@ -62,14 +62,14 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	return engineID(x.Namespace, x.ID), nil
 }
 
-// EngineID is the id of a container that Create makes: in its namespace it has the name that it had.
+// EngineID returns the ID of a container that Create makes: its name stays the same within its namespace.
 func (a *adapter) EngineID(d engine.Definition) (string, error) {
 	x, err := decode(d)
 	return engineID(x.Namespace, x.ID), err
 }
 
-// forget takes a container back of which containerd could not make the files: a snapshot of its key
-// is somebody else's.
+// forget deletes a container whose snapshot containerd could not make: a snapshot with its key belongs to
+// somebody else.
 func (a *adapter) forget(ctx context.Context, id string) error {
 	ctx, cancel := asking(ctx)
 	defer cancel()
@@ -80,7 +80,7 @@ func (a *adapter) forget(ctx context.Context, id string) error {
 	return err
 }
 
-// record is what containerd is told of a container. It is not told to start it again yet.
+// record returns containerd's record of a container, without restart labels for now.
 func (a *adapter) record(d engine.Definition, x extra, label, value string) (*containers.Container, error) {
 	path, err := a.runtimePath()
 	if err != nil {
@@ -112,7 +112,7 @@ func (a *adapter) record(d engine.Definition, x extra, label, value string) (*co
 	return made, err
 }
 
-// Log is the file into which the shim writes. Those of containers that come are this package's:
+// Log returns the file to which the shim writes. The logs of arrived containers belong to this package:
 // containerd has none.
 func (a *adapter) Log(_ context.Context, found oci.Container) (string, error) {
 	t := native(found)
@@ -134,8 +134,8 @@ func (a *adapter) logPath(engineID string) string {
 	return filepath.Join(a.logs, a.RestoreDir(engineID)+".log")
 }
 
-// Gone removes what a container that had come has written, and has CNI take its network away, which
-// containerd does not.
+// Gone removes the output of a container that had arrived, and makes CNI disconnect it, which containerd
+// does not do.
 func (a *adapter) Gone(engineID string) error {
 	if err := a.disconnect(context.Background(), engineID); err != nil {
 		return err
@@ -146,12 +146,12 @@ func (a *adapter) Gone(engineID string) error {
 	return nil
 }
 
-// StartCommand is the hidden command of this program that makes and starts the process of a
-// container. It is a process of its own because containerd ends what it makes for a client that
-// goes away, and agents may.
+// StartCommand is the hidden command of this program that makes and starts the process of a container. It
+// runs as a process of its own, because containerd gives up work for a client that goes away, and agents
+// may go away.
 const StartCommand = "containerd-start"
 
-// Start has a process of its own start a container.
+// Start starts a container in a separate process.
 func (a *adapter) Start(ctx context.Context, engineID string) error {
 	namespace, id := splitEngineID(engineID)
 	reply, err := a.containers.Get(within(ctx, namespace), &containers.GetContainerRequest{ID: id})
@@ -208,7 +208,7 @@ func (a *adapter) start(ctx context.Context, engineID, log string) error {
 	return err
 }
 
-// Logs shows what is in the file that a container's output goes to: lines, without times.
+// Logs passes the lines in the file with a container's output, which have no times, to emit.
 func (a *adapter) Logs(
 	ctx context.Context, found oci.Container, options engine.LogOptions, emit func(engine.LogEntry) error,
 ) error {

@@ -22,7 +22,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 )
 
-// A containerd that has snapshots, and keeps ids of containers.
+// A fake containerd that has snapshots, and records the IDs of containers.
 type pretendedNamespaces struct{ namespaces.NamespacesClient }
 
 func (pretendedNamespaces) Create(context.Context, *namespaces.CreateNamespaceRequest,
@@ -74,7 +74,7 @@ func (p *pretendedSnapshots) Prepare(_ context.Context, r *snapshots.PrepareSnap
 	return &snapshots.PrepareSnapshotResponse{}, nil
 }
 
-// pretendedVersion is that of a containerd.
+// pretendedVersion is the version of a containerd.
 type pretendedVersion string
 
 func (p pretendedVersion) Version(context.Context, *emptypb.Empty,
@@ -82,8 +82,8 @@ func (p pretendedVersion) Version(context.Context, *emptypb.Empty,
 	return &version.VersionResponse{Version: string(p)}, nil
 }
 
-// TestOthersSnapshot: a snapshot that has the key of a container that comes is somebody else's, and nothing
-// is left that would remove it.
+// TestOthersSnapshot checks that a snapshot with an arriving container's key is taken for somebody else's,
+// and that nothing is left that would remove it.
 func TestOthersSnapshot(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "godwit")
 	for _, name := range []string{program, filepath.Join(filepath.Dir(program), shim.Program)} {
@@ -103,7 +103,7 @@ func TestOthersSnapshot(t *testing.T) {
 	made, kept := &pretendedContainers{}, &pretendedSnapshots{keys: []string{x.Chain}}
 	a := &adapter{executable: program, namespaces: pretendedNamespaces{}, containers: made, snapshots: kept,
 		version: pretendedVersion(oldest)}
-	for _, others := range []bool{false, true} { // its own is there the second time
+	for _, others := range []bool{false, true} { // the second time, its own snapshot exists
 		found, err := a.Reserve(t.Context(), d)
 		if err != nil || len(found) > 0 != others || others &&
 			!strings.HasPrefix(found[0].What, "snapshot web") {
@@ -120,8 +120,8 @@ func TestOthersSnapshot(t *testing.T) {
 	}
 }
 
-// TestRestoreDirs: containers of different namespaces have neither restore directories nor logs in
-// common.
+// TestRestoreDirs checks that containers of different namespaces share neither restore directories nor
+// logs.
 func TestRestoreDirs(t *testing.T) {
 	a := &adapter{logs: "/logs"}
 	names := []string{"default", "default.a", "a", "a.b", "b", "default.a.b"}

@@ -22,7 +22,7 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// maxVolumes bounds a definition: it may come from another node.
+// maxVolumes bounds a definition, which may come from another node.
 const maxVolumes = 64
 
 var (
@@ -30,25 +30,24 @@ var (
 	imagePattern  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,511}$`)
 )
 
-// runtimeName is the one whose shim runs runc.
+// runtimeName is the runtime whose shim runs runc.
 const runtimeName = "io.containerd.runc.v2"
 
 // extra is this engine's part of a definition (Definition.Engine).
 type extra struct {
 	Namespace string     `json:"namespace"`
-	ID        string     `json:"id"` // containerd's
+	ID        string     `json:"id"` // containerd's ID
 	Spec      specs.Spec `json:"spec"`
 	Chain     string     `json:"chain"` // of the image's layers
 	Systemd   bool       `json:"systemd_cgroup,omitempty"`
-	Log       bool       `json:"log"` // what it has written is in a file
+	Log       bool       `json:"log"` // its output goes to a file
 	Stdio     []string   `json:"stdio"`
-	// Extension is the type of that by which ctr notes that it has had CNI connect the container:
-	// see ctrExtension.
+	// Extension is the type of ctr's record that it has connected the container with CNI: see ctrExtension.
 	Extension string         `json:"ctr_extension,omitempty"`
-	Nerdctl   *madeByNerdctl `json:"nerdctl,omitempty"` // nil: it has not started the container
+	Nerdctl   *madeByNerdctl `json:"nerdctl,omitempty"` // nil: nerdctl has not started the container
 }
 
-// Describe tells what another node needs to make a container that runs.
+// Describe adds what another node needs to make a running container.
 func (a *adapter) Describe(
 	ctx context.Context, found oci.Container, stdio []string, d *engine.Definition,
 ) error {
@@ -71,18 +70,18 @@ func (a *adapter) Describe(
 	if err != nil {
 		return fmt.Errorf("image of container %s: %w", nameOf(found.ID), err)
 	}
-	if image != nil { // otherwise its name is another one's by now, or nobody's
+	if image != nil { // otherwise another image, or none, has its name by now
 		d.ImageID, d.Layers = image.ID, image.Layers
 	}
 	spec, made, err := t.spec, (*madeByNerdctl)(nil), error(nil)
 	if t.byNerdctl() {
-		// they are made anew, and have the environment of who has started it
+		// hooks are made again, and contain the environment of the program that started the container
 		spec.Hooks, made = nil, &madeByNerdctl{}
 		if made.Started, err = nerdctl.Started(t.place()); err != nil {
 			return err
 		}
 	}
-	extension, _ := ctrExtension(t.container.GetExtensions()) // others are refused
+	extension, _ := ctrExtension(t.container.GetExtensions()) // other extensions are refused
 	d.Engine, err = json.Marshal(extra{
 		Extension: extension, Nerdctl: made,
 		Namespace: t.namespace, ID: t.container.GetID(), Spec: spec, Chain: chain,
@@ -92,7 +91,7 @@ func (a *adapter) Describe(
 	return err
 }
 
-// runtimeOptions is what containerd tells the shim of a container.
+// runtimeOptions returns what containerd passes to the shim of a container.
 func runtimeOptions(t told) (*options.Options, error) {
 	settings := &options.Options{}
 	packed := t.container.GetRuntime().GetOptions()
@@ -109,7 +108,7 @@ func runtimeOptions(t told) (*options.Options, error) {
 	return settings, nil
 }
 
-// Expect reads what another node has described.
+// Expect reads another node's description of a container.
 func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 	x, err := decode(d)
 	if err != nil {
@@ -125,8 +124,8 @@ func hasNamespace(spec specs.Spec, kind specs.LinuxNamespaceType) bool {
 		func(n specs.LinuxNamespace) bool { return n.Type == kind })
 }
 
-// decode reads this engine's part of a definition, and refuses one that this engine could not make,
-// or that means harm.
+// decode reads this engine's part of a definition. It refuses a definition that this engine could not make
+// or that would do harm.
 func decode(d engine.Definition) (extra, error) {
 	return oci.Decode(Name, d, func(x extra) error {
 		switch {
@@ -137,7 +136,7 @@ func decode(d engine.Definition) (extra, error) {
 			return fmt.Errorf("container %.80q of name %.80q", x.ID, d.Name)
 		case !digestPattern.MatchString(x.Chain):
 			return fmt.Errorf("layers %.80q", x.Chain)
-		// its hooks take away what has a part of the id in its name
+		// nerdctl's hooks remove objects whose names contain a part of the ID
 		case nerdctl.Has(d.Labels) && !nerdctl.IsID(x.ID):
 			return fmt.Errorf("container ID %.80q is not one that nerdctl makes", x.ID)
 		case (x.Nerdctl != nil) != nerdctl.Has(d.Labels):
@@ -153,7 +152,7 @@ func decode(d engine.Definition) (extra, error) {
 	})
 }
 
-// checkNamespace refuses what is no namespace, or one of others.
+// checkNamespace refuses invalid namespaces, and those of other programs.
 func checkNamespace(name string) error {
 	if !namePattern.MatchString(name) || len(name) > 40 || slices.Contains(others, name) {
 		return fmt.Errorf("namespace %.80q", name)
@@ -161,7 +160,7 @@ func checkNamespace(name string) error {
 	return nil
 }
 
-// checkImage wants the image, if it is known, to be what the container's files lie upon.
+// checkImage requires a known image to have the layers on which the container's files lie.
 func checkImage(d engine.Definition, x extra) error {
 	if d.Namespace != x.Namespace {
 		return fmt.Errorf("namespaces %.80q and %.80q", d.Namespace, x.Namespace)
@@ -178,7 +177,7 @@ func checkImage(d engine.Definition, x extra) error {
 	return nil
 }
 
-// checkDefinition wants what is told to the agent to be what containerd will do.
+// checkDefinition requires the definition's common part to be what containerd will do.
 func checkDefinition(d engine.Definition, x extra) error {
 	if len(d.Volumes) > maxVolumes ||
 		!oci.SameVolumes(d.Volumes, volumesOf(x.Spec, keptOf(x.Namespace, x.ID, d.Labels))) {
@@ -198,8 +197,8 @@ func checkDefinition(d engine.Definition, x extra) error {
 	return checkNetwork(d, x)
 }
 
-// remade is a specification with that of another that can move: what is harmless, and is made in
-// the same way on another node. Obstacles tells what is not.
+// remade returns a specification with the parts of another that can move: they are harmless, and another
+// node makes them in the same way. Obstacles names the other parts.
 func remade(from specs.Spec) specs.Spec {
 	p, l := from.Process, from.Linux
 	return specs.Spec{
@@ -225,7 +224,7 @@ func resources(from *specs.LinuxResources) *specs.LinuxResources {
 	return &specs.LinuxResources{Devices: from.Devices, Memory: from.Memory, CPU: from.CPU, Pids: from.Pids}
 }
 
-// same tells whether a specification loses nothing when it is made anew.
+// same reports whether a specification loses nothing when it is remade.
 func same(spec specs.Spec) bool {
 	if spec.Process.ConsoleSize != nil || spec.Root == nil {
 		return false

@@ -13,7 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// plain is what ctr makes, as far as it matters here.
+// plain returns a specification as ctr makes it, as far as it matters here.
 func plain() specs.Spec {
 	major, minor := int64(1), int64(3)
 	return specs.Spec{
@@ -30,7 +30,7 @@ func plain() specs.Spec {
 	}
 }
 
-// TestObstacles: what is not known to be harmless is refused, on both nodes.
+// TestObstacles checks that both nodes refuse settings that are not known to be harmless.
 func TestObstacles(t *testing.T) {
 	if found := obstacles(plain(), "default", "web"); len(found) > 0 {
 		t.Errorf("%+v", found)
@@ -74,7 +74,7 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// TestMounts: no mount shows a container more of its node than what people and agents are told.
+// TestMounts checks that no mount shows a container more of its node than users and agents are told.
 func TestMounts(t *testing.T) {
 	mounted := func(kind, at, options string) specs.Mount {
 		return specs.Mount{Type: kind, Source: kind, Destination: at, Options: strings.Split(options, ",")}
@@ -116,13 +116,13 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// connected is what another node tells of a container on a bridge of CNI's.
+// connected returns another node's description of a container on a bridge of CNI.
 func connected() engine.Network {
 	return engine.Network{Address: netip.MustParseAddr("10.4.0.2"), PrefixBits: 24, MAC: "0a:00:00:00:00:01",
 		Bridge: "birds"}
 }
 
-// TestDecode: what another node sends is taken only if it is what this engine would have made.
+// TestDecode checks that a definition from another node is accepted only if this engine could have made it.
 func TestDecode(t *testing.T) {
 	take := func(change func(*engine.Definition, *extra)) error {
 		x := extra{Namespace: "own", ID: "web", Spec: plain(), Chain: "sha256:" + strings.Repeat("2b", 32),
@@ -215,8 +215,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestRestart: what another node says of starting a container again runs no program, and writes
-// into no file but its log.
+// TestRestart checks that restart labels from another node run no program, and write to no file but the
+// container's log.
 func TestRestart(t *testing.T) {
 	a := &adapter{logs: "/logs"}
 	d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "own.web",

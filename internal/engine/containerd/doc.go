@@ -1,7 +1,7 @@
-// Package containerd moves containers that containerd runs by itself, in any of its namespaces but
-// Docker's and Kubernetes's: it is what package oci asks containerd for, by its API.
+// Package containerd moves containers that containerd runs by itself, in any of its namespaces except
+// Docker's and Kubernetes'. It implements, with containerd's API, the operations that package oci needs.
 //
-// containerd has no names beside ids, which are unique in a namespace only: here a container's own
-// id is NAMESPACE/ID. It keeps no log; what a container writes goes to a file if who has made it
-// has said so.
+// containerd has no names, only IDs, which are unique within a namespace: here the engine's ID of a
+// container is NAMESPACE/ID. containerd keeps no log. A container's output goes to a file if the program
+// that made the container has asked for that.
 package containerd

@@ -26,23 +26,23 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 )
 
-// Name of the engine.
+// Name is the name of the engine.
 const Name = "containerd"
 
-// oldest is the first version that was tried.
+// oldest is the oldest version that was tested.
 const oldest = "1.6"
 
-// DefaultSocket is where containerd listens, and stateDir where it and its shims keep what is gone
-// after a reboot.
+// DefaultSocket is containerd's default socket. In stateDir, containerd and its shims keep what does not
+// survive a reboot.
 const (
 	DefaultSocket = "/run/containerd/containerd.sock"
 	stateDir      = "/run/containerd"
 )
 
-// snapshotter is the one whose snapshots are overlays.
+// snapshotter is the snapshotter that uses overlays.
 const snapshotter = oci.Snapshotter
 
-// namePattern is what containerd allows as a namespace and as an id (identifiers/validate.go).
+// namePattern matches names that containerd accepts for namespaces and IDs (identifiers/validate.go).
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-](?:[A-Za-z0-9]+))*$`)
 
 // Config says where the engine keeps its files and finds containerd.
@@ -60,7 +60,7 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New makes the engine. containerd need not run, or be there.
+// New makes the engine. containerd need not run, or be installed.
 func New(config Config) (*Engine, error) {
 	if config.Executable == "" {
 		path, err := os.Executable()
@@ -85,23 +85,23 @@ func New(config Config) (*Engine, error) {
 	return &Engine{Engine: e, containerd: made}, nil
 }
 
-// Images are those of containerd's own store.
+// Images returns the images of containerd's own store.
 func (e *Engine) Images() engine.Images { return e.containerd.images }
 
-// SweepImages removes what was made of images that have not come, before a time.
+// SweepImages removes what was made, before a time, for images that have not come.
 func (e *Engine) SweepImages(ctx context.Context, before time.Time) error {
 	ctx, cancel := asking(ctx)
 	defer cancel()
 	return e.containerd.images.Sweep(ctx, before)
 }
 
-// adapter asks containerd by its API.
+// adapter uses containerd's API.
 type adapter struct {
 	socket     string
 	executable string
-	logs       string // directory of the output of containers that have come
-	run        string // directory of what is gone after a reboot
-	networks   string // directory of what plugins of CNI have been told of containers that have come
+	logs       string // directory of arrived containers' output
+	run        string // directory of what does not survive a reboot
+	networks   string // directory of connections of arrived containers
 	cni        *libcni.CNIConfig
 	namespaces namespaces.NamespacesClient
 	containers containers.ContainersClient
@@ -110,7 +110,7 @@ type adapter struct {
 	version    version.VersionClient
 	images     *contentstore.Store
 
-	adding   chan struct{} // holds who has plugins connect a container, see add
+	adding   chan struct{} // full while plugins connect a container, see add
 	mu       sync.Mutex
 	starting map[string]bool // engine's IDs of containers whose processes are being made
 }
@@ -132,7 +132,7 @@ func newAdapter(socket string) (*adapter, error) {
 	}
 	a.images = contentstore.New(contentstore.Config{
 		Connection: connection, Away: a.Away, Check: checkNamespace,
-		// as those of Kubernetes' have: names are the operator's
+		// not changed, as for Kubernetes' images: names are the operator's
 		Name: func(id, _ string) string { return id },
 	})
 	return a, nil
@@ -141,10 +141,10 @@ func newAdapter(socket string) (*adapter, error) {
 // Name of the engine.
 func (a *adapter) Name() string { return Name }
 
-// Title is its name for people.
+// Title returns the engine's name in messages.
 func (a *adapter) Title() string { return Name }
 
-// Away is why containerd is not here.
+// Away says why containerd is not available.
 func (a *adapter) Away() error {
 	if _, err := os.Stat(a.socket); err != nil {
 		return fmt.Errorf("containerd: %w: nothing listens at %s", engine.ErrAway, a.socket)
@@ -152,7 +152,7 @@ func (a *adapter) Away() error {
 	return nil
 }
 
-// engineID is the engine's ID of a container, which splitEngineID takes apart.
+// engineID returns the engine's ID of a container; splitEngineID is its inverse.
 func engineID(namespace, id string) string { return namespace + "/" + id }
 
 func splitEngineID(engineID string) (namespace, id string) {
@@ -160,17 +160,17 @@ func splitEngineID(engineID string) (namespace, id string) {
 	return namespace, id
 }
 
-// RestoreDir is named after the namespace, too: runc learns that by the directory of its state.
+// RestoreDir contains the namespace, too: runc gets it as the directory of its state.
 func (a *adapter) RestoreDir(engineID string) string { return shim.InRoot(splitEngineID(engineID)) }
 
-// within says in which namespace a question is meant.
+// within returns a context for calls in a namespace.
 func within(ctx context.Context, namespace string) context.Context {
 	return contentstore.Within(ctx, namespace)
 }
 
 func missing(err error) bool { return status.Code(err) == codes.NotFound }
 
-// RuntimePath is where godwit-runc is: beside the program that it is.
+// runtimePath returns the path of godwit-runc: beside the program to which it is a link.
 func (a *adapter) runtimePath() (string, error) {
 	program, err := filepath.EvalSymlinks(a.executable)
 	path := filepath.Join(filepath.Dir(program), shim.Program)
@@ -180,12 +180,12 @@ func (a *adapter) runtimePath() (string, error) {
 	return path, err
 }
 
-// bundle is the directory of a container's shim.
+// bundle returns the directory of a container's shim.
 func bundle(namespace, id string) string {
 	return filepath.Join(stateDir, "io.containerd.runtime.v2.task", namespace, id)
 }
 
-// Process finds the shim of a container and what runc knows of it.
+// Process finds a container's shim and runc's state of it.
 func (a *adapter) Process(found oci.Container) (oci.Process, error) {
 	namespace, id := splitEngineID(found.ID)
 	return oci.ShimProcess(found, filepath.Join(stateDir, "runc", namespace, id, "state.json"))
@@ -193,16 +193,16 @@ func (a *adapter) Process(found oci.Container) (oci.Process, error) {
 
 var errNoVolumes = errors.New("containerd has no volumes")
 
-// VolumePath is of none.
+// VolumePath fails: containerd has no volumes.
 func (a *adapter) VolumePath(engine.Volume) (string, error) { return "", errNoVolumes }
 
-// RemoveVolume removes none.
+// RemoveVolume does nothing: there are no volumes.
 func (a *adapter) RemoveVolume(context.Context, string) error { return nil }
 
-// MadeFor tells that none was.
+// MadeFor is false: there are no volumes.
 func (a *adapter) MadeFor(context.Context, string, string, string) (bool, error) { return false, nil }
 
-// Shm is none: runc makes it.
+// Shm returns "": runc mounts it.
 func (a *adapter) Shm(oci.Container) string { return "" }
 
 func (a *adapter) isStarting(engineID string) bool {

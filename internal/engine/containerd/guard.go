@@ -15,24 +15,24 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 )
 
-// Whoever starts a container of containerd has a task made from the specification that containerd
-// keeps of it (runtime/v2, Create: it writes the bundle's config.json). So a hook in that
-// specification, which fails and says why, refuses each start: by ctr, nerdctl, or containerd's
-// restart monitor. The running task has a bundle of its own, and does not see it.
+// Whoever starts a container of containerd makes it create a task from the specification that containerd
+// keeps of the container (runtime/v2, Create: it writes the bundle's config.json). So a hook in that
+// specification, which fails with a reason, refuses each start: by ctr, nerdctl, or containerd's restart
+// monitor. The running task has a bundle of its own, and does not see the hook.
 
 var _ oci.Guarder = (*adapter)(nil)
 
-// leavingVariable tells the hook of this guard from others with the same variable.
+// leavingVariable distinguishes this guard's hook from others with the same variable.
 const leavingVariable = shim.GuardVariable + "=leaving"
 
-// guardHook is the hook. A hook without a shell would need a program of ours, which might be gone.
+// guardHook returns the hook. A hook without a shell would need a program of Godwit, which might be gone.
 func guardHook() specs.Hook {
 	const script = `cat >/dev/null; echo "this container has moved, or is moving, to another node: godwit migration ls" >&2; exit 1`
 	return specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", script},
 		Env: []string{"PATH=/usr/bin:/bin", leavingVariable}}
 }
 
-// Guard keeps containerd from making a task of a container.
+// Guard keeps containerd from creating a task of a container.
 func (a *adapter) Guard(ctx context.Context, found oci.Container) error {
 	if err := a.changeHooks(ctx, found, guardedHooks); err != nil {
 		return fmt.Errorf("keep containerd from starting container %s: %w", nameOf(found.ID), err)
@@ -40,7 +40,7 @@ func (a *adapter) Guard(ctx context.Context, found oci.Container) error {
 	return nil
 }
 
-// Unguard lets containerd make one again.
+// Unguard lets containerd create a task again.
 func (a *adapter) Unguard(ctx context.Context, found oci.Container) error {
 	if err := a.changeHooks(ctx, found, unguardedHooks); err != nil {
 		return fmt.Errorf("let containerd start container %s again: %w", nameOf(found.ID), err)
@@ -48,7 +48,7 @@ func (a *adapter) Unguard(ctx context.Context, found oci.Container) error {
 	return nil
 }
 
-// changeHooks changes the first hooks of a container's specification, and nothing else of it.
+// changeHooks changes only the first hooks of a container's specification.
 func (a *adapter) changeHooks(
 	ctx context.Context, found oci.Container, change func([]json.RawMessage) ([]json.RawMessage, error),
 ) error {
@@ -72,8 +72,8 @@ const (
 	createdHook = "createRuntime"
 )
 
-// withHooks is a specification with other hooks; nil if they are as they are to be. What this
-// package does not know in it stays.
+// withHooks returns a specification with other hooks; nil if nothing changes. Fields that this package does
+// not know stay.
 func withHooks(spec []byte, change func([]json.RawMessage) ([]json.RawMessage, error)) ([]byte, error) {
 	var all, hooks map[string]json.RawMessage
 	if err := json.Unmarshal(spec, &all); err != nil {
@@ -106,7 +106,7 @@ func withHooks(spec []byte, change func([]json.RawMessage) ([]json.RawMessage, e
 	return json.Marshal(all)
 }
 
-// setOrDrop has an object have a value, or nothing in its place if that is empty.
+// setOrDrop sets a value in an object, or removes the key if the value is empty.
 func setOrDrop(object map[string]json.RawMessage, key string, value any, size int) error {
 	if size == 0 {
 		delete(object, key)
@@ -117,7 +117,8 @@ func setOrDrop(object map[string]json.RawMessage, key string, value any, size in
 	return err
 }
 
-// guardedHooks are hooks with that of the guard before them: nothing is made for a container that is refused.
+// guardedHooks returns hooks with the guard's hook before them, so that nothing is made for a refused
+// container.
 func guardedHooks(hooks []json.RawMessage) ([]json.RawMessage, error) {
 	if slices.ContainsFunc(hooks, isGuard) {
 		return hooks, nil
@@ -126,7 +127,7 @@ func guardedHooks(hooks []json.RawMessage) ([]json.RawMessage, error) {
 	return append([]json.RawMessage{encoded}, hooks...), err
 }
 
-// unguardedHooks are hooks without it.
+// unguardedHooks returns hooks without the guard's hook.
 func unguardedHooks(hooks []json.RawMessage) ([]json.RawMessage, error) {
 	return slices.DeleteFunc(slices.Clone(hooks), isGuard), nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// TestGuardHooks: the hook of a guard comes first, once, and all else of a specification is as it
-// was when it is gone.
+// TestGuardHooks checks that the guard's hook comes first, and once, and that its removal restores the
+// specification.
 func TestGuardHooks(t *testing.T) {
 	for name, spec := range map[string]string{
 		"none":     `{"ociVersion":"1.0.2","linux":{"later":{"x":1}}}`,

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// connectedInterfaces are those of the network namespace of a process that have routes, or
-// addresses of IPv6. Others the kernel makes itself.
+// connectedInterfaces returns the interfaces in the network namespace of a process that have routes or IPv6
+// addresses. The kernel itself makes other interfaces.
 func connectedInterfaces(pid int) (names []string) {
 	add := func(name string) {
 		if name != "lo" && !slices.Contains(names, name) {
@@ -17,7 +17,7 @@ func connectedInterfaces(pid int) (names []string) {
 		}
 	}
 	eachLine(fmt.Sprintf("/proc/%d/net/route", pid), func(fields []string) {
-		if fields[0] != "Iface" { // its head
+		if fields[0] != "Iface" { // the heading
 			add(fields[0])
 		}
 	})
@@ -25,8 +25,8 @@ func connectedInterfaces(pid int) (names []string) {
 	return names
 }
 
-// eachLine tells the fields of each line of a file of the kernel's. One that is not there has none:
-// the process has ended, or there is no IPv6.
+// eachLine passes the fields of each line of a kernel file to a function. A missing file has no lines: the
+// process has ended, or there is no IPv6.
 func eachLine(path string, tell func(fields []string)) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -25,10 +25,10 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 )
 
-// defaultGrace is how long a container may take to end that nobody has said more of.
+// defaultGrace is how long a container may take to end if nothing else is configured.
 const defaultGrace = 10 * time.Second
 
-// killPatience is how long the kernel and containerd may take to end a container that is killed.
+// killPatience is how long the kernel and containerd may take to end a killed container.
 const killPatience = time.Minute
 
 func pause(ctx context.Context) error {
@@ -40,8 +40,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// Stop asks the first process of a container to end, and kills it when grace is over. What is left
-// of it stays, as with ctr.
+// Stop asks the first process of a container to end, and kills it when grace is over. The stopped container
+// stays, as with ctr.
 func (a *adapter) Stop(ctx context.Context, found oci.Container, grace time.Duration) error {
 	if grace < 0 {
 		grace = defaultGrace
@@ -83,7 +83,7 @@ func (a *adapter) end(
 	return err
 }
 
-// Remove has containerd remove a container, with what is left of its processes, and its snapshot.
+// Remove makes containerd remove a container, with its remaining processes and its snapshot.
 func (a *adapter) Remove(ctx context.Context, engineID string, options oci.RemoveOptions) error {
 	found, err := a.Find(ctx, engineID)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -131,11 +131,11 @@ func (a *adapter) Remove(ctx context.Context, engineID string, options oci.Remov
 	return errors.Join(err, a.Gone(engineID))
 }
 
-// forgetShim removes what is left of a shim that containerd has lost: as long as its bundle is
-// there containerd makes no other container of that id.
+// forgetShim removes the leftovers of a shim that containerd has lost: while its bundle exists, containerd
+// makes no other container with that ID.
 func (a *adapter) forgetShim(ctx context.Context, namespace, id string) error {
 	if _, err := a.tasks.Get(ctx, &tasks.GetRequest{ContainerID: id}); !missing(err) {
-		return err // it has another one by now
+		return err // the container has another shim by now
 	}
 	if err := shim.Forget(bundle(namespace, id)); err != nil {
 		return fmt.Errorf("remove what a shim has left: %w", err)
@@ -172,7 +172,7 @@ func (a *adapter) Exec(ctx context.Context, found oci.Container, process engine.
 	if err != nil {
 		return 0, fmt.Errorf("exec in container %s of containerd: %w", nameOf(found.ID), err)
 	}
-	remove := sync.OnceFunc(func() { // when it returns the shim has written all
+	remove := sync.OnceFunc(func() { // when it returns, the shim has written all output
 		cleanup := context.WithoutCancel(ctx)
 		// it has ended, or nobody waits for it
 		_, _ = a.tasks.Kill(cleanup, &tasks.KillRequest{ContainerID: id, ExecID: execID,
@@ -184,7 +184,7 @@ func (a *adapter) Exec(ctx context.Context, found oci.Container, process engine.
 		return 0, fmt.Errorf("exec in container %s of containerd: %w", nameOf(found.ID), err)
 	}
 	streams.fed = func() {
-		// it may have ended
+		// the process may have ended
 		_, _ = a.tasks.CloseIO(ctx, &tasks.CloseIORequest{ContainerID: id, ExecID: execID, Stdin: true})
 	}
 	streams.copy()
@@ -197,7 +197,7 @@ func (a *adapter) Exec(ctx context.Context, found oci.Container, process engine.
 	return int(reply.GetExitStatus()), nil
 }
 
-// execSpec describes a further process as the first one, but for what is asked.
+// execSpec describes an additional process like the first one, with the requested changes.
 func execSpec(spec specs.Spec, process engine.Exec) ([]byte, error) {
 	p := *spec.Process
 	p.Args, p.Terminal, p.Env = process.Args, false, append(append([]string{}, p.Env...), process.Env...)
@@ -214,12 +214,12 @@ func execSpec(spec specs.Spec, process engine.Exec) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// streams are the pipes, by name, of a process.
+// streams are the named pipes of a process.
 type streams struct {
 	stdin, stdout, stderr string
 	process               engine.Exec
 	opened                []*os.File
-	fed                   func() // called when all of stdin has been given
+	fed                   func() // called when all of stdin has been passed on
 	output                sync.WaitGroup
 }
 
@@ -236,8 +236,8 @@ func openStreams(dir string, process engine.Exec) (*streams, error) {
 			s.close()
 			return nil, fmt.Errorf("pipe %s: %w", name, err)
 		}
-		// Open for both, it waits for nobody; the shim, which has its own end from the start on,
-		// decides when it is over.
+		// Opened for reading and writing, it does not block. The shim has its own end open from the start,
+		// and decides when the stream ends.
 		file, err := os.OpenFile(name, os.O_RDWR|unix.O_NONBLOCK, 0)
 		if err != nil {
 			s.close()
@@ -258,14 +258,14 @@ func (s *streams) copy() {
 	}
 	if s.stdin != "" {
 		go func() {
-			_, _ = io.Copy(s.opened[2], s.process.Stdin) // what the process does not read it does not want
+			_, _ = io.Copy(s.opened[2], s.process.Stdin) // input that the process does not read may be lost
 			_ = s.opened[2].Close()
 			s.fed()
 		}()
 	}
 }
 
-// wait takes what is still in the pipes, to which nobody writes any more.
+// wait reads what is still in the pipes, to which nobody writes any more.
 func (s *streams) wait(ctx context.Context) {
 	for _, file := range s.opened[:2] {
 		for unread(file) > 0 && pause(ctx) == nil {

@@ -12,10 +12,11 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// pieceBytes is how much of a log is in memory at a time. A longer line comes in pieces.
+// pieceBytes is how much of a log is in memory at a time. A longer line is emitted in pieces.
 const pieceBytes = 64 << 10
 
-// show emits what is in a log, and what is added to it until the container has ended if somebody follows it.
+// show emits a log. If the reader follows the log, show also emits what is added until the container has
+// ended.
 func (a *adapter) show(
 	ctx context.Context, engineID, path string, options engine.LogOptions, emit func(engine.LogEntry) error,
 ) error {
@@ -57,7 +58,7 @@ func (a *adapter) show(
 	}
 }
 
-// emitLines emits what there is to read, by lines.
+// emitLines emits the available data, line by line.
 func emitLines(ctx context.Context, r io.Reader, emit func(engine.LogEntry) error) error {
 	lines := bufio.NewReaderSize(r, pieceBytes)
 	for {
@@ -78,7 +79,7 @@ func emitLines(ctx context.Context, r io.Reader, emit func(engine.LogEntry) erro
 	}
 }
 
-// lastLines is where the last lines of a log of this size begin.
+// lastLines returns the offset at which the last lines of a log of this size begin.
 func lastLines(log io.ReaderAt, size int64, count int) (int64, error) {
 	if count == 0 {
 		return size, nil
@@ -92,7 +93,7 @@ func lastLines(log io.ReaderAt, size int64, count int) (int64, error) {
 		}
 		for at := bytes.LastIndexByte(read, '\n'); at >= 0; at = bytes.LastIndexByte(read[:at], '\n') {
 			after := begin + int64(at) + 1
-			if after == size { // the end of the last one
+			if after == size { // the end of the last line
 				continue
 			}
 			if count--; count == 0 {

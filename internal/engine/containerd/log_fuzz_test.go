@@ -7,7 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// FuzzLog: of any log the last lines are so many at most, and those before them end with a line.
+// FuzzLog checks that lastLines returns at most as many lines as requested, and starts at the beginning of
+// a line.
 func FuzzLog(f *testing.F) {
 	f.Add([]byte("a\nb\nc"), 2)
 	f.Add([]byte("\n\n"), 1)

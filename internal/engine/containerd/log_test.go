@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestShow: the last lines of a log are those, wherever pieces end.
+// TestShow checks that the last lines of a log are found wherever pieces end.
 func TestShow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	long := strings.Repeat("l", pieceBytes-1)
@@ -44,7 +44,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// TestShowMemory: of a large log little is in memory, even if it is one line.
+// TestShowMemory checks that little of a large log is in memory, even if the log is a single line.
 func TestShowMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	const size = 64 << 20
@@ -59,7 +59,7 @@ func TestShowMemory(t *testing.T) {
 		err := (&adapter{}).show(t.Context(), "", path, engine.LogOptions{Tail: tail},
 			func(e engine.LogEntry) error {
 				if shown += len(e.Data); shown%(8<<20) == 0 {
-					runtime.GC() // how much waits to be collected is the machine's affair
+					runtime.GC() // how much garbage waits to be collected depends on the machine
 					var now runtime.MemStats
 					runtime.ReadMemStats(&now)
 					most = max(most, now.HeapAlloc)

@@ -11,17 +11,17 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// movedLabel is the label of a copy whose container has moved. Its value is the node.
+// movedLabel is the label of a copy whose container has moved. Its value is the target's name.
 const movedLabel = "io.godwit.moved-to"
 
 var _ oci.Marker = (*adapter)(nil)
 
-// Mark gives a copy the label.
+// Mark adds the label to a copy.
 func (a *adapter) Mark(ctx context.Context, found oci.Container, moved oci.Moved) error {
 	return a.setMovedLabel(ctx, found, moved.Node)
 }
 
-// Unmark takes the label away.
+// Unmark removes the label.
 func (a *adapter) Unmark(ctx context.Context, found oci.Container, _ oci.Moved) error {
 	return a.setMovedLabel(ctx, found, "")
 }

@@ -25,7 +25,7 @@ const (
 		"the node's network, or without one"
 )
 
-// problems collects what stands against a move.
+// problems collects obstacles to a move.
 type problems []engine.Problem
 
 func (p *problems) add(bad bool, what, why, remedy string) {
@@ -34,7 +34,7 @@ func (p *problems) add(bad bool, what, why, remedy string) {
 	}
 }
 
-// Obstacles lists what of a container's configuration cannot move.
+// Obstacles lists the parts of a container's configuration that cannot move.
 func (a *adapter) Obstacles(_ context.Context, found oci.Container) []engine.Problem {
 	t, p := native(found), problems{}
 	p.add(t.container.GetRuntime().GetName() != runtimeName, "runtime "+t.container.GetRuntime().GetName(),
@@ -59,8 +59,8 @@ func (a *adapter) Obstacles(_ context.Context, found oci.Container) []engine.Pro
 		restartObstacles(t.container.GetLabels()), obstacles(spec, t.namespace, t.container.GetID()))
 }
 
-// obstacles lists what both nodes look at: the source, so that it is said before anything is asked,
-// and the target, because it is the one that would make it.
+// obstacles lists the obstacles that both nodes check: the source, so that the user learns early, and the
+// target, because it would make the container.
 func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
 	p := problems{}
 	p.add(spec.Process.Terminal, "--tty", "no client at the target would have its terminal", without)
@@ -80,7 +80,7 @@ func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
 		p.add(!hasNamespace(spec, kind), "no "+string(kind)+" namespace",
 			"the container uses the node's, which cannot move with it", without)
 	}
-	for name := range spec.Annotations { // ctr makes one of each label
+	for name := range spec.Annotations { // ctr makes an annotation of each label
 		p.add(slices.ContainsFunc([]string{"org.criu.", "org.systemd.", "run.oci.", "io."},
 			func(prefix string) bool { return strings.HasPrefix(name, prefix) }),
 			"annotation "+name, "its effects on the runtime are not moved", without)
@@ -91,12 +91,12 @@ func obstacles(spec specs.Spec, namespace, id string) []engine.Problem {
 	return p
 }
 
-// devices are those that any container may use: null, zero, full, random, urandom, tty, console,
-// ptmx, and terminals of its own (major and minor numbers; -1: any).
+// devices are the devices that any container may use: null, zero, full, random, urandom, tty, console,
+// ptmx, and its own terminals (major and minor numbers; -1: any).
 var devices = [][2]int64{{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, {5, 0}, {5, 1}, {5, 2}, {136, -1}}
 
-// privilegeObstacles lists what takes from the protection of the node against the container. The
-// target cannot know who has allowed that at the source.
+// privilegeObstacles lists settings that weaken the node's protection against the container. The target
+// cannot know who has allowed them at the source.
 func privilegeObstacles(spec specs.Spec) []engine.Problem {
 	p := problems{}
 	const why = "it weakens the isolation of the container from its node"
@@ -141,7 +141,7 @@ func deviceName(rule specs.LinuxDeviceCgroup) string {
 	return rule.Type + " " + number(rule.Major) + ":" + number(rule.Minor)
 }
 
-// What may be said of a bind mount, and of one of a file system of the kernel's.
+// Options that a bind mount may have, and a mount of a kernel file system.
 var (
 	bindOptions   = []string{"bind", "rbind", "ro", "rw", "nosuid", "nodev", "noexec", "private", "rprivate"}
 	kernelOptions = []string{"ro", "rw", "nosuid", "nodev", "noexec", "private", "rprivate", "strictatime",
@@ -150,8 +150,8 @@ var (
 	valuePattern = regexp.MustCompile(`^[0-9]{1,19}[kmgKMG%]?$`)
 )
 
-// kernelPlaces are where file systems of the kernel's belong: what hides parts of them from a
-// container goes by the path.
+// kernelPlaces are the paths where kernel file systems belong: masks that hide parts of them from a
+// container work by path.
 var kernelPlaces = map[string]string{
 	"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup", "mqueue": "/dev/mqueue",
 	"devpts": "/dev/pts",
@@ -199,10 +199,10 @@ func kernelOption(option string) bool {
 	return slices.Contains(kernelValues, name) && valuePattern.MatchString(value)
 }
 
-// isClean wants a path to lead where it seems to: runc is given it as it is.
+// isClean requires a path to lead where it seems to lead: runc gets the path as it is.
 func isClean(name string) bool { return path.IsAbs(name) && path.Clean(name) == name }
 
-// Reserve lists what stands against making this container here.
+// Reserve lists the obstacles to making this container here.
 func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
 	x, err := decode(d)
 	if err != nil {
@@ -253,7 +253,7 @@ func (a *adapter) runtimeObstacles() []engine.Problem {
 	return nil
 }
 
-// Readiness looks at the containerd of this node, for this program. Error: engine.ErrAway.
+// Readiness checks the containerd of this node, for this program. Error: engine.ErrAway.
 func Readiness(ctx context.Context, executable string) (engine.Readiness, error) {
 	ready := engine.Readiness{Title: Name}
 	a, err := newAdapter(DefaultSocket)
@@ -268,7 +268,7 @@ func Readiness(ctx context.Context, executable string) (engine.Readiness, error)
 	ready.Version = told.GetVersion()
 	tooOld := engine.TooOld(Name, ready.Version, oldest)
 	ready.Problems = slices.Concat(tooOld, a.runtimeObstacles(), routedProblems())
-	if _, missing := nerdctl.Find(); missing == nil { // who has none needs none
+	if _, missing := nerdctl.Find(); missing == nil { // a node without nerdctl does not need it
 		ready.Problems = append(ready.Problems, nerdctl.Readiness(ctx)...)
 	}
 	return ready, err

@@ -22,12 +22,12 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// pluginDirs are where plugins are: of CNI itself, which containerd's programs look for, and of
+// pluginDirs returns the directories of plugins: CNI's own, which containerd's programs use, and those of
 // distributions' packages.
 func pluginDirs() []string { return []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"} }
 
-// missingPlugins says which ones of a list are not on this node: there would be nobody to connect a
-// container, or to take it away.
+// missingPlugins lists the plugins of a list that are missing on this node. Without them, nothing would
+// connect or disconnect a container.
 func missingPlugins(list *libcni.NetworkConfigList) []engine.Problem {
 	var names []string
 	for _, plugin := range list.Plugins {
@@ -45,16 +45,16 @@ func missingPlugins(list *libcni.NetworkConfigList) []engine.Problem {
 	return p
 }
 
-// pluginExec runs plugins as CNI does by itself (pkg/invoke, RawExec), but ends with one also what
-// that one has started: plugin bridge has host-local run, and firewall iptables, which may wait for
-// others, and would do what they wait for after all has been taken away.
+// pluginExec runs plugins as CNI itself does (pkg/invoke, RawExec), but also ends the programs that a
+// plugin has started: plugin bridge runs host-local, and firewall runs iptables. Such a program may wait
+// for others, and would do its work after everything has been disconnected.
 type pluginExec struct {
 	invoke.RawExec
 	version.PluginDecoder
 }
 
-// pluginEnds is how long a plugin's pipes are read that has been ended: what it has started in a
-// group of its own may have them.
+// pluginEnds is how long the pipes of a stopped plugin are read, because programs that it has started in
+// their own process groups may hold the pipes.
 const pluginEnds = time.Second
 
 // ExecPlugin implements invoke.Exec.
@@ -66,7 +66,7 @@ func (*pluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, en
 	cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setpgid: true}, pluginEnds
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	err := cmd.Run()
-	// it has done well, but what it has left behind holds its pipes
+	// it has succeeded, but a program that it has left behind holds its pipes
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil {
 		return stdout.Bytes(), nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// plugin makes a program of a script of a shell.
+// plugin makes a program from a shell script.
 func plugin(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bridge")
@@ -23,7 +23,7 @@ func plugin(t *testing.T, script string) string {
 	return path
 }
 
-// TestPluginEnded: with a plugin that waits for too long what it has started ends, too.
+// TestPluginEnded checks that stopping a plugin that takes too long also ends what it has started.
 func TestPluginEnded(t *testing.T) {
 	noted := filepath.Join(t.TempDir(), "pid")
 	path := plugin(t, "sleep 1000 &\necho $! >"+noted+".new; mv "+noted+".new "+noted+"\nwait\n")
@@ -37,7 +37,7 @@ func TestPluginEnded(t *testing.T) {
 	var child checkpoint.Identity
 	for child.PID == 0 {
 		if data, err := os.ReadFile(noted); err == nil {
-			pid, _ := strconv.Atoi(strings.TrimSpace(string(data))) // of none there is no identity
+			pid, _ := strconv.Atoi(strings.TrimSpace(string(data))) // without a PID there is no identity
 			if child, err = checkpoint.Identify(pid); err != nil {
 				t.Fatal(err)
 			}
@@ -55,7 +55,7 @@ func TestPluginEnded(t *testing.T) {
 	}
 }
 
-// TestPluginFails: what a plugin says of its failure is told, however it says it.
+// TestPluginFails checks that a plugin's reason for its failure is reported in any format.
 func TestPluginFails(t *testing.T) {
 	for script, want := range map[string]string{
 		`echo '{"code":7,"msg":"no address is free"}'; echo it >&2; exit 1`: "no address is free",
@@ -73,8 +73,7 @@ func TestPluginFails(t *testing.T) {
 	}
 }
 
-// TestPluginLeavesOne: a plugin that has done well has, also if something that it has started holds
-// its pipes.
+// TestPluginLeavesOne checks that a plugin succeeds even if something that it has started holds its pipes.
 func TestPluginLeavesOne(t *testing.T) {
 	out, err := (&pluginExec{}).ExecPlugin(t.Context(), plugin(t, "sleep 3 &\necho well"), nil, os.Environ())
 	if err != nil || string(out) != "well\n" {

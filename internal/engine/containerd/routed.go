@@ -21,7 +21,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// routedPrefix begins the names of the lists that setup makes. ctr uses the first of all lists.
+// routedPrefix is the prefix of the files of setup's lists. ctr uses the first of all lists.
 const routedPrefix = "10-godwit-"
 
 func routedFile(name string) string {
@@ -44,7 +44,7 @@ func (e *Engine) RoutedNetworks(context.Context) ([]engine.RoutedNetwork, error)
 	var all []engine.RoutedNetwork
 	for _, path := range paths {
 		one, err := readRouted(path)
-		if errors.Is(err, fs.ErrNotExist) { // it is removed just now
+		if errors.Is(err, fs.ErrNotExist) { // it has just been removed
 			continue
 		}
 		if err != nil {
@@ -73,8 +73,8 @@ func readRouted(path string) (engine.RoutedNetwork, error) {
 	return engine.RoutedNetwork{Name: list.Name, Device: read.device, Subnet: subnet}, nil
 }
 
-// AddRoutedNetwork makes the list of a routed network with this node's part of its addresses. Nobody asks
-// for an address when starting a container, so host-local assigns the whole part, one address after the
+// AddRoutedNetwork makes the list of a routed network with this node's part of its addresses. Containers
+// are started without requesting an address, so host-local assigns the whole part, one address after the
 // other. AddRoutedNetwork leaves a list alone that exists as requested.
 func (e *Engine) AddRoutedNetwork(
 	ctx context.Context, name string, subnet, part netip.Prefix, mtu int,
@@ -103,11 +103,10 @@ func (e *Engine) AddRoutedNetwork(
 	return kernel.WriteFileAtomic(path, wanted, 0o644)
 }
 
-// checkFirst refuses a list that would come before the one by which pods of Kubernetes are
-// connected here, the first of all: those that are started from then on would be connected by this
-// one.
+// checkFirst refuses a list that would come before the first of all lists if that connects pods of
+// Kubernetes: pods started later would be connected by the new list.
 func (a *adapter) checkFirst(ctx context.Context, path string) error {
-	// as containerd's plugin for CRI
+	// as containerd's CRI plugin finds them
 	others, err := libcni.ConfFiles(filepath.Dir(path), []string{".conf", ".conflist", ".json"})
 	if err != nil {
 		return fmt.Errorf("list %s: %w", filepath.Dir(path), err)
@@ -131,7 +130,7 @@ func (a *adapter) checkFirst(ctx context.Context, path string) error {
 func routedList(name string, subnet, part netip.Prefix, mtu int) ([]byte, error) {
 	type object = map[string]any
 	bytes := part.Addr().As4()
-	bytes[3] = 254 // some take the last one for all of the part
+	bytes[3] = 254 // some plugins take the last address for that of the whole part
 	gateway := part.Addr().Next()
 	addresses := object{"subnet": subnet, "rangeStart": gateway.Next(), "rangeEnd": netip.AddrFrom4(bytes),
 		"gateway": gateway}
@@ -158,7 +157,7 @@ func routedDevice(name string) string {
 // routedProblems returns what keeps containers from coming to routed networks.
 func routedProblems() []engine.Problem {
 	p := problems{}
-	paths, _ := filepath.Glob(routedFile("*")) // the pattern is good
+	paths, _ := filepath.Glob(routedFile("*")) // the pattern is valid
 	for _, path := range paths {
 		list, err := libcni.NetworkConfFromFile(path)
 		if err != nil {
@@ -193,7 +192,7 @@ func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
 	for _, one := range all {
 		err := errors.Join(removeBridge(one.Device), removeTurn(filepath.Join(cniState, one.Name)))
 		if err == nil {
-			err = os.Remove(routedFile(one.Name)) // by which what could not be removed is found again
+			err = os.Remove(routedFile(one.Name)) // last, because it leads to what is left
 		}
 		if err != nil {
 			return fmt.Errorf("remove network %s: %w", one.Name, err)
@@ -202,8 +201,8 @@ func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
 	return nil
 }
 
-// removeTurn removes the directory in which host-local notes the addresses of a network, unless it
-// has given one.
+// removeTurn removes the directory in which host-local records the addresses of a network, unless an
+// address is assigned.
 func removeTurn(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -218,7 +217,7 @@ func removeTurn(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// namesOn are the containers that plugins have connected with a network, running or not.
+// namesOn returns the names of containers that plugins have connected to a network, running or not.
 func (a *adapter) namesOn(ctx context.Context, network string) ([]string, error) {
 	if a.Away() != nil {
 		return nil, nil

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// pods is containerd with containers of Kubernetes.
+// pods is a containerd with containers of Kubernetes.
 type pods struct {
 	containers.ContainersClient
 	has  int
@@ -23,9 +23,9 @@ func (p *pods) List(context.Context, *containers.ListContainersRequest,
 	return &containers.ListContainersResponse{Containers: make([]*containers.Container, p.has)}, p.mute
 }
 
-// TestCheckFirst: pods of Kubernetes go on to be connected by the list by which they are.
+// TestCheckFirst checks that Kubernetes' pods are still connected by the same list as before.
 func TestCheckFirst(t *testing.T) {
-	here := t.TempDir() // as its socket, it is there
+	here := t.TempDir() // as its socket, it exists
 	for _, c := range []struct {
 		there   string
 		pods    pods
@@ -53,8 +53,8 @@ func TestCheckFirst(t *testing.T) {
 	}
 }
 
-// TestRemoveTurn: what host-local has noted of a network goes with it, unless a container has an
-// address of it.
+// TestRemoveTurn checks that host-local's records of a network are removed with the network, unless a
+// container has an address of it.
 func TestRemoveTurn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "birds")
 	if err := removeTurn(dir); err != nil {

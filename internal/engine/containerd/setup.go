@@ -10,14 +10,14 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 )
 
-// Settings is how godwit-runc is made known to containerd, which needs nothing: each container
-// names the program of its runtime.
+// Settings makes godwit-runc known to containerd, for which nothing is necessary: each container names its
+// runtime's program.
 type Settings struct{}
 
-// AddRuntime has nothing to do.
+// AddRuntime does nothing.
 func (Settings) AddRuntime(string) error { return nil }
 
-// Unneeded is why godwit-runc cannot be taken away: a container needs it.
+// Unneeded returns an error if godwit-runc cannot be removed because a container needs it.
 func (Settings) Unneeded(ctx context.Context) error {
 	needed, err := needed(ctx)
 	if err == nil && len(needed) > 0 {
@@ -27,10 +27,10 @@ func (Settings) Unneeded(ctx context.Context) error {
 	return err
 }
 
-// RemoveRuntime wants that no container needs godwit-runc.
+// RemoveRuntime requires that no container needs godwit-runc.
 func (s Settings) RemoveRuntime(ctx context.Context) error { return s.Unneeded(ctx) }
 
-// Needs tells whether a container needs godwit-runc, or may.
+// Needs reports whether a container needs, or may need, godwit-runc.
 func (Settings) Needs(ctx context.Context) bool {
 	needed, err := needed(ctx)
 	return err != nil || len(needed) > 0

@@ -9,15 +9,15 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// connection is how Docker's API is reached.
+// connection is a connection to Docker's API.
 type connection struct {
-	// negotiates finds out which version of the API Docker speaks, and has a lock meanwhile for which its
-	// callers wait whatever becomes of their contexts. So it is used by one call at a time until it knows: by
-	// who is in turn.
+	// negotiates finds the API version of Docker. Meanwhile it holds a lock for which its callers wait,
+	// even if their contexts end. So until the version is known, only the caller that has the turn uses
+	// this client.
 	negotiates *client.Client
 	turn       chan struct{}
 	knows      atomic.Bool
-	// newest asks in the newest version, for who cannot wait any longer.
+	// newest uses the newest API version, for callers that cannot wait any longer.
 	newest *client.Client
 }
 
@@ -33,8 +33,9 @@ func connect(socket string) (*connection, error) {
 	return &connection{negotiates: negotiates, newest: newest, turn: make(chan struct{}, 1)}, nil
 }
 
-// api is Docker's API. If Docker does not tell its version in time, what is asked with ctx says why. Nobody
-// keeps the turn for longer than a question may take: what is asked with ctx may go on for ever.
+// api returns a client for Docker's API. If Docker does not report its version in time, a call with ctx
+// fails with the reason. Nobody keeps the turn for longer than a query may take, because calls with ctx may
+// take for ever.
 func (c *connection) api(ctx context.Context) *client.Client {
 	if c.knows.Load() {
 		return c.negotiates

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestHungDockerHoldsNobody: whoever asks a Docker that takes connections and answers nothing is let go in
-// time, though somebody else waits for its events for as long as it takes.
+// TestHungDockerHoldsNobody checks that calls to a Docker that accepts connections and answers nothing end
+// in time, although another call waits for events without a limit.
 func TestHungDockerHoldsNobody(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "docker.sock")
 	listener, err := net.Listen("unix", socket)

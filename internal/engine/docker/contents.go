@@ -14,14 +14,14 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// A Docker that has its containerd keep images calls an image by what its name leads to, an index
-// or a manifest, and not by its configuration (moby, daemon/containerd/image.go). Nothing of an
-// image is there for it of which the archive of a layer is missing.
+// A Docker that keeps images in its containerd identifies an image by the digest of the index or manifest
+// to which its name leads, and not by its configuration (moby, daemon/containerd/image.go). For such a
+// Docker, an image does not exist if the archive of any of its layers is missing.
 
-// dangling is what Docker calls an image without a name (moby, daemon/containerd/soft_delete.go).
+// dangling returns Docker's name for an image without a name (moby, daemon/containerd/soft_delete.go).
 func dangling(_, target string) string { return "moby-dangling@" + target }
 
-// only refuses other namespaces than Docker's.
+// only returns a check that refuses all namespaces except Docker's.
 func only(namespace string) func(string) error {
 	return func(asked string) error {
 		if asked != namespace {
@@ -31,7 +31,7 @@ func only(namespace string) func(string) error {
 	}
 }
 
-// contents is Docker's containerd if it keeps images; nil: Docker keeps them itself.
+// contents returns Docker's containerd if it keeps images, or nil if Docker keeps them itself.
 func (a *adapter) contents(ctx context.Context) (*containerd, error) {
 	if by, err := a.asksContainerd(ctx); !by || err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (a *adapter) contents(ctx context.Context) (*containerd, error) {
 	return a.ownContainerd(ctx)
 }
 
-// kept is the same for what is asked without a context.
+// kept is contents for callers without a context.
 func (s *imageStore) kept() (*containerd, error) {
 	if err := s.docker.Away(); err != nil {
 		return nil, err
@@ -49,19 +49,19 @@ func (s *imageStore) kept() (*containerd, error) {
 	return s.docker.contents(ctx)
 }
 
-// keeperFor is how long it is believed who keeps Docker's images when many layers are asked for: to
-// learn it Docker has to be restarted.
+// keeperFor is how long the answer which program keeps Docker's images is reused, because callers may
+// request many layers. The answer changes only with a restart of Docker.
 const keeperFor = 5 * time.Second
 
-// keeper is who was found to keep Docker's images last, and when.
+// keeper is the last answer which program keeps Docker's images.
 type keeper struct {
 	mu    sync.Mutex
 	asked time.Time
 	found *containerd
 }
 
-// keptElsewhere is Docker's containerd if Docker itself has not a layer, which containerd may have;
-// nil: nobody knows of it.
+// keptElsewhere returns Docker's containerd, which may have a layer that Docker itself lacks, or nil if
+// there is no such containerd.
 func (s *imageStore) keptElsewhere(err error) *containerd {
 	if !errors.Is(err, engine.ErrNoLayer) {
 		return nil
@@ -79,11 +79,11 @@ func (s *imageStore) keptElsewhere(err error) *containerd {
 	return k.found
 }
 
-// imageIn finds an image that containerd keeps by what Docker calls it, or by its configuration,
-// and tells what Docker calls it. Error: engine.ErrNoImage.
+// imageIn finds an image that containerd keeps, by Docker's ID for it or by its configuration. It returns
+// Docker's ID. Error: engine.ErrNoImage.
 func (a *adapter) imageIn(ctx context.Context, c *containerd, digest string) (name string, found engine.Image,
 	err error) {
-	seen := map[string]image.InspectResponse{} // as Docker sees them, by what it calls them
+	seen := map[string]image.InspectResponse{} // as Docker shows them, by Docker's ID
 	err = c.images.In(ctx, c.namespace, func(target string, one engine.Image) {
 		if name != "" || one.ID != digest && target != digest {
 			return
@@ -107,8 +107,8 @@ func (a *adapter) imageIn(ctx context.Context, c *containerd, digest string) (na
 	return name, found, err
 }
 
-// called is what Docker calls an image of these layers that one of some references leads to, or the
-// configuration of which is among them; "": there is none.
+// called returns Docker's ID of an image with these layers, to which one of the references leads, or whose
+// configuration is among them; "" if there is none.
 func (a *adapter) called(ctx context.Context, layers []string, refs ...string) (string, error) {
 	for _, ref := range refs {
 		found, err := a.api(ctx).ImageInspect(ctx, ref)
@@ -134,14 +134,15 @@ func (a *adapter) called(ctx context.Context, layers []string, refs ...string) (
 		return "", err
 	}
 	found, err := a.api(ctx).ImageInspect(ctx, name)
-	// removed meanwhile, or not whole
+	// removed meanwhile, or incomplete
 	if errdefs.IsNotFound(err) || err == nil && !slices.Equal(found.RootFS.Layers, layers) {
 		return "", nil
 	}
 	return name, err
 }
 
-// configurationOf is that of the image of a container; "" if there is no such image any more.
+// configurationOf returns the configuration's digest of a container's image; "" if the image no longer
+// exists.
 func (a *adapter) configurationOf(ctx context.Context, id string, layers []string) (string, error) {
 	c, err := a.ownContainerd(ctx)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// logDriver is the one whose logs move: one file of lines. Others stay with their drivers.
+// logDriver is the driver whose logs move: one file of lines. Other logs stay with their drivers.
 const logDriver = "json-file"
 
-// Create has Docker make a container that comes. It gets no restart policy yet.
+// Create makes Docker create an arriving container, without a restart policy for now.
 func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
 	x, err := decode(d)
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	return made.ID, err
 }
 
-// Root is a container's root file system.
+// Root returns a container's root file system.
 func (a *adapter) Root(f oci.Container) (mounts.Overlay, error) {
 	found := native(f)
 	switch keeperOf(found) {
@@ -67,7 +67,7 @@ func (a *adapter) Root(f oci.Container) (mounts.Overlay, error) {
 			nameOf(found), keeperOf(found))
 	}
 	data := found.GraphDriver.Data
-	layers := strings.Split(data["LowerDir"], ":") // the first lies on top
+	layers := strings.Split(data["LowerDir"], ":") // the first is the topmost
 	slices.Reverse(layers)
 	root := mounts.Overlay{Layers: layers, Upper: data["UpperDir"], Work: data["WorkDir"],
 		Target: data["MergedDir"]}
@@ -89,7 +89,7 @@ func (a *adapter) LogStays(d engine.Definition) string {
 	return ""
 }
 
-// Log is the file that Docker writes, also before it has begun to.
+// Log returns the path of Docker's log, even before Docker has written to it.
 func (a *adapter) Log(ctx context.Context, f oci.Container) (string, error) {
 	found := native(f)
 	if found.HostConfig.LogConfig.Type != logDriver {
@@ -102,11 +102,11 @@ func (a *adapter) Log(ctx context.Context, f oci.Container) (string, error) {
 	return filepath.Join(root, "containers", found.ID, found.ID+"-json.log"), err
 }
 
-// Shm is none: Docker has runc make it.
+// Shm returns "": Docker makes runc mount it.
 func (a *adapter) Shm(oci.Container) string { return "" }
 
-// Gone has nothing to forget.
+// Gone does nothing: the adapter keeps nothing.
 func (a *adapter) Gone(string) error { return nil }
 
-// RestoreDir is called as the container: its runtime knows it by the same id.
+// RestoreDir returns the container's ID, by which its runtime knows it, too.
 func (a *adapter) RestoreDir(engineID string) string { return engineID }

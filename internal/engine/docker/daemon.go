@@ -18,16 +18,16 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// DaemonConfig is Docker's configuration file, and how the Docker that has it is told to read it
-// again (dockerd(8), "Reload configuration"): it does not restart for a runtime.
+// DaemonConfig is Docker's configuration file. A running Docker can be told to read it again (dockerd(8),
+// "Reload configuration"), so it does not restart for a runtime.
 type DaemonConfig struct {
 	Path    string
 	PIDFile string
 	Socket  string
-	DataDir string // where Docker keeps its files unless its configuration says otherwise
+	DataDir string // Docker's directory unless its configuration names another one
 }
 
-// AddRuntime makes godwit-runc known to Docker. All else in the file stays.
+// AddRuntime adds godwit-runc to Docker's runtimes. The rest of the file stays.
 func (c DaemonConfig) AddRuntime(path string) error {
 	return c.change(func(runtimes map[string]json.RawMessage) error {
 		told, err := json.Marshal(map[string]string{"path": path})
@@ -36,7 +36,7 @@ func (c DaemonConfig) AddRuntime(path string) error {
 	})
 }
 
-// Unneeded is why godwit-runc cannot be taken out: a container needs it.
+// Unneeded returns an error if godwit-runc cannot be removed because a container needs it.
 func (c DaemonConfig) Unneeded(ctx context.Context) error {
 	needed, err := c.needed(ctx)
 	if err == nil && len(needed) > 0 {
@@ -46,7 +46,7 @@ func (c DaemonConfig) Unneeded(ctx context.Context) error {
 	return err
 }
 
-// RemoveRuntime takes godwit-runc out again, unless a container needs it.
+// RemoveRuntime removes godwit-runc from Docker's runtimes, unless a container needs it.
 func (c DaemonConfig) RemoveRuntime(ctx context.Context) error {
 	if err := c.Unneeded(ctx); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (c DaemonConfig) RemoveRuntime(ctx context.Context) error {
 	})
 }
 
-// Knows tells whether Docker's configuration has godwit-runc.
+// Knows reports whether Docker's configuration has godwit-runc.
 func (c DaemonConfig) Knows() (bool, error) {
 	all, err := c.read()
 	if err != nil || all["runtimes"] == nil {
@@ -68,8 +68,8 @@ func (c DaemonConfig) Knows() (bool, error) {
 	return runtimes[Runtime] != nil, err
 }
 
-// needed lists the containers that only godwit-runc can start. Only a Docker that runs can tell, or
-// one that has no containers.
+// needed lists the containers that only godwit-runc can start. That is known only if Docker runs, or has no
+// containers.
 func (c DaemonConfig) needed(ctx context.Context) ([]string, error) {
 	if _, err := os.Stat(c.Socket); errors.Is(err, fs.ErrNotExist) {
 		return nil, c.noContainers()
@@ -93,7 +93,7 @@ func (c DaemonConfig) needed(ctx context.Context) ([]string, error) {
 	return needed, nil
 }
 
-// noContainers wants a Docker that does not run to have left none.
+// noContainers requires a Docker that does not run to have left no containers.
 func (c DaemonConfig) noContainers() error {
 	all, err := c.read()
 	if err != nil {
@@ -118,7 +118,7 @@ func (c DaemonConfig) noContainers() error {
 	return err
 }
 
-// read reads the file; what is not there says nothing.
+// read reads the file; a missing file has no settings.
 func (c DaemonConfig) read() (map[string]json.RawMessage, error) {
 	all := map[string]json.RawMessage{}
 	data, err := os.ReadFile(c.Path)
@@ -131,7 +131,7 @@ func (c DaemonConfig) read() (map[string]json.RawMessage, error) {
 	return all, nil
 }
 
-// change changes the runtimes in the file, and has Docker read it.
+// change changes the runtimes in the file, and makes Docker read it.
 func (c DaemonConfig) change(change func(runtimes map[string]json.RawMessage) error) error {
 	all, err := c.read()
 	if err != nil {
@@ -152,7 +152,7 @@ func (c DaemonConfig) change(change func(runtimes map[string]json.RawMessage) er
 	return c.reload()
 }
 
-// write replaces the file, or what a link leads to, for whom could read it before: it may tell secrets.
+// write replaces the file, or the target of a link. Its mode stays, because the file may contain secrets.
 func (c DaemonConfig) write(all, runtimes map[string]json.RawMessage) error {
 	delete(all, "runtimes")
 	if len(runtimes) > 0 {
@@ -179,7 +179,7 @@ func (c DaemonConfig) write(all, runtimes map[string]json.RawMessage) error {
 	return kernel.WriteFileAtomic(path, append(data, '\n'), mode)
 }
 
-// file is the file itself and its mode, also if it is not there yet.
+// file returns the path of the file itself and its mode, even if the file does not exist yet.
 func (c DaemonConfig) file() (string, fs.FileMode, error) {
 	path, err := filepath.EvalSymlinks(c.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +198,7 @@ func (c DaemonConfig) file() (string, fs.FileMode, error) {
 	return path, info.Mode().Perm(), nil
 }
 
-// reload has a Docker that runs read its configuration. One that does not reads it when it starts.
+// reload makes a running Docker read its configuration. A stopped Docker reads it when it starts.
 func (c DaemonConfig) reload() error {
 	pid, err := c.process()
 	if err != nil || pid == 0 {
@@ -210,13 +210,13 @@ func (c DaemonConfig) reload() error {
 	return nil
 }
 
-// Runs tells whether there is a Docker that has been told of a change.
+// Runs reports whether a Docker is running that has been told of a change.
 func (c DaemonConfig) Runs() (bool, error) {
 	pid, err := c.process()
 	return pid != 0, err
 }
 
-// process is the number of Docker's process; 0 if it does not run.
+// process returns the PID of Docker; 0 if it does not run.
 func (c DaemonConfig) process() (int, error) {
 	data, err := os.ReadFile(c.PIDFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -228,7 +228,7 @@ func (c DaemonConfig) process() (int, error) {
 	}
 	process, err := kernel.ReadProcess(pid)
 	if err != nil || process.Name != "dockerd" {
-		return 0, nil // the file is of one that has ended
+		return 0, nil // the PID file of a Docker that has ended
 	}
 	return pid, nil
 }

@@ -26,14 +26,14 @@ func testDaemon(t *testing.T, content string) DaemonConfig {
 	return c
 }
 
-// TestDaemonConfig: what setup adds remove takes away, and all else stays.
+// TestDaemonConfig checks that removal takes away exactly what setup has added.
 func TestDaemonConfig(t *testing.T) {
 	for before, after := range map[string]string{
 		"": "", "{}": "", `{"debug": true}`: `{"debug":true}`,
 		`{"runtimes": {"crun": {"path": "/usr/bin/crun", "runtimeArgs": ["--debug"]}}, "dns": ["192.0.2.1"]}`: `{"dns":["192.0.2.1"],"runtimes":{"crun":{"path":"/usr/bin/crun","runtimeArgs":["--debug"]}}}`,
 	} {
 		c := testDaemon(t, before)
-		for range 2 { // again does nothing
+		for range 2 { // the second call does nothing
 			if err := c.AddRuntime("/usr/local/bin/godwit-runc"); err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +50,7 @@ func TestDaemonConfig(t *testing.T) {
 	}
 }
 
-// compact is the file without its spaces; "" if there is none.
+// compact returns the file without spaces; "" if there is no file.
 func compact(t *testing.T, c DaemonConfig) string {
 	t.Helper()
 	data, err := os.ReadFile(c.Path)
@@ -60,7 +60,7 @@ func compact(t *testing.T, c DaemonConfig) string {
 	return strings.Join(strings.Fields(string(data)), "")
 }
 
-// TestDaemonConfigBroken: a file that cannot be read is left as it is.
+// TestDaemonConfigBroken checks that an unreadable file is left unchanged.
 func TestDaemonConfigBroken(t *testing.T) {
 	for _, content := range []string{"{", `{"runtimes": []}`, "[]"} {
 		c := testDaemon(t, content)
@@ -71,7 +71,7 @@ func TestDaemonConfigBroken(t *testing.T) {
 	}
 }
 
-// TestDaemonConfigKept: who may read the file, and that it is a link, stays.
+// TestDaemonConfigKept checks that the file's mode stays, and that a link stays a link.
 func TestDaemonConfigKept(t *testing.T) {
 	c := testDaemon(t, `{"proxies": {}}`)
 	file := filepath.Join(t.TempDir(), "docker.json")
@@ -91,7 +91,7 @@ func TestDaemonConfigKept(t *testing.T) {
 	}
 }
 
-// TestDaemonConfigNeeded: a Docker that does not run may have containers that need the runtime.
+// TestDaemonConfigNeeded checks that a stopped Docker may have containers that need the runtime.
 func TestDaemonConfigNeeded(t *testing.T) {
 	elsewhere := t.TempDir()
 	for _, content := range []string{"{}", `{"data-root": "` + elsewhere + `"}`} {

@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// maxVolumes bounds a definition: it may come from another node.
+// maxVolumes bounds a definition, which may come from another node.
 const maxVolumes = 64
 
 var (
@@ -29,20 +29,20 @@ var (
 type extra struct {
 	Config *container.Config     `json:"config"`
 	Host   *container.HostConfig `json:"host_config"`
-	// Configuration is that of its image, by its digest, if Docker calls the image by something else.
+	// Configuration is the digest of the image's configuration if Docker identifies the image otherwise.
 	Configuration string `json:"configuration,omitempty"`
-	// Volumes says of the named ones, by name, how they were made.
+	// Volumes says how the named volumes were made, by name.
 	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
-	// Endpoint is its place in the one network that it is on; nil: it is on none of Docker's.
+	// Endpoint is the container's place in its one network; nil: it is on none of Docker's.
 	Endpoint *endpoint `json:"endpoint,omitempty"`
-	Stdio    []string  `json:"stdio"` // what stdin, stdout and stderr are in the images, in the words of CRIU
-	// LogBytes is how large its log is by now.
+	Stdio    []string  `json:"stdio"` // stdin, stdout and stderr in the images, in CRIU's notation
+	// LogBytes is the current size of the container's log.
 	LogBytes int64 `json:"log_bytes,omitempty"`
 }
 
 func nameOf(found container.InspectResponse) string { return strings.TrimPrefix(found.Name, "/") }
 
-// describe makes of what Docker says what other packages know of a container.
+// describe converts Docker's answer about a container for other packages.
 func describe(found container.InspectResponse) engine.Container {
 	c, h := found.Config, found.HostConfig
 	d := engine.Definition{
@@ -54,7 +54,7 @@ func describe(found container.InspectResponse) engine.Container {
 		Volumes: volumesOf(found.Mounts),
 	}
 	d.Network, d.Ports = networkOf(found)
-	d.Created, _ = time.Parse(time.RFC3339Nano, found.Created) // zero if Docker does not say
+	d.Created, _ = time.Parse(time.RFC3339Nano, found.Created) // zero if Docker does not report it
 	if c.StopTimeout != nil {
 		d.StopTimeout = float64(*c.StopTimeout)
 	}
@@ -67,7 +67,7 @@ func describe(found container.InspectResponse) engine.Container {
 	return ctr
 }
 
-// Describe adds what another node needs to make a container that runs.
+// Describe adds what another node needs to make a running container.
 func (a *adapter) Describe(ctx context.Context, f oci.Container, stdio []string, d *engine.Definition) error {
 	found := native(f)
 	image, err := a.api(ctx).ImageInspect(ctx, found.Image)
@@ -94,7 +94,7 @@ func (a *adapter) Describe(ctx context.Context, f oci.Container, stdio []string,
 	return err
 }
 
-// Expect reads what another node has described.
+// Expect reads another node's description of a container.
 func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 	x, err := decode(d)
 	if err != nil {
@@ -128,7 +128,7 @@ func limitsOf(r container.Resources) engine.Limits {
 	return limits
 }
 
-// volumesOf are the mounts that are directories of the node. A tmpfs is part of the execution state.
+// volumesOf returns the mounts that are directories of the node. A tmpfs is part of the execution state.
 func volumesOf(mounts []container.MountPoint) []engine.Volume {
 	var volumes []engine.Volume
 	for _, m := range mounts {
@@ -146,8 +146,8 @@ func volumesOf(mounts []container.MountPoint) []engine.Volume {
 	return volumes
 }
 
-// decode reads this engine's part of a definition, and refuses one that this engine could not make,
-// or that means harm.
+// decode reads this engine's part of a definition. It refuses a definition that this engine could not make
+// or that would do harm.
 func decode(d engine.Definition) (extra, error) {
 	return oci.Decode(title, d, func(x extra) error {
 		switch {
@@ -163,8 +163,8 @@ func decode(d engine.Definition) (extra, error) {
 	})
 }
 
-// checkVolumes wants the volumes that are told to the agent to be those that Docker will make:
-// nothing else is looked after.
+// checkVolumes requires the volumes in the definition's common part to be those that Docker will make: the
+// agent migrates no others.
 func checkVolumes(d engine.Definition, x extra) error {
 	paths := map[string]bool{}
 	for _, v := range d.Volumes {
@@ -184,7 +184,7 @@ func checkVolumes(d engine.Definition, x extra) error {
 	return err
 }
 
-// checkOthers wants what else is told to the agent to be what Docker will do.
+// checkOthers requires the rest of the common part to be what Docker will do.
 func checkOthers(d engine.Definition, x extra) error {
 	switch {
 	case x.LogBytes < 0 || x.LogBytes > maxLog:

@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// good is a definition as it comes from another node.
+// good returns a definition as another node would send it.
 func good(t testing.TB, change func(*engine.Definition, *extra)) engine.Definition {
 	t.Helper()
 	d := engine.Definition{

@@ -1,2 +1,3 @@
-// Package docker moves containers that Docker runs: it is what package oci asks Docker for, by its API.
+// Package docker moves containers of Docker. It implements, with Docker's API, the operations that package
+// oci needs.
 package docker

@@ -18,17 +18,17 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Name of the engine, and of the runtime that must be known to it.
+// Names of the engine, and of the runtime that Docker must have.
 const (
 	Name    = "docker"
 	title   = "Docker"
 	Runtime = oci.Runtime
 )
 
-// oldest is the first version that was tried.
+// oldest is the oldest version that was tested.
 const oldest = "20.10"
 
-// Where Docker listens, and keeps its files.
+// Docker's default socket and directory.
 const (
 	DefaultSocket  = "/run/docker.sock"
 	DefaultDataDir = "/var/lib/docker"
@@ -51,7 +51,7 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New makes the engine. Docker need not run, or be there.
+// New makes the engine. Docker need not run, or be installed.
 func New(config Config) (*Engine, error) {
 	docker, err := newAdapter(config.Socket)
 	if err != nil {
@@ -65,14 +65,14 @@ func New(config Config) (*Engine, error) {
 	return &Engine{Engine: e, docker: docker, images: &imageStore{docker: docker}}, nil
 }
 
-// adapter asks Docker by its API.
+// adapter uses Docker's API.
 type adapter struct {
 	socket string
 	*connection
 
 	mu   sync.Mutex
-	root string // Docker's directory, once it is known
-	// containerd keeps Docker's root file systems, once it was asked for one.
+	root string // Docker's directory, once known
+	// containerd keeps Docker's root file systems; set once it was used.
 	containerd *containerd
 	// routed tells, by Docker's network ID, whether the network is routed: see engine.RoutedNetwork.
 	routed map[string]bool
@@ -94,10 +94,10 @@ func newAdapter(socket string) (*adapter, error) {
 // Name of the engine.
 func (a *adapter) Name() string { return Name }
 
-// Title is its name for people.
+// Title returns the engine's name in messages.
 func (a *adapter) Title() string { return title }
 
-// Away is why Docker is not here. It may have been stopped, and what it had may run on.
+// Away says why Docker is not available. It may have been stopped, while its containers run on.
 func (a *adapter) Away() error {
 	if _, err := os.Stat(a.socket); err != nil {
 		return fmt.Errorf("Docker: %w: nothing listens at %s", //nolint:staticcheck // its name
@@ -107,7 +107,7 @@ func (a *adapter) Away() error {
 	return nil
 }
 
-// directory of Docker's own files.
+// directory returns the directory of Docker's own files.
 func (a *adapter) directory(ctx context.Context) (string, error) {
 	a.mu.Lock()
 	known := a.root
@@ -125,7 +125,7 @@ func (a *adapter) directory(ctx context.Context) (string, error) {
 	return a.root, nil
 }
 
-// List tells of every container.
+// List lists all containers.
 func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Container, error) {
 	listed, err := a.api(ctx).ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {
@@ -139,7 +139,7 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Conta
 			if errors.Is(err, engine.ErrNotFound) { // removed meanwhile
 				continue
 			}
-			if err == nil { // otherwise Docker is busy with it
+			if err == nil { // otherwise Docker is busy with the container
 				found = whole
 			}
 		}
@@ -148,7 +148,7 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Conta
 	return all, nil
 }
 
-// summary is what a list tells of a container.
+// summary returns what a list says about a container.
 func summary(item container.Summary) oci.Container {
 	d := engine.Definition{ID: item.ID, Image: item.Image, ImageID: item.ImageID, Labels: item.Labels}
 	if len(item.Names) > 0 {
@@ -164,7 +164,7 @@ func summary(item container.Summary) oci.Container {
 	return oci.Container{ID: item.ID, Container: ctr}
 }
 
-// Find asks Docker about a container.
+// Find queries Docker for a container.
 func (a *adapter) Find(ctx context.Context, ref string) (oci.Container, error) {
 	found, err := a.api(ctx).ContainerInspect(ctx, ref, client.ContainerInspectOptions{})
 	if errdefs.IsNotFound(err) {
@@ -187,13 +187,13 @@ func (a *adapter) Find(ctx context.Context, ref string) (oci.Container, error) {
 	return oci.Container{ID: c.ID, Container: ctr, Paused: c.State.Paused, Restart: restart, Native: c}, err
 }
 
-// native is what Docker has told of a container.
+// native returns Docker's answer about a container.
 func native(found oci.Container) container.InspectResponse {
 	told, _ := found.Native.(container.InspectResponse) // Find has put it there
 	return told
 }
 
-// Process finds the shim of a container and what runc knows of it.
+// Process finds a container's shim and runc's state of it.
 func (a *adapter) Process(found oci.Container) (oci.Process, error) {
 	return oci.ShimProcess(found, filepath.Join(filepath.Dir(a.socket), "docker", "runtime-*", "moby",
 		found.ID, "state.json"))

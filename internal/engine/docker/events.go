@@ -8,9 +8,9 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Watch calls changed whenever containers of this node's Docker have begun, have ended or are gone, and
-// whenever networks have been made or removed. It calls watching once, when it begins to hear of these,
-// and returns when it does not any more. Docker forgets what it has to tell if nobody takes it for long.
+// Watch calls changed whenever containers of this node's Docker have started, ended or been removed, and
+// whenever networks have been made or removed. It calls watching once, when it begins to receive these
+// events, and returns when it no longer receives them. Docker drops events that nobody reads for long.
 // Error: engine.ErrAway.
 func (e *Engine) Watch(ctx context.Context, watching, changed func()) error {
 	if err := e.docker.Away(); err != nil {

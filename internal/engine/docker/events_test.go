@@ -18,8 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// TestWatch: who watches learns of what begins and ends, of nothing else, and when nothing more can
-// be learned.
+// TestWatch checks that Watch reports beginnings and ends, nothing else, and returns when no more events
+// can come.
 func TestWatch(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "docker.sock")
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Socket: socket, Executable: "/bin/true"})
@@ -56,8 +56,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestRestarts: a container that has ended by itself Docker would have started by its policy, one
-// that somebody has ended it would not.
+// TestRestarts checks that Docker would have restarted a container that ended by itself, and not a
+// container that somebody has stopped.
 func TestRestarts(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "docker.sock")
 	a, err := newAdapter(socket)
@@ -72,7 +72,7 @@ func TestRestarts(t *testing.T) {
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/events") &&
 			(query.Get("since") == "" || query.Get("until") == "") {
-			w.WriteHeader(http.StatusBadRequest) // it would go on for ever
+			w.WriteHeader(http.StatusBadRequest) // the request would never end
 			return
 		}
 		fmt.Fprint(w, events.Load())

@@ -15,19 +15,18 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Docker has no hook that could refuse a start. But whenever it starts a container it writes the
-// container's host name into the file that is mounted at /etc/hostname, through its path, before it
-// asks any runtime for a process (moby, daemon/container_operations.go, initializeNetworking;
-// container/container_unix.go, BuildHostnameFile); a failure ends the start, also after the daemon
-// was restarted. So a symbolic link that leads nowhere takes the place of that file while a copy
-// must not be started. Docker follows it, within the container's directory, and says where it could
-// not write: the name is the reason. The file itself, which the running container has mounted, is
-// kept beside it.
+// Docker has no hook that could refuse a start. But whenever it starts a container, it first writes the
+// container's host name, through its path, into the file that is mounted at /etc/hostname, and only then
+// asks a runtime for a process (moby, daemon/container_operations.go, initializeNetworking;
+// container/container_unix.go, BuildHostnameFile). A failure ends the start, also after a restart of the
+// daemon. So while a copy must not be started, a dangling symbolic link replaces that file. Docker follows
+// the link, within the container's directory, and reports the path that it could not write: the path itself
+// gives the reason. The file itself, which the running container has mounted, is kept beside the link.
 
-// guardTarget is where the link leads, below the container's directory: to what nobody makes.
+// guardTarget is the link's target, below the container's directory: a path that nobody makes.
 const guardTarget = "/this container has moved, or is moving, to another node/see: godwit migration ls"
 
-// asideSuffix is what the name of the file ends with while the link has its place.
+// asideSuffix is appended to the name of the file while the link takes its place.
 const asideSuffix = ".godwit"
 
 var _ oci.Guarder = (*adapter)(nil)
@@ -41,7 +40,7 @@ func (a *adapter) Guard(ctx context.Context, found oci.Container) error {
 	return err
 }
 
-// Unguard lets Docker start it again.
+// Unguard lets Docker start the container again.
 func (a *adapter) Unguard(ctx context.Context, found oci.Container) error {
 	path, err := a.hostname(ctx, found)
 	if err == nil {
@@ -50,8 +49,8 @@ func (a *adapter) Unguard(ctx context.Context, found oci.Container) error {
 	return err
 }
 
-// hostname is the file of a container's host name (moby, container.Container.GetRootResourcePath).
-// What Docker tells of it is where it last tried to write, which is where a link led.
+// hostname returns the path of a container's host name (moby, container.Container.GetRootResourcePath).
+// Docker's own answer is the path to which it last tried to write, which may be a link's target.
 func (a *adapter) hostname(ctx context.Context, found oci.Container) (string, error) {
 	root, err := a.directory(ctx)
 	if err != nil {
@@ -60,17 +59,17 @@ func (a *adapter) hostname(ctx context.Context, found oci.Container) (string, er
 	return filepath.Join(root, "containers", found.ID, "hostname"), nil
 }
 
-// guard keeps Docker from starting a container. It may be called again.
+// guard keeps Docker from starting a container. It is idempotent.
 func guard(path string) error {
 	if guarded(path) {
 		return nil
 	}
 	aside := path + asideSuffix
-	err := durable.Remove(aside) // a link that an agent was killed over
+	err := durable.Remove(aside) // a link that a killed agent has left
 	if err == nil {
 		err = os.Symlink(guardTarget, aside)
 	}
-	if err == nil { // at no instant the file is missing
+	if err == nil { // the file is never missing
 		err = unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
 	}
 	if err == nil {
@@ -82,19 +81,19 @@ func guard(path string) error {
 	return nil
 }
 
-// guarded tells whether the link is in place.
+// guarded reports whether the link is in place.
 func guarded(path string) bool {
 	target, err := os.Readlink(path)
 	return err == nil && target == guardTarget
 }
 
-// unguard lets Docker start a container again. Doing nothing is success.
+// unguard lets Docker start a container again. It is idempotent.
 func unguard(path string) error {
 	aside := path + asideSuffix
 	var err error
 	if guarded(path) {
 		err = os.Rename(aside, path)
-		if errors.Is(err, fs.ErrNotExist) { // somebody has removed it: Docker makes it anew
+		if errors.Is(err, fs.ErrNotExist) { // somebody has removed the file: Docker makes it again
 			err = durable.Remove(path)
 		}
 	} else {

@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-// writable tells what Docker meets that writes a host name, as its BuildHostnameFile does.
+// writable returns the error that Docker would get when it writes a host name, as its BuildHostnameFile
+// does.
 func writable(path string) error { return os.WriteFile(path, []byte("name\n"), 0o644) }
 
-// TestGuard: as long as a container is guarded nobody can write its host name through the path, and
-// afterwards the file is the same.
+// TestGuard checks that nobody can write the host name of a guarded container through its path, and that
+// the file is the same afterwards.
 func TestGuard(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hostname")
 	if err := writable(path); err != nil {
@@ -22,7 +23,7 @@ func TestGuard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // an agent may not know that it has done so
+	for range 2 { // an agent may not know that it has already done so
 		if err := guard(path); err != nil {
 			t.Fatal(err)
 		}
@@ -42,8 +43,8 @@ func TestGuard(t *testing.T) {
 	onlyHostname(t, path)
 }
 
-// TestGuardInterrupted: what an agent leaves that was killed at any instant is put right by the
-// next guard, and by unguard.
+// TestGuardInterrupted checks that guard and unguard repair the leftovers of an agent that was killed at
+// any moment.
 func TestGuardInterrupted(t *testing.T) {
 	interruptions := map[string]func(path string) error{
 		"link made": func(path string) error { return os.Symlink(guardTarget, path+asideSuffix) },

@@ -5,9 +5,10 @@ import (
 	"github.com/moby/moby/api/types/mount"
 )
 
-// hostConfig is what Docker is told of a container that comes beside its own configuration. It may
-// come from another node, so it is made of what is known to be harmless: all else is refused
-// (obstacles), or Docker's own choice. Docker is to start it again only when it has run here.
+// hostConfig returns Docker's settings for an arriving container besides the container's own configuration.
+// The definition may come from another node, so hostConfig copies only settings that are known to be
+// harmless. All others are refused (obstacles) or left to Docker. Docker may restart the container only
+// after it has run here.
 func hostConfig(from *container.HostConfig, binds []string, mounts []mount.Mount) *container.HostConfig {
 	return &container.HostConfig{
 		Binds: binds, Mounts: mounts, Runtime: Runtime, Resources: resources(from.Resources),

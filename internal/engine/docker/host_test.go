@@ -8,18 +8,18 @@ import (
 	"github.com/moby/moby/api/types/container"
 )
 
-// decided are the fields that hostConfig leaves out: refused by obstacles, this engine's, or of
+// decided are the fields that hostConfig leaves out: refused by obstacles, set by this engine, or of
 // another system.
 var decided = []string{
-	"ContainerIDFile", "RestartPolicy", "Runtime", // this engine's
+	"ContainerIDFile", "RestartPolicy", "Runtime", // set by this engine
 	"VolumesFrom", "Annotations", "Cgroup", "Links", "PidMode", "Privileged", "StorageOpt", "UTSMode",
 	"UsernsMode", "Sysctls", "CgroupParent",
 	"CPURealtimePeriod", "CPURealtimeRuntime", "Devices", "DeviceCgroupRules", "DeviceRequests", // refused
-	"Isolation", "CPUCount", "CPUPercent", "IOMaximumIOps", "IOMaximumBandwidth", // of Windows
-	"Binds", "Mounts", "Resources", // elsewhere
+	"Isolation", "CPUCount", "CPUPercent", "IOMaximumIOps", "IOMaximumBandwidth", // for Windows
+	"Binds", "Mounts", "Resources", // handled elsewhere
 }
 
-// TestHostConfig: somebody has thought about each field, and what is taken is taken as it is.
+// TestHostConfig checks that every field was considered, and that accepted fields are copied unchanged.
 func TestHostConfig(t *testing.T) {
 	var from container.HostConfig
 	fill(reflect.ValueOf(&from).Elem())
@@ -43,7 +43,7 @@ func compare(t *testing.T, from, made reflect.Value) {
 	}
 }
 
-// fill makes each field differ from nothing, as far as that is simple.
+// fill sets each field to a nonzero value where that is simple.
 func fill(s reflect.Value) {
 	for i := range s.NumField() {
 		switch f := s.Field(i); f.Kind() { //nolint:exhaustive // The others are in other structs.

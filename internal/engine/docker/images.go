@@ -23,7 +23,7 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// imageStore is the images of a Docker.
+// imageStore has the images of a Docker.
 type imageStore struct {
 	docker *adapter
 	taking sync.Mutex // held while Docker loads an image
@@ -33,7 +33,7 @@ type imageStore struct {
 
 var _ engine.Images = (*imageStore)(nil)
 
-// Images are those of Docker's own store.
+// Images returns the images of Docker's own store.
 func (e *Engine) Images() engine.Images { return e.images }
 
 // Image finds an image by its ID, or by its configuration.
@@ -59,7 +59,7 @@ func (s *imageStore) Image(ctx context.Context, id string) (engine.Image, error)
 	return image, nil
 }
 
-// imageConfig reads an image's configuration as it came, which Docker's API does not tell.
+// imageConfig returns an image's original configuration, which Docker's API does not provide.
 func (s *imageStore) imageConfig(ctx context.Context, id string) ([]byte, error) {
 	if !diffIDPattern.MatchString(id) {
 		return nil, fmt.Errorf("%.80q is not the ID of an image", id)
@@ -84,7 +84,7 @@ func (s *imageStore) imageConfig(ctx context.Context, id string) ([]byte, error)
 	return config, nil
 }
 
-// AllImages tells of all images with names: what is of another version of one may be much like it.
+// AllImages lists all images with names, because another version of an image may be similar to it.
 func (s *imageStore) AllImages(ctx context.Context) ([]engine.Image, error) {
 	listed, err := s.docker.api(ctx).ImageList(ctx, client.ImageListOptions{})
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *imageStore) AllImages(ctx context.Context) ([]engine.Image, error) {
 	return all, nil
 }
 
-// Lacks tells what is missing of an image: nothing if there is one with the same layers, whatever
-// it is called.
+// Lacks reports which layers of an image are missing: none if there is an image with the same layers, by
+// any name.
 func (s *imageStore) Lacks(ctx context.Context, image engine.Image) (engine.Lack, error) {
 	if err := s.docker.Away(); err != nil {
 		return engine.Lack{}, err
@@ -127,7 +127,7 @@ func (s *imageStore) Lacks(ctx context.Context, image engine.Image) (engine.Lack
 	return engine.Lack{Image: true, Layers: image.Layers[stacked(root, image.Layers):]}, nil
 }
 
-// hasImage tells whether there is an image with these layers, whatever it is called.
+// hasImage reports whether there is an image with these layers, by any name.
 func (a *adapter) hasImage(ctx context.Context, image engine.Image) (bool, error) {
 	refs := []string{image.ID}
 	if len(image.Manifests) > 0 {
@@ -142,7 +142,7 @@ func digestOf(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// stacked counts the layers, from the lowest on, that Docker has upon each other.
+// stacked counts the layers, from the lowest, that Docker has on top of each other.
 func stacked(root string, layers []string) int {
 	for i, chain := range imagestore.Chains(layers) {
 		if _, err := os.Stat(filepath.Join(root, layerDB, strings.TrimPrefix(chain, "sha256:"))); err != nil {
@@ -152,7 +152,7 @@ func stacked(root string, layers []string) int {
 	return len(layers)
 }
 
-// Take has Docker load an image (docker load): it either has all of it then, or nothing new.
+// Take makes Docker load an image (docker load). Then Docker has either all of the image, or nothing new.
 func (s *imageStore) Take(ctx context.Context, image engine.Image,
 	open func(string) (io.ReadCloser, int64, error)) error {
 	if err := s.take(ctx, image, open); err != nil {
@@ -163,7 +163,7 @@ func (s *imageStore) Take(ctx context.Context, image engine.Image,
 
 func (s *imageStore) take(ctx context.Context, image engine.Image,
 	open func(string) (io.ReadCloser, int64, error)) error {
-	s.taking.Lock() // two that take one image would need its room twice
+	s.taking.Lock() // two loads of one image would need its room twice
 	defer s.taking.Unlock()
 	lack, err := s.Lacks(ctx, image)
 	if err != nil || !lack.Image {
@@ -172,14 +172,14 @@ func (s *imageStore) take(ctx context.Context, image engine.Image,
 	if err := s.takeOr(ctx, image, lack, open); err != nil {
 		return err
 	}
-	image.Names = nil // what is called so is another one
+	image.Names = nil // another image has the name
 	if lack, err = s.Lacks(ctx, image); err == nil && lack.Image {
 		err = errors.New("the engine loaded a different image, or the image was removed since")
 	}
 	return err
 }
 
-// takeOr has Docker's containerd take an image, if that keeps them, or Docker load it.
+// takeOr loads an image into Docker's containerd if that keeps images, and into Docker otherwise.
 func (s *imageStore) takeOr(ctx context.Context, image engine.Image, lack engine.Lack,
 	open func(string) (io.ReadCloser, int64, error)) error {
 	c, err := s.docker.contents(ctx)
@@ -205,7 +205,7 @@ func (s *imageStore) takeOr(ctx context.Context, image engine.Image, lack engine
 	return s.load(ctx, func(w io.Writer) error { return writeImage(w, image, coming) })
 }
 
-// Sync brings Docker's directory to the disk.
+// Sync flushes Docker's directory to disk.
 func (s *imageStore) Sync(ctx context.Context) error {
 	root, err := s.docker.directory(ctx)
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *imageStore) Sync(ctx context.Context) error {
 	return err
 }
 
-// SweepImages removes what was made of images that have not come, before a time. A Docker that does not
+// SweepImages removes what was made, before a time, for images that have not come. A Docker that does not
 // answer has taken nothing since.
 func (e *Engine) SweepImages(ctx context.Context, before time.Time) error {
 	c, err := e.images.kept()
@@ -232,12 +232,13 @@ func (e *Engine) SweepImages(ctx context.Context, before time.Time) error {
 	return c.images.Sweep(ctx, before)
 }
 
-// copiesOfLoad is how often a layer is in Docker's directory while it is loaded: as it came, and unpacked.
+// copiesOfLoad is the number of copies of a layer in Docker's directory during a load: as it came, and
+// unpacked.
 const copiesOfLoad = 2
 
-// nameImage gives the image of a container that comes the name by which the container was made, as
-// docker run would have, unless an image here has the name. It comes without: nothing that another
-// node says takes a name away, however long it takes to load. Whether it gets one or not, it is
+// nameImage gives an arriving container's image the name by which the container was made, as docker run
+// would have, unless an image here has the name. The image comes without a name, so that no statement of
+// another node can take a name away, however long the load takes. With or without a name, the image is
 // known by its ID.
 func (a *adapter) nameImage(ctx context.Context, d engine.Definition, id string) {
 	isID := strings.HasPrefix(strings.TrimPrefix(d.ImageID, "sha256:"),
@@ -250,7 +251,7 @@ func (a *adapter) nameImage(ctx context.Context, d engine.Definition, id string)
 	}
 }
 
-// load has Docker read an archive of images.
+// load makes Docker read an archive of images.
 func (s *imageStore) load(ctx context.Context, write func(io.Writer) error) error {
 	in, out := io.Pipe()
 	wrote := make(chan error, 1)
@@ -267,7 +268,7 @@ func (s *imageStore) load(ctx context.Context, write func(io.Writer) error) erro
 	return errors.Join(err, unless(err, <-wrote))
 }
 
-// unless is an error that counts if there is no other, which has the same reason.
+// unless returns an error unless there is another error, which has the same cause.
 func unless(other, err error) error {
 	if other != nil {
 		return nil
@@ -275,10 +276,10 @@ func unless(other, err error) error {
 	return err
 }
 
-// maxReply bounds what is read of what Docker says.
+// maxReply bounds how much of Docker's answer is read.
 const maxReply = 1 << 20
 
-// loaded reads what Docker says of an image that it was to load. That it fails it says in the end.
+// loaded reads Docker's answer to a load. Docker reports a failure at the end of the answer.
 func loaded(reply io.Reader) error {
 	messages := json.NewDecoder(io.LimitReader(reply, maxReply))
 	for {
@@ -297,9 +298,9 @@ func loaded(reply io.Reader) error {
 	}
 }
 
-// writeImage writes an image as docker save does, but for the layers that are there: Docker does
-// not look at their archives. What makes an image of all that comes last: an archive that ends
-// before is none. It has no name, see nameImage.
+// writeImage writes an image as docker save does, but without the layers that are already there: Docker
+// does not read their archives. The manifest comes last, so a truncated archive contains no image. The
+// image has no name, see nameImage.
 func writeImage(w io.Writer, image engine.Image, layers imagestore.OpenedLayers) error {
 	archive := tar.NewWriter(w)
 	for _, layer := range layers {
@@ -336,7 +337,7 @@ func writeImage(w io.Writer, image engine.Image, layers imagestore.OpenedLayers)
 	return archive.Close()
 }
 
-// loadManifest is what manifest.json says of an image.
+// loadManifest is the description of an image in manifest.json.
 type loadManifest struct {
 	Config string   `json:"Config"`
 	Layers []string `json:"Layers"`

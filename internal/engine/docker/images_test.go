@@ -18,8 +18,8 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// TestWriteImage: what Docker is to load has each layer once, those that it has not at all, and
-// says last what it is.
+// TestWriteImage checks that the archive for Docker has each missing layer once, none of the present
+// layers, and the manifest last.
 func TestWriteImage(t *testing.T) {
 	low, high := "sha256:"+strings.Repeat("aa", 32), "sha256:"+strings.Repeat("bb", 32)
 	image := engine.Image{ID: "sha256:" + strings.Repeat("cc", 32), Names: []string{"web:1"},
@@ -58,7 +58,7 @@ func TestWriteImage(t *testing.T) {
 	}
 }
 
-// TestLayersThatLie: one that is longer or shorter than it was said to be makes no archive.
+// TestLayersThatLie checks that a layer that is longer or shorter than announced makes no archive.
 func TestLayersThatLie(t *testing.T) {
 	for _, content := range []string{"long", "l"} {
 		layers := imagestore.OpenedLayers{{DiffID: "sha256:" + strings.Repeat("aa", 32),
@@ -90,8 +90,8 @@ func TestSizeOf(t *testing.T) {
 	}
 }
 
-// testDocker is an adapter whose Docker has images, by the references that find them, and notes
-// what they are tagged.
+// testDocker returns an adapter whose Docker has images, by the references that find them, and a function
+// that returns the tags that were set.
 func testDocker(t *testing.T, images map[string]string) (a *adapter, tagged func() string) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "docker.sock")
@@ -133,7 +133,8 @@ func testDocker(t *testing.T, images map[string]string) (a *adapter, tagged func
 	}
 }
 
-// TestNameImage: an image that comes is called as its container was made, and takes no name from any other.
+// TestNameImage checks that an arriving image gets the name by which its container was made, and never the
+// name of another image.
 func TestNameImage(t *testing.T) {
 	layer, id := "sha256:"+strings.Repeat("aa", 32), "sha256:"+strings.Repeat("cc", 32)
 	here := `{"Id": "` + id + `", "RootFS": {"Type": "layers", "Layers": ["` + layer + `"]}}`

@@ -12,13 +12,13 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// lateNetworks is the first version of Docker that makes a container's networks when its process is
-// there, and no longer by a hook before (moby, daemon/start_linux.go).
+// lateNetworks is the first version of Docker that makes a container's networks once its process exists,
+// and no longer by a hook before that (moby, daemon/start_linux.go).
 const lateNetworks = 28
 
 var _ oci.Networker = (*adapter)(nil)
 
-// NetworksLate tells whether this Docker makes the container's network when its process is there.
+// NetworksLate reports whether this Docker makes the container's network once its process exists.
 func (a *adapter) NetworksLate(ctx context.Context, d engine.Definition) (bool, error) {
 	if !d.Network.OnBridge() {
 		return false, nil
@@ -30,8 +30,8 @@ func (a *adapter) NetworksLate(ctx context.Context, d engine.Definition) (bool, 
 	return majorOf(told.Version) >= lateNetworks, nil
 }
 
-// terminalObstacles refuses a terminal where the network would be made before it is there: Docker
-// wants to have it first, and it is made when the container is restored.
+// terminalObstacles refuses a terminal if the network would be made before the terminal exists. Docker
+// wants the terminal first, and the terminal is made when the container is restored.
 func (a *adapter) terminalObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
 	error) {
 	late, err := a.NetworksLate(ctx, d)

@@ -16,43 +16,44 @@ import (
 	"github.com/godwit/godwit/internal/files/tarsplit"
 )
 
-// Docker keeps a layer at two places, which are only read here (moby, layer/filestore.go and
+// Docker keeps a layer in two places, which this package only reads (moby, layer/filestore.go and
 // daemon/graphdriver/overlay2):
 //
 //	image/overlay2/layerdb/sha256/CHAIN/diff               its DiffID
 //	image/overlay2/layerdb/sha256/CHAIN/cache-id           where its files are
-//	image/overlay2/layerdb/sha256/CHAIN/tar-split.json.gz  what its archive had beside them
+//	image/overlay2/layerdb/sha256/CHAIN/tar-split.json.gz  its archive's contents except files
 //	overlay2/CACHE-ID/diff                                 its files
 //
-// CHAIN names the layer together with all below it, so a layer may be there several times.
+// CHAIN names the layer together with all layers below it, so a layer may be there several times.
 const (
 	layerDB   = "image/overlay2/layerdb/sha256"
 	imageDB   = "image/overlay2/imagedb/content/sha256"
 	tarSplit  = "tar-split.json.gz"
-	maxSmall  = 1 << 10 // bytes of a file with a digest or a name in it
+	maxSmall  = 1 << 10 // bytes of a file with a digest or a name
 	maxConfig = 8 << 20
-	// clockTick is longer than what a file system may take for one instant.
+	// clockTick is longer than the resolution of a file system's timestamps.
 	clockTick = time.Second
 )
 
-// layerIndex is where layers are. It is made anew when Docker has more or less of them.
+// layerIndex maps layers to directories. It is rebuilt when Docker has more or fewer layers.
 type layerIndex struct {
 	mu sync.Mutex
-	// modification of the directory that it was made from; zero: it may have been modified again
+	// modification time of the directory when the index was made; zero: the directory may have changed
 	// since
 	made   time.Time
 	chains map[string]string
 	sizes  tarsplit.Sizes
 }
 
-// chainOf finds a layer in Docker's directory: the name of one of the chains that end with it.
+// chainOf finds a layer in Docker's directory. It returns the name of one of the chains that end with the
+// layer.
 func (s *imageStore) chainOf(root, diffID string) (string, error) {
 	if !diffIDPattern.MatchString(diffID) {
 		return "", fmt.Errorf("layer %.80q: %w", diffID, engine.ErrNoLayer)
 	}
 	dir := filepath.Join(root, layerDB)
 	info, err := os.Stat(dir)
-	if errors.Is(err, fs.ErrNotExist) { // others keep them
+	if errors.Is(err, fs.ErrNotExist) { // another program keeps the layers
 		return "", fmt.Errorf("layer %.80q: %w", diffID, engine.ErrNoLayer)
 	}
 	if err != nil {
@@ -86,7 +87,7 @@ func readChains(dir string) (map[string]string, error) {
 	chains := map[string]string{}
 	for _, entry := range entries {
 		diffID, err := readSmall(filepath.Join(dir, entry.Name(), "diff"))
-		if err == nil && diffIDPattern.MatchString(diffID) { // otherwise it has been removed meanwhile
+		if err == nil && diffIDPattern.MatchString(diffID) { // otherwise the layer has been removed meanwhile
 			chains[diffID] = entry.Name()
 		}
 	}
@@ -103,7 +104,7 @@ func readSmall(path string) (string, error) {
 	return strings.TrimSpace(string(content)), err
 }
 
-// LayerBytes is how large the archive of a layer is that is here.
+// LayerBytes returns the size of the archive of a layer that is here.
 func (s *imageStore) LayerBytes(diffID string) (int64, error) {
 	root, err := s.directory()
 	if err != nil {
@@ -123,8 +124,8 @@ func (s *imageStore) LayerBytes(diffID string) (int64, error) {
 	return bytes, nil
 }
 
-// OpenLayer opens the archive of a layer, put together again. Each file is compared with what
-// Docker had unpacked: one that was changed since ends the reading with an error.
+// OpenLayer opens the reassembled archive of a layer. It compares each file with what Docker had unpacked:
+// reading ends with an error at a file that was changed since.
 func (s *imageStore) OpenLayer(diffID string) (io.ReadCloser, error) {
 	root, err := s.directory()
 	if err != nil {
@@ -155,8 +156,8 @@ func openArchive(root, dir string) (io.ReadCloser, error) {
 	return tarsplit.Open(filepath.Join(dir, tarSplit), filepath.Join(root, "overlay2", cache, "diff"))
 }
 
-// directory is where a Docker that runs keeps its files. Without one there are no layers: nobody
-// knows what becomes of them.
+// directory returns the directory of a running Docker's files. Without a running Docker there are no
+// layers, because nobody knows what happens to them.
 func (s *imageStore) directory() (string, error) {
 	if err := s.docker.Away(); err != nil {
 		return "", err

@@ -25,7 +25,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// packed is an archive of files by name, with something behind its end.
+// packed returns an archive of files by name, with extra bytes after its end.
 func packed(t *testing.T, files map[string]string, order ...string) []byte {
 	t.Helper()
 	var archive bytes.Buffer
@@ -40,7 +40,8 @@ func packed(t *testing.T, files map[string]string, order ...string) []byte {
 	return archive.Bytes()
 }
 
-// stored has a layer in a directory as Docker keeps it, and tells its DiffID and where its files are.
+// stored puts a layer into a directory as Docker keeps it. It returns the layer's DiffID and the directory
+// of its files.
 func stored(t *testing.T, root, chain string, archive []byte, files map[string]string) (diffID, tree string) {
 	t.Helper()
 	sum := sha256.Sum256(archive)
@@ -66,7 +67,7 @@ func stored(t *testing.T, root, chain string, archive []byte, files map[string]s
 	return diffID, tree
 }
 
-// storeAt are the images of a Docker that keeps them in a directory.
+// storeAt returns the images of a Docker that keeps them in a directory.
 func storeAt(t *testing.T, root string) *imageStore {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "docker.sock")
@@ -77,8 +78,8 @@ func storeAt(t *testing.T, root string) *imageStore {
 	return e.images
 }
 
-// TestLayers: the archive of a layer is made again from what Docker has kept of it, byte for byte,
-// and its size is known before.
+// TestLayers checks that a layer's archive is reassembled byte for byte from what Docker has kept, and that
+// its size is known beforehand.
 func TestLayers(t *testing.T) {
 	files := map[string]string{"bin/sh": "#!", "etc/passwd": "root:x:0:0\n", "empty": "", ".wh.gone": ""}
 	archive := packed(t, files, "etc/passwd", "bin/sh", "empty", ".wh.gone")
@@ -94,7 +95,7 @@ func TestLayers(t *testing.T) {
 	if got, err := io.ReadAll(opened); err != nil || !bytes.Equal(got, archive) {
 		t.Errorf("%d bytes, %v; want %d", len(got), err, len(archive))
 	}
-	// Docker has got another one meanwhile
+	// Docker has meanwhile received another layer
 	other, _ := stored(t, root, "bb", packed(t, files, "empty"), files)
 	if _, err := images.LayerBytes(other); err != nil {
 		t.Error(err)
@@ -110,7 +111,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestHostileLayers: what a layer has in place of the files that came in its archive is not sent.
+// TestHostileLayers checks that nothing is sent that has replaced a layer's original files.
 func TestHostileLayers(t *testing.T) {
 	for what, change := range map[string]func(tree, dir string) error{
 		"changed": func(tree, _ string) error {
@@ -141,7 +142,7 @@ func TestHostileLayers(t *testing.T) {
 	}
 }
 
-// TestStacked: a layer counts only upon the ones below it.
+// TestStacked checks that a layer counts only on top of all layers below it.
 func TestStacked(t *testing.T) {
 	files := map[string]string{"file": "x"}
 	root := t.TempDir()

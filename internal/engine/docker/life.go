@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Stop has Docker stop a container.
+// Stop makes Docker stop a container.
 func (a *adapter) Stop(ctx context.Context, found oci.Container, grace time.Duration) error {
 	var options client.ContainerStopOptions
 	if grace >= 0 {
@@ -30,25 +30,25 @@ func (a *adapter) Stop(ctx context.Context, found oci.Container, grace time.Dura
 	return nil
 }
 
-// Remove has Docker remove a container.
+// Remove makes Docker remove a container.
 func (a *adapter) Remove(ctx context.Context, engineID string, options oci.RemoveOptions) error {
 	_, err := a.api(ctx).ContainerRemove(ctx, engineID, client.ContainerRemoveOptions{
 		Force: options.Force, RemoveVolumes: options.Volumes,
 	})
-	// with --rm Docker does so itself
+	// with --rm, Docker removes the container itself
 	if err != nil && !errdefs.IsNotFound(err) && !(options.Force && errdefs.IsConflict(err)) {
 		return err
 	}
 	return nil
 }
 
-// Start has Docker start a container.
+// Start makes Docker start a container.
 func (a *adapter) Start(ctx context.Context, engineID string) error {
 	_, err := a.api(ctx).ContainerStart(ctx, engineID, client.ContainerStartOptions{})
 	return err
 }
 
-// Logs shows what Docker has logged of a container.
+// Logs passes Docker's log of a container to emit.
 func (a *adapter) Logs(
 	ctx context.Context, f oci.Container, options engine.LogOptions, emit func(engine.LogEntry) error,
 ) error {
@@ -93,7 +93,7 @@ func (a *adapter) Exec(ctx context.Context, f oci.Container, process engine.Exec
 	defer context.AfterFunc(ctx, attached.Close)()
 	if process.Stdin != nil {
 		go func() {
-			_, _ = io.Copy(attached.Conn, process.Stdin) // what the process does not read it does not want
+			_, _ = io.Copy(attached.Conn, process.Stdin) // input that the process does not read may be lost
 			_ = attached.CloseWrite()
 		}()
 	}

@@ -15,12 +15,12 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// Docker from 23.0 on reads no more of a log than it has found in it at the start, and written
-// since (moby, daemon/logger/loggerutils/logfile.go). A log that comes cannot be there at the
-// start, so room for it is: blanks, which mean nothing in JSON, and in the end are before the log
+// Docker since 23.0 reads only as much of a log as it has found at the start and written since (moby,
+// daemon/logger/loggerutils/logfile.go). A log that comes from another node cannot be there at the start,
+// so blanks reserve room for it. They mean nothing in JSON, and are before the log in the end
 // (oci.fillLog).
 const (
-	logSlack = 1 << 20 // what may be logged while the container moves, at least
+	logSlack = 1 << 20 // what may at least be logged while the container moves
 	maxLog   = 8 << 30
 )
 
@@ -29,8 +29,8 @@ func (a *adapter) logPath(ctx context.Context, id string) (string, error) {
 	return filepath.Join(root, "containers", id, id+"-json.log"), err
 }
 
-// logBytes is how large a container's log is, without blanks before it, as far as it can have room:
-// of a larger one the end moves.
+// logBytes returns the size of a container's log, without leading blanks, up to the maximum for which the
+// target reserves room: of a larger log, only the end moves.
 func (a *adapter) logBytes(ctx context.Context, f oci.Container) (int64, error) {
 	path, err := a.Log(ctx, f)
 	if err != nil || path == "" {
@@ -52,7 +52,7 @@ func (a *adapter) logBytes(ctx context.Context, f oci.Container) (int64, error) 
 	return min(info.Size()-blank, maxLog), err
 }
 
-// reserveLog makes room for the log of a container that comes, before Docker opens its own.
+// reserveLog makes room for the log of an arriving container, before Docker opens its own log.
 func (a *adapter) reserveLog(ctx context.Context, id string, x extra) error {
 	if x.Host.LogConfig.Type != logDriver {
 		return nil
@@ -63,7 +63,7 @@ func (a *adapter) reserveLog(ctx context.Context, id string, x extra) error {
 	}
 	room := x.LogBytes + logSlack + x.LogBytes/8
 	if most := sizeOf(x.Host.LogConfig.Config["max-size"]); most > 0 {
-		room = min(room, most) // from there on Docker begins a new one
+		room = min(room, most) // Docker rotates a larger log
 	}
 	if err := files.CheckSpace(filepath.Dir(path), room); err != nil {
 		return fmt.Errorf("log of container %.12s: %w", id, err)
@@ -81,7 +81,8 @@ func (a *adapter) reserveLog(ctx context.Context, id string, x extra) error {
 	return errors.Join(err, log.Close())
 }
 
-// sizeOf reads a size as Docker takes it; 0: none, or none that Docker would take.
+// sizeOf parses a size in Docker's notation. It returns 0 for none, and for a size that Docker would
+// refuse.
 func sizeOf(text string) int64 {
 	text = strings.TrimSuffix(strings.ToLower(strings.TrimSpace(text)), "b")
 	factors := map[string]float64{"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}

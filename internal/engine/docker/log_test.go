@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// TestLogBytes: a log counts without the blanks before it, and one that is larger than any target
-// takes makes no container unmovable.
+// TestLogBytes checks that leading blanks of a log do not count, and that a container with a log that is
+// too large for every target can still move.
 func TestLogBytes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	found := oci.Container{Native: container.InspectResponse{

@@ -9,7 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Labels of a container cannot be changed, so the name says that it is a copy of one that has moved.
+// Labels of a container cannot be changed, so its name says that it is a copy of a container that has
+// moved.
 
 var _ oci.Marker = (*adapter)(nil)
 
@@ -18,12 +19,12 @@ func (a *adapter) Mark(ctx context.Context, found oci.Container, moved oci.Moved
 	return a.rename(ctx, found, moved.Name, moved.MarkedName())
 }
 
-// Unmark gives it its name back.
+// Unmark restores the copy's name.
 func (a *adapter) Unmark(ctx context.Context, found oci.Container, moved oci.Moved) error {
 	return a.rename(ctx, found, moved.MarkedName(), moved.Name)
 }
 
-// rename does nothing to a container that has another name: somebody else may have renamed it.
+// rename leaves a container alone that has another name: somebody else may have renamed it.
 func (a *adapter) rename(ctx context.Context, found oci.Container, from, to string) error {
 	if nameOf(native(found)) != from {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// bindVolume is the volume that one of HostConfig.Binds asks for: SOURCE:PATH[:MODES]. A path alone
-// asks for an anonymous one.
+// bindVolume returns the volume that an entry of HostConfig.Binds requests: SOURCE:PATH[:MODES]. A path
+// alone requests an anonymous volume.
 func bindVolume(spec string) (v engine.Volume, modes []string) {
 	parts := strings.SplitN(spec, ":", 3)
 	if len(parts) == 1 {
@@ -32,7 +32,8 @@ func bindVolume(spec string) (v engine.Volume, modes []string) {
 	return v, modes
 }
 
-// mountVolume is the volume that one of HostConfig.Mounts asks for. Without a name it is an anonymous one.
+// mountVolume returns the volume that an entry of HostConfig.Mounts requests. Without a name it is
+// anonymous.
 func mountVolume(m mount.Mount) engine.Volume {
 	v := engine.Volume{Path: path.Clean(m.Target), ReadOnly: m.ReadOnly}
 	if m.Type == mount.TypeBind {
@@ -45,10 +46,10 @@ func mountVolume(m mount.Mount) engine.Volume {
 
 func anonymous(v engine.Volume) bool { return v.Sort() == engine.Named && v.Name == "" }
 
-// takeMounts is what Docker is to be told of the mounts of a container that comes: those of its
-// configuration, of which each must be among the volumes that the agents look after, and those of
-// the rest by name. Docker had made up that name at the source, for an anonymous volume, and would
-// make up another here.
+// takeMounts returns the mounts that Docker is to make for an arriving container: those of its
+// configuration, each of which must be among the volumes that the agents migrate, and the remaining volumes
+// by name. Docker generated these names at the source, for anonymous volumes, and would generate other
+// names here.
 func takeMounts(d engine.Definition, h *container.HostConfig) (binds []string, all []mount.Mount, err error) {
 	left := slices.Clone(d.Volumes)
 	take := func(v engine.Volume) bool {
@@ -112,7 +113,7 @@ func mountObstacles(h *container.HostConfig) []engine.Problem {
 	return found
 }
 
-// mountObstacle is why a mount cannot be made at the target; "" if it can.
+// mountObstacle says why a mount cannot be made at the target; "" if it can.
 func mountObstacle(m mount.Mount) string {
 	options, binding := m.VolumeOptions, m.BindOptions
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// TestTakeMounts: an anonymous volume is asked for by the name that it had, however it was asked
-// for at the source.
+// TestTakeMounts checks that an anonymous volume is requested by its existing name, however it was
+// requested at the source.
 func TestTakeMounts(t *testing.T) {
 	random := strings.Repeat("0c", 32)
 	d := engine.Definition{Volumes: []engine.Volume{
@@ -68,7 +68,7 @@ func TestSameVolumes(t *testing.T) {
 	}
 }
 
-// TestMakerObstacles: volumes that are more than a directory move only if they stay.
+// TestMakerObstacles checks that volumes that are more than a directory move only if they stay.
 func TestMakerObstacles(t *testing.T) {
 	nfs := volumeMaker{Driver: localDriver, Options: map[string]string{"type": "nfs"}}
 	for _, maker := range []volumeMaker{nfs, {Driver: "rexray"}} {

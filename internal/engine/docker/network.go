@@ -18,13 +18,13 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// defaultBridge is the network that containers are on for which nobody has named one, and in which
-// nobody can ask for an address.
+// defaultBridge is the network of containers for which no network was named. Containers on it cannot
+// request an address.
 const defaultBridge = network.NetworkBridge
 
 const maxPorts = 1024
 
-// networkOf is the address of a container that is on one network of Docker's.
+// networkOf returns the address and the published ports of a container that is on one network of Docker.
 func networkOf(found container.InspectResponse) (engine.Network, []engine.Published) {
 	if found.NetworkSettings == nil || len(found.NetworkSettings.Networks) != 1 || !found.State.Running ||
 		hasOtherNetwork(found.HostConfig) {
@@ -40,12 +40,12 @@ func networkOf(found container.InspectResponse) (engine.Network, []engine.Publis
 	return engine.Network{}, nil
 }
 
-// hasOtherNetwork tells of a container whose network is none of Docker's.
+// hasOtherNetwork reports whether a container's network is not Docker's.
 func hasOtherNetwork(h *container.HostConfig) bool {
 	return h.NetworkMode.IsNone() || h.NetworkMode.IsHost() || h.NetworkMode.IsContainer()
 }
 
-// published lists the ports of the node by which a container is reached, by IPv4.
+// published lists the node's ports through which a container can be reached over IPv4.
 func published(ports network.PortMap) []engine.Published {
 	var all []engine.Published
 	for port, bindings := range ports {
@@ -66,14 +66,14 @@ func published(ports network.PortMap) []engine.Published {
 	return all
 }
 
-// endpoint is what Docker is told of a container's place in its network, beside its address.
+// endpoint is what Docker is told about a container's place in its network, besides its address.
 type endpoint struct {
 	Aliases []string     `json:"aliases,omitempty"`
 	Subnet  netip.Prefix `json:"subnet,omitzero"`
 	Gateway netip.Addr   `json:"gateway,omitzero"`
 }
 
-// endpointOf is that of a container that runs.
+// endpointOf returns the endpoint of a running container.
 func (a *adapter) endpointOf(ctx context.Context, found container.InspectResponse,
 	own engine.Network) (*endpoint, error) {
 	if !own.OnBridge() {
@@ -81,7 +81,7 @@ func (a *adapter) endpointOf(ctx context.Context, found container.InspectRespons
 	}
 	end := &endpoint{}
 	for _, alias := range found.NetworkSettings.Networks[own.Bridge].Aliases {
-		if !strings.HasPrefix(found.ID, alias) { // Docker's own
+		if !strings.HasPrefix(found.ID, alias) { // Docker's own alias
 			end.Aliases = append(end.Aliases, alias)
 		}
 	}
@@ -97,7 +97,8 @@ func (a *adapter) endpointOf(ctx context.Context, found container.InspectRespons
 	return end, nil
 }
 
-// checkNetwork wants the address that is told to the agent to be that with which Docker makes the container.
+// checkNetwork requires the address in the definition's common part to be the address with which Docker
+// makes the container.
 func checkNetwork(d engine.Definition, x extra) error {
 	own := d.Network
 	switch {
@@ -123,7 +124,7 @@ func isDefaultBridge(mode container.NetworkMode) bool {
 	return mode == "" || mode.IsDefault() || mode.IsBridge()
 }
 
-// networkMode is the network by the name that it has on each node.
+// networkMode names the network by its name, which is the same on each node.
 func networkMode(d engine.Definition, from container.NetworkMode) container.NetworkMode {
 	if d.Network.OnBridge() && !isDefaultBridge(from) {
 		return container.NetworkMode(d.Network.Bridge)
@@ -131,8 +132,8 @@ func networkMode(d engine.Definition, from container.NetworkMode) container.Netw
 	return from
 }
 
-// endpoints has Docker give the container the address that it had. On the default bridge Docker
-// takes no wishes.
+// endpoints makes Docker give the container its previous address. On the default bridge, Docker accepts no
+// requests for addresses.
 func endpoints(d engine.Definition, x extra) *network.NetworkingConfig {
 	if !d.Network.OnBridge() || d.Network.Bridge == defaultBridge {
 		return nil
@@ -145,7 +146,7 @@ func endpoints(d engine.Definition, x extra) *network.NetworkingConfig {
 		EndpointsConfig: map[string]*network.EndpointSettings{d.Network.Bridge: end}}
 }
 
-// connectedObstacles lists what of a running container's networks cannot move.
+// connectedObstacles lists the properties of a running container's networks that cannot move.
 func connectedObstacles(found container.InspectResponse) []engine.Problem {
 	if found.NetworkSettings == nil || hasOtherNetwork(found.HostConfig) {
 		return nil
@@ -174,7 +175,7 @@ func connectedObstacles(found container.InspectResponse) []engine.Problem {
 	return nil
 }
 
-// networkObstacles refuses what no node can make.
+// networkObstacles refuses networks that no node can make.
 func networkObstacles(mode container.NetworkMode) []engine.Problem {
 	if !mode.IsContainer() {
 		return nil
@@ -186,7 +187,7 @@ func networkObstacles(mode container.NetworkMode) []engine.Problem {
 	}}
 }
 
-// addressObstacles wants the network to be here too, with this address free in it.
+// addressObstacles requires the network to exist here, with this address free.
 func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
 	error) {
 	own := d.Network
@@ -219,8 +220,8 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 		a.portObstacles(ctx, x.Host.PortBindings)...), nil
 }
 
-// makeNetwork is how the network is made on another node, where one of this name may be already.
-// Its default bridge Docker neither makes nor removes on demand.
+// makeNetwork returns instructions for making the network on another node, where a network of this name may
+// already exist. Docker neither makes nor removes its default bridge on demand.
 func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 	known := end != nil && end.Subnet.IsValid()
 	if own.Bridge == defaultBridge {
@@ -230,7 +231,7 @@ func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 			return `give Docker's default bridge the same subnet on both nodes ("bip" in /etc/docker/daemon.json, and restart Docker)` + instead
 		}
 		gateway := end.Gateway
-		if !gateway.IsValid() { // Docker does not say so of its default bridge, which has the first
+		if !gateway.IsValid() { // Docker does not report the gateway of its default bridge: the first address
 			gateway = end.Subnet.Masked().Addr().Next()
 		}
 		return fmt.Sprintf(`put "bip": "%s" into /etc/docker/daemon.json on this node, and restart Docker`,
@@ -250,12 +251,13 @@ func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 	return command
 }
 
-// addressTaken refuses an address that another container has here, or that Docker would not give to this one.
+// addressTaken refuses an address that another container has here, or that Docker would not give to this
+// container.
 func addressTaken(own engine.Network, found network.Inspect, part network.IPAMConfig) []engine.Problem {
 	const remedy = "stop that container, or start this one on a network with a subnet of its own: " +
 		"docker network create --subnet on both nodes"
 	what := "address " + own.Address.String()
-	if !part.Gateway.IsValid() { // Docker does not say so of its default bridge, which has the first
+	if !part.Gateway.IsValid() { // Docker does not report that of its default bridge: the first
 		part.Gateway = part.Subnet.Masked().Addr().Next()
 	}
 	taken := map[netip.Addr]string{part.Gateway: "the bridge"}
@@ -277,7 +279,7 @@ func addressTaken(own engine.Network, found network.Inspect, part network.IPAMCo
 	}
 	next := within.Masked().Addr()
 	if next == part.Subnet.Masked().Addr() {
-		next = next.Next() // the network's own
+		next = next.Next() // the network's own address
 	}
 	for taken[next] != "" {
 		next = next.Next()
@@ -292,8 +294,9 @@ func addressTaken(own engine.Network, found network.Inspect, part network.IPAMCo
 	}}
 }
 
-// portObstacles refuses published ports that another container has here, or that are of an address
-// which this node has not. What cannot be found out Docker says when it starts the container.
+// portObstacles refuses published ports that another container publishes here, and ports of an address that
+// this node does not have. If that cannot be found out, Docker reports the conflict when it starts the
+// container.
 func (a *adapter) portObstacles(ctx context.Context, ports network.PortMap) []engine.Problem {
 	var found []engine.Problem
 	all, err := a.api(ctx).ContainerList(ctx, client.ContainerListOptions{})
@@ -328,7 +331,7 @@ func publishes(other container.Summary, protocol network.IPProtocol, port string
 	})
 }
 
-// isOwn tells whether this node has an address.
+// isOwn reports whether this node has an address.
 func isOwn(ip netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
 	return err != nil || slices.ContainsFunc(own, func(a net.Addr) bool {

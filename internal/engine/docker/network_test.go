@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// onNetwork is a container that runs on networks of Docker's.
+// onNetwork returns a running container on networks of Docker.
 func onNetwork(mode container.NetworkMode,
 	ends map[string]*network.EndpointSettings) container.InspectResponse {
 	return container.InspectResponse{
@@ -53,7 +53,8 @@ func TestNetworkOf(t *testing.T) {
 	}
 }
 
-// TestCheckNetwork: what another node says of a container's address must be what Docker is told.
+// TestCheckNetwork checks that another node's statement about a container's address must match what Docker
+// is told.
 func TestCheckNetwork(t *testing.T) {
 	own := engine.Network{Address: netip.MustParseAddr("172.30.0.2"), Bridge: "birds", PrefixBits: 24}
 	made := func(mode container.NetworkMode, change func(*engine.Network)) error {
@@ -86,7 +87,7 @@ func TestCheckNetwork(t *testing.T) {
 	}
 }
 
-// TestAddressTaken: on the default bridge Docker gives the lowest address that is free, and no other.
+// TestAddressTaken checks that Docker assigns the lowest free address of the default bridge, and no other.
 func TestAddressTaken(t *testing.T) {
 	part := network.IPAMConfig{Subnet: netip.MustParsePrefix("172.17.0.0/16")}
 	here := network.Inspect{Containers: map[string]network.EndpointResource{"x": {Name: "other",
@@ -106,8 +107,8 @@ func TestAddressTaken(t *testing.T) {
 	}
 }
 
-// TestMakeNetwork: what is advised is what Docker does. It refuses to remove its default bridge,
-// and to make another of that name.
+// TestMakeNetwork checks that the advised commands are possible: Docker refuses to remove its default
+// bridge, and to make another with that name.
 func TestMakeNetwork(t *testing.T) {
 	end := &endpoint{Subnet: netip.MustParsePrefix("172.30.0.0/24"),
 		Gateway: netip.MustParseAddr("172.30.0.9")}

@@ -10,15 +10,14 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Obstacles lists what of a container's configuration cannot move.
+// Obstacles lists the parts of a container's configuration that cannot move.
 func (a *adapter) Obstacles(_ context.Context, found oci.Container) []engine.Problem {
 	told := native(found)
 	return append(obstacles(told.HostConfig), connectedObstacles(told)...)
 }
 
-// obstacles lists what of a container's configuration cannot move. Both nodes look: the source, so
-// that it is said before anything is asked, and the target, because it is the one that would make
-// it.
+// obstacles lists the parts of a container's configuration that cannot move. Both nodes check: the source,
+// so that the user learns early, and the target, because it would make the container.
 func obstacles(h *container.HostConfig) []engine.Problem {
 	var found []engine.Problem
 	add := func(bad bool, what, why, remedy string) {
@@ -58,8 +57,8 @@ func obstacles(h *container.HostConfig) []engine.Problem {
 	return append(found, networkObstacles(h.NetworkMode)...)
 }
 
-// privilegeObstacles lists what takes from the protection of the node against the container. The
-// target cannot know who has allowed that at the source.
+// privilegeObstacles lists settings that weaken the node's protection against the container. The target
+// cannot know who has allowed them at the source.
 func privilegeObstacles(h *container.HostConfig) []engine.Problem {
 	var found []engine.Problem
 	refuse := func(what string) {
@@ -83,7 +82,7 @@ func privilegeObstacles(h *container.HostConfig) []engine.Problem {
 	return found
 }
 
-// lacks tells whether a list of paths leaves some out. Without one Docker takes its own.
+// lacks reports whether a list of paths lacks some of the wanted ones. Without a list, Docker uses its own.
 func lacks(list, wanted []string) bool {
 	return list != nil && slices.ContainsFunc(wanted,
 		func(path string) bool { return !slices.Contains(list, path) })

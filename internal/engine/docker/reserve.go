@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Reserve lists what stands against making this container here.
+// Reserve lists the obstacles to making this container here.
 func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
 	x, err := decode(d)
 	if err != nil {
@@ -29,14 +29,15 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	return problems, nil
 }
 
-// runtimeObstacles wants Docker to know godwit-runc, and to keep files as this package expects it.
+// runtimeObstacles requires Docker to have godwit-runc as a runtime, and to keep files as this package
+// expects.
 func (a *adapter) runtimeObstacles(ctx context.Context, _ engine.Definition, _ extra) ([]engine.Problem,
 	error) {
 	ready, err := a.readiness(ctx)
 	return ready.Problems, err
 }
 
-// Readiness looks at the Docker of this node. Error: engine.ErrAway.
+// Readiness checks the Docker of this node. Error: engine.ErrAway.
 func Readiness(ctx context.Context) (engine.Readiness, error) {
 	a, err := newAdapter("")
 	if err == nil {
@@ -71,12 +72,12 @@ func (a *adapter) readiness(ctx context.Context) (engine.Readiness, error) {
 	return ready, nil
 }
 
-// imageHere is the name of the image at which a container can be made here, which gets the
-// container's if that is free.
+// imageHere returns the name of the image from which the container can be made here. The image gets the
+// name that the container's definition has if that name is free.
 func (a *adapter) imageHere(ctx context.Context, d engine.Definition, x extra) (string, error) {
 	image, err := a.api(ctx).ImageInspect(ctx, d.Image)
 	if err == nil && slices.Equal(image.RootFS.Layers, d.Layers) {
-		return d.Image, nil // as it was started
+		return d.Image, nil // the name with which the container was started
 	}
 	refs := []string{d.ImageID}
 	if x.Configuration != "" {

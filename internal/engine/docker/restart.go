@@ -17,7 +17,7 @@ import (
 
 var _ oci.Restarter = (*adapter)(nil)
 
-// Restart says whether Docker is to start a container again that has ended.
+// Restart sets whether Docker restarts a container that has ended.
 func (a *adapter) Restart(ctx context.Context, found oci.Container, told json.RawMessage) error {
 	policy := container.RestartPolicy{Name: container.RestartPolicyDisabled}
 	if told != nil {
@@ -42,21 +42,21 @@ func samePolicy(a, b container.RestartPolicy) bool {
 	return a == b
 }
 
-// StartsAtBoot tells whether Docker would start a container that ran when the machine went down.
+// StartsAtBoot reports whether Docker would start a container that was running when the machine went down.
 func (a *adapter) StartsAtBoot(found oci.Container, told json.RawMessage) bool {
 	var policy container.RestartPolicy
 	return json.Unmarshal(told, &policy) == nil && restarts(policy, native(found))
 }
 
-// restarts tells whether Docker starts a container by a policy that has ended, if nobody has had
-// Docker end it.
+// restarts reports whether Docker, with this policy, restarts a container that has ended, provided that
+// nobody has stopped it with Docker.
 func restarts(policy container.RestartPolicy, found container.InspectResponse) bool {
 	return !policy.IsNone() && !(policy.IsOnFailure() && found.State.ExitCode == 0)
 }
 
-// Restarts tells whether Docker would have started a container again that has ended. What somebody
-// has had Docker end it does not start; it remembers that, but tells it only as long as it tells of
-// the event, the last 256 of them (daemon/events, eventsLimit).
+// Restarts reports whether Docker would have restarted a container that has ended. Docker does not restart
+// a container that somebody has stopped with Docker. It remembers that, but reports it only through the
+// event, of which it keeps the last 256 (daemon/events, eventsLimit).
 func (a *adapter) Restarts(
 	ctx context.Context, found oci.Container, told json.RawMessage, since time.Time,
 ) (bool, error) {
@@ -71,7 +71,7 @@ func (a *adapter) Restarts(
 	return err == nil && !ended, err
 }
 
-// wasEnded tells whether somebody has had Docker end a container since then.
+// wasEnded reports whether somebody has stopped a container with Docker since then.
 func (a *adapter) wasEnded(ctx context.Context, engineID string, since time.Time) (bool, error) {
 	ctx, cancel := asking(ctx)
 	defer cancel()
@@ -93,9 +93,9 @@ func (a *adapter) wasEnded(ctx context.Context, engineID string, since time.Time
 	}
 }
 
-// window is the time of which Docker is to tell events, which it refuses to do of one that ends
-// before it begins: the clock may have been set back. Those of too long a time only have more be
-// taken for ended by somebody.
+// window returns the interval for which Docker is queried for events. Docker refuses an interval that ends
+// before it begins, as may happen when the clock was set back. Too long an interval only means that more
+// containers count as stopped by somebody.
 func window(since, now time.Time) (from, until time.Time) {
 	const long = 24 * time.Hour
 	if since.After(now) {

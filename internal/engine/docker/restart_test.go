@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// TestStartsAtBoot: what has ended without failure is not started by a policy that is for failures.
+// TestStartsAtBoot checks that a policy for failures does not start a container that has ended without
+// failure.
 func TestStartsAtBoot(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy container.RestartPolicyMode
@@ -35,7 +36,7 @@ func TestStartsAtBoot(t *testing.T) {
 	}
 }
 
-// TestWindow: Docker is asked of events also after its node's clock was set back.
+// TestWindow checks that Docker can be queried for events after the node's clock was set back.
 func TestWindow(t *testing.T) {
 	now := time.Now()
 	for _, since := range []time.Time{now.Add(-time.Minute), now, now.Add(time.Hour)} {

@@ -47,7 +47,7 @@ func (e *Engine) RoutedNetworks(ctx context.Context) ([]engine.RoutedNetwork, er
 	return all, nil
 }
 
-// bridgeName is the device that Docker has made for a network.
+// bridgeName returns the name of the device that Docker has made for a network.
 func bridgeName(one network.Network) string {
 	if name := one.Options[optionName]; name != "" {
 		return name
@@ -65,7 +65,7 @@ func (a *adapter) isRouted(ctx context.Context, end *network.EndpointSettings) b
 	}
 	told, err := a.api(ctx).NetworkInspect(ctx, end.NetworkID, client.NetworkInspectOptions{})
 	if err != nil {
-		return false // who moves the container asks again
+		return false // the migration's caller asks again
 	}
 	_, is = told.Network.Labels[oci.RoutedLabel]
 	a.mu.Lock()
@@ -75,9 +75,9 @@ func (a *adapter) isRouted(ctx context.Context, end *network.EndpointSettings) b
 }
 
 // AddRoutedNetwork makes a routed network with this node's part of its addresses. Docker itself assigns
-// only the upper half of that part, because it would assign the address of a container that has left
-// again. Users may ask for addresses of the lower half. AddRoutedNetwork leaves a network alone that
-// exists as requested, also one of which Docker assigns all addresses.
+// only the upper half of that part, because it would assign the address of a container that has left again.
+// Users may request addresses of the lower half. AddRoutedNetwork leaves a network alone that exists as
+// requested, even if Docker assigns all of its addresses.
 func (e *Engine) AddRoutedNetwork(
 	ctx context.Context, name string, subnet, part netip.Prefix, mtu int,
 ) error {
@@ -102,7 +102,7 @@ func (e *Engine) AddRoutedNetwork(
 		Options: map[string]string{optionMTU: strconv.Itoa(mtu)},
 		IPAM: &network.IPAM{Config: []network.IPAMConfig{{
 			Subnet: subnet, IPRange: oci.ChosenByEngine(part), Gateway: part.Addr().Next(),
-			// some take them for a network, and for all of it
+			// some programs take these for the address of the network, and for its broadcast address
 			AuxAddress: map[string]netip.Addr{"first": part.Addr(), "last": lastOf(part)},
 		}}},
 	})
@@ -112,19 +112,19 @@ func (e *Engine) AddRoutedNetwork(
 	return nil
 }
 
-// lastOf is the last address of a prefix of 24 bits.
+// lastOf returns the last address of a prefix of 24 bits.
 func lastOf(part netip.Prefix) netip.Addr {
 	bytes := part.Addr().As4()
 	bytes[3] = 255
 	return netip.AddrFrom4(bytes)
 }
 
-// RemoveRoutedNetworks removes all routed networks, or none if a container is on one. Docker itself would
-// remove the network of a container that does not run, which then could not start any more.
+// RemoveRoutedNetworks removes all routed networks, or none if a container is on one of them. Docker itself
+// would remove the network of a stopped container, which then could not start any more.
 func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
 	all, err := e.RoutedNetworks(ctx)
 	if errors.Is(err, engine.ErrAway) {
-		return nil // they are Docker's, and harm nobody
+		return nil // the networks are Docker's, and do no harm
 	}
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
 	return nil
 }
 
-// noneOn wants a network to be no container's, running or not.
+// noneOn requires that no container, running or not, is on a network.
 func (e *Engine) noneOn(ctx context.Context, name string) error {
 	all, err := e.docker.api(ctx).ContainerList(ctx, client.ContainerListOptions{All: true})
 	if err != nil {

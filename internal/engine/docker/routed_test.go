@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestRemoveRoutedNetworks: networks of which a container has one stay, all of them, also if that
-// does not run.
+// TestRemoveRoutedNetworks checks that no routed network is removed while a container, running or not, is
+// on one of them.
 func TestRemoveRoutedNetworks(t *testing.T) {
 	var containers atomic.Value
 	var removed atomic.Int32

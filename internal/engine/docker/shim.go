@@ -15,12 +15,12 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// shimPatience is how long the shim of a container that was removed may take to end by itself.
+// shimPatience is how long to wait for the shim of a removed container to end by itself.
 const shimPatience = 5 * time.Second
 
-// EndLeft ends the shim that is left of a container that never ran and was removed. If dockerd is
-// killed while its runtime waits for the state of a container that arrives, the shim lives on, and
-// containerd 1.6 treats it as the shim of a live container.
+// EndLeft ends the shim of a container that never ran and was removed. If dockerd is killed while its
+// runtime waits for the state of an arriving container, the shim lives on, and containerd 1.6 treats it as
+// the shim of a live container.
 func (a *adapter) EndLeft(ctx context.Context, engineID string) error {
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *adapter) EndLeft(ctx context.Context, engineID string) error {
 	return nil
 }
 
-// endShim ends the process that has this command line if it is the shim and has no processes.
+// endShim ends the process with this command line if it is the shim and has no child processes.
 func endShim(ctx context.Context, path, engineID string) error {
 	pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 	if err != nil {
@@ -49,7 +49,7 @@ func endShim(ctx context.Context, path, engineID string) error {
 	}
 	command, err := os.ReadFile(path)
 	if err != nil || !isShimOf(string(command), engineID) {
-		return nil // it has ended, or has nothing to do with the container
+		return nil // it has ended, or belongs to something else
 	}
 	ctx, cancel := context.WithTimeout(ctx, shimPatience)
 	defer cancel()
@@ -68,7 +68,7 @@ func endShim(ctx context.Context, path, engineID string) error {
 	return nil
 }
 
-// childless tells whether a process certainly has no children; process is its directory in /proc.
+// childless reports whether a process certainly has no children; process is its directory in /proc.
 func childless(process string) bool {
 	threads, err := filepath.Glob(filepath.Join(process, "task", "[0-9]*", "children"))
 	for _, thread := range threads {
@@ -79,9 +79,8 @@ func childless(process string) bool {
 	return err == nil && len(threads) > 0
 }
 
-// isShimOf tells whether a command line, as in /proc/PID/cmdline, is that of the shim of a
-// container of Docker. The processes with which containerd starts a shim, and cleans up after one,
-// have the same name.
+// isShimOf reports whether a command line, as in /proc/PID/cmdline, is that of the shim of a Docker
+// container. The processes with which containerd starts a shim, and cleans up after it, have the same name.
 func isShimOf(command, engineID string) bool {
 	args := strings.Split(command, "\x00")
 	follows := func(name, value string) bool {

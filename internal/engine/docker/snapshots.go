@@ -20,11 +20,11 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Docker keeps images and root file systems itself, by a storage driver, or has its containerd keep
-// them, by a snapshotter (feature containerd-snapshotter; the only way of a new Docker 29).
+// Docker keeps images and root file systems either itself, with a storage driver, or in its containerd,
+// with a snapshotter (feature containerd-snapshotter; the only way of a new Docker 29).
 const storageDriver = "overlay2"
 
-// keeperOf is the storage driver or the snapshotter of a container's root file system.
+// keeperOf returns the storage driver or the snapshotter of a container's root file system.
 func keeperOf(found container.InspectResponse) string {
 	switch {
 	case found.Storage != nil && found.Storage.RootFS != nil && found.Storage.RootFS.Snapshot != nil:
@@ -35,7 +35,7 @@ func keeperOf(found container.InspectResponse) string {
 	return ""
 }
 
-// byContainerd tells whether Docker has its containerd keep images.
+// byContainerd reports whether Docker keeps images in its containerd.
 func byContainerd(info system.Info) bool {
 	for _, told := range info.DriverStatus {
 		if told[0] == "driver-type" && strings.HasPrefix(told[1], "io.containerd.snapshotter.") {
@@ -45,7 +45,7 @@ func byContainerd(info system.Info) bool {
 	return false
 }
 
-// asksContainerd tells whether Docker has its containerd keep images now.
+// asksContainerd queries Docker whether it now keeps images in its containerd.
 func (a *adapter) asksContainerd(ctx context.Context) (bool, error) {
 	told, err := a.api(ctx).Info(ctx, client.InfoOptions{})
 	if err != nil {
@@ -54,7 +54,7 @@ func (a *adapter) asksContainerd(ctx context.Context) (bool, error) {
 	return byContainerd(told.Info), nil
 }
 
-// storageObstacle is why containers that are kept like this cannot move; "" if they can.
+// storageObstacle says why containers with this storage cannot move; "" if they can.
 func storageObstacle(info system.Info) string {
 	switch {
 	case !byContainerd(info) && info.Driver != storageDriver:
@@ -67,16 +67,16 @@ func storageObstacle(info system.Info) string {
 	return ""
 }
 
-// containerd is where Docker's containerd keeps the root file systems of containers.
+// containerd is Docker's containerd, which keeps the root file systems of containers.
 type containerd struct {
 	snapshots  snapshots.SnapshotsClient
 	images     *contentstore.Store
 	connection *grpc.ClientConn
 	namespace  string
-	home       string // directory in which Docker mounts them
+	home       string // directory in which Docker mounts root file systems
 }
 
-// dialContainerd asks Docker for its containerd.
+// dialContainerd asks Docker for its containerd, and connects to it.
 func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
 	told, err := a.api(ctx).Info(ctx, client.InfoOptions{})
 	if err != nil {
@@ -104,8 +104,8 @@ func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
 	}, nil
 }
 
-// snapshotRoot is a root file system that Docker's containerd keeps: the snapshot has the
-// container's id (moby, daemon/containerd).
+// snapshotRoot returns a root file system that Docker's containerd keeps: the snapshot has the container's
+// ID (moby, daemon/containerd).
 func (a *adapter) snapshotRoot(id string) (mounts.Overlay, error) {
 	ctx, cancel := asking(context.Background())
 	defer cancel()
@@ -121,7 +121,7 @@ func (a *adapter) snapshotRoot(id string) (mounts.Overlay, error) {
 	return root, err
 }
 
-// ownContainerd is Docker's containerd. Nobody else waits while it is looked for.
+// ownContainerd returns Docker's containerd. No other caller waits while it is being found.
 func (a *adapter) ownContainerd(ctx context.Context) (*containerd, error) {
 	a.mu.Lock()
 	known := a.containerd
@@ -135,16 +135,16 @@ func (a *adapter) ownContainerd(ctx context.Context) (*containerd, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.containerd != nil { // somebody else was faster
-		_ = found.connection.Close() // nothing was asked by it
+	if a.containerd != nil { // another caller was faster
+		_ = found.connection.Close() // the connection was not used
 		return a.containerd, nil
 	}
 	a.containerd = found
 	return found, nil
 }
 
-// giveUp forgets a containerd that has failed: it may be another one the next time. Who asks it
-// still is told so.
+// giveUp forgets a containerd that has failed, because it may be another one the next time. Callers that
+// still use it get its errors.
 func (a *adapter) giveUp(one *containerd) {
 	a.mu.Lock()
 	if a.containerd == one {

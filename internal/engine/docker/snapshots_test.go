@@ -8,7 +8,8 @@ import (
 	"github.com/moby/moby/api/types/system"
 )
 
-// TestKeepers: who keeps root file systems is told in several ways, and only two of them can move.
+// TestKeepers checks the ways in which Docker reports its storage; containers of only two kinds of storage
+// can move.
 func TestKeepers(t *testing.T) {
 	snapshotter := [][2]string{{"driver-type", "io.containerd.snapshotter.v1"}}
 	at := &system.ContainerdInfo{Address: "/run/docker/containerd/containerd.sock"}
@@ -44,7 +45,7 @@ func TestKeepers(t *testing.T) {
 	}
 }
 
-// TestMajorOf reads versions as Docker and distributions write them.
+// TestMajorOf parses versions as Docker and distributions write them.
 func TestMajorOf(t *testing.T) {
 	for version, want := range map[string]int{
 		"20.10.24+dfsg1": 20, "26.1.5+dfsg1": 26, "27.5.1": 27, "28.0.0": 28, "28.5.2+dfsg4": 28,

@@ -6,7 +6,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestLogStays: a log that cannot be moved is named by its driver.
+// TestLogStays checks that a log that cannot be moved is named by its driver.
 func TestLogStays(t *testing.T) {
 	for driver, want := range map[string]string{"journald": "journald", "local": "local", logDriver: "",
 		"none": ""} {

@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// VolumePath is where the content of a named volume is on this node, or would be: volumes of
+// VolumePath returns the path of a named volume's content on this node, existing or not: volumes of
 // Docker's local driver are directories.
 func (a *adapter) VolumePath(v engine.Volume) (string, error) {
 	if !namePattern.MatchString(v.Name) {
@@ -27,7 +27,7 @@ func (a *adapter) VolumePath(v engine.Volume) (string, error) {
 	return filepath.Join(root, "volumes", v.Name, "_data"), nil
 }
 
-// RemoveVolume has Docker remove a volume. One that a container has stays.
+// RemoveVolume makes Docker remove a volume. A volume in use by a container stays.
 func (a *adapter) RemoveVolume(ctx context.Context, name string) error {
 	_, err := a.api(ctx).VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
@@ -36,7 +36,7 @@ func (a *adapter) RemoveVolume(ctx context.Context, name string) error {
 	return nil
 }
 
-// MadeFor tells whether a volume has a label. Docker gives one that is there already to who would make it.
+// MadeFor reports whether a volume has a label. Docker returns an existing volume when asked to make it.
 func (a *adapter) MadeFor(ctx context.Context, name, label, value string) (bool, error) {
 	found, err := a.api(ctx).VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 	if errdefs.IsNotFound(err) {
@@ -48,22 +48,22 @@ func (a *adapter) MadeFor(ctx context.Context, name, label, value string) (bool,
 	return found.Volume.Labels[label] == value, nil
 }
 
-// localDriver is the one whose volumes are directories of the node.
+// localDriver is the driver whose volumes are directories of the node.
 const localDriver = "local"
 
-// volumeMaker is how a volume was made.
+// volumeMaker describes how a volume was made.
 type volumeMaker struct {
 	Driver  string            `json:"driver"`
 	Options map[string]string `json:"options,omitempty"`
 }
 
-// plain tells whether a volume is a directory of the node and nothing else. Options of the local
-// driver mount something there.
+// plain reports whether a volume is a directory of the node and nothing else. Options of the local driver
+// mount something there.
 func plain(m volumeMaker) bool {
 	return (m.Driver == "" || m.Driver == localDriver) && len(m.Options) == 0
 }
 
-// volumeMakers asks Docker how the named volumes of a container were made.
+// volumeMakers queries Docker how the named volumes of a container were made.
 func (a *adapter) volumeMakers(ctx context.Context, d engine.Definition) (map[string]volumeMaker, error) {
 	makers := map[string]volumeMaker{}
 	for _, v := range d.Volumes {
@@ -79,7 +79,7 @@ func (a *adapter) volumeMakers(ctx context.Context, d engine.Definition) (map[st
 	return makers, nil
 }
 
-// makerObstacles lists the volumes whose content comes, but would not be what it was at the source.
+// makerObstacles lists volumes whose content moves but would not be the same as at the source.
 func makerObstacles(d engine.Definition, x extra) []engine.Problem {
 	var found []engine.Problem
 	for _, v := range oci.Coming(d) {
@@ -94,7 +94,7 @@ func makerObstacles(d engine.Definition, x extra) []engine.Problem {
 	return found
 }
 
-// volumeObstacles lists what stands against the volumes of a container that is to come.
+// volumeObstacles lists the obstacles of an arriving container's volumes.
 func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
 	error) {
 	found := makerObstacles(d, x)
@@ -124,7 +124,7 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 	return found, nil
 }
 
-// makeVolumes makes the named volumes that come, empty.
+// makeVolumes makes the named volumes whose content comes, empty.
 func (a *adapter) makeVolumes(ctx context.Context, d engine.Definition, label, value string) error {
 	for _, v := range oci.Coming(d) {
 		_, err := a.api(ctx).VolumeCreate(ctx,

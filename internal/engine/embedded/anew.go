@@ -15,9 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// candidate is a container that will be started here, from files that come from another node. It runs on
-// probation until the record is written that says that it stays: whoever finds it without its agent before
-// that ends it.
+// candidate is a container that will be started here, from another node's files. It runs on probation until
+// the record is written that it stays. Until then, whoever finds it without its agent ends it.
 type candidate struct {
 	*arrival
 	ports []engine.Port
@@ -48,18 +47,18 @@ func (e *Engine) PrepareStart(
 	return &candidate{a, ports}, nil
 }
 
-// ImagesDir is of no use: no state comes.
+// ImagesDir is unused: no state comes.
 func (c *candidate) ImagesDir() string { return "" }
 
-// FillFrom fails: it has no memory yet.
+// FillFrom fails: there is no memory yet.
 func (c *candidate) FillFrom(context.Context, *memory.Store) error {
 	return fmt.Errorf("fill the memory of container %s, which will be started and not restored: %w",
 		c.definition.Name,
 		errors.ErrUnsupported)
 }
 
-// TreePath is where the content of the source's tree of this kind and name must be put. What was in
-// memory ends with it.
+// TreePath returns where to put the content of the source's tree of this kind and name. Trees in memory
+// have ended with the source's container.
 func (c *candidate) TreePath(kind files.TreeKind, name string) (string, error) {
 	if kind == files.Memory {
 		return "", fmt.Errorf("container %s will be started and not restored, and takes no tree %.40q "+
@@ -69,8 +68,8 @@ func (c *candidate) TreePath(kind files.TreeKind, name string) (string, error) {
 	return c.arrival.TreePath(kind, name)
 }
 
-// Restore starts the container and waits until it is healthy. When it returns with an error nothing
-// of it runs any more.
+// Restore starts the container and waits until it is healthy. When Restore returns an error, none of its
+// processes runs any more.
 func (c *candidate) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
 	defer c.engine.lock(c.definition.ID)()
 	at, err := c.start(ctx, permission)
@@ -78,7 +77,7 @@ func (c *candidate) Restore(ctx context.Context, permission engine.Permission) (
 		c.endForSure(context.WithoutCancel(ctx))
 		return time.Time{}, fmt.Errorf("start container %s: %w", c.definition.Name, err)
 	}
-	_ = c.engine.settleArrival(context.WithoutCancel(ctx), c.files) // Arrived does it again
+	_ = c.engine.settleArrival(context.WithoutCancel(ctx), c.files) // Arrived repeats it
 	return at, nil
 }
 
@@ -102,15 +101,15 @@ func (c *candidate) start(ctx context.Context, permission engine.Permission) (ti
 	return time.Now(), nil
 }
 
-// endForSure ends what was started. Others are told next that nothing runs here, so it does not
-// return before that is true.
+// endForSure ends the started container. The caller then reports that nothing runs here, so endForSure does
+// not return before that is true.
 func (c *candidate) endForSure(ctx context.Context) {
 	for c.engine.endProbation(ctx, c.files) != nil {
 		time.Sleep(logRetry)
 	}
 }
 
-// endProbation ends a container that runs on probation, and the session that is about to start it.
+// endProbation ends a container on probation, and the session that is about to start it.
 func (e *Engine) endProbation(ctx context.Context, place container) error {
 	if err := endSession(ctx, place); err != nil {
 		return err
@@ -121,7 +120,7 @@ func (e *Engine) endProbation(ctx context.Context, place container) error {
 	return e.settle(ctx, place)
 }
 
-// startedAnew tells whether an arrival is one that is started here.
+// startedAnew reports whether an arrival is one that is started here.
 func startedAnew(place container) (bool, error) {
 	var was arrivalRecord
 	if err := durable.Load(place.arrival(), &was); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +142,7 @@ func (e *Engine) outcomeAnew(ctx context.Context, place container, err error) (e
 	return engine.NeverRan, e.endProbation(ctx, place)
 }
 
-// ExamineAnew lists what stands against this running container being started anew on another node.
+// ExamineAnew lists the obstacles to starting this running container again on another node.
 func (e *Engine) ExamineAnew(ctx context.Context, id string) ([]engine.Problem, error) {
 	ctr, err := e.running(id)
 	if err != nil {

@@ -38,7 +38,7 @@ func (n *testNode) state(id string) engine.Container {
 
 const politeServer = `trap 'echo ends by 10; exit 7' USR1; trap '' TERM; httpd -p 8080; echo serves; while :; do sleep 0.02; done`
 
-// serve starts a container that waits on a port and ends by SIGUSR1 only.
+// serve starts a container that listens on a port and ends only by SIGUSR1.
 func (n *testNode) serve(change ...func(*engine.Definition)) engine.Definition {
 	n.t.Helper()
 	d := definition(n.t, "/bin/sh", "-c", politeServer)
@@ -99,8 +99,8 @@ func TestHaltAndRevive(t *testing.T) {
 	}
 }
 
-// An agent was killed while it started the container again: whoever finds that waits for it, and
-// leaves it what it runs in.
+// TestHaltedFindsWhatIsBeingStarted covers an agent that was killed while it restarted the container. The
+// next agent waits for the start, and leaves its namespaces alone.
 func TestHaltedFindsWhatIsBeingStarted(t *testing.T) {
 	n := newTestNode(t)
 	d := n.serve()
@@ -112,7 +112,7 @@ func TestHaltedFindsWhatIsBeingStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	started := make(chan error, 1)
-	go func() { started <- n.bringUp(t.Context(), place, d, true) }() // of the agent that is killed
+	go func() { started <- n.bringUp(t.Context(), place, d, true) }() // as by the killed agent
 	eventually(t, "its monitor", func() bool { return durable.Exists(place.runtime()) })
 	if halted, err := n.reopen().Halted(t.Context(), d.ID); err != nil || halted ||
 		durable.Exists(place.halted()) {
@@ -135,10 +135,11 @@ func (n *testNode) reopen() *testNode {
 	return &testNode{e, n.t}
 }
 
-// An agent was killed while a container that it had told to end had not: it cannot go on as it is.
+// TestHaltedEndsWhatWasToldTo covers an agent that was killed before a container that it had told to end
+// had ended. The container cannot go on in that state.
 func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 	n := newTestNode(t)
-	// it does not end by that
+	// the signal does not end it
 	d := n.serve(func(d *engine.Definition) { d.StopSignal, d.StopTimeout = "TERM", 3600 })
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -160,7 +161,7 @@ func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 	if ctr := n.state(d.ID); ctr.State != engine.Running || ctr.PID == before.PID {
 		t.Errorf("%+v", ctr)
 	}
-	// Killed again, before it could say that it has done so.
+	// killed again, before it could record the restart
 	if err := durable.Save(place.halted(),
 		haltRecord{Init: checkpoint.Identity{PID: before.PID, StartTicks: 1}}); err != nil {
 		t.Fatal(err)
@@ -170,7 +171,7 @@ func TestHaltedEndsWhatWasToldTo(t *testing.T) {
 	}
 }
 
-// shorten changes how long a container has to end.
+// shorten changes the time that a container has to end.
 func shorten(t *testing.T, place container, seconds float64) {
 	t.Helper()
 	var d engine.Definition
@@ -183,7 +184,7 @@ func shorten(t *testing.T, place container, seconds float64) {
 	}
 }
 
-// bring makes an arrival and gives it the files of a container that was halted.
+// bring makes an arrival with the files of a halted container.
 func bring(t *testing.T, from, to *testNode, d engine.Definition, ports []engine.Port) engine.Arrival {
 	t.Helper()
 	arrival, err := to.PrepareStart(t.Context(), d, newNetns(t), ports)
@@ -256,7 +257,8 @@ func TestPrepareStart(t *testing.T) {
 	}
 }
 
-// What is not healthy, or is not wanted any more, is killed before anybody is told.
+// TestPrepareStartEndsWhatFails checks that an unhealthy or no longer wanted container is killed before
+// anybody is told.
 func TestPrepareStartEndsWhatFails(t *testing.T) {
 	t.Parallel()
 	a, b := newTestNode(t), newTestNode(t)
@@ -313,7 +315,8 @@ func TestPrepareStartEndsWhatFails(t *testing.T) {
 	}
 }
 
-// Another agent finds what runs on probation for one that is gone.
+// TestArrivedEndsProbation checks that another agent ends a container that is still on probation for an
+// agent that is gone.
 func TestArrivedEndsProbation(t *testing.T) {
 	a, b := newTestNode(t), newTestNode(t)
 	d := a.serve()

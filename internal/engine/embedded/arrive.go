@@ -19,10 +19,10 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// arrivalLimit is how long runc may take to come to its restore proxy.
+// arrivalLimit is how long runc may take to reach its restore proxy.
 var arrivalLimit = patience.Limit{Still: 30 * time.Second, Most: 5 * time.Minute}
 
-// Reserve lists what stands against restoring this container here.
+// Reserve lists the obstacles to restoring this container here.
 func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
 	problems, err := e.ReserveAnew(ctx, d)
 	if err != nil {
@@ -39,7 +39,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	return append(problems, checkpoint.CallObstacles("Godwit", spec.Linux.Seccomp, d.Passed)...), nil
 }
 
-// ReserveAnew lists what stands against making this container here.
+// ReserveAnew lists the obstacles to making this container here.
 func (e *Engine) ReserveAnew(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
 	if err := validate(d); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (e *Engine) ReserveAnew(ctx context.Context, d engine.Definition) ([]engine
 	return append(problems, found...), nil
 }
 
-// arrival is a container that waits for its state, and all that was started for it.
+// arrival is a container that waits for its state, with everything that was started for it.
 type arrival struct {
 	engine     *Engine
 	definition engine.Definition
@@ -83,8 +83,8 @@ type arrival struct {
 
 var _ engine.Arrival = (*arrival)(nil)
 
-// PrepareRestore prepares a container that will be restored here. When it returns `runc restore`
-// waits at its last step before the state is needed.
+// PrepareRestore prepares a container that will be restored here. When it returns, `runc restore` waits at
+// its last step before it needs the state.
 func (e *Engine) PrepareRestore(
 	ctx context.Context, d engine.Definition, netns string,
 ) (engine.Arrival, error) {
@@ -102,7 +102,7 @@ func (e *Engine) PrepareRestore(
 	return a, nil
 }
 
-// refusal makes an error of what stands against an arrival.
+// refusal makes an error of the obstacles to an arrival.
 func refusal(d engine.Definition, problems []engine.Problem) error {
 	if len(problems) == 0 {
 		return nil
@@ -111,7 +111,7 @@ func refusal(d engine.Definition, problems []engine.Problem) error {
 	return fmt.Errorf("prepare the arrival of container %s: %s: %s", d.Name, p.What, p.Why)
 }
 
-// expect makes an arrival and has it prepared.
+// expect makes an arrival and prepares it.
 func (e *Engine) expect(
 	ctx context.Context, d engine.Definition, prepare func(*arrival) error,
 ) (*arrival, error) {
@@ -132,7 +132,7 @@ func (e *Engine) expect(
 	return a, nil
 }
 
-// prepare makes everything that can be there before the state is.
+// prepare makes everything that can be made before the state has come.
 func (a *arrival) prepare(ctx context.Context, netns string) error {
 	tool, err := a.engine.criu.Tool()
 	if err != nil {
@@ -144,9 +144,9 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err := a.makeImages(); err != nil {
 		return err
 	}
-	// runc makes mount points in the root file system now, which come with the writable directory.
-	// So it gets an empty one, and CRIU gets the real one at last: until then nothing needs the
-	// image's layers.
+	// runc makes mount points in the root file system now, which also come with the writable directory. So
+	// runc gets an empty root, and CRIU finally gets the real one: until then nothing needs the image's
+	// layers.
 	if err := mounts.Scratch(a.files.rootfs()); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	return a.clearWay()
 }
 
-// makeFiles makes the container's directories. From the first one on Discard knows what to remove.
+// makeFiles makes the container's directories. Once the first one exists, Discard knows what to remove.
 func (a *arrival) makeFiles(netns string, anew bool) error {
 	e, d := a.engine, a.definition
 	if err := os.MkdirAll(a.files.dir(), 0o700); err != nil {
@@ -188,7 +188,7 @@ func (a *arrival) makeFiles(netns string, anew bool) error {
 	return durable.Save(a.files.definition(), d)
 }
 
-// makeImages makes the directory in memory for the state, with what runc reads when it starts.
+// makeImages makes the directory in memory for the state, with the files that runc reads when it starts.
 func (a *arrival) makeImages() error {
 	x, err := decodeExtra(a.definition)
 	if err != nil {
@@ -231,7 +231,7 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
 	a.monitor = make(chan error, 1)
 	go a.watch(cancel)
 	if err := a.coming.WaitReady(ctx); err != nil {
-		select { // why runc failed says more than that its restore proxy is not there
+		select { // runc's error says more than a missing restore proxy
 		case monitorErr := <-a.monitor:
 			a.monitor <- monitorErr
 			return errors.Join(monitorErr, err)
@@ -242,7 +242,7 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
 	return nil
 }
 
-// watch waits for the monitor's word on what has become of the restore.
+// watch waits for the monitor's report on the outcome of the restore.
 func (a *arrival) watch(failed func()) {
 	defer close(a.settled)
 	decoder := json.NewDecoder(a.reports)
@@ -256,7 +256,7 @@ func (a *arrival) watch(failed func()) {
 	}
 }
 
-// clearWay takes away what only runc's preparation needed, so that the trees come into empty directories.
+// clearWay removes what only runc's preparation needed, so that the trees come into empty directories.
 func (a *arrival) clearWay() error {
 	err := errors.Join(mounts.Unmount(a.files.rootfs()), mountMemories(a.files, a.definition),
 		a.clearVolumes())
@@ -266,7 +266,7 @@ func (a *arrival) clearWay() error {
 	return a.clearPrivate()
 }
 
-// clearPrivate removes what only stands for the private files that come.
+// clearPrivate removes the placeholders of private files that are still to come.
 func (a *arrival) clearPrivate() error {
 	for _, name := range privateMounts() {
 		if err := os.Remove(filepath.Join(a.files.private(), name)); err != nil {
@@ -276,10 +276,10 @@ func (a *arrival) clearPrivate() error {
 	return nil
 }
 
-// ImagesDir is the directory, in memory, into which the execution state must be written.
+// ImagesDir returns the directory, in memory, into which the execution state must be written.
 func (a *arrival) ImagesDir() string { return a.files.images() }
 
-// TreePath is where the content of the source's tree of this kind and name must be put.
+// TreePath returns where to put the content of the source's tree of this kind and name.
 func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 	switch {
 	case kind == files.Writable && name == "":
@@ -297,14 +297,14 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 	return "", fmt.Errorf("container %s has no tree %.40q of kind %.40q", a.definition.Name, name, kind)
 }
 
-// Restore makes the processes from the state that is here now.
+// Restore makes the processes from the state that has arrived so far.
 func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
 	unlock := a.engine.lock(a.definition.ID)
 	fail := func(err error) (time.Time, error) {
 		unlock()
 		return time.Time{}, fmt.Errorf("restore container %s: %w", a.definition.Name, err)
 	}
-	// The log is not the container's to shape: what came in its place must be an ordinary file.
+	// The container must not choose the log's type: what came in its place must be a regular file.
 	if err := checkPrivate(a.files); err != nil {
 		return fail(err)
 	}
@@ -315,16 +315,16 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 	if err != nil {
 		return fail(err)
 	}
-	// runc comes to its end after the container runs; who wants to act on the container waits for that.
+	// runc ends after the container runs. Other operations on the container wait for that.
 	go func() {
 		defer unlock()
 		<-a.settled
-		_ = a.engine.settleArrival(context.WithoutCancel(ctx), a.files) // Arrived does it again
+		_ = a.engine.settleArrival(context.WithoutCancel(ctx), a.files) // Arrived repeats it
 	}()
 	return resumed.At, nil
 }
 
-// checkPrivate refuses private files that are not what this engine writes there: they come from another node.
+// checkPrivate refuses private files that this engine would not have written: they come from another node.
 func checkPrivate(place container) error {
 	entries, err := os.ReadDir(place.private())
 	if err != nil {
@@ -343,13 +343,13 @@ func checkPrivate(place container) error {
 	return nil
 }
 
-// Close ends what PrepareRestore started if the container has not been resumed.
+// Close undoes PrepareRestore if the container has not been resumed.
 func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {
 		a.engine.arrivals.Remove(a.definition.ID, a)
 		if a.coming != nil {
-			err = a.coming.Close() // on which a restore proxy that waits ends, then runc, then the monitor
+			err = a.coming.Close() // this ends a waiting restore proxy, then runc, then the monitor
 		}
 		if a.monitor != nil {
 			err = errors.Join(err, a.awaitSettled())

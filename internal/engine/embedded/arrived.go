@@ -16,7 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Arrived tells what became of an arrival, also after the agent crashed.
+// Arrived returns the outcome of an arrival, also after the agent crashed.
 func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
 	if !idPattern.MatchString(id) {
 		return "", fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
@@ -40,8 +40,8 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	return outcome, nil
 }
 
-// outcome looks for the restore proxy's record and makes sure that none can come any more if there
-// is none.
+// outcome looks for the restore proxy's record. If there is none, outcome makes sure that none can be made
+// later.
 func (e *Engine) outcome(ctx context.Context, place container) (engine.Outcome, error) {
 	if anew, err := startedAnew(place); err != nil || anew {
 		return e.outcomeAnew(ctx, place, err)
@@ -51,7 +51,7 @@ func (e *Engine) outcome(ctx context.Context, place container) (engine.Outcome, 
 		return "", err
 	}
 	if !ran {
-		// runc may not have come to its restore proxy: with its monitor's session it ends here.
+		// runc may not have reached its restore proxy: it ends here, with its monitor's session.
 		if err := endSession(ctx, place); err != nil {
 			return "", err
 		}
@@ -80,7 +80,7 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 	return e.discard(ctx, place)
 }
 
-// discard ends and removes all of an arrival that must not have run.
+// discard ends and removes all of an arrival, which must not have run.
 func (e *Engine) discard(ctx context.Context, place container) error {
 	if durable.Exists(place.arrival()) {
 		outcome, err := e.outcome(ctx, place)
@@ -104,7 +104,7 @@ func (e *Engine) discard(ctx context.Context, place container) error {
 	return e.removeFiles(place, nil)
 }
 
-// settleArrival makes a container of an arrival that was resumed.
+// settleArrival makes a resumed arrival a container.
 func (e *Engine) settleArrival(ctx context.Context, place container) error {
 	err := awaitRecord(ctx, place)
 	if err == nil {
@@ -119,9 +119,9 @@ func (e *Engine) settleArrival(ctx context.Context, place container) error {
 	return nil
 }
 
-// awaitRecord waits until the monitor of a container that was resumed has recorded that it runs. If
-// the node went down before, or the monitor did, it is recorded here: it ran, and how it ended
-// nobody saw.
+// awaitRecord waits until a resumed container's monitor has recorded that the container runs. If the node
+// or the monitor went down before that, awaitRecord records that the container ran, and that its end was
+// not seen.
 func awaitRecord(ctx context.Context, place container) error {
 	const pause = 5 * time.Millisecond
 	for {

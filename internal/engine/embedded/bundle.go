@@ -19,11 +19,11 @@ import (
 	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
-// maxResolvConf bounds what is read of the node's resolv.conf.
+// maxResolvConf bounds how much of the node's resolv.conf is read.
 const maxResolvConf = 64 << 10
 
-// makeFiles makes a container's directories and its first record. The definition, which makes it a
-// container, is the caller's to write, last.
+// makeFiles makes a container's directories and its first record. The caller writes the definition last,
+// which makes it a container.
 func (e *Engine) makeFiles(d engine.Definition) error {
 	files := e.paths.of(d.ID)
 	for _, dir := range []string{files.upper(), files.work(), files.private()} {
@@ -37,7 +37,7 @@ func (e *Engine) makeFiles(d engine.Definition) error {
 	return durable.Save(files.record(), record{State: engine.Created})
 }
 
-// makePrivate writes the files that a container has in its /etc from outside.
+// makePrivate writes the files that are mounted into a container's /etc.
 func (e *Engine) makePrivate(d engine.Definition) error {
 	resolv, err := e.resolvConf()
 	if err != nil {
@@ -66,8 +66,8 @@ func hostsOf(d engine.Definition) string {
 	return hosts
 }
 
-// resolvConf is the node's, without name servers at loopback addresses: there is nobody at those in
-// the container.
+// resolvConf returns the node's resolv.conf without name servers at loopback addresses, where nobody
+// listens in the container.
 func (e *Engine) resolvConf() (string, error) {
 	file, err := os.Open(e.config.ResolvConf)
 	if errors.Is(err, os.ErrNotExist) {
@@ -135,8 +135,8 @@ func loadSpec(files container) (*specs.Spec, error) {
 	return &spec, nil
 }
 
-// refreshSpec writes the specification anew for a start: what its user means is known only when the
-// root is mounted.
+// refreshSpec rewrites the specification for a start, because the meaning of its user is known only when
+// the root is mounted.
 func (e *Engine) refreshSpec(d engine.Definition) error {
 	old, err := loadSpec(e.paths.of(d.ID))
 	if err != nil {
@@ -149,7 +149,7 @@ func (e *Engine) refreshSpec(d engine.Definition) error {
 	return e.saveSpec(d, netnsOf(old), who)
 }
 
-// netnsOf is the path of the network namespace in a specification.
+// netnsOf returns the path of the network namespace in a specification.
 func netnsOf(spec *specs.Spec) string {
 	if spec.Linux == nil {
 		return ""
@@ -162,7 +162,7 @@ func netnsOf(spec *specs.Spec) string {
 	return ""
 }
 
-// unified tells whether this node has only cgroup v2, as runc sees it.
+// unified reports whether this node has only cgroup v2, as runc sees it.
 func unified() bool {
 	var stat unix.Statfs_t
 	return unix.Statfs("/sys/fs/cgroup", &stat) == nil && stat.Type == unix.CGROUP2_SUPER_MAGIC

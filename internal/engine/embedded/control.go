@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// A monitor answers one request on each connection to its control socket: a JSON object, answered by one.
+// A monitor answers one request, a JSON object, on each connection to its control socket, with another JSON
+// object.
 const (
-	opDrain  = "drain"  // move to the log all that the frozen container has written
-	opRetire = "retire" // the container is being destroyed: collect it without recording anything
+	opDrain  = "drain"  // move all output of the frozen container to the log
+	opRetire = "retire" // the container is being destroyed: collect its exit code without recording anything
 )
 
 const (
@@ -37,7 +38,7 @@ func (m *monitor) serve() error {
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("remove old control socket: %w", err)
 	}
-	// The run directory can be entered by root only, and so the socket.
+	// Only root can enter the run directory, and so reach the socket.
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		return fmt.Errorf("listen for requests: %w", err)

@@ -20,7 +20,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// depart freezes and dumps a container.
+// dumped freezes and dumps a container.
 func dumped(t *testing.T, n *testNode, id string) engine.Departure {
 	t.Helper()
 	departure, err := n.PrepareDump(t.Context(), id, engine.DumpOptions{})
@@ -37,7 +37,7 @@ func dumped(t *testing.T, n *testNode, id string) engine.Departure {
 	return departure
 }
 
-// monitorOf is a container's monitor.
+// monitorOf returns a container's monitor.
 func monitorOf(t *testing.T, n *testNode, id string) checkpoint.Identity {
 	t.Helper()
 	var live liveState
@@ -47,7 +47,7 @@ func monitorOf(t *testing.T, n *testNode, id string) checkpoint.Identity {
 	return live.Monitor
 }
 
-// leftovers lists what is left of a container on its node.
+// leftovers lists everything of a container that is left on its node.
 func leftovers(t *testing.T, n *testNode, id string) []string {
 	t.Helper()
 	var left []string
@@ -184,8 +184,8 @@ func TestArrivalWhoseHelpersWereKilled(t *testing.T) {
 	}
 }
 
-// TestArrivalWhoseHelpersHang stops a helper of an arrival: Close does not wait for it for ever,
-// and nothing is left.
+// TestArrivalWhoseHelpersHang stops a helper of an arrival, and checks that Close does not wait for the
+// helper for ever and leaves nothing behind.
 func TestArrivalWhoseHelpersHang(t *testing.T) {
 	t.Parallel()
 	source, target := newTestNode(t), newTestNode(t)
@@ -227,7 +227,7 @@ func signalHelper(t *testing.T, monitor checkpoint.Identity, name string, signal
 	}
 }
 
-// helpers are the processes of a name that a monitor has started.
+// helpers returns the processes of this name that a monitor has started.
 func helpers(t *testing.T, monitor checkpoint.Identity, name string) []checkpoint.Identity {
 	t.Helper()
 	all, err := sessionOf(monitor)
@@ -247,8 +247,8 @@ func helpers(t *testing.T, monitor checkpoint.Identity, name string) []checkpoin
 	return found
 }
 
-// linkedNetns makes a container's network namespace and one of a peer, joined by a cable, and
-// returns the path of the first and a function that runs another in the second.
+// linkedNetns makes network namespaces for a container and for a peer, connected by a veth pair. It returns
+// the path of the first, and a function that runs another function in the second.
 func linkedNetns(t *testing.T) (string, func(func() error) error) {
 	t.Helper()
 	path := newNetns(t)
@@ -293,8 +293,8 @@ func linkedNetns(t *testing.T) (string, func(func() error) error) {
 	return path, do
 }
 
-// TestDestroyIsSilent wants that the peers of a destroyed container's connections hear nothing,
-// though there is data that the container has not read, for which the kernel would send a reset.
+// TestDestroyIsSilent checks that the peers of a destroyed container's connections receive nothing,
+// although there is data that the container has not read, for which the kernel would send a reset.
 func TestDestroyIsSilent(t *testing.T) {
 	n := newTestNode(t)
 	path, inPeer := linkedNetns(t)
@@ -330,7 +330,7 @@ func TestDestroyIsSilent(t *testing.T) {
 	}
 }
 
-// TestResumeKeepsConnections wants that a connection goes on when a dump was given up.
+// TestResumeKeepsConnections checks that a connection continues after a dump was given up.
 func TestResumeKeepsConnections(t *testing.T) {
 	n := newTestNode(t)
 	path, inPeer := linkedNetns(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Bounds of a definition: it may come from another node.
+// Bounds of a definition, which may come from another node.
 const (
 	maxLayers  = 256
 	maxStrings = 4096
@@ -28,12 +28,12 @@ var (
 
 // extra is this engine's part of a definition (Definition.Engine).
 type extra struct {
-	// Stdio names the container's stdin, stdout and stderr as they are in the images. runc reads
-	// these names when it starts, which at the target is before there are images.
+	// Stdio names the container's stdin, stdout and stderr as they are in the images. runc reads these
+	// names when it starts, at the target before there are images.
 	Stdio []string `json:"stdio,omitempty"`
 }
 
-// validate refuses a definition that this engine could not run, or that means harm.
+// validate refuses a definition that this engine could not run, or that would do harm.
 func validate(d engine.Definition) error {
 	checks := []func(engine.Definition) error{
 		validateNames, validateLayers, validateProcess, validateVolumes, validateLimits, validateNetwork,
@@ -130,7 +130,7 @@ func validateNetwork(d engine.Definition) error {
 	return nil
 }
 
-// validateLife looks at how a container is stopped and started.
+// validateLife checks how a container is stopped and started.
 func validateLife(d engine.Definition) error {
 	if _, err := engine.ParseSignal(d.StopSignal); err != nil {
 		return fmt.Errorf("stop signal: %w", err)

@@ -14,13 +14,13 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// departure is a container that leaves, with its record.
+// departure is a leaving container, with its record.
 type departure struct {
 	*checkpoint.Departure
 	files container
 }
 
-// Processes are all processes of a container at this moment.
+// Processes returns all current processes of a container.
 func (e *Engine) Processes(_ context.Context, id string) ([]int, error) {
 	place, err := e.find(id)
 	if err != nil {
@@ -36,7 +36,7 @@ func (e *Engine) Processes(_ context.Context, id string) ([]int, error) {
 	return nil, fmt.Errorf("list the processes of container %.12s: %w", id, err)
 }
 
-// PrepareDump prepares a running container's move: CRIU is started and knows what it will dump.
+// PrepareDump prepares a running container's move: it starts CRIU and tells it what to dump.
 func (e *Engine) PrepareDump(
 	ctx context.Context, id string, options engine.DumpOptions,
 ) (engine.Departure, error) {
@@ -73,7 +73,7 @@ func (e *Engine) depart(
 	return &departure{Departure: d, files: place}, nil
 }
 
-// leaving is what a move must know of a container.
+// leaving returns what a move must know about a container.
 func (e *Engine) leaving(place container, ctr engine.Container) (checkpoint.Leaving, error) {
 	l := checkpoint.Leaving{
 		Name: ctr.Definition.Name, First: ctr.PID, Root: place.rootfs(), Terminal: ctr.Definition.TTY,
@@ -103,7 +103,7 @@ func (e *Engine) leaving(place container, ctr engine.Container) (checkpoint.Leav
 	return l, err
 }
 
-// Close ends what PrepareDump started.
+// Close undoes PrepareDump.
 func (d *departure) Close() error {
 	err := d.Departure.Close()
 	if !frozen(d.files) {
@@ -112,7 +112,7 @@ func (d *departure) Close() error {
 	return err
 }
 
-// Trees are the directories that make up the container's own state.
+// Trees returns the directories that make up the container's own state.
 func (e *Engine) Trees(_ context.Context, id string) ([]files.Tree, error) {
 	place, err := e.find(id)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
-// boot does to a node what a loss of power does: its processes, cgroups, mounts and run directory
-// are gone.
+// boot has the effect of a loss of power on a node: its processes, cgroups, mounts and run directory are
+// gone.
 func (n *testNode) boot() *testNode {
 	n.t.Helper()
 	all, err := n.List(n.t.Context())
@@ -26,7 +26,7 @@ func (n *testNode) boot() *testNode {
 	return n.reopen()
 }
 
-// TestBootLeaving: the record that a container leaves outlives a boot, and keeps it from being started
+// TestBootLeaving checks that the record that a container leaves survives a boot, and prevents its start
 // until the migration is undone.
 func TestBootLeaving(t *testing.T) {
 	n := newTestNode(t)
@@ -64,7 +64,7 @@ func TestBootLeaving(t *testing.T) {
 	}
 }
 
-// TestOldDeparture: an agent takes over what v0.1.0 noted of a departure in the run directory.
+// TestOldDeparture checks that an agent takes over v0.1.0's note of a departure in the run directory.
 func TestOldDeparture(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sleep", "600"))

@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
+// Destroy kills a frozen container and removes all of it, so that no other host notices its end.
 func (e *Engine) Destroy(ctx context.Context, id string, stay []string) error {
 	defer e.lock(id)()
 	place, err := e.find(id)
@@ -39,7 +39,7 @@ func (e *Engine) destroy(ctx context.Context, place container, stay []string) er
 	if err := checkpoint.TakeLinksDown(netnsOf(spec)); err != nil {
 		return err
 	}
-	// A monitor that does not answer cannot record the end either: settle removes what it had.
+	// A monitor that does not answer cannot record the end either: settle removes its files.
 	_ = askMonitor(ctx, place, opRetire)
 	if err := killCgroup(ctx, place); err != nil {
 		return err
@@ -57,7 +57,8 @@ func (e *Engine) destroy(ctx context.Context, place container, stay []string) er
 	return e.removeFiles(place, volumes)
 }
 
-// endMonitor waits for the monitor of a container whose processes are gone, and ends one that does not go.
+// endMonitor waits for the monitor of a container whose processes are gone, and kills a monitor that does
+// not end.
 func (e *Engine) endMonitor(ctx context.Context, place container) error {
 	monitor, err := monitorProcess(place)
 	if err != nil {

@@ -9,18 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directoryRecord is what an arrival changes of a directory that was there.
+// directoryRecord describes an existing directory that an arrival changes.
 type directoryRecord struct {
 	Mode     uint32    `json:"mode"`
 	UID      int       `json:"uid"`
 	GID      int       `json:"gid"`
 	Modified time.Time `json:"modified"`
-	// Inode and Born say which directory it is: another one may be mounted there when the arrival is undone.
+	// Inode and Born identify the directory: something else may be mounted there when the arrival is
+	// undone.
 	Inode uint64    `json:"inode,omitempty"`
 	Born  time.Time `json:"born,omitzero"`
 }
 
-// recordDirectory looks at what is there before an arrival.
+// recordDirectory records what exists before an arrival.
 func recordDirectory(path string) (*directoryRecord, error) {
 	var stat unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|
@@ -37,7 +38,7 @@ func recordDirectory(path string) (*directoryRecord, error) {
 	return r, nil
 }
 
-// still tells whether a path leads to the directory that was there.
+// still reports whether a path leads to the same directory as before.
 func (r *directoryRecord) still(path string) bool {
 	now, err := recordDirectory(path)
 	return err == nil && (r.Inode == 0 || r.Inode == now.Inode && r.Born.Equal(now.Born))

@@ -19,9 +19,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Images tells where the layers of images are.
+// Images locates the layers of images.
 type Images interface {
-	// LayerPath is the directory with the content of a layer, by its DiffID.
+	// LayerPath returns the directory with the content of a layer, by its DiffID.
 	LayerPath(diffID string) (string, error)
 }
 
@@ -35,7 +35,8 @@ type Config struct {
 	Executable string // this program, which becomes monitors and restore proxies; "" for the running one
 	ResolvConf string // "" for /etc/resolv.conf
 	Cgroup     string // parent of the containers' cgroups; "" for /godwit
-	// names the content of StateDir; another name: that may be older than what this node had last
+	// names the content of StateDir; if the name differs, the content may be older than what this node last
+	// had
 	State string
 }
 
@@ -48,18 +49,18 @@ type Engine struct {
 
 	locks    checkpoint.Locks
 	arrivals checkpoint.Arrivals
-	starting sync.Map // by id: a container that this process is just starting
+	starting sync.Map // by ID: containers that this process is just starting
 
 	room     room
 	notesMu  sync.Mutex
-	policies map[string]bool // by id: whether a container has a restart policy
-	pending  map[string]bool // by id: some note of it is to be made durable; see KeepNotes
-	stopped  map[string]bool // by id: somebody has stopped it, which could not be noted
+	policies map[string]bool // by ID: whether a container has a restart policy
+	pending  map[string]bool // by ID: a note of it is still to be made durable; see KeepNotes
+	stopped  map[string]bool // by ID: somebody has stopped it, which could not be recorded
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New opens the engine. It starts nothing; containers that run go on.
+// New opens the engine. It starts nothing; running containers continue.
 func New(config Config) (*Engine, error) {
 	if config.Images == nil {
 		return nil, errors.New("embedded engine: no source of images")
@@ -113,10 +114,10 @@ func (e *Engine) prepare() error {
 			}
 		}
 		if idPattern.MatchString(entry.Name()) && e.keepNotesOf(entry.Name()) != nil {
-			e.setPending(entry.Name()) // an agent must start on a full disk: KeepNotes tries again, and tells
+			e.setPending(entry.Name()) // an agent must start on a full disk: KeepNotes retries, and reports
 		}
 	}
-	_ = e.room.keep() // KeepNotes tells
+	_ = e.room.keep() // KeepNotes reports errors
 	return nil
 }
 
@@ -126,7 +127,7 @@ func (e *Engine) Name() string { return "embedded" }
 // lock keeps other changes of a container away until the returned function is called.
 func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }
 
-// find checks an id and that there is such a container.
+// find checks an ID and that the container exists.
 func (e *Engine) find(id string) (container, error) {
 	if !idPattern.MatchString(id) {
 		return container{}, fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
@@ -138,8 +139,8 @@ func (e *Engine) find(id string) (container, error) {
 	return files, nil
 }
 
-// List tells of every container, in order of name. One whose record cannot be read keeps nobody
-// from the others.
+// List lists all containers, in order of name. A container whose record cannot be read does not affect the
+// others.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	entries, err := os.ReadDir(e.paths.containers())
 	if err != nil {
@@ -164,7 +165,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	return all, ctx.Err()
 }
 
-// damaged is a container of which only a part could be read, or nothing.
+// damaged returns a container of which only a part could be read, or nothing.
 func damaged(id string, part engine.Container) engine.Container {
 	part.Definition.ID, part.State = id, engine.Damaged
 	if part.Definition.Name == "" {
@@ -212,7 +213,7 @@ func (e *Engine) lookup(ctx context.Context, ref string) (engine.Container, erro
 		ref, engine.ErrNotFound, len(found))
 }
 
-// intact says by an error what is wrong with a container that is damaged.
+// intact returns an error that says what is wrong if a container is damaged.
 func (e *Engine) intact(ctr engine.Container) (engine.Container, error) {
 	if ctr.State == engine.Damaged {
 		return e.inspect(ctr.Definition.ID)
@@ -220,7 +221,7 @@ func (e *Engine) intact(ctr engine.Container) (engine.Container, error) {
 	return ctr, nil
 }
 
-// inspect puts together what the disk and the kernel tell about one container.
+// inspect combines what the disk and the kernel know about a container.
 func (e *Engine) inspect(id string) (engine.Container, error) {
 	files, err := e.find(id)
 	if err != nil {
@@ -250,7 +251,7 @@ func (e *Engine) inspect(id string) (engine.Container, error) {
 	return ctr, errors.Join(err, failed)
 }
 
-// leavingOf tells why a container leaves; nil: it does not.
+// leavingOf returns why a container leaves; nil: it does not.
 func leavingOf(files container) (*engine.Leave, error) {
 	departed, err := loadDeparture(files)
 	if err == nil {
@@ -269,7 +270,7 @@ func leavingOf(files container) (*engine.Leave, error) {
 	return nil, err
 }
 
-// Leaves are the notes of all containers that leave.
+// Leaves returns the notes of all leaving containers.
 func (e *Engine) Leaves() (all []engine.Leave, failed error) {
 	containers, err := e.List(context.Background())
 	if err != nil {
@@ -285,7 +286,7 @@ func (e *Engine) Leaves() (all []engine.Leave, failed error) {
 	return all, failed
 }
 
-// addProcesses tells the state of a container that was started or is arriving.
+// addProcesses adds the state of a container that was started or is arriving.
 func (e *Engine) addProcesses(files container, ctr *engine.Container) error {
 	now, lives, err := living(files)
 	if err != nil {
@@ -296,7 +297,7 @@ func (e *Engine) addProcesses(files container, ctr *engine.Container) error {
 	case arriving:
 		ctr.State = engine.Arriving
 		return nil
-	case !lives, now.Init.PID == 0 && e.starts(files.id): // whose record may be of before a boot
+	case !lives, now.Init.PID == 0 && e.starts(files.id): // its record may be from before a boot
 		ctr.State, ctr.ExitCode = engine.Exited, exitUnknown
 		return e.lateExit(files, ctr)
 	}
@@ -308,16 +309,16 @@ func (e *Engine) addProcesses(files container, ctr *engine.Container) error {
 	return nil
 }
 
-// starts reports whether this process is just starting a container. Until its first process is
-// known nobody can do anything with it, so it does not run yet.
+// starts reports whether this process is just starting a container. Until its first process is known,
+// nobody can do anything with the container, so it does not run yet.
 func (e *Engine) starts(id string) bool {
 	_, is := e.starting.Load(id)
 	return is
 }
 
-// living is what is known of a container's processes, and whether it has any. If what its monitor
-// recorded is gone, because somebody has emptied the run directory, its cgroup tells; the monitor
-// is not known then.
+// living returns what is known about a container's processes, and whether it has any. If its monitor's
+// record is gone, because somebody has emptied the run directory, living uses its cgroup; then the monitor
+// is unknown.
 func living(files container) (now liveState, lives bool, err error) {
 	err = durable.Load(files.runtime(), &now)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -327,7 +328,7 @@ func living(files container) (now liveState, lives bool, err error) {
 	return now, lives, err
 }
 
-// firstProcess finds a container's first process by its cgroup, and tells whether there is any process.
+// firstProcess finds a container's first process by its cgroup, and reports whether there is any process.
 func firstProcess(files container) (first checkpoint.Identity, found bool, err error) {
 	group, err := kernel.OpenCgroup(files.cgroup())
 	if errors.Is(err, fs.ErrNotExist) { // as after a boot
@@ -356,7 +357,8 @@ func firstProcess(files container) (first checkpoint.Identity, found bool, err e
 	return first, found, nil
 }
 
-// lateExit tells of a container that is found to have ended: its monitor may have recorded that just now.
+// lateExit completes the state of a container that is found to have ended: its monitor may have recorded
+// that just now.
 func (e *Engine) lateExit(files container, ctr *engine.Container) error {
 	var was record
 	if err := durable.Load(files.record(), &was); err != nil {
@@ -368,7 +370,7 @@ func (e *Engine) lateExit(files container, ctr *engine.Container) error {
 	return nil
 }
 
-// frozen tells whether a container's cgroup was told to freeze, and not to thaw since.
+// frozen reports whether a container's cgroup was told to freeze, and not to thaw since.
 func frozen(files container) bool {
 	group, err := kernel.OpenCgroup(files.cgroup())
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Examine lists what stands against moving this running container.
+// Examine lists the obstacles to moving this running container.
 func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
 	return checkpoint.LookTwice(ctx, func() ([]engine.Problem, error) { return e.examine(ctx, id) })
 }
 
-// examine looks once.
+// examine checks once.
 func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, error) {
 	ctr, err := e.running(id)
 	if err != nil {
@@ -68,7 +68,7 @@ func examineProcesses(ctx context.Context, place container, ctr engine.Container
 	return append(problems, found...), err
 }
 
-// examineMonitor finds out whether the container's output can be carried.
+// examineMonitor checks whether the container's output can move.
 func examineMonitor(place container) []engine.Problem {
 	var now liveState
 	err := durable.Load(place.runtime(), &now)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// mayReadLimits tells whether this process has CAP_SYS_RESOURCE, number 24 in
+// mayReadLimits reports whether this process has CAP_SYS_RESOURCE, number 24 in
 // include/uapi/linux/capability.h.
 func mayReadLimits(t *testing.T) bool {
 	t.Helper()

@@ -21,7 +21,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// execWaitDelay is how long output of a killed exec is waited for.
+// execWaitDelay is how long to wait for output of a killed exec.
 const execWaitDelay = 2 * time.Second
 
 // Exec runs a process in a running container and returns its exit code.
@@ -34,7 +34,7 @@ func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int,
 	return e.runExec(ctx, id, session, process)
 }
 
-// runExec runs a process of which runc has been written what it must know.
+// runExec runs a process whose description for runc has been written.
 func (e *Engine) runExec(
 	ctx context.Context, id string, session execSession, process engine.Exec,
 ) (int, error) {
@@ -45,8 +45,8 @@ func (e *Engine) runExec(
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = process.Stdin, writerOrNull(process.Stdout), stderr
 	cmd.WaitDelay = execWaitDelay
 	cmd.Cancel = func() error {
-		// Killing runc alone would leave the process in the container. runc tells its pid when it
-		// runs already.
+		// Killing runc alone would leave the process in the container. runc writes its PID when it already
+		// runs.
 		awaitExec(cmd.Process, pidFile)
 		return errors.Join(killByFile(pidFile), cmd.Process.Kill())
 	}
@@ -58,19 +58,19 @@ func (e *Engine) runExec(
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		return 0, fmt.Errorf("exec in container %.12s: %w", id, err)
 	}
-	// runc has no exit code of its own: 255 may be the process's.
+	// runc has no exit code of its own: 255 may be that of the process.
 	if reason := lastRuncError(session.log()); reason != "" && !durable.Exists(pidFile) {
 		return 0, fmt.Errorf("exec %q in container %.12s: %s", process.Args[0], id, reason)
 	}
 	return cmd.ProcessState.ExitCode(), stderr.end()
 }
 
-// execSession is one call of Exec. While its directory is there the container cannot be moved.
+// execSession is one call of Exec. While its directory exists, the container cannot be moved.
 type execSession struct{ dir string }
 
 func (s execSession) log() string { return filepath.Join(s.dir, "log") }
 
-// openExec checks that a process may be run in a container, and writes what runc must know of it.
+// openExec checks that a process may run in a container, and writes its description for runc.
 func (e *Engine) openExec(id string, process engine.Exec) (execSession, error) {
 	var none execSession
 	if len(process.Args) == 0 {
@@ -96,7 +96,7 @@ func (e *Engine) openExec(id string, process engine.Exec) (execSession, error) {
 	return session, nil
 }
 
-// execSpec describes a further process: as the container's first one, but for what the caller says.
+// execSpec describes an additional process like the container's first one, with the caller's changes.
 func (e *Engine) execSpec(files container, d engine.Definition, process engine.Exec) (*specs.Process, error) {
 	spec, err := loadSpec(files)
 	if err != nil {
@@ -123,7 +123,7 @@ func (e *Engine) execSpec(files container, d engine.Definition, process engine.E
 	return result, nil
 }
 
-// mergeEnvironment puts the variables of over in the place of those with the same names in base.
+// mergeEnvironment replaces variables of base by those of over with the same names.
 func mergeEnvironment(base, over []string) []string {
 	named := map[string]bool{}
 	for _, variable := range over {
@@ -139,10 +139,10 @@ func mergeEnvironment(base, over []string) []string {
 	return append(merged, over...)
 }
 
-// execPatience is how long runc may take to start a process before it is killed in the middle of that.
+// execPatience is how long runc may take to start a process before it is killed.
 const execPatience = 10 * time.Second
 
-// awaitExec waits until runc has written the pid of what it has started, or has ended.
+// awaitExec waits until runc has written the PID of the started process, or has ended.
 func awaitExec(runc *os.Process, pidFile string) {
 	for deadline := time.Now().Add(execPatience); time.Now().Before(deadline) &&
 		!durable.Exists(pidFile); time.Sleep(time.Millisecond) {
@@ -152,11 +152,11 @@ func awaitExec(runc *os.Process, pidFile string) {
 	}
 }
 
-// killByFile kills the process whose pid runc wrote to a file, if it has.
+// killByFile kills the process whose PID runc has written to a file, if it has.
 func killByFile(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil // it has not come so far
+		return nil // runc has not come that far
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	if err != nil || pid <= 0 {

@@ -8,15 +8,15 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 )
 
-// runcWords begin what runc itself says on the standard error of a process that it cannot run. It
-// says the same in its log, of which the caller gets an error.
+// runcWords is the beginning of runc's own message on the standard error of a process that it cannot run.
+// runc writes the same to its log, from which the caller gets an error.
 const runcWords = "exec failed: "
 
-// withoutRunc passes on what is written, but for what may be runc's words: these are kept until it
-// is known whose they are.
+// withoutRunc passes on all output except possible messages of runc, which it keeps until it is known who
+// wrote them.
 type withoutRunc struct {
 	to      io.Writer
-	pidFile string // is there when the process runs
+	pidFile string // exists when the process runs
 
 	mu   sync.Mutex
 	kept []byte
@@ -36,7 +36,7 @@ func (w *withoutRunc) Write(data []byte) (int, error) {
 	return w.to.Write(data)
 }
 
-// maxRuncWords bounds what is kept: with a path and a command in it.
+// maxRuncWords bounds the kept output: a message contains a path and a command.
 const maxRuncWords = 64 << 10
 
 func (w *withoutRunc) flush() error {
@@ -48,7 +48,7 @@ func (w *withoutRunc) flush() error {
 	return err
 }
 
-// end passes on what was kept: the process has said it.
+// end passes on the kept output, because the process has written it.
 func (w *withoutRunc) end() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestWithoutRunc: what runc says of a program that it cannot run is not the program's output.
+// TestWithoutRunc checks that runc's message about a program that it cannot run does not count as the
+// program's output.
 func TestWithoutRunc(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	var out strings.Builder

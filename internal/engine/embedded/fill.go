@@ -23,7 +23,7 @@ func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 	return nil
 }
 
-// Memory tells how far the memory of a container is that is filled while it runs.
+// Memory reports how much of a running container's memory has been filled.
 func (e *Engine) Memory(_ context.Context, id string) (memory.FillReport, error) {
 	place, err := e.find(id)
 	if err != nil {
@@ -42,8 +42,8 @@ func (e *Engine) Memory(_ context.Context, id string) (memory.FillReport, error)
 	return report, nil
 }
 
-// keepLoss keeps the report on a container that was killed because its memory could not be
-// completed, so that it can be told why it ended.
+// keepLoss keeps the report on a container that was killed because its memory could not be completed. The
+// report explains the container's end.
 func keepLoss(place container) error {
 	report, err := pager.ReadReport(place.memory())
 	if err != nil || report.State != memory.FillLost {

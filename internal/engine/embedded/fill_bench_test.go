@@ -11,9 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// BenchmarkFill moves programs of several sizes, and tells how long the restore takes until the
-// program runs, and how long its memory is filled after that. It needs four times the memory that
-// it moves.
+// BenchmarkFill moves programs of several sizes. It reports how long the restore takes until the program
+// runs, and how long its memory is filled after that. It needs four times the memory that it moves.
 func BenchmarkFill(b *testing.B) {
 	for _, megabytes := range []int{16, 512, 2048} {
 		for _, busy := range []bool{false, true} {

@@ -24,7 +24,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// chaosLayer is the layer of the other tests with a program that checks its own memory.
+// chaosLayer adds a program that checks its own memory to the layer of the other tests.
 func chaosLayer(t testing.TB, n *testNode) {
 	t.Helper()
 	dir, err := n.config.Images.LayerPath(testLayer)
@@ -39,7 +39,7 @@ func chaosLayer(t testing.TB, n *testNode) {
 	}
 }
 
-// lazyMappings are the mappings of a process that a restore leaves out.
+// lazyMappings returns the mappings of a process that a restore leaves out.
 func lazyMappings(t testing.TB, pid int) []memory.Area {
 	t.Helper()
 	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps", pid))
@@ -76,7 +76,7 @@ func lazyMappings(t testing.TB, pid int) []memory.Area {
 	return found
 }
 
-// present are the areas of which there are pages.
+// present returns the areas that have pages.
 func present(t testing.TB, pid int, within []memory.Area) []memory.Area {
 	t.Helper()
 	file, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", pid))
@@ -139,7 +139,7 @@ func readMemory(t testing.TB, n *testNode, id string, store *memory.Store) []mem
 	return maps
 }
 
-// copyArea reads by way of /proc, which does not care how memory is protected.
+// copyArea reads through /proc, which ignores the protection of memory.
 func copyArea(t testing.TB, pid int, task memory.Task, area memory.Area, store *memory.Store) {
 	t.Helper()
 	file, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
@@ -168,7 +168,7 @@ func moveLazily(t testing.TB, source, target *testNode, id string) {
 	moveThen(t, source, target, id, func() {})
 }
 
-// moveThen does something as soon as the container runs at the target.
+// moveThen calls then as soon as the container runs at the target.
 func moveThen(t testing.TB, source, target *testNode, id string, then func()) {
 	t.Helper()
 	ctx := t.Context()
@@ -233,7 +233,7 @@ func filled(t testing.TB, n *testNode, id string) memory.FillReport {
 	}
 }
 
-// startChaos starts a container whose program checks its own memory.
+// startChaos starts a container with a program that checks its own memory.
 func startChaos(t testing.TB, n *testNode, arguments ...string) engine.Definition {
 	t.Helper()
 	d := definition(t, append([]string{"chaos"}, arguments...)...)
@@ -242,7 +242,7 @@ func startChaos(t testing.TB, n *testNode, arguments ...string) engine.Definitio
 	return d
 }
 
-// stillGood waits for some more rounds of checks, and wants that none has found anything wrong.
+// stillGood waits for some more rounds of checks, and requires that all have succeeded.
 func stillGood(t *testing.T, n *testNode, id string) {
 	t.Helper()
 	before := strings.Count(n.output(id), "round")
@@ -263,7 +263,7 @@ func newChaosNodes(t testing.TB) (a, b *testNode) {
 	return a, b
 }
 
-// TestFill moves programs back and forth; each finds its memory as it was, while it is filled and after.
+// TestFill moves programs back and forth. Each checks its memory while it is filled and after.
 func TestFill(t *testing.T) {
 	t.Parallel()
 	for name, arguments := range map[string][]string{
@@ -290,8 +290,8 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// refusesFilling wants that a container whose memory is not complete cannot be moved; false if it is
-// complete already.
+// refusesFilling requires that a container with incomplete memory cannot be moved. It returns false if the
+// memory is already complete.
 func refusesFilling(t *testing.T, n *testNode, id string) bool {
 	t.Helper()
 	problems, err := n.Examine(t.Context(), id)
@@ -314,7 +314,7 @@ func refusesFilling(t *testing.T, n *testNode, id string) bool {
 	return true
 }
 
-// TestFillIsLost kills the pager while it fills: the container ends and never sees a zero.
+// TestFillIsLost kills the pager while it fills. The container ends, and never sees a zero page.
 func TestFillIsLost(t *testing.T) {
 	t.Parallel()
 	a, b := newChaosNodes(t)
@@ -330,7 +330,8 @@ func TestFillIsLost(t *testing.T) {
 	})
 	waitFor(t, "the end of the container", func() bool {
 		ctr, err := b.Inspect(t.Context(), d.ID)
-		// It may be killed before its monitor has taken it over, which then does not learn how it ended.
+		// The container may be killed before its monitor has taken it over; then the monitor does not learn
+		// how it ended.
 		return err == nil && ctr.State == engine.Exited &&
 			(ctr.ExitCode == 137 || ctr.ExitCode == exitUnknown)
 	})
@@ -350,9 +351,9 @@ func TestFillIsLost(t *testing.T) {
 	}
 }
 
-// TestFillRefuses wants that a restore is refused, for the reason that came first, when pages have not
-// come that the dump has left out, when there are more than the container may have, or when an image is
-// missing. Nothing has run then.
+// TestFillRefuses checks that a restore is refused, for the first reason that occurs, when pages that the
+// dump has left out have not come, when there are more pages than the container may have, or when an image
+// is missing. Nothing has run then.
 func TestFillRefuses(t *testing.T) {
 	for what, refusal := range map[string]string{
 		"missing": "pages are missing", "limit": "memory limit", "images": "inventory.img",
@@ -398,7 +399,7 @@ func TestFillRefuses(t *testing.T) {
 	}
 }
 
-// fakeState makes as much of a state as is looked at before CRIU is let go.
+// fakeState makes the parts of a state that are checked before CRIU may continue.
 func fakeState(t *testing.T, arrival engine.Arrival, what string, store *memory.Store) {
 	t.Helper()
 	private, err := arrival.TreePath(files.Private, "")
@@ -436,7 +437,7 @@ func fakeState(t *testing.T, arrival engine.Arrival, what string, store *memory.
 	}
 }
 
-// TestPreCopy moves programs whose memory was read in rounds while they ran, and tracked.
+// TestPreCopy moves programs whose memory was read in rounds while they ran and were tracked.
 func TestPreCopy(t *testing.T) {
 	t.Parallel()
 	for name, arguments := range map[string][]string{
@@ -459,7 +460,7 @@ func TestPreCopy(t *testing.T) {
 	}
 }
 
-// preCopy moves a container as a migration does: rounds, freeze, what is left beside the dump, the map.
+// preCopy moves a container as a migration does: rounds, freeze, remaining pages during the dump, the map.
 func preCopy(t *testing.T, source, target *testNode, id string) {
 	t.Helper()
 	ctx := t.Context()
@@ -517,7 +518,7 @@ func preCopy(t *testing.T, source, target *testNode, id string) {
 	check(source.Destroy(ctx, id, nil))
 }
 
-// receiveRound sends a round by a pipe to a store.
+// receiveRound sends a round through a pipe to a store.
 func receiveRound(ctx context.Context, round func(context.Context, memory.Sink) (memory.RoundStats, error),
 	store *memory.Store) error {
 	r, w := io.Pipe()
@@ -533,7 +534,7 @@ func receiveRound(ctx context.Context, round func(context.Context, memory.Sink) 
 	return errors.Join(err, <-sent)
 }
 
-// compareWithSource wants that the store has what the frozen processes have.
+// compareWithSource checks that the store has the frozen processes' memory.
 func compareWithSource(t *testing.T, n *testNode, id string, store *memory.Store) {
 	t.Helper()
 	truth, err := memory.NewStore(1 << 30)

@@ -14,9 +14,9 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// BenchmarkFreeze moves programs of several sizes by pre-copy and prints where the time from the
-// freeze to the resume goes, in milliseconds (the least and the median). Phases that run side by
-// side are in each other. It needs three times the memory.
+// BenchmarkFreeze moves programs of several sizes by pre-copy and prints the durations of the phases from
+// the freeze to the resume, in milliseconds (the minimum and the median). Concurrent phases overlap. It
+// needs three times the memory.
 func BenchmarkFreeze(b *testing.B) {
 	for _, megabytes := range []int{1, 64, 256, 1024, 2048, 4096} {
 		for _, hide := range []bool{false, true} {
@@ -43,14 +43,13 @@ func BenchmarkFreeze(b *testing.B) {
 	}
 }
 
-// BenchmarkFreezeShared does the same with processes that share memory and are idle, carried in
-// rounds and by CRIU.
+// BenchmarkFreezeShared does the same with idle processes that share memory, carried in rounds and by CRIU.
 func BenchmarkFreezeShared(b *testing.B) {
 	for _, megabytes := range []int{1, 64, 256, 1024} {
 		for _, way := range []string{"carried", "criu"} {
 			b.Run(fmt.Sprintf("%dMiB-%s", megabytes, way), func(b *testing.B) {
 				source, target := newSharerNodes(b)
-				// and half of it as a memfd
+				// half of it as a memfd
 				d := definition(b, "sharer", fmt.Sprint(max(megabytes*2/3, 1)), "1", "100000000", "plain")
 				source.start(d)
 				waitFor(b, "the workload",
@@ -66,15 +65,15 @@ func BenchmarkFreezeShared(b *testing.B) {
 	}
 }
 
-// phases collects durations by the name of what was done.
+// phases collects durations by phase.
 type phases struct {
 	samples
 	order      []string
 	last       time.Time
-	giveShared bool // CRIU dumps what is shared
+	giveShared bool // CRIU dumps shared memory
 }
 
-// did notes what was done since the last note.
+// did records the time since the last call.
 func (p *phases) did(name string) {
 	now := time.Now()
 	p.note(name, now.Sub(p.last))

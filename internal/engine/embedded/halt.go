@@ -15,18 +15,18 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// What a container that is told to end gets before and after it for its connections, at most: to
-// accept those that wait, and to have its last words acknowledged. Whoever has not acknowledged
-// them then has its connection reset.
+// How long a container that is told to end has, at most, for its connections: before that, to accept
+// waiting ones, and after that, to have its last data acknowledged. A peer that has not acknowledged the
+// data by then gets a reset.
 const (
 	acceptPatience  = time.Second
 	deliverPatience = time.Second
 	revivePatience  = 10 * time.Second
 
-	connectionsLook = 5 * time.Millisecond // between two looks
+	connectionsLook = 5 * time.Millisecond // between two checks
 )
 
-// Halt ends a running container by its own stop signal. What ends it is recorded before.
+// Halt ends a running container with its own stop signal. It first records what ends the container.
 func (e *Engine) Halt(ctx context.Context, id string, leave engine.Leave) (time.Time, error) {
 	defer e.lock(id)()
 	ctr, err := e.running(id)
@@ -60,7 +60,7 @@ func (e *Engine) halt(
 		haltRecord{Init: init, At: time.Now(), Ports: ports, Leave: leave}); err != nil {
 		return time.Time{}, err
 	}
-	// A look that fails finds nothing that would have to be waited for.
+	// If a check fails, there is nothing to wait for.
 	_ = awaitTCP(ctx, tcp, acceptPatience,
 		func(now kernel.TCPUnderWay) bool { return now.HalfOpen == 0 && now.Unaccepted == 0 })
 	at := time.Now()
@@ -71,7 +71,7 @@ func (e *Engine) halt(
 	return at, ctx.Err()
 }
 
-// awaitTCP looks at the TCP of a container until it is as wanted, or patience is over.
+// awaitTCP checks a container's TCP until it is as wanted, or patience is over.
 func awaitTCP(
 	ctx context.Context, tcp *kernel.TCPWatch, patience time.Duration, wanted func(kernel.TCPUnderWay) bool,
 ) error {
@@ -90,8 +90,8 @@ func awaitTCP(
 	}
 }
 
-// end tells a container's first process to end, kills all of them when its grace is over, and waits
-// until that is recorded.
+// end tells a container's first process to end, kills all processes when its grace is over, and waits until
+// the end is recorded.
 func (e *Engine) end(
 	ctx context.Context, place container, ctr engine.Container, init checkpoint.Identity,
 	patience time.Duration,
@@ -114,13 +114,13 @@ func (e *Engine) end(
 	return e.endNow(ctx, place)
 }
 
-// endNow kills a container's processes and waits until that is recorded.
+// endNow kills a container's processes and waits until the end is recorded.
 func (e *Engine) endNow(ctx context.Context, place container) error {
 	group, err := kernel.OpenCgroup(place.cgroup())
 	if err == nil {
 		err = group.Kill(ctx)
 	}
-	// its monitor removes it, too
+	// the container's monitor removes it, too
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 		return err
 	}
@@ -129,7 +129,7 @@ func (e *Engine) endNow(ctx context.Context, place container) error {
 	return e.waitEnded(waiting, place)
 }
 
-// waitEnded waits until a container's monitor has recorded its end, or neither of them is there any more.
+// waitEnded waits until a container's monitor has recorded its end, or neither of them exists any more.
 func (e *Engine) waitEnded(ctx context.Context, place container) error {
 	const pause = 2 * time.Millisecond
 	for {
@@ -157,7 +157,7 @@ func hasEnded(place container) (bool, error) {
 	return err == nil && !lives, err
 }
 
-// Halted tells whether there is something for Revive to start.
+// Halted reports whether there is something for Revive to start.
 func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
 	defer e.lock(id)()
 	place, err := e.find(id)
@@ -182,7 +182,7 @@ func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
 		return true, nil
 	}
 	if now, err := checkpoint.Identify(ctr.PID); err == nil && now != was.Init {
-		// It was started again by an agent that died before it could say so.
+		// An agent restarted the container, and died before it could say so.
 		return false, kernel.RemoveDurable(place.halted())
 	}
 	left := time.Until(was.At.Add(acceptPatience + ctr.Definition.StopPatience()))
@@ -192,8 +192,8 @@ func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
 	return true, nil
 }
 
-// awaitStart waits for what an agent that is gone may have begun to start: it comes to run as long
-// as its monitor lives.
+// awaitStart waits for a start that an earlier agent may have begun: while its monitor lives, the container
+// will run.
 func (e *Engine) awaitStart(ctx context.Context, place container) (engine.Container, error) {
 	const pause = 5 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
@@ -215,7 +215,7 @@ func (e *Engine) awaitStart(ctx context.Context, place container) (engine.Contai
 	}
 }
 
-// Revive starts again what Halt has ended.
+// Revive restarts a container that Halt has ended.
 func (e *Engine) Revive(ctx context.Context, id string) (string, error) {
 	defer e.lock(id)()
 	place, err := e.find(id)
@@ -245,7 +245,7 @@ func (e *Engine) Revive(ctx context.Context, id string) (string, error) {
 	waiting, cancel := context.WithTimeout(ctx, revivePatience)
 	defer cancel()
 	health, err := e.newProbation(place, ctr.Definition, was.Ports).await(waiting)
-	if err != nil { // it was healthy before, or as unhealthy: there is no better place for it
+	if err != nil { // it was as healthy or unhealthy before: there is no better place for it
 		health = err.Error()
 	}
 	return health, kernel.RemoveDurable(place.halted())

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// Checks of a container that is starting follow each other sooner than those of one that runs:
-	// clients wait.
+	// Checks of a starting container follow each other faster than those of a running one, because clients
+	// wait.
 	firstCheckPause = 100 * time.Millisecond
 	lastCheckPause  = 2 * time.Second
 	portsPause      = 10 * time.Millisecond
-	// Of what a container said last, as much is told as helps.
+	// Limits of a container's last output in an error message.
 	lastWordsLines, lastWordsBytes = 5, 600
 )
 
-// probation finds out whether a container that was started is healthy. It is, in this order of criteria, if
-// its health check succeeds; if it listens on all ports on which it listened where it ran before; if it has
-// run for some seconds.
+// probation finds out whether a started container is healthy. It uses the first of these criteria that
+// applies: its health check succeeds; it listens on all ports on which it listened where it ran before; it
+// has run for some seconds.
 type probation struct {
 	engine *Engine
 	place  container
@@ -40,7 +40,7 @@ func (e *Engine) newProbation(place container, d engine.Definition, ports []engi
 	return &probation{engine: e, place: place, d: d, ports: ports}
 }
 
-// await returns when the container is healthy, and says by what that is known. Error: ErrUnhealthy.
+// await returns when the container is healthy, and by which criterion. Error: ErrUnhealthy.
 func (p *probation) await(ctx context.Context) (how string, err error) {
 	began := time.Now()
 	waiting, cancel := context.WithTimeout(ctx, p.d.StartPatience())
@@ -82,7 +82,8 @@ func (p *probation) nextPause(pause time.Duration) time.Duration {
 	return min(2*pause, lastCheckPause, time.Duration(p.d.Health.Complete().Interval*float64(time.Second)))
 }
 
-// unhealthy is the error with what helps to see why: the container's files may be gone when it is read.
+// unhealthy returns an error with the container's last output, because its files may be gone when the error
+// is read.
 func (p *probation) unhealthy(why string) error {
 	if why == "" {
 		return nil
@@ -94,7 +95,7 @@ func (p *probation) unhealthy(why string) error {
 	return err
 }
 
-// ended tells how the container has ended, if it has.
+// ended returns how the container has ended, if it has.
 func (p *probation) ended() (string, error) {
 	ended, err := hasEnded(p.place)
 	if err != nil || !ended {
@@ -107,14 +108,14 @@ func (p *probation) ended() (string, error) {
 	return fmt.Sprintf("it has ended with exit code %d", was.ExitCode), nil
 }
 
-// look looks once: how it is known that the container is healthy, or why it is not; neither if ctx
+// look checks once. It returns how the container is known to be healthy, or why it is not; neither if ctx
 // ended meanwhile.
 func (p *probation) look(ctx context.Context, ran time.Duration) (how, why string) {
 	switch {
 	case p.d.Health != nil:
 		if err := p.engine.checkHealth(ctx, p.place, p.d); err != nil {
 			if ctx.Err() != nil {
-				return "", "" // the check was not given its time
+				return "", "" // the check did not get its time
 			}
 			return "", err.Error()
 		}
@@ -133,7 +134,7 @@ func (p *probation) look(ctx context.Context, ran time.Duration) (how, why strin
 func (p *probation) missingPorts() []engine.Port {
 	var live liveState
 	if err := durable.Load(p.place.runtime(), &live); err != nil {
-		return p.ports // it has just ended
+		return p.ports // the container has just ended
 	}
 	open, err := portsOf(live.Init.PID)
 	if err != nil {
@@ -143,7 +144,7 @@ func (p *probation) missingPorts() []engine.Port {
 	return slices.DeleteFunc(slices.Clone(p.ports), isOpen)
 }
 
-// lastWords are the last lines of a container's output, in one line.
+// lastWords returns the last lines of a container's output, in one line.
 func (p *probation) lastWords() string {
 	file, err := os.Open(p.place.log())
 	if err != nil {
@@ -192,7 +193,7 @@ func (e *Engine) checkHealth(ctx context.Context, place container, d engine.Defi
 	return nil
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the data written to it.
 type tail struct{ kept []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -203,7 +204,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is a part of a sentence.
+// String returns the tail as a part of a sentence.
 func (t *tail) String() string {
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(t.kept), "?")), " ")
 	if text == "" {
@@ -212,7 +213,7 @@ func (t *tail) String() string {
 	return " (" + text + ")"
 }
 
-// Ports are those on which a running container waits.
+// Ports returns the ports on which a running container listens.
 func (e *Engine) Ports(_ context.Context, id string) ([]engine.Port, error) {
 	ctr, err := e.running(id)
 	if err != nil {
@@ -225,12 +226,11 @@ func (e *Engine) Ports(_ context.Context, id string) ([]engine.Port, error) {
 	return ports, nil
 }
 
-// Ports from here on up to the end of the range the kernel gives to who asks for any
-// (ip_local_port_range of a new network namespace, net/ipv4/af_inet.c): they are others at each
-// start.
+// Ports in this range are assigned to programs that ask for any port (ip_local_port_range of a new network
+// namespace, net/ipv4/af_inet.c), and differ at each start.
 const firstEphemeral, lastEphemeral = 32768, 60999
 
-// portsOf lists the ports on which somebody waits in the network namespace of a process.
+// portsOf lists the listening ports in the network namespace of a process.
 func portsOf(pid int) ([]engine.Port, error) {
 	open, err := kernel.ReadPorts(pid)
 	if err != nil {
@@ -246,7 +246,7 @@ func portsOf(pid int) ([]engine.Port, error) {
 	return slices.Compact(ports), nil
 }
 
-// makeExec writes what runc must know of a process that is to be run in a container.
+// makeExec writes runc's description of a process that is to run in a container.
 func (e *Engine) makeExec(place container, d engine.Definition, process engine.Exec) (execSession, error) {
 	spec, err := e.execSpec(place, d, process)
 	if err != nil {

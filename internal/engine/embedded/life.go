@@ -21,17 +21,17 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// removingPrefix begins the name of a container's directory whose removal has begun.
+// removingPrefix is the prefix of the directory of a container whose removal has begun.
 const removingPrefix = ".removing-"
 
-// Create makes a container that does not run yet. netns is the path of its network namespace, which
-// must exist when it is started. Errors: ErrNameTaken.
+// Create makes a container that does not run yet. netns is the path of its network namespace, which must
+// exist when the container is started. Errors: ErrNameTaken.
 func (e *Engine) Create(ctx context.Context, d engine.Definition, netns string) error {
 	if err := errors.Join(validate(d), e.checkBinds(d)); err != nil {
 		return err
 	}
 	d = own(d)
-	unlockNames := e.lock("") // names are looked up and taken by one at a time
+	unlockNames := e.lock("") // names are checked and taken by one caller at a time
 	defer unlockNames()
 	defer e.lock(d.ID)()
 	if err := e.nameFree(ctx, d); err != nil {
@@ -57,7 +57,7 @@ func (e *Engine) Create(ctx context.Context, d engine.Definition, netns string) 
 	return nil
 }
 
-// nameFree refuses a name or an id that is taken.
+// nameFree refuses a name or an ID that is taken.
 func (e *Engine) nameFree(ctx context.Context, d engine.Definition) error {
 	all, err := e.List(ctx)
 	if err != nil {
@@ -77,18 +77,17 @@ func (e *Engine) nameFree(ctx context.Context, d engine.Definition) error {
 var errLeaving = fmt.Errorf("%w: a migration has moved it away, or is moving it away: "+
 	`"godwit migration ls" shows that migration`, engine.ErrBusy)
 
-// Prepare makes what a container that is about to be started needs of others, such as its network;
-// or it refuses the start.
+// Prepare makes what a container that is about to be started needs from others, such as its network, or
+// refuses the start.
 type Prepare func(context.Context, engine.Definition) error
 
-// Start is StartAfter for a container that needs nothing of others.
+// Start is StartAfter for a container that needs nothing from others.
 func (e *Engine) Start(ctx context.Context, id string) error {
 	return e.StartAfter(ctx, id, func(context.Context, engine.Definition) error { return nil })
 }
 
-// start starts a container that was created or has ended. It returns when the first process runs
-// its program. With the container locked, due finds out what is to be noted of the start, or
-// refuses the start.
+// start starts a container that was created or has ended. It returns when the first process runs its
+// program. With the container locked, due returns what to record about the start, or refuses the start.
 func (e *Engine) start(
 	ctx context.Context, id string, prepare Prepare, due func(engine.Container) (restartRecord, error),
 ) error {
@@ -121,9 +120,9 @@ func (e *Engine) start(
 	return nil
 }
 
-// startNoted starts a container that nothing stands against any more, and notes that before.
-// Nothing is noted of a start that is broken off, because the agent ends or the user does not wait:
-// that was no failure of the container.
+// startNoted records the start of a container that nothing prevents any more, and starts it. The record is
+// undone if the start is broken off, because the agent ends or the user does not wait: that was no failure
+// of the container.
 func (e *Engine) startNoted(ctx context.Context, ctr engine.Container, note restartRecord) error {
 	place := e.paths.of(ctr.Definition.ID)
 	was, known := loadRestarts(place)
@@ -143,15 +142,15 @@ func (e *Engine) startNoted(ctx context.Context, ctr engine.Container, note rest
 	return errors.Join(err, ended)
 }
 
-// bringUpUnseen is bringUp of a container that does not count as running before that is over.
+// bringUpUnseen is bringUp for a container that does not count as running until that is over.
 func (e *Engine) bringUpUnseen(ctx context.Context, place container, ctr engine.Container) error {
 	e.starting.Store(place.id, true)
 	defer e.starting.Delete(place.id)
 	return e.bringUp(ctx, place, ctr.Definition, ctr.State == engine.Exited)
 }
 
-// bringUp makes what a container needs from the kernel, and then its processes: if attended, not if
-// this agent dies meanwhile.
+// bringUp makes what a container needs from the kernel, and then its processes. If attended, it makes no
+// processes once this agent has died.
 func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definition, attended bool) error {
 	steps := []func() error{
 		func() error { return durable.Remove(place.lost()) },
@@ -169,8 +168,7 @@ func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definiti
 	return nil
 }
 
-// settle waits for the monitor of a container that has ended, and removes what a monitor that was
-// killed has left.
+// settle waits for the monitor of a container that has ended, and removes what a killed monitor has left.
 func (e *Engine) settle(ctx context.Context, place container) error {
 	if monitor, err := monitorProcess(place); err == nil {
 		ctx, cancel := context.WithTimeout(ctx, controlTimeout)
@@ -205,7 +203,7 @@ func (e *Engine) launch(ctx context.Context, place container, j job) error {
 	return errors.Join(ctx.Err(), err, killMonitor(place))
 }
 
-// startMonitor starts a monitor, which tells by reports how far it is. It stays when this process ends.
+// startMonitor starts a monitor, which reports its progress. The monitor survives this process.
 func (e *Engine) startMonitor(place container, j job) (*os.File, error) {
 	j.ID, j.StateDir, j.RunDir = place.id, e.paths.state, e.paths.run
 	j.Cgroup, j.Runc = e.paths.group, e.runc.path
@@ -232,7 +230,7 @@ func (e *Engine) startMonitor(place container, j job) (*os.File, error) {
 		reports.Close()
 		return nil, fmt.Errorf("start the container's monitor: %w", err)
 	}
-	go func() { _ = cmd.Wait() }() // how it ended is in the container's record
+	go func() { _ = cmd.Wait() }() // the container's record has its exit code
 	return reports, nil
 }
 
@@ -279,12 +277,12 @@ func (e *Engine) Wait(ctx context.Context, id string) (int, error) {
 	}
 }
 
-// Stop asks the first process to end, and ends it when grace is over.
+// Stop asks the first process to end, and kills it when grace is over.
 func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error {
 	defer e.lock(id)()
 	ctr, err := e.running(id)
 	if errors.Is(err, engine.ErrNotRunning) && ctr.State == engine.Exited {
-		return e.stoppedAs(ctr, nil) // its policy would start it again
+		return e.stoppedAs(ctr, nil) // its policy would restart it
 	}
 	if err != nil {
 		return err
@@ -292,8 +290,8 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	return e.stoppedAs(ctr, func() error { return e.stop(ctx, ctr, grace) })
 }
 
-// stoppedAs notes that somebody stops a container, before stop does: its policy must not start it
-// again, also if this agent dies now. A full disk keeps nobody from stopping it.
+// stoppedAs records that somebody stops a container, before stop does so: its policy must not restart it,
+// even if this agent dies now. A full disk does not prevent the stop.
 func (e *Engine) stoppedAs(ctr engine.Container, stop func() error) error {
 	noted := e.noteStopped(e.paths.of(ctr.Definition.ID))
 	if stop != nil {
@@ -339,7 +337,7 @@ func (e *Engine) kill(ctx context.Context, id string) error {
 	if err == nil {
 		err = group.Kill(ctx)
 	}
-	// its monitor removes it, too
+	// the container's monitor removes it, too
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("kill container %.12s: %w", id, err)
 	}
@@ -349,7 +347,7 @@ func (e *Engine) kill(ctx context.Context, id string) error {
 	return err
 }
 
-// running inspects a container that must be running and not be moving.
+// running inspects a container, which must be running and not be moving.
 func (e *Engine) running(id string) (engine.Container, error) {
 	ctr, err := e.inspect(id)
 	switch {
@@ -367,7 +365,7 @@ func (e *Engine) running(id string) (engine.Container, error) {
 	return ctr, fmt.Errorf("container %s: %w: it is %s", ctr.Definition.Name, engine.ErrNotRunning, ctr.State)
 }
 
-// Remove deletes a container that does not run; with force, one that does. Its volumes stay.
+// Remove deletes a container, which must not run unless force is set. Its volumes stay.
 func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	defer e.lock(id)()
 	ctr, err := e.inspect(id)
@@ -392,8 +390,8 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	return e.removeFiles(place, nil)
 }
 
-// removeFiles removes a container's directory, and the given directories of volumes. A crash leaves
-// all of it, or a directory that the next start of the engine removes.
+// removeFiles removes a container's directory, and the given directories of volumes. A crash leaves either
+// everything, or a directory that the next start of the engine removes.
 func (e *Engine) removeFiles(place container, volumes []string) error {
 	for _, path := range volumes {
 		if err := removeVolume(path); err != nil {

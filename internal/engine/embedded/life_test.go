@@ -26,7 +26,7 @@ func TestRunToTheEnd(t *testing.T) {
 	waitFor(t, "the run directory to go", func() bool { return !durable.Exists(n.paths.of(d.ID).runDir()) })
 }
 
-// TestDamagedRecord: one container whose record is lost must not keep anybody from the others.
+// TestDamagedRecord checks that a container whose record is lost does not affect the others.
 func TestDamagedRecord(t *testing.T) {
 	n := newTestNode(t)
 	whole := n.start(definition(t, "sh", "-c", "sleep 1000"))

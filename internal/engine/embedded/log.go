@@ -18,7 +18,7 @@ import (
 //	2026-11-20T10:00:00.123456789Z stdout F a whole line
 //	2026-11-20T10:00:00.123456789Z stdout P a piece that does not end with a newline
 //
-// It is complete to the byte: F stands for the newline that the container wrote, P for none.
+// The log is complete to the byte: F stands for the newline that the container wrote, P for none.
 const (
 	logTime     = "2006-01-02T15:04:05.000000000Z"
 	maxLogPiece = 32 << 10
@@ -81,7 +81,7 @@ func (w *logWriter) write(now time.Time, stream string, data []byte) error {
 	return w.flush()
 }
 
-// flush writes to the file what is not in it yet.
+// flush writes pending output to the file.
 func (w *logWriter) flush() error {
 	if w.line.Len() == 0 {
 		return nil
@@ -120,11 +120,10 @@ func parseLogLine(line []byte) (engine.LogEntry, error) {
 	return entry, nil
 }
 
-// logReader reads a log that may be growing. Lines that make no sense are passed over: a crash may
-// have cut one.
+// logReader reads a log that may be growing. It skips invalid lines: a crash may have truncated one.
 type logReader struct {
 	buffer  *bufio.Reader
-	pending []byte // the begin of a line whose end is not written yet
+	pending []byte // the beginning of an unfinished line
 }
 
 func newLogReader(r io.Reader) *logReader {
@@ -140,7 +139,7 @@ func (r *logReader) next() (engine.LogEntry, error) {
 			return engine.LogEntry{}, err
 		}
 		if len(r.pending) > maxLogLine {
-			r.pending = r.pending[:maxLogLine] // keeps it invalid or cut, and memory bounded
+			r.pending = r.pending[:maxLogLine] // keeps the line invalid or truncated, and memory bounded
 		}
 		if err != nil {
 			continue

@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// followPause is how often a log that is followed is looked at.
+// followPause is the pause between two reads of a log that is followed.
 const followPause = 50 * time.Millisecond
 
 // Logs calls emit for each piece of output, oldest first.
@@ -26,7 +26,7 @@ func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions,
 	if errors.Is(err, fs.ErrNotExist) && !options.Follow {
 		return nil
 	}
-	if errors.Is(err, fs.ErrNotExist) { // not started yet: its log begins empty
+	if errors.Is(err, fs.ErrNotExist) { // the container was not started yet: its log begins empty
 		file, err = os.OpenFile(files.log(), os.O_CREATE|os.O_RDONLY, 0o600)
 	}
 	if err != nil {
@@ -66,7 +66,7 @@ func (e *Engine) emitAll(ctx context.Context, id string, reader *logReader, foll
 		case over:
 			return nil
 		}
-		// What is written before the state is looked at is read once more after it, so the end is not missed.
+		// The log is read once more after the state, so output before the end is not missed.
 		if over = e.ended(id); over {
 			continue
 		}
@@ -78,7 +78,7 @@ func (e *Engine) emitAll(ctx context.Context, id string, reader *logReader, foll
 	}
 }
 
-// ended tells whether a container will write no more here: it has ended, or is gone.
+// ended reports whether a container will write no more here: it has ended, or is gone.
 func (e *Engine) ended(id string) bool {
 	ctr, err := e.inspect(id)
 	return errors.Is(err, engine.ErrNotFound) || err == nil && ctr.State == engine.Exited

@@ -24,7 +24,7 @@ import (
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
-// TestMain makes the test program what the real one is: the monitor, and CRIU's restore proxy.
+// TestMain lets the test program act as the monitor and as CRIU's restore proxy, as the real program does.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "criu" {
 		os.Exit(criu.ProxyMain(os.Args))
@@ -81,7 +81,7 @@ func newTestNode(t testing.TB) *testNode {
 	return n
 }
 
-// clean removes all containers, whatever a test has left.
+// clean removes all containers that a test has left.
 func (n *testNode) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -113,7 +113,7 @@ func (n *testNode) clean() {
 	}
 }
 
-// removeGroup removes the cgroup that a node's containers had theirs in.
+// removeGroup removes the parent cgroup of a node's containers.
 func (n *testNode) removeGroup() {
 	group, err := kernel.OpenCgroup(n.config.Cgroup)
 	if err == nil {
@@ -124,7 +124,7 @@ func (n *testNode) removeGroup() {
 	}
 }
 
-// busyboxLayer makes a layer with a busybox and what else tests need.
+// busyboxLayer makes a layer with a busybox and other programs that tests need.
 func busyboxLayer(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -224,7 +224,7 @@ func (n *testNode) start(d engine.Definition) engine.Definition {
 	return d
 }
 
-// output is all that a container has written.
+// output returns all output of a container.
 func (n *testNode) output(id string) string {
 	n.t.Helper()
 	var out strings.Builder

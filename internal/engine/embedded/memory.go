@@ -13,15 +13,14 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// A container's /dev/shm, and each tmpfs of its volumes, is a directory in memory that this package
-// makes outside of the container and binds into it. CRIU would carry a file system in memory of the
-// container's own, but with tar and gzip, which takes 10 ms for an empty one and seconds for a full
-// one, within the freeze. As a tree it travels like all other files. For the same reason /dev is a
-// part of the root file system (but not of a read-only one: /dev can be written to in every
-// container).
+// A container's /dev/shm, and each tmpfs among its volumes, is a directory in memory that this package
+// makes outside of the container and binds into it. CRIU can carry a container's own file system in memory,
+// but with tar and gzip, which takes 10 ms for an empty one and seconds for a full one, within the freeze.
+// As a tree it travels like all other files. For the same reason /dev is a part of the root file system,
+// unless that is read-only: /dev must be writable in every container.
 const treeShm = "shm"
 
-// shmOptions are those of Docker.
+// shmOptions are Docker's options.
 const (
 	shmOptions = "mode=1777,size=64m"
 	shmFlags   = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
@@ -63,8 +62,8 @@ func mountTmpfs(path, options string) error {
 // opaqueAttribute hides what the layers have in a directory (Documentation/filesystems/overlayfs.rst).
 const opaqueAttribute = "trusted.overlay.opaque"
 
-// freshDev makes an empty /dev in a container's writable directory, over whatever the image or an
-// earlier start has there. The runtime fills it.
+// freshDev makes an empty /dev in a container's writable directory, in place of the /dev of the image or of
+// an earlier start. The runtime fills it.
 func freshDev(place container) error {
 	dev := filepath.Join(place.upper(), "dev")
 	if err := files.RemoveTree(dev); err != nil {

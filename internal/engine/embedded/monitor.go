@@ -24,11 +24,11 @@ import (
 // MonitorCommand is the hidden command of this program that becomes a container's monitor: see Monitor.
 const MonitorCommand = "container-monitor"
 
-// reportFD is the monitor's descriptor to which it writes reports, one JSON object a line, for who
-// started it.
+// reportFD is the descriptor to which the monitor writes reports, one JSON object per line, for the process
+// that started it.
 const reportFD = 3
 
-// job is what a monitor is started for.
+// job is a monitor's task.
 type job struct {
 	ID       string      `json:"id"`
 	StateDir string      `json:"state_dir"`
@@ -37,7 +37,7 @@ type job struct {
 	Runc     string      `json:"runc"`
 	Terminal bool        `json:"terminal"`
 	Restore  *restoreJob `json:"restore,omitempty"` // nil: start the container anew
-	// Attended: nothing may be started for an agent that is gone. It reads reports as long as it lives.
+	// Attended: nothing may be started for an agent that is gone. A living agent reads reports.
 	Attended bool `json:"attended,omitempty"`
 }
 
@@ -48,15 +48,15 @@ type restoreJob struct {
 	Work        string   `json:"work"`
 }
 
-// report tells who started a monitor how far it is.
+// report tells the process that started a monitor about its progress.
 type report struct {
 	Waiting bool   `json:"waiting,omitempty"` // `runc restore` was started
 	PID     int    `json:"pid,omitempty"`     // the container runs
-	Error   string `json:"error,omitempty"`   // it does not, and the monitor ends
+	Error   string `json:"error,omitempty"`   // the container does not run, and the monitor ends
 }
 
-// monitor is the small process that every running container has. It owns the container's standard
-// output and its log, is the parent that collects its exit code, and outlives the agent.
+// monitor is the small process that every running container has. It owns the container's standard output
+// and its log, is the parent that collects its exit code, and survives the agent.
 type monitor struct {
 	job   job
 	files container
@@ -79,7 +79,7 @@ func Monitor(args []string) int {
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "godwit container monitor: %v\n", err)
-		_ = json.NewEncoder(reports).Encode(report{Error: err.Error()}) // who started us may be gone
+		_ = json.NewEncoder(reports).Encode(report{Error: err.Error()}) // the reader may be gone
 		return 1
 	}
 	return 0
@@ -100,7 +100,7 @@ func newMonitor(args []string) (*monitor, error) {
 	return &monitor{job: j, files: p.of(j.ID), runc: runc{path: j.Runc, root: p.runcRoot()}}, nil
 }
 
-// run makes the container's processes and stays with them until the end.
+// run makes the container's processes and stays until they have ended.
 func (m *monitor) run(reports *json.Encoder) error {
 	// The container's first process loses its parent when runc ends, and becomes this process's child.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -125,8 +125,8 @@ func (m *monitor) run(reports *json.Encoder) error {
 	case m.job.Restore != nil:
 		err = m.restore(reports)
 	case m.job.Attended:
-		// Whoever looks from now on finds this process, and ends it; if nobody reads there is
-		// nobody to start it for.
+		// Anybody who looks from now on finds this process, and ends it. If nobody reads reports, there is
+		// nobody for whom to start the container.
 		if err = reports.Encode(report{Waiting: true}); err == nil {
 			err = m.start()
 		}
@@ -141,7 +141,8 @@ func (m *monitor) run(reports *json.Encoder) error {
 	return m.finish(m.collect(), began)
 }
 
-// start makes the container from its bundle. If that fails it is what it was before: created, or ended.
+// start makes the container from its bundle. If that fails, the container's state is the same as before:
+// created, or exited.
 func (m *monitor) start() error {
 	var was record
 	if err := durable.Load(m.files.record(), &was); err != nil {
@@ -168,9 +169,9 @@ func (m *monitor) start() error {
 	return nil
 }
 
-// awaitProgram waits until the container's first process is no longer runc's: `runc start` ends a
-// moment before that, and what is seen of the process meanwhile is not the container's. It is a
-// nicety, so it does not wait for ever.
+// awaitProgram waits until the container's first process no longer runs runc: `runc start` ends shortly
+// before that, and meanwhile the process shows runc's properties, not the container's. The wait is a
+// nicety, so it is bounded.
 func (m *monitor) awaitProgram() {
 	const patience, pause, inRunc = 2 * time.Second, time.Millisecond, "runc:[2:INIT]" // libcontainer/nsenter
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(pause) {
@@ -181,8 +182,8 @@ func (m *monitor) awaitProgram() {
 	}
 }
 
-// restore makes the container from images. runc comes to its end only after they have arrived:
-// until then it waits in the restore proxy of package criu.
+// restore makes the container from images. runc ends only after they have arrived: until then it waits in
+// the restore proxy of package criu.
 func (m *monitor) restore(reports *json.Encoder) error {
 	r := m.job.Restore
 	args := []string{
@@ -226,7 +227,8 @@ func (m *monitor) callRuncThen(env, args []string, started func()) error {
 	return m.stdio.handOver()
 }
 
-// explain adds runc's own reason to an error, or what it wrote to the container's stderr when it has none.
+// explain adds runc's own reason to an error, or its output on the container's stderr if there is no
+// reason.
 func (m *monitor) explain(verb string, err error) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -269,8 +271,8 @@ func (m *monitor) collect() int {
 	}
 }
 
-// finish records the container's end, after nothing of it is left in the kernel. How long it ran is
-// by the monotonic clock of began.
+// finish records the container's end, when nothing of it is left in the kernel. The monotonic clock of
+// began says how long it ran.
 func (m *monitor) finish(code int, began time.Time) error {
 	finished := time.Now()
 	logErr := m.stdio.finish()
@@ -287,7 +289,7 @@ func (m *monitor) finish(code int, began time.Time) error {
 		os.RemoveAll(m.files.runDir()))
 }
 
-// clean ends what is left of the container's processes, its cgroup and its mounts.
+// clean removes the remaining processes of the container, its cgroup and its mounts.
 func (m *monitor) clean() error {
 	return sweep(context.Background(), m.runc, m.files)
 }

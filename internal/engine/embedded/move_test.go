@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
-// mountMemoryDir is a directory for a dump.
+// mountMemoryDir returns a directory in memory for a dump.
 func mountMemoryDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -26,7 +26,7 @@ func mountMemoryDir(t testing.TB) string {
 	return dir
 }
 
-// move moves a container from one node to another and tells where the time went.
+// move moves a container from one node to another and logs the times of its phases.
 func move(t *testing.T, source, target *testNode, id string) {
 	t.Helper()
 	ctx := t.Context()
@@ -131,7 +131,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestMoveReserve moves a program that reserves 1 TiB of addresses, all of it in the images.
+// TestMoveReserve moves a program that reserves 1 TiB of address space. All of it is in the images.
 func TestMoveReserve(t *testing.T) {
 	t.Parallel()
 	a, b := newChaosNodes(t)
@@ -142,8 +142,8 @@ func TestMoveReserve(t *testing.T) {
 	stillGood(t, a, d.ID)
 }
 
-// TestRestoreBeforeLayers: an arrival waits for its image like for its state, and is not resumed
-// without it.
+// TestRestoreBeforeLayers checks that an arrival waits for its image as it waits for its state, and is not
+// resumed without it.
 func TestRestoreBeforeLayers(t *testing.T) {
 	n := newTestNode(t)
 	const absent = "sha256:00000000000000000000000000000000000000000000000000000000000000bb"
@@ -154,7 +154,7 @@ func TestRestoreBeforeLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer arrival.Close()
-	for _, name := range privateMounts() { // as if the source's had come
+	for _, name := range privateMounts() { // as if the source's files had come
 		if err := os.WriteFile(n.paths.of(d.ID).private()+"/"+name, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -10,10 +10,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// The note that a container leaves is in two places. The one in the state directory outlives a
-// reboot. The one in the run directory is the only one that v0.1.0 writes, reads and removes. While
-// the machine is up, that one decides: v0.1.0 may have ended the migration of the durable note, and
-// begun another one.
+// The note that a container leaves is in two places. The note in the state directory survives a reboot. The
+// note in the run directory is the only one that v0.1.0 writes, reads and removes. While the machine is up,
+// the latter decides: v0.1.0 may have ended the migration of the durable note, and begun another one.
 
 // loadDeparture reads the note that a container leaves. No note is fs.ErrNotExist.
 func loadDeparture(place container) (departureRecord, error) {
@@ -25,14 +24,14 @@ func loadDeparture(place container) (departureRecord, error) {
 	return was, err
 }
 
-// leaves tells whether there is a note that a container leaves. What cannot be found out counts as
-// a note.
+// leaves reports whether there is a note that a container leaves. If that cannot be found out, the
+// container counts as leaving.
 func leaves(place container) bool {
 	return durable.Exists(place.oldDeparture()) || durable.Exists(place.departure())
 }
 
-// noteDeparture notes that a container leaves. The note that decides is written first: a crash
-// between the two leaves a container that was not frozen yet.
+// noteDeparture notes that a container leaves. It writes the note that decides first: a crash between the
+// two leaves a container that was not frozen yet.
 func (e *Engine) noteDeparture(place container, note departureRecord) error {
 	err := durable.Save(place.oldDeparture(), note)
 	if err == nil {
@@ -44,8 +43,7 @@ func (e *Engine) noteDeparture(place container, note departureRecord) error {
 	return nil
 }
 
-// forgetDeparture removes the note that a container leaves, for good. A container that was
-// destroyed has none.
+// forgetDeparture durably removes the note that a container leaves. A destroyed container has none.
 func forgetDeparture(place container) error {
 	if err := durable.Remove(place.oldDeparture()); err != nil {
 		return err
@@ -57,8 +55,8 @@ func forgetDeparture(place container) error {
 	return err
 }
 
-// keepDeparture makes durable what v0.1.0 noted of a departure where a reboot loses it. The caller
-// has locked the container.
+// keepDeparture makes v0.1.0's note of a departure durable, which a reboot would lose. The caller has
+// locked the container.
 func (e *Engine) keepDeparture(place container) error {
 	var note, kept departureRecord
 	err := durable.Load(place.oldDeparture(), &note)
@@ -74,8 +72,8 @@ func (e *Engine) keepDeparture(place container) error {
 	return e.room.save(place.departure(), note)
 }
 
-// KeepNotes writes the notes to disk that could not be written when they were made, and takes the
-// room for the next ones. What is missing meanwhile is lost when the machine goes down.
+// KeepNotes writes notes to disk that could not be written when they were made, and reserves room for the
+// next ones. Unwritten notes are lost if the machine goes down before that.
 func (e *Engine) KeepNotes() error {
 	e.notesMu.Lock()
 	pending := e.pending

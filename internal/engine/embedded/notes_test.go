@@ -17,14 +17,14 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// leaveAs is a note as v0.1.0 writes it.
+// leaveAs returns a note as v0.1.0 writes it.
 func leaveAs(migration, target string) departureRecord {
 	return departureRecord{Started: time.Now(), Leave: engine.Leave{Migration: migration, Target: target}}
 }
 
-// TestOldDepartureDecides: after v0.1.0 has undone the migration of the durable note and begun
-// another one, the container leaves by that other one. It is not taken for undone, and a boot does
-// not forget it.
+// TestOldDepartureDecides checks that a container leaves by the later migration after v0.1.0 has undone the
+// migration of the durable note and begun another. The later migration does not count as undone, and a boot
+// does not forget it.
 func TestOldDepartureDecides(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
@@ -56,10 +56,10 @@ func TestOldDepartureDecides(t *testing.T) {
 	if ctr := n.state(d.ID); ctr.Leaving != nil {
 		t.Errorf("leaving as %+v, after its migration was undone", ctr.Leaving)
 	}
-	must(t, n.ResumeOf(t.Context(), newID(t), "two")) // removed meanwhile
+	must(t, n.ResumeOf(t.Context(), newID(t), "two")) // the container was removed meanwhile
 }
 
-// TestResumeOf resumes nothing that a migration has frozen that began since the caller looked.
+// TestResumeOf checks that ResumeOf resumes nothing that a later migration has frozen.
 func TestResumeOf(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", "while :; do sleep 0.05; done"))
@@ -90,7 +90,7 @@ func smallNode(t *testing.T) *testNode {
 	return n.reopen()
 }
 
-// fill leaves no room on a node's disk, and no room for notes if that is wanted. free takes that back.
+// fill fills a node's disk, and also the room for notes if spent is set. free undoes that.
 func (n *testNode) fill(spent bool) (free func()) {
 	n.t.Helper()
 	if spent {
@@ -110,8 +110,8 @@ func (n *testNode) fill(spent bool) (free func()) {
 	return func() { must(n.t, os.Remove(path)) }
 }
 
-// TestFullDisk: containers leave a node with a full disk, and are stopped there. What had to be
-// noted is in the room that is kept for that.
+// TestFullDisk checks that containers can leave a node with a full disk, and can be stopped there. Notes
+// about that go into the reserved room.
 func TestFullDisk(t *testing.T) {
 	n := smallNode(t)
 	wanted := definition(t, "sleep", "600")
@@ -140,8 +140,8 @@ func TestFullDisk(t *testing.T) {
 	n.stands(d.ID, "it was stopped")
 }
 
-// TestFullDiskWithoutRoom: if the room is gone, too, a container does not leave, and goes on. It is
-// stopped all the same, and what could not be noted is noted when there is room again.
+// TestFullDiskWithoutRoom checks that without reserved room a container does not leave, and continues. It
+// can still be stopped, and that is recorded when there is room again.
 func TestFullDiskWithoutRoom(t *testing.T) {
 	n := smallNode(t)
 	always, none := definition(t, "sleep", "600"), n.start(definition(t, "sleep", "600"))
@@ -171,7 +171,7 @@ func TestFullDiskWithoutRoom(t *testing.T) {
 	n.stands(always.ID, "it was stopped")
 }
 
-// TestFullDiskUpgrade: the engine opens on a full disk with the note of v0.1.0 that a container
+// TestFullDiskUpgrade checks that the engine opens on a full disk with v0.1.0's note that a container
 // leaves, and makes the note durable when there is room.
 func TestFullDiskUpgrade(t *testing.T) {
 	n := smallNode(t)
@@ -195,8 +195,8 @@ func TestFullDiskUpgrade(t *testing.T) {
 	leaves("after a boot")
 }
 
-// TestRunDirectoryEmptied: a container whose run directory somebody has emptied runs on. It is not
-// taken for one that has ended: nothing starts it a second time, or removes it. It can be stopped.
+// TestRunDirectoryEmptied checks that a container whose run directory somebody has emptied runs on. It does
+// not count as ended: nothing starts it a second time, or removes it. It can be stopped.
 func TestRunDirectoryEmptied(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sleep", "600"))

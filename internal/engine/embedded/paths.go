@@ -6,18 +6,17 @@ import (
 	"strconv"
 )
 
-// idPattern is what a container id looks like; everything that becomes a path is checked against a
-// pattern first.
+// idPattern matches container IDs. Everything that becomes a path is checked against a pattern first.
 var (
 	idPattern   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	namePattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$`)
 )
 
-// paths are the places of the engine's files on this node.
+// paths has the locations of the engine's files on this node.
 type paths struct {
 	state string // survives a reboot
-	run   string // does not
-	group string // cgroup in which the containers' cgroups are
+	run   string // does not survive a reboot
+	group string // parent of the containers' cgroups
 }
 
 func (p paths) containers() string         { return filepath.Join(p.state, "containers") }
@@ -29,13 +28,13 @@ func (p paths) of(id string) container     { return container{id: id, paths: p} 
 func (p paths) runContainers() string      { return filepath.Join(p.run, "containers") }
 func (p paths) runcState(id string) string { return filepath.Join(p.runcRoot(), id) }
 
-// container is where one container's files are.
+// container has the locations of one container's files.
 type container struct {
 	id    string
 	paths paths
 }
 
-// What survives a reboot.
+// Files that survive a reboot.
 func (c container) dir() string        { return filepath.Join(c.paths.containers(), c.id) }
 func (c container) definition() string { return filepath.Join(c.dir(), "definition.json") }
 func (c container) record() string     { return filepath.Join(c.dir(), "record.json") }
@@ -51,7 +50,7 @@ func (c container) halted() string     { return filepath.Join(c.dir(), "halted.j
 func (c container) restarts() string   { return filepath.Join(c.dir(), "restarts.json") }
 func (c container) resumed() string    { return filepath.Join(c.dir(), "resumed") }
 
-// What does not survive a reboot.
+// Files that do not survive a reboot.
 func (c container) runDir() string       { return filepath.Join(c.paths.runContainers(), c.id) }
 func (c container) rootfs() string       { return filepath.Join(c.runDir(), "rootfs") }
 func (c container) shm() string          { return filepath.Join(c.runDir(), "shm") }
@@ -70,7 +69,7 @@ func (c container) pagerLog() string     { return filepath.Join(c.runDir(), "pag
 func (c container) memory() string       { return filepath.Join(c.runDir(), "memory.json") }
 func (c container) remoteSocket() string { return filepath.Join(c.runDir(), "late.sock") }
 
-// v0.1.0's: see notes.go
+// of v0.1.0: see notes.go
 func (c container) oldDeparture() string { return filepath.Join(c.runDir(), "departure.json") }
 func (c container) runcLog() string      { return filepath.Join(c.runDir(), "runc.log") }
 

@@ -13,7 +13,7 @@ import (
 
 var _ engine.Protector = (*Engine)(nil)
 
-// Protect keeps others from a frozen copy.
+// Protect keeps other programs away from a frozen copy.
 func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
 	defer e.lock(id)()
 	place, err := e.find(id)
@@ -25,7 +25,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 		group, err = kernel.OpenCgroup(place.cgroup())
 	}
 	if errors.Is(err, fs.ErrNotExist) && held == nil {
-		return nil // protected again, after the machine was rebooted: there is no copy
+		return nil // a repeated call after a reboot: there is no copy
 	}
 	if err == nil {
 		err = checkpoint.Protect(ctx, group, place.spared(), hold, held)

@@ -7,7 +7,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// RemotePages connects to the pager of a container. All that is needed for that is its directory.
+// RemotePages connects to the pager of a container. It needs only the container's directory.
 func (e *Engine) RemotePages(ctx context.Context, id string) (memory.RemotePages, error) {
 	place, err := e.find(id)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// frozenPages reads the memory of a frozen container, by the numbers that its processes have in it.
+// frozenPages reads the memory of a frozen container, by the PIDs that its processes have in it.
 type frozenPages struct {
 	mu   sync.Mutex
 	mem  map[memory.Task]*os.File
@@ -54,7 +54,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// bring puts one page as the source has it.
+// bring provides one page with the source's content.
 func (f *frozenPages) bring(remote memory.RemotePages, task memory.Task, address uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +64,7 @@ func (f *frozenPages) bring(remote memory.RemotePages, task memory.Task, address
 	return remote.Put(memory.Run{Task: task, Address: address, Pages: 1}, f.page)
 }
 
-// answer brings what is waited for until nothing is missing.
+// answer provides requested pages until nothing is missing.
 func (f *frozenPages) answer(t testing.TB, remote memory.RemotePages) error {
 	for {
 		want, err := remote.Next(t.Context())
@@ -77,7 +77,7 @@ func (f *frozenPages) answer(t testing.TB, remote memory.RemotePages) error {
 	}
 }
 
-// push brings so many of what was missing when the connection was made, in random order.
+// push provides so many of the pages that were missing when the connection was made, in random order.
 func (f *frozenPages) push(remote memory.RemotePages, most int) error {
 	var all []memory.RemoteFault
 	for _, m := range remote.Missing() {
@@ -96,8 +96,8 @@ func (f *frozenPages) push(remote memory.RemotePages, most int) error {
 	return nil
 }
 
-// moveRemote moves a container all of whose private pages stay at the source, until it runs. CRIU
-// touches some before: those are brought by the first connection, which is returned.
+// moveRemote moves a container until it runs, while all of its private pages stay at the source. CRIU
+// touches some pages before that; the first connection, which is returned, provides them.
 func moveRemote(t testing.TB, source, target *testNode, id string) (*frozenPages, memory.RemotePages,
 	<-chan error) {
 	t.Helper()
@@ -149,7 +149,7 @@ func moveRemote(t testing.TB, source, target *testNode, id string) (*frozenPages
 	return pages, remote, answered
 }
 
-// TestRemotePages moves containers whose memory comes after, by two connections one after the other.
+// TestRemotePages moves containers whose memory follows over two connections, one after the other.
 func TestRemotePages(t *testing.T) {
 	t.Parallel()
 	for name, arguments := range map[string][]string{
@@ -165,7 +165,7 @@ func TestRemotePages(t *testing.T) {
 				if !refusesFilling(t, b, d.ID) {
 					t.Error("the memory is complete")
 				}
-				second, err := b.RemotePages(t.Context(), d.ID) // as an agent that comes back
+				second, err := b.RemotePages(t.Context(), d.ID) // like a restarted agent
 				check(t, err)
 				if err := <-answered; err == nil || errors.Is(err, io.EOF) {
 					t.Errorf("the first connection ends with %v", err)
@@ -194,7 +194,7 @@ func TestRemotePages(t *testing.T) {
 	}
 }
 
-// TestRemotePagesStop stops a container that waits for pages, and wants that nothing is left of it.
+// TestRemotePagesStop stops a container that waits for pages, and checks that nothing is left of it.
 func TestRemotePagesStop(t *testing.T) {
 	t.Parallel()
 	a, b := newChaosNodes(t)
@@ -212,8 +212,8 @@ func TestRemotePagesStop(t *testing.T) {
 	check(t, a.Destroy(t.Context(), d.ID, nil))
 }
 
-// TestRemotePagesLost gives up what is missing: the program dies of the first access, or finds
-// nothing wrong, and the container cannot be moved any more.
+// TestRemotePagesLost gives up the missing pages. The program dies of its first access, or finds nothing
+// wrong, and the container can no longer be moved.
 func TestRemotePagesLost(t *testing.T) {
 	t.Parallel()
 	a, b := newChaosNodes(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// This engine starts nothing by itself. It remembers what a restart policy asks about, and the agent,
-// which alone knows of migrations and of other nodes, starts the containers that are due.
+// This engine starts nothing by itself. It keeps the facts that a restart policy needs. The agent, which
+// alone knows migrations and other nodes, starts the containers that are due.
 
-// restartRecord is what must be known of a container's starts after a reboot. It does not travel: at
+// restartRecord has the facts about a container's starts that must survive a reboot. It does not travel: at
 // another node the container has not been stopped, and has not failed.
 type restartRecord struct {
 	// Holder is the state (Config.State) in which this node was last known to have the container:
@@ -30,20 +30,20 @@ type restartRecord struct {
 // longSeconds is how long a container must run to have not failed when it ends after that.
 const longSeconds = 10
 
-// Standing is whether a container that does not run is to be started again by its policy.
+// Standing says whether a stopped container is to be restarted by its policy.
 type Standing struct {
 	Due      bool
-	Why      string // it is not due
-	Unheld   bool   // it is not known that this node has it; somebody has to decide that
+	Why      string // why it is not due
+	Unheld   bool   // whether this node has it is unknown; somebody has to decide that
 	Failures int    // in a row
 }
 
-// restartable tells whether a container has a restart policy by which it may be started again.
+// restartable reports whether a container has a restart policy that may restart it.
 func restartable(d engine.Definition) bool {
 	return d.Restart != "" && d.Restart != string(engine.RestartNo)
 }
 
-// Restartable lists the containers that have a restart policy, by id.
+// Restartable lists the IDs of containers that have a restart policy.
 func (e *Engine) Restartable() ([]string, error) {
 	entries, err := os.ReadDir(e.paths.containers())
 	if err != nil {
@@ -61,7 +61,7 @@ func (e *Engine) Restartable() ([]string, error) {
 		has, is := e.policies[id]
 		if !is { // a definition never changes
 			var d engine.Definition
-			// it is being made or removed, or it is damaged
+			// the container is being made or removed, or it is damaged
 			if durable.Load(e.paths.of(id).definition(), &d) != nil {
 				continue
 			}
@@ -75,8 +75,8 @@ func (e *Engine) Restartable() ([]string, error) {
 	return all, nil
 }
 
-// Standing tells whether a container is to be started again now. It knows of no migration but by what
-// leaves records here.
+// Standing reports whether a container is to be restarted now. Of migrations, it knows only those with
+// records here.
 func (e *Engine) Standing(ctr engine.Container) (Standing, error) {
 	standing, _, err := e.standing(ctr)
 	return standing, err
@@ -121,7 +121,7 @@ func loadRestarts(place container) (restartRecord, error) {
 	return was, err
 }
 
-// stands decides by a container that has ended, given the boot of the machine and the name of the
+// stands decides about a container that has ended, given the boot of the machine and the name of the
 // engine's state.
 func stands(ctr engine.Container, ran record, was restartRecord, boot, state string) (Standing, error) {
 	policy, err := engine.ParseRestartPolicy(ctr.Definition.Restart)
@@ -158,8 +158,8 @@ func stands(ctr engine.Container, ran record, was restartRecord, boot, state str
 	return s, nil
 }
 
-// noteStopped notes that somebody has stopped a container. If that fails this engine knows it all
-// the same.
+// noteStopped records that somebody has stopped a container. If that fails, this engine still remembers it
+// in memory.
 func (e *Engine) noteStopped(place container) error {
 	boot, err := kernel.BootID()
 	var was restartRecord
@@ -180,15 +180,15 @@ func (e *Engine) noteStopped(place container) error {
 	return err
 }
 
-// hasStopped tells whether somebody has stopped a container, which could not be noted.
+// hasStopped reports whether somebody has stopped a container, but that could not be recorded.
 func (e *Engine) hasStopped(id string) bool {
 	e.notesMu.Lock()
 	defer e.notesMu.Unlock()
 	return e.stopped[id]
 }
 
-// Settled notes that a container that came by a migration is this node's: the source has nothing of it
-// any more.
+// Settled records that a container that arrived by a migration belongs to this node: the source has nothing
+// of it any more.
 func (e *Engine) Settled(_ context.Context, id string) error {
 	defer e.lock(id)()
 	place, err := e.find(id)
@@ -206,16 +206,16 @@ func (e *Engine) Settled(_ context.Context, id string) error {
 	return e.room.save(place.restarts(), was)
 }
 
-// StartAfter starts a container that has ended for somebody who knows that this node has it. With the
-// container locked, prepare makes what the container needs of others, or refuses.
+// StartAfter starts a container that has ended, for a caller that knows that this node has it. With the
+// container locked, prepare makes what the container needs from others, or refuses.
 func (e *Engine) StartAfter(ctx context.Context, id string, prepare Prepare) error {
 	return e.start(ctx, id, prepare, func(engine.Container) (restartRecord, error) {
 		return restartRecord{Holder: e.config.State}, nil
 	})
 }
 
-// Restart is StartAfter for a container that is due by its policy. Error: engine.ErrBusy if it is not
-// due any more. Only a start that nothing stands against counts as a failure.
+// Restart is StartAfter for a container that is due by its policy. Error: engine.ErrBusy if it is no longer
+// due. A failed start counts as a failure only if no obstacle prevented it.
 func (e *Engine) Restart(ctx context.Context, id string, prepare Prepare) error {
 	return e.start(ctx, id, prepare, func(ctr engine.Container) (restartRecord, error) {
 		standing, note, err := e.standing(ctr)
@@ -230,8 +230,8 @@ func (e *Engine) Restart(ctx context.Context, id string, prepare Prepare) error 
 	})
 }
 
-// noteStart notes that a container is started, and that its last run was counted: a start that
-// fails before the next run has failed, too.
+// noteStart records that a container is being started, and that its last run was counted. A start that
+// fails before the next run counts as a failure, too.
 func (e *Engine) noteStart(place container, note restartRecord) error {
 	if err := e.room.save(place.restarts(), note); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestStands goes through what a policy says of a container that has ended.
+// TestStands checks what a policy requires for a container that has ended.
 func TestStands(t *testing.T) {
 	long, short, unseen := record{State: engine.Exited, RanSeconds: 60},
 		record{State: engine.Exited, RanSeconds: 1}, record{State: engine.Running}
@@ -78,7 +78,7 @@ func (n *testNode) ended(id string) engine.Container {
 	return n.state(id)
 }
 
-// stands wants a container that has ended to be due, or not to be for a reason.
+// stands requires that a container that has ended is due, or is not due for this reason.
 func (n *testNode) stands(id, why string) Standing {
 	n.t.Helper()
 	s, err := n.Standing(n.ended(id))
@@ -88,7 +88,7 @@ func (n *testNode) stands(id, why string) Standing {
 	return s
 }
 
-// TestRestarts lets a real container end, and looks at what is said of it and who may start it.
+// TestRestarts lets a real container end, and checks its standing and who may start it.
 func TestRestarts(t *testing.T) {
 	n := newTestNode(t)
 	wanted := definition(t, "sh", "-c", "exit 3")
@@ -103,7 +103,7 @@ func TestRestarts(t *testing.T) {
 	if err := n.Restart(t.Context(), d.ID, noPreparation); !errors.Is(err, engine.ErrBusy) {
 		t.Errorf("it is started again although it is not due: %v", err)
 	}
-	must(t, n.Start(t.Context(), d.ID)) // somebody wants it: it has not failed yet
+	must(t, n.Start(t.Context(), d.ID)) // somebody starts it: it has not failed yet
 	n.stands(d.ID, "")
 	must(t, n.Stop(t.Context(), d.ID, 0))
 	n.stands(d.ID, "it was stopped")
@@ -111,8 +111,8 @@ func TestRestarts(t *testing.T) {
 	n.stands(d.ID, "")
 }
 
-// TestRestartsInAnotherState: a state that was put back, or is a copy, says so of all its containers
-// from its first moment on, and that a container was stopped is not forgotten meanwhile.
+// TestRestartsInAnotherState checks that with a restored or copied state, all containers are reported so
+// from the first moment, and that the stop of a container is not forgotten meanwhile.
 func TestRestartsInAnotherState(t *testing.T) {
 	n := newTestNode(t)
 	d := definition(t, "true")
@@ -135,12 +135,12 @@ func TestRestartsInAnotherState(t *testing.T) {
 	n.stands(d.ID, "it was stopped")
 	n.config.State = "two"
 	n = n.reopen()
-	must(t, n.Start(t.Context(), d.ID)) // somebody knows that this node has it
+	must(t, n.Start(t.Context(), d.ID)) // the user knows that this node has it
 	n.stands(d.ID, "")
 }
 
-// TestRestartsAfterAMove: the target has the container when its source has confirmed that, and not
-// before. A boot changes nothing of that, and the source's own copy does not start again.
+// TestRestartsAfterAMove checks that the target has the container once its source has confirmed that, and
+// not before. A boot does not change that, and the source's own copy does not start again.
 func TestRestartsAfterAMove(t *testing.T) {
 	a, b := newTestNode(t), newTestNode(t)
 	d := definition(t, "sh", "-c", "while :; do sleep 0.05; done")
@@ -164,8 +164,8 @@ func TestRestartsAfterAMove(t *testing.T) {
 	must(t, b.Settled(t.Context(), newID(t))) // removed meanwhile
 }
 
-// TestFailedStart: a container whose start fails, in whatever part, has ended as before, and each
-// failure counts. A start that is refused is no failure of the container.
+// TestFailedStart checks that a container whose start fails, at any point, is as it was before, and that
+// each failure counts. A refused start is no failure of the container.
 func TestFailedStart(t *testing.T) {
 	n := newTestNode(t)
 	broken := shortDir(t) + "/runc"
@@ -184,7 +184,7 @@ func TestFailedStart(t *testing.T) {
 	if ran.RanSeconds <= 0 || ran.RanSeconds > 60 {
 		t.Errorf("it ran for %f s", ran.RanSeconds)
 	}
-	ran.RanSeconds = 3600 // as if it had
+	ran.RanSeconds = 3600 // as if it had run that long
 	must(t, durable.Save(place.record(), ran))
 	must(t, os.WriteFile(broken+".broken", nil, 0o600))
 	for failures := range 3 {
@@ -212,8 +212,8 @@ func TestFailedStart(t *testing.T) {
 	}
 }
 
-// TestMonitorKilled: a container whose monitor is killed with it while it starts is not started for
-// ever without a pause.
+// TestMonitorKilled checks that a start counts as a failure if the monitor is killed with the container, so
+// that it is not repeated for ever without a pause.
 func TestMonitorKilled(t *testing.T) {
 	n := newTestNode(t)
 	d := definition(t, "sleep", "600")
@@ -230,7 +230,7 @@ func TestMonitorKilled(t *testing.T) {
 	}
 }
 
-// slowNode is a node whose runc makes no container as long as a file is there.
+// slowNode returns a node whose runc makes no container while a file exists.
 func slowNode(t *testing.T) (n *testNode, file string) {
 	t.Helper()
 	n = newTestNode(t)
@@ -242,7 +242,7 @@ func slowNode(t *testing.T) (n *testNode, file string) {
 	return n.reopen(), slow + ".slow"
 }
 
-// startsSlowly restarts a container, and returns when its runc is there, which makes no container.
+// startsSlowly restarts a container, and returns when runc runs and waits for the file's removal.
 func (n *testNode) startsSlowly(ctx context.Context, t *testing.T, id, file string) <-chan error {
 	t.Helper()
 	must(t, os.WriteFile(file, nil, 0o600))
@@ -259,8 +259,8 @@ func (n *testNode) startsSlowly(ctx context.Context, t *testing.T, id, file stri
 	return done
 }
 
-// TestStartingDoesNotRun: a container that is started after a boot, which its record does not know
-// of, does not count as running before it does.
+// TestStartingDoesNotRun checks that a container that is started after a boot, which its record does not
+// show, does not count as running before it runs.
 func TestStartingDoesNotRun(t *testing.T) {
 	n, file := slowNode(t)
 	d := definition(t, "sleep", "600")
@@ -284,7 +284,8 @@ func TestStartingDoesNotRun(t *testing.T) {
 	}
 }
 
-// TestStartIsTimely ends all of a start that is broken off, which is no failure of the container.
+// TestStartIsTimely checks that everything of a broken-off start is ended, and that this is no failure of
+// the container.
 func TestStartIsTimely(t *testing.T) {
 	n, file := slowNode(t)
 	d := definition(t, "true")

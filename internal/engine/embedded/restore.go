@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// closePatience is how long runc and the monitor may take to end when their restore proxy has,
-// before they are ended.
+// closePatience is how long runc and the monitor may take to end after their restore proxy, before they are
+// killed.
 const closePatience = 5 * time.Second
 
 // awaitSettled waits until the monitor has the container, or until nothing is left that could make it run.
@@ -19,7 +19,7 @@ func (a *arrival) awaitSettled() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*closePatience)
 	defer cancel()
-	// It ends the monitor's session, unless the container was allowed to run.
+	// outcome ends the monitor's session, unless the container was allowed to run.
 	if _, err := a.engine.outcome(ctx, a.files); err != nil {
 		return fmt.Errorf("end the arrival of container %s: %w", a.definition.Name, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Resume lets a container that a departure froze go on.
+// Resume resumes a container that a departure froze.
 func (e *Engine) Resume(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	place, err := e.find(id)
@@ -27,8 +27,8 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 	return nil
 }
 
-// ResumeOf is Resume for a container that leaves by this migration, which was undone. It does
-// nothing to one that leaves by another migration: that one may have begun since the caller looked.
+// ResumeOf is Resume for a container that leaves by this migration, which was undone. It leaves a container
+// alone that leaves by another migration, which may have begun since the caller looked.
 func (e *Engine) ResumeOf(ctx context.Context, id, migration string) error {
 	defer e.lock(id)()
 	place, err := e.find(id)

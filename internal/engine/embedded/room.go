@@ -14,18 +14,17 @@ import (
 const (
 	roomName  = ".room" // beside the containers' directories
 	roomBytes = 64 << 10
-	noteBytes = 4 << 10 // that a note takes
+	noteBytes = 4 << 10 // size of a note
 )
 
-// room is space on the disk, taken while there is plenty, for notes that must be made on a full
-// disk, too: that a container leaves a node whose disk it has filled, or that somebody has stopped
-// it.
+// room is space on the disk, reserved while there is plenty, for notes that must be made even on a full
+// disk: that a container leaves a node whose disk it has filled, or that somebody has stopped it.
 type room struct {
 	path string
 	mu   sync.Mutex
 }
 
-// save is durable.Save, on a full disk in the room. What is left of the room is taken again at once.
+// save is durable.Save, which uses the room on a full disk. It reserves the rest of the room again at once.
 func (r *room) save(path string, value any) error {
 	err := durable.Save(path, value)
 	if !full(err) {
@@ -37,18 +36,18 @@ func (r *room) save(path string, value any) error {
 		return err
 	}
 	err = durable.Save(path, value)
-	_ = r.take() // KeepNotes tries again
+	_ = r.take() // KeepNotes retries
 	return err
 }
 
-// keep takes the room unless it is taken.
+// keep reserves the room unless it is reserved.
 func (r *room) keep() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.take()
 }
 
-// take takes as much of the room as there is. The caller has locked mu.
+// take reserves as much of the room as possible. The caller has locked mu.
 func (r *room) take() error {
 	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -69,5 +68,5 @@ func (r *room) take() error {
 	return nil
 }
 
-// full tells whether an error is that of a full disk.
+// full reports whether an error is that of a full disk.
 func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

@@ -44,7 +44,7 @@ func runcError(verb, log string, err error) error {
 	return fmt.Errorf("runc %s: %w", verb, err)
 }
 
-// lastRuncError finds the last error in a log of runc; "" if there is none.
+// lastRuncError returns the last error in a log of runc; "" if there is none.
 func lastRuncError(log string) string {
 	data, err := os.ReadFile(log)
 	if err != nil {
@@ -62,9 +62,8 @@ func lastRuncError(log string) string {
 	return reason
 }
 
-// forget removes what runc knows of a container whose processes are gone, and the mounts that a
-// restore which was killed leaves there (criu-root). It needs no runc: a state that is half written
-// would stop that.
+// forget removes runc's state of a container whose processes are gone, and the mounts that a killed restore
+// leaves there (criu-root). It does not use runc, because runc would stop at a half-written state.
 func (r runc) forget(id string) error {
 	dir := filepath.Join(r.root, id)
 	if err := errors.Join(mounts.UnmountBelow(dir)); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// Salvage shows what has come of the files of an arrival that never ran, before Discard removes it.
+// Salvage passes on the received files of an arrival that never ran, before Discard removes it.
 func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) error) error {
 	if !idPattern.MatchString(id) {
 		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
@@ -21,7 +21,7 @@ func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) e
 	defer e.lock(id)()
 	place := e.paths.of(id)
 	if !durable.Exists(place.arrival()) {
-		return nil // there is nothing of it, or it is a container
+		return nil // there is no arrival, or it has become a container
 	}
 	if err := e.salvage(ctx, place, take); err != nil {
 		return fmt.Errorf("salvage the arrival of container %.12s: %w", id, err)
@@ -35,7 +35,7 @@ func (e *Engine) salvage(ctx context.Context, place container, take func(files.T
 		err = fmt.Errorf("%w: it has been resumed", engine.ErrBusy)
 	}
 	if err == nil {
-		err = e.settle(ctx, place) // nothing of it is mounted then
+		err = e.settle(ctx, place) // then nothing of it is mounted
 	}
 	if err != nil {
 		return err
@@ -69,5 +69,5 @@ func (e *Engine) salvage(ctx context.Context, place container, take func(files.T
 	return nil
 }
 
-// fills tells whether what is in a directory has come with the arrival.
+// fills reports whether a directory's contents have come with the arrival.
 func (m *madeVolume) fills() bool { return m.Was == nil || m.Was.still(m.Path) }

@@ -17,9 +17,9 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// endSession kills a container's monitor and what it started that still runs in its session: runc,
-// the restore proxy and CRIU, not the container, whose processes have sessions of their own. It
-// returns when all are gone.
+// endSession kills a container's monitor and the processes of its session: runc, the restore proxy and
+// CRIU. It does not kill the container, whose processes have sessions of their own. It returns when all are
+// gone.
 func endSession(ctx context.Context, place container) error {
 	const pause = 2 * time.Millisecond
 	monitor, err := monitorProcess(place)
@@ -47,8 +47,8 @@ func endSession(ctx context.Context, place container) error {
 	}
 }
 
-// monitorProcess is a container's monitor, or was; zero: there is none. What the monitor recorded
-// is gone if somebody has emptied the run directory, and after a boot.
+// monitorProcess returns the present or former monitor of a container; zero: there is none. The monitor's
+// own record is gone if somebody has emptied the run directory, and after a boot.
 func monitorProcess(place container) (checkpoint.Identity, error) {
 	var last liveState
 	err := durable.Load(place.runtime(), &last)
@@ -75,7 +75,7 @@ func findMonitor(place container) (checkpoint.Identity, error) {
 			continue
 		}
 		session, err := unix.Getsid(pid)
-		if err != nil || session != pid { // it has just ended, or is on its way to become runc
+		if err != nil || session != pid { // it has just ended, or is about to become runc
 			continue
 		}
 		if process, err := checkpoint.Identify(pid); err == nil {
@@ -85,9 +85,8 @@ func findMonitor(place container) (checkpoint.Identity, error) {
 	return checkpoint.Identity{}, nil
 }
 
-// sessionOf lists the processes that are alive in the session that a process leads, or has led. The
-// kernel does not give a number away as long as it is that of a session; so if another process has
-// it, the session is gone.
+// sessionOf lists the living processes of the session that a process leads, or has led. The kernel does not
+// reuse a number while it is a session's. So if another process has the number, the session is gone.
 func sessionOf(leader checkpoint.Identity) ([]checkpoint.Identity, error) {
 	if leader.PID <= 1 {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// stuckWithin leaves a connection to the kernel whose reader never reads, and tells when it has.
+// stuckWithin makes a connection whose reader never reads, leaves it to the kernel, and reports that.
 const stuckWithin = `nc -l -p 9 -e sleep 1000 &
 until netstat -ltn | grep -q ':9 '; do usleep 10000; done
 nc 127.0.0.1 9 < /dev/zero &
@@ -19,8 +19,8 @@ until netstat -tn | grep -q FIN_WAIT1; do usleep 10000; done
 echo left
 exec sleep 1000`
 
-// TestStuckWithinIsGivenUp: what never ends within a container is in the way of one freeze, and not
-// of the next one.
+// TestStuckWithinIsGivenUp checks that a connection within the container that never ends delays one freeze,
+// and not the next.
 func TestStuckWithinIsGivenUp(t *testing.T) {
 	n := newTestNode(t)
 	d := n.start(definition(t, "sh", "-c", stuckWithin))

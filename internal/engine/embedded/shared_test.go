@@ -19,7 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// leaveShared has a departure leave out what a source carries.
+// leaveShared makes a departure leave out the shared memory that a source carries.
 func leaveShared(t testing.TB, departure engine.Departure, pages *memory.Source) {
 	t.Helper()
 	inodes, err := pages.Shared()
@@ -35,7 +35,7 @@ func leaveShared(t testing.TB, departure engine.Departure, pages *memory.Source)
 	}
 }
 
-// newSharerNodes makes nodes with a layer in which there is a program whose processes share memory.
+// newSharerNodes makes nodes with a layer that has a program whose processes share memory.
 func newSharerNodes(t testing.TB) (a, b *testNode) {
 	t.Helper()
 	a, b = newTestNode(t), newTestNode(t)
@@ -53,8 +53,8 @@ func newSharerNodes(t testing.TB) (a, b *testNode) {
 	return a, b
 }
 
-// TestPreCopyShared moves processes that share memory, back and forth. They go on sharing it, and
-// find all as it was.
+// TestPreCopyShared moves processes that share memory back and forth, and checks that they still share it,
+// with the same contents.
 func TestPreCopyShared(t *testing.T) {
 	t.Parallel()
 	for name, arguments := range map[string][]string{
@@ -77,8 +77,7 @@ func TestPreCopyShared(t *testing.T) {
 	}
 }
 
-// compareShared wants that a store has of shared memory what the frozen processes have, and that
-// all of it is carried.
+// compareShared checks that a store has the frozen processes' shared memory, and that all of it is carried.
 func compareShared(t testing.TB, n *testNode, id string, store *memory.Store, maps []memory.TaskMap) {
 	t.Helper()
 	have := map[memory.Task]map[uint64]bool{}
@@ -131,7 +130,7 @@ func compareShared(t testing.TB, n *testNode, id string, store *memory.Store, ma
 	}
 }
 
-// sharedFiles opens all shared memory of a container by what /proc tells of it.
+// sharedFiles opens all shared memory of a container that /proc shows.
 func sharedFiles(t testing.TB, n *testNode, id string) map[uint64]*os.File {
 	t.Helper()
 	group, err := kernel.OpenCgroup(n.paths.of(id).cgroup())
@@ -170,8 +169,9 @@ func sharedFiles(t testing.TB, n *testNode, id string) map[uint64]*os.File {
 	return files
 }
 
-// TestSharedAborted gives a move up after the dump, twice: because shared memory has not come to
-// the target, and at the source. The processes go on sharing where they were, and move after that.
+// TestSharedAborted aborts a move after the dump, twice: because shared memory has not come to the target,
+// and at the source. It checks that the processes still share their memory where they were, and can move
+// after that.
 func TestSharedAborted(t *testing.T) {
 	t.Parallel()
 	a, b := newSharerNodes(t)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestMoveSpawner moves a program that starts others all the time by posix_spawn, back and forth: at most
-// instants, one of its threads waits in vfork, where nothing can dump it.
+// TestMoveSpawner moves a program that constantly starts others by posix_spawn, back and forth. At most
+// moments, one of its threads waits in vfork, where nothing can dump it.
 func TestMoveSpawner(t *testing.T) {
 	t.Parallel()
 	a, b := newTestNode(t), newTestNode(t)

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// minMemoryBytes is the least memory that runc and CRIU can start a container in (Docker has
-	// the same bound).
+	// minMemoryBytes is the least memory in which runc and CRIU can start a container (Docker has the same
+	// bound).
 	minMemoryBytes = 6 << 20
 	// cpuPeriod is the kernel's default CFS period in microseconds.
 	cpuPeriod = 100_000
-	// nofile is the limit of open files: the usual one of service managers, so that a container has
-	// the same limit on every node.
+	// nofile is the limit of open files: the usual limit of service managers, so that a container has the
+	// same limit on every node.
 	nofileSoft, nofileHard = 1024, 524288
 )
 
@@ -46,7 +46,7 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// specInput is all that an OCI specification is made from.
+// specInput is everything from which an OCI specification is made.
 type specInput struct {
 	definition engine.Definition
 	files      container
@@ -60,12 +60,12 @@ type specInput struct {
 func makeSpec(in specInput) (*specs.Spec, error) {
 	d := in.definition
 	spec := &specs.Spec{
-		Version:  "1.0.2", // what runc 1.1 and later read
+		Version:  "1.0.2", // the version that runc 1.1 and later read
 		Process:  processOf(in),
 		Root:     &specs.Root{Path: in.files.rootfs(), Readonly: d.ReadOnly},
 		Hostname: hostname(d),
 		Mounts:   mountsOf(in),
-		// CRIU must not read a configuration file of this node: it would silently change what is asked of it.
+		// CRIU must not read a configuration file of this node, which would silently change its options.
 		Annotations: map[string]string{"org.criu.config": ""},
 		Linux: &specs.Linux{
 			CgroupsPath:   in.files.cgroup(),
@@ -97,7 +97,7 @@ func processOf(in specInput) *specs.Process {
 		dir = "/"
 	}
 	capabilities := &specs.LinuxCapabilities{Bounding: defaultCapabilities()}
-	// as Docker does: a user who is not root has none, but may gain them by set-user-id programs
+	// as Docker does: a user other than root has none, but may gain them by set-user-id programs
 	if in.user.UID == 0 {
 		capabilities.Effective, capabilities.Permitted = defaultCapabilities(), defaultCapabilities()
 	}
@@ -112,8 +112,8 @@ func processOf(in specInput) *specs.Process {
 	}
 }
 
-// openFiles limits the container's open files; an agent that may not raise limits can give only
-// what it has itself.
+// openFiles limits the container's open files. An agent that may not raise limits can only give what it has
+// itself.
 func openFiles() []specs.POSIXRlimit {
 	soft, hard := uint64(nofileSoft), uint64(nofileHard)
 	var own unix.Rlimit
@@ -123,7 +123,7 @@ func openFiles() []specs.POSIXRlimit {
 	return []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: min(soft, hard), Hard: hard}}
 }
 
-// environmentOf adds what every container has, where the definition does not say otherwise.
+// environmentOf adds the variables that every container has, unless the definition sets them.
 func environmentOf(d engine.Definition, home string) []string {
 	env := slices.Clone(d.Env)
 	set := func(name, value string) {
@@ -153,9 +153,9 @@ func namespacesOf(in specInput) []specs.LinuxNamespace {
 	return namespaces
 }
 
-// mountsOf lists the container's mounts in the order in which they are made. On machines with
-// cgroup v1 the container has no /sys/fs/cgroup: one mount for each of a dozen hierarchies would
-// have to be made again within the freeze.
+// mountsOf lists the container's mounts in the order in which they are made. On machines with cgroup v1 the
+// container has no /sys/fs/cgroup, because the mounts of a dozen hierarchies would have to be made again
+// within the freeze.
 func mountsOf(in specInput) []specs.Mount {
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
@@ -183,7 +183,8 @@ func mountsOf(in specInput) []specs.Mount {
 	return append(mounts, volumeMounts(in)...)
 }
 
-// volumeMounts are those of the volumes, in the order in which they are made: one below another after it.
+// volumeMounts returns the mounts of the volumes, in the order in which they are made: a nested mount after
+// the one above it.
 func volumeMounts(in specInput) []specs.Mount {
 	var mounts []specs.Mount
 	for i, v := range in.definition.Volumes {
@@ -201,7 +202,7 @@ func volumeMounts(in specInput) []specs.Mount {
 	return mounts
 }
 
-// privateMounts are the files of the private directory that appear in the container's /etc.
+// privateMounts are the files of the private directory that are mounted into the container's /etc.
 func privateMounts() []string { return []string{"resolv.conf", "hostname", "hosts"} }
 
 func bind(source, destination string, options ...string) specs.Mount {
@@ -224,8 +225,8 @@ func resourcesOf(limits engine.Limits) *specs.LinuxResources {
 	return resources
 }
 
-// allowedDevices forbids all devices; runc itself allows those that every container has (null,
-// zero, tty, ptmx, ...).
+// allowedDevices forbids all devices. runc itself allows those that every container has (null, zero, tty,
+// ptmx, ...).
 func allowedDevices() []specs.LinuxDeviceCgroup {
 	return []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
 }

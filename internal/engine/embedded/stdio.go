@@ -11,30 +11,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ptyQuiet is how long a terminal must be silent to count as empty: what a process wrote to it
-// reaches the other end through a work queue of the kernel (drivers/tty/tty_buffer.c), a moment
-// after the write is over.
+// ptyQuiet is how long a terminal must be silent to count as empty. Data that a process wrote to it reaches
+// the other end through a work queue of the kernel (drivers/tty/tty_buffer.c), shortly after the write has
+// returned.
 const ptyQuiet = 3 * time.Millisecond
 
-// logRetry is the pause before output is written again to a log whose disk is full. The container
-// meanwhile waits when its pipe is full; nothing is lost.
+// logRetry is the pause before output is written again to a log on a full disk. Meanwhile the container
+// waits once its pipe is full, so nothing is lost.
 const logRetry = 500 * time.Millisecond
 
 // stdio is a container's standard output and error: pipes, or a terminal, and the log that they end in.
 type stdio struct {
 	files          container
-	names          []string // of stdin, stdout, stderr, as CRIU calls them
+	names          []string // stdin, stdout and stderr, in CRIU's notation
 	stdout, stderr *os.File // the container's ends, until runc has them
 	console        *net.UnixListener
 	streams        []*stream
 	done           sync.WaitGroup
 
-	// guards reading from the streams and writing to the log: one without the other loses output
+	// mu guards reading from the streams together with writing to the log: one without the other loses
+	// output.
 	mu  sync.Mutex
 	log *logWriter
 }
 
-// stream is one end that this process reads.
+// stream is an end that this process reads.
 type stream struct {
 	name     string
 	file     *os.File // non-blocking
@@ -60,8 +61,8 @@ func openStdio(files container, terminal bool) (*stdio, error) {
 	return s, nil
 }
 
-// pipe makes one pipe: its read end becomes a stream. The container's end stays in blocking mode,
-// as programs expect.
+// pipe makes a pipe whose read end becomes a stream. The container's end stays in blocking mode, as
+// programs expect.
 func (s *stdio) pipe(name string) (*os.File, string, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -90,7 +91,7 @@ func (s *stdio) add(name string, fd int, terminal bool) error {
 	return nil
 }
 
-// listenConsole makes the socket on which runc hands over the terminal that it makes in the container.
+// listenConsole makes the socket on which runc passes the terminal that it makes in the container.
 func (s *stdio) listenConsole() error {
 	if err := os.RemoveAll(s.files.console()); err != nil {
 		return fmt.Errorf("remove old console socket: %w", err)
@@ -100,12 +101,12 @@ func (s *stdio) listenConsole() error {
 		return fmt.Errorf("listen for the container's terminal: %w", err)
 	}
 	s.console = listener
-	s.names = []string{"", "", ""} // CRIU carries a terminal whole
+	s.names = []string{"", "", ""} // CRIU dumps a terminal as a whole
 	return nil
 }
 
-// handOver is called when runc has ended successfully: the container has its ends now, and the
-// terminal is there.
+// handOver is called when runc has ended successfully: the container now has its ends, and the terminal
+// exists.
 func (s *stdio) handOver() error {
 	if s.console == nil {
 		return errors.Join(s.stdout.Close(), s.stderr.Close())
@@ -170,7 +171,7 @@ func (s *stdio) follow() error {
 	return nil
 }
 
-// moveAll moves to the log what there is, and tells whether the stream has ended.
+// moveAll moves the available output to the log, and reports whether the stream has ended.
 func (s *stdio) moveAll(one *stream, fd int) bool {
 	for {
 		ended, err := s.move(one, fd)
@@ -181,7 +182,8 @@ func (s *stdio) moveAll(one *stream, fd int) bool {
 	}
 }
 
-// move moves what a stream has now to the log. An error means that the log takes no more at this moment.
+// move moves a stream's available output to the log. An error means that the log accepts no more at the
+// moment.
 func (s *stdio) move(one *stream, fd int) (ended bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +197,7 @@ func (s *stdio) move(one *stream, fd int) (ended bool, err error) {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
 			return false, nil
-		case err != nil || n <= 0: // EIO is how a terminal says that nobody has it open any more
+		case err != nil || n <= 0: // a terminal returns EIO when nobody has it open any more
 			return true, nil
 		default:
 			if err := s.log.write(time.Now(), one.name, buffer[:n]); err != nil {
@@ -205,7 +207,7 @@ func (s *stdio) move(one *stream, fd int) (ended bool, err error) {
 	}
 }
 
-// drain moves to the log all that a container, which must be frozen, has written.
+// drain moves all output of a container, which must be frozen, to the log.
 func (s *stdio) drain() error {
 	for _, one := range s.streams {
 		for {
@@ -253,7 +255,7 @@ func (s *stdio) finish() error {
 	return err
 }
 
-// close closes all that is open.
+// close closes all open files.
 func (s *stdio) close() {
 	for _, file := range []*os.File{s.stdout, s.stderr} {
 		if file != nil {

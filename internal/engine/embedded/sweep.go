@@ -13,9 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
-// sweep ends all processes of a container and removes what the kernel and runc have of it: cgroup,
-// runc's state, mounts. It needs to know nothing but the container's id, and finding nothing is
-// success.
+// sweep ends all processes of a container and removes what the kernel and runc have of it: cgroup, runc's
+// state, mounts. It needs only the container's ID, and is idempotent.
 func sweep(ctx context.Context, r runc, files container) error {
 	if err := killCgroup(ctx, files); err != nil {
 		return err
@@ -32,7 +31,7 @@ func killCgroup(ctx context.Context, files container) error {
 	if err != nil {
 		return fmt.Errorf("open cgroup of container %.12s: %w", files.id, err)
 	}
-	// its monitor may be removing it, too
+	// the container's monitor may be removing the group, too
 	if err := group.Kill(ctx); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("kill container %.12s: %w", files.id, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// CPUTime is how much processor time a container has used.
+// CPUTime returns the processor time that a container has used.
 func (e *Engine) CPUTime(_ context.Context, id string) (time.Duration, error) {
 	place, err := e.find(id)
 	if err != nil {
@@ -26,8 +26,8 @@ func (e *Engine) CPUTime(_ context.Context, id string) (time.Duration, error) {
 	return used, checkpoint.Unsupported(err)
 }
 
-// Throttle lets a container use so many processors. What it may use otherwise is in its definition,
-// so ending it needs no memory of how it was.
+// Throttle limits a container to this many processors. Its ordinary limit is in its definition, so Throttle
+// need not remember it.
 func (e *Engine) Throttle(_ context.Context, id string, cpus float64) error {
 	ctr, err := e.inspect(id)
 	if errors.Is(err, engine.ErrNotFound) && cpus == 0 {
@@ -41,7 +41,7 @@ func (e *Engine) Throttle(_ context.Context, id string, cpus float64) error {
 		err = checkpoint.Throttle(group, ctr.Definition.Limits.CPUs, cpus)
 	}
 	if cpus == 0 && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, kernel.ErrUnsupported)) {
-		return nil // it has ended, or could never be throttled
+		return nil // the container has ended, or could never be throttled
 	}
 	if err != nil {
 		return fmt.Errorf("throttle container %s: %w", ctr.Definition.Name, checkpoint.Unsupported(err))

@@ -74,8 +74,8 @@ func cleanPath(p string, limit int) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && p != "/" && len(p) <= limit && !strings.ContainsRune(p, 0)
 }
 
-// checkBinds refuses host directories that this engine keeps its own files in: they have another
-// name, or none.
+// checkBinds refuses host directories in which this engine keeps its own files: a definition names those as
+// volumes, or not at all.
 func (e *Engine) checkBinds(d engine.Definition) error {
 	for _, v := range d.Volumes {
 		if v.Sort() == engine.Bind &&
@@ -87,7 +87,7 @@ func (e *Engine) checkBinds(d engine.Definition) error {
 	return nil
 }
 
-// treeKind is the kind of the tree that a volume is.
+// treeKind returns the kind of a volume's tree.
 func treeKind(v engine.Volume) files.TreeKind {
 	if v.Sort() == engine.Tmpfs {
 		return files.Memory
@@ -95,7 +95,7 @@ func treeKind(v engine.Volume) files.TreeKind {
 	return files.VolumeOf
 }
 
-// volumePath is where the content of a container's volume number i is.
+// volumePath returns the path of the content of a container's volume number i.
 func (c container) volumePath(i int, v engine.Volume) string {
 	switch v.Sort() {
 	case engine.Bind:
@@ -107,7 +107,7 @@ func (c container) volumePath(i int, v engine.Volume) string {
 	}
 }
 
-// own is a definition as it is kept: without what is only of a move, or of another node.
+// own returns a definition as it is stored: without parts that belong to a move, or to another node.
 func own(d engine.Definition) engine.Definition {
 	d.Engine = nil // it names descriptors of another node
 	d.Volumes = slices.Clone(d.Volumes)
@@ -117,7 +117,7 @@ func own(d engine.Definition) engine.Definition {
 	return d
 }
 
-// VolumePath is where the content of a volume is on this node, or would be.
+// VolumePath returns the path of a volume's content on this node, existing or not.
 func (e *Engine) VolumePath(v engine.Volume) (string, error) {
 	if v.Sort() == engine.Tmpfs {
 		return "", fmt.Errorf("%s is of one container: %w", v, errors.ErrUnsupported)
@@ -129,8 +129,8 @@ func (e *Engine) VolumePath(v engine.Volume) (string, error) {
 	return container{paths: e.paths}.volumePath(0, v), nil
 }
 
-// makeVolumes makes the named volumes of a new container that are not there, and returns where.
-// Host directories must be.
+// makeVolumes makes the missing named volumes of a new container, and returns their directories. Host
+// directories must exist.
 func (e *Engine) makeVolumes(d engine.Definition) (made []string, err error) {
 	for i, v := range d.Volumes {
 		place := e.paths.of(d.ID).volumePath(i, v)
@@ -157,8 +157,8 @@ func (e *Engine) makeVolumes(d engine.Definition) (made []string, err error) {
 	return made, nil
 }
 
-// reserveVolumes lists the volumes of a container to come that are here already, and host
-// directories that stay and are not.
+// reserveVolumes lists the volumes of an arriving container that exist here already, and staying host
+// directories that do not exist.
 func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]engine.Problem, error) {
 	var problems []engine.Problem
 	for i, v := range d.Volumes {
@@ -202,13 +202,13 @@ func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]
 // madeVolume is a directory that an arrival fills.
 type madeVolume struct {
 	Path string `json:"path"`
-	// Was is what it was before, when it was empty; nil: it was not there.
+	// Was describes the directory before, when it was empty; nil: it did not exist.
 	Was *directoryRecord `json:"was,omitempty"`
-	// Above are the directories above it that were not there, the lowest first.
+	// Above are the directories above it that did not exist, the lowest first.
 	Above []string `json:"above,omitempty"`
 }
 
-// arrivalRecord says what an arrival will make, before it is made.
+// arrivalRecord records what an arrival will make, before it is made.
 func (e *Engine) arrivalRecord(d engine.Definition, netns string) arrivalRecord {
 	r := arrivalRecord{Netns: netns}
 	for i, v := range d.Volumes {
@@ -240,7 +240,7 @@ func makeArriving(made []madeVolume) error {
 	return nil
 }
 
-// clearVolumes removes the places that runc has made in volumes that are to come for what is mounted in them.
+// clearVolumes removes the mount points that runc has made in volumes whose contents are still to come.
 func (a *arrival) clearVolumes() error {
 	spec, err := loadSpec(a.files)
 	if err != nil {
@@ -311,7 +311,8 @@ func (e *Engine) goneWith(ctx context.Context, d engine.Definition, stay []strin
 	return gone, nil
 }
 
-// pathsInUse tells of directories whether another container on this node has any of what is in it.
+// pathsInUse returns a function that reports whether another container on this node uses anything in a
+// directory.
 func (e *Engine) pathsInUse(ctx context.Context, id string) (func(path string) bool, error) {
 	all, err := e.List(ctx)
 	if err != nil {
@@ -335,7 +336,7 @@ func (e *Engine) pathsInUse(ctx context.Context, id string) (func(path string) b
 	}, nil
 }
 
-// removeVolume removes the directory of a volume. Where something is mounted the empty directory stays.
+// removeVolume removes the directory of a volume. If something is mounted there, the empty directory stays.
 func removeVolume(path string) error {
 	err := files.RemoveTree(path)
 	if errors.Is(err, unix.EBUSY) {
@@ -349,7 +350,7 @@ func removeVolume(path string) error {
 	return nil
 }
 
-// Volumes tells of every named volume of this node, in order of name.
+// Volumes lists all named volumes of this node, in order of name.
 func (e *Engine) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
 	entries, err := os.ReadDir(e.paths.volumes())
 	if err != nil {
@@ -376,7 +377,7 @@ func (e *Engine) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
 
 // RemoveVolume deletes a named volume that no container has.
 func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
-	unlockNames := e.lock("") // nobody makes a container with it meanwhile
+	unlockNames := e.lock("") // nobody makes a container with the volume meanwhile
 	defer unlockNames()
 	if !namePattern.MatchString(name) || !durable.Exists(e.paths.volume(name)) {
 		return fmt.Errorf("%w: %.80q; \"godwit volume ls\" lists them", engine.ErrNoVolume, name)

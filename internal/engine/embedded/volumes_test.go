@@ -13,7 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestRemoveVolumeThatIsAMount: the directory at which something is mounted can only be emptied.
+// TestRemoveVolumeThatIsAMount checks that a directory at which something is mounted is only emptied.
 func TestRemoveVolumeThatIsAMount(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "volume")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -34,7 +34,7 @@ func TestRemoveVolumeThatIsAMount(t *testing.T) {
 	}
 }
 
-// TestValidateVolumes refuses volumes that cannot be, or that a peer could do harm with.
+// TestValidateVolumes refuses impossible volumes, and volumes with which a peer could do harm.
 func TestValidateVolumes(t *testing.T) {
 	long := "/" + strings.Repeat("x", maxVolumePath)
 	for what, volumes := range map[string][]engine.Volume{
@@ -75,8 +75,8 @@ func TestValidateVolumes(t *testing.T) {
 	}
 }
 
-// TestArrivalLeavesParents has an arrival make directories above a host directory, in one of which
-// somebody else puts something before it is discarded.
+// TestArrivalLeavesParents makes an arrival create directories above a host directory. Before the arrival
+// is discarded, somebody else puts something into one of them.
 func TestArrivalLeavesParents(t *testing.T) {
 	n := newTestNode(t)
 	top := t.TempDir()
@@ -101,8 +101,8 @@ func TestArrivalLeavesParents(t *testing.T) {
 	}
 }
 
-// TestArrivalLeavesWhatIsMountedSince: a directory that was empty has got what came, and then
-// something is mounted there: with the arrival nothing of that goes.
+// TestArrivalLeavesWhatIsMountedSince checks that discarding an arrival removes nothing of what was mounted
+// meanwhile on an empty directory that the arrival had filled.
 func TestArrivalLeavesWhatIsMountedSince(t *testing.T) {
 	n := newTestNode(t)
 	top := t.TempDir()
@@ -140,7 +140,8 @@ func TestArrivalLeavesWhatIsMountedSince(t *testing.T) {
 	}
 }
 
-// TestArrivalOfAnEarlierVersion: it named the volumes that it had made, and they go with it.
+// TestArrivalOfAnEarlierVersion checks that volumes named by an earlier version's record are removed with
+// the arrival.
 func TestArrivalOfAnEarlierVersion(t *testing.T) {
 	n := newTestNode(t)
 	var record arrivalRecord
@@ -160,8 +161,8 @@ func TestArrivalOfAnEarlierVersion(t *testing.T) {
 	}
 }
 
-// TestReservedBinds: no directory of the engine's own is mounted into a container that comes,
-// whether it would be filled or stays.
+// TestReservedBinds checks that no directory of the engine is mounted into an arriving container, whether
+// the volume would be filled or stays.
 func TestReservedBinds(t *testing.T) {
 	n := newTestNode(t)
 	for _, stays := range []bool{false, true} {

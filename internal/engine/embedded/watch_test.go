@@ -9,7 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestMoveWatches wants that inotify watches in the image, the writable layer, a volume and /dev/shm go on.
+// TestMoveWatches checks that inotify watches in the image, the writable layer, a volume and /dev/shm
+// continue.
 func TestMoveWatches(t *testing.T) {
 	t.Parallel()
 	a, b := newTestNode(t), newTestNode(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestBindObstacle: what is advised is a flag that there is, and that is no refusal's subject then.
+// TestBindObstacle checks that the advised flag exists, and that following the advice removes the obstacle.
 func TestBindObstacle(t *testing.T) {
 	v := engine.Volume{Source: t.TempDir(), Path: "/data"}
 	if p, is := BindObstacle(v, "Some"); !is || !strings.Contains(p.Remedy, "--volumes /data=skip") {

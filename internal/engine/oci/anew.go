@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Containers of other engines do not move without their processes: the engine at the target starts
-// them as well by itself.
+// Containers of other engines do not move without their processes: the engine at the target can as well
+// start them by itself.
 
 func (e *Engine) notAnew() []engine.Problem {
 	return []engine.Problem{{
@@ -23,17 +23,17 @@ func (e *Engine) refuseAnew() error {
 	return fmt.Errorf("mode restart of containers of %s: %w", e.adapter.Title(), errors.ErrUnsupported)
 }
 
-// ExamineAnew says that it cannot be.
+// ExamineAnew refuses.
 func (e *Engine) ExamineAnew(context.Context, string) ([]engine.Problem, error) {
 	return e.notAnew(), nil
 }
 
-// ReserveAnew says that it cannot be.
+// ReserveAnew refuses.
 func (e *Engine) ReserveAnew(context.Context, engine.Definition) ([]engine.Problem, error) {
 	return e.notAnew(), nil
 }
 
-// Ports are not looked at.
+// Ports refuses.
 func (e *Engine) Ports(context.Context, string) ([]engine.Port, error) { return nil, e.refuseAnew() }
 
 // Halt refuses.
@@ -41,10 +41,10 @@ func (e *Engine) Halt(context.Context, string, engine.Leave) (time.Time, error) 
 	return time.Time{}, e.refuseAnew()
 }
 
-// Halted knows of none.
+// Halted reports that the container was not halted.
 func (e *Engine) Halted(context.Context, string) (bool, error) { return false, nil }
 
-// Revive has nothing to start again.
+// Revive does nothing: nothing was halted.
 func (e *Engine) Revive(context.Context, string) (string, error) { return "", nil }
 
 // PrepareStart refuses.

@@ -21,47 +21,46 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// createLimit is how long an engine may take to make a container, and arrivalLimit how long the engine and
-// its runtime may take to come to the restore proxy.
+// createLimit limits how long an engine may take to make a container, and arrivalLimit how long the engine
+// and its runtime may take to reach the restore proxy.
 var (
 	createLimit  = patience.Limit{Still: time.Minute, Most: 5 * time.Minute}
 	arrivalLimit = createLimit
 )
 
-// reasonPatience is how long it may take to say why it did not.
+// reasonPatience is how long to wait for the reason of a failure.
 const reasonPatience = 5 * time.Second
 
-// arrival is a container that its engine is starting, and that waits in the restore proxy for its
-// state.
+// arrival is a container that its engine is starting, and that waits in the restore proxy for its state.
 type arrival struct {
 	engine     *Engine
 	title      string // of the engine
 	definition engine.Definition
 	expected   Expected
-	engineID   string // the engine's id of it
-	log        string // what the engine will log of it; "" if what was logged does not come
+	engineID   string // the engine's ID of the container
+	log        string // path of the engine's future log; "" if the source's log does not come
 	root       mounts.Overlay
 	shm        string // directory that the engine makes for its /dev/shm; "" if there is none
 	restoreDir shim.Dir
 	coming     *checkpoint.Coming
 	job        shim.Job
-	// root of the /dev/shm that was made before the engine has started it; nil: none was
+	// root of the /dev/shm that was made before the engine's start; nil: there is none
 	shmMade  os.FileInfo
-	pages    *memory.Store // to fill its memory from, once the engine has started it; nil: nothing
+	pages    *memory.Store // source of its memory once the engine has started it; nil: nothing is filled
 	once     sync.Once
 	startErr error
 
 	mu        sync.Mutex
-	started   chan struct{} // closed when the engine's start has ended, with startErr; nil: it was not begun
-	startAt   time.Time     // when it was begun
+	started   chan struct{} // closed when the start has ended, with startErr; nil: it has not begun
+	startAt   time.Time     // when the start began
 	restoring bool
 	closed    bool
 }
 
 var _ engine.LateArrival = (*arrival)(nil)
 
-// PrepareRestore has the engine make and start the container. When it returns its runtime waits in
-// the restore proxy, unless it is started late.
+// PrepareRestore makes the engine create and start the container. When it returns, the runtime waits in the
+// restore proxy, unless the container is started late.
 func (e *Engine) PrepareRestore(ctx context.Context, d engine.Definition, _ string) (engine.Arrival, error) {
 	problems, err := e.Reserve(ctx, d)
 	if err == nil && len(problems) > 0 {
@@ -113,14 +112,14 @@ func (a *arrival) prepare(ctx context.Context) error {
 	if err := a.connect(ctx); err != nil {
 		return err
 	}
-	// Podman makes /etc/mtab and mount points, which come as they are
+	// Podman makes /etc/mtab and mount points, which come from the source as they are
 	if err := files.EmptyTree(a.root.Upper); err != nil {
 		return fmt.Errorf("empty its writable layer: %w", err)
 	}
 	return errors.Join(a.engine.emptyVolumes(ctx, a.definition), a.restoreDir.EmptyMemories())
 }
 
-// create has the engine make the container, with a record of it before.
+// create records the arrival and then makes the engine create the container.
 func (a *arrival) create(ctx context.Context) error {
 	e, d := a.engine, a.definition
 	boot, err := kernel.BootID()
@@ -131,7 +130,7 @@ func (a *arrival) create(ctx context.Context) error {
 	for _, v := range Coming(d) {
 		record.Volumes = append(record.Volumes, v.Name)
 	}
-	if err := e.forget(d.ID); err != nil { // what is left of an earlier arrival would be taken for this one's
+	if err := e.forget(d.ID); err != nil { // records of an earlier arrival would be taken for this one's
 		return err
 	}
 	if err := save(e.arrivalPath(d.ID), record); err != nil {
@@ -143,8 +142,8 @@ func (a *arrival) create(ctx context.Context) error {
 	return a.check(ctx)
 }
 
-// make has the engine make it, and writes down which one that is. What is still to be taken away of
-// another one that had its id is taken away before, or by this one's end.
+// make makes the engine create the container, and records its ID. If a previous container with this ID
+// still has to be cleaned up, that happens either before or at the end of this one.
 func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 	e, d := a.engine, a.definition
 	if reuser, is := e.adapter.(IDReuser); is {
@@ -169,9 +168,9 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 		save(e.passedPath(d.ID), checkpoint.KnownCalls(d.Passed)), save(e.arrivalPath(d.ID), record))
 }
 
-// createPatiently has the engine make the container, and waits for the engine even if ctx ends meanwhile.
-// Docker and containerd make the container although nobody waits for it any more, after the undo has looked
-// for what is to be removed; and a Podman that is killed halfway leaves files that keep the name taken.
+// createPatiently makes the engine create the container, and waits for the engine even if ctx ends
+// meanwhile. Docker and containerd create the container although nobody waits for it any more, after the
+// undo has looked for leftovers. A Podman that is killed halfway leaves files that keep the name in use.
 func (a *arrival) createPatiently(ctx context.Context) (engineID string, err error) {
 	ctx, cancel := createLimit.For(context.WithoutCancel(ctx), a.title, a.engine.signs())
 	defer cancel()
@@ -179,7 +178,7 @@ func (a *arrival) createPatiently(ctx context.Context) (engineID string, err err
 	return engineID, patience.Explain(ctx, err)
 }
 
-// check wants the engine to have made what it was told.
+// check checks that the engine has made what it was told to make.
 func (a *arrival) check(ctx context.Context) error {
 	found, err := a.engine.ask(ctx, a.engineID)
 	if err != nil {
@@ -238,7 +237,7 @@ func (a *arrival) openRestoreDir(ctx context.Context) error {
 	return criu.WriteDescriptors(a.restoreDir.Images(), a.expected.Stdio)
 }
 
-// networksLate tells whether the engine makes the container's network when that has been created.
+// networksLate reports whether the engine makes the container's network after creating the container.
 func (e *Engine) networksLate(ctx context.Context, d engine.Definition) (bool, error) {
 	networker, is := e.adapter.(Networker)
 	if !is {
@@ -247,7 +246,7 @@ func (e *Engine) networksLate(ctx context.Context, d engine.Definition) (bool, e
 	return networker.NetworksLate(ctx, d)
 }
 
-// start has the engine start the container, and waits until that waits in the restore proxy.
+// start makes the engine start the container, and waits until the container waits in the restore proxy.
 func (a *arrival) start(ctx context.Context) error {
 	started, err := a.begin()
 	if err != nil {
@@ -267,7 +266,7 @@ func (a *arrival) start(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	select { // why the engine failed says more than that its restore proxy is not there
+	select { // the engine's error says more than a missing restore proxy
 	case <-started:
 		if a.startErr != nil {
 			return fmt.Errorf("start it with %s: %w", a.title, a.startErr)
@@ -278,9 +277,9 @@ func (a *arrival) start(ctx context.Context) error {
 	return err
 }
 
-// endWaiting ends a runtime that waits for the state although its engine's start has failed: the
-// shim waits for its runtime, and a shim that does not answer is left behind. Once the restore has
-// begun, Restore itself checks whether the engine still waits.
+// endWaiting ends a runtime that waits for the state although its engine's start has failed. The shim waits
+// for its runtime, and a shim that does not answer is left behind. Once the restore has begun, Restore
+// itself checks whether the engine still waits.
 func (a *arrival) endWaiting() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -289,14 +288,14 @@ func (a *arrival) endWaiting() {
 	}
 }
 
-// beginRestore keeps the runtime from being ended by endWaiting.
+// beginRestore keeps endWaiting from ending the runtime.
 func (a *arrival) beginRestore() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.restoring = true
 }
 
-// connect makes its network, if its engine does not.
+// connect makes the container's network if its engine does not.
 func (a *arrival) connect(ctx context.Context) error {
 	creator, is := a.engine.adapter.(NetworkCreator)
 	if !is || !a.definition.Network.OnBridge() {
@@ -312,7 +311,7 @@ func (a *arrival) connect(ctx context.Context) error {
 	return nil
 }
 
-// begin notes that the engine starts it.
+// begin records that the engine starts the container.
 func (a *arrival) begin() (started chan struct{}, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -323,14 +322,15 @@ func (a *arrival) begin() (started chan struct{}, err error) {
 	return a.started, nil
 }
 
-// begun is closed when the engine's start has ended; nil: it was not begun.
+// begun returns a channel that is closed when the engine's start has ended, or nil if it has not begun.
 func (a *arrival) begun() chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.started
 }
 
-// Until is when the engine's patience ends; zero: never, or it was not told to start the container.
+// Until returns when the engine's patience ends. Zero: never, or the engine was not told to start the
+// container.
 func (a *arrival) Until() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -340,13 +340,13 @@ func (a *arrival) Until() time.Time {
 	return a.startAt.Add(a.expected.Patience)
 }
 
-// Netns is the container's network namespace, with all that the engine makes in it.
+// Netns returns the container's network namespace, with everything that the engine makes in it.
 func (a *arrival) Netns() (string, error) { return a.restoreDir.Netns() }
 
-// ImagesDir is the directory, in memory, into which the execution state must be written.
+// ImagesDir returns the directory, in memory, into which the execution state must be written.
 func (a *arrival) ImagesDir() string { return a.restoreDir.Images() }
 
-// TreePath is where the content of the source's tree of this kind and name must be put.
+// TreePath returns where the content of the source's tree of this kind and name must be put.
 func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 	switch {
 	case kind == files.Writable && name == "":
@@ -390,7 +390,7 @@ func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 	})
 }
 
-// cgroup is the container's, which runc has made by now.
+// cgroup returns the container's cgroup, which runc has made by now.
 func (a *arrival) cgroup() (string, error) {
 	path, err := a.restoreDir.Cgroup()
 	if err != nil {
@@ -402,7 +402,7 @@ func (a *arrival) cgroup() (string, error) {
 	return path, nil
 }
 
-// Close ends what PrepareRestore started if the container has not been resumed.
+// Close undoes PrepareRestore if the container has not been resumed.
 func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {
@@ -411,7 +411,7 @@ func (a *arrival) Close() error {
 		a.closed = true
 		a.mu.Unlock()
 		if a.coming != nil {
-			err = a.coming.Close() // on which a waiting restore proxy ends, then runc, then the start
+			err = a.coming.Close() // this ends a waiting restore proxy, then runc, then the start
 		}
 		if started := a.begun(); started != nil {
 			select {

@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// Arrived tells what became of an arrival, also after the agent crashed.
+// Arrived returns the outcome of an arrival, also after the agent crashed.
 func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
 	if !idPattern.MatchString(id) {
 		return "", e.unknown(id)
@@ -46,9 +46,8 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	return outcome, nil
 }
 
-// outcome looks for the restore proxy's record, and makes sure that none can come any more if there
-// is none: a restore proxy without an agent makes none, and one that does not run yet finds no
-// agent.
+// outcome looks for the restore proxy's record. If there is none, outcome makes sure that none can be made
+// later: a restore proxy without an agent makes none, and a proxy that starts later finds no agent.
 func (e *Engine) outcome(ctx context.Context, id, engineID string) (engine.Outcome, error) {
 	if engineID != "" { // otherwise the engine has started nothing
 		dir, err := e.restoreDir(engineID)
@@ -69,8 +68,7 @@ func (e *Engine) outcome(ctx context.Context, id, engineID string) (engine.Outco
 	return engine.NeverRan, nil
 }
 
-// settle makes an ordinary container of an arrival that was resumed. Its engine does not start it
-// again before Settled.
+// settle makes a resumed arrival an ordinary container. Its engine does not restart it before Settled.
 func (e *Engine) settle(ctx context.Context, id string) error {
 	var was arrivalRecord
 	err := durable.Load(e.arrivalPath(id), &was)
@@ -81,7 +79,7 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 		return err
 	}
 	found, err := e.find(ctx, id)
-	// it has ended, and was removed, since
+	// it has ended and was removed since
 	if errors.Is(err, engine.ErrNotFound) || err == nil && e.namesake(found, id) {
 		return e.settleRemoved(ctx, id, cmp.Or(was.EngineID, id))
 	}
@@ -108,7 +106,7 @@ func (e *Engine) settle(ctx context.Context, id string) error {
 	return e.forget(id)
 }
 
-// settleRemoved forgets an arrival that was resumed, and that its engine has removed.
+// settleRemoved forgets a resumed arrival whose container the engine has removed.
 func (e *Engine) settleRemoved(ctx context.Context, id, engineID string) error {
 	dir, err := e.restoreDir(engineID)
 	if err != nil {
@@ -128,8 +126,8 @@ func (e *Engine) settleRemoved(ctx context.Context, id, engineID string) error {
 	return e.forget(id)
 }
 
-// leaveToNamesake ends an arrival in the place of a container that is no more, and whose id its
-// engine has given to another one: not one that comes here itself.
+// leaveToNamesake ends the arrival of a container that no longer exists and whose ID its engine has given
+// to another container. The other container must not itself be arriving here.
 func (e *Engine) leaveToNamesake(id, engineID string, dir shim.Dir) error {
 	defer e.engineIDs.Lock(engineID)()
 	its, err := e.engineID(id)
@@ -139,9 +137,9 @@ func (e *Engine) leaveToNamesake(id, engineID string, dir shim.Dir) error {
 	return dir.Settle()
 }
 
-// vacate removes the restore directory of an arrival, by the engine's own id.
+// vacate removes the restore directory of an arrival, by the engine's ID.
 func (e *Engine) vacate(engineID string) error {
-	if engineID == "" { // the engine had made none
+	if engineID == "" { // the engine has made no container
 		return nil
 	}
 	dir, err := e.restoreDir(engineID)
@@ -161,8 +159,8 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 	return e.discard(ctx, id)
 }
 
-// discard removes all of an arrival that must not have run. The engine's container goes first: as
-// long as the engine could start it, its restore directory is there, and it can only be restored.
+// discard removes all of an arrival, which must not have run. It removes the engine's container first: as
+// long as the engine could start it, its restore directory exists, so it can only be restored.
 func (e *Engine) discard(ctx context.Context, id string) error {
 	was, err := e.neverRan(ctx, id)
 	if err == nil && was != nil {
@@ -174,8 +172,8 @@ func (e *Engine) discard(ctx context.Context, id string) error {
 	return nil
 }
 
-// neverRan is the record of an arrival that has not been resumed and cannot be any more; nil if
-// there is none. Error: engine.ErrBusy if it has been.
+// neverRan returns the record of an arrival that was not resumed and no longer can be, or nil if there is
+// none. Error: engine.ErrBusy if it was resumed.
 func (e *Engine) neverRan(ctx context.Context, id string) (*arrivalRecord, error) {
 	var was arrivalRecord
 	err := durable.Load(e.arrivalPath(id), &was)
@@ -201,7 +199,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 		return err
 	}
 	defer e.engineIDs.Lock(engineID)()
-	if engineID != "" { // with the volumes that the engine has made beside those of the definition
+	if engineID != "" { // with volumes that the engine has made beyond the definition
 		if err := e.adapter.Remove(ctx, engineID, RemoveOptions{Force: true, Volumes: true}); err != nil {
 			return fmt.Errorf("remove it from %s: %w", e.adapter.Title(), err)
 		}
@@ -218,7 +216,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 			return err
 		}
 	}
-	for _, gone := range []string{engineID, id} { // by either it may be kept from being started
+	for _, gone := range []string{engineID, id} { // either ID may have a guard against starting
 		if gone == "" {
 			continue
 		}
@@ -232,10 +230,10 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 	return errors.Join(e.unremember(id), e.forget(id))
 }
 
-// removeGroup removes the cgroup of what has arrived and its engine has removed. If its daemon was killed
-// meanwhile, the engine may not know the cgroup, which its runtime had just made. A cgroup with processes
-// stays: they may be those of a new container with that name. No failure matters: an undo must not wait for
-// an empty cgroup.
+// removeGroup removes the cgroup of an arrival that its engine has removed. If the engine's daemon was
+// killed meanwhile, the engine may not know the cgroup, which its runtime had just made. A cgroup with
+// processes stays: they may be those of a new container with that name. Errors are ignored: an undo must
+// not wait for an empty cgroup.
 func (e *Engine) removeGroup(engineID string) {
 	dir, err := e.restoreDir(engineID)
 	if err != nil {
@@ -246,7 +244,7 @@ func (e *Engine) removeGroup(engineID string) {
 	}
 }
 
-// Salvage ends an arrival that never ran, and keeps nothing of it.
+// Salvage ends an arrival that never ran, and saves nothing of it.
 func (e *Engine) Salvage(ctx context.Context, id string, _ func(files.Tree) error) error {
 	if !idPattern.MatchString(id) {
 		return e.unknown(id)

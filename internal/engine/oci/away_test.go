@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// away is the adapter of an engine that is not there. To ask it anything else is a mistake.
+// away is the adapter of an engine that is not available. Any other query fails the test.
 type away struct{ Adapter }
 
 func (away) Name() string       { return "some" }
@@ -27,8 +27,8 @@ func awayEngine(t *testing.T) *Engine {
 	return e
 }
 
-// TestAway: from an engine that is not there nobody concludes that a container never ran, has
-// ended, or is removed.
+// TestAway checks that nobody concludes from an unavailable engine that a container never ran, has ended,
+// or is removed.
 func TestAway(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
@@ -58,8 +58,9 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestResumedWithoutEngine: a container goes on whether or not its engine is there, which is told when it
-// is. Meanwhile its record says that nobody is to freeze it again.
+// TestResumedWithoutEngine checks that a container continues whether or not its engine is available, and
+// that the engine is told when it is. Meanwhile the container's record says that nobody may freeze it
+// again.
 func TestResumedWithoutEngine(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}

@@ -14,20 +14,20 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// As long as there may be two copies of a container the engines of both nodes are told not to start
-// it: at the source from when it is to leave until that is undone, at the target until the source
-// has given its copy away. If it ends meanwhile, by itself or because the machine loses its power,
-// the engine does not start it again, nor with the others when the machine comes up; so that is
-// done here, when the engine is told again what to do with it.
+// While there may be two copies of a container, the engines of both nodes are told not to start it: at the
+// source from the start of its departure until that is undone, at the target until the source has given its
+// copy away. If the container ends meanwhile, by itself or because the machine loses power, the engine does
+// not restart it, not even when the machine boots. So this package does that when it gives the engine its
+// restart policy again.
 
-// withheld is what an engine has not been told to do with a container.
+// withheld is the restart policy that an engine was not given for a container.
 type withheld struct {
-	Restart json.RawMessage `json:"restart"` // when it ends
-	Boot    string          `json:"boot"`    // of the machine, in which it ran
+	Restart json.RawMessage `json:"restart"` // when the container ends
+	Boot    string          `json:"boot"`    // of the machine, while the container ran
 	Since   time.Time       `json:"since"`
 }
 
-// cameRecord is there from when a container that has come here runs until the source has given its copy away.
+// cameRecord exists from when an arrived container runs until the source has given its copy away.
 type cameRecord struct {
 	EngineID string `json:"own_id"`
 	withheld
@@ -37,15 +37,14 @@ func (e *Engine) camePath(id string) string {
 	return filepath.Join(e.config.StateDir, "engines", e.Name()+"-came", id)
 }
 
-// endedWith tells whether what ran in this boot of the machine has ended with it.
+// endedWith reports whether a container that ran in this boot of the machine has ended with it.
 func endedWith(boot string) (bool, error) {
 	now, err := kernel.BootID()
 	return boot != "" && boot != now, err
 }
 
-// Settled has the engine do with a container that has come here what it did at the source: there is
-// no other copy any more. It fails for one that runs without its engine, for as long as it does:
-// see orphan.
+// Settled makes the engine treat an arrived container as it was treated at the source: there is no other
+// copy any more. It fails for a container that runs without its engine, for as long as it runs: see orphan.
 func (e *Engine) Settled(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	var was cameRecord
@@ -66,9 +65,9 @@ func (e *Engine) Settled(ctx context.Context, id string) error {
 	return errors.Join(failed, err)
 }
 
-// giveBack gives a container back to its engine, which has been told not to start it, and has it
-// start one that has ended meanwhile if it would have done so by itself. That is tried once: if it
-// answers that it cannot, failed is why.
+// giveBack gives a container back to its engine, which was told not to start it. If the container has ended
+// meanwhile and the engine would have restarted it, giveBack starts it. It tries that once; failed is the
+// engine's reason if the engine refuses.
 func (e *Engine) giveBack(ctx context.Context, id string, was withheld) (failed, err error) {
 	found, err := e.find(ctx, id)
 	if err != nil {
@@ -78,7 +77,7 @@ func (e *Engine) giveBack(ctx context.Context, id string, was withheld) (failed,
 	if err == nil {
 		err = e.adapter.Restart(ctx, found, was.Restart)
 	}
-	// it may have ended before that
+	// the container may have ended before that
 	if _, tells := e.adapter.(Restarter); err == nil && tells && found.Container.State == engine.Running {
 		if found, err = e.find(ctx, id); err == nil {
 			starts, err = e.wouldRun(ctx, found, was)
@@ -90,13 +89,13 @@ func (e *Engine) giveBack(ctx context.Context, id string, was withheld) (failed,
 	if failed = e.adapter.Start(ctx, found.ID); failed != nil {
 		failed = fmt.Errorf("have %s start container %s again, which ended while it moved: %w",
 			e.adapter.Title(), found.name(), failed)
-		_, err = e.find(ctx, id) // who does not answer this either has not answered
+		_, err = e.find(ctx, id) // without this answer, the start was not answered either
 	}
 	return failed, err
 }
 
-// wouldRun tells whether a container that has ended since would have been started again by its
-// engine, which was told not to.
+// wouldRun reports whether the engine would have restarted a container that has ended while its restart
+// policy was withheld.
 func (e *Engine) wouldRun(ctx context.Context, found Container, was withheld) (bool, error) {
 	if found.Container.State == engine.Running {
 		return false, nil

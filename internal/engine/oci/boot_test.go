@@ -15,14 +15,15 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// booted is the adapter of an engine that is there, with one container, and notes what it is asked to do.
+// booted is the adapter of an available engine with one container. It records the calls that change the
+// container.
 type booted struct {
 	away
 	found  Container
 	fails  error
 	starts bool
 	did    []string
-	mute   error // once: it does not answer who asks for the container
+	mute   error // once: a query for the container is not answered
 	gone   bool
 }
 
@@ -61,8 +62,9 @@ func (b *booted) Start(context.Context, string) error {
 	return b.fails
 }
 
-// TestGivenBack: what ended with the machine while its engine was not to start it is started as the
-// engine would have, once; what ended otherwise stays as it is.
+// TestGivenBack checks that a container that ended with the machine while its engine was not to start it is
+// started as the engine would have started it, once, and that a container that ended otherwise stays as it
+// is.
 func TestGivenBack(t *testing.T) {
 	id, boot := strings.Repeat("a", 64), bootID(t)
 	first, policy := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}, json.RawMessage(`"always"`)
@@ -106,7 +108,7 @@ func TestGivenBack(t *testing.T) {
 				if err := again(); !errors.Is(err, c.fails) {
 					t.Errorf("%v, want %v", err, c.fails)
 				}
-				must(t, again()) // it is tried once, and hinders nothing
+				must(t, again()) // it is tried once, and a failure is not fatal
 				if slices.Contains(b.did, "start") != c.started ||
 					!slices.Contains(b.did, `policy "always"`) || len(b.did) > 2 {
 					t.Errorf("it was told %q", b.did)
@@ -120,7 +122,7 @@ func TestGivenBack(t *testing.T) {
 	}
 }
 
-// TestStartNotAnswered: a start that the engine has not answered is tried again.
+// TestStartNotAnswered checks that a start that the engine has not answered is tried again.
 func TestStartNotAnswered(t *testing.T) {
 	id := strings.Repeat("a", 64)
 	b := &stopped{booted{found: Container{ID: id, Container: engine.Container{State: engine.Exited}},
@@ -142,7 +144,7 @@ func TestStartNotAnswered(t *testing.T) {
 	}
 }
 
-// stopped does not answer any more after a start that fails.
+// stopped does not answer any more after a failed start.
 type stopped struct{ booted }
 
 func (s *stopped) Start(ctx context.Context, engineID string) error {
@@ -150,8 +152,8 @@ func (s *stopped) Start(ctx context.Context, engineID string) error {
 	return s.booted.Start(ctx, engineID)
 }
 
-// TestSettledRemoved: of a container that has come and was removed before there was no other copy
-// nothing is left.
+// TestSettledRemoved checks that nothing is left of an arrived container that was removed while there was
+// another copy.
 func TestSettledRemoved(t *testing.T) {
 	id, engineID := strings.Repeat("a", 64), strings.Repeat("b", 64)
 	b := &booted{gone: true}
@@ -164,12 +166,12 @@ func TestSettledRemoved(t *testing.T) {
 	}
 }
 
-// asked is one whose engine tells who has ended a container.
+// asked is the adapter of an engine that knows who has ended a container.
 type asked struct {
 	booted
 	restarts bool
 	fails    error
-	ends     bool // when its engine is told what to do then
+	ends     bool // the container ends when its engine is told its policy
 }
 
 func (a *asked) Restart(ctx context.Context, found Container, policy json.RawMessage) error {
@@ -183,8 +185,8 @@ func (a *asked) Restarts(context.Context, Container, json.RawMessage, time.Time)
 	return a.restarts, a.fails
 }
 
-// TestEndedWhileItLeaves: what has ended by itself is started as its engine would have, what
-// somebody has ended is not; of what is not known the record stays.
+// TestEndedWhileItLeaves checks that a container that ended by itself is started as its engine would have
+// started it, and that a container that somebody ended is not. If that is unknown, the record stays.
 func TestEndedWhileItLeaves(t *testing.T) {
 	id, away := strings.Repeat("a", 64), errors.New("it does not answer")
 	for name, c := range map[string]struct {

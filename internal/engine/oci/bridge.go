@@ -10,11 +10,11 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// maxPorts bounds the published ports of a container that another node tells of.
+// maxPorts bounds the number of published ports that another node may announce for a container.
 const maxPorts = 1024
 
-// CheckBridge wants what another node tells of a container's place on a bridge of its engine to be
-// possible. The engine knows more.
+// CheckBridge checks whether another node's description of a container's place on a bridge is plausible.
+// The engine checks the rest.
 func CheckBridge(d engine.Definition) error {
 	own := d.Network
 	switch {
@@ -36,9 +36,8 @@ func CheckBridge(d engine.Definition) error {
 	return nil
 }
 
-// TakenPorts refuses published ports on which something of this node listens, or that are of an
-// address which this node has not. Who publishes one tells who it is, if that is a container of the
-// engine.
+// TakenPorts refuses published ports on which something on this node listens, and ports of an address that
+// this node does not have. If a container of the engine publishes the port, publisher names it.
 func TakenPorts(ctx context.Context, ports []engine.Published,
 	publisher func(engine.Published) string) []engine.Problem {
 	var found []engine.Problem
@@ -81,7 +80,7 @@ func tryPort(ctx context.Context, port engine.Published) error {
 	return socket.Close()
 }
 
-// Publishes tells whether a container is reached by a port of its node.
+// Publishes reports whether a container is reachable by a port of its node.
 func Publishes(d engine.Definition, port engine.Published) bool {
 	for _, one := range d.Ports {
 		if one.Protocol == port.Protocol && one.HostPort == port.HostPort &&

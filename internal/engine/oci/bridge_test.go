@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestTakenPorts: a port that something has, or that is of another node's address, is refused, and
-// one that nobody has is not.
+// TestTakenPorts checks that a port in use, and a port of another node's address, are refused, and that a
+// free port is not.
 func TestTakenPorts(t *testing.T) {
 	stream, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -46,7 +46,7 @@ func TestTakenPorts(t *testing.T) {
 	}
 }
 
-// TestPublishes: a port of one address is one of all, and the other way round.
+// TestPublishes checks that a port of one address matches a port of all addresses, and the other way round.
 func TestPublishes(t *testing.T) {
 	one, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	tcp := func(host netip.Addr, port uint16) engine.Published {

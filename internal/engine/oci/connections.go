@@ -19,8 +19,8 @@ import (
 // established is TCP_ESTABLISHED in /proc/PID/net/tcp (include/net/tcp_states.h).
 const established = "01"
 
-// hostConnections refuses established connections of a container in the node's own network: their
-// address stays on this node.
+// hostConnections refuses established connections of a container in the node's own network: their address
+// stays on this node.
 func hostConnections(first int, pids []int) ([]engine.Problem, error) {
 	hosts, err := sameFile(fmt.Sprintf("/proc/%d/ns/net", first), "/proc/self/ns/net")
 	if err != nil || !hosts {
@@ -41,9 +41,9 @@ func hostConnections(first int, pids []int) ([]engine.Problem, error) {
 	}}, nil
 }
 
-// neighbourConnections refuses connections of a container on a bridge with who is on that bridge,
-// too: the node itself, or another container. At the target the bridge has others, by the same
-// addresses, unless nodes route them to each other.
+// neighbourConnections also refuses connections between a container on a bridge and others on that bridge:
+// the node itself, or another container. At the target, other hosts have these addresses on the bridge,
+// unless nodes route them to each other.
 func neighbourConnections(own engine.Network, pids []int) ([]engine.Problem, error) {
 	sockets, err := socketsOf(pids)
 	if err != nil || !own.OnBridge() || own.Routed {
@@ -62,8 +62,8 @@ func neighbourConnections(own engine.Network, pids []int) ([]engine.Problem, err
 	}}, nil
 }
 
-// connectedBy finds whom the sockets of processes of one network namespace are connected with; ""
-// if no address matches.
+// connectedBy returns the peer of a connection of the sockets of processes of one network namespace, or ""
+// if no peer's address matches.
 func connectedBy(pids []int, sockets []string, match func(netip.Addr) bool) (string, error) {
 	for _, name := range []string{"tcp", "tcp6"} {
 		remote, err := connectedTo(fmt.Sprintf("/proc/%d/net/%s", pids[0], name), sockets, match)
@@ -74,7 +74,7 @@ func connectedBy(pids []int, sockets []string, match func(netip.Addr) bool) (str
 	return "", nil
 }
 
-// socketsOf are the inodes of the sockets of processes.
+// socketsOf returns the inodes of the sockets of processes.
 func socketsOf(pids []int) ([]string, error) {
 	var inodes []string
 	for _, pid := range pids {
@@ -92,7 +92,7 @@ func socketsOf(pids []int) ([]string, error) {
 	return inodes, nil
 }
 
-// connectedTo finds whom one of the sockets is connected with; "" if no address matches.
+// connectedTo returns the peer of one of the sockets, or "" if no address matches.
 func connectedTo(path string, sockets []string, match func(netip.Addr) bool) (string, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) { // the process has ended, or there is no IPv6
@@ -116,8 +116,8 @@ func connectedTo(path string, sockets []string, match func(netip.Addr) bool) (st
 	return "", lines.Err()
 }
 
-// parseEndpoint reads an address as the kernel shows it: words of four bytes in the order of this
-// machine, and a port.
+// parseEndpoint reads an address as the kernel shows it: words of four bytes in this machine's byte order,
+// and a port.
 func parseEndpoint(text string) (netip.AddrPort, bool) {
 	address, port, _ := strings.Cut(text, ":")
 	bytes, err := hex.DecodeString(address)

@@ -22,7 +22,7 @@ func TestParseEndpoint(t *testing.T) {
 	}
 }
 
-// TestHostConnections: connections within the node may be there, and those of other processes.
+// TestHostConnections checks that connections within the node, and those of other processes, are accepted.
 func TestHostConnections(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Bounds of a definition: it may come from another node.
+// Bounds of a definition, which may come from another node.
 const (
 	maxExtra  = 1 << 20
 	maxLayers = 256
@@ -19,8 +19,8 @@ var (
 	stdioPattern  = regexp.MustCompile(`^(/dev/[a-z0-9/]{1,32}|pipe:\[[0-9]{1,20}\])?$`)
 )
 
-// Decode reads an engine's part of a definition (Definition.Engine), and refuses a definition that
-// the engine could not make, or that means harm: check says so of what the engine alone knows.
+// Decode reads an engine's part of a definition (Definition.Engine), and refuses a definition that the
+// engine could not make or that would do harm. check tests what only the engine knows.
 func Decode[Extra any](title string, d engine.Definition, check func(x Extra) error) (Extra, error) {
 	var x Extra
 	err := checkSize(title, d)
@@ -46,7 +46,7 @@ func checkSize(title string, d engine.Definition) error {
 	return nil
 }
 
-// CheckLayers wants the layers of an image to be DiffIDs.
+// CheckLayers requires the layers of an image to be DiffIDs.
 func CheckLayers(layers []string) error {
 	if len(layers) == 0 || len(layers) > maxLayers {
 		return fmt.Errorf("%d layers: must be 1 to %d", len(layers), maxLayers)
@@ -59,7 +59,7 @@ func CheckLayers(layers []string) error {
 	return nil
 }
 
-// CheckStdio wants to be told what stdin, stdout and stderr are in the images, in the words of CRIU.
+// CheckStdio requires the names of stdin, stdout and stderr in the images, in CRIU's notation.
 func CheckStdio(names []string) error {
 	if len(names) != 3 {
 		return fmt.Errorf("%d standard descriptors, not 3", len(names))

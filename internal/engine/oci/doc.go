@@ -1,12 +1,13 @@
-// Package oci moves containers of engines that run them by an OCI runtime, whichever engine that
-// is: they leave as their engine has made them, and arrive as containers of that engine.
+// Package oci moves containers of any engine that runs them by an OCI runtime. They leave as their engine
+// has made them, and arrive as containers of the engine at the target.
 //
-// What only a runtime can do at the target, to restore in the place of creating, the runtime shim
-// godwit-runc does (package shim), which must be a runtime of that engine. State of the engine's
-// own is not touched: only what belongs to the container is written, its writable layer, its
-// volumes and its log, while nothing of it runs. What differs between engines is behind an Adapter.
+// At the target, only a runtime can restore a container instead of creating it. The runtime shim
+// godwit-runc does that (package shim); it must be registered as a runtime of the engine. The package does
+// not touch the engine's own state. It writes only to what belongs to the container, its writable layer,
+// its volumes and its log, while none of its processes runs. An Adapter hides the differences between
+// engines.
 //
-// An engine gives each container an id of its own on each node. Godwit's is that which it had
-// first; a label keeps it on containers that have moved. What this package must know of a move
-// after a crash is in a directory of its own, by that id.
+// An engine gives each container an ID of its own on each node. Godwit uses the first of these IDs; a label
+// keeps it on containers that have moved. The package's records of a move, which must survive a crash, are
+// in a directory named by this ID.
 package oci

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Output of a container goes through a pipe to its shim or monitor, with Docker through a fifo to
-// the daemon, and into the log. The first two can be looked into; that the last one has written
-// what it has read only the log can tell, by growing no more.
+// Output of a container goes through a pipe to its shim or monitor, with Docker also through a fifo to the
+// daemon, and into the log. The pipe and the fifo can be examined. Whether the last reader has written
+// everything that it has read can be seen only from the log, when it stops growing.
 const (
 	drainPause = time.Millisecond
 	drainQuiet = 5 * time.Millisecond
-	// drainPatience is how long an engine that does not read may keep the container frozen.
+	// drainPatience limits how long an engine that does not read may keep the container frozen.
 	drainPatience = 2 * time.Second
 )
 
-// drained waits until all that a frozen container has written has left it, and is in its log as far
-// as can be seen.
+// drained waits until all output of a frozen container has been read and, as far as can be seen, is in its
+// log.
 func (a alive) drained(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainPatience)
 	defer cancel()
@@ -46,7 +46,7 @@ func (a alive) drained(ctx context.Context) error {
 	}
 }
 
-// unread is how much of the container's output nobody has read yet.
+// unread returns how much of the container's output has not been read yet.
 func (a alive) unread() (bytes int, err error) {
 	dir := fmt.Sprintf("/proc/%d/fd", a.reader)
 	entries, err := os.ReadDir(dir)
@@ -68,11 +68,11 @@ func (a alive) unread() (bytes int, err error) {
 	return bytes, nil
 }
 
-// waiting is how much can be read from a pipe.
+// waiting returns how many bytes can be read from a pipe.
 func waiting(path string) int {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0 // it is no pipe any more
+		return 0 // no longer a pipe
 	}
 	defer unix.Close(fd)
 	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)

@@ -18,11 +18,11 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// Runtime is the name by which engines know godwit-runc.
+// Runtime is the name of godwit-runc in engines' configurations.
 const Runtime = "godwit"
 
-// listed is the limit of a list: who wants to know of all containers of the node must not wait for one
-// engine that hangs. Only the engine's daemon makes it, so the others of its programs do not count.
+// listed limits a list: a caller that wants all containers of the node must not wait for one engine that
+// hangs. Only the engine's daemon makes the list, so the engine's other programs do not count.
 var listed = patience.Limit{Still: 3 * time.Second, Most: 20 * time.Second}
 
 var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -41,21 +41,21 @@ type Engine struct {
 	criu    *checkpoint.CRIU
 
 	locks     checkpoint.Locks
-	engineIDs checkpoint.Locks // by the engine's own ids, held after those: see whileUnused
-	marks     checkpoint.Locks // likewise, but by the same ids: see MarkMoved
+	engineIDs checkpoint.Locks // by the engine's IDs, taken after locks: see whileUnused
+	marks     checkpoint.Locks // likewise, but by the common IDs: see MarkMoved
 	arrivals  checkpoint.Arrivals
 	gcActive  sync.Mutex // see collectGarbage
 
 	mu   sync.Mutex
 	logs map[string]copiedLog
-	// firsts are the first processes of containers, as long as they live.
+	// firsts are the first processes of containers, for as long as they live.
 	firsts   map[string]checkpoint.Identity
-	memories map[string]memories // of containers that somebody looks at, or that leave
+	memories map[string]memories // of containers that are being examined, or that leave
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New makes the engine of an adapter. What it adapts need not run, or be there.
+// New makes the engine of an adapter. The adapted engine need not run or be installed.
 func New(config Config, adapter Adapter) (*Engine, error) {
 	if config.Executable == "" {
 		path, err := os.Executable()
@@ -70,7 +70,7 @@ func New(config Config, adapter Adapter) (*Engine, error) {
 	}, nil
 }
 
-// Sweep removes what was made for moves that have not come to anything.
+// Sweep removes what was made for moves that failed early.
 func (e *Engine) Sweep() error {
 	entries, err := os.ReadDir(e.records(""))
 	if errors.Is(err, os.ErrNotExist) {
@@ -98,12 +98,13 @@ func (e *Engine) Name() string { return e.adapter.Name() }
 // lock keeps other changes of a container away until the returned function is called.
 func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }
 
-// lockBefore is lock for a caller whose wait ends with ctx: the holder may wait for an engine that hangs.
+// lockBefore is lock for a caller whose wait ends with ctx: the holder of the lock may wait for an engine
+// that hangs.
 func (e *Engine) lockBefore(ctx context.Context, id string) (unlock func(), err error) {
 	return e.locks.LockBefore(ctx, id)
 }
 
-// List tells of every container, in the engine's order. Error: engine.ErrAway.
+// List returns all containers, in the engine's order. Error: engine.ErrAway.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	if err := e.adapter.Away(); err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	return all, ctx.Err()
 }
 
-// describe makes of what the engine says what this package's callers know of a container.
+// describe converts the engine's description of a container for this package's callers.
 func (e *Engine) describe(found Container) engine.Container {
 	ctr := found.Container
 	ctr.Definition.EngineName, ctr.Definition.ID = e.Name(), e.identity(found)
@@ -142,7 +143,7 @@ func (e *Engine) describe(found Container) engine.Container {
 	return ctr
 }
 
-// Leaves are the notes of all containers that leave.
+// Leaves returns the notes of all leaving containers.
 func (e *Engine) Leaves() (all []engine.Leave, err error) {
 	departures, err := durable.LoadEach[departureRecord](e.records(""), filepath.Base(e.departurePath("")))
 	for _, one := range departures {
@@ -151,8 +152,8 @@ func (e *Engine) Leaves() (all []engine.Leave, err error) {
 	return all, err
 }
 
-// describeLeaving tells why a container leaves, and its own name if that is a mark. A record that cannot be
-// read says that it leaves, and no more.
+// describeLeaving adds why a container leaves, and its original name if its name is a mark. A record that
+// cannot be read says only that it leaves.
 func (e *Engine) describeLeaving(ctr *engine.Container) {
 	var was departureRecord
 	if err := durable.Load(e.departurePath(ctr.Definition.ID), &was); errors.Is(err, os.ErrNotExist) {
@@ -164,7 +165,7 @@ func (e *Engine) describeLeaving(ctr *engine.Container) {
 	}
 }
 
-// describeWhole adds what another node needs to make a container that runs.
+// describeWhole adds what another node needs to make a running container.
 func (e *Engine) describeWhole(ctx context.Context, found Container) (engine.Container, error) {
 	ctr := e.describe(found)
 	if ctr.PID == 0 {
@@ -182,19 +183,19 @@ func (e *Engine) describeWhole(ctx context.Context, found Container) (engine.Con
 	return ctr, e.adapter.Describe(ctx, found, stdio, &ctr.Definition)
 }
 
-// asking bounds a question to the engine that it answers at once unless it is busy.
+// asking bounds a query that the engine answers at once unless it is busy.
 func (e *Engine) asking(ctx context.Context) (context.Context, context.CancelFunc) {
 	return patience.Question.For(ctx, e.adapter.Title(), e.answers())
 }
 
-// answers tells whether the program that answers works on something. Whether others do says nothing of it:
-// there are processes of their names as long as any container runs.
+// answers reports whether the program that answers queries is working. The engine's other programs say
+// nothing about that: processes with their names exist as long as any container runs.
 func (e *Engine) answers() patience.Signs { return patience.Program(e.adapter.Programs()[0]) }
 
-// signs tells whether the engine works on something.
+// signs reports whether the engine is working.
 func (e *Engine) signs() patience.Signs { return patience.Programs(e.adapter.Programs()...) }
 
-// ask asks the engine about a container, by its own id or a name.
+// ask queries the engine for a container, by the engine's ID or a name.
 func (e *Engine) ask(ctx context.Context, ref string) (Container, error) {
 	ctx, cancel := e.asking(ctx)
 	defer cancel()
@@ -202,8 +203,8 @@ func (e *Engine) ask(ctx context.Context, ref string) (Container, error) {
 	return found, patience.Explain(ctx, err)
 }
 
-// find finds a container by the id that all nodes know it by. Errors: engine.ErrNotFound;
-// engine.ErrAway, of which nobody may conclude that the container does not run.
+// find finds a container by the ID by which all nodes know it. Errors: engine.ErrNotFound; engine.ErrAway,
+// from which nobody may conclude that the container does not run.
 func (e *Engine) find(ctx context.Context, id string) (Container, error) {
 	if !idPattern.MatchString(id) {
 		return Container{}, e.unknown(id)
@@ -248,7 +249,7 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 	return e.describeWhole(ctx, found)
 }
 
-// running finds a container that must be running and not be moving.
+// running finds a container, which must be running and not be moving.
 func (e *Engine) running(ctx context.Context, id string) (Container, error) {
 	if _, arriving, err := e.arriving(id); arriving || err != nil {
 		return Container{},
@@ -265,8 +266,8 @@ func (e *Engine) running(ctx context.Context, id string) (Container, error) {
 	return found, nil
 }
 
-// group is the cgroup of a container that runs. As long as its first process lives the engine is
-// not asked again: this is looked at all the time.
+// group returns the cgroup of a running container. While its first process lives, group does not query the
+// engine again, because it is called all the time.
 func (e *Engine) group(ctx context.Context, id string) (*kernel.Cgroup, error) {
 	e.mu.Lock()
 	first, known := e.firsts[id]
@@ -288,7 +289,7 @@ func (e *Engine) group(ctx context.Context, id string) (*kernel.Cgroup, error) {
 	return kernel.CgroupOf(first.PID)
 }
 
-// records is where this engine keeps what it must know of a container's move.
+// records returns the directory of this engine's records of a container's move.
 func (e *Engine) records(id string) string {
 	return filepath.Join(e.config.StateDir, "engines", e.Name(), id)
 }
@@ -299,16 +300,17 @@ func (e *Engine) departurePath(id string) string {
 }
 func (e *Engine) recordPath(id string) string { return filepath.Join(e.records(id), "resumed") }
 
-// orphanPath is the record of why the engine's start of an arrival failed after the container was resumed.
+// orphanPath returns the path of the record that says why the engine's start failed after the container was
+// resumed.
 func (e *Engine) orphanPath(id string) string { return filepath.Join(e.records(id), "start-failed") }
 func (e *Engine) private(id string) string    { return filepath.Join(e.records(id), "private") }
 
-// workDir is for CRIU's logs of a container that leaves.
+// workDir returns the directory for CRIU's logs of a leaving container.
 func (e *Engine) workDir(id string) string {
 	return filepath.Join(e.config.RunDir, "engines", e.Name(), id)
 }
 
-// restoreDir is the restore directory of a container, by the engine's own id.
+// restoreDir returns the restore directory of a container, by the engine's ID.
 func (e *Engine) restoreDir(engineID string) (shim.Dir, error) {
 	return shim.At(e.config.RunDir, e.adapter.RestoreDir(engineID))
 }

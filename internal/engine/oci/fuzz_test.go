@@ -7,8 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// FuzzLines: whatever pieces a log comes in, its entries are the same, none is too long, and
-// nothing of it is lost but times.
+// FuzzLines checks that the entries of a log do not depend on how it is split into pieces, that none is too
+// long, and that nothing is lost except times.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("2026-01-02T03:04:05.678Z hello\nworld\n"), 3)
 	f.Add([]byte("2026-01-02T03:04:05Z \n\n x"), 1)
@@ -48,7 +48,7 @@ func linesOf(t *testing.T, log []byte, piece int) (all []engine.LogEntry) {
 	return all
 }
 
-// FuzzBlanks: the blanks that are counted are those before the log.
+// FuzzBlanks checks that Blanks counts the blanks before the log, and no others.
 func FuzzBlanks(f *testing.F) {
 	f.Add([]byte("   {\"log\":\"x\"}"))
 	f.Add([]byte("    "))

@@ -28,7 +28,7 @@ func (e *Engine) collectGarbage(listed []Container) {
 	}()
 }
 
-// removed are the containers of which there is something here, and which the engine does not list.
+// removed returns the IDs of containers that have records here but are not in the engine's list.
 func (e *Engine) removed(listed []Container) (ids []string) {
 	there := map[string]bool{}
 	for _, found := range listed {
@@ -47,13 +47,13 @@ func (e *Engine) removed(listed []Container) (ids []string) {
 	return ids
 }
 
-// moves tells whether a container moves, or has not been given to its engine as a whole.
+// moves reports whether a container is moving, or has not been handed over to its engine completely.
 func (e *Engine) moves(id string) bool {
 	return durable.Exists(e.arrivalPath(id)) || durable.Exists(e.departurePath(id)) ||
 		durable.Exists(e.camePath(id))
 }
 
-// forgetRemoved forgets one, unless it has come since the engine has listed what it has.
+// forgetRemoved forgets a container unless it has arrived since the engine made its list.
 func (e *Engine) forgetRemoved(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	if e.moves(id) {

@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// garbageAdapter is the adapter of an engine with some containers. It fails to remove what is left of one
-// that the engine has removed.
+// garbageAdapter is the adapter of an engine with some containers. It fails to remove the data of one
+// container that the engine has removed.
 type garbageAdapter struct {
 	booted
 	all   []Container
@@ -39,8 +39,8 @@ func (a *garbageAdapter) Find(_ context.Context, engineID string) (Container, er
 	return Container{}, engine.ErrNotFound
 }
 
-// TestGarbageCollection: what was removed by the engine is forgotten, unless it is moving, also if that fails
-// for another one; what is there is not.
+// TestGarbageCollection checks that containers that the engine has removed are forgotten unless they are
+// moving, even if that fails for another container, and that existing containers are not.
 func TestGarbageCollection(t *testing.T) {
 	e := awayEngine(t)
 	there, removed, arriving, came := strings.Repeat("1", 64), strings.Repeat("2", 64),
@@ -60,7 +60,7 @@ func TestGarbageCollection(t *testing.T) {
 	if _, err := e.List(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	e.gcActive.Lock() // it is over
+	e.gcActive.Lock() // waits until it has finished
 	for id, want := range map[string]bool{fails: true, there: true, removed: false, arriving: true,
 		came: true} {
 		if durable.Exists(e.remembered(id)) != want || durable.Exists(e.private(id)) != want ||

@@ -11,9 +11,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// guests finds processes of others in namespaces of a container, by `--network container:` or
-// `--ipc container:`: that they share it only their own engine's configuration says, and not the
-// container's. The node's own namespaces are everybody's.
+// guests finds processes of other containers in namespaces of a container, by `--network container:` or
+// `--ipc container:`. Only the other containers' configuration mentions the sharing. The node's own
+// namespaces do not count.
 func guests(first int, own []int) ([]engine.Problem, error) {
 	links, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -33,11 +33,11 @@ func guests(first int, own []int) ([]engine.Problem, error) {
 			if err != nil || slices.Contains(own, pid) {
 				continue
 			}
-			// it may have ended
+			// the process may have ended
 			if its, err := os.Readlink(filepath.Join(link, "ns", kind)); err != nil || its != namespace {
 				continue
 			}
-			// One that has ended, and that its parent has not waited for, has left the container's
+			// A process that has ended, but for which its parent has not waited, has left the container's
 			// control group.
 			if process, err := kernel.ReadProcess(pid); err == nil &&
 				(!process.Exiting || process.Threads > 1) {
@@ -47,7 +47,7 @@ func guests(first int, own []int) ([]engine.Problem, error) {
 					Why:    "it is in the container's " + kind + " namespace, and would have to move with it",
 					Remedy: "end it, or start it without that",
 				})
-				break // one of them says enough
+				break // one of them is enough
 			}
 		}
 	}

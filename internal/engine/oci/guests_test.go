@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGuests: who is in a container's namespace and not of it is found.
+// TestGuests checks that processes in a container's namespace that do not belong to the container are
+// found.
 func TestGuests(t *testing.T) {
 	start := func(cmd *exec.Cmd) int {
 		if err := cmd.Start(); err != nil {
@@ -41,9 +42,10 @@ func TestGuests(t *testing.T) {
 	}
 }
 
-// TestGuestThatEnded: a process that has ended, and that its parent has not waited for yet, moves nowhere.
+// TestGuestThatEnded checks that a process that has ended, and for which its parent has not waited yet, is
+// no guest.
 func TestGuestThatEnded(t *testing.T) {
-	first := exec.Command("sh", "-c", "sleep 0 & exec sleep 60") // which waits for none
+	first := exec.Command("sh", "-c", "sleep 0 & exec sleep 60") // it waits for no child
 	first.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
 	if err := first.Start(); err != nil {
 		t.Fatal(err)

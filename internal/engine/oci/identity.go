@@ -15,31 +15,31 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// idLabel is the label of a container that has moved, for people and for who looks for what a crash
-// has left. Its value is the id that all nodes know it by. Images that are made of such a container
-// have it too, and with them containers that are others, so what counts is what is remembered here.
+// idLabel is the label of a container that has moved. It is for people, and for finding leftovers of a
+// crash. Its value is the ID by which all nodes know the container. Images made of such a container have
+// the label, too, and so do other containers of these images. So only the record on this node counts.
 const idLabel = "io.godwit.id"
 
-// remembered is where it is written down which of the engine's containers one is that has come
-// here, as long as it is here.
+// remembered returns the path of the record that says which engine ID an arrived container has, for as long
+// as it is here.
 func (e *Engine) remembered(id string) string {
 	return filepath.Join(e.config.StateDir, "engines", e.Name()+"-ids", id)
 }
 
 func (e *Engine) remember(id, engineID string) error { return save(e.remembered(id), engineID) }
 
-// unremember forgets a container that has come here and is gone.
+// unremember forgets a container that arrived here and no longer exists.
 func (e *Engine) unremember(id string) error {
 	return errors.Join(durable.Remove(e.passedPath(id)), durable.Remove(e.remembered(id)))
 }
 
-// givesAgain tells whether the engine gives ids again.
+// givesAgain reports whether the engine reuses IDs.
 func (e *Engine) givesAgain() bool {
 	_, is := e.adapter.(IDReuser)
 	return is
 }
 
-// disown forgets that another container than this one had this id of the engine's, which has given it again.
+// disown deletes the records of other containers that had this engine ID, which the engine has reused.
 func (e *Engine) disown(engineID, id string) error {
 	if !e.givesAgain() {
 		return nil
@@ -64,9 +64,9 @@ func (e *Engine) disown(engineID, id string) error {
 	return nil
 }
 
-// whileUnused does what may be done to what is kept by the engine's own id of a container that is
-// no more, unless it is another one's by now, of which it tells. As long as that is done none
-// arrives that gets the same.
+// whileUnused runs do, which may delete data kept by the engine's ID of a container that no longer exists.
+// If another container has the ID by now, whileUnused does not run do, and reports that. No container with
+// this ID arrives while do runs.
 func (e *Engine) whileUnused(
 	ctx context.Context, id, engineID string, do func() error,
 ) (used bool, err error) {
@@ -84,13 +84,13 @@ func (e *Engine) whileUnused(
 	return true, err
 }
 
-// namesake tells whether the engine's container is another one than that of this id, which came
-// here and is no more.
+// namesake reports whether the engine's container is another container than the one with this ID, which
+// came here and no longer exists.
 func (e *Engine) namesake(found Container, id string) bool {
 	return e.givesAgain() && e.identity(found) != id
 }
 
-// identity is the id that all nodes know a container by.
+// identity returns the ID by which all nodes know a container.
 func (e *Engine) identity(found Container) string {
 	d := found.Container.Definition
 	if first := d.Labels[idLabel]; idPattern.MatchString(first) {
@@ -101,7 +101,7 @@ func (e *Engine) identity(found Container) string {
 	return d.ID
 }
 
-// engineID is the engine's own id of a container.
+// engineID returns the engine's own ID of a container.
 func (e *Engine) engineID(id string) (string, error) {
 	var engineID string
 	err := durable.Load(e.remembered(id), &engineID)
@@ -111,10 +111,10 @@ func (e *Engine) engineID(id string) (string, error) {
 	return engineID, err
 }
 
-// madeFor is the engine's own id of a container that was made for an arrival; "" if there is none.
-// An agent that was killed may not have come to write it down. It had then not started the
-// container, whatever others have started that have the label; that somebody has tried is seen by
-// its state.
+// madeFor returns the engine's ID of a container that was made for an arrival, or "" if there is none. An
+// agent that was killed may not have recorded the ID. In that case it had not started the container, so a
+// started container with the label is somebody else's. If somebody has tried to start this one, its state
+// shows that.
 func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (string, error) {
 	if was.EngineID != "" {
 		return was.EngineID, nil
@@ -136,15 +136,15 @@ func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (str
 	return "", nil
 }
 
-// makingLimit bounds the wait for an engine that may still be creating a container after the agent was killed
-// or gave up. makingAge is the age of an arrival from which on nobody waits.
+// makingLimit bounds the wait for an engine that may still be creating a container after the agent was
+// killed or gave up. If the arrival is older than makingAge, nobody waits.
 var (
 	makingLimit = patience.Limit{Still: 2 * time.Second, Most: time.Minute}
 	makingAge   = 2 * createLimit.Most
 )
 
-// lookAgain is how long madeLate waits before it asks the engine again. Each further wait is twice as long: a
-// question makes the engine work, and so would look like a sign that it creates the container.
+// lookAgain is the time that madeLate first waits before it queries the engine again. Each further wait is
+// twice as long, because a query makes the engine work, which looks as if it were creating the container.
 const lookAgain = 100 * time.Millisecond
 
 // madeLate is madeFor for the undo of an arrival. If the agent was killed or gave up while the

@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// TestIdentity: of the containers that have the label of one that has come only that one is it. An
-// image that is made of it has the label too.
+// TestIdentity checks that only the arrived container itself has its identity, although others have its
+// label: an image made of it has the label, too.
 func TestIdentity(t *testing.T) {
 	e := awayEngine(t)
 	first, engineID, other := strings.Repeat("1a", 32), strings.Repeat("2b", 32), strings.Repeat("3c", 32)
@@ -44,7 +44,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestMadeFor: what an arrival has written down counts, whatever else has the label.
+// TestMadeFor checks that the record of an arrival counts, whatever else has the label.
 func TestMadeFor(t *testing.T) {
 	e := &Engine{}
 	if got, err := e.madeFor(t.Context(), "x", arrivalRecord{EngineID: "y"}); got != "y" || err != nil {
@@ -75,8 +75,8 @@ func TestMadeFor(t *testing.T) {
 	}
 }
 
-// TestMadeLate: an undone arrival waits for the container that its engine may still be making, but not if the
-// engine has said that it made none, nor after a boot.
+// TestMadeLate checks that an undone arrival waits for a container that its engine may still be making, but
+// not if the engine has reported a failure, nor after a reboot.
 func TestMadeLate(t *testing.T) {
 	limit := makingLimit
 	t.Cleanup(func() { makingLimit = limit })
@@ -86,9 +86,9 @@ func TestMadeLate(t *testing.T) {
 	for what, c := range map[string]struct {
 		was   arrivalRecord
 		limit patience.Limit
-		looks int // after which the engine has made it
+		looks int // queries after which the engine has made it
 		want  string
-		asked int // 0: as often as time allows
+		asked int // expected queries; 0: as many as time allows
 		fails bool
 	}{
 		"made meanwhile": {arrivalRecord{Boot: boot, Began: time.Now()},
@@ -118,7 +118,7 @@ func TestMadeLate(t *testing.T) {
 	}
 }
 
-// making is the adapter of an engine that makes a container.
+// making is the adapter of an engine that is making a container.
 type making struct {
 	Adapter
 	list func() []Container

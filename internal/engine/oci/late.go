@@ -15,21 +15,21 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// An engine that holds a lock from when it starts a container until that runs is told to start it
-// late: when all has come but what comes in the freeze. Until then the container is only made. What
-// has come meanwhile lies where it belongs, but an engine that starts a container writes there
-// (mount points, what a new volume has from the image, its owner). So it is shown other, empty
-// directories in their places.
+// Some engines hold a lock from when they start a container until it runs. Such an engine is told to start
+// the container late, when everything has come except what comes in the freeze. Until then the container is
+// only created. What has come meanwhile is already in its place. But an engine that starts a container
+// writes there (mount points, the image's files for a new volume, its owner). So the engine sees other,
+// empty directories in these places.
 
-// StartsLate tells whether an arrival is to be started by engine.LateArrival.
+// StartsLate reports whether engine.LateArrival starts an arrival.
 func (e *Engine) StartsLate(d engine.Definition) bool {
 	x, err := e.adapter.Expect(d)
 	return err == nil && x.Late
 }
 
-// waitForStart makes ready what content may come to before the engine has started the container.
+// waitForStart prepares the places for content that may come before the engine has started the container.
 func (a *arrival) waitForStart(ctx context.Context) error {
-	// they must be this arrival's
+	// the volumes must be this arrival's
 	if err := a.engine.emptyVolumes(ctx, a.definition); err != nil || a.shm == "" {
 		return err
 	}
@@ -47,8 +47,8 @@ func (a *arrival) waitForStart(ctx context.Context) error {
 	return err
 }
 
-// undisturbed wants nobody else to have had the engine start the container: that it refuses to, but
-// it cleans up then, and with that takes away what was made ready.
+// undisturbed returns an error if somebody else has tried to start the container. The engine refuses such a
+// start, but then cleans up, and so removes what was prepared.
 func (a *arrival) undisturbed() error {
 	_, err := os.Lstat(a.restoreDir.Images())
 	if err == nil && a.shmMade != nil {
@@ -63,8 +63,8 @@ func (a *arrival) undisturbed() error {
 	return nil
 }
 
-// unmountShm lets go of the /dev/shm of an arrival that its engine has not started: it knows
-// nothing of that mount.
+// unmountShm unmounts the /dev/shm of an arrival that its engine has not started. The engine does not know
+// this mount.
 func (e *Engine) unmountShm(ctx context.Context, engineID string, d engine.Definition) error {
 	if engineID == "" || !e.StartsLate(d) {
 		return nil
@@ -82,7 +82,8 @@ func (e *Engine) unmountShm(ctx context.Context, engineID string, d engine.Defin
 	return nil
 }
 
-// Start has the engine start a container that is started late. Nothing may be written to its trees meanwhile.
+// Start makes the engine start a container that is started late. Nothing may be written to its trees
+// meanwhile.
 func (a *arrival) Start(ctx context.Context) error {
 	if !a.expected.Late {
 		return nil
@@ -134,8 +135,8 @@ func (a *arrival) startLate(ctx context.Context) error {
 	return a.restoreDir.EmptyMemories()
 }
 
-// filled are the directories to which content has come, and that the engine writes to when it
-// starts the container.
+// filled returns the directories to which content has come and to which the engine writes when it starts
+// the container.
 func (a *arrival) filled() ([]string, error) {
 	trees := []string{a.root.Upper}
 	for _, v := range Coming(a.definition) {
@@ -148,11 +149,11 @@ func (a *arrival) filled() ([]string, error) {
 	return trees, nil
 }
 
-// asideOf is where a directory is while the engine is shown another one, and then that one. The
-// engine removes it with the container, or the volume.
+// asideOf returns the path of a directory while the engine sees an empty one in its place, and of the empty
+// one after that. The engine removes it with the container, or the volume.
 func asideOf(dir string) string { return filepath.Clean(dir) + ".godwit" }
 
-// setAside puts an empty directory in the place of another one.
+// setAside replaces a directory by an empty one.
 func setAside(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -170,7 +171,7 @@ func setAside(dir string) error {
 	return err
 }
 
-// putBack puts directories back into their places, and those that were there aside.
+// putBack exchanges directories with those that were set aside.
 func putBack(dirs []string) (failed error) {
 	for _, dir := range dirs {
 		failed = errors.Join(failed, unix.Renameat2(unix.AT_FDCWD, asideOf(dir), unix.AT_FDCWD, dir,

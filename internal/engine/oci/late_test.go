@@ -18,8 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 )
 
-// TestAside: what an engine writes while it starts a container is not in what has come, and a
-// directory looks to it as it did.
+// TestAside checks that what an engine writes while it starts a container does not get into what has come,
+// and that the engine sees a directory with the same attributes.
 func TestAside(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "upper")
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o751|os.ModeSticky),
@@ -51,7 +51,8 @@ func TestAside(t *testing.T) {
 	}
 }
 
-// TestStartedOnce: what is over is not started, nor anything twice, and nothing is restored that was not.
+// TestStartedOnce checks that a closed arrival is not started, that nothing is started twice, and that an
+// arrival that was not started is not restored.
 func TestStartedOnce(t *testing.T) {
 	a := &arrival{engine: awayEngine(t), expected: Expected{Late: true}}
 	if a.waits() == nil {
@@ -75,7 +76,7 @@ func TestStartedOnce(t *testing.T) {
 	}
 }
 
-// TestUndisturbed: what somebody else has taken away is not restored upon.
+// TestUndisturbed checks that nothing is restored if another program has removed what was prepared.
 func TestUndisturbed(t *testing.T) {
 	restoreDir, err := shim.At(t.TempDir(), "web")
 	if err != nil {
@@ -104,7 +105,7 @@ func TestUndisturbed(t *testing.T) {
 	}
 }
 
-// TestPatience: nothing is restored for an engine that is about to give the container up.
+// TestPatience checks that nothing is restored for an engine that is about to give the container up.
 func TestPatience(t *testing.T) {
 	for _, c := range []struct {
 		patience, ago time.Duration
@@ -128,8 +129,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestOrphan: as long as a container runs whose engine's start has failed after the resume, the engine is not
-// told that it may start the container.
+// TestOrphan checks that the engine may not start a container again while the container runs although the
+// engine's start failed after the resume.
 func TestOrphan(t *testing.T) {
 	id := strings.Repeat("a", 64)
 	b := &booted{found: Container{ID: id}}
@@ -166,8 +167,8 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
-// TestRemoveUnseen: what runs without its engine's knowing is not removed without its processes,
-// which are ended by force.
+// TestRemoveUnseen checks that a container that runs without its engine's knowledge is removed together
+// with its processes, and only by force.
 func TestRemoveUnseen(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	b := &booted{found: Container{ID: "own", Container: engine.Container{State: engine.Exited}}}
@@ -191,7 +192,7 @@ func TestRemoveUnseen(t *testing.T) {
 	}
 }
 
-// cgroupWithProcess is the name of a cgroup with a process.
+// cgroupWithProcess returns the name of a cgroup with a process.
 func cgroupWithProcess(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("/bin/sleep", "1000")
@@ -204,7 +205,7 @@ func cgroupWithProcess(t *testing.T) string {
 	return name
 }
 
-// emptyCgroup makes a cgroup, and removes it at the end if it is still there.
+// emptyCgroup makes a cgroup, and removes it at the end if it still exists.
 func emptyCgroup(t *testing.T) (name string, dirs []string) {
 	t.Helper()
 	name = "/godwit-test-" + strings.ToLower(rand.Text())
@@ -224,7 +225,7 @@ func emptyCgroup(t *testing.T) (name string, dirs []string) {
 	return name, dirs
 }
 
-// TestGroupLeft: the cgroup of an arrival that its engine has removed goes, unless processes are in it.
+// TestGroupLeft checks that the cgroup of a removed arrival goes, unless processes are in it.
 func TestGroupLeft(t *testing.T) {
 	e := awayEngine(t)
 	e.adapter = &booted{}
@@ -233,7 +234,7 @@ func TestGroupLeft(t *testing.T) {
 	bundle := filepath.Join(restoreDir.Path(), "bundle")
 	must(t, os.MkdirAll(bundle, 0o700))
 	empty, dirs := emptyCgroup(t)
-	for _, group := range []string{"", empty, cgroupWithProcess(t), empty} { // the last time there is none
+	for _, group := range []string{"", empty, cgroupWithProcess(t), empty} { // finally it is gone
 		spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, group)
 		must(t, os.WriteFile(filepath.Join(bundle, "config.json"), []byte(spec), 0o600))
 		e.removeGroup("own")
@@ -245,8 +246,8 @@ func TestGroupLeft(t *testing.T) {
 	}
 }
 
-// TestGroupOfWhatHasLeft: the cgroup of a container that had arrived here goes with its restore
-// directory when the container is no more.
+// TestGroupOfWhatHasLeft checks that the cgroup of a container that had arrived here goes with its restore
+// directory when the container no longer exists.
 func TestGroupOfWhatHasLeft(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	e.adapter = &booted{}

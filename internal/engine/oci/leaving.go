@@ -20,17 +20,17 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// alive is what the kernel and the runtime know of a running container.
+// alive is the state of a running container according to the kernel and the runtime.
 type alive struct {
 	found  Container
 	group  *kernel.Cgroup
 	reader int         // process that reads its output
-	log    string      // what is written of it; "" if that does not move
+	log    string      // path of its log; "" if the log does not move
 	spec   *specs.Spec // with which the runtime made it
 	stdio  []string
 }
 
-// look finds out what there is of a running container beside what its engine says.
+// look finds the state of a running container that its engine does not report.
 func (e *Engine) look(ctx context.Context, id string) (alive, error) {
 	found, err := e.running(ctx, id)
 	if err != nil {
@@ -55,7 +55,7 @@ func (e *Engine) look(ctx context.Context, id string) (alive, error) {
 	return a, err
 }
 
-// spec is what the runtime was told.
+// spec reads the specification that was given to the runtime.
 func (p Process) spec() (*specs.Spec, error) {
 	data, err := os.ReadFile(filepath.Join(p.Bundle, "config.json"))
 	if err != nil {
@@ -71,7 +71,7 @@ func (p Process) spec() (*specs.Spec, error) {
 	return spec, nil
 }
 
-// stdio asks the runtime's own state what a container's standard descriptors were when it was made.
+// stdio reads from the runtime's own state what a container's standard descriptors were when it was made.
 func (p Process) stdio() ([]string, error) {
 	data, err := os.ReadFile(p.State)
 	if err != nil {
@@ -89,8 +89,7 @@ func (p Process) stdio() ([]string, error) {
 	return descriptors, nil
 }
 
-// externalDescriptors reads them from what a runtime knows: runc has a list, crun the text of one
-// (libcrun, status.c).
+// externalDescriptors parses a runtime's state: runc has a list, crun a list as text (libcrun, status.c).
 func externalDescriptors(state []byte) ([]string, error) {
 	var known struct {
 		Descriptors json.RawMessage `json:"external_descriptors"`
@@ -108,7 +107,7 @@ func externalDescriptors(state []byte) ([]string, error) {
 	return descriptors, err
 }
 
-// Examine lists what stands against moving this running container.
+// Examine lists the obstacles to moving this running container.
 func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
 	return checkpoint.LookTwice(ctx, func() ([]engine.Problem, error) { return e.examine(ctx, id) })
 }
@@ -164,7 +163,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	return append(append(problems, filling...), found...), nil
 }
 
-// surroundings lists what connects a container with its node and with others there.
+// surroundings lists a container's connections with its node and with other containers there.
 func surroundings(found Container, pids []int) ([]engine.Problem, error) {
 	hosts, err := hostConnections(found.Container.PID, pids)
 	if err != nil {
@@ -178,7 +177,7 @@ func surroundings(found Container, pids []int) ([]engine.Problem, error) {
 	return slices.Concat(hosts, neighbours, sharing), err
 }
 
-// Processes are all processes of a container at this moment.
+// Processes returns all current processes of a container.
 func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 	group, leaves := e.leavingGroup(id)
 	if !leaves {
@@ -190,8 +189,8 @@ func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 	return group.Procs()
 }
 
-// leavingGroup is the group of a container that leaves. The engine is not asked: it may hang, be away, or
-// be removing the container.
+// leavingGroup returns the cgroup of a leaving container. It does not query the engine, which may hang, be
+// away, or be removing the container.
 func (e *Engine) leavingGroup(id string) (*kernel.Cgroup, bool) {
 	var was departureRecord
 	if !idPattern.MatchString(id) || durable.Load(e.departurePath(id), &was) != nil || !was.First.Alive() {
@@ -201,7 +200,7 @@ func (e *Engine) leavingGroup(id string) (*kernel.Cgroup, bool) {
 	return group, err == nil
 }
 
-// CPUTime is how much processor time a container has used.
+// CPUTime returns the processor time that a container has used.
 func (e *Engine) CPUTime(ctx context.Context, id string) (time.Duration, error) {
 	group, err := e.group(ctx, id)
 	if err != nil {
@@ -211,7 +210,7 @@ func (e *Engine) CPUTime(ctx context.Context, id string) (time.Duration, error) 
 	return used, checkpoint.Unsupported(err)
 }
 
-// Throttle lets a container use so many processors.
+// Throttle limits a container to this many processors.
 func (e *Engine) Throttle(ctx context.Context, id string, cpus float64) error {
 	found, err := e.running(ctx, id)
 	if cpus == 0 && (errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrNotRunning) ||
@@ -231,10 +230,10 @@ func (e *Engine) Throttle(ctx context.Context, id string, cpus float64) error {
 	return checkpoint.Unsupported(err)
 }
 
-// treeShm is the name of the tree that is /dev/shm, where it is a directory of the engine's.
+// treeShm is the name of the tree for /dev/shm if that is a directory of the engine.
 const treeShm = "shm"
 
-// Trees are the directories that make up the container's own state.
+// Trees returns the directories that make up the container's own state.
 func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	found, err := e.find(ctx, id)
 	if err != nil {
@@ -273,8 +272,8 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	return append(trees, inMemory...), err
 }
 
-// PrepareDump prepares a running container's move. From now on its engine starts it in no case: of a
-// copy that has left only Godwit knows whether it runs.
+// PrepareDump prepares a running container's move. From now on its engine does not start it in any case,
+// because only Godwit knows whether a copy that has left runs.
 func (e *Engine) PrepareDump(
 	ctx context.Context, id string, options engine.DumpOptions,
 ) (engine.Departure, error) {
@@ -305,7 +304,7 @@ func (e *Engine) PrepareDump(
 	}
 	var d *checkpoint.Departure
 	if err = e.noRestarts(ctx, id, a, first, options.Leave); err == nil {
-		err = e.copyLog(id, a) // most of it: a round of files follows before the freeze
+		err = e.copyLog(id, a) // most of the log: a round of files follows before the freeze
 	}
 	if err == nil {
 		d, err = checkpoint.PrepareDump(ctx, e.criu, leaving, options)
@@ -341,8 +340,8 @@ func (e *Engine) leaving(a alive, id string) (checkpoint.Leaving, error) {
 	return l, err
 }
 
-// withNetwork is a specification that names the network namespace which the runtime has made for
-// it: at the target it is made ahead, and the execution state must not have it.
+// withNetwork returns a specification that names the network namespace that the runtime has made for it. At
+// the target the namespace is made beforehand, so the execution state must not contain it.
 func withNetwork(spec *specs.Spec, pid int) *specs.Spec {
 	named, linux := *spec, *spec.Linux
 	named.Linux = &linux
@@ -355,14 +354,14 @@ func withNetwork(spec *specs.Spec, pid int) *specs.Spec {
 	return &named
 }
 
-// departure is a container that leaves, with its record.
+// departure is a leaving container, with its record.
 type departure struct {
 	*checkpoint.Departure
 	engine *Engine
 	id     string
 	group  *kernel.Cgroup
 	first  checkpoint.Identity
-	froze  bool // or has tried to
+	froze  bool // or has tried to freeze it
 }
 
 // Freeze stops the container's processes.
@@ -371,14 +370,14 @@ func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
 	return d.Departure.Freeze(ctx)
 }
 
-// Close ends what PrepareDump started.
+// Close undoes PrepareDump.
 func (d *departure) Close() error {
 	defer d.engine.LetGo()
 	return errors.Join(d.Departure.Close(), d.engine.closed(d.id, d.group, d.first, d.froze))
 }
 
 // closed gives a container back to its engine after a departure, unless the departure has frozen the
-// container and nobody has let it go on since.
+// container and nobody has resumed it since.
 func (e *Engine) closed(id string, group *kernel.Cgroup, first checkpoint.Identity, froze bool) error {
 	defer e.lock(id)()
 	frozen, unknown := group.ToldToFreeze()
@@ -390,19 +389,19 @@ func (e *Engine) closed(id string, group *kernel.Cgroup, first checkpoint.Identi
 	return e.restartsAgain(ctx, id)
 }
 
-// resumed tells whether a container that was to leave goes on here. Whoever freezes it then, such as
-// "docker pause", has nothing to do with the departure.
+// resumed reports whether a container that was to leave continues here. If something freezes it later, such
+// as "docker pause", that has nothing to do with the departure.
 func (e *Engine) resumed(id string) bool {
 	var was departureRecord
 	return durable.Load(e.departurePath(id), &was) == nil && was.Resumed
 }
 
-// goesOn tells whether a container that was to leave is its engine's again: it is not frozen, or it
-// has ended, and its cgroup with it. One of which that cannot be found out may be frozen still, and
-// have a copy elsewhere.
+// goesOn reports whether a container that was to leave belongs to its engine again: it is not frozen, or it
+// and its cgroup have ended. If the state is unknown, the container may still be frozen and have a copy
+// elsewhere.
 func goesOn(frozen bool, unknown error, alive bool) bool { return unknown == nil && !frozen || !alive }
 
-// frozen tells whether a move has frozen a container.
+// frozen reports whether a move has frozen a container.
 func (e *Engine) frozen(id string, pid int) bool {
 	if !durable.Exists(e.departurePath(id)) || e.resumed(id) {
 		return false

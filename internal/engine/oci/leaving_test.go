@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// TestExternalDescriptors reads what runc knows, and crun.
+// TestExternalDescriptors reads the states of runc and crun.
 func TestExternalDescriptors(t *testing.T) {
 	want := []string{"/dev/null", "pipe:[1]", "pipe:[2]"}
 	for _, state := range []string{
@@ -39,7 +39,7 @@ func TestExternalDescriptors(t *testing.T) {
 	}
 }
 
-// mute is the adapter of an engine that is there and hangs. To ask it is a mistake.
+// mute is the adapter of an engine that is there and hangs. Querying it fails the test.
 type mute struct {
 	away
 	t *testing.T
@@ -69,7 +69,7 @@ func grouped(t *testing.T) checkpoint.Identity {
 		if err := errors.Join(input.Close(), cmd.Wait()); err != nil {
 			t.Error(err)
 		}
-		for unix.Rmdir(group) == unix.EBUSY { // the process has ended, and may not be gone
+		for unix.Rmdir(group) == unix.EBUSY { // the process has ended, but may not be gone yet
 			time.Sleep(time.Millisecond)
 		}
 	})
@@ -79,7 +79,8 @@ func grouped(t *testing.T) checkpoint.Identity {
 	return first
 }
 
-// TestProcessesOfCopy: the processes of a container that leaves are found without its engine, which may hang.
+// TestProcessesOfCopy checks that the processes of a leaving container are found without its engine, which
+// may hang.
 func TestProcessesOfCopy(t *testing.T) {
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, mute{t: t})
 	must(t, err)

@@ -6,10 +6,9 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// LogStayer is an adapter whose engine may keep what it has logged of a container where it cannot
-// be taken from.
+// LogStayer is an adapter whose engine may keep a container's log in a place from which it cannot be moved.
 type LogStayer interface {
-	// LogStays is the name of what keeps the log of a container that stays; "": the log moves, or
+	// LogStays returns the name of the log's keeper if the log stays. It returns "" if the log moves or
 	// there is none.
 	LogStays(d engine.Definition) string
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Stop has the engine stop a container.
+// Stop makes the engine stop a container.
 func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error {
 	unlock, err := e.lockBefore(ctx, id)
 	if err != nil {
@@ -24,7 +24,7 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	return e.adapter.Stop(ctx, found, grace)
 }
 
-// Remove has the engine remove a container. Its volumes stay.
+// Remove makes the engine remove a container. Its volumes stay.
 func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	unlock, err := e.lockBefore(ctx, id)
 	if err != nil {
@@ -57,8 +57,8 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	return errors.Join(durable.Remove(e.camePath(id)), e.unremember(id))
 }
 
-// endUnseen ends the processes of a container that has come and that its engine does not know to
-// run: it could not, and nobody would know of them when it is removed.
+// endUnseen ends the processes of an arrived container if its engine does not know that it runs. The engine
+// could not end them, and nobody would know of them once the container is removed.
 func (e *Engine) endUnseen(ctx context.Context, found Container, force bool) error {
 	if found.Container.State == engine.Running {
 		return nil
@@ -83,7 +83,7 @@ func (e *Engine) endUnseen(ctx context.Context, found Container, force bool) err
 	return group.Kill(ctx)
 }
 
-// Logs shows what the engine has logged of a container.
+// Logs passes the engine's log of a container to emit.
 func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions,
 	emit func(engine.LogEntry) error) error {
 	found, err := e.find(ctx, id)

@@ -7,23 +7,22 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// maxLine bounds what is kept of a line that does not end: the rest is another entry.
+// maxLine bounds the length of an entry: the rest of a longer line becomes another entry.
 const maxLine = 1 << 20
 
-// Lines makes entries of what engines show of each line that they have logged: its time, a space,
-// and the line.
+// Lines splits an engine's log output into entries. Each line has its time, a space, and the logged line.
 type Lines struct {
 	stream string
 	emit   func(engine.LogEntry) error
 	rest   []byte
 }
 
-// NewLines makes entries of one stream.
+// NewLines returns Lines for one stream.
 func NewLines(stream string, emit func(engine.LogEntry) error) *Lines {
 	return &Lines{stream: stream, emit: emit}
 }
 
-// Write takes what the engine shows.
+// Write takes the engine's output.
 func (l *Lines) Write(data []byte) (int, error) {
 	l.rest = append(l.rest, data...)
 	for {
@@ -42,7 +41,7 @@ func (l *Lines) Write(data []byte) (int, error) {
 	}
 }
 
-// Flush emits the last line if it has no end.
+// Flush emits the last line if it has no line end.
 func (l *Lines) Flush() error {
 	if len(l.rest) == 0 {
 		return nil
@@ -50,7 +49,7 @@ func (l *Lines) Flush() error {
 	return l.take(len(l.rest))
 }
 
-// take emits the first so many bytes.
+// take emits the first n bytes.
 func (l *Lines) take(n int) error {
 	entry := engine.LogEntry{Stream: l.stream, Data: bytes.Clone(l.rest[:n])}
 	l.rest = l.rest[n:]

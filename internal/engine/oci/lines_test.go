@@ -7,7 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestLines: lines are entries; one that does not end is cut, and the last is not lost.
+// TestLines checks that each line becomes an entry, that an endless line is cut, and that the last line is
+// not lost.
 func TestLines(t *testing.T) {
 	var got []string
 	l := NewLines("stdout", func(entry engine.LogEntry) error {

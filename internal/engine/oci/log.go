@@ -15,11 +15,11 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 )
 
-// logName is the log's name in the private directory.
+// logName is the name of the log in the private directory.
 const logName = "log"
 
-// copyLog brings the copy of a container's log that moves, in its private directory, up to date:
-// what was added since is added. So are files that others keep of it.
+// copyLog updates the copy, in the private directory, of a container's log that moves: it appends new
+// output. It also updates the files of a FileMigrator.
 func (e *Engine) copyLog(id string, a alive) error {
 	if err := makePrivate(e.private(id)); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (e *Engine) appendLog(id, name, path string) error {
 	if err == nil && same {
 		at, err = to.Seek(0, io.SeekEnd)
 	}
-	if err == nil && blank+at > info.Size() { // it has been cut
+	if err == nil && blank+at > info.Size() { // the log was truncated
 		at, blank = 0, 0
 	}
 	if err == nil && at == 0 {
@@ -77,14 +77,15 @@ func seek(f *os.File, at int64) error {
 	return err
 }
 
-// copiedLog is a log that was copied, without the room before it that it did not need when it came here.
+// copiedLog is a log that was copied without its leading blanks, the unused part of the room that an
+// adapter made when the container came here.
 type copiedLog struct {
 	info  os.FileInfo
 	blank int64
 }
 
-// sameLog tells whether a file is the one that was copied last, and what of it is blank: engines
-// begin a new one when a log is large enough.
+// sameLog reports whether a file is the log that was copied last, and how many blanks precede its contents.
+// It can be another file, because engines rotate large logs.
 func (e *Engine) sameLog(id string, now os.FileInfo, log io.Reader) (same bool, blank int64, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,7 +99,7 @@ func (e *Engine) sameLog(id string, now os.FileInfo, log io.Reader) (same bool, 
 	return false, blank, err
 }
 
-// Blanks counts those at the beginning of a log.
+// Blanks counts the blanks at the beginning of a log.
 func Blanks(log io.Reader) (count int64, err error) {
 	piece := make([]byte, logPiece)
 	for {
@@ -116,7 +117,7 @@ func Blanks(log io.Reader) (count int64, err error) {
 
 func makePrivate(path string) error { return os.MkdirAll(path, 0o700) }
 
-// ownLog wants a log to be in its engine's directory of the container: what another node sends is
+// ownLog requires a log to be in the engine's directory of the container, because data from another node is
 // written to it.
 func ownLog(path string, found Container) error {
 	if path == "" || found.Directory == "" {
@@ -129,7 +130,7 @@ func ownLog(path string, found Container) error {
 	return nil
 }
 
-// bringKept puts files that others keep of the container where they belong.
+// bringKept installs the files of a FileMigrator.
 func (a *arrival) bringKept() error {
 	migrator, is := a.engine.adapter.(FileMigrator)
 	if !is {
@@ -141,8 +142,8 @@ func (a *arrival) bringKept() error {
 	return nil
 }
 
-// carryLog puts what the engine had logged at the source before what it logs here: it has opened an
-// empty log, and nothing has been written to it yet.
+// carryLog puts the source engine's log before the output that will be logged here. The engine has opened
+// an empty log and written nothing yet.
 func (a *arrival) carryLog() error {
 	came := filepath.Join(a.engine.private(a.definition.ID), logName)
 	info, err := os.Lstat(came)
@@ -152,7 +153,7 @@ func (a *arrival) carryLog() error {
 	if err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() { // it comes from another node
+	if !info.Mode().IsRegular() { // another node has sent it
 		return errors.New("the log that has come is not a regular file")
 	}
 	from, err := os.Open(came)
@@ -170,9 +171,9 @@ func (a *arrival) carryLog() error {
 	return nil
 }
 
-// fillLog writes a log to the end of the room that an adapter has made for it, as blanks, or into
-// an empty file. Of one that is larger than its room the oldest lines are left out: the engine
-// reads no more. Where something else is in the file, all comes behind that.
+// fillLog writes a log into an empty file, or to the end of the blanks with which an adapter has reserved
+// room for it. If the log is larger than the room, fillLog leaves out the oldest lines: the engine reads no
+// more. If the file has other contents, the log is appended to them.
 func fillLog(to, from *os.File) error {
 	room, end, err := roomIn(to)
 	if err != nil {
@@ -205,7 +206,7 @@ func fillLog(to, from *os.File) error {
 	return err
 }
 
-// roomIn is how many blanks there are if there is nothing else, and where the file ends.
+// roomIn returns the number of blanks if the file has nothing else, and the file's size.
 func roomIn(log *os.File) (room, end int64, err error) {
 	info, err := log.Stat()
 	if err != nil {
@@ -218,5 +219,5 @@ func roomIn(log *os.File) (room, end int64, err error) {
 	return blank, info.Size(), err
 }
 
-// logPiece is how much of a log is read at a time.
+// logPiece is the size of the buffer for reading a log.
 const logPiece = 256 << 10

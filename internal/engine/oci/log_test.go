@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestFillLog: a log lies at the end of its room, and loses its oldest lines if it is too large.
-// What the engine has written is no room.
+// TestFillLog checks that a log is written to the end of its room, and loses its oldest lines if it is too
+// large. Output that the engine has written does not count as room.
 func TestFillLog(t *testing.T) {
 	long := strings.Repeat("l", 3*logPiece) + "\n"
 	for what, c := range map[string]struct {
@@ -52,7 +52,7 @@ func TestFillLog(t *testing.T) {
 	}
 }
 
-// TestCopyLog: what is copied of a log is all but the blanks before it, and what is added since is added.
+// TestCopyLog checks that a log is copied without its leading blanks, and that new output is appended.
 func TestCopyLog(t *testing.T) {
 	e, dir := &Engine{logs: map[string]copiedLog{}}, t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
@@ -72,7 +72,7 @@ func TestCopyLog(t *testing.T) {
 	}
 }
 
-// TestOwnLog: what has come of a log is written only into the engine's directory of the container.
+// TestOwnLog checks that a received log is written only into the engine's directory of the container.
 func TestOwnLog(t *testing.T) {
 	found := Container{Directory: "/store/abc/userdata"}
 	for path, want := range map[string]bool{

@@ -12,12 +12,12 @@ import (
 
 var _ engine.Marker = (*Engine)(nil)
 
-// moved tells what a copy is marked with. The name was noted before the copy could be marked, so an agent
-// that is killed over it leaves nothing that the next one cannot take back.
+// moved returns what a copy is marked with. The name was recorded before the copy could be marked, so the
+// next agent can remove the mark if this one is killed meanwhile.
 func (d departureRecord) moved() Moved { return Moved{Name: d.Name, Node: d.Leave.Target} }
 
-// MarkMoved has the engine show that a container has moved. If the engine hangs, only those wait who take
-// the mark back: the lock of the container is not held.
+// MarkMoved makes the engine show that a container has moved. It does not hold the container's lock, so if
+// the engine hangs, only callers that remove the mark wait.
 func (e *Engine) MarkMoved(ctx context.Context, id string) error {
 	marker, is := e.adapter.(Marker)
 	if !is {
@@ -30,7 +30,7 @@ func (e *Engine) MarkMoved(ctx context.Context, id string) error {
 	defer unlock()
 	var was departureRecord
 	err = durable.Load(e.departurePath(id), &was)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && was.Name == "" { // of an older agent
+	if errors.Is(err, fs.ErrNotExist) || err == nil && was.Name == "" { // record of an older agent
 		return nil
 	}
 	var found Container
@@ -51,8 +51,8 @@ func (e *Engine) MarkMoved(ctx context.Context, id string) error {
 	return nil
 }
 
-// unmark takes that back from a container that stays. If another container has its name by now, it keeps
-// the one that it got: it must go on all the same.
+// unmark removes the mark of a container that stays. If another container has its name by now, the marked
+// name stays: the container must continue all the same.
 func (e *Engine) unmark(ctx context.Context, id string, moved Moved) error {
 	marker, is := e.adapter.(Marker)
 	if !is || moved.Name == "" {

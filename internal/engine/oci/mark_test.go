@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// renaming is the adapter of an engine that can rename its containers, by their own ids.
+// renaming is the adapter of an engine that can rename its containers, by the engine's IDs.
 type renaming struct {
 	Adapter
 	names map[string]string
@@ -65,8 +65,8 @@ func (r *renaming) rename(found Container, from, to string) error {
 	return nil
 }
 
-// TestMark: a copy is marked as often as somebody asks, Godwit still knows it by its name, and it gets
-// that back, unless another container has it by then, or somebody else has renamed it.
+// TestMark checks that a copy can be marked repeatedly, that Godwit still knows it by its name, and that it
+// gets its name back unless another container has the name by then or somebody else has renamed the copy.
 func TestMark(t *testing.T) {
 	id, other := strings.Repeat("a", 64), strings.Repeat("b", 64)
 	for what, c := range map[string]struct {
@@ -110,7 +110,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// hesitant is one that does not end to rename a container before it is let.
+// hesitant is a renaming adapter whose rename does not return until it is released.
 type hesitant struct {
 	*renaming
 	began, let chan struct{}
@@ -122,8 +122,8 @@ func (h *hesitant) Mark(ctx context.Context, found Container, moved Moved) error
 	return h.renaming.Mark(ctx, found, moved)
 }
 
-// TestMarkHoldsNothing: while an engine hangs over the mark of a copy, the copy is protected all the same.
-// Only those who take the mark back wait.
+// TestMarkHoldsNothing checks that a copy is protected although its engine hangs while it marks the copy.
+// Only callers that remove the mark wait.
 func TestMarkHoldsNothing(t *testing.T) {
 	id := strings.Repeat("a", 64)
 	h := &hesitant{&renaming{names: map[string]string{id: "web"}}, make(chan struct{}), make(chan struct{})}

@@ -16,16 +16,15 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// memories are the file systems in memory of a container that do not travel with the execution
-// state, but as trees of files. Whoever looks at one holds it: the container cannot put something
-// else in its place.
+// memories are a container's file systems in memory that travel as trees of files, not with the execution
+// state. The agent holds each of them open, so the container cannot put something else in its place.
 type memories struct {
 	of   checkpoint.Identity // the container's first process
 	held []*os.File          // by their places in the container
 }
 
-// ownMemories are the places of a running container's file systems in memory that godwit-runc makes
-// at the target. What is not mounted there as its runtime has done, once, goes with the execution
+// ownMemories returns the places of a running container's file systems in memory that godwit-runc makes at
+// the target. If something else is mounted at such a place, or more than once, it goes with the execution
 // state.
 func ownMemories(spec *specs.Spec, mounted []kernel.Mount) []string {
 	var places []string
@@ -50,8 +49,8 @@ func mountedOnce(mounted []kernel.Mount, place string) (one kernel.Mount, found 
 	return one, found
 }
 
-// externals are what CRIU does not dump of a running container: what comes from outside of it, and
-// what travels another way.
+// externals lists what CRIU does not dump of a running container: objects from outside the container, and
+// objects that travel another way.
 func (a alive) externals(root string) (criu.Externals, error) {
 	pid := a.found.Container.PID
 	e, err := criu.ExternalFor(a.spec, root, pid)
@@ -65,7 +64,7 @@ func (a alive) externals(root string) (criu.Externals, error) {
 	places := ownMemories(a.spec, mounted)
 	if cgroups := shim.CgroupRoot(a.spec); cgroups != "" {
 		one, found := mountedOnce(mounted, cgroups)
-		// so nothing else is in it
+		// read-only, so nothing else is in it
 		if found && one.Type == "tmpfs" && slices.Contains(strings.Split(one.Flags, ","), "ro") {
 			places = append(places, cgroups)
 		}
@@ -76,7 +75,7 @@ func (a alive) externals(root string) (criu.Externals, error) {
 	return e, nil
 }
 
-// memoryTrees are the trees of files in memory of a running container.
+// memoryTrees returns the trees of files in memory of a running container.
 func (e *Engine) memoryTrees(id string, a alive) ([]files.Tree, error) {
 	pid := a.found.Container.PID
 	first, err := checkpoint.Identify(pid)
@@ -102,8 +101,8 @@ func (e *Engine) memoryTrees(id string, a alive) ([]files.Tree, error) {
 	return here.trees()
 }
 
-// trees are for one caller to open and let go of, whatever becomes of the container meanwhile: a
-// descriptor that was closed may lead to another one's memory.
+// trees returns trees for one caller to open and to let go of, whatever becomes of the container meanwhile:
+// a closed descriptor's number may come to mean another container's memory.
 func (m memories) trees() (trees []files.Tree, err error) {
 	for _, held := range m.held {
 		fd, err := unix.FcntlInt(held.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -118,7 +117,7 @@ func (m memories) trees() (trees []files.Tree, err error) {
 	return trees, nil
 }
 
-// LetGo gives up what is held of containers that have ended: nobody else may have the memory.
+// LetGo releases the memory held of containers that have ended.
 func (e *Engine) LetGo() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,11 +139,11 @@ func holdMemories(first checkpoint.Identity, places []string) (memories, error) 
 
 func (m memories) drop() {
 	for _, held := range m.held {
-		_ = held.Close() // it was only read
+		_ = held.Close() // only opened for reading
 	}
 }
 
-// dropMemories lets go of those of some containers. The caller has locked mu.
+// dropMemories releases the memories of some containers. The caller has locked mu.
 func (e *Engine) dropMemories(which func(id string, m memories) bool) {
 	for id, m := range e.memories {
 		if which(id, m) {

@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// heldIn is an engine that holds what is at a path of a container with this first process.
+// heldIn returns an engine that holds the memory at a path of a container with this first process.
 func heldIn(t *testing.T, path string, first checkpoint.Identity) *Engine {
 	t.Helper()
 	held, err := os.Open(path)
@@ -20,14 +20,14 @@ func heldIn(t *testing.T, path string, first checkpoint.Identity) *Engine {
 	return &Engine{memories: map[string]memories{"x": {of: first, held: []*os.File{held}}}}
 }
 
-// TestLetGo: what a container that has ended had in memory is not kept.
+// TestLetGo checks that memory of a container that has ended is not held.
 func TestLetGo(t *testing.T) {
 	self, err := checkpoint.Identify(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := self
-	ended.StartTicks++ // the pid came back as another process
+	ended.StartTicks++ // another process got the PID
 	for _, c := range []struct {
 		first checkpoint.Identity
 		kept  bool
@@ -41,8 +41,8 @@ func TestLetGo(t *testing.T) {
 	}
 }
 
-// TestTreesAfterLetGo: what somebody has been told of does not become another container's when the
-// engine lets go of it.
+// TestTreesAfterLetGo checks that a returned tree does not become another container's when the engine lets
+// go of it.
 func TestTreesAfterLetGo(t *testing.T) {
 	mine, other := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(mine, "mine"), nil, 0o600); err != nil {
@@ -54,7 +54,7 @@ func TestTreesAfterLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.LetGo()
-	for range 8 { // they get the descriptors that are free again
+	for range 8 { // they reuse the free descriptors
 		another, err := os.Open(other)
 		if err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
-// Memory tells how far the memory of a container is that is filled while it runs.
+// Memory reports how much of a running container's memory has been filled.
 func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, error) {
 	engineID, err := e.engineID(id)
 	if err != nil {

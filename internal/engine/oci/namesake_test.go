@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 )
 
-// reusing is the adapter of an engine that has no containers, and gives ids again. What it is to
-// forget of one that is no more it forgets when it may.
+// reusing is the adapter of an engine that has no containers and reuses IDs. Its Gone waits until it is
+// released.
 type reusing struct {
 	garbageAdapter
 	began, goOn chan struct{}
@@ -35,8 +35,8 @@ func (a *reusing) Gone(engineID string) error {
 	return a.garbageAdapter.Gone(engineID)
 }
 
-// TestNamesakeWaits: as long as what a container had is taken away none is made that gets the same
-// id of its engine's.
+// TestNamesakeWaits checks that no container with a reused ID is made while the previous container's data
+// is being removed.
 func TestNamesakeWaits(t *testing.T) {
 	e := awayEngine(t)
 	id := strings.Repeat("1", 64)
@@ -51,14 +51,13 @@ func TestNamesakeWaits(t *testing.T) {
 		t.Error("another one could be made")
 	}
 	close(a.goOn)
-	e.gcActive.Lock() // it is over
+	e.gcActive.Lock() // waits until it has finished
 	if durable.Exists(e.remembered(id)) {
 		t.Error("it is not forgotten")
 	}
 }
 
-// TestCreateIsNotGivenUp: an engine that makes a container is waited for, also after the migration was
-// given up.
+// TestCreateIsNotGivenUp checks that a running Create is awaited, even after the migration was given up.
 func TestCreateIsNotGivenUp(t *testing.T) {
 	e := awayEngine(t)
 	ctx, giveUp := context.WithCancel(t.Context())
@@ -70,8 +69,8 @@ func TestCreateIsNotGivenUp(t *testing.T) {
 	}
 }
 
-// TestNamesakeMade: none is made while what another one had by that id is taken away, which that
-// one has no more then.
+// TestNamesakeMade checks that nothing of a removed container is deleted by its ID while a new container
+// with the same ID is being made.
 func TestNamesakeMade(t *testing.T) {
 	e := awayEngine(t)
 	id, other := strings.Repeat("1", 64), strings.Repeat("2", 64)
@@ -96,8 +95,8 @@ func TestNamesakeMade(t *testing.T) {
 	}
 }
 
-// TestNamesakeComes: what is kept by an id that another container has got stays with that one, also
-// before its engine knows it.
+// TestNamesakeComes checks that data kept by a reused ID stays with the new container, even before its
+// engine knows it.
 func TestNamesakeComes(t *testing.T) {
 	id, other := strings.Repeat("1", 64), strings.Repeat("2", 64)
 	for _, disowned := range []bool{true, false} {
@@ -123,9 +122,9 @@ func TestNamesakeComes(t *testing.T) {
 	}
 }
 
-// TestSettleNamesake: a container that has the id of one that came, and that has ended and was
-// deleted since, is not taken for that: its engine is told nothing of it, and what the other one
-// had waits for its end.
+// TestSettleNamesake covers a container that arrived, ended and was deleted, and whose ID another container
+// then got. The engine is told nothing about the new container, and the old container's data waits for the
+// new one's end.
 func TestSettleNamesake(t *testing.T) {
 	e := awayEngine(t)
 	id := strings.Repeat("1", 64)
@@ -151,7 +150,7 @@ func TestSettleNamesake(t *testing.T) {
 	}
 }
 
-// openRestoreDir makes the restore directory of the container of id "own".
+// openRestoreDir makes the restore directory of the container with the engine ID "own".
 func openRestoreDir(t *testing.T, e *Engine) shim.Dir {
 	t.Helper()
 	dir, err := e.restoreDir("own")

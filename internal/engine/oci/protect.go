@@ -15,11 +15,11 @@ import (
 
 var _ engine.Protector = (*Engine)(nil)
 
-// sparedPath is the record of checkpoint.Protect. It is in memory: it is written in the freeze, and
-// the processes end with the machine.
+// sparedPath is the path of checkpoint.Protect's record. The file is in memory, because it is written
+// during the freeze, and the processes do not survive the machine anyway.
 func (e *Engine) sparedPath(id string) string { return filepath.Join(e.workDir(id), "spared.json") }
 
-// Protect keeps others from a frozen copy.
+// Protect keeps other programs away from a frozen copy.
 func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
 	unlock, err := e.lockBefore(ctx, id)
 	if err != nil {

@@ -14,33 +14,33 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// departureRecord is there from PrepareDump until the container is resumed or destroyed.
+// departureRecord exists from PrepareDump until the container is resumed or destroyed.
 type departureRecord struct {
 	Started time.Time           `json:"started"`
 	First   checkpoint.Identity `json:"first"`
 	Freezer string              `json:"freezer"` // directory of the cgroup by which they are frozen
-	// what the engine is to do when it ends; while it leaves: nothing
+	// what the engine is to do when the container ends; while it leaves: nothing
 	Restart json.RawMessage `json:"restart"`
-	Boot    string          `json:"boot"` // of the machine, in which the container runs
+	Boot    string          `json:"boot"` // of the machine on which the container runs
 	Leave   engine.Leave    `json:"leave,omitzero"`
-	Name    string          `json:"name,omitempty"` // the engine's, before the copy was marked
-	// Resumed: the container goes on here, and its engine may not know yet.
+	Name    string          `json:"name,omitempty"` // the engine's name for it, before the copy was marked
+	// Resumed: the container continues here, and its engine may not know that yet.
 	Resumed bool `json:"resumed,omitempty"`
 }
 
-// arrivalRecord is there from the begin of an arrival until the container has been resumed and its
-// engine knows it.
+// arrivalRecord exists from the beginning of an arrival until the container has been resumed and its engine
+// knows it.
 type arrivalRecord struct {
 	Definition engine.Definition `json:"definition"`
-	Restart    json.RawMessage   `json:"restart"`          // once it runs
-	Volumes    []string          `json:"volumes"`          // that the arrival makes
-	EngineID   string            `json:"own_id,omitempty"` // once the engine has made it
-	Boot       string            `json:"boot"`             // of the machine, in which it arrives
+	Restart    json.RawMessage   `json:"restart"`          // once the container runs
+	Volumes    []string          `json:"volumes"`          // made by the arrival
+	EngineID   string            `json:"own_id,omitempty"` // once the engine has made the container
+	Boot       string            `json:"boot"`             // of the machine, during the arrival
 	Began      time.Time         `json:"began"`
-	Unmade     bool              `json:"unmade,omitempty"` // the engine reported that it created none
+	Unmade     bool              `json:"unmade,omitempty"` // the engine reported that it created no container
 }
 
-// save makes the directory of a record, too.
+// save also makes the record's directory.
 func save(path string, value any) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -48,8 +48,8 @@ func save(path string, value any) error {
 	return durable.Save(path, value)
 }
 
-// arriving finds a container that arrives and has not been resumed: its engine may be busy with it,
-// and is not asked.
+// arriving finds a container that is arriving and has not been resumed. It does not query the engine, which
+// may be busy with the container.
 func (e *Engine) arriving(id string) (engine.Container, bool, error) {
 	was, is, err := e.arrivalOf(id)
 	return engine.Container{Definition: was.Definition, State: engine.Arriving}, is, err
@@ -66,7 +66,7 @@ func (e *Engine) arrivalOf(id string) (was arrivalRecord, is bool, err error) {
 	return was, err == nil, err
 }
 
-// comingHere are all containers that arrive and have not been resumed, by their own ids.
+// comingHere returns all containers that are arriving and have not been resumed, by the engine's IDs.
 func (e *Engine) comingHere() (map[string]engine.Container, error) {
 	entries, err := os.ReadDir(e.records(""))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

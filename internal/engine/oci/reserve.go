@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 )
 
-// Reserve lists what stands against restoring this container here.
+// Reserve lists the obstacles to restoring this container here.
 func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
 	if _, err := e.adapter.Expect(d); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Restore makes the processes from the state that is here now.
+// Restore makes the processes from the state that has arrived so far.
 func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
 	e := a.engine
 	unlock := e.lock(a.definition.ID)
@@ -45,20 +45,19 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 	if err != nil {
 		return fail(errors.Join(err, a.inTime()))
 	}
-	// the engine comes to its end after the container runs; who wants to act on the container waits
-	// for that
+	// The engine's start ends after the container runs. Other operations on the container wait for that.
 	go func() {
 		defer unlock()
 		<-a.begun()
 		if a.startErr != nil && a.expected.Late {
 			_ = save(e.orphanPath(a.definition.ID), a.startErr.Error()) // its guard stays: see orphan
 		}
-		_ = e.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived does it again
+		_ = e.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived repeats it
 	}()
 	return resumed.At, nil
 }
 
-// patiently ends a context with the patience of the engine.
+// patiently returns a context that ends with the engine's patience.
 func (a *arrival) patiently(ctx context.Context) (context.Context, context.CancelFunc) {
 	if until := a.Until(); !until.IsZero() {
 		return context.WithDeadline(ctx, until)
@@ -66,8 +65,8 @@ func (a *arrival) patiently(ctx context.Context) (context.Context, context.Cance
 	return context.WithCancel(ctx)
 }
 
-// inTime wants the engine not to be about to give the container up. What it had not seen yet of one
-// that is resumed then it would end.
+// inTime returns an error if the engine is about to give the container up. The engine would end a container
+// that was resumed then, because it has not seen it run.
 func (a *arrival) inTime() error {
 	if until := a.Until(); !until.IsZero() && !time.Now().Before(until) {
 		return fmt.Errorf("the start timeout of %s is about to expire: the container's state has not "+
@@ -98,7 +97,7 @@ func occupied(dir shim.Dir) (bool, error) {
 	return len(pids) > 0, err
 }
 
-// groupIn is the cgroup of the container restored from a directory.
+// groupIn returns the cgroup of the container restored from a directory.
 func groupIn(dir shim.Dir) (*kernel.Cgroup, error) {
 	name, err := dir.Cgroup()
 	if err != nil {
@@ -107,8 +106,8 @@ func groupIn(dir shim.Dir) (*kernel.Cgroup, error) {
 	return kernel.OpenCgroup(name)
 }
 
-// orphanError says why a running container is an orphan, until settle finds that it has ended; nil if it is
-// none.
+// orphanError says why a running container is an orphan, until settle finds that it has ended. It returns
+// nil if the container is no orphan.
 func (e *Engine) orphanError(id string) error {
 	var why string
 	err := durable.Load(e.orphanPath(id), &why)
@@ -120,8 +119,9 @@ func (e *Engine) orphanError(id string) error {
 		id, e.adapter.Title(), why))
 }
 
-// waits wants the engine's start to wait for the container still: an engine that has ended
-// meanwhile would not know what was restored, and end it; one that is about to give up, too.
+// waits returns an error unless the engine's start still waits for the container. An engine whose start has
+// ended would not know the restored container, and end it. An engine that is about to give up would do the
+// same.
 func (a *arrival) waits() error {
 	started := a.begun()
 	if started == nil {
@@ -135,9 +135,8 @@ func (a *arrival) waits() error {
 	}
 }
 
-// remount mounts the root file system anew at its place. Its writable layer has been written to
-// behind the back of the mount that the engine has made, which may have noted what was there
-// before. Nobody uses that one yet.
+// remount mounts the root file system again. Its writable layer was written to behind the back of the
+// engine's mount, which may have cached its earlier contents. Nobody uses the engine's mount yet.
 func (a *arrival) remount() error {
 	if err := mounts.Unmount(a.root.Target); err != nil {
 		return err
@@ -148,8 +147,8 @@ func (a *arrival) remount() error {
 	return a.root.Mount()
 }
 
-// forget removes the records of a container's move. That of an arrival goes first, for good:
-// without the restore proxy's record beside it, it would say that the container never ran.
+// forget removes the records of a container's move. It removes that of an arrival first, durably: without
+// the restore proxy's record beside it, it would say that the container never ran.
 func (e *Engine) forget(id string) error {
 	if err := durable.Remove(e.arrivalPath(id)); err != nil {
 		return err

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestForget: the record of an arrival is never there without that of its restore proxy.
+// TestForget checks that the record of an arrival never exists without that of its restore proxy.
 func TestForget(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	if err := save(e.arrivalPath(id), arrivalRecord{}); err != nil {
 		t.Fatal(err)
 	}
-	// it cannot be removed: something is mounted on it
+	// something is mounted on it, so it cannot be removed
 	if err := os.Mkdir(e.recordPath(id), 0o700); err != nil {
 		t.Fatal(err)
 	}

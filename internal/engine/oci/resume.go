@@ -16,8 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// noRestarts has the engine not start a container again, whatever becomes of it and whoever asks,
-// and records what it was to do.
+// noRestarts keeps the engine from starting a container again, in any case and for anybody, and records the
+// engine's restart policy.
 func (e *Engine) noRestarts(
 	ctx context.Context, id string, a alive, first checkpoint.Identity, leave engine.Leave,
 ) error {
@@ -33,7 +33,7 @@ func (e *Engine) noRestarts(
 	}
 	var was departureRecord
 	err = durable.Load(e.departurePath(id), &was)
-	if err == nil { // of an agent that was killed, before or after the engine had been told
+	if err == nil { // left by an agent that was killed, before or after it told the engine
 		record.Restart, record.Name = was.Restart, cmp.Or(was.Name, record.Name)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -50,14 +50,14 @@ func (e *Engine) noRestarts(
 	return nil
 }
 
-// unguard lets the engine start a container again that stays.
+// unguard lets the engine start a container that stays here.
 func (e *Engine) unguard(ctx context.Context, id string) error {
 	guarder, is := e.adapter.(Guarder)
 	if !is {
 		return nil
 	}
 	found, err := e.find(ctx, id)
-	if errors.Is(err, engine.ErrNotFound) { // it has been removed, and its guard with it
+	if errors.Is(err, engine.ErrNotFound) { // it has been removed, together with its guard
 		return nil
 	}
 	if err == nil {
@@ -68,7 +68,7 @@ func (e *Engine) unguard(ctx context.Context, id string) error {
 
 // restartsAgain gives a container that stays back to its engine.
 func (e *Engine) restartsAgain(ctx context.Context, id string) error {
-	unlock, err := e.marks.LockBefore(ctx, id) // until nobody marks the container any more
+	unlock, err := e.marks.LockBefore(ctx, id) // wait until nobody marks the container any more
 	if err != nil {
 		return err
 	}
@@ -94,10 +94,10 @@ func (e *Engine) restartsAgain(ctx context.Context, id string) error {
 	if err != nil {
 		return errors.Join(failed, err)
 	}
-	return errors.Join(failed, e.forget(id)) // the copy of its log, and CRIU's
+	return errors.Join(failed, e.forget(id)) // the copy of its log, and CRIU's logs
 }
 
-// ResumeProcesses lets a container that a departure froze go on, whether or not its engine answers.
+// ResumeProcesses resumes a container that a departure froze, whether or not its engine answers.
 func (e *Engine) ResumeProcesses(ctx context.Context, id string) error {
 	unlock, err := e.lockBefore(ctx, id)
 	if err != nil {
@@ -111,7 +111,7 @@ func (e *Engine) ResumeProcesses(ctx context.Context, id string) error {
 	}
 	if err == nil && !was.Resumed {
 		was.Resumed = true
-		_ = save(e.departurePath(id), was) // best effort: the container must go on even if the disk is full
+		_ = save(e.departurePath(id), was) // best effort: the container must continue even on a full disk
 	}
 	if err == nil {
 		err = e.resume(ctx, id, was)
@@ -129,8 +129,7 @@ func (e *Engine) resume(ctx context.Context, id string, was departureRecord) err
 	return was.resume(ctx)
 }
 
-// Resume lets a container that a departure froze go on. It runs before the engine is asked for
-// anything.
+// Resume resumes a container that a departure froze. It does so before it queries the engine.
 func (e *Engine) Resume(ctx context.Context, id string) error {
 	unlock, err := e.lockBefore(ctx, id)
 	if err != nil {
@@ -143,7 +142,7 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 		if durable.Exists(e.arrivalPath(id)) {
 			return nil
 		}
-		return e.forget(id) // what was made for a move that did not come that far
+		return e.forget(id) // what was made for a move that failed before the freeze
 	}
 	if err == nil {
 		err = e.resume(ctx, id, was)
@@ -157,7 +156,7 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 	return nil
 }
 
-// thaw lets the processes go on, or the group that they have left: see kernel.Cgroup.Kill.
+// resume resumes the processes, or the group that they have left: see kernel.Cgroup.Kill.
 func (d departureRecord) resume(ctx context.Context) error {
 	if !d.First.Alive() {
 		return d.resumeEmpty()
@@ -169,9 +168,9 @@ func (d departureRecord) resume(ctx context.Context) error {
 	return checkpoint.Resume(ctx, group)
 }
 
-// resumeEmpty lets go of a group whose processes somebody else has ended while they were frozen.
+// resumeEmpty thaws a group whose processes somebody else has ended while they were frozen.
 func (d departureRecord) resumeEmpty() error {
-	if d.Freezer == "" { // of an older agent
+	if d.Freezer == "" { // record of an older agent
 		return nil
 	}
 	group, err := kernel.CgroupAt(d.Freezer)
@@ -184,7 +183,7 @@ func (d departureRecord) resumeEmpty() error {
 	return group.Thaw()
 }
 
-// Destroy kills a frozen container and has the engine remove all of it.
+// Destroy kills a frozen container and makes the engine remove all of it.
 func (e *Engine) Destroy(ctx context.Context, id string, stay []string) error {
 	unlock, err := e.lockBefore(ctx, id)
 	if err != nil {
@@ -216,9 +215,9 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 	return e.forgetGone(ctx, id)
 }
 
-// forgetGone forgets a container that is no more. If the adapter cannot now, it can be told again
-// which one it is. What is kept by an id that the engine has given again meanwhile stays until that
-// one is no more, either.
+// forgetGone forgets a container that no longer exists. If the adapter fails, the record of the container's
+// ID stays, so the call can be repeated. If the engine has reused the ID, data kept by this ID stays until
+// the new container is gone, too.
 func (e *Engine) forgetGone(ctx context.Context, id string) error {
 	engineID, err := e.engineID(id)
 	if err != nil {
@@ -239,16 +238,16 @@ func (e *Engine) forgetGone(ctx context.Context, id string) error {
 	return errors.Join(durable.Remove(e.camePath(id)), e.forget(id))
 }
 
-// removeRestoreDir removes the restore directory of a container that is no more, and its cgroup:
-// its engine does not always have the runtime delete what the engine has removed (Podman, if conmon
-// was killed).
+// removeRestoreDir removes the restore directory and the cgroup of a container that no longer exists. An
+// engine does not always make the runtime delete a container that it has removed (Podman, if conmon was
+// killed).
 func (e *Engine) removeRestoreDir(id string) error {
 	engineID, err := e.engineID(id)
 	if err != nil || engineID == id { // it was started here
 		return err
 	}
 	dir, err := e.restoreDir(engineID)
-	if err != nil || dir.Waits() && !durable.Exists(e.arrivalPath(id)) { // another one comes there
+	if err != nil || dir.Waits() && !durable.Exists(e.arrivalPath(id)) { // another arrives there
 		return err
 	}
 	runs, err := occupied(dir)
@@ -262,7 +261,7 @@ func (e *Engine) removeRestoreDir(id string) error {
 	return dir.Remove()
 }
 
-// gone forgets what the adapter keeps of a container that is no more.
+// gone deletes what the adapter keeps of a container that no longer exists.
 func (e *Engine) gone(ctx context.Context, id string) error {
 	engineID, err := e.engineID(id)
 	if err != nil {
@@ -272,7 +271,7 @@ func (e *Engine) gone(ctx context.Context, id string) error {
 	return err
 }
 
-// kill ends the frozen processes so that nobody hears of it. The engine need not be there for that.
+// kill kills the frozen processes so that no other host notices. It does not need the engine.
 func (e *Engine) kill(ctx context.Context, id string) error {
 	var was departureRecord
 	err := durable.Load(e.departurePath(id), &was)
@@ -305,8 +304,8 @@ func takeLinksDown(pid int) error {
 	return checkpoint.TakeLinksDown(path)
 }
 
-// removeGone has the engine remove a container whose processes have been killed, and the volumes
-// that went with it.
+// removeGone makes the engine remove a container whose processes have been killed, and the volumes that
+// have moved with it.
 func (e *Engine) removeGone(ctx context.Context, found Container, stay []string) error {
 	defer e.engineIDs.Lock(found.ID)()
 	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: true}); err != nil {
@@ -326,7 +325,7 @@ func (e *Engine) removeGone(ctx context.Context, found Container, stay []string)
 	return nil
 }
 
-// awaitRemoved waits until the engine knows a container no more.
+// awaitRemoved waits until the engine no longer knows a container.
 func (e *Engine) awaitRemoved(ctx context.Context, engineID string) error {
 	const pause = 10 * time.Millisecond
 	ctx, cancel := e.asking(ctx)
@@ -345,7 +344,7 @@ func (e *Engine) awaitRemoved(ctx context.Context, engineID string) error {
 	}
 }
 
-// sameFile tells whether two paths lead to the same.
+// sameFile reports whether two paths lead to the same file.
 func sameFile(a, b string) (bool, error) {
 	first, err := os.Stat(a)
 	if err != nil {

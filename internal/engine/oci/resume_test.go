@@ -35,7 +35,7 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
-// TestWaits: nothing is restored for a start that the engine has given up.
+// TestWaits checks that nothing is restored for a start that the engine has given up.
 func TestWaits(t *testing.T) {
 	a := &arrival{started: make(chan struct{})}
 	if err := a.waits(); err != nil {
@@ -48,8 +48,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestResumeEmpty: a group whose processes have been ended is not left frozen, whether the container
-// stays or goes; one that is gone hinders nothing.
+// TestResumeEmpty checks that a group whose processes were ended is not left frozen, whether the container
+// stays or goes, and that a missing group is no error.
 func TestResumeEmpty(t *testing.T) {
 	e, id, group := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
 	frozen := filepath.Join(group, "cgroup.freeze")
@@ -70,14 +70,14 @@ func TestResumeEmpty(t *testing.T) {
 	must(t, departureRecord{}.resume(t.Context()))
 }
 
-// TestResumeOnFullDisk: a container goes on although that cannot be noted.
+// TestResumeOnFullDisk checks that a container continues although this cannot be recorded.
 func TestResumeOnFullDisk(t *testing.T) {
 	e, id, group := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
 	must(t, os.MkdirAll(e.records(id), 0o700))
 	must(t, unix.Mount("tmpfs", e.records(id), "tmpfs", 0, "size=4k"))
 	t.Cleanup(func() { must(t, unix.Unmount(e.records(id), unix.MNT_DETACH)) })
 	was := departureRecord{First: checkpoint.Identity{PID: 1 << 22, StartTicks: 1}, Freezer: group}
-	must(t, save(e.departurePath(id), was)) // for which there is room once
+	must(t, save(e.departurePath(id), was)) // for which there is still room
 	if err := save(e.departurePath(id), was); !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("the disk is not full: %v", err)
 	}
@@ -89,9 +89,9 @@ func TestResumeOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestClosedWhilePaused: somebody who pauses a container that stays does not keep the departure from giving
-// it back to its engine. Only a container that the departure itself has frozen, and that has not been
-// resumed, is not given back.
+// TestClosedWhilePaused checks that a departure gives a container that stays back to its engine even if
+// somebody has paused it. Only a container that the departure itself has frozen and not resumed is not
+// given back.
 func TestClosedWhilePaused(t *testing.T) {
 	e, id, dir := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0o600))
@@ -114,7 +114,7 @@ func TestClosedWhilePaused(t *testing.T) {
 	}
 }
 
-// alone is an adapter that counts who asks while somebody else does.
+// alone is an adapter that counts overlapping calls.
 type alone struct {
 	away
 	asking, together atomic.Int32
@@ -131,7 +131,7 @@ func (a *alone) Away() error {
 	return engine.ErrAway
 }
 
-// TestClosedAlone: nobody else changes a container while its departure gives it back.
+// TestClosedAlone checks that nobody else changes a container while its departure gives it back.
 func TestClosedAlone(t *testing.T) {
 	adapter := &alone{}
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, adapter)
@@ -153,8 +153,8 @@ func TestClosedAlone(t *testing.T) {
 	}
 }
 
-// TestHeldContainerDelaysNobodyForEver: whoever waits for another change of a container, which may wait for
-// an engine that hangs, can give up.
+// TestHeldContainerDelaysNobodyForEver checks that a caller can give up waiting for another change of a
+// container, which may be waiting for an engine that hangs.
 func TestHeldContainerDelaysNobodyForEver(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	defer e.lock(id)()

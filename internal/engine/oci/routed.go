@@ -17,5 +17,5 @@ func ChosenByEngine(part netip.Prefix) netip.Prefix {
 // AddressesToAskFor returns the range, in a node's part of a routed network, of which the engine itself
 // assigns no address.
 func AddressesToAskFor(part netip.Prefix) (first, last netip.Addr) {
-	return part.Addr().Next().Next(), ChosenByEngine(part).Addr().Prev() // the bridge has the one before
+	return part.Addr().Next().Next(), ChosenByEngine(part).Addr().Prev() // the bridge has the address before
 }

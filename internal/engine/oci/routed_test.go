@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestAddressesToAskFor: what an engine gives by itself is none of those that people ask for, nor
-// the bridge's.
+// TestAddressesToAskFor checks that the engine's own assignments overlap neither with the addresses that
+// people ask for, nor with the bridge's.
 func TestAddressesToAskFor(t *testing.T) {
 	part := netip.MustParsePrefix("10.58.7.0/24")
 	first, last := AddressesToAskFor(part)

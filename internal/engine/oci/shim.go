@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// ShimProcess is what there is of a container that a shim of containerd runs. state is the pattern
-// of the name of the file in which runc keeps what it knows.
+// ShimProcess returns the process data of a container that runs under a containerd shim. state is the
+// pattern of the name of runc's state file.
 func ShimProcess(found Container, state string) (Process, error) {
 	process, err := kernel.ReadProcess(found.Container.PID)
 	if err != nil {

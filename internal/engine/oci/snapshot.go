@@ -13,10 +13,11 @@ import (
 	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
-// Snapshotter is the one of containerd whose snapshots are overlays.
+// Snapshotter is containerd's snapshotter that uses overlays.
 const Snapshotter = "overlayfs"
 
-// SnapshotRoot is a root file system that containerd keeps as a snapshot, as it would be mounted at target.
+// SnapshotRoot returns a root file system that containerd keeps as a snapshot, as it would be mounted at
+// target.
 func SnapshotRoot(ctx context.Context, client snapshots.SnapshotsClient, key, target string) (mounts.Overlay,
 	error) {
 	root := mounts.Overlay{Target: target}
@@ -29,7 +30,7 @@ func SnapshotRoot(ctx context.Context, client snapshots.SnapshotsClient, key, ta
 			name, value, _ := strings.Cut(option, "=")
 			switch name {
 			case "lowerdir":
-				root.Layers = strings.Split(value, ":") // the first lies on top
+				root.Layers = strings.Split(value, ":") // the first is the topmost
 				slices.Reverse(root.Layers)
 			case "upperdir":
 				root.Upper = value

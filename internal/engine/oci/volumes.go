@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// VolumePath is where the content of a volume is on this node, or would be.
+// VolumePath returns the path of a volume's content on this node, existing or not.
 func (e *Engine) VolumePath(v engine.Volume) (string, error) {
 	switch v.Sort() {
 	case engine.Bind:
@@ -23,22 +23,22 @@ func (e *Engine) VolumePath(v engine.Volume) (string, error) {
 	return e.adapter.VolumePath(v)
 }
 
-// Volumes tells of none: the engine's are listed by the engine.
+// Volumes returns none: the engine lists its own volumes.
 func (e *Engine) Volumes(context.Context) ([]engine.StoredVolume, error) { return nil, nil }
 
-// RemoveVolume removes none.
+// RemoveVolume refuses: the engine removes its own volumes.
 func (e *Engine) RemoveVolume(_ context.Context, name string) error {
 	return fmt.Errorf("%w: %.80q", engine.ErrNoVolume, name)
 }
 
-// Coming are the named volumes whose content comes with a container.
+// Coming returns the named volumes whose content comes with a container.
 func Coming(d engine.Definition) []engine.Volume {
 	return slices.DeleteFunc(slices.Clone(d.Volumes),
 		func(v engine.Volume) bool { return v.Stays || v.Sort() != engine.Named })
 }
 
-// removeMade removes those of an arrival's volumes that were made for it. One that somebody else
-// has made meanwhile stays, and one that somebody has taken since.
+// removeMade removes those of an arrival's volumes that were made for it. A volume that somebody else has
+// made meanwhile stays, and so does a volume that is in use now.
 func (e *Engine) removeMade(ctx context.Context, id string, names []string) error {
 	for _, name := range names {
 		made, err := e.adapter.MadeFor(ctx, name, idLabel, id)
@@ -52,8 +52,8 @@ func (e *Engine) removeMade(ctx context.Context, id string, names []string) erro
 	return nil
 }
 
-// emptyVolumes removes what the engine has put into volumes that come: it fills a new one from the
-// image. They must be this arrival's.
+// emptyVolumes empties the volumes whose content comes with the container, because the engine fills a new
+// volume from the image. The volumes must be this arrival's.
 func (e *Engine) emptyVolumes(ctx context.Context, d engine.Definition) error {
 	for _, v := range Coming(d) {
 		made, err := e.adapter.MadeFor(ctx, v.Name, idLabel, d.ID)
@@ -74,21 +74,22 @@ func (e *Engine) emptyVolumes(ctx context.Context, d engine.Definition) error {
 	return nil
 }
 
-// SameVolume tells whether two are the same at the same place. Whether it stays is part of a move.
+// SameVolume reports whether two volumes are the same at the same path. It ignores Stays, which belongs to
+// a move.
 func SameVolume(a, b engine.Volume) bool {
 	return a.Sort() == b.Sort() && a.Engine == b.Engine && a.Name == b.Name && a.Source == b.Source &&
 		a.Path == b.Path && a.ReadOnly == b.ReadOnly
 }
 
-// SameVolumes tells whether two containers have the same volumes, in any order.
+// SameVolumes reports whether two containers have the same volumes, in any order.
 func SameVolumes(a, b []engine.Volume) bool {
 	byPath := func(a, b engine.Volume) int { return cmp.Compare(a.Path, b.Path) }
 	return slices.EqualFunc(slices.SortedFunc(slices.Values(a), byPath),
 		slices.SortedFunc(slices.Values(b), byPath), SameVolume)
 }
 
-// BindObstacle refuses a host directory that would have to move: nobody has told the engine's users
-// that it is Godwit's to remove.
+// BindObstacle refuses a host directory that would have to move: the engine's users do not expect Godwit to
+// remove it.
 func BindObstacle(v engine.Volume, title string) (engine.Problem, bool) {
 	if !v.Stays && !v.ReadOnly {
 		return engine.Problem{

@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// storing is the adapter of an engine with volumes, by their labels, each a directory.
+// storing is the adapter of an engine with volumes. It maps each volume to its label and directory.
 type storing struct {
 	Adapter
 	labels map[string]string
@@ -34,7 +34,7 @@ func (s storing) VolumePath(v engine.Volume) (string, error) {
 	return filepath.Join(s.dir, v.Name), nil
 }
 
-// TestMadeVolumes: what an arrival has not made it neither empties nor removes.
+// TestMadeVolumes checks that an arrival neither empties nor removes volumes that it has not made.
 func TestMadeVolumes(t *testing.T) {
 	id := strings.Repeat("a", 64)
 	adapter := storing{labels: map[string]string{"own": idLabel + "=" + id, "other": "",

@@ -14,8 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Create has Podman make a container that comes, guarded before it is there: Podman may start it
-// only when it has run here.
+// Create makes Podman create an arriving container, which is guarded before it exists: Podman may start it
+// only after it has run here.
 func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value string) (string, error) {
 	x, err := decode(d)
 	if err != nil {
@@ -61,7 +61,8 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	return engineID, durable.Remove(a.guardingArrival(value))
 }
 
-// flags are what Podman is told, each in one argument, so that no value is taken for a flag.
+// flags are arguments for Podman. Each flag and its value are one argument, so that no value is taken for a
+// flag.
 type flags []string
 
 func (f *flags) add(name, value string) { *f = append(*f, "--"+name+"="+value) }
@@ -90,7 +91,7 @@ func (f *flags) list(name string, values []string) {
 	}
 }
 
-// createArgs is the command line that makes a container as it was made at the source.
+// createArgs returns the command line that makes a container as it was made at the source.
 func createArgs(d engine.Definition, x extra, image string) ([]string, error) {
 	entry, err := json.Marshal(x.Args[:len(x.Args)-x.Command])
 	if err != nil {
@@ -120,7 +121,7 @@ func createArgs(d engine.Definition, x extra, image string) ([]string, error) {
 func (f *flags) config(x extra) error {
 	c := x.Config
 	for _, variable := range c.Env {
-		if !strings.Contains(variable, "=") { // Podman would take the agent's
+		if !strings.Contains(variable, "=") { // Podman would take the value from the agent's environment
 			return fmt.Errorf("variable %.80q has no value", variable)
 		}
 		f.add("env", variable)
@@ -152,7 +153,7 @@ func (f *flags) host(x extra) {
 	f.text("ipc", h.IpcMode)
 	f.text("log-driver", h.LogConfig.Type)
 	f.text("log-opt", prefixed("tag=", h.LogConfig.Tag))
-	if !slices.Contains([]string{"0B", "-1B"}, h.LogConfig.Size) { // none
+	if !slices.Contains([]string{"0B", "-1B"}, h.LogConfig.Size) { // no limit
 		f.text("log-opt", prefixed("max-size=", h.LogConfig.Size))
 	}
 	f.text("restart", h.RestartPolicy.String())
@@ -195,7 +196,7 @@ func prefixed(prefix, value string) string {
 	return prefix + value
 }
 
-// String is the policy as Podman's command line has it.
+// String returns the policy in the notation of Podman's command line.
 func (p restartPolicy) String() string {
 	if p.Name == "on-failure" && p.MaximumRetryCount > 0 {
 		return fmt.Sprintf("%s:%d", p.Name, p.MaximumRetryCount)
@@ -203,8 +204,8 @@ func (p restartPolicy) String() string {
 	return p.Name
 }
 
-// health tells a health check. Podman takes a list without the word CMD, and one with CMD-SHELL
-// (specgenutil, makeHealthCheckFromCli).
+// health adds a health check. Podman expects a list without the word CMD, or with CMD-SHELL (specgenutil,
+// makeHealthCheckFromCli).
 func (f *flags) health(h *healthcheck) error {
 	if h == nil || len(h.Test) == 0 {
 		return nil

@@ -18,7 +18,7 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// maxVolumes bounds a definition: it may come from another node.
+// maxVolumes bounds a definition, which may come from another node.
 const maxVolumes = 64
 
 var (
@@ -28,7 +28,7 @@ var (
 	logTagPattern  = regexp.MustCompile(`^(\{\{\.[A-Za-z.]{1,64}\}\}|[a-zA-Z0-9_.:/@ -])*$`)
 	logSizePattern = regexp.MustCompile(`^([0-9]{1,4}(\.[0-9]{1,4})?[kMGTPE]?B|-1B)?$`)
 	limitPattern   = regexp.MustCompile(`^(RLIMIT_)?[A-Za-z]{1,16}$`)
-	// below the node's directory of them
+	// below the node's directory of time zones
 	zonePattern = regexp.MustCompile(`^([A-Za-z0-9_+-]{1,64}(/[A-Za-z0-9_+-]{1,64}){0,3})?$`)
 )
 
@@ -38,19 +38,19 @@ type extra struct {
 	Host    host     `json:"host_config"`
 	Mounts  []mount  `json:"mounts"`
 	Args    []string `json:"args"`    // of the first process, without Podman's init
-	Command int      `json:"command"` // how many of them, the last ones, are not the entry point
-	// Scratch says that Podman has made some tmpfs by itself, as it does for a root that is
-	// read-only unless it is told not to.
+	Command int      `json:"command"` // how many arguments, at the end, do not belong to the entry point
+	// Scratch says that Podman itself has made some tmpfs, as it does for a read-only root unless it is
+	// told not to.
 	Scratch bool `json:"scratch,omitempty"`
-	// Volumes says of the named ones, by name, how they were made.
+	// Volumes says how the named volumes were made, by name.
 	Volumes map[string]volumeMaker `json:"volumes,omitempty"`
-	// Endpoint is its place in the one network that it is on; nil: it is on none of Podman's.
+	// Endpoint is the container's place in its one network; nil: it is on none of Podman's.
 	Endpoint *endpoint `json:"endpoint,omitempty"`
-	Arrival  string    `json:"-"`     // for which it is made here
-	Stdio    []string  `json:"stdio"` // what stdin, stdout and stderr are in the images, in the words of CRIU
+	Arrival  string    `json:"-"`     // for which the container is made here
+	Stdio    []string  `json:"stdio"` // stdin, stdout and stderr in the images, in CRIU's notation
 }
 
-// Describe tells what another node needs to make a container that runs.
+// Describe adds what another node needs to make a running container.
 func (a *adapter) Describe(ctx context.Context, f oci.Container, stdio []string, d *engine.Definition) error {
 	found := native(f)
 	x := extra{Config: found.Config.config, Host: found.Host, Mounts: found.Mounts, Stdio: stdio}
@@ -79,7 +79,7 @@ func (a *adapter) Describe(ctx context.Context, f oci.Container, stdio []string,
 	return err
 }
 
-// bundleOf is what Podman has told the runtime.
+// bundleOf returns the specification that Podman has given to the runtime.
 func bundleOf(found inspected) (specs.Spec, error) {
 	data, err := os.ReadFile(found.OCIConfigPath)
 	var spec specs.Spec
@@ -95,7 +95,7 @@ func bundleOf(found inspected) (specs.Spec, error) {
 	return spec, nil
 }
 
-// firstArgs is the command line of a container's first process, or of the one that Podman's init
+// firstArgs returns the command line of a container's first process, or of the process that Podman's init
 // starts: `INIT -- ARGUMENTS`.
 func firstArgs(found inspected, bundle specs.Spec) []string {
 	args := bundle.Process.Args
@@ -105,12 +105,12 @@ func firstArgs(found inspected, bundle specs.Spec) []string {
 	return args
 }
 
-// scratchPlaces are where Podman mounts a tmpfs if the root is read-only, unless there is something
-// else. 4.3 lists these as those that were asked for, 5.4 does not.
+// scratchPlaces are where Podman mounts a tmpfs if the root is read-only, unless something else is mounted
+// there. Podman 4.3 lists these as if they were requested, 5.4 does not list them.
 var scratchPlaces = []string{"/run", "/tmp", "/var/tmp"}
 
-// hasScratch tells whether a container has been given them. Without (--read-only-tmpfs=false)
-// Podman 5 makes /dev read-only, too.
+// hasScratch reports whether a container has these mounts. Without them (--read-only-tmpfs=false), Podman 5
+// makes /dev read-only, too.
 func hasScratch(found inspected, bundle specs.Spec) bool {
 	mounted := func(place string) bool {
 		return slices.ContainsFunc(bundle.Mounts, func(m specs.Mount) bool { return m.Destination == place })
@@ -121,7 +121,7 @@ func hasScratch(found inspected, bundle specs.Spec) bool {
 		!slices.ContainsFunc(scratchPlaces, func(place string) bool { return !mounted(place) })
 }
 
-// Expect reads what another node has described.
+// Expect reads another node's description of a container.
 func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 	x, err := decode(d)
 	if err != nil {
@@ -135,8 +135,8 @@ func (a *adapter) Expect(d engine.Definition) (oci.Expected, error) {
 	}, err
 }
 
-// decode reads this engine's part of a definition, and refuses one that this engine could not make,
-// or that means harm.
+// decode reads this engine's part of a definition. It refuses a definition that this engine could not make
+// or that would do harm.
 func decode(d engine.Definition) (extra, error) {
 	return oci.Decode(title, d, func(x extra) error {
 		switch {
@@ -152,8 +152,8 @@ func decode(d engine.Definition) (extra, error) {
 	})
 }
 
-// checkTold wants that each value which Podman is told is one value: it takes many flags' as lists
-// with commas and quotes, of which one may have quite another meaning (--log-opt size=1mb,path=…).
+// checkTold requires each value for Podman to be a single value. For many flags, Podman parses lists with
+// commas and quotes, and a list may mean something quite different (--log-opt size=1mb,path=…).
 func checkTold(x extra) error {
 	h := x.Host
 	for _, list := range [][]string{h.CapAdd, h.CapDrop, h.SecurityOpt, h.DNS, h.DNSOptions, h.DNSSearch,
@@ -178,8 +178,8 @@ func checkTold(x extra) error {
 	return nil
 }
 
-// checkVolumes wants the volumes that are told to the agent to be those that Podman will make:
-// nothing else is looked after.
+// checkVolumes requires the volumes in the definition's common part to be those that Podman will make: the
+// agent migrates no others.
 func checkVolumes(d engine.Definition, x extra) error {
 	if len(d.Volumes) > maxVolumes {
 		return fmt.Errorf("%d volumes: at most %d", len(d.Volumes), maxVolumes)
@@ -204,13 +204,13 @@ func checkVolumes(d engine.Definition, x extra) error {
 	return nil
 }
 
-// plainPath tells whether a path can be given to Podman among colons.
+// plainPath reports whether a path can be passed to Podman between colons.
 func plainPath(name string) bool {
 	return path.IsAbs(name) && path.Clean(name) == name && name != "/" &&
 		!strings.ContainsAny(name, ":,\\\x00")
 }
 
-// checkOthers wants what else is told to the agent to be what Podman will do.
+// checkOthers requires the rest of the common part to be what Podman will do.
 func checkOthers(d engine.Definition, x extra) error {
 	if d.Limits != limitsOf(x.Host) {
 		return errors.New("its limits do not match its configuration")

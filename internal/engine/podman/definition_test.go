@@ -17,7 +17,7 @@ var (
 	testLayer = "sha256:" + strings.Repeat("2b", 32)
 )
 
-// valid is a definition as another node would send it, after change.
+// valid returns a definition as another node would send it, after change.
 func valid(t *testing.T, change func(*engine.Definition, *extra)) engine.Definition {
 	t.Helper()
 	x := extra{
@@ -42,7 +42,7 @@ func valid(t *testing.T, change func(*engine.Definition, *extra)) engine.Definit
 	return d
 }
 
-// TestDecode: what another node sends is taken only if it is what this engine would have made.
+// TestDecode checks that a definition from another node is accepted only if this engine could have made it.
 func TestDecode(t *testing.T) {
 	if _, err := decode(valid(t, func(*engine.Definition, *extra) {})); err != nil {
 		t.Error(err)
@@ -119,7 +119,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestCreateArgs: no value is taken for a flag, and what has its own flag is told once.
+// TestCreateArgs checks that no value is taken for a flag, and that a setting with its own flag appears
+// once.
 func TestCreateArgs(t *testing.T) {
 	d := valid(t, func(_ *engine.Definition, x *extra) { x.Config.Hostname = "--privileged" })
 	x, err := decode(d)
@@ -154,7 +155,7 @@ func TestCreateArgs(t *testing.T) {
 	}
 }
 
-// TestObstacles: what takes from the protection of the node is refused on both nodes.
+// TestObstacles checks that both nodes refuse settings that weaken the node's protection.
 func TestObstacles(t *testing.T) {
 	x := extra{Host: host{NetworkMode: "none"}}
 	if found := obstacles(x.Config, x.Host, x.Mounts); len(found) > 0 {
@@ -203,8 +204,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestScratch: the tmpfs that Podman makes by itself for a root that is read-only it makes at the
-// target, too, whichever version lists them.
+// TestScratch checks that the tmpfs that Podman itself makes for a read-only root are made at the target,
+// too, whichever version lists them.
 func TestScratch(t *testing.T) {
 	mounts := func(device string, places ...string) (spec specs.Spec) {
 		spec.Mounts = []specs.Mount{{Destination: "/dev", Type: "tmpfs", Options: []string{"nosuid", device}}}
@@ -241,13 +242,13 @@ func TestScratch(t *testing.T) {
 	}
 }
 
-// TestSecretVariables: a secret that is a variable is found by the command that made the container,
-// and not among what the container runs.
+// TestSecretVariables checks that a secret in a variable is found in the command that made the container,
+// and not in the command that the container runs.
 func TestSecretVariables(t *testing.T) {
 	for command, want := range map[string]bool{
 		"podman run --secret one,type=env,target=TOKEN image":       true,
 		"podman run --secret=one,type=env image run --secret x":     true,
-		"podman run --secret one image":                             false, // listed by Podman itself
+		"podman run --secret one image":                             false, // Podman itself lists it
 		"podman run image run --secret x,type=env":                  false,
 		"podman run --label --secret image run --secret=x,type=env": false,
 		"podman run --secret":                                       false,
@@ -263,7 +264,8 @@ func TestSecretVariables(t *testing.T) {
 	}
 }
 
-// TestSecretObstacles: what the command would tell is asked of Podman where there was none.
+// TestSecretObstacles checks that Podman is queried for secrets if the container was made without a
+// command.
 func TestSecretObstacles(t *testing.T) {
 	for _, c := range []struct {
 		command []string

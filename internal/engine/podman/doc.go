@@ -1,7 +1,7 @@
-// Package podman moves containers that Podman runs as root: it is what package oci asks Podman for,
-// by its command line, because Podman has no daemon that one could rely on.
+// Package podman moves containers that Podman runs as root. It implements the operations that package oci
+// needs with Podman's command line, because Podman has no daemon that is sure to run.
 //
-// Podman cannot be told to change what it does when a container ends, once the container is made.
-// So a container that leaves or arrives is guarded: an OCI hook, which Podman gives to its runtime,
-// refuses to make its processes anew.
+// Podman cannot change a container's restart policy once the container is made. So a leaving or arriving
+// container is guarded: Podman gives its runtime an OCI hook that refuses to start the container's
+// processes.
 package podman

@@ -24,14 +24,14 @@ const (
 	title = "Podman"
 )
 
-// oldest is the first version that was tried.
+// oldest is the oldest version that was tested.
 const oldest = "4.3"
 
-// DefaultRoot is where Podman keeps its files unless it is configured otherwise (containers-storage.conf(5)).
+// DefaultRoot is Podman's default directory for its files (containers-storage.conf(5)).
 const DefaultRoot = "/var/lib/containers/storage"
 
-// stateFile is where a runtime of Podman's keeps what it knows of a container (runc(8), crun(1));
-// "" if it is none whose containers can leave.
+// stateFile returns the path of a runtime's state of a container (runc(8), crun(1)); "" if containers of
+// this runtime cannot leave.
 func stateFile(runtime, id string) string {
 	switch filepath.Base(runtime) {
 	case "runc", oci.Runtime, shim.Program:
@@ -57,7 +57,7 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New makes the engine. Podman need not be there.
+// New makes the engine. Podman need not be installed.
 func New(config Config) (*Engine, error) {
 	made := newAdapter(filepath.Join(config.StateDir, "engines", Name+"-images"))
 	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir,
@@ -68,10 +68,10 @@ func New(config Config) (*Engine, error) {
 	return &Engine{Engine: e, podman: made}, nil
 }
 
-// Images are those of Podman's own storage.
+// Images returns the images of Podman's own storage.
 func (e *Engine) Images() engine.Images { return e.podman.images }
 
-// SweepImages removes what was made of images that have not come, before a time.
+// SweepImages removes what was made for images that have not come.
 func (e *Engine) SweepImages(ctx context.Context, _ time.Time) error {
 	images := e.podman.images
 	if err := images.begin(ctx); err != nil {
@@ -81,7 +81,7 @@ func (e *Engine) SweepImages(ctx context.Context, _ time.Time) error {
 	return images.sweep(ctx)
 }
 
-// adapter asks Podman by its command line.
+// adapter uses Podman's command line.
 type adapter struct {
 	root  string // Podman's storage
 	hooks string // directory of OCI hooks
@@ -90,12 +90,12 @@ type adapter struct {
 	routed routedCache
 
 	mu   sync.Mutex
-	info *info // once it is known
+	info *info // once known
 }
 
 var _ oci.Adapter = (*adapter)(nil)
 
-// newAdapter makes the adapter, with a directory for images that are to come.
+// newAdapter makes the adapter, with a directory for arriving images.
 func newAdapter(coming string) *adapter {
 	a := &adapter{root: DefaultRoot, hooks: hooksDir, routed: routedCache{directory: networksDir}}
 	a.images = &imageStore{podman: a, coming: coming, taking: make(chan struct{}, 1)}
@@ -105,10 +105,10 @@ func newAdapter(coming string) *adapter {
 // Name of the engine.
 func (a *adapter) Name() string { return Name }
 
-// Title is its name for people.
+// Title returns the engine's name in messages.
 func (a *adapter) Title() string { return title }
 
-// Away is why Podman is not here: it is not installed, or has never been used.
+// Away says why Podman is not available: it is not installed, or has never been used.
 func (a *adapter) Away() error {
 	_, err := exec.LookPath("podman")
 	if err == nil {
@@ -120,7 +120,7 @@ func (a *adapter) Away() error {
 	return nil
 }
 
-// failed is what Podman says of a command that did not succeed.
+// failed is the error of a command, with Podman's message.
 type failed struct {
 	code   int
 	stderr string
@@ -133,11 +133,11 @@ func (f *failed) Error() string {
 	return f.stderr
 }
 
-// quiet keeps Podman 5 from saying with each command that version 1 of cgroups will not be
-// supported for ever: it would be part of what is said of an error.
+// quiet suppresses Podman 5's warning about cgroups version 1, which would become part of each error
+// message.
 const quiet = "PODMAN_IGNORE_CGROUPSV1_WARNING=1"
 
-// podman runs a command of Podman and returns what it prints, also if it fails. Error: *failed.
+// podman runs a command of Podman and returns its output, even if the command fails. Error: *failed.
 func podman(ctx context.Context, args ...string) ([]byte, error) {
 	return run(ctx, exec.CommandContext(ctx, "podman", args...))
 }
@@ -146,7 +146,7 @@ func run(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 	return runBy(ctx, cmd, (*exec.Cmd).Start)
 }
 
-// runBy is run with a way to start the command.
+// runBy is run with a function that starts the command.
 func runBy(ctx context.Context, cmd *exec.Cmd, start func(*exec.Cmd) error) ([]byte, error) {
 	cmd.Env = append(cmd.Environ(), quiet)
 	var stdout, stderr bytes.Buffer
@@ -162,7 +162,7 @@ func runBy(ctx context.Context, cmd *exec.Cmd, start func(*exec.Cmd) error) ([]b
 	return stdout.Bytes(), errors.Join(ctx.Err(), err)
 }
 
-// says tells whether a command failed and Podman has said why in one of these words.
+// says reports whether a command failed with a message of Podman that contains one of these texts.
 func says(err error, words ...string) bool {
 	var why *failed
 	if !errors.As(err, &why) {
@@ -176,7 +176,7 @@ func says(err error, words ...string) bool {
 	return false
 }
 
-// What Podman says of containers and volumes that are not there, and of volumes that somebody has.
+// Podman's messages about missing containers and volumes, and about volumes in use.
 const (
 	saysNoContainer = "no such container"
 	saysNoObject    = "no such object"
@@ -184,7 +184,7 @@ const (
 	saysUsed        = "being used"
 )
 
-// info is what Podman tells of itself.
+// info is Podman's description of itself.
 type info struct {
 	Store struct {
 		Driver     string `json:"graphDriverName"`
@@ -196,7 +196,7 @@ type info struct {
 	} `json:"version"`
 }
 
-// about asks Podman about itself, once.
+// about queries Podman about itself, once.
 func (a *adapter) about(ctx context.Context) (info, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -211,7 +211,7 @@ func (a *adapter) about(ctx context.Context) (info, error) {
 	return told, nil
 }
 
-// askInfo asks Podman about itself, with these global flags.
+// askInfo queries Podman about itself, with these global flags.
 func askInfo(ctx context.Context, flags ...string) (info, error) {
 	var told info
 	data, err := podman(ctx, append(flags, "info", "--format", "json")...)
@@ -224,7 +224,7 @@ func askInfo(ctx context.Context, flags ...string) (info, error) {
 	return told, nil
 }
 
-// Process finds the monitor of a container and what its runtime knows of it.
+// Process finds a container's monitor and its runtime's state of it.
 func (a *adapter) Process(f oci.Container) (oci.Process, error) {
 	found := native(f)
 	if found.State.ConmonPID <= 0 || found.OCIConfigPath == "" {
@@ -240,5 +240,5 @@ func (a *adapter) Process(f oci.Container) (oci.Process, error) {
 		State: state}, nil
 }
 
-// RestoreDir is called as the container: its runtime knows it by the same id.
+// RestoreDir returns the container's ID, by which its runtime knows it, too.
 func (a *adapter) RestoreDir(engineID string) string { return engineID }

@@ -22,16 +22,15 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// hooksDir is where Podman looks for OCI hooks unless it is configured otherwise
-// (containers.conf(5), hooks_dir).
+// hooksDir is Podman's default directory for OCI hooks (containers.conf(5), hooks_dir).
 const hooksDir = "/usr/share/containers/oci/hooks.d"
 
-// hooksFlag is where Podman says in its help which directories it reads: what it is configured to
-// is the default of a flag, whose type Podman 5 calls another name.
+// hooksFlag matches the flag in Podman's help whose default is the configured directories. Podman 5 names
+// the flag's type differently.
 var hooksFlag = regexp.MustCompile(`(?m)^ +--hooks-dir +(?:strings|stringArray)\b(?:.*\(default \[(.*)\]\))?`)
 
-// hookDirectories are those in which Podman looks for hooks, by its help; none: those of its own,
-// with hooksDir.
+// hookDirectories returns the directories in which Podman looks for hooks, according to its help. None:
+// Podman's own default directories, which include hooksDir.
 func hookDirectories(help string) ([]string, error) {
 	told := hooksFlag.FindStringSubmatch(help)
 	if told == nil {
@@ -44,8 +43,8 @@ func hookDirectories(help string) ([]string, error) {
 	return csv.NewReader(strings.NewReader(told[1])).Read()
 }
 
-// guardObstacles wants guards to be possible, and to be obeyed: without them Podman could start a
-// second copy of a container.
+// guardObstacles requires that guards can be made and are obeyed: without them Podman could start a second
+// copy of a container.
 func guardObstacles(ctx context.Context, directory string) []engine.Problem {
 	ctx, cancel := asking(ctx)
 	defer cancel()
@@ -70,7 +69,7 @@ func guardObstacles(ctx context.Context, directory string) []engine.Problem {
 	return p
 }
 
-// writable tells why nothing can be made in a directory, which need not be there.
+// writable says why nothing can be made in a directory, which need not exist.
 func writable(directory string) error {
 	for {
 		err := unix.Access(directory, unix.W_OK|unix.X_OK)
@@ -84,7 +83,7 @@ func writable(directory string) error {
 	}
 }
 
-// hook is a file of Podman's for hooks (oci-hooks(5)).
+// hook is Podman's configuration file for a hook (oci-hooks(5)).
 type hook struct {
 	Version string   `json:"version"`
 	Hook    command  `json:"hook"`
@@ -100,25 +99,25 @@ type command struct {
 
 type when struct {
 	Always      bool              `json:"always,omitempty"`
-	Annotations map[string]string `json:"annotations,omitempty"` // expressions for names, and for values
+	Annotations map[string]string `json:"annotations,omitempty"` // patterns of names, and of values
 }
 
-// arrivalAnnotation is what a container has that is made for an arrival: its value is the id that
-// all nodes know it by. Before Podman has made the container there is nothing else by which a guard
-// could know it.
+// arrivalAnnotation is the annotation of a container that is made for an arrival. Its value is the ID by
+// which all nodes know the container. Before Podman has made the container, a guard has nothing else to
+// recognise it by.
 const arrivalAnnotation = "io.godwit.arrival"
 
-// saysMoving is what the shell of a guard does.
+// saysMoving is the shell script of a guard.
 const saysMoving = `echo "container %s has moved, or is moving, to or from another node: godwit migration ls" >&2; exit 1`
 
-// guarding is the file that guards a container.
+// guarding returns the path of the file that guards a container.
 func (a *adapter) guarding(engineID string) string {
 	return filepath.Join(a.hooks, "godwit-"+engineID+".json")
 }
 
-// guard has the runtime refuse to make the processes of a container. Podman runs the hook for all
-// containers, and tells it which by the state that runtimes give to hooks, so it compares; with
-// what every system has, because a hook whose program is gone would keep every container from
+// guard makes the runtime refuse to start the processes of a container. Podman runs the hook for all
+// containers, and passes it the state that runtimes give to hooks, so the hook compares IDs. It uses only
+// programs that every system has, because a hook whose program is missing would keep every container from
 // starting.
 func (a *adapter) guard(engineID string) error {
 	if !idPattern.MatchString(engineID) {
@@ -129,10 +128,10 @@ func (a *adapter) guard(engineID string) error {
 	return a.write(a.guarding(engineID), engineID, when{Always: true}, script)
 }
 
-// guarded tells whether a container is: it comes, or leaves.
+// guarded reports whether a container is guarded: it arrives, or leaves.
 func (a *adapter) guarded(engineID string) bool { return durable.Exists(a.guarding(engineID)) }
 
-// guardArrival has it refuse a container that will be made for an arrival, of whatever id.
+// guardArrival guards a container that will be made for an arrival, whatever its ID will be.
 func (a *adapter) guardArrival(id string) error {
 	if !idPattern.MatchString(id) {
 		return fmt.Errorf("guard the arrival of container %.80q: not a container ID", id)
@@ -146,7 +145,7 @@ func (a *adapter) guardingArrival(id string) string {
 	return filepath.Join(a.hooks, "godwit-arrival-"+id+".json")
 }
 
-// write makes a hook of a guard's script.
+// write writes a hook with a guard's script.
 func (a *adapter) write(path, id string, when when, script string) error {
 	data, err := json.MarshalIndent(hook{
 		Version: "1.0.0", When: when, Stages: []string{"createRuntime"},
@@ -165,7 +164,8 @@ func (a *adapter) write(path, id string, when when, script string) error {
 	return nil
 }
 
-// Restart says whether Podman may start a container again that has ended. Its policy stays as it is.
+// Restart sets whether Podman may restart a container that has ended. The container's policy stays as it
+// is.
 func (a *adapter) Restart(_ context.Context, found oci.Container, policy json.RawMessage) error {
 	if policy == nil {
 		return a.guard(found.ID)
@@ -173,11 +173,10 @@ func (a *adapter) Restart(_ context.Context, found oci.Container, policy json.Ra
 	return a.Gone(found.ID)
 }
 
-// unitLinks are those by which systemd starts the service with which Podman starts containers when
-// the machine comes up.
+// unitLinks match the links by which systemd enables the service that starts Podman's containers at boot.
 const unitLinks = "/etc/systemd/system/*.wants/podman-restart.service"
 
-// StartsAtBoot tells whether that service would start a container that ran when the machine went
+// StartsAtBoot reports whether that service would start a container that was running when the machine went
 // down (podman-restart.service).
 func (a *adapter) StartsAtBoot(_ oci.Container, told json.RawMessage) bool {
 	var policy restartPolicy
@@ -185,7 +184,7 @@ func (a *adapter) StartsAtBoot(_ oci.Container, told json.RawMessage) bool {
 	return err == nil && len(enabled) > 0 && json.Unmarshal(told, &policy) == nil && policy.Name == "always"
 }
 
-// Gone ends the guards of a container, by its own id or that of its arrival.
+// Gone ends the guards of a container, by Podman's ID or by that of its arrival.
 func (a *adapter) Gone(id string) error {
 	if err := errors.Join(durable.Remove(a.guarding(id)), durable.Remove(a.guardingArrival(id))); err != nil {
 		return fmt.Errorf("let Podman start container %.12s: %w", id, err)

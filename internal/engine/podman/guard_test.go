@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// fakePodman puts a script in place of Podman.
+// fakePodman replaces Podman by a script.
 func fakePodman(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -21,7 +21,7 @@ func fakePodman(t *testing.T, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// TestHookDirectories reads what Podman 4.3 says, and 5.4.
+// TestHookDirectories reads the help of Podman 4.3 and of 5.4.
 func TestHookDirectories(t *testing.T) {
 	const flag = "Options:\n  -h, --help\n      --hooks-dir strings           Set the OCI hooks directory " +
 		"path (may be set multiple times)"
@@ -41,10 +41,11 @@ func TestHookDirectories(t *testing.T) {
 	}
 }
 
-// TestGuardObstacles: a Podman that would not obey guards, or of which none can be made, moves nothing.
+// TestGuardObstacles checks that containers do not move with a Podman that would not obey guards, or for
+// which no guard can be made.
 func TestGuardObstacles(t *testing.T) {
 	hooks := filepath.Join(t.TempDir(), "oci", "hooks.d")
-	readOnly := "/proc/sys/kernel/hooks.d" // in which root can make nothing either
+	readOnly := "/proc/sys/kernel/hooks.d" // not even root can make files there
 	for what, c := range map[string]struct {
 		told, directory, want string
 	}{
@@ -68,8 +69,8 @@ func TestGuardObstacles(t *testing.T) {
 	}
 }
 
-// TestCreateIsGuarded: a container is guarded before it is there, by what it is made with, and by
-// its id when that is known.
+// TestCreateIsGuarded checks that a container is guarded before it exists, by its annotation, and by its ID
+// once that is known.
 func TestCreateIsGuarded(t *testing.T) {
 	engineID, hooks, seen := strings.Repeat("3c", 32), t.TempDir(), filepath.Join(t.TempDir(), "seen")
 	s := newStorage(t)

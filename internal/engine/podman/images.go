@@ -19,14 +19,14 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// imageStore is the images of a Podman. What there is it reads in containers/storage (images.go there):
+// imageStore has the images of a Podman. It reads them in containers/storage (images.go there):
 //
 //	overlay-images/images.json       the images, with their names and highest layers
-//	overlay-images/ID/=NAME          what is kept of one, NAME in base64: its configuration under its digest, which is the ID
+//	overlay-images/ID/=NAME          data of an image, NAME in base64; its configuration has the ID, a digest
 type imageStore struct {
 	podman *adapter
-	coming string        // directory of what Podman is to take
-	taking chan struct{} // full while it takes something
+	coming string        // directory of images that Podman is to take
+	taking chan struct{} // full while Podman takes an image
 	index  layerIndex
 }
 
@@ -34,17 +34,17 @@ const imagesDir = "overlay-images"
 
 var _ engine.Images = (*imageStore)(nil)
 
-// storedImage is what the storage tells of an image.
+// storedImage is the storage's record of an image.
 type storedImage struct {
 	ID    string   `json:"id"`
 	Names []string `json:"names"`
-	Layer string   `json:"layer"` // the highest
+	Layer string   `json:"layer"` // the topmost
 }
 
-// all are the images that are there, by what they consist of.
+// all returns all images, by layers and configuration.
 func (s *imageStore) all() ([]engine.Image, error) {
 	data, err := os.ReadFile(filepath.Join(s.podman.root, imagesDir, "images.json"))
-	if errors.Is(err, os.ErrNotExist) { // it has none yet
+	if errors.Is(err, os.ErrNotExist) { // there is no list yet
 		return nil, nil
 	}
 	var stored []storedImage
@@ -67,7 +67,7 @@ func (s *imageStore) all() ([]engine.Image, error) {
 	return all, nil
 }
 
-// idPrefix is what digests have, and IDs of Podman's images have not.
+// idPrefix is the prefix of digests, which IDs of Podman's images lack.
 const idPrefix = "sha256:"
 
 // Image finds an image by its ID.
@@ -95,7 +95,7 @@ func familiar(names []string) (short []string) {
 	return short
 }
 
-// config reads an image's configuration as it came.
+// config returns an image's original configuration.
 func (s *imageStore) config(id string) ([]byte, error) {
 	kept := "=" + base64.StdEncoding.EncodeToString([]byte(id))
 	f, err := os.Open(filepath.Join(s.podman.root, imagesDir, strings.TrimPrefix(id, idPrefix), kept))
@@ -113,7 +113,7 @@ func (s *imageStore) config(id string) ([]byte, error) {
 	return config, nil
 }
 
-// AllImages tells of all: what is of another version of one may be much like it.
+// AllImages lists all images, because another version of an image may be similar to it.
 func (s *imageStore) AllImages(context.Context) ([]engine.Image, error) {
 	all, err := s.all()
 	for i := range all {
@@ -122,9 +122,9 @@ func (s *imageStore) AllImages(context.Context) ([]engine.Image, error) {
 	return all, err
 }
 
-// Lacks tells what is missing of an image: nothing if there is one with the same layers, whatever
-// it is called. A layer is not missing that Podman has for another image, wherever it lies: it
-// takes a copy of it by itself.
+// Lacks reports which layers of an image are missing: none if there is an image with the same layers, by
+// any name. A layer that Podman has for another image, at any height, is not missing: Podman itself copies
+// it.
 func (s *imageStore) Lacks(_ context.Context, image engine.Image) (engine.Lack, error) {
 	if err := s.podman.Away(); err != nil {
 		return engine.Lack{}, err
@@ -145,8 +145,8 @@ func (s *imageStore) Lacks(_ context.Context, image engine.Image) (engine.Lack, 
 	return lack, nil
 }
 
-// here is how Podman is told of an image that it has: by a name that the image has, so that a
-// container is as it was started, or by an ID; "" if it has none with these layers.
+// here returns a reference to an image that Podman has: a name of the image, so that the container is as it
+// was started, or its ID; "" if there is no image with these layers.
 func (s *imageStore) here(image engine.Image) (ref string, err error) {
 	all, err := s.all()
 	if err != nil {
@@ -168,12 +168,12 @@ func (s *imageStore) here(image engine.Image) (ref string, err error) {
 	return ref, nil
 }
 
-// Sync brings Podman's storage to the disk.
+// Sync flushes Podman's storage to disk.
 func (s *imageStore) Sync(context.Context) error { return files.Sync(s.podman.root) }
 
-// name gives the image of a container that comes the name by which the container was made, unless
-// an image here has the name: nothing that another node says takes a name away. Whether it gets one
-// or not, it is known by its ID.
+// name gives an arriving container's image the name by which the container was made, unless an image here
+// has the name: no statement of another node can take a name away. With or without a name, the image is
+// known by its ID.
 func (s *imageStore) name(ctx context.Context, d engine.Definition) {
 	all, err := s.all()
 	if err != nil || !imagestore.IsTagged(d.Image) {

@@ -29,7 +29,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// testStorage is a storage of a Podman that does nothing but fail.
+// testStorage is the storage of a Podman whose commands all fail.
 type testStorage struct {
 	*imageStore
 	root   string
@@ -59,7 +59,7 @@ func (s *testStorage) write(t *testing.T, path string, value any) {
 
 func idOf(word string) string { return (word + strings.Repeat("0", 64))[:64] }
 
-// layer has a layer of one file in the storage, and tells its DiffID.
+// layer puts a layer with one file into the storage, and returns its DiffID.
 func (s *testStorage) layer(t *testing.T, id, parent, content string) (diffID string, archive []byte) {
 	t.Helper()
 	var out, split bytes.Buffer
@@ -88,7 +88,7 @@ func (s *testStorage) list(t *testing.T, layer map[string]any) {
 	s.write(t, filepath.Join(layersDir, layerList), s.layers)
 }
 
-// image has an image in the storage.
+// image puts an image into the storage.
 func (s *testStorage) image(t *testing.T, top, config string, names ...string) (id string) {
 	t.Helper()
 	id = describeBlob("", []byte(config)).Digest
@@ -102,7 +102,7 @@ func (s *testStorage) image(t *testing.T, top, config string, names ...string) (
 	return id
 }
 
-// TestImages: what Podman has of images is known by what they consist of.
+// TestImages checks that Podman's images are recognised by their layers and configuration.
 func TestImages(t *testing.T) {
 	s := newStorage(t)
 	if all, err := s.AllImages(t.Context()); err != nil || len(all) != 0 {
@@ -137,8 +137,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestHere: a container is made of the image with its layers: by its name, or by its ID if the name
-// is another one's.
+// TestHere checks that a container is made from the image with its layers: by the image's name, or by its
+// ID if another image has the name.
 func TestHere(t *testing.T) {
 	s := newStorage(t)
 	low, _ := s.layer(t, idOf("a"), "", "low")
@@ -172,7 +172,7 @@ func TestHere(t *testing.T) {
 	}
 }
 
-// TestHostileStorage: what is not whole, or not what it seems, is not told.
+// TestHostileStorage checks that incomplete and inconsistent entries are not reported.
 func TestHostileStorage(t *testing.T) {
 	for what, change := range map[string]func(s *testStorage, diffID, id string) error{
 		"incomplete": func(s *testStorage, _, _ string) error {
@@ -221,7 +221,8 @@ func TestHostileStorage(t *testing.T) {
 	}
 }
 
-// TestWrite: the directory that Podman takes an image out of has what Podman lacks, and says what it all is.
+// TestWrite checks that the directory for Podman has the parts that Podman lacks, and describes the whole
+// image.
 func TestWrite(t *testing.T) {
 	s := newStorage(t)
 	low, archive := s.layer(t, idOf("a"), "", "low")
@@ -267,7 +268,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestTakeFails: whatever fails, nothing is left in the directory from which Podman takes images.
+// TestTakeFails checks that every failure leaves the directory from which Podman takes images empty.
 func TestTakeFails(t *testing.T) {
 	s := newStorage(t)
 	image := engine.Image{ID: testLayer, Config: []byte("{}"), Layers: []string{testLayer}}
@@ -301,14 +302,14 @@ func TestTakeFails(t *testing.T) {
 	}
 }
 
-// TestUndo: of an image of which Podman has taken a part, that part is removed, and nothing else;
-// also when the agent did not live to do it.
+// TestUndo checks that the taken part of an incomplete image is removed, and nothing else, even if the
+// agent did not live to do it.
 func TestUndo(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		s := newStorage(t)
 		low, archive := s.layer(t, idOf("a"), "", "low")
 		list, seen := filepath.Join(s.root, layersDir, layerList), filepath.Join(t.TempDir(), "seen")
-		must(t, os.Rename(list, list+".later")) // when Podman has taken it
+		must(t, os.Rename(list, list+".later")) // once Podman has taken it
 		fakePodman(t, `case "$1" in
 			pull) [ -e `+list+` ] || { mv `+list+`.later `+list+`; exit 1; }
 				cp "${3#dir:}/manifest.json" `+seen+` ;;
@@ -346,8 +347,8 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// TestUndoFails: as long as what has come of an image cannot be removed it is known, without the
-// layers that need room, and it is removed when that is possible again.
+// TestUndoFails checks that an image whose received part cannot be removed stays recorded, without the
+// layers that need room, and is removed when that is possible again.
 func TestUndoFails(t *testing.T) {
 	for what, refused := range map[string]string{"taking": "pull", "removing": "rmi"} {
 		s := newStorage(t)
@@ -371,7 +372,7 @@ func TestUndoFails(t *testing.T) {
 			}
 		}
 		must(t, os.Remove(full))
-		for range 2 { // what failed in between is undone at the latest then
+		for range 2 { // the second call at the latest undoes what failed in between
 			_ = s.sweep(t.Context())
 		}
 		table, err := s.index.read(s.root)
@@ -382,7 +383,7 @@ func TestUndoFails(t *testing.T) {
 	}
 }
 
-// TestTakeWaits: who waits for another one's image can give up.
+// TestTakeWaits checks that a caller that waits for another image can give up.
 func TestTakeWaits(t *testing.T) {
 	s := newStorage(t)
 	s.taking <- struct{}{}

@@ -16,21 +16,21 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// native is what Podman has told of a container.
+// native returns Podman's answer about a container.
 func native(found oci.Container) inspected {
 	told, _ := found.Native.(inspected) // Find has put it there
 	return told
 }
 
-// stored is what the index of Podman's storage tells of a container, which it does whatever Podman
-// is doing with it.
+// stored is the entry for a container in the index of Podman's storage, which can be read whatever Podman
+// is doing with the container.
 type stored struct {
 	ID    string   `json:"id"`
 	Names []string `json:"names"`
 	Image string   `json:"image"`
 }
 
-// index is the file in which the storage lists its containers (containers/storage, containers.go).
+// index returns the file in which the storage lists its containers (containers/storage, containers.go).
 func (a *adapter) index() string {
 	return filepath.Join(a.root, "overlay-containers", "containers.json")
 }
@@ -55,7 +55,7 @@ func (a *adapter) stored() ([]stored, error) {
 	return all, nil
 }
 
-// List tells of every container.
+// List lists all containers.
 func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Container, error) {
 	all, err := a.stored()
 	if err != nil {
@@ -74,7 +74,7 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Conta
 	return append(listed, found...), err
 }
 
-// summary is what the storage tells of a container.
+// summary returns what the storage says about a container.
 func summary(one stored) oci.Container {
 	d := engine.Definition{ID: one.ID, ImageID: idPrefix + one.Image}
 	if len(one.Names) > 0 {
@@ -83,7 +83,7 @@ func summary(one stored) oci.Container {
 	return oci.Container{ID: one.ID, Container: engine.Container{Definition: d, State: engine.Created}}
 }
 
-// inspect asks Podman about containers. It leaves out those that are not there, and those in the
+// inspect queries Podman for containers. It leaves out containers that do not exist, and containers in the
 // storage that are not Podman's.
 func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Container, error) {
 	if len(ids) == 0 {
@@ -115,7 +115,7 @@ func (a *adapter) inspect(ctx context.Context, ids ...string) ([]oci.Container, 
 	return all, nil
 }
 
-// Find asks Podman about a container.
+// Find queries Podman for a container.
 func (a *adapter) Find(ctx context.Context, ref string) (oci.Container, error) {
 	missing := fmt.Errorf("container %.80q of Podman: %w", ref, engine.ErrNotFound)
 	all, err := a.stored()
@@ -136,8 +136,8 @@ func (a *adapter) Find(ctx context.Context, ref string) (oci.Container, error) {
 	return found[0], nil
 }
 
-// matching is the id of the container that is meant: by its id, a name, or what only one id begins
-// with; "" if there is none.
+// matching returns the ID of the container with this ID, name, or unique prefix of an ID; "" if there is
+// none.
 func matching(all []stored, ref string) string {
 	if ref == "" {
 		return ""
@@ -157,7 +157,7 @@ func matching(all []stored, ref string) string {
 	return begin[0]
 }
 
-// describe makes of what Podman says what other packages know of a container.
+// describe converts Podman's answer about a container for other packages.
 func describe(found inspected) engine.Container {
 	c := found.Config
 	d := engine.Definition{
@@ -188,7 +188,7 @@ func stateOf(found inspected) engine.State {
 		"unknown"}, found.State.Status):
 		return engine.Exited
 	}
-	return engine.Created // its processes, if any, have not begun
+	return engine.Created // its processes, if any, have not started
 }
 
 func limitsOf(h host) engine.Limits {
@@ -202,7 +202,7 @@ func limitsOf(h host) engine.Limits {
 	return limits
 }
 
-// volumesOf are the mounts that are directories of the node.
+// volumesOf returns the mounts that are directories of the node.
 func volumesOf(all []mount) []engine.Volume {
 	var volumes []engine.Volume
 	for _, m := range all {
@@ -220,8 +220,8 @@ func volumesOf(all []mount) []engine.Volume {
 	return volumes
 }
 
-// Root is a container's root file system. Podman tells where it mounts it only while it is mounted,
-// which is beside the writable layer (containers/storage, drivers/overlay).
+// Root returns a container's root file system. Podman reports its mount point only while it is mounted; the
+// mount point is beside the writable layer (containers/storage, drivers/overlay).
 func (a *adapter) Root(f oci.Container) (mounts.Overlay, error) {
 	found := native(f)
 	if found.GraphDriver.Name != "overlay" {
@@ -229,7 +229,7 @@ func (a *adapter) Root(f oci.Container) (mounts.Overlay, error) {
 			found.Name)
 	}
 	data := found.GraphDriver.Data
-	layers := strings.Split(data["LowerDir"], ":") // the first lies on top
+	layers := strings.Split(data["LowerDir"], ":") // the first is the topmost
 	slices.Reverse(layers)
 	root := mounts.Overlay{Layers: layers, Upper: data["UpperDir"], Work: data["WorkDir"]}
 	root.Target = filepath.Join(filepath.Dir(root.Upper), "merged")
@@ -242,7 +242,7 @@ func (a *adapter) Root(f oci.Container) (mounts.Overlay, error) {
 	return root, nil
 }
 
-// Shm is the directory that is a container's /dev/shm; "" if it has none of its own.
+// Shm returns the directory of a container's /dev/shm; "" if the container has none of its own.
 func (a *adapter) Shm(f oci.Container) string {
 	found := native(f)
 	if found.Host.IpcMode == "none" {
@@ -251,10 +251,10 @@ func (a *adapter) Shm(f oci.Container) string {
 	return filepath.Join(found.StaticDir, "shm")
 }
 
-// logDriver is the one whose logs move: one file of lines. json-file is another name of it.
+// logDriver is the driver whose logs move: one file of lines. json-file is another name for it.
 const logDriver = "k8s-file"
 
-// LogStays names the log driver, unless the log moves. "": Podman did not say which.
+// LogStays names the log driver, unless the log moves. "": Podman did not name a driver.
 func (a *adapter) LogStays(d engine.Definition) string {
 	x, err := decode(d)
 	if driver := x.Host.LogConfig.Type; err == nil && driver != logDriver && driver != "json-file" &&
@@ -264,7 +264,7 @@ func (a *adapter) LogStays(d engine.Definition) string {
 	return ""
 }
 
-// Log is the file that the container's monitor writes.
+// Log returns the path of the file that the container's monitor writes.
 func (a *adapter) Log(_ context.Context, f oci.Container) (string, error) {
 	log := native(f).Host.LogConfig
 	if log.Type != logDriver && log.Type != "json-file" {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// inspected is what this package must know of what `podman container inspect` tells.
+// inspected is the part of `podman container inspect` that this package needs.
 type inspected struct {
 	ID            string    `json:"Id"`
 	Created       time.Time `json:"Created"`
@@ -43,10 +43,10 @@ type inspected struct {
 	} `json:"NetworkSettings"`
 }
 
-// ownConfig is a container's configuration, and what of it stays on this node.
+// ownConfig is a container's configuration, with the parts that stay on this node.
 type ownConfig struct {
 	config
-	// by which it was made; a program that uses Podman's API may leave it out
+	// the command that made the container; a program that uses Podman's API may leave it out
 	CreateCommand []string `json:"CreateCommand"`
 }
 
@@ -71,9 +71,8 @@ type mount struct {
 	Propagation string   `json:"Propagation,omitempty"`
 }
 
-// config is a container's own configuration, and host that which has to do with its node. They
-// travel between nodes: what is not here does not come along, and is refused (obstacles) or
-// Podman's own choice.
+// config is a container's own configuration, and host its settings that concern the node. Both travel
+// between nodes. Settings that are not in them do not move: they are refused (obstacles) or left to Podman.
 type config struct {
 	Hostname     string            `json:"Hostname"`
 	User         string            `json:"User"`
@@ -157,7 +156,7 @@ type host struct {
 	IDMappings        *struct{ UIDMap any } `json:"IDMappings,omitempty"`
 }
 
-// binding is a port of a node by which one of a container is reached.
+// binding is a node's port through which a container's port can be reached.
 type binding struct {
 	HostIP   string `json:"HostIp"`
 	HostPort string `json:"HostPort"`
@@ -181,10 +180,10 @@ type ulimit struct {
 	Hard int64  `json:"Hard"`
 }
 
-// signal is a number in Podman 4, and a name in 5.
+// signal is a number in Podman 4, and a name in Podman 5.
 type signal string
 
-// UnmarshalJSON takes both.
+// UnmarshalJSON accepts numbers and names.
 func (s *signal) UnmarshalJSON(data []byte) error {
 	*s = signal(strings.Trim(string(data), `"`))
 	return nil

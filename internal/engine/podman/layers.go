@@ -15,26 +15,26 @@ import (
 	"github.com/godwit/godwit/internal/files/tarsplit"
 )
 
-// Podman keeps layers in containers/storage, whose files are only read here (layers.go there, and
-// drivers/overlay). It replaces those with lists whole.
+// Podman keeps layers in containers/storage, whose files this package only reads (layers.go there, and
+// drivers/overlay). Podman always replaces its lists as a whole.
 //
-//	overlay-layers/layers.json         what there is: layers of images, and of containers, which have no DiffID
-//	overlay-layers/ID.tar-split.gz     what a layer's archive had beside its files
+//	overlay-layers/layers.json         all layers: layers of images, and of containers, which have no DiffID
+//	overlay-layers/ID.tar-split.gz     the contents of a layer's archive except files
 //	overlay/ID/diff                    its files
 //
-// An ID names a layer together with all below it, so a layer may be there several times.
+// An ID names a layer together with all layers below it, so a layer may be there several times.
 const (
 	layersDir = "overlay-layers"
 	tarSplit  = ".tar-split.gz"
 )
 
-// layerList is the list of layers that outlive a reboot. Images have no others.
+// layerList is the list of layers that survive a reboot. Images have no others.
 const layerList = "layers.json"
 
-// maxStacked is what an overlay mount can take (OVL_MAX_STACK).
+// maxStacked is the number of layers that an overlay mount can have (OVL_MAX_STACK).
 const maxStacked = 500
 
-// storedLayer is what the storage tells of a layer.
+// storedLayer is the storage's record of a layer.
 type storedLayer struct {
 	ID     string         `json:"id"`
 	Parent string         `json:"parent"`
@@ -42,31 +42,31 @@ type storedLayer struct {
 	Flags  map[string]any `json:"flags"`
 }
 
-// incomplete is set while a layer comes, and stays if that did not end.
+// incomplete reports the flag that is set while a layer comes, and stays if that was interrupted.
 func (l storedLayer) incomplete() bool { is, _ := l.Flags["incomplete"].(bool); return is }
 
-// layerTable are the layers of a storage that are whole.
+// layerTable has the complete layers of a storage.
 type layerTable struct {
 	byID     map[string]storedLayer
 	byDiffID map[string][]string // IDs
 }
 
-// layerIndex is a table of layers, which is made anew when the storage has other ones.
+// layerIndex is a table of layers, which is rebuilt when the storage has changed.
 type layerIndex struct {
 	sizes tarsplit.Sizes
 
 	mu    sync.Mutex
-	made  os.FileInfo // of the list that it was made from
+	made  os.FileInfo // the list from which the table was made
 	table layerTable
 }
 
-// read is what there is now.
+// read returns the current table.
 func (l *layerIndex) read(root string) (layerTable, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	path := filepath.Join(root, layersDir, layerList)
 	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) { // it has none yet
+	if errors.Is(err, os.ErrNotExist) { // there is no list yet
 		return layerTable{}, nil
 	}
 	if err != nil {
@@ -106,8 +106,8 @@ func readLayers(path string) (layerTable, error) {
 	return table, nil
 }
 
-// below are the DiffIDs of a layer and of what it lies on, lowest first; nil if the storage does
-// not tell them all.
+// below returns the DiffIDs of a layer and of the layers below it, lowest first; nil if the storage does
+// not have all of them.
 func (t layerTable) below(id string) (diffIDs []string) {
 	for id != "" {
 		layer, known := t.byID[id]
@@ -120,7 +120,7 @@ func (t layerTable) below(id string) (diffIDs []string) {
 	return diffIDs
 }
 
-// stacked counts the layers, from the lowest on, that are upon each other.
+// stacked counts the layers, from the lowest, that are on top of each other.
 func (t layerTable) stacked(diffIDs []string) int {
 	parents := []string{""}
 	for i, diffID := range diffIDs {
@@ -138,7 +138,7 @@ func (t layerTable) stacked(diffIDs []string) int {
 	return len(diffIDs)
 }
 
-// kept finds a layer of which there is what its archive is put together of.
+// kept finds a layer for which the storage still has the parts of its archive.
 func (s *imageStore) kept(diffID string) (id, split string, err error) {
 	if err := s.podman.Away(); err != nil {
 		return "", "", err
@@ -156,7 +156,7 @@ func (s *imageStore) kept(diffID string) (id, split string, err error) {
 	return "", "", fmt.Errorf("layer %.80q of Podman: %w", diffID, engine.ErrNoLayer)
 }
 
-// LayerBytes is how large the archive of a layer is that is here.
+// LayerBytes returns the size of the archive of a layer that is here.
 func (s *imageStore) LayerBytes(diffID string) (int64, error) {
 	_, split, err := s.kept(diffID)
 	if err != nil {
@@ -169,8 +169,8 @@ func (s *imageStore) LayerBytes(diffID string) (int64, error) {
 	return bytes, nil
 }
 
-// OpenLayer opens the archive of a layer, put together again. A file that was changed since Podman
-// has unpacked it ends the reading with an error.
+// OpenLayer opens the reassembled archive of a layer. Reading ends with an error at a file that was changed
+// since Podman has unpacked it.
 func (s *imageStore) OpenLayer(diffID string) (io.ReadCloser, error) {
 	id, split, err := s.kept(diffID)
 	if err != nil {

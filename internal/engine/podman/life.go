@@ -16,7 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Stop has Podman stop a container.
+// Stop makes Podman stop a container.
 func (a *adapter) Stop(ctx context.Context, found oci.Container, grace time.Duration) error {
 	args := []string{"stop"}
 	if grace >= 0 {
@@ -28,7 +28,7 @@ func (a *adapter) Stop(ctx context.Context, found oci.Container, grace time.Dura
 	return nil
 }
 
-// Remove has Podman remove a container.
+// Remove makes Podman remove a container.
 func (a *adapter) Remove(ctx context.Context, engineID string, options oci.RemoveOptions) error {
 	args := []string{"rm"}
 	if options.Force {
@@ -44,8 +44,8 @@ func (a *adapter) Remove(ctx context.Context, engineID string, options oci.Remov
 	return forgetStates(engineID)
 }
 
-// forgetStates removes what runtimes know of a container that is no more: Podman has none delete
-// one whose conmon was killed.
+// forgetStates removes the runtimes' state of a container that no longer exists: Podman does not make a
+// runtime delete a container whose conmon was killed.
 func forgetStates(engineID string) error {
 	if !idPattern.MatchString(engineID) {
 		return nil
@@ -58,20 +58,20 @@ func forgetStates(engineID string) error {
 	return nil
 }
 
-// startPatience is for how long a container that is started can wait for its state. After 240 s
-// Podman gives up and removes what its runtime has made (libpod, define.ContainerCreateTimeout);
-// there must be time left for what comes after the last look at the clock.
+// startPatience is how long a started container can wait for its state. After 240 s Podman gives up and
+// removes what its runtime has made (libpod, define.ContainerCreateTimeout). The difference is for what
+// follows the last check of the clock.
 const startPatience = 225 * time.Second
 
-// Start has Podman start a container. It goes on if the caller gives up: half a start would have to
-// be mended.
+// Start makes Podman start a container. The start continues even if the caller gives up: a half-finished
+// start would have to be repaired.
 func (a *adapter) Start(ctx context.Context, engineID string) error {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "podman", "start", engineID)
-	_, err := runBy(ctx, cmd, kernel.StartLasting) // conmon is its child and outlives it
+	_, err := runBy(ctx, cmd, kernel.StartLasting) // conmon is a child of Podman and outlives it
 	return err
 }
 
-// Logs shows what Podman has logged of a container.
+// Logs passes Podman's log of a container to emit.
 func (a *adapter) Logs(
 	ctx context.Context, f oci.Container, options engine.LogOptions, emit func(engine.LogEntry) error,
 ) error {
@@ -115,7 +115,7 @@ func (a *adapter) Exec(ctx context.Context, f oci.Container, process engine.Exec
 	err := cmd.Run()
 	var ended *exec.ExitError
 	if ctx.Err() == nil && errors.As(err, &ended) {
-		return ended.ExitCode(), nil // its own, or Podman's, which has said why
+		return ended.ExitCode(), nil // the process's own code, or Podman's, which has printed the reason
 	}
 	return 0, errors.Join(ctx.Err(), err)
 }

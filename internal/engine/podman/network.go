@@ -17,27 +17,25 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Podman makes a container's network namespace, and has netavark make what is in it, before it
-// calls the runtime. So at the target it does that for a container that comes, with the address
-// that this had.
+// Podman makes a container's network namespace, and has netavark set it up, before it calls the runtime. At
+// the target it does so for an arriving container, with the container's previous address.
 
-// bridged is the mode of a container that is on networks of Podman's, whichever these are.
+// bridged is the mode of a container that is on any networks of Podman.
 const bridged = "bridge"
 
-// maxAliases bounds what another node may tell.
+// maxAliases bounds the number of aliases from another node.
 const maxAliases = 64
 
 var aliasPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,253}[a-zA-Z0-9])?$`)
 
-// endpoint is what Podman is told of a container's place in its network, beside its address.
+// endpoint is what Podman is told about a container's place in its network, besides its address.
 type endpoint struct {
 	Aliases []string     `json:"aliases,omitempty"`
 	Subnet  netip.Prefix `json:"subnet,omitzero"`
 	Gateway netip.Addr   `json:"gateway,omitzero"`
 }
 
-// networkOf is the address of a container that is on one network of Podman's, and the ports by
-// which it is reached.
+// networkOf returns the address and the published ports of a container that is on one network of Podman.
 func networkOf(found inspected) (engine.Network, []engine.Published) {
 	if found.Host.NetworkMode != bridged || len(found.NetworkSettings.Networks) != 1 ||
 		stateOf(found) != engine.Running {
@@ -45,7 +43,7 @@ func networkOf(found inspected) (engine.Network, []engine.Published) {
 	}
 	for name, end := range found.NetworkSettings.Networks {
 		if ip, err := netip.ParseAddr(end.IPAddress); err == nil && ip.Is4() {
-			// those that are none are refused: see portsObstacles
+			// unsupported ports are refused: see portsObstacles
 			ports, _ := published(found.Host.PortBindings)
 			return engine.Network{Address: ip, MAC: end.MAC, Bridge: name, PrefixBits: end.IPPrefixLen}, ports
 		}
@@ -53,8 +51,8 @@ func networkOf(found inspected) (engine.Network, []engine.Published) {
 	return engine.Network{}, nil
 }
 
-// published lists the ports of the node by which a container is reached, by IPv4. Error: there are
-// others, which it leaves out.
+// published lists the node's ports through which a container can be reached over IPv4. Error: there are
+// other ports, which it leaves out.
 func published(bindings map[string][]binding) ([]engine.Published, error) {
 	var all []engine.Published
 	var others error
@@ -71,7 +69,7 @@ func published(bindings map[string][]binding) ([]engine.Published, error) {
 	return all, others
 }
 
-// publishedBy reads PORT/PROTOCOL of a container, and what of the node leads to it.
+// publishedBy parses a container's PORT/PROTOCOL and the node's port that leads to it.
 func publishedBy(port string, one binding) (engine.Published, error) {
 	number, protocol, _ := strings.Cut(port, "/")
 	inside, err := strconv.ParseUint(number, 10, 16)
@@ -93,7 +91,7 @@ func publishedBy(port string, one binding) (engine.Published, error) {
 	return made, nil
 }
 
-// endpointOf is that of a container that runs.
+// endpointOf returns the endpoint of a running container.
 func endpointOf(ctx context.Context, found inspected, own engine.Network) (*endpoint, error) {
 	if !own.OnBridge() {
 		return nil, nil //nolint:nilnil // there is none
@@ -104,7 +102,7 @@ func endpointOf(ctx context.Context, found inspected, own engine.Network) (*endp
 		return nil, err
 	}
 	for _, alias := range found.NetworkSettings.Networks[own.Bridge].Aliases {
-		// Podman's own; and it takes none where nobody is told of them
+		// Podman's own alias; and Podman accepts no aliases on a network without DNS
 		if told.DNS && !strings.HasPrefix(found.ID, alias) && alias != found.Name {
 			end.Aliases = append(end.Aliases, alias)
 		}
@@ -117,7 +115,7 @@ func endpointOf(ctx context.Context, found inspected, own engine.Network) (*endp
 	return end, nil
 }
 
-// podmanNetwork is what this package must know of what `podman network inspect` tells.
+// podmanNetwork is the part of `podman network inspect` that this package needs.
 type podmanNetwork struct {
 	Name    string            `json:"name"`
 	Device  string            `json:"network_interface"`
@@ -134,10 +132,10 @@ type subnet struct {
 	Gateway netip.Addr   `json:"gateway"`
 }
 
-// errNoNetwork is that there is no such network.
+// errNoNetwork says that the network does not exist.
 var errNoNetwork = errors.New("no such network")
 
-// inspectNetwork asks Podman about a network. Error: errNoNetwork.
+// inspectNetwork queries Podman for a network. Error: errNoNetwork.
 func inspectNetwork(ctx context.Context, name string) (podmanNetwork, error) {
 	data, err := podman(ctx, "network", "inspect", "--", name)
 	if says(err, "network not found", "no such network") {
@@ -156,7 +154,7 @@ func inspectNetwork(ctx context.Context, name string) (podmanNetwork, error) {
 	return told[0], nil
 }
 
-// obstacles lists what of a network makes its addresses stay.
+// obstacles lists the properties of a network that keep its addresses from moving.
 func (n podmanNetwork) obstacles(name string) []engine.Problem {
 	p, what := problems{}, "network "+name+" of Podman"
 	p.add(n.Driver != "bridge", what, "its driver is "+n.Driver, "use a network of driver bridge")
@@ -167,7 +165,8 @@ func (n podmanNetwork) obstacles(name string) []engine.Problem {
 	return p
 }
 
-// checkNetwork wants the address that is told to the agent to be that with which Podman makes the container.
+// checkNetwork requires the address in the definition's common part to be the address with which Podman
+// makes the container.
 func checkNetwork(d engine.Definition, x extra) error {
 	own := d.Network
 	if own == (engine.Network{}) && x.Host.NetworkMode != bridged && x.Endpoint == nil && len(d.Ports) == 0 {
@@ -201,7 +200,7 @@ func checkEndpoint(end *endpoint) error {
 	return nil
 }
 
-// network has Podman give the container the addresses that it had, and the ports.
+// network makes Podman give the container its previous addresses and ports.
 func (f *flags) network(d engine.Definition, x extra) error {
 	own := d.Network
 	if !own.OnBridge() {
@@ -226,7 +225,7 @@ func (f *flags) network(d engine.Definition, x extra) error {
 	return err
 }
 
-// connectedObstacles lists what of a running container's networks cannot move.
+// connectedObstacles lists the properties of a running container's networks that cannot move.
 func connectedObstacles(ctx context.Context, found inspected) []engine.Problem {
 	if found.Host.NetworkMode != bridged {
 		return nil
@@ -247,14 +246,14 @@ func connectedObstacles(ctx context.Context, found inspected) []engine.Problem {
 		"use a network without IPv6")
 	ctx, cancel := asking(ctx)
 	defer cancel()
-	// otherwise who describes the container says so
+	// otherwise describing the container reports the error
 	if told, err := inspectNetwork(ctx, names[0]); err == nil {
 		p = append(p, told.obstacles(names[0])...)
 	}
 	return p
 }
 
-// networkObstacles refuses what no node can make.
+// networkObstacles refuses networks that no node can make.
 func networkObstacles(h host) []engine.Problem {
 	p, what := problems{}, "--network "+h.NetworkMode
 	const own = "give it a network of its own"
@@ -274,7 +273,7 @@ func networkObstacles(h host) []engine.Problem {
 	return p
 }
 
-// addressObstacles wants the network to be here too, with this address and these ports free.
+// addressObstacles requires the network to exist here, with this address and these ports free.
 func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
 	error) {
 	own := d.Network
@@ -301,7 +300,7 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 			makeNetwork(own, x.Endpoint, true))
 		return p, nil
 	}
-	here, err := a.List(ctx, a.guarded) // of one that it is starting Podman says nothing
+	here, err := a.List(ctx, a.guarded) // Podman reports nothing about a container that it is starting
 	if err != nil {
 		return nil, err
 	}
@@ -317,11 +316,11 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 	return append(p, oci.TakenPorts(ctx, d.Ports, publisher)...), nil
 }
 
-// defaultNetwork is the one on which containers are for which nobody has named one.
+// defaultNetwork is the network of containers for which no network was named.
 const defaultNetwork = "podman"
 
-// makeNetwork is how the network is made on another node, where one of this name may be already.
-// The default one is not made on demand.
+// makeNetwork returns instructions for making the network on another node, where a network of this name may
+// already exist. The default network cannot be made on demand.
 func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 	if own.Bridge == defaultNetwork {
 		return `give Podman's default network the same subnet on both nodes (default_subnet in containers.conf), or start the container on one of its own: ` +

@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// onBridge makes a container one that is on a network of Podman's.
+// onBridge puts a container on a network of Podman.
 func onBridge(d *engine.Definition, x *extra) {
 	d.Network = engine.Network{Address: netip.MustParseAddr("172.31.0.7"), MAC: "d2:af:a1:2c:9a:0b",
 		Bridge: "birds", PrefixBits: 24}
@@ -24,8 +24,8 @@ func onBridge(d *engine.Definition, x *extra) {
 	x.Endpoint = &endpoint{Aliases: []string{"wader"}, Subnet: netip.MustParsePrefix("172.31.0.0/24")}
 }
 
-// TestDecodeNetwork: a network that another node tells of is taken only if it is one with which
-// Podman makes the container.
+// TestDecodeNetwork checks that a network from another node is accepted only if Podman makes the container
+// with it.
 func TestDecodeNetwork(t *testing.T) {
 	if _, err := decode(valid(t, onBridge)); err != nil {
 		t.Error(err)
@@ -82,8 +82,8 @@ func TestDecodeNetwork(t *testing.T) {
 	}
 }
 
-// TestCreateOnBridge: Podman is told the addresses and the ports that the container had, and none
-// where it had none.
+// TestCreateOnBridge checks that Podman is told the container's previous addresses and ports, and none if
+// it had none.
 func TestCreateOnBridge(t *testing.T) {
 	d := valid(t, onBridge)
 	x, err := decode(d)
@@ -104,7 +104,7 @@ func TestCreateOnBridge(t *testing.T) {
 	}
 }
 
-// TestNetworkObstacles: what does not move is refused by name.
+// TestNetworkObstacles checks that the refusal names what does not move.
 func TestNetworkObstacles(t *testing.T) {
 	said := func(all []engine.Problem) (words string) {
 		for _, one := range all {
@@ -136,7 +136,7 @@ func TestNetworkObstacles(t *testing.T) {
 	}
 }
 
-// TestAddressTaken: an address that the bridge or another container has is refused by who has it.
+// TestAddressTaken checks that the refusal names the bridge or container that has the address.
 func TestAddressTaken(t *testing.T) {
 	own := engine.Network{Address: netip.MustParseAddr("172.31.0.7"), Bridge: "birds"}
 	other := func(network engine.Network) []oci.Container {

@@ -15,7 +15,7 @@ import (
 
 const without = "start it without that"
 
-// problems collects what stands against a move.
+// problems collects obstacles to a move.
 type problems []engine.Problem
 
 func (p *problems) add(bad bool, what, why, remedy string) {
@@ -24,7 +24,7 @@ func (p *problems) add(bad bool, what, why, remedy string) {
 	}
 }
 
-// Obstacles lists what of a container's configuration cannot move.
+// Obstacles lists the parts of a container's configuration that cannot move.
 func (a *adapter) Obstacles(ctx context.Context, f oci.Container) []engine.Problem {
 	found, p := native(f), problems{}
 	p.add(found.Pod != "" || found.IsInfra || found.IsService, "pod of container "+found.Name,
@@ -44,16 +44,16 @@ func (a *adapter) Obstacles(ctx context.Context, f oci.Container) []engine.Probl
 	return append(p, obstacles(found.Config.config, found.Host, found.Mounts)...)
 }
 
-// secretVariables tells whether a container has secrets as variables. Podman lists only its other
-// secrets, and these with all that is in the environment, where a container that comes would have
-// them for anybody to see: the command by which it was made has them.
+// secretVariables reports whether a container has secrets as environment variables. Podman lists only its
+// other secrets. It shows secret variables with the rest of the environment, where an arriving container
+// would have them in the open. The command by which the container was made names them.
 func secretVariables(c ownConfig) bool {
 	return slices.ContainsFunc(optionsOf(c, "--secret"), func(value string) bool {
 		return slices.Contains(strings.Split(value, ","), "type=env")
 	})
 }
 
-// optionsOf are the values of an option in the command by which a container was made.
+// optionsOf returns the values of an option in the command by which a container was made.
 func optionsOf(c ownConfig, name string) []string {
 	args := c.CreateCommand
 	if own := len(args) - len(c.Cmd); own > 0 && slices.Equal(args[own:], c.Cmd) {
@@ -72,8 +72,8 @@ func optionsOf(c ownConfig, name string) []string {
 	return values
 }
 
-// secretObstacles refuses a container that was made without a command, if there are secrets:
-// whether it has one as a variable nobody says.
+// secretObstacles refuses a container that was made without a command if there are any secrets: nothing
+// says whether the container has a secret as a variable.
 func secretObstacles(ctx context.Context, c ownConfig) []engine.Problem {
 	if len(c.CreateCommand) > 0 {
 		return nil
@@ -90,7 +90,7 @@ func secretObstacles(ctx context.Context, c ownConfig) []engine.Problem {
 	return p
 }
 
-// linked tells whether an overlay keeps parts of files in the layers below only
+// linked reports whether an overlay keeps parts of files only in the layers below
 // (Documentation/filesystems/overlayfs.rst).
 func linked(target string) bool {
 	file, err := os.Open("/proc/self/mountinfo")
@@ -107,8 +107,8 @@ func linked(target string) bool {
 	return false
 }
 
-// obstacles lists what both nodes look at: the source, so that it is said before anything is asked,
-// and the target, because it is the one that would make it.
+// obstacles lists the obstacles that both nodes check: the source, so that the user learns early, and the
+// target, because it would make the container.
 func obstacles(c config, h host, mounts []mount) []engine.Problem {
 	p := problems{}
 	p.add(h.Privileged, "--privileged", "such a container may have any device and mount of the node", without)
@@ -151,8 +151,8 @@ func obstacles(c config, h host, mounts []mount) []engine.Problem {
 
 func private(mode string) bool { return mode == "" || mode == "private" }
 
-// ownAnnotations are those that Podman itself makes, as of a container's signal and time to stop,
-// and that of this package. None is told to the target: Podman makes its own there.
+// ownAnnotations are the annotations that Podman itself makes, for example for a container's stop signal
+// and timeout, and this package's own. The target is told none of them: Podman makes its own there.
 var ownAnnotations = []string{"io.container.manager", "org.systemd.property.KillSignal",
 	"org.systemd.property.TimeoutStopUSec", arrivalAnnotation}
 
@@ -163,8 +163,8 @@ func ownAnnotation(name string) bool {
 			func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// privilegeObstacles lists what takes from the protection of the node against the container. The
-// target cannot know who has allowed that at the source.
+// privilegeObstacles lists settings that weaken the node's protection against the container. The target
+// cannot know who has allowed them at the source.
 func privilegeObstacles(h host) []engine.Problem {
 	p := problems{}
 	const why = "it weakens the isolation of the container from its node"
@@ -177,7 +177,7 @@ func privilegeObstacles(h host) []engine.Problem {
 	return p
 }
 
-// What may be said of a mount beside whether it is read-only.
+// Options that a mount may have besides read-only.
 var mountOptions = []string{"", "bind", "rbind", "nosuid", "nodev", "noexec", "suid", "dev", "exec"}
 
 func mountObstacles(h host, mounts []mount) []engine.Problem {

@@ -7,7 +7,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// Reserve lists what stands against making this container here.
+// Reserve lists the obstacles to making this container here.
 func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
 	x, err := decode(d)
 	if err != nil {
@@ -26,7 +26,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	return problems, nil
 }
 
-// Readiness looks at the Podman of this node. Error: engine.ErrAway.
+// Readiness checks the Podman of this node. Error: engine.ErrAway.
 func Readiness(ctx context.Context) (engine.Readiness, error) {
 	a := newAdapter("")
 	if err := a.Away(); err != nil {
@@ -37,8 +37,8 @@ func Readiness(ctx context.Context) (engine.Readiness, error) {
 		Problems: a.runtimeObstacles(ctx)}, err
 }
 
-// runtimeObstacles wants Podman to know godwit-runc, to keep files as this package expects it, and
-// to obey guards.
+// runtimeObstacles requires Podman to have godwit-runc as a runtime, to keep files as this package expects,
+// and to obey guards.
 func (a *adapter) runtimeObstacles(ctx context.Context) []engine.Problem {
 	told, err := askInfo(ctx, "--runtime="+oci.Runtime)
 	if err != nil {

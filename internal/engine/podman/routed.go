@@ -17,25 +17,24 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// networksDir is where Podman keeps its networks unless it is configured otherwise
-// (network_config_dir in containers.conf(5)).
+// networksDir is Podman's default directory for its networks (network_config_dir in containers.conf(5)).
 const networksDir = "/etc/containers/networks"
 
-// askRoutedEvery is how often Podman is asked for its networks if their directory has not changed: Podman
-// reports no changes of networks.
+// askRoutedEvery is how often Podman is queried for its networks if their directory has not changed: Podman
+// does not report changes of networks.
 const askRoutedEvery = time.Minute
 
-// routedCache holds the routed networks of this node's Podman, and when Podman was asked for them.
+// routedCache holds the routed networks of this node's Podman, and the time of the query.
 type routedCache struct {
 	directory string
 
 	mu      sync.Mutex
 	known   []engine.RoutedNetwork
 	asked   time.Time
-	changed time.Time // of the directory, then
+	changed time.Time // modification time of the directory at the query
 }
 
-// list asks Podman, unless nothing has changed since.
+// list queries Podman, unless nothing has changed since the last query.
 func (c *routedCache) list(ctx context.Context) ([]engine.RoutedNetwork, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +135,7 @@ func (n podmanNetwork) isRouted(subnet netip.Prefix, gateway netip.Addr) bool {
 func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
 	all, err := e.RoutedNetworks(ctx)
 	if errors.Is(err, engine.ErrAway) {
-		return nil // they are Podman's, and harm nobody
+		return nil // the networks are Podman's, and do no harm
 	}
 	if err != nil || len(all) == 0 {
 		return err
@@ -159,7 +158,7 @@ func (e *Engine) RemoveRoutedNetworks(ctx context.Context) error {
 	return nil
 }
 
-// namesOn are the containers on a network.
+// namesOn returns the names of the containers on a network.
 func namesOn(network string, all []oci.Container) (names []string) {
 	for _, found := range all {
 		one := native(found)

@@ -15,15 +15,15 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// DefaultSettings is the file with which godwit-runc is made known to Podman, beside those of
-// others (containers.conf(5)).
+// DefaultSettings is the file that adds godwit-runc to Podman's runtimes, beside the files of others
+// (containers.conf(5)).
 const DefaultSettings = "/etc/containers/containers.conf.d/50-godwit.conf"
 
-// Settings is how godwit-runc is made known to Podman. It reads its configuration each time that it
-// is called.
+// Settings is the file that adds godwit-runc to Podman's runtimes. Podman reads its configuration each time
+// it runs.
 type Settings struct{ Path string }
 
-// AddRuntime makes godwit-runc known to Podman.
+// AddRuntime adds godwit-runc to Podman's runtimes.
 func (s Settings) AddRuntime(path string) error {
 	text := "# Made by `godwit engine setup podman`.\n[engine.runtimes]\n" + oci.Runtime + " = [" +
 		strconv.Quote(path) + "]\n"
@@ -33,7 +33,7 @@ func (s Settings) AddRuntime(path string) error {
 	return kernel.WriteFileAtomic(s.Path, []byte(text), 0o644)
 }
 
-// Unneeded is why godwit-runc cannot be taken out: a container needs it.
+// Unneeded returns an error if godwit-runc cannot be removed because a container needs it.
 func (s Settings) Unneeded(ctx context.Context) error {
 	a := newAdapter("")
 	if a.Away() != nil {
@@ -57,7 +57,7 @@ func (s Settings) Unneeded(ctx context.Context) error {
 	return nil
 }
 
-// RemoveRuntime takes godwit-runc out again, unless a container needs it.
+// RemoveRuntime removes godwit-runc from Podman's runtimes, unless a container needs it.
 func (s Settings) RemoveRuntime(ctx context.Context) error {
 	if err := s.Unneeded(ctx); err != nil {
 		return err

@@ -22,14 +22,14 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// Media types of what an image consists of (Docker's image manifest, version 2, schema 2).
+// Media types of the parts of an image (Docker's image manifest, version 2, schema 2).
 const (
 	typeManifest = "application/vnd.docker.distribution.manifest.v2+json"
 	typeConfig   = "application/vnd.docker.container.image.v1+json"
 	typeLayer    = "application/vnd.docker.image.rootfs.diff.tar"
 )
 
-// manifest says what an image consists of.
+// manifest lists the parts of an image.
 type manifest struct {
 	Version   int          `json:"schemaVersion"`
 	MediaType string       `json:"mediaType"`
@@ -48,8 +48,8 @@ func describeBlob(mediaType string, content []byte) descriptor {
 	return descriptor{mediaType, int64(len(content)), idPrefix + hex.EncodeToString(sum[:])}
 }
 
-// Take has Podman take an image out of a directory (podman pull dir:PATH): it either has all of it
-// then, or nothing new.
+// Take makes Podman take an image from a directory (podman pull dir:PATH). Then Podman has either all of
+// the image, or nothing new.
 func (s *imageStore) Take(ctx context.Context, image engine.Image,
 	open func(string) (io.ReadCloser, int64, error)) error {
 	if err := s.begin(ctx); err != nil {
@@ -62,7 +62,7 @@ func (s *imageStore) Take(ctx context.Context, image engine.Image,
 	return nil
 }
 
-// begin waits until nothing else is taken, or swept: two that take one image would need its room twice.
+// begin waits until nothing else is taken or swept: two copies of one image would need its room twice.
 func (s *imageStore) begin(ctx context.Context) error {
 	select {
 	case s.taking <- struct{}{}:
@@ -84,7 +84,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open imagesto
 		return err
 	}
 	defer coming.Close()
-	_ = s.sweep(ctx) // what could not be undone before: if it cannot be now, it is tried again
+	_ = s.sweep(ctx) // repeats undos that failed before; a failure now is retried later
 	had, err := s.index.read(s.podman.root)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open imagesto
 	var left error
 	defer func() {
 		if left == nil {
-			_ = files.RemoveTree(dir) // sweep does it otherwise
+			_ = files.RemoveTree(dir) // otherwise sweep does it
 		}
 	}()
 	if err := errors.Join(files.CheckSpace(s.coming, copiesOfPull*coming.Bytes()),
@@ -107,7 +107,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open imagesto
 		return err
 	}
 	if err := pull(ctx, dir); err != nil {
-		if left = keepManifest(dir); left == nil { // which gives room to undo it
+		if left = keepManifest(dir); left == nil { // this frees room for the undo
 			left = s.undo(context.WithoutCancel(ctx), image.Layers, had.stacked(image.Layers))
 		}
 		return errors.Join(err, left)
@@ -118,7 +118,7 @@ func (s *imageStore) take(ctx context.Context, image engine.Image, open imagesto
 	return err
 }
 
-// keepManifest leaves of an image that was to come what says which layers may have come.
+// keepManifest deletes everything of an image except the list of layers that may have come.
 func keepManifest(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {
@@ -131,11 +131,12 @@ func keepManifest(dir string) error {
 
 const manifestFile = "manifest.json"
 
-// copiesOfPull is how often a layer is beside Podman's storage while it is taken: as it came,
-// unless it is a file, and as Podman has read it.
+// copiesOfPull is the number of copies of a layer besides Podman's storage while Podman takes it: as it
+// came, unless it is a file, and as Podman has read it.
 const copiesOfPull = 2
 
-// What directories are for: an image that is to come, or what has come of one and is to be removed.
+// Purposes of directories: an image that is to come, or the received part of an image that is to be
+// removed.
 const (
 	wholePrefix = "image-"
 	partPrefix  = "part-"
@@ -148,8 +149,8 @@ func (s *imageStore) makeDirectory(prefix string) (string, error) {
 	return os.MkdirTemp(s.coming, prefix)
 }
 
-// write makes a directory with an image, but for the layers that are there: Podman looks for those
-// by their digests.
+// write makes a directory with an image, without the layers that are already there: Podman finds those by
+// their digests.
 func (s *imageStore) write(dir string, image engine.Image, coming imagestore.OpenedLayers) error {
 	m := manifest{Version: 2, MediaType: typeManifest, Config: describeBlob(typeConfig, image.Config)}
 	sizes := map[string]int64{}
@@ -173,7 +174,7 @@ func (s *imageStore) write(dir string, image engine.Image, coming imagestore.Ope
 	return writeManifest(dir, m, image.Config)
 }
 
-// writeManifest says what a directory is.
+// writeManifest describes the contents of a directory.
 func writeManifest(dir string, m manifest, config []byte) error {
 	described, err := json.Marshal(m)
 	if err != nil {
@@ -185,14 +186,14 @@ func writeManifest(dir string, m manifest, config []byte) error {
 	)
 }
 
-// writeLayer puts a layer's archive at a place: the file that it is, also if somebody else who has
-// taken it removes its name, or a copy.
+// writeLayer puts a layer's archive at a path: the file itself if it is one, which then survives even if
+// another taker removes its name, or else a copy.
 func writeLayer(path string, layer imagestore.Opened) error {
 	if file, is := layer.Archive.(interface{ Name() string }); is && filepath.IsAbs(file.Name()) {
 		if os.Link(file.Name(), path) == nil {
 			return nil
 		}
-		return os.Symlink(file.Name(), path) // it lies in another file system
+		return os.Symlink(file.Name(), path) // it is in another file system
 	}
 	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -206,10 +207,10 @@ func writeLayer(path string, layer imagestore.Opened) error {
 	return errors.Join(err, to.Close())
 }
 
-// pull has Podman take what is in a directory. It ends with this process: what is half done is
-// undone by the next one. What Podman needs on its way is in the directory, too.
+// pull makes Podman take the contents of a directory. Podman ends together with this process, and the next
+// process undoes half-finished work. Podman's temporary files are in the directory, too.
 func pull(ctx context.Context, dir string) error {
-	runtime.LockOSThread() // whose end is taken for the process's
+	runtime.LockOSThread() // the thread's end would count as the process's
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, "podman", "pull", "--quiet", "dir:"+dir)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
@@ -218,8 +219,8 @@ func pull(ctx context.Context, dir string) error {
 	return err
 }
 
-// undo removes the layers that have come of an image of which not all could come, upon those that
-// were there. Podman removes layers with an image only: so they are made one, and that is removed.
+// undo removes the received layers of an incomplete image, down to those that were there before. Podman
+// removes layers only with an image, so undo makes an image of them, and removes it.
 func (s *imageStore) undo(ctx context.Context, layers []string, had int) error {
 	ctx, cancel := context.WithTimeout(ctx, undoPatience)
 	defer cancel()
@@ -245,7 +246,7 @@ func (s *imageStore) undo(ctx context.Context, layers []string, had int) error {
 	}
 	if err == nil {
 		if err = removeImage(ctx, part.ID); err != nil {
-			// sweep tries again, by what is in the directory
+			// sweep repeats this, using the contents of the directory
 			return fmt.Errorf("remove the part of it that has arrived: %w", err)
 		}
 	}
@@ -260,10 +261,10 @@ func removeImage(ctx context.Context, id string) error {
 	return err
 }
 
-// undoPatience bounds how long it may take to undo something.
+// undoPatience bounds how long an undo may take.
 const undoPatience = time.Minute
 
-// configOf is the configuration of an image that nobody else has.
+// configOf returns a configuration for an image that nobody else has.
 func configOf(layers []string) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux", "author": rand.Text(), "config": map[string]any{},
@@ -271,8 +272,8 @@ func configOf(layers []string) ([]byte, error) {
 	})
 }
 
-// sweep undoes what could not be undone, or what an agent did not live to do. Of what cannot be
-// undone now either the directory stays.
+// sweep repeats undos that failed, or that an agent did not live to do. If an undo fails again, its
+// directory stays.
 func (s *imageStore) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, undoPatience) // Podman may wait for a lock of its storage
 	defer cancel()
@@ -294,7 +295,7 @@ func (s *imageStore) sweep(ctx context.Context) error {
 	return nil
 }
 
-// undoDirectory undoes what was to be taken out of a directory, unless it was.
+// undoDirectory undoes taking an image from a directory, unless the image was taken completely.
 func (s *imageStore) undoDirectory(ctx context.Context, dir string) error {
 	var was manifest
 	data, err := os.ReadFile(filepath.Join(dir, manifestFile))

@@ -12,23 +12,23 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
-// localDriver is the one whose volumes are directories of the node.
+// localDriver is the driver whose volumes are directories of the node.
 const localDriver = "local"
 
-// volumeMaker is how a volume was made.
+// volumeMaker describes how a volume was made.
 type volumeMaker struct {
 	Driver  string            `json:"driver"`
 	Options map[string]string `json:"options,omitempty"`
 	labels  map[string]string // they do not travel
 }
 
-// plain tells whether a volume is a directory of the node and nothing else. Options mount something
+// plain reports whether a volume is a directory of the node and nothing else. Options mount something
 // there, or limit it.
 func plain(m volumeMaker) bool {
 	return (m.Driver == "" || m.Driver == localDriver) && len(m.Options) == 0
 }
 
-// VolumePath is where the content of a named volume is on this node, or would be.
+// VolumePath returns the path of a named volume's content on this node, existing or not.
 func (a *adapter) VolumePath(v engine.Volume) (string, error) {
 	if !namePattern.MatchString(v.Name) {
 		return "", fmt.Errorf("volume name %.80q is not one that Podman allows", v.Name)
@@ -42,7 +42,7 @@ func (a *adapter) VolumePath(v engine.Volume) (string, error) {
 	return filepath.Join(about.Store.VolumePath, v.Name, "_data"), nil
 }
 
-// RemoveVolume has Podman remove a volume. One that a container has stays.
+// RemoveVolume makes Podman remove a volume. A volume in use by a container stays.
 func (a *adapter) RemoveVolume(ctx context.Context, name string) error {
 	if _, err := podman(ctx, "volume", "rm", name); err != nil && !says(err, saysNoVolume, saysUsed) {
 		return fmt.Errorf("remove volume %s of Podman: %w", name, err)
@@ -50,7 +50,7 @@ func (a *adapter) RemoveVolume(ctx context.Context, name string) error {
 	return nil
 }
 
-// MadeFor tells whether a volume has a label.
+// MadeFor reports whether a volume has a label.
 func (a *adapter) MadeFor(ctx context.Context, name, label, value string) (bool, error) {
 	maker, err := inspectVolume(ctx, name)
 	if errors.Is(err, engine.ErrNoVolume) {
@@ -59,7 +59,7 @@ func (a *adapter) MadeFor(ctx context.Context, name, label, value string) (bool,
 	return maker.labels[label] == value, err
 }
 
-// inspectVolume asks how a volume was made. Error: engine.ErrNoVolume.
+// inspectVolume queries how a volume was made. Error: engine.ErrNoVolume.
 func inspectVolume(ctx context.Context, name string) (volumeMaker, error) {
 	data, err := podman(ctx, "volume", "inspect", name)
 	if says(err, saysNoVolume, saysNoObject) {
@@ -82,7 +82,7 @@ func inspectVolume(ctx context.Context, name string) (volumeMaker, error) {
 	return volumeMaker{told[0].Driver, told[0].Options, told[0].Labels}, nil
 }
 
-// volumeMakers asks how the named volumes of a container were made.
+// volumeMakers queries how the named volumes of a container were made.
 func volumeMakers(ctx context.Context, d engine.Definition) (map[string]volumeMaker, error) {
 	makers := map[string]volumeMaker{}
 	for _, v := range d.Volumes {
@@ -98,7 +98,7 @@ func volumeMakers(ctx context.Context, d engine.Definition) (map[string]volumeMa
 	return makers, nil
 }
 
-// volumeObstacles lists what stands against the volumes of a container that is to come.
+// volumeObstacles lists the obstacles of an arriving container's volumes.
 func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
 	error) {
 	p := problems{}

@@ -1,10 +1,9 @@
-// Package fetch brings image layers to a node from wherever they are nearest: other nodes, the
-// registry that an image came from, the node that has a use for the image.
+// Package fetch brings image layers to a node from the nearest source: other nodes, the registry from which
+// an image came, or the node that needs the image moved.
 //
-// Nobody is trusted: what comes is a layer if its digest says so, and has no more bytes than the
-// layer has. Who is silent, too slow, or sends something else is asked no more, and the next one
-// is. The package knows no container, no migration and no connection: a Holder says how to get at
-// it.
+// Nobody is trusted: content is a layer if its digest says so, and it has no more bytes than the layer. A
+// holder that is silent, too slow, or sends something else is not used any more, and the next one is. The
+// package knows no container, no migration and no connection: a Holder says how to reach it.
 package fetch
 
 import (
@@ -19,66 +18,66 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// Layer is a layer that is wanted.
+// Layer is a wanted layer.
 type Layer struct {
 	DiffID  string
-	Archive int64 // bytes of its archive when it is not compressed; 0: not known
-	// Similar are layers in the store that may have much in common with it: then only what they
-	// lack may have to come.
+	Archive int64 // uncompressed size of its archive; 0: unknown
+	// Similar are layers in the store that may have much in common with it: then only the missing parts may
+	// have to come.
 	Similar []string
-	// Begun says that one of them is what has come of it before: however much is missing, that need
-	// not come again.
+	// Begun means that one of them is the earlier received part of this layer, which need not come again,
+	// however much is missing.
 	Begun bool
 }
 
-// Store is where layers are brought to.
+// Store is the destination of layers.
 type Store interface {
-	// Claim keeps a layer for the caller to bring, until it is released. Not ok: it is here, or
-	// somebody else brings it.
+	// Claim reserves a layer for the caller to bring, until it is released. Not ok: it is here, or somebody
+	// else brings it.
 	Claim(diffID string) (release func(), ok bool)
 	HasLayer(diffID string) bool
-	// Await waits until nobody else brings a layer, and tells whether it is here.
+	// Await waits until nobody else brings a layer, and reports whether it is here.
 	Await(ctx context.Context, diffID string) (bool, error)
-	// BringLayer adds a layer that was claimed, from an archive of at most so many bytes. Error:
-	// image.ErrInvalid for what is no such layer.
+	// BringLayer adds a claimed layer from an archive of at most this many bytes. Error: image.ErrInvalid
+	// for anything that is not the layer.
 	BringLayer(ctx context.Context, diffID string, r io.Reader, most int64) error
-	// Parts tells of the parts of a layer, and OpenArchive opens it: one of Layer.Similar.
+	// Parts emits the parts of a layer, and OpenArchive opens the layer: one of Layer.Similar.
 	Parts(ctx context.Context, name string, emit func([]parts.Part) error) error
 	OpenArchive(name string) (io.ReadCloser, error)
 }
 
-// Delivery are layers on their way, in the order in which they were asked for.
+// Delivery is a sequence of arriving layers, in the order of the request.
 type Delivery interface {
-	// Next gives the next one, which is to be read to its end; io.EOF when all have come.
+	// Next returns the next layer, which must be read to its end; io.EOF when all have come.
 	Next() (diffID string, content io.Reader, err error)
 	// Close ends it, also while another goroutine is in Next or reads.
 	Close() error
 }
 
-// Holder is somewhere that has layers.
+// Holder is a place that has layers.
 type Holder struct {
 	Kind  string  // what it is, for reports
 	Name  string  // which one
-	Speed float64 // bits per second that are expected of it
-	// Layers are those that it has, with the bytes that it sends for each.
+	Speed float64 // expected bits per second
+	// Layers are its layers, with the bytes that it sends for each.
 	Layers map[string]int64
-	// Open has it deliver layers that it has.
+	// Open makes it deliver layers that it has.
 	Open func(ctx context.Context, diffIDs []string) (Delivery, error)
-	// OpenParts opens a layer that it has, to get parts of it only. Nil: it sends whole layers.
+	// OpenParts opens one of its layers, to get only parts of it. Nil: it sends whole layers.
 	OpenParts func(ctx context.Context, diffID string) (Parts, error)
 }
 
-// Taken tells what came from a holder.
+// Taken describes what came from a holder.
 type Taken struct {
 	Kind, Name string
 	Layers     int
-	Partly     int           // layers of which only parts came, because the others were there
-	Bytes      int64         // that came, also of what was of no use
+	Partly     int           // layers of which only missing parts came
+	Bytes      int64         // received, including useless ones
 	Waited     time.Duration // for bytes
-	Failed     error         // why no more was asked of it; nil: nothing was wrong
+	Failed     error         // why it was not used any more; nil: no error
 }
 
-// Speed is what came per second while it was waited for, in bits.
+// Speed returns the bits received per second of waiting.
 func (t Taken) Speed() float64 {
 	if t.Waited <= 0 {
 		return 0
@@ -94,7 +93,7 @@ type Config struct {
 	Patience time.Duration // with a holder that sends nothing
 }
 
-// Fetch brings layers that are not in a store.
+// Fetch brings layers that a store lacks.
 type Fetch struct {
 	config Config
 	layers []string         // DiffIDs, each once
@@ -103,17 +102,17 @@ type Fetch struct {
 
 	mu      sync.Mutex
 	tallies []*tally            // one for each holder
-	similar map[string][]string // layers that are here, by those of which therefore parts may be enough
-	begun   map[string]bool     // those of which some has come before
+	similar map[string][]string // by missing layer: similar layers that are here
+	begun   map[string]bool     // layers with an earlier received part
 }
 
-// tally is what is known of a holder by now. Its fields are guarded by Fetch.mu.
+// tally is what is known about a holder so far. Fetch.mu guards its fields.
 type tally struct {
 	*Holder
 	taken  Taken
 	speed  float64 // as it is expected now
-	failed bool    // it is asked no more
-	slow   bool    // it was given up once for another one that is faster
+	failed bool    // not used any more
+	slow   bool    // given up once for a faster one
 }
 
 // New makes a fetch.
@@ -136,7 +135,7 @@ func New(config Config) *Fetch {
 	return f
 }
 
-// Taken tells what has come so far, from those holders of which something did, or that failed.
+// Taken returns what has come so far, from holders that have sent something or failed.
 func (f *Fetch) Taken() []Taken {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +148,7 @@ func (f *Fetch) Taken() []Taken {
 	return all
 }
 
-// Run brings what is missing, and returns when it can be used.
+// Run brings what is missing, and returns when everything can be used.
 func (f *Fetch) Run(ctx context.Context) error {
 	for {
 		mine, others := f.claim()
@@ -166,8 +165,8 @@ func (f *Fetch) Run(ctx context.Context) error {
 	}
 }
 
-// claim divides what is missing into what this fetch is to bring, and what somebody else on this
-// node is just bringing.
+// claim divides the missing layers into those that this fetch brings, and those that somebody else on this
+// node is bringing.
 func (f *Fetch) claim() (mine map[string]func(), others []string) {
 	mine = map[string]func(){}
 	for _, diffID := range f.layers {
@@ -180,9 +179,8 @@ func (f *Fetch) claim() (mine map[string]func(), others []string) {
 	return mine, others
 }
 
-// bring asks each holder for those of the claimed layers that it is the best for, all of them at
-// the same time. Layers may be missing after it, but then a holder has failed, or it was of no use
-// to ask for parts of one.
+// bring requests each claimed layer from its best holder, from all holders at once. Layers may be missing
+// after it; but then a holder has failed, or a request for parts was useless.
 func (f *Fetch) bring(ctx context.Context, claimed map[string]func()) error {
 	if len(claimed) == 0 {
 		return nil
@@ -217,17 +215,17 @@ func (f *Fetch) bring(ctx context.Context, claimed map[string]func()) error {
 	return f.broken
 }
 
-// share is what is to come from one holder.
+// share is a holder's share of the layers.
 type share struct{ partly, whole []string }
 
-// takeShare takes it, with this node's failures as errors.
+// takeShare takes a share; only failures of this node are errors.
 func (f *Fetch) takeShare(ctx context.Context, from *tally, share share) error {
 	for _, diffID := range share.partly {
 		if err := f.takePartly(ctx, from, diffID); err != nil {
 			return err
 		}
 		if f.gaveUp(from) {
-			return nil // others are asked for the rest
+			return nil // others get the rest
 		}
 	}
 	if len(share.whole) == 0 {
@@ -236,14 +234,14 @@ func (f *Fetch) takeShare(ctx context.Context, from *tally, share share) error {
 	return f.take(ctx, from, share.whole)
 }
 
-// gaveUp tells whether a holder is asked no more.
+// gaveUp reports whether a holder is not used any more.
 func (f *Fetch) gaveUp(from *tally) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return from.failed
 }
 
-// assign gives each layer to the holder that is expected to be the fastest.
+// assign assigns each layer to the holder that is expected to be the fastest.
 func (f *Fetch) assign(claimed map[string]func()) (map[*tally]share, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -269,7 +267,7 @@ func (f *Fetch) assign(claimed map[string]func()) (map[*tally]share, error) {
 	return shares, nil
 }
 
-// best is the fastest holder of a layer beside one that is out of the question. The caller has locked mu.
+// best returns the fastest holder of a layer, except an excluded one. The caller has locked mu.
 func (f *Fetch) best(diffID string, except *tally) (best *tally) {
 	for _, t := range f.tallies {
 		if _, has := t.Layers[diffID]; !has || t.failed || t == except {
@@ -282,7 +280,7 @@ func (f *Fetch) best(diffID string, except *tally) (best *tally) {
 	return best
 }
 
-// nobody says why a layer cannot be had.
+// nobody explains why a layer cannot be had.
 func (f *Fetch) nobody(diffID string) error {
 	failed := []error{fmt.Errorf("no source can send layer %s", diffID)}
 	for _, t := range f.tallies {

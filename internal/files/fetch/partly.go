@@ -11,31 +11,30 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// Parts is a layer somewhere else, of which some parts are wanted. Its methods are called in this
-// order, once.
+// Parts is a layer elsewhere, of which some parts are wanted. Its methods are called in this order, once.
 type Parts interface {
-	// List tells of all parts of the layer's archive, encoded as by parts.Append.
+	// List returns all parts of the layer's archive, encoded by parts.Append.
 	List() (io.Reader, error)
-	// Want has parts sent, one after the other.
+	// Want requests parts, one after the other.
 	Want(runs []parts.Run) (io.Reader, error)
 	// Close ends it, also while another goroutine reads.
 	Close() error
 }
 
-// To find out which parts of a layer are here takes a look at all of it, there and here. It is
-// worth that if the layer would take longer to come than worthTime, and what is missing is less
-// than worthShare of it.
+// Finding out which parts of a layer are here takes a reading of the whole layer, there and here. That is
+// worthwhile if the transfer of the layer would take longer than worthTime, and less than worthShare of it
+// is missing.
 const (
 	worthTime  = time.Second
 	worthShare = 0.5
 )
 
-// LeastRead is how many bytes of an archive a holder looks at in a second, at least. It is silent
-// where it has nothing to send.
+// LeastRead is how many bytes of an archive a holder examines per second, at least. It is silent while it
+// has nothing to send.
 const LeastRead = 50e6
 
-// bestPartly is the fastest holder that can send parts of a layer of which others may be here; nil:
-// it had better come whole. The caller has locked mu.
+// bestPartly returns the fastest holder that can send parts of a layer whose other parts may be here; nil:
+// the layer should come as a whole. The caller has locked mu.
 func (f *Fetch) bestPartly(diffID string) (best *tally) {
 	if len(f.similar[diffID]) == 0 {
 		return nil
@@ -53,13 +52,13 @@ func (f *Fetch) bestPartly(diffID string) (best *tally) {
 	return best
 }
 
-// takePartly brings a layer by those of its parts that are not here. If that does not work, or
-// would help little, the layer is to come whole: nobody is to blame, but who is silent. Its error
-// says that this node can take no more.
+// takePartly brings a layer by sending only its missing parts. If that does not work, or would help little,
+// the layer comes as a whole; only a silent holder is blamed. An error means that this node can take no
+// more.
 func (f *Fetch) takePartly(ctx context.Context, from *tally, diffID string) error {
 	f.mu.Lock()
 	similar := f.similar[diffID]
-	delete(f.similar, diffID) // It is tried once.
+	delete(f.similar, diffID) // only one attempt
 	f.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -92,10 +91,10 @@ func (f *Fetch) takePartly(ctx context.Context, from *tally, diffID string) erro
 	return err
 }
 
-// slowly is how long bytes may take to come from a holder at the most: one that sends a little all
-// the time is not silent.
+// slowly returns how long bytes may take to come from a holder at most: a holder that constantly sends a
+// little is not silent.
 func (f *Fetch) slowly(from *tally, bytes int64) time.Duration {
-	const least = 1e6 // bits per second, of a holder of which nothing is known
+	const least = 1e6 // bits per second, of an unknown holder
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return time.Duration(slowRatio * float64(bytes) * 8 / max(from.speed, least) * float64(time.Second))
@@ -116,7 +115,7 @@ func (p *partly) bring(ctx context.Context) error {
 	plan, err := p.plan(ctx)
 	share := worthShare
 	if p.fetch.begun[p.diffID] {
-		share = 1 // all of it has been looked at, so what is here need not come
+		share = 1 // all of it has been examined, so parts that are here need not come
 	}
 	if err != nil || float64(plan.MissingBytes) > share*float64(p.most) {
 		return nil
@@ -169,7 +168,7 @@ func (p *partly) plan(ctx context.Context) (parts.Plan, error) {
 			return nil
 		})
 		if err != nil {
-			here[i] = nil // It is of no use.
+			here[i] = nil // it is useless
 		}
 	}
 	if err := <-listed; err != nil {
@@ -178,7 +177,7 @@ func (p *partly) plan(ctx context.Context) (parts.Plan, error) {
 	return parts.Match(wanted, here), nil
 }
 
-// open opens the archives here of which something is used.
+// open opens the local archives of which something is used.
 func (p *partly) open(plan parts.Plan) (others []io.Reader, done func(), err error) {
 	var opened []io.Closer
 	done = func() {
@@ -201,7 +200,7 @@ func (p *partly) open(plan parts.Plan) (others []io.Reader, done func(), err err
 	return others, done, nil
 }
 
-// reader reads what the holder sends.
+// reader reads from the holder.
 func (p *partly) reader(in io.Reader) io.Reader {
 	return &reader{in: in, watch: p.watch, seen: func(bytes int64, waited time.Duration) error {
 		p.fetch.count(p.from, bytes, waited)
@@ -209,7 +208,7 @@ func (p *partly) reader(in io.Reader) io.Reader {
 	}}
 }
 
-// noted notes what has failed in reading, other than the end.
+// noted records errors of a reader, except the end.
 type noted struct {
 	in     io.Reader
 	failed error

@@ -10,7 +10,7 @@ import (
 // KindRegistry is the kind of holders that are registries.
 const KindRegistry = "registry"
 
-// Registry is the registry that an image came from.
+// Registry returns the registry from which an image came, as a holder.
 func Registry(origin image.Origin, speed float64) *Holder {
 	sizes := map[string]int64{}
 	for _, layer := range origin.Layers {
@@ -25,7 +25,7 @@ func Registry(origin image.Origin, speed float64) *Holder {
 	}
 }
 
-// pulled asks a registry for one layer after the other.
+// pulled requests one layer after the other from a registry.
 type pulled struct {
 	ctx    context.Context //nolint:containedctx // Of all its requests: Close ends them.
 	cancel context.CancelFunc

@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/files/image"
 )
 
-// A holder is given up for a faster one when it has been waited for so long in all, and the other
-// is expected to be so many times as fast: what it was in the middle of is begun anew.
+// A holder is given up for a faster one when it has been waited for this long in total, and the other is
+// expected to be this many times as fast. The unfinished layer starts again.
 const (
 	slowAfter = 3 * time.Second
 	slowRatio = 3
@@ -23,8 +23,8 @@ var (
 	errOther  = errors.New("it sends something that it was not asked for")
 )
 
-// take brings layers from one holder. Its error says that this node can take no more; what is wrong
-// with the holder is noted.
+// take brings layers from one holder. An error means that this node can take no more; errors of the holder
+// are recorded.
 func (f *Fetch) take(ctx context.Context, from *tally, diffIDs []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -37,7 +37,7 @@ func (f *Fetch) take(ctx context.Context, from *tally, diffIDs []string) error {
 	if err != nil {
 		return f.fail(ctx, from, err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = delivery.Close() }) // Nothing is waited for any more.
+	stop := context.AfterFunc(ctx, func() { _ = delivery.Close() }) // ends all waits
 	defer stop()
 	defer delivery.Close()
 	for _, diffID := range diffIDs {
@@ -66,7 +66,7 @@ func (f *Fetch) take(ctx context.Context, from *tally, diffIDs []string) error {
 	return f.end(ctx, from, delivery, watch)
 }
 
-// end hears that a holder has sent all that it was asked for, and nothing else.
+// end checks that a holder has sent everything that was requested, and nothing else.
 func (f *Fetch) end(ctx context.Context, from *tally, delivery Delivery, watch *watch) error {
 	err := watch.wait(func() error {
 		name, _, err := delivery.Next()
@@ -81,7 +81,7 @@ func (f *Fetch) end(ctx context.Context, from *tally, delivery Delivery, watch *
 	return f.fail(ctx, from, err)
 }
 
-// blame finds out whether a layer could not be made because of the holder, or because of this node.
+// blame finds out whether the holder or this node is the reason that a layer could not be made.
 func (f *Fetch) blame(ctx context.Context, from *tally, reading, err error) error {
 	switch {
 	case reading != nil:
@@ -92,11 +92,11 @@ func (f *Fetch) blame(ctx context.Context, from *tally, reading, err error) erro
 	return err
 }
 
-// fail notes that a holder is not to be asked any more, or not as the first.
+// fail records that a holder is not used any more, or not as the first.
 func (f *Fetch) fail(ctx context.Context, from *tally, err error) error {
 	cause := context.Cause(ctx)
 	if cause != nil && !errors.Is(cause, errSilent) {
-		return cause // It is not to blame.
+		return cause // the holder is not to blame
 	}
 	if errors.Is(cause, errSilent) {
 		err = fmt.Errorf("%w for %s", cause, f.config.Patience)
@@ -111,7 +111,7 @@ func (f *Fetch) fail(ctx context.Context, from *tally, err error) error {
 	return nil
 }
 
-// seen counts what came from a holder, and gives it up if another one would be much faster.
+// seen counts bytes from a holder, and gives the holder up if another would be much faster.
 func (f *Fetch) seen(from *tally, diffID string, bytes int64, waited time.Duration) error {
 	f.count(from, bytes, waited)
 	f.mu.Lock()
@@ -139,15 +139,15 @@ type watch struct {
 	silent   func()
 }
 
-// wait does something that the holder makes wait.
+// wait does something that waits for the holder.
 func (w *watch) wait(do func() error) error {
 	timer := time.AfterFunc(w.patience, w.silent)
 	defer timer.Stop()
 	return do()
 }
 
-// reader is a layer that comes. Only the time in which it is waited for counts: this node may be
-// busy between.
+// reader is an arriving layer. Only the time spent waiting for it counts, because this node may be busy in
+// between.
 type reader struct {
 	in     io.Reader
 	watch  *watch

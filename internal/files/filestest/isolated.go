@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespace is the variable that a test program finds when it has started itself anew.
+// inNamespace is the variable by which a test program knows that it has restarted itself.
 const inNamespace = "GODWIT_TEST_NAMESPACE"
 
-// Isolated runs tests in a mount namespace of their own, and in others that are named
-// (CLONE_NEWNET), so that no mount of theirs can stay behind. It returns what the program exits
-// with.
+// Isolated runs tests in a mount namespace of their own, and in others that are given as flags
+// (CLONE_NEWNET), so that none of their mounts can stay behind. It returns the program's exit code.
 func Isolated(others int, run func() int) int {
 	if err := isolate(others); err != nil {
 		fmt.Fprintf(os.Stderr, "these tests need root, to make namespaces: %v\n", err)

@@ -1,6 +1,5 @@
-// Package filestest tells whether two directory trees are the same, in every attribute and byte,
-// and gives tests a mount namespace of their own. It looks at trees by means of its own, not by
-// those of package files, which its callers test.
+// Package filestest compares two directory trees in every attribute and byte, and gives tests a mount
+// namespace of their own. It reads trees independently of package files, which its callers test.
 package filestest
 
 import (
@@ -17,20 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Snapshot describes a tree completely: a line for each path from its root, those of directories
-// end in a slash.
+// Snapshot describes a tree completely: a line for each path from its root; directories end in a slash.
 type Snapshot map[string]string
 
-// Options say what does not count in a comparison. Nothing is left out if they are zero.
+// Options say what to ignore in a comparison. The zero value ignores nothing.
 type Options struct {
-	Xattrs func(name string) bool // those that count; nil: all
-	// Zeros means that blocks of zeros count as holes. Where a file has space that was never
-	// written, the kernel says that there is data if it happens to have it in memory, so the same
-	// file is described in two ways.
+	Xattrs func(name string) bool // attributes that count; nil: all
+	// Zeros means that blocks of zeros count as holes. For space that was never written, the kernel reports
+	// data if it happens to have it in memory, so the same file may be described in two ways.
 	Zeros bool
 }
 
-// quietly opens a tree so that looking at it moves no access time, if that is possible.
+// quietly opens a tree so that reading it moves no access time, if possible.
 func quietly(path string) (int, error) {
 	hold, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if errors.Is(err, unix.EINVAL) { // of another mount namespace
@@ -47,8 +44,8 @@ func quietly(path string) (int, error) {
 	return hold, nil
 }
 
-// Take looks at a tree, and moves no access time. Of one in another mount namespace, reached
-// through /proc, they do move.
+// Take reads a tree without moving access times. In a tree of another mount namespace, reached through
+// /proc, they do move.
 func Take(path string, options Options) (Snapshot, error) {
 	hold, err := quietly(path)
 	if err != nil {
@@ -73,7 +70,7 @@ func Take(path string, options Options) (Snapshot, error) {
 	return s.lines, nil
 }
 
-// Differences compares two snapshots, and describes at most the given number of paths that are not the same.
+// Differences compares two snapshots, and describes at most the given number of differing paths.
 func Differences(want, got Snapshot, most int) []string {
 	var found []string
 	for path, line := range want {
@@ -273,7 +270,7 @@ func (s *snapshotter) content(fd int) (string, error) {
 	return fmt.Sprintf("%s sha256=%x", c.runs, c.digest.Sum(nil)[:8]), nil
 }
 
-// read gives the bytes from start to end, a block at a time.
+// read returns the bytes from start to end, a block at a time.
 func (s *snapshotter) read(c *content, fd int, start, end int64) error {
 	for start < end {
 		most := min(end-start, int64(len(s.buffer)))
@@ -293,7 +290,7 @@ func (s *snapshotter) read(c *content, fd int, start, end int64) error {
 	return nil
 }
 
-// content puts together what a file has.
+// content assembles the description of a file's content.
 type content struct {
 	zeros      bool
 	digest     hash.Hash

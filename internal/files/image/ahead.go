@@ -9,8 +9,8 @@ import (
 // aheadPieces bounds what is read ahead, in pieces of unpackBuffer.
 const aheadPieces = 8
 
-// ahead reads from something in a goroutine of its own, so that what makes the bytes (receiving,
-// decompressing, digesting) and what uses them (files) have a processor each.
+// ahead reads in a separate goroutine, so that producing the bytes (receiving, decompressing, digesting)
+// and using them (files) can each have a processor.
 type ahead struct {
 	full  chan piece
 	empty chan []byte
@@ -92,7 +92,7 @@ func (a *ahead) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the reading, and returns when nothing is read any more.
+// Close ends the reading, and returns when it has ended.
 func (a *ahead) Close() {
 	close(a.stop)
 	<-a.ended

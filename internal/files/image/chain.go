@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// Chains names each of some layers, lowest first, together with all below it, as engines do that
-// know a layer by what it lies on (OCI image specification, config.md, "Layer ChainID").
+// Chains returns names for layers, lowest first, each together with all layers below it, for engines that
+// identify a layer by its chain (OCI image specification, config.md, "Layer ChainID").
 func Chains(diffIDs []string) []string {
 	chains := make([]string, 0, len(diffIDs))
 	for i, diffID := range diffIDs {

@@ -12,9 +12,9 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// layerCheck reads a layer's archive beside the unpacking and refuses what no honest layer has. The
-// unpacking is safe without it; it is here so that a hostile or broken archive is refused by name
-// rather than bent into something.
+// layerCheck reads a layer's archive during the unpacking and refuses what no honest layer contains.
+// Unpacking is safe without it; with it, a hostile or broken archive is refused with a reason instead of
+// being bent into something.
 type layerCheck struct {
 	*io.PipeWriter
 	done chan error
@@ -26,14 +26,14 @@ func startCheck() *layerCheck {
 	c := &layerCheck{PipeWriter: out, done: make(chan error, 1)}
 	go func() {
 		err := guard.Do(func() error { return c.run(bufio.NewReaderSize(in, unpackBuffer)) })
-		_ = in.CloseWithError(err) // ends the unpacking, which writes here what it reads
+		_ = in.CloseWithError(err) // ends the unpacking, which writes its input here
 		c.done <- err
 	}()
 	return c
 }
 
-// result ends the check and says what it found. If the unpacking has failed, only a finding of the
-// check's own counts.
+// result ends the check and returns its finding. If the unpacking has failed, only the check's own finding
+// counts.
 func (c *layerCheck) result(unpacking error) (int64, error) {
 	if unpacking != nil {
 		_ = c.CloseWithError(errUnpacking)
@@ -71,7 +71,7 @@ func (c *layerCheck) run(r io.Reader) error {
 	}
 }
 
-// maxEscapes bounds what is remembered of an archive.
+// maxEscapes bounds how many escapes of an archive are remembered.
 const maxEscapes = 1 << 20
 
 // checkHeader refuses an entry that is not part of the layer's own tree. Escapes are the symbolic

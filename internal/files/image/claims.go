@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// claims keep what is made in this process from being made twice. The zero value has none.
+// claims keep two goroutines of this process from making the same layer. The zero value has none.
 type claims struct {
 	mu     sync.Mutex
 	making map[string]*making // by DiffID
 }
 
-// making is a layer that somebody makes, or wants to. The token has room for one in it: who makes
-// the layer puts it there.
+// making is a layer that somebody makes, or wants to make. The token channel has room for one token, which
+// the maker of the layer puts into it.
 type making struct {
 	token chan struct{}
 	users int // the mutex guards it
 }
 
-// claim keeps a layer for the caller to make, until it is released, unless it is here or somebody
+// claim reserves a layer for the caller to make, until it is released, unless the layer is here or somebody
 // else makes it.
 func (c *claims) claim(diffID string, here func(string) bool) (release func(), ok bool) {
 	one := c.use(diffID)
@@ -39,7 +39,7 @@ func (c *claims) claim(diffID string, here func(string) bool) (release func(), o
 	return release, true
 }
 
-// use keeps what is known of a layer until it is left: others may want to make the same.
+// use keeps the record of a layer until it is left: others may want to make the same layer.
 func (c *claims) use(diffID string) *making {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *claims) use(diffID string) *making {
 	return one
 }
 
-// leave forgets a layer that nobody uses: who asks for layers may name any number of them.
+// leave forgets an unused layer, because callers may name any number of layers.
 func (c *claims) leave(diffID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

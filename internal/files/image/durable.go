@@ -13,14 +13,12 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// unsyncedName is a file in the directory of a layer that may not be on the disk yet. It has the id
-// of the machine's boot in which the layer was made: in any other one nobody knows how much of it
-// is there.
+// unsyncedName is a file in the directory of a layer that may not be on disk yet. It contains the ID of the
+// machine's boot in which the layer was made: after another boot nobody knows how much of the layer exists.
 const unsyncedName = "unsynced"
 
-// publishSoon gives a finished layer its name at once, and has it brought to the disk behind the
-// caller's back: the disk is often slower than what a layer comes over, and the next one can come
-// meanwhile.
+// publishSoon renames a finished layer at once, and writes it to disk in the background: the disk is often
+// slower than the network, and the next layer can come meanwhile.
 func (s *Store) publishSoon(unfinished, dir string) error {
 	boot, err := kernel.BootID()
 	if err != nil {
@@ -36,7 +34,7 @@ func (s *Store) publishSoon(unfinished, dir string) error {
 	return nil
 }
 
-// syncSoon brings a layer to the disk, after those that others bring there now.
+// syncSoon writes a layer to disk, after those that are being written now.
 func (s *Store) syncSoon(dir string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,8 +45,8 @@ func (s *Store) syncSoon(dir string) {
 	}
 }
 
-// syncPending brings layers to the disk until all are there. One that fails stays marked, and the
-// next Open decides.
+// syncPending writes layers to disk until all are there. If one fails, it stays marked, and the next Open
+// decides.
 func (s *Store) syncPending() {
 	for {
 		s.mu.Lock()
@@ -68,8 +66,8 @@ func (s *Store) syncPending() {
 	}
 }
 
-// Sync brings all layers that are here to the disk, and has them known to be there: whatever
-// happens to the machine after that, they stay. Removing a mark is not on the disk by itself.
+// Sync writes all present layers to disk, and removes their marks: they survive whatever happens to the
+// machine after that. Removing a mark is not durable by itself.
 func (s *Store) Sync() error {
 	// a layer that comes later may be on its way
 	marks, err := filepath.Glob(filepath.Join(s.layersDir(), "*", unsyncedName))
@@ -87,7 +85,7 @@ func (s *Store) Sync() error {
 	return nil
 }
 
-// removeMark removes a mark for good, unless its layer has been removed whole.
+// removeMark durably removes a mark, unless its layer was removed as a whole.
 func removeMark(mark string) error {
 	err := os.Remove(mark)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -99,8 +97,8 @@ func removeMark(mark string) error {
 	return err
 }
 
-// sweepUnsynced removes layers of which the machine's end may have left a part only. Those that an
-// agent left which was ended are whole: the kernel has them.
+// sweepUnsynced removes layers that may be incomplete because the machine stopped. Layers left by an agent
+// that ended are complete: the kernel has them.
 func (s *Store) sweepUnsynced() error {
 	entries, err := os.ReadDir(s.layersDir())
 	if err != nil {

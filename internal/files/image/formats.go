@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Bounds of what an archive may contain.
+// Bounds of an archive's contents.
 const (
 	maxManifest   = 4 << 20
 	maxImages     = 64
@@ -120,7 +120,7 @@ func indexImages(from source, raw []byte, name string, depth int) ([]found, erro
 	return images, nil
 }
 
-// forThisNode leaves out what another platform needs, and attestations, which are for the platform "unknown".
+// forThisNode excludes images for other platforms, and attestations, whose platform is "unknown".
 func forThisNode(platform *v1.Platform) bool {
 	return platform == nil || platform.Architecture == "" ||
 		(platform.OS == "" || platform.OS == "linux") && platform.Architecture == runtime.GOARCH
@@ -151,7 +151,7 @@ func descriptorImages(from source, descriptor v1.Descriptor, name string, depth 
 	if err != nil {
 		return nil, err
 	}
-	// An annotation that is only a tag, as the OCI specification has it, is no name.
+	// An annotation that is only a tag, as in the OCI specification, is not a name.
 	if canonical, err := canonicalName(name); name != "" && err == nil {
 		image.names = []string{canonical}
 	}
@@ -195,8 +195,8 @@ func layoutImage(from source, raw []byte) (found, error) {
 	return image, nil
 }
 
-// checkLayerType refuses layers that are no archives, or encrypted ones. Which compression it is
-// the archive says.
+// checkLayerType refuses layers that are not archives, or are encrypted. The archive itself shows its
+// compression.
 func checkLayerType(mediaType types.MediaType) error {
 	switch mediaType {
 	case types.OCILayer, types.OCILayerZStd, types.OCIUncompressedLayer, types.DockerLayer,

@@ -14,7 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Errors that callers act on. They are wrapped with what, where and what to do.
+// Errors that callers act on; they come wrapped with the cause, the object and a remedy.
 var (
 	ErrNotFound = errors.New("no such image")
 	ErrInUse    = errors.New("the image is in use")
@@ -22,7 +22,7 @@ var (
 	ErrInvalid  = errors.New("not a usable image")
 )
 
-// Image is an image of which everything is here.
+// Image is an image whose parts are all here.
 type Image struct {
 	ID           string    `json:"id"`     // sha256: and the digest of its configuration
 	Names        []string  `json:"names"`  // short, as users write them
@@ -33,7 +33,7 @@ type Image struct {
 	Architecture string    `json:"architecture"`
 }
 
-// Config is what an image says about how to run it.
+// Config is an image's description of how to run it.
 type Config struct {
 	Entrypoint   []string          `json:"entrypoint"`
 	Cmd          []string          `json:"cmd"`
@@ -41,23 +41,22 @@ type Config struct {
 	User         string            `json:"user"`
 	WorkingDir   string            `json:"working_dir"`
 	StopSignal   string            `json:"stop_signal"`
-	Health       *Health           `json:"health,omitempty"` // nil: it says nothing of it
+	Health       *Health           `json:"health,omitempty"` // nil: none
 	ExposedPorts []string          `json:"exposed_ports"`
 	Volumes      []string          `json:"volumes"`
 	Labels       map[string]string `json:"labels"`
 }
 
-// Health is how an image wants its containers to be looked after (Docker's HEALTHCHECK). Zero is
-// the engine's default.
+// Health is an image's health check (Docker's HEALTHCHECK). Zero means the engine's default.
 type Health struct {
-	Command     []string      `json:"command"` // empty: not at all
+	Command     []string      `json:"command"` // empty: no check
 	Interval    time.Duration `json:"interval"`
 	Timeout     time.Duration `json:"timeout"`
 	StartPeriod time.Duration `json:"start_period"`
 	Retries     int           `json:"retries"`
 }
 
-// healthOf reads a health check: its first word says how the others are meant.
+// healthOf parses a health check; its first word gives the meaning of the others.
 func healthOf(config v1.Config) *Health {
 	check := config.Healthcheck
 	if check == nil || len(check.Test) == 0 {
@@ -81,10 +80,10 @@ func healthOf(config v1.Config) *Health {
 // MaxConfig is the largest configuration that is accepted, in bytes.
 const MaxConfig = 8 << 20
 
-// maxLayers is what an overlay mount can take: 500 (OVL_MAX_STACK); Docker allows 127.
+// maxLayers is below the limit of an overlay mount, 500 (OVL_MAX_STACK); Docker allows 127.
 const maxLayers = 256
 
-// CheckDigest refuses what is not the name of a layer or the ID of an image.
+// CheckDigest refuses strings that are not the name of a layer or the ID of an image.
 func CheckDigest(digest string) error {
 	if !digestPattern.MatchString(digest) {
 		return fmt.Errorf("%w: %.80q is not a SHA-256 digest", ErrInvalid, digest)
@@ -103,7 +102,7 @@ func Parse(imageID string, config []byte) (Image, error) {
 	return parseConfig(config)
 }
 
-// parseConfig checks a configuration and takes from it what counts.
+// parseConfig checks a configuration and extracts the relevant parts.
 func parseConfig(raw []byte) (Image, error) {
 	if len(raw) > MaxConfig {
 		return Image{}, fmt.Errorf("%w: its configuration has %d bytes, at most %d are allowed", ErrInvalid,
@@ -136,7 +135,7 @@ func parseConfig(raw []byte) (Image, error) {
 	return image, nil
 }
 
-// checkPlatform refuses what cannot run here. Images made by hand may not say what they are for.
+// checkPlatform refuses images that cannot run here. Hand-made images may not name a platform.
 func checkPlatform(file *v1.ConfigFile) error {
 	if file.OS != "" && file.OS != "linux" {
 		return fmt.Errorf("%w: it is for %.40q; only Linux containers can run here", ErrInvalid, file.OS)

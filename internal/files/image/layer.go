@@ -15,12 +15,12 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// LayerInfo says how large a layer is.
+// LayerInfo has the sizes of a layer.
 type LayerInfo struct {
 	DiffID  string `json:"diff_id"`
 	Size    int64  `json:"size_bytes"`    // of its files
-	Archive int64  `json:"archive_bytes"` // of its archive, not compressed
-	Stored  int64  `json:"stored_bytes"`  // of its archive as it is kept, which ExportLayer sends
+	Archive int64  `json:"archive_bytes"` // of its uncompressed archive
+	Stored  int64  `json:"stored_bytes"`  // of its archive as stored, which ExportLayer sends
 }
 
 const (
@@ -36,7 +36,7 @@ func (s *Store) layerDir(diffID string) (string, error) {
 	return filepath.Join(s.layersDir(), strings.TrimPrefix(diffID, "sha256:")), nil
 }
 
-// Layer tells how large a layer is that is here.
+// Layer returns the sizes of a layer that is here.
 func (s *Store) Layer(diffID string) (LayerInfo, error) {
 	dir, err := s.layerDir(diffID)
 	if err != nil {
@@ -57,14 +57,14 @@ func (s *Store) Layer(diffID string) (LayerInfo, error) {
 	return info, nil
 }
 
-// HasLayer tells whether a layer is here.
+// HasLayer reports whether a layer is here.
 func (s *Store) HasLayer(diffID string) bool {
 	_, err := s.Layer(diffID)
 	return err == nil
 }
 
-// LayerPath is the directory with the content of a layer, as a lower directory for overlayfs. It
-// must not be written to.
+// LayerPath returns the directory with the content of a layer, as a lower directory for overlayfs. It must
+// not be written to.
 func (s *Store) LayerPath(diffID string) (string, error) {
 	if _, err := s.Layer(diffID); err != nil {
 		return "", err
@@ -73,7 +73,7 @@ func (s *Store) LayerPath(diffID string) (string, error) {
 	return filepath.Join(dir, treeName), err
 }
 
-// ExportLayer writes a layer's archive, as ImportLayer takes it.
+// ExportLayer writes a layer's archive in a form that ImportLayer accepts.
 func (s *Store) ExportLayer(ctx context.Context, diffID string, w io.Writer) error {
 	dir, err := s.layerDir(diffID)
 	if err != nil {
@@ -95,9 +95,8 @@ func (s *Store) ExportLayer(ctx context.Context, diffID string, w io.Writer) err
 	return nil
 }
 
-// ImportLayer adds a layer from an archive, compressed or not, that ends where r ends. It is
-// refused if its content does not have the given DiffID. If the layer is here already, r is not
-// read.
+// ImportLayer adds a layer from an archive, compressed or not, that ends where r ends. It refuses content
+// without the given DiffID. If the layer is already here, it does not read r.
 func (s *Store) ImportLayer(ctx context.Context, diffID string, r io.Reader) error {
 	release, err := s.Hold()
 	if err != nil {
@@ -107,15 +106,15 @@ func (s *Store) ImportLayer(ctx context.Context, diffID string, r io.Reader) err
 	return s.addLayer(ctx, diffID, blob{open: func() (io.ReadCloser, error) { return io.NopCloser(r), nil }})
 }
 
-// blob is an archive somewhere else.
+// blob is an archive elsewhere.
 type blob struct {
 	open   func() (io.ReadCloser, error)
-	digest string // of its bytes, compressed or not as they are; empty if unknown
+	digest string // of its bytes, as they are; empty if unknown
 	size   int64  // meaningful if digest is known
-	most   int64  // bytes that the archive may have when it is not compressed; 0: any number
+	most   int64  // bytes that the uncompressed archive may have; 0: any number
 }
 
-// addLayer makes a layer unless it is here, and returns when it is on the disk. The store must be held.
+// addLayer makes a layer unless it is here, and returns when it is on disk. The store must be held.
 func (s *Store) addLayer(ctx context.Context, diffID string, from blob) error {
 	done, err := s.making.alone(ctx, diffID)
 	if err != nil {
@@ -156,7 +155,7 @@ func (s *Store) makeLayer(ctx context.Context, dir, diffID string, from blob) er
 	if err := os.Mkdir(tree, 0o755); err != nil {
 		return err
 	}
-	if err := os.Chmod(tree, 0o755); err != nil { // whatever the umask is
+	if err := os.Chmod(tree, 0o755); err != nil { // whatever the umask
 		return err
 	}
 	archive, err := os.OpenFile(filepath.Join(dir, blobName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

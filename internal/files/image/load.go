@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// Progress is told, in words, what is being done. It may be nil.
+// Progress is called with a description of the present work. It may be nil.
 type Progress func(text string)
 
 func (p Progress) say(format string, args ...any) {
@@ -18,17 +18,17 @@ func (p Progress) say(format string, args ...any) {
 	}
 }
 
-// found is an image somewhere else: what it says of itself, and where its layers are.
+// found is an image elsewhere: its description, and where its layers are.
 type found struct {
 	config []byte
 	names  []string // canonical
 	blobs  []blob   // lowest first, one for each layer
 }
 
-// Load adds the images in a file or directory: what docker save writes, or an OCI image layout, as
-// a directory or as a tar; either archive may be compressed as a whole. Images of several platforms
-// in one layout: the one for this node is taken. All images are checked, and their layers are here,
-// before the first becomes visible.
+// Load adds the images in a file or directory: the output of docker save, or an OCI image layout, as a
+// directory or as a tar; either archive may be compressed as a whole. If a layout has images of several
+// platforms, Load takes the one for this node. It checks all images, and stores their layers, before the
+// first becomes visible.
 func (s *Store) Load(ctx context.Context, path string, progress Progress) ([]Image, error) {
 	from, err := s.openSource(ctx, path)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *Store) LoadStream(ctx context.Context, r io.Reader, progress Progress) 
 	return s.loadFrom(ctx, from, progress)
 }
 
-// openSource opens a directory, an archive in place, or what a compressed archive contains.
+// openSource opens a directory, an archive in place, or the contents of a compressed archive.
 func (s *Store) openSource(ctx context.Context, path string) (source, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -95,8 +95,8 @@ func (s *Store) loadFrom(ctx context.Context, from source, progress Progress) ([
 	return loaded, nil
 }
 
-// list finds out what kind of archive it is, and what is in it. Docker 25 and later write both
-// kinds into one; its own has the names.
+// list detects the kind of an archive, and lists its images. Docker 25 and later write both kinds into one
+// archive; Docker's own has the names.
 func list(from source) ([]found, error) {
 	switch {
 	case has(from, "manifest.json"):

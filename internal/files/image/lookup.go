@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// image reads one image, and tells which of its layers are not here.
+// image reads one image, and returns which of its layers are missing.
 func (s *Store) image(id string, names map[string]string) (image Image, missing []string, err error) {
 	raw, err := s.Config(id)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Store) image(id string, names map[string]string) (image Image, missing 
 	return image, missing, nil
 }
 
-// List tells of every image of which all layers are here, in order of their first names.
+// List lists every image whose layers are all here, in order of their first names.
 func (s *Store) List() ([]Image, error) {
 	ids, err := s.ids()
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Store) ids() ([]string, error) {
 	return ids, nil
 }
 
-// Has tells whether an image and all its layers are here.
+// Has reports whether an image and all its layers are here.
 func (s *Store) Has(imageID string) bool {
 	_, missing, err := s.image(imageID, nil)
 	return err == nil && len(missing) == 0
@@ -160,7 +160,7 @@ func (s *Store) names() (map[string]string, error) {
 	return names, nil
 }
 
-// changeNames changes the names. They have a lock of their own, which nobody holds for long.
+// changeNames changes the names. They have a separate lock, which nobody holds for long.
 func (s *Store) changeNames(change func(map[string]string)) error {
 	path := filepath.Join(s.dir, "images", "names.json")
 	fd, err := unix.Open(filepath.Join(s.dir, "images", "names.lock"), unix.O_RDWR|unix.O_CREAT|

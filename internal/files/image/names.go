@@ -12,7 +12,7 @@ import (
 // image if there is no other of this name, as it does for Podman.
 const localRegistry = "localhost"
 
-// canonicalName is how a reference is stored: with its registry, repository and tag or digest.
+// canonicalName returns the stored form of a reference: with its registry, repository and tag or digest.
 func canonicalName(ref string) (string, error) {
 	parsed, err := name.ParseReference(ref)
 	if err != nil {
@@ -21,7 +21,7 @@ func canonicalName(ref string) (string, error) {
 	return strings.Replace(parsed.Name(), name.DefaultRegistry+"/", "docker.io/", 1), nil
 }
 
-// CheckName refuses what is no name of an image.
+// CheckName refuses strings that are not an image's name.
 func CheckName(name string) error {
 	_, err := canonicalName(name)
 	// a registry's name may have dots, and a name becomes a path
@@ -31,19 +31,19 @@ func CheckName(name string) error {
 	return err
 }
 
-// IsTagged tells whether a name is a whole one: with its registry, repository and tag.
+// IsTagged reports whether a name is complete: with its registry, repository and tag.
 func IsTagged(name string) bool {
 	canonical, err := canonicalName(name)
 	return err == nil && canonical == name && !strings.Contains(name, "@") && CheckName(name) == nil
 }
 
-// FamiliarName leaves out what users do not write.
+// FamiliarName omits the parts that users do not write.
 func FamiliarName(canonical string) string {
 	short := strings.TrimPrefix(canonical, "docker.io/")
 	return strings.TrimPrefix(short, "library/")
 }
 
-// candidates are the stored names that a reference may mean, in order.
+// candidates returns the stored names that a reference may mean, in order.
 func candidates(ref string) []string {
 	var all []string
 	if canonical, err := canonicalName(ref); err == nil {
@@ -57,5 +57,5 @@ func candidates(ref string) []string {
 	return all
 }
 
-// prefixPattern is what may be the beginning of an ID: at least 4 digits, so that a mistyped name hits none.
+// prefixPattern matches beginnings of IDs: at least 4 digits, so that a mistyped name matches none.
 var prefixPattern = regexp.MustCompile(`^sha256:[0-9a-f]{4,64}$`)

@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// Opener opens the archive of a layer, not compressed, and tells how large it is.
+// Opener opens the uncompressed archive of a layer, and returns its size.
 type Opener func(diffID string) (archive io.ReadCloser, bytes int64, err error)
 
-// Opened is the archive of a layer that an engine is to take.
+// Opened is the archive of a layer for an engine.
 type Opened struct {
 	DiffID  string
 	Archive io.ReadCloser
 	Bytes   int64
-	Plain   int64 // as many when it is not compressed; Bytes if that is not known
+	Plain   int64 // size when uncompressed; Bytes if unknown
 }
 
-// OpenedLayers are those that an engine lacks of an image.
+// OpenedLayers are the layers of an image that an engine lacks.
 type OpenedLayers []Opened
 
-// OpenLayers opens each of some layers once.
+// OpenLayers opens each of these layers once.
 func OpenLayers(diffIDs []string, open Opener) (OpenedLayers, error) {
 	var opened OpenedLayers
 	for i, diffID := range diffIDs {
@@ -40,7 +40,7 @@ func OpenLayers(diffIDs []string, open Opener) (OpenedLayers, error) {
 	return opened, nil
 }
 
-// Bytes of all of them.
+// Bytes returns the size of all archives.
 func (l OpenedLayers) Bytes() (all int64) {
 	for _, one := range l {
 		all += one.Bytes
@@ -48,7 +48,7 @@ func (l OpenedLayers) Bytes() (all int64) {
 	return all
 }
 
-// Unpacked is how much all of them are when they are not compressed, as far as that is known.
+// Unpacked returns the uncompressed size of all archives, as far as known.
 func (l OpenedLayers) Unpacked() (all int64) {
 	for _, one := range l {
 		all += one.Plain
@@ -63,7 +63,7 @@ func (l OpenedLayers) Close() {
 	}
 }
 
-// FitNames leaves out what no image can be called. Names come from other nodes.
+// FitNames removes names that no image can have. Names come from other nodes.
 func FitNames(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return CheckName(name) != nil })
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Origin is where an image was pulled from, so that other nodes can get its layers from there, too.
+// Origin says where an image was pulled from, so that other nodes can get its layers from there, too.
 type Origin struct {
 	Repository string       `json:"repository"` // with its registry
 	PlainHTTP  bool         `json:"plain_http"`
 	Layers     []OriginBlob `json:"layers"`
 }
 
-// OriginBlob is a layer as a registry has it.
+// OriginBlob is a layer as stored by a registry.
 type OriginBlob struct {
 	DiffID string `json:"diff_id"`
 	Digest string `json:"digest"` // of the blob, which may be compressed
@@ -40,7 +40,7 @@ const (
 	maxOrigin = maxLayers*256 + 4096
 )
 
-// ParseOrigin checks what somebody else says of where an image comes from.
+// ParseOrigin checks another node's statement about an image's origin.
 func ParseOrigin(document []byte) (Origin, error) {
 	var origin Origin
 	if len(document) > maxOrigin {
@@ -91,7 +91,7 @@ func (o Origin) repository() (name.Repository, error) {
 	return repository, nil
 }
 
-// Registry is the host that has the image; empty: it came from none.
+// Registry returns the host that has the image; empty: it came from no registry.
 func (o Origin) Registry() string {
 	repository, err := o.repository()
 	if err != nil {
@@ -109,15 +109,15 @@ func (o Origin) blob(diffID string) (OriginBlob, bool) {
 	return o.Layers[i], true
 }
 
-// Has tells how many bytes a layer has at the registry.
+// Has returns the size of a layer at the registry.
 func (o Origin) Has(diffID string) (size int64, ok bool) {
 	blob, ok := o.blob(diffID)
 	return blob.Size, ok
 }
 
-// Open begins to read a layer from the registry, with what docker login or podman login have stored
-// for it: not without encryption, because that may only be what another node says. The end comes
-// only if size and digest are those of the origin.
+// Open starts reading a layer from the registry, with the credentials that docker login or podman login
+// have stored. It sends no credentials without encryption, because another node may have claimed that the
+// registry uses none. It returns io.EOF only if size and digest are those of the origin.
 func (o Origin) Open(ctx context.Context, diffID string) (io.ReadCloser, error) {
 	repository, err := o.repository()
 	if err != nil {
@@ -129,7 +129,7 @@ func (o Origin) Open(ctx context.Context, diffID string) (io.ReadCloser, error) 
 	}
 	var keychain authn.Keychain = authn.DefaultKeychain
 	if o.PlainHTTP {
-		keychain = authn.NewMultiKeychain() // It has nothing for anybody.
+		keychain = authn.NewMultiKeychain() // an empty keychain
 	}
 	layer, err := remote.Layer(repository.Digest(want.Digest), remote.WithContext(ctx),
 		remote.WithAuthFromKeychain(keychain), remote.WithUserAgent("godwit"))
@@ -147,7 +147,8 @@ func (o Origin) Open(ctx context.Context, diffID string) (io.ReadCloser, error) 
 	}{checked, raw}, nil
 }
 
-// Origin tells where an image was pulled from. Error: ErrNotFound if it was not, or if that is not known.
+// Origin returns where an image was pulled from. Error: ErrNotFound if it was not pulled, or if that is
+// unknown.
 func (s *Store) Origin(imageID string) (Origin, error) {
 	if !digestPattern.MatchString(imageID) {
 		return Origin{}, fmt.Errorf("%w: %.80q is not the ID of an image", ErrNotFound, imageID)
@@ -162,7 +163,7 @@ func (s *Store) Origin(imageID string) (Origin, error) {
 	return ParseOrigin(raw)
 }
 
-// ImportOrigin notes where an image comes from whose configuration is here, unless that is known.
+// ImportOrigin records the origin of an image whose configuration is here, unless it is known.
 func (s *Store) ImportOrigin(imageID string, origin Origin) error {
 	if _, err := s.Config(imageID); err != nil {
 		return err

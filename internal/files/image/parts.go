@@ -12,11 +12,11 @@ import (
 	"github.com/godwit/godwit/internal/files/parts"
 )
 
-// partsName is a file in the directory of a layer with the parts of its archive, if anybody has had
-// a use for them. It is no more than a memory: what is wrong in it is noticed when it is used.
+// partsName is a file in a layer's directory with the parts of its archive, if they were ever needed. It is
+// only a cache: errors in it are noticed when it is used.
 const partsName = "parts"
 
-// OpenArchive opens a layer's archive, not compressed.
+// OpenArchive opens a layer's uncompressed archive.
 func (s *Store) OpenArchive(diffID string) (io.ReadCloser, error) {
 	dir, err := s.layerDir(diffID)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) OpenArchive(diffID string) (io.ReadCloser, error) {
 	}{plain, blob}, nil
 }
 
-// Parts tells of the parts of a layer's archive, some at a time. The first time it reads all of it.
+// Parts emits the parts of a layer's archive, some at a time. The first call reads the whole archive.
 func (s *Store) Parts(ctx context.Context, diffID string, emit func([]parts.Part) error) error {
 	info, err := s.Layer(diffID)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Store) Parts(ctx context.Context, diffID string, emit func([]parts.Part
 	return nil
 }
 
-// cutLayer finds the parts of a layer, and remembers them.
+// cutLayer finds the parts of a layer, and caches them.
 func (s *Store) cutLayer(ctx context.Context, info LayerInfo, path string,
 	emit func([]parts.Part) error) error {
 	archive, err := s.OpenArchive(info.DiffID)
@@ -82,7 +82,7 @@ func (s *Store) cutLayer(ctx context.Context, info LayerInfo, path string,
 	return nil
 }
 
-// remember writes a file that nobody misses if the machine stops now.
+// remember writes a file that nobody needs if the machine stops now.
 func remember(path string, content []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), partsName+temporary)
 	if err != nil {

@@ -16,13 +16,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// PullOptions say how to speak to a registry.
+// PullOptions say how to access a registry.
 type PullOptions struct {
-	PlainHTTP bool   // speak HTTP; registries on localhost and at private addresses are tried so anyway
+	PlainHTTP bool   // use HTTP; for registries on localhost and at private addresses it is tried anyway
 	Platform  string // such as linux/arm64/v8; empty: this node's
 }
 
-// Pull adds an image from a registry. It logs in with what docker login or podman login have stored.
+// Pull adds an image from a registry. It uses the credentials that docker login or podman login have
+// stored.
 func (s *Store) Pull(ctx context.Context, ref string, options PullOptions, progress Progress) (Image, error) {
 	release, err := s.Hold()
 	if err != nil {
@@ -115,7 +116,7 @@ func describeRemote(remoteImage v1.Image) (found, error) {
 	return image, nil
 }
 
-// explain says what to do about the usual refusals of a registry.
+// explain adds remedies to a registry's usual refusals.
 func explain(err error) error {
 	var refused *transport.Error
 	if !errors.As(err, &refused) {

@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// Remove removes what ref means. A name goes alone if the image has others; otherwise the image
-// goes, if inUse says no of its ID, and with it all layers that no other image has.
+// Remove removes the target of ref. If the image has other names, only the name goes. Otherwise the image
+// goes, unless inUse reports that its ID is in use, and with it all layers that no other image has.
 func (s *Store) Remove(ctx context.Context, ref string, inUse func(imageID string) bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (s *Store) Remove(ctx context.Context, ref string, inUse func(imageID strin
 	return s.sweepLayers()
 }
 
-// named tells by which stored name a reference means an image, and whether the image has other names.
+// named returns the stored name by which a reference means an image, and whether the image has other names.
 func named(ref, id string, names map[string]string) (name string, others bool) {
 	for _, candidate := range candidates(ref) {
 		if names[candidate] == id && name == "" {
@@ -68,7 +68,7 @@ func named(ref, id string, names map[string]string) (name string, others bool) {
 	return name, others
 }
 
-// discard makes a directory disappear at once, and then removes it. An interruption leaves it to Open.
+// discard makes a directory disappear at once, and then removes it. After an interruption, Open removes it.
 func (s *Store) discard(dir string) error {
 	hidden, err := os.MkdirTemp(filepath.Dir(dir), temporary)
 	if err != nil {

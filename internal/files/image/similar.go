@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// maxSimilar bounds how many layers are read because of one that is not here.
+	// maxSimilar bounds how many layers are read for one missing layer.
 	maxSimilar = 3
-	// alike is by what part the sizes of two layers may differ that are compared for no better reason.
+	// alike is the share by which the sizes of two layers may differ if nothing else suggests a comparison.
 	alike = 0.02
 )
 
-// Similar names layers that are here and may have much in common with a layer of an image, which is
-// not: the likeliest first. They are those in place of which the image has it, as far as that can
-// be guessed: from other images with the same name, or upon the same lowest layer, or else by size
-// alone. The image's configuration must be here; names are those that it has elsewhere.
+// Similar names layers that are here and may have much in common with a missing layer of an image, the
+// likeliest first. They are those that the missing layer probably replaces, guessed from other images with
+// the same name, or with the same lowest layer, or else by size alone. The image's configuration must be
+// here; names are its names elsewhere.
 func (s *Store) Similar(imageID string, names []string, diffID string, archive int64) []string {
 	config, err := s.Config(imageID)
 	if err != nil {
@@ -35,8 +35,8 @@ func (s *Store) Similar(imageID string, names []string, diffID string, archive i
 	return found
 }
 
-// SimilarLayers names layers of images that are here, of those that are here, and may have much in
-// common with a layer of an image, which is not: the likeliest first.
+// SimilarLayers names layers of images that are here and may have much in common with a missing layer of an
+// image, the likeliest first.
 func SimilarLayers(wanted Image, images []Image, diffID string, here func(diffID string) bool) []string {
 	var found []string
 	for _, other := range related(wanted, images) {
@@ -45,7 +45,7 @@ func SimilarLayers(wanted Image, images []Image, diffID string, here func(diffID
 	return atMost(maxSimilar, found)
 }
 
-// atMost is the first few, each once.
+// atMost returns the first few, each once.
 func atMost(most int, found []string) (first []string) {
 	for _, layer := range found {
 		if len(first) < most && !slices.Contains(first, layer) {
@@ -55,7 +55,7 @@ func atMost(most int, found []string) (first []string) {
 	return first
 }
 
-// all are all images, also incomplete ones.
+// all returns all images, including incomplete ones.
 func (s *Store) all() (images []Image) {
 	ids, err := s.ids()
 	if err != nil {
@@ -98,7 +98,7 @@ func related(wanted Image, images []Image) []Image {
 	return append(same, upon...)
 }
 
-// repository is a name without its tag.
+// repository returns a name without its tag.
 func repository(name string) string {
 	canonical, err := canonicalName(name)
 	if err != nil {
@@ -111,8 +111,8 @@ func repository(name string) string {
 	return canonical
 }
 
-// replaced are the layers of another version that the wanted one has not, those at about the same
-// place first.
+// replaced returns the layers of another version that the wanted one lacks, those at about the same
+// position first.
 func replaced(wanted, other Image, diffID string, here func(string) bool) []string {
 	at := slices.Index(wanted.Layers, diffID)
 	distance := func(layer string) int {
@@ -125,7 +125,7 @@ func replaced(wanted, other Image, diffID string, here func(string) bool) []stri
 	return layers
 }
 
-// ofSize are layers that are about as large as a wanted one.
+// ofSize returns layers of about the same size as a wanted one.
 func (s *Store) ofSize(wanted Image, archive int64) []string {
 	entries, err := os.ReadDir(s.layersDir())
 	if err != nil {

@@ -18,7 +18,7 @@ type source interface {
 	io.Closer
 }
 
-// directory is a source whose files nothing in it can lead out of.
+// directory is a source whose files cannot lead out of it.
 type directory struct{ *os.Root }
 
 func (d directory) open(name string) (io.ReadCloser, int64, error) {
@@ -36,7 +36,7 @@ func (d directory) open(name string) (io.ReadCloser, int64, error) {
 	return file, info.Size(), nil
 }
 
-// archiveFile is where a file lies in a tar archive, or which other one it is.
+// archiveFile is the location of a file in a tar archive, or the name of another file that has its content.
 type archiveFile struct {
 	offset, size int64
 	link         string
@@ -88,8 +88,8 @@ func (t *tarball) index(archive *tar.Reader, end int64) error {
 	return nil
 }
 
-// add takes an entry into the table. The reader has read exactly its header, so the file stands at
-// its content.
+// add adds an entry to the table. The reader has read exactly its header, so the file is positioned at its
+// content.
 func (t *tarball) add(header *tar.Header, end int64) error {
 	if err := checkHeader(header, map[string]bool{}); err != nil {
 		return err
@@ -141,8 +141,8 @@ func (t *tarball) open(name string) (io.ReadCloser, int64, error) {
 
 func (t *tarball) Close() error { return t.file.Close() }
 
-// spool copies an archive that comes as a stream to an unnamed file below the store, and
-// decompresses it if it is compressed as a whole.
+// spool copies an archive from a stream to an unnamed file below the store, and decompresses it if it is
+// compressed as a whole.
 func (s *Store) spool(ctx context.Context, r io.Reader) (*os.File, error) {
 	file, err := os.CreateTemp(s.imagesDir(), temporary)
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *Store) spool(ctx context.Context, r io.Reader) (*os.File, error) {
 
 type onlyWriter struct{ io.Writer }
 
-// readSmall reads a whole file that must not be larger than a limit.
+// readSmall reads a whole file, which must not be larger than a limit.
 func readSmall(from source, name string, limit int64) ([]byte, error) {
 	file, size, err := from.open(name)
 	if err != nil {
@@ -182,7 +182,7 @@ func readSmall(from source, name string, limit int64) ([]byte, error) {
 	return raw, nil
 }
 
-// missing says of a file that is not there that the archive is at fault.
+// missing reports a missing file as an error of the archive.
 func missing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: the archive refers to something that it does not contain: %w", ErrInvalid, err)

@@ -18,28 +18,27 @@ import (
 	"github.com/godwit/godwit/internal/files/parts"
 )
 
-// Spool keeps archives of layers, not compressed, that are on their way to an engine which has
-// images of its own.
+// Spool keeps uncompressed archives of layers on their way to an engine that has images of its own.
 //
-//	HEX.tar   a layer, whole: its digest was right
-//	HEX.part  what has come of one before the way to it was lost
+//	HEX.tar   a complete layer: its digest was right
+//	HEX.part  the received part of a layer whose transfer broke off
 //
-// It is a memory: what is gone comes again. Its methods may be called concurrently.
+// It is only a cache: what is gone comes again. Its methods may be called concurrently.
 type Spool struct {
 	dir    string
 	making claims
-	mu     sync.Mutex       // guards what follows
+	mu     sync.Mutex       // guards the following field
 	plain  map[string]int64 // by digest, how large what this process has brought is when it is not compressed
 }
 
 const (
 	wholeSuffix = ".tar"
 	begunSuffix = ".part"
-	// spoolFor is how long what nobody has come for is kept.
+	// spoolFor is how long uncollected archives are kept.
 	spoolFor = 24 * time.Hour
 )
 
-// OpenSpool finds or makes a spool. What was not finished when its process ended is removed.
+// OpenSpool opens or creates a spool. It removes what was unfinished when its process ended.
 func OpenSpool(dir string) (*Spool, error) {
 	s := &Spool{dir: dir, plain: map[string]int64{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -48,7 +47,7 @@ func OpenSpool(dir string) (*Spool, error) {
 	return s, s.sweep(func(name string, _ time.Duration) bool { return strings.HasPrefix(name, temporary) })
 }
 
-// Sweep removes what nobody has come for.
+// Sweep removes uncollected archives.
 func (s *Spool) Sweep() error {
 	return s.sweep(func(_ string, age time.Duration) bool { return age > spoolFor })
 }
@@ -75,7 +74,7 @@ func (s *Spool) path(diffID, suffix string) string {
 	return filepath.Join(s.dir, strings.TrimPrefix(diffID, "sha256:")+suffix)
 }
 
-// HasLayer tells whether a layer is here, whole.
+// HasLayer reports whether a complete layer is here.
 func (s *Spool) HasLayer(diffID string) bool {
 	_, err := s.size(diffID, wholeSuffix)
 	return err == nil
@@ -92,13 +91,13 @@ func (s *Spool) size(diffID, suffix string) (int64, error) {
 	return info.Size(), nil
 }
 
-// Claim keeps a layer for the caller to bring, until it is released. Not ok: the layer is here, or
-// somebody else in this process brings it, see Await.
+// Claim reserves a layer for the caller to bring, until it is released. Not ok: the layer is here, or
+// another goroutine in this process brings it, see Await.
 func (s *Spool) Claim(diffID string) (release func(), ok bool) {
 	return s.making.claim(diffID, s.HasLayer)
 }
 
-// Await waits until nobody else in this process brings a layer, and tells whether it is here.
+// Await waits until nobody else in this process brings a layer, and reports whether it is here.
 func (s *Spool) Await(ctx context.Context, diffID string) (bool, error) {
 	done, err := s.making.alone(ctx, diffID)
 	if err != nil {
@@ -108,15 +107,14 @@ func (s *Spool) Await(ctx context.Context, diffID string) (bool, error) {
 	return s.HasLayer(diffID), nil
 }
 
-// BringLayer adds a layer that the caller has claimed, from an archive, compressed or not, that
-// ends where r ends and has at most so many bytes when it is not compressed (0: any number). It is
-// refused if its content does not have the given DiffID. Of one that does not end what has come is
-// kept, see Begun.
+// BringLayer adds a layer that the caller has claimed, from an archive, compressed or not, that ends where
+// r ends and has at most this many bytes when it is not compressed (0: any number). It refuses content
+// without the given DiffID. If the transfer breaks off, the received part is kept, see Begun.
 func (s *Spool) BringLayer(ctx context.Context, diffID string, r io.Reader, most int64) error {
 	return s.bring(ctx, diffID, r, most, spoolLayer)
 }
 
-// BringBlob is BringLayer for what an engine keeps as a layer, which stays as it comes: the digest
+// BringBlob is BringLayer for a blob that an engine stores as a layer. The blob stays as it is: the digest
 // is its own.
 func (s *Spool) BringBlob(ctx context.Context, digest string, r io.Reader, most int64) error {
 	return s.bring(ctx, digest, r, most, spoolBlob)
@@ -150,8 +148,8 @@ func (s *Spool) bring(ctx context.Context, diffID string, r io.Reader, most int6
 	return s.remove(diffID, begunSuffix)
 }
 
-// spoolLayer copies an archive, refuses what no honest layer has, since its engine may take it, and
-// compares its digest. It tells how large the archive is.
+// spoolLayer copies an archive, refuses what no honest layer contains, since an engine may unpack it, and
+// compares its digest. It returns the archive's size.
 func spoolLayer(to io.Writer, from io.Reader, diffID string, most int64) (int64, error) {
 	plain, err := plainArchive(bounded(from, most))
 	if err != nil {
@@ -173,8 +171,8 @@ func spoolLayer(to io.Writer, from io.Reader, diffID string, most int64) (int64,
 	return bytes, nil
 }
 
-// spoolBlob copies what may be a compressed archive, refuses what no honest layer has, and compares
-// its digest. It tells how large the archive is when it is not compressed.
+// spoolBlob copies an archive that may be compressed, refuses what no honest layer contains, and compares
+// its digest. It returns the uncompressed size.
 func spoolBlob(to io.Writer, from io.Reader, name string, most int64) (int64, error) {
 	digest, count := sha256.New(), &counter{most: most}
 	raw := io.TeeReader(from, io.MultiWriter(count, digest, to))
@@ -188,7 +186,7 @@ func spoolBlob(to io.Writer, from io.Reader, name string, most int64) (int64, er
 	if _, refused := check.result(err); refused != nil {
 		err = refused
 	}
-	if err == nil { // what follows the compressed archive is of it, too
+	if err == nil { // data after the compressed archive belongs to it, too
 		_, err = io.Copy(io.Discard, raw)
 	}
 	if err != nil {
@@ -200,7 +198,7 @@ func spoolBlob(to io.Writer, from io.Reader, name string, most int64) (int64, er
 	return bytes, nil
 }
 
-// broken notes whether the way from which something is read was lost.
+// broken records whether the connection of a reader was lost.
 type broken struct {
 	in     io.Reader
 	failed error
@@ -214,7 +212,7 @@ func (b *broken) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// giveUp keeps what has come of a layer if the way to it was lost, and more is here than was before.
+// giveUp keeps the received part of a layer if the connection was lost, and the part is larger than before.
 func (s *Spool) giveUp(unfinished, diffID string, lost bool) error {
 	info, err := os.Lstat(unfinished)
 	if before, _ := s.size(diffID, begunSuffix); err == nil && lost && info.Size() > before { // none: 0
@@ -223,7 +221,8 @@ func (s *Spool) giveUp(unfinished, diffID string, lost bool) error {
 	return errors.Join(err, os.Remove(unfinished))
 }
 
-// Begun names what has come of a layer that is not here, as Parts and OpenArchive know it; "": nothing.
+// Begun returns the name of the received part of a missing layer, for Parts and OpenArchive; "": there is
+// none.
 func (s *Spool) Begun(diffID string) string {
 	if size, err := s.size(diffID, begunSuffix); err != nil || size == 0 {
 		return ""
@@ -231,7 +230,7 @@ func (s *Spool) Begun(diffID string) string {
 	return diffID + begunSuffix
 }
 
-// OpenArchive opens a layer, or what has come of it.
+// OpenArchive opens a layer, or its received part.
 func (s *Spool) OpenArchive(name string) (io.ReadCloser, error) {
 	diffID, suffix := s.named(name)
 	if err := CheckDigest(diffID); err != nil {
@@ -252,7 +251,7 @@ type spoolFile struct {
 	plain int64
 }
 
-// PlainBytes is how large it is when it is not compressed; 0: that is not known.
+// PlainBytes returns the uncompressed size; 0: unknown.
 func (f spoolFile) PlainBytes() int64 { return f.plain }
 
 func (s *Spool) named(name string) (diffID, suffix string) {
@@ -262,10 +261,10 @@ func (s *Spool) named(name string) (diffID, suffix string) {
 	return name, wholeSuffix
 }
 
-// Size is how large a layer's archive is, or what has come of it.
+// Size returns the size of a layer's archive, or of its received part.
 func (s *Spool) Size(name string) (int64, error) { return s.size(s.named(name)) }
 
-// Parts tells of the parts of a layer's archive, or of what has come of it, some at a time.
+// Parts emits the parts of a layer's archive, or of its received part, some at a time.
 func (s *Spool) Parts(ctx context.Context, name string, emit func([]parts.Part) error) error {
 	size, err := s.Size(name)
 	if err != nil {
@@ -274,7 +273,7 @@ func (s *Spool) Parts(ctx context.Context, name string, emit func([]parts.Part) 
 	return CutArchive(ctx, size, func() (io.ReadCloser, error) { return s.OpenArchive(name) }, emit)
 }
 
-// CutArchive tells of the parts of an archive of so many bytes, some at a time.
+// CutArchive emits the parts of an archive of this size, some at a time.
 func CutArchive(ctx context.Context, size int64, open func() (io.ReadCloser, error),
 	emit func([]parts.Part) error) error {
 	archive, err := open()
@@ -285,7 +284,7 @@ func CutArchive(ctx context.Context, size int64, open func() (io.ReadCloser, err
 	return parts.Cut(contextReader{ctx, archive}, size, emit)
 }
 
-// Remove removes layers that their engine has, and what has come of them.
+// Remove removes layers that their engine now has, and received parts of them.
 func (s *Spool) Remove(diffIDs []string) error {
 	var failed error
 	for _, diffID := range diffIDs {

@@ -16,21 +16,21 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Store is the images and layers below one state directory. Its methods may be called concurrently,
-// also by several processes.
+// Store has the images and layers below one state directory. Its methods may be called concurrently, even
+// by several processes.
 type Store struct {
 	dir string
 
 	making claims // of layers
 
-	mu      sync.Mutex // guards what follows
-	pending []string   // directories of layers that are here and may not be on the disk yet
-	syncing bool       // somebody brings them to the disk
+	mu      sync.Mutex // guards the following fields
+	pending []string   // directories of layers that may not be on disk yet
+	syncing bool       // a goroutine is syncing them
 }
 
 const temporary = ".new-"
 
-// Open finds or makes the store below a state directory, and removes what an interrupted load has left.
+// Open opens or creates the store below a state directory, and removes leftovers of an interrupted load.
 func Open(stateDir string) (*Store, error) {
 	s := &Store{dir: stateDir}
 	for _, dir := range []string{s.imagesDir(), s.layersDir()} {
@@ -40,7 +40,7 @@ func Open(stateDir string) (*Store, error) {
 	}
 	release, err := s.lock(unix.LOCK_EX | unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return s, nil // somebody is loading: what is unfinished is theirs
+		return s, nil // somebody is loading, and owns unfinished files
 	}
 	if err != nil {
 		return nil, err
@@ -55,8 +55,8 @@ func Open(stateDir string) (*Store, error) {
 func (s *Store) imagesDir() string { return filepath.Join(s.dir, "images", "sha256") }
 func (s *Store) layersDir() string { return filepath.Join(s.dir, "layers", "sha256") }
 
-// lock takes the store's lock: shared by those who add, exclusive for those who remove. Each call
-// has a lock of its own, so it also separates the goroutines of one process.
+// lock takes the store's lock: shared to add, exclusive to remove. Each call has a lock of its own, so it
+// also separates the goroutines of one process.
 func (s *Store) lock(how int) (release func(), err error) {
 	path := filepath.Join(s.dir, "images", "lock")
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -76,8 +76,8 @@ func (s *Store) lock(how int) (release func(), err error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// Hold keeps everything in the store from being removed until it is released: for as long as it
-// takes to check that a layer is here and to use it.
+// Hold keeps everything in the store from being removed until it is released: long enough to check that a
+// layer is here and to use it.
 func (s *Store) Hold() (release func(), err error) { return s.lock(unix.LOCK_SH) }
 
 // sweepTemporary removes unfinished layers and images.
@@ -99,7 +99,7 @@ func (s *Store) sweepTemporary() error {
 	return nil
 }
 
-// publish gives a finished directory its name when it is on the disk.
+// publish renames a finished directory when it is on disk.
 func publish(unfinished, dir string) error {
 	if err := files.Sync(unfinished); err != nil {
 		return err
@@ -110,7 +110,7 @@ func publish(unfinished, dir string) error {
 	return kernel.SyncDir(filepath.Dir(dir))
 }
 
-// rename gives a finished directory its name. That it is there already is success: content decides names.
+// rename renames a finished directory. An existing target is success: content decides names.
 func rename(unfinished, dir string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, unfinished, unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EEXIST) {
@@ -126,7 +126,7 @@ func (s *Store) imageDir(id string) string {
 	return filepath.Join(s.imagesDir(), strings.TrimPrefix(id, "sha256:"))
 }
 
-// Config returns an image's configuration, as it came.
+// Config returns an image's original configuration.
 func (s *Store) Config(imageID string) ([]byte, error) {
 	if !digestPattern.MatchString(imageID) {
 		return nil, fmt.Errorf("%w: %.80q is not the ID of an image", ErrNotFound, imageID)
@@ -145,8 +145,8 @@ func (s *Store) Config(imageID string) ([]byte, error) {
 	return raw, nil
 }
 
-// ImportConfig adds an image's configuration, which must have the given digest. The image can be
-// used when its layers are here too.
+// ImportConfig adds an image's configuration, which must have the given digest. The image can be used when
+// its layers are here, too.
 func (s *Store) ImportConfig(ctx context.Context, imageID string, config []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/moby/go-archive"
 )
 
-// unpackBuffer is the size of the pieces in which an archive goes through digest, check and unpacking.
+// unpackBuffer is the size of the pieces in which an archive is digested, checked and unpacked.
 const unpackBuffer = 256 << 10
 
 // maxWindow bounds the memory that a hostile zstd archive can demand. The format's reference
@@ -25,12 +25,12 @@ const unpackBuffer = 256 << 10
 const maxWindow = 128 << 20
 
 // unpack reads a layer's archive once, to its end: it checks the headers, makes the tree, keeps the
-// archive, and compares the digest. It returns the size of the files and of the plain archive,
-// which may have at most so many bytes (0: any number). Whatever it has written when it fails is
-// for the caller to remove; none of it is outside of the tree.
+// archive, and compares the digest. It returns the size of the files and of the uncompressed archive, which
+// may have at most this many bytes (0: any number). After a failure the caller removes what was written,
+// all of which is within the tree.
 //
-// go-archive does all its work below an os.Root, so that names and links in the archive cannot lead
-// out, and needs no chroot and no further process for that.
+// go-archive works below an os.Root, so names and links in the archive cannot lead out, and it needs no
+// chroot and no other process for that.
 func unpack(raw io.Reader, diffID, tree string, keep *os.File, most int64) (size, length int64, err error) {
 	plain, finish, err := decompress(raw, keep)
 	if err != nil {
@@ -43,7 +43,7 @@ func unpack(raw io.Reader, diffID, tree string, keep *os.File, most int64) (size
 	stream := bufio.NewReaderSize(io.TeeReader(ahead, check), unpackBuffer)
 	err = archive.Unpack(stream, tree, &archive.TarOptions{WhiteoutFormat: archive.OverlayWhiteoutFormat})
 	if err == nil {
-		// what is behind the archive's end counts for the digest
+		// data after the archive's end counts for the digest
 		_, err = io.Copy(io.Discard, onlyReader{stream})
 	}
 	size, refused := check.result(err)
@@ -61,7 +61,7 @@ func unpack(raw io.Reader, diffID, tree string, keep *os.File, most int64) (size
 	return size, count.bytes, nil
 }
 
-// counter counts what is written to it, and ends what is longer than it may be.
+// counter counts written bytes, and fails when there are too many.
 type counter struct{ bytes, most int64 }
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -72,9 +72,9 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// bounded ends an archive, compressed or not, that is longer than one of so many bytes can become
-// by any compression (0: any number). What a compressed one has beside its content may be kept,
-// too, and need not end.
+// bounded ends an archive, compressed or not, that is longer than any compression of this many bytes can be
+// (0: any number). A compressed archive may have data beside its content that is kept, too, and need not
+// end.
 func bounded(from io.Reader, most int64) io.Reader {
 	if most <= 0 {
 		return from
@@ -82,18 +82,17 @@ func bounded(from io.Reader, most int64) io.Reader {
 	return io.TeeReader(from, &counter{most: most + most/8 + 1<<20})
 }
 
-// A compressed archive may become so much larger, and in any case so large. Programs and texts
-// become ten times as large; what becomes more than this is made to keep its readers busy, or to
-// fill their disks.
+// The permitted expansion of a compressed archive, and the size that is always permitted. Programs and
+// texts become ten times as large; more than this is meant to keep readers busy, or to fill their disks.
 const (
 	mostExpansion = 200
 	alwaysAllowed = 1 << 30
 )
 
-// MostOf is how large an archive of so many bytes may be when it is not compressed any more.
+// MostOf returns the maximum uncompressed size of an archive with this many bytes.
 func MostOf(compressed int64) int64 { return max(alwaysAllowed, compressed*mostExpansion) }
 
-// truncated says what an early end means.
+// truncated explains an early end.
 func truncated(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: it is truncated, or lies about its sizes: %w", ErrInvalid, err)
@@ -106,15 +105,14 @@ var (
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 )
 
-// compressed tells whether a file begins as a compressed one.
+// compressed reports whether the beginning of a file is that of a compressed one.
 func compressed(file io.ReaderAt) bool {
 	magic := make([]byte, len(zstdMagic))
 	n, _ := file.ReadAt(magic, 0)
 	return Compression(magic[:n]) != ""
 }
 
-// Compression is what the beginning of an archive, its first four bytes, says that it is compressed
-// by: gzip, zstd, or nothing.
+// Compression returns the compression of an archive according to its first four bytes: gzip, zstd, or none.
 func Compression(begin []byte) string {
 	switch {
 	case bytes.HasPrefix(begin, gzipMagic):
@@ -125,7 +123,7 @@ func Compression(begin []byte) string {
 	return ""
 }
 
-// plainArchive decompresses whatever the beginning of a stream says that it is.
+// plainArchive decompresses a stream according to its beginning.
 func plainArchive(raw io.Reader) (io.Reader, error) {
 	in := bufio.NewReaderSize(raw, unpackBuffer)
 	magic, err := in.Peek(len(zstdMagic))
@@ -143,9 +141,9 @@ func plainArchive(raw io.Reader) (io.Reader, error) {
 	return in, nil
 }
 
-// decompress makes a plain archive from a compressed one, whatever it says that it is, and keeps
-// it, compressed by zstd. An archive that is so compressed already is kept as it is. Call finish
-// when all has been read.
+// decompress returns the plain archive of a compressed one, detected by its beginning, and keeps it
+// compressed by zstd. An archive that is already compressed by zstd is kept as it is. Call finish when
+// everything has been read.
 func decompress(raw io.Reader, keep *os.File) (plain io.Reader, finish func() error, err error) {
 	in := bufio.NewReaderSize(raw, unpackBuffer)
 	if magic, _ := in.Peek(len(zstdMagic)); bytes.Equal(magic, zstdMagic) {
@@ -210,5 +208,5 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return r.in.Read(p)
 }
 
-// onlyReader hides other methods, so that a copy uses the buffer that it is given and sees its context.
+// onlyReader hides other methods, so that a copy uses the given buffer and sees its context.
 type onlyReader struct{ io.Reader }

@@ -9,8 +9,8 @@ import (
 	"io"
 )
 
-// OpenVerified reads an archive that is compressed, or not, as it was before. Its end comes only if
-// it is that of the layer.
+// OpenVerified reads an archive, compressed or not, and returns it uncompressed. It returns io.EOF only if
+// the content is that of the layer.
 func OpenVerified(raw io.Reader, diffID string) (io.Reader, error) {
 	plain, err := plainArchive(raw)
 	if err != nil {
@@ -19,7 +19,7 @@ func OpenVerified(raw io.Reader, diffID string) (io.Reader, error) {
 	return &verified{in: plain, digest: sha256.New(), diffID: diffID}, nil
 }
 
-// Verified reads something as it is. Its end comes only if it has this digest.
+// Verified reads data unchanged. It returns io.EOF only if the data has this digest.
 func Verified(raw io.Reader, digest string) io.Reader {
 	return &verified{in: raw, digest: sha256.New(), diffID: digest}
 }

@@ -13,8 +13,8 @@ type format struct {
 	suffix string // of a companion's name: it is not named beside the file that it belongs to
 }
 
-// formats is all that is known. A program belongs here if it does something wrong once a file that it has
-// open gets another inode.
+// formats are the known formats. A program belongs here if it malfunctions once a file that it has open
+// gets another inode.
 var formats = []format{
 	{name: "SQLite database", prefix: "SQLite format 3\x00"}, // sqlite.org/fileformat2.html, section 1.3
 	// An encrypted database does not begin like others, but its index does (sqlite.org/walformat.html,

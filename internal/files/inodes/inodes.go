@@ -23,21 +23,21 @@ import (
 
 // Use is a file that a process has open, and whose inode it probably remembers.
 type Use struct {
-	Inside int    // the process as the container sees it
+	Inside int    // PID in the container
 	Name   string // its command name
 	FD     int
 	Format string // for example: SQLite database
 	Path   string // in the container
 }
 
-// String names it in one line: process 12 (python3), descriptor 5: SQLite database /data/db.
+// String describes it in one line: process 12 (python3), descriptor 5: SQLite database /data/db.
 func (u Use) String() string {
 	return kernel.Printable(
 		fmt.Sprintf("process %d (%s), descriptor %d: %s %s", u.Inside, u.Name, u.FD, u.Format, u.Path))
 }
 
 const (
-	maxUses  = 32              // named at most; who has more learns of the others when these are closed
+	maxUses  = 32              // maximum number in a report; the others follow when these are closed
 	batch    = 256             // descriptors listed at a time
 	patience = 5 * time.Second // with one file: a file system whose server is gone never answers
 )
@@ -100,13 +100,13 @@ func (f *Finder) search(
 	return s, true
 }
 
-// inode is what tells files apart while they stay where they are.
+// inode distinguishes files while they stay where they are.
 type inode struct{ device, number uint64 }
 
 // descriptor is an open file of a process.
 type descriptor struct{ pid, fd int }
 
-// search is one look into a container.
+// search is a search in a container.
 type search struct {
 	kept    []string
 	keeping map[string]bool   // the mounts at kept, by their IDs, of the process at hand
@@ -162,7 +162,7 @@ func (s *search) all(ctx context.Context, pids []int) error {
 	return nil
 }
 
-// process looks at all descriptors of a process.
+// process examines all descriptors of a process.
 func (s *search) process(ctx context.Context, pid int) error {
 	pidfd, err := kernel.PidfdOpen(pid)
 	if err != nil {
@@ -196,8 +196,8 @@ func (s *search) process(ctx context.Context, pid int) error {
 	return context.Cause(ctx)
 }
 
-// descriptor adds a descriptor to what is found, if its file has a format. seen has the files of the
-// process that are found already.
+// descriptor reports a descriptor if its file has a format. seen has the files of the process that were
+// already found.
 func (s *search) descriptor(pid int, pidfd *os.File, name string, seen map[string]bool) error {
 	fd, err := strconv.Atoi(name)
 	if err != nil {
@@ -236,8 +236,8 @@ func (s *search) descriptor(pid int, pidfd *os.File, name string, seen map[strin
 	return nil
 }
 
-// regular tells whether a file is a regular one that has a name, so that it can be opened again, and enough
-// content for a format. It asks no server.
+// regular reports whether a file is a regular file with a name, so that it can be opened again, and has
+// enough content for a format. It queries no server.
 func regular(at int, path string) (stat unix.Statx_t, ok bool) {
 	const wanted = unix.STATX_TYPE | unix.STATX_NLINK | unix.STATX_INO | unix.STATX_SIZE
 	err := unix.Statx(at, path, unix.AT_STATX_DONT_SYNC|unix.AT_EMPTY_PATH, wanted, &stat)
@@ -262,8 +262,8 @@ func (s *search) formatOf(pidfd *os.File, fd int, of inode) *format {
 	return found
 }
 
-// readHead reads how a file of a process begins. It reads by the process's own open file: opening the file
-// anew could wait for another process, or ask one for its lease.
+// readHead reads the beginning of a process's file. It reads through the process's own open file, because
+// opening the file again could wait for another process, or break its lease.
 func (s *search) readHead(pidfd *os.File, fd int, number uint64) ([]byte, error) {
 	got, err := kernel.PidfdGetfd(pidfd, fd)
 	if err != nil {
@@ -271,7 +271,7 @@ func (s *search) readHead(pidfd *os.File, fd int, number uint64) ([]byte, error)
 	}
 	defer unix.Close(got)
 	if stat, ok := regular(got, ""); !ok || stat.Ino != number {
-		return nil, unix.EBADF // closed meanwhile, and opened as another file
+		return nil, unix.EBADF // closed meanwhile, and reopened as another file
 	}
 	var system unix.Statfs_t
 	if err := unix.Fstatfs(got, &system); err != nil {
@@ -279,7 +279,7 @@ func (s *search) readHead(pidfd *os.File, fd int, number uint64) ([]byte, error)
 	}
 	if slices.Contains([]int64{unix.SYSFS_MAGIC, unix.PROC_SUPER_MAGIC, unix.CGROUP_SUPER_MAGIC,
 		unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC}, int64(system.Type)) {
-		return nil, nil // to read such a file can change what the process reads next
+		return nil, nil // reading such a file can change what the process reads next
 	}
 	head := make([]byte, longestPrefix)
 	n, err := s.read(got, head)
@@ -309,7 +309,7 @@ func (s *search) mounts(pid int) map[string]bool {
 	return ids
 }
 
-// keeps tells whether a file is on one of these mounts. Statx knows of mounts only since Linux 5.8.
+// keeps reports whether a file is on one of these mounts. Statx reports mounts only since Linux 5.8.
 func (s *search) keeps(pid, fd int) bool {
 	if len(s.keeping) == 0 {
 		return false

@@ -30,7 +30,7 @@ const (
 	atOnce = 512
 )
 
-// CanCut tells whether an archive of this size can be cut.
+// CanCut reports whether an archive of this size can be cut.
 func CanCut(size int64) bool { return size > 0 && chunk.SizesFor(size).Most <= MaxPart }
 
 // newHasher makes what hashes parts. All nodes use one key, which is no secret. Whoever makes two

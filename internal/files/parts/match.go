@@ -94,7 +94,7 @@ func (p *Plan) keepForward(other int) {
 	}
 }
 
-// Uses tells whether anything is taken from one of the others.
+// Uses reports whether anything is taken from one of the others.
 func (p *Plan) Uses(other int) bool {
 	for _, at := range p.at {
 		if at.other == other {

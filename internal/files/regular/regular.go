@@ -1,4 +1,4 @@
-// Package regular opens files of which others have said what they are.
+// Package regular opens files that others have claimed to be regular files.
 package regular
 
 import (
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOther is what is there, and no regular file.
+// ErrOther means that something exists, but is not a regular file.
 var ErrOther = errors.New("it is not a regular file")
 
 // Openat opens a regular file for reading, by a path that openat2(2) resolves as told. Nothing else

@@ -18,9 +18,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Local tells whether a file system is one of this kernel alone: what a process has written every
-// other sees at once, on whichever "node" of this machine it is, and there is nothing to hand over.
-// Numbers: include/uapi/linux/magic.h.
+// Local reports whether a file system belongs to this kernel alone: every process sees at once what another
+// has written, on any "node" of this machine, and there is nothing to hand over. Numbers:
+// include/uapi/linux/magic.h.
 func Local(directory string) (bool, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(directory, &stat); err != nil {
@@ -47,7 +47,7 @@ func used(pids []int, device uint64) []string {
 			directory := fmt.Sprintf("/proc/%d/%s", pid, kind)
 			names, err := os.ReadDir(directory)
 			if err != nil {
-				continue // it has ended, and what it had was written back then
+				continue // it has ended, and its data was written back then
 			}
 			for _, name := range names {
 				link := filepath.Join(directory, name.Name())
@@ -62,8 +62,8 @@ func used(pids []int, device uint64) []string {
 	return found
 }
 
-// regularOn tells whether a link leads to a regular file of a file system, without asking a server,
-// and which it is.
+// regularOn reports whether a link leads to a regular file of a file system, and to which one, without a
+// query to a server.
 func regularOn(link string, device uint64) (inode uint64, ok bool) {
 	var stat unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &stat)
@@ -74,16 +74,15 @@ func regularOn(link string, device uint64) (inode uint64, ok bool) {
 	return stat.Ino, true
 }
 
-// flushers is how many files are written back at a time: each waits for the server.
+// flushers is how many files are written back at once: each waits for the server.
 const flushers = 16
 
-// Release writes back what frozen processes have written to the file system of a directory, and
-// forgets what is cached of their files: when it returns, the server has all of it, and nothing is
-// written later.
+// Release writes back what frozen processes have written to the file system of a directory, and drops the
+// cached contents of their files. When it returns, the server has everything, and nothing is written later.
 //
-// That the whole file system is synced is not enough: for FUSE the kernel does not wait there until
-// the server has what was written by way of mappings (fs/fs-writeback.c, wait_sb_inodes), but for a
-// file it does (fs/fuse/file.c, fuse_fsync).
+// Syncing the whole file system is not enough: for FUSE the kernel does not wait there until the server has
+// what was written through mappings (fs/fs-writeback.c, wait_sb_inodes), but for a single file it does
+// (fs/fuse/file.c, fuse_fsync).
 func Release(ctx context.Context, directory string, pids []int) error {
 	is, err := Local(directory)
 	if err != nil || is {
@@ -125,9 +124,8 @@ func writeBackAll(ctx context.Context, links []string) error {
 	return errors.Join(failed...)
 }
 
-// writeBack writes one file back and drops what is cached of it. A file that may not be read is
-// written to only, and one that was removed cannot be opened by some servers: nobody else can see
-// it.
+// writeBack writes one file back and drops its cached contents. It opens a file that may not be read for
+// writing only. Some servers cannot open a removed file, but nobody else can see it.
 func writeBack(link string) error {
 	fd, err := unix.Open(link, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
@@ -144,10 +142,9 @@ func writeBack(link string) error {
 	return nil
 }
 
-// Take makes a node look anew at a directory that another node has written to: what it has cached
-// of names and, where a file system keeps that after the last user has gone, of content is dropped.
-// Files are looked at anew when they are opened, as network file systems promise (close-to-open,
-// nfs(5)); this is for those that promise less.
+// Take makes a node look again at a directory to which another node has written. It drops cached names and,
+// where a file system keeps contents after the last user has gone, cached contents. Network file systems
+// look again at a file when it is opened (close-to-open, nfs(5)); Take is for those that promise less.
 func Take(directory string) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(directory, &stat); err != nil {
@@ -160,9 +157,9 @@ func Take(directory string) error {
 	if err != nil {
 		return fmt.Errorf("refresh %s: %w", directory, err)
 	}
-	// To reconfigure a file system, even to what it is, drops the names that nobody uses
-	// (fs/super.c, reconfigure_super); FUSE keeps nothing of a file without a name
-	// (fs/fuse/inode.c, generic_delete_inode).
+	// Reconfiguring a file system, even without a change, drops unused names (fs/super.c,
+	// reconfigure_super); FUSE keeps nothing of a file without a name (fs/fuse/inode.c,
+	// generic_delete_inode).
 	fd, err := unix.Fspick(unix.AT_FDCWD, point, unix.FSPICK_CLOEXEC)
 	if err == nil {
 		defer unix.Close(fd)
@@ -174,7 +171,7 @@ func Take(directory string) error {
 	return nil
 }
 
-// mountPoint is where the mount begins that holds a directory.
+// mountPoint returns the mount point of the mount that holds a directory.
 func mountPoint(directory string) (string, error) {
 	var stat unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, directory, 0, unix.STATX_MNT_ID, &stat); err != nil {
@@ -194,8 +191,7 @@ func mountPoint(directory string) (string, error) {
 	return "", fs.ErrNotExist
 }
 
-// Locked lists processes that hold locks on files of the file system that holds a directory, with
-// what they have locked.
+// Locked lists processes that hold locks on files of a directory's file system, and the locked files.
 func Locked(directory string, pids []int) ([]string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(directory, &stat); err != nil {
@@ -214,7 +210,7 @@ func Locked(directory string, pids []int) ([]string, error) {
 			}
 			link := fmt.Sprintf("/proc/%d/fd/%s", pid, filepath.Base(info))
 			if _, ok := regularOn(link, stat.Dev); ok {
-				path, _ := os.Readlink(link) // for people
+				path, _ := os.Readlink(link) // for the message
 				held = append(held, path)
 			}
 		}

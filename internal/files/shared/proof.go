@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotShared says that a directory is not the one that the other node has written to.
+// ErrNotShared means that a directory is not the one to which the other node has written.
 var ErrNotShared = errors.New("one node does not see there what the other writes")
 
-// ErrLeft says that the file of a token is still there: RemoveLeft may be able to remove it later.
+// ErrLeft means that the token's file is still there: RemoveLeft may be able to remove it later.
 var ErrLeft = errors.New("the file of the token is still there")
 
 const (
@@ -32,7 +32,7 @@ const (
 
 var namePattern = regexp.MustCompile(`^\.godwit-proof-[0-9a-f]{32}$`)
 
-// CheckName refuses a file name that is not of the form that Claim gives.
+// CheckName refuses a file name that NewName would not make.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("%.80q is not the name of a proof of shared storage", name)
@@ -40,8 +40,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// NewName makes the name of a file that proves shared storage. It is made before the file, so that
-// it can be written down.
+// NewName makes the name of a file that proves shared storage. It is made before the file, so that it can
+// be recorded.
 func NewName() string { return namePrefix + randomHex(16) }
 
 func randomHex(n int) string {
@@ -50,11 +50,12 @@ func randomHex(n int) string {
 	return hex.EncodeToString(secret)
 }
 
-// Answer is what the other node has found, and done.
+// Answer is what the other node has found and done.
 type Answer struct {
-	Token string // that it has read
-	Reply string // that it has written
-	// Locked tells that it could not lock what the first node has locked: locks of files hold on both nodes.
+	Token string // as read
+	Reply string // as written
+	// Locked means that it could not lock what the first node has locked, so locks of files hold on both
+	// nodes.
 	Locked bool
 	// Device and Inode are the token's numbers at the other node.
 	Device, Inode uint64
@@ -70,8 +71,8 @@ type Claim struct {
 	after     unix.Stat_t // and with it
 }
 
-// NewClaim writes a token into a directory under a name that NewName gave. Remove must be called.
-// Error: ErrLeft if a part of it has been written and cannot be removed.
+// NewClaim writes a token into a directory under a name from NewName. Remove must be called. Error: ErrLeft
+// if a part of it was written and cannot be removed.
 func NewClaim(directory, name string) (*Claim, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -101,8 +102,8 @@ func (c *Claim) write() error {
 	if _, err := file.WriteString(content); err != nil {
 		return fmt.Errorf("write a token: %w", err)
 	}
-	// Nobody else wants this lock: if the other node cannot get it, locks hold on both. Without
-	// locks there is none.
+	// Nobody else wants this lock. If the other node cannot get it, locks hold on both nodes. A file system
+	// without locks has none.
 	_ = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err := file.Sync(); err != nil {
 		return fmt.Errorf("write a token: %w", err)
@@ -119,11 +120,11 @@ func openAt(directory *os.File, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), filepath.Join(directory.Name(), name)), nil
 }
 
-// checkPatience is how long an answer may take to be seen here: some file systems look at their
+// checkPatience is how long to wait for the answer to become visible here: some file systems query their
 // server only now and then.
 const checkPatience = 2 * time.Second
 
-// Check tells by ErrNotShared if an answer does not prove that the other node sees the same directory.
+// Check returns ErrNotShared if an answer does not prove that the other node sees the same directory.
 func (c *Claim) Check(answer Answer) error {
 	if answer.Token != c.token || len(answer.Reply) != secretHex {
 		return fmt.Errorf("%w: the token that it names is not the one that was written", ErrNotShared)
@@ -145,9 +146,9 @@ func (c *Claim) Check(answer Answer) error {
 	}
 }
 
-// SameInode tells whether the files of the directory have the same device and inode numbers on both nodes:
-// the token has. Each node chooses the device number of a network file system by itself. FUSE servers may
-// number files as they are used, so what the token has by chance says nothing of others.
+// SameInode reports whether the directory's files have the same device and inode numbers on both nodes, as
+// the token does. Each node chooses the device number of a network file system by itself. FUSE servers may
+// number files as they are used, so equal numbers of the token may be chance.
 func (c *Claim) SameInode(answer Answer) bool {
 	var system unix.Statfs_t
 	err := unix.Fstatfs(int(c.file.Fd()), &system)
@@ -159,7 +160,8 @@ func (c *Claim) SameInode(answer Answer) bool {
 	return err == nil && stat.Dev == answer.Device && stat.Ino == answer.Inode
 }
 
-// seen reads the answer. The file is opened again, on which network file systems ask their server.
+// seen reads the answer. It opens the file again, because network file systems query their server on an
+// open.
 func (c *Claim) seen() (string, error) {
 	file, err := openAt(c.directory, c.name, unix.O_RDONLY)
 	if err != nil {
@@ -184,7 +186,7 @@ func (c *Claim) seen() (string, error) {
 	return reply, err
 }
 
-// parse reads a file of the form that write gives it.
+// parse parses a file in the format of write.
 func parse(file *os.File) (token, reply string, err error) {
 	content, err := io.ReadAll(io.NewSectionReader(file, 0, int64(fileBytes)+1))
 	if err != nil {
@@ -197,16 +199,16 @@ func parse(file *os.File) (token, reply string, err error) {
 	return string(content[len(magic) : answerAt-1]), string(content[answerAt : fileBytes-1]), nil
 }
 
-// Remove removes the token, and gives the directory the times that it had unless somebody else has
-// changed it meanwhile.
+// Remove removes the token, and restores the directory's times unless somebody else has changed it
+// meanwhile.
 func (c *Claim) Remove() error {
 	defer c.directory.Close()
 	if c.file == nil {
 		return nil
 	}
-	// It is closed last. Where the kernel tells a server that a file was closed, but does not wait
-	// for that (FUSE), the server may be taking one for open that is removed next, and so only hide
-	// it, just when it hears that nobody has it open.
+	// The file is closed last. If the kernel does not wait for the server after a close (FUSE), the server
+	// may consider a file open that is removed next, and so only hide it, just when it hears that nobody
+	// has it open.
 	defer c.file.Close()
 	var now unix.Stat_t
 	untouched := unix.Fstat(int(c.directory.Fd()), &now) == nil && now.Mtim == c.after.Mtim &&
@@ -216,7 +218,7 @@ func (c *Claim) Remove() error {
 	}
 	if untouched {
 		path := fmt.Sprintf("/proc/self/fd/%d", c.directory.Fd())
-		// of no use to anybody but people
+		// useful to people only
 		_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{c.before.Atim, c.before.Mtim}, 0)
 	}
 	return nil
@@ -249,7 +251,7 @@ func Find(directory, name string) (Answer, error) {
 	return answer, nil
 }
 
-// respond writes an answer into a file that is a token's and has none yet. Any other is left as it is.
+// respond writes an answer into a token's file that has none yet. It leaves any other file as it is.
 func respond(file *os.File) (Answer, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
@@ -274,7 +276,7 @@ func respond(file *os.File) (Answer, error) {
 	return answer, file.Sync()
 }
 
-// RemoveLeft removes a token that a node has left which ended before it could.
+// RemoveLeft removes a token that a node has left because it ended too early.
 func RemoveLeft(directory, name string) error {
 	if err := CheckName(name); err != nil {
 		return err

@@ -1,10 +1,10 @@
-// Package tarsplit puts archives of image layers together again from their files and what was kept
-// beside these when they were unpacked: headers and all else that is no content
-// (github.com/vbatts/tar-split). Docker and Podman keep their layers so.
+// Package tarsplit reassembles archives of image layers from their files and from what was kept when they
+// were unpacked: headers and everything else that is not content (github.com/vbatts/tar-split). Docker and
+// Podman keep their layers in this form.
 //
-// An archive is the one that was unpacked, byte for byte, or reading it fails: each file is
-// compared with what was in the archive. The files are read as what somebody else has put there.
-// The package knows no engine, and where one keeps what.
+// An archive is byte for byte the one that was unpacked, or reading it fails: each file is compared with
+// what was in the archive. The files are read as untrusted data. The package knows no engine, and not where
+// an engine keeps its layers.
 package tarsplit
 
 import (
@@ -26,14 +26,14 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// Sizes are those of archives whose size somebody has asked for. The name of what was kept of one
-// is never another one's: it comes from the content. The zero value is ready.
+// Sizes caches the sizes of archives. The name of the kept data is never reused, because it comes from the
+// content. The zero value is ready.
 type Sizes struct {
 	mu    sync.Mutex
 	known map[string]int64
 }
 
-// Of is the size of an archive.
+// Of returns the size of an archive.
 func (s *Sizes) Of(kept string) (int64, error) {
 	s.mu.Lock()
 	bytes, is := s.known[kept]
@@ -54,7 +54,7 @@ func (s *Sizes) Of(kept string) (int64, error) {
 	return bytes, nil
 }
 
-// size adds up what an archive consists of.
+// size adds up the parts of an archive.
 func size(kept string) (bytes int64, err error) {
 	entries, done, err := openEntries(kept)
 	if err != nil {
@@ -82,7 +82,7 @@ func size(kept string) (bytes int64, err error) {
 	}
 }
 
-// openEntries opens what was kept of an archive.
+// openEntries opens the kept data of an archive.
 func openEntries(kept string) (entries storage.Unpacker, done func(), err error) {
 	f, err := os.Open(kept)
 	if err != nil {
@@ -95,8 +95,8 @@ func openEntries(kept string) (entries storage.Unpacker, done func(), err error)
 	return storage.NewJSONUnpacker(plain), func() { _ = f.Close() }, nil
 }
 
-// Open opens the archive whose files are in a directory. A file that was changed since ends the
-// reading with an error.
+// Open opens the archive whose files are in a directory. Reading ends with an error at a file that was
+// changed since.
 func Open(kept, directory string) (io.ReadCloser, error) {
 	tree, err := os.OpenRoot(directory)
 	if err != nil {
@@ -116,7 +116,7 @@ func Open(kept, directory string) (io.ReadCloser, error) {
 	return out, nil
 }
 
-// files are those of a layer, which nothing in it can lead out of.
+// files are the files of a layer, which cannot lead out of it.
 type files struct{ tree *os.Root }
 
 // Get opens a file of an archive by the name that it has there.

@@ -20,7 +20,7 @@ import (
 //	agent: restored   all processes are there, and none runs yet; without it nothing is filled before they do
 //	agent: resumed    the processes run; without it the background begins a little later
 //
-// If the connection ends before CRIU has come, the pager ends: nothing runs. After that it does not
+// If the connection ends before CRIU has come, the pager ends, and nothing runs. After that it does not
 // need the agent.
 type message struct {
 	Kind   string `json:"kind"`
@@ -108,7 +108,7 @@ func parseMessage(data, oob []byte) (message, error) {
 	}
 	if err != nil {
 		for _, fd := range fds {
-			_ = unix.Close(fd) // the error given counts
+			_ = unix.Close(fd) // the earlier error counts
 		}
 		return message{}, fmt.Errorf("a message between agent and pager: %w", err)
 	}

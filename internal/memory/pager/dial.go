@@ -17,11 +17,11 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// ErrNoPager says that no pager fills a container's memory: none was started, or it has ended. Its
-// report says how.
+// ErrNoPager means that no pager fills a container's memory: none was started, or it has ended. Its report
+// says how.
 var ErrNoPager = errors.New("no memory is being filled")
 
-// DialRemote connects to the pager that listens at a path for the pages that stayed at the source
+// DialRemote connects to the pager that listens at a path for pages that stayed at the source
 // (Config.Remote), and waits until it has its image.
 func DialRemote(ctx context.Context, path string) (memory.RemotePages, error) {
 	c := &remoteClient{answers: make(chan string, 1), bell: make(chan struct{}, 1), over: make(chan struct{})}
@@ -52,12 +52,12 @@ func DialRemote(ctx context.Context, path string) (memory.RemotePages, error) {
 	return c, nil
 }
 
-// remoteClient is the agent's end of the way of remote pages.
+// remoteClient is the agent's end of the connection for remote pages.
 type remoteClient struct {
 	conn    *net.UnixConn
 	reader  *bufio.Reader
 	missing []memory.TaskMap
-	most    int // remote faults that there can be
+	most    int // maximum number of remote faults
 
 	writing sync.Mutex
 	buffer  *bufio.Writer
@@ -95,7 +95,7 @@ func (c *remoteClient) greet(ctx context.Context) error {
 // Missing lists the pages that were still at the source when the connection was made.
 func (c *remoteClient) Missing() []memory.TaskMap { return c.missing }
 
-// read takes what the pager says.
+// read processes the pager's messages.
 func (c *remoteClient) read() {
 	defer close(c.over)
 	err := error(nil)
@@ -120,7 +120,7 @@ func (c *remoteClient) read() {
 		case recordGivenUp:
 			select {
 			case c.answers <- one.text:
-			default: // nobody has asked
+			default: // not requested
 			}
 		case recordRefused:
 			err = errors.New(one.text)
@@ -143,7 +143,7 @@ func (c *remoteClient) ring() {
 	}
 }
 
-// finish notes why nothing more is to be expected; the first time counts.
+// finish records why nothing more is to be expected; the first reason counts.
 func (c *remoteClient) finish(err error) {
 	c.mu.Lock()
 	if c.end == nil {
@@ -153,7 +153,7 @@ func (c *remoteClient) finish(err error) {
 	c.ring()
 }
 
-// Next waits for the next page that is to be fetched at once.
+// Next waits for the next page that must be fetched at once.
 func (c *remoteClient) Next(ctx context.Context) (memory.RemoteFault, error) {
 	for {
 		c.mu.Lock()
@@ -177,8 +177,8 @@ func (c *remoteClient) Next(ctx context.Context) (memory.RemoteFault, error) {
 	}
 }
 
-// Put hands pages over. That one was refused is told by a later Put, or by Next. When nothing is
-// missing any more, because others brought it or nobody needs it, it is of no use and no error.
+// Put sends pages. A refusal is returned by a later Put, or by Next. When nothing is missing any more,
+// because others brought the pages or nobody needs them, Put is useless but no error.
 func (c *remoteClient) Put(run memory.Run, data []byte) error {
 	c.writing.Lock()
 	err := c.encoder.Put(run, data)
@@ -195,11 +195,12 @@ func (c *remoteClient) Put(run memory.Run, data []byte) error {
 	return err
 }
 
-// lastWordsPatience is how long the other end's last words may take to be read when nothing can be
-// written to it any more: they have arrived by then.
+// lastWordsPatience is how long to wait for the other end's last message when nothing can be written any
+// more: it has arrived by then.
 const lastWordsPatience = 5 * time.Second
 
-// broken says why nothing can be written: the other end may have said. io.EOF: because nothing is missing.
+// broken returns why nothing can be written, which the other end may have reported. io.EOF: nothing is
+// missing.
 func (c *remoteClient) broken(err error) error {
 	// fails on a closed connection, on which reading ends, too
 	_ = c.conn.SetReadDeadline(time.Now().Add(lastWordsPatience))

@@ -13,51 +13,51 @@ import (
 const (
 	wordBits  = 64
 	slotWords = len(memory.ImageSlot{}.Have)
-	slotPages = slotWords * wordBits // numbers of pages in a slot; of large pages there are fewer
+	slotPages = slotWords * wordBits // pages in a slot; with large pages there are fewer
 )
 
-// mask has a bit for each page of a slot. Where several use it, it is changed atomically.
+// mask has a bit for each page of a slot. If several goroutines use it, it is changed atomically.
 type mask [slotWords]uint64
 
 func (m *mask) has(page int) bool {
 	return atomic.LoadUint64(&m[page/wordBits])>>(page%wordBits)&1 != 0
 }
 
-// part is the bits of one word of a mask from page on, and how many they are, at most so many.
+// part returns the bits of one word of a mask from page on, and their number, at most pages.
 func part(page, pages int) (bits uint64, n int) {
 	bit := page % wordBits
 	n = min(pages, wordBits-bit)
 	return ^uint64(0) >> (wordBits - n) << bit, n
 }
 
-// slot is a part of the image that several address spaces may be missing: those of a process and of
-// children that it made since.
+// slot is a part of the image whose pages several address spaces may be missing: those of a process and of
+// children that it has made since.
 type slot struct {
-	address uint64       // where it was in the task's address space when that was left
+	address uint64       // its address in the task when the image was made
 	offset  uint64       // in the image
-	left    atomic.Int64 // pages that are missing somewhere
+	left    atomic.Int64 // pages that are missing in some space
 	remote  *remoteBits  // nil: none of its pages stayed at the source
 }
 
-// remoteBits tell of the pages of a slot that stayed at the source.
+// remoteBits describes the pages of a slot that stayed at the source.
 type remoteBits struct {
-	all         mask // which these are; never changed
-	away        mask // of these, those that have not come and that somebody needs
+	all         mask // all such pages; never changed
+	away        mask // of these, needed ones that have not come
 	zero        mask // came as zeros
 	lost        mask // were given up
-	remoteFault mask // were asked for on the present connection; the link's lock guards it
+	remoteFault mask // requested on the present connection; the link's lock guards it
 }
 
-// kind says what a missing page becomes.
+// kind is what a missing page becomes.
 type kind uint8
 
 const (
-	content kind = iota // what the image has
+	content kind = iota // the image's content
 	zeros
 	lost // every access to it fails
 )
 
-// away tells whether a page is still at the source.
+// away reports whether a page is still at the source.
 func (s *slot) away(page int) bool { return s.remote != nil && s.remote.away.has(page) }
 
 func (s *slot) kind(page int) kind {
@@ -72,23 +72,23 @@ func (s *slot) kind(page int) kind {
 	return content
 }
 
-// family is a process of the image and its children, and theirs: all address spaces that are
-// missing its pages. Pages are numbered through the slots, alike in all of them.
+// family is a process of the image with its children, and their children: all address spaces that are
+// missing its pages. Pages are numbered through the slots, in the same way for all of them.
 type family struct {
 	task  memory.Task
 	slots []*slot // in order of address
-	// first pages of the parts, of aroundPages each, in which a page was sent more than once
+	// first pages of the parts, of aroundPages each, with a page that was sent more than once
 	again    []int
-	forsaken func(n int) // called, with the lock, when so many remote pages are needed by nobody any more
+	forsaken func(n int) // called, with the lock, when this many remote pages are no longer needed
 
 	mu      sync.Mutex // taken after the lock of a space
-	known   bool       // the processes are known: what they do not need nobody does
-	spaces  []*space   // that are not closed
+	known   bool       // all processes are known: pages that they do not need are not needed
+	spaces  []*space   // open ones
 	waiting map[int][]fault
 }
 
-// newFamily makes the family of a task, whose slots are in order of address. It returns how many of
-// its pages are remote.
+// newFamily makes the family of a task, whose slots are in order of address. It also returns the number of
+// its remote pages.
 func newFamily(task memory.Task, image []memory.ImageSlot) (m *family, remote int) {
 	m = &family{task: task, waiting: map[int][]fault{}}
 	for i := range image {
@@ -105,7 +105,7 @@ func newFamily(task memory.Task, image []memory.ImageSlot) (m *family, remote in
 	return m, remote
 }
 
-// at finds the page that was at an address when the task was left.
+// at returns the page that was at an address when the image was made.
 func (m *family) at(address uint64, pageSize int) (page int, ok bool) {
 	base := address - address%memory.SlotBytes
 	i := sort.Search(len(m.slots), func(i int) bool { return m.slots[i].address >= base })
@@ -123,7 +123,7 @@ func (m *family) join(s *space) {
 	m.spaces = append(m.spaces, s)
 }
 
-// leave takes an address space out and returns the faults in it that waited.
+// leave removes an address space and returns its waiting faults.
 func (m *family) leave(s *space) []fault {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,14 +135,14 @@ func (m *family) leave(s *space) []fault {
 	return left
 }
 
-// living are the address spaces there are.
+// living returns the present address spaces.
 func (m *family) living() []*space {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.spaces)
 }
 
-// await notes a fault that waits for a page, if the page is still away, and calls request with the lock.
+// await records a fault that waits for a page, if the page is still away, and calls request with the lock.
 func (m *family) await(page int, one fault, request func()) bool {
 	at := m.slots[page/slotPages]
 	if !at.away(page % slotPages) {
@@ -151,7 +151,7 @@ func (m *family) await(page int, one fault, request func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !at.away(page % slotPages) {
-		return false // It has come. Who took it looks for those that wait after that.
+		return false // It has come. Whoever stored it looks for waiting faults after that.
 	}
 	one.fetched = true
 	m.waiting[page] = append(m.waiting[page], one)
@@ -159,7 +159,8 @@ func (m *family) await(page int, one fault, request func()) bool {
 	return true
 }
 
-// pick takes the faults that wait for a page out, of one space or (nil) of all. The caller holds the lock.
+// pick removes and returns the faults that wait for a page, in one space or (nil) in all. The caller holds
+// the lock.
 func (m *family) pick(to []fault, page int, of *space) []fault {
 	waiting := m.waiting[page]
 	if of == nil {
@@ -180,7 +181,7 @@ func (m *family) pick(to []fault, page int, of *space) []fault {
 	return to
 }
 
-// waitFor takes the faults out that wait for pages, of one space or (nil) of all.
+// waitFor removes and returns the faults that wait for pages, in one space or (nil) in all.
 func (m *family) waitFor(page, pages int, of *space) []fault {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +202,7 @@ func (m *family) waitFor(page, pages int, of *space) []fault {
 	return found
 }
 
-// forsake gives up remote pages of one slot that nobody needs any more.
+// forsake gives up remote pages of one slot that are no longer needed.
 func (m *family) forsake(page, pages int) {
 	first, remote := page/slotPages*slotPages, m.slots[page/slotPages].remote
 	if remote == nil {
@@ -228,7 +229,7 @@ func (m *family) forsake(page, pages int) {
 	}
 }
 
-// allKnown notes that no further processes will come.
+// allKnown records that no further processes will come.
 func (m *family) allKnown() {
 	m.mu.Lock()
 	m.known = true

@@ -11,29 +11,29 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// aroundPages are filled with one that was touched: those of the part of a slot, of this size, in
-// which it is.
+// aroundPages is the number of pages that are filled with a touched page: the part of a slot, of this size,
+// that contains it.
 const aroundPages = 32
 
 const (
 	retryPause      = 20 * time.Microsecond
 	longestRetry    = 10 * time.Millisecond
 	memoryPause     = 10 * time.Millisecond
-	memoryPatience  = 30 * time.Second // how long the container's memory limit may stand against filling
+	memoryPatience  = 30 * time.Second // how long the container's memory limit may prevent filling
 	tooLong, tooFew = "the kernel has not accepted the page for too long",
 		"the memory limit does not allow the pages that the container had before"
 )
 
-// fault is one access of a process that waits for its page. Instants are since the filler's start.
+// fault is an access of a process that waits for its page. Times are relative to the filler's start.
 type fault struct {
 	space   *space
 	address uint64
 	began   time.Duration
-	tried   time.Duration // since when it is tried again and again
+	tried   time.Duration // start of the retries
 	fetched bool          // the page was still at the source
 }
 
-// fault serves one page that a process waits for.
+// fault serves one page for which a process waits.
 func (f *filler) fault(one fault) {
 	f.counts.faults.Add(1)
 	f.lastFault.Store(int64(one.began))
@@ -50,7 +50,7 @@ func (f *filler) tend(one fault) {
 	}
 }
 
-// attend serves a fault, or notes that it waits. Again: that is not possible while the mapping is changing.
+// attend serves a fault, or records that it waits. Again: that is impossible while the mapping is changing.
 func (f *filler) attend(one fault) (again bool) {
 	waits, again, err := f.serveFault(one)
 	switch {
@@ -62,15 +62,15 @@ func (f *filler) attend(one fault) (again bool) {
 		f.latencies.add(now - one.began)
 		if one.fetched {
 			f.fetched.add(now - one.began)
-			break // the rest comes as it is sent, and who brings it has no time
+			break // the rest comes as it is sent, and its sender has no time
 		}
 		f.around(one.space, one.address)
 	}
 	return again
 }
 
-// around fills what is here of the pages about one that was touched. Processes touch them next, and
-// a fault takes two changes of threads: many times what a page takes that is copied beside another.
+// around fills the available pages around a touched one. Processes touch them next, and a fault takes two
+// changes of threads: many times the cost of copying another page.
 func (f *filler) around(s *space, address uint64) {
 	s.mu.RLock()
 	page, ok := s.at(address)
@@ -111,7 +111,7 @@ func (f *filler) serveFault(one fault) (waits, again bool, err error) {
 		f.look()
 		return false, false, nil
 	case err == nil, errors.Is(err, kernel.ErrFaultThere), errors.Is(err, kernel.ErrFaultUnmapped):
-		// It is there because somebody else was faster, who may have been before the fault was known.
+		// Another thread was faster, possibly before the fault was known.
 		err = s.faults.Wake(address, uint64(f.pageSize))
 		if errors.Is(err, kernel.ErrFaultGone) || errors.Is(err, kernel.ErrFaultUnmapped) {
 			err = nil
@@ -120,7 +120,7 @@ func (f *filler) serveFault(one fault) (waits, again bool, err error) {
 	return false, false, err
 }
 
-// leave notes that a fault waits for a page that is still at the source, and asks for it.
+// leave records that a fault waits for a page that is still at the source, and requests the page.
 func (f *filler) leave(s *space, page int, one fault) bool {
 	at := s.slots[page/slotPages]
 	return s.family.await(page, one, func() {
@@ -129,9 +129,8 @@ func (f *filler) leave(s *space, page int, one fault) bool {
 	})
 }
 
-// retries are faults that came while the mapping was changing, the message on which is read
-// meanwhile, or while there was no memory. One goroutine tries them again, as long as there are
-// any.
+// retries are faults that came while the mapping was changing, until the message about that is read, or
+// while there was no memory. One goroutine retries them while there are any.
 type retries struct {
 	mu      sync.Mutex
 	faults  []fault
@@ -186,14 +185,14 @@ func (f *filler) copy(s *space, what stretch) error {
 		case err == nil:
 			chunk = what.pages - n
 		case errors.Is(err, kernel.ErrFaultThere):
-			n = 1 // the first, or another after it: then the next copy is a partial one
+			n = 1 // the first, or another after it: then the next copy is partial
 		case errors.Is(err, kernel.ErrFaultUnmapped) && chunk > 1:
-			chunk /= 2 // these pages are in more than one mapping, or the last of them in none
+			chunk /= 2 // these pages are in several mappings, or the last of them in none
 			continue
 		case errors.Is(err, kernel.ErrFaultUnmapped) && !again:
-			// It may have been moved this instant: the kernel looks for the mapping between two
-			// looks at whether there is news of it (mm/userfaultfd.c, uffd_mfill_lock, since Linux
-			// 6.9). As long as the lock is held nobody reads the news, so that now it says so.
+			// The mapping may have just moved: the kernel looks for the mapping between two checks for
+			// changes (mm/userfaultfd.c, uffd_mfill_lock, since Linux 6.9). While the lock is held, nobody
+			// reads the message about the change, so the next copy returns that error.
 			again = true
 			continue
 		case errors.Is(err, kernel.ErrFaultUnmapped):
@@ -210,7 +209,7 @@ func (f *filler) copy(s *space, what stretch) error {
 	return nil
 }
 
-// put has the kernel fill pages at once, as many as it takes.
+// put makes the kernel fill pages at once, as many as it takes.
 func (f *filler) put(s *space, what stretch, pages int) (int, error) {
 	bytes := uint64(pages * f.pageSize)
 	var n int
@@ -227,14 +226,14 @@ func (f *filler) put(s *space, what stretch, pages int) (int, error) {
 	return n / f.pageSize, err
 }
 
-// waits adds up how long threads wait for pages. Instants are since the filler's start.
+// waits adds up how long threads wait for pages. Times are relative to the filler's start.
 type waits struct {
 	mu     sync.Mutex
 	active int64
-	begun  time.Duration // of those that wait, added up
+	begun  time.Duration // sum over those that wait
 	since  time.Duration // when the first of them began
-	all    time.Duration // of those that have waited, added up
-	any    time.Duration // how long one of these did
+	all    time.Duration // sum over those that have waited
+	any    time.Duration // how long at least one did
 }
 
 func (w *waits) begin(now time.Duration) {
@@ -258,7 +257,8 @@ func (w *waits) end(began, now time.Duration) {
 	}
 }
 
-// until is how long threads have waited so far, added up, and how long at least one of them did.
+// until returns the total time for which threads have waited so far, and the time in which at least one
+// did.
 func (w *waits) until(now time.Duration) (all, one time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	smallChunk = 64 << 10 // what is copied at once while processes wait for pages
-	largeChunk = 1 << 20  // and while none does
+	smallChunk = 64 << 10 // copied at once while processes wait for pages
+	largeChunk = 1 << 20  // copied at once otherwise
 )
 
 // filler fills the memory of all processes of a container.
@@ -24,23 +24,23 @@ type filler struct {
 	data       []byte             // the image's content
 	pages      *os.File           // the same as a file
 	pageSize   int
-	failed     chan error // the first that makes it impossible to go on
+	failed     chan error // the first error that makes it impossible to continue
 	freed      chan *slot
 	work       bell // rings when there may be something to do for workers
 	order      []*family
 	families   map[memory.Task]*family
-	remoteLeft atomic.Int64 // remote pages that somebody needs and that have not come
+	remoteLeft atomic.Int64 // needed remote pages that have not come
 	noRemote   func()       // called when that becomes 0
-	// called when somebody waits for a remote page, with the family's lock
+	// called when a process waits for a remote page, with the family's lock
 	faultRemote func(page remoteFault, slot *slot)
 
 	mu     sync.Mutex
-	spaces []*space // that are not complete
+	spaces []*space // incomplete ones
 
 	rested  atomic.Bool   // the background may take the processor
-	changes atomic.Uint64 // that make a look through all spaces worth while
+	changes atomic.Uint64 // changes that make a scan of all spaces worthwhile
 	turn    atomic.Uint32
-	scanned atomic.Uint64 // how many of them there were when one found nothing
+	scanned atomic.Uint64 // their number when a scan found nothing
 	came    arrivals
 	retries retries
 
@@ -58,7 +58,7 @@ type counts struct {
 	died, completed, ignored, lost                               atomic.Int64
 }
 
-// remoteFault is a page that a process waits for, as the source knows it.
+// remoteFault is a page for which a process waits, as the source knows it.
 type remoteFault struct {
 	task    memory.Task
 	address uint64
@@ -84,7 +84,7 @@ func newFiller(image []memory.ImageSlot, data []byte, pages *os.File) *filler {
 	return f
 }
 
-// slotsOf is the part of the image that is a task's.
+// slotsOf returns the part of the image that belongs to a task.
 func (f *filler) slotsOf(task memory.Task) []memory.ImageSlot {
 	first := slices.IndexFunc(f.image, func(s memory.ImageSlot) bool { return s.Task == task })
 	last := first
@@ -102,7 +102,7 @@ func (f *filler) add(task memory.Task, fd int) error {
 	}
 	m := f.families[task]
 	if m == nil {
-		m, _ = newFamily(task, nil) // it has nothing but zeros
+		m, _ = newFamily(task, nil) // it has only zero pages
 		m.forsaken = f.lessRemote
 		f.families[task] = m
 	}
@@ -116,7 +116,7 @@ func (f *filler) add(task memory.Task, fd int) error {
 	return nil
 }
 
-// open begins to serve an address space.
+// open starts serving an address space.
 func (f *filler) open(s *space) {
 	f.mu.Lock()
 	f.spaces = append(f.spaces, s)
@@ -126,23 +126,23 @@ func (f *filler) open(s *space) {
 	go f.serve(s)
 }
 
-// look has the workers look through all spaces.
+// look makes the workers scan all spaces.
 func (f *filler) look() {
 	f.changes.Add(1)
 	f.work.ring()
 }
 
-// fail ends the filling: the process must end with everything open, so that the guard can kill the
+// fail ends the filling. The process must end with everything open, so that the guard can kill the
 // container first.
 func (f *filler) fail(err error) {
 	select {
 	case f.failed <- err:
-	default: // the first counts
+	default: // the first error counts
 	}
 	f.work.ring()
 }
 
-// lessRemote notes that remote pages have come, or are not needed any more.
+// lessRemote records that remote pages have come, or are not needed any more.
 func (f *filler) lessRemote(pages int) {
 	if pages > 0 && f.remoteLeft.Add(-int64(pages)) == 0 {
 		f.noRemote()
@@ -164,10 +164,10 @@ func (f *filler) living() []*space {
 	return slices.Clone(f.spaces)
 }
 
-// since is now, as all instants that are counted with.
+// since returns the present time, relative to the filler's start like all its times.
 func (f *filler) since() time.Duration { return time.Since(f.start) }
 
-// serve takes all messages of one process, until its memory is complete.
+// serve processes all messages of one process, until its memory is complete.
 func (f *filler) serve(s *space) {
 	err := s.faults.Wait(func() bool {
 		began := f.since()
@@ -195,7 +195,7 @@ func (f *filler) serve(s *space) {
 	}
 }
 
-// apply notes what a process did to its mappings. The caller holds the lock for writing.
+// apply records what a process did to its mappings. The caller holds the lock for writing.
 func (f *filler) apply(s *space, event kernel.FaultEvent) {
 	switch event.Kind {
 	case kernel.FaultFork:
@@ -214,12 +214,12 @@ func (f *filler) apply(s *space, event kernel.FaultEvent) {
 		f.counts.unmaps.Add(1)
 		f.stir(s, event.Address, event.To)
 		s.unmap(event.Address, event.To)
-	case kernel.FaultPage: // is the caller's
+	case kernel.FaultPage: // the caller handles it
 	}
 }
 
-// stir wakes who waits for a page at addresses where the mapping changes: what they wait for may
-// never come there. They look again. The caller holds the lock for writing.
+// stir wakes threads that wait for pages at addresses where the mapping changes, because these pages may
+// never come there. The threads look again. The caller holds the lock for writing.
 func (f *filler) stir(s *space, start, end uint64) {
 	s.within(start, end, func(page, pages int) {
 		for _, one := range s.family.waitFor(page, pages, s) {
@@ -230,17 +230,17 @@ func (f *filler) stir(s *space, start, end uint64) {
 	})
 }
 
-// finish closes an address space of which nothing is missing: what was never there is zero from now
-// on without us.
+// finish closes an address space without missing pages: pages that never existed are zero from now on
+// without the pager.
 func (f *filler) finish(s *space) {
 	if f.detach(s) {
-		// Not under the lock: it waits for the one who waits for messages, who may be waiting for the lock.
-		_ = s.faults.Close() // of a descriptor that is open: it cannot fail
+		// Not under the lock: Close waits for the reader of messages, which may be waiting for the lock.
+		_ = s.faults.Close() // the descriptor is open, so this cannot fail
 		f.work.ring()
 	}
 }
 
-// detach takes an address space out, if nothing is missing of it. Nobody uses its userfaultfd after that.
+// detach removes an address space without missing pages. Nobody uses its userfaultfd after that.
 func (f *filler) detach(s *space) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,8 +263,8 @@ func (f *filler) detach(s *space) bool {
 	return true
 }
 
-// bury finds processes that have ended: nobody tells of it, and as long as all that they are
-// missing is remote, no copy fails.
+// bury finds processes that have ended: nobody reports that, and while all of their missing pages are
+// remote, no copy fails.
 func (f *filler) bury() {
 	for _, s := range f.living() {
 		s.mu.RLock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// latencies counts durations in buckets whose width is a sixteenth of a power of two: it takes no
-// memory for each, and is right to 7 %.
+// latencies counts durations in buckets whose width is a sixteenth of a power of two. It needs no memory
+// for each duration, and is exact to 7 %.
 type latencies struct {
 	buckets [64 * perOctave]atomic.Int64
 	maximum atomic.Int64
@@ -24,7 +24,7 @@ func bucketOf(d time.Duration) int {
 	return octave*perOctave + int(n>>(octave-4)&(perOctave-1))
 }
 
-// valueOf is the upper end of a bucket.
+// valueOf returns the upper end of a bucket.
 func valueOf(bucket int) time.Duration {
 	octave, part := bucket/perOctave, bucket%perOctave
 	if octave < 4 {
@@ -43,7 +43,7 @@ func (l *latencies) add(d time.Duration) {
 	}
 }
 
-// count is how many there were.
+// count returns the number of durations.
 func (l *latencies) count() int64 {
 	total := int64(0)
 	for i := range l.buckets {
@@ -52,12 +52,12 @@ func (l *latencies) count() int64 {
 	return total
 }
 
-// summary is the median, what 99 % were at most, and the maximum, in seconds.
+// summary returns the median, the 99th percentile, and the maximum, in seconds.
 func (l *latencies) summary() (median, p99, maximum float64) {
 	return l.quantile(0.5).Seconds(), l.quantile(0.99).Seconds(), time.Duration(l.maximum.Load()).Seconds()
 }
 
-// quantile is the duration that this share of all were at most; 0 if there were none.
+// quantile returns the duration that this share did not exceed; 0 if there were none.
 func (l *latencies) quantile(share float64) time.Duration {
 	total := l.count()
 	if total == 0 {

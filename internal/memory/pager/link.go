@@ -20,11 +20,11 @@ const (
 	remoteBuffer = 64 << 10
 	faultsAtOnce = 1024             // records in one write
 	maxAnswers   = 16               // that an agent does not read
-	acceptPause  = time.Second / 10 // after an error that may pass
-	lastPatience = time.Second      // for the agent to take what is said last
+	acceptPause  = time.Second / 10 // after a temporary error
+	lastPatience = time.Second      // for the agent to read the last messages
 )
 
-// link is the pager's end of the way of remote pages: one connection counts, the newest.
+// link is the pager's end of the connection for remote pages: only the newest connection counts.
 type link struct {
 	filler   *filler
 	listener *net.UnixListener
@@ -36,7 +36,7 @@ type link struct {
 	closed bool
 }
 
-// byDirectory calls use with a name for path that is short enough for a socket (107 bytes, unix(7)).
+// byDirectory calls use with a path for the same socket that is short enough (107 bytes, unix(7)).
 func byDirectory(path string, use func(short string) error) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -46,7 +46,7 @@ func byDirectory(path string, use func(short string) error) error {
 	return use(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
 }
 
-// listenRemote makes the socket. Who connects waits until serve is called. An old socket is replaced.
+// listenRemote makes the socket. Connections wait until serve is called. It replaces an old socket.
 func listenRemote(path string) (*link, error) {
 	l := &link{path: path}
 	err := byDirectory(path, func(short string) error {
@@ -57,7 +57,7 @@ func listenRemote(path string) (*link, error) {
 		if l.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"}); err != nil {
 			return err
 		}
-		l.listener.SetUnlinkOnClose(false) // by then the number may be that of another directory
+		l.listener.SetUnlinkOnClose(false) // by then the number may mean another directory
 		return os.Chmod(short, 0o600)
 	})
 	if err != nil {
@@ -66,7 +66,7 @@ func listenRemote(path string) (*link, error) {
 	return l, nil
 }
 
-// serve takes connections for a filler until the link is closed.
+// serve accepts connections for a filler until the link is closed.
 func (l *link) serve(f *filler) {
 	l.filler = f
 	f.faultRemote, f.noRemote = l.faultRemote, l.noRemote
@@ -77,7 +77,7 @@ func (l *link) serve(f *filler) {
 			case errors.Is(err, net.ErrClosed):
 				return
 			case err != nil:
-				time.Sleep(acceptPause) // it is short of descriptors or memory
+				time.Sleep(acceptPause) // descriptors or memory are short
 			default:
 				l.replace(conn)
 			}
@@ -85,7 +85,7 @@ func (l *link) serve(f *filler) {
 	}()
 }
 
-// replace makes a connection the one that counts. Nothing of the one before is under way then.
+// replace makes a connection the current one. Nothing of the previous one is in progress then.
 func (l *link) replace(conn *net.UnixConn) {
 	c := &remoteConn{link: l, conn: conn, bell: make(chan struct{}, 1), ended: make(chan struct{}),
 		written: make(chan struct{})}
@@ -100,7 +100,7 @@ func (l *link) replace(conn *net.UnixConn) {
 		return
 	}
 	f := l.filler
-	for _, m := range f.order { // pages that somebody waits for already
+	for _, m := range f.order { // pages for which processes already wait
 		m.mu.Lock()
 		for page := range m.waiting {
 			at := m.slots[page/slotPages]
@@ -112,7 +112,7 @@ func (l *link) replace(conn *net.UnixConn) {
 	go c.run()
 }
 
-// end ends the connection there is, and then calls next with the lock, when no page was asked for.
+// end ends the present connection, and then calls next with the lock, when no page is requested.
 func (l *link) end(next func()) {
 	l.mu.Lock()
 	old := l.conn
@@ -136,7 +136,7 @@ func (l *link) end(next func()) {
 	next()
 }
 
-// faultRemote asks for a page, once. It never waits for the network.
+// faultRemote requests a page, once. It never waits for the network.
 func (l *link) faultRemote(page remoteFault, at *slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +149,7 @@ func (l *link) faultRemote(page remoteFault, at *slot) {
 	l.conn.ring()
 }
 
-// noRemote tells that no page is missing any more.
+// noRemote reports that no page is missing any more.
 func (l *link) noRemote() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +158,7 @@ func (l *link) noRemote() {
 	}
 }
 
-// close ends the link when the memory is complete. Who is connected has been told.
+// close ends the link when the memory is complete. The connected agent has been told.
 func (l *link) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -170,23 +170,23 @@ func (l *link) close() {
 		return
 	}
 	_ = c.conn.SetWriteDeadline(time.Now().Add(lastPatience)) // the agent may be gone
-	_ = c.conn.CloseRead()                                    // as above; what it has ordered is answered
+	_ = c.conn.CloseRead()                                    // its orders have been answered
 	<-c.ended
 }
 
-// remoteConn is one connection.
+// remoteConn is a connection.
 type remoteConn struct {
 	link    *link
 	conn    *net.UnixConn
-	bell    chan struct{} // there is something to write, perhaps
+	bell    chan struct{} // there may be something to write
 	ended   chan struct{} // closed when reading and writing have ended
-	written chan struct{} // closed when writing has
+	written chan struct{} // closed when writing has ended
 
 	// The link's lock guards these.
 	remoteFaults []remoteFault
 	answers      []record
 	last         bool // there will be no more: the connection ends
-	done         bool // it was said that nothing is missing
+	done         bool // completeness was reported
 
 	replaced bool
 }
@@ -220,7 +220,7 @@ func (c *remoteConn) run() {
 	c.link.mu.Unlock()
 }
 
-// read takes what comes until the connection ends.
+// read processes incoming data until the connection ends.
 func (c *remoteConn) read() error {
 	r := bufio.NewReaderSize(c.conn, remoteBuffer)
 	for {
@@ -270,13 +270,13 @@ func (c *remoteConn) obey(order uint32) error {
 	return nil
 }
 
-// errReplaced ends a connection. Only one counts, because what two bring would not be in order.
+// errReplaced ends a connection. Only one counts, because the data of two would not be in order.
 var errReplaced = errors.New("another connection has taken its place")
 
-// errGivenUp is why a container was killed whose missing pages were given up.
+// errGivenUp says that a container was killed because its missing pages were given up.
 var errGivenUp = errors.New("the pages that were missing were given up")
 
-// write says what there is to say until the connection ends.
+// write writes reports until the connection ends.
 func (c *remoteConn) write() {
 	defer close(c.written)
 	defer c.conn.Close()
@@ -287,7 +287,7 @@ func (c *remoteConn) write() {
 		}
 		over := c.link.filler.remoteLeft.Load() == 0
 		if over && !c.done {
-			c.link.fresh() // who hears that nothing is missing reads it
+			c.link.fresh() // the agent reads it after the report of completeness
 		}
 		var last bool
 		if greeting, last = c.take(over); len(greeting) > 0 ||
@@ -301,7 +301,8 @@ func (c *remoteConn) write() {
 	}
 }
 
-// take is what is to be written next, if it is over that nothing is missing; last: there will never be more.
+// take returns what to write next; over allows the report that nothing is missing; last: there will never
+// be more.
 func (c *remoteConn) take(over bool) (data []byte, last bool) {
 	l := c.link
 	l.mu.Lock()

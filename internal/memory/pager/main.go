@@ -18,17 +18,18 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// spareThreads are more than there are processors, so that a fault is served though all workers are
-// in the kernel.
+// spareThreads is the number of threads beyond the processors, so that a fault is served although all
+// workers are in the kernel.
 const spareThreads = 4
 
-// Main is the main function of a pager. It returns its exit code when the memory is complete, or
-// nothing needs it.
+// Main is the main function of a pager. It returns the exit code when the memory is complete, or not
+// needed.
 func Main([]string) int {
-	// What ends this process ends the container, so that is not left to who ends a session or a service.
+	// Ending this process ends the container, so ending a session or a service must not do that.
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
 	runtime.GOMAXPROCS(runtime.NumCPU() + spareThreads)
-	// Best effort, it needs CAP_SYS_RESOURCE: of all processes this is the last to kill when memory is short.
+	// Best effort, because it needs CAP_SYS_RESOURCE: when memory is short, this process should be killed
+	// last.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-999"), 0)
 	p := &process{resumed: make(chan struct{})}
 	err := kernel.NoCoreDump()
@@ -42,25 +43,25 @@ func Main([]string) int {
 	return 0
 }
 
-// process is the pager itself.
+// process is the pager process.
 type process struct {
 	control *channel
 	setup   setup
 	group   *kernel.Cgroup
 	socket  *criu.LazyListener
-	remote  *link // nil: nobody is to bring pages later
+	remote  *link // nil: no pages come later
 	filler  *filler
-	resumed chan struct{} // closed when the agent says so, or is gone
+	resumed chan struct{} // closed when the agent reports it, or is gone
 
 	mu    sync.Mutex
-	guard *kernel.Guard // nil when the container needs none any more
+	guard *kernel.Guard // nil when the container no longer needs one
 
 	noting sync.Mutex
 	report memory.FillReport
 }
 
-// run is the life of the pager. If it returns an error when processes may be missing memory, the
-// guard is armed, and everything is open until it has killed them.
+// run runs the pager. If it returns an error when processes may be missing memory, the guard is armed, and
+// everything stays open until the guard has killed them.
 func (p *process) run() error {
 	var err error
 	if p.control, err = newChannel(os.NewFile(controlFD, "control")); err != nil {
@@ -100,7 +101,7 @@ func (p *process) arm() error {
 	}
 	p.guard = guard
 	go func() {
-		_ = guard.Wait() // that it has ended is all there is to know
+		_ = guard.Wait() // only its end matters
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.guard != guard {
@@ -129,7 +130,7 @@ func (p *process) log(err error) {
 	fmt.Fprintf(os.Stderr, "%s godwit memory pager: %v\n", time.Now().Format(time.RFC3339), err)
 }
 
-// prepare does what can be done before there is an image.
+// prepare does everything that can be done before there is an image.
 func (p *process) prepare() error {
 	m, err := p.control.receive()
 	if err != nil {
@@ -160,7 +161,7 @@ func (p *process) prepare() error {
 	return p.arm()
 }
 
-// waitForImage takes the image; false if there will be none.
+// waitForImage waits for the image; false if there will be none.
 func (p *process) waitForImage() (bool, error) {
 	m, err := p.control.receive()
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
@@ -182,8 +183,7 @@ func (p *process) waitForImage() (bool, error) {
 	return true, p.control.send(message{Kind: kindOK})
 }
 
-// open maps the image. Pages are brought into the mapping as they are used; those that come later
-// are written to it.
+// open maps the image. Pages are read into the mapping as they are used; remote pages are written to it.
 func (p *process) open(image *memory.Image) error {
 	slots, err := image.ReadIndex()
 	if err != nil {
@@ -224,7 +224,7 @@ func (p *process) takeTasks() (bool, error) {
 	go func() {
 		defer close(p.resumed)
 		if err := p.waitForResume(); err != nil {
-			stop() // if it has not come yet CRIU never will
+			stop() // if CRIU has not come by now, it never will
 		}
 	}()
 	restore, err := p.socket.Accept(ctx)
@@ -249,7 +249,8 @@ func (p *process) takeTasks() (bool, error) {
 	}
 }
 
-// waitForResume returns when the processes run. In between it fills what they are likely to touch first.
+// waitForResume returns when the processes run. Meanwhile it fills the pages that they are likely to touch
+// first.
 func (p *process) waitForResume() error {
 	m, err := p.control.receive()
 	if err == nil && m.Kind == kindRestored {
@@ -282,12 +283,12 @@ func (p *process) takeAll(restore *criu.LazyRestore) (bool, error) {
 	}
 }
 
-// resumePatience is for how long only what is touched is filled if the agent does not say that the
-// processes run.
+// resumePatience is how long only touched pages are filled if the agent does not report that the processes
+// run.
 const resumePatience = 100 * time.Millisecond
 
-// fill stays until the memory is complete. CRIU has still work to do before the processes run: the
-// background does not take the processor and the memory away from it.
+// fill runs until the memory is complete. CRIU still has work to do before the processes run: the
+// background must not take the processor and the memory away from it.
 func (p *process) fill() error {
 	p.note(func(r *memory.FillReport) { r.Resumed = time.Now() })
 	select {
@@ -314,8 +315,8 @@ func (p *process) fill() error {
 	return p.disarm()
 }
 
-// freshness is how often the report is written, and is looked whether processes have ended, while
-// pages are missing that may take hours to come.
+// freshness is the interval at which the report is written, and ended processes are searched, while pages
+// are missing that may take hours to come.
 const freshness = time.Second
 
 // keepFresh does that until stop is called.
@@ -341,13 +342,13 @@ func (p *process) keepFresh() (stop func()) {
 	return func() { close(over); <-ended }
 }
 
-// lose tells that the memory cannot be completed. The guard does the rest when this process ends.
+// lose reports that the memory cannot be completed. The guard does the rest when this process ends.
 func (p *process) lose(err error) error {
 	p.note(func(r *memory.FillReport) { r.State, r.Error = memory.FillLost, err.Error() })
 	return err
 }
 
-// note writes the report, after a change. Where it cannot be written, the container is gone.
+// note writes the report after a change. If it cannot be written, the container is gone.
 func (p *process) note(change func(*memory.FillReport)) {
 	p.noting.Lock()
 	defer p.noting.Unlock()
@@ -359,7 +360,7 @@ func (p *process) note(change func(*memory.FillReport)) {
 	}
 }
 
-// tell puts what the filler counts into a report.
+// tell copies the filler's counts into a report.
 func (f *filler) tell(r *memory.FillReport) {
 	if !r.Resumed.IsZero() { // before that not all processes are known
 		r.LeftPages = f.left()

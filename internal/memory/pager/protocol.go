@@ -13,9 +13,8 @@ import (
 
 // Remote pages come by a unix stream socket. Integers are little-endian.
 //
-// The pager speaks first: a magic u64, the size of what follows u32, and the remote pages that have
-// not come (memory.EncodeMap). After that come records of 16 bytes (kind u32, task u32, address
-// u64):
+// The pager writes first: a magic u64, the size of what follows u32, and the remote pages that have not
+// come (memory.EncodeMap). After that it writes records of 16 bytes (kind u32, task u32, address u64):
 //
 //	want      a remote fault: a process waits for this page; each comes once
 //	done      no page is missing any more, or nobody needs one
@@ -40,7 +39,7 @@ const (
 	orderKill = 2 // the container is killed
 )
 
-// record is what a pager says.
+// record is a message of the pager.
 type record struct {
 	kind    uint32
 	task    memory.Task
@@ -59,7 +58,7 @@ func (r record) encode(to []byte) []byte {
 	return append(to, text...)
 }
 
-// readRecord reads one; io.EOF only if r ends before it.
+// readRecord reads a record; io.EOF only if r ends before it.
 func readRecord(r io.Reader) (record, error) {
 	var b [recordSize]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -87,10 +86,10 @@ func readRecord(r io.Reader) (record, error) {
 		memory.ErrMalformed, one.kind, one.task, one.address)
 }
 
-// encodeGreeting is what a connection begins with.
+// encodeGreeting returns the beginning of a connection.
 func encodeGreeting(missing []memory.TaskMap) ([]byte, error) {
 	areas := 0
-	for i := range missing { // of more the next connection is told
+	for i := range missing { // further ones are for the next connection
 		missing[i].Areas = missing[i].Areas[:min(len(missing[i].Areas), memory.MaxAreas-areas)]
 		areas += len(missing[i].Areas)
 	}

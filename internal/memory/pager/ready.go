@@ -9,17 +9,16 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// readyPages bounds what is filled before the processes run: it must not take longer than what CRIU
-// has still to do.
+// readyPages bounds how much is filled before the processes run: it must not take longer than CRIU's
+// remaining work.
 const readyPages = 2048
 
-// ready fills what the processes are likely to touch first, before they run: what was sent more
-// than once is what they write to all the time, and with it what is about it. A page that is
-// missing when it is touched costs them two changes of threads, on processors that many want at
-// that moment. All their mappings are registered. It ends when they run: then they say themselves
-// what they touch.
+// ready fills the pages that the processes are likely to touch first, before they run: pages that were sent
+// more than once, which they constantly write, and the pages around them. Touching a missing page costs two
+// changes of threads, on processors that are busy at that moment. All mappings are registered. It ends when
+// the processes run: then their faults show what they touch.
 func (f *filler) ready(running <-chan struct{}) {
-	kernel.GiveWay(workerNiceness) // to CRIU and its restore proxy, of which all wait
+	kernel.GiveWay(workerNiceness) // for CRIU and its restore proxy, for which everything waits
 	left := readyPages
 	for _, s := range f.living() {
 		for _, page := range s.family.again {
@@ -31,7 +30,8 @@ func (f *filler) ready(running <-chan struct{}) {
 			if left -= aroundPages; left < 0 {
 				return
 			}
-			// What cannot be filled now, because a mapping changes or memory is short, is filled later.
+			// Pages that cannot be filled now, because a mapping changes or memory is short, are filled
+			// later.
 			if _, err := f.fillPages(s, page, page+aroundPages); err != nil && !errors.Is(err, unix.ENOMEM) {
 				f.fail(err)
 				return
@@ -40,7 +40,7 @@ func (f *filler) ready(running <-chan struct{}) {
 	}
 }
 
-// partsAgain are the first pages of the parts of a slot, of aroundPages each, of which there is a bit.
+// partsAgain returns the first pages of the parts of a slot, of aroundPages each, that have a bit.
 func partsAgain(again mask) []int {
 	var parts []int
 	for w, word := range again {

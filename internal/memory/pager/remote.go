@@ -11,12 +11,11 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// errNotRemote is of pages that never stayed at the source: who sends them lies.
+// errNotRemote is the error for pages that never stayed at the source: their sender lies.
 var errNotRemote = errors.New("the page was not left at the source")
 
-// arrive takes a run of remote pages; their content is read from r. It is for one
-// goroutine. Pages that have come already, and those that nobody needs any more, are read and
-// dropped.
+// arrive takes a run of remote pages, whose content it reads from r. It is for one goroutine. It reads and
+// drops pages that have already come, and pages that are not needed any more.
 func (f *filler) arrive(run memory.Run, r io.Reader) error {
 	m := f.families[run.Task]
 	for address, left := run.Address, int(run.Pages); left > 0; {
@@ -54,7 +53,7 @@ func (f *filler) wasRemote(m *family, task memory.Task, address uint64, pages in
 	return nil
 }
 
-// take takes remote pages of one slot.
+// take stores remote pages of one slot.
 func (f *filler) take(m *family, page, pages int, zero bool, r io.Reader) error {
 	at := m.slots[page/slotPages]
 	for end := page + pages; page < end; {
@@ -86,15 +85,15 @@ func (f *filler) take(m *family, page, pages int, zero bool, r io.Reader) error 
 	return nil
 }
 
-// here notes what has become of remote pages of one slot, and serves those who wait for them. It
-// returns how many pages somebody still needed.
+// here records the arrival of remote pages of one slot, and serves the faults that wait for them. It
+// returns how many of the pages were still needed.
 func (f *filler) here(m *family, page, pages int, as kind) int {
 	remote := m.slots[page/slotPages].remote
 	came := 0
 	for at, left := page%slotPages, pages; left > 0; {
 		bit, n := part(at, left)
 		away := &remote.away[at/wordBits]
-		switch as { // before it is no longer away; a page that nobody needs any more has it without harm
+		switch as { // before the page stops being away; it does no harm to a page that is not needed
 		case zeros:
 			atomic.OrUint64(&remote.zero[at/wordBits], bit&atomic.LoadUint64(away))
 		case lost:
@@ -118,7 +117,7 @@ func (f *filler) here(m *family, page, pages int, as kind) int {
 	return came
 }
 
-// giveUp makes every page that is still remote one that cannot be accessed.
+// giveUp makes every page that is still remote inaccessible.
 func (f *filler) giveUp() error {
 	if err := kernel.ProbePoison(); err != nil {
 		return fmt.Errorf("let accesses to missing pages fail: %w: the kernel cannot do it "+
@@ -136,7 +135,7 @@ func (f *filler) giveUp() error {
 	return nil
 }
 
-// missing lists the remote pages that have not come and that somebody needs.
+// missing lists the needed remote pages that have not come.
 func (f *filler) missing() []memory.TaskMap {
 	var maps []memory.TaskMap
 	for _, m := range f.order {

@@ -13,16 +13,16 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// maxReport bounds a report that is read back.
+// maxReport bounds the size of a report.
 const maxReport = 64 << 10
 
-// ReadReport reads the report of a pager, in any process. No report is one of state FillNone.
+// ReadReport reads the report of a pager, in any process. A missing report has the state FillNone.
 func ReadReport(path string) (memory.FillReport, error) {
 	r, err := loadReport(path)
 	if err != nil || r.State != memory.Filling || alive(r) {
 		return r, err
 	}
-	// Its last report is there before it ends, so what is there now is final.
+	// The pager writes its last report before it ends, so the present one is final.
 	if r, err = loadReport(path); err == nil && r.State == memory.Filling {
 		r.State, r.Error = memory.FillLost, fmt.Sprintf("the pager, process %d, was killed", r.PID)
 	}
@@ -49,13 +49,13 @@ func loadReport(path string) (memory.FillReport, error) {
 	return r, nil
 }
 
-// alive tells whether the pager that wrote a report runs.
+// alive reports whether the pager that wrote a report is running.
 func alive(r memory.FillReport) bool {
 	process, err := kernel.ReadProcess(r.PID)
 	return err == nil && process.StartTicks == r.StartTicks && process.State != 'Z' && process.State != 'X'
 }
 
-// writeReport replaces the report at path. It is about memory, so it needs not be durable.
+// writeReport replaces the report at path. It is about memory, so it need not be durable.
 func writeReport(path string, r memory.FillReport) error {
 	data, err := json.MarshalIndent(r, "", " ")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// region says where pages of the image belong in an address space. It is within one slot.
+// region maps pages of the image to an address space. It is within one slot.
 type region struct {
 	start, end uint64
 	page       int // of the address space's slots, at start
@@ -19,30 +19,29 @@ type region struct {
 
 // space is the address space of one process. Its pages are numbered through its slots.
 //
-// The lock rule: who copies holds mu for reading from the look at what is missing until the copy is
-// noted; who takes a message from the userfaultfd holds mu for writing from before the read until
-// what it says is noted. The kernel tells that pages will be removed, or that the process has
-// forked, before it does it, and waits until the message is read. So no copy that was begun before
-// the removal can come after it.
+// The lock rule: a goroutine that copies holds mu for reading from the check of what is missing until the
+// copy is recorded. A goroutine that reads a message from the userfaultfd holds mu for writing from before
+// the read until the message is recorded. The kernel reports the removal of pages, or a fork, before it
+// happens, and waits until the message is read. So no copy that began before a removal can come after it.
 //
-// A page that is still at the source is missing, and not here: who copies takes only what is here.
-// That it is here is noted when it is, without the lock, and it never goes away again; so the rule
-// holds for pages that come meanwhile, too.
+// A page that is still at the source is missing, and not here; only pages that are here are copied. An
+// arrival is recorded without the lock, and an arrived page never becomes remote again; so the rule also
+// holds for pages that come meanwhile.
 type space struct {
 	family   *family
 	faults   *kernel.Faults
 	slots    []*slot
 	pageSize uint64
-	release  func(*slot) // called when no space is missing pages of it any more
+	release  func(*slot) // called when no space is missing its pages any more
 	complete func()      // called when nothing is missing any more
 
 	mu      sync.RWMutex
 	regions []region // in order of address
 	closed  bool
 
-	pending []uint64 // a bit for each page that is missing; changed atomically
+	pending []uint64 // a bit for each missing page; changed atomically
 	left    atomic.Int64
-	cursor  atomic.Uint64 // address from which the background goes on
+	cursor  atomic.Uint64 // address where the background continues
 	gone    atomic.Bool   // the process has ended
 }
 
@@ -79,17 +78,17 @@ func (s *space) fork(faults *kernel.Faults) *space {
 	return child
 }
 
-// offset is where a page is in the image.
+// offset returns the offset of a page in the image.
 func (s *space) offset(page int) uint64 {
 	return s.slots[page/slotPages].offset + uint64(page%slotPages)*s.pageSize
 }
 
-// from is the index of the first region that ends after address.
+// from returns the index of the first region that ends after address.
 func (s *space) from(address uint64) int {
 	return sort.Search(len(s.regions), func(i int) bool { return s.regions[i].end > address })
 }
 
-// at is the number of the page at an address; false if there is none of the image.
+// at returns the number of the page at an address; false if the image has none there.
 func (s *space) at(address uint64) (page int, ok bool) {
 	i := s.from(address)
 	if i == len(s.regions) || s.regions[i].start > address {
@@ -98,7 +97,7 @@ func (s *space) at(address uint64) (page int, ok bool) {
 	return s.regions[i].page + int((address-s.regions[i].start)/s.pageSize), true
 }
 
-// find is the number of the page at an address; false if none is missing there.
+// find returns the number of the page at an address; false if none is missing there.
 func (s *space) find(address uint64) (page int, missing bool) {
 	page, ok := s.at(address)
 	return page, ok && s.missing(page)
@@ -108,7 +107,7 @@ func (s *space) missing(page int) bool {
 	return atomic.LoadUint64(&s.pending[page/wordBits])>>(page%wordBits)&1 != 0
 }
 
-// locate is where a page is in the address space now, and how many pages from it on are in the same region.
+// locate returns a page's present address, and how many pages from it on are in the same region.
 func (s *space) locate(page int) (address uint64, pages int, ok bool) {
 	within := func(r region) bool {
 		if page < r.page || page >= r.page+int((r.end-r.start)/s.pageSize) {
@@ -125,7 +124,7 @@ func (s *space) locate(page int) (address uint64, pages int, ok bool) {
 	return address, pages, slices.ContainsFunc(s.regions, within) // it was moved
 }
 
-// stretch is a number of consecutive missing pages that are here, and become the same.
+// stretch is a sequence of missing pages that are here, and become the same kind.
 type stretch struct {
 	address uint64
 	page    int
@@ -133,7 +132,7 @@ type stretch struct {
 	kind    kind
 }
 
-// stretch is the stretch that begins with a page, at most so many.
+// stretch returns the stretch that begins with a page, up to most pages.
 func (s *space) stretch(address uint64, page, most int) stretch {
 	found := stretch{address: address, page: page, pages: 1, kind: s.kind(page)}
 	for next := page + 1; next < page+most && s.here(next/wordBits)>>(next%wordBits)&1 != 0 &&
@@ -145,7 +144,7 @@ func (s *space) stretch(address uint64, page, most int) stretch {
 
 func (s *space) kind(page int) kind { return s.slots[page/slotPages].kind(page % slotPages) }
 
-// next finds the first missing pages that are here at or after an address, at most so many.
+// next finds the first missing pages that are here at or after an address, up to most.
 func (s *space) next(address uint64, most int) (stretch, bool) {
 	for i := s.from(address); i < len(s.regions); i++ {
 		r := s.regions[i]
@@ -160,7 +159,7 @@ func (s *space) next(address uint64, most int) (stretch, bool) {
 	return stretch{}, false
 }
 
-// here are the pages of a word that are missing and can be filled.
+// here returns the pages of a word that are missing and can be filled.
 func (s *space) here(word int) uint64 {
 	missing := atomic.LoadUint64(&s.pending[word])
 	if remote := s.slots[word/slotWords].remote; remote != nil && missing != 0 {
@@ -169,7 +168,7 @@ func (s *space) here(word int) uint64 {
 	return missing
 }
 
-// firstHere is the first missing page that can be filled from first on, before end.
+// firstHere returns the first missing page that can be filled from first on, before end.
 func (s *space) firstHere(first, end int) (int, bool) {
 	for page := first; page < end; {
 		word := s.here(page/wordBits) >> (page % wordBits)
@@ -182,8 +181,8 @@ func (s *space) firstHere(first, end int) (int, bool) {
 	return 0, false
 }
 
-// claim takes the next missing pages for one of the workers that fill in the background. In the end
-// two may get the same: the second finds them there.
+// claim takes the next missing pages for a background worker. At the end two workers may get the same
+// pages: the second finds them filled.
 func (s *space) claim(most int) (stretch, bool) {
 	for {
 		at := s.cursor.Load()
@@ -200,7 +199,7 @@ func (s *space) claim(most int) (stretch, bool) {
 	}
 }
 
-// done notes that pages, of one slot, are no longer missing.
+// done records that pages, of one slot, are no longer missing.
 func (s *space) done(page, pages int) {
 	one, cleared := s.slots[page/slotPages], 0
 	for pages > 0 {
@@ -219,20 +218,20 @@ func (s *space) done(page, pages int) {
 	}
 }
 
-// giveUp notes that nothing is missing any more: the process is gone.
+// giveUp records that nothing is missing any more: the process is gone.
 func (s *space) giveUp() {
 	for i := range s.slots {
 		s.forget(i*slotPages, slotPages)
 	}
 }
 
-// forget notes that pages, of one slot, are not needed.
+// forget records that pages, of one slot, are not needed.
 func (s *space) forget(page, pages int) {
 	s.done(page, pages)
 	s.family.forsake(page, pages)
 }
 
-// within are the pages that are at addresses, in pieces of one slot.
+// within calls found for the pages at addresses, in pieces of one slot.
 func (s *space) within(start, end uint64, found func(page, pages int)) {
 	for i := s.from(start); i < len(s.regions) && s.regions[i].start < end; i++ {
 		r := s.regions[i]
@@ -241,10 +240,10 @@ func (s *space) within(start, end uint64, found func(page, pages int)) {
 	}
 }
 
-// remove notes that pages were given back: they are zero from now on.
+// remove records that pages were given back: they are zero from now on.
 func (s *space) remove(start, end uint64) { s.within(start, end, s.forget) }
 
-// take cuts addresses out and returns the regions that were there.
+// take removes addresses and returns the regions that were there.
 func (s *space) take(start, end uint64) []region {
 	var taken, kept []region
 	i := s.from(start)
@@ -265,13 +264,13 @@ func (s *space) take(start, end uint64) []region {
 	return taken
 }
 
-// unmap notes that addresses are no longer mapped.
+// unmap records that addresses are no longer mapped.
 func (s *space) unmap(start, end uint64) {
 	s.remove(start, end)
 	s.take(start, end)
 }
 
-// remap notes that a mapping was moved.
+// remap records that a mapping was moved.
 func (s *space) remap(from, to, length uint64) {
 	moved := s.take(from, from+length)
 	s.unmap(to, to+length)

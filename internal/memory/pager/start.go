@@ -22,10 +22,10 @@ const Command = "memory-pager"
 type Config struct {
 	Executable string // this program
 	WorkDir    string // of the CRIU that will restore
-	Report     string // file that tells how it goes: ReadReport
-	Log        string // file for what cannot be said otherwise
-	Cgroup     string // of the container, which exists: kernel.OpenCgroup
-	Remote     string // socket for pages that come after the restore: DialRemote; empty: none do
+	Report     string // file with its progress: ReadReport
+	Log        string // file for errors that cannot be reported otherwise
+	Cgroup     string // of the container; it exists: kernel.OpenCgroup
+	Remote     string // socket for pages that come after the restore: DialRemote; empty: none
 }
 
 // Pager is the agent's side of a pager.
@@ -33,11 +33,11 @@ type Pager struct {
 	channel *channel
 }
 
-// controlFD is where a pager finds its connection.
+// controlFD is the descriptor on which a pager finds its connection.
 const controlFD = 3
 
-// Start starts a pager. When it returns the pager listens for CRIU and has its guard. If this
-// process ends before Serve, so does the pager.
+// Start starts a pager. When it returns, the pager listens for CRIU and has its guard. If this process ends
+// before Serve, so does the pager.
 func Start(ctx context.Context, config Config) (*Pager, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -75,7 +75,7 @@ func spawn(config Config, control *os.File) error {
 	if err := kernel.StartLasting(cmd); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // how it ended is in its report
+	go func() { _ = cmd.Wait() }() // its report says how it ended
 	return nil
 }
 
@@ -100,7 +100,7 @@ func (p *Pager) ask(ctx context.Context, m message) error {
 	return nil
 }
 
-// Serve hands the image over, which is closed here. When it returns CRIU may connect.
+// Serve passes the image to the pager, and closes it here. When it returns, CRIU may connect.
 func (p *Pager) Serve(ctx context.Context, image *memory.Image) error {
 	m := message{Kind: kindServe, images: [2]*os.File{image.Pages, image.Index}}
 	err := p.ask(ctx, m)
@@ -110,8 +110,8 @@ func (p *Pager) Serve(ctx context.Context, image *memory.Image) error {
 	return nil
 }
 
-// Restored tells that all processes are there, with all their mappings, and that none of them runs
-// yet: what they are likely to touch first is filled meanwhile.
+// Restored reports that all processes exist, with all their mappings, and that none of them runs yet: pages
+// that they are likely to touch first are filled meanwhile.
 func (p *Pager) Restored() error {
 	if err := p.channel.send(message{Kind: kindRestored}); err != nil {
 		return fmt.Errorf("tell the pager that the processes are there: %w", err)
@@ -119,7 +119,7 @@ func (p *Pager) Restored() error {
 	return nil
 }
 
-// Resumed tells that the processes run: from now on their memory is also filled in the background.
+// Resumed reports that the processes run: from now on their memory is also filled in the background.
 func (p *Pager) Resumed() error {
 	if err := p.channel.send(message{Kind: kindResumed}); err != nil {
 		return fmt.Errorf("tell the pager that the processes run: %w", err)
@@ -127,5 +127,5 @@ func (p *Pager) Resumed() error {
 	return nil
 }
 
-// Close ends the connection. A pager to which CRIU has not connected ends; one to which it has goes on.
+// Close closes the connection. A pager to which CRIU has not connected ends; otherwise it continues.
 func (p *Pager) Close() error { return p.channel.conn.Close() }

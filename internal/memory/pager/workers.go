@@ -16,15 +16,15 @@ import (
 const (
 	pressure   = 5 * time.Millisecond
 	maxWorkers = 4
-	// The background waits for so long when the processes run, and then as long as they touch
-	// missing pages all the time, up to so long: first they have to answer those who have waited
-	// for them, for which they need what they touch, and the processor.
+	// How long the background waits when the processes run, and at most while they constantly touch missing
+	// pages. First they have to answer clients that have waited, for which they need the pages that they
+	// touch, and the processor.
 	firstRest, longestRest = 20 * time.Millisecond, 100 * time.Millisecond
-	// workerNiceness lets the processes and the serving of their faults go before the background.
+	// workerNiceness gives the processes and the serving of their faults priority over the background.
 	workerNiceness = 5
 )
 
-// bell lets workers sleep until there is something new.
+// bell lets workers sleep until there is something to do.
 type bell struct {
 	mu    sync.Mutex
 	cond  *sync.Cond
@@ -46,7 +46,7 @@ func (b *bell) heard() uint64 {
 	return b.rings
 }
 
-// wait returns when it has rung since.
+// wait returns when the bell has rung since then.
 func (b *bell) wait(since uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,8 +55,8 @@ func (b *bell) wait(since uint64) {
 	}
 }
 
-// arrivals are pages that have come from the source and are to be filled where they are missing.
-// When there are too many of them, all spaces are looked through instead.
+// arrivals are pages that have come from the source and must be filled wherever they are missing. If there
+// are too many of them, all spaces are scanned instead.
 type arrivals struct {
 	mu  sync.Mutex
 	all []arrival
@@ -69,7 +69,7 @@ type arrival struct {
 
 const maxArrivals = 4096
 
-// put adds one; false if there are too many.
+// put adds an arrival; false if there are too many.
 func (a *arrivals) put(one arrival) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,7 +88,7 @@ func (a *arrivals) take() (arrival, bool) {
 	}
 	one := a.all[0]
 	if a.all = a.all[1:]; len(a.all) == 0 {
-		a.all = nil // so that what was taken is let go
+		a.all = nil // so that the taken ones can be freed
 	}
 	return one, true
 }
@@ -117,7 +117,7 @@ func (f *filler) run() error {
 	}
 }
 
-// rest lets the background begin when the processes have what they touch first.
+// rest delays the background until the processes have the pages that they touch first.
 func (f *filler) rest() {
 	began := f.since()
 	for time.Sleep(firstRest); f.pressed() && f.since()-began < longestRest; {
@@ -127,12 +127,12 @@ func (f *filler) rest() {
 	f.look()
 }
 
-// pressed tells whether processes have waited for pages just now.
+// pressed reports whether processes have just waited for pages.
 func (f *filler) pressed() bool {
 	return f.counts.faults.Load() > 0 && f.since()-time.Duration(f.lastFault.Load()) < pressure
 }
 
-// clear is when all workers have ended.
+// clear is called when all workers have ended.
 func (f *filler) clear() error {
 	for {
 		select {
@@ -148,7 +148,7 @@ func (f *filler) clear() error {
 	}
 }
 
-// free gives memory back that is no longer needed, so that it is not needed twice.
+// free releases the image's memory of pages that are no longer needed there.
 func (f *filler) free(one *slot) error {
 	err := unix.Fallocate(int(f.pages.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE,
 		int64(one.offset), memory.SlotBytes)
@@ -158,17 +158,17 @@ func (f *filler) free(one *slot) error {
 	return nil
 }
 
-// did says what a step of a worker was.
+// did is the result of a worker's step.
 type did uint8
 
 const (
-	nothing did = iota // there is nothing to do before the bell rings
+	nothing did = iota // there is nothing to do until the bell rings
 	worked
 	mustRetry // the mapping is changing
 	ended     // all is complete
 )
 
-// worker is the life of one worker.
+// worker is the main function of a worker.
 func (f *filler) worker() {
 	kernel.GiveWay(workerNiceness)
 	var hungry time.Time
@@ -203,7 +203,7 @@ func (f *filler) worker() {
 	}
 }
 
-// step fills one chunk: what has come, or of the next process in turn.
+// step fills one chunk: of arrivals, or of the next process in turn.
 func (f *filler) step() (did, error) {
 	if one, ok := f.came.take(); ok {
 		step, err := f.fillArrival(one)
@@ -229,15 +229,15 @@ func (f *filler) step() (did, error) {
 	return nothing, nil
 }
 
-// later has pages filled that could not be now: with all others that are missing, or, before these
-// are looked for, by themselves, as somebody may wait for them.
+// later schedules pages that could not be filled now. They are filled with all other missing pages, or,
+// before the background starts, separately, because a process may wait for them.
 func (f *filler) later(one arrival) {
 	if f.rested.Load() || !f.came.put(one) {
 		f.look()
 	}
 }
 
-// scan looks through all spaces for something to fill, each time from another one on.
+// scan searches all spaces for something to fill, each time starting at another one.
 func (f *filler) scan() (did, error) {
 	all, turn := f.living(), int(f.turn.Add(1))
 	for i := range all {
@@ -274,7 +274,7 @@ func (f *filler) fillNext(s *space) (did, error) {
 	return f.background(s, found)
 }
 
-// fillArrival fills pages that have come wherever they are missing.
+// fillArrival fills arrived pages wherever they are missing.
 func (f *filler) fillArrival(one arrival) (did, error) {
 	step := worked
 	for _, s := range one.family.living() {
@@ -310,7 +310,7 @@ func (f *filler) fillPages(s *space, page, end int) (did, error) {
 	return worked, nil
 }
 
-// background copies, and tells what came of it.
+// background copies pages, and returns the result.
 func (f *filler) background(s *space, what stretch) (did, error) {
 	err := f.copy(s, what)
 	switch {

@@ -4,24 +4,23 @@ import "github.com/godwit/godwit/internal/memory"
 
 // cache keeps the content of pages as the receiver has it, to make deltas to.
 //
-// Pages that are written again and again are worth it, and rounds come by in much the same order:
-// with more of them than there is room for, to drop what was not used for longest would always drop
-// what comes next. So what was sent again in this round or the last one stays, and what finds no
-// room is not kept. Pages of which it is expected that they will be sent again take the place of
-// others that were sent once.
+// It is worthwhile for pages that are written again and again, and rounds send them in much the same order.
+// With more such pages than room, dropping the least recently used page would always drop the next one
+// needed. So pages that were sent again in this round or the last one stay, and pages that find no room are
+// not kept. Pages that are expected to be sent again replace others that were sent once.
 type cache struct {
 	limit   int // of pages
 	slots   map[pageID]uint32
 	owner   []pageID // of a slot
-	used    []uint32 // round in which a slot was last written again; 0: never
+	used    []uint32 // round in which a slot was last rewritten; 0: never
 	blocks  [][]byte // of the content
 	free    []uint32
-	hand    int  // where one is looked for that need not stay, …
-	once    int  // …and one that was sent once
+	hand    int  // where to look for a page that need not stay, …
+	once    int  // …and for one that was sent once
 	noRoom  bool // in this round
 	size    int  // of a page
 	rounds  uint32
-	blocked int // slots that a search looked at in vain
+	blocked int // slots that a search examined in vain
 }
 
 // cacheBlock is how many pages of the cache are allocated together.
@@ -49,7 +48,7 @@ func (c *cache) content(slot uint32) []byte {
 	return c.blocks[slot/cacheBlock][at : at+c.size]
 }
 
-// keep notes what was sent of a page, if there is room. again says that it was sent before, soon
+// keep stores what was sent of a page, if there is room. again means that the page was sent before, soon
 // that it will be again.
 func (c *cache) keep(id pageID, content []byte, again, soon bool) {
 	slot, kept := c.slots[id]
@@ -66,7 +65,7 @@ func (c *cache) keep(id pageID, content []byte, again, soon bool) {
 	copy(c.content(slot), content)
 }
 
-// touch notes that a page was written again, with what it had.
+// touch records that a page was rewritten with the same content.
 func (c *cache) touch(id pageID) {
 	if slot, kept := c.slots[id]; kept {
 		c.used[slot] = c.rounds
@@ -81,7 +80,7 @@ func (c *cache) drop(id pageID) {
 	}
 }
 
-// room finds a slot. Only for pages that were sent again, or will be soon, others have to go.
+// room finds a slot. Other pages are evicted only for pages that were sent again, or will be soon.
 func (c *cache) room(again, soon bool) (uint32, bool) {
 	if n := len(c.free); n > 0 {
 		slot := c.free[n-1]
@@ -116,10 +115,10 @@ func (c *cache) room(again, soon bool) (uint32, bool) {
 	return 0, false
 }
 
-// onceTries is how many slots are looked at for one of a page that was sent once.
+// onceTries is how many slots are examined for a page that was sent once.
 const onceTries = 16
 
-// replaceOnce finds the slot of the page that was sent once the longest ago.
+// replaceOnce finds the slot of the page that was sent once, the longest ago.
 func (c *cache) replaceOnce() (uint32, bool) {
 	for range min(onceTries, len(c.owner)) {
 		slot := uint32(c.once)

@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// Claims hashes the pages of a base that are listed, and hands their digests on: for Sender.Claim
-// at the other node.
+// Claims hashes the listed pages of a base, and passes their digests on: for Sender.Claim at the other
+// node.
 func Claims(base PageReader, hash *Hasher, listed []memory.TaskMap,
 	claim func(memory.Task, uint64, []Digest) error) error {
 	page := make([]byte, memory.PageSize())
@@ -42,8 +42,8 @@ func Claims(base PageReader, hash *Hasher, listed []memory.TaskMap,
 
 const digestBytes = 16
 
-// EncodeClaim writes digests of consecutive pages: task (u32), address (u64), their number (u32),
-// digests; little-endian.
+// EncodeClaim writes digests of consecutive pages: task (u32), address (u64), their number (u32), digests;
+// little-endian.
 func EncodeClaim(w io.Writer, task memory.Task, address uint64, digests []Digest) error {
 	b := make([]byte, 0, headerBytes+len(digests)*digestBytes)
 	b = binary.LittleEndian.AppendUint32(b, uint32(task))
@@ -56,7 +56,7 @@ func EncodeClaim(w io.Writer, task memory.Task, address uint64, digests []Digest
 	return err
 }
 
-// DecodeClaims reads digests until r ends. limit bounds how many there may be.
+// DecodeClaims reads digests until r ends. limit bounds their number.
 func DecodeClaims(r io.Reader, limit uint64, claim func(memory.Task, uint64, []Digest) error) error {
 	var head [headerBytes]byte
 	content := make([]byte, maxRun*digestBytes)

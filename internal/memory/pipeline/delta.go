@@ -5,20 +5,20 @@ import (
 	"encoding/binary"
 )
 
-// A delta is pairs of numbers of words of 8 bytes, as varints: how many are the same, and how many
-// are not; the latter follow. What comes after the last pair is the same.
+// A delta is pairs of varints, in words of 8 bytes: how many words are equal, and how many differ; the
+// latter follow. Everything after the last pair is equal.
 const (
 	wordBytes = 8
-	// blockWords are compared at once to get past what is the same.
+	// blockWords is the number of words compared at once to skip equal ones.
 	blockWords = 16
 )
 
-// AppendDelta appends what changes page old to now, or returns false when that would take more than
+// AppendDelta appends the delta that changes page old to now, or returns false if that would take more than
 // limit bytes.
 func AppendDelta(dst, old, now []byte, limit int) ([]byte, bool) {
 	limit += len(dst)
 	words := len(now) / wordBytes
-	done := 0 // words that are dealt with
+	done := 0 // words done
 	for at := sameUntil(old, now, 0); at < words; {
 		end := at + 1
 		for end < words && word(old, end) != word(now, end) {
@@ -37,7 +37,7 @@ func AppendDelta(dst, old, now []byte, limit int) ([]byte, bool) {
 
 func word(page []byte, at int) uint64 { return binary.LittleEndian.Uint64(page[at*wordBytes:]) }
 
-// sameUntil returns the first word from at on that is not the same.
+// sameUntil returns the first differing word from at on.
 func sameUntil(old, now []byte, at int) int {
 	words := len(now) / wordBytes
 	for at < words {
@@ -55,7 +55,7 @@ func sameUntil(old, now []byte, at int) int {
 	return words
 }
 
-// ApplyDelta changes a page. What it makes of it must be compared with the digest of what it should be.
+// ApplyDelta changes a page. The result must be compared with the expected digest.
 func ApplyDelta(page, delta []byte) error {
 	for at := uint64(0); len(delta) > 0; {
 		same, n := binary.Uvarint(delta)

@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// Key is the secret of one migration with which both nodes hash pages.
+// Key is one migration's secret with which both nodes hash pages.
 type Key [16]byte
 
 // NewKey makes a key.
@@ -22,24 +22,23 @@ func NewKey() (Key, error) {
 	return key, nil
 }
 
-// Digest is what is known of a page's content. The zero value stands for: nothing.
+// Digest identifies a page's content. The zero value means unknown.
 type Digest [2]uint64
 
 // Hasher hashes pages. It is for one goroutine.
 //
-// Two pages with the same digest are taken for the same, so it must not happen that others have it:
-// neither by chance nor because a process in the container made them up. A fast hash with a seed
-// promises neither. This is AES-GMAC with a nonce that never changes, which is GHASH, a polynomial
-// over GF(2^128) at a secret point, plus a secret constant (NIST SP 800-38D, section 6.4). Two
-// different pages of n blocks have the same one for at most n of the 2^128 points, whatever they
-// are, as long as who chose them does not know the key (McGrew and Viega, "The Security and
-// Performance of the Galois/Counter Mode", 2004, lemma 2): with 4 KiB pages 2^-120 for two of them,
-// and 2^-77 for any two of 16 GiB. The key is of one migration, and digests go to the other node
-// only, encrypted; GMAC's own rule against using a nonce twice protects against those who see
-// digests.
+// Two pages with the same digest count as equal, so different pages must not have equal digests, neither by
+// chance nor because a process in the container constructed them. A fast hash with a seed promises neither.
+// This is AES-GMAC with a constant nonce, which is GHASH, a polynomial over GF(2^128) at a secret point,
+// plus a secret constant (NIST SP 800-38D, section 6.4). Two different pages of n blocks have equal digests
+// for at most n of the 2^128 points, whatever their contents, as long as their author does not know the key
+// (McGrew and Viega, "The Security and Performance of the Galois/Counter Mode", 2004, lemma 2): with 4 KiB
+// pages 2^-120 for two of them, and 2^-77 for any two of 16 GiB. The key is used for one migration, and
+// digests go to the other node only, encrypted; GMAC's own rule against using a nonce twice protects
+// against those who see digests.
 //
-// Both architectures have instructions for it: measured 8.7 GB/s on one core of a Xeon (Sapphire
-// Rapids), where XXH3-128 has 33, two seeded passes of maphash 4.6 and BLAKE3 1.2.
+// Both architectures have instructions for it: measured 8.7 GB/s on one core of a Xeon (Sapphire Rapids),
+// where XXH3-128 reaches 33, two seeded passes of maphash 4.6 and BLAKE3 1.2.
 type Hasher struct {
 	mac   cipher.AEAD
 	nonce [12]byte
@@ -67,8 +66,8 @@ func (h *Hasher) Page(page []byte) Digest {
 	return Digest{binary.LittleEndian.Uint64(sum), binary.LittleEndian.Uint64(sum[8:])}
 }
 
-// check is a sum over the digests of consecutive pages. Against chance it is long enough, and
-// nobody else can make one.
+// check is a sum over the digests of consecutive pages. It is long enough against chance, and nobody else
+// can construct one.
 type check uint64
 
 func (c check) add(d Digest) check { return c*0x9e3779b97f4a7c15 + check(d[0]^d[1]) }

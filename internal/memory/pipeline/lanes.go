@@ -9,31 +9,31 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// MaxLanes is the most lanes that a sender has.
+// MaxLanes is the maximum number of a sender's lanes.
 const MaxLanes = 8
 
-// Lane is one way to the receiver: what is sent over it arrives in order. A lane that fails ends the sender.
+// Lane is a connection to the receiver: frames sent over it arrive in order. A lane that fails ends the
+// sender.
 type Lane interface {
-	// Send hands over a frame, and makes the sender wait while the way is full. The frame is not
-	// used after it returns.
+	// Send passes a frame on, and blocks while the lane is full. The frame is not used after Send returns.
 	Send(frame []byte) error
-	// Push sees to it that all that was sent leaves, and does not wait for it.
+	// Push makes everything sent leave, and does not wait for that.
 	Push() error
 }
 
 // ErrClosed is the error of a sender that was closed.
 var ErrClosed = errors.New("the pipeline was closed")
 
-// framesPerLane is how many frames each lane may have: one to send, and one that waits.
+// framesPerLane is how many frames each lane may have: one being sent, and one waiting.
 const framesPerLane = 2
 
 type frame struct{ bytes []byte }
 
-// outbox gives frames to whichever lane has time.
+// outbox passes frames to any lane that is free.
 type outbox struct {
-	free  chan *frame // its content bounds the memory
+	free  chan *frame // its capacity bounds the memory
 	queue chan *frame
-	done  chan struct{} // closed when it has failed or was closed
+	done  chan struct{} // closed after a failure or Close
 	lanes sync.WaitGroup
 	same  sync.Mutex // held while the number of frames must not change
 
@@ -53,7 +53,7 @@ func newOutbox() *outbox {
 	return o
 }
 
-// addFrames is called with the lock held, or before there is anybody else.
+// addFrames is called with the lock held, or before other goroutines use the outbox.
 func (o *outbox) addFrames() {
 	for range framesPerLane {
 		o.frames++
@@ -61,7 +61,7 @@ func (o *outbox) addFrames() {
 	}
 }
 
-// add begins to use a lane.
+// add starts using a lane.
 func (o *outbox) add(lane Lane) error {
 	o.same.Lock()
 	defer o.same.Unlock()
@@ -122,17 +122,17 @@ func (o *outbox) take() (*frame, error) {
 	}
 }
 
-// give hands a frame on.
+// give passes a frame on.
 func (o *outbox) give(f *frame) { o.queue <- f } // there is room for all
 
-// idle tells that no frame waits or is being sent, but for the one that the sender has.
+// idle reports that no frame waits or is being sent, except the one that the sender holds.
 func (o *outbox) idle() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.free) == o.frames-1
 }
 
-// drain waits until the lanes have taken all that was given. Nothing is given meanwhile.
+// drain waits until the lanes have taken every frame. No frames are given meanwhile.
 func (o *outbox) drain(ctx context.Context) error {
 	o.same.Lock()
 	defer o.same.Unlock()
@@ -158,5 +158,5 @@ func (o *outbox) drain(ctx context.Context) error {
 	return nil
 }
 
-// close ends the lanes' goroutines. Those that wait in a lane end when the lane does.
+// close ends the lanes' goroutines. A goroutine that waits in a lane ends when the lane does.
 func (o *outbox) close() { o.fail(ErrClosed) }

@@ -8,20 +8,20 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// maxMissing bounds the pages that are remembered as missing: 1 GiB of 4 KiB pages. More are not
-// worth a second try.
+// maxMissing bounds the number of pages recorded as missing: 1 GiB of 4 KiB pages. More are not worth
+// another attempt.
 const maxMissing = 1 << 18
 
-// spot is one page of one task.
+// spot is a page of a task.
 type spot struct {
 	task    memory.Task
 	address uint64
 }
 
-// missing are the pages that the sender believes here and that are not.
+// missing are the pages that the sender believes here, but that are missing.
 type missing map[spot]struct{}
 
-// lost notes that what a record says could not be placed.
+// lost records that a record's pages could not be placed.
 func (m missing) lost(one record) error {
 	size := uint64(memory.PageSize())
 	for i := range uint64(one.pages) {
@@ -33,7 +33,7 @@ func (m missing) lost(one record) error {
 	return nil
 }
 
-// found notes that pages have come.
+// found records that pages have come.
 func (m missing) found(one record) {
 	if len(m) == 0 {
 		return

@@ -10,8 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// ErrMissing is wrapped by errors that say that pages have not come, and that the memory is
-// therefore of no use.
+// ErrMissing is wrapped by errors that say that pages have not come, so that the memory is useless.
 var ErrMissing = errors.New("pages of the container's memory are missing")
 
 // Pages is where a receiver puts pages; a memory.Store is one.
@@ -21,7 +20,7 @@ type Pages interface {
 	memory.Forgetter
 }
 
-// PageReader gives pages that are there.
+// PageReader reads existing pages.
 type PageReader interface {
 	// ReadPage reads a page, or returns false if it is not there.
 	ReadPage(task memory.Task, address uint64, page []byte) (bool, error)
@@ -31,24 +30,24 @@ type PageReader interface {
 type ReceiverConfig struct {
 	Key   Key
 	Pages Pages
-	Base  PageReader // what this node had before; may be nil
-	// Barrier is called when all before a barrier is placed, with the pages that are missing so
-	// far; may be nil. No frame is applied while it runs.
+	Base  PageReader // pages that this node had before; may be nil
+	// Barrier is called when everything before a barrier is placed, with the pages that are missing so far;
+	// may be nil. No frame is applied while it runs.
 	Barrier func(number uint64, missing []memory.TaskMap) error
 }
 
-// Receiver applies frames in the order in which they were made. Its methods may be called by anybody.
+// Receiver applies frames in the order in which they were made. Any goroutine may call its methods.
 type Receiver struct {
 	config ReceiverConfig
 
 	mu       sync.Mutex
 	turn     sync.Cond
-	next     uint64 // number of the frame whose turn it is
+	next     uint64 // number of the next frame
 	barrier  uint64 // the last one
 	failed   error
 	applying bool
 
-	// What follows belongs to who has the turn.
+	// The following fields belong to the goroutine that has the turn.
 	hash    *Hasher
 	missing missing
 	buffer  []byte
@@ -67,8 +66,8 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 	return r, nil
 }
 
-// ReadFrame reads what one call of a lane's Send has sent, until r ends, into a buffer, and returns
-// the buffer.
+// ReadFrame reads the data of one call of a lane's Send, until r ends, into a buffer, and returns the
+// buffer.
 func ReadFrame(r io.Reader, buffer []byte) ([]byte, error) {
 	if cap(buffer) < FrameBytes+1 {
 		buffer = make([]byte, FrameBytes+1)
@@ -84,7 +83,7 @@ func ReadFrame(r io.Reader, buffer []byte) ([]byte, error) {
 }
 
 // Frame waits until all earlier frames are applied, and applies one. After an error the receiver is
-// of no use.
+// useless.
 func (r *Receiver) Frame(frame []byte) error {
 	if len(frame) < numberBytes {
 		return r.Fail(malformed("it has %d bytes", len(frame)))
@@ -105,7 +104,7 @@ func (r *Receiver) Frame(frame []byte) error {
 	return r.failed
 }
 
-// await takes the turn of a frame.
+// await waits for a frame's turn.
 func (r *Receiver) await(number uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +119,7 @@ func (r *Receiver) await(number uint64) error {
 	return r.failed
 }
 
-// Fail ends the receiver: who waits for a turn gets this error, which is returned.
+// Fail ends the receiver: goroutines that wait for a turn get this error, which Fail returns.
 func (r *Receiver) Fail(err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +130,7 @@ func (r *Receiver) Fail(err error) error {
 	return err
 }
 
-// Await waits until all before a barrier is placed.
+// Await waits until everything before a barrier is placed.
 func (r *Receiver) Await(number uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,8 +140,8 @@ func (r *Receiver) Await(number uint64) error {
 	return r.failed
 }
 
-// Complete tells whether the memory may be used: nothing has failed and nothing is missing. It is
-// for when all frames have been given to Frame.
+// Complete returns nil if the memory may be used: nothing has failed and nothing is missing. Call it after
+// all frames were passed to Frame.
 func (r *Receiver) Complete() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +157,7 @@ func (r *Receiver) Complete() error {
 	return nil
 }
 
-// apply does what a frame says.
+// apply executes a frame.
 func (r *Receiver) apply(b []byte) error {
 	for len(b) > 0 {
 		one, rest, err := parseRecord(b)
@@ -172,7 +171,7 @@ func (r *Receiver) apply(b []byte) error {
 	return nil
 }
 
-// record does what a record says, and returns what comes after it.
+// record executes a record, and returns the data after it.
 func (r *Receiver) record(one record, rest []byte) ([]byte, error) {
 	switch one.kind {
 	case kindZero:
@@ -194,7 +193,7 @@ func (r *Receiver) record(one record, rest []byte) ([]byte, error) {
 	return rest, r.reached(one.address)
 }
 
-// reached notes that all before a barrier is placed.
+// reached records that everything before a barrier is placed.
 func (r *Receiver) reached(number uint64) error {
 	r.mu.Lock()
 	last := r.barrier
@@ -216,7 +215,7 @@ func (r *Receiver) put(one record, data []byte) error {
 		Zero: one.kind == kindZero}, data)
 }
 
-// copy places what is elsewhere, if it is what the sender means.
+// copy copies content from elsewhere, if it is what the sender means.
 func (r *Receiver) copy(one record, rest []byte) ([]byte, error) {
 	from, want, rest, err := parseSource(one, rest)
 	if err != nil {
@@ -241,7 +240,7 @@ func (r *Receiver) copy(one record, rest []byte) ([]byte, error) {
 	return rest, r.put(one, r.buffer[:int(one.pages)*r.size])
 }
 
-// read reads a page that the sender refers to.
+// read reads a page to which the sender refers.
 func (r *Receiver) read(from location, page []byte) (bool, error) {
 	if from.base {
 		if r.config.Base == nil {

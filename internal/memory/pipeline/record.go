@@ -30,21 +30,21 @@ const (
 	numberBytes = 8 // of a frame
 	kindShift   = 24
 
-	// FrameBytes is the most that a frame has: enough that its number and its way through a lane do
-	// not count, and little enough that a slow link is not behind what is read by more than a few.
+	// FrameBytes is the maximum size of a frame: large enough that its number and the overhead of a lane
+	// are negligible, and small enough that only a few frames wait for a slow link.
 	FrameBytes = 256 << 10
-	// maxRun is the most pages of a record that has something for each.
+	// maxRun is the maximum number of pages of a record with data for each page.
 	maxRun = memory.MaxRunPages
 )
 
-// ErrMalformed is wrapped by errors of the receiver when what came is nothing that a sender makes.
+// ErrMalformed is wrapped by the receiver's errors for data that no sender makes.
 var ErrMalformed = errors.New("malformed frame of pages")
 
 func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// record is what a header says.
+// record is a parsed header.
 type record struct {
 	kind    kind
 	task    memory.Task
@@ -58,7 +58,7 @@ func (r record) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(r.kind)<<kindShift|r.pages)
 }
 
-// parseRecord takes a header off a frame. What it says is then within what the store knows.
+// parseRecord parses the header at the beginning of a frame. The result is within the store's bounds.
 func parseRecord(b []byte) (record, []byte, error) {
 	if len(b) < headerBytes {
 		return record{}, nil, malformed("it ends in a header")
@@ -95,7 +95,7 @@ func validTask(task memory.Task) bool {
 	return memory.Run{Task: task, Pages: 1, Zero: true}.Check() == nil
 }
 
-// parseSource takes what a copy is of, and its check, off a frame.
+// parseSource parses the source of a copy, and its check, in a frame.
 func parseSource(r record, b []byte) (location, check, []byte, error) {
 	if len(b) < sourceBytes+checkBytes {
 		return location{}, 0, nil, malformed("it ends in a reference")

@@ -9,21 +9,21 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// DefaultCacheBytes is how much content is kept to make deltas to, if nothing else is said.
+// DefaultCacheBytes is the default size of the cache for deltas.
 const DefaultCacheBytes = 64 << 20
 
-// minFrame is what leaves as soon as no lane has anything to do.
+// minFrame is the size at which a frame leaves when all lanes are idle.
 const minFrame = 64 << 10
 
-// SenderConfig says how to send.
+// SenderConfig configures a Sender.
 type SenderConfig struct {
 	Key Key
-	// CacheBytes bounds the cache for deltas; 0: DefaultCacheBytes, less than 0: none.
+	// CacheBytes bounds the cache for deltas; 0: DefaultCacheBytes; negative: no cache.
 	CacheBytes int64
 }
 
-// Sender makes frames of pages. Put, Barrier and Missing are for one goroutine at a time, and Known
-// when there is none; all else may be called by anybody.
+// Sender makes frames of pages. Put, Barrier and Missing are for one goroutine at a time, and Known for
+// when there is none; everything else may be called by any goroutine.
 type Sender struct {
 	hash  *Hasher
 	out   *outbox
@@ -31,28 +31,28 @@ type Sender struct {
 	cache *cache
 	size  int
 
-	frame  *frame // in the making; nil: none
+	frame  *frame // being made; nil: none
 	number uint64 // of the next frame
 	open   openRecord
 	delta  []byte // room for one
 	round  uint64
-	soon   bool // what is put is expected to be put again
+	soon   bool // pages put now are expected to be put again
 
 	mu    sync.Mutex
-	stats Stats // of what was put
-	now   Stats // of what is being put
+	stats Stats // of everything put
+	now   Stats // of the present Put
 }
 
-// openRecord is the last record of the frame, which may go on.
+// openRecord is the last record of the frame, which may be extended.
 type openRecord struct {
 	record
-	end    uint64   // where it would go on
+	end    uint64   // where it would continue
 	at     int      // of its header in the frame
-	source location // where a copy would go on
+	source location // where a copy would continue
 	check  check
 }
 
-// NewSender returns a sender that has no lane yet.
+// NewSender returns a sender without lanes.
 func NewSender(config SenderConfig) (*Sender, error) {
 	hash, err := NewHasher(config.Key)
 	if err != nil {
@@ -67,42 +67,42 @@ func NewSender(config SenderConfig) (*Sender, error) {
 	}, nil
 }
 
-// Again ends the sender, and returns one that goes on where it was: with new lanes, to a new
-// receiver that has the same key and store. All that was put must be in place there. What the
-// receiver had before is not referred to any more.
+// Again ends the sender, and returns one that continues where it was, with new lanes, to a new receiver
+// with the same key and store. Everything put so far must be in place there. The new sender does not refer
+// to what the receiver had before the migration.
 func (s *Sender) Again() *Sender {
 	s.Close()
 	s.table.forget(func(p place) bool { return p.base }, s.cache.drop)
 	return &Sender{hash: s.hash, out: newOutbox(), table: s.table, cache: s.cache, size: s.size}
 }
 
-// AddLane begins to use one more connection.
+// AddLane starts using another connection.
 func (s *Sender) AddLane(lane Lane) error { return s.out.add(lane) }
 
-// Close ends the sender. The lanes belong to the caller.
+// Close ends the sender. The caller owns the lanes.
 func (s *Sender) Close() { s.out.close() }
 
-// Fail ends the sender for a reason, which is the error of whatever waits in it.
+// Fail ends the sender with a reason, which becomes the error of everything that waits in it.
 func (s *Sender) Fail(err error) { s.out.fail(err) }
 
-// Done is closed when the sender has failed or was closed; Err then tells why.
+// Done is closed when the sender has failed or was closed; Err then returns the reason.
 func (s *Sender) Done() <-chan struct{} { return s.out.done }
 
-// Err is why the sender has ended; nil as long as it has not.
+// Err returns why the sender has ended; nil while it has not.
 func (s *Sender) Err() error { return s.out.failure() }
 
-// Stats tells what has become of what was put.
+// Stats returns what has happened to the pages that were put.
 func (s *Sender) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stats
 }
 
-// Expect tells whether what is put from now on will be put again soon: see memory.Expecter. Then it
-// is kept, to make deltas to.
+// Expect reports whether pages put from now on will be put again soon: see memory.Expecter. Then they are
+// kept, to make deltas to.
 func (s *Sender) Expect(again bool) { s.soon = again }
 
-// Put takes a run of pages: see memory.Sink. After an error the sender is of no use.
+// Put takes a run of pages: see memory.Sink. After an error the sender is useless.
 func (s *Sender) Put(run memory.Run, data []byte) error {
 	if err := run.Check(); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (s *Sender) zero(to location) error {
 	return nil
 }
 
-// page sends a page in the way that takes the least.
+// page sends a page in the cheapest way.
 func (s *Sender) page(to location, content []byte) error {
 	id, err := s.table.at(to)
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *Sender) page(to location, content []byte) error {
 	return nil
 }
 
-// same looks for a page with a content, first where the open record would go on.
+// same looks for a page with this content, first where the open record would continue.
 func (s *Sender) same(to location, is Digest) (location, bool) {
 	if kind := s.open.kind; (kind == kindCopy || kind == kindBase) && s.goesOn(kind, to) &&
 		s.table.has(s.open.source, is) {
@@ -227,14 +227,14 @@ func (s *Sender) copyFrom(to, from location, is Digest) error {
 	return nil
 }
 
-// overlaps tells whether the open record, with one page more, would be a copy of pages that it makes itself.
+// overlaps reports whether the open record, with one more page, would copy pages that it makes itself.
 func (s *Sender) overlaps(to, from location) bool {
 	size := uint64(s.size)
 	first := from.address - uint64(s.open.pages)*size
 	return !from.base && from.task == to.task && first < to.address+size && s.open.address < from.address+size
 }
 
-// findDelta makes the delta of a page if there is what it is to, and if it is much smaller.
+// findDelta makes the delta of a page if its base is known, and if the delta is much smaller.
 func (s *Sender) findDelta(id pageID, content []byte) bool {
 	old := s.cache.get(id)
 	if old == nil {
@@ -272,7 +272,7 @@ func (s *Sender) content(to location, content []byte) error {
 	return nil
 }
 
-// goesOn tells whether a page can be the next of the open record.
+// goesOn reports whether a page can be the next of the open record.
 func (s *Sender) goesOn(k kind, to location) bool {
 	return s.open.kind == k && s.open.task == to.task && s.open.end == to.address
 }
@@ -287,7 +287,7 @@ func (s *Sender) room(bytes int) bool {
 	return s.frame != nil && len(s.frame.bytes)+bytes <= FrameBytes
 }
 
-// begin opens a record after the last one, in a new frame if it and the first bytes after its
+// begin opens a record after the last one, in a new frame if the record and the first bytes after its
 // header do not fit.
 func (s *Sender) begin(k kind, to location, bytes int) error {
 	s.closeRecord()
@@ -310,7 +310,7 @@ func (s *Sender) begin(k kind, to location, bytes int) error {
 	return nil
 }
 
-// closeRecord writes what is known only now.
+// closeRecord writes the fields that are only known now.
 func (s *Sender) closeRecord() {
 	if s.open.kind == kindNone {
 		return
@@ -326,7 +326,7 @@ func (s *Sender) closeRecord() {
 	s.open = openRecord{}
 }
 
-// submit hands the frame on.
+// submit passes the frame on.
 func (s *Sender) submit() {
 	s.closeRecord()
 	s.now.FrameBytes += uint64(len(s.frame.bytes))
@@ -344,8 +344,8 @@ func (s *Sender) Forget(task memory.Task) error {
 	return nil
 }
 
-// Barrier ends a round: it returns when the lanes have taken all that was put, with the number of
-// the barrier, which the receiver will tell when it has placed all before it.
+// Barrier ends a round. It returns when the lanes have taken everything put, with the number of the
+// barrier, which the receiver reports when it has placed everything before it.
 func (s *Sender) Barrier(ctx context.Context) (uint64, error) {
 	s.round++
 	if err := s.begin(kindBarrier, location{address: s.round}, 0); err != nil {
@@ -357,7 +357,7 @@ func (s *Sender) Barrier(ctx context.Context) (uint64, error) {
 	return s.round, s.out.drain(ctx)
 }
 
-// Claim says that the receiver had pages with these digests before the migration, from an address on.
+// Claim says that the receiver had pages with these digests before the migration, from this address on.
 func (s *Sender) Claim(task memory.Task, address uint64, digests []Digest) error {
 	at := location{task: task, base: true, address: address}
 	for _, d := range digests {
@@ -371,9 +371,8 @@ func (s *Sender) Claim(task memory.Task, address uint64, digests []Digest) error
 	return nil
 }
 
-// Missing says that the receiver has not got pages that were put. They have to be put again. What
-// the receiver had before the migration is not referred to any more: that is where they would have
-// come from.
+// Missing says that the receiver lacks pages that were put. They have to be put again. The sender no longer
+// refers to what the receiver had before the migration, because that is where they would have come from.
 func (s *Sender) Missing(maps []memory.TaskMap) error {
 	s.table.forget(func(p place) bool { return p.base }, s.cache.drop)
 	for _, m := range maps {

@@ -6,26 +6,27 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// chunkPages is how many pages are kept together in the table: few enough that a mapping of a few
-// pages costs little, and enough that the map of chunks does not count.
+// chunkPages is the number of pages that the table keeps together: few enough that a mapping of a few pages
+// costs little, and enough that the map of chunks is negligible.
 const chunkPages = 64
 
-// pageID is the number of a page in the table: that of its chunk and that in it.
+// pageID is the number of a page in the table: that of its chunk and that within it.
 type pageID uint32
 
-// maxChunks is as many as page numbers can tell apart, less one: 0 is no page in the index. They are 16 TiB.
+// maxChunks is the number of chunks that page numbers can distinguish, minus one: 0 is no page in the
+// index. That is 16 TiB.
 const maxChunks = 1<<32/chunkPages - 1
 
 var errTooManyPages = errors.New("there are more pages than the pipeline can number")
 
-// place is where a chunk is: in the receiver's store, or in what it had before.
+// place is the place of a chunk: in the receiver's store, or in what it had before.
 type place struct {
 	task   memory.Task
 	base   bool
 	number uint64 // address in chunks
 }
 
-// location is where a page is.
+// location is the place of a page.
 type location struct {
 	task    memory.Task
 	base    bool
@@ -36,16 +37,16 @@ type chunk [chunkPages]Digest
 
 // table knows the digest of each page that the receiver has, and finds pages by it.
 //
-// The index has open addressing: a number of a page, plus one, is at the first free slot after the
-// one that its digest says. It holds one page for each content, and none that is zero.
+// The index has open addressing: a page's number, plus one, is in the first free slot from the one that its
+// digest selects. It holds one page for each content, and no zero page.
 type table struct {
 	size   uint64 // of a page
 	zero   Digest
-	chunks []*chunk // nil for those that were dropped
+	chunks []*chunk // nil for dropped chunks
 	spots  []place  // of chunks
-	unused []uint32 // numbers of chunks that were dropped
+	unused []uint32 // numbers of dropped chunks
 	places map[place]uint32
-	last   place // the chunk that was asked for last, and its number plus one
+	last   place // the last requested chunk, and its number plus one
 	lastAt uint32
 
 	index []uint32
@@ -59,7 +60,7 @@ func newTable(zero Digest) *table {
 		index: make([]uint32, minIndex)}
 }
 
-// at returns the number of a page, which gets one if it has none.
+// at returns the number of a page, and assigns one if necessary.
 func (t *table) at(l location) (pageID, error) {
 	page := l.address / t.size
 	p := place{l.task, l.base, page / chunkPages}
@@ -91,7 +92,7 @@ func (t *table) add(p place) (uint32, error) {
 	return number, nil
 }
 
-// where tells which page has a number.
+// where returns the page with a number.
 func (t *table) where(id pageID) location {
 	p := t.spots[id/chunkPages]
 	return location{p.task, p.base, (p.number*chunkPages + uint64(id%chunkPages)) * t.size}
@@ -106,7 +107,7 @@ func (t *table) lookUp(l location) (pageID, bool) {
 	return pageID(number)*chunkPages + pageID(page%chunkPages), known
 }
 
-// has tells whether the receiver has this content at a place.
+// has reports whether the receiver has this content at a place.
 func (t *table) has(l location, d Digest) bool {
 	id, known := t.lookUp(l)
 	return known && t.digest(id) == d
@@ -114,7 +115,7 @@ func (t *table) has(l location, d Digest) bool {
 
 func (t *table) findable(d Digest) bool { return d != Digest{} && d != t.zero }
 
-// find returns a page with a content.
+// find returns a page with this content.
 func (t *table) find(d Digest) (pageID, bool) {
 	mask := uint64(len(t.index) - 1)
 	for i := d[0] & mask; t.index[i] != 0; i = (i + 1) & mask {
@@ -125,7 +126,7 @@ func (t *table) find(d Digest) (pageID, bool) {
 	return 0, false
 }
 
-// set notes what the receiver has of a page.
+// set records the receiver's content of a page.
 func (t *table) set(id pageID, d Digest) {
 	at := &t.chunks[id/chunkPages][id%chunkPages]
 	if *at == d {
@@ -140,7 +141,7 @@ func (t *table) set(id pageID, d Digest) {
 
 func (t *table) list(id pageID, d Digest) {
 	if 4*(t.used+1) > 3*len(t.index) {
-		t.grow() // with id, which has its digest already
+		t.grow() // with id, which already has its digest
 	}
 	mask := uint64(len(t.index) - 1)
 	i := d[0] & mask
@@ -170,7 +171,7 @@ func (t *table) grow() {
 	}
 }
 
-// unlist takes a page out of the index if it is the one that is found there by its digest.
+// unlist removes a page from the index if the index finds it by its digest.
 func (t *table) unlist(id pageID, d Digest) {
 	if !t.findable(d) {
 		return
@@ -183,8 +184,8 @@ func (t *table) unlist(id pageID, d Digest) {
 		}
 		i = (i + 1) & mask
 	}
-	// What follows without a gap moves up unless it would come before its own place (Knuth, The Art
-	// of Computer Programming, volume 3, section 6.4, algorithm R).
+	// The following entries, up to a gap, move up unless they would come before their own slots (Knuth, The
+	// Art of Computer Programming, volume 3, section 6.4, algorithm R).
 	for j := (i + 1) & mask; t.index[j] != 0; j = (j + 1) & mask {
 		home := t.digest(pageID(t.index[j] - 1))[0] & mask
 		if (j-home)&mask >= (j-i)&mask {

@@ -10,10 +10,10 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// putPages is how many pages are put at once: a requested page does not wait for more than these.
+// putPages is how many pages are put at once: a requested page waits for at most this many.
 const putPages = 64
 
-// inlet is the way of pages out of the sections of a session.
+// inlet takes pages from the sections of a session.
 type inlet struct {
 	*running
 	urgent  bool
@@ -21,7 +21,7 @@ type inlet struct {
 	patcher *patcher // nil: no change has come yet
 }
 
-// take takes a section of pages or of changes.
+// take receives a section of pages or of changes.
 func (in *inlet) take(next stream.Section) error {
 	switch {
 	case next.Kind != kindPages && next.Kind != kindChanges:
@@ -60,7 +60,7 @@ func (in *inlet) takeChanges(next io.Reader) error {
 	})
 }
 
-// changed makes a page of a change, if it is missing, and puts it.
+// changed makes a page from a change, if the page is missing, and puts it.
 func (in *inlet) changed(run memory.Run, c change) error {
 	n, _, err := in.expect(run, in.urgent)
 	if err != nil {
@@ -87,9 +87,9 @@ func (in *inlet) changed(run memory.Run, c change) error {
 	return nil
 }
 
-// setStale notes a page whose change did not make it. Mostly nobody needs it any more, and what was
-// here of it is gone for that: who fills the memory says so in the end. Only if somebody waits for
-// it other connections have to bring it, at once.
+// setStale records a page whose change did not match. Usually nobody needs the page any more, which is why
+// its earlier content is gone: the filler of the memory reports that in the end. Only if a process waits
+// for the page must other connections bring it, at once.
 func (r *running) setStale(n int, why error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,7 @@ func (r *running) setStale(n int, why error) error {
 	return nil
 }
 
-// onlyStale is why the rest does not come on these connections; nil: it does, or there is none.
+// onlyStale returns why the rest does not come on these connections; nil: it does, or there is none.
 func (r *running) onlyStale() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *running) onlyStale() error {
 	return r.why
 }
 
-// arrived checks a run and puts what is missing of it.
+// arrived checks a run and puts its missing pages.
 func (r *running) arrived(run memory.Run, data []byte, urgent bool) error {
 	from, to, err := r.expect(run, urgent)
 	if err != nil {
@@ -125,7 +125,7 @@ func (r *running) arrived(run memory.Run, data []byte, urgent bool) error {
 	for n := from; n < to; {
 		first, last := r.stretch(n, to, run.Zero)
 		if first == last {
-			return nil // the rest is here, or nobody needs it
+			return nil // the rest is here, or not needed
 		}
 		part := memory.Run{Task: run.Task, Address: run.Address + uint64((first-from)*size),
 			Pages: uint32(last - first), Zero: run.Zero}
@@ -142,7 +142,7 @@ func (r *running) arrived(run memory.Run, data []byte, urgent bool) error {
 	return nil
 }
 
-// stretch gives the next pages of [n, to) that are missing and consecutive.
+// stretch returns the next consecutive missing pages of [n, to).
 func (r *running) stretch(n, to int, zero bool) (first, last int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +157,7 @@ func (r *running) stretch(n, to int, zero bool) (first, last int) {
 	return first, last
 }
 
-// put hands pages on, when it is the turn of the connection that brought them.
+// put passes pages on, when it is the turn of the connection that brought them.
 func (r *running) put(run memory.Run, data []byte, urgent bool) error {
 	r.turn.take(urgent)
 	defer r.turn.pass()
@@ -168,13 +168,13 @@ func (r *running) put(run memory.Run, data []byte, urgent bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.finished {
-		return nil // they are of no use to anybody
+		return nil // nobody needs them
 	}
 	return fmt.Errorf("%w: hand over %d pages at %#x of task %d: %w", ErrTarget, run.Pages, run.Address,
 		run.Task, err)
 }
 
-// here notes that pages have been handed over.
+// here records that pages have been passed on.
 func (r *running) here(from, to int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +183,7 @@ func (r *running) here(from, to int) {
 	r.tally.update(func(s *Stats) { s.LeftPages = int64(r.left) })
 }
 
-// expect checks that a run may come, and from now on may not come again.
+// expect checks that a run may come, and records that it may not come again.
 func (r *running) expect(run memory.Run, urgent bool) (from, to int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,12 +203,12 @@ func (r *running) expect(run memory.Run, urgent bool) (from, to int, err error) 
 	return from, to, nil
 }
 
-// turn lets one at a time put pages, and who has urgent ones before others. Its zero value is ready.
+// turn lets one goroutine at a time put pages, those with urgent pages first. Its zero value is ready.
 type turn struct {
 	mu     sync.Mutex
 	freed  sync.Cond // its lock is set with the first use
 	taken  bool
-	urgent int // who wait
+	urgent int // number of waiting ones
 }
 
 func (t *turn) take(urgent bool) {

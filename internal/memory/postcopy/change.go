@@ -11,16 +11,16 @@ import (
 	"github.com/godwit/godwit/internal/memory/pipeline"
 )
 
-// A change is a page that the target had before, as a delta to that: task (u32), address (u64),
-// digest of the page (2 x u64), length of the delta (u16), delta.
+// A change is a page as a delta to the target's earlier content: task (u32), address (u64), digest of the
+// page (2 x u64), length of the delta (u16), delta.
 const (
 	changeHeader = 4 + 8 + 16 + 2
 	// maxDelta: a page that has changed more is sent whole.
 	maxDelta = 1 << 11
 )
 
-// ErrStale says that a page which was sent as a change does not become what it should. It was not
-// taken. If somebody needs it the connections end, and the next ones get whole pages.
+// ErrStale means that a page that was sent as a change does not match its digest. It was not accepted. If a
+// process needs it, the connections end, and the next ones get whole pages.
 var ErrStale = errors.New("a remote page was sent as a change to something else than what is here")
 
 // changer makes changes. It may be used by several goroutines.
@@ -40,8 +40,8 @@ func newChanger(known func(memory.Task, uint64, []byte) bool, key pipeline.Key) 
 	return &changer{known: known, hasher: hasher, old: make([]byte, memory.PageSize())}, nil
 }
 
-// append appends a change that makes a page of what the target had, or returns false when that is
-// unknown or something else.
+// append appends a change to the target's earlier content, or returns false if that is unknown or differs
+// too much.
 func (c *changer) append(b []byte, task memory.Task, address uint64, page []byte) ([]byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *changer) append(b []byte, task memory.Task, address uint64, page []byte
 	return b, true
 }
 
-// change is what was read of one.
+// change is a parsed change.
 type change struct {
 	task    memory.Task
 	address uint64
@@ -71,7 +71,7 @@ type change struct {
 	delta   []byte // valid until the next one is read
 }
 
-// decodeChanges reads changes until r ends, and hands each to place.
+// decodeChanges reads changes until r ends, and passes each to place.
 func decodeChanges(r io.Reader, place func(change) error) error {
 	w := &witness{Reader: r}
 	var header [changeHeader]byte
@@ -104,12 +104,12 @@ func decodeChanges(r io.Reader, place func(change) error) error {
 
 // Before is what the target had of remote pages.
 type Before interface {
-	// ReadPage reads a page, and tells whether there was one. It is called by one goroutine at a
-	// time for a page, until that page is put.
+	// ReadPage reads a page, and reports whether there was one. It is called by one goroutine at a time for
+	// a page, until that page is put.
 	ReadPage(task memory.Task, address uint64, page []byte) (bool, error)
 }
 
-// patcher makes pages of changes. It is for one goroutine.
+// patcher applies changes. It is for one goroutine.
 type patcher struct {
 	before Before
 	hasher *pipeline.Hasher
@@ -124,7 +124,7 @@ func newPatcher(before Before, key pipeline.Key) (*patcher, error) {
 	return &patcher{before: before, hasher: hasher, page: make([]byte, memory.PageSize())}, nil
 }
 
-// apply gives the page, which is valid until the next call.
+// apply returns the page, which is valid until the next call.
 func (p *patcher) apply(c change) ([]byte, error) {
 	there, err := p.before.ReadPage(c.task, c.address, p.page)
 	switch {

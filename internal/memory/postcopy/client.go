@@ -14,49 +14,49 @@ import (
 )
 
 const (
-	// statusInterval is how often the source is told how far the target is.
+	// statusInterval is the interval of reports to the source.
 	statusInterval = time.Second
-	// patience is how long who fills the memory may take to say that nothing is missing, once all
-	// has come that it listed. It lists no more than a map can have; the next connection to it
-	// tells the rest.
+	// patience is how long the filler of the memory may take to report that nothing is missing, once all
+	// listed pages have come. It lists no more than a map can have; the next connection to it lists the
+	// rest.
 	patience = 10 * time.Second
 )
 
-// ClientConfig says who takes remote pages.
+// ClientConfig configures a Client.
 type ClientConfig struct {
-	// Pages is the way to who fills the container's memory; nil: nothing is missing any more, and
-	// only the source is to be told. Its Next is called again after its context ended, and must not
-	// lose a page over that.
+	// Pages is the connection to the filler of the container's memory; nil: nothing is missing any more,
+	// and only the source has to be told. Its Next is called again after its context ended, and must not
+	// lose a page in that case.
 	Pages memory.RemotePages
-	// Before is what the target had of remote pages, to apply changes to; nil: pages must come whole.
+	// Before is what the target had of remote pages, for applying changes; nil: pages must come whole.
 	Before Before
 	// Key is that of the migration's digests, for Before.
 	Key pipeline.Key
-	// Fill tells how far it is; nil, or an error: what the client knows is told.
+	// Fill returns the progress; nil, or an error: the client's own knowledge is reported.
 	Fill func(context.Context) (memory.FillReport, error)
-	// Silence is how long nothing may come from the source; 0: any time. It is asked for signs of
-	// life meanwhile.
+	// Silence is how long nothing may come from the source; 0: any time. Meanwhile it is asked for signs of
+	// life.
 	Silence time.Duration
-	// Every is how often the source is told; 0: once a second.
+	// Every is the interval of reports to the source; 0: one second.
 	Every time.Duration
 }
 
-// Client brings remote pages to who fills the memory of a container. It goes with one connection to
-// that; after a new one to that there must be a new client.
+// Client passes remote pages to the filler of a container's memory. It belongs to one connection to the
+// filler; a new connection needs a new client.
 type Client struct {
 	config ClientConfig
 	tally  tally
 	turn   turn // whose it is to put pages
 
 	mu       sync.Mutex
-	layout   *layout // of what was missing at the begin
+	layout   *layout // of what was missing at the beginning
 	missing  set     // what is missing now
 	left     int     // of missing
-	expected set     // what may come on the present connections
-	asked    set     // what somebody waits for
+	expected set     // pages that may come on the present connections
+	asked    set     // pages for which a process waits
 	running  bool
 	finished bool // nothing has to come any more
-	whole    bool // changes did not fit: pages must come whole
+	whole    bool // changes did not match: pages must come whole
 }
 
 // NewClient returns a client.
@@ -79,12 +79,12 @@ func NewClient(config ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// Stats tells what has been done so far. It may be called at any time.
+// Stats returns the counts so far. It may be called at any time.
 func (c *Client) Stats() Stats { return c.tally.snapshot() }
 
-// Run brings pages over two connections, which belong to it and are closed when it returns. It
-// returns nil when all is here and the source knows. After any other end it can be called again
-// with new connections; after ErrTarget a new client is needed, and after ErrPeer it is of no use.
+// Run fetches pages over two connections, which it owns and closes when it returns. It returns nil when
+// everything is here and the source knows that. Otherwise it can be called again with new connections;
+// after ErrTarget a new client is needed, and after ErrPeer that is useless.
 func (c *Client) Run(ctx context.Context, urgent, push Session) error {
 	r, err := c.begin(urgent, push)
 	if err != nil {
@@ -101,7 +101,8 @@ func (c *Client) Run(ctx context.Context, urgent, push Session) error {
 	return err
 }
 
-// begin makes up what is expected from new connections, and asks again for what somebody waits for.
+// begin computes what is expected from new connections, and requests again the pages for which processes
+// wait.
 func (c *Client) begin(urgent, push Session) (*running, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,22 +142,22 @@ func (c *Client) stop() {
 type running struct {
 	*Client
 	urgent, push Session
-	maps         []memory.TaskMap // what is missing at its begin
-	name         string           // of the section that says so
-	faults       []int            // to be asked for; under the lock of the client
+	maps         []memory.TaskMap // missing at its beginning
+	name         string           // of the section that reports this
+	faults       []int            // to be requested; guarded by the client's lock
 	wake         chan struct{}    // there are some
 	over         chan struct{}    // closed when nothing has to come any more
 	ended        chan struct{}    // closed when the source has ended both connections
 	open         atomic.Int32     // how many it has not
 	pulse        pulse
 
-	// Under the lock of the client.
+	// Guarded by the client's lock.
 	stale  set   // of missing: did not come right; nil: none
 	stales int   // of them
 	why    error // one of them did not
 }
 
-// watch gives up a source that is silent, also while it is told that all is here.
+// watch gives up a silent source, even while the source is told that everything is here.
 func (r *running) watch(ctx context.Context) error {
 	if err := r.pulse.watch(ctx, r.over, r.urgent, r.config.Silence); err != nil || r.config.Silence <= 0 {
 		return err
@@ -205,7 +206,7 @@ func (r *running) faulted(w memory.RemoteFault) error {
 			w.Task)
 	}
 	if !r.missing.has(n) || r.asked.has(n) {
-		return nil // it has just come, or was asked for
+		return nil // it has just come, or was requested
 	}
 	if r.stale != nil && r.stale.has(n) {
 		return r.why
@@ -219,7 +220,7 @@ func (r *running) faulted(w memory.RemoteFault) error {
 	return nil
 }
 
-// ask asks the source for requested pages, for all that wait at once.
+// ask requests pages from the source, for all waiting processes at once.
 func (r *running) ask(ctx context.Context) error {
 	var data []byte
 	for {
@@ -244,7 +245,7 @@ func (r *running) ask(ctx context.Context) error {
 	}
 }
 
-// nextFaults takes the remote faults of a section.
+// nextFaults takes the remote faults for one section.
 func (r *running) nextFaults(data []byte) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,7 +264,7 @@ func (r *running) nextFaults(data []byte) []byte {
 	return data
 }
 
-// tell tells the source what is missing, then how far it is, and at last that all is here.
+// tell tells the source what is missing, then the progress, and finally that everything is here.
 func (r *running) tell(ctx context.Context) error {
 	if err := r.tellMissing(); err != nil {
 		return during("tell the source what is missing", err)
@@ -347,10 +348,10 @@ type sessionWriter struct{ s Session }
 // Write implements io.Writer.
 func (w sessionWriter) Write(p []byte) (int, error) { return w.s.Write(p) }
 
-// hearUrgent takes the pages that were asked for.
+// hearUrgent receives requested pages.
 func (r *running) hearUrgent(context.Context) error { return r.hear(r.urgent, true) }
 
-// hearPush takes all others.
+// hearPush receives all other pages.
 func (r *running) hearPush(context.Context) error { return r.hear(r.push, false) }
 
 func (r *running) hear(s Session, urgent bool) error {
@@ -370,7 +371,7 @@ func (r *running) hear(s Session, urgent bool) error {
 	}
 }
 
-// end says whether the source may end a connection.
+// end reports whether the source may end a connection.
 func (r *running) end() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,44 +1,45 @@
 // Package postcopy brings remote pages, which stayed at the source, to a container that runs at the target.
 //
-// The Server, at the source, reads them from the frozen processes. The Client, at the target, hands
-// them to what fills the container's memory. Between them are two connections, so that a page that a
-// process waits for is never behind others:
+// The Server, at the source, reads them from the frozen processes. The Client, at the target, passes them
+// to the process that fills the container's memory. Between them are two connections, so that a page for
+// which a process waits is never behind others:
 //
 //	urgent  target to source: remote faults; source to target: the requested pages, one for each fault
 //	push    source to target: all other pages, in the order in which they are probably needed; target to source: what is
 //	        missing (first), how far it is (about once a second), and that it has all (last)
 //
-// The package must not know agents, engines, CRIU or processes, nor who makes the connections and when again.
+// The package must not know agents, engines, CRIU or processes, nor who makes the connections, and when
+// they are made again.
 //
 // # Order
 //
-// What leaves next, by the queue: pages that the caller knows to be needed at once; pages around
-// those that were requested just now, as many as the way in which a program asks makes likely (8 to
-// 256 for one that goes through its memory, 4 for one that jumps); then hot pages, which the caller
-// knows; then what is farther around requested pages; then the rest in order of address.
+// The queue decides what leaves next: pages that the caller knows to be needed at once; pages around
+// recently requested ones, as many as the program's access pattern makes likely (8 to 256 for a program
+// that goes through its memory, 4 for one that jumps); hot pages, which the caller knows; wider
+// surroundings of requested pages; then the rest in order of address.
 //
 // # Each page once
 //
-// A page leaves once on a pair of connections, whichever of them takes it. The target alone knows
-// what it has. So when a connection breaks, the server forgets all and waits for the target's map
-// of what is missing; nothing that arrived is sent again, and recovery goes the way of every
-// beginning. The only time that the server does not wait for the map is the first, when nothing can
-// have arrived. Then requested pages leave from the begin, and others when the caller allows it.
+// A page leaves once on a pair of connections, on either of them. Only the target knows what it has. So
+// when a connection breaks, the server forgets everything and waits for the target's map of missing pages;
+// nothing that arrived is sent again, and recovery works like any start. The server starts without the map
+// only the first time, when nothing can have arrived. Then requested pages leave from the beginning, and
+// others when the caller allows it.
 //
 // # Changes
 //
-// In a hybrid migration the target has had an earlier content of most pages, and of many only a few
-// bytes have changed since. Once the target has said that it has that content, and where the source
-// still knows it, what has changed is sent, with a digest of the page. A page that does not come
-// out right is not taken. Mostly the container has given it back, and what was here of it is gone
-// for that; then nobody asks for it. If somebody does, or it is missing when all else is here, the
-// connections end, and the next ones carry whole pages.
+// In a hybrid migration the target has an earlier content of most pages, and in many of them only a few
+// bytes have changed since. If the target has said that it has that content, and the source still knows it,
+// the source sends the changes, with a digest of the page. A page that does not come out right is not
+// accepted. Usually the container has given that page back, and its earlier content is gone for that
+// reason; then nobody needs it. If a process does need it, or it is missing when everything else is here,
+// the connections end, and the next ones carry whole pages.
 //
 // # A peer that lies
 //
-// The target takes no page that it does not miss, nor an urgent one that it did not ask for, and
-// nothing twice. The source gives no page that did not stay with it. Either tells the peer what it
-// has done wrong and ends the connections: ErrPeer.
+// The target accepts no page that is not missing, no urgent page that it did not request, and nothing
+// twice. The source sends no page that did not stay with it. Either side tells the peer about its mistake
+// and ends the connections: ErrPeer.
 //
 // # On the disk
 //

@@ -11,9 +11,8 @@ import (
 // maxPages bounds the pages of all maps together: 1 TiB of 4 KiB pages, for which a set takes 32 MiB.
 const maxPages = 1 << 28
 
-// layout numbers the pages of maps: in order of task and address, without gaps. So a set of them is
-// an array of bits, whatever their addresses are, and the next number is the next page that there
-// is.
+// layout numbers the pages of maps: in order of task and address, without gaps. So a set of them is an
+// array of bits, whatever their addresses are, and the next number is the next existing page.
 type layout struct {
 	tasks []taskSpans
 	spans []span
@@ -65,7 +64,7 @@ func newLayout(maps []memory.TaskMap) (*layout, error) {
 	return l, nil
 }
 
-// end gives the number after the last of a span.
+// end returns the number after the last of a span.
 func (l *layout) end(i int) int {
 	if i+1 < len(l.spans) {
 		return l.spans[i+1].first
@@ -73,7 +72,7 @@ func (l *layout) end(i int) int {
 	return l.pages
 }
 
-// number gives the number of a page, and whether there is one.
+// number returns the number of a page, and whether it exists.
 func (l *layout) number(task memory.Task, address uint64) (int, bool) {
 	i, found := slices.BinarySearchFunc(l.tasks, task,
 		func(t taskSpans, task memory.Task) int { return cmp.Compare(t.task, task) })
@@ -97,9 +96,8 @@ func (l *layout) number(task memory.Task, address uint64) (int, bool) {
 	return s.first + int(n), true
 }
 
-// numbers gives the numbers of consecutive pages, and whether all of them are there. Their numbers
-// are consecutive then, even if there are several spans; and if one was not there they could not
-// be.
+// numbers returns the numbers of consecutive pages, and whether all of them exist. Then their numbers are
+// consecutive, even across several spans; if one did not exist, they could not be.
 func (l *layout) numbers(task memory.Task, address, pages uint64) (from, to int, ok bool) {
 	size := uint64(memory.PageSize())
 	if pages == 0 || pages > uint64(l.pages) || pages > (1<<63-address%(1<<63))/size {
@@ -116,7 +114,7 @@ func (l *layout) numbers(task memory.Task, address, pages uint64) (from, to int,
 	return from, last + 1, true
 }
 
-// overlap visits the pages of an area that are there, by their numbers.
+// overlap visits the existing pages of an area, by number.
 func (l *layout) overlap(task memory.Task, a memory.Area, visit func(from, to int)) {
 	i, found := slices.BinarySearchFunc(l.tasks, task,
 		func(t taskSpans, task memory.Task) int { return cmp.Compare(t.task, task) })
@@ -145,7 +143,7 @@ func (l *layout) overlap(task memory.Task, a memory.Area, visit func(from, to in
 	}
 }
 
-// task gives the task of a page.
+// task returns the task of a page.
 func (l *layout) task(n int) taskSpans {
 	i, found := slices.BinarySearchFunc(l.tasks, n,
 		func(t taskSpans, n int) int { return cmp.Compare(t.from, n) })
@@ -155,7 +153,7 @@ func (l *layout) task(n int) taskSpans {
 	return l.tasks[i]
 }
 
-// place gives where a page is, and the number after the last that follows it in its area.
+// place returns a page's address, and the number after the last page that follows it in its area.
 func (l *layout) place(n int) (task memory.Task, address uint64, end int) {
 	i, found := slices.BinarySearchFunc(l.spans, n,
 		func(s span, n int) int { return cmp.Compare(s.first, n) })
@@ -166,7 +164,7 @@ func (l *layout) place(n int) (task memory.Task, address uint64, end int) {
 	return l.task(n).task, s.start + uint64(n-s.first)*uint64(memory.PageSize()), l.end(i)
 }
 
-// choose gives the set of the pages of maps, which must all be of the layout.
+// choose returns the set of the pages of maps, which must all be in the layout.
 func (l *layout) choose(maps []memory.TaskMap) (set, error) {
 	s := newSet(l.pages)
 	for _, m := range maps {
@@ -182,8 +180,8 @@ func (l *layout) choose(maps []memory.TaskMap) (set, error) {
 	return s, nil
 }
 
-// maps lists the pages of a set. Areas of one mapping that are fewer than so many pages apart
-// become one, with what is between.
+// maps lists the pages of a set. It joins areas of one mapping that are fewer than apart pages apart,
+// including the pages in between.
 func (l *layout) maps(s set, apart int) ([]memory.TaskMap, int) {
 	var maps []memory.TaskMap
 	areas, size := 0, uint64(memory.PageSize())
@@ -211,8 +209,7 @@ func (l *layout) maps(s set, apart int) ([]memory.TaskMap, int) {
 	return maps, areas
 }
 
-// mapsWithin is maps with at most so many areas, which is what the peer accepts: it closes gaps
-// until they are.
+// mapsWithin is maps with at most this many areas, the peer's limit: it closes gaps until the result fits.
 func (l *layout) mapsWithin(s set, most int) []memory.TaskMap {
 	maps, areas := l.maps(s, 1)
 	for apart := 2; areas > most && apart < 2*l.pages; apart *= 2 {

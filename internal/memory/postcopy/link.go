@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// Session is what is needed of a data connection; a *stream.Session is one.
+// Session is the part of a data connection that this package needs; a *stream.Session is one.
 type Session interface {
 	Begin(kind, name string) error
 	Write(p []byte) (int, error)
@@ -24,7 +24,7 @@ type Session interface {
 	Close() error
 }
 
-// section writes a section that is at hand. It leaves with the next Push or Flush.
+// section writes a complete section. It leaves with the next Push or Flush.
 func section(s Session, kind string, data []byte) error {
 	if err := s.Begin(kind, ""); err != nil {
 		return err
@@ -35,12 +35,12 @@ func section(s Session, kind string, data []byte) error {
 	return s.End()
 }
 
-// lastWords is how long a peer that has closed one connection may take to say why on the other.
+// lastWords is how long a peer that has closed one connection may take to give the reason on the other.
 const lastWords = 200 * time.Millisecond
 
-// together runs parts beside each other over two connections, which belong to it, until all have
-// ended. The first error ends the others, by closing the connections; the peer is told of what is
-// not just a broken connection. What the peer says is a better reason than that a connection broke.
+// together runs parts concurrently over two connections, which it owns, until all have ended. The first
+// error ends the others, by closing the connections. The peer is told any reason except a broken
+// connection. A reason from the peer is better than the error of a broken connection.
 func together(ctx context.Context, urgent, push Session, parts ...func(context.Context) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -81,7 +81,7 @@ func together(ctx context.Context, urgent, push Session, parts ...func(context.C
 	}
 }
 
-// listen waits for a reason of the peer; it may be taken by others afterwards.
+// listen waits for the peer's reason; others may take it afterwards.
 func listen(said chan error, ended <-chan struct{}) {
 	timer := time.NewTimer(lastWords)
 	defer timer.Stop()
@@ -93,14 +93,14 @@ func listen(said chan error, ended <-chan struct{}) {
 	}
 }
 
-// ours tells whether it was this side that could not go on.
+// ours reports whether this side could not continue.
 func ours(err error) bool {
 	return errors.Is(err, ErrPeer) || errors.Is(err, ErrSource) || errors.Is(err, ErrTarget) ||
 		errors.Is(err, ErrStale)
 }
 
-// hangUp closes both connections. The reason goes by the urgent one, because nothing is before it
-// there; so the peer learns it before it learns that the other one is closed.
+// hangUp closes both connections. The reason is sent on the urgent one, where nothing is queued before it;
+// so the peer learns it before it notices that the other connection is closed.
 func hangUp(urgent, push Session, why error) {
 	if ours(why) {
 		_ = urgent.Abort(why.Error()) // it is being given up
@@ -109,7 +109,7 @@ func hangUp(urgent, push Session, why error) {
 	_ = push.Close()
 }
 
-// during says what was under way when a connection broke.
+// during adds to an error what was in progress when a connection broke.
 func during(what string, err error) error {
 	if err == nil {
 		return nil

@@ -21,26 +21,28 @@ const (
 	kindComplete = "complete"
 )
 
-// takesChanges is the name of a map of what is missing, of a target that takes changes.
+// takesChanges is the name of the map of missing pages if the target accepts changes.
 const takesChanges = "changes"
 
 const (
 	faultBytes = 12
-	// maxFaults is how many remote faults are in a section at most: their answer is 16 MiB.
+	// maxFaults is the maximum number of remote faults in a section: their answer is 16 MiB.
 	maxFaults = 4096
 	// maxStatus bounds a report, and maxReason the text in it.
 	maxStatus = 64 << 10
 	maxReason = 4 << 10
 )
 
-// Errors that callers tell apart. Any other means that a connection broke: the same Server or
+// Errors that callers distinguish. Any other error means that a connection broke: the same Server or Client
+// continues with new ones.
 // Client goes on with new ones.
 var (
-	// ErrPeer: the peer did what it must not do. It was told.
+	// ErrPeer: the peer broke the protocol, and was told so.
 	ErrPeer = errors.New("the peer does not keep to the protocol of remote pages")
 	// ErrSource: pages cannot be read at the source.
 	ErrSource = errors.New("pages that stayed at the source cannot be read")
-	// ErrTarget: who fills the memory of the container takes no pages, or asks for some that are not remote.
+	// ErrTarget: the filler of the container's memory accepts no pages, or requests some that are not
+	// remote.
 	ErrTarget = errors.New("what fills the memory of the container cannot go on")
 )
 
@@ -124,7 +126,7 @@ func (w *witness) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// blame says whether it was the connection or what was read that is wrong.
+// blame reports whether it was the connection or what was read that is wrong.
 func (w *witness) blame(what string, err error) error {
 	if w.err == nil || errors.Is(w.err, io.EOF) { // nothing is wrong but what was read
 		return peerError("%s: %w", what, err)

@@ -6,29 +6,28 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// piece is a number of consecutive pages of one area.
+// piece is a sequence of pages of one area.
 type piece struct {
 	task    memory.Task
 	address uint64
 	pages   int
 }
 
-// queue decides which pages leave next. Each is given out once until the next reset. It has no
-// clock and no input or output, and is for one goroutine.
+// queue decides which pages leave next. Each page is given out once until the next reset. It has no clock
+// and no input or output, and is for one goroutine.
 type queue struct {
 	layout  *layout
 	left    set   // not given out
 	count   int   // of left
 	soon    []int // before all others
-	hot     set   // nil: none, or so many that they tell nothing
+	hot     set   // nil: none, or too many to be meaningful
 	windows windows
 	soonAt  int // no page of soon before it is left
 	hotAt   int // no hot page before it is left
 	restAt  int // no page before it is left
 }
 
-// newQueue has all pages of maps left. Hot pages, and pages that are needed soon, are ignored if
-// they are not in maps.
+// newQueue makes a queue with all pages of maps. It ignores hot and soon pages that are not in maps.
 func newQueue(maps, hot []memory.TaskMap, soon []memory.RemoteFault) (*queue, error) {
 	l, err := newLayout(maps)
 	if err != nil {
@@ -47,7 +46,8 @@ func newQueue(maps, hot []memory.TaskMap, soon []memory.RemoteFault) (*queue, er
 	return q, nil
 }
 
-// hotOf gives the set of hot pages. If it is most of all, what is around requested pages says more.
+// hotOf returns the set of hot pages. If they are most of all pages, the surroundings of requested pages
+// are the better hint.
 func hotOf(l *layout, hot []memory.TaskMap) set {
 	s := newSet(l.pages)
 	for _, m := range hot {
@@ -61,7 +61,7 @@ func hotOf(l *layout, hot []memory.TaskMap) set {
 	return s
 }
 
-// reset makes the pages of maps, and no others, be left. All must be of those that the queue was made with.
+// reset makes exactly the pages of maps remain. All must be among the pages of newQueue.
 func (q *queue) reset(maps []memory.TaskMap) error {
 	left, err := q.layout.choose(maps)
 	if err != nil {
@@ -72,15 +72,15 @@ func (q *queue) reset(maps []memory.TaskMap) error {
 	return nil
 }
 
-// strangerError is about a page that did not stay at the source.
+// strangerError is the error for a page that did not stay at the source.
 type strangerError struct{ memory.RemoteFault }
 
 func (e strangerError) Error() string {
 	return fmt.Sprintf("the page at %#x of task %d did not stay at the source", e.Address, e.Task)
 }
 
-// fault takes out a page that a process waits for, and moves those around it to the front. It returns false
-// if the page has been given out: then it is under way.
+// fault takes out a page for which a process waits, and moves those around it to the front. It returns
+// false if the page has been given out: then it is under way.
 func (q *queue) fault(w memory.RemoteFault) (bool, error) {
 	n, ok := q.layout.number(w.Task, w.Address)
 	if !ok {
@@ -96,7 +96,7 @@ func (q *queue) fault(w memory.RemoteFault) (bool, error) {
 	return true, nil
 }
 
-// take gives out the pages that leave next, at most so many, and none only if none is left.
+// take gives out the next pages to leave, at most this many, and none only if none remains.
 func (q *queue) take(most int) []piece {
 	var pieces []piece
 	for most > 0 && q.count > 0 {
@@ -111,7 +111,7 @@ func (q *queue) take(most int) []piece {
 	return pieces
 }
 
-// first gives the page that leaves next, and the number up to which those after it may go with it.
+// first returns the next page to leave, and the end of the pages that may go with it.
 func (q *queue) first() (from, to int) {
 	for ; q.soonAt < len(q.soon); q.soonAt++ {
 		if n := q.soon[q.soonAt]; q.left.has(n) {

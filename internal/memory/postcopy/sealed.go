@@ -22,7 +22,7 @@ const (
 	sealedMagic  = "godwit spill 1\n\x00"
 	saltBytes    = 32
 	sealedHeader = len(sealedMagic) + saltBytes + 4 + 8 + 8
-	// chunkBytes is whole pages of any size that there is. A requested page costs the decryption of a chunk.
+	// chunkBytes is a multiple of every page size. A requested page costs the decryption of a chunk.
 	chunkBytes = 64 << 10
 	tagBytes   = 16
 )
@@ -37,10 +37,10 @@ func NewSpillKey() (SpillKey, error) {
 	return key, err
 }
 
-// ErrSealed says that a file is not what was sealed with this key, or is not whole.
+// ErrSealed means that a file was not sealed with this key, or is damaged or incomplete.
 var ErrSealed = errors.New("the file is damaged, not whole, or sealed with another key")
 
-// sealedError is ErrSealed for a file that is too short. A disk that could not be read may be read the next
+// sealedError returns ErrSealed for a file that is too short. An unreadable disk may be readable the next
 // time.
 func sealedError(err error) error {
 	if errors.Is(err, io.EOF) {
@@ -71,7 +71,7 @@ func newSealing(key SpillKey, owner string, page int, pages, rest uint64) (*seal
 	return readSealing(header, key, owner, page)
 }
 
-// readSealing reads a header. What it says is true only once a chunk has been opened with it.
+// readSealing reads a header, which is trustworthy only once a chunk has been opened with it.
 func readSealing(header []byte, key SpillKey, owner string, page int) (*sealing, error) {
 	if len(header) != sealedHeader || string(header[:len(sealedMagic)]) != sealedMagic {
 		return nil, fmt.Errorf("%w: it has no valid header", ErrSealed)
@@ -94,12 +94,12 @@ func readSealing(header []byte, key SpillKey, owner string, page int) (*sealing,
 	return &sealing{header: header, pages: pages, rest: rest, aead: aead}, err
 }
 
-// nonce of a chunk.
+// nonce returns the nonce of a chunk.
 func (s *sealing) nonce(chunk int64) []byte {
 	return binary.LittleEndian.AppendUint64(make([]byte, 4, 12), uint64(chunk))
 }
 
-// sealedBytes is how long a file is that holds so many bytes.
+// sealedBytes returns the size of a file with this many bytes of content.
 func sealedBytes(content int64) int64 {
 	return int64(sealedHeader) + content + (content+chunkBytes-1)/chunkBytes*tagBytes
 }
@@ -118,7 +118,7 @@ func newSealer(out io.Writer, s *sealing) *sealer {
 	return &sealer{sealing: s, out: out, buffer: buffer, sealed: sealed}
 }
 
-// Write implements io.Writer. What does not fill a chunk waits for more, or for flush.
+// Write implements io.Writer. An incomplete chunk waits for more data, or for flush.
 func (w *sealer) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		n := min(len(rest), chunkBytes-len(w.buffer))
@@ -144,7 +144,7 @@ func (w *sealer) flush() error {
 	return err
 }
 
-// opener reads the content of a file, anywhere. It is safe for concurrent use.
+// opener reads the content of a file at any offset. It is safe for concurrent use.
 type opener struct {
 	*sealing
 	in   io.ReaderAt

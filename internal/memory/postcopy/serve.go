@@ -11,9 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// A batch of pages takes as long on the link as leastBatchTime to mostBatchTime, so that a page
-// that is asked for once it has been given out arrives soon, and what is asked for around it leaves
-// soon.
+// A batch of pages takes leastBatchTime to mostBatchTime on the link, so that a page that is requested
+// after it was given out arrives soon, and so that the pages requested around it leave soon.
 const (
 	leastBatch     = 16
 	mostBatch      = memory.MaxRunPages
@@ -22,18 +21,18 @@ const (
 	mostBatchTime  = 5 * time.Millisecond
 	// readPages is how many pages are read at once: the first of a batch leave while the others are read.
 	readPages = 32
-	// mostRead is how many pages are read for a batch at most, where most of them take no room in it.
+	// mostRead is the maximum number of pages read for a batch, if most of them take no room in it.
 	mostRead = 4096
-	// runBytes is what a run takes besides its pages.
+	// runBytes is the overhead of a run.
 	runBytes = 16
 )
 
-// answer gives the target the pages that it asks for.
+// answer sends the target the pages that it requests.
 func (v *serving) answer(ctx context.Context) error {
 	select {
 	case <-v.known:
 	case <-ctx.Done():
-		_, err := v.urgent.Next() // it may say why it has gone
+		_, err := v.urgent.Next() // the peer may give the reason for its end
 		return during("hear which pages are requested", err)
 	}
 	buffer, page := make([]byte, maxFaults*faultBytes+1), make([]byte, memory.PageSize())
@@ -101,7 +100,7 @@ func (v *serving) give(faults []memory.RemoteFault, page []byte) error {
 	return during("send requested pages", v.urgent.Push())
 }
 
-// send pushes all that is left, in the order of the queue.
+// send pushes everything that is left, in the order of the queue.
 func (v *serving) send(ctx context.Context) error {
 	select {
 	case <-v.known:
@@ -150,8 +149,8 @@ func (v *serving) take(most int) []piece {
 	return pieces
 }
 
-// batch gives how many pages to send at once: what the session says if it knows, or what the link
-// takes if that is known, else what seemed right.
+// batch returns how many pages to send at once: the session's own answer if it has one, or the link's
+// capacity if known, or an adaptive guess.
 func (v *serving) batch(size int) int {
 	page := memory.PageSize()
 	if polite, ok := v.push.(interface{ Batch() int }); ok {
@@ -167,7 +166,7 @@ func (v *serving) batch(size int) int {
 	return size
 }
 
-// nextBatch follows how long a batch took, where nobody knows the link.
+// nextBatch adapts the guess to the duration of a batch, if the link is unknown.
 func nextBatch(size int, took time.Duration) int {
 	switch {
 	case took < leastBatchTime:
@@ -178,9 +177,9 @@ func nextBatch(size int, took time.Duration) int {
 	return size
 }
 
-// pushBatch sends what so many pages take in bytes, and waits until the kernel has it. It tells
-// whether there was anything to send. What is zero or has changed little takes next to nothing, so
-// it may be many more pages.
+// pushBatch sends as many bytes as this many pages have, and waits until the kernel has them. It reports
+// whether there was anything to send. Zero pages and pages with few changes take almost nothing, so it may
+// send many more pages.
 func (v *serving) pushBatch(pages int, buffer []byte) (bool, error) {
 	size := memory.PageSize()
 	out := v.outlet(v.push, false)
@@ -205,7 +204,7 @@ func (v *serving) pushBatch(pages int, buffer []byte) (bool, error) {
 	return true, during("push pages", v.push.Flush())
 }
 
-// outlet is the way of pages into a section, and of changes into another after it.
+// outlet writes pages into a section, and changes into another section after it.
 type outlet struct {
 	*serving
 	session Session
@@ -219,7 +218,7 @@ func (v *serving) outlet(s Session, urgent bool) *outlet {
 	return &outlet{serving: v, session: s, urgent: urgent}
 }
 
-// send reads pages into buffer, which is as large as they are, and sends them.
+// send reads pages into buffer, which has their size, and sends them.
 func (o *outlet) send(p piece, buffer []byte) error {
 	if err := o.config.Pages.Read(p.task, p.address, buffer); err != nil {
 		return fmt.Errorf("%w: %d pages at %#x of task %d: %w", ErrSource, p.pages, p.address, p.task, err)
@@ -238,7 +237,7 @@ func (o *outlet) send(p piece, buffer []byte) error {
 	return o.whole(p, from, p.pages, buffer)
 }
 
-// whole sends pages [from, to) of a piece, those that are zero without content.
+// whole sends pages [from, to) of a piece, zero pages without content.
 func (o *outlet) whole(p piece, from, to int, buffer []byte) error {
 	size := memory.PageSize()
 	for from < to {
@@ -259,7 +258,7 @@ func (o *outlet) whole(p piece, from, to int, buffer []byte) error {
 	return nil
 }
 
-// run sends a run as it is.
+// run sends a run unchanged.
 func (o *outlet) run(run memory.Run, data []byte) error {
 	if o.encoder == nil {
 		if err := o.session.Begin(kindPages, ""); err != nil {
@@ -301,9 +300,8 @@ func (o *outlet) end() error {
 	return during("send changes of pages", section(o.session, kindChanges, o.changes))
 }
 
-// isZero tells whether a page has only zeros.
+// isZero reports whether a page has only zeros.
 func isZero(page []byte) bool {
-	// Each byte is the one before, and the first is zero: the comparison of the library is the
-	// fastest there is.
+	// Each byte equals the one before, and the first is zero: the library's comparison is the fastest.
 	return page[0] == 0 && bytes.Equal(page[1:], page[:len(page)-1])
 }

@@ -14,55 +14,57 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// Reader reads the pages that stayed at the source: buffer, which is whole pages, from address on.
-// Its methods are called concurrently.
+// Reader reads the pages that stayed at the source: buffer, which has whole pages, from address on. Its
+// methods are called concurrently.
 type Reader interface {
 	Read(task memory.Task, address uint64, buffer []byte) error
 }
 
-// farewell is how long the end of a post-copy push may take when the target has said that it has all:
-// nothing depends on it.
+// farewell is how long the end of a post-copy push may take when the target has said that it has
+// everything: nothing depends on it.
 const farewell = 5 * time.Second
 
-// ServerConfig says what stayed at the source.
+// ServerConfig describes what stayed at the source.
 type ServerConfig struct {
 	Pages Reader
-	// Remote lists the pages that stayed. nil: the target is asked, which must be believed then.
+	// Remote lists the pages that stayed. nil: the target's own list is used, and must be trusted.
 	Remote []memory.TaskMap
-	// Hot lists those that are probably needed first.
+	// Hot lists pages that are probably needed first.
 	Hot []memory.TaskMap
 	// Soon lists pages that are needed before all others, in this order. Pages that are not remote are
 	// ignored.
 	Soon []memory.RemoteFault
-	// Known gives what the target has had of a page, if that is known; nil: of none. Pages that
-	// have not changed much since are sent as changes to that, if the target can take them.
+	// Known returns what the target had of a page, if known; nil: nothing is known. Pages with few changes
+	// since are sent as changes, if the target accepts them.
 	Known func(task memory.Task, address uint64, page []byte) bool
 	// Key is that of the migration's digests, for Known.
 	Key pipeline.Key
 	// Push is closed when pages may be pushed; nil: at once. Requested pages leave before, too.
 	Push <-chan struct{}
-	// Silence is how long nothing may come from the target; 0: any time. It is asked for signs of
-	// life meanwhile.
+	// Silence is how long nothing may come from the target; 0: any time. Meanwhile it is asked for signs of
+	// life.
 	Silence time.Duration
-	// Lacks is told what the target misses, when Remote did not say what stayed; nil: nobody is.
+	// Lacks is called with the target's missing pages, if Remote did not list what stayed; nil: it is not
+	// called.
 	Lacks func([]memory.TaskMap)
-	// Report is told how far the target is, about once a second, and at the end; nil: nobody is.
+	// Report is called with the target's progress, about once a second, and at the end; nil: it is not
+	// called.
 	Report func(memory.FillReport)
 }
 
-// Server gives the pages that stayed at the source to the target.
+// Server sends the pages that stayed at the source to the target.
 type Server struct {
 	config  ServerConfig
-	changer *changer // nil: nothing is known of what the target has had
+	changer *changer // nil: the target's earlier content is unknown
 	tally   tally
 
 	mu      sync.Mutex
-	queue   *queue // nil: it is not known what is missing
+	queue   *queue // nil: it is unknown what is missing
 	current bool   // the queue says what the target misses
 	serving bool
 }
 
-// NewServer returns a server. What config lists must not be changed afterwards.
+// NewServer returns a server. The lists in config must not be changed afterwards.
 func NewServer(config ServerConfig) (*Server, error) {
 	s := &Server{config: config}
 	var err error
@@ -82,13 +84,13 @@ func NewServer(config ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// Stats tells what has been done so far. It may be called at any time.
+// Stats returns the counts so far. It may be called at any time.
 func (s *Server) Stats() Stats { return s.tally.snapshot() }
 
-// Serve serves the target over two connections, which belong to it and are closed when it returns.
-// It returns nil when the target has said that it has all. After any other end it can be called
-// again with new connections, and goes on with what the target then says is missing; ErrSource and
-// ErrPeer tell when that would be of no use.
+// Serve serves the target over two connections, which it owns and closes when it returns. It returns nil
+// when the target has said that it has everything. Otherwise it can be called again with new connections,
+// and continues with what the target then reports as missing; ErrSource and ErrPeer mean that this is
+// useless.
 func (s *Server) Serve(ctx context.Context, urgent, push Session) error {
 	known, err := s.begin()
 	if err != nil {
@@ -115,7 +117,7 @@ func (s *Server) Serve(ctx context.Context, urgent, push Session) error {
 	return err
 }
 
-// begin tells whether it is known what is missing. From now on it is not, because pages may get lost.
+// begin reports whether it is known what is missing. From now on it is not, because pages may get lost.
 func (s *Server) begin() (known bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,8 +136,7 @@ func (s *Server) end() {
 	s.serving = false
 }
 
-// leftChanged copies how much is left to where everybody can read it. The queue must be locked, or
-// nobody else's yet.
+// leftChanged publishes how much is left. The queue must be locked, or not in use yet.
 func (s *Server) leftChanged() {
 	left := int64(s.queue.count)
 	s.tally.update(func(t *Stats) { t.LeftPages = left })
@@ -170,7 +171,7 @@ type serving struct {
 	farewell     *time.Timer // ends the connections if they do not end by themselves; only hear sets it
 }
 
-// hear reads what the target says on the push connection.
+// hear processes the target's messages on the push connection.
 func (v *serving) hear(context.Context) error {
 	told := false
 	for {
@@ -240,7 +241,7 @@ func (v *serving) hearStatus(next stream.Section) error {
 	return nil
 }
 
-// ended says whether the target may end its side of the push connection.
+// ended reports whether the target may end its side of the push connection.
 func (v *serving) ended() error {
 	select {
 	case <-v.over:

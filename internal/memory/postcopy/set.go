@@ -35,7 +35,7 @@ func (s set) count(from, to int) int {
 	return n
 }
 
-// next gives the first page of [from, to) that is in the set; to if none is.
+// next returns the first page of [from, to) that is in the set; to if none is.
 func (s set) next(from, to int) int {
 	for from < to {
 		if rest := s[from/wordBits] >> (from % wordBits); rest != 0 {
@@ -46,7 +46,7 @@ func (s set) next(from, to int) int {
 	return to
 }
 
-// last gives the last page of [from, to) that is in the set; less than from if none is.
+// last returns the last page of [from, to) that is in the set; less than from if none is.
 func (s set) last(from, to int) int {
 	for to > from {
 		if rest := s[(to-1)/wordBits] << (wordBits - 1 - (to-1)%wordBits); rest != 0 {
@@ -57,7 +57,7 @@ func (s set) last(from, to int) int {
 	return from - 1
 }
 
-// gap gives the first page of [from, to) that is not in the set; to if all are.
+// gap returns the first page of [from, to) that is not in the set; to if all are.
 func (s set) gap(from, to int) int {
 	for from < to {
 		if rest := ^s[from/wordBits] >> (from % wordBits); rest != 0 {
@@ -68,7 +68,7 @@ func (s set) gap(from, to int) int {
 	return to
 }
 
-// intersect removes all that is not in another set of the same pages.
+// intersect removes everything that is not in another set of the same pages.
 func (s set) intersect(other set) {
 	for i := range s {
 		s[i] &= other[i]

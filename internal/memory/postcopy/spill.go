@@ -17,25 +17,25 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// A spill is a sealed file with pages that stayed at the source: the pages, in order of task and address, and
-// then the map of them. It is for a source that loses the frozen processes.
+// A spill is a sealed file with pages that stayed at the source: the pages, in order of task and address,
+// followed by their map. It is for a source that loses the frozen processes.
 
-// maxSpilledMap is more than a map takes of as many tasks and areas as there may be.
+// maxSpilledMap is larger than any map with the permitted number of tasks and areas.
 const maxSpilledMap = 64 << 20
 
 // syncEvery bounds how much of a spill waits in memory for the disk, and so how long the end takes.
 const syncEvery = 8 << 20
 
-// SpillBytes bounds what a spill of so many bytes of memory takes on the disk.
+// SpillBytes bounds the disk space of a spill with this many bytes of memory.
 func SpillBytes(content int64) int64 {
 	// An area of the map takes 3 bytes, mostly, and is a page at least; a tag takes 16 in 64 KiB.
 	const fixed, perByte = 1 << 20, 512
 	return fixed + content + content/perByte
 }
 
-// Spill writes pages to a file that appears at path when all of it is on the disk. The file is tied to what
-// owner names. The thread that writes gives way to others. If Spill fails, a file at path stays as it was,
-// and an empty one at SpillBegun says that a spill is still wanted.
+// Spill writes pages to a file that appears at path when all of it is on disk. The file is bound to owner.
+// The writing thread gives way to others. If Spill fails, a file at path stays as it was, and an empty file
+// at SpillBegun says that a spill is still wanted.
 func Spill(ctx context.Context, path string, key SpillKey, owner string, maps []memory.TaskMap,
 	pages Reader) error {
 	l, err := newLayout(maps)
@@ -71,8 +71,8 @@ func Spill(ctx context.Context, path string, key SpillKey, owner string, maps []
 	return kernel.SyncDir(filepath.Dir(path))
 }
 
-// takeRoom has the file system set aside all that the file will take, if it can: others that write to it
-// meanwhile, such as spills of other containers, do not make this one fail half-way.
+// takeRoom makes the file system reserve the file's space, if it can, so that other writers, such as spills
+// of other containers, do not make this spill fail half-way.
 func takeRoom(file *os.File, bytes int64) error {
 	err := error(unix.EINTR) // the Go runtime interrupts threads with signals
 	for errors.Is(err, unix.EINTR) {
@@ -84,10 +84,10 @@ func takeRoom(file *os.File, bytes int64) error {
 	return os.NewSyscallError("fallocate", err)
 }
 
-// SpillBegun is where a spill is that is not whole.
+// SpillBegun returns the path of an incomplete spill.
 func SpillBegun(path string) string { return path + ".new" }
 
-// RemoveSpill removes one, whole or not. Doing nothing is success.
+// RemoveSpill removes a spill, complete or not. It is idempotent.
 func RemoveSpill(path string) error {
 	var failed error
 	for _, name := range []string{SpillBegun(path), path} {
@@ -141,8 +141,8 @@ type Spilled struct {
 	layout  *layout
 }
 
-// OpenSpill opens a whole file, and looks at all that says which pages are in it. A page is looked at when it
-// is read.
+// OpenSpill opens a complete file, and checks everything that says which pages are in it. A page is checked
+// when it is read.
 func OpenSpill(path string, key SpillKey, owner string) (*Spilled, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -183,7 +183,7 @@ func (s *Spilled) open(file io.ReaderAt, length int64, key SpillKey, owner strin
 	return err
 }
 
-// Read reads whole pages, as many as there is room for in the buffer.
+// Read reads whole pages, as many as fit into the buffer.
 func (s *Spilled) Read(task memory.Task, address uint64, buffer []byte) error {
 	size := memory.PageSize()
 	from, to, ok := s.layout.numbers(task, address, uint64(len(buffer)/size))

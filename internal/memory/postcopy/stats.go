@@ -7,13 +7,12 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// Stats is what a side of a post-copy push has done, over all connections.
+// Stats counts what a side of a post-copy push has done, over all connections.
 type Stats struct {
-	Connections int64 // times that it began or went on
+	Connections int64 // how often it began or continued
 
-	// Pages that a side has given to the urgent and to the push connection, or has got from them;
-	// zero and changed pages are among them. Bytes are those of their content, or of what has
-	// changed of it, before that is compressed.
+	// Pages that a side has sent or received on the urgent and the push connection, including zero and
+	// changed pages. Bytes are those of their content, or of the changes to it, before compression.
 	UrgentPages int64
 	UrgentBytes int64
 	PushedPages int64
@@ -22,11 +21,11 @@ type Stats struct {
 	// ChangedPages were sent as changes to what the target has had.
 	ChangedPages int64
 
-	Faults         int64 // pages that were asked for
-	UnderWayFaults int64 // of these, those that had left already; only the source knows
-	LeftPages      int64 // the source: not sent on this connection; the target: not here
+	Faults         int64 // requested pages
+	UnderWayFaults int64 // of these, those that had already left; only the source knows
+	LeftPages      int64 // source: not sent on this connection; target: not here
 	Elapsed        time.Duration
-	Complete       bool // the target has all
+	Complete       bool // the target has everything
 }
 
 // tally keeps Stats that are changed and read by several goroutines.
@@ -60,7 +59,7 @@ func (t *tally) complete() {
 	}
 }
 
-// carried counts a run that has left or come, in so many bytes.
+// carried counts a run of this many bytes that was sent or received.
 func (t *tally) carried(run memory.Run, urgent bool, bytes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,7 +76,7 @@ func (t *tally) carried(run memory.Run, urgent bool, bytes int) {
 	t.stats.PushedBytes += int64(bytes)
 }
 
-// changed counts a page that was a change.
+// changed counts a page that was sent as a change.
 func (t *tally) changed(run memory.Run, urgent bool, bytes int) {
 	t.carried(run, urgent, bytes)
 	t.update(func(s *Stats) { s.ChangedPages++ })

@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// ErrSilent says that nothing came from the peer for as long as Silence allows: the link or the peer is gone.
+// ErrSilent means that nothing came from the peer for as long as Silence allows: the link or the peer is
+// gone.
 var ErrSilent = errors.New("the peer is silent")
 
 // pulse remembers when the peer last gave a sign of life.
@@ -21,11 +22,11 @@ type pulse struct {
 
 func (p *pulse) beat() { p.last.Store(int64(time.Since(p.began))) }
 
-// silent tells for how long there was none.
+// silent returns the time since the last sign of life.
 func (p *pulse) silent() time.Duration { return time.Since(p.began) - time.Duration(p.last.Load()) }
 
-// watch ends with an error when the peer is silent for too long. It asks for a sign of life where
-// the session can: that is answered even before a client runs at the other end.
+// watch returns an error when the peer is silent for too long. It asks for a sign of life if the session
+// can: a ping is answered even before a client runs at the other end.
 func (p *pulse) watch(ctx context.Context, over <-chan struct{}, s Session, silence time.Duration) error {
 	if silence <= 0 {
 		return nil

@@ -2,7 +2,8 @@ package postcopy
 
 import "slices"
 
-// Pages around a requested page leave before others: its window. How many depends on how the program asks.
+// Pages around a requested page leave before others: they are its window, whose size depends on the
+// program's access pattern.
 const (
 	firstWindow = 8 // pages, for a task of which nothing is known
 	leastWindow = 4
@@ -10,13 +11,13 @@ const (
 	// behindShare of a window lies behind the requested page, seen in the direction in which the
 	// program goes.
 	behindShare = 8
-	// maxWindows is how many places are remembered at which programs ask at the same time.
+	// maxWindows is the number of remembered places at which programs request pages concurrently.
 	maxWindows = 32
 	// aroundPages is how far on either side of a window pages are still more likely needed than others.
 	aroundPages = 2048
 )
 
-// window is where a program asks for pages one after the other, or did so once.
+// window is a place where a program requests pages one after the other, or once did.
 type window struct {
 	from, to int  // pages that were moved to the front for it
 	size     int  // how many of them are ahead of the requested page
@@ -24,7 +25,7 @@ type window struct {
 	down     bool // it goes to lower addresses
 }
 
-// windows are the latest places at which pages were requested, the last one first.
+// windows are the latest places at which pages were requested, the latest first.
 type windows struct {
 	all    []window
 	likely map[int]int // how many pages to begin with, by the first page of a task
@@ -63,8 +64,8 @@ func (w *windows) fault(n, from, to int) {
 	w.all = slices.Insert(w.all, 0, one)
 }
 
-// near gives the first page to send of those in windows, in the order in which the program goes,
-// and the number up to which those after it are in the window, too.
+// near returns the first page to send in a window, in the program's direction, and the end of the window's
+// pages after it.
 func (w *windows) near(left set) (n, until int, ok bool) {
 	for _, one := range w.all {
 		if n, until, ok := one.nearest(left, one.from, one.to); ok {
@@ -74,7 +75,7 @@ func (w *windows) near(left set) (n, until int, ok bool) {
 	return 0, 0, false
 }
 
-// around gives the first page to send of those farther around windows.
+// around returns the first page to send in the wider surroundings of windows.
 func (w *windows) around(left set, pages int) (n, until int, ok bool) {
 	for _, one := range w.all {
 		if n, until, ok := one.nearest(left, max(0, one.from-aroundPages),
@@ -85,7 +86,7 @@ func (w *windows) around(left set, pages int) (n, until int, ok bool) {
 	return 0, 0, false
 }
 
-// nearest gives the first page of [from, to) that is left: what lies ahead before what lies behind.
+// nearest returns the first remaining page of [from, to): pages ahead come before pages behind.
 func (one window) nearest(left set, from, to int) (n, until int, ok bool) {
 	up := left.next(one.at, to)
 	if !one.down && up < to {

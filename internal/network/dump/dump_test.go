@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWhole: an interrupted list is asked for again, and any other error is returned at once.
+// TestWhole checks that an interrupted list is requested again, and that any other error is returned at
+// once.
 func TestWhole(t *testing.T) {
 	for _, c := range []struct {
 		interrupted, tries int
@@ -35,7 +36,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestWholeWhileDevicesChange: a long list of devices is complete although other devices come and go.
+// TestWholeWhileDevicesChange checks that a long list of devices is complete while other devices come and
+// go.
 func TestWholeWhileDevicesChange(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread ends with its namespace
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

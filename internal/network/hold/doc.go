@@ -3,13 +3,14 @@
 //
 // A Set has the holds of a node. A Hold redirects an address to a device, which the network makes (a TUN
 // device) and whose other end is a queue here. Release writes the packets, in order, into the same device,
-// from which they go to the destination; packets that come meanwhile queue behind them. When the queue is
+// from which they go to the destination. Packets that come meanwhile queue behind them. When the queue is
 // empty and nothing has come for a moment, the address's route is switched. The package knows neither
-// routes nor devices of the kernel: Network and Device are all that it needs, so it is tested without root.
+// routes nor devices of the kernel. It needs only Network and Device, so it is tested without root.
 //
 // A kernel queue would survive this process, but tbf and htb let the first packet pass, sch_plug is not in
-// every kernel, and neither could send the held packets elsewhere. If this process dies, its TUN devices and
-// the routes to them vanish, the network's blackhole takes their place, and senders repeat the lost packets.
+// every kernel, and neither could send the held packets elsewhere. If this process dies, its TUN devices
+// and the routes to them vanish, the network's blackhole takes their place, and senders retransmit the lost
+// packets.
 //
 // A hold can begin with TCP SYNs only (StartNew): the reader then writes all other packets back at once, to
 // the container that is still here, so that handshakes in flight complete. A half-open connection cannot
@@ -45,9 +46,9 @@
 // waits for lingering devices, whose end takes the network's lock. The reader takes only the locks of the
 // last line: a change of routes, however slow, does not keep packets from being queued.
 //
-// Rejected: one lock for network and holds, which was so before. Every method of a hold then depended on all
-// of the network's state, and nothing of it could be tested without root. Rejected: the holds' lock before
-// the network's. The network looks for holds where it has its lock already, in the middle of changes.
-// Rejected: the network passes a function to be run under its lock. Marking a hold before it acts gives the
-// same guarantee, and nobody runs another package's code under a lock.
+// Rejected: one lock for network and holds, as there was once. Every method of a hold then depended on all
+// of the network's state, and no part of it could be tested without root. Rejected: the holds' lock before
+// the network's. The network looks for holds while it has its lock, in the middle of changes. Rejected: the
+// network passes a function to be run under its lock. Marking a hold before it acts gives the same
+// guarantee, and no package runs another's code under a lock.
 package hold

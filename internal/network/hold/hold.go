@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// A route is switched when nothing has come for switchQuiet, because a packet that is in the device at
-	// that moment may be overtaken by its successor; but at the latest switchPatience after the queue was
-	// first empty.
+	// The route is switched when nothing has come for switchQuiet, because a packet that is in the device
+	// at that moment may be overtaken by its successor. It is switched at the latest switchPatience after
+	// the queue was first empty.
 	switchQuiet    = time.Millisecond
 	switchPatience = 200 * time.Millisecond
 	// After the switch the device stays until nothing has come for lingerQuiet: packets may still be on
@@ -48,9 +48,9 @@ type Hold struct {
 }
 
 // StartNew queues packets that open TCP connections to the address. All other packets go on to the
-// destination, through this process: to a container here, so that what it has begun can complete, or to a
-// container elsewhere that must not get new connections yet. It may follow Start, and itself with another
-// destination; Start or Release has to follow it.
+// destination, through this process: to a container here, so that its handshakes can complete, or to a
+// container elsewhere that must not get new connections yet. StartNew may follow Start, or another StartNew
+// with another destination. Start or Release must follow it.
 func (h *Hold) StartNew(to Destination) error {
 	if h == nil {
 		return nil
@@ -62,8 +62,8 @@ func (h *Hold) StartNew(to Destination) error {
 	return h.redirect()
 }
 
-// StartRequests is StartNew that also queues datagrams that look like requests, judging by their port: for
-// a container that may ask others but must not be asked anything.
+// StartRequests is StartNew that also queues datagrams that look like requests by their port. It is for a
+// container that may send requests but must not receive any.
 func (h *Hold) StartRequests(to Destination) error {
 	if h == nil {
 		return nil
@@ -101,7 +101,7 @@ func (h *Hold) setWaits(waits func(packet []byte) bool) {
 		}
 		packet = bytes.Clone(packet)
 		h.queue.pop()
-		h.queue.push(packet, came) // there is room: it was in there
+		h.queue.push(packet, came) // there is room, because the packet came from the queue
 	}
 }
 
@@ -242,7 +242,7 @@ func (h *Hold) setDestination(to Destination) error {
 	return h.device.Lead(to)
 }
 
-// drain sends the queued packets until it is time to switch the route.
+// drain sends the queued packets until the route can be switched.
 func (h *Hold) drain(ctx context.Context, pace *pacer) error {
 	var patience time.Time
 	for {
@@ -304,7 +304,7 @@ func (h *Hold) flush() {
 	}
 }
 
-// write writes one packet back into its device, from where the rule takes it to the destination.
+// write writes one packet back into its device. A rule takes the packet from there to the destination.
 func (h *Hold) write(packet []byte, came time.Time) {
 	_, err := h.device.Write(packet)
 	h.count(func(stats *Stats) {
@@ -382,6 +382,6 @@ func (h *Hold) linger(gone chan struct{}) {
 
 // abandon closes the device.
 func (h *Hold) abandon() {
-	_ = h.device.Close() // the device is gone whatever Close returns, and Reconcile removes what remains
+	_ = h.device.Close() // the device is gone even on an error, and Reconcile removes the rest
 	h.reader.Wait()
 }

@@ -21,7 +21,7 @@ type pipes struct {
 	mu      sync.Mutex
 	opened  []*pipe
 	route   string // of the address
-	refuses error  // returned by every change
+	refuses error  // the error of every change
 }
 
 func newPipes() *pipes {
@@ -121,7 +121,7 @@ func (p *pipe) Lead(to Destination) error {
 
 func (p *pipe) Redirect() error { return p.network.change("device") }
 
-// come makes packets with these numbers come, and returns when the hold has dealt with them.
+// come delivers packets with these numbers, and returns when the hold has handled them.
 func (p *pipe) come(numbers ...int) {
 	for _, number := range numbers {
 		packet := make([]byte, 22)
@@ -130,10 +130,10 @@ func (p *pipe) come(numbers ...int) {
 		binary.BigEndian.PutUint16(packet[20:], uint16(number))
 		p.in <- packet
 	}
-	p.in <- nil // is read when the packet before has been dealt with
+	p.in <- nil // read only after the previous packet was handled
 }
 
-// sent wants the packets that were sent so far.
+// sent checks which packets have been sent so far.
 func (p *pipe) sent(t *testing.T, want ...string) {
 	t.Helper()
 	p.mu.Lock()
@@ -179,8 +179,8 @@ func TestPacketsWaitAndGoOnInOrder(t *testing.T) {
 	}
 }
 
-// TestFailedReleaseKeepsPackets: the network fails when it is told the destination, and when it is to switch
-// the route.
+// TestFailedReleaseKeepsPackets makes the network fail when the destination is set, and when the route is
+// switched.
 func TestFailedReleaseKeepsPackets(t *testing.T) {
 	p := newPipes()
 	defer p.set.Close()
@@ -234,7 +234,8 @@ func TestFailedStartHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestEndedHoldChangesNothing: the next hold of the address waits until the device of the one before is gone.
+// TestEndedHoldChangesNothing checks that the next hold of an address waits until the previous device is
+// gone.
 func TestEndedHoldChangesNothing(t *testing.T) {
 	p := newPipes()
 	defer p.set.Close()
@@ -258,7 +259,7 @@ func TestEndedHoldChangesNothing(t *testing.T) {
 	}
 }
 
-// TestStartBesideRoute: an address that is held is not routed elsewhere, whichever comes first.
+// TestStartBesideRoute checks that a held address is not routed elsewhere, whichever call comes first.
 func TestStartBesideRoute(t *testing.T) {
 	for range 200 {
 		p := newPipes()

@@ -3,13 +3,13 @@ package hold
 import "time"
 
 const (
-	// freeBurst packets are sent at once: what senders with one question each have waiting, and what
+	// freeBurst packets are sent at once: as many as senders with one request each have waiting, and as
 	// socket buffers and link queues take without loss.
 	freeBurst = 128
-	// replaySpeed is how much faster than they came the others are sent. Sent at once, ten thousand
-	// datagrams overflow any receiver's buffer, and a loss there is no better than a drop here. A packet
-	// that came some time into the hold waits at most an eighth of that time longer, and never longer in
-	// all than one that came at its beginning.
+	// replaySpeed is the factor by which the remaining packets are sent faster than they came. Sent at
+	// once, ten thousand datagrams overflow any receiver's buffer, and a loss there is no better than a
+	// drop here. A packet that came some time into the hold waits at most an eighth of that time longer.
+	// Its total wait is never longer than that of a packet that came at the beginning.
 	replaySpeed = 8
 )
 
@@ -19,13 +19,13 @@ type pacer struct {
 	count         int
 	start         time.Time // when the first packet was sent
 	first         time.Time // when the first packet had come
-	next          time.Time // when the rate allows the next one
+	next          time.Time // when the rate allows the next packet
 }
 
 // newPacer returns a pacer with a rate; 0 is unlimited.
 func newPacer(bitsPerSecond int64) *pacer { return &pacer{bitsPerSecond: bitsPerSecond} }
 
-// wait returns how long a packet that came at the given time must still wait.
+// wait returns how much longer a packet that came at the given time must wait.
 func (p *pacer) wait(_ int, came, now time.Time) time.Duration {
 	due := p.next
 	if p.count >= freeBurst {

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPacket is how long an IPv4 packet can be.
+// maxPacket is the maximum length of an IPv4 packet.
 const maxPacket = 65535
 
-// isPacketFor reports whether this is an IPv4 packet to the address: a hold may forward nothing else.
+// isPacketFor reports whether a packet is an IPv4 packet to the address: a hold may forward nothing else.
 func isPacketFor(packet []byte, ip netip.Addr) bool {
 	const header, destination = 20, 16
 	return len(packet) >= header && packet[0]>>4 == 4 &&
@@ -30,7 +30,7 @@ func opensTCP(packet []byte) bool {
 // ip-sysctl.rst).
 const firstClientPort = 32768
 
-// isRequest reports whether this IPv4 packet is a datagram to a service's port: an answer goes to a port
+// isRequest reports whether this IPv4 packet is a datagram to a service's port. An answer goes to a port
 // that the kernel chose.
 func isRequest(packet []byte) bool {
 	const header, protocol, fragment, port = 20, 9, 6, 2

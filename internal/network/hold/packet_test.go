@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// tcpPacket is an IPv4 packet with so many words of header and a TCP header with flags.
+// tcpPacket returns an IPv4 packet with a TCP header; words is the length of the IPv4 header.
 func tcpPacket(words, flags byte) []byte {
 	packet := make([]byte, int(words)*4+20)
 	packet[0], packet[9] = 0x40|words, 6

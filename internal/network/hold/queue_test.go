@@ -48,7 +48,7 @@ func TestPacer(t *testing.T) {
 		name          string
 		bitsPerSecond int64
 		packets       int
-		apart, want   time.Duration // between arrivals; in all until the last is sent
+		apart, want   time.Duration // between arrivals; total until the last packet is sent
 	}{
 		{"few at once", 0, freeBurst, time.Second, 0},
 		{"many at eight times the speed", 0, 801, 10 * time.Millisecond, time.Second},

@@ -12,7 +12,7 @@ import (
 // Network is what holds need of the node's network. Its methods take the network's lock. Under that
 // lock, the network in turn may call the methods of holds that only look: see Set.
 type Network interface {
-	// Known refuses an address that no container has whose packets pass through this network.
+	// Known refuses an address unless it belongs to a container whose packets pass through this network.
 	Known(ip netip.Addr) error
 	// Open makes the device of a hold. Nothing is routed into the device yet.
 	Open(ip netip.Addr) (Device, error)
@@ -20,8 +20,8 @@ type Network interface {
 	Switch(ip netip.Addr, to Destination) error
 }
 
-// Device is the device of a held address. Read returns packets that were routed into the device; Write
-// sends packets on to where Lead said.
+// Device is the device of a held address. Read returns packets that were routed into it. Write sends
+// packets to the destination that Lead has set.
 type Device interface {
 	io.ReadWriteCloser
 	// Lead makes packets that are written to the device go to the destination.
@@ -85,8 +85,8 @@ func (s *Set) Prepare(ip netip.Addr) (*Hold, error) {
 	return hold, nil
 }
 
-// lingers reports whether an earlier hold of the address still has its device, and what is closed when that
-// is gone.
+// lingers reports whether an earlier hold of the address still has its device, and returns a channel that
+// is closed when the device is gone.
 func (s *Set) lingers(ip netip.Addr) (gone <-chan struct{}, lingers bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +122,8 @@ func (s *Set) Addresses() []netip.Addr {
 	return slices.Collect(maps.Keys(s.current))
 }
 
-// Close gives up the holds, whose packets are lost, and waits until released holds have sent what still
-// comes.
+// Close gives up the holds, whose packets are lost, and waits until released holds have forwarded their
+// last packets.
 func (s *Set) Close() {
 	for _, ip := range s.Addresses() {
 		if hold := s.get(ip); hold != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestCarry gives what was set in one namespace to another.
+// TestCarry applies the changed settings of one namespace to another.
 func TestCarry(t *testing.T) {
 	from, to := newSpace(t), newSpace(t)
 	from.run("echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range",
@@ -34,7 +34,7 @@ func TestCarry(t *testing.T) {
 	}
 }
 
-// TestCheck refuses what is no setting of a namespace as a whole.
+// TestCheck checks that a map with any invalid setting is refused as a whole.
 func TestCheck(t *testing.T) {
 	for name, value := range map[string]string{
 		"../kernel/core_pattern": "x", "ipv4": "1", "/ipv4/ip_forward": "1", "ipv4/./ip_forward": "1",

@@ -21,14 +21,14 @@ type Expected struct {
 	Device string
 	// Address is the interface's address; the zero value if the container has none.
 	Address netip.Addr
-	// Gateway is where the default route leads. The zero value: to an address of this node.
+	// Gateway is the target of the default route; the zero value means any address of this node.
 	Gateway netip.Addr
 	// Settings are the definition's settings, such as net.ipv4.ping_group_range.
 	Settings map[string]string
 	// AnySettings accepts all settings.
 	AnySettings bool
-	// ReadOnly means that the container cannot write settings: the settings that a namespace inherits from
-	// the node are the node's at the time when the namespace was made.
+	// ReadOnly means that the container cannot write settings. Inherited settings are then the node's, as
+	// they were when the namespace was made.
 	ReadOnly bool
 
 	gateways []netip.Addr // of this node
@@ -37,14 +37,14 @@ type Expected struct {
 // Finding is one thing that a namespace at another node would lack.
 type Finding struct {
 	What   string // for example: nftables table inet killswitch
-	Why    string // it stands against a move
+	Why    string // why it prevents a move
 	Remedy string
 }
 
 // maxOfKind limits the findings of one kind; the last one says whether there are more.
 const maxOfKind = 5
 
-// made is a finding of an object that the target would not have.
+// made returns a finding of an object that the target would lack.
 func made(kind, what string) Finding {
 	return Finding{
 		What: what, Why: kind + " made in the container's network namespace do not move",
@@ -52,7 +52,7 @@ func made(kind, what string) Finding {
 	}
 }
 
-// removed is a finding of an object that the target would have again.
+// removed returns a finding of an object that the target would have again.
 func removed(what string) Finding {
 	return Finding{
 		What: what + ", which was removed", Why: "the engine makes it again at the target",
@@ -150,7 +150,7 @@ func onThread(enter, run func() error) error {
 	return <-done
 }
 
-// Fresh is what every namespace on this node has.
+// Fresh is the contents of every new namespace on this node.
 type Fresh struct {
 	devices  map[string]bool   // by name
 	rules    map[string]bool   // of routing

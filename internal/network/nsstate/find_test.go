@@ -15,8 +15,7 @@ import (
 	godwit "github.com/godwit/godwit/internal/network"
 )
 
-// space is a network namespace with what an engine makes: eth0 with an address and a default route,
-// and lo.
+// space is a network namespace as an engine makes it: lo, and eth0 with an address and a default route.
 type space struct {
 	t    *testing.T
 	path string
@@ -37,7 +36,7 @@ func newSpace(t *testing.T) space {
 	return s
 }
 
-// namespace makes one that is there until the test ends.
+// namespace makes a network namespace that exists until the test ends.
 func namespace(t *testing.T) string {
 	t.Helper()
 	keeper := exec.Command("sleep", "infinity")
@@ -63,7 +62,7 @@ func (s space) run(lines ...string) {
 	}
 }
 
-// found is all that is found, in one text.
+// found returns all findings in one text.
 func (s space) found(expected Expected) string {
 	s.t.Helper()
 	filters, err := Filters(s.t.Context(), s.path)
@@ -81,7 +80,8 @@ func (s space) found(expected Expected) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestUsual finds nothing in what an engine makes, nor in what asking for rules leaves behind.
+// TestUsual checks that the engine's own objects are no findings, nor the tables that listing rules
+// creates.
 func TestUsual(t *testing.T) {
 	s := newSpace(t)
 	if found := s.found(usual); found != "" {
@@ -105,8 +105,8 @@ func TestUsual(t *testing.T) {
 	}
 }
 
-// TestStaleLook: what the node has changed since the last look at a new namespace is none of the
-// container's doing.
+// TestStaleLook checks that a change on the node since the last look at a new namespace is not blamed on
+// the container.
 func TestStaleLook(t *testing.T) {
 	s := newSpace(t)
 	stale, err := recent(true)
@@ -123,7 +123,7 @@ func TestStaleLook(t *testing.T) {
 	}
 }
 
-// TestResolver finds nothing in the rules of Docker's resolver, and rules beside them.
+// TestResolver checks that the rules of Docker's resolver are no findings, and that rules beside them are.
 func TestResolver(t *testing.T) {
 	for _, program := range []string{"iptables-legacy", "iptables-nft"} {
 		t.Run(program, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestResolver(t *testing.T) {
 	}
 }
 
-// TestNftablesResolver does the same with Docker's nftables backend, whose table is Docker's.
+// TestNftablesResolver does the same with Docker's nftables backend, which has a table of its own.
 func TestNftablesResolver(t *testing.T) {
 	s := newSpace(t)
 	const to = "nft add rule ip docker-dns dns-dnat ip daddr 127.0.0.11 "
@@ -179,7 +179,7 @@ func TestNftablesResolver(t *testing.T) {
 	}
 }
 
-// TestOwnTables tells Godwit's tables from others of the same name.
+// TestOwnTables distinguishes Godwit's tables from others with the same name.
 func TestOwnTables(t *testing.T) {
 	s := newSpace(t)
 	if err := godwit.BlockNamespace(s.path); err != nil {
@@ -286,7 +286,7 @@ func TestMade(t *testing.T) {
 	}
 }
 
-// TestSettings lets a setting be as the definition has it, and no other.
+// TestSettings accepts a setting with the definition's value, and no other.
 func TestSettings(t *testing.T) {
 	s := newSpace(t)
 	s.run("echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range")
@@ -301,7 +301,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestReadOnly leaves settings alone that a namespace has from the node, if the container cannot write them.
+// TestReadOnly checks that settings inherited from the node are no findings if the container cannot write
+// them.
 func TestReadOnly(t *testing.T) {
 	s := newSpace(t)
 	s.run("echo 1 > /proc/sys/net/ipv4/ip_forward", "echo 2 > /proc/sys/net/ipv4/conf/all/rp_filter",
@@ -320,7 +321,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestTooLong finds lists that are longer than what is read, without reading them to their end.
+// TestTooLong checks that lists over the limit are findings, and are not read to their end.
 func TestTooLong(t *testing.T) {
 	const each = "for i in $(seq 0 %d); do seq -f \"%s\" 0 255; done | ip -batch -"
 	for _, one := range []struct{ line, want string }{
@@ -343,7 +344,7 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// TestEnded stops looking when nobody waits for an answer.
+// TestEnded checks that the search stops when its context ends.
 func TestEnded(t *testing.T) {
 	s := newSpace(t)
 	ctx, end := context.WithCancel(t.Context())
@@ -356,7 +357,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// TestRekeying names the same in two looks between which the number of policies and keys has changed.
+// TestRekeying checks that two looks give the same finding, although the number of policies and keys has
+// changed between them.
 func TestRekeying(t *testing.T) {
 	s := newSpace(t)
 	const policy = "ip xfrm policy add src 10.0.0.0/8 dst 10.77.%d.0/24 dir out tmpl proto esp mode tunnel"
@@ -368,7 +370,7 @@ func TestRekeying(t *testing.T) {
 	}
 }
 
-// TestMany bounds what is told.
+// TestMany checks that the number of findings is bounded.
 func TestMany(t *testing.T) {
 	s := newSpace(t)
 	s.run("for i in $(seq 1 12); do ip address add 10.77.0.$i/32 dev lo; nft add table inet t$i; done")
@@ -378,7 +380,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// TestGone finds nothing in the namespace of a process that has ended.
+// TestGone checks that nothing is found in the namespace of a process that has ended.
 func TestGone(t *testing.T) {
 	s := space{t, "/proc/999999999/ns/net"}
 	if found := s.found(usual); found != "" {

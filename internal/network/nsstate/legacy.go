@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// legacy is one protocol of the iptables interface that is older than nftables
+// legacy is one protocol of iptables' older interface, from before nftables
 // (include/uapi/linux/netfilter_ipv4/ip_tables.h and netfilter_ipv6/ip6_tables.h).
 type legacy struct {
 	program string
@@ -27,7 +27,7 @@ type legacy struct {
 // layout describes the beginning of a table's entry: struct ipt_entry or ip6t_entry.
 type layout struct {
 	header  int // bytes before its matches
-	offsets int // offset of target_offset, which next_offset follows
+	offsets int // offset of target_offset, which is followed by next_offset
 }
 
 var (
@@ -128,7 +128,7 @@ const (
 	goesBack    = -5 // XT_RETURN
 )
 
-// ends reports whether an unconditional target is all that a chain without rules has: its policy, or its end.
+// ends reports whether an unconditional target is the policy or the end of a chain without rules.
 func (t target) ends(chain string) bool {
 	return t.name == "" && (t.verdict == accept || t.verdict == goesBack && chain != "")
 }

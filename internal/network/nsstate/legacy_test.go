@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// policy is the entry that ends a chain of the kernel's own.
+// policy returns the last entry of a built-in chain.
 func policy(l layout, verdict int32) []byte {
 	const target = 40 // struct xt_standard_target
 	entry := make([]byte, l.header+target)
@@ -16,7 +16,7 @@ func policy(l layout, verdict int32) []byte {
 	return entry
 }
 
-// FuzzEntries reads what a kernel might say.
+// FuzzEntries reads arbitrary answers of the kernel.
 func FuzzEntries(f *testing.F) {
 	const drop = -1
 	for _, l := range []layout{layoutIPv4, layoutIPv6} {
@@ -30,7 +30,7 @@ func FuzzEntries(f *testing.F) {
 	})
 }
 
-// TestEntries tells policies that accept from those that drop, and refuses what it does not understand.
+// TestEntries distinguishes accepting from dropping policies, and refuses unknown entries.
 func TestEntries(t *testing.T) {
 	const drop = -1
 	for _, l := range []layout{layoutIPv4, layoutIPv6} {

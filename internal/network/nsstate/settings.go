@@ -31,11 +31,11 @@ var (
 	perDevice = []string{"ipv4/conf", "ipv6/conf", "ipv4/neigh", "ipv6/neigh", "mpls/conf"}
 	varying   = []string{
 		"netfilter/nf_conntrack_count", "netfilter/nf_conntrack_max", "netfilter/nf_conntrack_expect_max",
-		"netfilter/nf_conntrack_buckets", // these three are the node's, and so are the next ones
+		"netfilter/nf_conntrack_buckets", // these three, and the following ones, are the node's
 		"core/rmem_default", "core/rmem_max", "core/wmem_default", "core/wmem_max",
 		"ipv4/tcp_available_congestion_control", "ipv4/tcp_allowed_congestion_control",
 		"ipv4/tcp_rmem", "ipv4/tcp_wmem", "ipv4/tcp_congestion_control",
-		"ipv4/tcp_fastopen_key",    // made when a listener first needs one
+		"ipv4/tcp_fastopen_key",    // made when a listener first needs a key
 		"ipv4/conf/all/forwarding", // follows ip_forward
 		"ipv6/conf/all/disable_ipv6",
 	}

@@ -110,7 +110,7 @@ func (d *Device) Peers() ([]Peer, error) {
 // kernelKind is the kernel's name for this kind of device.
 const kernelKind = "wireguard"
 
-// find opens the existing device; nil if none can be used.
+// find opens the existing device. It returns nil if there is no usable device.
 func (d *Device) find() (way, error) {
 	current, err := d.Current()
 	switch {
@@ -128,7 +128,7 @@ func (d *Device) find() (way, error) {
 	return p, nil
 }
 
-// ensure opens the device, and makes it if there is none.
+// ensure opens the device, and makes it if it does not exist.
 func (d *Device) ensure() (way, error) {
 	w, err := d.find()
 	if w != nil || err != nil {
@@ -162,9 +162,9 @@ func IsMissing(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)
 }
 
-// Remove removes the device, and waits until its process has ended, if it has one. Doing nothing is success.
-// If somebody else has removed the device, its process may still be ending. It removes its socket last, and
-// must not remove the next process's socket.
+// Remove removes the device. If a process runs the device, Remove waits until the process has ended. A
+// missing device is no error. If somebody else has removed it, its process may still be ending, so Remove
+// waits then, too: the process removes its socket last, and must not remove the next process's socket.
 func (d *Device) Remove() error {
 	await := watchEnd(d.config.Socket)
 	link, err := d.config.Links.LinkByName(d.config.Name)

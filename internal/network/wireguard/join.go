@@ -23,7 +23,7 @@ const (
 	sameEnd = udpEnd + 8 + 14
 )
 
-// joiner finds datagrams that can be joined. The kernel splits them up again just before VXLAN reads them.
+// joiner finds datagrams that can be joined. The kernel splits them again just before VXLAN reads them.
 type joiner struct {
 	most int // datagrams at once; 1 if the kernel accepts no joined datagrams
 }
@@ -42,7 +42,7 @@ func (j joiner) count(packets [][]byte, offset int) int {
 			break
 		}
 		count++
-		if len(next) < len(first) { // only the last one may be shorter
+		if len(next) < len(first) { // only the last datagram may be shorter
 			break
 		}
 	}
@@ -79,8 +79,8 @@ func joinHeaders(packets [][]byte, offset int) {
 	header[0], header[1] = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, unix.VIRTIO_NET_HDR_GSO_UDP_L4
 	binary.NativeEndian.PutUint16(header[2:], udpEnd)
 	binary.NativeEndian.PutUint16(header[4:], uint16(len(first)-udpEnd))
-	binary.NativeEndian.PutUint16(header[6:], ipEnd)             // where the checksum begins
-	binary.NativeEndian.PutUint16(header[8:], udpChecksum-ipEnd) // where it is, from there
+	binary.NativeEndian.PutUint16(header[6:], ipEnd)             // start of the checksum's range
+	binary.NativeEndian.PutUint16(header[8:], udpChecksum-ipEnd) // offset of the checksum from there
 	binary.BigEndian.PutUint16(first[ipLength:], uint16(udpEnd+length))
 	binary.BigEndian.PutUint16(first[udpLength:], uint16(udpEnd-ipEnd+length))
 	binary.BigEndian.PutUint16(first[ipChecksum:], 0)

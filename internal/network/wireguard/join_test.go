@@ -17,7 +17,7 @@ import (
 
 const testOffset = 16 // as WireGuard's MessageTransportOffsetContent
 
-// carried is a datagram with VXLAN's header, and where a test likes something else.
+// carried returns a datagram with a VXLAN header; change may alter it.
 func carried(size int, change func(packet []byte)) []byte {
 	packet := make([]byte, udpEnd+size)
 	packet[0], packet[8], packet[9] = 0x45, 64, unix.IPPROTO_UDP
@@ -42,8 +42,8 @@ func batch(packets ...[]byte) (spaced [][]byte) {
 	return spaced
 }
 
-// TestJoin: what is joined has the same headers up to those of the inner Ethernet, by which the packet
-// filter decides who sends.
+// TestJoin checks that joined datagrams have the same headers up to the end of the inner Ethernet header,
+// by which the packet filter identifies the sender.
 func TestJoin(t *testing.T) {
 	const size = 100
 	set := func(at int, value byte) func([]byte) { return func(packet []byte) { packet[at] = value } }
@@ -92,7 +92,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// FuzzJoin: a member may send anything.
+// FuzzJoin joins arbitrary packets: a member may send anything.
 func FuzzJoin(f *testing.F) {
 	f.Add(carried(100, nil), carried(60, nil))
 	f.Add([]byte{}, []byte{0x45})
@@ -124,8 +124,8 @@ func inNewNamespace(t *testing.T) {
 	t.Cleanup(func() { _ = ns.Close() })
 }
 
-// TestTUN: what is written, joined or not, arrives as it was sent, in order; and of what leaves nothing is
-// missing.
+// TestTUN checks that written packets, joined or not, arrive in order and unchanged, and that no packet
+// sent through the device is missing.
 func TestTUN(t *testing.T) {
 	inNewNamespace(t)
 	device, err := openTUN("tun0", 1500)
@@ -173,7 +173,7 @@ func TestTUN(t *testing.T) {
 		count, err := device.Read(packets, sizes, testOffset)
 		must(t, err)
 		for i, packet := range packets[:count] {
-			if sizes[i] == udpEnd+1 && packet[testOffset] == 0x45 { // and not IPv6, of the kernel's own
+			if sizes[i] == udpEnd+1 && packet[testOffset] == 0x45 { // not IPv6 of the kernel
 				if packet[testOffset+udpEnd] != next {
 					t.Fatalf("datagram %d is read where %d should be", packet[testOffset+udpEnd], next)
 				}

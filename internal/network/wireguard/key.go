@@ -45,7 +45,7 @@ func (k Key) Public() (Key, error) {
 }
 
 // Proof returns a value that only the holders of this private key and of the private key for the other
-// public key can compute. With it a node proves to another node that the key that it announces is its own.
+// public key can compute. A node uses it to prove to another node that an announced key is its own.
 func (k Key) Proof(other Key, from, to string) ([]byte, error) {
 	private, err := ecdh.X25519().NewPrivateKey(k[:])
 	if err != nil {

@@ -14,7 +14,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestLoadKey: a node keeps its key, nobody but root can read it, and what is no key is not replaced.
+// TestLoadKey checks that a node keeps its key, that only root can read the file, and that a file that is
+// not a key is not replaced.
 func TestLoadKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "wireguard.key")
 	first, err := LoadKey(path)
@@ -50,7 +51,8 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-// TestProof: both nodes compute the same, and nobody else does, nor for other nodes.
+// TestProof checks that both nodes compute the same proof, that nobody else can, and that it holds for
+// these two nodes only.
 func TestProof(t *testing.T) {
 	var private, public [3]Key
 	for i := range private {

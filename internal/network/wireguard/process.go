@@ -42,7 +42,8 @@ func ownVersion() string {
 	return controlVersion
 }
 
-// Main is the process of a device: NAME SOCKET MTU. It runs until the device is removed.
+// Main runs the process of a device. Its arguments are NAME SOCKET MTU. It returns when the device is
+// removed.
 func Main(args []string) int {
 	pipe := os.NewFile(readyFD, "ready")
 	err := run(args, func() error {
@@ -67,7 +68,7 @@ func run(args []string, ready func() error) error {
 	if err != nil {
 		return err
 	}
-	// It was started under another name: see startProcess.
+	// startProcess starts it under another name.
 	if err := os.WriteFile("/proc/self/comm", []byte("godwit"), 0); err != nil {
 		return fmt.Errorf("name the process: %w", err)
 	}
@@ -98,8 +99,8 @@ func run(args []string, ready func() error) error {
 // lookEvery is how often the process checks whether it can still be reached.
 const lookEvery = 10 * time.Second
 
-// awaitEnd waits until the device is removed, or until nobody can find the process any more because its
-// socket is gone or belongs to another process.
+// awaitEnd waits until the device is removed, or until the process is unreachable because its socket is
+// gone or belongs to another process.
 func awaitEnd(dev *device.Device, socket string) {
 	own, err := os.Stat(socket)
 	ticker := time.NewTicker(lookEvery)
@@ -146,7 +147,7 @@ func handle(connection net.Conn, dev *device.Device) {
 }
 
 // peeked is a connection of which some bytes were read ahead. The device is brought up before the first
-// answer to a change of the configuration: its port is known by then.
+// answer to a change of the configuration, because its port is known by then.
 type peeked struct {
 	net.Conn
 	reader io.Reader
@@ -164,8 +165,8 @@ func (p *peeked) Write(answer []byte) (int, error) {
 	return p.Conn.Write(answer)
 }
 
-// logEvery keeps the log small, because it is in a directory in memory, and WireGuard logs each packet that
-// it cannot send.
+// logEvery keeps the log small. The log's directory is in memory, and WireGuard logs each packet that it
+// cannot send.
 const logEvery = time.Second
 
 // newLogger logs errors, at most one in each interval of logEvery.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// keepalive is the interval, in seconds, at which something is sent to each peer. It also makes the device
+// keepalive is the interval, in seconds, at which each peer is sent something. It also makes the device
 // start the handshake with a peer as soon as the peer is configured. Otherwise the first packet would wait
 // until the other side knows this node (5 s, REKEY_TIMEOUT).
 const keepalive = 25
@@ -13,8 +13,8 @@ const keepalive = 25
 // Peer is another member.
 type Peer struct {
 	Key      Key
-	Endpoint netip.AddrPort // where it receives; invalid: where its latest packet came from
-	Address  netip.Addr     // its address within the overlay, the only one that it may send from
+	Endpoint netip.AddrPort // where the peer receives; invalid: the source of its latest packet
+	Address  netip.Addr     // the peer's address within the overlay, the only permitted source
 }
 
 // State is the configuration of a device.
@@ -37,8 +37,8 @@ func (c change) isNothing() bool {
 	return c.private == nil && c.port == nil && len(c.remove)+len(c.set) == 0
 }
 
-// difference returns the change from the current to the wanted state. It leaves out settings that are right
-// already, because WireGuard reopens its sockets whenever its port is set.
+// difference returns the change from the current to the wanted state. It leaves out settings that are
+// already right, because WireGuard reopens its sockets whenever its port is set.
 func difference(have, want State) change {
 	var c change
 	if have.Private != want.Private {
@@ -60,7 +60,7 @@ func difference(have, want State) change {
 		if at >= 0 && have.Peers[at] == peer {
 			continue
 		}
-		if at >= 0 { // its sessions end, too: it starts again from its new endpoint
+		if at >= 0 { // removing it ends its sessions, so it starts again from its new endpoint
 			c.remove = append(c.remove, peer.Key)
 		}
 		c.set = append(c.set, peer)

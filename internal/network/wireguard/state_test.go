@@ -15,7 +15,8 @@ func peer(number byte, endpoint string) Peer {
 	return p
 }
 
-// TestDifference: what is so already is left alone, and a peer that is to be found elsewhere begins anew.
+// TestDifference checks that settings that are right already stay untouched, and that a peer with a new
+// endpoint starts again.
 func TestDifference(t *testing.T) {
 	have := State{Private: Key{9}, Port: 7444,
 		Peers: []Peer{peer(1, "192.0.2.1:7444"), peer(2, "192.0.2.2:7444")}}
@@ -37,7 +38,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// answerOf is what a process with a state answers to get=1.
+// answerOf returns the answer to get=1 of a process with this state.
 func answerOf(s State) string {
 	set := strings.TrimPrefix(encodeSet(change{private: &s.Private, port: &s.Port, set: s.Peers}), "set=1\n")
 	return strings.TrimSuffix(set, "\n") + "errno=0\n\n"

@@ -17,18 +17,19 @@ import (
 // Command is the hidden command of this program that becomes the process of a device: see Main.
 const Command = "wireguard-device"
 
-// patience is how long the process may take to answer, to start, or to end.
+// patience is how long to wait for the process to answer, to start, or to end.
 const patience = 20 * time.Second
 
-// readyFD is where the process reports that it answers (nothing), or why it ends.
+// readyFD is the descriptor on which the process reports that it answers (nothing), or why it ends.
 const readyFD = 3
 
-// inProcess is a device of a process of this program.
+// inProcess is a device run by a process of this program.
 type inProcess struct {
 	socket string
 }
 
-// openProcess finds the process of a device. It is an error if there is none, or one of another version.
+// openProcess finds the process of a device. A missing process, or a process of another version, is an
+// error.
 func openProcess(config Config) (*inProcess, error) {
 	p := &inProcess{socket: config.Socket}
 	var version string
@@ -127,7 +128,7 @@ func (p *inProcess) close() error { return nil }
 func watchEnd(socket string) (await func() error) {
 	conn, err := net.DialTimeout("unix", socket, patience)
 	if err != nil {
-		return func() error { return nil } // there is none
+		return func() error { return nil } // no process has it
 	}
 	return func() error {
 		defer func() { _ = conn.Close() }()

@@ -18,24 +18,25 @@ var (
 	ErrNotAuthority = errors.New("this node does not have the certificate authority")
 )
 
-// Authority is the CA of a cluster, on the node that was initialised first and on each that was promoted. All
-// have the same key, and each has numbers of its own to give. Its methods may be called concurrently, also by
-// several processes.
+// Authority is the CA of a cluster, on the node that was initialised first and on each promoted node. All
+// have the same key, and each has its own range of numbers to assign. Its methods may be called
+// concurrently, even by several processes.
 type Authority struct {
 	dir         string
 	certificate *x509.Certificate
 	key         crypto.Signer
 	now         func() time.Time
-	refused     func(Peer) error // says why a node gets no certificate: it has been removed
+	refused     func(Peer) error // why a node gets no certificate: it has been removed
 	mu          sync.Mutex
 }
 
-// authorityState is what the CA must not forget. Every change is durable before anybody is told of it.
+// authorityState is what the CA must not forget. Every change is durable before anybody hears of it.
 type authorityState struct {
-	// Numbers grow only: the number of a node that is gone is not given again, because routes and containers
-	// of its addresses may still exist somewhere.
+	// Numbers only grow: the number of a removed node is not assigned again, because routes and containers
+	// with its addresses may still exist somewhere.
 	LastNumber int `json:"last_number"`
-	// End is the highest number that this authority may give; 0: MaxNumber. Spare are numbers for afterwards.
+	// End is the highest number that this authority may assign; 0: MaxNumber. Spare are ranges for
+	// afterwards.
 	End   int    `json:"end,omitempty"`
 	Spare []span `json:"spare,omitempty"`
 	// Given are the numbers that other authorities have, by the number of their node.
@@ -64,10 +65,10 @@ func openAuthority(dir string) (*Authority, error) {
 	return &Authority{dir: dir, certificate: pair.Leaf, key: key, now: time.Now, refused: nobody}, nil
 }
 
-// nobody is refused.
+// nobody refuses no node.
 func nobody(Peer) error { return nil }
 
-// createAuthority makes a new CA in an empty directory, with the first node's number already given.
+// createAuthority makes a new CA in an empty directory, with the first node's number already assigned.
 func createAuthority(dir string, first Peer, now time.Time) (*Authority, error) {
 	key, err := newKey()
 	if err != nil {
@@ -107,7 +108,7 @@ func (a *Authority) load() (state authorityState, err error) {
 	return state, nil
 }
 
-// change applies a function to the state and makes the outcome durable; if it fails nothing has changed.
+// change applies a function to the state and makes the result durable; if that fails, nothing has changed.
 func (a *Authority) change(apply func(*authorityState) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,9 +127,9 @@ func (a *Authority) change(apply func(*authorityState) error) error {
 	return writeJSON(filepath.Join(a.dir, "state.json"), state)
 }
 
-// admit redeems a token for a certificate. The token is spent and the number given before the certificate
-// exists, and neither if the node is refused. known are the nodes that this one knows: others may have
-// admitted some of them.
+// admit exchanges a token for a certificate. It spends the token and assigns the number before it makes the
+// certificate, and does neither if the node is refused. known are the nodes that this node knows: others
+// may have admitted some of them.
 func (a *Authority) admit(secret []byte, name string, public crypto.PublicKey, known []Node) (Peer,
 	*x509.Certificate, error) {
 	now := a.now()
@@ -177,7 +178,7 @@ func (s *authorityState) place(name string, again bool) (Peer, error) {
 	return peer, nil
 }
 
-// lastIssued is from when a node's last certificate is valid, as far as it is known.
+// lastIssued returns when the validity of a node's last certificate begins, as far as known.
 func lastIssued(known []Node, number int) time.Time {
 	for _, node := range known {
 		if node.Number == number {
@@ -187,8 +188,8 @@ func lastIssued(known []Node, number int) time.Time {
 	return time.Time{}
 }
 
-// renew makes a new certificate for a node that has shown a valid one, which may be of another node with the
-// authority. before is from when the last one is valid.
+// renew makes a new certificate for a node that has shown a valid one, which another node with the
+// authority may have issued. The validity of the last one begins at before.
 func (a *Authority) renew(peer Peer, public crypto.PublicKey, before time.Time) (*x509.Certificate, error) {
 	if err := a.refused(peer); err != nil {
 		return nil, err

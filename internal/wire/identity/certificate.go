@@ -20,8 +20,8 @@ import (
 
 const (
 	caLifetime = 10 * 365 * 24 * time.Hour
-	// nodeLifetime bounds what a stolen key is good for where nobody has removed its node. Renewal begins at
-	// half of it.
+	// nodeLifetime bounds how long a stolen key can be used if nobody has removed its node. Renewal begins
+	// at half of it.
 	nodeLifetime = 30 * 24 * time.Hour
 	// backdate lets a node whose clock is behind use a certificate at once.
 	backdate = time.Hour
@@ -29,7 +29,7 @@ const (
 	domain = ".node.godwit"
 )
 
-// Peer is who the other end of a verified connection is.
+// Peer is the node at the other end of a verified connection.
 type Peer struct {
 	Name   string
 	Number int
@@ -123,10 +123,9 @@ func newSuccessor(base *x509.Certificate, baseKey crypto.Signer, public crypto.P
 	return x509.ParseCertificate(der)
 }
 
-// issueTimes are from when and until when a certificate is valid that is issued now. It begins after the one
-// that the node had before, also if the clock went back by less than backdate: entries of nodes are ordered
-// by it, see newer. A certificate that begins in the future was issued with a wrong clock, and counts for
-// nothing.
+// issueTimes returns the validity of a certificate that is issued now. It begins after that of the node's
+// previous certificate, even if the clock went back by less than backdate: entries of nodes are ordered by
+// it, see newer. A certificate that begins in the future was issued with a wrong clock, and is ignored.
 func issueTimes(ca *x509.Certificate, now, before time.Time) (begin, end time.Time, err error) {
 	clock := now.UTC().Format(time.RFC3339)
 	if now.Before(ca.NotBefore) {
@@ -137,7 +136,7 @@ func issueTimes(ca *x509.Certificate, now, before time.Time) (begin, end time.Ti
 		return begin, end, fmt.Errorf("the authority of this cluster expired on %s, and the clock here "+
 			"says %s", ca.NotAfter.Format(time.DateOnly), clock)
 	}
-	// Certificates know no fractions of a second.
+	// Certificates have no fractions of a second.
 	begin, end = now.Add(-backdate).Truncate(time.Second), now.Add(nodeLifetime)
 	if !begin.After(before) && before.Before(now) {
 		begin = before.Add(time.Second)
@@ -148,8 +147,8 @@ func issueTimes(ca *x509.Certificate, now, before time.Time) (begin, end time.Ti
 	return begin, end, nil
 }
 
-// issue signs a certificate for a node's public key, whose last one is valid from before. It never outlives
-// the CA's.
+// issue signs a certificate for a node's public key; the validity of the node's previous one begins at
+// before. The certificate never outlives the CA's.
 func issue(ca *x509.Certificate, caKey crypto.Signer, public crypto.PublicKey, peer Peer,
 	now, before time.Time) (*x509.Certificate, error) {
 	begin, end, err := issueTimes(ca, now, before)
@@ -191,8 +190,8 @@ func newRequest() (crypto.Signer, []byte, error) {
 	return key, der, nil
 }
 
-// requestKey checks a signing request and returns the key in it. Only the kind of key that newRequest makes
-// is taken.
+// requestKey checks a signing request and returns its key. It accepts only the kind of key that newRequest
+// makes.
 func requestKey(der []byte) (crypto.PublicKey, error) {
 	request, err := x509.ParseCertificateRequest(der)
 	if err != nil {
@@ -208,7 +207,7 @@ func requestKey(der []byte) (crypto.PublicKey, error) {
 	return key, nil
 }
 
-// encodePair gives the PEM of a key and its chain.
+// encodePair returns the PEM of a key and its chain.
 func encodePair(key crypto.Signer, chain ...*x509.Certificate) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {

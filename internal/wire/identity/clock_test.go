@@ -19,8 +19,8 @@ func entryOf(t *testing.T, id *Identity) Node {
 	return entry
 }
 
-// TestARenewedEntryIsNewer: also if the certificate is renewed within a second, or the authority's clock went
-// back.
+// TestARenewedEntryIsNewer checks that a renewed entry is newer even if the certificate is renewed within a
+// second, or the authority's clock went back.
 func TestARenewedEntryIsNewer(t *testing.T) {
 	for _, back := range []time.Duration{0, time.Second, 50 * time.Minute} {
 		c := newCluster(t)
@@ -38,8 +38,8 @@ func TestARenewedEntryIsNewer(t *testing.T) {
 	}
 }
 
-// TestAnAuthorityRenewsAcrossAJumpOfItsClock: it signed its own certificate with a clock that was a year
-// ahead.
+// TestAnAuthorityRenewsAcrossAJumpOfItsClock covers an authority that signed its own certificate with a
+// clock that was a year ahead.
 func TestAnAuthorityRenewsAcrossAJumpOfItsClock(t *testing.T) {
 	c := newCluster(t)
 	b := c.mustJoin(t, "b")
@@ -71,7 +71,7 @@ func TestAnAuthorityRenewsAcrossAJumpOfItsClock(t *testing.T) {
 	wantTrust(t, "the clock is right again", b, c.first, true)
 }
 
-// TestWrongClocksAreNamed: nothing fails for a clock without saying so.
+// TestWrongClocksAreNamed checks that every failure due to a clock says so.
 func TestWrongClocksAreNamed(t *testing.T) {
 	c := newCluster(t)
 	b := c.mustJoin(t, "b")
@@ -91,7 +91,7 @@ func TestWrongClocksAreNamed(t *testing.T) {
 	}
 }
 
-// TestAnExpiredTokenStaysSo: a clock that jumps back must not bring it to life again.
+// TestAnExpiredTokenStaysSo checks that a clock that jumps back does not revive an expired token.
 func TestAnExpiredTokenStaysSo(t *testing.T) {
 	c := newCluster(t)
 	token := c.token(t, "")
@@ -106,7 +106,7 @@ func TestAnExpiredTokenStaysSo(t *testing.T) {
 	}
 }
 
-// TestRemovalsDoNotAskTheClock: a removed node is out whatever the clocks say.
+// TestRemovalsDoNotAskTheClock checks that a removed node stays out whatever the clocks say.
 func TestRemovalsDoNotAskTheClock(t *testing.T) {
 	c := newCluster(t)
 	b, d := c.mustJoin(t, "b"), c.mustJoin(t, "d")

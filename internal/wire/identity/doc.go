@@ -1,12 +1,12 @@
-// Package identity says who a node is and lets nodes prove it to each other.
+// Package identity identifies a node and lets nodes prove their identity to each other.
 //
 // The first node of a cluster makes a small certificate authority (CA) beside its own key. Every other node
-// joins with a one-time token: the token names the CA by fingerprint, so that the joiner knows whom it talks
-// to before it tells the secret. A certificate carries the node's name and its number, which the CA allocates
-// and never gives twice.
+// joins with a one-time token. The token names the CA by fingerprint, so that the joining node knows its
+// peer before it reveals the secret. A certificate contains the node's name and its number, which the CA
+// assigns only once.
 //
-// The package knows files, keys and a tiny join protocol. It must not know what nodes use their connections
-// for: no containers, no migrations, no gRPC.
+// The package knows files, keys and a tiny join protocol. It must not know the purpose of nodes'
+// connections: no containers, no migrations, no gRPC.
 //
 // On disk, below the state directory:
 //

@@ -44,7 +44,7 @@ func writeJSON(path string, value any) error {
 	return writeFile(path, append(data, '\n'))
 }
 
-// writeFile replaces a file so that after a crash either the old or the new content is there, whole.
+// writeFile replaces a file so that after a crash either the old or the new content is complete.
 func writeFile(path string, data []byte) error {
 	temporary, err := os.CreateTemp(filepath.Dir(path), ".new-*") // made with mode 0600
 	if err != nil {
@@ -77,8 +77,8 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// lock takes an exclusive lock on a file until the returned function is called, so that two processes do not
-// change the CA's state at once. The kernel drops it if the process dies.
+// lock takes an exclusive lock on a file until the returned function is called, so that two processes do
+// not change the CA's state at once. The kernel releases the lock if the process dies.
 func lock(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, privateFile)
 	if err != nil {

@@ -150,7 +150,7 @@ func FuzzVerifyNode(f *testing.F) {
 	})
 }
 
-// FuzzSuccession: news of a rollover change nothing unless the authority has signed them.
+// FuzzSuccession checks that news of a rollover change nothing unless the authority has signed them.
 func FuzzSuccession(f *testing.F) {
 	first, other := initNode(f, "a"), initNode(f, "a")
 	if err := other.BeginRollover(time.Hour, false, false); err != nil {

@@ -38,7 +38,7 @@ func authorityOf(t testing.TB, id *Identity) *Authority {
 	return authority
 }
 
-// roots are the authorities that a node trusts.
+// roots returns the authorities that a node trusts.
 func roots(id *Identity) *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, authority := range id.authorities() {
@@ -47,7 +47,7 @@ func roots(id *Identity) *x509.CertPool {
 	return pool
 }
 
-// serve answers joins and renewals of a node, and returns the address and the errors of the exchanges.
+// serve answers a node's joins and renewals, and returns the address and the errors of the exchanges.
 func serve(t testing.TB, server *Server, id *Identity, certificate *tls.Certificate) (string, <-chan error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

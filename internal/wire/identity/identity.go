@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// Errors about what is on the disk.
+// Errors about files on disk.
 var (
 	ErrNone   = errors.New("this node has no identity")
 	ErrExists = errors.New("this node has an identity already")
 )
 
-// Identity is this node's own: who it is, and the key with which it proves it.
+// Identity is this node's own identity, with the key that proves it.
 type Identity struct {
 	// Node is this node's entry as others should know it.
 	Node Node
-	// Pool is where all nodes of the cluster take container addresses from.
+	// Pool is the range from which all nodes of the cluster assign container addresses.
 	Pool netip.Prefix
 
 	dir     string
@@ -53,11 +53,11 @@ type InitOptions struct {
 	Name    string       // of the node
 	Address string       // HOST or HOST:PORT under which other nodes reach it
 	Pool    netip.Prefix // of container addresses, 16 bits
-	Force   bool         // set an identity that exists aside and make a new one
+	Force   bool         // set an existing identity aside and make a new one
 }
 
-// Init makes the first node of a cluster with its CA. Nothing is there until all of it is. It returns where
-// an older identity was set aside, if Force did that.
+// Init makes the first node of a cluster with its CA. The identity appears only when it is complete. Init
+// returns where it set an older identity aside, if Force is set.
 func Init(o InitOptions) (identity *Identity, setAside string, err error) {
 	if err := CheckName(o.Name); err != nil {
 		return nil, "", err
@@ -113,7 +113,7 @@ func writeIdentity(dir string, r record, key crypto.Signer, chain ...*x509.Certi
 	return writeJSON(filepath.Join(dir, "node.json"), r)
 }
 
-// install makes an identity in a directory of its own and moves it into place when it is whole. A rename
+// install makes an identity in a separate directory and moves it into place when it is complete. A rename
 // cannot replace a directory that is not empty, so an existing identity stays even if two processes try at
 // once.
 func install(state string, force bool, nodes []Node, write func(dir string) error) (setAside string,
@@ -149,7 +149,7 @@ func install(state string, force bool, nodes []Node, write func(dir string) erro
 	return setAside, syncDir(state)
 }
 
-// CheckFree says whether an identity can be made in a state directory.
+// CheckFree reports whether an identity can be made in a state directory.
 func CheckFree(state string, force bool) error {
 	_, err := os.Lstat(identityDir(state))
 	switch {
@@ -175,8 +175,8 @@ func moveAside(state string) (string, error) {
 	return aside, nil
 }
 
-// Load reads this node's identity. Without the list of removed nodes it loads too, and trusts no peer: see
-// KeepRevocations. Error: ErrNone.
+// Load reads this node's identity. It also succeeds without the list of removed nodes, but then trusts no
+// peer: see KeepRevocations. Error: ErrNone.
 func Load(state string) (*Identity, error) {
 	dir := identityDir(state)
 	data, err := readFile(filepath.Join(dir, "node.json"), maxMessageBytes)
@@ -232,13 +232,13 @@ func (i *Identity) loadCertificate() error {
 	return i.loadTrust(authority)
 }
 
-// Certificate is the one that this node shows now; Renew replaces it while connections live.
+// Certificate returns this node's present certificate; Renew replaces it while connections are open.
 func (i *Identity) Certificate() *tls.Certificate { return i.current.Load() }
 
-// Fingerprint tells which cluster this node is of.
+// Fingerprint identifies this node's cluster.
 func (i *Identity) Fingerprint() Fingerprint { return fingerprint(i.trust.Load().newest()) }
 
-// Expires is when this node's certificate ends.
+// Expires returns when this node's certificate expires.
 func (i *Identity) Expires() time.Time { return i.Certificate().Leaf.NotAfter }
 
 // Authority opens the CA if this node has it. Errors: ErrNotAuthority, ErrRevocationsUnread.
@@ -258,18 +258,18 @@ func (i *Identity) Authority() (*Authority, error) {
 	return authority, nil
 }
 
-// HasAuthority says whether this node can sign: it has the key of the newest authority.
+// HasAuthority reports whether this node can sign: it has the key of the newest authority.
 func (i *Identity) HasAuthority() bool {
 	held := i.held.Load()
 	return held != nil && held.Equal(i.trust.Load().newest())
 }
 
-// Current tells whether this node's certificate is of the newest authority.
+// Current reports whether the newest authority has issued this node's certificate.
 func (i *Identity) Current() bool {
 	return bytes.Equal(i.Certificate().Certificate[1], i.trust.Load().newest().Raw)
 }
 
-// authorities are the certificates by which this node checks what others have signed.
+// authorities returns the certificates by which this node checks signatures of others.
 func (i *Identity) authorities() []*x509.Certificate { return i.trust.Load().authorities() }
 
 // replaceCertificate makes a renewed certificate durable and uses it from now on.

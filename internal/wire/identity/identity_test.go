@@ -124,8 +124,8 @@ func TestRenewOverTheNetwork(t *testing.T) {
 	if _, err := b.Renew(testContext(t), dialRenew(t, c, b)); err != nil {
 		t.Errorf("again, with the renewed one: %v", err)
 	}
-	// A node that the CA does not know: it was promoted since, or its state was restored from a backup. The
-	// number is not given again.
+	// The CA does not know the node: the CA was promoted since, or its state was restored from a backup.
+	// The number is not assigned again.
 	forget := func(s *authorityState) error { s.Nodes, s.LastNumber = s.Nodes[:1], 1; return nil }
 	if err := c.authority.change(forget); err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ const (
 
 var errMessageTooLarge = errors.New("message is too large")
 
-// joinRequest is what a node sends to join. Nothing of it is trusted before the token is.
+// joinRequest is a node's request to join. It is not trusted before its token is checked.
 type joinRequest struct {
 	Secret  []byte    `json:"secret"`
 	Name    string    `json:"name"`
@@ -40,8 +40,7 @@ type joinRequest struct {
 	Time    time.Time `json:"time"`
 }
 
-// renewRequest asks for a new certificate for the name and number of the one that the connection was made
-// with.
+// renewRequest requests a new certificate for the name and number in the certificate of the connection.
 type renewRequest struct {
 	Request []byte    `json:"request"`
 	Time    time.Time `json:"time,omitzero"` // zero from the previous release
@@ -50,9 +49,9 @@ type renewRequest struct {
 	Revoked []Revocation `json:"revoked,omitempty"`
 }
 
-// certificateReply answers both.
+// certificateReply answers both requests.
 type certificateReply struct {
-	// Code and Error tell why there is no certificate.
+	// Code and Error say why there is no certificate.
 	Code  string `json:"code,omitempty"`
 	Error string `json:"error,omitempty"`
 
@@ -80,7 +79,7 @@ func replyCodes() map[string]error {
 	}
 }
 
-// ErrClockSkew says that two nodes' clocks differ too much for certificates to work.
+// ErrClockSkew means that two nodes' clocks differ too much for certificates to work.
 var ErrClockSkew = errors.New("clocks differ too much")
 
 // refusal is an error that another node gave as its reason.

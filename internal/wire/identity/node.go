@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// DefaultPort is the TCP port of an agent when an address does not say.
+// DefaultPort is the TCP port of an agent whose address has no port.
 const DefaultPort = 7443
 
 // MaxNumber is the largest node number: node N has the addresses POOL.N.0/24, and 255 is left for broadcasts.
@@ -30,13 +30,14 @@ var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 var hostPattern = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_.-]*[a-zA-Z0-9])?$`)
 
-// Node is what nodes know of each other. Each node signs its own entry, so that it does not matter who passes
-// it on.
+// Node is what nodes know about each other. Each node signs its own entry, so the entry can be passed on by
+// any node.
 type Node struct {
 	Name    string `json:"name"`
 	Number  int    `json:"number"`
 	Address string `json:"address"` // host:port of its agent
-	// Revision grows whenever the entry changes, so that the newest can be told without trusting clocks.
+	// Revision grows with each change of the entry, so that the newest entry can be found without trusting
+	// clocks.
 	Revision uint64 `json:"revision"`
 	// Certificate (DER) and Signature, in base64, are empty in an entry that its node has not signed yet: see
 	// Entry.
@@ -44,7 +45,7 @@ type Node struct {
 	Signature   string `json:"signature,omitempty"`
 }
 
-// Validate says what is wrong with an entry, for lists that come from elsewhere.
+// Validate returns what is wrong with an entry, for lists from other nodes.
 func (n Node) Validate() error {
 	if err := CheckName(n.Name); err != nil {
 		return err
@@ -71,7 +72,7 @@ func (n Node) Validate() error {
 	return nil
 }
 
-// CheckName says whether a node may have this name.
+// CheckName reports whether a node may have this name.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("%q is not a node name: use 1 to 63 lower-case letters, digits and inner hyphens",
@@ -112,7 +113,8 @@ func checkHost(host string) error {
 	return nil
 }
 
-// Subnet is the part of the pool in which a node gives addresses to containers: the /24 of its number.
+// Subnet returns the part of the pool from which a node assigns addresses to containers: the /24 of its
+// number.
 func Subnet(pool netip.Prefix, number int) (netip.Prefix, error) {
 	if err := CheckPool(pool); err != nil {
 		return netip.Prefix{}, err
@@ -125,7 +127,7 @@ func Subnet(pool netip.Prefix, number int) (netip.Prefix, error) {
 	return netip.PrefixFrom(netip.AddrFrom4(bytes), 24), nil
 }
 
-// CheckPool says whether a pool of container addresses can be divided among nodes.
+// CheckPool reports whether a pool of container addresses can be divided among nodes.
 func CheckPool(pool netip.Prefix) error {
 	if !pool.IsValid() || !pool.Addr().Is4() || pool.Bits() != 16 {
 		return fmt.Errorf("pool %s: want an IPv4 network of 16 bits, for example 10.57.0.0/16", pool)
@@ -165,10 +167,10 @@ func validateNodes(nodes []Node) error {
 	return nil
 }
 
-// Merge brings together what this node knows with what it heard. The newest entry of each number wins, and
-// where two numbers claim one name the newer number has it; the outcome does not depend on the order in which
-// lists arrive. Entries that are not valid are ignored. It tells whether anything is new. The result is in
-// order of number.
+// Merge combines what this node knows with what it has heard. The newest entry of each number wins, and if
+// two numbers claim one name, the newer number has it; the result does not depend on the order in which
+// lists arrive. Merge ignores invalid entries. It reports whether anything is new. The result is in order
+// of number.
 func Merge(known, heard []Node) (merged []Node, changed bool) {
 	best := map[int]Node{}
 	for _, node := range slices.Concat(known, heard) {
@@ -192,9 +194,10 @@ func Merge(known, heard []Node) (merged []Node, changed bool) {
 	return merged, !slices.Equal(merged, known)
 }
 
-// newer decides. A signed entry is newer than one that is not. Then the time of the certificate counts, which
-// the authority has set, so that a node cannot outbid the one that has its number after it; then the
-// revision, which the node has set; and then the content: any order does, if all nodes use the same.
+// newer reports which of two entries wins. A signed entry is newer than an unsigned one. Next counts the
+// time of the certificate, which the authority has set, so that a node cannot outbid the next node with its
+// number; then the revision, which the node has set; and then the content: any order will do, if all nodes
+// use the same.
 func newer(a, b Node) bool {
 	if a.Certificate != b.Certificate {
 		if was, is := b.issued(), a.issued(); !was.Equal(is) {
@@ -216,7 +219,7 @@ func newer(a, b Node) bool {
 	return a.Signature > b.Signature
 }
 
-// LoadNodes reads the nodes that this one knows; a node that knows none has an empty list.
+// LoadNodes reads the nodes that this node knows; a node that knows none has an empty list.
 func LoadNodes(state string) ([]Node, error) {
 	data, err := readFile(nodesPath(state), maxNodesFileBytes)
 	if err != nil {
@@ -232,7 +235,7 @@ func LoadNodes(state string) ([]Node, error) {
 	return nodes, nil
 }
 
-// SaveNodes replaces the list of the nodes that this one knows.
+// SaveNodes replaces the list of the nodes that this node knows.
 func SaveNodes(state string, nodes []Node) error {
 	if err := validateNodes(nodes); err != nil {
 		return err

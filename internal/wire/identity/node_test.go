@@ -35,7 +35,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMergeConverges: whatever the order in which lists arrive, all nodes end with the same.
+// TestMergeConverges checks that all nodes end with the same list, in whatever order lists arrive.
 func TestMergeConverges(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

@@ -15,7 +15,7 @@ func (s span) left() int { return max(s.End-s.Last, 0) }
 
 func (s span) valid() bool { return s.Last >= 1 && s.Last <= s.End && s.End <= MaxNumber }
 
-// end is the highest number that this authority may give now.
+// end returns the highest number that this authority may assign now.
 func (s *authorityState) end() int {
 	if s.End < 1 || s.End > MaxNumber {
 		return MaxNumber
@@ -23,8 +23,8 @@ func (s *authorityState) end() int {
 	return s.End
 }
 
-// observe learns of nodes that another authority has admitted, so that neither their names nor, after a state
-// from a backup, their numbers are given again; and forgets those that have been removed.
+// observe records nodes that another authority has admitted, so that neither their names nor, after a
+// restored backup of the state, their numbers are assigned again. It forgets nodes that have been removed.
 func (s *authorityState) observe(known []Node, refused func(Peer) error) {
 	for _, node := range known {
 		peer := Peer{Name: node.Name, Number: node.Number}
@@ -39,7 +39,7 @@ func (s *authorityState) observe(known []Node, refused func(Peer) error) {
 	s.Nodes = slices.DeleteFunc(s.Nodes, func(p Peer) bool { return refused(p) != nil })
 }
 
-// nextSpan makes sure that there is a number to give.
+// nextSpan makes sure that there is a number to assign.
 func (s *authorityState) nextSpan() error {
 	for s.LastNumber >= s.end() && len(s.Spare) > 0 {
 		if next := s.Spare[0]; next.valid() {
@@ -55,7 +55,7 @@ func (s *authorityState) nextSpan() error {
 	return nil
 }
 
-// halve gives half of the numbers that are left to another authority: no two ever have the same.
+// halve gives half of the remaining numbers to another authority: no two authorities ever have the same.
 func (s *authorityState) halve() (span, error) {
 	if err := s.nextSpan(); err != nil {
 		return span{}, err
@@ -65,7 +65,7 @@ func (s *authorityState) halve() (span, error) {
 	return given, nil
 }
 
-// takeBack has what another authority has not given.
+// takeBack takes over numbers that another authority has not assigned.
 func (s *authorityState) takeBack(spans []span) {
 	for _, one := range spans {
 		if one.valid() && one.left() > 0 {
@@ -74,7 +74,7 @@ func (s *authorityState) takeBack(spans []span) {
 	}
 }
 
-// rest is all that is left to be given.
+// rest returns all numbers that can still be assigned.
 func (s *authorityState) rest() []span {
 	return append([]span{{Last: s.LastNumber, End: s.end()}}, s.Spare...)
 }

@@ -16,16 +16,16 @@ import (
 
 const maxHandoverBytes = 1 << 20
 
-// Handover is what makes another node an authority. It has the key of the cluster: it goes over mutually
-// verified connections only, and into files that only root can read.
+// Handover makes another node an authority. It contains the key of the cluster, so it travels only over
+// mutually verified connections, and into files that only root can read.
 type Handover struct {
 	Pair  []byte `json:"pair"` // PEM of the key and the certificate
-	Span  span   `json:"span"` // the numbers that it may give
+	Span  span   `json:"span"` // the numbers that it may assign
 	Nodes []Peer `json:"nodes"`
 }
 
 // HandOver makes what another node needs to be an authority, too. The same node gets the same numbers again
-// if the first time came to nothing.
+// if the first attempt failed.
 func (i *Identity) HandOver(to Peer) ([]byte, error) {
 	if err := i.CheckPeer(to); err != nil {
 		return nil, err
@@ -59,8 +59,8 @@ func (i *Identity) HandOver(to Peer) ([]byte, error) {
 	return json.Marshal(handover)
 }
 
-// parseHandover checks that it has the key of the cluster with this fingerprint, so that it does not matter
-// who says so.
+// parseHandover checks that a handover has the key of the cluster with this fingerprint, so that its sender
+// need not be trusted.
 func parseHandover(data []byte, want Fingerprint) (Handover, error) {
 	var handover Handover
 	if len(data) > maxHandoverBytes {
@@ -84,7 +84,7 @@ func parseHandover(data []byte, want Fingerprint) (Handover, error) {
 	return handover, nil
 }
 
-// TakeAuthority makes this node an authority by what HandOver has made on another one.
+// TakeAuthority makes this node an authority with the result of another node's HandOver.
 func (i *Identity) TakeAuthority(data []byte) error {
 	handover, err := parseHandover(data, i.Fingerprint())
 	if err != nil {
@@ -95,7 +95,7 @@ func (i *Identity) TakeAuthority(data []byte) error {
 	if i.HasAuthority() {
 		return nil
 	}
-	if i.held.Load() != nil { // of before a rollover: it keeps its numbers, and has the new key
+	if i.held.Load() != nil { // from before a rollover: it keeps its numbers, and gets the new key
 		if err := writeFile(filepath.Join(i.authorityDir(), "ca.pem"), handover.Pair); err != nil {
 			return fmt.Errorf("take the authority: %w", err)
 		}
@@ -118,7 +118,7 @@ func (i *Identity) TakeAuthority(data []byte) error {
 	return errors.Join(syncDir(i.dir), i.loadHeld())
 }
 
-// loadHeld notes which authority's key this node has, after it took or dropped one.
+// loadHeld records which authority's key this node has, after it took or dropped one.
 func (i *Identity) loadHeld() error {
 	pair, err := loadPair(filepath.Join(i.authorityDir(), "ca.pem"))
 	if isNotExist(err) {
@@ -144,7 +144,7 @@ func (o DemotionOrder) signed() []byte {
 	return sum[:]
 }
 
-// OrderDemotion signs that a node shall give the authority up.
+// OrderDemotion signs the order that a node must give the authority up.
 func (i *Identity) OrderDemotion(peer Peer) ([]byte, error) {
 	authority, err := i.Authority()
 	if err != nil {
@@ -157,7 +157,8 @@ func (i *Identity) OrderDemotion(peer Peer) ([]byte, error) {
 	return json.Marshal(order)
 }
 
-// DropAuthority obeys an order and returns the numbers that this node had to give, for TakeNumbersBack.
+// DropAuthority obeys an order and returns the numbers that this node could still assign, for
+// TakeNumbersBack.
 func (i *Identity) DropAuthority(data []byte) (rest []byte, err error) {
 	var order DemotionOrder
 	if err := json.Unmarshal(data, &order); err != nil {
@@ -166,7 +167,7 @@ func (i *Identity) DropAuthority(data []byte) (rest []byte, err error) {
 	if err := i.checkOrder(order, time.Now()); err != nil {
 		return nil, err
 	}
-	authority, err := openAuthority(i.authorityDir()) // also one of before a rollover
+	authority, err := openAuthority(i.authorityDir()) // even if it is from before a rollover
 	if errors.Is(err, ErrNotAuthority) {
 		return []byte("[]"), nil // it was done before
 	}
@@ -201,7 +202,7 @@ func (i *Identity) checkOrder(order DemotionOrder, now time.Time) error {
 	return nil
 }
 
-// TakeNumbersBack has the numbers of a node that was demoted.
+// TakeNumbersBack takes over the numbers of a demoted node.
 func (i *Identity) TakeNumbersBack(from Peer, rest []byte) error {
 	var spans []span
 	if len(rest) > maxMessageBytes {
@@ -217,7 +218,7 @@ func (i *Identity) TakeNumbersBack(from Peer, rest []byte) error {
 	return authority.change(func(state *authorityState) error {
 		given, known := state.Given[from.Number]
 		if !known {
-			return nil // another authority has promoted it: what is not known to be free is not given
+			return nil // another authority has promoted it: numbers not known to be free are not assigned
 		}
 		delete(state.Given, from.Number)
 		for _, one := range spans {

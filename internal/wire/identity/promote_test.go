@@ -20,8 +20,8 @@ func promoted(t *testing.T, c *cluster, id *Identity) []byte {
 	return handover
 }
 
-// TestNoNodeIsNeededForGood: a node that was promoted admits, renews and removes, and gives no number that
-// another authority gives.
+// TestNoNodeIsNeededForGood checks that a promoted node admits, renews and removes, and assigns no number
+// that another authority assigns.
 func TestNoNodeIsNeededForGood(t *testing.T) {
 	c := newCluster(t)
 	b, d := c.mustJoin(t, "b"), c.mustJoin(t, "d")

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// NeedsRenewal says whether half or less of the certificate's life is left, or it lives for longer than
+// NeedsRenewal reports whether half or less of the certificate's life is left, or it lives for longer than
 // certificates now do.
 func (i *Identity) NeedsRenewal(now time.Time) bool {
 	if !i.Current() {

@@ -86,7 +86,7 @@ func TestARemovedNodeIsOutForGood(t *testing.T) {
 	}
 }
 
-// TestRevocationsAreTheAuthoritysAlone: a node cannot remove another.
+// TestRevocationsAreTheAuthoritysAlone checks that a node cannot remove another.
 func TestRevocationsAreTheAuthoritysAlone(t *testing.T) {
 	c, stranger := newCluster(t), newCluster(t)
 	b := c.mustJoin(t, "b")
@@ -167,8 +167,8 @@ func TestEntriesAreSigned(t *testing.T) {
 	}
 }
 
-// TestTheSuccessorsEntryWins: whoever has the number again after a disk was lost is not outbid by what was
-// signed before.
+// TestTheSuccessorsEntryWins checks that an older signature cannot outbid a node that got the number again
+// after a disk was lost.
 func TestTheSuccessorsEntryWins(t *testing.T) {
 	c := newCluster(t)
 	b := c.mustJoin(t, "b")
@@ -196,7 +196,8 @@ func TestTheSuccessorsEntryWins(t *testing.T) {
 	}
 }
 
-// TestNextRevisionIsNeverZero: a revision of 2^64-1 made it 0, which no node would have taken.
+// TestNextRevisionIsNeverZero checks that a revision of 2^64-1 does not make the next one 0, which no node
+// would accept.
 func TestNextRevisionIsNeverZero(t *testing.T) {
 	known := []Node{{Name: "b", Number: 2, Address: "h:1", Revision: 1<<64 - 1}}
 	server := &Server{nodes: func() []Node { return known }}

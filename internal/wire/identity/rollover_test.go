@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// trusts tells whether a node accepts another one's certificates in a handshake.
+// trusts reports whether a node accepts another one's certificates in a handshake.
 func trusts(t *testing.T, id, peer *Identity) bool {
 	t.Helper()
 	_, err := id.VerifyPeer(chainOf(t, peer), x509.VerifyOptions{DNSName: ServerName(peer.Node.Name)})
@@ -24,7 +24,7 @@ func wantTrust(t *testing.T, what string, id, peer *Identity, want bool) {
 	}
 }
 
-// restarted is a node after its agent was started again.
+// restarted returns a node after a restart of its agent.
 func restarted(t *testing.T, id *Identity) *Identity {
 	t.Helper()
 	again, err := Load(filepath.Dir(id.dir))
@@ -38,7 +38,7 @@ func restarted(t *testing.T, id *Identity) *Identity {
 	return again
 }
 
-// hears has one node take what another tells, as it travels.
+// hears passes one node's news to another in the form in which they travel.
 func hears(t *testing.T, id, from *Identity) (retired bool) {
 	t.Helper()
 	s, _ := from.Succession()
@@ -60,7 +60,7 @@ func hears(t *testing.T, id, from *Identity) (retired bool) {
 	return retired
 }
 
-// renews has a node renew its certificate at another one.
+// renews makes a node renew its certificate at another node.
 func renews(t *testing.T, id, at *Identity) {
 	t.Helper()
 	if at == id {
@@ -91,7 +91,8 @@ func begins(t *testing.T, id *Identity, force bool) {
 	}
 }
 
-// TestRolloverWithoutDowntime: at each step all nodes trust each other, also those that have not heard of it.
+// TestRolloverWithoutDowntime checks that at each step all nodes trust each other, including those that
+// have not heard of it.
 func TestRolloverWithoutDowntime(t *testing.T) {
 	c := newCluster(t)
 	a, b, d := c.first, c.mustJoin(t, "b"), c.mustJoin(t, "d")
@@ -119,7 +120,7 @@ func TestRolloverWithoutDowntime(t *testing.T) {
 		t.Error("b has not come along")
 	}
 	all("b has renewed")
-	renews(t, d, a) // which tells it of the rollover
+	renews(t, d, a) // which informs d of the rollover
 	all("d has renewed")
 	entry, err := d.Entry()
 	if err != nil || a.VerifyNode(entry) != nil || !b.CameAlong(entry) {
@@ -144,7 +145,7 @@ func TestRolloverWithoutDowntime(t *testing.T) {
 	all("the next one")
 }
 
-// TestWhoDidNotComeAlongIsOut: with the certificate, the key and the signatures of the old authority.
+// TestWhoDidNotComeAlongIsOut uses the certificate, the key and the signatures of the old authority.
 func TestWhoDidNotComeAlongIsOut(t *testing.T) {
 	c := newCluster(t)
 	a, b, d, e := c.first, c.mustJoin(t, "b"), c.mustJoin(t, "d"), c.mustJoin(t, "e")
@@ -199,7 +200,7 @@ func TestWhoDidNotComeAlongIsOut(t *testing.T) {
 	if fresh, err := b.Revoke([]Revocation{removal}); err == nil || len(fresh) > 0 {
 		t.Error("the stolen key of the old authority removes a node")
 	}
-	hears(t, e, a) // from another one, for example: it has not renewed
+	hears(t, e, a) // e may hear from any node: it has not renewed
 	e = restarted(t, e)
 	wantTrust(t, "e, which did not come along", e, d, false)
 	c.authority = authorityOf(t, a)
@@ -214,8 +215,8 @@ func TestWhoDidNotComeAlongIsOut(t *testing.T) {
 	wantTrust(t, "joined again", again, b, true)
 }
 
-// TestTwoRolloversAtOnce: two nodes with the authority begin at the same time; all choose the same, and
-// nobody is out.
+// TestTwoRolloversAtOnce begins a rollover at two nodes with the authority at the same time, and checks
+// that all nodes choose the same, and that no node is locked out.
 func TestTwoRolloversAtOnce(t *testing.T) {
 	c := newCluster(t)
 	a, b, d, e := c.first, c.mustJoin(t, "b"), c.mustJoin(t, "d"), c.mustJoin(t, "e")
@@ -275,7 +276,7 @@ func promote(t *testing.T, from, to *Identity) {
 	}
 }
 
-// TestALostRolloverIsReplaced: the node with the new key is lost before any other has it.
+// TestALostRolloverIsReplaced loses the node with the new key before any other node has it.
 func TestALostRolloverIsReplaced(t *testing.T) {
 	c := newCluster(t)
 	a, b, d := c.first, c.mustJoin(t, "b"), c.mustJoin(t, "d")
@@ -298,9 +299,9 @@ func TestALostRolloverIsReplaced(t *testing.T) {
 	}
 }
 
-// TestASupersededRolloverDoesNotEnd: a node whose rollover was superseded ends its own before it hears so.
-// Nodes that follow the other one stay with it, and nodes that know only the one that lost still hear of the
-// other.
+// TestASupersededRolloverDoesNotEnd covers a node whose rollover was superseded, and which ends its own
+// before it hears of that. Nodes that follow the other rollover stay with it, and nodes that know only the
+// losing rollover still hear of the other.
 func TestASupersededRolloverDoesNotEnd(t *testing.T) {
 	c := newCluster(t)
 	a, b, d, e := c.first, c.mustJoin(t, "b"), c.mustJoin(t, "d"), c.mustJoin(t, "e")
@@ -332,8 +333,8 @@ func TestASupersededRolloverDoesNotEnd(t *testing.T) {
 	wantTrust(t, "both ended", d, a, false)
 }
 
-// TestAPlanIsForOneRollover: the time of a rollover that was superseded does not end the other one, although
-// its node has the key of the other one, too.
+// TestAPlanIsForOneRollover checks that the deadline of a superseded rollover does not end the other one,
+// although its node has the key of the other one, too.
 func TestAPlanIsForOneRollover(t *testing.T) {
 	c := newCluster(t)
 	a, b := c.first, c.mustJoin(t, "b")
@@ -351,8 +352,8 @@ func TestAPlanIsForOneRollover(t *testing.T) {
 	}
 }
 
-// TestNoRolloverAfterTheLastVersion: whoever has the key can use the last version. The next rollover fails,
-// and does not cost this node its key.
+// TestNoRolloverAfterTheLastVersion uses the last version, which anybody with the key can do. The next
+// rollover fails, and does not cost this node its key.
 func TestNoRolloverAfterTheLastVersion(t *testing.T) {
 	a := initNode(t, "a")
 	old := authorityOf(t, a)
@@ -375,8 +376,8 @@ func TestNoRolloverAfterTheLastVersion(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedRolloverGoesOn: the agent ended between writing the new key and noting that it is the
-// newest.
+// TestAnInterruptedRolloverGoesOn covers an agent that ended between writing the new key and recording that
+// it is the newest.
 func TestAnInterruptedRolloverGoesOn(t *testing.T) {
 	c := newCluster(t)
 	a, b := c.first, c.mustJoin(t, "b")
@@ -395,8 +396,8 @@ func TestAnInterruptedRolloverGoesOn(t *testing.T) {
 	wantTrust(t, "taken up", again, b, true)
 }
 
-// TestRemovalsOutliveTheAuthority that has signed them, also one that the new authority hears of only by a
-// renewal.
+// TestRemovalsOutliveTheAuthority checks that removals survive the authority that has signed them, even a
+// removal of which the new authority hears only with a renewal.
 func TestRemovalsOutliveTheAuthority(t *testing.T) {
 	c := newCluster(t)
 	a, b := c.first, c.mustJoin(t, "b")
@@ -428,7 +429,7 @@ func TestRemovalsOutliveTheAuthority(t *testing.T) {
 	}
 }
 
-// TestJoinDuringARollover: the new node trusts those that have not renewed yet.
+// TestJoinDuringARollover checks that a new node trusts nodes that have not renewed their certificates yet.
 func TestJoinDuringARollover(t *testing.T) {
 	c := newCluster(t)
 	a, b := c.first, c.mustJoin(t, "b")

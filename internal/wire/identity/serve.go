@@ -10,23 +10,22 @@ import (
 	"time"
 )
 
-// Server answers nodes that want to join or to renew their certificates. It is made on every node: one
-// without the CA says so.
+// Server answers nodes that want to join or to renew their certificates. Every node has one; without the
+// CA, it says so.
 type Server struct {
 	identity *Identity
 	// authority opens the CA, which this node may get or lose at any time. Error: ErrNotAuthority.
 	authority func() (*Authority, error)
 	nodes     func() []Node
 	joined    func(Node)
-	removed   func([]Revocation) // nil: nobody is told
+	removed   func([]Revocation) // nil: nobody is informed
 }
 
-// OnRemoved has a function called with removals that nodes tell of when they renew.
+// OnRemoved sets a function that is called with removals that renewing nodes report.
 func (s *Server) OnRemoved(removed func([]Revocation)) { s.removed = removed }
 
-// NewServer makes the server of a node. It fails if this node has the authority and cannot open it. nodes is
-// asked for the list that a new node is given, and joined, if not nil, is told of each node that has been
-// admitted.
+// NewServer makes the server of a node. It fails if this node has the authority and cannot open it. nodes
+// returns the list for a new node. joined, if not nil, is called for each admitted node.
 func NewServer(identity *Identity, nodes func() []Node, joined func(Node)) (*Server, error) {
 	_, err := identity.Authority()
 	if err != nil && !errors.Is(err, ErrNotAuthority) && !errors.Is(err, ErrRevocationsUnread) {
@@ -82,8 +81,8 @@ func (s *Server) join(request joinRequest) (Node, certificateReply, error) {
 	return node, s.reply(peer, certificate, nodes), nil
 }
 
-// checkJoin refuses what can be refused before the token is spent. Whoever has no token learns nothing from
-// it about the cluster.
+// checkJoin refuses what can be refused before the token is spent. A peer without a token learns nothing
+// about the cluster from the refusal.
 func (s *Server) checkJoin(request joinRequest, now time.Time) (crypto.PublicKey, string, error) {
 	if skew := now.Sub(request.Time); skew.Abs() > maxClockSkew {
 		return nil, "",
@@ -108,7 +107,7 @@ func aheadOrBehind(skew time.Duration) string {
 	return "behind"
 }
 
-// nextRevision makes the entry of a node that joins again newer than what others remember of it.
+// nextRevision makes the entry of a rejoining node newer than what others remember of it.
 func (s *Server) nextRevision(number int) uint64 {
 	for _, node := range s.nodes() {
 		if node.Number == number {
@@ -139,7 +138,7 @@ func (s *Server) ServeRenew(conn net.Conn, peer Peer) error {
 	return s.send(conn, s.reply(peer, certificate, s.nodes()))
 }
 
-// takeRemovals learns which nodes the one that renews knows to be removed.
+// takeRemovals takes over the removals that a renewing node knows.
 func (s *Server) takeRemovals(list []Revocation) error {
 	if err := validateRevocations(list); err != nil {
 		return err
@@ -180,8 +179,8 @@ func (s *Server) reply(peer Peer, certificate *x509.Certificate, nodes []Node) c
 	return reply
 }
 
-// send answers; a list of nodes that does not fit is cut to the CA's node and the new one, which hears of the
-// others later.
+// send sends the answer. A list of nodes that does not fit is cut to the CA's node and the new one, which
+// hears of the others later.
 func (s *Server) send(conn net.Conn, reply certificateReply) error {
 	err := writeUpTo(conn, reply, maxReplyBytes)
 	if !errors.Is(err, errMessageTooLarge) {
@@ -193,7 +192,7 @@ func (s *Server) send(conn net.Conn, reply certificateReply) error {
 	return writeUpTo(conn, reply, maxReplyBytes)
 }
 
-// notHere says where to ask, as far as this node knows, if it does not have the authority.
+// notHere names the node to ask, as far as known, if this node does not have the authority.
 func (s *Server) notHere(err error) error {
 	if !errors.Is(err, ErrNotAuthority) {
 		return err

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// DefaultTokenLifetime is how long a token can be used if nobody says.
+// DefaultTokenLifetime is how long a token can be used by default.
 const DefaultTokenLifetime = 15 * time.Minute
 
 const (
@@ -32,7 +32,7 @@ var (
 	ErrTokenExpired = errors.New("token has expired")
 )
 
-// Token is what a joining node is given: whom to trust, and the secret that makes it trusted.
+// Token is what a joining node gets: whom to trust, and the secret that makes it trusted.
 type Token struct {
 	CA     Fingerprint
 	secret [secretBytes]byte
@@ -79,9 +79,9 @@ func hashSecret(secret []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// IssueToken makes a token with which one node can join within ttl (0: DefaultTokenLifetime). With a node's
-// name only that node can use it, and only so can a node join again that has joined before, for example after
-// its disk was lost: it keeps its number.
+// IssueToken makes a token with which one node can join within ttl (0: DefaultTokenLifetime). If the token
+// names a node, only that node can use it. A node that has joined before can join again only with such a
+// token, for example after its disk was lost: it keeps its number.
 func (a *Authority) IssueToken(ttl time.Duration, node string) (Token, error) {
 	if ttl == 0 {
 		ttl = DefaultTokenLifetime
@@ -112,7 +112,7 @@ func (a *Authority) IssueToken(ttl time.Duration, node string) (Token, error) {
 	})
 }
 
-// findToken returns the record of a secret. It compares all, each in constant time.
+// findToken returns the record of a secret. It compares all records, each in constant time.
 func (s *authorityState) findToken(secret []byte, now time.Time) (*tokenRecord, error) {
 	hash := hashSecret(secret)
 	var found *tokenRecord

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAnUnreadableListTrustsNobody: a damaged list of removed nodes is neither empty nor a reason for the
-// agent to end.
+// TestAnUnreadableListTrustsNobody checks that a damaged list of removed nodes is neither taken as empty
+// nor a reason for the agent to end.
 func TestAnUnreadableListTrustsNobody(t *testing.T) {
 	c := newCluster(t)
 	b, d := c.mustJoin(t, "b"), c.mustJoin(t, "d")
@@ -58,7 +58,8 @@ func TestAnUnreadableListTrustsNobody(t *testing.T) {
 	}
 }
 
-// TestAnAuthorityAdmitsNobodyWithoutTheList: it could renew the certificate of a removed node.
+// TestAnAuthorityAdmitsNobodyWithoutTheList checks that an authority without the list issues no
+// certificates: it could renew that of a removed node.
 func TestAnAuthorityAdmitsNobodyWithoutTheList(t *testing.T) {
 	c := newCluster(t)
 	removed(t, c, c.mustJoin(t, "b"))
@@ -80,8 +81,8 @@ func TestAnAuthorityAdmitsNobodyWithoutTheList(t *testing.T) {
 	}
 }
 
-// TestAListThatWasNotWrittenIsWrittenLater: a removal must outlive the agent that heard of it with a full
-// disk.
+// TestAListThatWasNotWrittenIsWrittenLater checks that a removal survives an agent that heard of it while
+// its disk was full.
 func TestAListThatWasNotWrittenIsWrittenLater(t *testing.T) {
 	c := newCluster(t)
 	b, d := c.mustJoin(t, "b"), c.mustJoin(t, "d")

@@ -7,24 +7,25 @@ import (
 	"time"
 )
 
-// Sample is one question and answer between two clocks, in nanoseconds since 1970: asked at Sent,
-// and answered by the peer, whose clock said Received and Answered meanwhile, at Returned.
+// Sample is a query and its answer between two clocks, in nanoseconds since 1970. The query left at Sent
+// and the answer came at Returned. By the peer's clock, the query came at Received and the answer left at
+// Answered.
 type Sample struct {
 	Sent, Received, Answered, Returned int64
 }
 
-// RTT is the round trip without the time that the peer took.
+// RTT returns the round trip without the peer's own time.
 func (s Sample) RTT() time.Duration {
 	return time.Duration((s.Returned - s.Sent) - (s.Answered - s.Received))
 }
 
-// Offset is how far the peer's clock is ahead of this one, and by how much that can be wrong.
+// Offset is how far the peer's clock is ahead of this one, and the maximum error.
 type Offset struct {
 	Ahead time.Duration
 	Error time.Duration
 }
 
-// ToLocal tells what this node's clock said when the peer's said t.
+// ToLocal returns the time of this node's clock when the peer's clock showed t.
 func (o Offset) ToLocal(t time.Time) time.Time { return t.Add(-o.Ahead) }
 
 // EstimateOffset compares two clocks as NTP does (RFC 5905, section 8). The sample with the
@@ -63,7 +64,7 @@ func pong(ping []byte, received time.Time) []byte {
 	return controlFrame(framePong, append(payload, make([]byte, 8)...))
 }
 
-// stamp puts the time into a frame that wants it, at the moment at which it is sent.
+// stamp puts the time into a frame that needs it, at the moment at which it is sent.
 func stamp(frame []byte) {
 	if kind := frameType(frame[0]); kind == framePing || kind == framePong {
 		binary.BigEndian.PutUint64(frame[len(frame)-8:], uint64(time.Now().UnixNano()))
@@ -75,7 +76,7 @@ func (s *Session) Ping(ctx context.Context) (Sample, error) {
 	return sampled(s.question(ctx, func(number uint64) [][]byte { return [][]byte{ping(number)} })())
 }
 
-// sampled takes the answer to a ping, at the moment at which it comes.
+// sampled processes the answer to a ping at the moment at which it arrives.
 func sampled(answer []byte, err error) (Sample, error) {
 	if err != nil {
 		return Sample{}, err

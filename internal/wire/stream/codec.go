@@ -30,10 +30,10 @@ func (c Codec) String() string {
 	return fmt.Sprintf("codec %d", uint8(c))
 }
 
-// smallChunk is how much is compressed at once, but for the slow codecs.
+// smallChunk is the chunk size of the fast codecs.
 const smallChunk = 256 << 10
 
-// chunkBytes is how much is compressed at once. The slow codecs are for slow links, where a larger
+// chunkBytes returns how much is compressed at once. The slow codecs are for slow links, where a larger
 // window pays.
 func (c Codec) chunkBytes() int {
 	if c >= ZstdDefault {
@@ -42,19 +42,18 @@ func (c Codec) chunkBytes() int {
 	return smallChunk
 }
 
-// compressor has the tables of the codecs that a session uses, made when a codec is first chosen:
-// that takes long enough not to want it in a freeze. For each core that it uses they take 3, 4 and
-// 7 MiB for the three levels of zstd.
+// compressor has the tables of a session's codecs, made when a codec is first chosen, which takes too long
+// for a freeze. For each core they take 3, 4 and 7 MiB for the three levels of zstd.
 type compressor struct {
 	workers int
 	mu      sync.Mutex
 	levels  [codecsEnd]*zstd.Encoder
 }
 
-// cores is how many of them compression gets: see Choose.
+// cores returns how many cores compression gets: see Choose.
 func (c *compressor) cores() int { return max(1, c.workers/2) }
 
-// forget lets go of all tables. A codec that is to be used after that must be made ready again.
+// forget releases all tables. A codec must be prepared again before it is used.
 func (c *compressor) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +84,7 @@ func (c *compressor) prepare(codec Codec) error {
 	return nil
 }
 
-// compress appends the compressed form of raw to dst and returns false if that is not worth it.
+// compress appends the compressed form of raw to dst; it returns false if that is not worthwhile.
 func (c *compressor) compress(codec Codec, dst, raw []byte) ([]byte, bool) {
 	start := len(dst)
 	switch {
@@ -98,7 +97,7 @@ func (c *compressor) compress(codec Codec, dst, raw []byte) ([]byte, bool) {
 		}
 		dst = dst[:start+len(s2.Encode(dst[start:need], raw))]
 	case incompressible(raw):
-		return dst, false // zstd would look hard for what is not there
+		return dst, false // zstd would spend much time for nothing
 	default:
 		c.mu.Lock()
 		encoder := c.levels[codec]
@@ -111,14 +110,14 @@ func (c *compressor) compress(codec Codec, dst, raw []byte) ([]byte, bool) {
 	return dst, worthwhile(len(dst)-start, len(raw))
 }
 
-// incompressible tells of random content, or what is compressed already.
+// incompressible reports whether content is random, or already compressed.
 func incompressible(raw []byte) bool { return !worthwhile(s2.EstimateBlockSize(raw), len(raw)) }
 
-// worthwhile tells whether a frame saves enough to be worth decompressing. A negative size is that
-// of what cannot be compressed at all.
+// worthwhile reports whether a frame saves enough to be worth decompressing. A negative size means that it
+// cannot be compressed at all.
 func worthwhile(size, raw int) bool { return size >= 0 && size < raw-raw/16 }
 
-// newDecompressor makes a decoder that never gives more than a frame.
+// newDecompressor makes a decoder that never returns more than a frame.
 func newDecompressor(workers int) (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(workers), zstd.WithDecoderMaxMemory(MaxFrame),
 		zstd.WithDecoderMaxWindow(MaxFrame), zstd.WithDecodeAllCapLimit(true))

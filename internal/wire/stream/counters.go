@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// Count is how much has been transferred. Raw is what sections hold; wire is what it took, with headers.
+// Count is how much has been transferred. Raw counts the contents of sections; wire counts bytes sent for
+// them, with headers.
 type Count struct {
 	RawBytes  uint64
 	WireBytes uint64
@@ -15,12 +16,12 @@ type Count struct {
 type Counters struct {
 	Sent     map[string]Count
 	Received map[string]Count
-	// SentWireBytes and ReceivedWireBytes are all bytes, with pings and probes.
+	// SentWireBytes and ReceivedWireBytes are all bytes, including pings and probes.
 	SentWireBytes     uint64
 	ReceivedWireBytes uint64
 }
 
-// Plus adds what another session of the same peers has transferred.
+// Plus adds the counters of another session of the same peers.
 func (c Counters) Plus(other Counters) Counters {
 	return Counters{
 		Sent: plus(c.Sent, other.Sent), Received: plus(c.Received, other.Received),
@@ -79,14 +80,14 @@ func (c *counters) received(shares []share, wire int) {
 	divide(c.Received, shares, wire)
 }
 
-// share is what one kind of section has in a frame.
+// share is the part of a frame that belongs to one kind of section.
 type share struct {
 	kind string
 	raw  int
 	all  int // with its records' headers
 }
 
-// addShare adds to the last share or begins another; the sections of a frame mostly are of one kind.
+// addShare adds to the last share or begins another; usually all sections of a frame are of one kind.
 func addShare(shares []share, kind string, raw, all int) []share {
 	if n := len(shares); n > 0 && shares[n-1].kind == kind {
 		shares[n-1].raw += raw
@@ -96,7 +97,7 @@ func addShare(shares []share, kind string, raw, all int) []share {
 	return append(shares, share{kind: kind, raw: raw, all: all})
 }
 
-// divide splits the bytes of a frame among the kinds in it, in proportion to what each brought.
+// divide divides the bytes of a frame among its kinds, in proportion to their raw bytes.
 func divide(counts map[string]Count, shares []share, wire int) {
 	total := 0
 	for _, s := range shares {

@@ -1,8 +1,7 @@
 // Package stream carries sections, named sequences of bytes, in both directions of one connection.
 //
-// It knows nothing of what the sections hold, of who is at the other end or of when something
-// should be sent; it must not import anything that does. It is handed a connection that is already
-// authenticated and encrypted.
+// The package knows nothing about the contents of sections, the peer, or when something should be sent, and
+// must not import anything that does. Its connections are already authenticated and encrypted.
 //
 // # Layers
 //
@@ -16,9 +15,9 @@
 //
 // # Latency
 //
-// A chunk is sent when it is full, on Flush, End of the last section (Finish), or as soon as it
-// holds minChunk bytes and nothing is under way: a slow link never waits for a chunk to fill, and a
-// fast one gets large ones.
+// A chunk is sent when it is full, on Flush, at the End of the last section (Finish), or as soon as it
+// holds minChunk bytes and nothing is in flight. So a slow link never waits for a chunk to fill, and a fast
+// link gets large chunks.
 //
 // # Memory
 //

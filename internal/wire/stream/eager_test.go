@@ -40,8 +40,8 @@ func TestEager(t *testing.T) {
 	}
 }
 
-// TestEagerIsRefused wants that who uses a refused session hears why, although the peer has not
-// read what was sent.
+// TestEagerIsRefused checks that users of a refused session learn why, although the peer has not read their
+// data.
 func TestEagerIsRefused(t *testing.T) {
 	a, b := pipe(t)
 	s, err := Open(testContext(t), a, Hello{Migration: "m", Purpose: "test"}, Options{Eager: true})

@@ -2,7 +2,7 @@ package stream
 
 import "encoding/binary"
 
-// MaxFrame is the most that a frame holds, raw.
+// MaxFrame is the maximum size of a frame's payload before compression.
 const MaxFrame = 1 << 20
 
 const (
@@ -17,8 +17,8 @@ const (
 	frameRecords frameType = 1 + iota
 	framePing              // asks for a pong
 	framePong
-	frameProbe  // filling, to be measured
-	frameReport // what the receiver measured
+	frameProbe  // padding, to be measured
+	frameReport // the receiver's measurement
 	frameAbort  // the peer's reason for ending the stream
 	frameTypesEnd
 )
@@ -36,7 +36,7 @@ func (h header) put(b []byte) {
 	binary.BigEndian.PutUint32(b[8:], uint32(h.raw))
 }
 
-// parseHeader checks everything about a header, so that what follows it can be trusted to be bounded.
+// parseHeader checks every field of a header, so that everything after it is bounded.
 func parseHeader(b []byte) (header, error) {
 	wire, raw := binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b[8:])
 	kind, codec := frameType(b[0]), Codec(b[1])

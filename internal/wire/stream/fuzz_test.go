@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// FuzzStream gives a session whatever bytes a peer may send after its preamble.
+// FuzzStream passes a session arbitrary bytes after its peer's preamble.
 func FuzzStream(f *testing.F) {
 	f.Add(recordsFrame(join(begin("k"), data(3, "abc"), appendEnd(nil, 3, 0x364b3fb7), appendFinal(nil, 1))))
 	f.Add(giantFrame(1<<31, 1<<31))

@@ -15,31 +15,32 @@ import (
 // Version of the protocol. It changes whenever two versions would misunderstand each other.
 const Version = 1
 
-// maxHello bounds what a peer says about itself.
+// maxHello bounds a peer's greeting.
 const maxHello = 4096
 
-// helloTimeout ends a peer that connects and then says nothing.
+// helloTimeout ends a peer that connects and sends nothing.
 const helloTimeout = 15 * time.Second
 
-// magic begins the preamble. Its line break and zero byte tell at once a peer that speaks something else.
+// magic begins the preamble. Its line break and zero byte quickly identify a peer that uses another
+// protocol.
 func magic() []byte { return []byte("GODWIT\n\x00") }
 
 // Hello says what a connection is for.
 type Hello struct {
 	Migration string `json:"migration"`
 	Purpose   string `json:"purpose"`
-	// Pair is the same for connections that were made to be used together; empty: it is used alone.
+	// Pair is the same for connections that belong together; empty: the connection is used alone.
 	Pair string `json:"pair,omitempty"`
 }
 
-// answer is what the accepting side says.
+// answer is the accepting side's answer.
 type answer struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Open begins a session on a connection that this side made. The peer may refuse: PeerError, of an
-// eager session when it is used. The connection belongs to the session; if there is none it is
-// closed.
+// Open begins a session on a connection that this side made. The peer may refuse: then the error is a
+// PeerError, which an eager session returns when it is used. The session owns the connection; on an error
+// Open closes the connection.
 func Open(ctx context.Context, conn net.Conn, hello Hello, o Options) (*Session, error) {
 	finish := deadline(ctx, conn)
 	err := sendPreamble(conn, hello)
@@ -61,7 +62,7 @@ func openError(conn net.Conn, err error) error {
 	return fmt.Errorf("open a data stream to %s: %w", conn.RemoteAddr(), err)
 }
 
-// receiveAnswer waits for what the peer says to a greeting.
+// receiveAnswer waits for the peer's answer to a greeting.
 func receiveAnswer(conn net.Conn) error {
 	var reply answer
 	if err := receivePreamble(conn, &reply); err != nil {
@@ -73,9 +74,9 @@ func receiveAnswer(conn net.Conn) error {
 	return nil
 }
 
-// Answer begins a session on a connection that the peer made, if check agrees to what it is for.
-// The error of check is told to the peer and returned. The connection belongs to the session; if
-// there is none it is closed.
+// Answer begins a session on a connection that the peer made, if check accepts its purpose. The error of
+// check is sent to the peer and returned. The session owns the connection; on an error Answer closes the
+// connection.
 func Answer(ctx context.Context, conn net.Conn, check func(Hello) error, o Options) (*Session, Hello, error) {
 	return AnswerWith(ctx, conn, func(hello Hello) (Options, error) { return o, check(hello) })
 }
@@ -89,7 +90,7 @@ func AnswerWith(ctx context.Context, conn net.Conn, check func(Hello) (Options, 
 	err := receivePreamble(conn, &hello)
 	var version *VersionError
 	if errors.As(err, &version) {
-		err = errors.Join(err, sendPreamble(conn, answer{})) // so that the peer can say the same
+		err = errors.Join(err, sendPreamble(conn, answer{})) // so that the peer can report the same
 	}
 	if err == nil {
 		var reply answer
@@ -111,16 +112,16 @@ func AnswerWith(ctx context.Context, conn net.Conn, check func(Hello) (Options, 
 	return session, hello, err
 }
 
-// skip reads what an eager peer has sent behind its greeting: a connection that is closed with
-// something unread is reset, and the peer might not see why it was refused.
+// skip reads data that an eager peer has sent behind its greeting. Closing a connection with unread data
+// resets it, and the peer might not see the refusal.
 func skip(conn net.Conn) {
 	const most = 1 << 20
 	if conn.SetReadDeadline(time.Now().Add(abortTimeout)) == nil {
-		_, _ = io.CopyN(io.Discard, conn, most) // the peer ends it when it has read the answer
+		_, _ = io.CopyN(io.Discard, conn, most) // the peer ends it after reading the answer
 	}
 }
 
-// maxReason bounds what a peer is told as a reason: JSON needs up to six bytes for one.
+// maxReason bounds a reason for a peer: JSON needs up to six bytes for one.
 const maxReason = maxHello/6 - 32
 
 // clip keeps a text short enough for a peer.
@@ -131,8 +132,8 @@ func clip(text string) string {
 	return text
 }
 
-// deadline bounds what is done on conn until the returned function is called, which gives the error
-// to return.
+// deadline bounds operations on conn until the returned function is called, which returns the resulting
+// error.
 func deadline(ctx context.Context, conn net.Conn) func(error) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) // it only hastens
@@ -163,7 +164,8 @@ func sendPreamble(w io.Writer, value any) error {
 	return err
 }
 
-// receivePreamble checks the magic before the version, and the version before all that it gives a meaning to.
+// receivePreamble checks the magic before the version, and the version before everything that depends on
+// it.
 func receivePreamble(r io.Reader, value any) error {
 	head := make([]byte, len(magic())+4)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -174,8 +176,8 @@ func receivePreamble(r io.Reader, value any) error {
 	}
 	version, length := binary.BigEndian.Uint16(head[8:]), binary.BigEndian.Uint16(head[10:])
 	if version != Version {
-		// The length means the same in all versions. What is left unread would reset the
-		// connection, and the peer would not see our answer.
+		// The length has the same meaning in all versions. Unread data would reset the connection, and the
+		// peer would not see our answer.
 		_, _ = io.CopyN(io.Discard, r, int64(length))
 		return &VersionError{Ours: Version, Theirs: version}
 	}

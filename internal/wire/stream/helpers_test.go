@@ -17,7 +17,7 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// pipe gives both ends of a TCP connection over loopback.
+// pipe returns both ends of a TCP connection over loopback.
 func pipe(t testing.TB) (net.Conn, net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,7 +37,7 @@ func pipe(t testing.TB) (net.Conn, net.Conn) {
 	return a, b
 }
 
-// pair gives two sessions that talk to each other.
+// pair returns two sessions that talk to each other.
 func pair(t testing.TB, o Options) (*Session, *Session) {
 	t.Helper()
 	a, b := pipe(t)
@@ -67,7 +67,7 @@ func pairOver(t testing.TB, a, b net.Conn, o Options) (*Session, *Session) {
 	return opened, got.session
 }
 
-// raw gives a session whose peer is the returned connection, after the preambles.
+// raw returns a session whose peer is the returned connection, after the preambles.
 func raw(t testing.TB, o Options) (*Session, net.Conn) {
 	t.Helper()
 	a, b := pipe(t)

@@ -153,7 +153,8 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// TestPeerIsToldOfItsBreach: whoever breaks the protocol by a mistake of ours should learn which one.
+// TestPeerIsToldOfItsBreach checks that a peer that breaks the protocol, perhaps by a mistake of ours,
+// learns how.
 func TestPeerIsToldOfItsBreach(t *testing.T) {
 	s, peer := raw(t, Options{})
 	if _, err := peer.Write(giantFrame(1<<31, 1<<31)); err != nil {
@@ -182,7 +183,7 @@ func TestStalledPeer(t *testing.T) {
 	}
 }
 
-// TestSilenceBetweenFramesIsAllowed: a source waits for its container as long as it must.
+// TestSilenceBetweenFramesIsAllowed checks that a source may wait for its container as long as it must.
 func TestSilenceBetweenFramesIsAllowed(t *testing.T) {
 	s, peer := raw(t, Options{StallTimeout: time.Millisecond})
 	result := make(chan error, 1)
@@ -200,7 +201,7 @@ func TestSilenceBetweenFramesIsAllowed(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: a peer that sends without end to somebody who does not read fills a few frames only.
+// TestMemoryIsBounded checks that a peer that sends without end fills only a few frames if nobody reads.
 func TestMemoryIsBounded(t *testing.T) {
 	s, peer := raw(t, Options{Workers: 2})
 	compressor := &compressor{workers: 1}

@@ -6,29 +6,29 @@ import (
 )
 
 const (
-	// burstSeconds is how much may leave at once after a pause, and minBurst the least.
+	// burstSeconds bounds the burst after a pause, and minBurst is its minimum.
 	burstSeconds = 0.02
 	minBurst     = leastPiece
-	// debtSeconds is how much urgent sessions may take beforehand, and leastDebt the least.
+	// debtSeconds bounds how much urgent sessions may take in advance, and leastDebt is its minimum.
 	debtSeconds = 0.1
 	leastDebt   = 32 << 10
-	// mostLate is how late a busy machine may wake up who waits, and what could have left meanwhile
-	// is not lost.
+	// mostLate is how late a busy machine may wake a waiting session without losing what it could have sent
+	// meanwhile.
 	mostLate = 100 * time.Millisecond
 )
 
-// Limiter holds back bytes so that no more than a rate leaves: a token bucket whose rate can change
-// while somebody waits. Several sessions may share one. The zero value does not limit.
+// Limiter limits the rate at which bytes leave. It is a token bucket whose rate can change while somebody
+// waits. Several sessions may share one. The zero value does not limit.
 type Limiter struct {
 	mu      sync.Mutex
 	rate    float64 // bytes per second; 0: none
 	tokens  float64
 	last    time.Time
-	due     time.Time     // when somebody who waits should wake up
+	due     time.Time     // when a waiting session should wake up
 	changed chan struct{} // closed when the rate changes
 }
 
-// SetRate changes the rate for all, also for who waits now. 0 or less: no limit.
+// SetRate changes the rate for all sessions, including waiting ones. 0 or less: no limit.
 func (l *Limiter) SetRate(bitsPerSecond float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,16 +41,15 @@ func (l *Limiter) SetRate(bitsPerSecond float64) {
 	}
 }
 
-// bitsPerSecond is the rate now; 0: none.
+// bitsPerSecond returns the present rate; 0: none.
 func (l *Limiter) bitsPerSecond() float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.rate * 8
 }
 
-// piece is how much should be taken at once, so that a change of the rate and other sessions do not
-// wait for long behind it, and so that what leaves at a low rate does not come in lumps; 0: there
-// is no rate now.
+// piece returns how much should be taken at once, so that a change of the rate and other sessions do not
+// wait long behind it, and data leaves evenly at a low rate. 0: there is no rate now.
 func (l *Limiter) piece() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,9 +73,9 @@ func (l *Limiter) refill(now time.Time) {
 	l.last = now
 }
 
-// take waits until n bytes may leave, or until stop is closed: then it returns false. n may exceed
-// the burst: the tokens go below zero and who comes next waits longer. Who is urgent does not wait
-// until there are tokens, as long as the debt is small: those who are not pay it.
+// take waits until n bytes may leave. It returns false if stop is closed first. n may exceed the burst: the
+// tokens then go below zero, and the next caller waits longer. Urgent callers do not wait for tokens, as
+// long as the debt is small; the others pay the debt.
 func (l *Limiter) take(n int, urgent bool, stop <-chan struct{}) bool {
 	for {
 		wait, changed := l.reserve(n, urgent, time.Now())
@@ -95,7 +94,7 @@ func (l *Limiter) take(n int, urgent bool, stop <-chan struct{}) bool {
 	}
 }
 
-// reserve takes n tokens if any are there; else it tells how long to wait at the present rate.
+// reserve takes n tokens if any are there. Otherwise it returns how long to wait at the present rate.
 func (l *Limiter) reserve(n int, urgent bool, now time.Time) (time.Duration, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,19 +8,20 @@ import (
 )
 
 const (
-	// meterInterval is over how much time the link and the codec are watched before anything follows from it.
+	// meterInterval is the time for which link and codec are watched before a decision.
 	meterInterval = 250 * time.Millisecond
-	// boundShare of an interval spent waiting for one of them makes that one the limit.
+	// boundShare is the share of an interval, spent waiting for link or codec, that makes that one the
+	// limit.
 	boundShare = 0.5
-	// trialBytes is how much of a chunk is compressed once more, to see what another codec would
-	// do; it costs 1 to 2 ms of one core in each interval at most.
+	// trialBytes is how much of a chunk is compressed once more to try another codec, which costs at most 1
+	// to 2 ms of one core in each interval.
 	trialBytes = 128 << 10
 )
 
-// performance is what a codec does on this content and this machine.
+// performance is the performance of a codec on this content and this machine.
 type performance struct {
 	bytesPerSecond float64 // raw, on one core; 0: not seen
-	ratio          float64 // what is left
+	ratio          float64 // compressed size as a share of raw size
 }
 
 // meter watches what the writer waits for.
@@ -28,22 +29,22 @@ type meter struct {
 	mu      sync.Mutex
 	begun   time.Time
 	wire    int
-	writing time.Duration // in the connection, or for the limiter
+	writing time.Duration // in the connection, or waiting for the limiter
 	packing time.Duration // for the codec
-	link    float64       // bytes per second when the link was the limit last; 0: it never was
+	link    float64       // bytes per second when the link was last the limit; 0: never
 	codecs  [codecsEnd]performance
 	trial   bool // one is under way
-	next    int  // the codec that is tried next, if it is worth it
+	next    int  // the next codec to try, if worthwhile
 }
 
-// verdict is what an interval says.
+// verdict is the result of an interval.
 type verdict struct {
 	over   bool // the interval
 	bound  bool // the link was the limit
 	packed bool // the codec was
 }
 
-// sent notes a frame, and how long the writer waited for its codec and for the link.
+// sent records a frame, and how long the writer waited for its codec and for the link.
 func (m *meter) sent(wire int, packing, writing time.Duration, now time.Time) verdict {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,17 +63,17 @@ func (m *meter) sent(wire int, packing, writing time.Duration, now time.Time) ve
 		m.link = (m.link + float64(m.wire)/m.writing.Seconds()) / 2
 	case v.bound:
 		m.link = float64(m.wire) / m.writing.Seconds()
-	case v.packed && m.link > 0: // it may have become faster: little by little
+	case v.packed && m.link > 0: // the link may have become faster: step by step
 		m.link = max(m.link, rate) * 1.1
 	default:
-		// a burst goes into the kernel's buffer, whatever the link is
+		// a burst goes into the kernel's buffer, whatever the link's speed
 		m.link = max(m.link, min(rate, m.link*2))
 	}
 	m.begun, m.wire, m.packing, m.writing = now, 0, 0, 0
 	return v
 }
 
-// packed notes what a codec did to a chunk.
+// packed records the effect of a codec on a chunk.
 func (m *meter) packed(codec Codec, raw, wire int, took time.Duration) {
 	if raw < minChunk/2 || took <= 0 {
 		return // too little to say
@@ -88,13 +89,13 @@ func (m *meter) packed(codec Codec, raw, wire int, took time.Duration) {
 	m.codecs[codec] = seen
 }
 
-// choose tells which codec is best after an interval. To compress more must pay, and the cheapest
-// of equals is taken.
+// choose returns the best codec after an interval. More compression must pay, and of equal codecs the
+// cheapest wins.
 func (m *meter) choose(now Codec, v verdict, workers int) Codec {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !v.bound && !v.packed {
-		return now // what is sent is the limit: less of it would not be faster
+		return now // the supply is the limit: sending less would not be faster
 	}
 	if m.link == 0 {
 		return max(now, 1) - 1 // the codec was the limit from the beginning
@@ -117,7 +118,7 @@ func (m *meter) choose(now Codec, v verdict, workers int) Codec {
 	return best
 }
 
-// through is how many bytes of content per second a codec brings through the link; 0: it was never tried.
+// through returns how many bytes of content per second a codec brings through the link; 0: never tried.
 func (m *meter) through(c Codec, workers int) float64 {
 	if c == None {
 		return m.link
@@ -129,8 +130,8 @@ func (m *meter) through(c Codec, workers int) float64 {
 	return min(m.link/max(seen.ratio, 1e-3), seen.bytesPerSecond*float64(workers))
 }
 
-// tryNext tells which codec should be tried on a chunk, if one should: one after the other those
-// that could keep up with the link. The trial ends with tried.
+// tryNext returns which codec should be tried on a chunk, if any: in turn those that could keep up with the
+// link. The trial ends with tried.
 func (m *meter) tryNext(now Codec, workers int) (Codec, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,16 +154,15 @@ func (m *meter) tried() {
 	m.trial = false
 }
 
-// LinkBitsPerSecond is what the link took the last time that it was the limit; 0: it never was.
+// LinkBitsPerSecond returns the link's speed when it was last the limit; 0: it never was.
 func (s *Session) LinkBitsPerSecond() float64 {
 	s.meter.mu.Lock()
 	defer s.meter.mu.Unlock()
 	return s.meter.link * 8
 }
 
-// Adapt lets the session choose its codec anew as the link, the content and the processor change:
-// by what it sees of all three while it sends. changed is told of each change; it may be nil. It
-// must be called before anything is sent.
+// Adapt lets the session change its codec as link, content and processor change, from what it observes
+// while it sends. changed is called for each change; it may be nil. Call Adapt before anything is sent.
 func (s *Session) Adapt(changed func(from, to Codec)) {
 	if changed == nil {
 		changed = func(Codec, Codec) {}
@@ -170,7 +170,7 @@ func (s *Session) Adapt(changed func(from, to Codec)) {
 	s.writer.changed = changed
 }
 
-// adapt follows an interval.
+// adapt applies the result of an interval.
 func (w *writer) adapt(v verdict) {
 	if w.changed == nil || !v.over {
 		return
@@ -186,7 +186,7 @@ func (w *writer) adapt(v verdict) {
 	w.wantTrial.Store(v.bound || v.packed)
 }
 
-// tryCodec sees what another codec would make of a chunk.
+// tryCodec tries another codec on a chunk.
 func (w *writer) tryCodec(raw []byte) {
 	if w.changed == nil || len(raw) < minChunk/2 || !w.wantTrial.CompareAndSwap(true, false) {
 		return
@@ -196,9 +196,9 @@ func (w *writer) tryCodec(raw []byte) {
 		return
 	}
 	sample := append([]byte(nil), raw[:min(len(raw), trialBytes)]...)
-	guard.Go(func() error { // without it the codec stays as it is
+	guard.Go(func() error { // on an error the codec stays as it is
 		defer w.session.meter.tried()
-		// The tables of the slow ones take time and memory to make.
+		// The tables of the slow codecs take time and memory to make.
 		if !incompressible(sample) && w.session.compressor.prepare(codec) != nil {
 			return nil
 		}

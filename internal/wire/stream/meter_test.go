@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// world is what a meter cannot know: a link and what codecs do to some content.
+// world is what a meter cannot know: a link, and the effect of codecs on some content.
 type world struct {
 	link   float64 // bytes per second
-	source float64 // bytes per second that there are to send; 0: as many as can be
+	source float64 // bytes per second available to send; 0: unlimited
 	codecs [codecsEnd]performance
 }
 
@@ -41,7 +41,7 @@ func (w world) interval(m *meter, codec Codec, at time.Time) (verdict, time.Time
 	}
 }
 
-// settle lets the codec follow for a while.
+// settle lets the codec adapt for a while.
 func (w world) settle(m *meter, codec Codec, at time.Time) (Codec, time.Time) {
 	for range 60 {
 		var v verdict
@@ -96,7 +96,8 @@ func TestCodecFollows(t *testing.T) {
 	}
 }
 
-// TestLinkSeen is exact when the link is the limit, and does not take a burst for the link.
+// TestLinkSeen checks that the estimate is exact when the link is the limit, and that a burst does not
+// change it.
 func TestLinkSeen(t *testing.T) {
 	m, at := &meter{}, time.Unix(1, 0)
 	var v verdict
@@ -112,7 +113,8 @@ func TestLinkSeen(t *testing.T) {
 	}
 }
 
-// TestAdapt sends what can be compressed over a slow link without a codec: it gets one.
+// TestAdapt sends compressible data over a slow link without a codec, and checks that the session chooses
+// one.
 func TestAdapt(t *testing.T) {
 	limiter := &Limiter{}
 	limiter.SetRate(80e6)

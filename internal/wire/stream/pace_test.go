@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// way is a simulated link with a sender that a pacer steers: a serialiser with a queue, a delay,
-// loss, and others who use it, in steps of a quarter of a millisecond.
+// way is a simulated link with a sender that a pacer steers: a serialiser with a queue, a delay, loss, and
+// other users, in steps of a quarter of a millisecond.
 type way struct {
 	capacity float64 // bytes per second
 	rtt      time.Duration
@@ -17,7 +17,7 @@ type way struct {
 	loss     float64
 	jitter   time.Duration // of a sample
 	others   func(at time.Duration, queue time.Duration) float64
-	limit    float64       // what the sender has to send, bytes per second; 0: any amount
+	limit    float64       // the sender's supply, bytes per second; 0: unlimited
 	held     time.Duration // no acknowledgement comes before
 
 	now     time.Duration
@@ -102,8 +102,8 @@ func (w *way) acknowledge(f flying) {
 	w.arrived += f.bytes
 }
 
-// run lets a pacer steer for a while, and tells what share of the capacity arrived and how long the
-// queue was for 99 % of the time.
+// run lets a pacer steer for a while, and returns the share of the capacity that arrived and the queue's
+// percentiles.
 func (w *way) run(p *pacer, duration time.Duration) (share float64, p50, p99 time.Duration) {
 	w.queues, w.arrived = w.queues[:0], 0
 	end, next := w.now+duration, w.now
@@ -121,7 +121,7 @@ func (w *way) run(p *pacer, duration time.Duration) (share float64, p50, p99 tim
 	return w.arrived / (w.capacity * duration.Seconds()), at(0.5), at(0.99)
 }
 
-// law is a pacer on a way, and what a test asks of them.
+// law is a pacer on a way, with a test's requirements.
 type law struct {
 	*testing.T
 	way   *way
@@ -169,7 +169,7 @@ func TestPaceKeepsTheLinkBusyAndTheQueueShort(t *testing.T) {
 					if expected == 1 {
 						l.wants("at once", 2*time.Second, 0.75*(1-10*c.loss), c.p50, c.p99)
 					} else {
-						l.way.run(l.pacer, max(8*time.Second, 120*c.rtt)) // it finds out
+						l.way.run(l.pacer, max(8*time.Second, 120*c.rtt)) // it finds the rate
 					}
 					l.wants("for long", 10*time.Second, c.share, c.p50, c.p99)
 				})
@@ -206,7 +206,8 @@ func TestPaceFollowsTheLink(t *testing.T) {
 	}
 }
 
-// What the link once took is forgotten, however much slower it became.
+// TestPaceForgetsAFasterLink checks that the link's earlier speed is forgotten, however much slower it has
+// become.
 func TestPaceForgetsAFasterLink(t *testing.T) {
 	for _, slower := range []float64{8, 12, 15, 19, 30} {
 		for _, rtt := range []time.Duration{400 * time.Microsecond, 20 * ms, 100 * ms} {
@@ -219,7 +220,8 @@ func TestPaceForgetsAFasterLink(t *testing.T) {
 	}
 }
 
-// Acknowledgements that come in heaps are not taken for a faster link.
+// TestPaceBearsAcknowledgementsInHeaps checks that bunched acknowledgements are not taken for a faster
+// link.
 func TestPaceBearsAcknowledgementsInHeaps(t *testing.T) {
 	l := newLaw(t, 100, 5*ms, 1)
 	l.way.run(l.pacer, 3*time.Second)
@@ -251,7 +253,7 @@ func TestPaceLeavesOthersTheirPart(t *testing.T) {
 	l.way.others = func(time.Duration, time.Duration) float64 { return half }
 	l.way.run(l.pacer, 3*time.Second)
 	l.wants("beside a steady flow", 5*time.Second, 0.45, 5*ms, 15*ms)
-	// One who fills every queue until something is lost. What is left is little, but not nothing.
+	// Another flow fills every queue until something is lost. Little is left beside it, but not nothing.
 	flow := half
 	l.way.others = func(_, queue time.Duration) float64 {
 		if queue > l.way.most*9/10 {
@@ -263,7 +265,7 @@ func TestPaceLeavesOthersTheirPart(t *testing.T) {
 	if share, _, _ := l.way.run(l.pacer, 10*time.Second); share < 0.05 {
 		t.Errorf("beside a greedy flow %.3f of the link is left", share)
 	}
-	// Many who fill it in bursts, for long.
+	// Many flows fill the queue in bursts, for a long time.
 	l.way.others = func(at, _ time.Duration) float64 {
 		if at%(400*ms) < 300*ms {
 			return 1.25 * l.way.capacity

@@ -2,17 +2,16 @@ package stream
 
 import "fmt"
 
-// Choice is a codec and why it is the one.
+// Choice is a codec and the reason for it.
 type Choice struct {
 	Codec Codec
-	// BytesPerSecond is how fast raw content should get through.
+	// BytesPerSecond is the expected throughput of raw content.
 	BytesPerSecond float64
 	Why            string
 }
 
-// speed is how fast a codec is on one core and what is left of what it is given. The speeds were
-// measured on memory of a half-compressible kind on one core of an AMD EPYC; they need only be
-// right relative to each other.
+// speed is how fast a codec is on one core, and its compressed share. The speeds were measured with
+// half-compressible memory on one core of an AMD EPYC; they only have to be right relative to each other.
 type speed struct {
 	codec          Codec
 	bytesPerSecond float64 // 0: costs nothing
@@ -29,10 +28,10 @@ func speeds() []speed {
 	}
 }
 
-// Choose gives the codec that gets most content through a link of this bandwidth, on a node with so
-// many cores. It counts on half of them, and at most 4: the dump, the encryption and the containers
-// need the others. Compressing and sending overlap, so the slower of the two counts; between equals
-// the cheaper codec wins. An unknown bandwidth (0 or less) gets S2, which is never far off.
+// Choose returns the codec that brings most content through a link of this bandwidth, on a node with this
+// many cores. It uses half of them, and at most 4: the dump, the encryption and the containers need the
+// others. Compressing and sending overlap, so the slower of the two counts; of equal codecs, the cheaper
+// wins. For an unknown bandwidth (0 or less) it returns S2, which is never far from the best.
 func Choose(bandwidthBitsPerSecond float64, cores int) Choice {
 	workers := float64(min(max(cores/2, 1), maxWorkers))
 	if bandwidthBitsPerSecond <= 0 {

@@ -10,23 +10,22 @@ import (
 )
 
 const (
-	// aheadSeconds is how long what waits in the kernel takes to leave: little, because what is
-	// decided later waits behind it. A Batch is as much again. On a machine that is too busy to
-	// wake up in time it becomes more, up to mostAheadSeconds, and less again by aheadDecay each
-	// time.
+	// aheadSeconds is how long the data in the kernel takes to leave: little, because later decisions wait
+	// behind it. A Batch is as much again. On a machine that is too busy to wake up in time it grows, up to
+	// mostAheadSeconds, and shrinks again by aheadDecay each time.
 	aheadSeconds     = 0.004
 	mostAheadSeconds = 0.024
 	aheadGrowth      = 1.5
 	aheadDecay       = 0.998
 	leastAhead       = 4 << 10
 	mostAhead        = 2 << 20
-	// pauseSeconds without a write is a pause: then it is no wonder that nothing waits.
+	// pauseSeconds without a write is a pause: then an empty queue is no surprise.
 	pauseSeconds = 0.1
 	// leastBatch is a page with its headers.
 	leastBatch = 4<<10 + 256
 	mostBatch  = 256 << 10
 	mostSwell  = 16
-	// longestNap is after how long is looked again whether there is room.
+	// longestNap is the longest time between two checks for room.
 	longestNap = 20 * time.Millisecond
 )
 
@@ -43,12 +42,12 @@ type pacing struct {
 	rate  atomic.Uint64 // bytes per second, as bits of a float64
 	swell atomic.Uint64 // how much larger content is than what is sent of it, the same way
 
-	// Of the goroutine that writes.
+	// The following belong to the writing goroutine.
 	ahead float64 // seconds
 	wrote time.Time
 }
 
-// bePolite begins to pace what the session sends.
+// bePolite starts pacing the session.
 func (s *Session) bePolite(expectedBitsPerSecond float64) error {
 	conn, ok := s.conn.(paced)
 	if !ok {
@@ -64,7 +63,7 @@ func (s *Session) bePolite(expectedBitsPerSecond float64) error {
 		return fmt.Errorf("make a stream polite: %w", err)
 	}
 	s.pacing = p
-	guard.Go(func() error { // without it the rate stays as it is
+	guard.Go(func() error { // on an error the rate stays as it is
 		p.follow(law, s.done)
 		return nil
 	})
@@ -78,7 +77,7 @@ func (p *pacing) set(rate float64) error {
 
 func (p *pacing) get() float64 { return math.Float64frombits(p.rate.Load()) }
 
-// follow lets the law steer until the session ends.
+// follow lets the control law steer until the session ends.
 func (p *pacing) follow(law *pacer, done <-chan struct{}) {
 	start := time.Now()
 	timer := time.NewTimer(0)
@@ -91,7 +90,7 @@ func (p *pacing) follow(law *pacer, done <-chan struct{}) {
 		}
 		t, err := p.conn.Transport()
 		if err != nil {
-			return // the connection is gone, and whoever uses it notices
+			return // the connection is gone, which its user notices
 		}
 		sample := paceSample{
 			at: time.Since(start), rtt: t.RTT, delivered: t.DeliveredBytes, sent: t.SentBytes,
@@ -105,9 +104,8 @@ func (p *pacing) follow(law *pacer, done <-chan struct{}) {
 	}
 }
 
-// room waits until little is left in the kernel that has not been sent. TCP_NOTSENT_LOWAT would do
-// that, but it counts only when the kernel begins another buffer, and one takes 64 KiB: that is 50
-// ms at 10 Mbit/s.
+// room waits until the kernel has little unsent data. TCP_NOTSENT_LOWAT would do that, but it counts only
+// when the kernel begins another buffer of 64 KiB, which is 50 ms at 10 Mbit/s.
 func (p *pacing) room(done <-chan struct{}) bool {
 	defer func() { p.wrote = time.Now() }()
 	for first := true; ; first = false {
@@ -131,7 +129,7 @@ func (p *pacing) room(done <-chan struct{}) bool {
 	}
 }
 
-// adjust keeps more in the kernel if it had run dry.
+// adjust keeps more data in the kernel if it had run dry.
 func (p *pacing) adjust(unsent int64) {
 	p.ahead = max(p.ahead*aheadDecay, aheadSeconds)
 	if unsent == 0 && time.Since(p.wrote).Seconds() < pauseSeconds {
@@ -139,7 +137,7 @@ func (p *pacing) adjust(unsent int64) {
 	}
 }
 
-// sent notes what became of a chunk.
+// sent records the compression of a chunk.
 func (p *pacing) sent(raw, wire int) {
 	const weight = 1.0 / 8
 	swell := math.Float64frombits(p.swell.Load())
@@ -147,21 +145,20 @@ func (p *pacing) sent(raw, wire int) {
 	p.swell.Store(math.Float64bits(swell))
 }
 
-// pieceBytes is how much is handed to the kernel at once, at a rate in bytes per second.
+// pieceBytes is how much is passed to the kernel at once, at a rate in bytes per second.
 func pieceBytes(rate float64) float64 { return min(max(rate*aheadSeconds, leastBatch), mostBatch) }
 
-// batch is how much content that is.
+// batch returns how much content that is.
 func (p *pacing) batch(rate float64) int {
 	return int(min(pieceBytes(rate)*math.Float64frombits(p.swell.Load()), mostBatch))
 }
 
-// Pace tells at what rate a polite session sends now, at most, in bits per second; 0: it is not polite.
+// Pace returns the maximum rate of a polite session now, in bits per second; 0: it is not polite.
 //
-// A polite session watches the round trip of its connection and sends as fast as it can without a
-// queue in front of the bottleneck: so it leaves the link busy, and what other connections send
-// beside it waits a millisecond or two, and not the tenths of a second that a router's memory
-// holds. It keeps nearly nothing in the kernel, either: what is sent next can be decided late. A
-// limit (SetRate) counts besides.
+// A polite session watches the round trip of its connection and sends as fast as it can without a queue in
+// front of the bottleneck. So the link is busy, and other connections' data waits a millisecond or two, not
+// the tenths of a second that a router can buffer. The session also keeps almost nothing in the kernel, so
+// what to send next can be decided late. A limit (SetRate) applies as well.
 func (s *Session) Pace() float64 {
 	if s.pacing == nil {
 		return 0
@@ -173,9 +170,9 @@ func (s *Session) Pace() float64 {
 	return pace
 }
 
-// Batch is how many bytes are best written to a polite session at once, and flushed: what leaves in
-// about 4 ms, and at least a page: more of what compresses well. 0: the session is not polite, any
-// amount will do.
+// Batch returns how many bytes are best written to a polite session and flushed at once: what leaves in
+// about 4 ms, at least a page, and more if it compresses well. 0: the session is not polite, and any amount
+// will do.
 func (s *Session) Batch() int {
 	if s.pacing == nil {
 		return 0

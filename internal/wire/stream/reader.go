@@ -13,7 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// readAhead is how many frames are received and decompressed before somebody asks for them.
+// readAhead is how many frames are received and decompressed in advance.
 const readAhead = 4
 
 // incoming is a frame of records on its way to the reader.
@@ -34,7 +34,7 @@ type reader struct {
 	err     error          // why; set before
 	trains  trains
 
-	// What follows belongs to the goroutine that calls Next.
+	// The following fields belong to the goroutine that calls Next.
 	current  *incoming
 	rest     []byte // of current's records
 	shares   []share
@@ -61,7 +61,7 @@ func newReader(s *Session, stall time.Duration) *reader {
 	return r
 }
 
-// receive is the goroutine that reads from the connection, and the only one.
+// receive is the only goroutine that reads from the connection.
 func (r *reader) receive(unanswered bool) {
 	var err error
 	if unanswered {
@@ -87,7 +87,8 @@ func (r *reader) receive(unanswered bool) {
 	close(r.frames)
 }
 
-// answer takes the answer to the greeting. If there is none, or a refusal, nobody reads what this side sends.
+// answer takes the answer to the greeting. Without an answer, or after a refusal, nobody reads what this
+// side sends.
 func (r *reader) answer() error {
 	conn := r.session.conn
 	finish := deadline(context.Background(), conn)
@@ -122,7 +123,7 @@ func (r *reader) receiveAll() error {
 	}
 }
 
-// read fills b. At the start of a frame the peer may take its time; then not.
+// read fills b. At the start of a frame the peer may take any time, but not later.
 func (r *reader) read(b []byte, start bool) error {
 	conn := r.session.conn
 	for got := 0; got < len(b); {
@@ -185,7 +186,7 @@ func (r *reader) receiveRecords(h header) error {
 	return nil
 }
 
-// sized gives a buffer this length, anew if it must grow.
+// sized returns a buffer of this length, and reallocates b if it must grow.
 func sized(b []byte, length int) []byte {
 	if cap(b) < length {
 		return make([]byte, length)
@@ -224,8 +225,8 @@ func (r *reader) receiveControl(h header) error {
 	return nil
 }
 
-// reply sends an answer unless too many wait to be sent: waiting here while the peer does the same
-// would hold both for ever.
+// reply sends an answer unless too many answers are waiting to be sent. If both sides waited here, neither
+// would ever continue.
 func (r *reader) reply(frame []byte) {
 	select {
 	case r.session.writer.urgent <- outgoing{frames: [][]byte{frame}}:
@@ -233,17 +234,17 @@ func (r *reader) reply(frame []byte) {
 	}
 }
 
-// Section is what the peer began. Its kind and name are what the peer says: who uses them as a path
-// must check them.
+// Section is a section that the peer began. Its kind and name come from the peer: check them before using
+// them as a path.
 type Section struct {
 	Kind string
 	Name string
-	// Reader gives the content, and io.EOF only if all of it has arrived undamaged.
+	// Reader returns the content, and io.EOF only if all of it has arrived undamaged.
 	io.Reader
 }
 
-// Next waits for the peer's next section; what has not been read of the one before is skipped.
-// After the final marker it returns io.EOF; any other end of the connection is an error.
+// Next waits for the peer's next section, and skips the unread rest of the previous one. After the final
+// marker it returns io.EOF; any other end of the connection is an error.
 func (s *Session) Next() (Section, error) {
 	r := s.reader
 	if r.failed != nil {
@@ -281,7 +282,7 @@ func (r *reader) begin(rec record) error {
 	return nil
 }
 
-// final checks the final marker and gives io.EOF if all is well.
+// final checks the final marker and returns io.EOF if everything is correct.
 func (r *reader) final(rec record) error {
 	if len(r.rest) > 0 {
 		return protocolError("%d bytes after the final marker", len(r.rest))
@@ -293,7 +294,7 @@ func (r *reader) final(rec record) error {
 	return io.EOF
 }
 
-// stop remembers why nothing more can be read, and ends the session if the peer is to blame.
+// stop records why nothing more can be read, and ends the session if the peer is at fault.
 func (r *reader) stop(err error) error {
 	if errors.Is(err, ErrProtocol) || errors.Is(err, ErrDamaged) {
 		r.session.breach(err)
@@ -302,7 +303,7 @@ func (r *reader) stop(err error) error {
 	return err
 }
 
-// next gives the next record, from the next frame if need be.
+// next returns the next record, from the next frame if necessary.
 func (r *reader) next() (record, error) {
 	if len(r.rest) == 0 {
 		r.release()
@@ -321,7 +322,7 @@ func (r *reader) next() (record, error) {
 	return rec, err
 }
 
-// release gives a frame that has been read back.
+// release returns a frame that has been read.
 func (r *reader) release() {
 	if r.current == nil {
 		return
@@ -363,7 +364,7 @@ func (r *reader) advance() error {
 	return nil
 }
 
-// sectionReader reads one section, as long as it is the one that Next returned last.
+// sectionReader reads one section, while it is the one that Next last returned.
 type sectionReader struct {
 	r      *reader
 	number uint64

@@ -5,7 +5,7 @@ import (
 	"hash/crc32"
 )
 
-// Limits of what a section is called, and of how many kinds a stream may have.
+// Limits of a section's kind and name, and of the number of kinds in a stream.
 const (
 	MaxKind  = 32
 	MaxName  = 4096
@@ -28,8 +28,8 @@ const (
 	finalBytes = 1 + 8
 )
 
-// castagnoli has instructions of its own on amd64 and arm64. TLS guards against others; this sum
-// guards against us.
+// castagnoli has processor instructions on amd64 and arm64. TLS protects against others; this checksum
+// protects against our own mistakes.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) } // the same table every time
 
 type record struct {

@@ -6,14 +6,15 @@ import (
 	"sync"
 )
 
-// Sections writes the sections of a session, one after the other, for whoever has something to send.
+// Sections writes the sections of a session, one after the other, for several callers.
 type Sections struct {
 	data *Session
-	sent func(bytes int64) // is told of content; nil: nobody
+	sent func(bytes int64) // called with the size of content; nil: nobody
 	mu   sync.Mutex        // held while a section is written
 }
 
-// NewSections writes sections of a session. sent is told of their content, unless it is nil.
+// NewSections writes sections of a session. sent is called with the size of their content, unless it is
+// nil.
 func NewSections(data *Session, sent func(bytes int64)) *Sections {
 	return &Sections{data: data, sent: sent}
 }
@@ -38,7 +39,7 @@ func (s *Sections) Whole(kind, name string, content []byte) error {
 	return errors.Join(err, section.Close())
 }
 
-// Uncounted sends a small section without a name of which nobody is told.
+// Uncounted sends a small section without a name, which sent is not told of.
 func (s *Sections) Uncounted(kind string, content []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,14 +52,14 @@ func (s *Sections) Uncounted(kind string, content []byte) error {
 	return s.data.End()
 }
 
-// Push has what was written leave, when no section is being written. See Session.Push.
+// Push sends what was written, when no section is being written. See Session.Push.
 func (s *Sections) Push() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.data.Push()
 }
 
-// Flush is Session.Flush, for whoever knows that no section is being written.
+// Flush is Session.Flush, for callers that know that no section is being written.
 func (s *Sections) Flush() error { return s.data.Flush() }
 
 // sentSection is a section that is being sent.

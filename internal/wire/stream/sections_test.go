@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestSectionsDoNotMix: whoever has something to send waits for the section that is being written.
+// TestSectionsDoNotMix checks that writers wait for the section that is being written.
 func TestSectionsDoNotMix(t *testing.T) {
 	near, far := pair(t, Options{})
 	const senders, size = 8, 100 << 10
@@ -60,7 +60,7 @@ func TestSectionsDoNotMix(t *testing.T) {
 	}
 }
 
-// TestSectionsAfterTheEnd: a section that cannot begin keeps nobody else from trying.
+// TestSectionsAfterTheEnd checks that a section that cannot begin does not keep other callers from trying.
 func TestSectionsAfterTheEnd(t *testing.T) {
 	near, _ := pair(t, Options{})
 	out := NewSections(near, nil)

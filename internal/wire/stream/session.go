@@ -13,41 +13,41 @@ import (
 
 // Options of a session.
 type Options struct {
-	// Codec to begin with; SetCodec changes it.
+	// Codec is the first codec; SetCodec changes it.
 	Codec Codec
-	// Limiter holds back what this side sends; nil: one of the session's own, without a limit.
+	// Limiter limits what this side sends; nil: a Limiter of the session's own, without a limit.
 	Limiter *Limiter
-	// Workers compress and decompress beside each other; 0: one per core, at most 4.
+	// Workers is the number of goroutines that compress and decompress; 0: one per core, at most 4.
 	Workers int
-	// StallTimeout ends a session whose peer stops in the middle of a frame; 0: 30 s. Between
-	// frames a peer may be silent as long as it likes.
+	// StallTimeout ends a session whose peer stops in the middle of a frame; 0: 30 s. Between frames a peer
+	// may be silent for any time.
 	StallTimeout time.Duration
-	// Beside is another session of this side whose codecs' tables this one uses, too; nil: it has
-	// its own. Sessions that share them gather less in a chunk, because there are several.
+	// Beside is another session of this side whose codecs' tables this one shares; nil: it has its own.
+	// Sessions that share tables gather less in a chunk, because there are several of them.
 	Beside *Session
-	// Urgent sessions do not wait for the limiter while others share it and can wait in their place.
+	// Urgent sessions do not wait for the limiter while other sessions share it and can wait in their
+	// place.
 	Urgent bool
-	// Polite sessions leave the way nearly empty for others: see Pace.
+	// Polite sessions leave the path nearly empty for others: see Pace.
 	Polite bool
-	// Eager sessions do not wait for the peer's answer to their greeting: what they send goes right
-	// behind it, a round trip earlier. That the peer refuses then ends the session, and is what
-	// whoever uses it is told. Of those that open.
+	// Eager sessions do not wait for the peer's answer to their greeting. They send their data right behind
+	// it, a round trip earlier. A refusal then ends the session, and its users get it as an error. It is
+	// for sessions that this side opens.
 	Eager bool
-	// ExpectedBitsPerSecond is what the link is thought to take, where a polite session begins; 0:
-	// not known. It then finds out, and so fills the link for a moment.
+	// ExpectedBitsPerSecond is the expected bandwidth of the link, with which a polite session begins; 0:
+	// unknown. The session then finds out, which fills the link for a moment.
 	ExpectedBitsPerSecond float64
 }
 
 const (
 	maxWorkers   = 4
 	stallTimeout = 30 * time.Second
-	// abortTimeout is how long telling the peer a reason may take.
+	// abortTimeout bounds how long reporting a reason to the peer may take.
 	abortTimeout = 2 * time.Second
 )
 
-// Session is one data connection. One goroutine may write (Begin, Write, End, Flush, Finish) while
-// another reads (Next and the section it returns); everything else may be called at any time by
-// anybody.
+// Session is one data connection. One goroutine may write (Begin, Write, End, Flush, Finish) while another
+// reads (Next and the section that it returns); everything else may be called at any time by any goroutine.
 type Session struct {
 	conn       net.Conn
 	limiter    *Limiter
@@ -64,10 +64,10 @@ type Session struct {
 
 	done     chan struct{} // closed when the session has failed or was closed
 	failOnce sync.Once
-	err      error // why; set before done is closed
+	err      error // the reason; set before done is closed
 }
 
-// newSession begins one whose greetings are over; unanswered: but for the peer's answer.
+// newSession begins a session after the greetings; if unanswered, without the peer's answer.
 func newSession(conn net.Conn, o Options, unanswered bool) (*Session, error) {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
@@ -106,7 +106,7 @@ func newSession(conn net.Conn, o Options, unanswered bool) (*Session, error) {
 	return s, nil
 }
 
-// SetCodec chooses how what is sent from now on is compressed.
+// SetCodec sets the codec for everything that is sent from now on.
 func (s *Session) SetCodec(codec Codec) error {
 	if codec >= codecsEnd {
 		return fmt.Errorf("unknown codec %d", codec)
@@ -118,23 +118,23 @@ func (s *Session) SetCodec(codec Codec) error {
 	return nil
 }
 
-// Codec tells how what is sent now is compressed.
+// Codec returns the present codec.
 func (s *Session) Codec() Codec { return Codec(s.writer.codec.Load()) }
 
-// SetRate limits what this side sends, in bits per second on the wire; 0: no limit. It takes effect
-// at once, and for all sessions that share the limiter.
+// SetRate limits what this side sends, in bits per second on the wire; 0: no limit. It takes effect at
+// once, and for all sessions that share the limiter.
 func (s *Session) SetRate(bitsPerSecond float64) { s.limiter.SetRate(bitsPerSecond) }
 
-// Counters tell how much has been transferred so far.
+// Counters returns how much has been transferred so far.
 func (s *Session) Counters() Counters { return s.counters.snapshot() }
 
-// Abort ends the session and tells the peer why, if that is still possible.
+// Abort ends the session and reports the reason to the peer, if that is still possible.
 func (s *Session) Abort(reason string) error {
 	s.tell(reason)
 	return s.Close()
 }
 
-// tell lets the peer know why the session is about to end.
+// tell reports to the peer why the session is about to end.
 func (s *Session) tell(reason string) {
 	told := make(chan struct{})
 	timer := time.NewTimer(abortTimeout)
@@ -152,9 +152,8 @@ func (s *Session) tell(reason string) {
 	}
 }
 
-// Close ends the session. What has not been flushed is lost: call Finish first, and to be sure that
-// the peer has it all wait for the peer to say so. The error is always nil: what went wrong before
-// was told then.
+// Close ends the session. Unflushed data is lost: call Finish first, and wait for the peer's confirmation
+// to be sure that it has everything. The error is always nil: earlier calls have reported errors.
 func (s *Session) Close() error {
 	s.fail(ErrClosed)
 	return nil
@@ -169,19 +168,19 @@ func (s *Session) fail(err error) {
 	})
 }
 
-// failure tells why the session ended; it must have.
+// failure returns why the session has ended; it must have.
 func (s *Session) failure() error {
 	<-s.done
 	return s.err
 }
 
-// breach ends a session whose peer broke the protocol, and tells it.
+// breach ends a session whose peer broke the protocol, and tells the peer.
 func (s *Session) breach(err error) {
 	s.tell(err.Error())
 	s.fail(err)
 }
 
-// waiters are those who wait for an answer of the peer, by the number of the question.
+// waiters are the callers that wait for an answer of the peer, by the number of the query.
 type waiters struct {
 	mu    sync.Mutex
 	last  uint64
@@ -206,8 +205,7 @@ func (w *waiters) remove(number uint64) {
 	delete(w.waits, number)
 }
 
-// answer gives an answer to who waits for it. Answers that nobody waits for are dropped: their
-// question timed out.
+// answer passes an answer to its waiter. Answers without a waiter are dropped: their query has timed out.
 func (w *waiters) answer(number uint64, payload []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -217,7 +215,8 @@ func (w *waiters) answer(number uint64, payload []byte) {
 	}
 }
 
-// question sends frames that the peer answers. What it returns waits for the answer, and must be called.
+// question sends frames that the peer answers. The returned function waits for the answer, and must be
+// called.
 func (s *Session) question(ctx context.Context,
 	frames func(number uint64) [][]byte) (wait func() ([]byte, error)) {
 	number, answer := s.waiters.add()
@@ -231,7 +230,7 @@ func (s *Session) question(ctx context.Context,
 	}
 }
 
-// sendNow sends frames in one go, before all that waits to be sent.
+// sendNow sends frames together, before everything that waits to be sent.
 func (s *Session) sendNow(ctx context.Context, frames [][]byte) error {
 	select {
 	case s.writer.urgent <- outgoing{frames: frames}:

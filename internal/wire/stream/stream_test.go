@@ -216,7 +216,7 @@ func TestCloseReleasesABlockedWriter(t *testing.T) {
 	a, _ := pair(t, Options{}) // nobody reads
 	written := make(chan error, 1)
 	go func() { written <- sendAll(a, []section{{"x", "", make([]byte, 64<<20)}}) }()
-	for last := uint64(0); ; { // until nothing more goes out
+	for last := uint64(0); ; { // until nothing more leaves
 		time.Sleep(20 * time.Millisecond)
 		now := a.Counters().SentWireBytes
 		if now > 0 && now == last {
@@ -230,7 +230,7 @@ func TestCloseReleasesABlockedWriter(t *testing.T) {
 	}
 }
 
-// TestFinalStaysBehindContent ends a session in the middle of the frame that has the marker behind other
+// TestFinalStaysBehindContent ends a session in the middle of a frame that has the marker behind other
 // content.
 func TestFinalStaysBehindContent(t *testing.T) {
 	limiter := &Limiter{}
@@ -303,7 +303,7 @@ func TestLimiterHoldsTheRateAndCanChange(t *testing.T) {
 
 func TestLimiterArithmetic(t *testing.T) {
 	for _, bits := range []float64{8e3, 64e3, 1e6, 8e6, 1e9, 40e9} {
-		// who waits is woken up this much too late
+		// waiting callers are woken up this much too late
 		for _, late := range []time.Duration{0, 60 * time.Millisecond} {
 			l := &Limiter{}
 			l.SetRate(bits)
@@ -328,7 +328,7 @@ func TestLimiterArithmetic(t *testing.T) {
 	}
 }
 
-// TestUrgentDoesNotWaitBesideBulk lets bulk and pages that are asked for share a limit, in a time of its own.
+// TestUrgentDoesNotWaitBesideBulk shares a limit between bulk data and requested pages, in simulated time.
 func TestUrgentDoesNotWaitBesideBulk(t *testing.T) {
 	const bits, seconds, page, everyMilliseconds = 2e6, 20, 4096, 50 // a third of the limit
 	l := &Limiter{}

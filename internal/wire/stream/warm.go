@@ -12,49 +12,48 @@ import (
 )
 
 const (
-	// probeFrame is how large the frames of a train are: small, so that the receiver sees when each
-	// part arrived.
+	// probeFrame is the size of a train's frames: small, so that the receiver sees when each part arrived.
 	probeFrame  = maxControl
 	probeHeader = 8 + 1 // number of the train, whether this is its last frame
 	maxMarks    = 512
 
 	warmPings  = 4
 	firstTrain = 14 << 10 // Linux's initial window: 10 segments (RFC 6928)
-	// that pings, a greeting and what was before them take of it: the window counts segments, also
-	// small ones
+	// the part of it that pings, a greeting and earlier data take: the window counts segments, even small
+	// ones
 	ahead           = 6 << 10
 	warmBytes       = 512 << 10
 	warmDuration    = 300 * time.Millisecond
 	warmRoundTrips  = 8
 	measureDuration = 2 * time.Millisecond // shorter trains measure the machine and not the link
-	// of what may leave: what arrives is held back by that, and not by the link
+	// of the limit: a higher rate is held back by the limit, and not by the link
 	nearLimit = 0.5
 )
 
-// Transport is how the kernel sees the way to the peer.
+// Transport is the kernel's view of the path to the peer.
 type Transport struct {
-	WindowBytes           int64 // congestion window: what may be under way without an acknowledgement
+	WindowBytes           int64 // congestion window: how much may be unacknowledged
 	ResentBytes           int64
-	SentBytes             int64 // with those sent again
-	DeliveredBytes        int64 // that the peer has, also those behind a gap
-	UnsentBytes           int64 // handed to the kernel and not sent yet
+	SentBytes             int64 // including retransmissions
+	DeliveredBytes        int64 // received by the peer, even behind a gap
+	UnsentBytes           int64 // passed to the kernel and not sent yet
 	RTT                   time.Duration
-	DeliveryBitsPerSecond float64 // when data last was delivered; 0: never
-	// PacingBitsPerSecond is what the kernel would spread segments by. Whether it does depends on
+	DeliveryBitsPerSecond float64 // when data was last delivered; 0: never
+	// PacingBitsPerSecond is the rate at which the kernel would pace segments. Whether it does depends on
 	// the congestion control (BBR always does) and on the queueing discipline.
 	PacingBitsPerSecond float64
-	Busy                time.Duration // so far: there was something to send
-	// of Busy: it waited for the receiver's window, or for room at the sender
+	Busy                time.Duration // so far: time with something to send
+	// of Busy: time waiting for the receiver's window, or for room at the sender
 	Limited time.Duration
 }
 
-// transporter is a connection that can tell; wire.Conn is one.
+// transporter is a connection that has this view; wire.Conn is one.
 type transporter interface {
 	Transport() (Transport, error)
 }
 
-// Transport tells how the kernel sees the way to the peer; while bulk data is sent
-// DeliveryBitsPerSecond is the best measure of the bandwidth. false: the connection cannot tell.
+// Transport returns the kernel's view of the path to the peer. While bulk data is sent,
+// DeliveryBitsPerSecond is the best measure of the bandwidth. false: the connection does not have it.
 func (s *Session) Transport() (Transport, bool) {
 	conn, ok := s.conn.(transporter)
 	if !ok {
@@ -64,53 +63,51 @@ func (s *Session) Transport() (Transport, bool) {
 	return t, err == nil
 }
 
-// Budget bounds what Warm may cost. Zero values: 512 KiB, and 300 ms or eight round trips,
-// whichever is longer: a window opens by round trips.
+// Budget bounds the cost of Warm. Zero values: 512 KiB, and 300 ms or eight round trips, whichever is
+// longer, because a window opens by round trips.
 type Budget struct {
 	Bytes    int
 	Duration time.Duration
-	// Enough is a window that holds all that is to be sent: a larger one is of no use, even if the
-	// link would hold more. 0: the link's. A bandwidth that was measured with so little is not
-	// exact. For no more than Little one round trip is waited for; what the window still lacks then
-	// is opened beside whatever comes next.
+	// Enough is a window that holds everything that is to be sent: a larger one is useless, even if the
+	// link would hold more. 0: the link's. A bandwidth measured with so little is not exact. For no more
+	// than Little, Warm waits for one round trip only; the rest of the window is opened in parallel to
+	// whatever comes next.
 	Enough int64
-	// BitsPerSecond is what the link is known to carry, for no more than Little: a window that
-	// holds what is under way at that rate is enough, too. 0: not known.
+	// BitsPerSecond is the known bandwidth of the link, for no more than Little: then a window that holds
+	// the data in flight at that rate is enough, too. 0: unknown.
 	BitsPerSecond float64
 }
 
-// Little leaves within so few round trips that it does not matter what the link would carry.
+// Little leaves within so few round trips that the link's bandwidth does not matter.
 const Little = 128 << 10
 
-// Link is what Warm found.
+// Link is the result of Warm.
 type Link struct {
-	BandwidthBitsPerSecond float64 // 0: not measurable in the budget
+	BandwidthBitsPerSecond float64 // 0: not measurable within the budget
 	RTT                    time.Duration
 	Clock                  Offset
-	WindowBytes            int64 // 0: the connection cannot tell
-	// Open says that the window holds what the link holds, so that what is sent now leaves at the
+	WindowBytes            int64 // 0: unknown to the connection
+	// Open means that the window is as large as the link's capacity, so that data sent now leaves at the
 	// link's full rate.
 	Open bool
-	// AtLeast says that the sender was the limit, as far as it got: the link may have more.
+	// AtLeast means that the sender was the limit: the link may have more.
 	AtLeast bool
-	// Limited says that it may have been held back by a limit of this side (SetRate): what was
-	// measured is that limit, and the link may have much more.
+	// Limited means that a limit of this side (SetRate) may have held the measurement back: the result is
+	// that limit, and the link may have much more.
 	Limited   bool
 	SentBytes int
 }
 
-// Warm measures the way to the peer and opens the congestion window, so that what is sent soon
-// after does not pay for a slow start. It sends trains that grow with the window, each answered by
-// the receiver with the rate at which it arrived, and stops as soon as the window is as large as
-// the link, something was lost, or the budget is used up; so it never floods a link. It may be
-// called again to go on. Nothing else should be sent meanwhile, and the peer must be reading. What
-// is sent next should follow within a retransmission timeout (200 ms and more), or the kernel
-// closes the window again: see wire.Sysctls.
+// Warm measures the path to the peer and opens the congestion window, so that data sent soon after does not
+// pay for a slow start. It sends trains that grow with the window. The receiver answers each with the rate
+// at which it arrived. Warm stops as soon as the window is as large as the link, something was lost, or the
+// budget is used up; so it never floods a link. It may be called again to continue. Nothing else should be
+// sent meanwhile, and the peer must be reading. The next data should follow within a retransmission timeout
+// (200 ms and more), or the kernel closes the window again: see wire.Sysctls.
 //
-// Seen over emulated links, 200 KiB and an answer on a new connection, and in brackets what the
-// link allows: at 100 Mbit/s and 20 ms 94 ms without and 38 ms after Warm (36), at 10 Mbit/s and
-// 100 ms 477 and 272 ms (264). After 2 s of silence it was 103 ms again at 100 Mbit/s with CUBIC,
-// and 38 ms with BBR.
+// Measured over emulated links, 200 KiB and an answer on a new connection, and in brackets what the link
+// allows: at 100 Mbit/s and 20 ms, 94 ms without and 38 ms after Warm (36); at 10 Mbit/s and 100 ms, 477
+// and 272 ms (264). After 2 s of silence it was 103 ms again at 100 Mbit/s with CUBIC, and 38 ms with BBR.
 func (s *Session) Warm(ctx context.Context, b Budget) (Link, error) {
 	if b.Bytes == 0 {
 		b.Bytes = warmBytes
@@ -134,9 +131,9 @@ func (s *Session) Warm(ctx context.Context, b Budget) (Link, error) {
 	return w.link, nil
 }
 
-// begin learns the round trip and the peer's clock. The pings leave together: one after the other
-// they would take as many round trips. If a window is all that is wanted the first train goes right
-// behind them. It may have to wait for room in the window, so it would tell nothing about the link.
+// begin measures the round trip and the peer's clock. The pings leave together: one after the other they
+// would take as many round trips. If only a window is wanted, the first train goes right behind them. It
+// may have to wait for room in the window, so it would say nothing about the link.
 func (w *warming) begin(ctx context.Context) error {
 	pongs := w.session.pings(ctx)
 	arrived := func() error { return nil }
@@ -161,7 +158,7 @@ func (w *warming) begin(ctx context.Context) error {
 	return arrived()
 }
 
-// pings sends all of them in one segment. What it returns waits for the answers, and must be called.
+// pings sends all pings in one segment. The returned function waits for the answers, and must be called.
 func (s *Session) pings(ctx context.Context) (wait func() ([]Sample, error)) {
 	samples, errs, frames := make([]Sample, warmPings), make([]error, warmPings), make([][]byte, warmPings)
 	var answers sync.WaitGroup
@@ -176,7 +173,7 @@ func (s *Session) pings(ctx context.Context) (wait func() ([]Sample, error)) {
 	failed := s.sendNow(ctx, frames)
 	return func() ([]Sample, error) {
 		if failed != nil {
-			return nil, failed // whatever it was, nobody waits for the answers either
+			return nil, failed // whatever failed, nobody waits for the answers either
 		}
 		answers.Wait()
 		return samples, errors.Join(errs...)
@@ -197,20 +194,20 @@ type warming struct {
 	took    time.Duration // the last train
 	resent  int64
 	lost    int64         // resent at the beginning
-	beyond  time.Duration // the round trip of the last train, beyond that of the link
+	beyond  time.Duration // excess of the last train's round trip over the link's
 	pacing  float64       // the kernel's rate for the next train
-	paced   bool          // the last train seems to have been spread by the sender, not by the link
+	paced   bool          // the sender, not the link, seems to have spread the last train
 }
 
-// seen is what the receiver saw of a train.
+// seen is the receiver's observation of a train.
 type seen struct {
 	bytes float64
 	rate  float64 // bits per second
 }
 
-// look asks the kernel for the window and sizes the next train by it. A train a little smaller than
-// the window leaves in one go, and still lets the window grow (tcp_is_cwnd_limited in
-// include/net/tcp.h wants half).
+// look queries the kernel for the window and sizes the next train by it. A train slightly smaller than the
+// window leaves at once, and still lets the window grow (tcp_is_cwnd_limited in include/net/tcp.h wants
+// half).
 func (w *warming) look() {
 	t, ok := w.session.Transport()
 	if !ok {
@@ -239,9 +236,8 @@ func (w *warming) goOn() bool {
 	return w.link.SentBytes == 0 || time.Since(w.start)+next <= w.budget.Duration
 }
 
-// openRest sends what the window lacks after the first train, which it has room for, and does not
-// wait for the answer: it takes as long as what is done before the window is used, or not much
-// longer.
+// openRest sends what the window lacks after the first train, for which there is room, and does not wait
+// for the answer: it takes about as long as what is done before the window is used.
 func (w *warming) openRest(ctx context.Context, err error) error {
 	if err != nil || w.resent > w.lost {
 		return err
@@ -257,8 +253,8 @@ func (w *warming) openRest(ctx context.Context, err error) error {
 	return w.session.sendNow(ctx, train(number, size))
 }
 
-// underWay is how much is under way on the link at most: by its bandwidth, or, as long as that is
-// not known, by what the first train took.
+// underWay bounds how much is in flight on the link: from its bandwidth, or, while that is unknown, from
+// the first train.
 func (w *warming) underWay() int64 {
 	bits := w.budget.BitsPerSecond
 	if bits <= 0 {
@@ -273,11 +269,11 @@ func (w *warming) underWay() int64 {
 	return int64(min(bits/8*w.link.RTT.Seconds(), Little))
 }
 
-// step sends a train and takes the receiver's answer.
+// step sends a train and processes the receiver's answer.
 func (w *warming) step(ctx context.Context) error { return w.send(ctx)() }
 
-// send sends a train. What it returns waits for the receiver's answer, when the round trip is
-// known, and must be called.
+// send sends a train. The returned function waits for the receiver's answer, when the round trip is known,
+// and must be called.
 func (w *warming) send(ctx context.Context) (arrived func() error) {
 	size, asked := w.size, time.Now()
 	report := w.session.question(ctx, func(number uint64) [][]byte { return train(number, size) })
@@ -300,14 +296,14 @@ func (w *warming) send(ctx context.Context) (arrived func() error) {
 	}
 }
 
-// flatTrains without growth mean that the pipe is full; BBR's startup takes as many rounds.
+// flatTrains is how many trains without growth mean that the pipe is full; BBR's startup takes as many
+// rounds.
 const flatTrains = 3
 
-// believable is the highest rate of a train that was under way for so long. To a receiver that
-// wakes late all of it seems to come at once; but then the answer comes late, too.
+// believable returns the highest possible rate of a train that was under way for this long. To a receiver
+// that wakes late, all of the train seems to come at once; but then the answer comes late, too.
 func believable(bytes int, underWay time.Duration) float64 {
-	// there is some time in it that is not the link's, but not as much as that of half of a long
-	// train
+	// the time includes some that is not the link's, but less than that of half of a long train
 	const over = 2
 	if underWay <= 0 {
 		return math.Inf(1)
@@ -315,9 +311,9 @@ func believable(bytes int, underWay time.Duration) float64 {
 	return over * float64(bytes) * 8 / underWay.Seconds()
 }
 
-// measure takes the bandwidth from what the receiver saw. Long trains are the most exact; among
-// those of about the same length the median, because a busy machine can make a train look slower,
-// and faster too where it wakes up late. No rate is above most.
+// measure derives the bandwidth from the receiver's observations. It uses the longest trains, which are the
+// most exact, and among trains of similar length the median, because a busy machine can make a train look
+// slower, or faster if it wakes up late. No rate is above most.
 func (w *warming) measure(bytes float64, took time.Duration, most float64) {
 	rate := min(bytes*8/took.Seconds(), most)
 	if w.flat++; rate > 1.25*w.best {
@@ -355,7 +351,7 @@ func train(number uint64, size int) [][]byte {
 // reportBytes: number of the train, bytes, nanoseconds.
 const reportBytes = 24
 
-// trains is the receiver's side: it notes when the parts of a train arrive.
+// trains is the receiver's side: it records when the parts of a train arrive.
 type trains struct {
 	number uint64
 	marks  []mark
@@ -366,7 +362,7 @@ type mark struct {
 	at    time.Time
 }
 
-// probe takes a frame of a train, and makes the report when it was the last.
+// probe processes a frame of a train, and makes the report after the last.
 func (t *trains) probe(payload []byte, now time.Time) ([]byte, error) {
 	if len(payload) < probeHeader {
 		return nil, protocolError("a probe of %d bytes", len(payload))
@@ -387,8 +383,8 @@ func (t *trains) probe(payload []byte, now time.Time) ([]byte, error) {
 	return controlFrame(frameReport, binary.BigEndian.AppendUint64(report, uint64(max(0, took)))), nil
 }
 
-// rate tells what arrived in which time in the second half of a train: the first may have passed a
-// shaper's bucket faster than the link is.
+// rate returns how much arrived in which time in the second half of a train: the first half may have passed
+// a shaper's bucket faster than the link.
 func rate(marks []mark) (bytes int, took time.Duration) {
 	if len(marks) < 2 {
 		return 0, 0

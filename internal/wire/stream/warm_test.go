@@ -22,7 +22,7 @@ func TestWarmMeasures(t *testing.T) {
 	}
 }
 
-// telling is a connection that can tell how large its window is.
+// telling is a connection that reports the size of its window.
 type telling struct {
 	net.Conn
 	window int64
@@ -30,7 +30,7 @@ type telling struct {
 
 func (c telling) Transport() (Transport, error) { return Transport{WindowBytes: c.window}, nil }
 
-// TestWarmEnough sends nothing more when the window holds what is to be sent, and only then.
+// TestWarmEnough checks that nothing more is sent once the window holds what is to be sent, and only then.
 func TestWarmEnough(t *testing.T) {
 	const window = 64 << 10
 	from, to := pipe(t)
@@ -47,7 +47,7 @@ func TestWarmEnough(t *testing.T) {
 	}
 }
 
-// TestWarmOpensTheRest waits for one train, and sends what the window lacks after it without
+// TestWarmOpensTheRest checks that Warm waits for one train, and then sends what the window lacks without
 // waiting: as much as is to be sent, or as the link holds if that is less.
 func TestWarmOpensTheRest(t *testing.T) {
 	const window, first = 16 << 10, 16<<10*9/10 - ahead
@@ -73,15 +73,15 @@ func TestWarmOpensTheRest(t *testing.T) {
 		if link.SentBytes != c.want || link.RTT <= 0 {
 			t.Errorf("%s: got %+v, want %d bytes sent", name, link, c.want)
 		}
-		// What was not waited for does not end up with who asks next.
+		// An answer that nobody waited for does not reach the next caller.
 		if next, err := a.Warm(testContext(t), Budget{Enough: window}); err != nil || next.SentBytes != 0 {
 			t.Errorf("%s: then %+v, %v", name, next, err)
 		}
 	}
 }
 
-// TestWarmMeasuresALimitedLink measures what a limiter lets through. A busy machine wakes up late,
-// and what could have left meanwhile leaves at once: that spoils a measurement, but not thirty.
+// TestWarmMeasuresALimitedLink measures the rate of a limiter. A busy machine wakes up late, and then sends
+// at once what could have left meanwhile. That spoils one measurement, but not thirty.
 func TestWarmMeasuresALimitedLink(t *testing.T) {
 	var measured float64
 	for range 30 {

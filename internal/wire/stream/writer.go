@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// minChunk is what leaves as soon as nothing else is under way: small enough to start early,
-	// and large enough to compress nearly as well as more.
+	// minChunk is the size at which a chunk leaves if nothing else is in flight: small enough to start
+	// early, and large enough to compress nearly as well as more.
 	minChunk = 64 << 10
 	// minCompress: less is not worth the header of a codec.
 	minCompress = 128
-	// limitedPiece is how much leaves at once when a rate is set.
+	// limitedPiece is how much leaves at once if a rate is set.
 	limitedPiece = 16 << 10
 	// leastPiece is how much leaves at once at a low rate: about a segment.
 	leastPiece = 1400
-	// pieceSeconds is how long what leaves at once takes at the rate, between the two.
+	// pieceSeconds is how long a piece takes at the rate, between these two sizes.
 	pieceSeconds = 0.01
-	// urgentQueue holds control frames. A peer that asks faster than it reads loses answers, not
-	// memory of ours.
+	// urgentQueue bounds the queue of control frames. A peer that sends queries faster than it reads loses
+	// answers, and does not cost us memory.
 	urgentQueue = 16
 )
 
-// ErrNoSection says that Write or End was called outside a section, or Begin inside one, or
-// anything after Finish.
+// ErrNoSection means that Write or End was called outside a section, Begin inside one, or anything after
+// Finish.
 var ErrNoSection = errors.New("wrong order of calls")
 
 // chunk is a frame in the making.
@@ -45,7 +45,7 @@ type chunk struct {
 	ready  chan struct{} // one token when out is there
 }
 
-// outgoing is what the sender is given: a chunk, or whole frames, or only a call back.
+// outgoing is a task of the sender: a chunk, complete frames, or only a callback.
 type outgoing struct {
 	chunk  *chunk
 	frames [][]byte
@@ -61,12 +61,12 @@ type writer struct {
 	pending atomic.Int32  // chunks given to the sender that have not left
 	left    atomic.Bool   // the end of the frame with the final marker may have left
 
-	changed   func(from, to Codec) // nil: the codec stays what it is set to
+	changed   func(from, to Codec) // nil: the codec stays as set
 	wantTrial atomic.Bool
 
 	mu       sync.Mutex
 	current  *chunk
-	dataAt   int // where the open data record of current has its length; 0: there is none
+	dataAt   int // offset of the open data record's length in current; 0: none is open
 	open     bool
 	finished bool
 	kind     string
@@ -110,7 +110,7 @@ func (s *Session) Begin(kind, name string) error {
 	return nil
 }
 
-// Write adds to the section. It returns when p has been taken over, which may be before it has left.
+// Write adds to the section. It returns when p has been copied, possibly before it has left.
 func (s *Session) Write(p []byte) (int, error) {
 	w := s.writer
 	w.mu.Lock()
@@ -129,7 +129,7 @@ func (s *Session) Write(p []byte) (int, error) {
 	return written, w.submitIfIdle()
 }
 
-// data takes over as much of p as the present chunk has room for.
+// data copies as much of p as fits into the present chunk.
 func (w *writer) data(p []byte) (int, error) {
 	if err := w.room(dataBytes + 1); err != nil {
 		return 0, err
@@ -150,7 +150,7 @@ func (w *writer) data(p []byte) (int, error) {
 	return n, nil
 }
 
-// End ends the section. It may leave later, with the sections after it.
+// End ends the section. Its end may leave later, together with later sections.
 func (s *Session) End() error {
 	w := s.writer
 	w.mu.Lock()
@@ -167,9 +167,9 @@ func (s *Session) End() error {
 	return w.submitIfIdle()
 }
 
-// Finish sends all that is left and the final marker, in one frame if it fits, and returns when the
-// kernel has it. Before Finish is called the peer cannot see the marker; FinalMayHaveLeft tells
-// whether it could have if Finish fails.
+// Finish sends everything that is left and the final marker, in one frame if it fits, and returns when the
+// kernel has it. Before Finish is called the peer cannot see the marker; FinalMayHaveLeft reports whether
+// it could have if Finish fails.
 func (s *Session) Finish() error {
 	w := s.writer
 	w.mu.Lock()
@@ -186,8 +186,8 @@ func (s *Session) Finish() error {
 	return w.flush()
 }
 
-// FinalMayHaveLeft tells whether the peer may have or get the final marker. While it is false, and
-// once the session has ended, it is certain that the peer never will.
+// FinalMayHaveLeft reports whether the peer may have the final marker, or may still get it. While it is
+// false, and once the session has ended, the peer certainly never will.
 func (s *Session) FinalMayHaveLeft() bool { return s.writer.left.Load() }
 
 // Flush sends what has been written so far and returns when the kernel has it.
@@ -255,7 +255,7 @@ func (w *writer) submitIfIdle() error {
 	return nil
 }
 
-// submit hands the present chunk on to be compressed and sent.
+// submit passes the present chunk on to be compressed and sent.
 func (w *writer) submit() error {
 	c := w.current
 	if c == nil {
@@ -309,7 +309,7 @@ func (w *writer) frame(c *chunk) {
 	}
 }
 
-// send is the goroutine that writes to the connection, and the only one.
+// send is the only goroutine that writes to the connection.
 func (w *writer) send() {
 	for {
 		var item outgoing
@@ -363,9 +363,9 @@ func (w *writer) sendItem(item outgoing) error {
 	return nil
 }
 
-// batcher is a connection that can send several parts in one go and yet lets the peer read each as
-// it arrives; wire.Conn is one. Written one by one, small parts would leave in half-empty segments,
-// and the congestion window counts segments.
+// batcher is a connection that can send several parts at once and still lets the peer read each as it
+// arrives; wire.Conn is one. Written one by one, small parts would leave in half-empty segments, and the
+// congestion window counts segments.
 type batcher interface {
 	WriteAll(parts [][]byte) (int64, error)
 }
@@ -388,9 +388,8 @@ func (w *writer) writeFrames(frames [][]byte) error {
 	return nil
 }
 
-// writeChunk sends a chunk. The final chunk ends with the marker, and its last bytes are written by
-// themselves: the peer cannot use the frame without them, so until then the marker certainly has
-// not left.
+// writeChunk sends a chunk. The final chunk ends with the marker. Its last bytes are written separately:
+// the peer cannot use the frame without them, so until then the marker certainly has not left.
 func (w *writer) writeChunk(c *chunk) error {
 	if !c.final {
 		return w.write(c.out)

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// things are the undos of what do made, in order.
+// things are the undo functions of everything that do made, in order.
 var things []func()
 
-// undo removes all that do made, the latest first.
+// undo removes everything that do made, the latest first.
 func undo() {
 	for _, u := range slices.Backward(things) {
 		u()
@@ -23,7 +23,7 @@ func undo() {
 	things = nil
 }
 
-// do makes something of a kind.
+// do makes something of this kind.
 func do(command string) error {
 	kind, argument, _ := strings.Cut(command, " ")
 	f, ok := kinds()[kind]
@@ -39,7 +39,7 @@ func do(command string) error {
 
 type maker func(argument string) (func(), error)
 
-// kinds are all that can be made.
+// kinds are all kinds that can be made.
 func kinds() map[string]maker {
 	all := map[string]maker{}
 	for _, some := range []map[string]maker{anonymous(), sockets(), files(), memory(), tasks(), states()} {
@@ -48,7 +48,7 @@ func kinds() map[string]maker {
 	return all
 }
 
-// anonymous are what has no path.
+// anonymous are kinds without a path.
 func anonymous() map[string]maker {
 	return map[string]maker{
 		"nothing":           func(string) (func(), error) { return func() {}, nil },
@@ -68,7 +68,7 @@ func anonymous() map[string]maker {
 	}
 }
 
-// sockets of all families.
+// sockets are sockets of all families.
 func sockets() map[string]maker {
 	return map[string]maker{
 		"socket-mptcp":         socket(unix.AF_INET, unix.SOCK_STREAM, 262),
@@ -99,7 +99,7 @@ func sockets() map[string]maker {
 	}
 }
 
-// files, pipes, devices and locks.
+// files are files, pipes, devices and locks.
 func files() map[string]maker {
 	return map[string]maker{
 		"fscontext":      made(func() (int, error) { return unix.Fsopen("tmpfs", 0) }),
@@ -357,7 +357,8 @@ func deleted(string) (func(), error) {
 	return u, os.Remove("/data/deleted")
 }
 
-// unlinked opens a file, deletes the name it was opened by, and keeps another one: CRIU needs link_remap.
+// unlinked opens a file, deletes the name by which it was opened, and keeps another name: CRIU needs
+// link_remap.
 func unlinked(string) (func(), error) {
 	_ = os.Remove("/data/kept")
 	u, err := opened("/data/gone", unix.O_RDWR|unix.O_CREAT)("")
@@ -397,7 +398,7 @@ func lease(open, kind int) maker {
 	}
 }
 
-// largeEventfd has a count of more than 32 bits.
+// largeEventfd makes an eventfd with a count of more than 32 bits.
 func largeEventfd() (int, error) {
 	fd, err := unix.Eventfd(0, 0)
 	if err != nil {

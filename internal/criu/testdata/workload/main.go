@@ -1,8 +1,7 @@
-// Command workload runs in the containers of package criu's tests. It serves one line commands on
-// TCP port 7000: "count" answers with a number that grows by one with each call on any connection,
-// "do KIND" makes something that CRIU may be unable to dump, "undo" removes it; both answer "ok" or
-// an error. "events" answers with the events of inotify that wait, "setting NAME" with a setting of
-// the kernel.
+// Command workload runs in the containers of package criu's tests. It serves one-line commands on TCP port
+// 7000. "count" answers with a number that grows by one with each call on any connection. "do KIND" makes
+// something that CRIU may be unable to dump, and "undo" removes it; both answer "ok" or an error. "events"
+// answers with the pending inotify events, "setting NAME" with a kernel setting.
 package main
 
 import (
@@ -48,7 +47,7 @@ func main() {
 	}
 }
 
-// role is what a child does.
+// role runs a child's role.
 func role(name string) {
 	switch name {
 	case "sleep":

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory of all kinds.
+// memory has all kinds of memory.
 func memory() map[string]maker {
 	return map[string]maker{
 		"memfd":         made(func() (int, error) { return unix.MemfdCreate("test", 0) }),
@@ -43,12 +43,12 @@ func mapGuard(string) (func(), error) {
 	return func() { _ = unix.Munmap(m) }, unix.Madvise(m[:4096], madvGuardInstall)
 }
 
-// mapLarge makes large mappings of many kinds: full and sparse ones, with and without advice, one
-// that is locked, one that has a guard, and a reserve.
+// mapLarge makes large mappings of many kinds: full and sparse, with and without advice, a locked mapping,
+// one with a guard, and a reserve.
 func mapLarge(string) (func(), error) {
 	type kind struct {
 		mebibytes     int
-		every         int // a page is written every so many KiB; 0: none
+		every         int // one page is written in every so many KiB; 0: none
 		protect, flag int
 		advice        int
 	}
@@ -80,9 +80,9 @@ func mapLarge(string) (func(), error) {
 		}
 		all = append(all, m)
 	}
-	_ = unix.Mprotect(all[0][32<<20:], unix.PROT_READ) // two mappings of one
+	_ = unix.Mprotect(all[0][32<<20:], unix.PROT_READ) // splits the mapping in two
 	const madvGuardInstall = 102
-	_ = unix.Madvise(all[1][8<<20:8<<20+8192], madvGuardInstall) // where the kernel has it
+	_ = unix.Madvise(all[1][8<<20:8<<20+8192], madvGuardInstall) // on kernels that have it
 	return func() {
 		for _, m := range all {
 			_ = unix.Munmap(m)

@@ -47,7 +47,7 @@ func tcpListen(string) (func(), error) {
 	return holding(fd), unix.Listen(fd, 1)
 }
 
-// mptcpClosedWatch is a listener that an epoll instance watches by a duplicate that is closed.
+// mptcpClosedWatch makes a listener that an epoll instance watches through a closed duplicate.
 func mptcpClosedWatch(string) (func(), error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 262)
 	if err != nil {

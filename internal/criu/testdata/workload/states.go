@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// states are what a program leaves behind between two steps.
+// states are intermediate states of programs.
 func states() map[string]maker {
 	return map[string]maker{
 		"child-session":       orphan,
@@ -50,7 +50,7 @@ func states() map[string]maker {
 	}
 }
 
-// said starts a child in a role and waits until it says that it is ready.
+// said starts a child in a role and waits until the child is ready.
 func said(role ...string) maker {
 	return func(string) (func(), error) {
 		c := exec.Command("/bin/workload", role...)
@@ -65,7 +65,7 @@ func said(role ...string) maker {
 	}
 }
 
-// blockTrap has a SIGTRAP wait.
+// blockTrap leaves a SIGTRAP pending.
 func blockTrap() {
 	var mask unix.Sigset_t
 	mask.Val[0] = 1 << (unix.SIGTRAP - 1)
@@ -76,7 +76,7 @@ func blockTrap() {
 	_ = unix.Pause()
 }
 
-// orphan starts a process in a session whose leader ends; the session has the terminal, if there is one.
+// orphan starts a process in a session whose leader ends. The session has the terminal, if there is one.
 func orphan(terminal string) (func(), error) {
 	args := []string{"leader"}
 	if terminal != "" {
@@ -92,7 +92,7 @@ func orphan(terminal string) (func(), error) {
 	return func() { _ = unix.Kill(pid, unix.SIGKILL); _, _ = unix.Wait4(pid, nil, 0, nil) }, err
 }
 
-// orphanTerminal does so with a terminal, which this process keeps.
+// orphanTerminal does the same with a terminal, which this process keeps.
 func orphanTerminal(string) (func(), error) {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -109,7 +109,8 @@ func orphanTerminal(string) (func(), error) {
 	return func() { u(); _ = unix.Close(master) }, err
 }
 
-// orphanElsewhere does so in a child that takes orphans, so that the process is not the first one's child.
+// orphanElsewhere does the same in a child that adopts orphans, so that the process is not the first
+// process's child.
 func orphanElsewhere(string) (func(), error) {
 	c := exec.Command("/bin/workload", "subreaper")
 	out, err := c.StdoutPipe()
@@ -128,7 +129,7 @@ func orphanElsewhere(string) (func(), error) {
 	}, err
 }
 
-// reap takes orphans, starts one, and prints its pid.
+// reap adopts orphans, starts one, and prints its PID.
 func reap() {
 	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil {
 		os.Exit(1)
@@ -143,7 +144,7 @@ func reap() {
 	_ = unix.Pause()
 }
 
-// lead starts a child in this process's session, prints its pid, and ends.
+// lead starts a child in this process's session, prints its PID, and ends.
 func lead(terminal ...string) {
 	c := exec.Command("/bin/workload", "sleep")
 	if len(terminal) > 0 {
@@ -159,7 +160,7 @@ func lead(terminal ...string) {
 	fmt.Print(c.Process.Pid)
 }
 
-// leaseBreaking holds a lease that somebody wants to be given up, and does not give it up.
+// leaseBreaking holds a lease that another process is breaking, and does not give it up.
 func leaseBreaking(string) (func(), error) {
 	u, err := lease(unix.O_RDONLY, unix.F_RDLCK)("")
 	if err != nil {
@@ -184,8 +185,8 @@ func closedWaiting(string) (func(), error) {
 	return u, errors.Join(err, unix.Close(fd))
 }
 
-// waiting makes a connection that is not accepted, from a socket with a lower number than the one that
-// listens. In the end it has to be there.
+// waiting makes a connection that is not accepted, from a socket with a lower number than the listener. The
+// undo checks that the connection still exists.
 func waiting(string) (func(), error) {
 	client, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -202,7 +203,7 @@ func waiting(string) (func(), error) {
 	}, err
 }
 
-// talk accepts the connection of a client, has it say something, and closes all.
+// talk accepts a client's connection, sends data on it, and closes everything.
 func talk(client, listener int) error {
 	server, _, err := unix.Accept(listener)
 	if err != nil {
@@ -216,7 +217,7 @@ func talk(client, listener int) error {
 	return err
 }
 
-// flight sends a socket that is not connected, in a message that is not received.
+// flight sends an unconnected socket in a message that is not received.
 func flight(kind int) maker {
 	return func(string) (func(), error) {
 		fd, err := unix.Socket(unix.AF_UNIX, kind, 0)
@@ -228,7 +229,7 @@ func flight(kind int) maker {
 	}
 }
 
-// flightPair sends one of two connected sockets; the other one may be closed.
+// flightPair sends one of two connected sockets; the other may be closed.
 func flightPair(kind int, closed bool) maker {
 	return func(string) (func(), error) {
 		p, err := unix.Socketpair(unix.AF_UNIX, kind, 0)
@@ -273,17 +274,17 @@ func fanotifyMark(class, mark uint) func() (int, error) {
 	}
 }
 
-// watches is the instance of inotify that watch has made last.
+// watches is the inotify instance that watch has made last.
 var watches int
 
-// What happens to the file that is watched, or in the directory that is watched.
+// What happens to the watched file, or in the watched directory.
 const (
 	nothing = iota
 	removed
-	linked // removed, and there is another name
+	linked // removed, but another name exists
 )
 
-// watch watches a file that is open, or its directory, for all events.
+// watch watches an open file, or its directory, for all events.
 func watch(what string, happens int) maker {
 	return func(string) (func(), error) {
 		file, err := unix.Open("/data/watched", unix.O_RDWR|unix.O_CREAT, 0o600)
@@ -300,7 +301,7 @@ func watch(what string, happens int) maker {
 		if err == nil && happens != nothing {
 			err = os.Remove("/data/watched")
 		}
-		events() // those of this are not of interest
+		events() // discards the events that this function caused
 		instance := watches
 		return func() {
 			_, _ = unix.Close(instance), unix.Close(file)
@@ -309,7 +310,7 @@ func watch(what string, happens int) maker {
 	}
 }
 
-// events reads the events that wait: their masks and names.
+// events reads the pending events: their masks and names.
 func events() string {
 	buffer := make([]byte, 4096)
 	n, err := unix.Read(watches, buffer)
@@ -338,7 +339,7 @@ func below(make maker) maker {
 	}
 }
 
-// overTmpfs does so in a file system that was mounted inside of the container, too.
+// overTmpfs does the same on a file system that was itself mounted inside the container.
 func overTmpfs(string) (func(), error) {
 	u, err := mounted("tmpfs", "/data", "")("")
 	if err != nil {
@@ -369,7 +370,7 @@ func mappedFile(string) (func(), error) {
 
 func inDirectory(string) (func(), error) { return func() { _ = os.Chdir("/") }, os.Chdir("/data") }
 
-// sysctl sets a setting of a namespace, "kernel/sem 1 2 3 4", by a /proc of its own that may be written to.
+// sysctl sets a setting of a namespace, such as "kernel/sem 1 2 3 4", through a writable /proc of its own.
 func sysctl(setting string) (func(), error) {
 	name, value, _ := strings.Cut(setting, " ")
 	u, err := mounted("proc", "/data", "")("")
@@ -380,7 +381,7 @@ func sysctl(setting string) (func(), error) {
 	return func() {}, os.WriteFile(path.Join("/data/sys", name), []byte(value), 0)
 }
 
-// setting reads one.
+// setting reads a setting.
 func setting(name string) string {
 	value, err := os.ReadFile(path.Join("/proc/sys", name))
 	if err != nil {
@@ -389,7 +390,8 @@ func setting(name string) string {
 	return strings.Join(strings.Fields(string(value)), " ")
 }
 
-// sparseDeleted has few blocks, and is larger than a deleted file may be that has no holes.
+// sparseDeleted makes a deleted file with few blocks that is larger than a deleted file without holes may
+// be.
 func sparseDeleted(string) (func(), error) {
 	fd, err := unix.Open("/data/sparse", unix.O_RDWR|unix.O_CREAT, 0o600)
 	if err != nil {

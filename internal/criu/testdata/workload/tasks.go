@@ -82,7 +82,7 @@ func stoppedChild(string) (func(), error) {
 	return end, c.Process.Signal(unix.SIGSTOP)
 }
 
-// deadLeader starts a child whose first thread ends while others live.
+// deadLeader starts a child whose first thread ends while other threads live.
 func deadLeader(string) (func(), error) {
 	c := exec.Command("/bin/workload", "dead-leader")
 	err := c.Start()

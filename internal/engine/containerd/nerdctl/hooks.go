@@ -19,22 +19,23 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// Program is nerdctl.
+// Program is the name of nerdctl.
 const Program = "nerdctl"
 
-// logging is the argument by which nerdctl takes a log: containerd's shim makes one of the URI by
-// which it is told to start it.
+// logging is the argument that makes nerdctl take a log. containerd's shim derives it from the URI by which
+// it starts nerdctl.
 const logging = "_NERDCTL_INTERNAL_LOGGING"
 
-// oldest is the first version of which the files are as said here.
+// oldest is the first version with the files described here.
 const oldest = "2.0"
 
-// settings of nerdctl on this node, and the words there that lead elsewhere than all others look.
+// settings is nerdctl's configuration file on this node; elsewhere matches its settings that make nerdctl
+// look in other places.
 const settings = "/etc/nerdctl/nerdctl.toml"
 
 var elsewhere = regexp.MustCompile(`(?m)^\s*(data_root|address|cni_netconfpath)\s*=.*$`)
 
-// Find is where nerdctl is on this node.
+// Find returns the path of nerdctl on this node.
 func Find() (string, error) {
 	for _, name := range []string{Program, "/usr/local/bin/" + Program, "/usr/bin/" + Program} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -46,7 +47,7 @@ func Find() (string, error) {
 
 var versionPattern = regexp.MustCompile(`version v?([0-9][0-9A-Za-z.+~-]*)`)
 
-// Readiness lists what keeps containers of nerdctl from coming to this node.
+// Readiness lists the obstacles to containers of nerdctl coming to this node.
 func Readiness(ctx context.Context) []engine.Problem {
 	path, err := Find()
 	if err != nil {
@@ -65,7 +66,7 @@ func Readiness(ctx context.Context) []engine.Problem {
 			Remedy: remedy}}
 	}
 	var found []engine.Problem
-	// who builds it himself may have told it none
+	// a self-built nerdctl may have no version
 	if version := versionPattern.FindStringSubmatch(string(said)); version != nil {
 		found = engine.TooOld(Program, version[1], oldest)
 	}
@@ -81,13 +82,13 @@ func Readiness(ctx context.Context) []engine.Problem {
 	return found
 }
 
-// LogURI is how the shim is told to have nerdctl take a container's log.
+// LogURI returns the URI that makes the shim start nerdctl for a container's log.
 func LogURI(program string, p Place) string {
 	uri := url.URL{Scheme: "binary", Path: program, RawQuery: url.Values{logging: {p.Store()}}.Encode()}
 	return uri.String()
 }
 
-// isLog tells whether a URI is how nerdctl itself does that, wherever it is.
+// isLog reports whether a URI is nerdctl's own for this, wherever nerdctl is installed.
 func isLog(text string, p Place) bool {
 	uri, err := url.Parse(text)
 	return err == nil && filepath.IsAbs(uri.Path) && text == LogURI(uri.Path, p)
@@ -98,8 +99,8 @@ const (
 	stopped = "postStop"
 )
 
-// HookObstacles wants the hooks of a container to be those by which nerdctl has it connected and
-// its name freed, its log to be nerdctl's, and stdout, where the shim writes, too.
+// HookObstacles requires the hooks of a container to be those by which nerdctl connects it and frees its
+// name, and its log, including stdout, to which the shim writes, to be nerdctl's.
 func HookObstacles(p Place, hooks *specs.Hooks, labels map[string]string, stdout string) []engine.Problem {
 	var found []engine.Problem
 	add := func(good bool, what, why, remedy string) {
@@ -137,8 +138,8 @@ func isHook(p Place, hooks []specs.Hook, event string) bool {
 		!slices.ContainsFunc(args[:end], func(flag string) bool { return flag != "--namespace="+p.Namespace })
 }
 
-// Hooks are those of a container that comes: this node's nerdctl, told nothing but what it does by
-// itself. variables are further ones of the hook that connects a container which is started.
+// Hooks returns the hooks of an arriving container: this node's nerdctl, with only the arguments that it
+// would use itself. variables are additional variables of the hook that connects a starting container.
 func Hooks(program string, p Place, variables ...string) *specs.Hooks {
 	hook := func(event string, variables ...string) specs.Hook {
 		return specs.Hook{
@@ -151,5 +152,5 @@ func Hooks(program string, p Place, variables ...string) *specs.Hooks {
 		Poststop: []specs.Hook{hook(stopped)}}
 }
 
-// searchPath is where plugins of CNI look for iptables.
+// searchPath is where CNI's plugins look for iptables.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -23,10 +23,11 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// maxFile bounds those files of nerdctl's that are read whole.
+// maxFile bounds the files of nerdctl that are read whole.
 const maxFile = 1 << 20
 
-// Taken lists what of nerdctl's on this node is in the way of a container that comes with these labels.
+// Taken lists objects of nerdctl on this node that are in the way of an arriving container with these
+// labels.
 func Taken(p Place, labels map[string]string) []engine.Problem {
 	var found []engine.Problem
 	for _, directory := range []string{p.State(), p.Hosts()} {
@@ -53,7 +54,7 @@ func Taken(p Place, labels map[string]string) []engine.Problem {
 	return found
 }
 
-// lifecycle is where nerdctl notes when a container was started.
+// lifecycle is the file in which nerdctl records when a container was started.
 type lifecycle struct {
 	StartedAt   time.Time `json:"started_at"`
 	CreateError bool      `json:"create_error"`
@@ -61,7 +62,7 @@ type lifecycle struct {
 
 func (p Place) lifecycle() string { return filepath.Join(p.State(), "lifecycle.json") }
 
-// Started is when a container was started; zero if nerdctl has not noted that.
+// Started returns when a container was started; zero if nerdctl has not recorded that.
 func Started(p Place) (time.Time, error) {
 	data, err := readFile(p.lifecycle())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,8 +78,8 @@ func Started(p Place) (time.Time, error) {
 	return known.StartedAt, nil
 }
 
-// Make makes what nerdctl keeps of a container that comes with these labels, and takes its name.
-// The files that are mounted into it are empty: see Bring.
+// Make makes the files that nerdctl keeps for an arriving container with these labels, and reserves its
+// name. Files that are mounted into the container are empty: see Bring.
 func Make(ctx context.Context, program string, p Place, labels map[string]string, started time.Time) error {
 	config, err := readLogConfig(p, labels[labelLogConfig])
 	if err != nil {
@@ -116,8 +117,8 @@ func Make(ctx context.Context, program string, p Place, labels map[string]string
 	return kernel.WriteFileAtomic(p.lifecycle(), noted, 0o600)
 }
 
-// NoteHosts notes by which names and addresses others of nerdctl's containers reach this one, with
-// what plugins of CNI have said of its network, by the name of that.
+// NoteHosts records the names and addresses by which nerdctl's other containers reach this one, and the
+// results of CNI's plugins by network name.
 func NoteHosts(p Place, labels map[string]string, networks map[string]*types.Result) error {
 	hosts, err := extraHosts(labels[labelExtraHosts])
 	if err != nil {
@@ -134,9 +135,9 @@ func NoteHosts(p Place, labels map[string]string, networks map[string]*types.Res
 	return kernel.WriteFileAtomic(filepath.Join(p.Hosts(), "meta.json"), meta, 0o600)
 }
 
-// acquire has nerdctl give a name to a container: where it notes that it alone knows, and it does
-// as when the container is created, without a network. It says nothing if the name is another
-// one's, so that is looked for.
+// acquire makes nerdctl assign a name to a container. Only nerdctl knows where it records names, and it
+// does so as when the container is created without a network. It does not report if another container has
+// the name, so acquire checks that.
 func acquire(ctx context.Context, program string, p Place, labels map[string]string) error {
 	bundle, err := os.MkdirTemp("", "godwit-nerdctl-")
 	if err != nil {
@@ -178,7 +179,7 @@ func acquire(ctx context.Context, program string, p Place, labels map[string]str
 	return fmt.Errorf("another container of nerdctl has name %s", Name(labels))
 }
 
-// Forget removes what nerdctl keeps of a container that is no more, and frees its name.
+// Forget removes the files that nerdctl keeps for a container that no longer exists, and frees its name.
 func Forget(p Place, labels map[string]string) error {
 	var errs []error
 	for _, directory := range p.names() {
@@ -194,7 +195,7 @@ func Forget(p Place, labels map[string]string) error {
 	return nil
 }
 
-// release frees a name, if it is that of this container.
+// release frees a name if this container has it.
 func release(path, id string) error {
 	holder, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && string(holder) != id {
@@ -206,10 +207,10 @@ func release(path, id string) error {
 	return os.Remove(path)
 }
 
-// lockPatience is how long a nerdctl may hold a lock. One that works holds it for the time of a few writes.
+// lockPatience is how long a nerdctl may hold a lock. A working nerdctl holds it for a few writes.
 const lockPatience = time.Minute
 
-// locked keeps nerdctl from a directory of which it locks the whole.
+// locked keeps nerdctl away from a directory that nerdctl locks as a whole.
 func locked(directory string, do func() error) error {
 	file, err := os.Open(directory)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -224,7 +225,7 @@ func locked(directory string, do func() error) error {
 		if err == nil {
 			return do()
 		}
-		// a nerdctl that hangs has it
+		// a hung nerdctl holds it
 		if again := errors.Is(err, unix.EINTR) || errors.Is(err, unix.EWOULDBLOCK); !again ||
 			time.Now().After(end) {
 			return fmt.Errorf("lock %s: %w", directory, err)
@@ -232,7 +233,7 @@ func locked(directory string, do func() error) error {
 	}
 }
 
-// Keep copies the files that are mounted into a container into a directory.
+// Keep copies the files that are mounted into a container to a directory.
 func Keep(p Place, directory string) error {
 	for _, path := range p.files() {
 		data, err := readFile(path)
@@ -246,8 +247,8 @@ func Keep(p Place, directory string) error {
 	return nil
 }
 
-// Bring fills those of a container that has come: they are mounted already, so each stays the same
-// file. The directory comes from another node.
+// Bring fills the mounted files of an arrived container. They are mounted already, so each must stay the
+// same file. The directory comes from another node.
 func Bring(p Place, directory string) error {
 	for _, path := range p.files() {
 		data, err := readFile(filepath.Join(directory, filepath.Base(path)))
@@ -266,7 +267,7 @@ func Bring(p Place, directory string) error {
 	return nil
 }
 
-// readFile reads a small file, which must be one.
+// readFile reads a small file, which must be a regular file.
 func readFile(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// prefix begins the names of nerdctl's labels. It tells its hooks each of them as an annotation, too.
+// prefix is the prefix of nerdctl's labels. nerdctl also passes each of them to its hooks as an annotation.
 const prefix = "nerdctl/"
 
 const (
@@ -29,7 +29,7 @@ const (
 
 const remedy = "start it without that"
 
-// maxLabel bounds a label: containerd takes 4096 bytes of name and value.
+// maxLabel bounds a label: containerd accepts 4096 bytes of name and value.
 const maxLabel = 4096
 
 var (
@@ -41,18 +41,18 @@ var (
 	sizePattern     = regexp.MustCompile(`^[0-9]{1,15}[a-zA-Z]{0,3}$`)
 )
 
-// Has tells whether nerdctl has made a container with these labels.
+// Has reports whether nerdctl has made a container with these labels.
 func Has(labels map[string]string) bool { return labels[labelState] != "" }
 
 var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// IsID tells whether an id is as nerdctl makes them.
+// IsID reports whether an ID has nerdctl's format.
 func IsID(id string) bool { return idPattern.MatchString(id) }
 
-// Name is what nerdctl calls the container; "" if it has no name.
+// Name returns nerdctl's name of the container; "" if it has no name.
 func Name(labels map[string]string) string { return labels[labelName] }
 
-// Network is the one network of a container: none, host, or one of CNI's.
+// Network returns the only network of a container: none, host, or a network of CNI.
 func Network(labels map[string]string) (string, error) {
 	var all []string
 	if err := decode(labels[labelNetworks], &all); err != nil {
@@ -64,19 +64,20 @@ func Network(labels map[string]string) (string, error) {
 	return all[0], nil
 }
 
-// Log is how containerd is told to have a container's output taken; SetLog has this node's nerdctl take it.
+// Log returns where containerd sends a container's output; SetLog sends it to this node's nerdctl.
 func Log(labels map[string]string) string { return labels[labelLog] }
 
 // SetLog changes the labels.
 func SetLog(labels map[string]string, program string, p Place) { labels[labelLog] = LogURI(program, p) }
 
-// DefaultNetwork is the one of a container of which nothing else is said. nerdctl makes it when it
-// is used for the first time.
+// DefaultNetwork is the network of a container for which no other is requested. nerdctl makes it when it is
+// first used.
 const DefaultNetwork = "bridge"
 
 func decode(text string, into any) error { return json.Unmarshal([]byte(text), into) }
 
-// known are nerdctl's labels with what keeps a container that has one from moving: why, or "".
+// known are nerdctl's labels, with a function that says why a container with the label cannot move, or
+// returns "".
 var known = map[string]func(p Place, value string) string{
 	"namespace": func(p Place, value string) string {
 		return unless(value == p.Namespace,
@@ -95,7 +96,7 @@ var known = map[string]func(p Place, value string) string{
 		_, err := Network(map[string]string{labelNetworks: value})
 		return reason(err)
 	},
-	"log-uri": func(Place, string) string { return "" }, // it is made anew: see Obstacles
+	"log-uri": func(Place, string) string { return "" }, // it is set again: see Obstacles
 	"log-config": func(p Place, value string) string {
 		_,
 			err := readLogConfig(p, value)
@@ -116,7 +117,7 @@ var known = map[string]func(p Place, value string) string{
 		var servers map[string]any
 		return reason(decode(value, &servers))
 	},
-	"user":  func(Place, string) string { return "" }, // shown to people only, as the next one
+	"user":  func(Place, string) string { return "" }, // shown to people only, as is the next one
 	"error": func(Place, string) string { return "" },
 	"auto-remove": func(_ Place, value string) string {
 		return unless(value == "false", "--rm: nothing at the target would remove the container")
@@ -150,9 +151,8 @@ func matching(pattern *regexp.Regexp) func(Place, string) string {
 	}
 }
 
-// LabelObstacles lists what of a container's labels cannot move. A container that has none of
-// nerdctl's must have none of its annotations either: both nodes look, because the target's nerdctl
-// would do as they say.
+// LabelObstacles lists the labels of a container that cannot move. A container without nerdctl's labels
+// must not have its annotations either. Both nodes check, because the target's nerdctl would obey them.
 func LabelObstacles(p Place, labels, annotations map[string]string) []engine.Problem {
 	var found []engine.Problem
 	add := func(what, why string) {
@@ -189,8 +189,8 @@ func LabelObstacles(p Place, labels, annotations map[string]string) []engine.Pro
 	return found
 }
 
-// Annotations are what the hooks of a container that comes are told: its labels, and nothing else
-// that was said under nerdctl's name.
+// Annotations returns the annotations for the hooks of an arriving container: its labels, and no other
+// annotations under nerdctl's name.
 func Annotations(labels, came map[string]string) map[string]string {
 	made := map[string]string{labelDomain: ""}
 	for name, value := range came {
@@ -206,7 +206,7 @@ func Annotations(labels, came map[string]string) map[string]string {
 	return made
 }
 
-// extraHosts are further names in the hosts file, with their addresses.
+// extraHosts parses additional names in the hosts file, with their addresses.
 func extraHosts(value string) (map[string]string, error) {
 	var all []string
 	if err := decode(value, &all); err != nil {
@@ -223,7 +223,7 @@ func extraHosts(value string) (map[string]string, error) {
 	return hosts, nil
 }
 
-// checkIPC wants a container to have an IPC namespace of its own, to which no other container has been let.
+// checkIPC requires a container to have an IPC namespace of its own, shared with no other container.
 func checkIPC(value string) error {
 	var ipc map[string]string
 	if err := decode(value, &ipc); err != nil {
@@ -239,7 +239,7 @@ func checkIPC(value string) error {
 	return nil
 }
 
-// checkHostConfig wants nothing to be said of files and devices of the node.
+// checkHostConfig requires that there are no settings about the node's files and devices.
 func checkHostConfig(value string) error {
 	var config struct {
 		CidFile string
@@ -256,7 +256,7 @@ func checkHostConfig(value string) error {
 	return nil
 }
 
-// checkMounts wants no volume of nerdctl's.
+// checkMounts requires that there are no volumes of nerdctl.
 func checkMounts(value string) error {
 	var mounts []struct{ Type, Name, Source string }
 	if err := decode(value, &mounts); err != nil {
@@ -270,14 +270,14 @@ func checkMounts(value string) error {
 	return nil
 }
 
-// logConfig is how nerdctl is told to keep a container's log.
+// logConfig is nerdctl's configuration of a container's log.
 type logConfig struct {
 	Driver  string            `json:"driver"`
 	Opts    map[string]string `json:"opts,omitempty"`
 	Address string            `json:"address"`
 }
 
-// logOptions are what may be said of a log, and how.
+// logOptions are the permitted options of a log, and their values.
 var logOptions = map[string]*regexp.Regexp{
 	"max-size": sizePattern, "max-file": regexp.MustCompile(`^[0-9]{1,4}$`),
 	"env":    regexp.MustCompile(`^[a-zA-Z0-9_,]{0,500}$`),

@@ -9,10 +9,10 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// maxEntry bounds an entry of a log: nerdctl makes one of each line.
+// maxEntry bounds an entry of a log: nerdctl makes an entry of each line.
 const maxEntry = 16 << 20
 
-// Entry reads one of a log of nerdctl's.
+// Entry parses an entry of nerdctl's log.
 func Entry(line []byte) (engine.LogEntry, error) {
 	var entry struct {
 		Log    string    `json:"log"`
@@ -28,7 +28,7 @@ func Entry(line []byte) (engine.LogEntry, error) {
 	return engine.LogEntry{Time: entry.Time, Stream: entry.Stream, Data: []byte(entry.Log)}, nil
 }
 
-// Entries makes entries of pieces of a log: what is emitted to it are lines, or parts of long ones.
+// Entries assembles entries from pieces of a log: lines, or parts of long lines.
 func Entries(emit func(engine.LogEntry) error) func(engine.LogEntry) error {
 	var line []byte
 	return func(piece engine.LogEntry) error {

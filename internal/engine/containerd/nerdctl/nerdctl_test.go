@@ -15,7 +15,7 @@ import (
 
 var at = Place{Socket: "/run/containerd/containerd.sock", Namespace: "default", ID: strings.Repeat("ab", 32)}
 
-// ofRun are the labels that nerdctl 2.0 gives a container of `nerdctl run --detach --net none`.
+// ofRun returns the labels that nerdctl 2.0 gives a container of `nerdctl run --detach --net none`.
 func ofRun() map[string]string {
 	return map[string]string{
 		"io.containerd.image.config.stop-signal": "SIGTERM", "team": "red",
@@ -39,7 +39,7 @@ func with(name, value string) map[string]string {
 }
 
 func TestPlace(t *testing.T) {
-	// as nerdctl's documents have it
+	// as in nerdctl's documentation
 	if want := "/var/lib/nerdctl/1935db59/containers/default/" + at.ID; at.State() != want {
 		t.Errorf("its state is in %s, want %s", at.State(), want)
 	}
@@ -97,7 +97,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestForeignLabels: what is not nerdctl's has none of its words, by which its hooks would act.
+// TestForeignLabels checks that a container that is not nerdctl's has none of nerdctl's labels and
+// annotations, which its hooks would obey.
 func TestForeignLabels(t *testing.T) {
 	for _, labels := range []map[string]string{{"nerdctl/name": "web"}, {"nerdctl/networks": `["bridge"]`}} {
 		if found := LabelObstacles(at, labels, nil); len(found) == 0 {
@@ -133,7 +134,7 @@ func TestHooks(t *testing.T) {
 		return what
 	}
 	made := Hooks("/usr/bin/nerdctl", at, "GODWIT_GUARD=1")
-	if what := whatAgainst(made, labels[labelLog]); len(what) > 0 { // it moves on
+	if what := whatAgainst(made, labels[labelLog]); len(what) > 0 { // it can move again
 		t.Errorf("its own: %v", what)
 	}
 	change := func(change func(hooks *specs.Hooks)) *specs.Hooks {
@@ -184,7 +185,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// FuzzEntry: no entry of a log brings down who reads it.
+// FuzzEntry checks that no log entry crashes its reader.
 func FuzzEntry(f *testing.F) {
 	f.Add([]byte(`{"log":"tick 1\n","stream":"stdout","time":"2026-11-23T04:40:01.483796065Z"}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -194,7 +195,8 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// FuzzLabels: what passes has no path of another's, and nothing that would be another line of a hosts file.
+// FuzzLabels checks that accepted labels contain no path of another container, and no additional line of a
+// hosts file.
 func FuzzLabels(f *testing.F) {
 	for name, value := range ofRun() {
 		if short, is := strings.CutPrefix(name, prefix); is {
@@ -229,8 +231,8 @@ func FuzzLabels(f *testing.F) {
 	})
 }
 
-// TestIsID: nerdctl's hooks of some versions remove all rules that have the id in them, so it must
-// be a whole one.
+// TestIsID checks that an ID must be complete: in some versions, nerdctl's hooks remove all rules that
+// contain the ID.
 func TestIsID(t *testing.T) {
 	for id, want := range map[string]bool{strings.Repeat("0f", 32): true, "a": false,
 		strings.Repeat("0F", 32): false, strings.Repeat("0", 65): false} {

@@ -1,5 +1,5 @@
-// Command watcher prints the names of files that are made in the directories it is given, as
-// inotify tells them.
+// Command watcher prints the names of files that are made in the given directories, as inotify reports
+// them.
 package main
 
 import (
