@@ -10,12 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/godwit/godwit/internal/patience"
-
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/patience"
 )
 
 // adoptEvery is how often the containers of other engines are looked at: they start and end without

@@ -187,7 +187,7 @@ func (a *Agent) forgetAdopted(one adoption) error {
 func (m *moves) left(container string) bool {
 	left := false
 	for _, move := range m.list() {
-		if spec := move.tracker.spec; spec.Container == container && move.ended() {
+		if spec := move.tracker.Spec; spec.Container == container && move.ended() {
 			left = (spec.Side == migration.Source) == (move.record().Result == migration.Moved)
 		}
 	}

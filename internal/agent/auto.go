@@ -62,10 +62,10 @@ func (s *source) hurry() (done func()) {
 	if s.auto == nil || s.auto.demands.Deadline == 0 || s.auto.demands.NoPostCopy {
 		return func() {}
 	}
-	left := s.auto.demands.Deadline - time.Since(s.auto.began) - handover(s.move.tracker.linkSeen())
+	left := s.auto.demands.Deadline - time.Since(s.auto.began) - handover(s.move.tracker.Link())
 	timer := time.AfterFunc(max(left, 0), func() {
 		if why := s.split.refuses(); why != "" {
-			s.move.tracker.decided(fmt.Sprintf("auto: the container must run at the target within %s, but %s",
+			s.move.tracker.Decided(fmt.Sprintf("auto: the container must run at the target within %s, but %s",
 				s.auto.demands.Deadline, why))
 			return
 		}

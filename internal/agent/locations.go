@@ -200,7 +200,7 @@ func (l *locations) moving(container string) bool { return l.agent.moves.moving(
 // link that the memory needs.
 func (l *locations) left(container string) bool {
 	moving := l.agent.moves.of(container)
-	return moving != nil && moving.tracker.spec.Side == migration.Source &&
+	return moving != nil && moving.tracker.Spec.Side == migration.Source &&
 		moving.record().State == migration.Committed
 }
 

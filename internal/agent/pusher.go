@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/progress"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -28,17 +29,13 @@ type pusher struct {
 	stop         context.CancelFunc // of what serves; nil: nothing does
 	ended        chan error         // what serves has ended
 	connections  int                // how often both were opened
-	past         pushBytes          // over those that are closed
+	past         progress.PushBytes // over those that are closed
 	remote       int64              // pages that stayed here
 	fill         memory.FillReport  // as the target said last
 	heardAt      time.Time          // when that was
 	began        time.Time          // about when the container was handed over
 	over         time.Time          // the target has all
 }
-
-// pushBytes are what the two connections have carried from here, on the wire, and what that was
-// before compression.
-type pushBytes struct{ urgent, push, raw int64 }
 
 // have takes what gives the pages, and since when that is needed.
 func (d *pusher) have(pages stayed, server *postcopy.Server, since time.Time) {
@@ -111,7 +108,7 @@ func (d *pusher) disconnect() {
 	d.mu.Lock()
 	stop, ended, urgent, push := d.stop, d.ended, d.urgent, d.push
 	d.stop, d.ended, d.urgent, d.push = nil, nil, nil, nil
-	d.past = d.past.plus(urgent, push)
+	d.past = plus(d.past, urgent, push)
 	d.mu.Unlock()
 	for _, session := range []*stream.Session{urgent, push} {
 		if session != nil {
@@ -137,14 +134,15 @@ func (d *pusher) close() error {
 	return pages.Close()
 }
 
-func (b pushBytes) plus(urgent, push *stream.Session) pushBytes {
+// plus adds what two connections have carried so far; nil: not open.
+func plus(b progress.PushBytes, urgent, push *stream.Session) progress.PushBytes {
 	if urgent != nil {
 		counters := urgent.Counters()
-		b.urgent, b.raw = b.urgent+int64(counters.SentWireBytes), b.raw+uncompressed(counters)
+		b.Urgent, b.Raw = b.Urgent+int64(counters.SentWireBytes), b.Raw+progress.Uncompressed(counters)
 	}
 	if push != nil {
 		counters := push.Counters()
-		b.push, b.raw = b.push+int64(counters.SentWireBytes), b.raw+uncompressed(counters)
+		b.Push, b.Raw = b.Push+int64(counters.SentWireBytes), b.Raw+progress.Uncompressed(counters)
 	}
 	return b
 }
@@ -192,10 +190,10 @@ func (d *pusher) incomplete() error {
 }
 
 // bytes are what has been sent so far.
-func (d *pusher) bytes() pushBytes {
+func (d *pusher) bytes() progress.PushBytes {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.past.plus(d.urgent, d.push)
+	return plus(d.past, d.urgent, d.push)
 }
 
 // report tells how far it is.

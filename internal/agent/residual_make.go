@@ -28,7 +28,7 @@ func (s *source) keepResidual(ctx context.Context) {
 	defer cancel()
 	made, err := s.makeResidual(ctx, keep)
 	if made == nil {
-		s.move.tracker.decided(fmt.Sprintf("no residual memory copy was kept: %v", err))
+		s.move.tracker.Decided(fmt.Sprintf("no residual memory copy was kept: %v", err))
 		return
 	}
 	part := ""
@@ -36,7 +36,7 @@ func (s *source) keepResidual(ctx context.Context) {
 		part = fmt.Sprintf(", not all of it: %v", err)
 	}
 	s.agent.residuals.add(made)
-	s.move.tracker.decided(fmt.Sprintf("a residual memory copy of %d MiB was kept%s", made.pages.Bytes()>>20,
+	s.move.tracker.Decided(fmt.Sprintf("a residual memory copy of %d MiB was kept%s", made.pages.Bytes()>>20,
 		part))
 }
 

@@ -121,7 +121,7 @@ func (s *peerService) peerMove(ctx context.Context, id string) (*move, error) {
 	if err != nil {
 		return nil, wireError(err)
 	}
-	if m.tracker.spec.Source != from && m.tracker.spec.Target != from {
+	if m.tracker.Spec.Source != from && m.tracker.Spec.Target != from {
 		return nil, status.Errorf(codes.PermissionDenied, "node %s does not take part in migration %s",
 			from, id)
 	}
@@ -151,7 +151,7 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 	}
 	s.agent.deliver(m, request.Message)
 	reply := &api.TellReply{}
-	if m.tracker.spec.Side == migration.Source {
+	if m.tracker.Spec.Side == migration.Source {
 		reply.Word = string(m.record().SourceWord())
 	}
 	return reply, nil
@@ -442,7 +442,7 @@ func (a *Agent) targetOf(hello stream.Hello, from string) (*target, error) {
 	late := hello.Purpose == purposeUrgent || hello.Purpose == purposePush
 	// a source may not know that an operator has ended it here
 	over := m.ended() && (!late || m.record().Result != migration.Moved)
-	if !ok || m.tracker.spec.Source != from || over {
+	if !ok || m.tracker.Spec.Source != from || over {
 		return nil, fmt.Errorf("migration %.40q does not bring anything from %s here", hello.Migration, from)
 	}
 	return work, nil

@@ -100,14 +100,14 @@ func (s *source) imagesDir() string {
 	return filepath.Join(s.agent.config.RunDir, "migrations", s.id(), "images")
 }
 
-func (s *source) id() string { return s.move.tracker.spec.ID }
+func (s *source) id() string { return s.move.tracker.Spec.ID }
 
 func (s *source) do(ctx context.Context, step migration.StepName) (time.Time, error) {
-	return s.steps(s.move.tracker.spec.Mode).do(ctx, step)
+	return s.steps(s.move.tracker.Spec.Mode).do(ctx, step)
 }
 
 func (s *source) undo(ctx context.Context, step migration.StepName) error {
-	return s.steps(s.move.tracker.spec.Mode).undo(ctx, step)
+	return s.steps(s.move.tracker.Spec.Mode).undo(ctx, step)
 }
 
 func (s *source) check(context.Context) (engine.Outcome, time.Time, error) {
@@ -139,8 +139,8 @@ func (s *source) examine(ctx context.Context) error {
 	if err := s.examineInodes(ctx); err != nil {
 		return err
 	}
-	s.move.tracker.expect(s.offered.MemoryBytes + s.offered.TreesBytes)
-	needed := spillBytes(s.move.tracker.spec.Mode, s.settings.get(), s.offered.MemoryBytes)
+	s.move.tracker.Expect(s.offered.MemoryBytes + s.offered.TreesBytes)
+	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.get(), s.offered.MemoryBytes)
 	return refuse(append(s.agent.examineOwnRoom(s.offered), s.agent.examineSpill(needed)...))
 }
 
@@ -174,7 +174,7 @@ func (s *source) sameAgain(ctx context.Context) error {
 }
 
 // restarts tells whether the container is stopped here and started at the target.
-func (s *source) restarts() bool { return s.move.tracker.spec.Mode == migration.Restart }
+func (s *source) restarts() bool { return s.move.tracker.Spec.Mode == migration.Restart }
 
 func (s *source) offer() *api.Offer { return s.offered }
 
@@ -248,7 +248,7 @@ func (s *source) ended(result migration.Finish) {
 	data := s.data
 	s.mu.Unlock()
 	if data != nil { // Also when it failed: that has cost something, too.
-		s.move.tracker.counted(s.sent())
+		s.move.tracker.Counted(carried(s.sent()))
 		if transport, known := data.Transport(); known {
 			s.agent.peers.NoteTransport(s.target.Name, transport)
 		}
@@ -258,9 +258,9 @@ func (s *source) ended(result migration.Finish) {
 		s.agent.log.Warn("cannot end the tracking of memory", "container", s.definition.Name, "error", err)
 	}
 	if s.auto != nil && result.Result == migration.Moved {
-		if missed := s.auto.forecast.Missed(s.move.tracker.now(s.move.machine.Record(),
+		if missed := s.auto.forecast.Missed(s.move.tracker.Report(s.move.machine.Record(),
 			false)); missed != "" {
-			s.move.tracker.decided("auto: " + missed)
+			s.move.tracker.Decided("auto: " + missed)
 		}
 	}
 	s.agent.migrationEnded(s.move, result)
@@ -273,7 +273,7 @@ func (s *source) fresh() work {
 
 // reportJSON is the report that goes to the target with the confirmation.
 func (s *source) reportJSON() []byte {
-	report, err := json.Marshal(s.move.tracker.now(s.move.machine.Record(), false))
+	report, err := json.Marshal(s.move.tracker.Report(s.move.machine.Record(), false))
 	if err != nil {
 		return nil // The target makes do with what it knows itself.
 	}
@@ -283,7 +283,7 @@ func (s *source) reportJSON() []byte {
 // noteTransfer keeps what the first round has shown of the link: unless it was held back, or shared
 // the link with layers.
 func (s *source) noteTransfer() {
-	round, _ := predict.Transferred(s.move.tracker.now(s.move.machine.Record(), false))
+	round, _ := predict.Transferred(s.move.tracker.Report(s.move.machine.Record(), false))
 	if round.Seconds > 0 && s.settings.get().BandwidthLimit == 0 && s.layers == nil {
 		s.agent.peers.NoteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
 	}

@@ -28,7 +28,7 @@ func (s *source) stage(ctx context.Context, begin func()) error {
 	defer s.guard(ctx)()
 	begin()
 	// In a cold migration nothing else leaves before the prepare: on a long way measuring takes long.
-	beside := s.move.tracker.spec.Mode == migration.Cold && !s.lacksImage()
+	beside := s.move.tracker.Spec.Mode == migration.Cold && !s.lacksImage()
 	if !beside {
 		if err := s.measure(ctx, s.expectedState()); err != nil {
 			return err
@@ -59,7 +59,7 @@ func (s *source) expectedState() int64 {
 	if s.lacksImage() {
 		return 0 // that is much
 	}
-	if expected := s.auto.frozenBytes(); expected > 0 && s.move.tracker.spec.Mode == migration.Cold {
+	if expected := s.auto.frozenBytes(); expected > 0 && s.move.tracker.Spec.Mode == migration.Cold {
 		return int64(predict.StateMargin * expected)
 	}
 	return max(predict.LeastState, s.offered.MemoryBytes/predict.StateShare)
@@ -81,7 +81,7 @@ func (s *source) openData(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.data, s.out = data, stream.NewSections(data, s.move.tracker.transferred)
+	s.data, s.out = data, stream.NewSections(data, s.move.tracker.Transferred)
 	s.mu.Unlock()
 	go s.move.guarded(func() { s.listen(data) })()
 	go s.agent.guarded(func() {
@@ -144,7 +144,7 @@ func (s *source) hearSection(data *stream.Session) error {
 func (s *source) measure(ctx context.Context, enough int64) error {
 	known := s.agent.peers.WayTo(s.target.Name)
 	unknown := known.BandwidthBitsPerSecond == 0 || known.Seen > cluster.ProbeEvery.Seconds()
-	if unknown && (enough > predict.LittleState || s.move.tracker.spec.Mode != migration.Cold) {
+	if unknown && (enough > predict.LittleState || s.move.tracker.Spec.Mode != migration.Cold) {
 		enough = 0
 	}
 	budget := stream.Budget{Enough: enough}
@@ -165,8 +165,8 @@ func (s *source) measure(ctx context.Context, enough int64) error {
 	if err := s.data.SetCodec(choice.Codec); err != nil {
 		return err
 	}
-	s.move.tracker.measured(link, choice, s.settings.get().BandwidthLimit)
-	s.move.tracker.clock(link.Clock)
+	s.move.tracker.Measured(link, choice, s.settings.get().BandwidthLimit)
+	s.move.tracker.Clock(link.Clock)
 	return nil
 }
 
@@ -183,9 +183,9 @@ func (s *source) warm(ctx context.Context) error {
 		}
 	}
 	link, err := s.data.Warm(ctx, stream.Budget{Enough: s.expectedRest(),
-		BitsPerSecond: s.move.tracker.linkSeen().BandwidthBitsPerSecond})
+		BitsPerSecond: s.move.tracker.Link().BandwidthBitsPerSecond})
 	if err == nil {
-		s.move.tracker.clock(link.Clock)
+		s.move.tracker.Clock(link.Clock)
 	}
 	return err
 }
@@ -282,7 +282,7 @@ func (s *source) transfer(ctx context.Context, content func(context.Context) ([]
 	if err != nil {
 		return err
 	}
-	s.move.tracker.counted(s.sent())
+	s.move.tracker.Counted(carried(s.sent()))
 	return s.beginPush(ctx)
 }
 

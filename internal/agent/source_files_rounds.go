@@ -57,7 +57,7 @@ func (s *source) copyFiles(ctx context.Context) error {
 		}
 		if !guessed {
 			before = left
-			s.move.tracker.expectFiles(left)
+			s.move.tracker.ExpectFiles(left)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (s *source) filesDoNotConverge(left time.Duration, why string) error {
 		return fmt.Errorf("%w: %s, and --on-no-convergence is give-up; allow a longer --downtime-target, "+
 			"or choose --on-no-convergence %s", errNotConverging, what, migration.StopAndCopy)
 	}
-	s.move.tracker.decided(what)
+	s.move.tracker.Decided(what)
 	return nil
 }
 

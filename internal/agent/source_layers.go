@@ -38,13 +38,13 @@ func (s *source) beginLayers() {
 	ctx, cancel := context.WithCancel(s.agent.ctx)
 	coming := &comingLayers{
 		transfer: &layers.Transfer{ID: s.id(), Node: s.target.Name, Limiter: &s.limiter,
-			Sent: s.move.tracker.transferred},
+			Sent: s.move.tracker.Transferred},
 		cancel: cancel, done: make(chan struct{}),
 	}
 	s.mu.Lock()
 	s.layers = coming
 	s.mu.Unlock()
-	s.move.tracker.expectMore(s.lackedBytes())
+	s.move.tracker.ExpectMore(s.lackedBytes())
 	go s.agent.guarded(func() {
 		defer close(coming.done)
 		err := guard.Do(func() error { return s.bringLayers(ctx, coming.transfer) })
@@ -69,15 +69,15 @@ func (s *source) bringLayers(ctx context.Context, outgoing *layers.Transfer) err
 	if err := s.move.fault(ctx, faultLayers, "before"); err != nil {
 		return err
 	}
-	link := s.move.tracker.linkSeen().BandwidthBitsPerSecond
+	link := s.move.tracker.Link().BandwidthBitsPerSecond
 	if limit := s.settings.get().BandwidthLimit; limit > 0 && (link == 0 || limit < link) {
 		link = limit
 	}
 	brought, err := s.agent.layers.Bring(ctx, layers.Bringing{
 		Node: s.target, Container: s.definition, Transfer: outgoing, Bandwidth: link,
-		Progress: s.move.tracker.broughtLayers,
+		Progress: s.move.tracker.BroughtLayers,
 	})
-	s.move.tracker.broughtLayers(brought)
+	s.move.tracker.BroughtLayers(brought)
 	return err
 }
 
@@ -120,7 +120,7 @@ func (s *source) awaitLayers(ctx context.Context) error {
 		return err
 	}
 	if waited := time.Since(began); waited > waitWorthTelling {
-		s.move.tracker.decided(fmt.Sprintf("waited %s for layers of the image, after all other "+
+		s.move.tracker.Decided(fmt.Sprintf("waited %s for layers of the image, after all other "+
 			"preparations were done", waited.Round(waitWorthTelling)))
 	}
 	return s.layers.err

@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/progress"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -22,7 +23,7 @@ type memorySource struct {
 	pages    *memory.Source
 	sink     *pageSender
 	settings *settings
-	tracker  *tracker
+	tracker  *progress.Tracker
 	throttle *throttle
 	since    int       // the first round since the container was throttled last
 	ahead    int       // rounds that were done while layers came, on which nothing is decided
@@ -73,14 +74,14 @@ func (s *source) rounds(ctx context.Context) error {
 			return err
 		}
 		decision := m.decide()
-		m.tracker.expectDowntime(decision)
-		m.split.left(max(decision.ExpectedDowntime-m.anyway(), 0), seconds(m.tracker.linkSeen().RTTSeconds))
+		m.tracker.ExpectDowntime(decision)
+		m.split.left(max(decision.ExpectedDowntime-m.anyway(), 0), seconds(m.tracker.Link().RTTSeconds))
 		s.agent.log.Debug("round", "migration", s.id(), "number", stats.Number, "pages", stats.Pages,
 			"seconds", stats.Duration.Seconds(), "verdict", decision.Verdict.String(), "reason",
 			decision.Reason)
 		if why := s.turn.wanted(); why != "" {
-			m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest of the memory is sent "+
-				"afterwards: %s", m.tracker.roundsSoFar(), why))
+			m.tracker.Decided(fmt.Sprintf("handed over after %d rounds, the rest of the memory is sent "+
+				"afterwards: %s", m.tracker.Rounds(), why))
 			return nil
 		}
 		if done, err := m.act(ctx, decision); done || err != nil {
@@ -99,7 +100,7 @@ func (s *source) openMemory(ctx context.Context) error {
 	}
 	s.memory = s.newMemorySource()
 	s.split.carries(s.bytesPerSecond() * 8)
-	if s.move.tracker.spec.Mode == migration.PostCopy {
+	if s.move.tracker.Spec.Mode == migration.PostCopy {
 		s.memory.follow()
 	}
 	s.turn.may(s.memory.pages)
@@ -114,7 +115,7 @@ func (m *memorySource) follow() {
 		m.pages.Leave()
 		return
 	}
-	m.tracker.decided("rounds first: " + why)
+	m.tracker.Decided("rounds first: " + why)
 	settings := m.settings.get()
 	settings.OnNoConvergence = migration.TurnHybrid
 	m.settings.set(settings)
@@ -123,13 +124,13 @@ func (m *memorySource) follow() {
 
 // act does what a decision says, and tells whether the rounds are over.
 func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done bool, err error) {
-	rounds := m.tracker.roundsSoFar()
+	rounds := m.tracker.Rounds()
 	switch decision.Verdict {
 	case memory.Continue:
 		return false, nil
 	case memory.Switch:
 		m.fits = true
-		m.tracker.decided(fmt.Sprintf("switchover after %d rounds: %s", rounds, decision.Reason))
+		m.tracker.Decided(fmt.Sprintf("switchover after %d rounds: %s", rounds, decision.Reason))
 		return true, nil
 	case memory.NotConverging:
 	}
@@ -141,11 +142,11 @@ func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done 
 	chosen, why := m.auto.instead(settings.OnNoConvergence, decision, m.following(decision),
 		settings.DowntimeTarget, tooLong)
 	if why != "" && !m.pages.Leaving() {
-		m.tracker.decided(why)
+		m.tracker.Decided(why)
 	}
 	if chosen == migration.TurnHybrid || m.pages.Leaving() {
 		m.pages.Leave()
-		m.tracker.decided(fmt.Sprintf("handed over after %d rounds, the rest of the memory is sent "+
+		m.tracker.Decided(fmt.Sprintf("handed over after %d rounds, the rest of the memory is sent "+
 			"afterwards: %s", rounds,
 			decision.Reason))
 		return true, nil
@@ -165,7 +166,7 @@ func (m *memorySource) act(ctx context.Context, decision memory.Decision) (done 
 			return false, nil
 		}
 	}
-	m.tracker.decided(fmt.Sprintf("%s after %d rounds: %s", migration.StopAndCopy, rounds, decision.Reason))
+	m.tracker.Decided(fmt.Sprintf("%s after %d rounds: %s", migration.StopAndCopy, rounds, decision.Reason))
 	return true, nil
 }
 
@@ -177,12 +178,12 @@ func (m *memorySource) whole(decision memory.Decision, tooLong string) (done boo
 		decision = m.decide()
 	}
 	if decision.Verdict == memory.Continue {
-		m.tracker.decided("more rounds: " + tooLong)
+		m.tracker.Decided("more rounds: " + tooLong)
 		return false
 	}
 	m.fits = decision.Verdict == memory.Switch
-	m.tracker.decided(fmt.Sprintf("%s after %d rounds: %s; %s", migration.StopAndCopy,
-		m.tracker.roundsSoFar(), decision.Reason, tooLong))
+	m.tracker.Decided(fmt.Sprintf("%s after %d rounds: %s; %s", migration.StopAndCopy,
+		m.tracker.Rounds(), decision.Reason, tooLong))
 	return true
 }
 
@@ -217,7 +218,7 @@ func (s *source) newMemorySource() *memorySource {
 		partly:   partly,
 		sink:     s.pages,
 		settings: &s.settings, tracker: s.move.tracker, sent: s.sent, carries: s.bytesPerSecond,
-		files: s.filesTakeInFreeze, mode: s.move.tracker.spec.Mode, split: s.split,
+		files: s.filesTakeInFreeze, mode: s.move.tracker.Spec.Mode, split: s.split,
 		throttle: &throttle{engine: s.agent.engines.EngineFor(s.definition), container: s.definition.ID,
 			tracker: s.move.tracker},
 	}
@@ -248,13 +249,13 @@ func (m *memorySource) round(ctx context.Context,
 		stats.UnchangedPages+took.UnchangedPages
 	stats.SentBytes = took.FrameBytes
 	if stats.Final {
-		m.tracker.round(stats, took, 0)
+		m.tracker.Round(stats, took, 0)
 		return stats, nil
 	}
 	stats.SentBytes, stats.Duration = m.wireBytes()-wire, time.Since(start)
 	m.history = append(m.history, stats)
-	m.tracker.precopied(m.wireBytes())
-	m.tracker.round(stats, took, m.decide().ExpectedDowntime)
+	m.tracker.Precopied(m.wireBytes())
+	m.tracker.Round(stats, took, m.decide().ExpectedDowntime)
 	return stats, nil
 }
 
@@ -264,7 +265,7 @@ func (m *memorySource) wireBytes() uint64 { return m.sent().Sent[kindPages].Wire
 func (m *memorySource) decide() memory.Decision {
 	ahead := min(m.ahead, len(m.history)-1)
 	policy := predict.RoundsPolicy(m.mode, m.settings.get(), m.anyway())
-	m.auto.bound(&policy, m.history[ahead:], m.wireBytes(), m.began, m.tracker.linkSeen())
+	m.auto.bound(&policy, m.history[ahead:], m.wireBytes(), m.began, m.tracker.Link())
 	policy.Since = max(m.since-ahead, 0)
 	if patience := m.throttle.patience(); patience > 0 {
 		policy.Patience = patience
@@ -315,13 +316,13 @@ func (m *memorySource) mayFollow(d memory.Decision) bool {
 func (m *memorySource) following(d memory.Decision) time.Duration {
 	frozen := m.anyway()
 	left := max(0, d.ExpectedDowntime-frozen)
-	return frozen + m.auto.waitOver(left, seconds(m.tracker.linkSeen().RTTSeconds),
+	return frozen + m.auto.waitOver(left, seconds(m.tracker.Link().RTTSeconds),
 		d.DirtyingRateBytesPerSecond)
 }
 
 // anyway is how long the container will be frozen for all but its memory.
 func (m *memorySource) anyway() time.Duration {
-	return predict.Overhead + m.files() + seconds(m.tracker.linkSeen().RTTSeconds)
+	return predict.Overhead + m.files() + seconds(m.tracker.Link().RTTSeconds)
 }
 
 // bytesPerSecond is how much gets through: what the link took when it was the limit, or what it was
@@ -329,7 +330,7 @@ func (m *memorySource) anyway() time.Duration {
 // there before the freeze.
 func (s *source) bytesPerSecond() float64 {
 	bits := s.linkSeen()
-	if measured := s.move.tracker.linkSeen().BandwidthBitsPerSecond; bits == 0 || s.layers != nil {
+	if measured := s.move.tracker.Link().BandwidthBitsPerSecond; bits == 0 || s.layers != nil {
 		bits = max(bits, measured)
 	}
 	if limit := s.settings.get().BandwidthLimit; limit > 0 {
@@ -355,7 +356,7 @@ func (m *memorySource) foresee(limit int64) error {
 	if err != nil {
 		return err
 	}
-	m.tracker.memoryGrows(use.Whole - use.Parts)
+	m.tracker.MemoryGrows(use.Whole - use.Parts)
 	if limit > 0 && use.Whole+use.Shared > limit && use.Whole > use.Parts {
 		return refuse([]engine.Problem{{
 			What: "the container's memory",
@@ -476,6 +477,6 @@ func (s *source) untrack(ctx context.Context) error {
 		return errors.Join(closed, err)
 	}
 	s.slowed = false
-	s.move.tracker.throttled(0, time.Now())
+	s.move.tracker.Throttled(0, time.Now())
 	return closed
 }

@@ -80,7 +80,7 @@ func (l pageLane) Push() error { return l.out.Push() }
 
 // openPages makes the pipeline, or goes on with the one of what was staged, and tells the target its key.
 func (s *source) openPages(ctx context.Context) error {
-	pages, err := newPageSender(s.move.tracker.transferred)
+	pages, err := newPageSender(s.move.tracker.Transferred)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *source) openPages(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.move.tracker.decided(fmt.Sprintf("%s has a residual memory copy of %d pages", s.target.Name, known))
+		s.move.tracker.Decided(fmt.Sprintf("%s has a residual memory copy of %d pages", s.target.Name, known))
 	}
 	s.watchLanes(ctx, pages)
 	return nil
@@ -156,7 +156,7 @@ func (s *source) openLane(ctx context.Context, pages *pageSender) error {
 		_, err := data.Next()
 		pages.Fail(fmt.Errorf("one of the data connections to %s: %w", s.target.Name, err))
 	})()
-	s.move.tracker.decided(fmt.Sprintf("%d data connections: fewer cannot fill the link", lanes))
+	s.move.tracker.Decided(fmt.Sprintf("%d data connections: fewer cannot fill the link", lanes))
 	return nil
 }
 
@@ -172,7 +172,7 @@ func (s *source) dialData(ctx context.Context, purpose string, workers int) (*st
 	data.Adapt(func(from, to stream.Codec) {
 		s.agent.log.Debug("codec", "migration", s.id(), "from", from.String(), "to", to.String(), "link",
 			data.LinkBitsPerSecond())
-		s.move.tracker.changedCodec(from, to)
+		s.move.tracker.ChangedCodec(from, to)
 	})
 	return data, nil
 }

@@ -32,7 +32,7 @@ func (s *source) openPush(ctx context.Context) error {
 	if s.pusher == nil {
 		d := &pusher{mayPush: make(chan struct{})}
 		s.setPusher(d)
-		s.move.tracker.pushes(d.report, d.bytes)
+		s.move.tracker.Pushes(d.report, d.bytes)
 	}
 	s.pusher.connected(urgent, push)
 	return nil
@@ -90,7 +90,7 @@ func (s *source) bandwidth() float64 {
 	if s.data == nil { // this agent was started after the container had been handed over
 		return 0
 	}
-	return cmp.Or(s.linkSeen(), s.move.tracker.linkSeen().BandwidthBitsPerSecond)
+	return cmp.Or(s.linkSeen(), s.move.tracker.Link().BandwidthBitsPerSecond)
 }
 
 // What is touched first leaves in the freeze: a round trip for each page would be longer.
@@ -142,7 +142,7 @@ func (s *source) beginPush(ctx context.Context) error {
 	if remote == 0 {
 		s.pusher.disconnect()
 		s.setPusher(nil)
-		s.move.tracker.pushes(nil, nil)
+		s.move.tracker.Pushes(nil, nil)
 		return nil
 	}
 	soon, err := s.memory.pages.Soon(s.memory.touched, mostSoon)

@@ -33,7 +33,7 @@ func (s *source) examineAnew(ctx context.Context) error {
 	if err := s.describe(ctx); err != nil {
 		return err
 	}
-	s.move.tracker.expect(s.offered.TreesBytes)
+	s.move.tracker.Expect(s.offered.TreesBytes)
 	s.offered.PortsJson, err = json.Marshal(ports)
 	return err
 }
@@ -88,7 +88,7 @@ func (s *source) checkpoints(ctx context.Context) error {
 			return err
 		}
 		if n > 0 { // what changes is known then
-			s.move.tracker.expectFiles(s.filesTakeInFreeze())
+			s.move.tracker.ExpectFiles(s.filesTakeInFreeze())
 		}
 	}
 	return nil
@@ -108,7 +108,7 @@ func (s *source) prepareStop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.move.tracker.clock(link.Clock)
+	s.move.tracker.Clock(link.Clock)
 	if len(s.files.history) > 0 && s.settings.get().Checkpoints == 0 {
 		err = s.followFiles(ctx)
 	}
@@ -128,7 +128,7 @@ func (s *source) holdNew(context.Context) error {
 func (s *source) stop(ctx context.Context) error {
 	at, err := s.agent.engines.EngineFor(s.definition).Halt(ctx, s.definition.ID, s.leave())
 	if !at.IsZero() {
-		s.move.tracker.frozen(at)
+		s.move.tracker.Frozen(at)
 	}
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (s *source) mapped(ctx context.Context) (files.Mapped, error) {
 // movable leaves out the trees that do not move in a mode: what is in memory ends with the
 // processes that are stopped.
 func (s *source) movable(trees []files.Tree) []files.Tree {
-	if s.move.tracker.spec.Mode != migration.Restart {
+	if s.move.tracker.Spec.Mode != migration.Restart {
 		return trees
 	}
 	return slices.DeleteFunc(trees, func(t files.Tree) bool { return t.Kind == files.Memory })
@@ -213,7 +213,7 @@ func (s *source) revive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.move.tracker.decided("started again at " + s.agent.self.Name + ": " + health)
+	s.move.tracker.Decided("started again at " + s.agent.self.Name + ": " + health)
 	return nil
 }
 

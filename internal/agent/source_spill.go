@@ -49,7 +49,7 @@ func (m *moves) spillPath(id string) string { return filepath.Join(m.dir(id), sp
 func (s *source) newSpill() *spill {
 	return &spill{
 		path: s.agent.moves.spillPath(s.id()), migration: s.id(),
-		exchange: s.exchangeSpillKey, note: s.move.tracker.decided,
+		exchange: s.exchangeSpillKey, note: s.move.tracker.Decided,
 	}
 }
 
@@ -395,7 +395,7 @@ func (s *source) examineSpillKey() error {
 	s.mu.Lock()
 	reservation := s.reservation
 	s.mu.Unlock()
-	needed := spillBytes(s.move.tracker.spec.Mode, s.settings.get(), s.offered.MemoryBytes)
+	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.get(), s.offered.MemoryBytes)
 	if problem := keepsNoSpillKey(s.target.Name, needed, reservation); problem != nil {
 		return &problemsError{[]migration.Problem{*problem}}
 	}

@@ -176,7 +176,7 @@ func (s *source) release(ctx context.Context, to network.Destination) error {
 	if err != nil {
 		return err
 	}
-	s.move.tracker.held(s.hold.Stats())
+	s.move.tracker.Held(heldBy(s.hold))
 	s.hold, s.held = nil, false
 	return nil
 }
@@ -191,7 +191,7 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	s.move.tracker.frozen(at)
+	s.move.tracker.Frozen(at)
 	if s.memory != nil {
 		if err := s.memory.throttle.end(ctx); err != nil { // what CRIU runs in its processes counts as theirs
 			return time.Time{}, err

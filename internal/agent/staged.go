@@ -341,7 +341,7 @@ func (c *stagedCopy) handOver(id string) error {
 	if err != nil {
 		return err
 	}
-	spec := m.tracker.spec
+	spec := m.tracker.Spec
 	work, ok := m.work().(*target)
 	if !ok || spec.Source != c.from || spec.Container != c.definition.ID || m.ended() {
 		return fmt.Errorf("migration %.40q does not bring %s from %s here", id, c.definition.Name, c.from)

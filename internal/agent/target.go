@@ -105,17 +105,17 @@ type target struct {
 }
 
 func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
-	return t.steps(t.move.tracker.spec.Mode).do(ctx, step)
+	return t.steps(t.move.tracker.Spec.Mode).do(ctx, step)
 }
 
 func (t *target) undo(ctx context.Context, step migration.StepName) error {
-	return t.steps(t.move.tracker.spec.Mode).undo(ctx, step)
+	return t.steps(t.move.tracker.Spec.Mode).undo(ctx, step)
 }
 
 // release gives back what was reserved.
 func (t *target) release(context.Context) error {
 	t.releaseImages()
-	t.agent.reservations.Release(t.move.tracker.spec.ID)
+	t.agent.reservations.Release(t.move.tracker.Spec.ID)
 	return nil
 }
 
@@ -138,15 +138,15 @@ func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
 
 // reserve refuses what cannot work, before anything moves.
 func (t *target) reserve(ctx context.Context) error {
-	if err := t.agent.reservations.Take(t.move.tracker.spec.ID, t.definition); err != nil {
+	if err := t.agent.reservations.Take(t.move.tracker.Spec.ID, t.definition); err != nil {
 		return err
 	}
-	t.agent.reservations.Fill(t.move.tracker.spec.ID, t.move.tracker.spec.Source,
+	t.agent.reservations.Fill(t.move.tracker.Spec.ID, t.move.tracker.Spec.Source,
 		memoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
 	if err := t.holdImages(); err != nil {
 		return err
 	}
-	problems, err := t.agent.examineOffer(ctx, t.move.tracker.spec.Source, t.definition, t.offer)
+	problems, err := t.agent.examineOffer(ctx, t.move.tracker.Spec.Source, t.definition, t.offer)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (t *target) reserve(ctx context.Context) error {
 	}
 	kept := t.useKept()
 	t.mu.Lock()
-	if t.move.tracker.spec.Mode.MemoryAhead() {
+	if t.move.tracker.Spec.Mode.MemoryAhead() {
 		t.residual = t.agent.residuals.use(t.definition.ID)
 	}
 	reservation.StartsLate = t.agent.startsLate(t.definition)
@@ -246,7 +246,7 @@ func (t *target) awaitImage(ctx context.Context) error {
 // takePages makes room for memory that comes ahead of the freeze. What was staged here has been
 // taken over by then.
 func (t *target) takePages(ctx context.Context) error {
-	if !t.move.tracker.spec.Mode.MemoryAhead() {
+	if !t.move.tracker.Spec.Mode.MemoryAhead() {
 		return nil
 	}
 	pages, err := t.pageStore()
@@ -280,8 +280,8 @@ func (t *target) pageStore() (*memory.Store, error) {
 func (t *target) takeStaged(pages *memory.Store) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stagedPages != nil || t.pages != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
-		return fmt.Errorf("migration %s can no longer take over a staged copy", t.move.tracker.spec.ID)
+	if t.stagedPages != nil || t.pages != nil || !t.move.tracker.Spec.Mode.MemoryAhead() {
+		return fmt.Errorf("migration %s can no longer take over a staged copy", t.move.tracker.Spec.ID)
 	}
 	t.stagedPages = pages
 	return nil
@@ -380,7 +380,7 @@ func (t *target) discard(ctx context.Context) error {
 // leaveAddress gives up the address here: it is at the source. If another container here has it,
 // the source claims what is not its own, and nothing changes.
 func (t *target) leaveAddress(ctx context.Context) error {
-	address, source := t.definition.Network.Address, t.move.tracker.spec.Source
+	address, source := t.definition.Network.Address, t.move.tracker.Spec.Source
 	if t.definition.Network.OnBridge() {
 		return errors.Join(t.agent.network.AllowARP(address),
 			t.agent.network.GiveBack(t.definition.ID, address, source),
@@ -433,7 +433,7 @@ func (t *target) ended(result migration.Finish) {
 	if err := t.closeStaged(); err != nil {
 		t.agent.log.Warn("cannot release a copy of memory", "container", t.definition.Name, "error", err)
 	}
-	t.agent.reservations.Release(t.move.tracker.spec.ID)
+	t.agent.reservations.Release(t.move.tracker.Spec.ID)
 	t.releaseResidual(result)
 	t.releaseKept(result)
 	t.agent.migrationEnded(t.move, result)

@@ -173,7 +173,7 @@ func (t *target) final(section stream.Section, images *state.Receiver) error {
 	if _, err := t.data.Next(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("after the final marker: %w", errors.Join(err, errMoreComes))
 	}
-	t.move.tracker.counted(t.data.Counters())
+	t.move.tracker.Counted(carried(t.data.Counters()))
 	return nil
 }
 

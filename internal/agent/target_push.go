@@ -145,7 +145,7 @@ func (t *target) pushOver(ctx context.Context, pair *pushPair) error {
 	if err != nil {
 		return err
 	}
-	t.move.tracker.pushes(t.pushed, nil)
+	t.move.tracker.Pushes(t.pushed, nil)
 	silence := t.agent.config.peerTimeout()
 	config := postcopy.ClientConfig{Pages: pages, Fill: t.fillReport, Every: silence / signsOfLife,
 		Silence: silence}
@@ -245,7 +245,7 @@ func (t *target) watchPush() (stop func()) {
 			} else if time.Since(last) > patience {
 				t.move.tell(migration.Timeout{Reason: fmt.Sprintf(
 					"the restore has not ended, and for %s there was no connection for pages that are "+
-						"still at %s", patience, t.move.tracker.spec.Source)})
+						"still at %s", patience, t.move.tracker.Spec.Source)})
 				return
 			}
 		}
@@ -303,7 +303,7 @@ func (t *target) missingPages(ctx context.Context, how string) (missing bool, er
 		return true, fmt.Errorf("%w: %d of %d pages of %s's memory are still at %s; choose what happens "+
 			"without them: --missing-pages %s (it runs on, and each access to one of them fails with "+
 			"SIGBUS) or --missing-pages %s", errInvalid, fill.RemoteLeft, fill.Pages,
-			t.definition.Name, t.move.tracker.spec.Source, missingFail, missingKill)
+			t.definition.Name, t.move.tracker.Spec.Source, missingFail, missingKill)
 	}
 	return true, nil
 }
@@ -315,9 +315,9 @@ func (t *target) giveUpPages(ctx context.Context, how string) error {
 		return err
 	}
 	// a broken connection may tell nobody for long
-	if t.push.connected() && t.agent.peers.Reaches(t.move.tracker.spec.Source) {
+	if t.push.connected() && t.agent.peers.Reaches(t.move.tracker.Spec.Source) {
 		return fmt.Errorf("%w: %s appears to be sending that memory. If it has failed, this node notices "+
-			"within seconds: try again then", errRefused, t.move.tracker.spec.Source)
+			"within seconds: try again then", errRefused, t.move.tracker.Spec.Source)
 	}
 	pages, err := t.agent.engines.EngineFor(t.definition).RemotePages(ctx, t.definition.ID)
 	if err != nil {
@@ -338,5 +338,5 @@ func (t *target) noteLoss(fill memory.FillReport) {
 	t.mu.Lock()
 	t.lost = fill
 	t.mu.Unlock()
-	t.move.tracker.pushes(t.pushed, nil) // after a restart of the agent nothing has done it
+	t.move.tracker.Pushes(t.pushed, nil) // after a restart of the agent nothing has done it
 }

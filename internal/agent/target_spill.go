@@ -23,7 +23,7 @@ func (s *peerService) Spill(ctx context.Context, request *api.SpillRequest) (*ap
 		return nil, err
 	}
 	work, here := m.work().(*target)
-	if !here || m.tracker.spec.Source != from {
+	if !here || m.tracker.Spec.Source != from {
 		return nil, status.Errorf(codes.PermissionDenied, "node %s is not the source of migration %s",
 			from, request.Migration)
 	}

@@ -7,13 +7,14 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/progress"
 )
 
 // throttle slows a container down that writes its memory faster than it can be sent.
 type throttle struct {
 	engine    engine.Engine
 	container string
-	tracker   *tracker
+	tracker   *progress.Tracker
 
 	begun bool    // it may be throttled
 	cpus  float64 // that it may use; 0: not throttled
@@ -38,7 +39,7 @@ func (t *throttle) slower(ctx context.Context, dirtying, throughput float64) (bo
 	}
 	used, err := t.engine.CPUTime(ctx, t.container)
 	if err != nil {
-		t.tracker.decided(fmt.Sprintf("not throttled: %s", err))
+		t.tracker.Decided(fmt.Sprintf("not throttled: %s", err))
 		return false, err
 	}
 	cpus := (used - t.used).Seconds() / time.Since(t.at).Seconds()
@@ -52,13 +53,13 @@ func (t *throttle) slower(ctx context.Context, dirtying, throughput float64) (bo
 	cpus = max(predict.LeastThrottle, before*share)
 	t.begun = true
 	if err := t.engine.Throttle(ctx, t.container, cpus); err != nil {
-		t.tracker.decided(fmt.Sprintf("not throttled: %s", err))
+		t.tracker.Decided(fmt.Sprintf("not throttled: %s", err))
 		return false, err
 	}
 	t.cpus, t.used, t.at = cpus, used, time.Now()
-	t.tracker.throttled(cpus, t.at)
-	t.tracker.decided(fmt.Sprintf("throttled to %.2f processors after %d rounds; it used %.2f", cpus,
-		t.tracker.roundsSoFar(), before))
+	t.tracker.Throttled(cpus, t.at)
+	t.tracker.Decided(fmt.Sprintf("throttled to %.2f processors after %d rounds; it used %.2f", cpus,
+		t.tracker.Rounds(), before))
 	return true, nil
 }
 
@@ -85,6 +86,6 @@ func (t *throttle) end(ctx context.Context) error {
 		return err
 	}
 	t.begun, t.cpus = false, 0
-	t.tracker.throttled(0, time.Now())
+	t.tracker.Throttled(0, time.Now())
 	return nil
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/progress"
 )
 
 var errAwayNow = errors.New("cannot connect")
@@ -50,7 +50,7 @@ func TestUntrackAway(t *testing.T) {
 	} {
 		away.away, away.ended = true, 0
 		s := &source{agent: a, memory: c.memory, slowed: c.slowed,
-			move: &move{tracker: newTracker(migration.Spec{})}}
+			move: &move{tracker: progress.NewTracker(migration.Spec{})}}
 		err := s.untrack(t.Context())
 		if (err != nil) != c.waits {
 			t.Errorf("%s: %v", name, err)
@@ -65,37 +65,4 @@ func TestUntrackAway(t *testing.T) {
 			t.Errorf("%s: ended %d times, want %d", name, away.ended, want)
 		}
 	}
-}
-
-// TestWaiting: what is tried again is told, and for how long, until it has worked or something else is done.
-func TestWaiting(t *testing.T) {
-	tracker := newTracker(migration.Spec{})
-	waits := func(state migration.State, want string) {
-		t.Helper()
-		p := tracker.progress(migration.Record{State: state}, time.Now().Add(time.Minute))
-		if p.Waiting != want || (p.WaitingSeconds > 59) != (want != "") {
-			t.Errorf("%s: %q for %v s, want %q", state, p.Waiting, p.WaitingSeconds, want)
-		}
-	}
-	tracker.begin(migration.StepDump)
-	tracker.failed(migration.StepDump, "no room")
-	waits(migration.Forward, "")
-	tracker.begin(migration.UndoFreeze)
-	waits(migration.Undoing, "")
-	tracker.failed(migration.UndoFreeze, "no engine")
-	tracker.failed(migration.StepDump, "late")
-	waits(migration.Undoing, "no engine")
-	tracker.begin(migration.UndoFreeze)
-	waits(migration.Undoing, "no engine")
-	tracker.failed(migration.UndoFreeze, "still no engine")
-	waits(migration.Undoing, "still no engine")
-	waits(migration.InDoubt, "")
-	tracker.begin(migration.UndoRounds)
-	waits(migration.Undoing, "")
-	tracker.begin(migration.StepPush)
-	tracker.failed(migration.StepPush, "no link")
-	waits(migration.Committed, "")
-	tracker.begin(migration.StepDestroy)
-	tracker.failed(migration.StepDestroy, "no engine")
-	waits(migration.Committed, "no engine")
 }

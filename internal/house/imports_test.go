@@ -19,9 +19,9 @@ var mayImport = map[string]string{
 	"internal/agent": "access api audit cluster compat criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
 		"files/image files/inodes files/shared gc guard kernel memory " +
-		"memory/pipeline memory/postcopy migration network network/hold network/wireguard patience placement " +
-		"policy predict reserve sampling statedir transfer/kept transfer/layers transfer/proof " +
-		"transfer/state wire wire/identity wire/stream",
+		"memory/pipeline memory/postcopy migration network network/wireguard patience placement " +
+		"policy predict reserve sampling statedir transfer/kept transfer/layers transfer/progress " +
+		"transfer/proof transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
@@ -118,7 +118,9 @@ var mayImport = map[string]string{
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
 		"wire/identity wire/stream",
-	"internal/transfer/proof": "api durable engine files/shared guard wire/identity",
+	// transfer/progress: is told what others do, and decides nothing.
+	"internal/transfer/progress": "files memory memory/pipeline migration predict wire/stream",
+	"internal/transfer/proof":    "api durable engine files/shared guard wire/identity",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",
