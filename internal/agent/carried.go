@@ -4,6 +4,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/transfer/layers"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/progress"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -17,9 +18,9 @@ func carried(counters stream.Counters) progress.Carried {
 		return bytes
 	}
 	c := progress.Carried{
-		Pages: sent(kindPages), Known: sent(kindKnown), State: sent(kindState, kindRefers),
+		Pages: sent(precopy.KindPages), Known: sent(kindKnown), State: sent(kindState, kindRefers),
 		Files: sent(kindFiles), Layers: sent(layers.KindLayer, layers.KindParts, layers.KindPieces),
-		Metadata:     sent(kindFinal, kindStaged, kindKey, kindMap),
+		Metadata:     sent(kindFinal, kindStaged, precopy.KindKey, precopy.KindMap),
 		Uncompressed: progress.Uncompressed(counters),
 	}
 	for _, kind := range []string{kindState, kindKnown, kindRefers} {

@@ -22,8 +22,8 @@ import (
 // makes them do.
 var guardedPackages = []string{
 	".", "../access", "../cluster", "../gc", "../reserve", "../sampling",
-	"../transfer/kept", "../transfer/layers", "../transfer/progress", "../transfer/proof",
-	"../transfer/state",
+	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/progress",
+	"../transfer/proof", "../transfer/state",
 }
 
 // lasting are the functions whose goroutines serve for as long as the agent does: it is better to start it

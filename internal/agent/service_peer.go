@@ -19,6 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/layers"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -384,8 +385,8 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	switch hello.Purpose {
 	case purposeMeasure:
 		return answerProbes(ctx, session)
-	case purposePages:
-		return work.attachPages(ctx, session)
+	case precopy.PurposePages:
+		return work.memory.Attach(ctx, session, work.move.done)
 	case purposeFiles:
 		return work.attachFiles(ctx, session)
 	case purposeStage:
@@ -430,7 +431,7 @@ func (a *Agent) attend(ctx context.Context, work *target) error {
 
 // targetOf finds the migration that a data connection is for.
 func (a *Agent) targetOf(hello stream.Hello, from string) (*target, error) {
-	purposes := []string{purposeMigration, purposePages, purposeFiles, purposeUrgent, purposePush}
+	purposes := []string{purposeMigration, precopy.PurposePages, purposeFiles, purposeUrgent, purposePush}
 	if !slices.Contains(purposes, hello.Purpose) {
 		return nil, fmt.Errorf("unknown purpose of a data connection: %.40q", hello.Purpose)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -37,7 +38,7 @@ type source struct {
 	data        *stream.Session
 	out         *stream.Sections // of data
 	limiter     stream.Limiter   // of all data connections
-	pages       *pageSender
+	pages       *precopy.Sender
 	departure   engine.Departure
 	hold        *network.Hold
 	held        bool         // the hold was started

@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -123,10 +124,8 @@ func (s *source) hearSection(data *stream.Session) error {
 	switch {
 	case err != nil:
 		return err
-	case section.Kind == kindPlaced:
-		return s.hearPlaced(section)
-	case section.Kind == kindClaims:
-		return s.hearClaims(section)
+	case section.Kind == precopy.KindPlaced, section.Kind == precopy.KindClaims:
+		return s.hearPages(section)
 	case section.Kind == kindHeard:
 		return s.hearKnown(section.Name)
 	case section.Kind == kindReady:

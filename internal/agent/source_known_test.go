@@ -3,12 +3,14 @@ package agent
 import (
 	"bytes"
 	"errors"
+	"net"
 	"path/filepath"
 	"testing"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/transfer/state"
+	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // oneLayer is the directory of the only layer.
@@ -62,4 +64,27 @@ func TestNothingKnown(t *testing.T) {
 	if err := s.sendKnown(t.Context()); err != nil || s.known != nil {
 		t.Errorf("it ends with %v, known: %v", err, s.known)
 	}
+}
+
+// dataPair is a data connection.
+func dataPair(t *testing.T) (source, target *stream.Session) {
+	t.Helper()
+	near, far := net.Pipe()
+	answered := make(chan error, 1)
+	go func() {
+		var err error
+		target, _, err = stream.Answer(t.Context(), far, func(stream.Hello) error { return nil },
+			stream.Options{})
+		answered <- err
+	}()
+	source, err := stream.Open(t.Context(), near,
+		stream.Hello{Migration: "0123456789abcdef", Purpose: purposeMigration}, stream.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = source.Close(), target.Close() })
+	return source, target
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/progress"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -21,7 +22,7 @@ import (
 // in the freeze.
 type memorySource struct {
 	pages    *memory.Source
-	sink     *pageSender
+	sink     *precopy.Sender
 	settings *settings
 	tracker  *progress.Tracker
 	throttle *throttle
@@ -232,11 +233,11 @@ func (s *source) newMemorySource() *memorySource {
 // are in place.
 func (m *memorySource) round(ctx context.Context,
 	do func(context.Context, memory.Sink) (memory.RoundStats, error)) (memory.RoundStats, error) {
-	m.sink.fault = m.faultIn(ctx)
+	m.sink.Fault(m.faultIn(ctx))
 	start, wire, before := time.Now(), m.wireBytes(), m.sink.Stats()
 	stats, err := do(ctx, m.sink)
 	if err == nil && !stats.Final {
-		err = m.sink.awaitPlaced(ctx, func(missing []memory.TaskMap) error {
+		err = m.sink.AwaitPlaced(ctx, func(missing []memory.TaskMap) error {
 			_, err := m.pages.Again(ctx, m.sink, missing)
 			return err
 		})
@@ -259,7 +260,7 @@ func (m *memorySource) round(ctx context.Context,
 	return stats, nil
 }
 
-func (m *memorySource) wireBytes() uint64 { return m.sent().Sent[kindPages].WireBytes }
+func (m *memorySource) wireBytes() uint64 { return m.sent().Sent[precopy.KindPages].WireBytes }
 
 // decide tells what comes after the rounds so far.
 func (m *memorySource) decide() memory.Decision {
@@ -458,7 +459,7 @@ func (s *source) finishMemory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.section(kindMap, strconv.FormatUint(number, 10), encoded.Bytes())
+	return s.section(precopy.KindMap, strconv.FormatUint(number, 10), encoded.Bytes())
 }
 
 // untrack leaves nothing of the tracking in the processes. After a crash of the agent the kernel

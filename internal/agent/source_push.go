@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -127,7 +128,7 @@ func (s *source) leaveRemote(ctx context.Context) error {
 	if err := memory.EncodeMap(&encoded, m.remote); err != nil {
 		return err
 	}
-	return s.section(kindRemote, "", encoded.Bytes())
+	return s.section(precopy.KindRemote, "", encoded.Bytes())
 }
 
 // beginPush begins to serve remote faults as soon as all that the restore needs has left: the restore
@@ -151,7 +152,7 @@ func (s *source) beginPush(ctx context.Context) error {
 			"request", "container", s.definition.Name, "error", err)
 	}
 	config := postcopy.ServerConfig{
-		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.had, Key: s.pages.key,
+		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.Had, Key: s.pages.Key(),
 		Push: s.pusher.mayPush,
 	}
 	if err := s.makeServer(ctx, config); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/layers"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -41,7 +42,7 @@ type stage struct {
 	data    *stream.Session
 	out     *stream.Sections
 	pages   *memory.Source
-	sender  *pageSender
+	sender  *precopy.Sender
 	layers  *layers.Transfer // of image layers; nil: the target had all
 	most    uint64           // pages of a residual copy that the target may claim
 
@@ -61,7 +62,7 @@ type stageClaim struct {
 // takenCopy is a staged copy that a migration takes over: the target has confirmed all that this source sent.
 type takenCopy struct {
 	pages  *memory.Source
-	sender *pageSender
+	sender *precopy.Sender
 	stage  migration.Stage // as it was
 }
 
@@ -203,11 +204,11 @@ func (g *stage) work(ctx context.Context) error {
 		return err
 	}
 	g.state(migration.StageMemory)
-	if err := g.sender.begin(g.out); err != nil {
+	if err := g.sender.Begin(g.out); err != nil {
 		return err
 	}
 	if missing.Footprint {
-		if _, err := g.sender.awaitClaims(ctx); err != nil {
+		if _, err := g.sender.AwaitClaims(ctx); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/layers"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -49,7 +50,7 @@ func (g *stage) offer(ctx context.Context) (*api.Reservation, error) {
 	}
 	offer.KeepSeconds = g.idle.Seconds()
 	g.tell(func(told *migration.Stage) { told.ExpectedBytes = offer.MemoryBytes })
-	g.most = maxClaims(offer)
+	g.most = precopy.MaxClaims(offer.GetMemoryBytes())
 	if err := g.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -90,7 +91,7 @@ func decodeStageAnswer(content []byte) (*api.Reservation, error) {
 }
 
 func (g *stage) connect(ctx context.Context) error {
-	sender, err := newPageSender(g.sent)
+	sender, err := precopy.NewSender(g.sent)
 	if err != nil {
 		return err
 	}
@@ -138,10 +139,10 @@ func (g *stage) hearSection(data *stream.Session) error {
 	switch {
 	case err != nil:
 		return err
-	case section.Kind == kindPlaced:
-		return g.sender.hearPlaced(section)
-	case section.Kind == kindClaims:
-		return g.sender.hearClaims(section, g.most)
+	case section.Kind == precopy.KindPlaced:
+		return g.sender.HearPlaced(section)
+	case section.Kind == precopy.KindClaims:
+		return g.sender.HearClaims(section, g.most)
 	default:
 		return g.hearAnswer(section)
 	}
@@ -233,7 +234,7 @@ func (g *stage) round(ctx context.Context) error {
 	if stats.Tasks == 0 {
 		return errStageGone
 	}
-	err = g.sender.awaitPlaced(ctx, func(missing []memory.TaskMap) error {
+	err = g.sender.AwaitPlaced(ctx, func(missing []memory.TaskMap) error {
 		_, err := g.pages.Again(ctx, g.sender, missing)
 		return err
 	})

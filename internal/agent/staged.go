@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -243,7 +244,8 @@ func (c *stagedCopy) offer() (*api.Offer, error) {
 	c.keep = seconds(offer.KeepSeconds)
 	c.mu.Unlock()
 	c.definition = definition
-	c.limit, c.needs, c.most = stateLimit(offer), copiesAtTarget*offer.MemoryBytes, maxClaims(offer)
+	c.limit, c.needs = stateLimit(offer), copiesAtTarget*offer.MemoryBytes
+	c.most = precopy.MaxClaims(offer.GetMemoryBytes())
 	return offer, nil
 }
 
@@ -297,10 +299,10 @@ func (c *stagedCopy) receive(pages *memory.Store) error {
 			return err
 		}
 		switch section.Kind {
-		case kindKey:
+		case precopy.KindKey:
 			receiver, err = c.receiver(section, pages)
-		case kindPages:
-			frame, err = receiveFrame(section, frame, receiver)
+		case precopy.KindPages:
+			frame, err = precopy.ReceiveFrame(section, frame, receiver)
 		case kindTaken:
 			return c.handOver(section.Name)
 		default:
@@ -313,12 +315,12 @@ func (c *stagedCopy) receive(pages *memory.Store) error {
 }
 
 func (c *stagedCopy) receiver(key io.Reader, pages *memory.Store) (*pipeline.Receiver, error) {
-	incoming := incomingPages{data: c.data, pages: pages, barrier: c.round, announced: c.residual != nil,
-		most: c.most}
+	incoming := precopy.Incoming{Data: c.data, Pages: pages, Barrier: c.round, Announced: c.residual != nil,
+		Most: c.most}
 	if c.residual != nil {
-		incoming.residual = c.residual.pages
+		incoming.Residual = c.residual.pages
 	}
-	receiver, _, err := incoming.receiver(key)
+	receiver, _, err := incoming.Receiver(key)
 	return receiver, err
 }
 
@@ -332,7 +334,7 @@ func (c *stagedCopy) round(number uint64, missing []memory.TaskMap) error {
 	c.mu.Unlock()
 	// Memory that is in use already need not be reserved any more.
 	c.agent.reservations.Fill(c.id, c.from, max(0, c.needs-c.bytes()), c.agent.freeForContainers())
-	return tellPlaced(c.data, number, missing)
+	return precopy.TellPlaced(c.data, number, missing)
 }
 
 // handOver gives the copy to a migration.

@@ -10,45 +10,37 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
-	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/transfer/kept"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// The sections of a migration's data connection, in the order in which they come.
+// The sections of a migration's data connection beside those of package precopy, in the order in which they
+// come.
 const (
 	kindStaged = "staged" // nothing more comes before the freeze
-	kindKey    = "key"    // content: pipeline.Key
-	kindPages  = "pages"  // content: a frame of pages, on any data connection of the migration
 	kindNear   = "near"   // the freeze is: the engine is to start the container, if it does that late
 	kindKnown  = "known"  // content: pages to which pieces of the state may refer, as of aheadPages
 	kindState  = "state"  // name: FILE@OFFSET
 	kindRefers = "refers" // the same, content: see transfer/state.Known
-	kindRemote = "late"   // which pages come after the restore; before the map
-	kindMap    = "map"    // which pages there are; name: number of the barrier before which all of them came
 	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
 	// content: a round of files.Source; in the freeze, or before it over the connection for files
 	kindFiles = "files"
 	kindFinal = "final" // content: finalMarker
 	// The other way:
-	kindClaims = "claims" // content: digests of pages of a residual copy, before anything else
-	kindReady  = "ready"  // it has
-	// name: number of a barrier, before which all pages are in place; content: those that are
-	// missing
-	kindPlaced     = "placed"
-	kindKept       = "kept"  // content: digests of files of an earlier attempt, over the files' connection
-	kindHeard      = "heard" // name: whether the pages that came ahead are known
-	kindRedirected = "aimed" // mode restart: packets that open no connection may come here
-	// Over the connection for files, name: number of a round that is in place.
+	kindReady      = "ready"  // it has
+	kindPlaced     = "placed" // name: number of a round of files that is in place, over the files' connection
+	kindKept       = "kept"   // content: digests of files of an earlier attempt, over the files' connection
+	kindHeard      = "heard"  // name: whether the pages that came ahead are known
+	kindRedirected = "aimed"  // mode restart: packets that open no connection may come here
 )
 
 // What a data connection is for.
 const (
 	purposeMigration = "migration"
-	purposePages     = "pages"  // one more for a migration's pages
 	purposeFiles     = "files"  // for a container's files, in rounds
 	purposeUrgent    = "urgent" // for pages that processes wait for
 	purposePush      = "push"   // for pages that come by themselves
@@ -76,6 +68,7 @@ type target struct {
 	staged   chan struct{} // closed when the source has staged, with stageErr
 	stageErr error
 
+	memory      *precopy.Receiver
 	files       fileTarget
 	arrived     chan struct{} // closed when the arrival is there
 	fills       chan struct{} // closed when what fills its memory is there
@@ -84,17 +77,8 @@ type target struct {
 	mu          sync.Mutex
 	reservation *api.Reservation
 	arrival     engine.Arrival
-	pages       *memory.Store // nil: all memory is in the execution state
-	pipeline    *pipeline.Receiver
-	key         pipeline.Key     // of pipeline
-	piped       chan struct{}    // closed when pipeline is there
-	remote      []memory.TaskMap // pages that come after the restore
-	before      *memory.Before   // what was here of them; nil: nothing, or it is in pages
 	push        pushTarget
 	lost        memory.FillReport // when pages were given up; zero: none were
-	lanes       int               // connections for pages beside data
-	stagedPages *memory.Store     // of the staged copy, until they move to pages; nil: nothing was staged
-	staging     bool              // pages were staged here
 	kept        *kept.Copy        // files of an earlier attempt; nil: nothing
 	residual    *residual         // what the container left here when it went; nil: nothing
 	// mode restart: new connections wait here, too, during probation; nil: there is none
@@ -249,7 +233,7 @@ func (t *target) takePages(ctx context.Context) error {
 	if !t.move.tracker.Spec.Mode.MemoryAhead() {
 		return nil
 	}
-	pages, err := t.pageStore()
+	pages, err := t.memory.Open(t.stateLimit())
 	if err != nil {
 		return err
 	}
@@ -262,28 +246,11 @@ func (t *target) takePages(ctx context.Context) error {
 	return nil
 }
 
-// pageStore returns the store that memory is received into: that of the staged copy, or an empty one.
-func (t *target) pageStore() (*memory.Store, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stagedPages != nil {
-		t.pages, t.stagedPages, t.staging = t.stagedPages, nil, true
-		t.pages.SetLimit(t.stateLimit())
-		return t.pages, nil
-	}
-	pages, err := memory.NewStore(t.stateLimit())
-	t.pages = pages
-	return pages, err
-}
-
 // takeStaged takes over the pages of the copy that was staged here, as long as there are no others.
 func (t *target) takeStaged(pages *memory.Store) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stagedPages != nil || t.pages != nil || !t.move.tracker.Spec.Mode.MemoryAhead() {
+	if !t.move.tracker.Spec.Mode.MemoryAhead() || !t.memory.TakeOver(pages) {
 		return fmt.Errorf("migration %s can no longer take over a staged copy", t.move.tracker.Spec.ID)
 	}
-	t.stagedPages = pages
 	return nil
 }
 
@@ -308,18 +275,6 @@ func (t *target) releaseKept(result migration.Finish) {
 		return
 	}
 	t.agent.kept.Release(one)
-}
-
-// closeStaged gives back the memory of a staged copy that was taken over and not used.
-func (t *target) closeStaged() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stagedPages == nil {
-		return nil
-	}
-	staged := t.stagedPages
-	t.stagedPages = nil
-	return staged.Close()
 }
 
 // restore makes the processes. The last moment in which it can be stopped is when all sockets exist
@@ -359,15 +314,13 @@ func (t *target) discard(ctx context.Context) error {
 	t.push.close()
 	usable, failed := t.files.halt(interruption(t.move.record().Error))
 	t.mu.Lock()
-	arrival, pages := t.arrival, t.pages
-	t.arrival, t.pages = nil, nil
+	arrival := t.arrival
+	t.arrival = nil
 	t.mu.Unlock()
 	if arrival != nil {
 		failed = errors.Join(failed, arrival.Close())
 	}
-	if pages != nil {
-		failed = errors.Join(failed, pages.Close())
-	}
+	failed = errors.Join(failed, t.memory.Discard())
 	if usable {
 		t.keepFiles(ctx)
 	}
@@ -425,12 +378,12 @@ func (t *target) send(message migration.Message) {
 
 func (t *target) ended(result migration.Finish) {
 	t.push.close()
-	if err := t.closeBefore(); err != nil {
+	if err := t.memory.CloseBefore(); err != nil {
 		t.agent.log.Warn("cannot release the memory of remote pages", "container", t.definition.Name,
 			"error", err)
 	}
 	t.releaseImages()
-	if err := t.closeStaged(); err != nil {
+	if err := t.memory.CloseStaged(); err != nil {
 		t.agent.log.Warn("cannot release a copy of memory", "container", t.definition.Name, "error", err)
 	}
 	t.agent.reservations.Release(t.move.tracker.Spec.ID)
@@ -454,8 +407,8 @@ func newTarget(agent *Agent, m *move, definition engine.Definition, node identit
 	offer *api.Offer) *target {
 	return &target{
 		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}),
-		piped: make(chan struct{}),
-		files: fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}),
+		memory: precopy.NewReceiver(),
+		files:  fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}),
 		fills:   make(chan struct{}),
 		control: newControl(agent, m, node),
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -72,7 +74,7 @@ func (t *target) receive(ctx context.Context,
 // receiveState takes the state, the files and the final marker of a container that is restored.
 func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFunc) error {
 	images := state.NewReceiver(t.arrival.ImagesDir(), t.stateLimit())
-	mapped := t.pages == nil
+	mapped := !t.memory.Ahead()
 	var frame, known []byte
 	for {
 		section, err := t.data.Next()
@@ -86,15 +88,15 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 			known, err = t.takeKnown(section)
 		case kindRefers:
 			err = images.Refers(section.Name, section, known)
-		case kindKey:
+		case precopy.KindKey:
 			err = t.takeKey(section)
-		case kindPages:
-			frame, err = t.receivePages(section, frame)
-		case kindRemote:
-			err = t.takeRemote(section)
-		case kindMap:
+		case precopy.KindPages:
+			frame, err = t.memory.Frame(section, frame)
+		case precopy.KindRemote:
+			err = t.memory.Remote(section)
+		case precopy.KindMap:
 			mapped = true
-			err = t.keepPages(ctx, section)
+			err = t.memory.Map(ctx, section)
 		case kindState:
 			err = images.Piece(section.Name, section)
 		case kindFiles:
@@ -111,6 +113,21 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 			return err
 		}
 	}
+}
+
+// takeKey begins to receive pages.
+func (t *target) takeKey(section io.Reader) error {
+	incoming := precopy.Incoming{Data: t.data, Announced: t.residual != nil,
+		Most: precopy.MaxClaims(t.offer.GetMemoryBytes())}
+	incoming.Barrier = func(number uint64, missing []memory.TaskMap) error {
+		t.telling.Lock()
+		defer t.telling.Unlock()
+		return precopy.TellPlaced(t.data, number, missing)
+	}
+	if t.residual != nil {
+		incoming.Residual = t.residual.pages
+	}
+	return t.memory.Key(section, incoming)
 }
 
 // How the target answers to pages that come ahead.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
-	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -149,7 +148,7 @@ func (t *target) pushOver(ctx context.Context, pair *pushPair) error {
 	silence := t.agent.config.peerTimeout()
 	config := postcopy.ClientConfig{Pages: pages, Fill: t.fillReport, Every: silence / signsOfLife,
 		Silence: silence}
-	if before, key := t.whatWas(); before != nil {
+	if before, key := t.memory.Before(); before != nil {
 		config.Before, config.Key = before, key
 	}
 	client, err := postcopy.NewClient(config)
@@ -157,33 +156,12 @@ func (t *target) pushOver(ctx context.Context, pair *pushPair) error {
 		err = client.Run(ctx, pair.sessions[purposeUrgent], pair.sessions[purposePush])
 	}
 	if errors.Is(err, postcopy.ErrStale) {
-		err = errors.Join(err, t.closeBefore()) // whole pages from now on
+		err = errors.Join(err, t.memory.CloseBefore()) // whole pages from now on
 	}
 	if pages != nil {
 		err = errors.Join(err, pages.Close())
 	}
 	return err
-}
-
-// whatWas is what there was here of pages that come later, and the key with which it can be checked.
-func (t *target) whatWas() (*memory.Before, pipeline.Key) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.before == nil && t.pages != nil {
-		t.before = t.pages.Before()
-	}
-	return t.before, t.key
-}
-
-func (t *target) closeBefore() error {
-	before, _ := t.whatWas()
-	if before == nil {
-		return nil
-	}
-	t.mu.Lock()
-	t.before = nil
-	t.mu.Unlock()
-	return before.Close()
 }
 
 // awaitFills waits until what fills the memory of an arrival is there: the source opens its
@@ -227,7 +205,7 @@ func unfinished(fill memory.FillReport) bool {
 // watchPush ends a restore that may wait for a page which cannot come any more: the source opens
 // other connections only when the container runs here. The returned function ends the watch.
 func (t *target) watchPush() (stop func()) {
-	if len(t.remote) == 0 {
+	if !t.memory.Misses() {
 		return func() {}
 	}
 	over, patience := make(chan struct{}), t.agent.config.peerTimeout()

@@ -150,8 +150,8 @@ func TestTargetPrefersTheSourcesReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	tracker.HeardReport(heard)
-	if report := tracker.Finish(record, migration.Finish{Result: migration.Moved}, nil); report.TotalSeconds != 9 ||
-		report.Result != migration.Moved {
+	report := tracker.Finish(record, migration.Finish{Result: migration.Moved}, nil)
+	if report.TotalSeconds != 9 || report.Result != migration.Moved {
 		t.Errorf("the report is %+v", report)
 	}
 }

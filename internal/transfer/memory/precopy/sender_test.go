@@ -1,4 +1,4 @@
-package agent
+package precopy
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ func (s straight) Push() error             { return nil }
 // TestMissingPagesAreSentAgain damages the target's store: what the target cannot make of a delta
 // is sent again, and what is no more at the source does not keep it from being complete.
 func TestMissingPagesAreSentAgain(t *testing.T) {
-	pages, err := newPageSender(func(int64) {})
+	pages, err := NewSender(func(int64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestMissingPagesAreSentAgain(t *testing.T) {
 		}
 	}
 	put()
-	if err := pages.awaitPlaced(t.Context(), nil); err != nil {
+	if err := pages.AwaitPlaced(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Put(run, make([]byte, 3*size)); err != nil { // behind the pipeline's back
@@ -62,7 +62,7 @@ func TestMissingPagesAreSentAgain(t *testing.T) {
 	content[2*size+5]++
 	put()
 	asked := 0
-	err = pages.awaitPlaced(t.Context(), func(missing []memory.TaskMap) error {
+	err = pages.AwaitPlaced(t.Context(), func(missing []memory.TaskMap) error {
 		asked++
 		if len(missing) != 1 || len(missing[0].Areas) != 1 ||
 			missing[0].Areas[0] != (memory.Area{Start: run.Address, Pages: 3}) {

@@ -1,11 +1,10 @@
-package agent
+package precopy
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
-	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -17,10 +16,11 @@ import (
 // digest of the page that it finds (pipeline.Receiver). So a residual copy that is damaged, old or gone
 // makes pages travel again, and never makes wrong memory.
 
-// maxClaims bounds how many digests a target may send: twice what the container has, and some.
-func maxClaims(offer *api.Offer) uint64 {
+// MaxClaims bounds how many digests a target may send of a container with so much memory: twice what the
+// container has, and some.
+func MaxClaims(memoryBytes int64) uint64 {
 	const least = 64 << 20
-	return uint64(2*offer.GetMemoryBytes()+least) / uint64(memory.PageSize())
+	return uint64(2*memoryBytes+least) / uint64(memory.PageSize())
 }
 
 // claim is what a target says that it has.
@@ -36,7 +36,7 @@ func sendClaims(data *stream.Session, key pipeline.Key, pages *memory.Residual, 
 	if err != nil {
 		return err
 	}
-	if err := data.Begin(kindClaims, ""); err != nil {
+	if err := data.Begin(KindClaims, ""); err != nil {
 		return err
 	}
 	if pages != nil {
@@ -51,8 +51,8 @@ func sendClaims(data *stream.Session, key pipeline.Key, pages *memory.Residual, 
 	return data.Push()
 }
 
-// hearClaims takes what the target has. It is called once, by who reads the connection.
-func (p *pageSender) hearClaims(section stream.Section, most uint64) error {
+// HearClaims takes what the target has. It is called once, by who reads the connection.
+func (p *Sender) HearClaims(section stream.Section, most uint64) error {
 	var claims []claim
 	err := pipeline.DecodeClaims(section, most,
 		func(task memory.Task, address uint64, digests []pipeline.Digest) error {
@@ -70,8 +70,8 @@ func (p *pageSender) hearClaims(section stream.Section, most uint64) error {
 	}
 }
 
-// awaitClaims waits for what the target has, before anything is sent. It returns how many pages that are.
-func (p *pageSender) awaitClaims(ctx context.Context) (pages int, err error) {
+// AwaitClaims waits for what the target has, before anything is sent. It returns how many pages that are.
+func (p *Sender) AwaitClaims(ctx context.Context) (pages int, err error) {
 	select {
 	case claims := <-p.claims:
 		for _, c := range claims {

@@ -1,39 +1,14 @@
-package agent
+package precopy
 
 import (
 	"bytes"
 	"context"
-	"net"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/godwit/godwit/internal/memory"
-	"github.com/godwit/godwit/internal/wire/stream"
 )
-
-// dataPair is a data connection.
-func dataPair(t *testing.T) (source, target *stream.Session) {
-	t.Helper()
-	near, far := net.Pipe()
-	answered := make(chan error, 1)
-	go func() {
-		var err error
-		target, _, err = stream.Answer(t.Context(), far, func(stream.Hello) error { return nil },
-			stream.Options{})
-		answered <- err
-	}()
-	source, err := stream.Open(t.Context(), near,
-		stream.Hello{Migration: "0123456789abcdef", Purpose: purposeMigration}, stream.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := <-answered; err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = source.Close(), target.Close() })
-	return source, target
-}
 
 // TestClaimsComeIfTheyWereAnnounced: a source waits for the claims of a residual copy. It must hear of
 // them also when there is nothing to refer to after all, because a staged copy came first.
@@ -50,21 +25,21 @@ func TestClaimsComeIfTheyWereAnnounced(t *testing.T) {
 	}
 	for want, residual := range map[int]*memory.Residual{0: nil, 3: full} {
 		near, far := dataPair(t)
-		pages, err := newPageSender(func(int64) {})
+		pages, err := NewSender(func(int64) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		told := make(chan error, 1)
 		go func() {
-			incoming := incomingPages{data: far, announced: true, residual: residual, most: 1000}
-			_, _, err := incoming.receiver(bytes.NewReader(pages.key[:]))
+			incoming := Incoming{Data: far, Announced: true, Residual: residual, Most: 1000}
+			_, _, err := incoming.Receiver(bytes.NewReader(pages.key[:]))
 			told <- err
 		}()
 		section, err := near.Next()
-		if err != nil || section.Kind != kindClaims {
+		if err != nil || section.Kind != KindClaims {
 			t.Fatalf("%+v, %v", section, err)
 		}
-		if err := pages.hearClaims(section, 1000); err != nil {
+		if err := pages.HearClaims(section, 1000); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-told; err != nil {
@@ -72,7 +47,7 @@ func TestClaimsComeIfTheyWereAnnounced(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if known, err := pages.awaitClaims(ctx); err != nil || known != want {
+		if known, err := pages.AwaitClaims(ctx); err != nil || known != want {
 			t.Errorf("the source knows of %d pages, %v, want %d", known, err, want)
 		}
 	}
