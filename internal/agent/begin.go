@@ -83,7 +83,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	work.auto, work.early = auto, early
 	work.split = newSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
 	if why := demands.Refused[migration.Hybrid]; why != "" && spec.Mode == migration.PreCopy {
-		work.split.forbid(why) // rounds that do not converge would turn into that mode
+		work.split.Forbid(why) // rounds that do not converge would turn into that mode
 	}
 	m.take(work)
 	if auto != nil {

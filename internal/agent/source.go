@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
+	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -45,7 +46,7 @@ type source struct {
 	quiesced    func() error // waits until no packet of the frozen container arrives; nil: it may send
 	sender      *state.Sender
 	files       *fileSource
-	memory      *memorySource   // nil: all memory is in the execution state
+	memory      *rounds.Rounds  // nil: all memory is in the execution state
 	keeper      *kernel.Seizure // of the frozen processes; nil: none
 	keeping     *protection     // by the keeper; nil: it has not begun
 	marked      atomic.Bool     // the engine shows that the container has moved
@@ -55,11 +56,11 @@ type source struct {
 	// pages that follow when the container was handed over; nil: none, as far as is known
 	pusher  *pusher
 	spill   *spill // pages that follow are on the disk, too; nil: they are not to be
-	turn    turn
-	slowed  bool       // the container may have been slowed down, as far as is known here
-	auto    *autoMode  // nil: the user has named the mode
-	split   *split     // nil: all is handed over, or will be undone
-	staged  *takenCopy // the copy that was staged at the target; nil: nothing was staged
+	turn    rounds.Turn
+	slowed  bool          // the container may have been slowed down, as far as is known here
+	auto    *autoMode     // nil: the user has named the mode
+	split   *rounds.Split // nil: all is handed over, or will be undone
+	staged  *takenCopy    // the copy that was staged at the target; nil: nothing was staged
 	volumes chosenVolumes
 
 	// Of mode restart.
@@ -83,7 +84,7 @@ func newSource(agent *Agent, m *move, definition engine.Definition, node identit
 	settings migration.Settings) *source {
 	s := &source{agent: agent, move: m, definition: definition, target: node,
 		volumes: chosenVolumes{volumes: definition.Volumes}}
-	s.settings.set(settings)
+	s.settings.Set(settings)
 	s.control = sourceControl{
 		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
 	}
@@ -141,7 +142,7 @@ func (s *source) examine(ctx context.Context) error {
 		return err
 	}
 	s.move.tracker.Expect(s.offered.MemoryBytes + s.offered.TreesBytes)
-	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.get(), s.offered.MemoryBytes)
+	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
 	return refuse(append(s.agent.examineOwnRoom(s.offered), s.agent.examineSpill(needed)...))
 }
 
@@ -259,7 +260,7 @@ func (s *source) ended(result migration.Finish) {
 		s.agent.log.Warn("cannot end the tracking of memory", "container", s.definition.Name, "error", err)
 	}
 	if s.auto != nil && result.Result == migration.Moved {
-		if missed := s.auto.forecast.Missed(s.move.tracker.Report(s.move.machine.Record(),
+		if missed := s.auto.Forecast.Missed(s.move.tracker.Report(s.move.machine.Record(),
 			false)); missed != "" {
 			s.move.tracker.Decided("auto: " + missed)
 		}
@@ -269,7 +270,7 @@ func (s *source) ended(result migration.Finish) {
 }
 
 func (s *source) fresh() work {
-	return newSource(s.agent, s.move, s.moving(), s.target, s.settings.get())
+	return newSource(s.agent, s.move, s.moving(), s.target, s.settings.Get())
 }
 
 // reportJSON is the report that goes to the target with the confirmation.
@@ -285,7 +286,7 @@ func (s *source) reportJSON() []byte {
 // the link with layers.
 func (s *source) noteTransfer() {
 	round, _ := predict.Transferred(s.move.tracker.Report(s.move.machine.Record(), false))
-	if round.Seconds > 0 && s.settings.get().BandwidthLimit == 0 && s.layers == nil {
+	if round.Seconds > 0 && s.settings.Get().BandwidthLimit == 0 && s.layers == nil {
 		s.agent.peers.NoteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
 	}
 }

@@ -69,14 +69,18 @@ func (s *source) expectedState() int64 {
 // expectedRest is how much leaves at once in the freeze when rounds have gone before, at most,
 // mostly. The first of them may have been large.
 func (s *source) expectedRest() int64 {
-	if s.memory == nil || len(s.memory.history) < 2 {
+	if s.memory == nil {
 		return s.expectedState()
 	}
-	return max(predict.LeastState, 2*int64(s.memory.history[len(s.memory.history)-1].SentBytes))
+	last, ok := s.memory.LastBytes()
+	if !ok {
+		return s.expectedState()
+	}
+	return max(predict.LeastState, 2*last)
 }
 
 func (s *source) openData(ctx context.Context) error {
-	s.limiter.SetRate(s.settings.get().BandwidthLimit)
+	s.limiter.SetRate(s.settings.Get().BandwidthLimit)
 	data, err := s.dialData(ctx, purposeMigration, s.agent.cores)
 	if err != nil {
 		return err
@@ -164,7 +168,7 @@ func (s *source) measure(ctx context.Context, enough int64) error {
 	if err := s.data.SetCodec(choice.Codec); err != nil {
 		return err
 	}
-	s.move.tracker.Measured(link, choice, s.settings.get().BandwidthLimit)
+	s.move.tracker.Measured(link, choice, s.settings.Get().BandwidthLimit)
 	s.move.tracker.Clock(link.Clock)
 	return nil
 }
@@ -300,7 +304,7 @@ func (s *source) sendFinal(ctx context.Context, manifest []byte) error {
 // returns the content of the final marker.
 func (s *source) sendState(ctx context.Context) ([]byte, error) {
 	if s.memory != nil {
-		if err := s.finishMemory(ctx); err != nil {
+		if err := s.memory.Finish(ctx, dumped{s.departure, s.imagesDir()}, s.out); err != nil {
 			return nil, err
 		}
 	}

@@ -70,7 +70,7 @@ func (s *source) bringLayers(ctx context.Context, outgoing *layers.Transfer) err
 		return err
 	}
 	link := s.move.tracker.Link().BandwidthBitsPerSecond
-	if limit := s.settings.get().BandwidthLimit; limit > 0 && (link == 0 || limit < link) {
+	if limit := s.settings.Get().BandwidthLimit; limit > 0 && (link == 0 || limit < link) {
 		link = limit
 	}
 	brought, err := s.agent.layers.Bring(ctx, layers.Bringing{
@@ -178,7 +178,7 @@ func (s *source) copyAhead(ctx context.Context, memory func(context.Context) err
 		}
 	}
 	if s.memory != nil {
-		s.memory.ahead = len(s.memory.history)
+		s.memory.Ahead()
 	}
 	return s.awaitLayers(ctx)
 }
@@ -188,8 +188,7 @@ func (s *source) memoryAhead(ctx context.Context) error {
 	if err := s.openMemory(ctx); err != nil {
 		return err
 	}
-	_, err := s.memory.round(ctx, s.memory.pages.Round)
-	return err
+	return s.memory.Round(ctx)
 }
 
 // awaitTurn waits until the next round beside layers is due, or they are there.

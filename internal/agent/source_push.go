@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -13,7 +12,6 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -94,42 +92,8 @@ func (s *source) bandwidth() float64 {
 	return cmp.Or(s.linkSeen(), s.move.tracker.Link().BandwidthBitsPerSecond)
 }
 
-// What is touched first leaves in the freeze: a round trip for each page would be longer.
-const (
-	touchedTime  = 20 * time.Millisecond // of the link
-	leastTouched = 16                    // pages
-	mostSoon     = 256                   // pages that follow before all others
-)
-
-// leaveRemote tells the target which pages come later. Those that will be touched at once leave now.
-func (s *source) leaveRemote(ctx context.Context) error {
-	m := s.memory
-	if !m.pages.Leaving() {
-		return nil
-	}
-	touched, err := s.departure.Touched(s.imagesDir())
-	if err != nil {
-		s.agent.log.Warn("cannot tell which pages the container touches first; they are sent on "+
-			"request", "container", s.definition.Name, "error", err)
-	}
-	most := max(leastTouched, int(m.carries()*touchedTime.Seconds())/memory.PageSize())
-	_, err = m.round(ctx, func(ctx context.Context, sink memory.Sink) (memory.RoundStats, error) {
-		return m.pages.SendRemote(ctx, sink, touched, most)
-	})
-	if err != nil {
-		return err
-	}
-	m.touched = touched
-	m.remote, m.hot, err = m.pages.Remote()
-	if err != nil {
-		return err
-	}
-	var encoded bytes.Buffer
-	if err := memory.EncodeMap(&encoded, m.remote); err != nil {
-		return err
-	}
-	return s.section(precopy.KindRemote, "", encoded.Bytes())
-}
+// mostSoon is how many pages follow before all others.
+const mostSoon = 256
 
 // beginPush begins to serve remote faults as soon as all that the restore needs has left: the restore
 // may touch pages that stayed here. Pages that no process waits for stay until the container runs:
@@ -138,21 +102,22 @@ func (s *source) beginPush(ctx context.Context) error {
 	if s.memory == nil || s.pusher == nil {
 		return nil
 	}
-	remote := countPages(s.memory.remote)
-	s.pusher.stays(remote)
-	if remote == 0 {
+	remote, hot := s.memory.Remote()
+	stay := countPages(remote)
+	s.pusher.stays(stay)
+	if stay == 0 {
 		s.pusher.disconnect()
 		s.setPusher(nil)
 		s.move.tracker.Pushes(nil, nil)
 		return nil
 	}
-	soon, err := s.memory.pages.Soon(s.memory.touched, mostSoon)
+	soon, err := s.memory.Soon(mostSoon)
 	if err != nil {
 		s.agent.log.Warn("cannot tell which pages the container touches next; they are sent on "+
 			"request", "container", s.definition.Name, "error", err)
 	}
 	config := postcopy.ServerConfig{
-		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.Had, Key: s.pages.Key(),
+		Remote: remote, Hot: hot, Soon: soon, Known: s.pages.Had, Key: s.pages.Key(),
 		Push: s.pusher.mayPush,
 	}
 	if err := s.makeServer(ctx, config); err != nil {
@@ -254,7 +219,8 @@ func (s *source) pushPages(ctx context.Context) error {
 	}
 	s.pusher.begin()
 	if s.memory != nil {
-		s.spill.begin(s.agent.ctx, s.memory.remote, s.pusher.pages.frozen)
+		remote, _ := s.memory.Remote()
+		s.spill.begin(s.agent.ctx, remote, s.pusher.pages.frozen)
 	}
 	err := s.pusher.wait(ctx)
 	if errors.Is(err, postcopy.ErrSource) { // to try again would not bring them back

@@ -65,7 +65,7 @@ func (a *Agent) restartRemedy(ctx context.Context, definition engine.Definition,
 
 // checkpoints copies the files while the container runs: as often as was asked for, or as helps.
 func (s *source) checkpoints(ctx context.Context) error {
-	wanted := s.settings.get().Checkpoints
+	wanted := s.settings.Get().Checkpoints
 	switch {
 	case wanted == migration.NoCheckpoints:
 		return s.makeFiles(ctx)
@@ -109,7 +109,7 @@ func (s *source) prepareStop(ctx context.Context) error {
 		return err
 	}
 	s.move.tracker.Clock(link.Clock)
-	if len(s.files.history) > 0 && s.settings.get().Checkpoints == 0 {
+	if len(s.files.history) > 0 && s.settings.Get().Checkpoints == 0 {
 		err = s.followFiles(ctx)
 	}
 	s.closeFiles() // what is left goes over the other one

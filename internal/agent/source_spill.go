@@ -321,7 +321,7 @@ func (p stayed) Close() error { return p.frozen.Close() }
 // openSpill has what follows be spilled, if that is wanted. The file that it makes says so to an agent that
 // is started again.
 func (s *source) openSpill() {
-	if !s.settings.get().Spill {
+	if !s.settings.Get().Spill {
 		return
 	}
 	s.spill = s.newSpill()
@@ -395,7 +395,7 @@ func (s *source) examineSpillKey() error {
 	s.mu.Lock()
 	reservation := s.reservation
 	s.mu.Unlock()
-	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.get(), s.offered.MemoryBytes)
+	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
 	if problem := keepsNoSpillKey(s.target.Name, needed, reservation); problem != nil {
 		return &problemsError{[]migration.Problem{*problem}}
 	}

@@ -31,7 +31,7 @@ func (s *source) describe(ctx context.Context) error {
 // removes the copy here must know what does not go with it.
 func (s *source) chooseVolumes(ctx context.Context) error {
 	chosen, err := s.agent.chooseVolumes(ctx, s.move.tracker.Spec.Mode, s.definition, s.target,
-		s.settings.get().Volumes)
+		s.settings.Get().Volumes)
 	if err != nil {
 		return err
 	}

@@ -313,7 +313,7 @@ func (s *source) takeStaged(ctx context.Context) error {
 		return s.agent.stages.drop(ctx, s.definition.ID,
 			fmt.Errorf("migration %s began without using the copy", s.id()))
 	}
-	staged, err := g.take(ctx, s.id(), s.settings.get().BandwidthLimit, s.move.tracker.Transferred)
+	staged, err := g.take(ctx, s.id(), s.settings.Get().BandwidthLimit, s.move.tracker.Transferred)
 	if err != nil || staged == nil {
 		return err
 	}

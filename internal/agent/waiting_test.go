@@ -8,6 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/transfer/progress"
 )
 
@@ -38,15 +39,13 @@ func TestUntrackAway(t *testing.T) {
 	a := newTestAgent(t)
 	a.engines = engine.NewSet(away)
 	for name, c := range map[string]struct {
-		memory *memorySource
+		memory *rounds.Rounds
 		slowed bool
 		waits  bool
 	}{
 		"nothing was begun": {},
-		"rounds":            {memory: &memorySource{throttle: &throttle{}, pages: &memory.Source{}}},
-		"throttled": {memory: &memorySource{throttle: &throttle{begun: true},
-			pages: &memory.Source{}}, waits: true},
-		"after a crash": {slowed: true, waits: true},
+		"rounds":            {memory: rounds.New(rounds.Config{Pages: &memory.Source{}})},
+		"after a crash":     {slowed: true, waits: true},
 	} {
 		away.away, away.ended = true, 0
 		s := &source{agent: a, memory: c.memory, slowed: c.slowed,
