@@ -22,7 +22,8 @@ import (
 // makes them do.
 var guardedPackages = []string{
 	".", "../access", "../cluster", "../gc", "../reserve", "../sampling",
-	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/rounds", "../transfer/progress",
+	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/push",
+	"../transfer/memory/rounds", "../transfer/progress",
 	"../transfer/proof", "../transfer/state",
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
+	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -393,7 +394,7 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 		return a.serveStaged(ctx, session, conn.Peer().Name, hello.Migration)
 	case purposeLayers:
 		return a.layers.Serve(ctx, session, outgoing, conn.Peer().Name)
-	case purposeUrgent, purposePush:
+	case push.PurposeUrgent, push.PurposePush:
 		return work.attachPush(ctx, hello, session)
 	}
 	if !work.attach(session) {
@@ -431,7 +432,8 @@ func (a *Agent) attend(ctx context.Context, work *target) error {
 
 // targetOf finds the migration that a data connection is for.
 func (a *Agent) targetOf(hello stream.Hello, from string) (*target, error) {
-	purposes := []string{purposeMigration, precopy.PurposePages, purposeFiles, purposeUrgent, purposePush}
+	purposes := []string{purposeMigration, precopy.PurposePages, purposeFiles, push.PurposeUrgent,
+		push.PurposePush}
 	if !slices.Contains(purposes, hello.Purpose) {
 		return nil, fmt.Errorf("unknown purpose of a data connection: %.40q", hello.Purpose)
 	}
@@ -440,7 +442,7 @@ func (a *Agent) targetOf(hello stream.Hello, from string) (*target, error) {
 		return nil, err
 	}
 	work, ok := m.work().(*target)
-	late := hello.Purpose == purposeUrgent || hello.Purpose == purposePush
+	late := hello.Purpose == push.PurposeUrgent || hello.Purpose == push.PurposePush
 	// a source may not know that an operator has ended it here
 	over := m.ended() && (!late || m.record().Result != migration.Moved)
 	if !ok || m.tracker.Spec.Source != from || over {

@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
+	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -54,8 +55,8 @@ type source struct {
 	marker      finalPermit     // whether the final marker may leave
 	ran         atomic.Bool     // the frozen copy has, after the target may have run it
 	// pages that follow when the container was handed over; nil: none, as far as is known
-	pusher  *pusher
-	spill   *spill // pages that follow are on the disk, too; nil: they are not to be
+	pusher  *push.Sender
+	spill   *push.Spill // pages that follow are on the disk, too; nil: they are not to be
 	turn    rounds.Turn
 	slowed  bool          // the container may have been slowed down, as far as is known here
 	auto    *autoMode     // nil: the user has named the mode

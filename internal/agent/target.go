@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
+	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -41,9 +42,7 @@ const (
 // What a data connection is for.
 const (
 	purposeMigration = "migration"
-	purposeFiles     = "files"  // for a container's files, in rounds
-	purposeUrgent    = "urgent" // for pages that processes wait for
-	purposePush      = "push"   // for pages that come by themselves
+	purposeFiles     = "files" // for a container's files, in rounds
 	purposeMeasure   = "measure"
 	purposeStage     = "stage"
 	purposeLayers    = "layers" // made by the node that has a use for layers, see package layers
@@ -77,15 +76,13 @@ type target struct {
 	mu          sync.Mutex
 	reservation *api.Reservation
 	arrival     engine.Arrival
-	push        pushTarget
-	lost        memory.FillReport // when pages were given up; zero: none were
-	kept        *kept.Copy        // files of an earlier attempt; nil: nothing
-	residual    *residual         // what the container left here when it went; nil: nothing
+	push        *push.Receiver
+	kept        *kept.Copy // files of an earlier attempt; nil: nothing
+	residual    *residual  // what the container left here when it went; nil: nothing
 	// mode restart: new connections wait here, too, during probation; nil: there is none
-	hold     *network.Hold
-	holding  bool   // it was started
-	spillKey []byte // of pages on the source's disk; nil: none is known
-	letGo    func() // of the image store, whose layers are to be here from the reserve until they are mounted
+	hold    *network.Hold
+	holding bool   // it was started
+	letGo   func() // of the image store, whose layers are to be here from the reserve until they are mounted
 }
 
 func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
@@ -311,7 +308,7 @@ func (t *target) finalise(ctx context.Context) error {
 
 // discard removes an arrival that never ran, and redirects its address to the source.
 func (t *target) discard(ctx context.Context) error {
-	t.push.close()
+	t.push.Close()
 	usable, failed := t.files.halt(interruption(t.move.record().Error))
 	t.mu.Lock()
 	arrival := t.arrival
@@ -377,7 +374,7 @@ func (t *target) send(message migration.Message) {
 }
 
 func (t *target) ended(result migration.Finish) {
-	t.push.close()
+	t.push.Close()
 	if err := t.memory.CloseBefore(); err != nil {
 		t.agent.log.Warn("cannot release the memory of remote pages", "container", t.definition.Name,
 			"error", err)
@@ -405,11 +402,17 @@ func (t *target) hears(envelope *api.Envelope) {
 
 func newTarget(agent *Agent, m *move, definition engine.Definition, node identity.Node,
 	offer *api.Offer) *target {
-	return &target{
+	t := &target{
 		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}),
 		memory: precopy.NewReceiver(),
 		files:  fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}),
 		fills:   make(chan struct{}),
 		control: newControl(agent, m, node),
 	}
+	t.push = push.NewReceiver(push.ReceiverConfig{
+		Container: arrived{t}, Received: t.memory, Name: definition.Name, Figures: m.tracker,
+		Now:     func() (memory.FillReport, error) { return t.fillReport(agent.ctx) },
+		Silence: agent.config.peerTimeout(),
+	})
+	return t
 }

@@ -20,7 +20,8 @@ var mayImport = map[string]string{
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
 		"files/image files/inodes files/shared gc guard kernel memory " +
 		"memory/pipeline memory/postcopy migration network network/wireguard patience placement " +
-		"policy predict reserve sampling statedir transfer/kept transfer/layers transfer/memory/precopy transfer/memory/rounds transfer/progress " +
+		"policy predict reserve sampling statedir transfer/kept transfer/layers " +
+		"transfer/memory/precopy transfer/memory/push transfer/memory/rounds transfer/progress " +
 		"transfer/proof transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// placement: decides from numbers that the agent measures.
@@ -120,6 +121,8 @@ var mayImport = map[string]string{
 		"wire/identity wire/stream",
 	// transfer/memory: no engine, no step of a migration.
 	"internal/transfer/memory/precopy": "guard memory memory/pipeline wire/stream",
+	"internal/transfer/memory/push": "engine files guard memory memory/pipeline memory/postcopy " +
+		"migration transfer/progress wire/stream",
 	"internal/transfer/memory/rounds": "memory migration predict transfer/memory/precopy " +
 		"transfer/progress",
 	// transfer/progress: is told what others do, and decides nothing.

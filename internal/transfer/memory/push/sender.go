@@ -1,4 +1,4 @@
-package agent
+package push
 
 import (
 	"context"
@@ -9,15 +9,16 @@ import (
 
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/progress"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// pusher sends the pages that stayed here, in the frozen processes, to the target, over two connections.
+// Sender sends the pages that stayed here, in the frozen processes, to the target, over two connections.
 // Connections break and are opened again; the rest stays.
-type pusher struct {
+type Sender struct {
 	mayPush chan struct{} // closed when the container runs at the target
 	pushing sync.Once
 
@@ -37,37 +38,81 @@ type pusher struct {
 	over         time.Time          // the target has all
 }
 
-// have takes what gives the pages, and since when that is needed.
-func (d *pusher) have(pages stayed, server *postcopy.Server, since time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.pages, d.open, d.server, d.began = pages, true, server, since
+// NewSender makes a sender of pages of which nothing is known yet.
+func NewSender() *Sender { return &Sender{mayPush: make(chan struct{})} }
+
+// Stay is what has stayed here when the container was handed over.
+type Stay struct {
+	Copy   Copy
+	Spill  *Spill    // nil: not on the disk
+	Waits  bool      // pages that nobody waits for stay until Begin
+	Gone   bool      // nothing is left of the frozen processes that could be spilled
+	Since  time.Time // when the container was handed over, about
+	Remote []memory.TaskMap
+	Hot    []memory.TaskMap // of these, those that are probably needed first
+	Soon   []memory.RemoteFault
+	Known  func(task memory.Task, address uint64, page []byte) bool
+	Key    pipeline.Key  // of Known
+	Silent time.Duration // for how long the target may be
 }
 
-func (d *pusher) made() bool {
+// Make makes what gives the pages of the frozen processes. If Remote does not say which stayed here the
+// target will. What is spilled then is written until ctx ends.
+func (d *Sender) Make(ctx context.Context, stay Stay) error {
+	pages := stayed{stay.Copy, stay.Spill}
+	config := postcopy.ServerConfig{
+		Pages: pages, Remote: stay.Remote, Hot: stay.Hot, Soon: stay.Soon, Known: stay.Known, Key: stay.Key,
+		Report: d.heard, Silence: stay.Silent,
+	}
+	if stay.Waits {
+		config.Push = d.mayPush
+	}
+	if !stay.Gone {
+		config.Lacks = func(maps []memory.TaskMap) { stay.Spill.Begin(ctx, maps, pages.copied) }
+	}
+	server, err := postcopy.NewServer(config)
+	if err != nil {
+		return errors.Join(err, pages.Close())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pages, d.open, d.server, d.began = pages, true, server, stay.Since
+	return nil
+}
+
+// Spill writes pages that stayed here to the disk until ctx ends, if that is wanted.
+func (d *Sender) Spill(ctx context.Context, maps []memory.TaskMap) {
+	d.mu.Lock()
+	pages := d.pages
+	d.mu.Unlock()
+	pages.spill.Begin(ctx, maps, pages.copied)
+}
+
+// Made tells whether there is what gives the pages.
+func (d *Sender) Made() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.server != nil
 }
 
-// stays notes how many pages stay here.
-func (d *pusher) stays(pages int64) {
+// Stays notes how many pages stay here.
+func (d *Sender) Stays(pages int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.remote = pages
 }
 
-// connected takes two new connections.
-func (d *pusher) connected(urgent, push *stream.Session) {
-	d.disconnect() // what was open and not served yet
+// Connected takes two new connections.
+func (d *Sender) Connected(urgent, push *stream.Session) {
+	d.Disconnect() // what was open and not served yet
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.urgent, d.push = urgent, push
 	d.connections++
 }
 
-// serve begins to serve the connections, until they break or the target has all.
-func (d *pusher) serve(ctx context.Context) {
+// Serve begins to serve the connections, until they break or the target has all.
+func (d *Sender) Serve(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ctx, d.stop = context.WithCancel(ctx)
@@ -75,15 +120,15 @@ func (d *pusher) serve(ctx context.Context) {
 	d.ended = guard.Go(func() error { return d.server.Serve(ctx, urgent, push) })
 }
 
-// serving tells whether somebody serves the connections, or has and was not waited for.
-func (d *pusher) serving() bool {
+// Serving tells whether somebody serves the connections, or has and was not waited for.
+func (d *Sender) Serving() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stop != nil
 }
 
-// wait waits for the end of what serves. If ctx ends first, that ends too.
-func (d *pusher) wait(ctx context.Context) error {
+// Wait waits for the end of what serves. If ctx ends first, that ends too.
+func (d *Sender) Wait(ctx context.Context) error {
 	d.mu.Lock()
 	ended := d.ended
 	d.mu.Unlock()
@@ -94,7 +139,7 @@ func (d *pusher) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	d.disconnect()
+	d.Disconnect()
 	if err == nil {
 		d.mu.Lock()
 		d.over = time.Now()
@@ -103,8 +148,8 @@ func (d *pusher) wait(ctx context.Context) error {
 	return err
 }
 
-// disconnect ends what serves, and closes the connections.
-func (d *pusher) disconnect() {
+// Disconnect ends what serves, and closes the connections.
+func (d *Sender) Disconnect() {
 	d.mu.Lock()
 	stop, ended, urgent, push := d.stop, d.ended, d.urgent, d.push
 	d.stop, d.ended, d.urgent, d.push = nil, nil, nil, nil
@@ -121,9 +166,9 @@ func (d *pusher) disconnect() {
 	}
 }
 
-// close lets go of the frozen processes.
-func (d *pusher) close() error {
-	d.disconnect()
+// Close lets go of the frozen processes.
+func (d *Sender) Close() error {
+	d.Disconnect()
 	d.mu.Lock()
 	pages, open := d.pages, d.open
 	d.open = false
@@ -148,17 +193,17 @@ func plus(b progress.PushBytes, urgent, push *stream.Session) progress.PushBytes
 }
 
 // heard takes what the target says of its container's memory.
-func (d *pusher) heard(fill memory.FillReport) {
+func (d *Sender) heard(fill memory.FillReport) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fill, d.heardAt = fill, time.Now()
 }
 
-// begin lets pages leave for which nobody waits.
-func (d *pusher) begin() { d.pushing.Do(func() { close(d.mayPush) }) }
+// Begin lets pages leave for which nobody waits.
+func (d *Sender) Begin() { d.pushing.Do(func() { close(d.mayPush) }) }
 
-// healthy tells whether the target has taken pages not longer ago than that.
-func (d *pusher) healthy(limit time.Duration) bool {
+// Healthy tells whether the target has taken pages not longer ago than that.
+func (d *Sender) Healthy(limit time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stop != nil && time.Since(d.heardAt) < limit
@@ -168,8 +213,8 @@ func (d *pusher) healthy(limit time.Duration) bool {
 // was frozen.
 var errKilled = errors.New("the container was killed there, because its memory could not be completed")
 
-// killed tells whether the target says so.
-func (d *pusher) killed() error {
+// Killed tells whether the target says so.
+func (d *Sender) Killed() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fill.State != memory.FillLost {
@@ -178,36 +223,36 @@ func (d *pusher) killed() error {
 	return errKilled
 }
 
-// incomplete tells whether the target's last word on its container's memory is that it misses some.
-func (d *pusher) incomplete() error {
+// Incomplete tells whether the target's last word on its container's memory is that it misses some.
+func (d *Sender) Incomplete() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if unfinished(d.fill) {
+	if Unfinished(d.fill) {
 		return fmt.Errorf("the target says that its memory is complete, but also that %d pages are missing",
 			d.fill.RemoteLeft)
 	}
 	return nil
 }
 
-// bytes are what has been sent so far.
-func (d *pusher) bytes() progress.PushBytes {
+// Bytes are what has been sent so far.
+func (d *Sender) Bytes() progress.PushBytes {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return plus(d.past, d.urgent, d.push)
 }
 
-// report tells how far it is.
-func (d *pusher) report() *migration.Push {
+// Report tells how far it is.
+func (d *Sender) Report() *migration.Push {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.server == nil {
 		return nil
 	}
 	stats := d.server.Stats()
-	report := pushReport(d.fill)
+	report := reportOf(d.fill)
 	report.RemotePages = max(d.remote, report.RemotePages)
 	report.UrgentPages, report.PushedPages = int64(stats.UrgentPages), int64(stats.PushedPages)
-	report.Connections, report.Spill = d.connections, d.pages.spill.now()
+	report.Connections, report.Spill = d.connections, d.pages.spill.State()
 	if d.fill.State == "" {
 		report.LeftPages = report.RemotePages
 	}
@@ -220,14 +265,4 @@ func (d *pusher) report() *migration.Push {
 		report.WaitingShare = min(1, d.fill.WaitingSeconds/report.Seconds)
 	}
 	return &report
-}
-
-// pushReport is the part of a report on a container's memory about remote pages.
-func pushReport(fill memory.FillReport) migration.Push {
-	return migration.Push{
-		RemotePages: fill.RemotePages, LeftPages: fill.RemoteLeft, LostPages: fill.LostPages,
-		Faults:             fill.FetchedPages,
-		FaultMedianSeconds: fill.FetchMedianSeconds, FaultP99Seconds: fill.FetchP99Seconds,
-		FaultMaximumSeconds: fill.FetchMaximumSeconds, WaitedSeconds: fill.WaitedSeconds,
-	}
 }
