@@ -102,11 +102,11 @@ test-studies: setup ## the studies' workloads (OpenCV, Java, NGINX, RabbitMQ) mo
 	GODWIT_STUDIES=all go test -count=1 -timeout 1h -run '^TestStudies$$' -v ./internal/bench
 
 .PHONY: test-services
-test-services: setup ## move 30 services (databases, brokers, servers, runtimes) there and back in all modes while clients use them; select with SERVICES=pattern, MODES, LINKS="1gbit 100mbit", SERVICES_ENGINES="embedded docker"; leaves build/services.json
+test-services: setup ## move 30 services (databases, brokers, servers, runtimes) there and back in all modes while clients use them; select with SERVICES=pattern, MODES, LINKS="1gbit 100mbit", SERVICES_ENGINES="embedded docker", SERVICES_HOSTS="trixie trixie" for two stock Debian machines in QEMU instead of a lab; leaves build/services.json
 	@mkdir -p build
-	SERVICES='$(SERVICES)' MODES='$(MODES)' LINKS='$(LINKS)' SERVICES_ENGINES='$(SERVICES_ENGINES)' \
+	SERVICES_HOSTS='$(SERVICES_HOSTS)' SERVICES='$(SERVICES)' MODES='$(MODES)' LINKS='$(LINKS)' SERVICES_ENGINES='$(SERVICES_ENGINES)' \
 	  SERVICES_JSON='$(CURDIR)/build/services.json' SERVICES_TABLE='$(CURDIR)/build/services.md' \
-	  go test -C test/services -count=1 -timeout 6h -run '^TestServices$$' -v .
+	  go test -C test/services -count=1 -timeout 12h -run '^TestServices$$' -v .
 
 .PHONY: test-engines
 test-engines: setup ## the engines' tests with other versions than the system's, which are fetched, and with different ones at the two ends; RUNS="docker-28 mixed" for some (scripts/test-engines.sh --list)
@@ -136,7 +136,7 @@ test-upgrade: setup ## MOVES (default 100) moves during a rolling upgrade from t
 ZDTM_SUITE := $(HOME)/.cache/godwit/zdtm
 
 .PHONY: zdtm
-zdtm: setup ## CRIU's own test suite, which is fetched and built: each program moves in all modes, beside plain runc (hours; ZDTM='^static/pipe' for some programs, WAYS="runc pre-copy" for some ways, RESUME=1 to go on); leaves build/zdtm.json and the table for docs/compatibility.md
+zdtm: setup ## CRIU's own test suite, which is fetched and built: each program moves in all modes, beside plain runc (half an hour; ZDTM='^static/pipe' for some programs, WAYS="runc pre-copy" for some ways, RESUME=1 to go on); leaves build/zdtm.json and the table for docs/compatibility.md
 	@mkdir -p build
 	test -e '$(ZDTM_SUITE)/VERSION' || scripts/fetch-zdtm.sh '$(ZDTM_SUITE)'
 	ZDTM_SUITE='$(ZDTM_SUITE)' ZDTM='$(ZDTM)' ZDTM_WAYS='$(WAYS)' ZDTM_RESUME='$(RESUME)' ZDTM_JSON='$(CURDIR)/build/zdtm.json' \

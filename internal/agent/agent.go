@@ -25,6 +25,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/cluster"
+	"github.com/godwit/godwit/internal/connection"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
@@ -37,12 +38,17 @@ import (
 	"github.com/godwit/godwit/internal/files/inodes"
 	"github.com/godwit/godwit/internal/gc"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/lease"
+	"github.com/godwit/godwit/internal/location"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/reserve"
+	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/sampling"
+	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/statedir"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/layers"
@@ -100,25 +106,19 @@ func (c Config) callTimeout() time.Duration { return c.peerTimeout() / 2 }
 
 // Agent is one node's daemon.
 type Agent struct {
-	config    Config
-	log       *slog.Logger
-	ctx       context.Context //nolint:containedctx // The life of the daemon: migrations outlive the calls that begin them.
-	stop      context.CancelFunc
-	state     *statedir.Dir // the state directory is this process's
-	id        *identity.Identity
-	self      identity.Node
-	engines   *engine.Set
-	routed    []engine.Engine // those among them whose containers' connections are adopted
-	unopened  error           // why there may be more of these
-	swept     []sweeper       // those whose containers arrive by godwit-runc
-	opened    time.Time       // this agent
-	networked []*networkList  // engines that may have routed networks
-	// watched is the engine that tells of its containers.
-	watched interface {
-		engine.Engine
-		Watch(ctx context.Context, watching, changed func()) error
-	}
-	embedded *embedded.Engine // the node's own among them, and the one that "godwit run" uses
+	config   Config
+	log      *slog.Logger
+	ctx      context.Context //nolint:containedctx // The life of the daemon: migrations outlive the calls that begin them.
+	stop     context.CancelFunc
+	state    *statedir.Dir // the state directory is this process's
+	id       *identity.Identity
+	self     identity.Node
+	engines  *engine.Set
+	routed   []engine.Engine    // those among them whose containers' connections are adopted
+	byShim   []byShim           // those whose containers arrive by godwit-runc
+	opened   time.Time          // this agent
+	watched  connection.Watched // the engine that tells of its containers
+	embedded *embedded.Engine   // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
 	spool    *image.Spool // layers on their way to engines that keep images themselves
 	network  *network.Network
@@ -131,24 +131,27 @@ type Agent struct {
 
 	moves        *moves
 	spare        *durable.Spare
-	stages       *stages
+	stages       *staging.Stages
 	placements   *placements
 	samples      *sampling.Samples
 	machine      *sampling.Machine
 	experience   *sampling.Experience
-	stagedCopies *stagedCopies
-	residuals    *residuals
+	stagedCopies *staging.Copies
+	residuals    *residual.Copies
 	kept         *kept.Copies
 	layers       *layers.Mover
 	proofs       *proof.Prover
 	reservations *reserve.Reservations
-	locations    *locations
-	doubles      *doubles
+	locations    *location.Locations
+	doubles      *location.Doubles
 	restarts     *restarts
-	releases     *releases
-	adoptions    *adoptions
-	adopted      adopted
-	looks        looks
+	leases       *lease.Leases
+	adopter      *connection.Adopter
+	bridges      *connection.Bridges
+	connections  *connection.Connections
+	keeper       *connection.Keeper
+	lists        *inventory.Lists
+	looks        inventory.Looks
 	calls        *access.Record // of users and other nodes
 	entries      sync.WaitGroup // of calls that sessions will write
 	openFiles    inodes.Finder
@@ -185,11 +188,10 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 		opened: time.Now(),
 		calls: access.NewRecord(
 			audit.New(config.StateDir, audit.Users), audit.New(config.StateDir, audit.Nodes), config.Log),
-		reservations: reserve.New(), stagedCopies: newStagedCopies(),
-		residuals: newResiduals(config.ResidualLimit),
-		adopted:   newAdopted(),
-		machine:   sampling.NewMachine(runtime.NumCPU()),
-		spare:     durable.NewSpare(filepath.Join(config.StateDir, "migrations")),
+		reservations: reserve.New(),
+		residuals:    residual.New(residual.Config{Limit: config.ResidualLimit}),
+		machine:      sampling.NewMachine(runtime.NumCPU()),
+		spare:        durable.NewSpare(filepath.Join(config.StateDir, "migrations")),
 	}
 	err = os.MkdirAll(filepath.Join(config.StateDir, "migrations"), 0o755)
 	if err != nil {
@@ -253,8 +255,10 @@ func (a *Agent) open() error {
 	if err != nil {
 		return err
 	}
-	a.routed = a.openRouted()
+	var unopened error
+	a.routed, unopened = a.openRouted()
 	a.engines = engine.NewSet(a.embedded, append(oci, a.routed...)...)
+	a.lists = newLists(a)
 	if a.peers, err = a.newPeers(); err != nil {
 		return err
 	}
@@ -263,20 +267,20 @@ func (a *Agent) open() error {
 	if err := a.openNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
+	a.leases = newLeases(a)
 	a.locations = newLocations(a)
 	a.peers.RecallKeys(a.network.Keys())
 	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
-	a.peers.Attach(greeted{a}, greeted{a}, greeted{a})
+	a.peers.Attach(told{a.locations, a.doubles}, greeted{a}, greeted{a})
 	a.members = cluster.NewMembers(a.peers, func() []migration.Spec { return a.moves.underWaySpecs() })
-	a.releases = &releases{path: filepath.Join(a.config.StateDir, "releases.json")}
-	a.adoptions = &adoptions{path: filepath.Join(a.config.StateDir, "adoptions.json")}
+	openConnections(a, unopened)
 	a.setPeers()
-	a.unlease(a.ctx)
+	a.leases.TakeBack(a.ctx, a.embedded)
 	a.moves = newMoves(a) // reconcile has ends of containers waited for, which asks whether they move
-	if err := a.reconcile(); err != nil {
+	if err := a.connections.Reconcile(a.ctx); err != nil {
 		return fmt.Errorf("containers of this node: %w", err)
 	}
-	a.stages = newStages(a)
+	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
 	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
 	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
 	if a.placements, err = openPlacements(a); err != nil {
@@ -289,9 +293,10 @@ func (a *Agent) open() error {
 	return nil
 }
 
-// sweeper is an engine that may have files, which it removes by itself, and images of moves that have not
-// come to anything, which it asks for.
-type sweeper interface {
+// byShim is an engine that may have routed networks; files of moves that have not come to anything, which it
+// removes by itself; and images of these, which it asks for.
+type byShim interface {
+	connection.Networked
 	Sweep() error
 	SweepImages(ctx context.Context, before time.Time) error
 }
@@ -299,14 +304,14 @@ type sweeper interface {
 // followUp does at the start of the agent what may wait for engines, while it serves: one that hangs delays
 // nothing else.
 func (a *Agent) followUp(ctx context.Context) {
-	for _, one := range a.swept {
+	for _, one := range a.byShim {
 		go a.guarded(func() {
 			if err := one.SweepImages(ctx, a.opened); err != nil && ctx.Err() == nil {
 				a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
 			}
 		})()
 	}
-	go a.guarded(func() { a.reconcileOthers(ctx) })()
+	go a.guarded(func() { a.connections.ReconcileOthers(ctx) })()
 }
 
 // openOCI makes the engines whose containers arrive by godwit-runc, whether they are there
@@ -325,31 +330,29 @@ func (a *Agent) openOCI() ([]engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.swept = []sweeper{inDocker, inPodman, inContainerd}
-	for _, one := range a.swept {
+	a.byShim = []byShim{inDocker, inPodman, inContainerd}
+	for _, one := range a.byShim {
 		if err := one.Sweep(); err != nil { // an arrival that it is in the way of tries again, and fails
 			a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
 		}
 	}
 	a.watched = inDocker
-	a.networked = []*networkList{{engine: inDocker}, {engine: inPodman}, {engine: inContainerd}}
 	return []engine.Engine{inDocker, inPodman, inContainerd}, nil
 }
 
 // openRouted finds the engines of this node that give containers addresses of their own. One that
 // does not work keeps nobody from the others.
-func (a *Agent) openRouted() []engine.Engine {
-	var found []engine.Engine
+func (a *Agent) openRouted() (found []engine.Engine, unopened error) {
 	if lxc.Installed() {
 		one, err := lxc.New(lxc.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
 		if err != nil {
 			a.log.Warn("containers of LXC cannot be moved", "error", err)
-			a.unopened = err
+			unopened = err
 		} else {
 			found = append(found, one)
 		}
 	}
-	return found
+	return found, unopened
 }
 
 func (a *Agent) openNetwork() error {
@@ -508,7 +511,8 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	// The outermost first: a panic is kept, too.
 	localOptions := append(a.calls.Options(access.Audited()), recovering(a.log)...)
 	localOptions = append(localOptions, a.rights.Authorizing()...)
-	localServer := grpc.NewServer(append(localOptions, grpc.Creds(access.NewCredentials()), a.noticing())...)
+	localServer := grpc.NewServer(append(localOptions, grpc.Creds(access.NewCredentials()),
+		noticing(func() { a.lists.Changed(a.embedded) }))...)
 	api.RegisterAgentServer(localServer, &localService{agent: a})
 	options := append(a.calls.Options(access.AuditedOfNodes()), recovering(a.log)...)
 	options = append(options, wire.ServerOptions()...)
@@ -525,9 +529,9 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.moves.retry(a.ctx) })
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
-	all.Go(func() { a.adoptForEver(a.ctx) })
+	all.Go(func() { a.keeper.Run(a.ctx) })
 	all.Go(func() { a.restarts.run(a.ctx) })
-	all.Go(func() { a.watchContainers(a.ctx) })
+	all.Go(func() { a.keeper.Watch(a.ctx) })
 	all.Go(func() { a.supervisor.watch(a.ctx, a.alive) })
 	a.placements.begin()
 	a.supervisor.tell("READY=1")
@@ -543,13 +547,13 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	case err = <-peerFailed:
 	}
 	a.placements.close()
-	a.stages.close()
+	a.stages.Close()
 	a.samples.Close()
 	a.stop()
 	localServer.Stop()
 	peerServer.Stop()
 	all.Wait() // nobody begins to look any more
-	a.looks.wait()
+	a.looks.Wait()
 	a.entries.Wait()
 	return err
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// The kinds of alarms.
+// The kinds of alarms, beside location.AlarmDouble.
 const (
-	alarmDouble = "double" // another node says that it runs the container, too
 	alarmDoubt  = "doubt"  // the target of its migration can never say whether it runs there
 	alarmThawed = "thawed" // its frozen copy here has run, and the target of its migration may run it, too
 	alarmLeft   = "left"   // it was left frozen by a migration whose journal is lost
@@ -19,7 +18,7 @@ const (
 
 // alarms lists what an operator should look at, sorted by the names of the containers.
 func (a *Agent) alarms() []*api.Alarm {
-	all := a.doubles.alarms()
+	all := a.doubles.Alarms()
 	for _, m := range a.moves.list() {
 		if alarm := m.alarmed(); alarm != nil {
 			all = append(all, alarm)

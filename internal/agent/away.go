@@ -47,6 +47,17 @@ func (m *moves) movedTo(reference string) string {
 	return node
 }
 
+// left tells whether a container is not this node's since it was last moved from or to it.
+func (m *moves) left(container string) bool {
+	left := false
+	for _, move := range m.list() {
+		if spec := move.tracker.Spec; spec.Container == container && move.ended() {
+			left = (spec.Side == migration.Source) == (move.record().Result == migration.Moved)
+		}
+	}
+	return left
+}
+
 // broughtBy is the migration by which a container came here when it was last moved from or to this
 // node. Nil: it left then, or never was elsewhere.
 func (m *moves) broughtBy(container string) (brought *move) {

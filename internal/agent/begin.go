@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/compat"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -146,7 +145,7 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 	}
 	container, err := a.idle(ctx, request.Container)
 	if err == nil {
-		container, err = a.connected(ctx, container)
+		container, err = a.adopter.Connected(ctx, container)
 	}
 	if err != nil {
 		return fail(err)
@@ -178,7 +177,7 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 
 // accept begins a migration that a peer offers.
 func (a *Agent) accept(from string, offer *api.Offer) (*move, error) {
-	if err := checkProtocol(from, offer); err != nil {
+	if err := envelopes.CheckProtocol(from, offer); err != nil {
 		return nil, err
 	}
 	var definition engine.Definition
@@ -194,7 +193,7 @@ func (a *Agent) accept(from string, offer *api.Offer) (*move, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if err := checkSizes(offer); err != nil {
+	if err := envelopes.CheckSizes(offer); err != nil {
 		return nil, err
 	}
 	if err := a.spare.Keep(); err != nil {
@@ -207,21 +206,4 @@ func (a *Agent) accept(from string, offer *api.Offer) (*move, error) {
 	}
 	m.begin(nil)
 	return m, nil
-}
-
-// checkSizes refuses what nobody has, so that later sums of sizes cannot overflow.
-func checkSizes(offer *api.Offer) error {
-	const most = 1 << 50
-	if offer.MemoryBytes < 0 || offer.TreesBytes < 0 || offer.MemoryBytes > most || offer.TreesBytes > most {
-		return fmt.Errorf("%w: sizes are from 0 to %d bytes", errInvalid, int64(most))
-	}
-	return layers.Check(offer.Layers)
-}
-
-func checkProtocol(from string, offer *api.Offer) error {
-	theirs := int(offer.Protocol)
-	if _, err := compat.Agree(compat.Ours(), compat.Range{Oldest: theirs, Newest: theirs}); err != nil {
-		return fmt.Errorf("%w: offer of node %s: %w", errInvalid, from, err)
-	}
-	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/staging"
 )
 
 // run makes a container from an image and starts it. What was made is removed again if a later part fails.
@@ -38,8 +38,7 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 		return definition, err
 	}
 	defer a.reservations.Release(definition.ID)
-	// If this agent is killed before there is a container, the next one takes the address back.
-	if err := a.releases.change(definition.ID, &release{Container: definition.ID}); err != nil {
+	if err := a.leases.Making(definition.ID); err != nil {
 		return definition, err
 	}
 	address, err := a.network.Lease(definition.ID)
@@ -50,18 +49,18 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 	if err := a.create(ctx, definition); err != nil {
 		undone := a.forget(context.WithoutCancel(ctx), definition)
 		if undone == nil {
-			a.made(definition.ID)
+			a.leases.Made(definition.ID)
 		}
 		return definition, errors.Join(err, undone)
 	}
-	a.made(definition.ID)
+	a.leases.Made(definition.ID)
 	a.restarts.ran(definition.ID)
 	a.stageTo(definition, candidates)
 	return definition, nil
 }
 
 func (a *Agent) create(ctx context.Context, definition engine.Definition) error {
-	netns, err := a.attach(ctx, definition)
+	netns, err := a.connections.Attach(ctx, definition)
 	if err != nil {
 		return err
 	}
@@ -74,20 +73,10 @@ func (a *Agent) create(ctx context.Context, definition engine.Definition) error 
 	return a.embedded.Start(ctx, definition.ID)
 }
 
-// attach makes a container's network namespace. It is not routed yet.
-func (a *Agent) attach(ctx context.Context, definition engine.Definition) (string, error) {
-	if !definition.Network.Pooled() {
-		return "", nil // the engine makes its own
-	}
-	return a.network.Attach(ctx, definition.ID, network.Address{
-		IP: definition.Network.Address, MAC: definition.Network.MAC, MTU: definition.Network.MTU,
-	})
-}
-
 // forget removes all of a container, and gives its address back.
 func (a *Agent) forget(ctx context.Context, definition engine.Definition) error {
 	of := a.engines.EngineFor(definition)
-	defer a.containersChanged(of)
+	defer a.lists.Changed(of)
 	err := of.Remove(ctx, definition.ID, true)
 	if errors.Is(err, engine.ErrNotFound) {
 		err = nil
@@ -102,11 +91,11 @@ func (a *Agent) forget(ctx context.Context, definition engine.Definition) error 
 		return nil
 	}
 	err = a.network.Detach(definition.ID)
-	if a.atHome(definition.Network.Address) {
+	if a.leases.AtHome(definition.Network.Address) {
 		return errors.Join(err, a.network.Unroute(definition.Network.Address),
 			a.network.ReleaseLease(definition.ID))
 	}
-	return errors.Join(err, a.giveBack(definition), a.network.Unroute(definition.Network.Address))
+	return errors.Join(err, a.leases.GiveBack(definition), a.network.Unroute(definition.Network.Address))
 }
 
 func (a *Agent) halt(ctx context.Context, reference string, grace time.Duration) error {
@@ -115,7 +104,7 @@ func (a *Agent) halt(ctx context.Context, reference string, grace time.Duration)
 		return err
 	}
 	of := a.engines.EngineFor(container.Definition)
-	defer a.containersChanged(of)
+	defer a.lists.Changed(of)
 	return of.Stop(ctx, container.Definition.ID, grace)
 }
 
@@ -128,7 +117,7 @@ func (a *Agent) remove(ctx context.Context, reference string, force bool) error 
 		return fmt.Errorf("container %s is running: stop it first, or remove it with --force",
 			container.Definition.Name)
 	}
-	if err := a.stages.drop(ctx, container.Definition.ID, errStageGone); err != nil {
+	if err := a.stages.Drop(ctx, container.Definition.ID, staging.ErrGone); err != nil {
 		return err
 	}
 	a.tellRemoved(container.Definition.ID)
@@ -162,12 +151,6 @@ func (a *Agent) idle(ctx context.Context, reference string) (engine.Container, e
 	}
 	a.moves.awaitReceipt(ctx, container.Definition.ID)
 	return container, a.moves.refuse(container.Definition.ID)
-}
-
-// atHome tells whether an address belongs to this node.
-func (a *Agent) atHome(address netip.Addr) bool {
-	number, err := a.network.Home(address)
-	return err == nil && number == a.self.Number
 }
 
 // define makes a container's definition from what the user asked for and what the image says.

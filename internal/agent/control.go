@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -73,7 +74,7 @@ func (c *control) current() *session {
 
 // send tells the peer, without waiting.
 func (c *control) send(message migration.Message, extend func(*api.Envelope)) {
-	encoded, err := encodeMessage(message)
+	encoded, err := envelopes.Encode(message)
 	if err != nil {
 		c.agent.log.Error("message cannot be encoded", "kind", message.Kind, "error", err)
 		return
@@ -242,7 +243,7 @@ func (c *sourceControl) sendMessage(message migration.Message, extend func(*api.
 		c.send(message, extend)
 		return
 	}
-	encoded, err := encodeMessage(message)
+	encoded, err := envelopes.Encode(message)
 	if err != nil {
 		c.move.tell(migration.PeerLost{Error: err.Error()})
 		return
@@ -255,7 +256,7 @@ func (c *sourceControl) receive(envelope *api.Envelope) {
 		c.reservation(envelope.Reservation)
 	}
 	if envelope.Message != nil {
-		message, err := decodeMessage(envelope.Message)
+		message, err := envelopes.Decode(envelope.Message)
 		if err != nil {
 			c.agent.log.Warn("message cannot be decoded", "from", c.peer.Name, "error", err)
 			return

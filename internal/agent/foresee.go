@@ -150,8 +150,8 @@ func (a *Agent) input(ctx context.Context, definition engine.Definition, node id
 		}
 	}
 	in.Container.FileTreeBytes, in.Container.FileTreeEntries, err = a.filesOf(ctx, definition)
-	if g := a.stages.of(definition.ID); g != nil && g.node.Name == node.Name {
-		if told := g.describe(); told.State == migration.StageReady {
+	if g := a.stages.Of(definition.ID); g != nil && g.Target() == node.Name {
+		if told := g.Describe(); told.State == migration.StageReady {
 			in.Container.StagedAge = max(time.Since(told.Fresh).Seconds(), shortestWatch.Seconds())
 		}
 	} else if age := a.placements.ageAt(definition.ID, node.Name); age > 0 {

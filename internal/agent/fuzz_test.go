@@ -6,39 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/compat"
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/state"
-	"github.com/godwit/godwit/internal/wire/stream"
 )
-
-// FuzzDecodeMessage: a message of another node is refused, or says again what it has said.
-func FuzzDecodeMessage(f *testing.F) {
-	f.Add("reserved", "", []byte(`[{"What":"memory","Why":"too little"}]`), []byte(nil), int64(0))
-	f.Add("running", "", []byte(nil), []byte(`[{"Step":"restore","Begin":"2026-01-01T00:00:00Z"}]`), int64(1))
-	f.Add("failed", "no", []byte(`[null]`), []byte(`{`), int64(-1))
-	f.Fuzz(func(t *testing.T, kind, text string, problems, spans []byte, at int64) {
-		message, err := decodeMessage(&api.Message{Kind: kind, Error: text, ProblemsJson: problems,
-			SpansJson: spans, AtUnixNanoseconds: at})
-		if err != nil {
-			return
-		}
-		if len(message.Problems) > maxMessageParts || len(message.Spans) > maxMessageParts {
-			t.Fatalf("%d problems, %d spans", len(message.Problems), len(message.Spans))
-		}
-		encoded, err := encodeMessage(message)
-		if err != nil {
-			return // a time that JSON has no form for
-		}
-		if _, err := decodeMessage(encoded); err != nil {
-			t.Errorf("what was decoded cannot be encoded and decoded: %v", err)
-		}
-	})
-}
 
 // FuzzFinal: the final marker of another node is refused, or compared with what has come.
 func FuzzFinal(f *testing.F) {
@@ -80,37 +50,6 @@ func FuzzPlatform(f *testing.F) {
 		}
 		if said.Len() > 64<<10 {
 			t.Errorf("%d bytes are said of a platform", said.Len())
-		}
-	})
-}
-
-// FuzzStageOffer: what another node offers to stage is refused, or of sizes that make sense.
-func FuzzStageOffer(f *testing.F) {
-	definition, err := json.Marshal(engine.Definition{ID: strings.Repeat("a", 64), Name: "web"})
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, offer := range []*api.Offer{
-		{Protocol: uint32(compat.Ours().Newest), DefinitionJson: definition, MemoryBytes: 1 << 20},
-		{Protocol: uint32(compat.Ours().Newest), DefinitionJson: definition, MemoryBytes: -1},
-		{Protocol: uint32(compat.Ours().Newest), DefinitionJson: []byte("{}"), KeepSeconds: 1e300},
-		{},
-	} {
-		content, err := proto.Marshal(&api.Envelope{Offer: offer})
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(content)
-	}
-	f.Fuzz(func(t *testing.T, content []byte) {
-		offer, definition, err := readStageOffer("a",
-			stream.Section{Kind: kindOffer, Reader: bytes.NewReader(content)})
-		if err != nil {
-			return
-		}
-		if offer.MemoryBytes < 0 || stateLimit(offer) < 0 ||
-			migration.CheckContainerID(definition.ID) != nil {
-			t.Errorf("%+v of %q is taken", offer, definition.ID)
 		}
 	})
 }

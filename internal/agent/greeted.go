@@ -2,22 +2,19 @@ package agent
 
 import (
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/location"
 	"github.com/godwit/godwit/internal/network/wireguard"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// greeted is this node as other nodes hear of it.
-type greeted struct{ agent *Agent }
-
-func (g greeted) Guests() []*api.Location { return g.agent.locations.here() }
-
-func (g greeted) HearGuests(node string, guests []*api.Location) {
-	g.agent.locations.heard(node, guests)
+// told are the containers of this node, as other nodes hear of them.
+type told struct {
+	*location.Locations
+	*location.Doubles
 }
 
-func (g greeted) Claims() (claims []uint64, known bool) { return g.agent.doubles.here() }
-
-func (g greeted) HearClaims(node string, claims []uint64) { g.agent.doubles.heard(node, claims) }
+// greeted is this node as other nodes hear of it.
+type greeted struct{ agent *Agent }
 
 func (g greeted) Own() (*api.Overlay, error) { return g.agent.ownOverlay() }
 
@@ -29,11 +26,11 @@ func (g greeted) Changed() { g.agent.setPeers() }
 
 func (g greeted) Removed(node identity.Revocation) { g.agent.nodeRemoved(node) }
 
-func (g greeted) Lost(node string) { g.agent.locations.dropNode(node) }
+func (g greeted) Lost(node string) { g.agent.locations.DropNode(node) }
 
 func (g greeted) Back(node string) {
 	g.agent.moves.peerBack(node)
-	go g.agent.guarded(func() { g.agent.repeatReleases(node) })()
+	go g.agent.guarded(func() { g.agent.leases.Repeat(node) })()
 }
 
 // nodeRemoved is called when this node hears that a node, perhaps this one, has been removed.
@@ -45,5 +42,5 @@ func (a *Agent) nodeRemoved(one identity.Revocation) {
 	}
 	a.log.Warn("node removed from the cluster", "node", one.Name, "number", one.Number, "version",
 		one.Version)
-	a.locations.dropNode(one.Name)
+	a.locations.DropNode(one.Name)
 }

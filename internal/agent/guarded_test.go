@@ -21,10 +21,10 @@ import (
 // guardedPackages are those whose goroutines run in the agent and do what a peer or a container
 // makes them do.
 var guardedPackages = []string{
-	".", "../access", "../cluster", "../gc", "../reserve", "../sampling",
+	".", "../access", "../cluster", "../connection", "../envelopes", "../gc", "../inventory", "../lease",
+	"../location", "../reserve", "../residual", "../sampling", "../staging",
 	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/push",
-	"../transfer/memory/rounds", "../transfer/progress",
-	"../transfer/proof", "../transfer/state",
+	"../transfer/memory/rounds", "../transfer/progress", "../transfer/proof", "../transfer/state",
 }
 
 // lasting are the functions whose goroutines serve for as long as the agent does: it is better to start it

@@ -26,15 +26,3 @@ func mountMemory(dir string) error {
 	}
 	return nil
 }
-
-// unmountMemory frees what mountMemory made. Doing nothing is success.
-func unmountMemory(dir string) error {
-	err := unix.Unmount(dir, unix.MNT_DETACH)
-	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmount %s: %w", dir, err)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove %s: %w", dir, err)
-	}
-	return nil
-}

@@ -35,17 +35,6 @@ type work interface {
 	fresh() work
 }
 
-// problemsError is a step's refusal.
-type problemsError struct{ problems []migration.Problem }
-
-func (e *problemsError) Error() string {
-	if len(e.problems) == 1 {
-		return e.problems[0].What + ": " + e.problems[0].Why
-	}
-	return fmt.Sprintf("refused for %d reasons; the first: %s: %s", len(e.problems), e.problems[0].What,
-		e.problems[0].Why)
-}
-
 // tickEvery is the pace at which what has to be repeated is repeated: asking in doubt, an undo that failed.
 const tickEvery = 500 * time.Millisecond
 
@@ -351,9 +340,9 @@ func (m *move) endOf(ctx context.Context, name migration.StepName, began, ended 
 	m.tracker.Failed(name, err.Error())
 	failed := migration.StepFailed{Step: name, Error: err.Error(), Began: began, Ended: ended}
 	failed.Unsent = name == migration.StepSend && m.work().unsent()
-	var refused *problemsError
+	var refused *migration.Refusal
 	if errors.As(err, &refused) {
-		failed.Problems = refused.problems
+		failed.Problems = refused.Problems
 	}
 	return failed
 }
@@ -446,9 +435,9 @@ func (m *move) finish(result migration.Finish) {
 	done := sync.OnceFunc(func() { close(m.done) })
 	defer done() // whatever goes wrong: the container is not on its way any more
 	m.work().ended(result)
-	m.agent.containersChanged(m.agent.engines.EngineFor(m.journal.definition))
+	m.agent.lists.Changed(m.agent.engines.EngineFor(m.journal.definition))
 	done()
-	m.agent.adopted.look()
+	m.agent.keeper.Look()
 	m.take(m.work().fresh()) // the migration is remembered for long, and what it was done with is large
 	time.AfterFunc(lingering, m.resumeGC)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
@@ -377,7 +378,7 @@ func (m *moves) recoverAll(ids []string) {
 		}
 	}
 	for name, ids := range asking {
-		m.agent.looks.look("migrations of "+name, m.agent.guarded(func() {
+		m.agent.looks.Look("migrations of "+name, m.agent.guarded(func() {
 			for _, id := range ids {
 				m.recoverOne(id)
 			}
@@ -564,7 +565,7 @@ func (a *Agent) migrationEnded(m *move, result migration.Finish) {
 
 // deliver hands a peer's message to a migration.
 func (a *Agent) deliver(m *move, encoded *api.Message) {
-	message, err := decodeMessage(encoded)
+	message, err := envelopes.Decode(encoded)
 	if err != nil {
 		a.log.Warn("message cannot be decoded", "migration", m.tracker.Spec.ID, "error", err)
 		return

@@ -127,14 +127,6 @@ func TestOneNodeCannotTakeAllPlaces(t *testing.T) {
 	if err := offer("c", maxArriving+1); err != nil {
 		t.Errorf("another node: %v", err)
 	}
-	for number := range maxStaged + 1 {
-		if err := a.stagedCopies.add(&stagedCopy{from: "hostile"}); (err == nil) != (number < maxStaged) {
-			t.Errorf("copy %d: %v", number, err)
-		}
-	}
-	if err := a.stagedCopies.add(&stagedCopy{from: "c"}); err != nil {
-		t.Errorf("a copy of another node: %v", err)
-	}
 }
 
 // TestExecAndMigrationExclude: a process that is run in a container belongs to a session here, and
@@ -276,7 +268,7 @@ func TestRecoveryNeedsTheEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.looks.wait()
+	a.looks.Wait()
 	if _, err := a.moves.find(testMigration); !errors.Is(err, engine.ErrBusy) || !errors.Is(err, errNotTold) {
 		t.Errorf("%v while its engine says nothing", err)
 	}
@@ -350,7 +342,7 @@ func TestRecoveryWaitsForNoOtherEngine(t *testing.T) {
 		t.Errorf("%v, of a migration that is not recovered", err)
 	}
 	close(h.answers)
-	a.looks.wait()
+	a.looks.Wait()
 	if !a.moves.wasPutBack(testMigration) {
 		t.Error("what the engine said is not heeded")
 	}
@@ -415,7 +407,7 @@ func TestWaitingMigrationIsUnderWay(t *testing.T) {
 		t.Errorf("listed: %+v", listed)
 	}
 	close(h.answers)
-	a.looks.wait()
+	a.looks.Wait()
 }
 
 // TestWaitingMigrationStaysForTheNextAgent: a migration whose engine answers only when the agent ends is
@@ -430,13 +422,13 @@ func TestWaitingMigrationStaysForTheNextAgent(t *testing.T) {
 	<-h.asked
 	a.moves.wind(t.Context())
 	close(h.answers)
-	a.looks.wait()
+	a.looks.Wait()
 	if _, err := a.moves.find(testMigration); !errors.Is(err, engine.ErrBusy) || !a.moves.moving(web.ID) {
 		t.Errorf("%v: the migration has begun", err)
 	}
 	next := newMoves(a)
 	err := next.recover()
-	a.looks.wait()
+	a.looks.Wait()
 	if _, unknown := next.find(testMigration); err != nil || unknown != nil {
 		t.Errorf("%v, %v: the next agent does not go on with the migration", err, unknown)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
@@ -198,7 +199,7 @@ func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition
 			Remedy: "remove that container",
 		}}, nil
 	}
-	if a.atHome(address) && a.leaseOf(address) != definition.ID {
+	if a.leases.AtHome(address) && a.leases.Of(address) != definition.ID {
 		return []migration.Problem{{
 			What: what, Why: a.self.Name + ", which assigns this address, did not assign it to this " +
 				"container",
@@ -232,7 +233,7 @@ func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definiti
 	if !address.IsValid() {
 		return engine.Definition{}, nil
 	}
-	containers, err := a.addressed(ctx)
+	containers, err := a.lists.Addressed(ctx)
 	if err != nil {
 		return engine.Definition{}, err
 	}
@@ -242,28 +243,6 @@ func (a *Agent) holder(ctx context.Context, address netip.Addr) (engine.Definiti
 		}
 	}
 	return engine.Definition{}, nil
-}
-
-// addressed are the containers on this node of all engines whose containers have addresses. That
-// one of these engines does not answer is an error: what nobody knows of cannot be taken for free.
-func (a *Agent) addressed(ctx context.Context) ([]engine.Container, error) {
-	return a.addressedBy(ctx, func(ctx context.Context, of engine.Engine) ([]engine.Container,
-		error) {
-		return of.List(ctx)
-	})
-}
-
-// addressedBy is addressed with another way to list an engine's containers than to ask it.
-func (a *Agent) addressedBy(ctx context.Context, list engine.ListFunc) ([]engine.Container, error) {
-	containers, err := list(ctx, a.embedded)
-	for _, one := range a.routed {
-		found, failed := list(ctx, one)
-		if errors.Is(failed, engine.ErrAway) {
-			failed = nil // what is not there gives no addresses
-		}
-		containers, err = append(containers, found...), errors.Join(err, failed)
-	}
-	return containers, err
 }
 
 // missing lists what of an image is not here. Where something stands against the container its
@@ -293,25 +272,21 @@ func (a *Agent) missing(ctx context.Context, definition engine.Definition,
 // answerDryRun answers an offer that is only a question.
 func (a *Agent) answerDryRun(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope], from string,
 	offer *api.Offer) error {
-	if err := checkProtocol(from, offer); err != nil {
+	if err := envelopes.CheckProtocol(from, offer); err != nil {
 		return err
 	}
-	var definition engine.Definition
-	if err := json.Unmarshal(offer.DefinitionJson, &definition); err != nil {
-		return fmt.Errorf("%w: definition of the container: %w", errInvalid, err)
+	definition, err := envelopes.Definition(offer)
+	if err != nil {
+		return err
 	}
-	if err := errors.Join(migration.CheckContainerID(definition.ID),
-		migration.CheckName(definition.Name)); err != nil {
-		return fmt.Errorf("%w: %w", errInvalid, err)
-	}
-	if err := checkSizes(offer); err != nil {
+	if err := envelopes.CheckSizes(offer); err != nil {
 		return err
 	}
 	problems, err := a.examineOffer(stream.Context(), from, definition, offer)
 	if err != nil {
 		return err
 	}
-	message, err := encodeMessage(migration.Message{Kind: migration.KindReserved, Problems: problems})
+	message, err := envelopes.Encode(migration.Message{Kind: migration.KindReserved, Problems: problems})
 	if err != nil {
 		return err
 	}
@@ -443,7 +418,7 @@ func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Of
 	if envelope.Message == nil || envelope.Reservation == nil {
 		return errors.New("it sent an answer of another kind")
 	}
-	message, err := decodeMessage(envelope.Message)
+	message, err := envelopes.Decode(envelope.Message)
 	if err != nil {
 		return err
 	}
@@ -453,7 +428,7 @@ func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Of
 	}
 	plan.MissingLayers = append(plan.MissingLayers, envelope.Reservation.MissingLayers...)
 	if envelope.Reservation.WarningsJson != nil {
-		return decodeList(envelope.Reservation.WarningsJson, &plan.Warnings)
+		return envelopes.DecodeList(envelope.Reservation.WarningsJson, &plan.Warnings)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -33,6 +34,13 @@ func recovering(log *slog.Logger) []grpc.ServerOption {
 
 // logPanic writes the stack of a panic that a migration has failed by.
 func (a *Agent) logPanic(err error) { guard.LogPanic(a.log, err) }
+
+// tellOnce logs an error, unless it is what was told last.
+func (a *Agent) tellOnce(told inventory.Told, what string, err error) {
+	if told.News(what, err) && a.ctx.Err() == nil {
+		a.log.Warn(what, "error", err)
+	}
+}
 
 // guarded is do for a goroutine of its own, which nobody waits for: a panic is logged.
 func (a *Agent) guarded(do func()) func() { return guard.Logged(a.log, do) }

@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/placement"
+	"github.com/godwit/godwit/internal/staging"
 )
 
 // placements are the placement policies of this node's containers, by container. Each is in a file of its
@@ -58,13 +59,13 @@ type gone struct {
 	migration string // by which
 }
 
-// liveCopy is a stage.
+// liveCopy is a stage. See staging.Stage.
 type liveCopy interface {
-	describe() migration.Stage
-	refresh()
-	limitTo(rate float64)
-	end(ctx context.Context, why error) error
-	target() string
+	Describe() migration.Stage
+	Refresh()
+	LimitTo(rate float64)
+	End(ctx context.Context, why error) error
+	Target() string
 }
 
 // whereabouts say whether a container is here.
@@ -255,7 +256,7 @@ func (f *follower) leaveOut(ctx context.Context, container, node string) error {
 		return fmt.Errorf("%w: copies of %s are already kept at its nearest neighbours: \"godwit stage rm "+
 			"%s\" ends that", errRefused, container, container)
 	}
-	return errStageNone{container, node}
+	return staging.NotStaged{Container: container, Node: node}
 }
 
 // left tells that a container has gone to another node. What is to be copied where goes there, too.

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/placement"
+	"github.com/godwit/godwit/internal/staging"
 )
 
 const (
@@ -158,8 +159,8 @@ func (f *follower) note(now time.Time, where whereabouts) {
 	if f.live == nil {
 		return
 	}
-	told := f.live.describe()
-	c := f.policy.Make(f.live.target())
+	told := f.live.Describe()
+	c := f.policy.Make(f.live.Target())
 	c.SentBytes = f.before + told.SentBytes
 	if told.Rounds <= 1 { // later rounds bring what is there already
 		c.Bytes = max(c.Bytes, told.MemoryBytes)
@@ -190,7 +191,7 @@ func (f *follower) renew(ctx context.Context, now time.Time) {
 	}
 	f.renewed = now
 	for _, c := range f.snapshotCopies() {
-		if f.live != nil && f.live.target() == c.Node {
+		if f.live != nil && f.live.Target() == c.Node {
 			continue
 		}
 		if have, err := f.owner.world.keep(ctx, f.container, c.Node, idleFor); err == nil {
@@ -211,7 +212,7 @@ func (f *follower) carryOut(ctx context.Context, d placement.Decision, now time.
 	for _, node := range d.Drop {
 		f.drop(ctx, node)
 	}
-	if f.live != nil && f.live.target() != d.Live {
+	if f.live != nil && f.live.Target() != d.Live {
 		f.keepIdle(ctx, now)
 	}
 	if d.Live == "" {
@@ -221,10 +222,10 @@ func (f *follower) carryOut(ctx context.Context, d placement.Decision, now time.
 		f.begin(ctx, d, now)
 		return
 	}
-	f.live.limitTo(d.Rate)
-	if rounds := f.live.describe().Rounds; d.Round && rounds > 0 && rounds >= f.asked {
+	f.live.LimitTo(d.Rate)
+	if rounds := f.live.Describe().Rounds; d.Round && rounds > 0 && rounds >= f.asked {
 		f.asked = rounds + 1
-		f.live.refresh()
+		f.live.Refresh()
 	}
 }
 
@@ -242,10 +243,10 @@ func (f *follower) keepIdle(ctx context.Context, now time.Time) {
 	if f.live == nil {
 		return
 	}
-	if err := f.live.end(ctx, errStageIdle); err != nil {
+	if err := f.live.End(ctx, staging.ErrIdle); err != nil {
 		return // the agent ends
 	}
-	node := f.live.target()
+	node := f.live.Target()
 	f.note(now, isMoving)
 	f.checkKept(ctx, node, now)
 }
@@ -275,8 +276,8 @@ var errNotKept = errors.New("the copy could not be kept: that node is short of m
 
 // drop lets a copy go. A node that cannot be told gives it up when nobody asks for it any more.
 func (f *follower) drop(ctx context.Context, node string) {
-	if f.live != nil && f.live.target() == node {
-		_ = f.live.end(ctx, errStageUnwanted) // otherwise the agent ends
+	if f.live != nil && f.live.Target() == node {
+		_ = f.live.End(ctx, staging.ErrUnwanted) // otherwise the agent ends
 		f.live = nil
 	}
 	if _, err := f.owner.world.keep(ctx, f.container, node, 0); err != nil {
@@ -290,7 +291,7 @@ func (f *follower) finish(ctx context.Context, why string) {
 	if f.goneTo().node == "" {
 		var all sync.WaitGroup
 		for _, c := range f.snapshotCopies() {
-			if f.live != nil && f.live.target() == c.Node {
+			if f.live != nil && f.live.Target() == c.Node {
 				continue
 			}
 			all.Go(func() {
@@ -302,7 +303,7 @@ func (f *follower) finish(ctx context.Context, why string) {
 		}
 		all.Wait()
 		if f.live != nil {
-			f.drop(ctx, f.live.target())
+			f.drop(ctx, f.live.Target())
 		}
 	}
 	f.cancel()

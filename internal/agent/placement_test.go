@@ -15,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/placement"
+	"github.com/godwit/godwit/internal/staging"
 )
 
 var testContainer = strings.Repeat("ab", 32)
@@ -37,7 +38,7 @@ func (w *fakeWorld) situation(_ context.Context, _ placement.Policy, live liveCo
 	whereabouts, error) {
 	s := w.Situation
 	if live != nil {
-		s.Live = live.target()
+		s.Live = live.Target()
 	}
 	return s, w.where, nil
 }
@@ -81,12 +82,12 @@ type fakeStage struct {
 	refreshed int
 }
 
-func (g *fakeStage) describe() migration.Stage { return g.told }
-func (g *fakeStage) refresh()                  { g.refreshed++ }
-func (g *fakeStage) limitTo(rate float64)      { g.rate = rate }
-func (g *fakeStage) target() string            { return g.node }
-func (g *fakeStage) end(_ context.Context, why error) error {
-	if errors.Is(why, errStageIdle) {
+func (g *fakeStage) Describe() migration.Stage { return g.told }
+func (g *fakeStage) Refresh()                  { g.refreshed++ }
+func (g *fakeStage) LimitTo(rate float64)      { g.rate = rate }
+func (g *fakeStage) Target() string            { return g.node }
+func (g *fakeStage) End(_ context.Context, why error) error {
+	if errors.Is(why, staging.ErrIdle) {
 		g.world.idle[g.node] = g.told.MemoryBytes
 	}
 	g.told.State, g.told.Error = migration.StageEnded, why.Error()
@@ -256,7 +257,7 @@ func TestPlacementGoesAlong(t *testing.T) {
 	w, f := newTestPlacements(t, onPath("b", 1.0, "c", 60.0, "a", 90.0, "d", 120.0))
 	w.at(f, 0)
 	w.where = isMoving
-	w.stages[0].told.State, w.stages[0].told.Error = migration.StageEnded, errStageTaken.Error()
+	w.stages[0].told.State, w.stages[0].told.Error = migration.StageEnded, staging.ErrTaken.Error()
 	w.at(f, 1)
 	if f.snapshot().At("b").Failures > 0 {
 		t.Error("that a migration took it counts as a failure")

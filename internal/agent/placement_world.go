@@ -66,7 +66,7 @@ func (w *observer) situation(ctx context.Context, p placement.Policy, live liveC
 		return s, isHere, err
 	}
 	if live != nil {
-		s.Live = live.target()
+		s.Live = live.Target()
 	}
 	w.measureLinks(ctx, p)
 	s.Now = time.Now()
@@ -169,7 +169,7 @@ func (w *observer) need(ctx context.Context, n needed, now time.Time) placement.
 	}
 	in.Source.CompressBytesPerSec = n.measured.CompressBytesPerSecond
 	memory := in.Container.PrivateBytes + in.Container.SharedBytes
-	isLive := n.live != nil && n.live.target() == n.node.Name
+	isLive := n.live != nil && n.live.Target() == n.node.Name
 	extra := 0.0
 	if n.copy != nil && !n.copy.Fresh.IsZero() {
 		in.Container.PrivateBytes, in.Container.SharedBytes = w.written(n, isLive, now, memory), 0
@@ -193,7 +193,7 @@ func liveStage(live liveCopy) migration.Stage {
 	if live == nil {
 		return migration.Stage{}
 	}
-	return live.describe()
+	return live.Describe()
 }
 
 // written is how much of the memory was written since a copy was up to date. If nothing is known of
@@ -247,7 +247,7 @@ func (w *observer) stage(ctx context.Context, container, node string, rate float
 	if err != nil {
 		return nil, err
 	}
-	g, err := w.agent.stages.start(ctx, container, node, settings, idleFor)
+	g, err := w.agent.startStage(ctx, container, node, settings, idleFor)
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func denied(problems []migration.Problem) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	return status.Error(codes.PermissionDenied, (&problemsError{problems}).Error())
+	return status.Error(codes.PermissionDenied, (&migration.Refusal{Problems: problems}).Error())
 }
 
 // departureRefused returns this node's policy objections to sending a container to another node, as an
@@ -102,7 +102,7 @@ func (a *Agent) departureRefused(to string, mode migration.Mode, definition engi
 	if len(problems) == 0 {
 		return nil
 	}
-	return &problemsError{problems}
+	return &migration.Refusal{Problems: problems}
 }
 
 // refusedModes returns the modes in which no container may move from this node to another, each with the

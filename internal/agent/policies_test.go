@@ -60,9 +60,9 @@ func TestPolicyRefusesDepartures(t *testing.T) {
 		{"c", migration.Cold, "docker", "engine docker"},
 	} {
 		err := a.departureRefused(one.to, one.mode, engine.Definition{EngineName: one.engine})
-		var refused *problemsError
+		var refused *migration.Refusal
 		if one.want == "" && err != nil || one.want != "" &&
-			(!errors.As(err, &refused) || refused.problems[0].What != one.want) {
+			(!errors.As(err, &refused) || refused.Problems[0].What != one.want) {
 			t.Errorf("%+v: %v", one, err)
 		}
 	}

@@ -57,7 +57,7 @@ func (m *moves) leavesYet(id string) error {
 // rebuildSoon rebuilds the journals of all engines' containers, and waits for no engine that hangs.
 func (m *moves) rebuildSoon(ctx context.Context) {
 	for _, one := range m.agent.engines.All() {
-		m.agent.looks.look("lost journals of "+one.Name(), m.agent.guarded(func() { m.rebuild(ctx, one) }))
+		m.agent.looks.Look("lost journals of "+one.Name(), m.agent.guarded(func() { m.rebuild(ctx, one) }))
 	}
 }
 

@@ -19,6 +19,20 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
+// slowToList is an engine that lists its containers when the test lets it, and answers no other question.
+type slowToList struct {
+	engine.Engine
+	lists chan []engine.Container
+}
+
+func (s *slowToList) Name() string { return "slow" }
+
+func (s *slowToList) List(context.Context) ([]engine.Container, error) { return <-s.lists, nil }
+
+func (s *slowToList) Inspect(context.Context, string) (engine.Container, error) {
+	return engine.Container{}, context.DeadlineExceeded
+}
+
 // noting is an engine that does not answer, whose notes can be read.
 type noting struct {
 	slowToList

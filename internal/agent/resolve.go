@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -247,7 +248,7 @@ func (t *target) hear(ctx context.Context, _ migration.State, _ migration.Side) 
 
 // tellNow sends the peer a message in a separate call and waits for the answer.
 func (c *control) tellNow(ctx context.Context, message migration.Message) (heard said, told bool) {
-	encoded, err := encodeMessage(message)
+	encoded, err := envelopes.Encode(message)
 	if err != nil {
 		return noWord(err), false
 	}

@@ -10,8 +10,9 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/inventory"
+	"github.com/godwit/godwit/internal/location"
 	"github.com/godwit/godwit/internal/network"
-	"github.com/godwit/godwit/internal/wire/identity"
 )
 
 const (
@@ -40,16 +41,13 @@ const (
 //   - No other member of the cluster has it. Members that do not answer do not matter if this agent has
 //     itself seen the container run here. Otherwise the state's word is all there is, and the state may
 //     have been put back to an older one, which a reboot hides: then all members must have answered
-//     (elsewhere).
+//     (location.Members).
 type restarts struct {
 	agent *Agent
-	// others are the other members of the cluster, reaches tells whether one of them can be reached,
-	// and presence asks it for a container.
-	others   func() []identity.Node
-	reaches  func(node string) bool
-	presence func(ctx context.Context, node identity.Node, container string) (state string, err error)
-	again    func(ctx context.Context, d engine.Definition) error // starts a container that is due
-	slots    chan struct{}
+	// members are the other members of the cluster, which are asked for a container that has ended.
+	members location.Members
+	again   func(ctx context.Context, d engine.Definition) error // starts a container that is due
+	slots   chan struct{}
 
 	mu    sync.Mutex
 	known map[string]*followed // by container
@@ -70,14 +68,16 @@ func newRestarts(a *Agent) *restarts {
 		return a.startAgain(ctx, d, false, a.embedded.Restart)
 	}
 	return &restarts{
-		agent: a, others: a.peers.AllOthers, reaches: a.peers.Reaches, presence: a.askPresence, again: again,
+		agent: a, again: again,
+		members: location.Members{Others: a.peers.AllOthers, Reaches: a.peers.Reaches,
+			Presence: location.Connect(a.peers.Asking).Presence, Log: a.log},
 		slots: make(chan struct{}, restartsAtOnce), known: map[string]*followed{},
 	}
 }
 
 // run starts what is due until ctx ends.
 func (r *restarts) run(ctx context.Context) {
-	told := map[string]string{}
+	told := inventory.Told{}
 	for {
 		next, err := r.look(ctx)
 		r.agent.tellOnce(told, "containers that should be started again", err)
@@ -155,7 +155,7 @@ func (r *restarts) start(ctx context.Context, one engine.Container) {
 	err := errors.New("its start was interrupted")
 	defer func() { r.started(one, err) }() // also after a panic
 	attempt := func() error {
-		if err := r.elsewhere(ctx, d, r.hasSeen(d.ID)); err != nil {
+		if err := r.members.Elsewhere(ctx, d, r.hasSeen(d.ID)); err != nil {
 			return err
 		}
 		return r.again(ctx, d)
@@ -173,7 +173,7 @@ func (r *restarts) started(one engine.Container, err error) {
 	switch {
 	case err == nil:
 		f.refused = 0
-	case errors.Is(err, errElsewhere):
+	case errors.Is(err, location.ErrElsewhere):
 		f.due = time.Now().Add(askAgainEvery)
 	case errors.Is(err, engine.ErrBusy), errors.Is(err, network.ErrHeld): // it passes, and is no failure
 		f.due = time.Now().Add(restartEvery)
@@ -185,7 +185,7 @@ func (r *restarts) started(one engine.Container, err error) {
 	case err == nil:
 		a.log.Info("container started again", "container", d.Name, "policy", d.Restart, "exit_code",
 			one.ExitCode)
-		a.containersChanged(a.embedded)
+		a.lists.Changed(a.embedded)
 	case a.ctx.Err() == nil && (was == nil || was.Error() != err.Error()):
 		a.log.Error("container cannot be started again", "container", d.Name, "policy", d.Restart, "error",
 			err)
@@ -257,7 +257,7 @@ func (r *restarts) standing(one engine.Container) (embedded.Standing, string) {
 		return standing, standing.Why
 	}
 	if !r.hasSeen(one.Definition.ID) {
-		if missing := r.unreached(); len(missing) > 0 {
+		if missing := r.members.Unreached(); len(missing) > 0 {
 			return standing, fmt.Sprintf("it may be on %s, which cannot be reached: see \"godwit nodes\". "+
 				"It is started when all nodes have answered; \"godwit start --force %s\" starts it now, "+
 				"\"godwit node rm\" removes a node that is lost for good", strings.Join(missing, ", "),
@@ -265,17 +265,6 @@ func (r *restarts) standing(one engine.Container) (embedded.Standing, string) {
 		}
 	}
 	return standing, ""
-}
-
-// unreached are the members that cannot be asked.
-func (r *restarts) unreached() []string {
-	var missing []string
-	for _, node := range r.others() {
-		if !r.reaches(node.Name) {
-			missing = append(missing, node.Name)
-		}
-	}
-	return missing
 }
 
 // backoff is how long a container that has failed so often in a row stays ended.
@@ -301,7 +290,7 @@ func (r *restarts) whyNot(one engine.Container) string {
 	if f != nil && time.Until(f.due) > restartEvery {
 		again = fmt.Sprintf("it is started again in %s", time.Until(f.due).Round(time.Second))
 	}
-	if f != nil && errors.Is(f.failed, errElsewhere) && !errors.Is(f.failed, errThere) {
+	if f != nil && errors.Is(f.failed, location.ErrElsewhere) && !errors.Is(f.failed, location.ErrThere) {
 		again = byForce(one.Definition) + "; the other nodes are asked again every " + askAgainEvery.String()
 	}
 	if f != nil && f.failed != nil {
@@ -365,9 +354,9 @@ func (a *Agent) start(ctx context.Context, reference string, force bool) error {
 	if err := a.mayStart(d, force); err != nil {
 		return err
 	}
-	err = a.restarts.elsewhere(ctx, d, a.restarts.hasSeen(d.ID))
+	err = a.restarts.members.Elsewhere(ctx, d, a.restarts.hasSeen(d.ID))
 	switch {
-	case errors.Is(err, errThere):
+	case errors.Is(err, location.ErrThere):
 		return err
 	case err != nil && !force:
 		return fmt.Errorf("%w; %s", err, byForce(d))
@@ -391,7 +380,7 @@ func (a *Agent) startAgain(
 		if err := a.moves.checkVolumes(d); err != nil {
 			return err
 		}
-		if _, err := a.attach(ctx, d); err != nil {
+		if _, err := a.connections.Attach(ctx, d); err != nil {
 			return err
 		}
 		return a.network.Route(d.Network.Address, network.Local(d.ID))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/location"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -57,8 +58,8 @@ func newRestartsNode(t *testing.T, members ...string) *restartsNode {
 	}
 	r := newRestarts(a)
 	a.restarts = r
-	r.reaches = func(string) bool { return true }
-	r.presence = func(context.Context, identity.Node, string) (string, error) { return "", nil }
+	r.members.Reaches = func(string) bool { return true }
+	r.members.Presence = func(context.Context, identity.Node, string) (string, error) { return "", nil }
 	r.again = func(context.Context, engine.Definition) error { return errors.New("it must not be started") }
 	return &restartsNode{r, t}
 }
@@ -132,73 +133,6 @@ func (n *restartsNode) started(container string) *followed {
 		if time.Now().After(deadline) {
 			n.t.Fatal("it is still being started")
 		}
-	}
-}
-
-// TestElsewhere asks other nodes for a container that was seen here, or was not.
-func TestElsewhere(t *testing.T) {
-	t.Parallel()
-	d := engine.Definition{ID: strings.Repeat("0", 64), Name: "web"}
-	for _, c := range []struct {
-		name         string
-		members      []string
-		down         string // cannot be reached
-		says         string // of c
-		fails        error  // of c
-		seen, unseen string // why it is refused; "": it is not
-	}{
-		{name: "alone"},
-		{name: "nobody has it", members: []string{"c", "d"}},
-		{name: "c has it", members: []string{"c", "d"}, says: "it is exited", seen: "node c has",
-			unseen: "node c has"},
-		{name: "d is down", members: []string{"c", "d"}, down: "d", unseen: "node d cannot say"},
-		{name: "d was removed", members: []string{"c"}, down: "d"},
-		{name: "c fails", members: []string{"c", "d"}, fails: errors.New("broken"), unseen: "broken"},
-	} {
-		n := newRestartsNode(t, c.members...)
-		n.reaches = func(node string) bool { return node != c.down }
-		n.presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
-			if node.Name == "c" {
-				return c.says, c.fails
-			}
-			return "", nil
-		}
-		for seen, want := range map[bool]string{true: c.seen, false: c.unseen} {
-			err := n.elsewhere(t.Context(), d, seen)
-			if (err == nil) != (want == "") || err != nil &&
-				(!errors.Is(err, errElsewhere) || !strings.Contains(err.Error(), want)) {
-				t.Errorf("%s, seen %t: %v, want %q", c.name, seen, err, want)
-			}
-		}
-	}
-}
-
-// TestElsewhereMoving: a container that moves from a node that was not asked yet to one that was is
-// found all the same.
-func TestElsewhereMoving(t *testing.T) {
-	t.Parallel()
-	n := newRestartsNode(t, "c", "d")
-	at := "d"
-	moved := make(chan struct{})
-	n.presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
-		if node.Name == "d" { // it answers last, when the container has gone to c
-			<-moved
-		}
-		if node.Name == at {
-			return "it is running", nil
-		}
-		if node.Name == "c" {
-			at = "c"
-			select {
-			case <-moved:
-			default:
-				close(moved)
-			}
-		}
-		return "", nil
-	}
-	if err := n.elsewhere(t.Context(), engine.Definition{Name: "web"}, false); !errors.Is(err, errElsewhere) {
-		t.Errorf("c has it: %v", err)
 	}
 }
 
@@ -317,7 +251,7 @@ func TestRestartsAtOnce(t *testing.T) {
 func TestRestartsWhileMoving(t *testing.T) {
 	t.Parallel()
 	n := newRestartsNode(t, "c")
-	n.reaches = func(string) bool { return false }
+	n.members.Reaches = func(string) bool { return false }
 	one := n.ended(1, 0)
 	id := one.Definition.ID
 	if why := n.whyNot(one); !strings.Contains(why, "may be on c, which cannot be reached") {
@@ -447,7 +381,7 @@ func TestElsewhereUnsaid(t *testing.T) {
 	n := newRestartsNode(t, "c", "d")
 	one := n.ended(1, 0)
 	answers := map[string]string{}
-	n.presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
+	n.members.Presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
 		if node.Name == "d" {
 			return "", errors.New("it runs an older version of godwit")
 		}
@@ -455,19 +389,19 @@ func TestElsewhereUnsaid(t *testing.T) {
 	}
 	n.follow(t.Context(), one, time.Now())
 	n.follow(t.Context(), one, time.Now().Add(time.Second))
-	if f := n.started(one.Definition.ID); !errors.Is(f.failed, errElsewhere) ||
-		errors.Is(f.failed, errThere) || f.refused != 0 {
+	if f := n.started(one.Definition.ID); !errors.Is(f.failed, location.ErrElsewhere) ||
+		errors.Is(f.failed, location.ErrThere) || f.refused != 0 {
 		t.Errorf("it was tried: %+v", f)
 	}
 	if why := n.whyNot(one); !strings.Contains(why, "node d cannot say") ||
 		!strings.Contains(why, "start --force c1") {
 		t.Error(why)
 	}
-	if err := n.elsewhere(t.Context(), one.Definition, true); err != nil {
+	if err := n.members.Elsewhere(t.Context(), one.Definition, true); err != nil {
 		t.Errorf("a user who knows better: %v", err)
 	}
 	answers["c"] = "it is running"
-	if err := n.elsewhere(t.Context(), one.Definition, true); !errors.Is(err, errThere) {
+	if err := n.members.Elsewhere(t.Context(), one.Definition, true); !errors.Is(err, location.ErrThere) {
 		t.Errorf("c has it: %v", err)
 	}
 	n.follow(t.Context(), one, time.Now().Add(time.Minute))
@@ -487,18 +421,18 @@ func TestForceOverAnswer(t *testing.T) {
 		codes.Unimplemented: true,
 		codes.Unknown:       false, codes.FailedPrecondition: false, codes.PermissionDenied: false,
 	} {
-		n.presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
+		n.members.Presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
 			if node.Name == "c" {
 				return "", status.Error(code, "broken")
 			}
 			return "", nil
 		}
 		err := n.agent.start(t.Context(), id, false)
-		if !errors.Is(err, errElsewhere) || strings.Contains(err.Error(), "start --force") != overruled {
+		if !errors.Is(err, location.ErrElsewhere) || strings.Contains(err.Error(), "start --force") != overruled {
 			t.Errorf("%s: %v", code, err)
 		}
 		if err := n.agent.start(t.Context(), id, true); err == nil ||
-			errors.Is(err, errElsewhere) == overruled {
+			errors.Is(err, location.ErrElsewhere) == overruled {
 			t.Errorf("%s, with force: %v", code, err)
 		}
 	}

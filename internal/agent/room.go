@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
@@ -75,18 +76,6 @@ func travelling(status string) (bytes int64) {
 	return bytes
 }
 
-// At the target the memory is there twice while the processes are made: as they will have it, and
-// in the files from which CRIU makes it. At the source it is in files beside the frozen processes.
-const copiesAtTarget = 2
-
-// memoryCopies is how often the memory of a container that is offered has to have room here.
-func memoryCopies(offer *api.Offer) int64 {
-	if offer.Mode == string(migration.Restart) {
-		return 1 // it does not come, and what is started may take as much
-	}
-	return copiesAtTarget
-}
-
 // examineRoom compares what comes with the memory and the disk that are free.
 func (a *Agent) examineRoom(from string, definition engine.Definition, offer *api.Offer) ([]migration.Problem,
 	error) {
@@ -95,14 +84,14 @@ func (a *Agent) examineRoom(from string, definition engine.Definition, offer *ap
 		return nil, err
 	}
 	var problems []migration.Problem
-	staged, reserved := a.stagedCopies.of(definition.ID)
+	staged, reserved := a.stagedCopies.Of(definition.ID)
 	own := slices.Concat(reserved, []string{offer.Migration})
-	needed := memoryCopies(offer)*offer.MemoryBytes + coming.memory - staged
+	needed := envelopes.MemoryCopies(offer)*offer.MemoryBytes + coming.memory - staged
 	promised := a.reservations.Promised(own...)
 	free, err := kernel.MemoryAvailable()
-	if short := needed - (free - promised); err == nil && short > 0 && short <= a.residuals.bytes() {
+	if short := needed - (free - promised); err == nil && short > 0 && short <= a.residuals.Bytes() {
 		if !offer.DryRun {
-			a.residuals.yield(short)
+			a.residuals.Yield(short)
 		}
 		free = needed + promised
 	}
@@ -152,7 +141,7 @@ func (a *Agent) freeForContainers() int64 {
 	if err != nil {
 		return 0 // examineRoom tells
 	}
-	return free + a.residuals.bytes()
+	return free + a.residuals.Bytes()
 }
 
 // imageNeed is what the image takes on the disk when it is brought. An engine that keeps images
@@ -174,7 +163,7 @@ func (a *Agent) imageNeed(definition engine.Definition, offer *api.Offer) (int64
 
 func whyMemory(offer *api.Offer, coming comingFiles) string {
 	why := "twice the container's memory, while its processes are restored"
-	if memoryCopies(offer) == 1 {
+	if envelopes.MemoryCopies(offer) == 1 {
 		why = "the container's memory"
 	}
 	if coming.memory > 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -25,7 +26,7 @@ type comingFiles struct {
 func comingOf(definition engine.Definition, offer *api.Offer) (comingFiles, error) {
 	c := comingFiles{volumes: map[string]migration.VolumeMoved{}, rest: offer.TreesBytes}
 	var told []migration.VolumeMoved
-	if err := decodeList(offer.VolumesJson, &told); err != nil {
+	if err := envelopes.DecodeList(offer.VolumesJson, &told); err != nil {
 		return c, fmt.Errorf("%w: volumes: %w", errInvalid, err)
 	}
 	for _, one := range told {

@@ -22,4 +22,4 @@ func (n sampledNode) Connections(container string) (count int, queuedBytes int64
 
 func (n sampledNode) Moving(container string) bool { return n.agent.moves.moving(container) }
 
-func (n sampledNode) Staged(container string) bool { return n.agent.stages.of(container) != nil }
+func (n sampledNode) Staged(container string) bool { return n.agent.stages.Of(container) != nil }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -50,7 +51,7 @@ func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) 
 		return nil, wireError(err)
 	}
 	answer.Incarnation = s.agent.incarnation()
-	encoded, err := encodeMessage(*answer)
+	encoded, err := envelopes.Encode(*answer)
 	if err != nil {
 		return nil, wireError(err)
 	}

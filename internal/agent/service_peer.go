@@ -280,7 +280,7 @@ func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) 
 	if err := migration.CheckContainerID(request.Container); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if !s.agent.locations.mayRelease(from, address) {
+	if !s.agent.locations.MayRelease(from, address) {
 		// That node retries. Meanwhile the node that had the container may tell that it has it no longer.
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"as far as %s knows, node %s does not have the container of %s", s.agent.self.Name, from, address)
@@ -305,17 +305,17 @@ func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) 
 	if err != nil {
 		return nil, err
 	}
-	s.agent.residuals.drop(request.Container)
-	return &api.RemovedReply{}, wireError(s.agent.removedBridged(from, request.Container))
+	s.agent.residuals.Drop(request.Container)
+	return &api.RemovedReply{}, wireError(s.agent.bridges.Removed(from, request.Container))
 }
 
 // releaseAddress takes an address back whose container was removed elsewhere. Only the lease's own
 // container gives it back, and not while it is here.
 func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, container string) error {
-	if a.leaseOf(address) != container {
+	if a.leases.Of(address) != container {
 		return nil
 	}
-	containers, err := a.addressed(ctx)
+	containers, err := a.lists.Addressed(ctx)
 	if err != nil {
 		return err // it may be here
 	}
@@ -326,7 +326,7 @@ func (a *Agent) releaseAddress(ctx context.Context, address netip.Addr, containe
 	if err := a.moves.refuse(container); err != nil {
 		return err
 	}
-	a.locations.released(address)
+	a.locations.Released(address)
 	return errors.Join(a.network.Unroute(address), a.network.ReleaseLease(container))
 }
 
@@ -391,7 +391,7 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	case purposeFiles:
 		return work.attachFiles(ctx, session)
 	case purposeStage:
-		return a.serveStaged(ctx, session, conn.Peer().Name, hello.Migration)
+		return a.stagedCopies.Serve(ctx, session, conn.Peer().Name, hello.Migration)
 	case purposeLayers:
 		return a.layers.Serve(ctx, session, outgoing, conn.Peer().Name)
 	case push.PurposeUrgent, push.PurposePush:

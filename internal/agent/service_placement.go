@@ -46,9 +46,9 @@ func (a *Agent) place(ctx context.Context, request *api.StageAheadRequest) ([]mi
 	if err != nil {
 		return nil, err
 	}
-	if g := a.stages.of(p.Container); g != nil && a.placements.of(p.Container) == nil {
+	if g := a.stages.Of(p.Container); g != nil && a.placements.of(p.Container) == nil {
 		return nil, fmt.Errorf("%w: %s is staged at %s already: \"godwit stage rm %s %s\" first",
-			engine.ErrBusy, container.Definition.Name, g.node.Name, container.Definition.Name, g.node.Name)
+			engine.ErrBusy, container.Definition.Name, g.Target(), container.Definition.Name, g.Target())
 	}
 	if err := a.checkBudget(ctx, p, container.Definition.Name); err != nil {
 		return nil, err

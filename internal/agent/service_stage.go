@@ -3,13 +3,17 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/staging"
 )
 
 // Stage begins a copy, or brings one up to date, and tells of it until a round of it is whole, or
@@ -19,15 +23,15 @@ func (s *localService) Stage(request *api.StageRequest,
 	if request.LayersOnly {
 		return wireError(s.agent.stageLayers(request, stream))
 	}
-	g, err := s.agent.stages.begin(stream.Context(), request)
+	g, err := s.agent.beginStage(stream.Context(), request)
 	if err != nil {
 		return wireError(err)
 	}
-	before := g.describe().Rounds
+	before := g.Describe().Rounds
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for {
-		told := g.describe()
+		told := g.Describe()
 		document, err := json.Marshal(told)
 		if err != nil {
 			return wireError(err)
@@ -41,7 +45,7 @@ func (s *localService) Stage(request *api.StageRequest,
 		select {
 		case <-stream.Context().Done():
 			return nil
-		case <-g.done:
+		case <-g.Done():
 		case <-ticker.C:
 		}
 	}
@@ -61,14 +65,14 @@ func (a *Agent) stageLayers(request *api.StageRequest,
 	if err != nil {
 		return err
 	}
-	l, err := a.stages.beginLayers(container.Definition, nodes[0], request.BandwidthLimitBitsPerSecond)
+	l, err := a.stages.BeginLayers(container.Definition, nodes[0], request.BandwidthLimitBitsPerSecond)
 	if err != nil {
 		return err
 	}
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for {
-		told := l.describe()
+		told := l.Describe()
 		document, err := json.Marshal(told)
 		if err != nil {
 			return err
@@ -80,7 +84,7 @@ func (a *Agent) stageLayers(request *api.StageRequest,
 		select {
 		case <-stream.Context().Done():
 			return nil
-		case <-l.done:
+		case <-l.Done():
 		case <-ticker.C:
 		}
 	}
@@ -89,7 +93,7 @@ func (a *Agent) stageLayers(request *api.StageRequest,
 func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesReply, error) {
 	live := map[layersAt]migration.Stage{}
 	var list []migration.Stage
-	for _, one := range s.agent.stages.list() {
+	for _, one := range s.agent.stages.List() {
 		if one.Kind == migration.StagedCopy && one.State != migration.StageEnded &&
 			s.agent.placements.of(one.ContainerID) != nil {
 			live[layersAt{one.ContainerID, one.Target}] = one
@@ -98,11 +102,11 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 		list = append(list, one)
 	}
 	list = append(s.agent.placementStages(live), list...)
-	for _, b := range s.agent.stagedCopies.list() {
-		list = append(list, b.describe())
+	for _, b := range s.agent.stagedCopies.List() {
+		list = append(list, b.Describe())
 	}
-	for _, o := range s.agent.residuals.list() {
-		list = append(list, o.describe())
+	for _, o := range s.agent.residuals.List() {
+		list = append(list, o.Describe())
 	}
 	for _, k := range s.agent.kept.List() {
 		list = append(list, s.agent.kept.Describe(k, s.agent.self.Name))
@@ -120,38 +124,52 @@ func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest)
 	if f := s.agent.placementOf(ctx, request.Container); f != nil {
 		return &api.UnstageReply{}, wireError(f.leaveOut(ctx, request.Container, request.Node))
 	}
-	dropped, err := s.agent.stages.dropLayers(ctx, request.Container, request.Node, errStageRemoved)
+	dropped, err := s.agent.stages.DropLayers(ctx, request.Container, request.Node, staging.ErrRemoved)
 	if err != nil {
 		return nil, wireError(err)
 	}
-	g, err := s.agent.stages.find(request.Container, request.Node)
+	g, err := s.agent.stages.Find(request.Container, request.Node)
 	if err == nil {
-		g.cancel(errStageRemoved)
-		return &api.UnstageReply{}, wireError(waitFor(ctx, g.done))
+		return &api.UnstageReply{}, wireError(g.End(ctx, staging.ErrRemoved))
 	}
 	if dropped {
 		return &api.UnstageReply{}, nil
 	}
-	for _, b := range s.agent.stagedCopies.list() {
-		if b.from == request.Node && called(request.Container, b.definition.ID, b.definition.Name) {
-			b.drop(errCopyRemoved)
-			return &api.UnstageReply{}, nil
-		}
-	}
-	for _, o := range s.agent.residuals.list() {
-		if o.target == request.Node && called(request.Container, o.definition.ID, o.definition.Name) {
-			s.agent.residuals.drop(o.definition.ID)
-			return &api.UnstageReply{}, nil
-		}
+	if s.agent.stagedCopies.Remove(request.Container, request.Node) ||
+		s.agent.residuals.Remove(request.Container, request.Node) {
+		return &api.UnstageReply{}, nil
 	}
 	for _, k := range s.agent.kept.List() {
-		if k.Source == request.Node && called(request.Container, k.ContainerID, k.Container) &&
+		if k.Source == request.Node && migration.Called(request.Container, k.ContainerID, k.Container) &&
 			s.agent.kept.Drop(k.ContainerID) {
 			return &api.UnstageReply{}, nil
 		}
 	}
-	if s.agent.stages.strike(request.Container, request.Node) {
+	if s.agent.stages.Strike(request.Container, request.Node) {
 		return &api.UnstageReply{}, nil
 	}
 	return nil, wireError(fmt.Errorf("remove a copy: %w", err))
+}
+
+// Keep lets a copy stay, or go. Nothing depends on a copy, so any node may ask.
+func (s *peerService) Keep(ctx context.Context, request *api.KeepRequest) (*api.KeepReply, error) {
+	from, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(migration.CheckContainerID(request.Container),
+		staging.CheckIdle(request.Seconds)); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if request.Seconds == 0 {
+		return &api.KeepReply{}, wireError(s.agent.stagedCopies.LetGo(ctx, request.Container, from))
+	}
+	if err := s.agent.stagedCopies.AwaitIdle(ctx, request.Container, from); err != nil {
+		return nil, wireError(err)
+	}
+	kept := s.agent.residuals.Extend(request.Container, time.Now().Add(seconds(request.Seconds)))
+	if kept == nil {
+		return &api.KeepReply{}, nil
+	}
+	return &api.KeepReply{MemoryBytes: kept.Bytes(), Incomplete: !kept.Whole()}, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/shared"
 	"github.com/godwit/godwit/internal/transfer/proof"
@@ -58,9 +59,9 @@ func (s *peerService) Prove(ctx context.Context, request *api.ProveRequest) (*ap
 	if _, err := caller(ctx); err != nil {
 		return nil, err
 	}
-	if len(request.Proofs) > maxMessageParts {
+	if len(request.Proofs) > envelopes.MaxParts {
 		return nil, wireError(fmt.Errorf("%w: %d volumes, at most %d", errInvalid, len(request.Proofs),
-			maxMessageParts))
+			envelopes.MaxParts))
 	}
 	reply := &api.ProveReply{}
 	for _, one := range request.Proofs {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/guard"
-	"github.com/godwit/godwit/internal/migration"
 )
 
 // envelopeStream is either end of a session.
@@ -150,54 +148,6 @@ func (s *session) write(stream envelopeStream) error {
 
 // signsOfLife are given in the time after which silence counts as loss: some may be late.
 const signsOfLife = 5
-
-// maxMessageParts bounds the lists that a message may bring.
-const maxMessageParts = 1 << 10
-
-// encodeMessage and decodeMessage translate between the state machine and the wire.
-func encodeMessage(message migration.Message) (*api.Message, error) {
-	encoded := &api.Message{Kind: string(message.Kind), Error: message.Error,
-		Incarnation: message.Incarnation}
-	if !message.At.IsZero() {
-		encoded.AtUnixNanoseconds = message.At.UnixNano()
-	}
-	var err error
-	if len(message.Problems) > 0 {
-		encoded.ProblemsJson, err = json.Marshal(message.Problems)
-	}
-	if err == nil && len(message.Spans) > 0 {
-		encoded.SpansJson, err = json.Marshal(message.Spans)
-	}
-	return encoded, err
-}
-
-func decodeMessage(encoded *api.Message) (migration.Message, error) {
-	message := migration.Message{Kind: migration.MessageKind(encoded.Kind), Error: encoded.Error,
-		Incarnation: encoded.Incarnation}
-	if encoded.AtUnixNanoseconds != 0 {
-		message.At = time.Unix(0, encoded.AtUnixNanoseconds)
-	}
-	if err := decodeList(encoded.ProblemsJson, &message.Problems); err != nil {
-		return message, fmt.Errorf("message %.40q: %w", encoded.Kind, err)
-	}
-	if err := decodeList(encoded.SpansJson, &message.Spans); err != nil {
-		return message, fmt.Errorf("message %.40q: %w", encoded.Kind, err)
-	}
-	return message, nil
-}
-
-func decodeList[T any](document []byte, list *[]T) error {
-	if len(document) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(document, list); err != nil {
-		return err
-	}
-	if len(*list) > maxMessageParts {
-		return fmt.Errorf("a list has %d entries, at most %d are allowed", len(*list), maxMessageParts)
-	}
-	return nil
-}
 
 // waitFor waits for a channel to be closed.
 func waitFor(ctx context.Context, closed <-chan struct{}) error {

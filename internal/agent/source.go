@@ -12,10 +12,12 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/transfer/memory/rounds"
@@ -58,10 +60,10 @@ type source struct {
 	pusher  *push.Sender
 	spill   *push.Spill // pages that follow are on the disk, too; nil: they are not to be
 	turn    rounds.Turn
-	slowed  bool          // the container may have been slowed down, as far as is known here
-	auto    *autoMode     // nil: the user has named the mode
-	split   *rounds.Split // nil: all is handed over, or will be undone
-	staged  *takenCopy    // the copy that was staged at the target; nil: nothing was staged
+	slowed  bool           // the container may have been slowed down, as far as is known here
+	auto    *autoMode      // nil: the user has named the mode
+	split   *rounds.Split  // nil: all is handed over, or will be undone
+	staged  *staging.Taken // the copy that was staged at the target; nil: nothing was staged
 	volumes chosenVolumes
 
 	// Of mode restart.
@@ -190,7 +192,7 @@ func refuse(found []engine.Problem) error {
 	for i, p := range found {
 		problems[i] = migration.Problem{What: p.What, Why: p.Why, Remedy: p.Remedy}
 	}
-	return &problemsError{problems}
+	return &migration.Refusal{Problems: problems}
 }
 
 // send hands a message to the session; what must arrive although the session is lost goes by a call
@@ -230,7 +232,7 @@ func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error)
 	if reply.Message == nil {
 		return migration.Message{}, fmt.Errorf("%s sent an empty answer", s.target.Name)
 	}
-	return decodeMessage(reply.Message)
+	return envelopes.Decode(reply.Message)
 }
 
 // question says for which container an outcome is asked, and of which state: see migration.MayDeny.

@@ -36,10 +36,9 @@ func (s *source) destroy(ctx context.Context) error {
 	if err := s.agent.engines.EngineFor(s.definition).Destroy(ctx, s.definition.ID, s.stay()); err != nil {
 		return err
 	}
-	s.agent.adoptions.drop(s.definition.ID) // its address is not given back
+	s.agent.adopter.Drop(s.definition.ID) // its address is not given back
 	s.forgetShared(ctx)
-	s.agent.placements.left(s.definition.ID, gone{s.target.Name, s.id()},
-		s.agent.residuals.copyOf(s.definition.ID, s.agent.self.Name))
+	s.agent.placements.left(s.definition.ID, gone{s.target.Name, s.id()}, s.residualCopy())
 	return nil
 }
 
@@ -69,8 +68,9 @@ func (s *source) awaitDurable(ctx context.Context) error {
 // lossy makes a refusal of a target that does not know whether it still has the files: the copy
 // here is the only one that is whole for sure, and an operator has to decide.
 func (s *source) lossy(err error) error {
-	return &problemsError{[]migration.Problem{{What: "files at " + s.target.Name, Why: plain(err),
-		Remedy: s.decideRemedy()}}}
+	return &migration.Refusal{Problems: []migration.Problem{{
+		What: "files at " + s.target.Name, Why: plain(err), Remedy: s.decideRemedy(),
+	}}}
 }
 
 // decideRemedy is what an operator can do who has to decide.
@@ -99,7 +99,7 @@ func (s *source) straighten() error {
 		return err
 	}
 	if home != s.target.Number {
-		s.agent.locations.movedTo(s.target.Name, s.definition)
+		s.agent.locations.MovedTo(s.target.Name, s.definition)
 		return nil
 	}
 	return s.agent.network.Unroute(address)

@@ -3,7 +3,7 @@ package agent
 import (
 	"bytes"
 	"errors"
-	"net"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/transfer/state"
-	"github.com/godwit/godwit/internal/wire/stream"
+	"github.com/godwit/godwit/internal/wire/stream/streamtest"
 )
 
 // oneLayer is the directory of the only layer.
@@ -29,7 +29,7 @@ func TestDamagedLayerEndsNoMove(t *testing.T) {
 	write(t, filepath.Join(dir, "one.so"), content)
 	// the target has no layer
 	for answer, file := range map[string]string{heardAll: "/none.so", heardNone: "/one.so"} {
-		near, far := dataPair(t)
+		near, far := streamtest.Pair(t)
 		s := &source{agent: a, known: state.NewKnown(state.NewLayers(oneLayer(dir), []string{"layer"})),
 			heardKnown: make(chan bool, 1)}
 		s.known.Add(memory.FilePage{Content: page, File: file})
@@ -67,25 +67,9 @@ func TestNothingKnown(t *testing.T) {
 	}
 }
 
-// dataPair is a data connection.
-func dataPair(t *testing.T) (source, target *stream.Session) {
+func write(t *testing.T, path string, content []byte) {
 	t.Helper()
-	near, far := net.Pipe()
-	answered := make(chan error, 1)
-	go func() {
-		var err error
-		target, _, err = stream.Answer(t.Context(), far, func(stream.Hello) error { return nil },
-			stream.Options{})
-		answered <- err
-	}()
-	source, err := stream.Open(t.Context(), near,
-		stream.Hello{Migration: "0123456789abcdef", Purpose: purposeMigration}, stream.Options{})
-	if err != nil {
+	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-answered; err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = source.Close(), target.Close() })
-	return source, target
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/transfer/layers"
 )
 
@@ -162,7 +163,7 @@ func (s *source) copyAhead(ctx context.Context, memory func(context.Context) err
 	if err := s.openFiles(ctx); err != nil {
 		return err
 	}
-	for pace := (pacer{}); s.layersCome(); {
+	for pace := (staging.Pacer{}); s.layersCome(); {
 		began := time.Now()
 		if _, err := s.files.round(ctx); err != nil {
 			return err
@@ -172,7 +173,7 @@ func (s *source) copyAhead(ctx context.Context, memory func(context.Context) err
 				return err
 			}
 		}
-		pace.did(began, time.Now())
+		pace.Did(began, time.Now())
 		if err := s.awaitTurn(ctx, pace); err != nil {
 			return err
 		}
@@ -192,8 +193,8 @@ func (s *source) memoryAhead(ctx context.Context) error {
 }
 
 // awaitTurn waits until the next round beside layers is due, or they are there.
-func (s *source) awaitTurn(ctx context.Context, pace pacer) error {
-	due := time.NewTimer(time.Until(pace.next))
+func (s *source) awaitTurn(ctx context.Context, pace staging.Pacer) error {
+	due := time.NewTimer(time.Until(pace.Next()))
 	defer due.Stop()
 	select {
 	case <-due.C:

@@ -57,7 +57,7 @@ func (s *source) openMemory(ctx context.Context) error {
 // trackedPages are those of the copy that was staged, or of a tracker that begins now.
 func (s *source) trackedPages() *memory.Source {
 	if s.staged != nil {
-		pages := s.staged.pages
+		pages := s.staged.Pages
 		s.staged = nil
 		return pages
 	}

@@ -46,7 +46,7 @@ func (s *source) openPages(ctx context.Context) error {
 
 func (s *source) newPages() (*precopy.Sender, error) {
 	if s.staged != nil {
-		return s.staged.sender.Again(s.move.tracker.Transferred), nil
+		return s.staged.Sender.Again(s.move.tracker.Transferred), nil
 	}
 	return precopy.NewSender(s.move.tracker.Transferred)
 }

@@ -213,7 +213,7 @@ func (s *source) pushPages(ctx context.Context) error {
 	}
 	err := s.pusher.Wait(ctx)
 	if errors.Is(err, postcopy.ErrSource) { // to try again would not bring them back
-		return &problemsError{[]migration.Problem{{
+		return &migration.Refusal{Problems: []migration.Problem{{
 			What: "memory of " + s.definition.Name + " here", Why: err.Error(), Remedy: fmt.Sprintf(
 				`it is lost; decide at %s: "godwit migration resolve %s --runs-at target --missing-pages fail" or kill`, s.target.Name, s.id()),
 		}}}
@@ -254,7 +254,7 @@ func (s *source) reopenPush(ctx context.Context) error {
 
 // lost makes a refusal of a container that is no more at the target, whose copy here is whole.
 func (s *source) lost(err error) error {
-	return &problemsError{[]migration.Problem{{
+	return &migration.Refusal{Problems: []migration.Problem{{
 		What: s.definition.Name + " at " + s.target.Name, Why: err.Error(), Remedy: s.decideRemedy(),
 	}}}
 }

@@ -123,7 +123,7 @@ func (s *source) examineSpillKey() error {
 	s.mu.Unlock()
 	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
 	if problem := keepsNoSpillKey(s.target.Name, needed, reservation); problem != nil {
-		return &problemsError{[]migration.Problem{*problem}}
+		return &migration.Refusal{Problems: []migration.Problem{*problem}}
 	}
 	return nil
 }

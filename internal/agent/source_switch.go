@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/transfer/state"
 )
@@ -135,7 +136,7 @@ func (s *source) unprepare(ctx context.Context) error {
 	}
 	err = errors.Join(err, s.endPush(), s.agent.network.LetGo(s.definition.ID))
 	// An agent that was killed may have left both of them mounted.
-	err = errors.Join(err, unmountMemory(s.imagesDir()), unmountMemory(s.residualDir()))
+	err = errors.Join(err, kernel.UnmountMemory(s.imagesDir()), kernel.UnmountMemory(s.residualDir()))
 	return errors.Join(err, os.RemoveAll(filepath.Dir(s.imagesDir())))
 }
 
@@ -175,7 +176,7 @@ func (s *source) releaseHere(ctx context.Context) error {
 // route to set.
 func (s *source) release(ctx context.Context, to network.Destination) error {
 	if s.hold == nil && to == network.Local(s.definition.ID) {
-		return s.agent.routeHere(ctx, s.definition)
+		return s.agent.connections.RouteHere(ctx, s.definition)
 	}
 	if s.hold == nil {
 		return s.agent.network.Route(s.definition.Network.Address, to)

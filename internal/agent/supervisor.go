@@ -80,5 +80,5 @@ func (s *supervisor) watch(ctx context.Context, alive func()) {
 func (a *Agent) alive() {
 	a.moves.list()
 	a.peers.List()
-	a.locations.mayRelease("", netip.Addr{})
+	a.locations.MayRelease("", netip.Addr{})
 }

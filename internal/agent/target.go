@@ -9,9 +9,11 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
@@ -77,8 +79,8 @@ type target struct {
 	reservation *api.Reservation
 	arrival     engine.Arrival
 	push        *push.Receiver
-	kept        *kept.Copy // files of an earlier attempt; nil: nothing
-	residual    *residual  // what the container left here when it went; nil: nothing
+	kept        *kept.Copy     // files of an earlier attempt; nil: nothing
+	residual    *residual.Copy // what the container left here when it went; nil: nothing
 	// mode restart: new connections wait here, too, during probation; nil: there is none
 	hold    *network.Hold
 	holding bool   // it was started
@@ -123,7 +125,7 @@ func (t *target) reserve(ctx context.Context) error {
 		return err
 	}
 	t.agent.reservations.Fill(t.move.tracker.Spec.ID, t.move.tracker.Spec.Source,
-		memoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
+		envelopes.MemoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
 	if err := t.holdImages(); err != nil {
 		return err
 	}
@@ -132,7 +134,7 @@ func (t *target) reserve(ctx context.Context) error {
 		return err
 	}
 	if len(problems) > 0 {
-		return &problemsError{problems}
+		return &migration.Refusal{Problems: problems}
 	}
 	reservation, err := t.agent.missing(ctx, t.definition, nil)
 	if err != nil {
@@ -141,7 +143,7 @@ func (t *target) reserve(ctx context.Context) error {
 	kept := t.useKept()
 	t.mu.Lock()
 	if t.move.tracker.Spec.Mode.MemoryAhead() {
-		t.residual = t.agent.residuals.use(t.definition.ID)
+		t.residual = t.agent.residuals.Use(t.definition.ID)
 	}
 	reservation.StartsLate = t.agent.startsLate(t.definition)
 	reservation.Footprint, reservation.KeepsSpillKey = t.residual != nil, true
@@ -176,7 +178,7 @@ func (t *target) arrive(ctx context.Context, expect expectation) error {
 	if err := t.awaitImage(ctx); err != nil {
 		return err
 	}
-	netns, err := t.agent.attach(ctx, t.definition)
+	netns, err := t.agent.connections.Attach(ctx, t.definition)
 	if err != nil {
 		return err
 	}
@@ -254,12 +256,12 @@ func (t *target) takeStaged(pages *memory.Store) error {
 // releaseResidual gives up what the container left here, if it runs here again.
 func (t *target) releaseResidual(result migration.Finish) {
 	t.mu.Lock()
-	residual := t.residual
+	used := t.residual
 	t.residual = nil
 	t.mu.Unlock()
-	residual.release()
+	used.Release()
 	if result.Result == migration.Moved {
-		t.agent.residuals.drop(t.definition.ID)
+		t.agent.residuals.Drop(t.definition.ID)
 	}
 }
 
@@ -341,7 +343,7 @@ func (t *target) leaveAddress(ctx context.Context) error {
 	if listed != nil || other.ID != "" && other.ID != t.definition.ID {
 		return errors.Join(err, listed)
 	}
-	if t.agent.atHome(address) {
+	if t.agent.leases.AtHome(address) {
 		return errors.Join(err, t.agent.network.Route(address, network.Via(source)))
 	}
 	return errors.Join(err, t.agent.network.Unroute(address))
@@ -357,7 +359,7 @@ func (t *target) fence(ctx context.Context) error {
 		return err
 	}
 	err := t.agent.engines.EngineFor(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition))
-	t.agent.adoptions.drop(t.definition.ID) // it runs at the source, with its address
+	t.agent.adopter.Drop(t.definition.ID) // it runs at the source, with its address
 	return errors.Join(err, t.leaveAddress(ctx))
 }
 

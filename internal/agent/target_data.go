@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
@@ -125,7 +126,7 @@ func (t *target) takeKey(section io.Reader) error {
 		return precopy.TellPlaced(t.data, number, missing)
 	}
 	if t.residual != nil {
-		incoming.Residual = t.residual.pages
+		incoming.Residual = t.residual.Pages()
 	}
 	return t.memory.Key(section, incoming)
 }
@@ -157,15 +158,8 @@ func (t *target) takeKnown(section io.Reader) ([]byte, error) {
 	return known, errors.Join(t.data.End(), t.data.Push())
 }
 
-// stateLimit bounds the memory that a peer can fill: what it announced, and half as much for what
-// CRIU writes beside pages and for what was allocated since. The queues of a few busy connections
-// can grow by this much at any time.
-func (t *target) stateLimit() int64 { return stateLimit(t.offer) }
-
-func stateLimit(offer *api.Offer) int64 {
-	const least = 256 << 20
-	return offer.MemoryBytes + offer.MemoryBytes/2 + least
-}
+// stateLimit bounds the memory that the source can fill.
+func (t *target) stateLimit() int64 { return envelopes.MemoryLimit(t.offer) }
 
 // treesLimit bounds the disk that a peer can fill, as stateLimit does the memory. Files are copied
 // while the container writes, for as long as that takes, so they may grow by much.

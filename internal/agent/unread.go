@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -134,7 +135,7 @@ func (m *moves) retry(ctx context.Context) {
 	ticker := time.NewTicker(unreadEvery)
 	defer ticker.Stop()
 	var looked time.Time
-	told := map[string]string{}
+	told := inventory.Told{}
 	for {
 		if time.Since(looked) > rebuildEvery { // an engine may have come back
 			m.rebuildSoon(ctx)

@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/reserve"
+	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -28,8 +29,9 @@ func newTestAgent(t *testing.T) *Agent {
 	a := &Agent{
 		config: Config{StateDir: t.TempDir(), RunDir: t.TempDir()}, log: slog.New(slog.DiscardHandler),
 		ctx: ctx, stop: stop,
-		reservations: reserve.New(), stagedCopies: newStagedCopies(),
-		residuals: newResiduals(0), engines: engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
+		reservations: reserve.New(),
+		residuals:    residual.New(residual.Config{}),
+		engines:      engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
 	}
 	var err error
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
@@ -49,7 +51,9 @@ func newTestAgent(t *testing.T) *Agent {
 		t.Fatal(err)
 	}
 	a.spare = durable.NewSpare(a.config.StateDir)
-	a.moves = newMoves(a)
+	a.moves, a.lists, a.leases = newMoves(a), newLists(a), newLeases(a)
+	openConnections(a, nil)
+	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
 	return a
 }
 

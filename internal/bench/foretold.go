@@ -35,10 +35,10 @@ const (
 
 // What is asked of predictions and choices.
 const (
-	medianError, mostError = 0.2, 0.5
-	autoFactor, autoSlack  = 1.2, 0.020
-	autoShare              = 0.9
-	withinShare            = 0.9 // what intervals are to hold
+	medianError, usualError, mostError = 0.2, 0.3, 0.5
+	autoFactor, autoSlack              = 1.2, 0.020
+	autoShare                          = 0.9
+	withinShare                        = 0.9 // what intervals are to hold
 )
 
 // ForetoldWays lists the ways of the suite predict.
@@ -252,7 +252,7 @@ func judgeForetold(rows []Row) []Asked {
 			continue
 		}
 		slices.Sort(errors)
-		for share, limit := range map[float64]float64{0.5: medianError, 0.9: mostError} {
+		for share, limit := range map[float64]float64{0.5: medianError, 0.8: usualError, 0.9: mostError} {
 			value := errors[min(len(errors)-1, int(share*float64(len(errors))))]
 			asked = append(asked, Asked{
 				What: fmt.Sprintf("prediction of the %s: wrong by at most %.0f %%, or %.0f ms, in %.0f %% "+

@@ -94,7 +94,8 @@ func Examine(ctx context.Context, subject Subject) ([]Problem, error) {
 		}
 		problems = append(problems, problemsOf(&x.tasks[i], found)...)
 	}
-	return problems, nil
+	full, err := x.usedUp(ctx)
+	return append(problems, full...), err
 }
 
 func problemsOf(t *task, found []finding) []Problem {

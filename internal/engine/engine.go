@@ -88,6 +88,10 @@ type Definition struct {
 	Restart string `json:"restart,omitempty"`
 	// Ports of the node by which it is reached, if its address is of the engine's own network.
 	Ports []Published `json:"ports,omitempty"`
+	// Passed are dangerous system calls that the filters (seccomp) of a running container's processes let
+	// through, by name, as far as the source knows: advice, by which the target refuses the container before
+	// anything moves. What counts are the filters in the images (criu/vet). nil: not known.
+	Passed []string `json:"passed_system_calls,omitzero"`
 	// Engine is the engine's own knowledge about a running container that its namesake at the
 	// target must have before the state arrives. Opaque to all others, bounded in size, and
 	// validated by the engine that gets it.

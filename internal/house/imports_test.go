@@ -16,14 +16,19 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access api audit cluster compat criu durable engine engine/checkpoint " +
-		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman files files/chunk " +
-		"files/image files/inodes files/shared gc guard kernel memory " +
-		"memory/pipeline memory/postcopy migration network network/wireguard patience placement " +
-		"policy predict reserve sampling statedir transfer/kept transfer/layers " +
-		"transfer/memory/precopy transfer/memory/push transfer/memory/rounds transfer/progress " +
-		"transfer/proof transfer/state wire wire/identity wire/stream",
+	"internal/agent": "access api audit cluster connection criu durable engine engine/checkpoint " +
+		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
+		"files/chunk files/image files/inodes files/shared gc guard inventory kernel lease location " +
+		"memory memory/postcopy migration network network/wireguard placement policy predict reserve " +
+		"residual sampling staging statedir " +
+		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
+		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
+		"wire/stream",
 	"internal/access": "api audit kernel wire",
+	// lease: asks nobody whether a container is gone.
+	"internal/lease": "api durable engine guard kernel network wire/identity",
+	// location: asks migrations where they have containers, and starts none.
+	"internal/location": "api cluster engine guard network patience wire/identity",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
 	"internal/api":       "",
@@ -40,15 +45,17 @@ var mayImport = map[string]string{
 		"predict wire wire/identity wire/stream",
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
-	"internal/criu":                "criu/vet kernel",
-	"internal/criu/vet":            "",
+	// connection: makes networks what engines have made of containers; knows no other node.
+	"internal/connection": "durable engine engine/checkpoint guard inventory kernel network patience",
+	"internal/criu":       "criu/vet kernel",
+	"internal/criu/vet":   "",
 	// doctor: judges a whole node for a person; code asks kernel or criu for the one thing that it needs.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
 	// engine: the contract: nothing of any engine shows through it.
 	"internal/engine": "files guard memory",
-	"internal/engine/checkpoint": "criu durable engine kernel memory memory/pager network network/dump " +
-		"network/nsstate",
+	"internal/engine/checkpoint": "criu criu/vet durable engine kernel memory memory/pager network " +
+		"network/dump network/nsstate",
 	// engine/containerd: an engine knows no other engine, no migration and no other node. What two engines
 	// need is a mechanism.
 	"internal/engine/containerd": "durable engine engine/containerd/nerdctl engine/contentstore " +
@@ -69,6 +76,8 @@ var mayImport = map[string]string{
 	"internal/engine/podman": "durable engine engine/mounts engine/oci engine/shim files files/image " +
 		"files/tarsplit kernel patience",
 	"internal/engine/shim": "criu durable engine/checkpoint engine/mounts files kernel network",
+	// envelopes: checks what another node says; whether a container may come is for the agent.
+	"internal/envelopes": "api compat engine migration transfer/layers",
 	// files: a mechanism: serves every engine and knows none; likewise criu, memory, network.
 	"internal/files":           "files/chunk guard",
 	"internal/files/chunk":     "",
@@ -83,10 +92,13 @@ var mayImport = map[string]string{
 	"internal/gc":              "",
 	"internal/guard":           "",
 	"internal/house":           "",
+	// inventory: asks engines, and knows no other node.
+	"internal/inventory": "engine guard kernel",
 	// kernel: at the bottom: everything may use it.
 	"internal/kernel": "",
 	// lab: bench measures in the lab, not the other way round.
 	"internal/lab":                  "kernel lab/workload/pages lab/workload/torture lab/workload/tree units",
+	"internal/lab/hosts":            "lab",
 	"internal/lab/image":            "",
 	"internal/lab/labtest":          "lab",
 	"internal/lab/workload":         "",
@@ -113,8 +125,13 @@ var mayImport = map[string]string{
 	// predict: a function of what was measured.
 	"internal/predict": "memory migration wire/stream",
 	"internal/reserve": "engine",
+	// residual: keeps pages; whoever uses a copy checks them.
+	"internal/residual": "kernel memory migration",
 	// sampling: measures, and decides nothing; the agent is its Node.
-	"internal/sampling":      "engine guard kernel memory memory/pipeline migration patience predict",
+	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
+	// staging: makes copies; where they should be is for placement, what becomes of them for a migration.
+	"internal/staging": "api engine envelopes guard kernel memory memory/pipeline migration " +
+		"residual transfer/layers transfer/memory/precopy wire/identity wire/stream",
 	"internal/statedir":      "kernel",
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
@@ -132,10 +149,11 @@ var mayImport = map[string]string{
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",
 	// wire: moves bytes between nodes that know each other; what they mean is for the agent.
-	"internal/wire":          "guard patience wire/identity wire/stream",
-	"internal/wire/identity": "",
-	"internal/wire/stream":   "guard",
-	"scripts":                "",
+	"internal/wire":                   "guard patience wire/identity wire/stream",
+	"internal/wire/identity":          "",
+	"internal/wire/stream":            "guard",
+	"internal/wire/stream/streamtest": "wire/stream",
+	"scripts":                         "",
 }
 
 // pure packages decide and never act, so that every situation can be tested and told again: the same input

@@ -24,6 +24,30 @@ type fullProcess struct {
 	limit uint64
 }
 
+// UsedUpDescriptors is a process that has used up its limit of descriptors (RLIMIT_NOFILE).
+type UsedUpDescriptors struct {
+	Limit uint64
+	// Sandboxed: the process cannot raise the limit, and gets no privileges by execve(2). sshd does that to
+	// the process that authenticates a client, for as long as that takes; others do it for life.
+	Sandboxed bool
+	Remedy    string // what the user can do
+}
+
+// UsedUp tells whether a process has used up its limit of descriptors at this moment. It stops nothing.
+func UsedUp(pid int) (UsedUpDescriptors, bool) {
+	limit, ok := descriptorLimit(pid)
+	one := fullProcess{pid, limit.Cur}
+	if !ok || !one.goesOn() {
+		return UsedUpDescriptors{}, false
+	}
+	status, _ := readProc(pid, "status") // gone: not sandboxed, and the next look finds nothing
+	return UsedUpDescriptors{
+		Limit:     limit.Cur,
+		Sandboxed: limit.Max <= smallLimit && statusNumber(status, "NoNewPrivs") == 1,
+		Remedy:    one.remedy(),
+	}, true
+}
+
 // fullProcesses finds those of a group.
 func (c *Cgroup) fullProcesses() ([]fullProcess, error) {
 	pids, err := c.Procs()
@@ -33,7 +57,7 @@ func (c *Cgroup) fullProcesses() ([]fullProcess, error) {
 	var found []fullProcess
 	for _, pid := range pids {
 		limit, ok := descriptorLimit(pid)
-		if one := (fullProcess{pid, limit}); ok && one.goesOn() {
+		if one := (fullProcess{pid, limit.Cur}); ok && one.goesOn() {
 			found = append(found, one)
 		}
 	}
@@ -51,7 +75,7 @@ func (c *Cgroup) LacksDescriptors() (bool, error) {
 // it can be given none, and to stop it may kill it (see awaitSandboxes).
 func CheckDescriptor(pid int) error {
 	limit, ok := descriptorLimit(pid)
-	if one := (fullProcess{pid, limit}); ok && one.goesOn() {
+	if one := (fullProcess{pid, limit.Cur}); ok && one.goesOn() {
 		return fmt.Errorf("%w: %s", ErrUntraceable, one)
 	}
 	return nil
@@ -59,22 +83,21 @@ func CheckDescriptor(pid int) error {
 
 // descriptorLimit reads the limit of a process. Without CAP_SYS_RESOURCE those of other users cannot be
 // read, neither here nor by CRIU, and such processes are refused before.
-func descriptorLimit(pid int) (limit uint64, ok bool) {
-	var both unix.Rlimit
-	err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &both)
-	return both.Cur, err == nil
+func descriptorLimit(pid int) (limit unix.Rlimit, ok bool) {
+	err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit)
+	return limit, err == nil
 }
 
 // goesOn tells whether all numbers below the limit are still in use. A process that has ended has none.
 func (p fullProcess) goesOn() bool {
 	limit, ok := descriptorLimit(p.pid)
-	if !ok || limit > smallLimit {
+	if !ok || limit.Cur > smallLimit {
 		return false
 	}
 	if state, err := ReadProcess(p.pid); err != nil || state.State == 'Z' || state.Exiting {
 		return false
 	}
-	for fd := range limit {
+	for fd := range limit.Cur {
 		_, err := os.Lstat("/proc/" + strconv.Itoa(p.pid) + "/fd/" + strconv.FormatUint(fd, 10))
 		if errors.Is(err, fs.ErrNotExist) {
 			return false
@@ -84,6 +107,27 @@ func (p fullProcess) goesOn() bool {
 }
 
 func (p fullProcess) String() string {
-	return fmt.Sprintf("process %d has no free descriptor below its limit (RLIMIT_NOFILE %d), "+
-		"but CRIU must open one in every process that it dumps", p.pid, p.limit)
+	return fmt.Sprintf("%s has no free descriptor below its limit (RLIMIT_NOFILE %d), "+
+		"but CRIU must open one in every process that it dumps", describe(p.pid), p.limit)
+}
+
+// moreDescriptors is by how much the limit should be raised: CRIU opens a few.
+const moreDescriptors = 64
+
+// remedy is for prlimit(1): a value of its own for each of the two limits, of which the hard one stays if it
+// is high enough.
+func (p fullProcess) remedy() string {
+	limit, _ := descriptorLimit(p.pid)
+	soft := p.limit + moreDescriptors
+	return fmt.Sprintf("try again when the process has ended or closed a descriptor, or raise its limit on "+
+		"this node: prlimit --pid %d --nofile=%d:%d", p.pid, soft, max(soft, limit.Max))
+}
+
+// describe names a process as its container knows it, and by its command.
+func describe(pid int) string {
+	process, err := ReadProcess(pid)
+	if err != nil {
+		return fmt.Sprintf("process %d", pid)
+	}
+	return fmt.Sprintf("process %d (%s)", process.NamespaceID, process.Name)
 }

@@ -62,9 +62,20 @@ func TestFreezeToMoveFull(t *testing.T) {
 			if now := contextSwitches(t, group); now != switches {
 				t.Errorf("it was stopped meanwhile: %s, was %s", now, switches)
 			}
-			want := "no free descriptor below its limit (RLIMIT_NOFILE 3)"
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v, want %q", err, want)
+			pids, listed := group.Procs()
+			must(t, listed)
+			for _, want := range []string{
+				" (sh) has no free descriptor below its limit (RLIMIT_NOFILE 3)",
+				"; try again when the process",
+				fmt.Sprintf("prlimit --pid %d --nofile=67:", pids[0]),
+			} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v, want %q", err, want)
+				}
+			}
+			// The script has a hard limit as before, and so does not look like sshd's sandbox.
+			if full, is := UsedUp(pids[0]); !is || full.Limit != 3 || full.Sandboxed {
+				t.Errorf("%+v, %t", full, is)
 			}
 			if frozen, err := group.ToldToFreeze(); err != nil || frozen {
 				t.Errorf("it is to stay frozen: %v, %v", frozen, err)
@@ -81,6 +92,9 @@ func TestFreezeToMoveFull(t *testing.T) {
 			}
 			must(t, group.Thaw())
 			line("open\n")
+			if full, is := UsedUp(pids[0]); is {
+				t.Errorf("it is over, and %+v", full)
+			}
 		})
 	}
 }

@@ -13,14 +13,16 @@ type passing interface {
 	fmt.Stringer
 	// goesOn tells whether the state is not over yet.
 	goesOn() bool
+	// remedy is what the user can do if it does not end.
+	remedy() string
 }
 
 // passingPatience limits how long FreezeToMove waits for a moment without such a state. Most are
 // over in less than a millisecond; sshd authenticates a client in some tenths of a second.
 const passingPatience = 5 * time.Second
 
-var errNeverDumpable = fmt.Errorf("there was no moment within %s at which all processes could be dumped; "+
-	"try again", passingPatience)
+var errNeverDumpable = fmt.Errorf("there was no moment within %s at which all processes could be dumped",
+	passingPatience)
 
 // FreezeToMove freezes the group as Freeze does, at a moment at which all of its threads can go on on another
 // machine: no thread is reading a clock or waiting in vfork(2), and every process has a free descriptor.
@@ -55,7 +57,9 @@ func (c *Cgroup) freezeToMove(ctx context.Context) (time.Time, error) {
 
 // awaitSandboxes waits in a running group until no process lacks a descriptor. Freezing one for a moment may
 // kill it: sshd's sandbox (seccomp) does not allow restart_syscall(2), by which the kernel goes on with a
-// poll(2) or nanosleep(2) that a freeze has interrupted.
+// poll(2) or nanosleep(2) that a freeze has interrupted. Other processes with such a filter cannot be
+// recognised: PTRACE_SECCOMP_GET_FILTER wants the process to be stopped (kernel/ptrace.c,
+// ptrace_check_attach), and a stop by PTRACE_INTERRUPT is what makes the kernel go on by restart_syscall.
 func (c *Cgroup) awaitSandboxes(ctx context.Context) error {
 	full, err := c.fullProcesses()
 	if err != nil {
@@ -97,7 +101,7 @@ func awaitEnd(ctx context.Context, found []passing) error {
 			}
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", one, context.Cause(ctx))
+			return fmt.Errorf("%s: %w; %s", one, context.Cause(ctx), one.remedy())
 		}
 	}
 	return nil

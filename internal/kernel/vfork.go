@@ -49,6 +49,8 @@ func (v vfork) goesOn() bool {
 }
 
 func (v vfork) String() string {
-	return fmt.Sprintf("process %d waits in vfork for child %d, which has not called execve", v.parent,
-		v.child)
+	return fmt.Sprintf("%s waits in vfork for its child, %s, which has not called execve", describe(v.parent),
+		describe(v.child))
 }
+
+func (v vfork) remedy() string { return "try again when the child has called execve or ended" }

@@ -106,7 +106,7 @@ func (l *Lab) DialBeside(ctx context.Context, node string, pid int, network, add
 	if err != nil {
 		return nil, err
 	}
-	err = inNetworkAt(fmt.Sprintf("%s/proc/%d/ns/net", root, pid), func() error {
+	err = InNetworkAt(fmt.Sprintf("%s/proc/%d/ns/net", root, pid), func() error {
 		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
 		return err
 	})

@@ -61,11 +61,12 @@ func setupTUN(fd int, name string) error {
 
 // inNetworkOf calls f on a thread that is in the network namespace of a process. What f opens stays there.
 func inNetworkOf(pid int, f func() error) error {
-	return inNetworkAt(fmt.Sprintf("/proc/%d/ns/net", pid), f)
+	return InNetworkAt(fmt.Sprintf("/proc/%d/ns/net", pid), f)
 }
 
-// inNetworkAt calls f on a thread that is in a network namespace, of which this is a file.
-func inNetworkAt(path string, f func() error) error {
+// InNetworkAt calls f on a thread that is in the network namespace with this path, such as
+// /run/netns/NAME. Sockets that f opens stay there. f must not hand the work to other goroutines.
+func InNetworkAt(path string, f func() error) error {
 	there, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("network namespace: %w", err)

@@ -3,6 +3,7 @@ package migration
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -123,4 +124,9 @@ func CheckKeep(d time.Duration) error {
 		return fmt.Errorf("%s: must be between %s and %s", d, time.Second, MaxKeep)
 	}
 	return nil
+}
+
+// Called tells whether a reference means a container: by name, id, or the beginning of the id.
+func Called(reference, id, name string) bool {
+	return reference == name || reference != "" && strings.HasPrefix(id, reference)
 }

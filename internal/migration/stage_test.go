@@ -24,3 +24,12 @@ func TestStageSettings(t *testing.T) {
 		}
 	}
 }
+
+func TestCalled(t *testing.T) {
+	for reference, want := range map[string]bool{"web": true, "0a1b": true, "": false, "we": false,
+		"0b": false} {
+		if Called(reference, "0a1b2c", "web") != want {
+			t.Errorf("%q: %v", reference, !want)
+		}
+	}
+}

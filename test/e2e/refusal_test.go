@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -250,6 +251,55 @@ func TestRefusedExec(t *testing.T) {
 		t.Error(err)
 	}
 	c.migrate()
+}
+
+// TestRefusedFull has a process that has used up its limit of descriptors, and stays so. The refusal names
+// the process, and what it recommends helps.
+func TestRefusedFull(t *testing.T) {
+	t.Parallel()
+	c := run(t, nil, "/bin/sh", "-c", "ulimit -S -n 3; echo ready; while :; do sleep 3600; done")
+	c.refused("process 1 (sh): no free descriptor below its limit (RLIMIT_NOFILE 3)",
+		"CRIU must open one in every process", "prlimit --pid", "--mode restart")
+	out, err := godwit(t.Context(), c.node, "migrate", c.name, c.other(), "--dry-run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	recommended := regexp.MustCompile(`prlimit --pid \d+ --nofile=\d+:\d+`)
+	for _, command := range recommended.FindAllString(out.stdout, -1) {
+		if said, err := world.lab.Exec(t.Context(), c.node, "sh", "-c", command); err != nil {
+			t.Fatalf("%s: %v: %s", command, err, said)
+		}
+	}
+	c.migrate()
+}
+
+// TestFullForAMoment always has processes that have used up their limit of descriptors, but none stays so,
+// like an sshd to which clients connect all the time. Nothing is refused. The move finds no moment for the
+// freeze, and says which process was in the way, and what to do.
+func TestFullForAMoment(t *testing.T) {
+	t.Parallel()
+	const script = "echo ready; while :; do (ulimit -n 3; exec sleep 0.5) & sleep 0.2; done"
+	c := run(t, nil, "/bin/sh", "-c", script)
+	out, err := godwit(t.Context(), c.node, "migrate", c.name, c.other(), "--dry-run")
+	if err != nil || out.code != 0 {
+		t.Errorf("%v, exit code %d: %s%s", err, out.code, out.stdout, out.stderr)
+	}
+	out, err = godwit(t.Context(), c.node, "migrate", c.name, c.other())
+	if err != nil || out.code != 1 {
+		t.Fatalf("%v, exit code %d: %s%s", err, out.code, out.stdout, out.stderr)
+	}
+	for _, words := range []string{
+		"(sleep) has no free descriptor below its limit (RLIMIT_NOFILE 3)", "no moment within 5s",
+		"try again when the process has ended", "prlimit --pid ",
+	} {
+		if !strings.Contains(out.stderr, words) {
+			t.Errorf("it does not say %q: %s", words, out.stderr)
+		}
+	}
+	c.gone(c.other())
+	if state := c.inspect().State; state != "running" {
+		t.Errorf("it is %s", state)
+	}
 }
 
 // TestPacketSocket: CRIU can carry one, so it is not refused.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/lab/hosts"
 )
 
 // client asks a web server on one connection, all the time.
@@ -52,10 +54,10 @@ func (c *client) stop() {
 func (c *client) ask(ctx context.Context, address string, first chan<- error) error {
 	var last time.Time
 	err := func() error {
-		conn, err := dial(ctx, address)
+		conn, err := hosts.Dial(ctx, "tcp4", address)
 		for began := time.Now(); errors.Is(err, unix.ECONNREFUSED) && time.Since(began) < patience; {
 			time.Sleep(100 * time.Millisecond) // the server has only been started
-			conn, err = dial(ctx, address)
+			conn, err = hosts.Dial(ctx, "tcp4", address)
 		}
 		if err != nil {
 			return err

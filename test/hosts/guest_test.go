@@ -94,7 +94,7 @@ lxc.tty.max = 0
 func (g guest) address(t *testing.T, node *machine) string {
 	t.Helper()
 	if g.published != 0 {
-		return net.JoinHostPort(node.address(), fmt.Sprint(g.published))
+		return net.JoinHostPort(node.Address(), fmt.Sprint(g.published))
 	}
 	script := "godwit inspect " + g.ref + ` | sed -n 's/^ *"address": "\([0-9.]*\)".*/\1/p' | head -n 1`
 	address := node.run(t, script)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/lab/hosts"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 )
 
@@ -78,88 +80,97 @@ func chosen() []guest {
 // up makes both machines nodes of one cluster.
 func up(t *testing.T) *world {
 	t.Helper()
-	directory := t.TempDir()
-	makeNetwork(t)
-	makePayload(t, directory)
-	suites := strings.Fields(cmp.Or(os.Getenv("HOSTS_SUITES"), "trixie trixie"))
-	if len(suites) != 2 {
-		t.Fatalf("HOSTS_SUITES names %d suites: name one for each of the two machines", len(suites))
-	}
 	w := &world{modes: []string{"pre-copy", "post-copy"}}
 	if os.Getenv("HOSTS_LONG") != "" {
 		w.modes = []string{"cold", "pre-copy", "post-copy", "hybrid"}
 	}
-	w.a, w.b = newMachine(t, directory, suites[0], 1), newMachine(t, directory, suites[1], 2)
-	boot(t, w.a, w.b)
-	for _, m := range []*machine{w.a, w.b} {
-		m.run(t, "mount -o ro /dev/vdb /mnt && cp -a /mnt/install/. / && systemctl daemon-reload")
+	pair, err := hosts.Up(t.Context(), hosts.Config{
+		Repository: "../..", Directory: t.TempDir(),
+		Suites: strings.Fields(cmp.Or(os.Getenv("HOSTS_SUITES"), "trixie trixie")),
+		Fill:   func(directory string) error { return fill(t.Context(), directory) }, Log: t.Logf,
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	start := "systemctl enable --now --quiet godwit-agent"
-	w.a.run(t, "godwit node init --name a --address "+w.a.address()+" && "+start)
-	token := w.a.run(t, "godwit node token 2>/dev/null")
-	w.b.run(t, "echo '"+token+"' | godwit node join "+w.a.address()+" --token-file - --name b --address "+
-		w.b.address()+" && "+start)
-	for _, m := range []*machine{w.a, w.b} {
-		if said, err := m.try(t, "godwit doctor"); err != nil {
-			t.Errorf("doctor on %s: %v", m.name, err)
+	t.Cleanup(func() {
+		if err := pair.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.a, w.b = &machine{pair.A}, &machine{pair.B}
+	for _, m := range w.machines() {
+		if said, err := m.Run(t.Context(), "godwit doctor"); err != nil {
+			t.Errorf("doctor on %s: %v", m.Name, err)
 		} else {
-			t.Logf("doctor on %s:\n%s", m.name, said)
+			t.Logf("doctor on %s:\n%s", m.Name, said)
 		}
 		w.results.Hosts = append(w.results.Hosts, hostSeen{
-			Name: m.name, Debian: m.run(t, "cat /etc/debian_version"), Kernel: m.run(t, "uname -r"),
+			Name: m.Name, Debian: m.run(t, "cat /etc/debian_version"), Kernel: m.run(t, "uname -r"),
 			Engines: map[string]string{
 				"docker": m.run(t, "dockerd --version"), "podman": m.run(t, "podman --version"),
 				"containerd": m.run(t, "containerd --version"), "lxc": m.run(t, "lxc-start --version"),
 			},
 		})
 	}
-	for _, pool := range []string{"10.57.0.0/16", "10.60.0.0/16"} { // by way of a, as a router would be told
-		host(t, "ip", "-n", namespace, "route", "add", pool, "via", w.a.address())
-	}
 	return w
 }
 
-// makePayload makes the disk that has Godwit, as `make install` installs it, and the image.
-func makePayload(t *testing.T, directory string) {
-	t.Helper()
-	files := filepath.Join(directory, "payload")
-	host(t, "make", "-C", "../..", "--no-print-directory", "install", "PREFIX=/usr",
-		"DESTDIR="+filepath.Join(files, "install"))
-	cache := filepath.Join(filepath.Dir(directory), "images")
-	if home, err := os.UserCacheDir(); err == nil {
-		cache = filepath.Join(home, "godwit", "hosts", "images")
+func (w *world) machines() []*machine { return []*machine{w.a, w.b} }
+
+// fill adds the image, as an archive and as a file system, and LXC's configuration to what both machines have.
+func fill(ctx context.Context, directory string) error {
+	user, err := os.UserCacheDir()
+	if err != nil {
+		return err
 	}
-	archive, err := labimage.Build(t.Context(), "nginx", cache)
+	cache := filepath.Join(user, "godwit", "hosts", "images")
+	archive, err := labimage.Build(ctx, "nginx", cache)
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(archive)
+	if err != nil {
+		return err
+	}
+	root := filepath.Join(directory, "nginx")
+	return errors.Join(
+		os.WriteFile(filepath.Join(directory, "nginx.tar"), content, 0o644),
+		os.WriteFile(filepath.Join(directory, "lxc.conf"), []byte(lxcConfig), 0o644),
+		os.Mkdir(root, 0o755),
+		labimage.Unpack(ctx, "nginx", cache, root),
+	)
+}
+
+// machine is a machine of the tests.
+type machine struct{ *hosts.Machine }
+
+// run runs a script on the machine that must not fail.
+func (m *machine) run(t *testing.T, script string) string {
+	t.Helper()
+	said, err := m.Run(t.Context(), script)
 	if err != nil {
 		t.Fatal(err)
 	}
-	host(t, "cp", archive, filepath.Join(files, "nginx.tar"))
-	root := filepath.Join(files, "nginx")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := labimage.Unpack(t.Context(), "nginx", cache, root); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(files, "lxc.conf"), []byte(lxcConfig), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	disk := filepath.Join(directory, "payload.img")
-	host(t, "truncate", "--size", "400M", disk)
-	host(t, "mkfs.ext4", "-q", "-F", "-d", files, disk)
+	return said
+}
+
+// until waits until a command of the machine succeeds. It has no single quotes.
+func (m *machine) until(t *testing.T, command string) {
+	t.Helper()
+	m.run(t, "timeout 300 sh -c 'until "+command+"; do sleep 0.2; done'")
 }
 
 // moves moves a container there and back in each mode, while a client asks it on one connection.
 func (w *world) moves(t *testing.T, g guest) {
-	for _, m := range []*machine{w.a, w.b} {
+	for _, m := range w.machines() {
 		m.run(t, g.setup)
 	}
 	for _, mode := range w.modes {
 		t.Run(mode, func(t *testing.T) {
 			w.a.run(t, g.start)
 			t.Cleanup(func() {
-				for _, m := range []*machine{w.a, w.b} {
-					_, _ = m.ssh(context.Background(), g.remove).CombinedOutput() // it is on one of them
+				for _, m := range w.machines() {
+					_, _ = m.Run(context.Background(), g.remove) // it is on one of them
 				}
 			})
 			c := startClient(t, g.address(t, w.a))
@@ -186,13 +197,13 @@ func (w *world) moves(t *testing.T, g guest) {
 
 func (w *world) move(t *testing.T, g guest, mode string, from, to *machine) bool {
 	t.Helper()
-	seen := moveSeen{Engine: g.engine, Container: "nginx", Mode: mode, From: from.name, To: to.name,
+	seen := moveSeen{Engine: g.engine, Container: "nginx", Mode: mode, From: from.Name, To: to.Name,
 		Result: moved}
-	if said, err := from.try(t, "godwit migrate --mode "+mode+" "+g.ref+" "+to.name); err != nil {
+	if said, err := from.Run(t.Context(), "godwit migrate --mode "+mode+" "+g.ref+" "+to.Name); err != nil {
 		seen.Result = said
-		t.Errorf("%s in mode %s from %s to %s: %v", g.ref, mode, from.name, to.name, err)
+		t.Errorf("%s in mode %s from %s to %s: %v", g.ref, mode, from.Name, to.Name, err)
 	}
-	t.Logf("%s in mode %s from %s to %s: %s", g.ref, mode, from.name, to.name, seen.Result)
+	t.Logf("%s in mode %s from %s to %s: %s", g.ref, mode, from.Name, to.Name, seen.Result)
 	w.results.Cases = append(w.results.Cases, seen)
 	return seen.Result == moved
 }
@@ -237,16 +248,16 @@ func (w *world) agentRestarts(t *testing.T, g guest) {
 	w.a.run(t, g.start)
 	t.Cleanup(func() { w.removed(g) })
 	c := startClient(t, g.address(t, w.a))
-	for _, restarted := range []*machine{w.a, w.b} {
+	for _, restarted := range w.machines() {
 		began := make(chan error, 1)
 		go func() {
-			_, err := w.a.ssh(t.Context(), "godwit migrate --mode pre-copy "+g.ref+" b").CombinedOutput()
+			_, err := w.a.Run(t.Context(), "godwit migrate --mode pre-copy "+g.ref+" b")
 			began <- err
 		}()
 		w.a.until(t, `godwit migration ls --json | grep -q "\"result\": *\"running\""`)
 		restarted.run(t, "systemctl restart godwit-agent")
-		t.Logf("the agent of %s was restarted: %v", restarted.name, <-began)
-		for _, m := range []*machine{w.a, w.b} {
+		t.Logf("the agent of %s was restarted: %v", restarted.Name, <-began)
+		for _, m := range w.machines() {
 			m.until(t,
 				`godwit migration ls --json >/tmp/ls && ! grep -q "\"result\": *\"\(running\|in-doubt\)\"" /tmp/ls`)
 		}
@@ -265,9 +276,11 @@ func (w *world) agentRestarts(t *testing.T, g guest) {
 func (w *world) reboots(t *testing.T, g guest) {
 	w.a.run(t, g.start)
 	w.a.run(t, "godwit migrate "+g.ref+" b")
-	w.a.kill()
-	boot(t, w.a)
-	t.Cleanup(func() { w.removed(g) }) // before the machine that was booted here is switched off
+	w.a.Kill()
+	if err := hosts.Boot(t.Context(), w.a.Machine); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.removed(g) })
 	w.b.until(t, fmt.Sprintf("godwit migrate %s a", g.ref))
 	c := startClient(t, g.address(t, w.a))
 	c.stop()
@@ -277,8 +290,8 @@ func (w *world) reboots(t *testing.T, g guest) {
 }
 
 func (w *world) removed(g guest) {
-	for _, m := range []*machine{w.a, w.b} {
-		_, _ = m.ssh(context.Background(), g.remove).CombinedOutput() // it is on one of them
+	for _, m := range w.machines() {
+		_, _ = m.Run(context.Background(), g.remove) // it is on one of them
 	}
 }
 

@@ -73,7 +73,7 @@ func (c *client) keep(ctx context.Context, l *line) {
 	for ctx.Err() == nil && c.count() < maxErrors {
 		s, err := c.connect(ctx, l)
 		for err == nil {
-			if err = c.ask(ctx, s, l); err == nil && !pause(ctx, every) {
+			if err = c.ask(ctx, s, l); err == nil && !pause(ctx, world.slowness()*every) {
 				err = ctx.Err()
 			}
 		}
@@ -86,7 +86,7 @@ func (c *client) keep(ctx context.Context, l *line) {
 
 // visit connects anew each time.
 func (c *client) visit(ctx context.Context, l *line) {
-	for c.count() < maxErrors && pause(ctx, newClients) {
+	for c.count() < maxErrors && pause(ctx, world.slowness()*newClients) {
 		s, err := c.connect(ctx, l)
 		if err == nil {
 			err = c.ask(ctx, s, l)
@@ -97,7 +97,7 @@ func (c *client) visit(ctx context.Context, l *line) {
 }
 
 func (c *client) connect(ctx context.Context, l *line) (session, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit(askTimeout))
 	defer cancel()
 	s, err := c.of.connect(ctx, c.to, l.number)
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *client) connect(ctx context.Context, l *line) (session, error) {
 }
 
 func (c *client) ask(ctx context.Context, s session, l *line) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit(askTimeout))
 	defer cancel()
 	began := time.Now()
 	if err := s.Ask(ctx, l.acknowledged()+1); err != nil {
@@ -134,7 +134,7 @@ func (c *client) failed(ctx context.Context, l *line, err error) {
 	c.mu.Lock()
 	c.errors = append(c.errors, fmt.Errorf("session %d: %w", l.number, err))
 	c.mu.Unlock()
-	pause(ctx, newClients)
+	pause(ctx, world.slowness()*newClients)
 }
 
 func (c *client) count() int {
@@ -175,7 +175,7 @@ func (c *client) answered(ctx context.Context) error {
 	for i, l := range c.lines {
 		before[i] = l.answers.Count()
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit(askTimeout))
 	defer cancel()
 	for i, l := range c.lines {
 		for l.answers.Count() < before[i]+more {
@@ -195,7 +195,7 @@ func (c *client) newlyLost(ctx context.Context) (newly int64, err error) {
 	if c.of.lost == nil {
 		return 0, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit(askTimeout))
 	defer cancel()
 	for _, l := range c.lines {
 		lost, err := c.of.lost(ctx, c.to, l.number, l.acknowledged())
@@ -212,6 +212,10 @@ func (c *client) stop() {
 	c.end()
 	c.work.Wait()
 }
+
+// limit is how long something may take that takes at most so long in a lab. Where all is slower, the most is not
+// as much slower as the usual.
+func limit(inLab time.Duration) time.Duration { return inLab * min(world.slowness(), 4) }
 
 // pause waits, and tells whether the time was over before the context was.
 func pause(ctx context.Context, how time.Duration) bool {

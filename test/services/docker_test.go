@@ -16,27 +16,23 @@ type docker struct{ started sync.Map }
 func (*docker) name() string   { return "docker" }
 func (*docker) prefix() string { return "docker:" }
 
-// load also starts Docker on the clients' node, which has no containers: only nodes on which the
-// network is set up route its addresses.
+// load also starts Docker. In a lab, the clients' node has one, too, which has no containers: only nodes on
+// which the network is set up route its addresses. A name of its own keeps the first image of a node, so that
+// the layer that all services share is loaded once.
 func (d *docker) load(ctx context.Context, node string, i image) error {
-	for _, each := range []string{node, clientNode} {
-		if err := d.start(ctx, each); err != nil {
+	_, later := d.started.Load(node)
+	for _, each := range world.dockerNodes(node) {
+		if _, started := d.started.LoadOrStore(each, true); started {
+			continue
+		}
+		if err := world.startDocker(ctx, each); err != nil {
 			return err
 		}
 	}
-	return loadInto(ctx, node, i, "docker", "load")
-}
-
-func (d *docker) start(ctx context.Context, node string) error {
-	if _, started := d.started.LoadOrStore(node, true); started {
-		return nil
-	}
-	if err := world.StartDocker(ctx, node); err != nil {
+	if err := loadInto(ctx, node, i, "docker", "load"); err != nil || later {
 		return err
 	}
-	// The configuration is not the machine's; StartDocker has told the daemon of the runtime.
-	_, err := world.Exec(ctx, node, "godwit", "engine", "setup", "docker", "--network", network,
-		"--config", "/tmp/daemon.json", "--pidfile", "/tmp/none")
+	_, err := world.Exec(ctx, node, "docker", "tag", i.reference(), "localhost/first:latest")
 	return err
 }
 

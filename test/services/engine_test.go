@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -130,7 +129,7 @@ func asUsers(s service, i image) ([]string, error) {
 	if i.lab != "" { // all of it is root's
 		return nil, nil
 	}
-	may, err := mayMoveUsers()
+	may, err := world.movesUsers()
 	if err != nil {
 		return nil, err
 	}
@@ -155,19 +154,6 @@ func asUsers(s service, i image) ([]string, error) {
 	}
 	return append(flags, "--env", "UID_WRAPPER_INITIAL_GROUPS="+gid, "--env",
 		"UID_WRAPPER_INITIAL_GROUPS_COUNT=1"), nil
-}
-
-// mayMoveUsers tells whether this process, as which agents run, has CAP_SYS_RESOURCE, number 24 in
-// include/uapi/linux/capability.h.
-func mayMoveUsers() (bool, error) {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return false, err
-	}
-	_, after, _ := strings.Cut(string(status), "CapEff:")
-	line, _, _ := strings.Cut(after, "\n")
-	own, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
-	return own>>24&1 == 1, err
 }
 
 // user finds a user's numbers in an image.

@@ -2,11 +2,17 @@ package services
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/lab/hosts"
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
@@ -18,10 +24,19 @@ const clientMachine = "client"
 const clientNode = "c"
 
 // world is what the tests share.
-var world *lab.Lab
+var world site
 
+// TestMain makes the world: a lab, or, if SERVICES_HOSTS names the suites of two Debian machines, these.
 func TestMain(m *testing.M) {
 	lab.RunHidden()
+	if suites := os.Getenv("SERVICES_HOSTS"); suites != "" {
+		code, err := onHosts(m, strings.Fields(suites))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "services:", err)
+			code = 1
+		}
+		os.Exit(code)
+	}
 	shared := labtest.World{Name: "services", Size: 3, Build: build, Up: bringUp}
 	os.Exit(shared.Run(m))
 }
@@ -34,6 +49,38 @@ func build(ctx context.Context, directory string) error {
 }
 
 func bringUp(_ context.Context, up *lab.Lab, _ string) error {
-	world = up
+	world = labSite{up}
 	return up.Client(clientMachine, clientNode, lab.Link{})
+}
+
+// onHosts runs the tests on two Debian machines.
+func onHosts(m *testing.M, suites []string) (code int, err error) {
+	directory, err := os.MkdirTemp("", "godwit-services-hosts-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(directory)) }()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	pair, err := hosts.Up(ctx, hosts.Config{
+		Repository: "../..", Directory: directory, Suites: suites,
+		Log: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) },
+	})
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, pair.Down()) }()
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case <-over:
+		case <-ctx.Done(): // the tests know nothing of the signal
+			err := errors.Join(errors.New("told to end"), pair.Down(), os.RemoveAll(directory))
+			fmt.Fprintln(os.Stderr, "services:", err)
+			os.Exit(1)
+		}
+	}()
+	world = hostSite{pair}
+	return m.Run(), nil
 }

@@ -11,10 +11,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/labtest"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -22,14 +22,6 @@ import (
 // patience bounds whatever is waited for: services start slowly on a busy machine, and their memory follows
 // slowly.
 const patience = 5 * time.Minute
-
-// links are those over which services move.
-func links() map[string]lab.Link {
-	return map[string]lab.Link{
-		"1gbit":   {BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond},
-		"100mbit": {BandwidthBitsPerSecond: 100_000_000, RTT: 20 * time.Millisecond},
-	}
-}
 
 // chosen is what the environment says of a list, or all of it.
 func chosen(t *testing.T, variable string, all ...string) []string {
@@ -54,7 +46,7 @@ func TestServices(t *testing.T) {
 	}
 	modes := chosen(t, "MODES", string(migration.Cold), string(migration.PreCopy),
 		string(migration.PostCopy), string(migration.Hybrid))
-	over := chosen(t, "LINKS", "1gbit", "100mbit")
+	over := chosen(t, "LINKS", world.links()...)
 	engines, names := engines(), []string{"embedded"}
 	if os.Getenv("SERVICES_ENGINES") != "" {
 		names = chosen(t, "SERVICES_ENGINES", "embedded", "docker")
@@ -104,10 +96,14 @@ type running struct {
 
 // load brings the image to the nodes, and starts the service.
 func (r *running) load(ctx context.Context) error {
-	for _, node := range between() {
-		if err := r.engine.load(ctx, node, r.image); err != nil {
-			return err
-		}
+	var loading sync.WaitGroup
+	loaded := make([]error, len(between()))
+	for i, node := range between() {
+		loading.Go(func() { loaded[i] = r.engine.load(ctx, node, r.image) })
+	}
+	loading.Wait()
+	if err := errors.Join(loaded...); err != nil {
+		return err
 	}
 	return r.start(ctx)
 }
@@ -142,7 +138,7 @@ func (r *running) start(ctx context.Context) error {
 	}
 	to := r.reached(host)
 	var last error
-	if !labtest.Within(patience, func() bool { last = r.tried(ctx, to); return last == nil }) {
+	if !labtest.Within(limit(patience), func() bool { last = r.tried(ctx, to); return last == nil }) {
 		logs, _ := r.engine.logs(ctx, r.at, r.service.name)
 		return fmt.Errorf("%s does not begin to answer: %w; it says: %s", r.service.name, last, lastOf(logs))
 	}
@@ -178,7 +174,7 @@ func (r *running) reached(host string) address {
 
 // tried connects once.
 func (r *running) tried(ctx context.Context, to address) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, limit(10*time.Second))
 	defer cancel()
 	s, err := r.service.connect(ctx, to, probe)
 	if err != nil {
@@ -194,7 +190,7 @@ const probe = 0
 // thereAndBack moves the service to the other node and back in a mode, and tells what the client saw.
 func (r *running) thereAndBack(t *testing.T, link, mode string) (row result) {
 	row = result{Name: r.service.name, Engine: r.engine.name(), Mode: mode, Link: link}
-	if err := world.SetLink("a", "b", links()[link]); err != nil {
+	if err := world.setLink(link); err != nil {
 		t.Fatal(err)
 	}
 	if r.client == nil { // the one before was lost
@@ -293,7 +289,7 @@ func (r *running) move(t *testing.T, mode string) (report migration.Report, err 
 	}
 	r.at = to
 	err = errors.New("its memory does not follow")
-	filled := labtest.Within(patience, func() bool {
+	filled := labtest.Within(limit(patience), func() bool {
 		var now migration.Report
 		out, err = world.Exec(t.Context(), to, "godwit", "migration", "show", report.Migration, "--json")
 		if err == nil {

@@ -35,20 +35,60 @@ var refusals = []specs.LinuxSeccompAction{
 // forbidden lists the system calls that a container's filter certainly refuses, whatever their arguments.
 func forbidden(filter *specs.LinuxSeccomp) (numbers []uint32) {
 	for name, number := range dangerous {
-		action, certain := filter.DefaultAction, true
-		for _, rule := range filter.Syscalls {
-			if !slices.Contains(rule.Names, name) {
-				continue
-			}
-			certain = certain && len(rule.Args) == 0 && slices.Contains(refusals, rule.Action)
-			action = rule.Action
-		}
-		if certain && slices.Contains(refusals, action) {
+		if refused, _ := treats(filter, name); refused {
 			numbers = append(numbers, number)
 		}
 	}
 	slices.Sort(numbers)
 	return numbers
+}
+
+// treats tells whether a filter certainly refuses a system call, or certainly lets it through, whatever its
+// arguments. Neither is certain where that depends on them.
+func treats(filter *specs.LinuxSeccomp, name string) (refused, passed bool) {
+	if filter == nil {
+		return false, true
+	}
+	refused = slices.Contains(refusals, filter.DefaultAction)
+	passed = !refused
+	first := true
+	for _, rule := range filter.Syscalls {
+		if !slices.Contains(rule.Names, name) {
+			continue
+		}
+		if first {
+			refused, passed, first = true, true, false
+		}
+		refuses := slices.Contains(refusals, rule.Action)
+		refused = refused && len(rule.Args) == 0 && refuses
+		passed = passed && len(rule.Args) == 0 && !refuses
+	}
+	return refused, passed
+}
+
+// Passed lists the dangerous system calls that a filter certainly lets through; nil lets all through. The
+// list is never nil.
+func Passed(filter *specs.LinuxSeccomp) []string {
+	names := []string{}
+	for name := range dangerous {
+		if _, passed := treats(filter, name); passed {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Refused lists those of the passed system calls, as another node has named them, for which Images would
+// refuse a process that may make them under this filter. Other names mean nothing here.
+func Refused(filter *specs.LinuxSeccomp, passed []string) (names []string) {
+	for name := range dangerous {
+		if refused, _ := treats(filter, name); refused && slices.Contains(passed, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Modes of filtering (images/core.proto).

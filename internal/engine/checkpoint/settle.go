@@ -42,8 +42,9 @@ const (
 )
 
 // Settle waits until no connection is on its way in or out, and no process is in a sandbox that
-// keeps CRIU out: sshd authenticates clients in one, which needs their packets. Two looks in a row
-// have to say so: a packet that was let through last may still be on its way within the kernel.
+// keeps CRIU out: sshd authenticates clients in one, which needs their packets. If one does not leave it, the
+// freeze names the process. Two looks in a row have to say so: a packet that was let through last may still
+// be on its way within the kernel.
 // Within a busy container there is always one on its way; for that Freeze waits.
 func (d *Departure) Settle(ctx context.Context) error {
 	end, cancel := context.WithTimeout(ctx, settlePatience)

@@ -27,7 +27,7 @@ func (a *adapter) NetworksLate(ctx context.Context, d engine.Definition) (bool, 
 	if err != nil {
 		return false, fmt.Errorf("ask Docker for its version: %w", err)
 	}
-	return makesNetworksLate(told.Version), nil
+	return majorOf(told.Version) >= lateNetworks, nil
 }
 
 // terminalObstacles refuses a terminal where the network would be made before it is there: Docker
@@ -47,8 +47,12 @@ func (a *adapter) terminalObstacles(ctx context.Context, d engine.Definition, x 
 	}}, nil
 }
 
-func makesNetworksLate(version string) bool {
+// majorOf is the first number of a version of Docker's; 0 if there is none.
+func majorOf(version string) int {
 	major, _, _ := strings.Cut(version, ".")
 	number, err := strconv.Atoi(major)
-	return err == nil && number >= lateNetworks
+	if err != nil {
+		return 0
+	}
+	return number
 }

@@ -18,7 +18,7 @@ func (a *adapter) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pr
 	}
 	problems := obstacles(x.Host)
 	for _, look := range []func(context.Context, engine.Definition, extra) ([]engine.Problem, error){
-		a.runtimeObstacles, a.terminalObstacles, a.volumeObstacles, a.addressObstacles,
+		a.runtimeObstacles, a.terminalObstacles, a.volumeObstacles, a.addressObstacles, a.callObstacles,
 	} {
 		found, err := look(ctx, d, x)
 		if err != nil {

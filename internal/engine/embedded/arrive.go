@@ -32,7 +32,11 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 		problems = append(problems, engine.Problem{What: "CRIU", Why: err.Error(),
 			Remedy: "run \"godwit doctor\" on this node"})
 	}
-	return problems, nil
+	spec, err := e.specOf(d, "", account{home: "/"})
+	if err != nil {
+		return nil, err
+	}
+	return append(problems, checkpoint.CallObstacles("Godwit", spec.Linux.Seccomp, d.Passed)...), nil
 }
 
 // ReserveAnew lists what stands against making this container here.
@@ -177,7 +181,11 @@ func (a *arrival) makeFiles(netns string, anew bool) error {
 	if err := e.saveSpec(d, netns, account{home: "/"}); err != nil {
 		return err
 	}
-	return durable.Save(a.files.definition(), own(d))
+	d = own(d)
+	if d.Passed = nil; !anew {
+		d.Passed = checkpoint.KnownCalls(a.definition.Passed)
+	}
+	return durable.Save(a.files.definition(), d)
 }
 
 // makeImages makes the directory in memory for the state, with what runc reads when it starts.

@@ -108,14 +108,18 @@ func (e *Engine) mountRoot(d engine.Definition) error {
 
 // saveSpec writes a container's OCI specification.
 func (e *Engine) saveSpec(d engine.Definition, netns string, who account) error {
-	files := e.paths.of(d.ID)
-	spec, err := makeSpec(specInput{
-		definition: d, files: files, netns: netns, user: who.user, home: who.home, unified: unified(),
-	})
+	spec, err := e.specOf(d, netns, who)
 	if err != nil {
 		return err
 	}
-	return durable.Save(files.spec(), spec)
+	return durable.Save(e.paths.of(d.ID).spec(), spec)
+}
+
+func (e *Engine) specOf(d engine.Definition, netns string, who account) (*specs.Spec, error) {
+	return makeSpec(specInput{
+		definition: d, files: e.paths.of(d.ID), netns: netns, user: who.user, home: who.home,
+		unified: unified(),
+	})
 }
 
 // loadSpec reads a container's OCI specification.

@@ -175,6 +175,17 @@ func damaged(id string, part engine.Container) engine.Container {
 
 // Inspect finds a container by name, id, or unique prefix of an id.
 func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, error) {
+	ctr, err := e.lookup(ctx, ref)
+	if err != nil || ctr.PID == 0 || ctr.Definition.Passed != nil {
+		return ctr, err
+	}
+	if spec, err := loadSpec(e.paths.of(ctr.Definition.ID)); err == nil && spec.Linux != nil {
+		ctr.Definition.Passed = checkpoint.PassedCalls(ctr.PID, spec.Linux.Seccomp)
+	}
+	return ctr, nil
+}
+
+func (e *Engine) lookup(ctx context.Context, ref string) (engine.Container, error) {
 	if idPattern.MatchString(ref) {
 		return e.inspect(ref)
 	}

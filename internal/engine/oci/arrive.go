@@ -107,6 +107,9 @@ func (a *arrival) prepare(ctx context.Context) error {
 	if err := a.start(ctx); err != nil {
 		return err
 	}
+	if err := a.agree(); err != nil {
+		return err
+	}
 	if err := a.connect(ctx); err != nil {
 		return err
 	}
@@ -163,7 +166,7 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 	}
 	a.engineID, record.EngineID = engineID, engineID
 	return errors.Join(e.disown(engineID, d.ID), e.remember(d.ID, engineID),
-		save(e.arrivalPath(d.ID), record))
+		save(e.passedPath(d.ID), checkpoint.KnownCalls(d.Passed)), save(e.arrivalPath(d.ID), record))
 }
 
 // createPatiently has the engine make the container, and waits for the engine even if ctx ends meanwhile.

@@ -229,7 +229,7 @@ func (e *Engine) removeArrival(ctx context.Context, id string, was arrivalRecord
 	if err := e.removeMade(ctx, id, was.Volumes); err != nil {
 		return err
 	}
-	return errors.Join(durable.Remove(e.remembered(id)), e.forget(id))
+	return errors.Join(e.unremember(id), e.forget(id))
 }
 
 // removeGroup removes the cgroup of what has arrived and its engine has removed. If its daemon was killed

@@ -178,6 +178,7 @@ func (e *Engine) describeWhole(ctx context.Context, found Container) (engine.Con
 	if err != nil {
 		return ctr, err
 	}
+	ctr.Definition.Passed = e.passed(found.ID, ctr, process)
 	return ctr, e.adapter.Describe(ctx, found, stdio, &ctr.Definition)
 }
 

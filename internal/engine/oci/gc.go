@@ -34,7 +34,8 @@ func (e *Engine) removed(listed []Container) (ids []string) {
 	for _, found := range listed {
 		there[found.ID], there[e.identity(found)] = true, true
 	}
-	for _, directory := range []string{filepath.Dir(e.remembered("x")), e.records("")} {
+	for _, directory := range []string{filepath.Dir(e.remembered("x")),
+		filepath.Dir(e.passedPath("x")), e.records("")} {
 		entries, _ := os.ReadDir(directory) // there may be nothing yet
 		for _, entry := range entries {
 			if id := entry.Name(); idPattern.MatchString(id) && !there[id] && !e.moves(id) &&

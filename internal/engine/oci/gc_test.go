@@ -49,7 +49,7 @@ func TestGarbageCollection(t *testing.T) {
 	e.adapter = &garbageAdapter{all: []Container{{ID: "own" + there,
 		Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: "own" + fails}
 	for _, id := range []string{fails, there, removed, arriving, came} {
-		must(t, e.remember(id, "own"+id))
+		must(t, errors.Join(e.remember(id, "own"+id), save(e.passedPath(id), []string{})))
 		dir, err := e.restoreDir("own" + id)
 		must(t, err)
 		must(t, os.MkdirAll(dir.CRIU(), 0o700))
@@ -64,7 +64,7 @@ func TestGarbageCollection(t *testing.T) {
 	for id, want := range map[string]bool{fails: true, there: true, removed: false, arriving: true,
 		came: true} {
 		if durable.Exists(e.remembered(id)) != want || durable.Exists(e.private(id)) != want ||
-			hasRestoreDir(t, e, id) != want {
+			hasRestoreDir(t, e, id) != want || durable.Exists(e.passedPath(id)) != want {
 			t.Errorf("%.4s is known: %v; has records: %v, and a restore directory: %v; want %v", id,
 				durable.Exists(e.remembered(id)), durable.Exists(e.private(id)), hasRestoreDir(t, e, id),
 				want)

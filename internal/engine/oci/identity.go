@@ -28,6 +28,11 @@ func (e *Engine) remembered(id string) string {
 
 func (e *Engine) remember(id, engineID string) error { return save(e.remembered(id), engineID) }
 
+// unremember forgets a container that has come here and is gone.
+func (e *Engine) unremember(id string) error {
+	return errors.Join(durable.Remove(e.passedPath(id)), durable.Remove(e.remembered(id)))
+}
+
 // givesAgain tells whether the engine gives ids again.
 func (e *Engine) givesAgain() bool {
 	_, is := e.adapter.(IDReuser)
@@ -50,7 +55,7 @@ func (e *Engine) disown(engineID, id string) error {
 		}
 		its, err := e.engineID(other)
 		if err == nil && its == engineID {
-			err = durable.Remove(e.remembered(other))
+			err = e.unremember(other)
 		}
 		if err != nil {
 			return err

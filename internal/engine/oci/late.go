@@ -114,6 +114,9 @@ func (a *arrival) startLate(ctx context.Context) error {
 	if err == nil {
 		err = a.start(ctx)
 	}
+	if err == nil {
+		err = a.agree()
+	}
 	if err = errors.Join(err, putBack(trees)); err == nil {
 		err = a.undisturbed()
 	}

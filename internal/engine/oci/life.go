@@ -54,7 +54,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	if err := e.removeRestoreDir(id); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
-	return errors.Join(durable.Remove(e.camePath(id)), durable.Remove(e.remembered(id)))
+	return errors.Join(durable.Remove(e.camePath(id)), e.unremember(id))
 }
 
 // endUnseen ends the processes of a container that has come and that its engine does not know to

@@ -231,7 +231,7 @@ func (e *Engine) forgetGone(ctx context.Context, id string) error {
 		if err := e.removeRestoreDir(id); err != nil {
 			return err
 		}
-		return durable.Remove(e.remembered(id))
+		return e.unremember(id)
 	})
 	if err != nil {
 		return err

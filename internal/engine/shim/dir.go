@@ -94,6 +94,9 @@ func (d Dir) Netns() (string, error) {
 	return "", errors.New("the container has no network namespace of its own")
 }
 
+// Spec is the specification that the engine has made of the container. Its runtime has been called by then.
+func (d Dir) Spec() (*specs.Spec, error) { return readBundle(d.bundle()) }
+
 // Placeholder is the socket of the restore proxy for the runtime, if the engine makes the network
 // when the container has been created.
 func (d Dir) Placeholder() string { return filepath.Join(d.path, "forerunner.sock") }

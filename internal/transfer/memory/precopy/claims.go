@@ -10,13 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// A target that has a residual copy of the container says so in its reservation, and answers the key of
-// the pages with claims: the digests of the pages that it has, 16 bytes for each, hashed with that key.
-// The source refers to those pages instead of sending them. The target checks each reference against the
-// digest of the page that it finds (pipeline.Receiver). So a residual copy that is damaged, old or gone
-// makes pages travel again, and never makes wrong memory.
-
-// MaxClaims bounds how many digests a target may send of a container with so much memory: twice what the
+// MaxClaims bounds how many digests a target may send for a container with that much memory: twice what the
 // container has, and some.
 func MaxClaims(memoryBytes int64) uint64 {
 	const least = 64 << 20

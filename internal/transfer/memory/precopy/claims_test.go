@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/wire/stream/streamtest"
 )
 
 // TestClaimsComeIfTheyWereAnnounced: a source waits for the claims of a residual copy. It must hear of
@@ -24,7 +25,7 @@ func TestClaimsComeIfTheyWereAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, residual := range map[int]*memory.Residual{0: nil, 3: full} {
-		near, far := dataPair(t)
+		near, far := streamtest.Pair(t)
 		pages, err := NewSender(func(int64) {})
 		if err != nil {
 			t.Fatal(err)

@@ -1,12 +1,21 @@
-// Package precopy carries a container's memory to the target in rounds while the container runs, and what is
-// left in the freeze.
+// Package precopy sends pages to a store at another node while their processes run, or in the freeze, over
+// data connections: the Sender at the source, Receiver and Incoming at the target. A migration and a staged
+// copy send theirs alike. Package rounds decides which pages are sent, and when. Pages that come after the
+// restore are for package push.
 //
-// At the source, Rounds looks for pages that were written, decides after each round what comes next, and
-// hands pages to a Sender, which sends them over one or more connections. At the target, a Receiver puts them
-// into the store from which the restored processes are filled. protocol.go has the sections between the two.
-// A round is over when the target says that all of its pages are in place; pages that it could not make from
-// a delta or a reference are sent again.
+// The first section brings the key with which pages are hashed. Frames of memory/pipeline follow, over this
+// and more connections. The target answers each barrier by what it lacks of all that came before, because it
+// could not make it from a delta or a reference, and the source sends that again. protocol.go lists the
+// sections.
 //
-// Pages that stay at the source when the container is handed over are for package push. The package knows no
-// engine and no step of a migration: connections, processes and figures come as arguments.
+// The package knows no engine and no step of a migration. It makes no connection: what makes more of them
+// comes as an argument (Lanes). Its users have sections of their own between these.
+//
+// # Claims
+//
+// A target that has a residual copy of the container says so before, and answers the key with claims: the
+// digests of the pages that it has, 16 bytes for each, hashed with that key. The source refers to those
+// pages instead of sending them. The target checks each reference against the digest of the page that it
+// finds (pipeline.Receiver). So a residual copy that is damaged, old or gone makes pages travel again, and
+// never makes wrong memory.
 package precopy

@@ -50,17 +50,6 @@ func (b *breaking) written() int {
 	return b.wrote
 }
 
-// dataPair is a data connection.
-func dataPair(t *testing.T) (source, target *stream.Session) {
-	t.Helper()
-	near, far := net.Pipe()
-	source, target, err := sessions(t, near, far)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return source, target
-}
-
 // sessions makes a data connection of a pipe.
 func sessions(t *testing.T, near, far net.Conn) (source, target *stream.Session, err error) {
 	t.Helper()
@@ -98,7 +87,7 @@ func content(pages int, seed byte) []byte {
 	return data
 }
 
-// end is what one end of a transfer in these tests does, and what it knows of its connection.
+// ends are both ends of a transfer in these tests.
 type ends struct {
 	sender   *Sender
 	receiver *Receiver

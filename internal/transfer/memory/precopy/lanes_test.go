@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/wire/stream"
+	"github.com/godwit/godwit/internal/wire/stream/streamtest"
 )
 
 // lanesOf are lanes that are dialled to a receiver, which takes what comes over them until the test ends.
@@ -33,7 +34,7 @@ func lanesOf(t *testing.T, main *stream.Session, e *ends, attached chan error) L
 // TestMoreLanes: pages come over all connections, and each of them tells how it ended.
 func TestMoreLanes(t *testing.T) {
 	e, attached := newEnds(t), make(chan error, 1)
-	source, target := dataPair(t)
+	source, target := streamtest.Pair(t)
 	done := make(chan error, 1)
 	go func() { done <- e.receive(soon(t), target, Incoming{}) }()
 	go e.hear(source)
@@ -62,7 +63,7 @@ func TestMoreLanes(t *testing.T) {
 // TestLaneBreaks: the loss of one connection ends the way of all pages, at both ends.
 func TestLaneBreaks(t *testing.T) {
 	e, attached := newEnds(t), make(chan error, 1)
-	source, target := dataPair(t)
+	source, target := streamtest.Pair(t)
 	go func() { _ = e.receive(soon(t), target, Incoming{}) }()
 	if err := errors.Join(e.sender.Begin(stream.NewSections(source, nil)),
 		e.sender.openLane(soon(t), lanesOf(t, source, e, attached))); err != nil {
@@ -83,7 +84,7 @@ func TestLaneBreaks(t *testing.T) {
 // TestLaneCannotBeOpened: the pages go on over those that there are.
 func TestLaneCannotBeOpened(t *testing.T) {
 	e := newEnds(t)
-	source, _ := dataPair(t)
+	source, _ := streamtest.Pair(t)
 	refused := errors.New("refused")
 	lanes := lanesOf(t, source, e, nil)
 	lanes.Dial = func(context.Context) (*stream.Session, error) { return nil, refused }
@@ -105,7 +106,7 @@ func TestAttach(t *testing.T) {
 	if err := e.receiver.Key(bytes.NewReader(make([]byte, 16)), Incoming{}); err != nil {
 		t.Fatal(err)
 	}
-	near, far := dataPair(t)
+	near, far := streamtest.Pair(t)
 	attached := make(chan error, 1)
 	go func() { attached <- e.receiver.Attach(soon(t), far, nil) }()
 	out := stream.NewSections(near, nil)

@@ -47,8 +47,8 @@ func (p *Sender) Again(sent func(bytes int64)) *Sender {
 // Key is what pages are hashed with.
 func (p *Sender) Key() pipeline.Key { return p.key }
 
-// Fault sets what happens before a run is taken; nil: nothing goes wrong.
-func (p *Sender) Fault(fault func() error) { p.fault = fault }
+// SetFault sets what happens before a run is taken, from now on; nil: nothing goes wrong.
+func (p *Sender) SetFault(fault func() error) { p.fault = fault }
 
 // Begin tells the target the key, over a data connection that then carries pages.
 func (p *Sender) Begin(out *stream.Sections) error {

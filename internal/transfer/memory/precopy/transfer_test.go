@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/wire/stream"
+	"github.com/godwit/godwit/internal/wire/stream/streamtest"
 )
 
 const (
@@ -254,11 +255,11 @@ func TestFaultInARound(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := memory.Run{Task: testTask, Address: testStart, Pages: 2}
-	sender.Fault(func() error { return os.ErrInvalid })
+	sender.SetFault(func() error { return os.ErrInvalid })
 	if err := sender.Put(run, content(2, 1)); !errors.Is(err, os.ErrInvalid) || counted != 0 {
 		t.Errorf("%v, %d bytes are counted", err, counted)
 	}
-	sender.Fault(nil)
+	sender.SetFault(nil)
 	if err := sender.Put(run, content(2, 1)); err != nil || counted != 2*int64(memory.PageSize()) {
 		t.Errorf("%v, %d bytes are counted", err, counted)
 	}
@@ -285,7 +286,7 @@ func TestStagedCopyGoesOn(t *testing.T) {
 	if receiver.TakeOver(staged) {
 		t.Error("a copy is taken over when there is memory already")
 	}
-	near, far := dataPair(t)
+	near, far := streamtest.Pair(t)
 	told := make(chan error, 1)
 	go func() {
 		told <- receiver.Key(bytes.NewReader(make([]byte, 16)),

@@ -2,32 +2,17 @@ package push
 
 import (
 	"context"
-	"net"
 	"testing"
 
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/wire/stream"
+	"github.com/godwit/godwit/internal/wire/stream/streamtest"
 )
 
 // testSession makes a data session with nobody at the other end who does anything.
 func testSession(t *testing.T) *stream.Session {
 	t.Helper()
-	ours, theirs := net.Pipe()
-	t.Cleanup(func() { theirs.Close() })
-	answered := make(chan error, 1)
-	go func() {
-		_, _, err := stream.Answer(t.Context(), theirs, func(stream.Hello) error { return nil },
-			stream.Options{})
-		answered <- err
-	}()
-	session, err := stream.Open(t.Context(), ours, stream.Hello{}, stream.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := <-answered; err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = session.Close() })
+	session, _ := streamtest.Pair(t)
 	return session
 }
 

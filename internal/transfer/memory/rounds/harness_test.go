@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/progress"
 	"github.com/godwit/godwit/internal/wire/stream"
+	"github.com/godwit/godwit/internal/wire/stream/streamtest"
 )
 
 // container is the memory and the processor time of a container, by a script: what each round finds, in bytes
@@ -177,7 +177,7 @@ func try(t *testing.T, of *container, settings migration.Settings, change func(*
 		of.most = 50
 	}
 	of.script = append([]uint64(nil), of.script...)
-	source, target := pair(t)
+	source, target := streamtest.Pair(t)
 	spec := migration.Spec{ID: "m", Mode: migration.PreCopy, Side: migration.Source}
 	figures := progress.NewTracker(spec)
 	sender, err := precopy.NewSender(figures.Transferred)
@@ -255,26 +255,6 @@ func (r *trial) receive(t *testing.T, data *stream.Session) {
 			}
 		}
 	}()
-}
-
-// pair is a data connection.
-func pair(t *testing.T) (source, target *stream.Session) {
-	t.Helper()
-	near, far := net.Pipe()
-	answered := make(chan error, 1)
-	go func() {
-		var err error
-		target, _, err = stream.Answer(t.Context(), far, func(stream.Hello) error { return nil },
-			stream.Options{})
-		answered <- err
-	}()
-	source, err := stream.Open(t.Context(), near, stream.Hello{Migration: "0123456789abcdef",
-		Purpose: precopy.PurposePages}, stream.Options{Workers: 1})
-	if err := errors.Join(err, <-answered); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = errors.Join(source.Close(), target.Close()) })
-	return source, target
 }
 
 // told wants that a decision is in the report which has all these words.

@@ -162,7 +162,7 @@ func (m *Rounds) Close() error { return m.pages.Close() }
 // are in place.
 func (m *Rounds) round(ctx context.Context,
 	do func(context.Context, memory.Sink) (memory.RoundStats, error)) (memory.RoundStats, error) {
-	m.config.Sender.Fault(m.faultIn(ctx))
+	m.config.Sender.SetFault(m.faultIn(ctx))
 	start, wire, before := time.Now(), m.config.Link.PageBytes(), m.config.Sender.Stats()
 	stats, err := do(ctx, m.config.Sender)
 	if err == nil && !stats.Final {

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"path/filepath"
+
+	"github.com/godwit/godwit/internal/cluster"
+	"github.com/godwit/godwit/internal/connection"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/inventory"
+	"github.com/godwit/godwit/internal/lease"
+	"github.com/godwit/godwit/internal/location"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// Here the packages get what they need that know where containers are, and what their addresses need.
+
+func newLists(a *Agent) *inventory.Lists {
+	return inventory.New(inventory.Config{
+		Engines: a.engines, Own: a.embedded, Watched: a.watched, Routed: a.routed, Every: cluster.HelloEvery,
+	})
+}
+
+func newLeases(a *Agent) *lease.Leases {
+	return lease.New(a.ctx, lease.Config{
+		Path: filepath.Join(a.config.StateDir, "releases.json"), Self: a.self.Number,
+		Network: a.network, Nodes: a.peers, Timeout: a.config.peerTimeout(), Every: cluster.HelloEvery,
+		Gone: func(definition engine.Definition) { a.lists.Changed(a.engines.EngineFor(definition)) },
+		Log:  a.log,
+	})
+}
+
+func newLocations(a *Agent) *location.Locations {
+	return location.New(a.ctx, location.Config{
+		Self: a.self.Name, Lists: a.lists, Leases: a.leases, Network: a.network, Moves: known{a},
+		Reaches: a.peers.Reaches, Heard: a.kept.Elsewhere, Log: a.log,
+	})
+}
+
+func newDoubles(a *Agent) *location.Doubles {
+	return location.NewDoubles(a.ctx, location.DoublesConfig{
+		Self: a.self.Name, Here: a.lists, Engines: a.engines, Moves: known{a}, Log: a.log,
+	})
+}
+
+// openConnections makes what looks after the connections of containers. unopened is why there may be more
+// engines whose containers have addresses of the pool.
+func openConnections(a *Agent, unopened error) {
+	a.adopter = connection.NewAdopter(a.ctx, connection.AdopterConfig{
+		Path: filepath.Join(a.config.StateDir, "adoptions.json"), Engines: a.engines, Routed: a.routed,
+		Network: a.network, Leases: a.leases, Locations: a.locations, Moves: known{a},
+		Removed: a.tellRemoved, Log: a.log,
+	})
+	a.bridges = connection.NewBridges(connection.BridgesConfig{
+		Engines: a.engines, Looks: &a.looks, Network: a.network, Ports: a.network, Moves: known{a},
+		Member: func(number int) bool {
+			_, is := a.peers.ByNumber(number)
+			return is
+		},
+		Removed: a.tellRemoved, Log: a.log,
+	})
+	a.connections = connection.New(connection.Config{
+		Engines: a.engines, Own: a.embedded, Addressed: a.lists.Addressed, Unopened: unopened,
+		Network: a.network, Routes: a.network, Adopter: a.adopter,
+		Runs: a.giveRoom, Log: a.log,
+	})
+	var networked []connection.Networked
+	for _, one := range a.byShim {
+		networked = append(networked, one)
+	}
+	a.keeper = connection.NewKeeper(connection.KeeperConfig{
+		Adopter: a.adopter, Bridges: a.bridges,
+		Routed: connection.NewRouted(networked, a.network.SetRoutedNetworks, &a.looks, a.log),
+		Looks:  &a.looks, Network: a.network, Watched: a.watched, Lists: a.lists, Log: a.log,
+	})
+}
+
+// known is what migrations on this node know of its containers. The migrations are made after those who ask.
+type known struct{ agent *Agent }
+
+// Moving reports whether a migration on this node says where a container is.
+func (k known) Moving(container string) bool { return k.agent.moves.moving(container) }
+
+// AllMoving are the containers of which that is so.
+func (k known) AllMoving() map[string]bool { return k.agent.moves.containers() }
+
+// Departed reports whether a container that is still on this node runs at another one.
+func (k known) Departed(container string) bool {
+	moving := k.agent.moves.of(container)
+	return moving != nil && moving.tracker.Spec.Side == migration.Source &&
+		moving.record().State == migration.Committed
+}
+
+// Left reports whether a container is not this node's since it was last moved from or to it.
+func (k known) Left(container string) bool { return k.agent.moves.left(container) }

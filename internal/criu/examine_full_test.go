@@ -1,0 +1,99 @@
+package criu
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// full starts a shell that has no free descriptor.
+func full(t *testing.T, limit string, before ...string) (pid int) {
+	t.Helper()
+	args := append(before, "sh", "-c", "echo ready; "+limit+"; ulimit -S -n 3; read end")
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatal(line, err)
+	}
+	limited := func() bool {
+		var now unix.Rlimit
+		return unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &now) == nil && now.Cur == 3
+	}
+	for end := time.Now().Add(10 * time.Second); !limited(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it keeps its limit")
+		}
+	}
+	return cmd.Process.Pid
+}
+
+// TestExamineUsedUp: a process that stays without a free descriptor is refused by name, with its limit and
+// what helps. One that soon has a free descriptor is not, nor one in a sandbox like sshd's after longer.
+func TestExamineUsedUp(t *testing.T) {
+	t.Parallel()
+	stays, passes, authenticates := full(t, ":"), full(t, ":"),
+		full(t, "ulimit -n 20", "setpriv", "--no-new-privs")
+	raise := func(pid int) func() {
+		return func() {
+			var limit unix.Rlimit
+			err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit)
+			limit.Cur = 9
+			if err = errors.Join(err, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	soon := time.AfterFunc(usedUpPatience/2, raise(passes))
+	defer soon.Stop()
+	later := time.AfterFunc(usedUpPatience*3/2, raise(authenticates))
+	defer later.Stop()
+	found := usedUpIn(t, stays, passes, authenticates)
+	if len(found) != 1 || found[0].PID != stays || !strings.Contains(found[0].String(), "(sh): no free "+
+		"descriptor below its limit (RLIMIT_NOFILE 3)") {
+		t.Fatalf("processes %d, %d, %d: %+v", stays, passes, authenticates, found)
+	}
+	// What it recommends helps.
+	_, command, _ := strings.Cut(found[0].Remedy, "on this node: ")
+	if want := fmt.Sprintf("prlimit --pid %d --nofile=67:", stays); !strings.HasPrefix(command, want) {
+		t.Fatalf("remedy %q, want %q", found[0].Remedy, want)
+	}
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if found := usedUpIn(t, stays); len(found) > 0 {
+		t.Errorf("%+v", found)
+	}
+}
+
+// usedUpIn is what Examine says of the processes' limits.
+func usedUpIn(t *testing.T, pids ...int) []Problem {
+	t.Helper()
+	problems, err := Examine(t.Context(), Subject{PIDs: pids})
+	must(t, err)
+	other := func(p Problem) bool { return !strings.Contains(p.What, "RLIMIT_NOFILE") }
+	return slices.DeleteFunc(problems, other)
+}
+
+// TestExamineUsedUpEnds: nobody waits for the watch who does not want the answer any more.
+func TestExamineUsedUpEnds(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	stays := full(t, ":")
+	defer time.AfterFunc(usedUpPatience/10, cancel).Stop()
+	if problems, err := Examine(ctx, Subject{PIDs: []int{stays}}); err == nil {
+		t.Errorf("%+v", problems)
+	}
+}
