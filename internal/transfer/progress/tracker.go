@@ -88,6 +88,13 @@ func (t *Tracker) Failed(step migration.StepName, why string) {
 // Waiting is what is tried again until it works, and for how long. Before the handover nothing is;
 // of pages that follow their own figures tell.
 func (t *Tracker) Waiting(state migration.State, at time.Time) (what string, seconds float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.waiting(state, at)
+}
+
+// waiting is Waiting, for who holds the lock.
+func (t *Tracker) waiting(state migration.State, at time.Time) (what string, seconds float64) {
 	again := state == migration.Undoing || state == migration.Committed && t.step != migration.StepPush
 	if !again || t.vain == "" {
 		return "", 0
@@ -258,7 +265,7 @@ func (t *Tracker) Progress(record migration.Record, at time.Time) migration.Prog
 		Push:       t.known().Push,
 		FileRounds: len(t.facts.FileRounds), ExpectedFilesSeconds: t.filesExpected.Seconds(),
 	}
-	p.Waiting, p.WaitingSeconds = t.Waiting(record.State, at)
+	p.Waiting, p.WaitingSeconds = t.waiting(record.State, at)
 	if p.Push != nil && record.State == migration.Running { // the target has no step of its own for that
 		p.Phase = string(migration.StepPush)
 	}

@@ -64,6 +64,27 @@ func TestWaiting(t *testing.T) {
 	waits(migration.Committed, "no engine")
 }
 
+// TestWaitingIsAskedAtAnyTime: whoever asks what is tried again does so while steps begin and fail. The race
+// detector sees whether the answer is of one moment.
+func TestWaitingIsAskedAtAnyTime(t *testing.T) {
+	tracker := NewTracker(migration.Spec{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 100 {
+			tracker.Begin(migration.UndoFreeze)
+			tracker.Failed(migration.UndoFreeze, "no engine")
+			tracker.Begin(migration.UndoRounds)
+		}
+	}()
+	for range 100 {
+		if what, _ := tracker.Waiting(migration.Undoing, time.Now()); what != "" && what != "no engine" {
+			t.Errorf("it waits for %q", what)
+		}
+	}
+	<-done
+}
+
 // FuzzHeardReport: a report of another node is kept only by the target of its migration, and can be
 // shown and kept then.
 func FuzzHeardReport(f *testing.F) {
