@@ -32,7 +32,7 @@ func (a *Agent) whereTo(err error, reference string) error {
 func (m *moves) movedTo(reference string) string {
 	node := ""
 	for _, move := range m.list() {
-		spec := move.tracker.spec
+		spec := move.tracker.Spec
 		if spec.Name != reference && (reference == "" || !strings.HasPrefix(spec.Container, reference)) {
 			continue
 		}
@@ -51,7 +51,7 @@ func (m *moves) movedTo(reference string) string {
 func (m *moves) left(container string) bool {
 	left := false
 	for _, move := range m.list() {
-		if spec := move.tracker.spec; spec.Container == container && move.ended() {
+		if spec := move.tracker.Spec; spec.Container == container && move.ended() {
 			left = (spec.Side == migration.Source) == (move.record().Result == migration.Moved)
 		}
 	}
@@ -62,7 +62,7 @@ func (m *moves) left(container string) bool {
 // node. Nil: it left then, or never was elsewhere.
 func (m *moves) broughtBy(container string) (brought *move) {
 	for _, move := range m.list() {
-		spec, moved := move.tracker.spec, move.ended() && move.record().Result == migration.Moved
+		spec, moved := move.tracker.Spec, move.ended() && move.record().Result == migration.Moved
 		switch {
 		case spec.Container != container:
 		case spec.Side == migration.Target && (moved || !move.ended()):
@@ -79,7 +79,7 @@ func (m *moves) broughtBy(container string) (brought *move) {
 func (a *Agent) wait(ctx context.Context, id string) (int, error) {
 	for {
 		code, err := a.embedded.Wait(ctx, id)
-		if move := a.moves.of(id); move != nil && move.tracker.spec.Side == migration.Source &&
+		if move := a.moves.of(id); move != nil && move.tracker.Spec.Side == migration.Source &&
 			ctx.Err() == nil {
 			if err := waitFor(ctx, move.done); err != nil {
 				return 0, err

@@ -15,7 +15,7 @@ import (
 
 // equip gives a move the work of its side.
 func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
-	spec := m.tracker.spec
+	spec := m.tracker.Spec
 	if spec.Side == migration.Source {
 		// it will only be undone, or finalised
 		work := newSource(a, m, definition, a.node(spec.Target), migration.Settings{})
@@ -82,10 +82,12 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	work.auto, work.early = auto, early
 	work.split = newSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
 	if why := demands.Refused[migration.Hybrid]; why != "" && spec.Mode == migration.PreCopy {
-		work.split.forbid(why) // rounds that do not converge would turn into that mode
+		work.split.Forbid(why) // rounds that do not converge would turn into that mode
 	}
 	m.take(work)
-	m.tracker.chose(auto)
+	if auto != nil {
+		m.tracker.Chose(auto.choice, auto.took)
+	}
 	if err := a.moves.add(m); err != nil {
 		return nil, err
 	}

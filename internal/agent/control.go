@@ -100,11 +100,11 @@ func (c *control) call(kind migration.MessageKind, message *api.Message) {
 	defer c.endCall(kind)
 	var reply *api.TellReply
 	err := c.ask(c.agent.ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
-		reply, err = peer.Tell(ctx, &api.TellRequest{Migration: c.move.tracker.spec.ID, Message: message})
+		reply, err = peer.Tell(ctx, &api.TellRequest{Migration: c.move.tracker.Spec.ID, Message: message})
 		return err
 	})
 	if err != nil {
-		c.agent.log.Debug("message not delivered", "migration", c.move.tracker.spec.ID, "kind", kind, "error",
+		c.agent.log.Debug("message not delivered", "migration", c.move.tracker.Spec.ID, "kind", kind, "error",
 			err)
 		return
 	}

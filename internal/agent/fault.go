@@ -115,5 +115,5 @@ func (m *move) fault(ctx context.Context, step, when string) error {
 	if !m.agent.config.Faults {
 		return nil
 	}
-	return Fault{Side: string(m.tracker.spec.Side), Step: step, When: when}.happen(ctx, m.agent.config.RunDir)
+	return Fault{Side: string(m.tracker.Spec.Side), Step: step, When: when}.happen(ctx, m.agent.config.RunDir)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -63,11 +64,10 @@ const leastMaxBytes = 16 << 10
 
 // autoMode is what a migration goes by whose mode was chosen here.
 type autoMode struct {
-	demands  predict.Demands
-	began    time.Time
+	rounds.Auto
+
 	took     time.Duration // to choose
 	choice   predict.Choice
-	forecast predict.Forecast // of that mode
 	foreseen *foreseenSplit
 }
 
@@ -76,15 +76,7 @@ func (a *autoMode) frozenBytes() float64 {
 	if a == nil {
 		return 0
 	}
-	return a.forecast.Prediction.FrozenBytes.Expected
-}
-
-// waitOver is how long a client may wait if what is left follows; see predict.
-func (a *autoMode) waitOver(left, rtt time.Duration, rate float64) time.Duration {
-	if a == nil {
-		return 0
-	}
-	return a.forecast.WaitOver(left, rtt, rate)
+	return a.Forecast.Prediction.FrozenBytes.Expected
 }
 
 const (
@@ -104,7 +96,7 @@ const (
 // chooseMode chooses how to move a container. What is not known is measured only if the choice depends on it.
 func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, node identity.Node,
 	demands predict.Demands) (*autoMode, error) {
-	auto := &autoMode{demands: demands, began: time.Now()}
+	auto := &autoMode{Auto: rounds.Auto{Demands: demands, Began: time.Now()}}
 	in, err := a.input(ctx, definition, node, demands)
 	if err != nil {
 		return nil, err
@@ -123,9 +115,9 @@ func (a *Agent) chooseMode(ctx context.Context, definition engine.Definition, no
 	if auto.choice, err = predict.Choose(predict.All(in), demands); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
-	auto.forecast = predict.Forecast{Prediction: predict.Of(in, auto.choice.Mode), Input: in}
+	auto.Forecast = predict.Forecast{Prediction: predict.Of(in, auto.choice.Mode), Input: in}
 	auto.foreseen = foreseenOf(in)
-	auto.took = time.Since(auto.began)
+	auto.took = time.Since(auto.Began)
 	return auto, nil
 }
 

@@ -10,29 +10,6 @@ import (
 	"github.com/godwit/godwit/internal/transfer/state"
 )
 
-// FuzzHeardReport: a report of another node is kept only by the target of its migration, and can be
-// shown and kept then.
-func FuzzHeardReport(f *testing.F) {
-	const id = "0000000000000001"
-	f.Add([]byte(`{"migration":"` + id + `","mode":"cold","phases":[{"name":"freeze","seconds":1e300}]}`))
-	f.Add([]byte(`{"migration":"` + id + `","mode":"cold","bytes":{"memory":-1}}`))
-	f.Add([]byte(`null`))
-	f.Fuzz(func(t *testing.T, document []byte) {
-		one := newTracker(migration.Spec{ID: id, Side: migration.Target, Mode: migration.Cold})
-		one.heardReport(document)
-		if one.report == nil {
-			return
-		}
-		if one.report.Migration != id {
-			t.Errorf("the report of %q is kept", one.report.Migration)
-		}
-		if _, err := json.Marshal(one.finish(migration.Record{Spec: one.spec},
-			migration.Finish{Result: migration.Moved}, nil)); err != nil {
-			t.Errorf("it cannot be kept: %v", err)
-		}
-	})
-}
-
 // FuzzFinal: the final marker of another node is refused, or compared with what has come.
 func FuzzFinal(f *testing.F) {
 	f.Add([]byte(`{"state":{"core-1.img":1}}`))

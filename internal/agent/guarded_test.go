@@ -22,8 +22,9 @@ import (
 // makes them do.
 var guardedPackages = []string{
 	".", "../access", "../cluster", "../connection", "../envelopes", "../gc", "../inventory", "../lease",
-	"../location", "../memory/precopy", "../reserve", "../residual", "../sampling", "../staging",
-	"../transfer/kept", "../transfer/layers", "../transfer/proof", "../transfer/state",
+	"../location", "../reserve", "../residual", "../sampling", "../staging",
+	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/push",
+	"../transfer/memory/rounds", "../transfer/progress", "../transfer/proof", "../transfer/state",
 }
 
 // lasting are the functions whose goroutines serve for as long as the agent does: it is better to start it

@@ -78,7 +78,7 @@ func (s *source) examineInodes(ctx context.Context) error {
 	s.mu.Lock()
 	chosen := s.volumes
 	s.mu.Unlock()
-	problems, err := s.agent.examineInodes(ctx, s.definition, chosen, s.settings.get())
+	problems, err := s.agent.examineInodes(ctx, s.definition, chosen, s.settings.Get())
 	if err != nil {
 		return err
 	}

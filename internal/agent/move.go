@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/gc"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/progress"
 )
 
 // work is what one side of a migration does. Every undo bears that its step never began, and can be repeated.
@@ -46,7 +47,7 @@ const unknownEvery = 5 * time.Second
 type move struct {
 	agent   *Agent
 	journal *journal
-	tracker *tracker
+	tracker *progress.Tracker
 	since   time.Time // by this node's clock; the time of the beginning is what the source says
 
 	mu      sync.Mutex // held while an event is processed, so that actions are executed in order
@@ -82,8 +83,8 @@ var (
 
 func newMove(agent *Agent, journal *journal, machine *migration.Machine) *move {
 	return &move{
-		agent: agent, journal: journal, machine: machine, tracker: newTracker(machine.Record().Spec),
-		since:   time.Now(),
+		agent: agent, journal: journal, machine: machine,
+		tracker: progress.NewTracker(machine.Record().Spec), since: time.Now(),
 		running: map[migration.StepName]*runningStep{}, done: make(chan struct{}),
 		final: make(chan bool, 1), proceed: make(chan bool, 1),
 	}
@@ -112,8 +113,8 @@ func (m *move) step(event migration.Event) (*migration.Message, error) {
 // raise tells of an alarm once, not at each time that the target is asked.
 func (m *move) raise(alarm string) {
 	if alarm != "" && alarm != m.alarm {
-		m.agent.log.Error("only an operator can tell where a container runs", "migration", m.tracker.spec.ID,
-			"container", m.tracker.spec.Name, "alarm", alarm)
+		m.agent.log.Error("only an operator can tell where a container runs", "migration", m.tracker.Spec.ID,
+			"container", m.tracker.Spec.Name, "alarm", alarm)
 	}
 	m.alarm = alarm
 }
@@ -121,7 +122,7 @@ func (m *move) raise(alarm string) {
 // tell processes an event that nobody waits for.
 func (m *move) tell(event migration.Event) {
 	if _, err := m.step(event); err != nil {
-		m.agent.log.Debug("event ignored", "migration", m.tracker.spec.ID, "reason", err)
+		m.agent.log.Debug("event ignored", "migration", m.tracker.Spec.ID, "reason", err)
 	}
 }
 
@@ -259,7 +260,7 @@ func (m *move) start(name migration.StepName,
 	step := &runningStep{cancel: cancel, ended: make(chan struct{})}
 	m.running[name] = step
 	life := m.life
-	m.tracker.begin(name)
+	m.tracker.Begin(name)
 	go m.guarded(func() {
 		event := m.contained(ctx, name, body)
 		cancel(nil)
@@ -295,7 +296,7 @@ func (m *move) endStep(life int, event migration.Event) {
 	}
 	actions, err := m.machine.Step(event)
 	if err != nil {
-		m.agent.log.Debug("end of a step ignored", "migration", m.tracker.spec.ID, "reason", err)
+		m.agent.log.Debug("end of a step ignored", "migration", m.tracker.Spec.ID, "reason", err)
 	}
 	m.execute(actions)
 }
@@ -328,7 +329,7 @@ func (m *move) performUndo(ctx context.Context, name migration.StepName) migrati
 func (m *move) endOf(ctx context.Context, name migration.StepName, began, ended time.Time,
 	err error) migration.Event {
 	if err == nil {
-		m.agent.log.Debug("step done", "migration", m.tracker.spec.ID, "step", name, "seconds",
+		m.agent.log.Debug("step done", "migration", m.tracker.Spec.ID, "step", name, "seconds",
 			ended.Sub(began).Seconds())
 		return migration.StepDone{Step: name, Began: began, Ended: ended}
 	}
@@ -336,7 +337,7 @@ func (m *move) endOf(ctx context.Context, name migration.StepName, began, ended 
 		err = cause
 	}
 	m.logFailure(name, err)
-	m.tracker.failed(name, err.Error())
+	m.tracker.Failed(name, err.Error())
 	failed := migration.StepFailed{Step: name, Error: err.Error(), Began: began, Ended: ended}
 	failed.Unsent = name == migration.StepSend && m.work().unsent()
 	var refused *migration.Refusal
@@ -356,7 +357,7 @@ func (m *move) logFailure(name migration.StepName, err error) {
 	} else {
 		m.failure = failure
 	}
-	m.agent.log.Log(m.agent.ctx, level, "step failed", "migration", m.tracker.spec.ID, "step", name, "error",
+	m.agent.log.Log(m.agent.ctx, level, "step failed", "migration", m.tracker.Spec.ID, "step", name, "error",
 		err)
 	m.agent.logPanic(err)
 }
@@ -374,7 +375,7 @@ func (m *move) ask(abort bool) {
 	}
 	m.mu.Unlock()
 	if err != nil {
-		m.agent.log.Debug("outcome unknown", "migration", m.tracker.spec.ID, "error", err)
+		m.agent.log.Debug("outcome unknown", "migration", m.tracker.Spec.ID, "error", err)
 		m.agent.logPanic(err)
 		return // The machine asks again at a later tick.
 	}
@@ -493,6 +494,6 @@ func (m *move) limit(after time.Duration) {
 	})()
 }
 
-func (m *move) progress(at time.Time) migration.Progress { return m.tracker.progress(m.record(), at) }
+func (m *move) progress(at time.Time) migration.Progress { return m.tracker.Progress(m.record(), at) }
 
-func (m *move) report() migration.Report { return m.tracker.now(m.record(), m.ended()) }
+func (m *move) report() migration.Report { return m.tracker.Report(m.record(), m.ended()) }

@@ -104,7 +104,7 @@ func (m *moves) checkVolumes(definition engine.Definition) error {
 	}
 	for _, move := range m.list() {
 		if err == nil && !move.ended() {
-			err = check(move.tracker.spec, move.volumes())
+			err = check(move.tracker.Spec, move.volumes())
 		}
 	}
 	return err
@@ -136,7 +136,7 @@ func (m *moves) underWaySpecs() (specs []migration.Spec) {
 	defer m.mu.Unlock()
 	for _, move := range m.byID {
 		if !move.ended() {
-			specs = append(specs, move.tracker.spec)
+			specs = append(specs, move.tracker.Spec)
 		}
 	}
 	for _, one := range m.waiting() {
@@ -148,7 +148,7 @@ func (m *moves) underWaySpecs() (specs []migration.Spec) {
 
 func (m *moves) underWay(container string) *move {
 	for _, move := range m.byID {
-		if move.tracker.spec.Container == container && !move.ended() {
+		if move.tracker.Spec.Container == container && !move.ended() {
 			return move
 		}
 	}
@@ -162,7 +162,7 @@ func (m *moves) containers() map[string]bool {
 	moving := map[string]bool{}
 	for _, move := range m.byID {
 		if !move.ended() {
-			moving[move.tracker.spec.Container] = true
+			moving[move.tracker.Spec.Container] = true
 		}
 	}
 	for _, one := range m.waiting() {
@@ -250,7 +250,7 @@ func (e unknownMigration) Is(target error) bool { return target == engine.ErrNot
 func (m *moves) add(added *move) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	spec := added.tracker.spec
+	spec := added.tracker.Spec
 	if m.over {
 		return fmt.Errorf("%w: the agent of %s is ending", engine.ErrBusy, m.agent.self.Name)
 	}
@@ -277,7 +277,7 @@ func (m *moves) add(added *move) error {
 func (m *moves) arriving(source string) int {
 	count := 0
 	for _, move := range m.byID {
-		if spec := move.tracker.spec; spec.Side == migration.Target && spec.Source == source &&
+		if spec := move.tracker.Spec; spec.Side == migration.Target && spec.Source == source &&
 			!move.ended() {
 			count++
 		}
@@ -299,7 +299,7 @@ func (m *moves) list() []*move {
 		list = append(list, move)
 	}
 	slices.SortFunc(list, func(a, b *move) int {
-		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.tracker.spec.ID, b.tracker.spec.ID))
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.tracker.Spec.ID, b.tracker.Spec.ID))
 	})
 	return list
 }
@@ -310,9 +310,9 @@ func (m *moves) list() []*move {
 func (m *moves) prune() {
 	for _, move := range surplus(m.list()) {
 		m.mu.Lock()
-		delete(m.byID, move.tracker.spec.ID)
+		delete(m.byID, move.tracker.Spec.ID)
 		m.mu.Unlock()
-		if err := os.RemoveAll(m.dir(move.tracker.spec.ID)); err != nil {
+		if err := os.RemoveAll(m.dir(move.tracker.Spec.ID)); err != nil {
 			m.agent.log.Warn("cannot remove an old migration", "error", err)
 		}
 	}
@@ -425,7 +425,7 @@ func (m *moves) recoverOne(id string) {
 	move := newMove(m.agent, journal, machine)
 	move.since = journal.since(read.Record.Spec.Started)
 	m.agent.equip(move, read.Definition, nil)
-	move.tracker.load(m.dir(id))
+	move.tracker.Load(m.dir(id))
 	m.mu.Lock()
 	known := m.byID[id] != nil || m.over // another attempt has recovered it meanwhile, or the next agent will
 	if !known {
@@ -488,7 +488,7 @@ func (m *moves) ban(id, from string) error {
 // peerBack lets migrations that wait for a node ask it at once.
 func (m *moves) peerBack(node string) {
 	for _, move := range m.list() {
-		if spec := move.tracker.spec; !move.ended() && (spec.Source == node || spec.Target == node) {
+		if spec := move.tracker.Spec; !move.ended() && (spec.Source == node || spec.Target == node) {
 			move.tell(migration.PeerBack{})
 		}
 	}
@@ -515,14 +515,14 @@ func (m *moves) wind(ctx context.Context) {
 	for _, move := range m.list() {
 		if waitFor(ctx, move.done) != nil {
 			m.agent.log.Warn("migration not ended; it goes on when the agent is back", "migration",
-				move.tracker.spec.ID)
+				move.tracker.Spec.ID)
 		}
 	}
 }
 
 // busy is the error for who wants to do something else with a container that is being migrated.
 func (m *move) busy() error {
-	spec, what := m.tracker.spec, `wait, or stop it with "godwit migration cancel %s"`
+	spec, what := m.tracker.Spec, `wait, or stop it with "godwit migration cancel %s"`
 	switch m.record().State {
 	case migration.InDoubt:
 		what = `whether it runs at ` + spec.Target +
@@ -543,19 +543,19 @@ func (m *move) busy() error {
 // migrationEnded keeps the report, and forgets migrations that are too old.
 func (a *Agent) migrationEnded(m *move, result migration.Finish) {
 	var leaves []string
-	if m.tracker.spec.Side == migration.Source && result.Result == migration.Moved {
+	if m.tracker.Spec.Side == migration.Source && result.Result == migration.Moved {
 		leaves = a.leavesBehind(m.journal.definition)
 	}
-	report := m.tracker.finish(m.machine.Record(), result, leaves)
+	report := m.tracker.Finish(m.machine.Record(), result, leaves)
 	data, err := json.Marshal(report)
 	if err == nil {
 		err = kernel.WriteFileAtomic(filepath.Join(m.journal.dir, "report.json"), data, 0o600)
 	}
 	if err != nil {
-		a.log.Error("cannot save the report of a migration", "migration", m.tracker.spec.ID, "error", err)
+		a.log.Error("cannot save the report of a migration", "migration", m.tracker.Spec.ID, "error", err)
 	}
-	a.experience.Learn(report, m.tracker.spec.Side, m.tracker.spec.Container, a.peers.WayTo)
-	a.log.Info("migration ended", "migration", m.tracker.spec.ID, "container", m.tracker.spec.Name,
+	a.experience.Learn(report, m.tracker.Spec.Side, m.tracker.Spec.Container, a.peers.WayTo)
+	a.log.Info("migration ended", "migration", m.tracker.Spec.ID, "container", m.tracker.Spec.Name,
 		"result", result.Result, "error", result.Error)
 	go a.guarded(a.moves.prune)()
 	if err := a.spare.Keep(); err != nil {
@@ -567,9 +567,9 @@ func (a *Agent) migrationEnded(m *move, result migration.Finish) {
 func (a *Agent) deliver(m *move, encoded *api.Message) {
 	message, err := envelopes.Decode(encoded)
 	if err != nil {
-		a.log.Warn("message cannot be decoded", "migration", m.tracker.spec.ID, "error", err)
+		a.log.Warn("message cannot be decoded", "migration", m.tracker.Spec.ID, "error", err)
 		return
 	}
-	m.tracker.heardReport(encoded.ReportJson)
+	m.tracker.HeardReport(encoded.ReportJson)
 	m.tell(migration.Received{Message: message})
 }

@@ -52,8 +52,8 @@ func TestNamed(t *testing.T) {
 		found, err := a.moves.named(given)
 		switch {
 		case want == "" && err == nil:
-			t.Errorf("%q is %s", given, found.tracker.spec.ID)
-		case want != "" && (err != nil || found.tracker.spec.ID != want):
+			t.Errorf("%q is %s", given, found.tracker.Spec.ID)
+		case want != "" && (err != nil || found.tracker.Spec.ID != want):
 			t.Errorf("%q: %v", given, err)
 		}
 	}

@@ -42,7 +42,7 @@ func (s *placements) receive(brought *move, p placement.Policy) error {
 const policyNote = "policy-taken"
 
 func (m *move) notePath() string {
-	return filepath.Join(m.agent.moves.dir(m.tracker.spec.ID), policyNote)
+	return filepath.Join(m.agent.moves.dir(m.tracker.Spec.ID), policyNote)
 }
 
 func (m *move) notePolicy() error { return kernel.WriteFileAtomic(m.notePath(), nil, 0o600) }

@@ -86,7 +86,7 @@ func (k known) AllMoving() map[string]bool { return k.agent.moves.containers() }
 // Departed reports whether a container that is still on this node runs at another one.
 func (k known) Departed(container string) bool {
 	moving := k.agent.moves.of(container)
-	return moving != nil && moving.tracker.spec.Side == migration.Source &&
+	return moving != nil && moving.tracker.Spec.Side == migration.Source &&
 		moving.record().State == migration.Committed
 }
 

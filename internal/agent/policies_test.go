@@ -152,9 +152,9 @@ func TestRoundsMustNotTurnIntoARefusedMode(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	s := newSplit(migration.PostCopyAuto, migration.Settings{}, nil, nil)
-	s.forbid(refused[migration.Hybrid])
-	if !strings.Contains(s.refuses(), refused[migration.Hybrid]) || s.request() == nil {
-		t.Errorf("rounds may turn: %q", s.refuses())
+	s.Forbid(refused[migration.Hybrid])
+	if !strings.Contains(s.Refuses(), refused[migration.Hybrid]) || s.Request() == "" {
+		t.Errorf("rounds may turn: %q", s.Refuses())
 	}
 }
 

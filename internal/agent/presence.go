@@ -22,7 +22,7 @@ func (a *Agent) holding(ctx context.Context, container string) (string, error) {
 	never := false
 	if move := a.moves.of(container); move != nil {
 		if never = move.neverRuns(); !never {
-			return "migration " + move.tracker.spec.ID + " of it is under way", nil
+			return "migration " + move.tracker.Spec.ID + " of it is under way", nil
 		}
 	}
 	one, err := a.embedded.Inspect(ctx, container)

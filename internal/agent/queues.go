@@ -55,5 +55,5 @@ func (a *Agent) giveRoom(definition engine.Definition) {
 // leaves tells whether a container is being moved away.
 func (a *Agent) leaves(id string) bool {
 	m := a.moves.of(id)
-	return m != nil && m.tracker.spec.Side == migration.Source
+	return m != nil && m.tracker.Spec.Side == migration.Source
 }

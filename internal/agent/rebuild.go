@@ -25,7 +25,7 @@ const unknownTarget = "unknown-node"
 
 // leave is the engine's note of the migration for which the container leaves.
 func (s *source) leave() engine.Leave {
-	spec := s.move.tracker.spec
+	spec := s.move.tracker.Spec
 	return engine.Leave{
 		Migration: spec.ID, Target: spec.Target, Mode: string(spec.Mode), Started: spec.Started,
 		Stay:        s.stay(),

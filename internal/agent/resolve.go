@@ -90,7 +90,7 @@ func (m *move) resolvable(event migration.Resolve) error {
 func (a *Agent) fence(ctx context.Context, m *move, d decision) (over bool, notice string, err error) {
 	asked, ok := m.work().(decidable)
 	if !ok {
-		return false, "", fmt.Errorf("%w: migration %s has ended", errRefused, m.tracker.spec.ID)
+		return false, "", fmt.Errorf("%w: migration %s has ended", errRefused, m.tracker.Spec.ID)
 	}
 	began, was := time.Now(), m.record().State
 	ticker := time.NewTicker(resolveEvery)
@@ -101,7 +101,7 @@ func (a *Agent) fence(ctx context.Context, m *move, d decision) (over bool, noti
 		}
 		heard := asked.hear(ctx, was, d.runsAt)
 		question := migration.Question{
-			Here: m.tracker.spec.Side, State: was, RunsAt: d.runsAt, Word: heard.word,
+			Here: m.tracker.Spec.Side, State: was, RunsAt: d.runsAt, Word: heard.word,
 			Late: time.Since(began) > resolvePatience, Force: d.force,
 		}
 		switch question.Rule() {
@@ -151,7 +151,7 @@ func decided(now migration.Record, runsAt migration.Side) error {
 
 // refusal explains why a decision is refused, and what the operator can do.
 func (a *Agent) refusal(m *move, q migration.Question, heard said) error {
-	spec, other := m.tracker.spec, otherNode(m.tracker.spec)
+	spec, other := m.tracker.Spec, otherNode(m.tracker.Spec)
 	switch heard.word {
 	case migration.WordNone, migration.WordUnknown, migration.WordPending:
 		why := fmt.Sprintf("%s cannot be reached (%s)", other, heard.why)
@@ -176,7 +176,7 @@ func (a *Agent) refusal(m *move, q migration.Question, heard said) error {
 // warning tells an operator who decided without the other node's answer when that node was last
 // heard, and what may happen.
 func (a *Agent) warning(m *move, q migration.Question, heard said) string {
-	spec, other := m.tracker.spec, otherNode(m.tracker.spec)
+	spec, other := m.tracker.Spec, otherNode(m.tracker.Spec)
 	return fmt.Sprintf("decided without an answer from %s (%s); %s. %s", other, heard.why,
 		a.lastContact(other), mayHappen(spec, q))
 }
@@ -254,7 +254,7 @@ func (c *control) tellNow(ctx context.Context, message migration.Message) (heard
 	}
 	var reply *api.TellReply
 	err = c.ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
-		reply, err = peer.Tell(ctx, &api.TellRequest{Migration: c.move.tracker.spec.ID, Message: encoded})
+		reply, err = peer.Tell(ctx, &api.TellRequest{Migration: c.move.tracker.Spec.ID, Message: encoded})
 		return err
 	})
 	if err != nil {

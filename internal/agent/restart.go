@@ -13,7 +13,7 @@ import (
 // be written, or a panic, must not let the machine run ahead of what is durable and done. The
 // machine that ran ahead hears of nothing any more.
 func (m *move) restartFromJournal(cause error) {
-	m.agent.log.Error("the migration goes on from its journal", "migration", m.tracker.spec.ID, "error",
+	m.agent.log.Error("the migration goes on from its journal", "migration", m.tracker.Spec.ID, "error",
 		cause)
 	m.life++
 	m.halted = true
@@ -31,7 +31,7 @@ func (m *move) restartFromJournal(cause error) {
 				return
 			}
 			if !told {
-				m.agent.log.Error("journal cannot be used; it is tried again", "migration", m.tracker.spec.ID,
+				m.agent.log.Error("journal cannot be used; it is tried again", "migration", m.tracker.Spec.ID,
 					"error", err)
 			}
 		}
@@ -75,7 +75,7 @@ func (m *move) resume(cause error) error {
 // neverBegan ends a migration of which nothing could be journaled, so that no step of it was begun.
 func (m *move) neverBegan(cause error) {
 	reason := fmt.Sprintf("%s has no journal of the migration: %v", m.agent.self.Name, cause)
-	if m.tracker.spec.Side == migration.Target {
+	if m.tracker.Spec.Side == migration.Target {
 		m.work().send(migration.Message{Kind: migration.KindNeverRan, Error: reason})
 	}
 	m.finish(migration.Finish{Result: migration.RolledBack, Error: reason})

@@ -110,7 +110,7 @@ func (n *restartsNode) moving(container string) *move {
 		n.t.Fatal(err)
 	}
 	m := newMove(n.agent, n.agent.moves.journal(testMigration, engine.Definition{}), machine)
-	m.tracker.spec.Container = container
+	m.tracker.Spec.Container = container
 	n.agent.moves.byID[testMigration] = m
 	return m
 }

@@ -20,7 +20,7 @@ func (s *localService) Migrate(ctx context.Context, request *api.MigrateRequest)
 	if err != nil {
 		return nil, wireError(err)
 	}
-	return &api.MigrateReply{Migration: m.tracker.spec.ID}, nil
+	return &api.MigrateReply{Migration: m.tracker.Spec.ID}, nil
 }
 
 func (s *localService) Plan(ctx context.Context, request *api.MigrateRequest) (*api.PlanReply, error) {
@@ -117,7 +117,7 @@ func (a *Agent) giver(id, what string) (*source, error) {
 		return nil, fmt.Errorf("%w: migration %s has ended: %s", errRefused, id, m.record().Result)
 	case !ok:
 		return nil, fmt.Errorf("%w: migration %s comes to this node; %s at its source, on %s", errRefused,
-			id, what, m.tracker.spec.Source)
+			id, what, m.tracker.Spec.Source)
 	}
 	return giver, nil
 }
@@ -126,10 +126,12 @@ func (a *Agent) giver(id, what string) (*source, error) {
 func (s *localService) Switch(_ context.Context, request *api.MigrationRequest) (*api.SwitchReply, error) {
 	giver, err := s.agent.giver(request.Migration, "it is switched")
 	if err == nil {
-		err = giver.split.request()
+		if why := giver.split.Request(); why != "" {
+			err = fmt.Errorf("%w: %s", errRefused, why)
+		}
 	}
 	if err == nil {
-		err = giver.turn.ask("a user requested it")
+		err = giver.turn.Ask("a user requested it")
 	}
 	return &api.SwitchReply{}, wireError(err)
 }

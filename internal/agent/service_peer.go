@@ -19,6 +19,8 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/layers"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
+	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -121,7 +123,7 @@ func (s *peerService) peerMove(ctx context.Context, id string) (*move, error) {
 	if err != nil {
 		return nil, wireError(err)
 	}
-	if m.tracker.spec.Source != from && m.tracker.spec.Target != from {
+	if m.tracker.Spec.Source != from && m.tracker.Spec.Target != from {
 		return nil, status.Errorf(codes.PermissionDenied, "node %s does not take part in migration %s",
 			from, id)
 	}
@@ -151,7 +153,7 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 	}
 	s.agent.deliver(m, request.Message)
 	reply := &api.TellReply{}
-	if m.tracker.spec.Side == migration.Source {
+	if m.tracker.Spec.Side == migration.Source {
 		reply.Word = string(m.record().SourceWord())
 	}
 	return reply, nil
@@ -384,15 +386,15 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	switch hello.Purpose {
 	case purposeMeasure:
 		return answerProbes(ctx, session)
-	case purposePages:
-		return work.attachPages(ctx, session)
+	case precopy.PurposePages:
+		return work.memory.Attach(ctx, session, work.move.done)
 	case purposeFiles:
 		return work.attachFiles(ctx, session)
 	case purposeStage:
 		return a.stagedCopies.Serve(ctx, session, conn.Peer().Name, hello.Migration)
 	case purposeLayers:
 		return a.layers.Serve(ctx, session, outgoing, conn.Peer().Name)
-	case purposeUrgent, purposePush:
+	case push.PurposeUrgent, push.PurposePush:
 		return work.attachPush(ctx, hello, session)
 	}
 	if !work.attach(session) {
@@ -430,7 +432,8 @@ func (a *Agent) attend(ctx context.Context, work *target) error {
 
 // targetOf finds the migration that a data connection is for.
 func (a *Agent) targetOf(hello stream.Hello, from string) (*target, error) {
-	purposes := []string{purposeMigration, purposePages, purposeFiles, purposeUrgent, purposePush}
+	purposes := []string{purposeMigration, precopy.PurposePages, purposeFiles, push.PurposeUrgent,
+		push.PurposePush}
 	if !slices.Contains(purposes, hello.Purpose) {
 		return nil, fmt.Errorf("unknown purpose of a data connection: %.40q", hello.Purpose)
 	}
@@ -439,10 +442,10 @@ func (a *Agent) targetOf(hello stream.Hello, from string) (*target, error) {
 		return nil, err
 	}
 	work, ok := m.work().(*target)
-	late := hello.Purpose == purposeUrgent || hello.Purpose == purposePush
+	late := hello.Purpose == push.PurposeUrgent || hello.Purpose == push.PurposePush
 	// a source may not know that an operator has ended it here
 	over := m.ended() && (!late || m.record().Result != migration.Moved)
-	if !ok || m.tracker.spec.Source != from || over {
+	if !ok || m.tracker.Spec.Source != from || over {
 		return nil, fmt.Errorf("migration %.40q does not bring anything from %s here", hello.Migration, from)
 	}
 	return work, nil

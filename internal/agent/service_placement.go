@@ -223,7 +223,7 @@ func (s *peerService) Follow(ctx context.Context, request *api.FollowRequest) (*
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	brought := s.agent.moves.broughtBy(p.Container)
-	if brought == nil || brought.tracker.spec.Source != from || brought.tracker.spec.ID != request.Migration {
+	if brought == nil || brought.tracker.Spec.Source != from || brought.tracker.Spec.ID != request.Migration {
 		return nil, status.Errorf(codes.PermissionDenied,
 			"node %s was not the source of the last migration of container %.12s to this "+
 				"node", from, p.Container)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 )
 
 // settings of a migration, which its user may change while it is under way.
@@ -14,20 +15,22 @@ type settings struct {
 	values migration.Settings
 }
 
-func (s *settings) get() migration.Settings {
+// Get implements rounds.Settings.
+func (s *settings) Get() migration.Settings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.values
 }
 
-func (s *settings) set(values migration.Settings) {
+// Set implements rounds.Settings.
+func (s *settings) Set(values migration.Settings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.values = values
 }
 
 // change applies what a user wants changed, all of it or nothing.
-func (s *settings) change(request *api.SetRequest, split *split) (migration.Settings, error) {
+func (s *settings) change(request *api.SetRequest, split *rounds.Split) (migration.Settings, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	values := s.values
@@ -48,8 +51,8 @@ func (s *settings) change(request *api.SetRequest, split *split) (migration.Sett
 		return values, fmt.Errorf("%w: %w", errInvalid, err)
 	}
 	if request.OnNoConvergence != nil && values.OnNoConvergence == migration.TurnHybrid {
-		if err := split.request(); err != nil {
-			return values, err
+		if why := split.Request(); why != "" {
+			return values, fmt.Errorf("%w: %s", errRefused, why)
 		}
 	}
 	s.values = values

@@ -14,11 +14,13 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/kernel"
-	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/staging"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
+	"github.com/godwit/godwit/internal/transfer/memory/push"
+	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -41,14 +43,13 @@ type source struct {
 	out         *stream.Sections // of data
 	limiter     stream.Limiter   // of all data connections
 	pages       *precopy.Sender
-	lanes       []*stream.Session // data connections for pages beside data
 	departure   engine.Departure
 	hold        *network.Hold
 	held        bool         // the hold was started
 	quiesced    func() error // waits until no packet of the frozen container arrives; nil: it may send
 	sender      *state.Sender
 	files       *fileSource
-	memory      *memorySource   // nil: all memory is in the execution state
+	memory      *rounds.Rounds  // nil: all memory is in the execution state
 	keeper      *kernel.Seizure // of the frozen processes; nil: none
 	keeping     *protection     // by the keeper; nil: it has not begun
 	marked      atomic.Bool     // the engine shows that the container has moved
@@ -56,12 +57,12 @@ type source struct {
 	marker      finalPermit     // whether the final marker may leave
 	ran         atomic.Bool     // the frozen copy has, after the target may have run it
 	// pages that follow when the container was handed over; nil: none, as far as is known
-	pusher  *pusher
-	spill   *spill // pages that follow are on the disk, too; nil: they are not to be
-	turn    turn
+	pusher  *push.Sender
+	spill   *push.Spill // pages that follow are on the disk, too; nil: they are not to be
+	turn    rounds.Turn
 	slowed  bool           // the container may have been slowed down, as far as is known here
 	auto    *autoMode      // nil: the user has named the mode
-	split   *split         // nil: all is handed over, or will be undone
+	split   *rounds.Split  // nil: all is handed over, or will be undone
 	staged  *staging.Taken // the copy that was staged at the target; nil: nothing was staged
 	volumes chosenVolumes
 
@@ -86,7 +87,7 @@ func newSource(agent *Agent, m *move, definition engine.Definition, node identit
 	settings migration.Settings) *source {
 	s := &source{agent: agent, move: m, definition: definition, target: node,
 		volumes: chosenVolumes{volumes: definition.Volumes}}
-	s.settings.set(settings)
+	s.settings.Set(settings)
 	s.control = sourceControl{
 		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
 	}
@@ -104,14 +105,14 @@ func (s *source) imagesDir() string {
 	return filepath.Join(s.agent.config.RunDir, "migrations", s.id(), "images")
 }
 
-func (s *source) id() string { return s.move.tracker.spec.ID }
+func (s *source) id() string { return s.move.tracker.Spec.ID }
 
 func (s *source) do(ctx context.Context, step migration.StepName) (time.Time, error) {
-	return s.steps(s.move.tracker.spec.Mode).do(ctx, step)
+	return s.steps(s.move.tracker.Spec.Mode).do(ctx, step)
 }
 
 func (s *source) undo(ctx context.Context, step migration.StepName) error {
-	return s.steps(s.move.tracker.spec.Mode).undo(ctx, step)
+	return s.steps(s.move.tracker.Spec.Mode).undo(ctx, step)
 }
 
 func (s *source) check(context.Context) (engine.Outcome, time.Time, error) {
@@ -143,8 +144,8 @@ func (s *source) examine(ctx context.Context) error {
 	if err := s.examineInodes(ctx); err != nil {
 		return err
 	}
-	s.move.tracker.expect(s.offered.MemoryBytes + s.offered.TreesBytes)
-	needed := spillBytes(s.move.tracker.spec.Mode, s.settings.get(), s.offered.MemoryBytes)
+	s.move.tracker.Expect(s.offered.MemoryBytes + s.offered.TreesBytes)
+	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
 	return refuse(append(s.agent.examineOwnRoom(s.offered), s.agent.examineSpill(needed)...))
 }
 
@@ -178,7 +179,7 @@ func (s *source) sameAgain(ctx context.Context) error {
 }
 
 // restarts tells whether the container is stopped here and started at the target.
-func (s *source) restarts() bool { return s.move.tracker.spec.Mode == migration.Restart }
+func (s *source) restarts() bool { return s.move.tracker.Spec.Mode == migration.Restart }
 
 func (s *source) offer() *api.Offer { return s.offered }
 
@@ -252,7 +253,7 @@ func (s *source) ended(result migration.Finish) {
 	data := s.data
 	s.mu.Unlock()
 	if data != nil { // Also when it failed: that has cost something, too.
-		s.move.tracker.counted(s.sent())
+		s.move.tracker.Counted(carried(s.sent()))
 		if transport, known := data.Transport(); known {
 			s.agent.peers.NoteTransport(s.target.Name, transport)
 		}
@@ -262,9 +263,9 @@ func (s *source) ended(result migration.Finish) {
 		s.agent.log.Warn("cannot end the tracking of memory", "container", s.definition.Name, "error", err)
 	}
 	if s.auto != nil && result.Result == migration.Moved {
-		if missed := s.auto.forecast.Missed(s.move.tracker.now(s.move.machine.Record(),
+		if missed := s.auto.Forecast.Missed(s.move.tracker.Report(s.move.machine.Record(),
 			false)); missed != "" {
-			s.move.tracker.decided("auto: " + missed)
+			s.move.tracker.Decided("auto: " + missed)
 		}
 	}
 	s.agent.migrationEnded(s.move, result)
@@ -272,12 +273,12 @@ func (s *source) ended(result migration.Finish) {
 }
 
 func (s *source) fresh() work {
-	return newSource(s.agent, s.move, s.moving(), s.target, s.settings.get())
+	return newSource(s.agent, s.move, s.moving(), s.target, s.settings.Get())
 }
 
 // reportJSON is the report that goes to the target with the confirmation.
 func (s *source) reportJSON() []byte {
-	report, err := json.Marshal(s.move.tracker.now(s.move.machine.Record(), false))
+	report, err := json.Marshal(s.move.tracker.Report(s.move.machine.Record(), false))
 	if err != nil {
 		return nil // The target makes do with what it knows itself.
 	}
@@ -287,8 +288,8 @@ func (s *source) reportJSON() []byte {
 // noteTransfer keeps what the first round has shown of the link: unless it was held back, or shared
 // the link with layers.
 func (s *source) noteTransfer() {
-	round, _ := predict.Transferred(s.move.tracker.now(s.move.machine.Record(), false))
-	if round.Seconds > 0 && s.settings.get().BandwidthLimit == 0 && s.layers == nil {
+	round, _ := predict.Transferred(s.move.tracker.Report(s.move.machine.Record(), false))
+	if round.Seconds > 0 && s.settings.Get().BandwidthLimit == 0 && s.layers == nil {
 		s.agent.peers.NoteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
 	}
 }

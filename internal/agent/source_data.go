@@ -10,9 +10,9 @@ import (
 	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
-	"github.com/godwit/godwit/internal/memory/precopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -29,7 +29,7 @@ func (s *source) stage(ctx context.Context, begin func()) error {
 	defer s.guard(ctx)()
 	begin()
 	// In a cold migration nothing else leaves before the prepare: on a long way measuring takes long.
-	beside := s.move.tracker.spec.Mode == migration.Cold && !s.lacksImage()
+	beside := s.move.tracker.Spec.Mode == migration.Cold && !s.lacksImage()
 	if !beside {
 		if err := s.measure(ctx, s.expectedState()); err != nil {
 			return err
@@ -60,7 +60,7 @@ func (s *source) expectedState() int64 {
 	if s.lacksImage() {
 		return 0 // that is much
 	}
-	if expected := s.auto.frozenBytes(); expected > 0 && s.move.tracker.spec.Mode == migration.Cold {
+	if expected := s.auto.frozenBytes(); expected > 0 && s.move.tracker.Spec.Mode == migration.Cold {
 		return int64(predict.StateMargin * expected)
 	}
 	return max(predict.LeastState, s.offered.MemoryBytes/predict.StateShare)
@@ -69,20 +69,24 @@ func (s *source) expectedState() int64 {
 // expectedRest is how much leaves at once in the freeze when rounds have gone before, at most,
 // mostly. The first of them may have been large.
 func (s *source) expectedRest() int64 {
-	if s.memory == nil || len(s.memory.history) < 2 {
+	if s.memory == nil {
 		return s.expectedState()
 	}
-	return max(predict.LeastState, 2*int64(s.memory.history[len(s.memory.history)-1].SentBytes))
+	last, ok := s.memory.LastBytes()
+	if !ok {
+		return s.expectedState()
+	}
+	return max(predict.LeastState, 2*last)
 }
 
 func (s *source) openData(ctx context.Context) error {
-	s.limiter.SetRate(s.settings.get().BandwidthLimit)
+	s.limiter.SetRate(s.settings.Get().BandwidthLimit)
 	data, err := s.dialData(ctx, purposeMigration, s.agent.cores)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	s.data, s.out = data, stream.NewSections(data, s.move.tracker.transferred)
+	s.data, s.out = data, stream.NewSections(data, s.move.tracker.Transferred)
 	s.mu.Unlock()
 	go s.move.guarded(func() { s.listen(data) })()
 	go s.agent.guarded(func() {
@@ -124,10 +128,8 @@ func (s *source) hearSection(data *stream.Session) error {
 	switch {
 	case err != nil:
 		return err
-	case section.Kind == precopy.KindPlaced:
-		return s.hearPlaced(section)
-	case section.Kind == precopy.KindClaims:
-		return s.hearClaims(section)
+	case section.Kind == precopy.KindPlaced, section.Kind == precopy.KindClaims:
+		return s.hearPages(section)
 	case section.Kind == kindHeard:
 		return s.hearKnown(section.Name)
 	case section.Kind == kindReady:
@@ -145,7 +147,7 @@ func (s *source) hearSection(data *stream.Session) error {
 func (s *source) measure(ctx context.Context, enough int64) error {
 	known := s.agent.peers.WayTo(s.target.Name)
 	unknown := known.BandwidthBitsPerSecond == 0 || known.Seen > cluster.ProbeEvery.Seconds()
-	if unknown && (enough > predict.LittleState || s.move.tracker.spec.Mode != migration.Cold) {
+	if unknown && (enough > predict.LittleState || s.move.tracker.Spec.Mode != migration.Cold) {
 		enough = 0
 	}
 	budget := stream.Budget{Enough: enough}
@@ -166,8 +168,8 @@ func (s *source) measure(ctx context.Context, enough int64) error {
 	if err := s.data.SetCodec(choice.Codec); err != nil {
 		return err
 	}
-	s.move.tracker.measured(link, choice, s.settings.get().BandwidthLimit)
-	s.move.tracker.clock(link.Clock)
+	s.move.tracker.Measured(link, choice, s.settings.Get().BandwidthLimit)
+	s.move.tracker.Clock(link.Clock)
 	return nil
 }
 
@@ -184,9 +186,9 @@ func (s *source) warm(ctx context.Context) error {
 		}
 	}
 	link, err := s.data.Warm(ctx, stream.Budget{Enough: s.expectedRest(),
-		BitsPerSecond: s.move.tracker.linkSeen().BandwidthBitsPerSecond})
+		BitsPerSecond: s.move.tracker.Link().BandwidthBitsPerSecond})
 	if err == nil {
-		s.move.tracker.clock(link.Clock)
+		s.move.tracker.Clock(link.Clock)
 	}
 	return err
 }
@@ -283,7 +285,7 @@ func (s *source) transfer(ctx context.Context, content func(context.Context) ([]
 	if err != nil {
 		return err
 	}
-	s.move.tracker.counted(s.sent())
+	s.move.tracker.Counted(carried(s.sent()))
 	return s.beginPush(ctx)
 }
 
@@ -302,7 +304,7 @@ func (s *source) sendFinal(ctx context.Context, manifest []byte) error {
 // returns the content of the final marker.
 func (s *source) sendState(ctx context.Context) ([]byte, error) {
 	if s.memory != nil {
-		if err := s.finishMemory(ctx); err != nil {
+		if err := s.memory.Finish(ctx, dumped{s.departure, s.imagesDir()}, s.out); err != nil {
 			return nil, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/progress"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -21,7 +22,7 @@ import (
 // then.
 type fileSource struct {
 	trees   *files.Source
-	tracker *tracker
+	tracker *progress.Tracker
 	history []files.RoundStats // of rounds while the container ran
 	at      time.Time          // the last of them ended
 
@@ -81,7 +82,7 @@ func (s *source) openFiles(ctx context.Context) error {
 	}
 	f := s.files
 	s.mu.Lock()
-	f.data, f.out = data, stream.NewSections(data, s.move.tracker.transferred)
+	f.data, f.out = data, stream.NewSections(data, s.move.tracker.Transferred)
 	f.applied, f.resumed = make(chan uint64, 1), make(chan error, 1)
 	s.mu.Unlock()
 	f.listeners.Go(s.move.guarded(func() {
@@ -165,7 +166,7 @@ func (f *fileSource) round(ctx context.Context) (files.RoundStats, error) {
 	}
 	stats.Duration = time.Since(began)
 	f.history, f.at = append(f.history, stats), time.Now()
-	f.tracker.fileRound(stats, f.data.Counters().Sent[kindFiles].WireBytes)
+	f.tracker.FileRound(stats, f.data.Counters().Sent[kindFiles].WireBytes)
 	return stats, nil
 }
 
@@ -181,7 +182,7 @@ func (f *fileSource) freeze(ctx context.Context, out *stream.Sections, round fre
 	if err = errors.Join(err, section.Close()); err != nil {
 		return fmt.Errorf("files of the container: %w", err)
 	}
-	f.tracker.fileRound(stats, 0)
+	f.tracker.FileRound(stats, 0)
 	return nil
 }
 

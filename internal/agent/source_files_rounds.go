@@ -9,6 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 )
 
 // What is supposed of reading: files that have to be looked at again in the freeze are in the page
@@ -27,7 +28,7 @@ func (s *source) copyFiles(ctx context.Context) error {
 		if _, err := s.files.round(ctx); err != nil {
 			return err
 		}
-		settings, rounds := s.settings.get(), len(s.files.history)
+		settings, rounds := s.settings.Get(), len(s.files.history)
 		left := s.filesTakeInFreeze()
 		// What has changed in the first round only the second one finds; if the first was short it
 		// cannot be much.
@@ -49,15 +50,15 @@ func (s *source) copyFiles(ctx context.Context) error {
 			why = "the limit of rounds is reached"
 		case settings.Timeout > 0 && time.Since(began) > settings.Timeout/2:
 			why = "half of the allowed time has passed"
-		case s.turn.wanted() != "":
-			why = s.turn.wanted()
+		case s.turn.Wanted() != "":
+			why = s.turn.Wanted()
 		}
 		if why != "" {
 			return s.filesDoNotConverge(left, why)
 		}
 		if !guessed {
 			before = left
-			s.move.tracker.expectFiles(left)
+			s.move.tracker.ExpectFiles(left)
 		}
 	}
 }
@@ -67,11 +68,11 @@ func (s *source) copyFiles(ctx context.Context) error {
 func (s *source) filesDoNotConverge(left time.Duration, why string) error {
 	what := fmt.Sprintf("after %d rounds, changing files take about %d ms of the freeze, and %s",
 		len(s.files.history), left.Milliseconds(), why)
-	if s.settings.get().OnNoConvergence == migration.GiveUp {
+	if s.settings.Get().OnNoConvergence == migration.GiveUp {
 		return fmt.Errorf("%w: %s, and --on-no-convergence is give-up; allow a longer --downtime-target, "+
-			"or choose --on-no-convergence %s", errNotConverging, what, migration.StopAndCopy)
+			"or choose --on-no-convergence %s", rounds.ErrNotConverging, what, migration.StopAndCopy)
 	}
-	s.move.tracker.decided(what)
+	s.move.tracker.Decided(what)
 	return nil
 }
 

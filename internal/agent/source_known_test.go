@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream/streamtest"
 )
@@ -56,7 +57,7 @@ func TestDamagedLayerEndsNoMove(t *testing.T) {
 
 // TestNothingKnown: a migration goes on without the pages that could go ahead.
 func TestNothingKnown(t *testing.T) {
-	s := &source{agent: newTestAgent(t), memory: &memorySource{},
+	s := &source{agent: newTestAgent(t), memory: &rounds.Rounds{},
 		definition: engine.Definition{ID: "nowhere"}}
 	if _, err := s.findKnown(t.Context()); err == nil {
 		t.Fatal("the processes of no container were found")

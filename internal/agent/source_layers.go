@@ -39,13 +39,13 @@ func (s *source) beginLayers() {
 	ctx, cancel := context.WithCancel(s.agent.ctx)
 	coming := &comingLayers{
 		transfer: &layers.Transfer{ID: s.id(), Node: s.target.Name, Limiter: &s.limiter,
-			Sent: s.move.tracker.transferred},
+			Sent: s.move.tracker.Transferred},
 		cancel: cancel, done: make(chan struct{}),
 	}
 	s.mu.Lock()
 	s.layers = coming
 	s.mu.Unlock()
-	s.move.tracker.expectMore(s.lackedBytes())
+	s.move.tracker.ExpectMore(s.lackedBytes())
 	go s.agent.guarded(func() {
 		defer close(coming.done)
 		err := guard.Do(func() error { return s.bringLayers(ctx, coming.transfer) })
@@ -70,15 +70,15 @@ func (s *source) bringLayers(ctx context.Context, outgoing *layers.Transfer) err
 	if err := s.move.fault(ctx, faultLayers, "before"); err != nil {
 		return err
 	}
-	link := s.move.tracker.linkSeen().BandwidthBitsPerSecond
-	if limit := s.settings.get().BandwidthLimit; limit > 0 && (link == 0 || limit < link) {
+	link := s.move.tracker.Link().BandwidthBitsPerSecond
+	if limit := s.settings.Get().BandwidthLimit; limit > 0 && (link == 0 || limit < link) {
 		link = limit
 	}
 	brought, err := s.agent.layers.Bring(ctx, layers.Bringing{
 		Node: s.target, Container: s.definition, Transfer: outgoing, Bandwidth: link,
-		Progress: s.move.tracker.broughtLayers,
+		Progress: s.move.tracker.BroughtLayers,
 	})
-	s.move.tracker.broughtLayers(brought)
+	s.move.tracker.BroughtLayers(brought)
 	return err
 }
 
@@ -121,7 +121,7 @@ func (s *source) awaitLayers(ctx context.Context) error {
 		return err
 	}
 	if waited := time.Since(began); waited > waitWorthTelling {
-		s.move.tracker.decided(fmt.Sprintf("waited %s for layers of the image, after all other "+
+		s.move.tracker.Decided(fmt.Sprintf("waited %s for layers of the image, after all other "+
 			"preparations were done", waited.Round(waitWorthTelling)))
 	}
 	return s.layers.err
@@ -179,7 +179,7 @@ func (s *source) copyAhead(ctx context.Context, memory func(context.Context) err
 		}
 	}
 	if s.memory != nil {
-		s.memory.ahead = len(s.memory.history)
+		s.memory.Ahead()
 	}
 	return s.awaitLayers(ctx)
 }
@@ -189,8 +189,7 @@ func (s *source) memoryAhead(ctx context.Context) error {
 	if err := s.openMemory(ctx); err != nil {
 		return err
 	}
-	_, err := s.memory.round(ctx, s.memory.pages.Round)
-	return err
+	return s.memory.Round(ctx)
 }
 
 // awaitTurn waits until the next round beside layers is due, or they are there.

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -13,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -22,19 +22,19 @@ func (s *source) openPush(ctx context.Context) error {
 	pair := rand.Text() // a connection of an earlier try may come late
 	var urgent *stream.Session
 	opened := beside(ctx, func(ctx context.Context) (err error) {
-		urgent, err = s.dialPush(ctx, purposeUrgent, pair)
+		urgent, err = s.dialPush(ctx, push.PurposeUrgent, pair)
 		return err
 	})
-	push, err := s.dialPush(ctx, purposePush, pair)
+	polite, err := s.dialPush(ctx, push.PurposePush, pair)
 	if err := opened(err); err != nil {
-		return errors.Join(err, closeSessions(urgent, push))
+		return errors.Join(err, closeSessions(urgent, polite))
 	}
 	if s.pusher == nil {
-		d := &pusher{mayPush: make(chan struct{})}
+		d := push.NewSender()
 		s.setPusher(d)
-		s.move.tracker.pushes(d.report, d.bytes)
+		s.move.tracker.Pushes(d.Report, d.Bytes)
 	}
-	s.pusher.connected(urgent, push)
+	s.pusher.Connected(urgent, polite)
 	return nil
 }
 
@@ -48,7 +48,7 @@ func closeSessions(sessions ...*stream.Session) (err error) {
 	return err
 }
 
-func (s *source) setPusher(d *pusher) {
+func (s *source) setPusher(d *push.Sender) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pusher = d
@@ -65,9 +65,9 @@ func (s *source) dialPush(ctx context.Context, purpose, pair string) (*stream.Se
 	options.Workers, options.Beside, options.Limiter = 1, s.data, &s.limiter
 	// The codec stays: a session that leaves the link nearly empty cannot see whether the link is the limit.
 	switch purpose {
-	case purposeUrgent:
+	case push.PurposeUrgent:
 		options.Urgent, options.Codec = true, stream.S2
-	case purposePush:
+	case push.PurposePush:
 		options.Polite, options.ExpectedBitsPerSecond, options.Codec = true, s.bandwidth(), s.codec()
 	}
 	session, err := s.dialSession(ctx, stream.Hello{Purpose: purpose, Pair: pair}, options)
@@ -90,45 +90,11 @@ func (s *source) bandwidth() float64 {
 	if s.data == nil { // this agent was started after the container had been handed over
 		return 0
 	}
-	return cmp.Or(s.linkSeen(), s.move.tracker.linkSeen().BandwidthBitsPerSecond)
+	return cmp.Or(s.linkSeen(), s.move.tracker.Link().BandwidthBitsPerSecond)
 }
 
-// What is touched first leaves in the freeze: a round trip for each page would be longer.
-const (
-	touchedTime  = 20 * time.Millisecond // of the link
-	leastTouched = 16                    // pages
-	mostSoon     = 256                   // pages that follow before all others
-)
-
-// leaveRemote tells the target which pages come later. Those that will be touched at once leave now.
-func (s *source) leaveRemote(ctx context.Context) error {
-	m := s.memory
-	if !m.pages.Leaving() {
-		return nil
-	}
-	touched, err := s.departure.Touched(s.imagesDir())
-	if err != nil {
-		s.agent.log.Warn("cannot tell which pages the container touches first; they are sent on "+
-			"request", "container", s.definition.Name, "error", err)
-	}
-	most := max(leastTouched, int(m.carries()*touchedTime.Seconds())/memory.PageSize())
-	_, err = m.round(ctx, func(ctx context.Context, sink memory.Sink) (memory.RoundStats, error) {
-		return m.pages.SendRemote(ctx, sink, touched, most)
-	})
-	if err != nil {
-		return err
-	}
-	m.touched = touched
-	m.remote, m.hot, err = m.pages.Remote()
-	if err != nil {
-		return err
-	}
-	var encoded bytes.Buffer
-	if err := memory.EncodeMap(&encoded, m.remote); err != nil {
-		return err
-	}
-	return s.section(kindRemote, "", encoded.Bytes())
-}
+// mostSoon is how many pages follow before all others.
+const mostSoon = 256
 
 // beginPush begins to serve remote faults as soon as all that the restore needs has left: the restore
 // may touch pages that stayed here. Pages that no process waits for stay until the container runs:
@@ -137,61 +103,50 @@ func (s *source) beginPush(ctx context.Context) error {
 	if s.memory == nil || s.pusher == nil {
 		return nil
 	}
-	remote := countPages(s.memory.remote)
-	s.pusher.stays(remote)
-	if remote == 0 {
-		s.pusher.disconnect()
+	remote, hot := s.memory.Remote()
+	count := push.Count(remote)
+	s.pusher.Stays(count)
+	if count == 0 {
+		s.pusher.Disconnect()
 		s.setPusher(nil)
-		s.move.tracker.pushes(nil, nil)
+		s.move.tracker.Pushes(nil, nil)
 		return nil
 	}
-	soon, err := s.memory.pages.Soon(s.memory.touched, mostSoon)
+	soon, err := s.memory.Soon(mostSoon)
 	if err != nil {
 		s.agent.log.Warn("cannot tell which pages the container touches next; they are sent on "+
 			"request", "container", s.definition.Name, "error", err)
 	}
-	config := postcopy.ServerConfig{
-		Remote: s.memory.remote, Hot: s.memory.hot, Soon: soon, Known: s.pages.Had, Key: s.pages.Key(),
-		Push: s.pusher.mayPush,
+	stay := push.Stay{
+		Remote: remote, Hot: hot, Soon: soon, Known: s.pages.Had, Key: s.pages.Key(), Waits: true,
 	}
-	if err := s.makeServer(ctx, config); err != nil {
+	if err := s.makeServer(ctx, stay); err != nil {
 		return err
 	}
-	s.pusher.serve(s.agent.ctx)
+	s.pusher.Serve(s.agent.ctx)
 	return nil
 }
 
-func countPages(maps []memory.TaskMap) (pages int64) {
-	for _, m := range maps {
-		for _, area := range m.Areas {
-			pages += int64(area.Pages)
-		}
-	}
-	return pages
-}
-
-// makeServer makes what gives the pages of the frozen processes. If nobody says which stayed here
-// the target will.
-func (s *source) makeServer(ctx context.Context, config postcopy.ServerConfig) error {
+// makeServer makes what gives the pages of the frozen processes.
+func (s *source) makeServer(ctx context.Context, stay push.Stay) error {
 	frozen, err := s.openFrozen(ctx)
 	if err != nil {
 		return err
 	}
-	pages := stayed{frozenCopy{frozen, &s.ran}, s.spill}
-	if !s.rebooted() { // else there is nothing left to write
-		config.Lacks = func(maps []memory.TaskMap) { s.spill.begin(s.agent.ctx, maps, pages.frozen) }
-	}
-	config.Pages, config.Report, config.Silence = pages, s.pusher.heard, s.agent.config.peerTimeout()
-	server, err := postcopy.NewServer(config)
-	if err != nil {
-		return errors.Join(err, pages.Close())
-	}
-	since := time.Now()
+	stay.Copy, stay.Spill, stay.Gone = push.Copy{Frozen: frozen, Ran: s.hasRun}, s.spill, s.rebooted()
+	stay.Silent, stay.Since = s.agent.config.peerTimeout(), time.Now()
 	// by the target's clock: good enough for a report
 	if resumed := s.move.record().Resumed; !resumed.IsZero() {
-		since = resumed
+		stay.Since = resumed
 	}
-	s.pusher.have(pages, server, since)
+	return s.pusher.Make(s.agent.ctx, stay)
+}
+
+// hasRun says that the frozen processes have, if they have: their memory is not what it was.
+func (s *source) hasRun() error {
+	if s.ran.Load() {
+		return fmt.Errorf("%w, which has run: its memory has changed", engine.ErrThawed)
+	}
 	return nil
 }
 
@@ -232,7 +187,7 @@ func (s *source) openFrozen(ctx context.Context) (*memory.Frozen, error) {
 		return memory.OpenFrozen(nil)
 	}
 	pids, err := s.copyProcesses(ctx)
-	if err != nil && !s.spill.whole() {
+	if err != nil && !s.spill.Whole() {
 		return nil, err
 	}
 	return memory.OpenFrozen(pids)
@@ -246,16 +201,17 @@ func (s *source) pushPages(ctx context.Context) error {
 		return s.endPush()
 	}
 	defer s.marking(ctx, 0)()
-	if s.pusher == nil || !s.pusher.serving() {
+	if s.pusher == nil || !s.pusher.Serving() {
 		if err := s.reopenPush(ctx); err != nil {
 			return err
 		}
 	}
-	s.pusher.begin()
+	s.pusher.Begin()
 	if s.memory != nil {
-		s.spill.begin(s.agent.ctx, s.memory.remote, s.pusher.pages.frozen)
+		remote, _ := s.memory.Remote()
+		s.pusher.Spill(s.agent.ctx, remote)
 	}
-	err := s.pusher.wait(ctx)
+	err := s.pusher.Wait(ctx)
 	if errors.Is(err, postcopy.ErrSource) { // to try again would not bring them back
 		return &migration.Refusal{Problems: []migration.Problem{{
 			What: "memory of " + s.definition.Name + " here", Why: err.Error(), Remedy: fmt.Sprintf(
@@ -265,10 +221,10 @@ func (s *source) pushPages(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pages to %s: %w", s.target.Name, err)
 	}
-	if err := s.pusher.incomplete(); err != nil {
+	if err := s.pusher.Incomplete(); err != nil {
 		return fmt.Errorf("pages to %s: %w", s.target.Name, err)
 	}
-	if err := s.pusher.killed(); err != nil {
+	if err := s.pusher.Killed(); err != nil {
 		return s.lost(err)
 	}
 	return s.endPush()
@@ -280,19 +236,19 @@ func (s *source) reopenPush(ctx context.Context) error {
 	if err := s.openPush(ctx); err != nil {
 		return err
 	}
-	if err := s.spill.tell(ctx); err != nil {
+	if err := s.spill.Tell(ctx); err != nil {
 		return err
 	}
 	s.protectAgain(ctx)
-	if !s.pusher.made() {
+	if !s.pusher.Made() {
 		if err := s.recoverSpill(ctx); err != nil {
 			return err
 		}
-		if err := s.makeServer(ctx, postcopy.ServerConfig{}); err != nil {
+		if err := s.makeServer(ctx, push.Stay{}); err != nil {
 			return err
 		}
 	}
-	s.pusher.serve(s.agent.ctx)
+	s.pusher.Serve(s.agent.ctx)
 	return nil
 }
 
@@ -323,7 +279,7 @@ func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	s.mu.Lock() // a step may be at it
 	d := s.pusher
 	s.mu.Unlock()
-	if err == nil && d != nil && d.healthy(s.agent.config.peerTimeout()) {
+	if err == nil && d != nil && d.Healthy(s.agent.config.peerTimeout()) {
 		return fmt.Errorf("%w: %s appears to be receiving the memory of %s. If it has failed, this node "+
 			"notices within seconds: try again then", errRefused, s.target.Name, s.definition.Name)
 	}
@@ -336,6 +292,6 @@ func (s *source) endPush() error {
 		if s.pusher == nil {
 			return nil
 		}
-		return s.pusher.close()
+		return s.pusher.Close()
 	})
 }

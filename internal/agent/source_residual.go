@@ -16,7 +16,7 @@ const residualTime = 10 * time.Second
 // keepResidual keeps a residual memory copy: it reads the memory of the frozen container, which runs
 // elsewhere by now, before the container is destroyed. A failure does not matter to the migration.
 func (s *source) keepResidual(ctx context.Context) {
-	keep := max(s.settings.get().KeepResidual,
+	keep := max(s.settings.Get().KeepResidual,
 		s.agent.placements.residualTime(s.definition.ID, s.agent.self.Name))
 	if keep == 0 || s.offered == nil {
 		return
@@ -30,7 +30,7 @@ func (s *source) keepResidual(ctx context.Context) {
 			return s.agent.engines.EngineFor(s.definition).Processes(ctx, s.definition.ID)
 		})
 	if made == nil {
-		s.move.tracker.decided(fmt.Sprintf("no residual memory copy was kept: %v", err))
+		s.move.tracker.Decided(fmt.Sprintf("no residual memory copy was kept: %v", err))
 		return
 	}
 	part := ""
@@ -38,7 +38,7 @@ func (s *source) keepResidual(ctx context.Context) {
 		part = fmt.Sprintf(", not all of it: %v", err)
 	}
 	s.agent.residuals.Add(made)
-	s.move.tracker.decided(fmt.Sprintf("a residual memory copy of %d MiB was kept%s", made.Bytes()>>20,
+	s.move.tracker.Decided(fmt.Sprintf("a residual memory copy of %d MiB was kept%s", made.Bytes()>>20,
 		part))
 }
 

@@ -33,7 +33,7 @@ func (s *source) examineAnew(ctx context.Context) error {
 	if err := s.describe(ctx); err != nil {
 		return err
 	}
-	s.move.tracker.expect(s.offered.TreesBytes)
+	s.move.tracker.Expect(s.offered.TreesBytes)
 	s.offered.PortsJson, err = json.Marshal(ports)
 	return err
 }
@@ -65,7 +65,7 @@ func (a *Agent) restartRemedy(ctx context.Context, definition engine.Definition,
 
 // checkpoints copies the files while the container runs: as often as was asked for, or as helps.
 func (s *source) checkpoints(ctx context.Context) error {
-	wanted := s.settings.get().Checkpoints
+	wanted := s.settings.Get().Checkpoints
 	switch {
 	case wanted == migration.NoCheckpoints:
 		return s.makeFiles(ctx)
@@ -88,7 +88,7 @@ func (s *source) checkpoints(ctx context.Context) error {
 			return err
 		}
 		if n > 0 { // what changes is known then
-			s.move.tracker.expectFiles(s.filesTakeInFreeze())
+			s.move.tracker.ExpectFiles(s.filesTakeInFreeze())
 		}
 	}
 	return nil
@@ -108,8 +108,8 @@ func (s *source) prepareStop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.move.tracker.clock(link.Clock)
-	if len(s.files.history) > 0 && s.settings.get().Checkpoints == 0 {
+	s.move.tracker.Clock(link.Clock)
+	if len(s.files.history) > 0 && s.settings.Get().Checkpoints == 0 {
 		err = s.followFiles(ctx)
 	}
 	s.closeFiles() // what is left goes over the other one
@@ -128,7 +128,7 @@ func (s *source) holdNew(context.Context) error {
 func (s *source) stop(ctx context.Context) error {
 	at, err := s.agent.engines.EngineFor(s.definition).Halt(ctx, s.definition.ID, s.leave())
 	if !at.IsZero() {
-		s.move.tracker.frozen(at)
+		s.move.tracker.Frozen(at)
 	}
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (s *source) mapped(ctx context.Context) (files.Mapped, error) {
 // movable leaves out the trees that do not move in a mode: what is in memory ends with the
 // processes that are stopped.
 func (s *source) movable(trees []files.Tree) []files.Tree {
-	if s.move.tracker.spec.Mode != migration.Restart {
+	if s.move.tracker.Spec.Mode != migration.Restart {
 		return trees
 	}
 	return slices.DeleteFunc(trees, func(t files.Tree) bool { return t.Kind == files.Memory })
@@ -213,7 +213,7 @@ func (s *source) revive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.move.tracker.decided("started again at " + s.agent.self.Name + ": " + health)
+	s.move.tracker.Decided("started again at " + s.agent.self.Name + ": " + health)
 	return nil
 }
 

@@ -12,16 +12,16 @@ func (s *source) takeStaged(ctx context.Context) error {
 	if g == nil {
 		return nil
 	}
-	if g.Target() != s.target.Name || !s.move.tracker.spec.Mode.MemoryAhead() {
+	if g.Target() != s.target.Name || !s.move.tracker.Spec.Mode.MemoryAhead() {
 		return s.agent.stages.Drop(ctx, s.definition.ID,
 			fmt.Errorf("migration %s began without using the copy", s.id()))
 	}
-	staged, err := g.Take(ctx, s.id(), s.settings.get().BandwidthLimit, s.move.tracker.transferred)
+	staged, err := g.Take(ctx, s.id(), s.settings.Get().BandwidthLimit, s.move.tracker.Transferred)
 	if err != nil || staged == nil {
 		return err
 	}
 	s.staged = staged
-	s.move.tracker.decided(fmt.Sprintf("goes on from the copy that was staged at %s, %d rounds, the last "+
+	s.move.tracker.Decided(fmt.Sprintf("goes on from the copy that was staged at %s, %d rounds, the last "+
 		"%s before", s.target.Name, staged.Stage.Rounds, time.Since(staged.Stage.Fresh).Round(time.Second)))
 	return nil
 }

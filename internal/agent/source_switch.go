@@ -81,16 +81,28 @@ func (s *source) catchUp(ctx context.Context) error {
 		}
 		return s.warm(ctx)
 	}
-	if err := s.memory.foresee(s.definition.Limits.MemoryBytes); err != nil {
+	if err := s.foresee(); err != nil {
 		return err
 	}
 	if err := s.openWays(ctx); err != nil {
 		return err
 	}
-	if err := s.memory.catchUp(ctx); err != nil {
+	if err := s.memory.CatchUp(ctx); err != nil {
 		return err
 	}
 	return s.awaitKnown(ctx)
+}
+
+// foresee refuses memory that does not fit the container's limit at the target.
+func (s *source) foresee() error {
+	why, err := s.memory.Foresee(s.definition.Limits.MemoryBytes)
+	if err != nil || why == "" {
+		return err
+	}
+	return refuse([]engine.Problem{{
+		What: "the container's memory", Why: why,
+		Remedy: "move it with --mode cold, or give it a higher limit",
+	}})
 }
 
 // openWays has all connections be ready for the freeze, and brings the files up to date. Each takes
@@ -98,7 +110,7 @@ func (s *source) catchUp(ctx context.Context) error {
 func (s *source) openWays(ctx context.Context) error {
 	warmed := beside(ctx, s.warm)
 	opened := beside(ctx, func(ctx context.Context) error {
-		if !s.memory.pages.Leaving() {
+		if !s.memory.Leaving() {
 			return nil
 		}
 		s.openSpill()
@@ -147,8 +159,8 @@ func (s *source) quiesce(ctx context.Context) error {
 	if err := s.departure.Settle(ctx); err != nil {
 		return err
 	}
-	if s.memory != nil && s.memory.fits && !s.memory.pages.Leaving() && time.Since(began) > quiescedQuickly {
-		if _, err := s.memory.round(ctx, s.memory.pages.Round); err != nil {
+	if s.memory != nil && s.memory.Fits() && time.Since(began) > quiescedQuickly {
+		if err := s.memory.Round(ctx); err != nil {
 			return err
 		}
 	}
@@ -177,7 +189,7 @@ func (s *source) release(ctx context.Context, to network.Destination) error {
 	if err != nil {
 		return err
 	}
-	s.move.tracker.held(s.hold.Stats())
+	s.move.tracker.Held(heldBy(s.hold))
 	s.hold, s.held = nil, false
 	return nil
 }
@@ -192,9 +204,9 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	s.move.tracker.frozen(at)
+	s.move.tracker.Frozen(at)
 	if s.memory != nil {
-		if err := s.memory.throttle.end(ctx); err != nil { // what CRIU runs in its processes counts as theirs
+		if err := s.memory.EndThrottle(ctx); err != nil { // what CRIU runs in its processes counts as theirs
 			return time.Time{}, err
 		}
 	}
@@ -224,7 +236,7 @@ func (s *source) resume(ctx context.Context) error {
 func (s *source) dump(ctx context.Context) error {
 	defer s.guard(ctx)()
 	if s.memory != nil {
-		if err := s.memory.leaveShared(s.departure); err != nil {
+		if err := s.memory.LeaveShared(s.departure.LeaveShared); err != nil {
 			return err
 		}
 	}
@@ -235,7 +247,7 @@ func (s *source) dump(ctx context.Context) error {
 	followed := guard.Go(func() error { return s.sender.Follow(ctx, complete) })
 	last := func(context.Context) error { return nil }
 	if s.memory != nil {
-		last = s.memory.last
+		last = s.memory.Last
 	}
 	copied := beside(ctx,
 		func(ctx context.Context) error { return s.files.freeze(ctx, s.out, s.files.trees.Final) })

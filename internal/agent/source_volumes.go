@@ -18,20 +18,20 @@ func (s *source) describe(ctx context.Context) error {
 	if err := s.chooseVolumes(ctx); err != nil {
 		return err
 	}
-	offer, err := s.agent.makeOffer(ctx, s.move.tracker.spec, s.moving(), s.volumes.moved)
+	offer, err := s.agent.makeOffer(ctx, s.move.tracker.Spec, s.moving(), s.volumes.moved)
 	if err != nil {
 		return err
 	}
 	s.offered = offer
-	s.move.tracker.volumes(s.volumes.moved)
+	s.move.tracker.Volumes(s.volumes.moved)
 	return nil
 }
 
 // chooseVolumes decides what becomes of the volumes, and has it journalled from now on: whoever
 // removes the copy here must know what does not go with it.
 func (s *source) chooseVolumes(ctx context.Context) error {
-	chosen, err := s.agent.chooseVolumes(ctx, s.move.tracker.spec.Mode, s.definition, s.target,
-		s.settings.get().Volumes)
+	chosen, err := s.agent.chooseVolumes(ctx, s.move.tracker.Spec.Mode, s.definition, s.target,
+		s.settings.Get().Volumes)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (s *source) releaseShared(ctx context.Context) error {
 			return fmt.Errorf("hand over shared storage at %s: %w", place, err)
 		}
 	}
-	if s.move.tracker.spec.Mode == migration.Restart {
+	if s.move.tracker.Spec.Mode == migration.Restart {
 		return nil // the locks end with the processes
 	}
 	return s.checkLocks(ctx)

@@ -3,89 +3,22 @@ package agent
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// split bounds how long both nodes are needed after the handover of a migration from this node. It starts
-// with the prediction made before the migration; the rounds then measure it again.
-type split struct {
-	mu       sync.Mutex
-	limit    migration.SplitLimit
-	asked    migration.SplitLimit // for a user who asks while the migration runs
-	expected time.Duration        // if the handover were now; 0: unknown
-	bits     float64              // per second, assumed by the prediction; 0: not predicted
-}
-
 // newSplit starts with the prediction for a migration, if there is one.
 func newSplit(use migration.PostCopyUse, settings migration.Settings, auto *autoMode,
-	foreseen *foreseenSplit) *split {
-	asked, byAuto := migration.SplitLimits(use, settings)
-	s := &split{limit: asked, asked: asked}
-	if auto != nil {
-		s.limit = byAuto
+	foreseen *foreseenSplit) *rounds.Split {
+	if foreseen == nil {
+		foreseen = &foreseenSplit{}
 	}
-	if foreseen != nil {
-		s.expected, s.bits = foreseen.whole, foreseen.bits
-	}
-	return s
-}
-
-// forbid makes all memory move before the handover, and keeps the reason.
-func (s *split) forbid(why string) {
-	s.limit = migration.SplitLimit{Forbidden: true, By: why}
-	s.asked = s.limit
-}
-
-// refuses returns why memory must not follow, as far as is known now; empty: it may follow.
-func (s *split) refuses() string {
-	if s == nil {
-		return ""
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.limit.Refuses(s.expected)
-}
-
-// request notes that a user asks for memory to follow: bounds on the automatic choice no longer apply.
-func (s *split) request() error {
-	if s == nil {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if why := s.asked.Refuses(s.expected); why != "" {
-		return fmt.Errorf("%w: %s", errRefused, why)
-	}
-	s.limit = s.asked
-	return nil
-}
-
-// left notes how long the link needs for the remaining memory.
-func (s *split) left(took, rtt time.Duration) {
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.expected, s.bits = predict.SplitOver(took, rtt), 0
-}
-
-// carries adjusts a prediction that assumed another bandwidth to the measured bandwidth of the link.
-func (s *split) carries(bits float64) {
-	if s == nil || bits <= 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.bits > 0 {
-		s.expected, s.bits = time.Duration(float64(s.expected)*s.bits/bits), bits
-	}
+	return rounds.NewSplit(use, settings, auto != nil, foreseen.whole, foreseen.bits)
 }
 
 // foreseenSplit is how long both nodes are needed if all memory follows, over a link of this many bits per

@@ -9,29 +9,6 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestSplitIsMeasured: what was predicted counts until the link, and then the rounds, say otherwise.
-func TestSplitIsMeasured(t *testing.T) {
-	s := newSplit(migration.PostCopyAuto, migration.Settings{}, &autoMode{},
-		&foreseenSplit{whole: 8 * time.Second, bits: 100e6})
-	may := func(when string, want bool) {
-		t.Helper()
-		if why := s.refuses(); (why == "") != want {
-			t.Errorf("%s: %q, want it allowed: %v", when, why, want)
-		}
-	}
-	may("8 s are predicted", true)
-	s.carries(50e6)
-	may("the link carries half of that", false)
-	s.carries(100e6)
-	may("the link carries it after all", true)
-	s.left(30*time.Second, time.Millisecond)
-	may("the rounds leave 30 s", false)
-	s.carries(1e9)
-	may("the rounds have said it already", false)
-	s.left(time.Second, time.Millisecond)
-	may("the rounds leave a second", true)
-}
-
 // TestSplitOnRequest: what bounds only the automatic choice does not bind a user, but what the user
 // or the node has said does.
 func TestSplitOnRequest(t *testing.T) {
@@ -48,8 +25,8 @@ func TestSplitOnRequest(t *testing.T) {
 		{"never", migration.PostCopyNever, migration.Settings{}, false},
 	} {
 		s := newSplit(one.use, one.settings, &autoMode{}, nil)
-		s.left(time.Minute, 0)
-		if s.refuses() == "" {
+		s.Left(time.Minute, 0)
+		if s.Refuses() == "" {
 			t.Errorf("%s: the automatic choice may need both nodes for a minute", one.name)
 		}
 		values, hybrid := settings{}, string(migration.TurnHybrid)
@@ -57,9 +34,9 @@ func TestSplitOnRequest(t *testing.T) {
 		if (err == nil) != one.may || err != nil && !errors.Is(err, errRefused) {
 			t.Errorf("%s: changed to hybrid: %v, want it allowed: %v", one.name, err, one.may)
 		}
-		if turned := values.get().OnNoConvergence == migration.TurnHybrid; turned != one.may ||
-			(s.refuses() == "") != one.may {
-			t.Errorf("%s: turned %v, and now refused by %q", one.name, turned, s.refuses())
+		if turned := values.Get().OnNoConvergence == migration.TurnHybrid; turned != one.may ||
+			(s.Refuses() == "") != one.may {
+			t.Errorf("%s: turned %v, and now refused by %q", one.name, turned, s.Refuses())
 		}
 	}
 }

@@ -138,7 +138,7 @@ func (n stagingNode) Migration(id, from string, of engine.Definition) (take func
 	if err != nil {
 		return nil, err
 	}
-	spec := m.tracker.spec
+	spec := m.tracker.Spec
 	work, ok := m.work().(*target)
 	if !ok || spec.Source != from || spec.Container != of.ID || m.ended() {
 		return nil, fmt.Errorf("migration %.40q does not bring %s from %s here", id, of.Name, from)

@@ -11,44 +11,40 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/memory"
-	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/transfer/kept"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
+	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// The sections of a migration's data connection, in the order in which they come. Those for pages are
-// precopy's.
+// The sections of a migration's data connection beside those of package precopy, in the order in which they
+// come.
 const (
 	kindStaged = "staged" // nothing more comes before the freeze
 	kindNear   = "near"   // the freeze is: the engine is to start the container, if it does that late
 	kindKnown  = "known"  // content: pages to which pieces of the state may refer, as of aheadPages
 	kindState  = "state"  // name: FILE@OFFSET
 	kindRefers = "refers" // the same, content: see transfer/state.Known
-	kindRemote = "late"   // which pages come after the restore; before the map
-	kindMap    = "map"    // which pages there are; name: number of the barrier before which all of them came
 	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
 	// content: a round of files.Source; in the freeze, or before it over the connection for files
 	kindFiles = "files"
 	kindFinal = "final" // content: finalMarker
 	// The other way:
 	kindReady      = "ready"  // it has
+	kindPlaced     = "placed" // name: number of a round of files that is in place, over the files' connection
 	kindKept       = "kept"   // content: digests of files of an earlier attempt, over the files' connection
 	kindHeard      = "heard"  // name: whether the pages that came ahead are known
 	kindRedirected = "aimed"  // mode restart: packets that open no connection may come here
-	kindPlaced     = "placed" // over the connection for files; name: number of a round that is in place
 )
 
 // What a data connection is for.
 const (
 	purposeMigration = "migration"
-	purposePages     = "pages"  // one more for a migration's pages
-	purposeFiles     = "files"  // for a container's files, in rounds
-	purposeUrgent    = "urgent" // for pages that processes wait for
-	purposePush      = "push"   // for pages that come by themselves
+	purposeFiles     = "files" // for a container's files, in rounds
 	purposeMeasure   = "measure"
 	purposeStage     = "stage"
 	purposeLayers    = "layers" // made by the node that has a use for layers, see package layers
@@ -73,6 +69,7 @@ type target struct {
 	staged   chan struct{} // closed when the source has staged, with stageErr
 	stageErr error
 
+	memory      *precopy.Receiver
 	files       fileTarget
 	arrived     chan struct{} // closed when the arrival is there
 	fills       chan struct{} // closed when what fills its memory is there
@@ -81,38 +78,27 @@ type target struct {
 	mu          sync.Mutex
 	reservation *api.Reservation
 	arrival     engine.Arrival
-	pages       *memory.Store // nil: all memory is in the execution state
-	pipeline    *pipeline.Receiver
-	key         pipeline.Key     // of pipeline
-	piped       chan struct{}    // closed when pipeline is there
-	remote      []memory.TaskMap // pages that come after the restore
-	before      *memory.Before   // what was here of them; nil: nothing, or it is in pages
-	push        pushTarget
-	lost        memory.FillReport // when pages were given up; zero: none were
-	lanes       int               // connections for pages beside data
-	stagedPages *memory.Store     // of the staged copy, until they move to pages; nil: nothing was staged
-	staging     bool              // pages were staged here
-	kept        *kept.Copy        // files of an earlier attempt; nil: nothing
-	residual    *residual.Copy    // what the container left here when it went; nil: nothing
+	push        *push.Receiver
+	kept        *kept.Copy     // files of an earlier attempt; nil: nothing
+	residual    *residual.Copy // what the container left here when it went; nil: nothing
 	// mode restart: new connections wait here, too, during probation; nil: there is none
-	hold     *network.Hold
-	holding  bool   // it was started
-	spillKey []byte // of pages on the source's disk; nil: none is known
-	letGo    func() // of the image store, whose layers are to be here from the reserve until they are mounted
+	hold    *network.Hold
+	holding bool   // it was started
+	letGo   func() // of the image store, whose layers are to be here from the reserve until they are mounted
 }
 
 func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
-	return t.steps(t.move.tracker.spec.Mode).do(ctx, step)
+	return t.steps(t.move.tracker.Spec.Mode).do(ctx, step)
 }
 
 func (t *target) undo(ctx context.Context, step migration.StepName) error {
-	return t.steps(t.move.tracker.spec.Mode).undo(ctx, step)
+	return t.steps(t.move.tracker.Spec.Mode).undo(ctx, step)
 }
 
 // release gives back what was reserved.
 func (t *target) release(context.Context) error {
 	t.releaseImages()
-	t.agent.reservations.Release(t.move.tracker.spec.ID)
+	t.agent.reservations.Release(t.move.tracker.Spec.ID)
 	return nil
 }
 
@@ -135,15 +121,15 @@ func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
 
 // reserve refuses what cannot work, before anything moves.
 func (t *target) reserve(ctx context.Context) error {
-	if err := t.agent.reservations.Take(t.move.tracker.spec.ID, t.definition); err != nil {
+	if err := t.agent.reservations.Take(t.move.tracker.Spec.ID, t.definition); err != nil {
 		return err
 	}
-	t.agent.reservations.Fill(t.move.tracker.spec.ID, t.move.tracker.spec.Source,
+	t.agent.reservations.Fill(t.move.tracker.Spec.ID, t.move.tracker.Spec.Source,
 		envelopes.MemoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
 	if err := t.holdImages(); err != nil {
 		return err
 	}
-	problems, err := t.agent.examineOffer(ctx, t.move.tracker.spec.Source, t.definition, t.offer)
+	problems, err := t.agent.examineOffer(ctx, t.move.tracker.Spec.Source, t.definition, t.offer)
 	if err != nil {
 		return err
 	}
@@ -156,7 +142,7 @@ func (t *target) reserve(ctx context.Context) error {
 	}
 	kept := t.useKept()
 	t.mu.Lock()
-	if t.move.tracker.spec.Mode.MemoryAhead() {
+	if t.move.tracker.Spec.Mode.MemoryAhead() {
 		t.residual = t.agent.residuals.Use(t.definition.ID)
 	}
 	reservation.StartsLate = t.agent.startsLate(t.definition)
@@ -243,10 +229,10 @@ func (t *target) awaitImage(ctx context.Context) error {
 // takePages makes room for memory that comes ahead of the freeze. What was staged here has been
 // taken over by then.
 func (t *target) takePages(ctx context.Context) error {
-	if !t.move.tracker.spec.Mode.MemoryAhead() {
+	if !t.move.tracker.Spec.Mode.MemoryAhead() {
 		return nil
 	}
-	pages, err := t.pageStore()
+	pages, err := t.memory.Open(t.stateLimit())
 	if err != nil {
 		return err
 	}
@@ -259,28 +245,11 @@ func (t *target) takePages(ctx context.Context) error {
 	return nil
 }
 
-// pageStore returns the store that memory is received into: that of the staged copy, or an empty one.
-func (t *target) pageStore() (*memory.Store, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stagedPages != nil {
-		t.pages, t.stagedPages, t.staging = t.stagedPages, nil, true
-		t.pages.SetLimit(t.stateLimit())
-		return t.pages, nil
-	}
-	pages, err := memory.NewStore(t.stateLimit())
-	t.pages = pages
-	return pages, err
-}
-
 // takeStaged takes over the pages of the copy that was staged here, as long as there are no others.
 func (t *target) takeStaged(pages *memory.Store) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stagedPages != nil || t.pages != nil || !t.move.tracker.spec.Mode.MemoryAhead() {
-		return fmt.Errorf("migration %s can no longer take over a staged copy", t.move.tracker.spec.ID)
+	if !t.move.tracker.Spec.Mode.MemoryAhead() || !t.memory.TakeOver(pages) {
+		return fmt.Errorf("migration %s can no longer take over a staged copy", t.move.tracker.Spec.ID)
 	}
-	t.stagedPages = pages
 	return nil
 }
 
@@ -305,18 +274,6 @@ func (t *target) releaseKept(result migration.Finish) {
 		return
 	}
 	t.agent.kept.Release(one)
-}
-
-// closeStaged gives back the memory of a staged copy that was taken over and not used.
-func (t *target) closeStaged() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stagedPages == nil {
-		return nil
-	}
-	staged := t.stagedPages
-	t.stagedPages = nil
-	return staged.Close()
 }
 
 // restore makes the processes. The last moment in which it can be stopped is when all sockets exist
@@ -353,18 +310,16 @@ func (t *target) finalise(ctx context.Context) error {
 
 // discard removes an arrival that never ran, and redirects its address to the source.
 func (t *target) discard(ctx context.Context) error {
-	t.push.close()
+	t.push.Close()
 	usable, failed := t.files.halt(interruption(t.move.record().Error))
 	t.mu.Lock()
-	arrival, pages := t.arrival, t.pages
-	t.arrival, t.pages = nil, nil
+	arrival := t.arrival
+	t.arrival = nil
 	t.mu.Unlock()
 	if arrival != nil {
 		failed = errors.Join(failed, arrival.Close())
 	}
-	if pages != nil {
-		failed = errors.Join(failed, pages.Close())
-	}
+	failed = errors.Join(failed, t.memory.Discard())
 	if usable {
 		t.keepFiles(ctx)
 	}
@@ -377,7 +332,7 @@ func (t *target) discard(ctx context.Context) error {
 // leaveAddress gives up the address here: it is at the source. If another container here has it,
 // the source claims what is not its own, and nothing changes.
 func (t *target) leaveAddress(ctx context.Context) error {
-	address, source := t.definition.Network.Address, t.move.tracker.spec.Source
+	address, source := t.definition.Network.Address, t.move.tracker.Spec.Source
 	if t.definition.Network.OnBridge() {
 		return errors.Join(t.agent.network.AllowARP(address),
 			t.agent.network.GiveBack(t.definition.ID, address, source),
@@ -421,16 +376,16 @@ func (t *target) send(message migration.Message) {
 }
 
 func (t *target) ended(result migration.Finish) {
-	t.push.close()
-	if err := t.closeBefore(); err != nil {
+	t.push.Close()
+	if err := t.memory.CloseBefore(); err != nil {
 		t.agent.log.Warn("cannot release the memory of remote pages", "container", t.definition.Name,
 			"error", err)
 	}
 	t.releaseImages()
-	if err := t.closeStaged(); err != nil {
+	if err := t.memory.CloseStaged(); err != nil {
 		t.agent.log.Warn("cannot release a copy of memory", "container", t.definition.Name, "error", err)
 	}
-	t.agent.reservations.Release(t.move.tracker.spec.ID)
+	t.agent.reservations.Release(t.move.tracker.Spec.ID)
 	t.releaseResidual(result)
 	t.releaseKept(result)
 	t.agent.migrationEnded(t.move, result)
@@ -449,11 +404,17 @@ func (t *target) hears(envelope *api.Envelope) {
 
 func newTarget(agent *Agent, m *move, definition engine.Definition, node identity.Node,
 	offer *api.Offer) *target {
-	return &target{
+	t := &target{
 		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}),
-		piped: make(chan struct{}),
-		files: fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}),
+		memory: precopy.NewReceiver(),
+		files:  fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}),
 		fills:   make(chan struct{}),
 		control: newControl(agent, m, node),
 	}
+	t.push = push.NewReceiver(push.ReceiverConfig{
+		Container: arrived{t}, Received: t.memory, Name: definition.Name, Figures: m.tracker,
+		Now:     func() (memory.FillReport, error) { return t.fillReport(agent.ctx) },
+		Silence: agent.config.peerTimeout(),
+	})
+	return t
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
-	"github.com/godwit/godwit/internal/memory/precopy"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -74,7 +75,7 @@ func (t *target) receive(ctx context.Context,
 // receiveState takes the state, the files and the final marker of a container that is restored.
 func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFunc) error {
 	images := state.NewReceiver(t.arrival.ImagesDir(), t.stateLimit())
-	mapped := t.pages == nil
+	mapped := !t.memory.Ahead()
 	var frame, known []byte
 	for {
 		section, err := t.data.Next()
@@ -91,12 +92,12 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 		case precopy.KindKey:
 			err = t.takeKey(section)
 		case precopy.KindPages:
-			frame, err = t.receivePages(section, frame)
-		case kindRemote:
-			err = t.takeRemote(section)
-		case kindMap:
+			frame, err = t.memory.Frame(section, frame)
+		case precopy.KindRemote:
+			err = t.memory.Remote(section)
+		case precopy.KindMap:
 			mapped = true
-			err = t.keepPages(ctx, section)
+			err = t.memory.Map(ctx, section)
 		case kindState:
 			err = images.Piece(section.Name, section)
 		case kindFiles:
@@ -113,6 +114,21 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 			return err
 		}
 	}
+}
+
+// takeKey begins to receive pages.
+func (t *target) takeKey(section io.Reader) error {
+	incoming := precopy.Incoming{Data: t.data, Announced: t.residual != nil,
+		Most: precopy.MaxClaims(t.offer.GetMemoryBytes())}
+	incoming.Barrier = func(number uint64, missing []memory.TaskMap) error {
+		t.telling.Lock()
+		defer t.telling.Unlock()
+		return precopy.TellPlaced(t.data, number, missing)
+	}
+	if t.residual != nil {
+		incoming.Residual = t.residual.Pages()
+	}
+	return t.memory.Key(section, incoming)
 }
 
 // How the target answers to pages that come ahead.
@@ -168,7 +184,7 @@ func (t *target) final(section stream.Section, images *state.Receiver) error {
 	if _, err := t.data.Next(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("after the final marker: %w", errors.Join(err, errMoreComes))
 	}
-	t.move.tracker.counted(t.data.Counters())
+	t.move.tracker.Counted(carried(t.data.Counters()))
 	return nil
 }
 

@@ -69,7 +69,7 @@ func (t *target) resumeFiles(ctx context.Context, data *stream.Session, section 
 		return err
 	}
 	told := &toldKept{Session: data}
-	if err := f.mirror.Have(ctx, told, key, t.agent.moves.dir(t.move.tracker.spec.ID),
+	if err := f.mirror.Have(ctx, told, key, t.agent.moves.dir(t.move.tracker.Spec.ID),
 		t.agent.cores); err != nil {
 		f.spoiled = !told.failed && ctx.Err() == nil
 		return fmt.Errorf("tell what is here: %w", err)
@@ -98,7 +98,7 @@ func (t *target) adopt(ctx context.Context) error {
 	if one == nil {
 		return nil
 	}
-	trees, err := t.agent.kept.Trees(one, t.move.tracker.spec.ID)
+	trees, err := t.agent.kept.Trees(one, t.move.tracker.Spec.ID)
 	if err == nil {
 		err = t.files.mirror.Adopt(ctx, trees)
 	}
@@ -122,7 +122,7 @@ func (t *target) newMirror() *files.Mirror {
 // keepFiles moves what has come to where the next attempt finds it. What it does not is removed by
 // whoever discards the arrival, so no failure here is one of that.
 func (t *target) keepFiles(ctx context.Context) {
-	copies, spec := t.agent.kept, t.move.tracker.spec
+	copies, spec := t.agent.kept, t.move.tracker.Spec
 	defer copies.Release(t.takeUsed())
 	if !copies.Keeps() {
 		return

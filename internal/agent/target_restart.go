@@ -115,7 +115,7 @@ func (t *target) startAnew(ctx context.Context) (time.Time, error) {
 // it was on probation: that is not undone. It does what can be done in some seconds; the source starts
 // its own copy again, whatever comes of it.
 func (t *target) giveBackShared(ctx context.Context) {
-	if t.move.tracker.spec.Mode != migration.Restart {
+	if t.move.tracker.Spec.Mode != migration.Restart {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackPatience)
@@ -182,7 +182,7 @@ func (t *target) redirectBack(ctx context.Context) error {
 	}
 	err := error(nil)
 	if holding {
-		err = hold.Release(ctx, network.Via(t.move.tracker.spec.Source), 0)
+		err = hold.Release(ctx, network.Via(t.move.tracker.Spec.Source), 0)
 	} else {
 		err = hold.Close()
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/memory/postcopy"
-	"github.com/godwit/godwit/internal/migration"
 )
 
 // Spill keeps the key of pages that the source of a migration has written to its disk, and gives it back to
@@ -23,33 +22,12 @@ func (s *peerService) Spill(ctx context.Context, request *api.SpillRequest) (*ap
 		return nil, err
 	}
 	work, here := m.work().(*target)
-	if !here || m.tracker.spec.Source != from {
+	if !here || m.tracker.Spec.Source != from {
 		return nil, status.Errorf(codes.PermissionDenied, "node %s is not the source of migration %s",
 			from, request.Migration)
 	}
 	if n := len(request.Key); n != 0 && n != len(postcopy.SpillKey{}) {
 		return nil, status.Errorf(codes.InvalidArgument, "a key of %d bytes", n)
 	}
-	return &api.SpillReply{Key: work.keepSpillKey(request.Key)}, nil
-}
-
-// keepSpillKey keeps a key until the migration has ended, and returns the one that is kept. An empty one
-// changes nothing.
-func (t *target) keepSpillKey(key []byte) []byte {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(key) > 0 && !t.move.ended() {
-		t.spillKey = key
-	}
-	return t.spillKey
-}
-
-// spilled is what is known here of the pages on the source's disk.
-func (t *target) spilled() migration.SpillState {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.spillKey == nil {
-		return ""
-	}
-	return migration.SpillComplete
+	return &api.SpillReply{Key: work.push.KeepSpillKey(request.Key, m.ended())}, nil
 }

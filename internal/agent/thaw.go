@@ -21,7 +21,7 @@ func (a *Agent) thaw(ctx context.Context, reference string, force bool) (notice 
 	if err != nil {
 		return "", err
 	}
-	switch spec := m.tracker.spec; {
+	switch spec := m.tracker.Spec; {
 	case spec.Side == migration.Target:
 		return "", fmt.Errorf("%w: %s is moving to this node: run \"godwit thaw\" on %s", errRefused,
 			spec.Name, spec.Source)
@@ -38,9 +38,9 @@ func (a *Agent) thaw(ctx context.Context, reference string, force bool) (notice 
 	ctx, cancel := context.WithTimeout(ctx, thawPatience)
 	defer cancel()
 	if waitFor(ctx, m.done) != nil {
-		what, _ := m.tracker.waiting(m.record().State, time.Now())
+		what, _ := m.tracker.Waiting(m.record().State, time.Now())
 		return notice, fmt.Errorf("%w: %s is still being thawed: \"godwit migration show %s\" shows the "+
-			"progress. %s", engine.ErrBusy, m.tracker.spec.Name, m.tracker.spec.ID, what)
+			"progress. %s", engine.ErrBusy, m.tracker.Spec.Name, m.tracker.Spec.ID, what)
 	}
 	return notice, nil
 }
@@ -78,7 +78,7 @@ func (m *moves) underWayOf(reference string) (found *move) {
 		name = reference
 	}
 	for _, one := range m.list() {
-		spec := one.tracker.spec
+		spec := one.tracker.Spec
 		if one.ended() || spec.Name != name && (name == "" || !strings.HasPrefix(spec.Container, name)) {
 			continue
 		}

@@ -3,12 +3,19 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
+	"github.com/godwit/godwit/internal/transfer/memory/rounds"
+	"github.com/godwit/godwit/internal/transfer/progress"
+	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 var errAwayNow = errors.New("cannot connect")
@@ -32,25 +39,81 @@ func (e *awayEngine) Throttle(_ context.Context, _ string, cpus float64) error {
 	return nil
 }
 
+func (*awayEngine) CPUTime(context.Context, string) (time.Duration, error) { return time.Hour, nil }
+
+// restlessPages are pages of which every round finds as many, and a target that has them at once.
+type restlessPages struct {
+	rounds.Pages
+	target *precopy.Sender
+	done   uint64
+}
+
+func (p *restlessPages) Round(context.Context, memory.Sink) (memory.RoundStats, error) {
+	p.done++
+	placed := stream.Section{Name: strconv.FormatUint(p.done, 10), Reader: strings.NewReader("")}
+	return memory.RoundStats{Pages: 1000, Interval: time.Second}, p.target.HearPlaced(placed)
+}
+
+func (*restlessPages) Leaving() bool { return false }
+
+func (*restlessPages) Close() error { return nil }
+
+// PageBytes implements rounds.Link.
+func (p *restlessPages) PageBytes() uint64 { return p.done * 1e6 }
+
+// BytesPerSecond implements rounds.Link.
+func (*restlessPages) BytesPerSecond() float64 { return 1e6 }
+
+// nowhere is a lane that takes everything.
+type nowhere struct{}
+
+func (nowhere) Send([]byte) error { return nil }
+func (nowhere) Push() error       { return nil }
+
+// throttled are rounds in which a container was to be slowed down by an engine that did not answer, and that
+// may have slowed it down.
+func throttled(t *testing.T, by engine.Engine) *rounds.Rounds {
+	t.Helper()
+	sender, err := precopy.NewSender(func(int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sender.Close(errAwayNow) })
+	if err := sender.AddLane(nowhere{}); err != nil {
+		t.Fatal(err)
+	}
+	pages, chosen := &restlessPages{target: sender}, &settings{}
+	chosen.Set(migration.Settings{DowntimeTarget: time.Millisecond, OnNoConvergence: migration.Throttle})
+	m := rounds.New(rounds.Config{
+		Pages: pages, Sender: sender, Settings: chosen, Figures: progress.NewTracker(migration.Spec{}),
+		Link: pages, Processor: processor{engine: by}, Files: func() time.Duration { return 0 },
+		Turn: &rounds.Turn{}, Mode: migration.PreCopy, Log: slog.New(slog.DiscardHandler),
+	})
+	none := func(context.Context) error { return nil }
+	if err := m.Run(t.Context(), none); !errors.Is(err, errAwayNow) || !m.Slowed() {
+		t.Fatalf("%v, slowed down: %t", err, m.Slowed())
+	}
+	return m
+}
+
 // TestUntrackAway: an undo waits for an engine that is away only if the container may be slowed down.
 func TestUntrackAway(t *testing.T) {
 	away := &awayEngine{away: true}
 	a := newTestAgent(t)
 	a.engines = engine.NewSet(away)
 	for name, c := range map[string]struct {
-		memory *memorySource
+		memory *rounds.Rounds
 		slowed bool
 		waits  bool
 	}{
 		"nothing was begun": {},
-		"rounds":            {memory: &memorySource{throttle: &throttle{}, pages: &memory.Source{}}},
-		"throttled": {memory: &memorySource{throttle: &throttle{begun: true},
-			pages: &memory.Source{}}, waits: true},
-		"after a crash": {slowed: true, waits: true},
+		"rounds":            {memory: rounds.New(rounds.Config{Pages: &memory.Source{}})},
+		"throttled":         {memory: throttled(t, away), waits: true},
+		"after a crash":     {slowed: true, waits: true},
 	} {
 		away.away, away.ended = true, 0
 		s := &source{agent: a, memory: c.memory, slowed: c.slowed,
-			move: &move{tracker: newTracker(migration.Spec{})}}
+			move: &move{tracker: progress.NewTracker(migration.Spec{})}}
 		err := s.untrack(t.Context())
 		if (err != nil) != c.waits {
 			t.Errorf("%s: %v", name, err)
@@ -65,37 +128,4 @@ func TestUntrackAway(t *testing.T) {
 			t.Errorf("%s: ended %d times, want %d", name, away.ended, want)
 		}
 	}
-}
-
-// TestWaiting: what is tried again is told, and for how long, until it has worked or something else is done.
-func TestWaiting(t *testing.T) {
-	tracker := newTracker(migration.Spec{})
-	waits := func(state migration.State, want string) {
-		t.Helper()
-		p := tracker.progress(migration.Record{State: state}, time.Now().Add(time.Minute))
-		if p.Waiting != want || (p.WaitingSeconds > 59) != (want != "") {
-			t.Errorf("%s: %q for %v s, want %q", state, p.Waiting, p.WaitingSeconds, want)
-		}
-	}
-	tracker.begin(migration.StepDump)
-	tracker.failed(migration.StepDump, "no room")
-	waits(migration.Forward, "")
-	tracker.begin(migration.UndoFreeze)
-	waits(migration.Undoing, "")
-	tracker.failed(migration.UndoFreeze, "no engine")
-	tracker.failed(migration.StepDump, "late")
-	waits(migration.Undoing, "no engine")
-	tracker.begin(migration.UndoFreeze)
-	waits(migration.Undoing, "no engine")
-	tracker.failed(migration.UndoFreeze, "still no engine")
-	waits(migration.Undoing, "still no engine")
-	waits(migration.InDoubt, "")
-	tracker.begin(migration.UndoRounds)
-	waits(migration.Undoing, "")
-	tracker.begin(migration.StepPush)
-	tracker.failed(migration.StepPush, "no link")
-	waits(migration.Committed, "")
-	tracker.begin(migration.StepDestroy)
-	tracker.failed(migration.StepDestroy, "no engine")
-	waits(migration.Committed, "no engine")
 }

@@ -19,10 +19,11 @@ var mayImport = map[string]string{
 	"internal/agent": "access api audit cluster connection criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
 		"files/chunk files/image files/inodes files/shared gc guard inventory kernel lease location " +
-		"memory memory/pipeline memory/postcopy memory/precopy migration network network/hold " +
-		"network/wireguard placement policy predict reserve residual sampling staging statedir " +
-		"transfer/kept transfer/layers transfer/proof " +
-		"transfer/state wire wire/identity wire/stream",
+		"memory memory/postcopy migration network network/wireguard placement policy predict reserve " +
+		"residual sampling staging statedir " +
+		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
+		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
+		"wire/stream",
 	"internal/access": "api audit kernel wire",
 	// lease: asks nobody whether a container is gone.
 	"internal/lease": "api durable engine guard kernel network wire/identity",
@@ -112,7 +113,6 @@ var mayImport = map[string]string{
 	"internal/memory/postcopy":      "guard kernel memory memory/pipeline wire/stream",
 	"internal/memory/pager":         "criu kernel memory",
 	"internal/memory/pipeline":      "guard memory",
-	"internal/memory/precopy":       "memory memory/pipeline wire/stream",
 	// migration: decides and never acts; has words of its own, which the agent translates.
 	"internal/migration":         "",
 	"internal/network":           "kernel network/dump network/hold network/wireguard",
@@ -130,13 +130,21 @@ var mayImport = map[string]string{
 	// sampling: measures, and decides nothing; the agent is its Node.
 	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
 	// staging: makes copies; where they should be is for placement, what becomes of them for a migration.
-	"internal/staging": "api engine envelopes guard kernel memory memory/pipeline memory/precopy migration " +
-		"residual transfer/layers wire/identity wire/stream",
+	"internal/staging": "api engine envelopes guard kernel memory memory/pipeline migration " +
+		"residual transfer/layers transfer/memory/precopy wire/identity wire/stream",
 	"internal/statedir":      "kernel",
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
 		"wire/identity wire/stream",
-	"internal/transfer/proof": "api durable engine files/shared guard wire/identity",
+	// transfer/memory: no engine, no step of a migration.
+	"internal/transfer/memory/precopy": "guard memory memory/pipeline wire/stream",
+	"internal/transfer/memory/push": "engine files guard memory memory/pipeline memory/postcopy " +
+		"migration transfer/progress wire/stream",
+	"internal/transfer/memory/rounds": "memory migration predict transfer/memory/precopy " +
+		"transfer/progress",
+	// transfer/progress: is told what others do, and decides nothing.
+	"internal/transfer/progress": "files memory memory/pipeline migration predict wire/stream",
+	"internal/transfer/proof":    "api durable engine files/shared guard wire/identity",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",

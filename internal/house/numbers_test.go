@@ -8,8 +8,8 @@ import (
 
 // Limits of what must not grow: what was last reached. If a change makes a number smaller, lower its limit.
 const (
-	maxPackageLines  = 17342 // of a package, without tests and generated files
-	maxCycleLines    = 15587 // of files of one package that all need each other
+	maxPackageLines  = 15309 // of a package, without tests and generated files
+	maxCycleLines    = 13538 // of files of one package that all need each other
 	maxMethods       = 182   // of a type
 	maxFields        = 49    // of a struct
 	maxLongLines     = 53    // that have more than maxColumns

@@ -4,19 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"sync"
 
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pipeline"
 	"github.com/godwit/godwit/internal/wire/stream"
-)
-
-// The sections of a data connection that are about pages; the package comment says what is in them.
-const (
-	KindKey    = "key"
-	KindClaims = "claims"
-	KindPages  = "pages"
-	KindPlaced = "placed"
 )
 
 // Sender is the way of a container's pages to the target.
@@ -27,9 +19,12 @@ type Sender struct {
 	placed chan placedRound
 	claims chan []claim
 	fault  func() error // happens before a run is taken; nil: nothing goes wrong
+
+	mu   sync.Mutex
+	more []*stream.Session // data connections beside the migration's own
 }
 
-// NewSender makes a pipeline that has no connection yet.
+// NewSender makes a sender that has no connection yet. sent is told of pages that were put.
 func NewSender(sent func(bytes int64)) (*Sender, error) {
 	key, err := pipeline.NewKey()
 	if err != nil {
@@ -39,25 +34,21 @@ func NewSender(sent func(bytes int64)) (*Sender, error) {
 	return newSender(sender, key, sent), err
 }
 
-// Again ends the sender, and returns one that goes on where it was, with the same key: see
-// pipeline.Sender.Again. It has no connection yet.
-func (p *Sender) Again(sent func(bytes int64)) *Sender {
-	return newSender(p.Sender.Again(), p.key, sent)
-}
-
 func newSender(sender *pipeline.Sender, key pipeline.Key, sent func(bytes int64)) *Sender {
 	return &Sender{Sender: sender, key: key, sent: sent, placed: make(chan placedRound, maxPlaced),
 		claims: make(chan []claim, 1)}
 }
 
+// Again makes a sender that has no connection yet, and goes on from what this one has sent to that target.
+func (p *Sender) Again(sent func(bytes int64)) *Sender {
+	return newSender(p.Sender.Again(), p.key, sent)
+}
+
 // Key is what pages are hashed with.
 func (p *Sender) Key() pipeline.Key { return p.key }
 
-// SetFault has each run fail by what fault returns, from now on; nil: nothing goes wrong.
+// SetFault sets what happens before a run is taken, from now on; nil: nothing goes wrong.
 func (p *Sender) SetFault(fault func() error) { p.fault = fault }
-
-// AddConnection begins to use one more data connection, which carries nothing else.
-func (p *Sender) AddConnection(out *stream.Sections) error { return p.AddLane(lane{out}) }
 
 // Begin tells the target the key, over a data connection that then carries pages.
 func (p *Sender) Begin(out *stream.Sections) error {
@@ -68,12 +59,6 @@ func (p *Sender) Begin(out *stream.Sections) error {
 		return err
 	}
 	return p.AddLane(lane{out})
-}
-
-// placedRound is what the target says about a barrier.
-type placedRound struct {
-	barrier uint64
-	missing []memory.TaskMap
 }
 
 // maxPlaced is more than a target says before somebody listens: of the freeze's barriers nobody
@@ -103,18 +88,14 @@ func (l lane) Send(frame []byte) error { return l.out.Uncounted(KindPages, frame
 // Push implements pipeline.Lane.
 func (l lane) Push() error { return l.out.Push() }
 
-// HearPlaced takes what the target says about a barrier.
+// HearPlaced takes what the target says about a barrier. It is called by who reads the connection.
 func (p *Sender) HearPlaced(section stream.Section) error {
-	number, err := strconv.ParseUint(section.Name, 10, 64)
-	if err != nil {
-		return fmt.Errorf("the target reported an invalid barrier %.40q", section.Name)
-	}
-	missing, err := memory.DecodeMap(section)
+	answer, err := readPlaced(section)
 	if err != nil {
 		return err
 	}
 	select {
-	case p.placed <- placedRound{number, missing}:
+	case p.placed <- answer:
 		return nil
 	default:
 		return errors.New("the target sent an answer without a request")

@@ -1,4 +1,4 @@
-package agent
+package push
 
 import (
 	"strings"
@@ -19,7 +19,7 @@ func TestAwaitFilledEnds(t *testing.T) {
 			}
 			return memory.FillReport{State: memory.Filled, Pages: 10}, nil
 		}
-		if err := awaitFilled(t.Context(), here); err != nil {
+		if err := AwaitFilled(t.Context(), here); err != nil {
 			t.Errorf("memory that is here: %v", err)
 		}
 		began = time.Now()
@@ -30,13 +30,13 @@ func TestAwaitFilledEnds(t *testing.T) {
 			}
 			return memory.FillReport{State: memory.Filling, Pages: 10, LeftPages: left, RemoteLeft: left}, nil
 		}
-		if err := awaitFilled(t.Context(), slow); err != nil || time.Since(began) < 10*time.Minute {
+		if err := AwaitFilled(t.Context(), slow); err != nil || time.Since(began) < 10*time.Minute {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		stuck := func() (memory.FillReport, error) {
 			return memory.FillReport{State: memory.Filling, Pages: 43, LeftPages: 25, RemoteLeft: 25}, nil
 		}
-		if err := awaitFilled(t.Context(), stuck); err == nil ||
+		if err := AwaitFilled(t.Context(), stuck); err == nil ||
 			!strings.Contains(err.Error(), "25 of 43 pages are still at the node") {
 			t.Errorf("memory that does not come: %v", err)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// MaxClaims bounds how many digests a target may send for a container with that much memory: twice what it
-// has, and some.
+// MaxClaims bounds how many digests a target may send for a container with that much memory: twice what the
+// container has, and some.
 func MaxClaims(memoryBytes int64) uint64 {
 	const least = 64 << 20
 	return uint64(2*memoryBytes+least) / uint64(memory.PageSize())

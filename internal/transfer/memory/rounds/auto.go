@@ -1,4 +1,4 @@
-package agent
+package rounds
 
 import (
 	"fmt"
@@ -9,35 +9,50 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
+// Auto is what rounds go by in a migration whose mode was chosen for the user.
+type Auto struct {
+	Demands  predict.Demands
+	Began    time.Time
+	Forecast predict.Forecast // of that mode
+}
+
+// waitOver is how long a client may wait if what is left follows; see predict.
+func (a *Auto) waitOver(left, rtt time.Duration, rate float64) time.Duration {
+	if a == nil {
+		return 0
+	}
+	return a.Forecast.WaitOver(left, rtt, rate)
+}
+
 // handover is how long it takes from the end of the rounds until the container runs at the target,
 // but for its downtime: what is prepared takes a tenth of a second and some round trips, and
 // opening the connections for pages that follow takes some.
 func handover(link migration.LinkSeen) time.Duration {
 	const work, roundTrips = 150 * time.Millisecond, 8
-	return work + seconds(roundTrips*link.RTTSeconds)
+	return work + time.Duration(roundTrips*link.RTTSeconds*float64(time.Second))
 }
 
 // bound has the rounds end in time, and before more was sent than may be.
-func (a *autoMode) bound(policy *memory.Policy, history []memory.RoundStats, sent uint64, began time.Time,
+func (a *Auto) bound(policy *memory.Policy, history []memory.RoundStats, sent uint64, began time.Time,
 	link migration.LinkSeen) {
 	if a == nil {
 		return
 	}
-	if a.demands.Deadline > 0 {
-		left := a.demands.Deadline - began.Sub(a.began) - handover(link)
+	if a.Demands.Deadline > 0 {
+		left := a.Demands.Deadline - began.Sub(a.Began) - handover(link)
 		if left = max(left, 1); policy.Timeout == 0 || left < policy.Timeout {
 			policy.Timeout = left
 		}
 	}
 	last := history[len(history)-1]
 	// the next round, and what is left then
-	if most := uint64(a.demands.MaxBytes); most > 0 && sent+2*last.SentBytes > most {
+	if most := uint64(a.Demands.MaxBytes); most > 0 && sent+2*last.SentBytes > most {
 		policy.MaxRounds = len(history)
 	}
 }
 
 // instead says what to do with rounds that do not converge, when the user has not.
-func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, following, target time.Duration,
+func (a *Auto) instead(chosen migration.NoConvergence, d memory.Decision, following, target time.Duration,
 	tooLong string) (migration.NoConvergence, string) {
 	if a == nil || chosen != migration.StopAndCopy {
 		return chosen, ""
@@ -45,7 +60,7 @@ func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, fo
 	wait := fmt.Sprintf("clients are expected to wait up to %s, and up to %s if memory followed",
 		predict.Seconds(d.ExpectedDowntime.Seconds()), predict.Seconds(following.Seconds()))
 	switch {
-	case a.demands.NoPostCopy:
+	case a.Demands.NoPostCopy:
 		return chosen, "auto: " + wait + ", but --no-post-copy rules that out"
 	case tooLong != "":
 		return chosen, "auto: " + wait + ", but " + tooLong
@@ -58,20 +73,21 @@ func (a *autoMode) instead(chosen migration.NoConvergence, d memory.Decision, fo
 
 // hurry hands the container over when the time is over, also in the middle of a round. It returns
 // what ends that.
-func (s *source) hurry() (done func()) {
-	if s.auto == nil || s.auto.demands.Deadline == 0 || s.auto.demands.NoPostCopy {
+func (m *Rounds) hurry() (done func()) {
+	auto := m.auto
+	if auto == nil || auto.Demands.Deadline == 0 || auto.Demands.NoPostCopy {
 		return func() {}
 	}
-	left := s.auto.demands.Deadline - time.Since(s.auto.began) - handover(s.move.tracker.linkSeen())
+	left := auto.Demands.Deadline - time.Since(auto.Began) - handover(m.figures.Link())
 	timer := time.AfterFunc(max(left, 0), func() {
-		if why := s.split.refuses(); why != "" {
-			s.move.tracker.decided(fmt.Sprintf("auto: the container must run at the target within %s, but %s",
-				s.auto.demands.Deadline, why))
+		if why := m.split.Refuses(); why != "" {
+			m.figures.Decided(fmt.Sprintf("auto: the container must run at the target within %s, but %s",
+				auto.Demands.Deadline, why))
 			return
 		}
 		// or the rounds are just over
-		_ = s.turn.ask(fmt.Sprintf("auto: the container must run at the target within %s",
-			s.auto.demands.Deadline))
+		_ = m.config.Turn.Ask(fmt.Sprintf("auto: the container must run at the target within %s",
+			auto.Demands.Deadline))
 	})
 	return func() { timer.Stop() }
 }

@@ -1,17 +1,15 @@
 // Package precopy sends pages to a store at another node while their processes run, or in the freeze, over
-// data connections: the Sender at the source, Incoming at the target. Pages that come after the restore are
-// for package postcopy.
+// data connections: the Sender at the source, Receiver and Incoming at the target. A migration and a staged
+// copy send theirs alike. Package rounds decides which pages are sent, and when. Pages that come after the
+// restore are for package push.
 //
 // The first section brings the key with which pages are hashed. Frames of memory/pipeline follow, over this
-// and more connections. The target answers each barrier by what it lacks of all that came before, and the
-// source sends that again.
+// and more connections. The target answers each barrier by what it lacks of all that came before, because it
+// could not make it from a delta or a reference, and the source sends that again. protocol.go lists the
+// sections.
 //
-//	key     source to target: pipeline.Key
-//	claims  target to source, if the source was told of a residual copy: digests of its pages
-//	pages   source to target: a frame, on any data connection
-//	placed  target to source, name: number of a barrier; content: what is missing (memory.EncodeMap)
-//
-// The package knows no migration and makes no connection. Its users have sections of their own between these.
+// The package knows no engine and no step of a migration. It makes no connection: what makes more of them
+// comes as an argument (Lanes). Its users have sections of their own between these.
 //
 // # Claims
 //

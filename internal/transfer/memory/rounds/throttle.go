@@ -1,19 +1,18 @@
-package agent
+package rounds
 
 import (
 	"context"
 	"fmt"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/progress"
 )
 
 // throttle slows a container down that writes its memory faster than it can be sent.
 type throttle struct {
-	engine    engine.Engine
-	container string
-	tracker   *tracker
+	processor Processor
+	figures   *progress.Tracker
 
 	begun bool    // it may be throttled
 	cpus  float64 // that it may use; 0: not throttled
@@ -24,7 +23,7 @@ type throttle struct {
 
 // watch begins to look at how much processor time the container uses.
 func (t *throttle) watch(ctx context.Context) {
-	if used, err := t.engine.CPUTime(ctx, t.container); err == nil { // if not, slower tells
+	if used, err := t.processor.CPUTime(ctx); err == nil { // if not, slower tells
 		t.used, t.at = used, time.Now()
 	}
 }
@@ -36,9 +35,9 @@ func (t *throttle) slower(ctx context.Context, dirtying, throughput float64) (bo
 	if t.cpus > 0 && t.cpus <= predict.LeastThrottle {
 		return false, nil
 	}
-	used, err := t.engine.CPUTime(ctx, t.container)
+	used, err := t.processor.CPUTime(ctx)
 	if err != nil {
-		t.tracker.decided(fmt.Sprintf("not throttled: %s", err))
+		t.figures.Decided(fmt.Sprintf("not throttled: %s", err))
 		return false, err
 	}
 	cpus := (used - t.used).Seconds() / time.Since(t.at).Seconds()
@@ -51,14 +50,14 @@ func (t *throttle) slower(ctx context.Context, dirtying, throughput float64) (bo
 	}
 	cpus = max(predict.LeastThrottle, before*share)
 	t.begun = true
-	if err := t.engine.Throttle(ctx, t.container, cpus); err != nil {
-		t.tracker.decided(fmt.Sprintf("not throttled: %s", err))
+	if err := t.processor.Throttle(ctx, cpus); err != nil {
+		t.figures.Decided(fmt.Sprintf("not throttled: %s", err))
 		return false, err
 	}
 	t.cpus, t.used, t.at = cpus, used, time.Now()
-	t.tracker.throttled(cpus, t.at)
-	t.tracker.decided(fmt.Sprintf("throttled to %.2f processors after %d rounds; it used %.2f", cpus,
-		t.tracker.roundsSoFar(), before))
+	t.figures.Throttled(cpus, t.at)
+	t.figures.Decided(fmt.Sprintf("throttled to %.2f processors after %d rounds; it used %.2f", cpus,
+		t.figures.Rounds(), before))
 	return true, nil
 }
 
@@ -81,10 +80,10 @@ func (t *throttle) end(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, unthrottlePatience)
 	defer cancel()
-	if err := t.engine.Throttle(ctx, t.container, 0); err != nil {
+	if err := t.processor.Throttle(ctx, 0); err != nil {
 		return err
 	}
 	t.begun, t.cpus = false, 0
-	t.tracker.throttled(0, time.Now())
+	t.figures.Throttled(0, time.Now())
 	return nil
 }

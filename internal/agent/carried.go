@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/transfer/layers"
+	"github.com/godwit/godwit/internal/transfer/memory/precopy"
+	"github.com/godwit/godwit/internal/transfer/progress"
+	"github.com/godwit/godwit/internal/wire/stream"
+)
+
+// carried says what data connections have carried, by what that was.
+func carried(counters stream.Counters) progress.Carried {
+	sent := func(kinds ...string) (bytes int64) {
+		for _, kind := range kinds {
+			bytes += int64(counters.Sent[kind].WireBytes)
+		}
+		return bytes
+	}
+	c := progress.Carried{
+		Pages: sent(precopy.KindPages), Known: sent(kindKnown), State: sent(kindState, kindRefers),
+		Files: sent(kindFiles), Layers: sent(layers.KindLayer, layers.KindParts, layers.KindPieces),
+		Metadata:     sent(kindFinal, kindStaged, precopy.KindKey, precopy.KindMap),
+		Uncompressed: progress.Uncompressed(counters),
+	}
+	for _, kind := range []string{kindState, kindKnown, kindRefers} {
+		c.StateRaw += int64(counters.Sent[kind].RawBytes)
+	}
+	return c
+}
+
+// heldBy says what a hold has held.
+func heldBy(hold *network.Hold) migration.Held {
+	stats := hold.Stats()
+	return migration.Held{
+		Packets: stats.HeldPackets, Bytes: stats.HeldBytes, Dropped: stats.DroppedPackets,
+		LongestSeconds: stats.LongestHoldSeconds,
+	}
+}
