@@ -9,16 +9,17 @@ import (
 )
 
 // CRIU opens a descriptor in every process that it dumps, so it cannot dump one that has used up its limit.
-// A freeze waits until there is none, with new connections held (kernel.Cgroup.FreezeToMove): sshd
-// authenticates each client in a sandbox with such a limit. Nothing in /proc tells whether a process will
-// leave this state, since other programs stay in the same sandbox for life. So a process is watched here,
-// where nothing is held up, and refused only if it, the same one, has no free descriptor at any look.
+// A freeze waits until there is none, with new connections held (kernel.Cgroup.FreezeToMove). Here nothing is
+// held up, so a process is watched for a while, and refused only if it has no free descriptor at any look.
+//
+// sshd authenticates each client in a sandbox with such a limit, for as long as the client takes to type a
+// password. These processes are left to the freeze. sshd ends them after LoginGraceTime, which is two
+// minutes unless an administrator changes it (sshd_config(5)). Nothing in /proc but its age tells such a
+// process from one that stays in the same sandbox for life.
 const (
-	usedUpPatience = 1500 * time.Millisecond
-	// sandboxPatience is for processes that look like sshd's. sshd takes some tenths of a second; somebody
-	// who types a password takes longer.
-	sandboxPatience = 5 * time.Second
+	usedUpPatience  = 1500 * time.Millisecond
 	usedUpLook      = 20 * time.Millisecond
+	sandboxPatience = 10 * time.Minute // age of a process that stays in its sandbox
 )
 
 // usedUp finds the processes that stay without a free descriptor. It looks at all of them at the same time.
@@ -30,10 +31,10 @@ func (x *examination) usedUp(ctx context.Context) ([]Problem, error) {
 		var still []task
 		for _, t := range watched {
 			full, is := kernel.UsedUp(t.PID)
-			if !is || !sameProcess(t) {
+			if !is || !sameProcess(t) || leftToFreeze(full) {
 				continue
 			}
-			if time.Since(began) < patienceWith(full) {
+			if time.Since(began) < usedUpPatience {
 				still = append(still, t)
 				continue
 			}
@@ -52,14 +53,11 @@ func (x *examination) usedUp(ctx context.Context) ([]Problem, error) {
 	}
 }
 
-func patienceWith(full kernel.UsedUpDescriptors) time.Duration {
-	if full.Sandboxed {
-		return sandboxPatience
-	}
-	return usedUpPatience
+// leftToFreeze reports whether a process may be one that authenticates a client of sshd.
+func leftToFreeze(full kernel.UsedUpDescriptors) bool {
+	return full.Sandboxed && full.Age < sandboxPatience
 }
 
-// sameProcess tells whether a process has not ended since it was read.
 func sameProcess(t task) bool {
 	now, err := kernel.ReadProcess(t.PID)
 	return err == nil && now.StartTicks == t.StartTicks

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // full starts a shell that has no free descriptor.
@@ -41,25 +43,20 @@ func full(t *testing.T, limit string, before ...string) (pid int) {
 }
 
 // TestExamineUsedUp: a process that stays without a free descriptor is refused by name, with its limit and
-// what helps. One that soon has a free descriptor is not, nor one in a sandbox like sshd's after longer.
+// what helps. One that soon has a free descriptor is not, nor one that has just gone into a sandbox like sshd's.
 func TestExamineUsedUp(t *testing.T) {
 	t.Parallel()
 	stays, passes, authenticates := full(t, ":"), full(t, ":"),
 		full(t, "ulimit -n 20", "setpriv", "--no-new-privs")
-	raise := func(pid int) func() {
-		return func() {
-			var limit unix.Rlimit
-			err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit)
-			limit.Cur = 9
-			if err = errors.Join(err, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)); err != nil {
-				t.Error(err)
-			}
+	soon := time.AfterFunc(usedUpPatience/2, func() {
+		var limit unix.Rlimit
+		err := unix.Prlimit(passes, unix.RLIMIT_NOFILE, nil, &limit)
+		limit.Cur = 9
+		if err = errors.Join(err, unix.Prlimit(passes, unix.RLIMIT_NOFILE, &limit, nil)); err != nil {
+			t.Error(err)
 		}
-	}
-	soon := time.AfterFunc(usedUpPatience/2, raise(passes))
+	})
 	defer soon.Stop()
-	later := time.AfterFunc(usedUpPatience*3/2, raise(authenticates))
-	defer later.Stop()
 	found := usedUpIn(t, stays, passes, authenticates)
 	if len(found) != 1 || found[0].PID != stays || !strings.Contains(found[0].String(), "(sh): no free "+
 		"descriptor below its limit (RLIMIT_NOFILE 3)") {
@@ -95,5 +92,22 @@ func TestExamineUsedUpEnds(t *testing.T) {
 	defer time.AfterFunc(usedUpPatience/10, cancel).Stop()
 	if problems, err := Examine(ctx, Subject{PIDs: []int{stays}}); err == nil {
 		t.Errorf("%+v", problems)
+	}
+}
+
+// TestLeftToFreeze: a sandbox is sshd's only for as long as sshd lets a client authenticate.
+func TestLeftToFreeze(t *testing.T) {
+	t.Parallel()
+	for _, one := range []struct {
+		full kernel.UsedUpDescriptors
+		want bool
+	}{
+		{kernel.UsedUpDescriptors{Sandboxed: true, Age: time.Minute}, true},
+		{kernel.UsedUpDescriptors{Sandboxed: true, Age: time.Hour}, false},
+		{kernel.UsedUpDescriptors{Age: time.Minute}, false},
+	} {
+		if got := leftToFreeze(one.full); got != one.want {
+			t.Errorf("%+v: %v", one.full, got)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,7 +31,8 @@ type UsedUpDescriptors struct {
 	// Sandboxed: the process cannot raise the limit, and gets no privileges by execve(2). sshd does that to
 	// the process that authenticates a client until the client is authenticated; other programs do it for life.
 	Sandboxed bool
-	Remedy    string // what the user can do
+	Age       time.Duration // since the process started
+	Remedy    string        // what the user can do
 }
 
 // UsedUp reports whether a process has used up its limit of descriptors at this moment. It stops nothing.
@@ -43,6 +45,7 @@ func UsedUp(pid int) (UsedUpDescriptors, bool) {
 	status, _ := readProc(pid, "status") // gone: not sandboxed, and the next look finds nothing
 	return UsedUpDescriptors{
 		Limit:     limit.Cur,
+		Age:       ageOf(pid),
 		Sandboxed: limit.Max <= smallLimit && statusNumber(status, "NoNewPrivs") == 1,
 		Remedy:    one.remedy(),
 	}, true

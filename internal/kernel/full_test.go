@@ -74,7 +74,8 @@ func TestFreezeToMoveFull(t *testing.T) {
 				}
 			}
 			// The script has a hard limit as before, and so does not look like sshd's sandbox.
-			if full, is := UsedUp(pids[0]); !is || full.Limit != 3 || full.Sandboxed {
+			if full, is := UsedUp(pids[0]); !is || full.Limit != 3 || full.Sandboxed ||
+				full.Age > time.Hour {
 				t.Errorf("%+v, %t", full, is)
 			}
 			if frozen, err := group.ToldToFreeze(); err != nil || frozen {

@@ -29,14 +29,26 @@ type Process struct {
 	Tracer      int // pid of the process that traces it, 0 if none
 }
 
+// ticksPerSecond is USER_HZ on every architecture that this program runs on.
+const ticksPerSecond = 100
+
 // Ticks returns the time since boot in the unit of Process.StartTicks.
 func Ticks() (uint64, error) {
-	const perSecond = 100 // USER_HZ on every architecture that this program runs on
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return 0, fmt.Errorf("time since boot: %w", err)
 	}
-	return uint64(now.Nano()) / (uint64(time.Second) / perSecond), nil
+	return uint64(now.Nano()) / (uint64(time.Second) / ticksPerSecond), nil
+}
+
+// ageOf returns how long a process has run, and 0 if it is gone.
+func ageOf(pid int) time.Duration {
+	process, err := ReadProcess(pid)
+	now, failed := Ticks()
+	if err != nil || failed != nil || now < process.StartTicks {
+		return 0
+	}
+	return time.Duration(now-process.StartTicks) * time.Second / ticksPerSecond
 }
 
 // RanAt reports whether the process had started before a time, and still runs.
