@@ -4,7 +4,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 )
 
@@ -51,5 +53,15 @@ func TestPassed(t *testing.T) {
 	move(t, a, b, d.ID)
 	if came := passed(b); !slices.Equal(came, own) {
 		t.Errorf("at the target: %v, was %v", came, own)
+	}
+	// A container that is started anew gets this node's filter.
+	path := b.paths.of(d.ID).definition()
+	must(t, durable.Load(path, &d))
+	d.Passed = []string{"keyctl"}
+	must(t, durable.Save(path, d))
+	must(t, b.Stop(t.Context(), d.ID, time.Second))
+	must(t, b.Start(t.Context(), d.ID))
+	if now := passed(b); !slices.Equal(now, own) {
+		t.Errorf("after a start: %v, want %v", now, own)
 	}
 }

@@ -158,6 +158,7 @@ func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definiti
 		func() error { return e.mountRoot(d) },
 		func() error { return mountMemories(place, d) },
 		func() error { return e.refreshSpec(d) },
+		func() error { return forgetCalls(place) },
 		func() error { return e.launch(ctx, place, job{Terminal: d.TTY, Attended: attended}) },
 	}
 	for _, step := range steps {
@@ -166,6 +167,17 @@ func (e *Engine) bringUp(ctx context.Context, place container, d engine.Definiti
 		}
 	}
 	return nil
+}
+
+// forgetCalls forgets the system calls that came with a container from another node: its new processes get
+// this node's filter.
+func forgetCalls(place container) error {
+	var d engine.Definition
+	if err := durable.Load(place.definition(), &d); err != nil || d.Passed == nil {
+		return err
+	}
+	d.Passed = nil
+	return durable.Save(place.definition(), d)
 }
 
 // settle waits for the monitor of a container that has ended, and removes what a killed monitor has left.
