@@ -33,8 +33,8 @@ func passedCalls(first, own filtering, filter *specs.LinuxSeccomp) []string {
 		return vet.Passed(nil)
 	}
 	count, err := strconv.Atoi(first.filters)
-	around, _ := strconv.Atoi(own.filters) // 0 where Linux does not count
-	if first.mode != "2" || filter == nil || err == nil && count > around+1 {
+	around, _ := strconv.Atoi(own.filters) // 0 where Linux does not count, and then nothing is known
+	if first.mode != "2" || filter == nil || err != nil || count > around+1 {
 		return nil
 	}
 	return vet.Passed(filter)
