@@ -32,11 +32,12 @@ func (a arrived) HasRun() bool { return a.move.record().Decision == migration.Ra
 
 // attachPush takes one of the two connections for pages that stayed at the source.
 func (t *target) attachPush(ctx context.Context, hello stream.Hello, session *stream.Session) error {
-	over := t.move.done
-	if t.move.ended() {
-		over = nil
-	}
-	return t.push.Attach(ctx, hello, session, over)
+	return t.push.Attach(ctx, hello, session, func() <-chan struct{} {
+		if t.move.ended() {
+			return nil
+		}
+		return t.move.done
+	})
 }
 
 // awaitFills waits until what fills the memory of an arrival is there: the source opens its

@@ -222,7 +222,8 @@ func (c *Copies) Holds(container string) (bytes int64, fresh time.Time, there bo
 func (c *Copies) Remove(reference, node string) bool {
 	for _, entry := range c.List() {
 		if entry.of.Peer == node && migration.Called(reference, entry.of.ContainerID, entry.of.Container) {
-			return c.Drop(entry.of.ContainerID)
+			c.Drop(entry.of.ContainerID) // if it has just expired, it is gone as well
+			return true
 		}
 	}
 	return false

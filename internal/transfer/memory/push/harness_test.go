@@ -212,7 +212,8 @@ func (e *ends) connect(t *testing.T, urgent, push int, over <-chan struct{}) (at
 				stream.Options{Workers: 1})
 			answered <- err
 			if err == nil {
-				attached <- e.receiver.Attach(t.Context(), hello, session, over)
+				attached <- e.receiver.Attach(t.Context(), hello, session,
+					func() <-chan struct{} { return over })
 				_ = session.Close()
 			}
 		}()

@@ -316,15 +316,16 @@ func TestLostPages(t *testing.T) {
 func TestKeyIsKept(t *testing.T) {
 	e := newEnds(t)
 	key := []byte("key")
-	if kept := e.receiver.KeepSpillKey(nil, false); kept != nil || e.receiver.spilled() != "" {
+	is, isNot := func() bool { return true }, func() bool { return false }
+	if kept := e.receiver.KeepSpillKey(nil, isNot); kept != nil || e.receiver.spilled() != "" {
 		t.Errorf("%q is kept", kept)
 	}
 	for _, sent := range [][]byte{key, nil} {
-		if kept := e.receiver.KeepSpillKey(sent, false); string(kept) != "key" {
+		if kept := e.receiver.KeepSpillKey(sent, isNot); string(kept) != "key" {
 			t.Errorf("%q is kept", kept)
 		}
 	}
-	if kept := e.receiver.KeepSpillKey([]byte("other"), true); string(kept) != "key" ||
+	if kept := e.receiver.KeepSpillKey([]byte("other"), is); string(kept) != "key" ||
 		e.receiver.spilled() != migration.SpillComplete {
 		t.Errorf("after the end %q is kept", kept)
 	}

@@ -63,12 +63,13 @@ func NewReceiver(config ReceiverConfig) *Receiver { return &Receiver{config: con
 // signsOfLife are given in the time after which silence counts as loss: some may be late.
 const signsOfLife = 5
 
-// Attach takes one of the two connections, and returns when they are of no use any more. over is closed when
-// the migration ends; nil: it has ended.
+// Attach takes one of the two connections, and returns when they are of no use any more. over returns a
+// channel that is closed when the migration ends, or nil if the migration has ended.
 func (t *Receiver) Attach(ctx context.Context, hello stream.Hello, session *stream.Session,
-	over <-chan struct{}) error {
+	over func() <-chan struct{}) error {
 	pair, complete := t.pairs.join(ctx, hello, session)
-	if complete != nil && over == nil {
+	done := over()
+	if complete != nil && done == nil {
 		pair.end(t.ended(complete, pair))
 	} else if complete != nil {
 		pair.end(t.bring(complete, pair))
@@ -76,7 +77,7 @@ func (t *Receiver) Attach(ctx context.Context, hello stream.Hello, session *stre
 	select {
 	case <-pair.ended:
 		return pair.err
-	case <-over:
+	case <-done:
 		return nil
 	case <-ctx.Done():
 		return nil
@@ -205,10 +206,10 @@ func (t *Receiver) Close() { t.pairs.close() }
 
 // KeepSpillKey keeps a key unless the migration is over, and returns the one that is kept. An empty one
 // changes nothing.
-func (t *Receiver) KeepSpillKey(key []byte, over bool) []byte {
+func (t *Receiver) KeepSpillKey(key []byte, over func() bool) []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(key) > 0 && !over {
+	if len(key) > 0 && !over() {
 		t.key = key
 	}
 	return t.key
