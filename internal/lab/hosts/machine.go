@@ -161,7 +161,12 @@ func (m *Machine) Kill() {
 		_ = m.qemu.Process.Kill() // it may have ended
 	}
 	<-m.ended
+	// The connection that is kept would hold the network for some minutes. There may be none.
+	_ = exec.Command("ssh", "-O", "exit", "-o", "ControlPath="+m.control(), "root@"+m.Address()).Run()
 }
+
+// control is the socket of the connection that is kept.
+func (m *Machine) control() string { return filepath.Join(m.directory, "ssh-"+m.Name) }
 
 // Shell is a command that runs a shell script on the machine. Logging in is slow on an emulated
 // processor, so one connection is kept. The command ends when the machine has not answered for
@@ -169,7 +174,7 @@ func (m *Machine) Kill() {
 func (m *Machine) Shell(ctx context.Context, script string) *exec.Cmd {
 	return Client(ctx, "ssh", "-i", filepath.Join(filepath.Dir(m.image), "key"),
 		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
-		"-o", "ControlMaster=auto", "-o", "ControlPath="+filepath.Join(m.directory, "ssh-"+m.Name), "-o",
+		"-o", "ControlMaster=auto", "-o", "ControlPath="+m.control(), "-o",
 		"ControlPersist=1h",
 		"-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=30", "-o", "ServerAliveCountMax=6",
 		"-o", "BatchMode=yes",
